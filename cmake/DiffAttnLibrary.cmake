@@ -1,0 +1,32 @@
+# One precompiled header for every library: MLIR's usual headers take longer to parse than most of our files.
+add_library(DiffAttnPCH STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
+target_precompile_headers(DiffAttnPCH PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
+target_compile_options(DiffAttnPCH PUBLIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
+
+# diffattn_library(NAME sources... [LINK libs...] [DEPENDS targets...])
+# A static library of one room. LINK names the rooms that it may use; the include-direction test checks the same.
+function(diffattn_library name)
+  cmake_parse_arguments(ARG "" "" "LINK;DEPENDS" ${ARGN})
+  add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})
+  target_precompile_headers(${name} REUSE_FROM DiffAttnPCH)
+  target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
+  target_link_libraries(${name} PUBLIC ${ARG_LINK} MLIR LLVM)
+  target_include_directories(${name} PUBLIC
+    $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<BUILD_INTERFACE:${CMAKE_BINARY_DIR}/include>
+    $<INSTALL_INTERFACE:include>)
+  add_dependencies(${name} DiffAttnHeaders ${ARG_DEPENDS})
+  set_property(GLOBAL APPEND PROPERTY DIFFATTN_LIBRARIES ${name})
+endfunction()
+
+# diffattn_tool(NAME sources... [LINK libs...])
+function(diffattn_tool name)
+  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  target_precompile_headers(${name} REUSE_FROM DiffAttnPCH)
+  # -fPIC and not an executable's -fPIE: the precompiled header is shared with the libraries.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} MLIR LLVM)
+  add_dependencies(${name} DiffAttnHeaders)
+  install(TARGETS ${name} RUNTIME DESTINATION bin)
+endfunction()

@@ -1,0 +1,1 @@
+// The owner of the precompiled header; it holds no code.

@@ -1,0 +1,139 @@
+//===- DiffAttnOps.td - operations -------------------------*- tablegen -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_DIFFATTNOPS_TD
+#define DIFFATTN_IR_DIFFATTNOPS_TD
+
+include "DiffAttn/IR/DiffAttnAttrs.td"
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+def DiffAttn_Float : AnyTypeOf<[F32, F16, BF16]>;
+def DiffAttn_Data : AnyTypeOf<[RankedTensorOf<[DiffAttn_Float]>, MemRefOf<[DiffAttn_Float]>],
+    "ranked tensor or memref of f32, f16 or bf16">;
+def DiffAttn_F32Data : AnyTypeOf<[RankedTensorOf<[F32]>, MemRefOf<[F32]>],
+    "ranked tensor or memref of f32">;
+def DiffAttn_BiasData : AnyTypeOf<[RankedTensorOf<[F32, F16, BF16, I1]>, MemRefOf<[F32, F16, BF16, I1]>],
+    "ranked tensor or memref of f32, f16, bf16 or i1">;
+def DiffAttn_I64Data : AnyTypeOf<[RankedTensorOf<[I64]>, MemRefOf<[I64]>],
+    "ranked tensor or memref of i64">;
+
+def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
+    AttrSizedOperandSegments, DestinationStyleOpInterface,
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+  let summary = "attention over the difference of two softmax maps";
+  let description = [{
+    Computes, for each batch `b`, signal head `s` and query `i`, with all sums in
+    f32 and one rounding at the end:
+
+    ```
+    S1[j] = scale * <q1[s,i], k1[s/(Hs/Hk1),j]>    S2[j] = scale * <q2[g,i], k2[g/(Hn/Hk2),j]>
+    S     = softcap * tanh(S / softcap)            if softcap is set
+    S     = S + bias[g,i,j]                        (additive)
+    A1    = softmax over the visible keys of S1    A2 = the same of S2
+    X     = sum_j (A1 - act(lambda) * A2)[j] * v[s/(Hs/Hv),j]
+    Y     = out_scale * norm_weight * X / rms(X) * sigmoid(gate)
+    ```
+
+    where `g = s/(Hs/Hn)` is the noise head of signal head `s`. Key `j` is
+    visible to query `i` if `j < kv_len[b]`, the boolean bias is true, with
+    `is_causal` `j <= p`, and with `window = [L, R]` `-R <= p - j <= L`
+    (-1: no limit on that side), where `p = i + q_offset[b]` and `q_offset` is
+    by default `(kv_len or Tk) - Tq`, so that the last query sees the last key.
+    A row that sees no key has a map of zeros.
+
+    Shapes (layout `bhtd`; with `bthd` the second and third axes change places):
+    q1 `[B,Hs,Tq,d]`, q2 `[B,Hn,Tq,d]`, k1 `[B,Hk1,Tk,d]`, k2 `[B,Hk2,Tk,d]`,
+    v `[B,Hv,Tk,dv]`, lambda `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`,
+    bias `[1|B, 1|Hn, 1|Tq, Tk]`, norm_weight `[dv]`, gate and result
+    `[B,Hs,Tq,dv]`, kv_len and q_offset `[B]`.
+
+    Example:
+
+    ```mlir
+    %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<1x8x512x64xf32>,
+           tensor<1x8x512x64xf32>, tensor<1x8x512x64xf32>, tensor<1x8x512x64xf32>,
+           tensor<1x8x512x128xf32>) lambda(%l : tensor<f32>)
+           outs(%init : tensor<1x8x512x128xf32>)
+           {scale = 0.125 : f32, is_causal, norm = #diffattn.norm<rms>, out_scale = 0.8 : f32}
+           -> tensor<1x8x512x128xf32>
+    ```
+  }];
+  let arguments = (ins
+    DiffAttn_Data:$q1, DiffAttn_Data:$k1, DiffAttn_Data:$q2, DiffAttn_Data:$k2, DiffAttn_Data:$v,
+    DiffAttn_F32Data:$lambda,
+    Optional<DiffAttn_BiasData>:$bias, Optional<DiffAttn_Data>:$norm_weight,
+    Optional<DiffAttn_Data>:$gate, Optional<DiffAttn_I64Data>:$kv_len,
+    Optional<DiffAttn_I64Data>:$q_offset, DiffAttn_Data:$init,
+    F32Attr:$scale, UnitAttr:$is_causal, OptionalAttr<DenseI64ArrayAttr>:$window,
+    OptionalAttr<F32Attr>:$softcap,
+    DefaultValuedAttr<DiffAttn_ActivationAttr, "Activation::Identity">:$lambda_act,
+    DefaultValuedAttr<DiffAttn_NormAttr, "Norm::None">:$norm,
+    DefaultValuedAttr<F32Attr, "1.0e-5f">:$norm_eps,
+    DefaultValuedAttr<DiffAttn_EpsModeAttr, "EpsMode::Inside">:$norm_eps_mode,
+    DefaultValuedAttr<F32Attr, "1.0f">:$out_scale,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$q_layout,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$k_layout,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$v_layout,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
+    OptionalAttr<AnyAttr>:$schedule);
+  let results = (outs Optional<AnyRankedTensor>:$result);
+  let assemblyFormat = [{
+    `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
+      type($k2) `,` type($v) `)`
+    `lambda` `(` $lambda `:` type($lambda) `)`
+    (`bias` `(` $bias^ `:` type($bias) `)`)?
+    (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
+    (`gate` `(` $gate^ `:` type($gate) `)`)?
+    (`kv_len` `(` $kv_len^ `:` type($kv_len) `)`)?
+    (`q_offset` `(` $q_offset^ `:` type($q_offset) `)`)?
+    `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+
+    /// Axis numbers of a head-split operand in `layout`.
+    static int64_t headAxis(Layout layout) { return layout == Layout::BHTD ? 1 : 2; }
+    static int64_t lengthAxis(Layout layout) { return layout == Layout::BHTD ? 2 : 1; }
+
+    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
+    /// Static head counts and widths; verified.
+    int64_t getSignalHeads() { return getShaped(getQ1()).getDimSize(headAxis(getQLayout())); }
+    int64_t getNoiseHeads() { return getShaped(getQ2()).getDimSize(headAxis(getQLayout())); }
+    int64_t getKey1Heads() { return getShaped(getK1()).getDimSize(headAxis(getKLayout())); }
+    int64_t getKey2Heads() { return getShaped(getK2()).getDimSize(headAxis(getKLayout())); }
+    int64_t getValueHeads() { return getShaped(getV()).getDimSize(headAxis(getVLayout())); }
+    int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
+    int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
+  }];
+}
+
+def DiffAttn_LayerWeightOp : DiffAttn_Op<"layer_weight", [
+    Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+  let summary = "one layer's weight, by the pattern of its name";
+  let description = [{
+    Reads the weight that `pattern` names for layer `layer`. The pattern is the
+    symbol of an `ml_program.global` with an extern value whose name holds `{}`
+    in place of the number of the layer; the global's type is the type of each
+    layer's weight. Lowering turns it into a load from a table of pointers, so a
+    loop over the layers needs one function for all of them.
+
+    Example:
+
+    ```mlir
+    %w = diffattn.layer_weight @"layers.{}.q_proj.weight"[%layer] : tensor<256x256xf32>
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$pattern, Index:$layer);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$pattern `[` $layer `]` attr-dict `:` type($result)";
+}
+
+#endif // DIFFATTN_IR_DIFFATTNOPS_TD

@@ -1,0 +1,33 @@
+//===- DiffAttnDialect.cpp - the dialect and its attributes ---------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/DialectImplementation.h"
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+#include "DiffAttn/IR/DiffAttnDialect.cpp.inc"
+
+#include "DiffAttn/IR/DiffAttnEnums.cpp.inc"
+
+#define GET_ATTRDEF_CLASSES
+#include "DiffAttn/IR/DiffAttnAttrs.cpp.inc"
+
+void DiffAttnDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "DiffAttn/IR/DiffAttnAttrs.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
+#include "DiffAttn/IR/DiffAttnOps.cpp.inc"
+      >();
+}

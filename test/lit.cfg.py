@@ -1,0 +1,22 @@
+import os
+
+import lit.formats
+
+config.name = "diffattn"
+config.test_format = lit.formats.ShTest(execute_external=False)
+config.suffixes = [".mlir", ".test"]
+config.excludes = ["Inputs", "graphs", "python", "consumer"]
+config.test_source_root = os.path.dirname(__file__)
+config.test_exec_root = os.path.join(config.diffattn_build_dir, "test")
+
+config.environment["PATH"] = os.pathsep.join(
+    [os.path.join(config.diffattn_build_dir, "bin"), config.llvm_tools_dir, os.environ["PATH"]]
+)
+config.environment["FILECHECK_OPTS"] = "-enable-var-scope --allow-unused-prefixes=false"
+config.substitutions += [
+    ("%mlir_lib_dir", config.mlir_lib_dir),
+    ("%build", config.diffattn_build_dir),
+    ("%source", config.diffattn_source_dir),
+    ("%plugin", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnPlugin.so")),
+    ("%runtime", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnRuntime.so")),
+]
