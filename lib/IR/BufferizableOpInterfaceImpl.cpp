@@ -1,7 +1,7 @@
 //===- BufferizableOpInterfaceImpl.cpp - bufferization of the ops ---------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
@@ -36,7 +36,8 @@ struct DstOpInterface
         operands.push_back(operand.get());
         continue;
       }
-      FailureOr<Value> buffer = getBuffer(rewriter, operand.get(), options, state);
+      FailureOr<Value> buffer =
+          getBuffer(rewriter, operand.get(), options, state);
       if (failed(buffer))
         return failure();
       operands.push_back(*buffer);

@@ -1,7 +1,7 @@
 //===- DiffAttn.h - the dialect, its attributes and ops ---------*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_IR_DIFFATTN_H

@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""Checks that every room of the compiler uses only the rooms above it.
+
+The order is the table of docs/architecture.md. A file of room R may include headers of R and of rooms before it. Some rooms
+have rules of their own: the runtime knows neither MLIR nor LLVM, the reference has no passes, only conversions know the
+dialects of one machine. Prints one line for each breach and exits with 1.
+"""
+import pathlib
+import re
+import sys
+
+ROOMS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Execution",
+         "CAPI", "Plugin"]
+FORBIDDEN = {
+    "Runtime": (r'^(mlir|llvm)/', "the runtime knows neither MLIR nor LLVM"),
+    "Reference": (r'^mlir/(Pass|Transforms|Dialect)', "the reference has no passes and no dialects"),
+    "Target": (r'^mlir/(Pass|Dialect|IR)', "a target states facts and knows no IR"),
+}
+MACHINE = re.compile(r'^mlir/Dialect/(AMX|X86Vector|NVGPU|AMDGPU|ArmSME|ArmNeon)/|^mlir/Dialect/LLVMIR/(NVVM|ROCDL)')
+
+
+def room_of(path, root):
+    parts = path.relative_to(root).parts
+    if parts[0] == "lib":
+        return parts[1]
+    return parts[2] if len(parts) > 3 else None
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent)
+    breaches = []
+    files = [p for top in ("lib", "include/DiffAttn") for p in (root / top).rglob("*") if p.suffix in (".h", ".cpp", ".td")]
+    for path in sorted(files):
+        room = room_of(path, root)
+        if room is None:
+            continue
+        if room not in ROOMS:
+            breaches.append(f"{path}: expected a room of {ROOMS}, but got {room}")
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            found = re.match(r'\s*#?include\s+["<]([^">]+)[">]', line)
+            if not found:
+                continue
+            header = found.group(1)
+            where = f"{path.relative_to(root)}:{number}"
+            ours = re.match(r'DiffAttn/(\w+)/', header)
+            if ours and ours.group(1) in ROOMS and ROOMS.index(ours.group(1)) > ROOMS.index(room):
+                breaches.append(f"{where}: {room} may not use {ours.group(1)}, which lies below it")
+            if room == "Runtime" and ours and ours.group(1) != "Runtime":
+                breaches.append(f"{where}: the runtime uses no other room, but got {header}")
+            if room in FORBIDDEN and re.match(FORBIDDEN[room][0], header):
+                breaches.append(f"{where}: {FORBIDDEN[room][1]}, but got {header}")
+            if room != "Conversion" and MACHINE.match(header):
+                breaches.append(f"{where}: only conversions know the dialects of one machine, but got {header}")
+    print("\n".join(breaches) if breaches else f"{len(files)} files keep the order of the rooms")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+# Sourced by the other scripts: functions that install what is missing and build. Nothing runs when it is sourced.
+# Works from any directory; a second call finds everything done and needs no network.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build=${DIFFATTN_BUILD_DIR:-$root/build}
+venv=${DIFFATTN_VENV:-$root/.venv}
+jobs=$(nproc)
+
+say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+die() {
+  printf 'error: %s\n' "$*" >&2
+  exit 1
+}
+
+# The folder of LLVM's tools that belongs to the MLIR in use.
+llvm_bin() {
+  if [ -n "${MLIR_DIR:-}" ]; then
+    (cd "$MLIR_DIR/../../../bin" && pwd)
+  else
+    echo /usr/lib/llvm-22/bin
+  fi
+}
+
+# need_packages COMMAND-OR-FILE:PACKAGE...: installs the Debian packages whose file or command is absent.
+need_packages() {
+  local missing=() entry probe package
+  for entry in "$@"; do
+    probe=${entry%%:*} package=${entry##*:}
+    case $probe in
+      /*) [ -e "$probe" ] || missing+=("$package") ;;
+      *) command -v "$probe" >/dev/null 2>&1 || missing+=("$package") ;;
+    esac
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  say "installing Debian packages: ${missing[*]}"
+  command -v apt-get >/dev/null 2>&1 ||
+    die "these Debian packages (or their like on this system) are missing: ${missing[*]}; set MLIR_DIR to the folder lib/cmake/mlir of an MLIR 22 to use your own"
+  local sudo=
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null 2>&1 || die "missing: ${missing[*]}; install them as root: apt-get install ${missing[*]}"
+    sudo=sudo
+  fi
+  $sudo apt-get update -qq || die "apt-get update failed; without a network, install first: ${missing[*]}"
+  $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" >/dev/null ||
+    die "could not install: ${missing[*]}"
+}
+
+setup_packages() {
+  local list=(cmake:cmake ninja:ninja-build ccache:ccache git:git
+    /usr/include/oneapi/dnnl/dnnl.hpp:libdnnl-dev)
+  if [ -z "${MLIR_DIR:-}" ]; then
+    list+=(/usr/lib/llvm-22/include/llvm/IR/Module.h:llvm-22-dev /usr/lib/llvm-22/lib/cmake/mlir/MLIRConfig.cmake:libmlir-22-dev
+      /usr/lib/llvm-22/bin/mlir-opt:mlir-22-tools /usr/lib/llvm-22/bin/FileCheck:llvm-22-tools
+      /usr/lib/llvm-22/bin/clang++:clang-22 /usr/lib/llvm-22/bin/ld.lld:lld-22)
+  else
+    [ -f "$MLIR_DIR/MLIRConfig.cmake" ] || die "expected MLIRConfig.cmake in MLIR_DIR=$MLIR_DIR, but it is not there"
+  fi
+  need_packages "${list[@]}" "$@"
+}
+
+# setup_python REQUIREMENTS...: a virtual environment with these files' packages and our own package in it.
+setup_python() {
+  command -v python3 >/dev/null 2>&1 || need_packages python3:python3
+  if [ ! -x "$venv/bin/python" ]; then
+    say "making a Python environment in ${venv#"$root"/}"
+    python3 -m venv "$venv" 2>/dev/null || { need_packages /usr/share/doc/python3-venv:python3-venv && python3 -m venv "$venv"; } ||
+      die "python3 -m venv failed"
+  fi
+  local file stamp
+  for file in "$@"; do
+    stamp=$venv/.installed-$(basename "$file")
+    cmp -s "$file" "$stamp" && continue
+    say "installing Python packages of ${file#"$root"/}"
+    warn_large "$file"
+    "$venv/bin/python" -m pip install --disable-pip-version-check -q -r "$file" ||
+      die "pip could not install $file; a network is needed the first time"
+    cp "$file" "$stamp"
+  done
+  stamp=$venv/.installed-diffattn
+  if ! cmp -s "$root/python/pyproject.toml" "$stamp"; then
+    "$venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e "$root/python" ||
+      die "pip could not install the diffattn package into $venv"
+    cp "$root/python/pyproject.toml" "$stamp"
+  fi
+}
+
+# Says beforehand when a package of several gigabytes is about to come.
+warn_large() {
+  grep -q '^torch' "$1" || return 0
+  local plan
+  plan=$("$venv/bin/python" -m pip install --disable-pip-version-check -q --dry-run --report - -r "$1" 2>/dev/null) || return 0
+  if printf '%s' "$plan" | grep -q '"name": "nvidia-'; then
+    echo "note: the torch that pip finds is a CUDA build: about 3 GB with the packages that it needs. The tests use the CPU only;"
+    echo "      a CPU build of the same version, installed into ${venv#"$root"/} first, saves that."
+  fi
+}
+
+# build_targets [TARGET...]: configures once and builds; all targets without arguments.
+build_targets() {
+  local options=(-G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release)
+  [ -z "${MLIR_DIR:-}" ] || options+=(-DMLIR_DIR="$MLIR_DIR")
+  if [ ! -f "$build/build.ninja" ]; then
+    say "configuring in ${build#"$root"/}"
+    cmake "${options[@]}" >"$build.log" 2>&1 || {
+      tail -20 "$build.log" >&2
+      die "cmake failed"
+    }
+    mv "$build.log" "$build/configure.log"
+  fi
+  say "building ${*:-everything} (the first time takes some minutes)"
+  # ninja's own counter shows the progress on a terminal; a log gets only what went wrong and the end.
+  if [ -t 1 ]; then
+    ninja -C "$build" -j"$jobs" "$@" || die "the build failed"
+  else
+    ninja -C "$build" -j"$jobs" "$@" >"$build/build.log" 2>&1 || {
+      grep -E 'error|FAILED' "$build/build.log" | head -40 >&2
+      die "the build failed; see $build/build.log"
+    }
+    tail -1 "$build/build.log"
+  fi
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Sets up, builds and runs every test: lit, GoogleTest, pytest. Each runner ends with its own summary.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+
+full=0
+for arg in "$@"; do
+  case $arg in
+    --full) full=1 ;;
+    *)
+      echo "usage: scripts/test.sh [--full]"
+      echo "  --full  more random configurations and the long tests"
+      [ "$arg" = --help ] && exit 0 || exit 2
+      ;;
+  esac
+done
+
+setup_packages /usr/include/gtest/gtest.h:libgtest-dev clang-format-22:clang-format-22
+setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
+build_targets
+failed=()
+
+say "lit"
+"$venv/bin/python" "$(llvm_bin)/lit" -s -v "$build/test" || failed+=(lit)
+
+say "GoogleTest"
+for binary in "$build"/unittests/*; do
+  [ -x "$binary" ] && [ -f "$binary" ] || continue
+  echo "$(basename "$binary"):"
+  "$binary" --gtest_brief=1 || failed+=("$(basename "$binary")")
+done
+
+say "pytest"
+options=()
+[ $full = 1 ] && options+=(--full)
+(cd "$root" && "$venv/bin/python" -m pytest -q "${options[@]}" test/python) || failed+=(pytest)
+
+if [ ${#failed[@]} -gt 0 ]; then
+  die "failed: ${failed[*]}"
+fi

@@ -1,0 +1,33 @@
+"""Options, markers and paths that all Python tests share."""
+import os
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="more random configurations and the long tests")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "oracle: needs PyTorch, transformers or timm as the oracle")
+
+
+@pytest.fixture(scope="session")
+def full(request):
+    """Whether the long form of a test was asked for."""
+    return request.config.getoption("--full")
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The top of the source tree."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def build_dir():
+    """The folder that the project was built into."""
+    return pathlib.Path(os.environ.get("DIFFATTN_BUILD_DIR", ROOT / "build"))

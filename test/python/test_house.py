@@ -1,0 +1,51 @@
+"""The rules of the house that a script can check."""
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+def tracked(root, *patterns):
+    return subprocess.run(["git", "ls-files", *patterns], cwd=root, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_rooms_use_only_rooms_above(root):
+    done = subprocess.run([sys.executable, "scripts/check_includes.py"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_breach_is_seen(root, tmp_path):
+    (tmp_path / "lib/IR").mkdir(parents=True)
+    (tmp_path / "include/DiffAttn").mkdir(parents=True)
+    (tmp_path / "lib/IR/Bad.cpp").write_text('#include "DiffAttn/Pipelines/CpuPipeline.h"\n')
+    done = subprocess.run([sys.executable, "scripts/check_includes.py", tmp_path], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "lib/IR/Bad.cpp:1: IR may not use Pipelines" in done.stdout
+
+
+def test_cpp_is_formatted(root):
+    tool = shutil.which("clang-format-22") or shutil.which("clang-format")
+    version = subprocess.run([tool, "--version"], capture_output=True, text=True).stdout if tool else ""
+    if not re.search(r"version 22\.", version):
+        pytest.fail("expected clang-format 22 (Debian: clang-format-22), but found " + (version.strip() or "none"))
+    files = tracked(root, "*.cpp", "*.h")
+    done = subprocess.run([tool, "--dry-run", "--Werror", *files], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[:4000]
+
+
+@pytest.mark.parametrize("limit, pattern", [(700, "*.cpp"), (700, "*.h"), (700, "*.td"), (700, "*.py")])
+def test_files_stay_small(root, limit, pattern):
+    long = {name: lines for name in tracked(root, pattern) if (lines := sum(1 for _ in open(root / name))) > limit}
+    assert not long
+
+
+def test_libraries_read_no_environment_and_own_no_options(root):
+    """cl::opt belongs to tools/, and a library's behaviour is in its options struct."""
+    hits = []
+    for name in tracked(root, "lib/*.cpp", "lib/*.h", "include/*.h"):
+        for number, line in enumerate(open(root / name), 1):
+            if re.search(r"\bcl::opt\b|\bgetenv\s*\(", line):
+                hits.append(f"{name}:{number}: {line.strip()}")
+    assert not hits
