@@ -37,4 +37,49 @@ def DiffAttn_EpsMode : DiffAttn_Enum<"EpsMode", "where the norm adds its epsilon
   I32EnumAttrCase<"Inside", 0, "inside">, I32EnumAttrCase<"Outside", 1, "outside">]>;
 def DiffAttn_EpsModeAttr : DiffAttn_EnumAttr<DiffAttn_EpsMode, "eps_mode">;
 
+def DiffAttn_SchedulePath : DiffAttn_Enum<"SchedulePath", "lowering that an op takes", [
+  I32EnumAttrCase<"Nest", 0, "nest">, I32EnumAttrCase<"Linalg", 1, "linalg">]>;
+
+def DiffAttn_ScheduleAttr : AttrDef<DiffAttn_Dialect, "Schedule"> {
+  let mnemonic = "schedule";
+  let summary = "how one attention op is cut into tiles";
+  let description = [{
+    Chosen by `diffattn-select-schedule`, obeyed by `convert-diffattn-to-vector`, and free to be
+    written by hand. `path = linalg` leaves the op to `diffattn-decompose`. The numbers of a nest:
+
+    - `isa`: the instruction set that the code is made for, and `lanes`, its f32 elements a vector;
+    - `rows`: queries in a block, a multiple of `lanes`;
+    - `score_tile = [keys, vectors of rows, unroll]` and `product_tile = [rows, vectors of value
+      columns, unroll]`: the register blocks of the two products;
+    - `chunk`: keys between two updates of the running maximum;
+    - `shared_keys`: up to this many keys the scores of both maps are kept and multiplied with V
+      once; with more, chunks are merged as online states;
+    - `split_rows`, `split_keys`: up to so many queries, keys are split over threads in such blocks;
+    - `bf16_dot`: multiply bf16 pairs as they are.
+
+    Example:
+
+    ```mlir
+    #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48, score_tile = array<i64: 8, 3, 8>,
+        product_tile = array<i64: 6, 4, 4>, chunk = 256, shared_keys = 16384, split_rows = 8,
+        split_keys = 256>
+    #diffattn.schedule<path = linalg>
+    ```
+  }];
+  let parameters = (ins
+    EnumParameter<DiffAttn_SchedulePath>:$path,
+    StringRefParameter<"", "\"\"">:$isa,
+    DefaultValuedParameter<"int64_t", "0">:$lanes,
+    DefaultValuedParameter<"int64_t", "0">:$rows,
+    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$score_tile,
+    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$product_tile,
+    DefaultValuedParameter<"int64_t", "0">:$chunk,
+    DefaultValuedParameter<"int64_t", "0">:$shared_keys,
+    DefaultValuedParameter<"int64_t", "0">:$split_rows,
+    DefaultValuedParameter<"int64_t", "0">:$split_keys,
+    DefaultValuedParameter<"bool", "false">:$bf16_dot);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 #endif // DIFFATTN_IR_DIFFATTNATTRS_TD

@@ -82,7 +82,7 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$k_layout,
     DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$v_layout,
     DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
-    OptionalAttr<AnyAttr>:$schedule);
+    OptionalAttr<DiffAttn_ScheduleAttr>:$schedule);
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
