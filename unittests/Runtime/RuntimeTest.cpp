@@ -1,0 +1,210 @@
+//===- RuntimeTest.cpp - Threads, workspace, failing calls ----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include "gtest/gtest.h"
+
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+diffattn_counters readCounters() {
+  diffattn_counters c;
+  diffattn_rt_counters(&c);
+  return c;
+}
+
+TEST(ParallelFor, RunsEachIndexOnce) {
+  for (int64_t threads : {0, 1, 2, 5}) {
+    std::vector<std::atomic<int>> hits(1000);
+    diffattn_rt_parallel_for(
+        [](void *ctx, int64_t i, void *) {
+          ++(*static_cast<std::vector<std::atomic<int>> *>(ctx))[i];
+        },
+        &hits, 1000, 0, threads);
+    for (auto &h : hits)
+      EXPECT_EQ(h.load(), 1);
+  }
+}
+
+TEST(ParallelFor, TakesNoIndices) {
+  auto body = [](void *, int64_t, void *) { FAIL(); };
+  diffattn_rt_parallel_for(body, nullptr, 0, 64, 0);
+  diffattn_rt_parallel_for(body, nullptr, -3, 64, 0);
+}
+
+TEST(ParallelFor, OneThreadGoesInOrder) {
+  std::vector<int64_t> order;
+  diffattn_rt_parallel_for(
+      [](void *ctx, int64_t i, void *) {
+        static_cast<std::vector<int64_t> *>(ctx)->push_back(i);
+      },
+      &order, 50, 0, 1);
+  for (int64_t i = 0; i < 50; ++i)
+    EXPECT_EQ(order[i], i);
+}
+
+TEST(ParallelFor, ScratchIsAlignedAndOwn) {
+  struct Context {
+    std::atomic<int> wrong{0};
+  } context;
+  auto body = [](void *ctx, int64_t i, void *scratch) {
+    auto &c = *static_cast<Context *>(ctx);
+    if (reinterpret_cast<uintptr_t>(scratch) % 64)
+      ++c.wrong;
+    auto *p = static_cast<volatile int64_t *>(scratch);
+    for (int k = 0; k < 1000; ++k)
+      p[k] = i;
+    std::this_thread::yield();
+    for (int k = 0; k < 1000; ++k)
+      if (p[k] != i)
+        ++c.wrong;
+  };
+  diffattn_rt_parallel_for(body, &context, 200, 8000, 2);
+  EXPECT_EQ(context.wrong.load(), 0);
+  int64_t before = readCounters().arena_grows;
+  diffattn_rt_parallel_for(body, &context, 200, 8000, 2);
+  EXPECT_EQ(readCounters().arena_grows, before);
+}
+
+TEST(ParallelFor, NestedLoopsKeepTheOuterScratch) {
+  std::atomic<int> wrong{0};
+  diffattn_rt_parallel_for(
+      [](void *ctx, int64_t i, void *scratch) {
+        memset(scratch, int(i) + 1, 256);
+        diffattn_rt_parallel_for(
+            [](void *, int64_t, void *inner) { memset(inner, 0, 256); },
+            nullptr, 3, 256, 0);
+        for (int k = 0; k < 256; ++k)
+          if (static_cast<unsigned char *>(scratch)[k] != i + 1)
+            ++*static_cast<std::atomic<int> *>(ctx);
+      },
+      &wrong, 20, 256, 2);
+  EXPECT_EQ(wrong.load(), 0);
+}
+
+TEST(Threads, DefaultCanBeSetAndSetBack) {
+  int64_t before = diffattn_rt_threads();
+  diffattn_rt_set_threads(7);
+  EXPECT_EQ(diffattn_rt_threads(), 7);
+  diffattn_rt_set_threads(0);
+  EXPECT_EQ(diffattn_rt_threads(), before);
+}
+
+TEST(Arena, MarksNestAndMemoryIsReused) {
+  int64_t mark = diffattn_rt_mark();
+  auto *a = static_cast<char *>(diffattn_rt_alloc(100));
+  int64_t inner = diffattn_rt_mark();
+  auto *b = static_cast<char *>(diffattn_rt_alloc(1));
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(b) % 64, 0u);
+  EXPECT_GE(b, a + 100);
+  diffattn_rt_release(inner);
+  EXPECT_EQ(diffattn_rt_alloc(1), b);
+  diffattn_rt_release(mark);
+  EXPECT_EQ(diffattn_rt_alloc(1), a);
+  diffattn_rt_release(mark);
+}
+
+TEST(Arena, MapsNothingOnceWarm) {
+  std::thread([] {
+    auto call = [] {
+      int64_t mark = diffattn_rt_mark();
+      for (int i = 0; i < 20; ++i)
+        memset(diffattn_rt_alloc(3 << 20), i, 3 << 20);
+      diffattn_rt_release(mark);
+    };
+    call();
+    call();
+    int64_t before = readCounters().arena_grows;
+    call();
+    EXPECT_EQ(readCounters().arena_grows, before);
+    EXPECT_GE(readCounters().arena_bytes_peak, 60 << 20);
+  }).join();
+}
+
+TEST(Arena, BlocksOfOneCallDoNotOverlap) {
+  std::thread([] {
+    int64_t mark = diffattn_rt_mark();
+    std::vector<std::pair<char *, int64_t>> all;
+    for (int64_t bytes : {10, 3 << 20, 64, 9 << 20, 100, 1 << 20, 40 << 20, 7})
+      all.push_back({static_cast<char *>(diffattn_rt_alloc(bytes)), bytes});
+    for (size_t i = 0; i < all.size(); ++i)
+      memset(all[i].first, int(i), all[i].second);
+    for (size_t i = 0; i < all.size(); ++i) {
+      EXPECT_EQ(all[i].first[0], char(i));
+      EXPECT_EQ(all[i].first[all[i].second - 1], char(i));
+    }
+    diffattn_rt_release(mark);
+  }).join();
+}
+
+TEST(Fail, ReturnsToTheCall) {
+  int64_t mark = diffattn_rt_mark();
+  int32_t failed = diffattn_rt_call(
+      [](void *) {
+        diffattn_rt_alloc(1000);
+        diffattn_rt_fail("expected 3, but got 4");
+      },
+      nullptr);
+  EXPECT_EQ(failed, 1);
+  EXPECT_STREQ(diffattn_rt_error(), "expected 3, but got 4");
+  EXPECT_EQ(diffattn_rt_mark(), mark);
+  EXPECT_EQ(diffattn_rt_call([](void *) {}, nullptr), 0);
+}
+
+TEST(Fail, CrossesAParallelLoop) {
+  for (int64_t threads : {1, 2, 4}) {
+    int64_t n = threads;
+    int32_t failed = diffattn_rt_call(
+        [](void *arg) {
+          diffattn_rt_parallel_for(
+              [](void *, int64_t i, void *) {
+                if (i == 37)
+                  diffattn_rt_fail("bad index");
+              },
+              nullptr, 100, 64, *static_cast<int64_t *>(arg));
+        },
+        &n);
+    EXPECT_EQ(failed, 1);
+    EXPECT_STREQ(diffattn_rt_error(), "bad index");
+    // The next loop works.
+    std::atomic<int> count{0};
+    diffattn_rt_parallel_for(
+        [](void *ctx, int64_t, void *) {
+          ++*static_cast<std::atomic<int> *>(ctx);
+        },
+        &count, 100, 64, threads);
+    EXPECT_EQ(count.load(), 100);
+  }
+}
+
+TEST(Fail, UnservableSizesAreErrors) {
+  for (int64_t bytes : {int64_t(-1), int64_t(1) << 46, INT64_MAX}) {
+    int64_t n = bytes;
+    EXPECT_EQ(
+        diffattn_rt_call(
+            [](void *arg) { diffattn_rt_alloc(*static_cast<int64_t *>(arg)); },
+            &n),
+        1);
+    EXPECT_NE(std::string(diffattn_rt_error()).find("expected"),
+              std::string::npos);
+  }
+}
+
+TEST(FailDeathTest, OutsideOfACallTheProcessEnds) {
+  EXPECT_EXIT(diffattn_rt_fail("lost"), testing::ExitedWithCode(1),
+              "error: lost");
+}
+
+} // namespace
