@@ -16,6 +16,7 @@
 #ifndef DIFFATTN_HAVE_ONEDNN
 
 bool diffattn::rt::libraryProduct(const Product &) { return false; }
+bool diffattn::rt::libraryHasFastTypes(const Product &) { return false; }
 void diffattn::rt::libraryRelease(void *) {}
 const char *diffattn::rt::libraryName() { return nullptr; }
 
@@ -255,7 +256,7 @@ void runLibrary(const Product &p, int32_t dtype, const Packed *packed,
 bool diffattn::rt::libraryProduct(const Product &p) {
   if (p.dtA == DIFFATTN_F64)
     return false;
-  bool bf16 = isBF16(p.dtA) && isBF16(p.dtB) && hasFastBF16();
+  bool bf16 = libraryHasFastTypes(p);
   int32_t dtype = bf16 ? DIFFATTN_BF16 : DIFFATTN_F32;
   bool widens = p.dtA != dtype || p.dtB != dtype;
   // The library would round a 16-bit C before it adds beta * C, and has no f16.
@@ -298,6 +299,10 @@ bool diffattn::rt::libraryProduct(const Product &p) {
   if (!direct)
     storeSums(p, static_cast<const float *>(wide.C), threads);
   return true;
+}
+
+bool diffattn::rt::libraryHasFastTypes(const Product &p) {
+  return isBF16(p.dtA) && isBF16(p.dtB) && hasFastBF16();
 }
 
 void diffattn::rt::libraryRelease(void *packed) {

@@ -75,6 +75,8 @@ void storeSums(const Product &p, const float *sums, int64_t maxThreads);
 /// The library's, where the build has it. Returns false if the library does not
 /// take this product.
 bool libraryProduct(const Product &p);
+/// True if the library multiplies these types with bf16 dot products.
+bool libraryHasFastTypes(const Product &p);
 void libraryRelease(void *packed);
 const char *libraryName();
 
