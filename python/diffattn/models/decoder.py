@@ -1,0 +1,285 @@
+"""The frame of a decoder: embedding, pre-norm blocks of attention and gated MLP, final norm and logits.
+
+What differs between models, the projections and the pairing of heads, is a `Mixer`. The frame writes three functions,
+
+    forward(ids [B,T]) -> logits [B,T,V]
+    prefill(ids [B,T], lengths [B], kcache, vcache) -> logits of each last token [B,V], kcache, vcache
+    decode(ids [B], positions [B], kcache, vcache) -> logits [B,V], kcache, vcache
+
+and one function a layer for each of them, called in a loop. Caches are `[layers, B, capacity, heads, width]` and are
+updated in place. A call whose arguments are out of range reports an error and computes no layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from . import layers
+from .config import Config
+from .mlir_text import Dim, Function, Module, Value
+from .rope import Rope, rotate, tables
+
+LAYER = "model.layers.{}."
+
+
+class Mixer(Protocol):
+    """The attention of a decoder, but for positions, caches and the residual."""
+
+    query_heads: int
+    key_heads: tuple[int, int]
+    value_heads: tuple[int, int]
+    width: int
+
+    def declare(self, m: Module, frame: Decoder) -> None:
+        """Declares the weights of the projections."""
+
+    def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
+        """The rows of queries, keys and values."""
+
+    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
+        """Attention over `[B, T, heads, width]`; `sight` says which keys a query sees."""
+
+    def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
+        """Projects the rows of all heads onto the residual."""
+
+
+@dataclass
+class Decoder:
+    vocab: int
+    hidden: int
+    inner: int
+    layers: int
+    eps: float
+    activation: str
+    tied: bool
+    rope: Rope
+    mixer: Mixer
+    elem: str
+
+    def build(self) -> Module:
+        m = Module()
+        m.weight("model.embed_tokens.weight", [self.vocab, self.hidden], self.elem)
+        self.layer_weight(m, "input_layernorm.weight", [self.hidden], "f32")
+        self.mixer.declare(m, self)
+        self.layer_weight(m, "post_attention_layernorm.weight", [self.hidden], "f32")
+        for name, shape in (("gate", [self.inner, self.hidden]), ("up", [self.inner, self.hidden]),
+                            ("down", [self.hidden, self.inner])):
+            self.layer_weight(m, f"mlp.{name}_proj.weight", shape, self.elem)
+        m.weight("model.norm.weight", [self.hidden], "f32")
+        # Its own symbol even when tied, since a matrix product may keep a packed copy of it.
+        source = "model.embed_tokens.weight" if self.tied else None
+        m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source=source)
+        self._forward_layer(m)
+        self._forward(m)
+        self._prefill_layer(m)
+        self._prefill(m)
+        self._decode_layer(m)
+        self._decode(m)
+        return m
+
+    def layer_weight(self, m: Module, name: str, shape, elem: str, **options) -> None:
+        m.weight(LAYER + name, shape, elem, layers=self.layers, **options)
+
+    # ---- one layer --------------------------------------------------------------------------------------------
+
+    def _layer_arguments(self, f: Function) -> tuple[Value, Value, Value, Value]:
+        """Rows, cosines, sines and the number of the layer."""
+        h = f.argument("h", "f32", [None, self.hidden], writable=True)
+        cos = f.argument("cos", "f32", [None, self.rope.width // 2])
+        sin = f.argument("sin", "f32", [None, self.rope.width // 2])
+        return h, cos, sin, f.argument("layer", "index")
+
+    def _caches(self, f: Function) -> tuple[Value, Value]:
+        return tuple(f.argument(name, self.elem, [self.layers, None, None, *heads], writable=True)
+                     for name, heads in (("kcache", self.mixer.key_heads), ("vcache", self.mixer.value_heads)))
+
+    def _normed(self, f: Function, h: Value, name: str, layer: Value) -> Value:
+        return layers.rms_norm(f, h, f.weight(f"{LAYER}{name}.weight", layer), self.eps, self.elem)
+
+    def _rotated(self, f: Function, rows: Value, batch: Dim, length: Dim, heads: int, cos: Value, sin: Value,
+                 row: str, into: Value | None = None) -> Value:
+        x = layers.heads_of(f, rows, batch, length, heads)
+        return rotate(f, self.rope, x, cos, sin, into or f.empty(x.dims, self.elem), row)
+
+    def _values(self, f: Function, rows: Value, batch: Dim, length: Dim) -> Value:
+        return layers.heads_of(f, layers.cast(f, rows, self.elem), batch, length, self.mixer.value_heads[0])
+
+    def _after_attention(self, f: Function, h: Value, mixed: Value, layer: Value) -> Value:
+        h = self.mixer.output(f, h, layers.rows_of(f, mixed, h.dims[0]), layer)
+        x = self._normed(f, h, "post_attention_layernorm", layer)
+        gate, up = (layers.linear(f, x, f.weight(f"{LAYER}mlp.{name}_proj.weight", layer)) for name in ("gate", "up"))
+        inner = layers.gated(f, self.activation, gate, up, self.elem)
+        return layers.linear_onto(f, h, inner, f.weight(LAYER + "mlp.down_proj.weight", layer))
+
+    def _forward_layer(self, m: Module) -> None:
+        f = m.function("forward_layer", private=True)
+        h, cos, sin, layer = self._layer_arguments(f)
+        batch, length = f.argument("batch", "index"), f.argument("length", "index")
+        x = self._normed(f, h, "input_layernorm", layer)
+        q, k, v = self.mixer.project(f, x, layer)
+        q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, "t")
+        k = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, "t")
+        v = self._values(f, v, batch, length)
+        f.ret(self._after_attention(f, h, self.mixer.mix(f, x, q, k, v, layer, causal=True), layer))
+
+    def _prefill_layer(self, m: Module) -> None:
+        f = m.function("prefill_layer", private=True)
+        h, cos, sin, layer = self._layer_arguments(f)
+        lengths, offsets = f.argument("lengths", "i64", [None]), f.argument("offsets", "i64", [None])
+        batch, length = f.argument("batch", "index"), f.argument("length", "index")
+        kcache, vcache = self._caches(f)
+        x = self._normed(f, h, "input_layernorm", layer)
+        q, k, v = self.mixer.project(f, x, layer)
+        q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, "t")
+        # Keys are turned straight into their place in the cache, and attention reads them there.
+        origin = [layer, 0, 0, 0, 0]
+        size = [1, batch, length, *self.mixer.key_heads]
+        place = f.slice(kcache, origin, size, [0])
+        turned = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, "t", into=place)
+        kcache = f.insert(turned, kcache, origin, size)
+        keys = f.slice(kcache, origin, size, [0])
+        v = self._values(f, v, batch, length)
+        vcache = f.insert(v, vcache, origin, [1, batch, length, *self.mixer.value_heads])
+        mixed = self.mixer.mix(f, x, q, keys, v, layer, causal=True, kv_len=lengths, q_offset=offsets)
+        f.ret(self._after_attention(f, h, mixed, layer), kcache, vcache)
+
+    def _decode_layer(self, m: Module) -> None:
+        f = m.function("decode_layer", private=True)
+        h, cos, sin, layer = self._layer_arguments(f)
+        positions, ends = f.argument("positions", "i64", [None]), f.argument("ends", "i64", [None])
+        longest = f.argument("longest", "index")
+        caches = self._caches(f)
+        batch = h.dims[0]
+        x = self._normed(f, h, "input_layernorm", layer)
+        q, k, v = self.mixer.project(f, x, layer)
+        q = self._rotated(f, q, batch, 1, self.mixer.query_heads, cos, sin, "b")
+        k = self._rotated(f, k, batch, 1, self.mixer.key_heads[0], cos, sin, "b")
+        v = self._values(f, v, batch, 1)
+
+        def store(b: Value, *old: Value) -> list[Value]:
+            at = f.to_index(f.extract(positions, b))
+            stored = []
+            for cache, new, heads in zip(old, (k, v), (self.mixer.key_heads, self.mixer.value_heads)):
+                row = f.slice(new, [b, 0, 0, 0], [1, 1, *heads], [0, 1])
+                stored.append(f.insert(row, cache, [layer, b, at, 0, 0], [1, 1, 1, *heads]))
+            return stored
+
+        caches = f.loop(batch, caches, store)
+        keys, values = (f.slice(cache, [layer, 0, 0, 0, 0], [1, batch, longest, *heads], [0])
+                        for cache, heads in zip(caches, (self.mixer.key_heads, self.mixer.value_heads)))
+        mixed = self.mixer.mix(f, x, q, keys, values, layer, kv_len=ends)
+        f.ret(self._after_attention(f, h, mixed, layer), *caches)
+
+    # ---- whole model ------------------------------------------------------------------------------------------
+
+    def _embedded(self, f: Function, ids: Value) -> Value:
+        layers.check_ids(f, ids, self.vocab)
+        return layers.embed(f, ids, f.weight("model.embed_tokens.weight"))
+
+    def _logits(self, f: Function, h: Value) -> Value:
+        x = layers.rms_norm(f, h, f.weight("model.norm.weight"), self.eps, self.elem)
+        return layers.linear(f, x, f.weight("lm_head.weight"))
+
+    def _forward(self, m: Module) -> None:
+        f = m.function("forward")
+        ids = f.argument("ids", "i64", [None, None])
+        batch, length = ids.dims
+        h = self._embedded(f, f.collapse(ids, [[0, 1]], [f.multiply(batch, length)]))
+        cos, sin = tables(f, self.rope, length=length)
+        (h,) = f.loop(self.layers, [h],
+                      lambda i, h: f.call("forward_layer", [h, cos, sin, i, batch, length], [h]))
+        f.ret(f.expand(self._logits(f, h), 0, [batch, length]))
+
+    def _layers_if(self, f: Function, checks: list[tuple[Value, str]]) -> Value:
+        """How many layers to compute: none if a check fails, as memory outside of a cache would be written."""
+        count = f.index(self.layers)
+        for fine, message in checks:
+            f.require(fine, message)
+            count = f.select(fine, count, f.index(0))
+        return count
+
+    def _batch_checks(self, f: Function, batch: Value, others: list[Value]) -> list[tuple[Value, str]]:
+        message = "expected the batches of ids, lengths or positions, and caches to be equal"
+        return [(f.compare("eq", batch, other), message) for other in others]
+
+    def _all_within(self, f: Function, values: Value, low: int, high: Value) -> Value:
+        """Whether every element of the i64 tensor is at least `low` and below `high`."""
+
+        def narrow(value: Value, fine: Value) -> Value:
+            above, below = f.compare("sge", value, f.i64(low)), f.compare("slt", value, high)
+            return f.scalar("arith.andi", f.scalar("arith.andi", fine, above), below)
+
+        start = f.rank0(f.true())
+        return f.extract(f.generic("b ->", [values], start, narrow))
+
+    def _prefill(self, m: Module) -> None:
+        f = m.function("prefill")
+        ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
+        kcache, vcache = self._caches(f)
+        batch, length = ids.dims
+        beyond = f.scalar("arith.addi", f.to_i64(length), f.i64(1))
+        checks = self._batch_checks(f, batch, [lengths.dims[0], kcache.dims[1], vcache.dims[1]])
+        checks.append((self._all_within(f, lengths, 1, beyond),
+                       "expected every length to be at least 1 and at most the length of ids"))
+        for cache in (kcache, vcache):
+            checks.append((f.compare("ule", length, cache.dims[2]),
+                           "expected the length of ids to be at most the capacity of the caches"))
+        count = self._layers_if(f, checks)
+        h = self._embedded(f, f.collapse(ids, [[0, 1]], [f.multiply(batch, length)]))
+        cos, sin = tables(f, self.rope, length=length)
+        offsets = f.fill(f.i64(0), [batch])
+        h, kcache, vcache = f.loop(
+            count, [h, kcache, vcache],
+            lambda i, h, k, v: f.call("prefill_layer",
+                                      [h, cos, sin, i, lengths, offsets, batch, length, k, v], [h, k, v]))
+
+        def last_row(n: Value, _: Value) -> Value:
+            # Kept inside even for lengths that were reported as wrong.
+            n = f.emit(f"arith.minsi {n}, {f.to_i64(length)} : i64", "i64")
+            last = f.scalar("arith.subi", f.emit(f"arith.maxsi {n}, {f.i64(1)} : i64", "i64"), f.i64(1))
+            start = f.scalar("arith.muli", f.loop_index(0), length)
+            return f.scalar("arith.addi", start, f.to_index(last))
+
+        rows = f.generic("b -> b", [f.slice(lengths, [0], [batch])], f.empty([batch], "index"), last_row)
+        f.ret(self._logits(f, layers.pick_rows(f, h, rows)), kcache, vcache)
+
+    def _decode(self, m: Module) -> None:
+        f = m.function("decode")
+        ids, positions = f.argument("ids", "i64", [None]), f.argument("positions", "i64", [None])
+        kcache, vcache = self._caches(f)
+        batch = ids.dims[0]
+        checks = self._batch_checks(f, batch, [positions.dims[0], kcache.dims[1], vcache.dims[1]])
+        for cache in (kcache, vcache):
+            checks.append((self._all_within(f, positions, 0, f.to_i64(cache.dims[2])),
+                           "expected every position to be at least 0 and below the capacity of the caches"))
+        count = self._layers_if(f, checks)
+        h = self._embedded(f, ids)
+        ends = f.generic("b -> b", [positions], f.empty([positions.dims[0]], "i64"),
+                         lambda p, _: f.scalar("arith.addi", p, f.i64(1)))
+        longest = f.generic("b ->", [ends], f.rank0(f.i64(0)),
+                            lambda n, most: f.emit(f"arith.maxsi {n}, {most} : i64", "i64"))
+        longest = f.to_index(f.extract(longest))
+        cos, sin = tables(f, self.rope, length=longest, positions=positions)
+        h, kcache, vcache = f.loop(
+            count, [h, kcache, vcache],
+            lambda i, h, k, v: f.call("decode_layer", [h, cos, sin, i, positions, ends, longest, k, v], [h, k, v]))
+        f.ret(self._logits(f, h), kcache, vcache)
+
+
+def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: float, tied: bool,
+               inner: int | None = None) -> Decoder:
+    """The frame that the usual keys of a config describe."""
+    hidden = config.integer("hidden_size")
+    return Decoder(
+        vocab=config.integer("vocab_size"),
+        hidden=hidden,
+        inner=config.integer("intermediate_size", inner),
+        layers=config.integer("num_hidden_layers", maximum=4096),
+        eps=config.number("rms_norm_eps", eps, above=0),
+        activation=config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
+        tied=config.flag("tie_word_embeddings", tied),
+        rope=rope,
+        mixer=mixer,
+        elem=elem,
+    )

@@ -1,0 +1,59 @@
+"""The second differential transformer of Microsoft: twice the query heads, shared keys and values, lambda by token.
+
+Query heads 2i and 2i + 1 lie in one group of a key-value head and make output head i with
+`attention(2i) - sigmoid(lambda_proj(x))[i] * attention(2i + 1)`; there is no norm behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import layers
+from .config import Config
+from .decoder import LAYER, Decoder, read_frame
+from .mlir_text import Function, Module, Value
+from .rope import read_rope
+
+
+@dataclass
+class V2Mixer:
+    heads: int
+    kv_heads: int
+    width: int
+    hidden: int
+
+    def __post_init__(self) -> None:
+        self.query_heads = 2 * self.heads
+        self.key_heads = self.value_heads = (self.kv_heads, self.width)
+
+    def declare(self, m: Module, frame: Decoder) -> None:
+        rows = {"q": 2 * self.heads * self.width, "k": self.kv_heads * self.width, "v": self.kv_heads * self.width,
+                "lambda": self.heads}
+        for name, count in rows.items():
+            frame.layer_weight(m, f"self_attn.{name}_proj.weight", [count, self.hidden], frame.elem)
+        frame.layer_weight(m, "self_attn.o_proj.weight", [self.hidden, self.heads * self.width], frame.elem)
+
+    def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
+        return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
+
+    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
+        logits = layers.linear(f, x, f.weight(LAYER + "self_attn.lambda_proj.weight", layer))
+        lam = f.expand(logits, 0, q.dims[:2])
+        return layers.attention(f, layers.split_pairs(f, q, "adjacent"), (k, k), v, lam, scale=self.width**-0.5,
+                                lambda_act="sigmoid", **sight)
+
+    def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
+        return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.o_proj.weight", layer))
+
+
+def build(config: Config, elem: str = "f32") -> Module:
+    """The decoder of `"model_type": "diff_v2"`."""
+    hidden, heads = config.integer("hidden_size"), config.integer("num_attention_heads")
+    kv_heads = config.integer("num_key_value_heads", heads)
+    # 2h / h_kv query heads share a key head; a pair must not be torn, so that number is even.
+    config.divides("num_key_value_heads", kv_heads, "num_attention_heads", heads)
+    width = config.integer("head_dim", hidden // heads or None)
+    if width is None:
+        raise config.fail("hidden_size", f"at least num_attention_heads = {heads}", hidden)
+    rope = read_rope(config, width, interleaved=True, longest=config.integer("max_position_embeddings", 2048))
+    return read_frame(config, V2Mixer(heads, kv_heads, width, hidden), rope, elem, eps=1e-5, tied=False).build()

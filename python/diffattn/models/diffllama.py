@@ -1,0 +1,87 @@
+"""DiffLlama as Hugging Face's transformers has it: a Llama whose head j is the difference of maps j and j + H/2.
+
+The keys' halves are a strided view. The value of head j joins value heads j and j + Hkv/2, which is not one, so the
+rows of v_proj are put in that order when they are loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import layers
+from .config import Config
+from .decoder import LAYER, Decoder, read_frame
+from .diff_v1 import LAMBDA, scaled_norm_weight
+from .mlir_text import Function, Module, Value
+from .rope import read_rope
+
+
+@dataclass
+class DiffLlamaMixer:
+    maps: int
+    kv_maps: int
+    width: int
+    hidden: int
+    depth: int
+    eps: float
+    bias: bool
+
+    def __post_init__(self) -> None:
+        self.query_heads = self.maps
+        self.key_heads = (self.kv_maps, self.width)
+        self.value_heads = (self.kv_maps // 2, 2 * self.width)
+
+    def declare(self, m: Module, frame: Decoder) -> None:
+        half = self.kv_maps // 2
+        joined = [j + part * half for j in range(half) for part in (0, 1)]
+        for name, count in {"q": self.maps, "k": self.kv_maps, "v": self.kv_maps}.items():
+            order = {"row_blocks": joined} if name == "v" else {}
+            rows = count * self.width
+            frame.layer_weight(m, f"self_attn.{name}_proj.weight", [rows, self.hidden], frame.elem, **order)
+            if self.bias:
+                frame.layer_weight(m, f"self_attn.{name}_proj.bias", [rows], "f32", **order)
+        for name in LAMBDA:
+            frame.layer_weight(m, f"self_attn.{name}", [self.width], "f32")
+        frame.layer_weight(m, "self_attn.o_proj.weight", [self.hidden, self.maps * self.width], frame.elem)
+        if self.bias:
+            frame.layer_weight(m, "self_attn.o_proj.bias", [self.hidden], "f32")
+
+    def _weights(self, f: Function, name: str, layer: Value) -> tuple[Value, Value | None]:
+        weight = f.weight(f"{LAYER}self_attn.{name}_proj.weight", layer)
+        return weight, f.weight(f"{LAYER}self_attn.{name}_proj.bias", layer) if self.bias else None
+
+    def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
+        return tuple(layers.linear(f, x, *self._weights(f, name, layer)) for name in "qkv")
+
+    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
+        init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
+        lam = layers.vector_lambda(f, [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA], init)
+        weight = scaled_norm_weight(f, None, 2 * self.width, init)
+        return layers.attention(
+            f, layers.split_pairs(f, q, "halves"), layers.split_pairs(f, k, "halves"), v, lam,
+            scale=self.width**-0.5, norm_weight=weight, norm_eps=self.eps, **sight)
+
+    def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
+        return layers.linear_onto(f, residual, mixed, *self._weights(f, "o", layer))
+
+
+def build(config: Config, elem: str = "f32") -> Module:
+    """The decoder of `"model_type": "diffllama"`."""
+    hidden, maps = config.integer("hidden_size", 2048), config.integer("num_attention_heads", 32)
+    kv_maps = config.integer("num_key_value_heads", maps)
+    if maps % 2:
+        raise config.fail("num_attention_heads", "even, as two maps make a head", maps)
+    if kv_maps % 2:
+        raise config.fail("num_key_value_heads", "even, as two maps make a head", kv_maps)
+    config.divides("num_key_value_heads", kv_maps, "num_attention_heads", maps)
+    width = config.integer("head_dim", hidden // maps or None)
+    if width is None:
+        raise config.fail("hidden_size", f"at least num_attention_heads = {maps}", hidden)
+    if config.number("attention_dropout", 0.0) != 0.0:
+        raise config.fail("attention_dropout", "0", config.values["attention_dropout"])
+    defaults = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
+    config = Config(defaults | {k: v for k, v in config.values.items() if v is not None}, config.source)
+    rope = read_rope(config, width, interleaved=False, longest=config.integer("max_position_embeddings", 2048))
+    mixer = DiffLlamaMixer(maps, kv_maps, width, hidden, config.integer("num_hidden_layers"),
+                           config.number("rms_norm_eps", 1e-5, above=0), config.flag("attention_bias", False))
+    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build()

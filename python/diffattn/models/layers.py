@@ -1,0 +1,222 @@
+"""The layers that models share, each a function that writes its ops into a `Function`.
+
+Rows are 2-D: `[M, D]` with M = batch times length. Sums, norms and the residual stream are f32; what goes into a matrix
+product has the element type of the weights, and the product itself is f32.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from .mlir_text import Dim, Function, Value, float_attr
+
+ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu")
+
+
+def lambda_init(depth: int) -> float:
+    """The constant part of lambda in the layer with 0-based index `depth`."""
+    return 0.8 - 0.6 * math.exp(-0.3 * depth)
+
+
+def cast(f: Function, x: Value, elem: str) -> Value:
+    """`x` with another float type."""
+    if x.elem == elem:
+        return x
+    loops = " ".join(f"i{axis}" for axis in range(len(x.dims)))
+    return f.generic(f"{loops} -> {loops}", [x], f.empty(x.dims, elem), lambda a, o: f.convert(a, o.elem))
+
+
+def row_mean(f: Function, x: Value, *, squared: bool) -> Value:
+    """The mean, or the mean square, of each row of `[M, D]`, f32."""
+    width = f.f32(x.dims[1])
+
+    def add(a: Value, total: Value) -> Value:
+        return f.scalar("arith.addf", total, f.scalar("arith.mulf", a, a) if squared else a)
+
+    total = f.generic("m k -> m", [x], f.fill(f.f32(0), [x.dims[0]]), add)
+    return f.generic("m -> m", [total], f.empty([x.dims[0]], "f32"), lambda a, _: f.scalar("arith.divf", a, width))
+
+
+def rms_norm(f: Function, x: Value, weight: Value, eps: float, elem: str, *, outside: bool = False) -> Value:
+    """Rows divided by their root mean square, times `weight`; `outside` adds eps to the root, not under it."""
+    square = row_mean(f, x, squared=True)
+
+    def scale(value: Value, mean: Value, w: Value, out: Value) -> Value:
+        if outside:
+            root = f.scalar("arith.addf", f.scalar("math.sqrt", mean), f.f32(eps))
+            value = f.scalar("arith.divf", value, root)
+        else:
+            value = f.scalar("arith.mulf", value, f.scalar("math.rsqrt", f.scalar("arith.addf", mean, f.f32(eps))))
+        return f.convert(f.scalar("arith.mulf", value, f.convert(w, "f32")), out.elem)
+
+    return f.generic("m k, m, k -> m k", [x, square, weight], f.empty(x.dims, elem), scale)
+
+
+def layer_norm(f: Function, x: Value, weight: Value, bias: Value, eps: float, elem: str) -> Value:
+    """Rows without their mean, divided by their standard deviation, times `weight` plus `bias`."""
+    mean = row_mean(f, x, squared=False)
+    centred = f.generic("m k, m -> m k", [x, mean], f.empty(x.dims, "f32"),
+                        lambda a, m, _: f.scalar("arith.subf", a, m))
+    square = row_mean(f, centred, squared=True)
+
+    def scale(value: Value, mean: Value, w: Value, b: Value, out: Value) -> Value:
+        value = f.scalar("arith.mulf", value, f.scalar("math.rsqrt", f.scalar("arith.addf", mean, f.f32(eps))))
+        value = f.scalar("arith.mulf", value, f.convert(w, "f32"))
+        return f.convert(f.scalar("arith.addf", value, f.convert(b, "f32")), out.elem)
+
+    return f.generic("m k, m, k, k -> m k", [centred, square, weight, bias], f.empty(x.dims, elem), scale)
+
+
+def linear(f: Function, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """`x * weight^T + bias` in f32."""
+    dims = [x.dims[0], weight.dims[0]]
+    if bias is None:
+        out = f.fill(f.f32(0), dims)
+    else:
+        out = f.generic("n -> m n", [bias], f.empty(dims, "f32"), lambda b, _: f.convert(b, "f32"))
+    return f.matmul(x, weight, out)
+
+
+def linear_onto(f: Function, residual: Value, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    """`residual + x * weight^T + bias` in f32; the residual's buffer is taken."""
+    if bias is not None:
+        residual = f.generic("n -> m n", [bias], residual,
+                             lambda b, r: f.scalar("arith.addf", r, f.convert(b, "f32")))
+    return f.matmul(x, weight, residual)
+
+
+def sigmoid(f: Function, x: Value) -> Value:
+    one = f.f32(1)
+    return f.scalar("arith.divf", one, f.scalar("arith.addf", one, f.scalar("math.exp", f.scalar("arith.negf", x))))
+
+
+def activate(f: Function, kind: str, x: Value) -> Value:
+    """The activation of an f32 scalar."""
+    if kind in ("silu", "swish"):
+        return f.scalar("arith.mulf", x, sigmoid(f, x))
+    if kind == "relu":
+        return f.scalar("arith.maximumf", x, f.f32(0))
+    if kind == "gelu":
+        inner = f.scalar("math.erf", f.scalar("arith.mulf", x, f.f32(math.sqrt(0.5))))
+    else:
+        cube = f.scalar("arith.mulf", f.scalar("arith.mulf", x, x), x)
+        sum_ = f.scalar("arith.addf", x, f.scalar("arith.mulf", cube, f.f32(0.044715)))
+        inner = f.scalar("math.tanh", f.scalar("arith.mulf", sum_, f.f32(math.sqrt(2 / math.pi))))
+    half = f.scalar("arith.mulf", x, f.f32(0.5))
+    return f.scalar("arith.mulf", half, f.scalar("arith.addf", inner, f.f32(1)))
+
+
+def gated(f: Function, kind: str, gate: Value, up: Value, elem: str) -> Value:
+    """`activation(gate) * up`."""
+    return f.generic("m k, m k -> m k", [gate, up], f.empty(gate.dims, elem),
+                     lambda g, u, o: f.convert(f.scalar("arith.mulf", activate(f, kind, g), u), o.elem))
+
+
+def activated(f: Function, kind: str, x: Value, elem: str) -> Value:
+    return f.generic("m k -> m k", [x], f.empty(x.dims, elem),
+                     lambda a, o: f.convert(activate(f, kind, a), o.elem))
+
+
+def check_ids(f: Function, ids: Value, limit: int) -> None:
+    """An error of the run unless every id of `[M]` is in the vocabulary."""
+
+    def narrow(i: Value, fine: Value) -> Value:
+        # As unsigned numbers, negative ids are large too.
+        return f.scalar("arith.andi", fine, f.compare("ult", i, f.i64(limit)))
+
+    fine = f.generic("m ->", [ids], f.rank0(f.true()), narrow)
+    f.require(f.extract(fine), f"expected every token id to be at least 0 and below {limit}")
+
+
+def embed(f: Function, ids: Value, weight: Value) -> Value:
+    """The rows of `weight` that the ids `[M]` name, f32. An id outside reads the nearest row: `check_ids` reports it."""
+    last, zero = f.i64(weight.dims[0] - 1), f.i64(0)
+
+    def read(i: Value, _: Value) -> Value:
+        i = f.emit(f"arith.maxsi {i}, {zero} : i64", "i64")
+        row = f.to_index(f.emit(f"arith.minsi {i}, {last} : i64", "i64"))
+        return f.convert(f.extract(weight, row, f.loop_index(1)), "f32")
+
+    return f.generic("m -> m k", [ids], f.empty([ids.dims[0], weight.dims[1]], "f32"), read)
+
+
+def pick_rows(f: Function, x: Value, rows: Value) -> Value:
+    """Row `rows[b]` of the f32 tensor `[M, D]` for each b; `rows` holds indices."""
+    return f.generic("b -> b k", [rows], f.empty([rows.dims[0], x.dims[1]], "f32"),
+                     lambda r, _: f.extract(x, r, f.loop_index(1)))
+
+
+def vector_lambda(f: Function, vectors: Sequence[Value], init: Value) -> Value:
+    """`exp(q1 . k1) - exp(q2 . k2) + init` of four vectors, as a tensor of rank 0."""
+
+    def exp_dot(a: Value, b: Value) -> Value:
+        def add(x: Value, y: Value, total: Value) -> Value:
+            product = f.scalar("arith.mulf", f.convert(x, "f32"), f.convert(y, "f32"))
+            return f.scalar("arith.addf", total, product)
+
+        return f.scalar("math.exp", f.extract(f.generic("d, d ->", [a, b], f.fill(f.f32(0), []), add)))
+
+    q1, k1, q2, k2 = vectors
+    return f.rank0(f.scalar("arith.addf", f.scalar("arith.subf", exp_dot(q1, k1), exp_dot(q2, k2)), init))
+
+
+def split_pairs(f: Function, x: Value, pairing: str) -> tuple[Value, Value]:
+    """The two maps of `[B, T, 2n, w]` as strided views `[B, T, n, w]`.
+
+    `adjacent` pairs heads 2j and 2j + 1, `halves` pairs heads j and j + n.
+    """
+    batch, length, heads, width = x.dims
+    count, half = heads // 2, pairing == "halves"
+    pairs = f.expand(x, 2, [2, count] if half else [count, 2])
+    axis, sizes = (2, [batch, length, 1, count, width]) if half else (3, [batch, length, count, 1, width])
+    return tuple(f.slice(pairs, [m if i == axis else 0 for i in range(5)], sizes, [axis]) for m in (0, 1))
+
+
+def attention(
+    f: Function,
+    q: tuple[Value, Value],
+    k: tuple[Value, Value],
+    v: Value,
+    lam: Value,
+    *,
+    scale: float,
+    causal: bool = False,
+    norm_weight: Value | None = None,
+    norm: bool = False,
+    norm_eps: float = 1e-5,
+    out_scale: float = 1.0,
+    lambda_act: str = "identity",
+    kv_len: Value | None = None,
+    q_offset: Value | None = None,
+) -> Value:
+    """One `diffattn.attention` on `[B, T, heads, width]` views; the result is `[B, Tq, Hs, dv]`."""
+    (q1, q2), (k1, k2) = q, k
+    out = f.empty([*q1.dims[:3], v.dims[3]], v.elem)
+    operands = [q1, k1, q2, k2, v]
+    text = (f"diffattn.attention ins({', '.join(map(str, operands))} : {', '.join(o.type for o in operands)}) "
+            f"lambda({lam} : {lam.type})")
+    optional = {"norm_weight": norm_weight, "kv_len": kv_len, "q_offset": q_offset}
+    for name, operand in optional.items():
+        if operand is not None:
+            text += f" {name}({operand} : {operand.type})"
+    attributes = [f"scale = {float_attr(scale)}"]
+    attributes += ["is_causal"] * causal
+    if lambda_act != "identity":
+        attributes.append(f"lambda_act = #diffattn.activation<{lambda_act}>")
+    if norm or norm_weight is not None:
+        attributes += ["norm = #diffattn.norm<rms>", f"norm_eps = {float_attr(norm_eps)}"]
+    if out_scale != 1.0:
+        attributes.append(f"out_scale = {float_attr(out_scale)}")
+    attributes += [f"{side}_layout = #diffattn.layout<bthd>" for side in "qkvo"]
+    return f.emit(f"{text} outs({out} : {out.type}) {{{', '.join(attributes)}}} -> {out.type}", out.elem, out.dims)
+
+
+def heads_of(f: Function, x: Value, batch: Dim, length: Dim, heads: int) -> Value:
+    """Rows `[M, heads * w]` as `[B, T, heads, w]`."""
+    return f.expand(f.expand(x, 0, [batch, length]), 2, [heads, x.dims[1] // heads])
+
+
+def rows_of(f: Function, x: Value, rows: Dim) -> Value:
+    """Heads `[B, T, heads, w]` as rows `[M, heads * w]`."""
+    return f.collapse(x, [[0, 1], [2, 3]], [rows, x.dims[2] * x.dims[3]])
