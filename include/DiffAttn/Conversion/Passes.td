@@ -9,4 +9,22 @@
 
 include "mlir/Pass/PassBase.td"
 
+def DecomposePass : Pass<"diffattn-decompose"> {
+  let summary = "Write the dialect's ops as linalg ops";
+  let description = [{
+    Replaces ops that no schedule lowers directly by `linalg`, `arith` and `math`
+    ops with the meaning that docs/spec.md states: f32 accumulation, one rounding,
+    rows of zeros where no key is seen. Right for every operand and option of the
+    ops, on tensors and on memrefs (intermediate values are then `memref.alloc`s,
+    freed at the end), and fast on nothing: the scores of both maps exist in memory.
+
+    By default an op with a schedule that has a lowering of its own is kept; with
+    `all` none is.
+  }];
+  let options = [Option<"all", "all", "bool", /*default=*/"false",
+                        "Decompose also the ops whose schedule has a lowering of its own">];
+  let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect", "math::MathDialect",
+                           "memref::MemRefDialect", "tensor::TensorDialect"];
+}
+
 #endif // DIFFATTN_CONVERSION_PASSES_TD

@@ -1,0 +1,26 @@
+//===- DiffAttnToLinalg.h - the ops as linalg -------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CONVERSION_DIFFATTNTOLINALG_H
+#define DIFFATTN_CONVERSION_DIFFATTNTOLINALG_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+#include "mlir/IR/PatternMatch.h"
+
+namespace mlir::diffattn {
+
+/// Writes `op`, on tensors or on memrefs, as linalg ops before the insertion
+/// point. Returns what holds the result: a new tensor, or the init memref. The
+/// op itself stays.
+Value decomposeAttention(OpBuilder &builder, AttentionOp op);
+
+/// Patterns that decompose every op for which `shouldDecompose` holds.
+void populateDecomposePatterns(RewritePatternSet &patterns,
+                               std::function<bool(Operation *)> shouldDecompose);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_CONVERSION_DIFFATTNTOLINALG_H

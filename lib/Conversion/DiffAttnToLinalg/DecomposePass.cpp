@@ -1,0 +1,61 @@
+//===- DecomposePass.cpp - diffattn-decompose -----------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Conversion/DiffAttnToLinalg.h"
+#include "DiffAttn/Conversion/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_DECOMPOSEPASS
+#include "DiffAttn/Conversion/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+struct DecomposeAttention final : OpRewritePattern<AttentionOp> {
+  DecomposeAttention(MLIRContext *context, std::function<bool(Operation *)> shouldDecompose)
+      : OpRewritePattern(context), shouldDecompose(std::move(shouldDecompose)) {}
+
+  LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
+    if (!shouldDecompose(op))
+      return rewriter.notifyMatchFailure(op, "has a schedule that lowers it directly");
+    Value result = decomposeAttention(rewriter, op);
+    if (op.getResult())
+      rewriter.replaceOp(op, result);
+    else
+      rewriter.eraseOp(op);
+    return success();
+  }
+
+  std::function<bool(Operation *)> shouldDecompose;
+};
+
+struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
+  using DecomposePassBase::DecomposePassBase;
+
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    populateDecomposePatterns(patterns, [this](Operation *op) {
+      auto attention = dyn_cast<AttentionOp>(op);
+      return all || !attention || !attention.getScheduleAttr();
+    });
+    walkAndApplyPatterns(getOperation(), std::move(patterns));
+  }
+};
+} // namespace
+
+void mlir::diffattn::populateDecomposePatterns(
+    RewritePatternSet &patterns, std::function<bool(Operation *)> shouldDecompose) {
+  patterns.add<DecomposeAttention>(patterns.getContext(), std::move(shouldDecompose));
+}

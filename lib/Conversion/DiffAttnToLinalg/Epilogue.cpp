@@ -1,0 +1,99 @@
+//===- Epilogue.cpp - norm, scale, gate and the one rounding --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Epilogue.h"
+#include "SoftmaxSteps.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using utils::IteratorType;
+
+static constexpr IteratorType par = IteratorType::parallel;
+static constexpr IteratorType red = IteratorType::reduction;
+
+StructuredInput diffattn::lambdaInput(StructuredBuilder &sb, Value lambda, unsigned loops,
+                                      int64_t signalHeads, int64_t noiseHeads) {
+  auto type = cast<ShapedType>(lambda.getType());
+  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2);
+  if (type.getRank() == 0)
+    return {lambda, sb.map(loops, {})};
+  if (type.getRank() == 1)
+    return {lambda, sb.map(loops, {s})};
+  int64_t group = type.getDimSize(2) == signalHeads ? 1 : signalHeads / noiseHeads;
+  return {lambda, sb.map(loops, {b, i, headOf(s, group)})};
+}
+
+static Value sigmoid(ImplicitLocOpBuilder &b, Value x) {
+  Value one = f32(b, 1.0f);
+  Value exp = math::ExpOp::create(b, arith::NegFOp::create(b, x));
+  return arith::DivFOp::create(b, one, arith::AddFOp::create(b, one, exp));
+}
+
+Value diffattn::activated(ImplicitLocOpBuilder &b, Value lambda, Activation activation) {
+  return activation == Activation::Sigmoid ? sigmoid(b, lambda) : lambda;
+}
+
+/// 1 / rms of a row whose squares sum to `sum`; 0 for a row of zeros, also
+/// where eps is 0.
+static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, int64_t width,
+                        const EpilogueRules &rules) {
+  Value one = f32(b, 1.0f), eps = f32(b, rules.eps);
+  Value mean = arith::DivFOp::create(b, sum, f32(b, static_cast<float>(width)));
+  Value root;
+  if (rules.epsMode == EpsMode::Inside)
+    root = math::SqrtOp::create(b, arith::AddFOp::create(b, mean, eps));
+  else
+    root = arith::AddFOp::create(b, math::SqrtOp::create(b, mean), eps);
+  Value inverse = arith::DivFOp::create(b, one, root);
+  if (rules.eps > 0.0f)
+    return inverse;
+  Value zero = f32(b, 0.0f);
+  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, zero);
+  return arith::SelectOp::create(b, empty, zero, inverse);
+}
+
+Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
+                              const EpilogueRules &rules) {
+  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2), c = sb.dim(3);
+  AffineMap all = sb.map(4, {b, s, i, c}), row = sb.map(4, {b, s, i});
+  AffineMap result = layoutMap(sb, 4, rules.oLayout, b, s, i, c);
+  int64_t width = cast<ShapedType>(x.getType()).getDimSize(3);
+
+  SmallVector<StructuredInput> inputs = {{x, all}};
+  if (rules.norm == Norm::RMS) {
+    Value squares = sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
+    squares = sb.generic({{x, all}}, squares, row, {par, par, par, red},
+                         [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                           Value square = arith::MulFOp::create(ib, args[0], args[0]);
+                           return arith::AddFOp::create(ib, args[1], square);
+                         });
+    inputs.push_back({squares, row});
+  }
+  if (rules.normWeight)
+    inputs.push_back({rules.normWeight, sb.map(4, {c})});
+  if (rules.gate)
+    inputs.push_back({rules.gate, result});
+
+  return sb.generic(
+      inputs, init, result, {par, par, par, par},
+      [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        unsigned next = 0;
+        Value y = args[next++];
+        if (rules.norm == Norm::RMS)
+          y = arith::MulFOp::create(ib, y, inverseRms(ib, args[next++], width, rules));
+        if (rules.normWeight)
+          y = arith::MulFOp::create(ib, y, widen(ib, args[next++]));
+        if (rules.outScale != 1.0f)
+          y = arith::MulFOp::create(ib, y, f32(ib, rules.outScale));
+        if (rules.gate)
+          y = arith::MulFOp::create(ib, y, sigmoid(ib, widen(ib, args[next++])));
+        Type element = args.back().getType();
+        return element.isF32() ? y : arith::TruncFOp::create(ib, element, y).getResult();
+      });
+}

@@ -1,0 +1,38 @@
+//===- Epilogue.h - norm, scale, gate and the one rounding ------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_EPILOGUE_H
+#define DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_EPILOGUE_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+#include "StructuredBuilder.h"
+
+namespace mlir::diffattn {
+
+/// What follows the difference of the maps; values are null where absent.
+struct EpilogueRules {
+  Value normWeight, gate;
+  Norm norm;
+  float eps;
+  EpsMode epsMode;
+  float outScale;
+  Layout oLayout;
+};
+
+/// Lambda as an input of loops whose first three are batch, signal head, query.
+StructuredInput lambdaInput(StructuredBuilder &sb, Value lambda, unsigned loops,
+                            int64_t signalHeads, int64_t noiseHeads);
+
+/// The element of lambda after its activation.
+Value activated(ImplicitLocOpBuilder &b, Value lambda, Activation activation);
+
+/// Writes norm, out_scale, norm_weight and gate of `x` (f32 [B,Hs,Tq,dv]) to
+/// `init`, rounded once.
+Value buildEpilogue(StructuredBuilder &sb, Value x, Value init, const EpilogueRules &rules);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_EPILOGUE_H

@@ -1,0 +1,66 @@
+//===- SoftmaxSteps.h - scores, masks and sums of one map -------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
+#define DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+#include "StructuredBuilder.h"
+
+namespace mlir::diffattn {
+
+/// How scores are made and which keys a query sees: the same for both maps.
+struct ScoreRules {
+  float scale;
+  std::optional<float> softcap;
+  bool causal;
+  /// Left and right reach; -1 is without limit.
+  int64_t left = -1, right = -1;
+  /// Null where absent. `keyOffset` (i64) is the position of the first key.
+  Value bias, kvLen, qOffset, keyOffset;
+  Layout qLayout, kLayout;
+};
+
+/// The operands of one map. Head `h` of `heads` reads key head
+/// `h / (heads / keyHeads)` and bias head `h / biasGroup`.
+struct MapOperands {
+  Value q, k;
+  int64_t heads, keyHeads, biasGroup;
+};
+
+/// The affine map of `loops` loops to one operand axis order: batch, head,
+/// length and width placed as `layout` says.
+AffineMap layoutMap(StructuredBuilder &sb, unsigned loops, Layout layout, AffineExpr batch,
+                    AffineExpr head, AffineExpr length, AffineExpr width);
+
+/// `head / group`, written so that a group of one stays a plain loop.
+AffineExpr headOf(AffineExpr head, int64_t group);
+
+/// Scores of one map, f32 [B,heads,Tq,Tk]; -inf where the query does not see
+/// the key, and nowhere else unless the product itself is -inf.
+Value buildScores(StructuredBuilder &sb, const MapOperands &map, const ScoreRules &rules);
+
+/// `init` [B,heads,Tq] raised to the maximum of each row of `scores`. NaN wins.
+Value buildRowMax(StructuredBuilder &sb, Value scores, Value init);
+
+/// Overwrites `scores` by exp(scores - max), 0 for a score of -inf.
+Value buildExp(StructuredBuilder &sb, Value scores, Value max, Value out);
+
+/// Adds the sum of each row of `weights` to `init` [B,heads,Tq].
+Value buildRowSum(StructuredBuilder &sb, Value weights, Value init);
+
+/// Widens an element of f16 or bf16 to f32.
+Value widen(ImplicitLocOpBuilder &b, Value element);
+
+/// True where `score` is -inf: the key is not seen.
+Value isHidden(ImplicitLocOpBuilder &b, Value score);
+
+/// An f32 constant.
+Value f32(ImplicitLocOpBuilder &b, float value);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
