@@ -1,7 +1,7 @@
 //===- DiffAttnToLinalg.h - the ops as linalg -------------------*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_CONVERSION_DIFFATTNTOLINALG_H
@@ -18,8 +18,9 @@ namespace mlir::diffattn {
 Value decomposeAttention(OpBuilder &builder, AttentionOp op);
 
 /// Patterns that decompose every op for which `shouldDecompose` holds.
-void populateDecomposePatterns(RewritePatternSet &patterns,
-                               std::function<bool(Operation *)> shouldDecompose);
+void populateDecomposePatterns(
+    RewritePatternSet &patterns,
+    std::function<bool(Operation *)> shouldDecompose);
 
 } // namespace mlir::diffattn
 

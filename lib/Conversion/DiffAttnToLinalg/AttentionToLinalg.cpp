@@ -1,7 +1,7 @@
 //===- AttentionToLinalg.cpp - diffattn.attention as linalg ops -----------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Conversion/DiffAttnToLinalg.h"
@@ -51,8 +51,10 @@ static Value normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
 }
 
 Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
-  StructuredBuilder sb(builder, op.getLoc(), /*onTensors=*/static_cast<bool>(op.getResult()));
-  int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads(), ratio = signal / noise;
+  StructuredBuilder sb(builder, op.getLoc(),
+                       /*onTensors=*/static_cast<bool>(op.getResult()));
+  int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads(),
+          ratio = signal / noise;
   ScoreRules rules;
   rules.scale = op.getScale().convertToFloat();
   if (op.getSoftcap())
@@ -68,48 +70,53 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
   rules.qLayout = op.getQLayout();
   rules.kLayout = op.getKLayout();
 
-  SoftmaxMap map1 =
-      buildSoftmax(sb, {op.getQ1(), op.getK1(), signal, op.getKey1Heads(), ratio}, rules);
-  SoftmaxMap map2 =
-      buildSoftmax(sb, {op.getQ2(), op.getK2(), noise, op.getKey2Heads(), 1}, rules);
+  SoftmaxMap map1 = buildSoftmax(
+      sb, {op.getQ1(), op.getK1(), signal, op.getKey1Heads(), ratio}, rules);
+  SoftmaxMap map2 = buildSoftmax(
+      sb, {op.getQ2(), op.getK2(), noise, op.getKey2Heads(), 1}, rules);
 
   // P = A1 - lambda * A2, over the weights of map 1.
-  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2), j = sb.dim(3), c = sb.dim(4);
+  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2), j = sb.dim(3),
+             c = sb.dim(4);
   AffineExpr g = headOf(s, ratio);
-  Value p = sb.generic(
-      {{map1.sum, sb.map(4, {b, s, i})},
-       {map2.weights, sb.map(4, {b, g, i, j})},
-       {map2.sum, sb.map(4, {b, g, i})},
-       lambdaInput(sb, op.getLambda(), 4, signal, noise)},
-      map1.weights, sb.map(4, {b, s, i, j}), {par, par, par, par},
-      [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        Value a1 = normalized(ib, args[4], args[0]), a2 = normalized(ib, args[1], args[2]);
-        Value lambda = activated(ib, args[3], op.getLambdaAct());
-        return arith::SubFOp::create(ib, a1, arith::MulFOp::create(ib, lambda, a2));
-      });
+  Value p =
+      sb.generic({{map1.sum, sb.map(4, {b, s, i})},
+                  {map2.weights, sb.map(4, {b, g, i, j})},
+                  {map2.sum, sb.map(4, {b, g, i})},
+                  lambdaInput(sb, op.getLambda(), 4, signal, noise)},
+                 map1.weights, sb.map(4, {b, s, i, j}), {par, par, par, par},
+                 [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                   Value a1 = normalized(ib, args[4], args[0]),
+                         a2 = normalized(ib, args[1], args[2]);
+                   Value lambda = activated(ib, args[3], op.getLambdaAct());
+                   return arith::SubFOp::create(
+                       ib, a1, arith::MulFOp::create(ib, lambda, a2));
+                 });
 
   // X = P * V over the keys that are seen: a NaN in a value that is not seen
   // must not reach the row, and 0 * NaN is NaN.
-  Value x = sb.filled({sb.size(op.getQ1(), 0), builder.getIndexAttr(signal),
-                       sb.size(op.getQ1(), AttentionOp::lengthAxis(op.getQLayout())),
-                       sb.size(op.getV(), 3)},
-                      0.0f);
+  Value x =
+      sb.filled({sb.size(op.getQ1(), 0), builder.getIndexAttr(signal),
+                 sb.size(op.getQ1(), AttentionOp::lengthAxis(op.getQLayout())),
+                 sb.size(op.getV(), 3)},
+                0.0f);
   AffineExpr valueHead = headOf(s, signal / op.getValueHeads());
-  x = sb.generic({{map1.scores, sb.map(5, {b, s, i, j})},
-                  {map2.scores, sb.map(5, {b, g, i, j})},
-                  {p, sb.map(5, {b, s, i, j})},
-                  {op.getV(), layoutMap(sb, 5, op.getVLayout(), b, valueHead, j, c)}},
-                 x, sb.map(5, {b, s, i, c}), {par, par, par, red, par},
-                 [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                   Value hidden = arith::AndIOp::create(ib, isHidden(ib, args[0]),
-                                                        isHidden(ib, args[1]));
-                   Value product = arith::MulFOp::create(ib, args[2], widen(ib, args[3]));
-                   Value sum = arith::AddFOp::create(ib, args[4], product);
-                   return arith::SelectOp::create(ib, hidden, args[4], sum);
-                 });
+  x = sb.generic(
+      {{map1.scores, sb.map(5, {b, s, i, j})},
+       {map2.scores, sb.map(5, {b, g, i, j})},
+       {p, sb.map(5, {b, s, i, j})},
+       {op.getV(), layoutMap(sb, 5, op.getVLayout(), b, valueHead, j, c)}},
+      x, sb.map(5, {b, s, i, c}), {par, par, par, red, par},
+      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        Value hidden = arith::AndIOp::create(ib, isHidden(ib, args[0]),
+                                             isHidden(ib, args[1]));
+        Value product = arith::MulFOp::create(ib, args[2], widen(ib, args[3]));
+        Value sum = arith::AddFOp::create(ib, args[4], product);
+        return arith::SelectOp::create(ib, hidden, args[4], sum);
+      });
 
-  EpilogueRules epilogue{op.getNormWeight(), op.getGate(),
-                         op.getNorm(),       op.getNormEps().convertToFloat(),
+  EpilogueRules epilogue{op.getNormWeight(),  op.getGate(),
+                         op.getNorm(),        op.getNormEps().convertToFloat(),
                          op.getNormEpsMode(), op.getOutScale().convertToFloat(),
                          op.getOLayout()};
   Value result = buildEpilogue(sb, x, op.getInit(), epilogue);

@@ -1,7 +1,7 @@
 //===- DecomposePass.cpp - diffattn-decompose -----------------------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Conversion/DiffAttnToLinalg.h"
@@ -24,12 +24,16 @@ using namespace mlir::diffattn;
 
 namespace {
 struct DecomposeAttention final : OpRewritePattern<AttentionOp> {
-  DecomposeAttention(MLIRContext *context, std::function<bool(Operation *)> shouldDecompose)
-      : OpRewritePattern(context), shouldDecompose(std::move(shouldDecompose)) {}
+  DecomposeAttention(MLIRContext *context,
+                     std::function<bool(Operation *)> shouldDecompose)
+      : OpRewritePattern(context), shouldDecompose(std::move(shouldDecompose)) {
+  }
 
-  LogicalResult matchAndRewrite(AttentionOp op, PatternRewriter &rewriter) const override {
+  LogicalResult matchAndRewrite(AttentionOp op,
+                                PatternRewriter &rewriter) const override {
     if (!shouldDecompose(op))
-      return rewriter.notifyMatchFailure(op, "has a schedule that lowers it directly");
+      return rewriter.notifyMatchFailure(
+          op, "has a schedule that lowers it directly");
     Value result = decomposeAttention(rewriter, op);
     if (op.getResult())
       rewriter.replaceOp(op, result);
@@ -48,7 +52,8 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
     RewritePatternSet patterns(&getContext());
     populateDecomposePatterns(patterns, [this](Operation *op) {
       auto attention = dyn_cast<AttentionOp>(op);
-      return all || !attention || !attention.getScheduleAttr();
+      return all || !attention || !attention.getScheduleAttr() ||
+             attention.getScheduleAttr().getPath() == SchedulePath::Linalg;
     });
     walkAndApplyPatterns(getOperation(), std::move(patterns));
   }
@@ -56,6 +61,8 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
 } // namespace
 
 void mlir::diffattn::populateDecomposePatterns(
-    RewritePatternSet &patterns, std::function<bool(Operation *)> shouldDecompose) {
-  patterns.add<DecomposeAttention>(patterns.getContext(), std::move(shouldDecompose));
+    RewritePatternSet &patterns,
+    std::function<bool(Operation *)> shouldDecompose) {
+  patterns.add<DecomposeAttention>(patterns.getContext(),
+                                   std::move(shouldDecompose));
 }

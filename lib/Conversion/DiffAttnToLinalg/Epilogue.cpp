@@ -1,7 +1,7 @@
 //===- Epilogue.cpp - norm, scale, gate and the one rounding --------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "Epilogue.h"
@@ -17,15 +17,17 @@ using utils::IteratorType;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 
-StructuredInput diffattn::lambdaInput(StructuredBuilder &sb, Value lambda, unsigned loops,
-                                      int64_t signalHeads, int64_t noiseHeads) {
+StructuredInput diffattn::lambdaInput(StructuredBuilder &sb, Value lambda,
+                                      unsigned loops, int64_t signalHeads,
+                                      int64_t noiseHeads) {
   auto type = cast<ShapedType>(lambda.getType());
   AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2);
   if (type.getRank() == 0)
     return {lambda, sb.map(loops, {})};
   if (type.getRank() == 1)
     return {lambda, sb.map(loops, {s})};
-  int64_t group = type.getDimSize(2) == signalHeads ? 1 : signalHeads / noiseHeads;
+  int64_t group =
+      type.getDimSize(2) == signalHeads ? 1 : signalHeads / noiseHeads;
   return {lambda, sb.map(loops, {b, i, headOf(s, group)})};
 }
 
@@ -35,7 +37,8 @@ static Value sigmoid(ImplicitLocOpBuilder &b, Value x) {
   return arith::DivFOp::create(b, one, arith::AddFOp::create(b, one, exp));
 }
 
-Value diffattn::activated(ImplicitLocOpBuilder &b, Value lambda, Activation activation) {
+Value diffattn::activated(ImplicitLocOpBuilder &b, Value lambda,
+                          Activation activation) {
   return activation == Activation::Sigmoid ? sigmoid(b, lambda) : lambda;
 }
 
@@ -67,12 +70,14 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
 
   SmallVector<StructuredInput> inputs = {{x, all}};
   if (rules.norm == Norm::RMS) {
-    Value squares = sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
-    squares = sb.generic({{x, all}}, squares, row, {par, par, par, red},
-                         [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                           Value square = arith::MulFOp::create(ib, args[0], args[0]);
-                           return arith::AddFOp::create(ib, args[1], square);
-                         });
+    Value squares =
+        sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
+    squares =
+        sb.generic({{x, all}}, squares, row, {par, par, par, red},
+                   [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                     Value square = arith::MulFOp::create(ib, args[0], args[0]);
+                     return arith::AddFOp::create(ib, args[1], square);
+                   });
     inputs.push_back({squares, row});
   }
   if (rules.normWeight)
@@ -86,14 +91,18 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
         unsigned next = 0;
         Value y = args[next++];
         if (rules.norm == Norm::RMS)
-          y = arith::MulFOp::create(ib, y, inverseRms(ib, args[next++], width, rules));
+          y = arith::MulFOp::create(ib, y,
+                                    inverseRms(ib, args[next++], width, rules));
         if (rules.normWeight)
           y = arith::MulFOp::create(ib, y, widen(ib, args[next++]));
         if (rules.outScale != 1.0f)
           y = arith::MulFOp::create(ib, y, f32(ib, rules.outScale));
         if (rules.gate)
-          y = arith::MulFOp::create(ib, y, sigmoid(ib, widen(ib, args[next++])));
+          y = arith::MulFOp::create(ib, y,
+                                    sigmoid(ib, widen(ib, args[next++])));
         Type element = args.back().getType();
-        return element.isF32() ? y : arith::TruncFOp::create(ib, element, y).getResult();
+        return element.isF32()
+                   ? y
+                   : arith::TruncFOp::create(ib, element, y).getResult();
       });
 }

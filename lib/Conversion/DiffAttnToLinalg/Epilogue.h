@@ -1,7 +1,7 @@
 //===- Epilogue.h - norm, scale, gate and the one rounding ------*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_EPILOGUE_H
@@ -31,7 +31,8 @@ Value activated(ImplicitLocOpBuilder &b, Value lambda, Activation activation);
 
 /// Writes norm, out_scale, norm_weight and gate of `x` (f32 [B,Hs,Tq,dv]) to
 /// `init`, rounded once.
-Value buildEpilogue(StructuredBuilder &sb, Value x, Value init, const EpilogueRules &rules);
+Value buildEpilogue(StructuredBuilder &sb, Value x, Value init,
+                    const EpilogueRules &rules);
 
 } // namespace mlir::diffattn
 

@@ -1,7 +1,7 @@
 //===- SoftmaxSteps.cpp - scores, masks and sums of one map ---------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "SoftmaxSteps.h"
@@ -20,9 +20,9 @@ static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 static constexpr float kInf = std::numeric_limits<float>::infinity();
 
-AffineMap diffattn::layoutMap(StructuredBuilder &sb, unsigned loops, Layout layout,
-                              AffineExpr batch, AffineExpr head, AffineExpr length,
-                              AffineExpr width) {
+AffineMap diffattn::layoutMap(StructuredBuilder &sb, unsigned loops,
+                              Layout layout, AffineExpr batch, AffineExpr head,
+                              AffineExpr length, AffineExpr width) {
   return layout == Layout::BHTD ? sb.map(loops, {batch, head, length, width})
                                 : sb.map(loops, {batch, length, head, width});
 }
@@ -42,7 +42,8 @@ Value diffattn::f32(ImplicitLocOpBuilder &b, float value) {
 }
 
 Value diffattn::isHidden(ImplicitLocOpBuilder &b, Value score) {
-  return arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, score, f32(b, -kInf));
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, score,
+                               f32(b, -kInf));
 }
 
 /// scale * Q * K^T, f32 [B,heads,Tq,Tk].
@@ -54,16 +55,18 @@ static Value buildProduct(StructuredBuilder &sb, const MapOperands &map,
                          sb.size(map.q, qLength), sb.size(map.k, kLength)},
                         0.0f);
   // Loops: batch, head, query, key, width.
-  AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3), x = sb.dim(4);
+  AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3),
+             x = sb.dim(4);
   AffineExpr keyHead = headOf(h, map.heads / map.keyHeads);
-  return sb.generic({{map.q, layoutMap(sb, 5, rules.qLayout, b, h, i, x)},
-                     {map.k, layoutMap(sb, 5, rules.kLayout, b, keyHead, j, x)}},
-                    out, sb.map(5, {b, h, i, j}), {par, par, par, par, red},
-                    [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                      Value product = arith::MulFOp::create(ib, widen(ib, args[0]),
-                                                            widen(ib, args[1]));
-                      return arith::AddFOp::create(ib, args[2], product);
-                    });
+  return sb.generic(
+      {{map.q, layoutMap(sb, 5, rules.qLayout, b, h, i, x)},
+       {map.k, layoutMap(sb, 5, rules.kLayout, b, keyHead, j, x)}},
+      out, sb.map(5, {b, h, i, j}), {par, par, par, par, red},
+      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+        Value product =
+            arith::MulFOp::create(ib, widen(ib, args[0]), widen(ib, args[1]));
+        return arith::AddFOp::create(ib, args[2], product);
+      });
 }
 
 /// The i64 position of loop `loop` in a generic's body.
@@ -87,7 +90,8 @@ struct MaskElements {
 /// Whether query and key of the current loops see each other; null if always.
 /// `qLength` and `kLength` are used for the default of q_offset.
 static Value buildVisible(ImplicitLocOpBuilder &b, const ScoreRules &rules,
-                          const MaskElements &elements, Value qLength, Value kLength) {
+                          const MaskElements &elements, Value qLength,
+                          Value kLength) {
   Value visible;
   auto require = [&](arith::CmpIPredicate predicate, Value lhs, Value rhs) {
     visible = both(b, visible, arith::CmpIOp::create(b, predicate, lhs, rhs));
@@ -105,7 +109,8 @@ static Value buildVisible(ImplicitLocOpBuilder &b, const ScoreRules &rules,
     if (rules.causal || windowed) {
       Value offset = elements.qOffset;
       if (!offset)
-        offset = arith::SubIOp::create(b, elements.kvLen ? elements.kvLen : kLength, qLength);
+        offset = arith::SubIOp::create(
+            b, elements.kvLen ? elements.kvLen : kLength, qLength);
       Value query = arith::AddIOp::create(b, position(b, 2), offset);
       Value distance = arith::SubIOp::create(b, query, key);
       if (rules.causal)
@@ -119,8 +124,8 @@ static Value buildVisible(ImplicitLocOpBuilder &b, const ScoreRules &rules,
   if (elements.bias) {
     Value seen = elements.bias;
     if (!seen.getType().isInteger(1))
-      seen = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, widen(b, elements.bias),
-                                   f32(b, -kInf));
+      seen = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                   widen(b, elements.bias), f32(b, -kInf));
     visible = both(b, visible, seen);
   }
   return visible;
@@ -160,7 +165,8 @@ Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
         Value score = arith::MulFOp::create(b, args[next], f32(b, rules.scale));
         if (rules.softcap) {
           Value cap = f32(b, *rules.softcap);
-          Value tanh = math::TanhOp::create(b, arith::DivFOp::create(b, score, cap));
+          Value tanh =
+              math::TanhOp::create(b, arith::DivFOp::create(b, score, cap));
           score = arith::MulFOp::create(b, tanh, cap);
         }
         if (elements.bias && !elements.bias.getType().isInteger(1))
@@ -174,30 +180,32 @@ Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
 
 Value diffattn::buildRowMax(StructuredBuilder &sb, Value scores, Value init) {
   AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3);
-  return sb.generic({{scores, sb.map(4, {b, h, i, j})}}, init, sb.map(4, {b, h, i}),
-                    {par, par, par, red},
+  return sb.generic({{scores, sb.map(4, {b, h, i, j})}}, init,
+                    sb.map(4, {b, h, i}), {par, par, par, red},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       return arith::MaximumFOp::create(ib, args[0], args[1]);
                     });
 }
 
-Value diffattn::buildExp(StructuredBuilder &sb, Value scores, Value max, Value out) {
+Value diffattn::buildExp(StructuredBuilder &sb, Value scores, Value max,
+                         Value out) {
   AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3);
   AffineMap all = sb.map(4, {b, h, i, j});
-  return sb.generic({{scores, all}, {max, sb.map(4, {b, h, i})}}, out, all, {par, par, par, par},
+  return sb.generic({{scores, all}, {max, sb.map(4, {b, h, i})}}, out, all,
+                    {par, par, par, par},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       // The select keeps -inf - (-inf) of an empty row out.
                       Value weight = math::ExpOp::create(
                           ib, arith::SubFOp::create(ib, args[0], args[1]));
-                      return arith::SelectOp::create(ib, isHidden(ib, args[0]), f32(ib, 0.0f),
-                                                     weight);
+                      return arith::SelectOp::create(ib, isHidden(ib, args[0]),
+                                                     f32(ib, 0.0f), weight);
                     });
 }
 
 Value diffattn::buildRowSum(StructuredBuilder &sb, Value weights, Value init) {
   AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3);
-  return sb.generic({{weights, sb.map(4, {b, h, i, j})}}, init, sb.map(4, {b, h, i}),
-                    {par, par, par, red},
+  return sb.generic({{weights, sb.map(4, {b, h, i, j})}}, init,
+                    sb.map(4, {b, h, i}), {par, par, par, red},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       return arith::AddFOp::create(ib, args[1], args[0]);
                     });

@@ -1,7 +1,7 @@
 //===- SoftmaxSteps.h - scores, masks and sums of one map -------*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
@@ -33,15 +33,17 @@ struct MapOperands {
 
 /// The affine map of `loops` loops to one operand axis order: batch, head,
 /// length and width placed as `layout` says.
-AffineMap layoutMap(StructuredBuilder &sb, unsigned loops, Layout layout, AffineExpr batch,
-                    AffineExpr head, AffineExpr length, AffineExpr width);
+AffineMap layoutMap(StructuredBuilder &sb, unsigned loops, Layout layout,
+                    AffineExpr batch, AffineExpr head, AffineExpr length,
+                    AffineExpr width);
 
 /// `head / group`, written so that a group of one stays a plain loop.
 AffineExpr headOf(AffineExpr head, int64_t group);
 
 /// Scores of one map, f32 [B,heads,Tq,Tk]; -inf where the query does not see
 /// the key, and nowhere else unless the product itself is -inf.
-Value buildScores(StructuredBuilder &sb, const MapOperands &map, const ScoreRules &rules);
+Value buildScores(StructuredBuilder &sb, const MapOperands &map,
+                  const ScoreRules &rules);
 
 /// `init` [B,heads,Tq] raised to the maximum of each row of `scores`. NaN wins.
 Value buildRowMax(StructuredBuilder &sb, Value scores, Value init);

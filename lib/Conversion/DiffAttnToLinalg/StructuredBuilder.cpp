@@ -1,7 +1,7 @@
 //===- StructuredBuilder.cpp - linalg on tensors or on memrefs ------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "StructuredBuilder.h"
@@ -28,7 +28,8 @@ Value StructuredBuilder::sizeAsI64(Value shaped, int64_t axis) {
   OpFoldResult folded = size(shaped, axis);
   if (std::optional<int64_t> known = getConstantIntValue(folded))
     return arith::ConstantIntOp::create(builder, loc, *known, 64);
-  return arith::IndexCastOp::create(builder, loc, builder.getI64Type(), cast<Value>(folded));
+  return arith::IndexCastOp::create(builder, loc, builder.getI64Type(),
+                                    cast<Value>(folded));
 }
 
 Value StructuredBuilder::empty(ArrayRef<OpFoldResult> sizes) {
@@ -38,8 +39,8 @@ Value StructuredBuilder::empty(ArrayRef<OpFoldResult> sizes) {
   SmallVector<int64_t> shape;
   SmallVector<Value> dynamic;
   dispatchIndexOpFoldResults(sizes, dynamic, shape);
-  temporaries.push_back(
-      memref::AllocOp::create(builder, loc, MemRefType::get(shape, f32), dynamic));
+  temporaries.push_back(memref::AllocOp::create(
+      builder, loc, MemRefType::get(shape, f32), dynamic));
   return temporaries.back();
 }
 
@@ -47,7 +48,8 @@ Value StructuredBuilder::filled(ArrayRef<OpFoldResult> sizes, float value) {
   Value out = empty(sizes);
   Value scalar =
       arith::ConstantOp::create(builder, loc, builder.getF32FloatAttr(value));
-  auto fill = linalg::FillOp::create(builder, loc, ValueRange{scalar}, ValueRange{out});
+  auto fill =
+      linalg::FillOp::create(builder, loc, ValueRange{scalar}, ValueRange{out});
   return onTensors ? fill.getResult(0) : out;
 }
 
@@ -55,7 +57,8 @@ Value StructuredBuilder::copyToUpdate(Value value) {
   if (onTensors)
     return value;
   SmallVector<OpFoldResult> sizes;
-  for (int64_t axis = 0, rank = cast<ShapedType>(value.getType()).getRank(); axis < rank; ++axis)
+  for (int64_t axis = 0, rank = cast<ShapedType>(value.getType()).getRank();
+       axis < rank; ++axis)
     sizes.push_back(size(value, axis));
   Value copy = empty(sizes);
   memref::CopyOp::create(builder, loc, value, copy);
@@ -69,8 +72,10 @@ Value StructuredBuilder::store(Value value, Value target) {
   return target;
 }
 
-Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out, AffineMap outMap,
-                                 ArrayRef<utils::IteratorType> loops, Body body) {
+Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out,
+                                 AffineMap outMap,
+                                 ArrayRef<utils::IteratorType> loops,
+                                 Body body) {
   SmallVector<Value> values;
   SmallVector<AffineMap> maps;
   for (const StructuredInput &input : inputs) {
@@ -85,8 +90,8 @@ Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out, Af
   SmallVector<Type> results;
   if (onTensors)
     results.push_back(out.getType());
-  auto op = linalg::GenericOp::create(builder, loc, results, values, ValueRange{out}, maps, loops,
-                                      build);
+  auto op = linalg::GenericOp::create(builder, loc, results, values,
+                                      ValueRange{out}, maps, loops, build);
   return onTensors ? op.getResult(0) : out;
 }
 

@@ -1,7 +1,7 @@
 //===- StructuredBuilder.h - linalg on tensors or on memrefs ----*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_STRUCTUREDBUILDER_H
@@ -15,7 +15,8 @@
 
 namespace mlir::diffattn {
 
-/// An input of a structured op: a value and where a point of the loops reads it.
+/// An input of a structured op: a value and where a point of the loops reads
+/// it.
 struct StructuredInput {
   Value value;
   AffineMap map;
