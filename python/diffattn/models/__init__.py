@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from . import diff_v1, diff_v2, diffllama
+from . import diff_v1, diff_v2, diffllama, edifice, multihead, timm_vit
 from .config import Config, ConfigError
 from .mlir_text import FLOATS, Module
 
@@ -13,6 +13,11 @@ BUILDERS = {
     "diff_v1": diff_v1.build,
     "diff_v2": diff_v2.build,
     "diffllama": diffllama.build,
+    "diff_multihead": multihead.build_multihead,
+    "diff_attention": multihead.build_attention,
+    "edifice_diff_transformer": edifice.build,
+    "edifice_diff_attention": edifice.build_diff_attention,
+    **dict.fromkeys(timm_vit.ARCHITECTURES, timm_vit.build),
 }
 DECODERS = ("diff_v1", "diff_v2", "diffllama")
 
@@ -22,7 +27,13 @@ def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.j
     checked = Config(config, source)
     if dtype not in FLOATS:
         raise ValueError(f"expected dtype to be one of {', '.join(FLOATS)}, but got {dtype!r}")
-    return BUILDERS[checked.choice("model_type", tuple(BUILDERS))](checked, dtype)
+    return BUILDERS[model_type(checked)](checked, dtype)
 
 
-__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "build"]
+def model_type(config: Config) -> str:
+    """The kind of model that a config names; timm's own files say `architecture`."""
+    key = "architecture" if "model_type" not in config.values and "architecture" in config.values else "model_type"
+    return config.choice(key, tuple(BUILDERS))
+
+
+__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "build", "model_type"]

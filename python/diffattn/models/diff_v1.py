@@ -26,6 +26,16 @@ def scaled_norm_weight(f: Function, weight: Value | None, width: int, init: Valu
     return f.generic("d -> d", [weight], f.empty([width], "f32"), lambda w, _: f.scalar("arith.mulf", w, factor))
 
 
+def mix_heads(f: Function, q: Value, k: Value, v: Value, vectors: list[Value], weight: Value, init: Value,
+              **sight) -> Value:
+    """Differential attention of adjacent maps with the norm of each head, times 1 - init."""
+    width = q.dims[3]
+    return layers.attention(
+        f, layers.split_pairs(f, q, "adjacent"), layers.split_pairs(f, k, "adjacent"), v,
+        layers.vector_lambda(f, vectors, init), scale=width**-0.5,
+        norm_weight=scaled_norm_weight(f, weight, 2 * width, init), norm_eps=HEAD_EPS, **sight)
+
+
 @dataclass
 class V1Mixer:
     heads: int
@@ -53,11 +63,8 @@ class V1Mixer:
 
     def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
-        lam = layers.vector_lambda(f, [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA], init)
-        weight = scaled_norm_weight(f, f.weight(LAYER + "self_attn.subln.weight", layer), 2 * self.width, init)
-        return layers.attention(
-            f, layers.split_pairs(f, q, "adjacent"), layers.split_pairs(f, k, "adjacent"), v, lam,
-            scale=self.width**-0.5, norm_weight=weight, norm_eps=HEAD_EPS, **sight)
+        vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
+        return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, **sight)
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.out_proj.weight", layer))

@@ -1,7 +1,7 @@
 """The layers that models share, each a function that writes its ops into a `Function`.
 
-Rows are 2-D: `[M, D]` with M = batch times length. Sums, norms and the residual stream are f32; what goes into a matrix
-product has the element type of the weights, and the product itself is f32.
+Rows are 2-D: `[M, D]` with M = batch times length. Sums, norms, vectors of weights and the residual stream are f32; what
+goes into a matrix product has the element type of the weights, and the product itself is f32.
 """
 
 from __future__ import annotations
@@ -38,6 +38,15 @@ def row_mean(f: Function, x: Value, *, squared: bool) -> Value:
     return f.generic("m -> m", [total], f.empty([x.dims[0]], "f32"), lambda a, _: f.scalar("arith.divf", a, width))
 
 
+def mean_over_length(f: Function, x: Value) -> Value:
+    """The mean over the second axis of `[B, T, K]`."""
+    batch, length, width = x.dims
+    total = f.generic("b t k -> b k", [x], f.fill(f.f32(0), [batch, width]),
+                      lambda a, total: f.scalar("arith.addf", total, a))
+    count = f.to_f32(f.index(length))
+    return f.generic("b k -> b k", [total], f.empty(total.dims, "f32"), lambda a, _: f.scalar("arith.divf", a, count))
+
+
 def rms_norm(f: Function, x: Value, weight: Value, eps: float, elem: str, *, outside: bool = False) -> Value:
     """Rows divided by their root mean square, times `weight`; `outside` adds eps to the root, not under it."""
     square = row_mean(f, x, squared=True)
@@ -48,7 +57,7 @@ def rms_norm(f: Function, x: Value, weight: Value, eps: float, elem: str, *, out
             value = f.scalar("arith.divf", value, root)
         else:
             value = f.scalar("arith.mulf", value, f.scalar("math.rsqrt", f.scalar("arith.addf", mean, f.f32(eps))))
-        return f.convert(f.scalar("arith.mulf", value, f.convert(w, "f32")), out.elem)
+        return f.convert(f.scalar("arith.mulf", value, w), out.elem)
 
     return f.generic("m k, m, k -> m k", [x, square, weight], f.empty(x.dims, elem), scale)
 
@@ -62,8 +71,8 @@ def layer_norm(f: Function, x: Value, weight: Value, bias: Value, eps: float, el
 
     def scale(value: Value, mean: Value, w: Value, b: Value, out: Value) -> Value:
         value = f.scalar("arith.mulf", value, f.scalar("math.rsqrt", f.scalar("arith.addf", mean, f.f32(eps))))
-        value = f.scalar("arith.mulf", value, f.convert(w, "f32"))
-        return f.convert(f.scalar("arith.addf", value, f.convert(b, "f32")), out.elem)
+        value = f.scalar("arith.mulf", value, w)
+        return f.convert(f.scalar("arith.addf", value, b), out.elem)
 
     return f.generic("m k, m, k, k -> m k", [centred, square, weight, bias], f.empty(x.dims, elem), scale)
 
@@ -74,15 +83,14 @@ def linear(f: Function, x: Value, weight: Value, bias: Value | None = None) -> V
     if bias is None:
         out = f.fill(f.f32(0), dims)
     else:
-        out = f.generic("n -> m n", [bias], f.empty(dims, "f32"), lambda b, _: f.convert(b, "f32"))
+        out = f.generic("n -> m n", [bias], f.empty(dims, "f32"), lambda b, _: b)
     return f.matmul(x, weight, out)
 
 
 def linear_onto(f: Function, residual: Value, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """`residual + x * weight^T + bias` in f32; the residual's buffer is taken."""
     if bias is not None:
-        residual = f.generic("n -> m n", [bias], residual,
-                             lambda b, r: f.scalar("arith.addf", r, f.convert(b, "f32")))
+        residual = add_bias(f, residual, bias)
     return f.matmul(x, weight, residual)
 
 
@@ -113,9 +121,13 @@ def gated(f: Function, kind: str, gate: Value, up: Value, elem: str) -> Value:
                      lambda g, u, o: f.convert(f.scalar("arith.mulf", activate(f, kind, g), u), o.elem))
 
 
-def activated(f: Function, kind: str, x: Value, elem: str) -> Value:
-    return f.generic("m k -> m k", [x], f.empty(x.dims, elem),
-                     lambda a, o: f.convert(activate(f, kind, a), o.elem))
+def activated(f: Function, kind: str, x: Value, out: Value) -> Value:
+    return f.generic("m k -> m k", [x], out, lambda a, o: f.convert(activate(f, kind, a), o.elem))
+
+
+def add_bias(f: Function, x: Value, bias: Value) -> Value:
+    """`x + bias`, in place of x."""
+    return f.generic("n -> m n", [bias], x, lambda b, r: f.scalar("arith.addf", r, b))
 
 
 def check_ids(f: Function, ids: Value, limit: int) -> None:
@@ -152,7 +164,7 @@ def vector_lambda(f: Function, vectors: Sequence[Value], init: Value) -> Value:
 
     def exp_dot(a: Value, b: Value) -> Value:
         def add(x: Value, y: Value, total: Value) -> Value:
-            product = f.scalar("arith.mulf", f.convert(x, "f32"), f.convert(y, "f32"))
+            product = f.scalar("arith.mulf", x, y)
             return f.scalar("arith.addf", total, product)
 
         return f.scalar("math.exp", f.extract(f.generic("d, d ->", [a, b], f.fill(f.f32(0), []), add)))
@@ -189,10 +201,11 @@ def attention(
     lambda_act: str = "identity",
     kv_len: Value | None = None,
     q_offset: Value | None = None,
+    out: Value | None = None,
 ) -> Value:
     """One `diffattn.attention` on `[B, T, heads, width]` views; the result is `[B, Tq, Hs, dv]`."""
     (q1, q2), (k1, k2) = q, k
-    out = f.empty([*q1.dims[:3], v.dims[3]], v.elem)
+    out = out or f.empty([*q1.dims[:3], v.dims[3]], v.elem)
     operands = [q1, k1, q2, k2, v]
     text = (f"diffattn.attention ins({', '.join(map(str, operands))} : {', '.join(o.type for o in operands)}) "
             f"lambda({lam} : {lam.type})")
@@ -210,6 +223,23 @@ def attention(
         attributes.append(f"out_scale = {float_attr(out_scale)}")
     attributes += [f"{side}_layout = #diffattn.layout<bthd>" for side in "qkvo"]
     return f.emit(f"{text} outs({out} : {out.type}) {{{', '.join(attributes)}}} -> {out.type}", out.elem, out.dims)
+
+
+def plain_block(f: Function, h: Value, names: dict[str, str], layer: Value, eps: float, elem: str) -> Value:
+    """Pre-norm feed-forward of two dense layers with a GELU between, onto the residual `h`."""
+    w = {key: f.weight(name, layer) for key, name in names.items()}
+    x = layer_norm(f, h, w["norm"], w["norm_bias"], eps, elem)
+    x = linear(f, x, w["up"], w["up_bias"])
+    x = activated(f, "gelu", x, f.empty(x.dims, elem))
+    if "gamma" not in w:
+        return linear_onto(f, h, x, w["down"], w["down_bias"])
+    return scale_onto(f, h, linear(f, x, w["down"], w["down_bias"]), w["gamma"])
+
+
+def scale_onto(f: Function, residual: Value, x: Value, gamma: Value) -> Value:
+    """`residual + gamma * x`, in place of the residual."""
+    return f.generic("m k, k -> m k", [x, gamma], residual,
+                     lambda a, g, r: f.scalar("arith.addf", r, f.scalar("arith.mulf", a, g)))
 
 
 def heads_of(f: Function, x: Value, batch: Dim, length: Dim, heads: int) -> Value:

@@ -355,7 +355,9 @@ class Function:
         """Ends the function and adds it to the module."""
         types = ", ".join(v.type for v in values)
         self.line(f"return {', '.join(map(str, values))} : {types}")
-        arguments = ", ".join(f"{v}: {v.type}" + (" {bufferization.writable = true}" if writable else "")
+        # Said of every tensor: an input of the caller must not be written, a cache must not be copied.
+        mark = {True: " {bufferization.writable = true}", False: " {bufferization.writable = false}"}
+        arguments = ", ".join(f"{v}: {v.type}" + (mark[writable] if v.tensor else "")
                               for v, writable in self.arguments)
         head = f"  func.func {'private ' if self.private else ''}@{self.name}({arguments}) -> ({types})"
         if self.private:

@@ -1,0 +1,196 @@
+"""timm's vision transformers with differential attention, under timm's names of weights.
+
+`forward(image [B,channels,size,size]) -> logits [B,classes]`. Attention sees every token: patches and registers. The
+plain block has attention and MLP one after the other, the parallel one (dpwee) has one projection into both and one out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import layers
+from .config import Config
+from .diff_v1 import LAMBDA, mix_heads
+from .mlir_text import Dim, Function, Module, Value
+
+EPS = 1e-6
+ARCHITECTURES = {
+    "vit_dwee_patch16_reg1_gap_256": {"embed_dim": 256, "depth": 14, "num_heads": 4, "mlp_ratio": 5},
+    "vit_dpwee_patch16_reg1_gap_256": {"embed_dim": 256, "depth": 16, "num_heads": 4, "mlp_ratio": 5},
+    "vit_dlittle_patch16_reg1_gap_256": {"embed_dim": 320, "depth": 14, "num_heads": 5, "mlp_ratio": 5.6},
+}
+KNOWN_ARGS = {"embed_dim", "depth", "num_heads", "mlp_ratio", "img_size", "patch_size", "in_chans", "num_classes",
+              "reg_tokens"}
+
+
+@dataclass
+class Vit:
+    width: int
+    depth: int
+    heads: int
+    inner: int
+    size: int
+    patch: int
+    channels: int
+    classes: int
+    registers: int
+    parallel: bool
+    elem: str
+
+    @property
+    def side(self) -> int:
+        return self.size // self.patch
+
+    @property
+    def tokens(self) -> int:
+        return self.side**2 + self.registers
+
+    # ---- weights ----------------------------------------------------------------------------------------------
+
+    def _dense(self, m: Module, name: str, rows: int, columns: int, **options) -> None:
+        m.weight(f"{name}.weight", [rows, columns], self.elem, **options)
+        m.weight(f"{name}.bias", [rows], "f32", **options)
+
+    def _norm(self, m: Module, name: str, **options) -> None:
+        for part in ("weight", "bias"):
+            m.weight(f"{name}.{part}", [self.width], "f32", **options)
+
+    def _vectors(self, m: Module, prefix: str, **options) -> None:
+        map_width = self.width // self.heads // 2
+        for name in LAMBDA:
+            m.weight(prefix + name, [map_width], "f32", **options)
+        m.weight(f"{prefix}sub_norm.weight", [2 * map_width], "f32", **options)
+
+    def declare(self, m: Module) -> None:
+        width, numbered = self.width, {"layers": self.depth}
+        patch = [width, self.channels, self.patch, self.patch]
+        m.weight("patch_embed.proj.weight", patch, self.elem)
+        m.weight("patch_embed.proj.bias", [width], "f32")
+        m.weight("pos_embed", [1, self.side**2, width], "f32")
+        if self.registers:
+            m.weight("reg_token", [1, self.registers, width], "f32")
+        block = "blocks.{}."
+        if self.parallel:
+            self._norm(m, block + "in_norm", **numbered)
+            self._dense(m, block + "in_proj", self.inner + 3 * width, width, **numbered)
+            self._vectors(m, block, **numbered)
+            self._dense(m, block + "out_proj", width, width + self.inner, **numbered)
+            m.weight(block + "ls.gamma", [width], "f32", **numbered)
+        else:
+            self._norm(m, block + "norm1", **numbered)
+            self._dense(m, block + "attn.qkv", 3 * width, width, **numbered)
+            self._vectors(m, block + "attn.", **numbered)
+            self._dense(m, block + "attn.proj", width, width, **numbered)
+            m.weight(block + "ls1.gamma", [width], "f32", **numbered)
+            self._norm(m, block + "norm2", **numbered)
+            self._dense(m, block + "mlp.fc1", self.inner, width, **numbered)
+            self._dense(m, block + "mlp.fc2", width, self.inner, **numbered)
+            m.weight(block + "ls2.gamma", [width], "f32", **numbered)
+        self._norm(m, "fc_norm")
+        self._dense(m, "head", self.classes, width)
+
+    # ---- blocks -----------------------------------------------------------------------------------------------
+
+    def _attention(self, f: Function, rows: Value, first: int, prefix: str, batch: Dim, layer: Value,
+                   out: Value | None = None) -> Value:
+        """Attention over queries, keys and values that lie in `rows` side by side from column `first` on."""
+        parts = []
+        for n, heads in enumerate((2 * self.heads, 2 * self.heads, self.heads)):
+            part = f.slice(rows, [0, first + n * self.width], [rows.dims[0], self.width])
+            parts.append(layers.heads_of(f, part, batch, self.tokens, heads))
+        init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
+        vectors = [f.weight(prefix + name, layer) for name in LAMBDA]
+        return mix_heads(f, *parts, vectors, f.weight(f"{prefix}sub_norm.weight", layer), init, out=out)
+
+    def _plain_block(self, f: Function, h: Value, layer: Value, batch: Value) -> Value:
+        def weight(name: str) -> Value:
+            return f.weight(f"blocks.{{}}.{name}", layer)
+
+        x = layers.layer_norm(f, h, weight("norm1.weight"), weight("norm1.bias"), EPS, self.elem)
+        qkv = layers.cast(f, layers.linear(f, x, weight("attn.qkv.weight"), weight("attn.qkv.bias")), self.elem)
+        mixed = layers.rows_of(f, self._attention(f, qkv, 0, "blocks.{}.attn.", batch, layer), h.dims[0])
+        out = layers.linear(f, mixed, weight("attn.proj.weight"), weight("attn.proj.bias"))
+        h = layers.scale_onto(f, h, out, weight("ls1.gamma"))
+        names = {"norm": "norm2.weight", "norm_bias": "norm2.bias", "up": "mlp.fc1.weight", "up_bias": "mlp.fc1.bias",
+                 "down": "mlp.fc2.weight", "down_bias": "mlp.fc2.bias", "gamma": "ls2.gamma"}
+        return layers.plain_block(f, h, {k: f"blocks.{{}}.{v}" for k, v in names.items()}, layer, EPS, self.elem)
+
+    def _parallel_block(self, f: Function, h: Value, layer: Value, batch: Value) -> Value:
+        def weight(name: str) -> Value:
+            return f.weight(f"blocks.{{}}.{name}", layer)
+
+        rows, dim, inner = h.dims[0], self.width, self.inner
+        x = layers.layer_norm(f, h, weight("in_norm.weight"), weight("in_norm.bias"), EPS, self.elem)
+        y = layers.linear(f, x, weight("in_proj.weight"), weight("in_proj.bias"))
+        # Attention and MLP write side by side what one projection reads.
+        joined = f.empty([rows, dim + inner], self.elem)
+        place = layers.heads_of(f, f.slice(joined, [0, 0], [rows, dim]), batch, self.tokens, self.heads)
+        mixed = self._attention(f, layers.cast(f, y, self.elem), inner, "blocks.{}.", batch, layer, out=place)
+        joined = f.insert(layers.rows_of(f, mixed, rows), joined, [0, 0], [rows, dim])
+        gate = layers.activated(f, "gelu", f.slice(y, [0, 0], [rows, inner]),
+                                f.slice(joined, [0, dim], [rows, inner]))
+        joined = f.insert(gate, joined, [0, dim], [rows, inner])
+        out = layers.linear(f, joined, weight("out_proj.weight"), weight("out_proj.bias"))
+        return layers.scale_onto(f, h, out, weight("ls.gamma"))
+
+    def _embedded(self, f: Function, image: Value) -> Value:
+        """The tokens `[B, tokens, width]`: registers, then patches with their positions."""
+        batch, side, patch = image.dims[0], self.side, self.patch
+        columns = self.channels * patch * patch
+        cut = f.expand(f.expand(image, 3, [side, patch]), 2, [side, patch])
+        patches = f.generic("b c y i x j -> b y x c i j", [cut],
+                            f.empty([batch, side, side, self.channels, patch, patch], self.elem),
+                            lambda a, o: f.convert(a, o.elem))
+        rows = f.collapse(patches, [[0, 1, 2], [3, 4, 5]], [f.multiply(batch, side * side), columns])
+        kernel = f.collapse(f.weight("patch_embed.proj.weight"), [[0], [1, 2, 3]], [self.width, columns])
+        embedded = f.expand(layers.linear(f, rows, kernel, f.weight("patch_embed.proj.bias")), 0, [batch, side * side])
+        tokens = f.empty([batch, self.tokens, self.width], "f32")
+        if self.registers:
+            size = [batch, self.registers, self.width]
+            first = f.collapse(f.weight("reg_token"), [[0, 1], [2]], size[1:])
+            first = f.generic("t k -> b t k", [first], f.slice(tokens, [0, 0, 0], size), lambda a, _: a)
+            tokens = f.insert(first, tokens, [0, 0, 0], size)
+        size, at = [batch, side * side, self.width], [0, self.registers, 0]
+        positions = f.collapse(f.weight("pos_embed"), [[0, 1], [2]], size[1:])
+        rest = f.generic("b t k, t k -> b t k", [embedded, positions], f.slice(tokens, at, size),
+                         lambda a, p, _: f.scalar("arith.addf", a, p))
+        return f.insert(rest, tokens, at, size)
+
+    def build(self) -> Module:
+        m = Module()
+        self.declare(m)
+        f = m.function("block", private=True)
+        h = f.argument("h", "f32", [None, self.width], writable=True)
+        layer, batch = f.argument("layer", "index"), f.argument("batch", "index")
+        f.ret((self._parallel_block if self.parallel else self._plain_block)(f, h, layer, batch))
+
+        f = m.function("forward")
+        image = f.argument("image", "f32", [None, self.channels, self.size, self.size])
+        batch = image.dims[0]
+        h = f.collapse(self._embedded(f, image), [[0, 1], [2]], [f.multiply(batch, self.tokens), self.width])
+        (h,) = f.loop(self.depth, [h], lambda i, h: f.call("block", [h, i, batch], [h]))
+        tokens = f.expand(h, 0, [batch, self.tokens])
+        patches = f.slice(tokens, [0, self.registers, 0], [batch, self.side**2, self.width])
+        pooled = layers.mean_over_length(f, patches)
+        x = layers.layer_norm(f, pooled, f.weight("fc_norm.weight"), f.weight("fc_norm.bias"), EPS, self.elem)
+        f.ret(layers.linear(f, x, f.weight("head.weight"), f.weight("head.bias")))
+        return m
+
+
+def build(config: Config, elem: str = "f32") -> Module:
+    """A model of timm: `model_type` (or `architecture`) names it, `model_args` may change its sizes."""
+    name = config.values.get("model_type", config.values.get("architecture"))
+    args = config.section("model_args") or Config({}, config.source)
+    unknown = set(args.values) - KNOWN_ARGS
+    if unknown:
+        raise config.fail("model_args", f"made of {', '.join(sorted(KNOWN_ARGS))}", sorted(unknown)[0])
+    args = Config(ARCHITECTURES[name] | dict(args.values), args.source)
+    width, heads = args.integer("embed_dim"), args.integer("num_heads")
+    if width % (2 * heads):
+        raise args.fail("num_heads", f"a divisor of half of embed_dim = {width}", heads)
+    size, patch = args.integer("img_size", 256), args.integer("patch_size", 16)
+    args.divides("patch_size", patch, "img_size", size)
+    classes = args.integer("num_classes", config.integer("num_classes", 1000))
+    return Vit(width, args.integer("depth", maximum=4096), heads, int(args.number("mlp_ratio", above=0) * width), size,
+               patch, args.integer("in_chans", 3), classes, args.integer("reg_tokens", 1, minimum=0),
+               name.startswith("vit_dpwee"), elem).build()
