@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Pipelines/CpuPipeline.h"
 #include "DiffAttn/Transforms/Passes.h"
 
 namespace mlir::diffattn {
@@ -23,6 +24,7 @@ inline void registerAllDialects(DialectRegistry &registry) {
 inline void registerAllPasses() {
   registerDiffAttnTransformsPasses();
   registerDiffAttnConversionPasses();
+  registerCpuPipeline();
 }
 
 } // namespace mlir::diffattn

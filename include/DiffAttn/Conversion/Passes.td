@@ -27,4 +27,84 @@ def DecomposePass : Pass<"diffattn-decompose"> {
                            "memref::MemRefDialect", "tensor::TensorDialect"];
 }
 
+def ConvertCopyToLoopsPass
+    : InterfacePass<"convert-diffattn-copy-to-loops", "FunctionOpInterface"> {
+  let summary = "Copy strided buffers by loops instead of a library call";
+  let description = [{
+    Rewrites a `memref.copy` that is not between two contiguous buffers of one
+    type to a `linalg.generic`, and drops copies of a buffer to itself. The rest
+    becomes `llvm.intr.memcpy` with the other memref ops.
+  }];
+  let dependentDialects = ["linalg::LinalgDialect"];
+}
+
+def ConvertReshapeToStridedPass
+    : InterfacePass<"convert-diffattn-reshape-to-strided", "FunctionOpInterface"> {
+  let summary = "Rewrite memref reshapes to one reinterpreted view";
+  let description = [{
+    Rewrites `memref.expand_shape` with two or more dynamic sizes in a group,
+    which `expand-strided-metadata` cannot take, to `memref.reinterpret_cast`
+    with the offset and strides of its source.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "memref::MemRefDialect"];
+}
+
+def ConvertLinalgToRegisterLoopsPass
+    : InterfacePass<"convert-diffattn-linalg-to-loops", "FunctionOpInterface"> {
+  let summary = "Lower linalg to loops that keep their sums in registers";
+  let description = [{
+    Lowers `linalg` ops on memrefs to `scf.for`. Where the reduction dimensions
+    are the innermost ones the accumulator is a value carried by the loops, read
+    before and written after them, so that LLVM can vectorize the sum without
+    proving that nothing else writes to it.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect"];
+}
+
+def ScopeArenaPass : Pass<"diffattn-scope-arena", "ModuleOp"> {
+  let summary = "Release the arena at the ends of functions and loop bodies";
+  let description = [{
+    Surrounds the body of a function that allocates and returns no memref, and
+    the body of a loop that allocates and yields none, by `diffattn_rt_mark` and
+    `diffattn_rt_release`, so that a deep model needs the memory of one layer.
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect"];
+}
+
+def ConvertAllocToRuntimePass
+    : Pass<"convert-diffattn-alloc-to-runtime", "ModuleOp"> {
+  let summary = "Take buffers from the arena of the runtime";
+  let description = [{
+    Rewrites `memref.alloc` to a call of `diffattn_rt_alloc`, whose memory is
+    aligned to 64 bytes and lives until the arena is released. `memref.dealloc`
+    of such a buffer is dropped.
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect", "memref::MemRefDialect"];
+}
+
+def ConvertAssertToRuntimePass
+    : Pass<"convert-diffattn-assert-to-runtime", "ModuleOp"> {
+  let summary = "Report a failed cf.assert to the runtime and return";
+  let description = [{
+    Rewrites `cf.assert` outside of structured control flow to a branch: on
+    failure `diffattn_rt_fail` records the message and the function returns at
+    once with results that hold nothing. The process goes on, and what the
+    assertion guards (a gather out of bounds) is not executed.
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect", "cf::ControlFlowDialect", "ub::UBDialect"];
+}
+
+def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"> {
+  let summary = "Compute exp, log, tanh, erf and powers without a library";
+  let description = [{
+    Rewrites `math` ops on f32, and on f16 and bf16 through f32, to arithmetic
+    that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
+    `erf`, `rsqrt`, and powers to a small constant integer. Each is good to a few
+    units in the last place of f32; infinities and NaN come out as from a library.
+    `sin`, `cos`, `pow` and all of f64 stay calls of the C library.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "math::MathDialect", "vector::VectorDialect"];
+}
+
 #endif // DIFFATTN_CONVERSION_PASSES_TD

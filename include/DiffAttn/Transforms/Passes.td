@@ -9,4 +9,53 @@
 
 include "mlir/Pass/PassBase.td"
 
+def DecomposeTensorOpsPass
+    : InterfacePass<"diffattn-decompose-tensor-ops", "FunctionOpInterface"> {
+  let summary = "Rewrite tensor and linalg ops that have no direct lowering";
+  let description = [{
+    Rewrites, on tensors, `linalg.softmax` to its generics, `tensor.concat` to
+    slices of one destination, `tensor.pad` to a fill and a slice,
+    `linalg.pack`, `linalg.unpack` and elementwise `arith` and `math` ops on
+    tensors to loops' worth of `linalg`, and named `linalg` ops that are not
+    contractions or convolutions to `linalg.generic`. Exact: no value changes.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect",
+                           "tensor::TensorDialect", "scf::SCFDialect"];
+}
+
+def FuseElementwisePass
+    : InterfacePass<"diffattn-fuse-elementwise", "FunctionOpInterface"> {
+  let summary = "Fuse element-wise linalg ops into their only consumer";
+  let description = [{
+    Fuses an element-wise `linalg.generic` into a consumer when that is its
+    only use, or when it only moves elements (a broadcast, a constant). A value
+    that is broadcast by its consumer is fused only if it costs no division or
+    `math` op, because it would be computed again for every element. Reshapes
+    are never moved, so contractions keep their two dimensions. Exact.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
+                           "linalg::LinalgDialect", "tensor::TensorDialect"];
+}
+
+def RelaxReductionsPass
+    : InterfacePass<"diffattn-relax-reductions", "FunctionOpInterface"> {
+  let summary = "Let sums over a reduction dimension be computed in any order";
+  let description = [{
+    Puts `fastmath<reassoc>` on the `arith.addf` that joins a floating-point sum
+    in a `linalg` op with reduction dimensions, so that LLVM may keep one partial
+    sum per lane. Changes rounding within the bounds of docs/numerics.md. No
+    other flag is set: NaN and infinity keep their meaning.
+  }];
+}
+
+def ProtectArgumentsPass
+    : Pass<"diffattn-protect-arguments", "ModuleOp"> {
+  let summary = "Keep bufferization from writing to a caller's inputs";
+  let description = [{
+    Sets `bufferization.writable = false` on the tensor arguments of public
+    functions that say nothing about it. Only an argument that is marked
+    `bufferization.writable = true` (a KV cache) is updated in place.
+  }];
+}
+
 #endif // DIFFATTN_TRANSFORMS_PASSES_TD

@@ -1,0 +1,56 @@
+//===- CpuPipeline.h - from tensors to the LLVM dialect -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_PIPELINES_CPUPIPELINE_H
+#define DIFFATTN_PIPELINES_CPUPIPELINE_H
+
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// What a user can choose about the CPU pipeline. Whatever stands here changes
+/// the code, so it belongs to the key of a cache of compiled code.
+struct CpuPipelineOptions {
+  /// Instruction set of the fused nests: native, avx512, avx512-bf16, avx2 or plain.
+  std::string isa = "native";
+  /// Threads that the nests and products may use; 0 leaves it to the runtime.
+  int64_t threads = 0;
+  /// Whether to look for differential attention in unfused graphs.
+  bool raise = true;
+};
+
+/// Points at which the pipeline can be left, in its order.
+enum class Stage { Input, Raised, Scheduled, Bufferized, Loops, LLVM };
+
+/// The stage called `name` (input, raised, scheduled, bufferized, loops, llvm).
+std::optional<Stage> parseStage(StringRef name);
+StringRef stringifyStage(Stage stage);
+
+/// Appends the passes that take a module of tensor IR, or of functions on
+/// memrefs, to the LLVM dialect. `pm` must run on `builtin.module`.
+void buildCpuPipeline(OpPassManager &pm, const CpuPipelineOptions &options);
+
+/// Appends the passes up to and with those that reach `stage`.
+void buildCpuPipelineUntil(OpPassManager &pm, const CpuPipelineOptions &options, Stage stage);
+
+/// The steps between two stages, for pipelines of one's own.
+void buildRaisePasses(OpPassManager &pm, const CpuPipelineOptions &options);
+void buildSchedulePasses(OpPassManager &pm, const CpuPipelineOptions &options);
+void buildBufferizePasses(OpPassManager &pm, const CpuPipelineOptions &options);
+void buildLoopPasses(OpPassManager &pm, const CpuPipelineOptions &options);
+void buildLLVMPasses(OpPassManager &pm, const CpuPipelineOptions &options);
+
+/// Registers `diffattn-cpu-pipeline`.
+void registerCpuPipeline();
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_PIPELINES_CPUPIPELINE_H

@@ -1,0 +1,199 @@
+//===- CpuPipeline.cpp - from tensors to the LLVM dialect -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Pipelines/CpuPipeline.h"
+
+#include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
+#include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/StringSwitch.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+std::optional<Stage> mlir::diffattn::parseStage(StringRef name) {
+  return llvm::StringSwitch<std::optional<Stage>>(name)
+      .Case("input", Stage::Input)
+      .Case("raised", Stage::Raised)
+      .Case("scheduled", Stage::Scheduled)
+      .Case("bufferized", Stage::Bufferized)
+      .Case("loops", Stage::Loops)
+      .Case("llvm", Stage::LLVM)
+      .Default(std::nullopt);
+}
+
+StringRef mlir::diffattn::stringifyStage(Stage stage) {
+  switch (stage) {
+  case Stage::Input:
+    return "input";
+  case Stage::Raised:
+    return "raised";
+  case Stage::Scheduled:
+    return "scheduled";
+  case Stage::Bufferized:
+    return "bufferized";
+  case Stage::Loops:
+    return "loops";
+  case Stage::LLVM:
+    return "llvm";
+  }
+  llvm_unreachable("not a stage");
+}
+
+static void addSimplify(OpPassManager &pm) {
+  // cse first: canonicalization before it leaves copies of a buffer to itself.
+  pm.addPass(createCSEPass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
+                                      const CpuPipelineOptions &options) {}
+
+void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
+                                         const CpuPipelineOptions &options) {
+  DecomposePassOptions decompose;
+  decompose.all = true;
+  pm.addPass(createDecomposePass(decompose));
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  functions.addPass(createDecomposeTensorOpsPass());
+  functions.addPass(createCanonicalizerPass());
+  functions.addPass(createCSEPass());
+  functions.addPass(createFuseElementwisePass());
+  functions.addPass(createRelaxReductionsPass());
+  functions.addPass(createCanonicalizerPass());
+}
+
+void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
+                                          const CpuPipelineOptions &options) {
+  pm.addPass(createProtectArgumentsPass());
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  // Each destination its own before equal ones are merged: a merged destination
+  // is written twice, and the second writer gets a copy.
+  functions.addPass(bufferization::createEmptyTensorEliminationPass());
+  functions.addPass(bufferization::createEmptyTensorToAllocTensorPass());
+  bufferization::OneShotBufferizePassOptions bufferize;
+  bufferize.bufferizeFunctionBoundaries = true;
+  bufferize.functionBoundaryTypeConversion =
+      bufferization::LayoutMapOption::IdentityLayoutMap;
+  bufferize.bufferAlignment = 64;
+  pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
+  pm.addPass(bufferization::createDropEquivalentBufferResultsPass());
+  addSimplify(pm);
+  pm.addNestedPass<func::FuncOp>(createConvertCopyToLoopsPass());
+}
+
+void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
+                                     const CpuPipelineOptions &options) {
+  pm.addPass(createScopeArenaPass());
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  functions.addPass(createConvertLinalgToRegisterLoopsPass());
+  functions.addPass(createExpandMathPass());
+  functions.addPass(createCanonicalizerPass());
+  functions.addPass(createCSEPass());
+}
+
+void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
+                                     const CpuPipelineOptions &options) {
+  {
+    OpPassManager &functions = pm.nest<func::FuncOp>();
+    functions.addPass(memref::createFoldMemRefAliasOpsPass());
+    functions.addPass(createConvertReshapeToStridedPass());
+    functions.addPass(memref::createExpandStridedMetadataPass());
+    functions.addPass(createLowerAffinePass());
+    functions.addPass(createCanonicalizerPass());
+    functions.addPass(createCSEPass());
+    functions.addPass(createSCFToControlFlowPass());
+  }
+  pm.addPass(createConvertAssertToRuntimePass());
+  pm.nest<func::FuncOp>().addPass(LLVM::createLLVMRequestCWrappersPass());
+  pm.addPass(createConvertAllocToRuntimePass());
+  pm.addPass(createConvertMathToLLVMPass());
+  pm.addPass(createConvertMathToLibmPass());
+  pm.addPass(createConvertVectorToLLVMPass());
+  pm.addPass(createFinalizeMemRefToLLVMConversionPass());
+  pm.addPass(createConvertFuncToLLVMPass());
+  pm.addPass(createConvertIndexToLLVMPass());
+  pm.addPass(createConvertControlFlowToLLVMPass());
+  pm.addPass(createArithToLLVMConversionPass());
+  pm.addPass(createUBToLLVMConversionPass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+  pm.addPass(createReconcileUnrealizedCastsPass());
+}
+
+void mlir::diffattn::buildCpuPipelineUntil(OpPassManager &pm,
+                                           const CpuPipelineOptions &options,
+                                           Stage stage) {
+  if (stage >= Stage::Raised)
+    buildRaisePasses(pm, options);
+  if (stage >= Stage::Scheduled)
+    buildSchedulePasses(pm, options);
+  if (stage >= Stage::Bufferized)
+    buildBufferizePasses(pm, options);
+  if (stage >= Stage::Loops)
+    buildLoopPasses(pm, options);
+  if (stage >= Stage::LLVM)
+    buildLLVMPasses(pm, options);
+}
+
+void mlir::diffattn::buildCpuPipeline(OpPassManager &pm,
+                                      const CpuPipelineOptions &options) {
+  buildCpuPipelineUntil(pm, options, Stage::LLVM);
+}
+
+namespace {
+/// The textual form of CpuPipelineOptions.
+struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
+  Option<std::string> isa{
+      *this, "isa",
+      llvm::cl::desc(
+          "instruction set: native, avx512, avx512-bf16, avx2 or plain"),
+      llvm::cl::init("native")};
+  Option<int64_t> threads{
+      *this, "threads",
+      llvm::cl::desc("most threads to use; 0 leaves it to the runtime"),
+      llvm::cl::init(0)};
+  Option<bool> raise{
+      *this, "raise",
+      llvm::cl::desc("look for differential attention in unfused graphs"),
+      llvm::cl::init(true)};
+  Option<Stage> until{
+      *this, "until", llvm::cl::desc("stop after this stage"),
+      llvm::cl::init(Stage::LLVM),
+      llvm::cl::values(clEnumValN(Stage::Input, "input", "what came in"),
+                       clEnumValN(Stage::Raised, "raised",
+                                  "attention found in unfused graphs"),
+                       clEnumValN(Stage::Scheduled, "scheduled",
+                                  "schedules chosen, element-wise ops fused"),
+                       clEnumValN(Stage::Bufferized, "bufferized",
+                                  "tensors turned into buffers"),
+                       clEnumValN(Stage::Loops, "loops",
+                                  "nests and loops emitted, products called"),
+                       clEnumValN(Stage::LLVM, "llvm", "the LLVM dialect"))};
+};
+} // namespace
+
+void mlir::diffattn::registerCpuPipeline() {
+  PassPipelineRegistration<PipelineOptions>(
+      "diffattn-cpu-pipeline",
+      "Compile a module of tensor IR to the LLVM dialect for the CPU",
+      [](OpPassManager &pm, const PipelineOptions &parsed) {
+        CpuPipelineOptions options;
+        options.isa = parsed.isa;
+        options.threads = parsed.threads;
+        options.raise = parsed.raise;
+        buildCpuPipelineUntil(pm, options, parsed.until);
+      });
+}

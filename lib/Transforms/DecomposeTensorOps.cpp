@@ -1,0 +1,145 @@
+//===- DecomposeTensorOps.cpp - ops without a lowering of their own -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
+#include "mlir/Dialect/Linalg/Transforms/Transforms.h"
+#include "mlir/Dialect/Tensor/Transforms/Transforms.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_DECOMPOSETENSOROPSPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+
+namespace {
+/// `linalg.softmax` and its like know how to be made of simpler ops.
+struct DecomposeAggregate final
+    : OpInterfaceRewritePattern<linalg::AggregatedOpInterface> {
+  using OpInterfaceRewritePattern::OpInterfaceRewritePattern;
+  LogicalResult matchAndRewrite(linalg::AggregatedOpInterface op,
+                                PatternRewriter &rewriter) const override {
+    if (!isa<linalg::SoftmaxOp>(op))
+      return rewriter.notifyMatchFailure(op, "not linalg.softmax");
+    FailureOr<SmallVector<Value>> values = op.decomposeOperation(rewriter);
+    if (failed(values))
+      return rewriter.notifyMatchFailure(op, "cannot be decomposed");
+    rewriter.replaceOp(op, *values);
+    return success();
+  }
+};
+
+/// Named ops become generics, so that fusion sees one form. Contractions keep
+/// their names: they become products of the library.
+struct GeneralizeNamedOp final : OpInterfaceRewritePattern<linalg::LinalgOp> {
+  using OpInterfaceRewritePattern::OpInterfaceRewritePattern;
+  LogicalResult matchAndRewrite(linalg::LinalgOp op,
+                                PatternRewriter &rewriter) const override {
+    if (isa<linalg::GenericOp, linalg::FillOp>(op) ||
+        linalg::isaContractionOpInterface(op) ||
+        linalg::isaConvolutionOpInterface(op))
+      return rewriter.notifyMatchFailure(op, "stays as it is");
+    return linalg::generalizeNamedOp(rewriter, op);
+  }
+};
+
+struct LowerPack final : OpRewritePattern<linalg::PackOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::PackOp op,
+                                PatternRewriter &rewriter) const override {
+    return linalg::lowerPack(rewriter, op);
+  }
+};
+
+struct LowerUnpack final : OpRewritePattern<linalg::UnPackOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::UnPackOp op,
+                                PatternRewriter &rewriter) const override {
+    return linalg::lowerUnPack(rewriter, op);
+  }
+};
+
+/// `tensor.gather` reads one slice per index; as a generic over the result it
+/// is a `tensor.extract` per element.
+struct LowerGather final : OpRewritePattern<tensor::GatherOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(tensor::GatherOp op,
+                                PatternRewriter &rewriter) const override {
+    Location loc = op.getLoc();
+    auto sourceType = cast<RankedTensorType>(op.getSource().getType());
+    auto indicesType = cast<RankedTensorType>(op.getIndices().getType());
+    auto resultType = cast<RankedTensorType>(op.getResult().getType());
+    int64_t batchRank = indicesType.getRank() - 1;
+    ArrayRef<int64_t> gathered = op.getGatherDims();
+    bool dropsUnits = resultType.getRank() != batchRank + sourceType.getRank();
+
+    SmallVector<OpFoldResult> sizes;
+    SmallVector<int64_t>
+        sliceDims; // source dimension of each trailing result dimension
+    for (int64_t i = 0; i < batchRank; ++i)
+      sizes.push_back(tensor::getMixedSize(rewriter, loc, op.getIndices(), i));
+    for (int64_t i = 0; i < sourceType.getRank(); ++i) {
+      bool isGathered = llvm::is_contained(gathered, i);
+      if (isGathered && dropsUnits)
+        continue;
+      sliceDims.push_back(i);
+      sizes.push_back(
+          isGathered ? OpFoldResult(rewriter.getIndexAttr(1))
+                     : tensor::getMixedSize(rewriter, loc, op.getSource(), i));
+    }
+    Value empty = tensor::EmptyOp::create(rewriter, loc, sizes,
+                                          resultType.getElementType());
+    int64_t rank = resultType.getRank();
+    auto generic = linalg::GenericOp::create(
+        rewriter, loc, TypeRange{empty.getType()}, ValueRange{},
+        ValueRange{empty},
+        ArrayRef<AffineMap>{rewriter.getMultiDimIdentityMap(rank)},
+        SmallVector<utils::IteratorType>(rank, utils::IteratorType::parallel),
+        [&](OpBuilder &b, Location l, ValueRange) {
+          SmallVector<Value> at, position(sourceType.getRank());
+          for (int64_t i = 0; i < batchRank; ++i)
+            at.push_back(linalg::IndexOp::create(b, l, i));
+          for (auto [n, dim] : llvm::enumerate(gathered)) {
+            SmallVector<Value> full(at);
+            full.push_back(arith::ConstantIndexOp::create(b, l, n));
+            Value index =
+                tensor::ExtractOp::create(b, l, op.getIndices(), full);
+            if (!index.getType().isIndex())
+              index = arith::IndexCastOp::create(b, l, b.getIndexType(), index);
+            position[dim] = index;
+          }
+          for (auto [n, dim] : llvm::enumerate(sliceDims))
+            if (!position[dim])
+              position[dim] = linalg::IndexOp::create(b, l, batchRank + n);
+          Value element =
+              tensor::ExtractOp::create(b, l, op.getSource(), position);
+          linalg::YieldOp::create(b, l, element);
+        });
+    Value result = generic.getResult(0);
+    if (result.getType() != resultType)
+      result = tensor::CastOp::create(rewriter, loc, resultType, result);
+    rewriter.replaceOp(op, result);
+    return success();
+  }
+};
+
+struct DecomposeTensorOpsPass final
+    : diffattn::impl::DecomposeTensorOpsPassBase<DecomposeTensorOpsPass> {
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<DecomposeAggregate, GeneralizeNamedOp, LowerPack, LowerUnpack,
+                 LowerGather>(&getContext());
+    linalg::populateElementwiseToLinalgConversionPatterns(patterns);
+    linalg::populateDecomposePadPatterns(patterns);
+    tensor::populateDecomposeTensorConcatPatterns(patterns);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,32 @@
+//===- RelaxReductions.cpp - sums in any order -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_RELAXREDUCTIONSPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+
+namespace {
+struct RelaxReductionsPass final
+    : diffattn::impl::RelaxReductionsPassBase<RelaxReductionsPass> {
+  void runOnOperation() override {
+    getOperation()->walk([](linalg::LinalgOp op) {
+      if (!op.getNumReductionLoops())
+        return;
+      for (BlockArgument out : op.getRegionOutputArgs())
+        for (Operation *user : out.getUsers())
+          if (auto add = dyn_cast<arith::AddFOp>(user))
+            add.setFastmath(add.getFastmath() | arith::FastMathFlags::reassoc);
+    });
+  }
+};
+} // namespace
