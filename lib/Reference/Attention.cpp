@@ -1,0 +1,272 @@
+//===- Attention.cpp - the meaning of attention, in f64 -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Reference/Attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+using namespace mlir::diffattn::reference;
+
+static constexpr double kInf = std::numeric_limits<double>::infinity();
+
+static std::string shapeOf(const View &view) {
+  std::string text = "[";
+  for (int64_t axis = 0; axis < view.rank(); ++axis)
+    text += (axis ? "," : "") + std::to_string(view.sizes[axis]);
+  return text + "]";
+}
+
+std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
+  std::string error;
+  auto require = [&](bool holds, const std::string &expected,
+                     const std::string &got) {
+    if (!holds && error.empty())
+      error = "expected " + expected + ", but got " + got;
+  };
+  for (const View *view : {&a.q1, &a.k1, &a.q2, &a.k2, &a.v})
+    require(view->rank() == 4, "q1, k1, q2, k2 and v of rank 4",
+            shapeOf(*view));
+  if (!error.empty())
+    return error;
+  int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2],
+          d = a.q1.sizes[3];
+  int64_t hn = a.q2.sizes[1], hk1 = a.k1.sizes[1], hk2 = a.k2.sizes[1],
+          hv = a.v.sizes[1];
+  int64_t tk = a.k1.sizes[2], dv = a.v.sizes[3];
+  auto shape = [&](const char *name, const View &view,
+                   std::vector<int64_t> sizes) {
+    View expected(nullptr, view.element, std::move(sizes));
+    require(view.sizes == expected.sizes,
+            std::string(name) + " of shape " + shapeOf(expected),
+            shapeOf(view));
+  };
+  shape("q2", a.q2, {batch, hn, tq, d});
+  shape("k1", a.k1, {batch, hk1, tk, d});
+  shape("k2", a.k2, {batch, hk2, tk, d});
+  shape("v", a.v, {batch, hv, tk, dv});
+  auto divides = [&](const char *name, int64_t part, const char *wholeName,
+                     int64_t whole) {
+    require(part > 0 && whole % part == 0,
+            std::string("heads of ") + name + " to divide heads of " +
+                wholeName,
+            std::to_string(part) + " and " + std::to_string(whole));
+  };
+  divides("q2", hn, "q1", hs);
+  divides("k1", hk1, "q1", hs);
+  divides("k2", hk2, "q2", hn);
+  divides("v", hv, "q1", hs);
+  if (a.lambda.rank() == 1)
+    shape("lambda", a.lambda, {hs});
+  else if (a.lambda.rank() == 3)
+    shape("lambda", a.lambda, {batch, tq, a.lambda.sizes[2] == hs ? hs : hn});
+  else
+    require(a.lambda.rank() == 0 && a.lambda.data, "lambda of rank 0, 1 or 3",
+            shapeOf(a.lambda));
+  if (a.bias)
+    require(a.bias.rank() == 4 &&
+                (a.bias.sizes[0] == 1 || a.bias.sizes[0] == batch) &&
+                (a.bias.sizes[1] == 1 || a.bias.sizes[1] == hn) &&
+                (a.bias.sizes[2] == 1 || a.bias.sizes[2] == tq) &&
+                a.bias.sizes[3] == tk,
+            "bias of shape [1|B,1|Hn,1|Tq,Tk]", shapeOf(a.bias));
+  if (a.normWeight)
+    shape("norm_weight", a.normWeight, {dv});
+  if (a.gate)
+    shape("gate", a.gate, {batch, hs, tq, dv});
+  if (a.kvLen)
+    shape("kv_len", a.kvLen, {batch});
+  if (a.qOffset)
+    shape("q_offset", a.qOffset, {batch});
+  return error;
+}
+
+namespace {
+/// One row of one map.
+struct MapRow {
+  std::vector<double> weights; ///< the softmax; 0 where the key is not seen
+  double scoreMagnitude = 0.0;
+};
+} // namespace
+
+static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+/// Whether query `i` of batch `b` sees key `j`; `group` is the noise head.
+static bool isVisible(const AttentionArguments &a, int64_t b, int64_t group,
+                      int64_t i, int64_t j, double &bias) {
+  int64_t tq = a.q1.sizes[2], tk = a.k1.sizes[2];
+  int64_t length = a.kvLen ? static_cast<int64_t>(a.kvLen.at({b})) : tk;
+  int64_t offset =
+      a.qOffset ? static_cast<int64_t>(a.qOffset.at({b})) : length - tq;
+  int64_t distance = i + offset - j;
+  bias = 0.0;
+  if (j >= length || (a.isCausal && distance < 0) ||
+      (a.left >= 0 && distance > a.left) ||
+      (a.right >= 0 && distance < -a.right))
+    return false;
+  if (!a.bias)
+    return true;
+  double element =
+      a.bias.at({a.bias.sizes[0] == 1 ? 0 : b, a.bias.sizes[1] == 1 ? 0 : group,
+                 a.bias.sizes[2] == 1 ? 0 : i, j});
+  if (a.bias.element == Element::Bool)
+    return element != 0.0;
+  bias = element;
+  return element != -kInf;
+}
+
+static MapRow mapRow(const AttentionArguments &a, const View &q, const View &k,
+                     int64_t b, int64_t head, int64_t keyHead, int64_t i,
+                     const std::vector<bool> &visible,
+                     const std::vector<double> &bias) {
+  int64_t tk = k.sizes[2], d = q.sizes[3];
+  MapRow row;
+  row.weights.assign(tk, 0.0);
+  double max = -kInf;
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    double dot = 0.0, magnitude = 0.0;
+    for (int64_t x = 0; x < d; ++x) {
+      double product = q.at({b, head, i, x}) * k.at({b, keyHead, j, x});
+      dot += product;
+      magnitude += std::fabs(product);
+    }
+    double score = a.scale * dot;
+    row.scoreMagnitude =
+        std::max(row.scoreMagnitude, std::fabs(a.scale) * magnitude);
+    if (a.softcap)
+      score = *a.softcap * std::tanh(score / *a.softcap);
+    row.weights[j] = score + bias[j];
+    // A NaN stays the maximum, so that it reaches the whole row.
+    if (!std::isnan(max) && !(row.weights[j] <= max))
+      max = row.weights[j];
+  }
+  double sum = 0.0;
+  for (int64_t j = 0; j < tk; ++j) {
+    if (!visible[j])
+      continue;
+    row.weights[j] =
+        row.weights[j] == -kInf ? 0.0 : std::exp(row.weights[j] - max);
+    sum += row.weights[j];
+  }
+  // A row that sees no key is a row of zeros.
+  if (sum != 0.0)
+    for (double &weight : row.weights)
+      weight /= sum;
+  return row;
+}
+
+static double lambdaAt(const AttentionArguments &a, int64_t b, int64_t s,
+                       int64_t group, int64_t i) {
+  double lambda;
+  if (a.lambda.rank() == 0)
+    lambda = a.lambda.at({});
+  else if (a.lambda.rank() == 1)
+    lambda = a.lambda.at({s});
+  else
+    lambda =
+        a.lambda.at({b, i, a.lambda.sizes[2] == a.q1.sizes[1] ? s : group});
+  return a.lambdaSigmoid ? sigmoid(lambda) : lambda;
+}
+
+static double rootMeanSquare(const double *x, int64_t n) {
+  double sum = 0.0;
+  for (int64_t c = 0; c < n; ++c)
+    sum += x[c] * x[c];
+  return std::sqrt(sum / static_cast<double>(n));
+}
+
+/// Norm, weight, scale and gate of one row of width `dv`, and of its magnitude.
+static void epilogue(const AttentionArguments &a, int64_t b, int64_t s,
+                     int64_t i, double *x, double *magnitude, int64_t dv) {
+  double rms = rootMeanSquare(x, dv),
+         magnitudeRms = rootMeanSquare(magnitude, dv);
+  double root =
+      a.epsOutside ? rms + a.normEps : std::sqrt(rms * rms + a.normEps);
+  for (int64_t c = 0; c < dv; ++c) {
+    double factor = a.outScale;
+    if (a.normWeight)
+      factor *= a.normWeight.at({c});
+    if (a.gate)
+      factor *= sigmoid(a.gate.at({b, s, i, c}));
+    if (a.rmsNorm) {
+      // An error of the row reaches y = x / root directly and through the root.
+      double spread = rms > 0.0 ? std::fabs(x[c]) / root * magnitudeRms : 0.0;
+      magnitude[c] = magnitude[c] == 0.0 ? 0.0 : (magnitude[c] + spread) / root;
+      x[c] = x[c] == 0.0 ? 0.0 : x[c] / root;
+    }
+    x[c] *= factor;
+    magnitude[c] *= std::fabs(factor);
+  }
+}
+
+AttentionResult
+mlir::diffattn::reference::attention(const AttentionArguments &a) {
+  int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2];
+  int64_t hn = a.q2.sizes[1], tk = a.k1.sizes[2], dv = a.v.sizes[3];
+  int64_t perKey1 = hs / a.k1.sizes[1], perKey2 = hn / a.k2.sizes[1];
+  int64_t perNoise = hs / hn, perValue = hs / a.v.sizes[1];
+  AttentionResult result;
+  result.output.assign(batch * hs * tq * dv, 0.0);
+  result.magnitude = result.output;
+  std::vector<bool> visible(tk);
+  std::vector<double> bias(tk);
+
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t s = 0; s < hs; ++s)
+      for (int64_t i = 0; i < tq; ++i) {
+        int64_t group = s / perNoise;
+        for (int64_t j = 0; j < tk; ++j)
+          visible[j] = isVisible(a, b, group, i, j, bias[j]);
+        MapRow map1 =
+            mapRow(a, a.q1, a.k1, b, s, s / perKey1, i, visible, bias);
+        MapRow map2 =
+            mapRow(a, a.q2, a.k2, b, group, group / perKey2, i, visible, bias);
+        result.scoreMagnitude = std::max(
+            {result.scoreMagnitude, map1.scoreMagnitude, map2.scoreMagnitude});
+        double lambda = lambdaAt(a, b, s, group, i);
+        double *x = &result.output[((b * hs + s) * tq + i) * dv];
+        double *magnitude = &result.magnitude[((b * hs + s) * tq + i) * dv];
+        for (int64_t j = 0; j < tk; ++j) {
+          if (!visible[j])
+            continue;
+          double weight = map1.weights[j] - lambda * map2.weights[j];
+          double absolute =
+              map1.weights[j] + std::fabs(lambda) * map2.weights[j];
+          for (int64_t c = 0; c < dv; ++c) {
+            double value = a.v.at({b, s / perValue, j, c});
+            x[c] += weight * value;
+            magnitude[c] += absolute * std::fabs(value);
+          }
+        }
+        epilogue(a, b, s, i, x, magnitude, dv);
+      }
+  return result;
+}
+
+double mlir::diffattn::reference::errorBound(Element element, int64_t headDim,
+                                             int64_t keys,
+                                             double scoreMagnitude) {
+  const double f32 = std::ldexp(1.0, -24);
+  double out = 0.0;
+  if (element == Element::F32)
+    out = f32;
+  else if (element == Element::F16)
+    out = std::ldexp(1.0, -11);
+  else if (element == Element::BF16)
+    out = std::ldexp(1.0, -8);
+  // Rounding of the result; of the scores, which the exponential turns into a
+  // relative error of the weights; of the sums over the keys; and a few
+  // operations an element (exponential, division, epilogue).
+  return 2.0 * out +
+         f32 *
+             (4.0 * std::sqrt(static_cast<double>(headDim)) *
+                  std::max(scoreMagnitude, 1.0) +
+              2.0 * std::sqrt(static_cast<double>(std::max<int64_t>(keys, 1))) +
+              16.0);
+}

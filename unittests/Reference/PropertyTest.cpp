@@ -1,0 +1,320 @@
+//===- PropertyTest.cpp - what holds for every variant --------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Fixtures.h"
+
+#include "gtest/gtest.h"
+
+#include <limits>
+
+using namespace fixtures;
+
+namespace {
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+void expectNear(const std::vector<double> &a, const std::vector<double> &b,
+                double tolerance) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i)
+    EXPECT_NEAR(a[i], b[i], tolerance) << "at " << i;
+}
+
+/// V1 without its norm.
+AttentionArguments plainV1(Pool &pool, int64_t tokens, double lambda) {
+  AttentionArguments a = v1(pool, tokens, 2, 2, 2, 1);
+  a.lambda = pool.scalar(lambda);
+  a.rmsNorm = false;
+  a.normWeight = View();
+  a.outScale = 1.0;
+  return a;
+}
+
+/// softmax(scale q k^T) v with a causal mask, written without the oracle.
+std::vector<double> softmaxAttention(const View &q, const View &k,
+                                     const View &v, double scale) {
+  int64_t heads = q.sizes[1], t = q.sizes[2], d = q.sizes[3], dv = v.sizes[3];
+  int64_t perKey = heads / k.sizes[1], perValue = heads / v.sizes[1];
+  std::vector<double> out(t * heads * dv, 0.0);
+  for (int64_t i = 0; i < t; ++i)
+    for (int64_t h = 0; h < heads; ++h) {
+      double sum = 0.0;
+      for (int64_t j = 0; j <= i; ++j) {
+        double dot = 0.0;
+        for (int64_t x = 0; x < d; ++x)
+          dot += q.at({0, h, i, x}) * k.at({0, h / perKey, j, x});
+        double weight = std::exp(scale * dot);
+        sum += weight;
+        for (int64_t c = 0; c < dv; ++c)
+          out[(i * heads + h) * dv + c] +=
+              weight * v.at({0, h / perValue, j, c});
+      }
+      for (int64_t c = 0; c < dv; ++c)
+        out[(i * heads + h) * dv + c] /= sum;
+    }
+  return out;
+}
+
+TEST(Property, P1_LambdaZeroIsAttentionOnMap1) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.0);
+  expectNear(run(a), softmaxAttention(a.q1, a.k1, a.v, a.scale), 1e-14);
+}
+
+TEST(Property, P2_ConstantValuesGiveOneMinusLambda) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.3);
+  a.v = pool.make({1, 2, 5, 4}, [](int64_t) { return 1.0; });
+  for (double value : run(a))
+    EXPECT_NEAR(value, 0.7, 1e-14);
+}
+
+TEST(Property, P3_IdenticalMaps) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.3);
+  a.q2 = a.q1;
+  a.k2 = a.k1;
+  std::vector<double> expected = softmaxAttention(a.q1, a.k1, a.v, a.scale);
+  for (double &value : expected)
+    value *= 0.7;
+  expectNear(run(a), expected, 1e-14);
+  // Normed without eps, the result does not depend on lambda below 1.
+  a.rmsNorm = true;
+  a.normEps = 0.0;
+  std::vector<double> normed = run(a);
+  a.lambda = pool.scalar(-4.0);
+  expectNear(run(a), normed, 1e-12);
+}
+
+TEST(Property, P4_FirstRowOfCausalIsTheFirstValue) {
+  Pool pool;
+  for (double lambda : {0.3, 0.999, 1.0, 1.5, -0.25}) {
+    AttentionArguments a = plainV1(pool, 4, lambda);
+    std::vector<double> out = run(a);
+    for (int64_t i = 0; i < 8; ++i)
+      EXPECT_NEAR(out[i], (1.0 - lambda) * a.v.at({0, i / 4, 0, i % 4}), 1e-15);
+  }
+}
+
+TEST(Property, P5_ChunksOfQueriesAreRowsOfTheWhole) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 6, 2, 1, 2, 1);
+  std::vector<double> whole = run(a), chunks;
+  for (auto [begin, size] :
+       {std::pair<int64_t, int64_t>{0, 2}, {2, 3}, {5, 1}}) {
+    AttentionArguments part = a;
+    part.q1 = a.q1.sliced(2, begin, size);
+    part.q2 = a.q2.sliced(2, begin, size);
+    part.kvLen = pool.integers({begin + size});
+    std::vector<double> rows = run(part);
+    chunks.insert(chunks.end(), rows.begin(), rows.end());
+    // The same place said by q_offset over all keys.
+    part.kvLen = View();
+    part.qOffset = pool.integers({begin});
+    expectNear(run(part), rows, 1e-14);
+  }
+  expectNear(chunks, whole, 1e-14);
+}
+
+TEST(Property, P6_HalvesAreAPermutationOfAdjacentHeads) {
+  Pool pool;
+  AttentionArguments adjacent = v1(pool, 3, 4, 2, 2, 1), halves = adjacent;
+  // Block 2j of the adjacent order is block j of the halves, 2j+1 is j + H.
+  View q = pool.gather(pool.heads(3, 8, 2, kTagQ), {0, 2, 4, 6, 1, 3, 5, 7});
+  View k = pool.gather(pool.heads(3, 4, 2, kTagK), {0, 2, 1, 3});
+  halves.q1 = q.sliced(1, 0, 4);
+  halves.q2 = q.sliced(1, 4, 4);
+  halves.k1 = k.sliced(1, 0, 2);
+  halves.k2 = k.sliced(1, 2, 2);
+  EXPECT_EQ(run(adjacent), run(halves));
+}
+
+TEST(Property, P7_WideWindowIsCausal) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 5, 2, 2, 2, 1);
+  std::vector<double> causal = run(a);
+  a.left = 5;
+  EXPECT_EQ(run(a), causal);
+  a.isCausal = false;
+  a.right = 0;
+  EXPECT_EQ(run(a), causal);
+}
+
+TEST(Property, P8_NormedOutputIgnoresTheSizeOfValues) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
+  a.normEps = 0.0;
+  std::vector<double> out = run(a);
+  a.v = pool.make({1, 4, 2, 4}, [](int64_t i) { return 37.0 * wave(i, kTagV); })
+            .transposed(1, 2);
+  expectNear(run(a), out, 1e-12);
+}
+
+TEST(Property, P9_ClosedLambdaIsAttentionOnEvenHeads) {
+  Pool pool;
+  AttentionArguments a = v2(pool, 4, 4, 2, 2);
+  a.lambda = pool.make({1, 4, 4}, [](int64_t) { return -1e4; });
+  expectNear(run(a), softmaxAttention(a.q1, a.k1, a.v, a.scale), 1e-14);
+}
+
+TEST(Property, P10_GroupsOfOneArePairs) {
+  Pool pool;
+  EXPECT_EQ(run(grouped(pool, 4, 2, 1, 2, 2, 2)), run(v2(pool, 4, 2, 2, 2)));
+  AttentionArguments pairs = v1(pool, 4, 2, 2, 2, 1), groups = pairs;
+  AttentionArguments g = grouped(pool, 4, 2, 1, 2, 4, 2);
+  groups.q1 = g.q1;
+  groups.q2 = g.q2;
+  EXPECT_EQ(run(groups), run(pairs));
+}
+
+TEST(Property, P11_LargeLogitsStayFinite) {
+  Pool pool;
+  for (double size : {1e2, 1e4, 1e8}) {
+    AttentionArguments a = v1(pool, 5, 2, 2, 2, 1);
+    a.scale *= size;
+    for (double value : run(a))
+      EXPECT_TRUE(std::isfinite(value));
+  }
+}
+
+TEST(Property, HiddenKeysChangeNothing) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
+  std::vector<double> out = run(a);
+  auto poison = [&](double tag, int64_t heads, int64_t width) {
+    return pool
+        .make({1, 7, heads, width},
+              [=](int64_t i) {
+                return i < 4 * heads * width ? wave(i, tag) : kNaN;
+              })
+        .transposed(1, 2);
+  };
+  View k = poison(kTagK, 4, 2);
+  a.k1 = everySecond(k, 0);
+  a.k2 = everySecond(k, 1);
+  a.v = poison(kTagV, 2, 4);
+  a.kvLen = pool.integers({4});
+  EXPECT_EQ(run(a), out);
+  // The same keys hidden by a bias, boolean or of -inf.
+  a.kvLen = View();
+  a.qOffset = pool.integers({0});
+  a.isCausal = true;
+  static const uint8_t seen[7] = {1, 1, 1, 1, 0, 0, 0};
+  a.bias = View(seen, Element::Bool, {1, 1, 1, 7});
+  EXPECT_EQ(run(a), out);
+  a.isCausal = false;
+  a.bias = pool.make({1, 1, 4, 7},
+                     [](int64_t i) { return i % 7 <= i / 7 ? 0.0 : -kInf; });
+  EXPECT_EQ(run(a), out);
+}
+
+TEST(Property, RowsWithoutKeysAreZero) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
+  a.gate = pool.heads(4, 2, 4, kTagGate);
+  a.qOffset = pool.integers({-2});
+  for (double eps : {1e-5, 0.0}) {
+    a.normEps = eps;
+    std::vector<double> out = run(a);
+    for (size_t i = 0; i < out.size(); ++i)
+      EXPECT_EQ(out[i] == 0.0, i < 16) << "at " << i;
+  }
+  // No key at all, and no query at all.
+  AttentionArguments none = v1(pool, 4, 2, 2, 2, 1);
+  for (View *view : {&none.k1, &none.k2, &none.v})
+    *view = view->sliced(2, 0, 0);
+  EXPECT_EQ(check(none), "");
+  EXPECT_EQ(run(none), std::vector<double>(32, 0.0));
+  for (View *view : {&none.q1, &none.q2})
+    *view = view->sliced(2, 0, 0);
+  EXPECT_TRUE(run(none).empty());
+}
+
+TEST(Property, NaNStaysWhereItIsSeen) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
+  auto withNaN = [&](int64_t tokens, int64_t heads, int64_t width, double tag,
+                     int64_t where) {
+    return pool
+        .make({1, tokens, heads, width},
+              [=](int64_t i) { return i == where ? kNaN : wave(i, tag); })
+        .transposed(1, 2);
+  };
+  auto nanRows = [&](const AttentionArguments &args) {
+    std::vector<double> out = run(args);
+    std::vector<std::pair<int64_t, int64_t>> rows; // (token, head)
+    for (int64_t row = 0; row < 8; ++row)
+      if (std::isnan(out[row * 4]))
+        rows.emplace_back(row / 2, row % 2);
+    return rows;
+  };
+  using Rows = std::vector<std::pair<int64_t, int64_t>>;
+  AttentionArguments q = a;
+  q.q2 = everySecond(withNaN(4, 4, 2, kTagQ, 2 * 8 + 2),
+                     1); // token 2, head 1: map 2 of pair 0
+  EXPECT_EQ(nanRows(q), (Rows{{2, 0}}));
+  AttentionArguments k = a;
+  k.k1 = everySecond(withNaN(4, 4, 2, kTagK, 1 * 8 + 5),
+                     0); // token 1, head 2: map 1 of pair 1
+  EXPECT_EQ(nanRows(k), (Rows{{1, 1}, {2, 1}, {3, 1}}));
+  AttentionArguments v = a;
+  v.v = withNaN(4, 2, 4, kTagV, 2 * 8); // token 2, head 0
+  EXPECT_EQ(nanRows(v), (Rows{{2, 0}, {3, 0}}));
+}
+
+TEST(Property, OrderOfKeysDoesNotMatterWithoutMask) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 4, 0.4);
+  a.isCausal = false;
+  std::vector<double> out = run(a);
+  auto reversed = [&](const View &view) {
+    View r = view.sliced(2, 3, 4);
+    r.strides[2] = -r.strides[2];
+    return r;
+  };
+  a.k1 = reversed(a.k1);
+  a.k2 = reversed(a.k2);
+  a.v = reversed(a.v);
+  expectNear(run(a), out, 1e-14);
+}
+
+TEST(Property, SoftcapComesBeforeBias) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 3, 0.0);
+  a.softcap = 0.5;
+  a.scale = 1e6; // every capped score is 0.5 or -0.5
+  a.bias =
+      pool.make({1, 1, 1, 3}, [](int64_t j) { return j == 0 ? 100.0 : 0.0; });
+  std::vector<double> out = run(a);
+  // The bias decides although the cap is far below it.
+  for (int64_t token = 0; token < 3; ++token)
+    for (int64_t i = 0; i < 8; ++i)
+      EXPECT_NEAR(out[token * 8 + i], a.v.at({0, i / 4, 0, i % 4}), 1e-14);
+}
+
+TEST(Property, MagnitudeBoundsTheOutput) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 5, 2, 1, 2, 1);
+  a.gate = pool.heads(5, 2, 4, kTagGate);
+  AttentionResult result = attention(a);
+  for (size_t i = 0; i < result.output.size(); ++i)
+    EXPECT_LE(std::fabs(result.output[i]), result.magnitude[i]);
+  EXPECT_GT(result.scoreMagnitude, 0.0);
+}
+
+TEST(Property, CheckNamesTheFirstFault) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
+  EXPECT_EQ(check(a), "");
+  AttentionArguments b = a;
+  b.v = a.v.sliced(2, 0, 3);
+  EXPECT_EQ(check(b), "expected v of shape [1,2,4,4], but got [1,2,3,4]");
+  b = v1(pool, 4, 3, 3, 2, 1);
+  b.k1 = b.k1.sliced(1, 0, 2);
+  EXPECT_EQ(check(b),
+            "expected heads of k1 to divide heads of q1, but got 2 and 3");
+}
+} // namespace
