@@ -59,6 +59,7 @@ class Decoder:
 
     def build(self) -> Module:
         m = Module()
+        m.cache_shapes = [(self.layers, self.mixer.key_heads), (self.layers, self.mixer.value_heads)]
         m.weight("model.embed_tokens.weight", [self.vocab, self.hidden], self.elem)
         self.layer_weight(m, "input_layernorm.weight", [self.hidden], "f32")
         self.mixer.declare(m, self)

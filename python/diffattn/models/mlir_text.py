@@ -67,6 +67,13 @@ class Module:
         self.weights: dict[str, str] = {}
         self.types: dict[str, tuple[tuple[int, ...], str]] = {}
         self.functions: list[str] = []
+        # Of decoders: for keys and values, the number of layers and the heads and width of each.
+        self.cache_shapes: list[tuple[int, tuple[int, int]]] = []
+        self._files: list[str] = []
+
+    def file_names(self) -> list[str]:
+        """The names of all weights as the file has them, those of every layer one by one."""
+        return self._files
 
     def weight(
         self,
@@ -100,6 +107,9 @@ class Module:
             text += f" {{{', '.join(attributes)}}}"
         self.weights[name] = text
         self.types[name] = (tuple(shape), elem)
+        pattern = source or name
+        numbers = range(first_layer, first_layer + layers) if layers is not None else [None]
+        self._files += [pattern if n is None else pattern.replace("{}", str(n)) for n in numbers]
         return name
 
     def function(self, name: str, *, private: bool = False) -> Function:

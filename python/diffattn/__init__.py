@@ -1,0 +1,23 @@
+"""diffattn: differential attention, and the models built on it, compiled for this machine.
+
+    diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
+    diffattn.load(directory)                           a model from its config.json and safetensors
+"""
+
+from __future__ import annotations
+
+__version__ = "0.1.0"
+__all__ = ["attention", "load"]
+
+
+def __getattr__(name: str):
+    # Loaded when asked for: `diffattn build` and `diffattn info` need no compiled library.
+    if name == "attention":
+        from .attention import attention
+
+        return attention
+    if name == "load":
+        from .model import load
+
+        return load
+    raise AttributeError(f"module 'diffattn' has no attribute {name!r}")

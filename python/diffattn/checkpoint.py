@@ -1,0 +1,161 @@
+"""A directory as Hugging Face lays it out: config.json, safetensors (one file or shards), tokenizer.json.
+
+What a weight file holds is read here from its header only, to choose a type and to say early what is missing. The
+loader checks every byte of it again when it maps the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .models.config import ConfigError
+
+DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
+# The header of the largest checkpoint known has 10 MB; the format itself allows 100.
+LARGEST_HEADER = 100 * 1000 * 1000
+
+
+class CheckpointError(ValueError):
+    """A directory that holds no usable checkpoint."""
+
+
+@dataclass
+class Tensor:
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+
+
+@dataclass
+class Checkpoint:
+    directory: Path
+    config: dict[str, Any]
+    files: list[Path]
+    tensors: dict[str, Tensor] = field(repr=False)
+
+    @property
+    def dtype(self) -> str:
+        """The element type of most weights: that of the matrices."""
+        sizes: dict[str, int] = {}
+        for tensor in self.tensors.values():
+            if tensor.dtype in DTYPES:
+                sizes[tensor.dtype] = sizes.get(tensor.dtype, 0) + math.prod(tensor.shape)
+        return DTYPES[max(sizes, key=sizes.get)] if sizes else "f32"
+
+    @property
+    def parameters(self) -> int:
+        return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
+
+    @property
+    def tokenizer_file(self) -> Path | None:
+        path = self.directory / "tokenizer.json"
+        return path if path.is_file() else None
+
+
+def read_json(path: Path) -> Any:
+    """The value in a JSON file; a name given twice in one object is an error, not the last one's win."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise CheckpointError(f"{path}: expected every name once, but got {twice!r} twice")
+        return result
+
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected a readable file, but got: {error.strerror}") from None
+    return parse_json(text, str(path), unique)
+
+
+def parse_json(text: bytes, source: str, hook=None) -> Any:
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=hook)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise CheckpointError(f"{source}: expected JSON, but got: {error}") from None
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    path = directory / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{directory}: expected a config.json, but there is none")
+    config = read_json(path)
+    if not isinstance(config, dict):
+        raise ConfigError(f"{path}: expected an object, but got {type(config).__name__}")
+    return config
+
+
+def read_header(path: Path) -> dict[str, Tensor]:
+    """The tensors that a safetensors file says it holds."""
+    try:
+        with open(path, "rb") as file:
+            prefix = file.read(8)
+            size = path.stat().st_size
+            if len(prefix) < 8:
+                raise CheckpointError(f"{path}: expected a safetensors file, but got {size} bytes")
+            (length,) = struct.unpack("<Q", prefix)
+            if length > min(size - 8, LARGEST_HEADER):
+                raise CheckpointError(f"{path}: expected a header of at most {min(size - 8, LARGEST_HEADER)} bytes, "
+                                      f"but got {length}")
+            header = parse_json(file.read(length), f"{path}: header")
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected a readable file, but got: {error.strerror}") from None
+    if not isinstance(header, dict):
+        raise CheckpointError(f"{path}: expected the header to be an object, but got {type(header).__name__}")
+    tensors = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        shape = entry.get("shape") if isinstance(entry, dict) else None
+        sized = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
+        if not sized or not isinstance(entry.get("dtype"), str):
+            raise CheckpointError(f"{path}: expected {name!r} to have a dtype and a shape, but got {entry!r}"[:400])
+        tensors[name] = Tensor(entry["dtype"], tuple(shape), path)
+    return tensors
+
+
+def _shards(index: Path) -> list[Path]:
+    """The files that an index names, which must lie beside it."""
+    content = read_json(index)
+    names = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(names, dict) or not names:
+        raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {type(names).__name__}")
+    files = []
+    for shard in dict.fromkeys(map(str, names.values())):
+        if Path(shard).name != shard or shard in ("", ".", "..") or "\\" in shard:
+            raise CheckpointError(f"{index}: expected names of files beside it, but got {shard!r}")
+        if not (index.parent / shard).is_file():
+            raise CheckpointError(f"{index}: expected the file {shard!r} beside it, but it is missing")
+        files.append(index.parent / shard)
+    return files
+
+
+def open_checkpoint(directory: str | Path) -> Checkpoint:
+    """Reads what the directory holds, without its data."""
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise CheckpointError(f"{directory}: expected a directory with config.json and safetensors")
+    config = read_config(directory)
+    single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    if single.is_file():
+        files = [single]
+    elif index.is_file():
+        files = _shards(index)
+    else:
+        raise CheckpointError(f"{directory}: expected model.safetensors or model.safetensors.index.json, "
+                              "but there is neither")
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        for name, tensor in read_header(file).items():
+            if name in tensors:
+                raise CheckpointError(f"{file}: expected every tensor once, but got {name!r} also in "
+                                      f"{tensors[name].file.name}")
+            tensors[name] = tensor
+    return Checkpoint(directory, config, files, tensors)

@@ -1,0 +1,70 @@
+"""Text to ids and back: a thin hand on Hugging Face's `tokenizers`, with text that comes out piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .checkpoint import CheckpointError
+
+
+class Tokenizer:
+    def __init__(self, path: Path) -> None:
+        try:
+            import tokenizers
+        except ImportError:
+            raise CheckpointError("expected the Python package 'tokenizers', but it is not installed") from None
+        try:
+            self.inner = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the package raises bare Exception for whatever is wrong in the file
+            raise CheckpointError(f"{path}: expected a tokenizer of Hugging Face's tokenizers, but got: {error}") from None
+        # A file may ask for padding or cutting to a fixed length; a model here takes any.
+        self.inner.no_padding()
+        self.inner.no_truncation()
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        return self.inner.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.inner.decode(list(ids), skip_special_tokens=True)
+
+
+class TextStream:
+    """Turns ids that come one by one into text, no character before its last byte has come.
+
+    With `stop`, text is also held back while it may be the beginning of a stop string; `stopped` says that one came.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, context: Sequence[int], stop: Sequence[str] = ()) -> None:
+        self.tokenizer, self.stop = tokenizer, [s for s in stop if s]
+        # Decoding a token alone may lose the space before it, so some of what came before is decoded with it.
+        self.ids = list(context[-8:])
+        self.before = tokenizer.decode(self.ids)
+        self.held, self.stopped = "", False
+
+    def push(self, token: int) -> str:
+        """The text that is now certain."""
+        self.ids.append(token)
+        text = self.tokenizer.decode(self.ids)
+        if text.endswith("\ufffd"):
+            return ""
+        self.held += text[len(self.before):]
+        self.ids = self.ids[-8:]
+        self.before = self.tokenizer.decode(self.ids)
+        return self._release()
+
+    def _release(self) -> str:
+        found = [at for at in (self.held.find(s) for s in self.stop) if at >= 0]
+        if found:
+            self.stopped = True
+            text, self.held = self.held[: min(found)], ""
+            return text
+        keep = max((n for s in self.stop for n in range(1, len(s)) if self.held.endswith(s[:n])), default=0)
+        text, self.held = self.held[: len(self.held) - keep], self.held[len(self.held) - keep:]
+        return text
+
+    def finish(self) -> str:
+        """What was held back, when no more ids come."""
+        text = self.tokenizer.decode(self.ids)[len(self.before):]
+        rest, self.held = self.held + text, ""
+        return "" if self.stopped else rest
