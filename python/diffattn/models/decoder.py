@@ -21,6 +21,7 @@ from .mlir_text import Dim, Function, Module, Value
 from .rope import Rope, rotate, tables
 
 LAYER = "model.layers.{}."
+Pair = tuple[Value, Value]
 
 
 class Mixer(Protocol):
@@ -29,7 +30,8 @@ class Mixer(Protocol):
     query_heads: int
     key_heads: tuple[int, int]
     value_heads: tuple[int, int]
-    width: int
+    pairing: str
+    key_pairing: str
 
     def declare(self, m: Module, frame: Decoder) -> None:
         """Declares the weights of the projections."""
@@ -37,8 +39,8 @@ class Mixer(Protocol):
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         """The rows of queries, keys and values."""
 
-    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
-        """Attention over `[B, T, heads, width]`; `sight` says which keys a query sees."""
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
+        """Attention over views `[B, T, heads, width]`; `sight` says which keys a query sees."""
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         """Projects the rows of all heads onto the residual."""
@@ -103,6 +105,9 @@ class Decoder:
         x = layers.heads_of(f, rows, batch, length, heads)
         return rotate(f, self.rope, x, cos, sin, into or f.empty(x.dims, self.elem), row)
 
+    def _queries(self, f: Function, q: Value) -> Pair:
+        return layers.split_pairs(f, q, self.mixer.pairing)
+
     def _values(self, f: Function, rows: Value, batch: Dim, length: Dim) -> Value:
         return layers.heads_of(f, layers.cast(f, rows, self.elem), batch, length, self.mixer.value_heads[0])
 
@@ -122,7 +127,9 @@ class Decoder:
         q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, "t")
         k = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, "t")
         v = self._values(f, v, batch, length)
-        f.ret(self._after_attention(f, h, self.mixer.mix(f, x, q, k, v, layer, causal=True), layer))
+        keys = layers.split_pairs(f, k, self.mixer.key_pairing)
+        mixed = self.mixer.mix(f, x, self._queries(f, q), keys, v, layer, causal=True)
+        f.ret(self._after_attention(f, h, mixed, layer))
 
     def _prefill_layer(self, m: Module) -> None:
         f = m.function("prefill_layer", private=True)
@@ -139,10 +146,11 @@ class Decoder:
         place = f.slice(kcache, origin, size, [0])
         turned = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, "t", into=place)
         kcache = f.insert(turned, kcache, origin, size)
-        keys = f.slice(kcache, origin, size, [0])
+        keys = layers.split_cache(f, kcache, self.mixer.key_pairing, layer, batch, length)
         v = self._values(f, v, batch, length)
         vcache = f.insert(v, vcache, origin, [1, batch, length, *self.mixer.value_heads])
-        mixed = self.mixer.mix(f, x, q, keys, v, layer, causal=True, kv_len=lengths, q_offset=offsets)
+        mixed = self.mixer.mix(f, x, self._queries(f, q), keys, v, layer, causal=True, kv_len=lengths,
+                               q_offset=offsets)
         f.ret(self._after_attention(f, h, mixed, layer), kcache, vcache)
 
     def _decode_layer(self, m: Module) -> None:
@@ -167,9 +175,9 @@ class Decoder:
             return stored
 
         caches = f.loop(batch, caches, store)
-        keys, values = (f.slice(cache, [layer, 0, 0, 0, 0], [1, batch, longest, *heads], [0])
-                        for cache, heads in zip(caches, (self.mixer.key_heads, self.mixer.value_heads)))
-        mixed = self.mixer.mix(f, x, q, keys, values, layer, kv_len=ends)
+        keys = layers.split_cache(f, caches[0], self.mixer.key_pairing, layer, batch, longest)
+        values = f.slice(caches[1], [layer, 0, 0, 0, 0], [1, batch, longest, *self.mixer.value_heads], [0])
+        mixed = self.mixer.mix(f, x, self._queries(f, q), keys, values, layer, kv_len=ends)
         f.ret(self._after_attention(f, h, mixed, layer), *caches)
 
     # ---- whole model ------------------------------------------------------------------------------------------

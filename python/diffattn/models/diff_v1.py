@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from . import layers
 from .config import Config
-from .decoder import LAYER, Decoder, read_frame
+from .decoder import LAYER, Decoder, Pair, read_frame
 from .mlir_text import Function, Module, Value
 from .rope import read_rope
 
@@ -26,14 +26,13 @@ def scaled_norm_weight(f: Function, weight: Value | None, width: int, init: Valu
     return f.generic("d -> d", [weight], f.empty([width], "f32"), lambda w, _: f.scalar("arith.mulf", w, factor))
 
 
-def mix_heads(f: Function, q: Value, k: Value, v: Value, vectors: list[Value], weight: Value, init: Value,
-              **sight) -> Value:
-    """Differential attention of adjacent maps with the norm of each head, times 1 - init."""
-    width = q.dims[3]
+def mix_heads(f: Function, q: Pair, k: Pair, v: Value, vectors: list[Value], weight: Value | None,
+              init: Value, eps: float = HEAD_EPS, **sight) -> Value:
+    """Differential attention with vectors of lambda and the norm of each head, times 1 - init."""
+    width = v.dims[3]
     return layers.attention(
-        f, layers.split_pairs(f, q, "adjacent"), layers.split_pairs(f, k, "adjacent"), v,
-        layers.vector_lambda(f, vectors, init), scale=width**-0.5,
-        norm_weight=scaled_norm_weight(f, weight, 2 * width, init), norm_eps=HEAD_EPS, **sight)
+        f, q, k, v, layers.vector_lambda(f, vectors, init), scale=q[0].dims[3] ** -0.5,
+        norm_weight=scaled_norm_weight(f, weight, width, init), norm_eps=eps, **sight)
 
 
 @dataclass
@@ -48,6 +47,7 @@ class V1Mixer:
         self.query_heads = 2 * self.heads
         self.key_heads = (2 * self.kv_heads, self.width)
         self.value_heads = (self.kv_heads, 2 * self.width)
+        self.pairing = self.key_pairing = "adjacent"
 
     def declare(self, m: Module, frame: Decoder) -> None:
         rows = {"q": 2 * self.heads, "k": 2 * self.kv_heads, "v": 2 * self.kv_heads}
@@ -61,7 +61,7 @@ class V1Mixer:
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
 
-    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
         return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, **sight)

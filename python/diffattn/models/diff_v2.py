@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from . import layers
 from .config import Config
-from .decoder import LAYER, Decoder, read_frame
+from .decoder import LAYER, Decoder, Pair, read_frame
 from .mlir_text import Function, Module, Value
 from .rope import read_rope
 
@@ -25,6 +25,7 @@ class V2Mixer:
     def __post_init__(self) -> None:
         self.query_heads = 2 * self.heads
         self.key_heads = self.value_heads = (self.kv_heads, self.width)
+        self.pairing, self.key_pairing = "adjacent", "shared"
 
     def declare(self, m: Module, frame: Decoder) -> None:
         rows = {"q": 2 * self.heads * self.width, "k": self.kv_heads * self.width, "v": self.kv_heads * self.width,
@@ -36,11 +37,10 @@ class V2Mixer:
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
 
-    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         logits = layers.linear(f, x, f.weight(LAYER + "self_attn.lambda_proj.weight", layer))
-        lam = f.expand(logits, 0, q.dims[:2])
-        return layers.attention(f, layers.split_pairs(f, q, "adjacent"), (k, k), v, lam, scale=self.width**-0.5,
-                                lambda_act="sigmoid", **sight)
+        lam = f.expand(logits, 0, q[0].dims[:2])
+        return layers.attention(f, q, k, v, lam, scale=self.width**-0.5, lambda_act="sigmoid", **sight)
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         return layers.linear_onto(f, residual, mixed, f.weight(LAYER + "self_attn.o_proj.weight", layer))

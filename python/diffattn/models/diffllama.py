@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from . import layers
 from .config import Config
-from .decoder import LAYER, Decoder, read_frame
-from .diff_v1 import LAMBDA, scaled_norm_weight
+from .decoder import LAYER, Decoder, Pair, read_frame
+from .diff_v1 import LAMBDA, mix_heads
 from .mlir_text import Function, Module, Value
 from .rope import read_rope
 
@@ -30,6 +30,7 @@ class DiffLlamaMixer:
         self.query_heads = self.maps
         self.key_heads = (self.kv_maps, self.width)
         self.value_heads = (self.kv_maps // 2, 2 * self.width)
+        self.pairing = self.key_pairing = "halves"
 
     def declare(self, m: Module, frame: Decoder) -> None:
         half = self.kv_maps // 2
@@ -53,13 +54,10 @@ class DiffLlamaMixer:
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, *self._weights(f, name, layer)) for name in "qkv")
 
-    def mix(self, f: Function, x: Value, q: Value, k: Value, v: Value, layer: Value, **sight) -> Value:
+    def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
-        lam = layers.vector_lambda(f, [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA], init)
-        weight = scaled_norm_weight(f, None, 2 * self.width, init)
-        return layers.attention(
-            f, layers.split_pairs(f, q, "halves"), layers.split_pairs(f, k, "halves"), v, lam,
-            scale=self.width**-0.5, norm_weight=weight, norm_eps=self.eps, **sight)
+        vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
+        return mix_heads(f, q, k, v, vectors, None, init, self.eps, **sight)
 
     def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
         return layers.linear_onto(f, residual, mixed, *self._weights(f, "o", layer))

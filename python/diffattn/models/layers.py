@@ -122,7 +122,8 @@ def gated(f: Function, kind: str, gate: Value, up: Value, elem: str) -> Value:
 
 
 def activated(f: Function, kind: str, x: Value, out: Value) -> Value:
-    return f.generic("m k -> m k", [x], out, lambda a, o: f.convert(activate(f, kind, a), o.elem))
+    loops = " ".join(f"i{axis}" for axis in range(len(x.dims)))
+    return f.generic(f"{loops} -> {loops}", [x], out, lambda a, o: f.convert(activate(f, kind, a), o.elem))
 
 
 def add_bias(f: Function, x: Value, bias: Value) -> Value:
@@ -176,13 +177,35 @@ def vector_lambda(f: Function, vectors: Sequence[Value], init: Value) -> Value:
 def split_pairs(f: Function, x: Value, pairing: str) -> tuple[Value, Value]:
     """The two maps of `[B, T, 2n, w]` as strided views `[B, T, n, w]`.
 
-    `adjacent` pairs heads 2j and 2j + 1, `halves` pairs heads j and j + n.
+    `adjacent` pairs heads 2j and 2j + 1, `halves` pairs heads j and j + n; `shared` has one head for both maps.
     """
-    batch, length, heads, width = x.dims
-    count, half = heads // 2, pairing == "halves"
-    pairs = f.expand(x, 2, [2, count] if half else [count, 2])
-    axis, sizes = (2, [batch, length, 1, count, width]) if half else (3, [batch, length, count, 1, width])
-    return tuple(f.slice(pairs, [m if i == axis else 0 for i in range(5)], sizes, [axis]) for m in (0, 1))
+    return _pair_views(f, x, pairing, [], list(x.dims[:2]))
+
+
+def split_cache(f: Function, cache: Value, pairing: str, layer: Value, batch: Dim, length: Dim) -> tuple[Value, Value]:
+    """The two maps of the first `length` keys of a layer in a cache `[L, B, C, heads, w]`.
+
+    Cut from the whole cache: a slice that undoes an insertion would be folded to what was inserted, and bufferization
+    would then see a read of the old value after the write and copy it.
+    """
+    return _pair_views(f, cache, pairing, [layer], [batch, length])
+
+
+def _pair_views(f: Function, x: Value, pairing: str, lead: list[Value], size: list[Dim]) -> tuple[Value, Value]:
+    heads, width = x.dims[-2:]
+    first = [*lead, 0, 0]
+    ones, drop = [1] * len(lead), list(range(len(lead)))
+    if pairing == "shared":
+        both = f.slice(x, [*first, 0, 0], [*ones, *size, heads, width], drop) if lead else x
+        return both, both
+    axis, count = len(first), heads // 2
+    pairs = f.expand(x, axis, [2, count] if pairing == "halves" else [count, 2])
+    views = []
+    for m in (0, 1):
+        at, cut = ([m, 0], [1, count]) if pairing == "halves" else ([0, m], [count, 1])
+        gone = axis if pairing == "halves" else axis + 1
+        views.append(f.slice(pairs, [*first, *at, 0], [*ones, *size, *cut, width], [*drop, gone]))
+    return tuple(views)
 
 
 def attention(

@@ -46,6 +46,7 @@ def _build(config: Config, elem: str, kind: str) -> Module:
         cos, sin = tables(f, rope, length=length)
         q, k = (rotate(f, rope, part, cos, sin, f.empty(part.dims, elem), "t") for part in (q, k))
     q, k, v = (layers.cast(f, part, elem) for part in (q, k, v))
+    q, k = (layers.split_pairs(f, part, "adjacent") for part in (q, k))
     mixed = diff_v1.mix_heads(f, q, k, v, [f.weight(name) for name in diff_v1.LAMBDA], f.weight(names["norm"]),
                               f.f32(layers.lambda_init(depth)), causal=config.flag("is_causal", True))
     out = layers.linear(f, layers.rows_of(f, mixed, rows.dims[0]), f.weight(names["o"]))

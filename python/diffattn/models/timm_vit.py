@@ -100,7 +100,8 @@ class Vit:
             parts.append(layers.heads_of(f, part, batch, self.tokens, heads))
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
         vectors = [f.weight(prefix + name, layer) for name in LAMBDA]
-        return mix_heads(f, *parts, vectors, f.weight(f"{prefix}sub_norm.weight", layer), init, out=out)
+        q, k = (layers.split_pairs(f, part, "adjacent") for part in parts[:2])
+        return mix_heads(f, q, k, parts[2], vectors, f.weight(f"{prefix}sub_norm.weight", layer), init, out=out)
 
     def _plain_block(self, f: Function, h: Value, layer: Value, batch: Value) -> Value:
         def weight(name: str) -> Value:
@@ -122,14 +123,18 @@ class Vit:
         rows, dim, inner = h.dims[0], self.width, self.inner
         x = layers.layer_norm(f, h, weight("in_norm.weight"), weight("in_norm.bias"), EPS, self.elem)
         y = layers.linear(f, x, weight("in_proj.weight"), weight("in_proj.bias"))
-        # Attention and MLP write side by side what one projection reads.
-        joined = f.empty([rows, dim + inner], self.elem)
-        place = layers.heads_of(f, f.slice(joined, [0, 0], [rows, dim]), batch, self.tokens, self.heads)
+        # Attention and MLP write side by side what one projection reads. The place stays [B, T, columns]: joining the
+        # axes of a part of the columns would look like a copy.
+        tokens = [batch, self.tokens]
+        joined = f.empty([*tokens, dim + inner], self.elem)
+        place = f.expand(f.slice(joined, [0, 0, 0], [*tokens, dim]), 2, [self.heads, dim // self.heads])
         mixed = self._attention(f, layers.cast(f, y, self.elem), inner, "blocks.{}.", batch, layer, out=place)
-        joined = f.insert(layers.rows_of(f, mixed, rows), joined, [0, 0], [rows, dim])
-        gate = layers.activated(f, "gelu", f.slice(y, [0, 0], [rows, inner]),
-                                f.slice(joined, [0, dim], [rows, inner]))
-        joined = f.insert(gate, joined, [0, dim], [rows, inner])
+        mixed = f.collapse(mixed, [[0], [1], [2, 3]], [*tokens, dim])
+        joined = f.insert(mixed, joined, [0, 0, 0], [*tokens, dim])
+        up = f.slice(f.expand(y, 0, tokens), [0, 0, 0], [*tokens, inner])
+        up = layers.activated(f, "gelu", up, f.slice(joined, [0, 0, dim], [*tokens, inner]))
+        joined = f.insert(up, joined, [0, 0, dim], [*tokens, inner])
+        joined = f.collapse(joined, [[0, 1], [2]], [rows, dim + inner])
         out = layers.linear(f, joined, weight("out_proj.weight"), weight("out_proj.bias"))
         return layers.scale_onto(f, h, out, weight("ls.gamma"))
 

@@ -1,0 +1,247 @@
+"""The `diffattn` command: generate, eval, build, info and bench for a model in a directory."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from . import __version__, models
+from .checkpoint import CheckpointError, open_checkpoint, read_config
+
+# Exit codes, the same classes as diffattn-run's: 2 usage, 5 checkpoints, 6 inputs, 8 outputs; 130 after Ctrl-C.
+USAGE, CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 2, 5, 6, 8, 130
+
+
+def _load(args):
+    from .model import load
+
+    begin = time.perf_counter()
+    print(f"diffattn: compiling {args.directory} ...", end="", file=sys.stderr, flush=True)
+    try:
+        model = load(args.directory, args.target, args.dtype, threads=args.threads)
+    finally:
+        print(f"\rdiffattn: compiled and loaded in {time.perf_counter() - begin:.2f} s".ljust(60), file=sys.stderr)
+    return model
+
+
+def _prompts(args) -> list[str]:
+    if args.prompt_file:
+        return [line for line in _read_text(args.prompt_file).splitlines() if line]
+    return args.prompt or [""]
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path}: expected a readable text file, but got: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: expected UTF-8 text, but got: {error.reason} at byte {error.start}") from None
+
+
+class InputError(ValueError):
+    """A prompt or text file that cannot be used."""
+
+
+def generate(args) -> int:
+    model = _load(args)
+    prompts = _prompts(args)
+    if not prompts:
+        raise InputError(f"{args.prompt_file}: expected at least one line with a prompt, but got none")
+    options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
+               "stop": args.stop}
+    texts = list(prompts)
+    code = 0
+    try:
+        if len(prompts) == 1:
+            print(prompts[0], end="", flush=True)
+            for piece in model.generate(prompts[0], args.max_new_tokens, **options):
+                print(piece, end="", flush=True)
+            print()
+        else:
+            for row, piece in model.generate(prompts, args.max_new_tokens, **options):
+                texts[row] += piece
+    except KeyboardInterrupt:
+        print()
+        code = INTERRUPTED
+    if len(prompts) > 1:
+        print("\n---\n".join(texts))
+    sys.stdout.flush()
+    print(f"diffattn: {model.timing}", file=sys.stderr)
+    return code
+
+
+def evaluate(args) -> int:
+    text = _read_text(args.file)
+    if not text:
+        raise InputError(f"{args.file}: expected a text, but got an empty file")
+    model = _load(args)
+    begin = time.perf_counter()
+    bits = model.bits_per_character(text, args.window)
+    seconds = time.perf_counter() - begin
+    print(f"bits per character: {bits:.4f}")
+    print(f"diffattn: {len(text)} characters in {seconds:.2f} s", file=sys.stderr)
+    return 0
+
+
+def build(args) -> int:
+    directory = Path(args.directory)
+    # The type comes from the weights; without any, a graph can still be built for a given type.
+    dtype = args.dtype or open_checkpoint(directory).dtype
+    config = read_config(directory)
+    text = str(models.build(config, dtype, str(directory / "config.json")))
+    if args.output == "-":
+        sys.stdout.write(text)
+        return 0
+    # Written beside its place and moved there whole, so that no half of it is ever seen.
+    output = Path(args.output)
+    part = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        part.write_text(text)
+        part.replace(output)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        print(f"diffattn: error: {output}: could not be written: {error.strerror}", file=sys.stderr)
+        return OUTPUT
+    print(f"diffattn: wrote {output}; run it with diffattn-run {output} --weights={directory}", file=sys.stderr)
+    return 0
+
+
+def info(args) -> int:
+    checkpoint = open_checkpoint(args.directory)
+    source = str(checkpoint.directory / "config.json")
+    kind = models.model_type(models.Config(checkpoint.config, source))
+    module = models.build(checkpoint.config, args.dtype or checkpoint.dtype, source)
+    needed = set(module.file_names())
+    bytes_ = sum(file.stat().st_size for file in checkpoint.files)
+    rows = [("model", kind), ("parameters", f"{checkpoint.parameters:,}"),
+            ("weights", f"{checkpoint.dtype}, {len(checkpoint.files)} file(s), {bytes_ / 2**20:.1f} MiB"),
+            ("tokenizer", checkpoint.tokenizer_file.name if checkpoint.tokenizer_file else "none")]
+    for key in ("num_hidden_layers", "num_layers", "hidden_size", "num_attention_heads", "num_heads",
+                "num_key_value_heads", "vocab_size", "max_position_embeddings"):
+        if key in checkpoint.config:
+            rows.append((key, str(checkpoint.config[key])))
+    for label, names in (("missing", needed - set(checkpoint.tensors)), ("not used", set(checkpoint.tensors) - needed)):
+        if names:
+            rows.append((label, ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")))
+    for layers, (heads, width) in module.cache_shapes[:1]:
+        size = sum(n * h * w for n, (h, w) in module.cache_shapes)
+        rows.append(("cache", f"{size:,} numbers a token, {layers} layers"))
+    if args.json:
+        print(json.dumps(dict(rows), indent=2))
+    else:
+        for key, value in rows:
+            print(f"{key:24}{value}")
+    return 0
+
+
+def bench(args) -> int:
+    import numpy as np
+
+    model = _load(args)
+    vocab = models.Config(model.config).integer("vocab_size", 1)
+    ids = np.random.default_rng(args.seed).integers(0, vocab, (args.batch, args.prompt_tokens))
+    results = []
+    for run in range(args.runs + 1):
+        list(model.generate(ids, args.max_new_tokens))
+        if run:  # the first run packs weights
+            t = model.timing
+            results.append((t.prefill_tokens / t.prefill_seconds, t.decode_tokens / max(t.decode_seconds, 1e-9)))
+    prefill, decode = (sorted(column)[len(results) // 2] for column in zip(*results))
+    report = {"model": model.kind, "dtype": model.dtype, "batch": args.batch, "prompt_tokens": args.prompt_tokens,
+              "new_tokens": args.max_new_tokens, "prefill_tokens_per_second": round(prefill, 1),
+              "decode_tokens_per_second": round(decode, 1)}
+    if args.json:
+        print(json.dumps(report, indent=2))
+    else:
+        print(f"{args.runs} runs, batch {args.batch}, {args.prompt_tokens} tokens and {args.max_new_tokens} new ones; "
+              f"medians: prefill {prefill:.1f} tokens/s, decode {decode:.1f} tokens/s")
+    return 0
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive number, but got {text}")
+    return value
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="diffattn", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"diffattn {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, function, help_: str, example: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help_, description=help_[0].upper() + help_[1:] + ".",
+                                  epilog=f"example: {example}")
+        sub.set_defaults(function=function)
+        sub.add_argument("directory", metavar="DIR", help="config.json, safetensors and, for text, tokenizer.json")
+        sub.add_argument("--dtype", choices=models.FLOATS, help="type of the weights (default: as in the files)")
+        if name not in ("build", "info"):
+            sub.add_argument("--target", default="cpu", help="cpu or cpu:ISA (default: %(default)s)")
+            sub.add_argument("--threads", type=_positive, help="threads to use (default: all)")
+        return sub
+
+    sub = command("generate", generate, "write text that follows a prompt",
+                  'diffattn generate examples/tiny-lm --prompt "And the king said" --temperature 0.8')
+    sub.add_argument("--prompt", action="append", metavar="TEXT", help="may be repeated: a batch")
+    sub.add_argument("--prompt-file", type=Path, metavar="FILE", help="a prompt a line")
+    sub.add_argument("--max-new-tokens", type=_positive, default=128, metavar="N")
+    sub.add_argument("--temperature", type=float, default=0.0, help="0 (the default) takes the likeliest token")
+    sub.add_argument("--top-k", type=int, default=0, metavar="K", help="draw from the K likeliest (0: all)")
+    sub.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from the fewest that reach P")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated")
+
+    sub = command("eval", evaluate, "measure bits per character on a text",
+                  "diffattn eval examples/tiny-lm examples/tiny-lm/heldout.txt")
+    sub.add_argument("file", type=Path, metavar="FILE")
+    sub.add_argument("--window", type=_positive, help="tokens in view at most (default: what the model was made for)")
+
+    sub = command("build", build, "write the model's graph as MLIR", "diffattn build DIR -o model.mlir")
+    sub.add_argument("-o", "--output", default="-", metavar="FILE", help="default: standard output")
+
+    sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
+    sub.add_argument("--json", action="store_true")
+
+    sub = command("bench", bench, "measure prefill and decode", "diffattn bench DIR --prompt-tokens 512")
+    sub.add_argument("--prompt-tokens", type=_positive, default=128, metavar="N")
+    sub.add_argument("--max-new-tokens", type=_positive, default=64, metavar="N")
+    sub.add_argument("--batch", type=_positive, default=1)
+    sub.add_argument("--runs", type=_positive, default=3)
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--json", action="store_true")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    args = make_parser().parse_args(argv)
+    warnings.showwarning = lambda message, *_: print(f"diffattn: warning: {message}", file=sys.stderr)
+    try:
+        return args.function(args)
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has gone; Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OUTPUT
+    except (CheckpointError, models.ConfigError) as error:
+        print(f"diffattn: error: {error}", file=sys.stderr)
+        return CHECKPOINT
+    except ValueError as error:
+        print(f"diffattn: error: {error}", file=sys.stderr)
+        return INPUT
+    except RuntimeError as error:
+        # The compiled library's errors carry the class of the failure.
+        print(f"diffattn: error: {error}", file=sys.stderr)
+        return getattr(error, "code", 7)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
