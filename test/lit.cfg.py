@@ -15,6 +15,7 @@ config.environment["PATH"] = os.pathsep.join(
 config.environment["FILECHECK_OPTS"] = "-enable-var-scope --allow-unused-prefixes=false"
 config.substitutions += [
     ("%mlir_lib_dir", config.mlir_lib_dir),
+    ("%cc", os.path.join(config.llvm_tools_dir, "clang")),
     ("%build", config.diffattn_build_dir),
     ("%source", config.diffattn_source_dir),
     ("%plugin", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnPlugin.so")),

@@ -60,11 +60,7 @@ private:
     Value text =
         LLVM::AddressOfOp::create(builder, loc, getMessage(op.getMsg()));
     LLVM::CallOp::create(builder, loc, fail, text);
-    auto function = op->getParentOfType<func::FuncOp>();
-    SmallVector<Value> nothing;
-    for (Type type : function.getResultTypes())
-      nothing.push_back(ub::PoisonOp::create(builder, loc, type));
-    func::ReturnOp::create(builder, loc, nothing);
+    LLVM::UnreachableOp::create(builder, loc);
     builder.setInsertionPointToEnd(block);
     cf::CondBranchOp::create(builder, loc, op.getArg(), rest, ValueRange(),
                              failure, ValueRange());

@@ -12,7 +12,6 @@
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Bufferization/Transforms/Passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
 #include "mlir/Dialect/Linalg/Passes.h"
 #include "mlir/Dialect/MemRef/Transforms/Passes.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -117,7 +116,7 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
     functions.addPass(createSCFToControlFlowPass());
   }
   pm.addPass(createConvertAssertToRuntimePass());
-  pm.nest<func::FuncOp>().addPass(LLVM::createLLVMRequestCWrappersPass());
+  pm.addPass(createExportFunctionsPass());
   pm.addPass(createConvertAllocToRuntimePass());
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());

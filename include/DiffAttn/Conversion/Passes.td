@@ -85,14 +85,23 @@ def ConvertAllocToRuntimePass
 
 def ConvertAssertToRuntimePass
     : Pass<"convert-diffattn-assert-to-runtime", "ModuleOp"> {
-  let summary = "Report a failed cf.assert to the runtime and return";
+  let summary = "Let a failed cf.assert end the run, not the process";
   let description = [{
     Rewrites `cf.assert` outside of structured control flow to a branch: on
-    failure `diffattn_rt_fail` records the message and the function returns at
-    once with results that hold nothing. The process goes on, and what the
-    assertion guards (a gather out of bounds) is not executed.
+    failure `diffattn_rt_fail` ends the run with the message and does not come
+    back, so what the assertion guards (a gather out of bounds) is not executed.
   }];
-  let dependentDialects = ["LLVM::LLVMDialect", "cf::ControlFlowDialect", "ub::UBDialect"];
+  let dependentDialects = ["LLVM::LLVMDialect", "cf::ControlFlowDialect"];
+}
+
+def ExportFunctionsPass : Pass<"diffattn-export-functions", "ModuleOp"> {
+  let summary = "Give public functions the C interface, hide the private ones";
+  let description = [{
+    Sets `llvm.emit_c_interface` on public functions with a body, so that they
+    can be called with descriptors by pointer, and internal linkage on private
+    ones. Declarations stay as the user wrote them.
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect"];
 }
 
 def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"> {
