@@ -10,6 +10,7 @@
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Schedule/Passes.h"
 #include "DiffAttn/Transforms/Passes.h"
 
 namespace mlir::diffattn {
@@ -22,6 +23,7 @@ inline void registerAllDialects(DialectRegistry &registry) {
 
 /// Registers every pass and pipeline by its name.
 inline void registerAllPasses() {
+  registerDiffAttnSchedulePasses();
   registerDiffAttnTransformsPasses();
   registerDiffAttnConversionPasses();
   registerCpuPipeline();

@@ -1,7 +1,7 @@
 //===- NestSchedule.cpp - how a CPU attention nest is cut -----------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Schedule/NestSchedule.h"
@@ -27,31 +27,37 @@ NestSchedule mlir::diffattn::selectNestSchedule(const AttentionShape &shape,
     schedule.chunk = 128;
   }
   schedule.bf16Dot = target.fastBf16Dot && shape.elementType.isBF16();
-  // Two maps of f32 scores for a block of queries. Up to 16k keys streaming them from the last
-  // cache level is faster than two accumulators; a bound on memory is wanted anyway.
+  // Two maps of f32 scores for a block of queries. Up to 16k keys streaming
+  // them from the last cache level is faster than two accumulators; a bound on
+  // memory is wanted anyway.
   schedule.sharedKeys = 16384;
   return schedule;
 }
 
-ScheduleAttr mlir::diffattn::getScheduleAttr(MLIRContext *context, const NestSchedule &s,
+ScheduleAttr mlir::diffattn::getScheduleAttr(MLIRContext *context,
+                                             const NestSchedule &s,
                                              CpuIsa isa) {
   auto tile = [&](const RegisterTile &t) {
     return DenseI64ArrayAttr::get(context, {t.height, t.vectors, t.unroll});
   };
-  return ScheduleAttr::get(context, SchedulePath::Nest, stringifyCpuIsa(isa), s.lanes, s.rows,
-                           tile(s.scores), tile(s.product), s.chunk, s.sharedKeys, s.splitRows,
-                           s.splitKeys, s.bf16Dot);
+  return ScheduleAttr::get(context, SchedulePath::Nest, stringifyCpuIsa(isa),
+                           s.lanes, s.rows, tile(s.scores), tile(s.product),
+                           s.chunk, s.sharedKeys, s.splitRows, s.splitKeys,
+                           s.bf16Dot);
 }
 
 ScheduleAttr mlir::diffattn::getLinalgScheduleAttr(MLIRContext *context) {
-  return ScheduleAttr::get(context, SchedulePath::Linalg, /*isa=*/"", /*lanes=*/0, /*rows=*/0,
-                           /*score_tile=*/{}, /*product_tile=*/{}, /*chunk=*/0,
-                           /*shared_keys=*/0, /*split_rows=*/0, /*split_keys=*/0,
-                           /*bf16_dot=*/false);
+  return ScheduleAttr::get(
+      context, SchedulePath::Linalg, /*isa=*/"", /*lanes=*/0, /*rows=*/0,
+      /*score_tile=*/{}, /*product_tile=*/{}, /*chunk=*/0,
+      /*shared_keys=*/0, /*split_rows=*/0, /*split_keys=*/0,
+      /*bf16_dot=*/false);
 }
 
 NestSchedule mlir::diffattn::getNestSchedule(ScheduleAttr attr) {
-  auto tile = [](DenseI64ArrayAttr t) { return RegisterTile{t[0], t[1], t[2]}; };
+  auto tile = [](DenseI64ArrayAttr t) {
+    return RegisterTile{t[0], t[1], t[2]};
+  };
   NestSchedule s;
   s.lanes = attr.getLanes();
   s.rows = attr.getRows();

@@ -1,7 +1,7 @@
 //===- CpuTarget.cpp - facts of CPUs --------------------------------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/CpuTarget.h"
@@ -16,12 +16,14 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 static constexpr StringRef kAvx512Features[] = {
-    "+avx512f", "+avx512bw", "+avx512dq", "+avx512vl", "+avx512cd", "+avx2", "+fma", "+f16c"};
+    "+avx512f",  "+avx512bw", "+avx512dq", "+avx512vl",
+    "+avx512cd", "+avx2",     "+fma",      "+f16c"};
 static constexpr StringRef kAvx512Bf16Features[] = {
     "+avx512bf16", "+avx512f", "+avx512bw", "+avx512dq", "+avx512vl",
     "+avx512cd",   "+avx2",    "+fma",      "+f16c"};
 static constexpr StringRef kAvx2Features[] = {"+avx2", "+fma", "+f16c"};
-static constexpr StringRef kIsaNames[] = {"native", "avx512bf16", "avx512", "avx2", "generic"};
+static constexpr StringRef kIsaNames[] = {"native", "avx512bf16", "avx512",
+                                          "avx2", "generic"};
 
 ArrayRef<StringRef> CpuTarget::getFeatures() const {
   switch (isa) {
@@ -71,8 +73,8 @@ bool mlir::diffattn::hostSupports(CpuIsa isa) {
   });
 }
 
-/// Zen 4 and later run VDPBF16PS twice as fast as an FMA; Sapphire Rapids and Cooper Lake run it
-/// at half the rate.
+/// Zen 4 and later run VDPBF16PS twice as fast as an FMA; Sapphire Rapids and
+/// Cooper Lake run it at half the rate.
 static bool hostHasFastBf16Dot() {
   return hostSupports(CpuIsa::AVX512BF16) &&
          llvm::sys::getHostCPUName().starts_with("znver");
@@ -104,7 +106,8 @@ std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {
     readCaches(target);
     return target;
   }
-  for (CpuIsa isa : {CpuIsa::AVX512BF16, CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
+  for (CpuIsa isa :
+       {CpuIsa::AVX512BF16, CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
     if (stringifyCpuIsa(isa) == name)
       return makeTarget(isa);
   return std::nullopt;

@@ -116,4 +116,24 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
   let dependentDialects = ["arith::ArithDialect", "math::MathDialect", "vector::VectorDialect"];
 }
 
+def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp"> {
+  let summary = "Emit a fused loop nest for each scheduled attention on memrefs";
+  let description = [{
+    Replaces every `diffattn.attention` on memrefs whose schedule says
+    `path = nest` by a call of the runtime's `diffattn_rt_parallel_for` over work
+    items. What one work item does is a private `llvm.func` a signature (operand
+    types, attributes, schedule), made of `scf`, `arith`, `vector` and `math` ops
+    on raw pointers; ops of equal signature share it. Its register-blocked phases
+    are private functions of their own, shared by all signatures of a module.
+
+    A work item computes some rows of the result from the operands as they lie in
+    memory, epilogue included. Which thread runs it, and how many there are, has no
+    influence on the result.
+  }];
+  let options = [Option<"threads", "threads", "int64_t", /*default=*/"0",
+                        "The most threads to use; 0 leaves it to the runtime">];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
+}
+
 #endif // DIFFATTN_CONVERSION_PASSES_TD

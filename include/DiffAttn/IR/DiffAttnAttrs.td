@@ -60,8 +60,8 @@ def DiffAttn_ScheduleAttr : AttrDef<DiffAttn_Dialect, "Schedule"> {
     Example:
 
     ```mlir
-    #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48, score_tile = array<i64: 8, 3, 8>,
-        product_tile = array<i64: 6, 4, 4>, chunk = 256, shared_keys = 16384, split_rows = 8,
+    #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48, score_tile = [8, 3, 8],
+        product_tile = [6, 4, 4], chunk = 256, shared_keys = 16384, split_rows = 8,
         split_keys = 256>
     #diffattn.schedule<path = linalg>
     ```

@@ -1,7 +1,7 @@
 //===- NestSchedule.h - how a CPU attention nest is cut ---------*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_SCHEDULE_NESTSCHEDULE_H
@@ -12,15 +12,16 @@
 
 namespace mlir::diffattn {
 
-/// A register block: `height` scalars are broadcast against `vectors` vectors, and the loop over
-/// the contracted axis takes `unroll` steps at a time.
+/// A register block: `height` scalars are broadcast against `vectors` vectors,
+/// and the loop over the contracted axis takes `unroll` steps at a time.
 struct RegisterTile {
   int64_t height, vectors, unroll;
 };
 
-/// All numbers of a CPU attention nest. The nest takes `rows` queries at a time, as lanes of
-/// vectors, against all keys in chunks of `chunk`; scores of both maps stay in a thread's scratch
-/// until their maxima are known, then both maps are combined and multiplied with V once.
+/// All numbers of a CPU attention nest. The nest takes `rows` queries at a
+/// time, as lanes of vectors, against all keys in chunks of `chunk`; scores of
+/// both maps stay in a thread's scratch until their maxima are known, then both
+/// maps are combined and multiplied with V once.
 struct NestSchedule {
   /// f32 elements in a vector.
   int64_t lanes = 4;
@@ -28,16 +29,19 @@ struct NestSchedule {
   /// keys x vectors of rows, and rows x vectors of value columns.
   RegisterTile scores{4, 3, 4}, product{6, 2, 4};
   int64_t chunk = 128;
-  /// With more keys than this the scratch would be too large: each chunk is then multiplied with V
-  /// for both maps apart and merged as an online state.
+  /// With more keys than this the scratch would be too large: each chunk is
+  /// then multiplied with V for both maps apart and merged as an online state.
   int64_t sharedKeys = 16384;
-  /// With at most this many queries, keys are split over threads in blocks of `splitKeys`.
+  /// With at most this many queries, keys are split over threads in blocks of
+  /// `splitKeys`.
   int64_t splitRows = 8, splitKeys = 256;
-  /// Multiply bf16 pairs as they are; else 16-bit types are widened to f32 as they are loaded.
+  /// Multiply bf16 pairs as they are; else 16-bit types are widened to f32 as
+  /// they are loaded.
   bool bf16Dot = false;
 };
 
-/// What a schedule may depend on. Sizes that are not known are `ShapedType::kDynamic`.
+/// What a schedule may depend on. Sizes that are not known are
+/// `ShapedType::kDynamic`.
 struct AttentionShape {
   Type elementType;
   int64_t queries = ShapedType::kDynamic, keys = ShapedType::kDynamic;
@@ -45,7 +49,8 @@ struct AttentionShape {
 };
 
 /// The nest for `shape` on `target`.
-NestSchedule selectNestSchedule(const AttentionShape &shape, const CpuTarget &target);
+NestSchedule selectNestSchedule(const AttentionShape &shape,
+                                const CpuTarget &target);
 
 /// To and from the attribute that shows the choice in the IR.
 ScheduleAttr getScheduleAttr(MLIRContext *context, const NestSchedule &schedule,

@@ -1,7 +1,7 @@
 //===- CpuTarget.h - facts of CPUs ------------------------------*- C++ -*-===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_TARGET_CPUTARGET_H
@@ -24,7 +24,8 @@ struct CpuTarget {
   /// Width of a vector register, and how many there are.
   int64_t vectorBytes = 16;
   int64_t vectorRegisters = 16;
-  /// Whether a vector of bf16 pairs is multiplied faster than the same numbers as f32.
+  /// Whether a vector of bf16 pairs is multiplied faster than the same numbers
+  /// as f32.
   bool fastBf16Dot = false;
   /// Whether the ISA converts f16 to f32 in one instruction.
   bool hasHalfConversion = false;
@@ -41,8 +42,9 @@ struct CpuTarget {
 ArrayRef<StringRef> getCpuIsaNames();
 StringRef stringifyCpuIsa(CpuIsa isa);
 
-/// The target called `name`: native, avx512bf16, avx512, avx2 or generic. Nothing if there is no
-/// such name. `native` asks the CPU, and takes avx512bf16 only where its dot product is fast.
+/// The target called `name`: native, avx512bf16, avx512, avx2 or generic.
+/// Nothing if there is no such name. `native` asks the CPU, and takes
+/// avx512bf16 only where its dot product is fast.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
 /// Whether the machine that this runs on can execute code made for `isa`.

@@ -1,0 +1,69 @@
+//===- NestSpec.h - one signature of an attention nest ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CONVERSION_DIFFATTNTOVECTOR_NESTSPEC_H
+#define DIFFATTN_CONVERSION_DIFFATTNTOVECTOR_NESTSPEC_H
+
+#include "DiffAttn/Schedule/NestSchedule.h"
+
+namespace mlir::diffattn {
+
+/// A size or stride: a number, or a slot of the context that a work item is
+/// given.
+struct NestSize {
+  int64_t value = ShapedType::kDynamic;
+  int64_t slot = -1;
+  bool isStatic() const { return slot < 0; }
+};
+
+/// An operand in memory: a slot with its address, and its strides in elements.
+/// Head-split operands have them in the order batch, head, position, column,
+/// whatever their layout.
+struct NestOperand {
+  Type element;
+  int64_t slot = -1;
+  NestSize strides[4];
+  bool present() const { return slot >= 0; }
+  bool hasUnitColumns() const {
+    return strides[3].isStatic() && strides[3].value == 1;
+  }
+};
+
+/// Everything that an attention nest is made from. Lambda uses the strides of
+/// batch, head and position (0 where it does not vary); kv_len and q_offset
+/// that of batch; norm_weight that of columns. A bias that is broadcast along
+/// an axis has stride 0 there.
+struct NestSpec {
+  NestSchedule schedule;
+  CpuTarget target;
+  NestSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
+  NestSize queries, keys, headDim, valueDim;
+  NestOperand q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
+      output;
+  bool lambdaPerNoiseHead = false, lambdaSigmoid = false;
+  bool causal = false;
+  int64_t windowLeft = -1, windowRight = -1;
+  std::optional<float> softcap;
+  float scale = 1.0f;
+  bool rmsNorm = false, epsOutside = false;
+  float eps = 0.0f, outScale = 1.0f;
+  /// Addresses and dynamic sizes in the context.
+  int64_t slots = 0;
+
+  /// Whether which keys a query sees depends on its position.
+  bool hasPositionMask() const {
+    return causal || windowLeft >= 0 || windowRight >= 0;
+  }
+  /// Whether a score changes between the product and the softmax.
+  bool editsEveryScore() const { return softcap || bias.present(); }
+  /// Whether scores leave the product in units of log2(e), ready for powers of
+  /// two.
+  bool foldsLog2E() const { return !editsEveryScore(); }
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_CONVERSION_DIFFATTNTOVECTOR_NESTSPEC_H

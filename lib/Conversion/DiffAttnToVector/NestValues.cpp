@@ -1,0 +1,151 @@
+//===- NestValues.cpp - heads, positions and the end of a row -------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "NestValues.h"
+
+#include "DiffAttn/Kernel/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+NestHeads mlir::diffattn::getNestHeads(NestValues &v, Value signal) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  // Head x of many uses head x / (many / few) of few.
+  auto shared = [&](Value head, const NestSize &many, const NestSize &few) {
+    return b.div(head, b.div(v.size(many), v.size(few)));
+  };
+  NestHeads heads;
+  heads.signal = signal;
+  heads.noise = shared(signal, spec.signalHeads, spec.noiseHeads);
+  heads.key1 = shared(signal, spec.signalHeads, spec.key1Heads);
+  heads.key2 = shared(heads.noise, spec.noiseHeads, spec.key2Heads);
+  heads.value = shared(signal, spec.signalHeads, spec.valueHeads);
+  return heads;
+}
+
+NestPositions mlir::diffattn::getNestPositions(NestValues &v, Value batch) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  NestPositions positions;
+  auto perBatch = [&](const NestOperand &operand) {
+    return b.load(b.i64, v.address(operand), b.i64,
+                  b.mul(batch, v.stride(operand, 0)));
+  };
+  positions.length = v.size(spec.keys);
+  if (spec.kvLen.present())
+    positions.length =
+        b.max(b.min(perBatch(spec.kvLen), positions.length), b.index(0));
+  if (spec.qOffset.present())
+    positions.offset = perBatch(spec.qOffset);
+  else
+    positions.offset = b.sub(positions.length, v.size(spec.queries));
+  return positions;
+}
+
+KeyRange mlir::diffattn::getKeyRange(NestValues &v,
+                                     const NestPositions &positions,
+                                     Value row) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  KeyRange range{b.index(0), positions.length};
+  Value position = b.add(row, positions.offset);
+  if (spec.windowLeft >= 0)
+    range.low = b.max(b.sub(position, b.index(spec.windowLeft)), b.index(0));
+  if (spec.causal)
+    range.high = b.min(range.high, b.add(position, 1));
+  if (spec.windowRight >= 0)
+    range.high = b.min(range.high, b.add(position, spec.windowRight + 1));
+  range.low = b.min(range.low, positions.length);
+  range.high = b.max(range.high, range.low);
+  return range;
+}
+
+Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
+                                       const NestHeads &heads, Value row) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  Value head = spec.lambdaPerNoiseHead ? heads.noise : heads.signal;
+  Value offset = b.add(b.mul(batch, v.stride(spec.lambda, 0)),
+                       b.add(b.mul(head, v.stride(spec.lambda, 1)),
+                             b.mul(row, v.stride(spec.lambda, 2))));
+  return b.load(b.f32, v.address(spec.lambda), b.f32, offset);
+}
+
+void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
+                                   Value signalHead, Value row) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  Value columns = v.size(spec.valueDim);
+  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
+
+  Value factor;
+  if (spec.rmsNorm) {
+    Value squares = b.zero();
+    squares =
+        b.loop(b.index(0), columns, b.lanes, squares,
+               [&](Value c, ValueRange carried) {
+                 Value value = b.load(b.vector, x, c);
+                 return SmallVector<Value>{b.fma(value, value, carried[0])};
+               })[0];
+    Value count = arith::SIToFPOp::create(b, b.f32, columns);
+    Value mean = b.divf(b.sum(squares), count);
+    Value eps = emitConstant(b, b.f32, spec.eps);
+    Value root = spec.epsOutside ? b.addf(math::SqrtOp::create(b, mean), eps)
+                                 : math::SqrtOp::create(b, b.addf(mean, eps));
+    factor = b.splat(b.divf(emitConstant(b, b.f32, spec.outScale), root));
+  } else if (spec.outScale != 1.0f) {
+    factor = b.splat(spec.outScale);
+  }
+
+  Value out = b.at(v.head(spec.output, batch, signalHead), spec.output.element,
+                   b.mul(row, v.stride(spec.output, 2)));
+  Value gate;
+  if (spec.gate.present())
+    gate = b.at(v.head(spec.gate, batch, signalHead), spec.gate.element,
+                b.mul(row, v.stride(spec.gate, 2)));
+  Value weight =
+      spec.normWeight.present() ? v.address(spec.normWeight) : Value();
+
+  // One vector of columns from `c`; of the last, `count` are valid.
+  auto finish = [&](Value c, Value mask, Value count) {
+    auto read = [&](const NestOperand &operand, Value base) {
+      if (operand.hasUnitColumns())
+        return b.loadWide(base, operand.element, c, mask);
+      Value stride = v.stride(operand, 3);
+      return b.loadStrided(base, operand.element, b.mul(c, stride), stride,
+                           count);
+    };
+    Value y = b.load(b.vector, x, c);
+    if (factor)
+      y = b.mulf(y, factor);
+    if (weight)
+      y = b.mulf(y, read(spec.normWeight, weight));
+    if (gate)
+      y = b.mulf(y, emitSigmoid(b, read(spec.gate, gate)));
+    if (spec.output.hasUnitColumns())
+      b.storeNarrow(y, out, spec.output.element, c, mask);
+    else
+      b.store(y, x, c);
+  };
+  b.loop(b.index(0), whole, b.lanes,
+         [&](Value c) { finish(c, Value(), b.index(b.lanes)); });
+  if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes) {
+    Value rest = b.sub(columns, whole);
+    b.ifThen(b.less(b.index(0), rest),
+             [&] { finish(whole, b.firstLanes(rest), rest); });
+  }
+  if (spec.output.hasUnitColumns())
+    return;
+  Value stride = v.stride(spec.output, 3);
+  b.loop(columns, [&](Value c) {
+    b.storeNarrow(b.load(b.f32, x, c), out, spec.output.element,
+                  b.mul(c, stride));
+  });
+}

@@ -1,0 +1,83 @@
+//===- SelectSchedulePass.cpp - diffattn-select-schedule ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/NestSchedule.h"
+#include "DiffAttn/Schedule/Passes.h"
+
+#include "mlir/IR/Remarks.h"
+#include "llvm/ADT/StringExtras.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_SELECTSCHEDULEPASS
+#include "DiffAttn/Schedule/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+struct SelectSchedulePass final
+    : diffattn::impl::SelectSchedulePassBase<SelectSchedulePass> {
+  using SelectSchedulePassBase::SelectSchedulePassBase;
+  void runOnOperation() override {
+    std::optional<CpuTarget> target = getCpuTarget(isa);
+    if (!target) {
+      getOperation()->emitError()
+          << "expected isa to be one of " << llvm::join(getCpuIsaNames(), ", ")
+          << ", but got " << isa;
+      return signalPassFailure();
+    }
+    getOperation()->walk([&](AttentionOp op) {
+      if (!op.getScheduleAttr())
+        select(op, *target);
+    });
+  }
+
+  void select(AttentionOp op, const CpuTarget &target) {
+    std::string reason =
+        linalg ? "the linalg path was asked for" : whyNoNest(op);
+    if (!reason.empty()) {
+      remark::missed(op.getLoc(), remark::RemarkOpts::name("SelectSchedule")
+                                      .category("diffattn-schedule"))
+          << remark::reason("{0}", reason);
+      op.setScheduleAttr(getLinalgScheduleAttr(&getContext()));
+      return;
+    }
+    AttentionShape shape;
+    auto q1 = cast<ShapedType>(op.getQ1().getType()),
+         k1 = cast<ShapedType>(op.getK1().getType());
+    shape.elementType = commonElementType(op);
+    shape.queries = q1.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+    shape.keys = k1.getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
+    shape.headDim = op.getHeadDim();
+    shape.valueDim = op.getValueDim();
+    op.setScheduleAttr(getScheduleAttr(
+        &getContext(), selectNestSchedule(shape, target), target.isa));
+  }
+
+  /// The element type of all large operands, or f32 where they differ: it
+  /// decides the arithmetic.
+  static Type commonElementType(AttentionOp op) {
+    Type type = getElementTypeOrSelf(op.getQ1().getType());
+    for (Value operand : {op.getK1(), op.getQ2(), op.getK2(), op.getV()})
+      if (getElementTypeOrSelf(operand.getType()) != type)
+        return Float32Type::get(op.getContext());
+    return type;
+  }
+
+  /// Why the nest cannot take `op`; empty if it can.
+  static std::string whyNoNest(AttentionOp op) {
+    for (Value operand : op->getOperands()) {
+      auto memref = dyn_cast<MemRefType>(operand.getType());
+      if (memref && !memref.isStrided())
+        return "an operand's memory is not strided";
+      if (memref && memref.getMemorySpace())
+        return "an operand lies in another memory space";
+    }
+    return "";
+  }
+};
+} // namespace
