@@ -7,6 +7,7 @@
 #include "DiffAttn/Pipelines/CpuPipeline.h"
 
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Schedule/Passes.h"
 #include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -62,9 +63,10 @@ void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
 
 void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
                                          const CpuPipelineOptions &options) {
-  DecomposePassOptions decompose;
-  decompose.all = true;
-  pm.addPass(createDecomposePass(decompose));
+  SelectSchedulePassOptions select;
+  select.isa = options.isa;
+  pm.addPass(createSelectSchedulePass(select));
+  pm.addPass(createDecomposePass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createDecomposeTensorOpsPass());
   functions.addPass(createCanonicalizerPass());
@@ -95,6 +97,9 @@ void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
 
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
                                      const CpuPipelineOptions &options) {
+  ConvertDiffAttnToVectorPassOptions nests;
+  nests.threads = options.threads;
+  pm.addPass(createConvertDiffAttnToVectorPass(nests));
   pm.addPass(createScopeArenaPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createConvertLinalgToRegisterLoopsPass());
@@ -115,6 +120,8 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
     functions.addPass(createCSEPass());
     functions.addPass(createSCFToControlFlowPass());
   }
+  // The work items of attention are functions of the LLVM dialect.
+  pm.addPass(createSCFToControlFlowPass());
   pm.addPass(createConvertAssertToRuntimePass());
   pm.addPass(createExportFunctionsPass());
   pm.addPass(createConvertAllocToRuntimePass());
@@ -158,7 +165,7 @@ struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
   Option<std::string> isa{
       *this, "isa",
       llvm::cl::desc(
-          "instruction set: native, avx512, avx512-bf16, avx2 or plain"),
+          "instruction set: native, avx512bf16, avx512, avx2 or generic"),
       llvm::cl::init("native")};
   Option<int64_t> threads{
       *this, "threads",

@@ -19,7 +19,7 @@ namespace mlir::diffattn {
 /// What a user can choose about the CPU pipeline. Whatever stands here changes
 /// the code, so it belongs to the key of a cache of compiled code.
 struct CpuPipelineOptions {
-  /// Instruction set of the fused nests: native, avx512, avx512-bf16, avx2 or plain.
+  /// Instruction set of the fused nests: native, avx512bf16, avx512, avx2 or generic.
   std::string isa = "native";
   /// Threads that the nests and products may use; 0 leaves it to the runtime.
   int64_t threads = 0;
