@@ -36,14 +36,14 @@ def tree(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("commands", blocks("sh"))
+@pytest.mark.parametrize("commands", list(blocks("sh")))
 def test_commands_run(commands, tree):
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands], cwd=tree, capture_output=True, text=True, timeout=300,
                           stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("code", blocks("python"))
+@pytest.mark.parametrize("code", list(blocks("python")))
 def test_python_runs(code, tree):
     done = subprocess.run([str(tree / ".venv/bin/python") if (tree / ".venv").exists() else "python3", "-c", code], cwd=tree,
                           capture_output=True, text=True, timeout=300)
