@@ -13,8 +13,8 @@ from pathlib import Path
 from . import __version__, models
 from .checkpoint import CheckpointError, open_checkpoint, read_config
 
-# Exit codes, the same classes as diffattn-run's: 2 usage, 5 checkpoints, 6 inputs, 8 outputs; 130 after Ctrl-C.
-USAGE, CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 2, 5, 6, 8, 130
+# Exit codes, the same classes as diffattn-run's; argparse ends with 2 for wrong usage.
+CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 5, 6, 8, 130
 
 
 def _load(args):
@@ -24,8 +24,10 @@ def _load(args):
     print(f"diffattn: compiling {args.directory} ...", end="", file=sys.stderr, flush=True)
     try:
         model = load(args.directory, args.target, args.dtype, threads=args.threads)
-    finally:
-        print(f"\rdiffattn: compiled and loaded in {time.perf_counter() - begin:.2f} s".ljust(60), file=sys.stderr)
+    except BaseException:
+        print(file=sys.stderr)
+        raise
+    print(f" {time.perf_counter() - begin:.2f} s", file=sys.stderr)
     return model
 
 

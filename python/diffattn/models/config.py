@@ -9,6 +9,7 @@ from typing import Any
 _MISSING = object()
 # Larger sizes than any model has, but far from overflow in a product of three of them.
 LARGEST = 1 << 20
+MOST_LAYERS = 4096
 
 
 class ConfigError(ValueError):
@@ -42,6 +43,10 @@ class Config:
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
             raise self.fail(key, expected, value)
         return value
+
+    def depth(self, key: str, default: Any = _MISSING) -> int:
+        """A number of layers."""
+        return self.integer(key, default, maximum=MOST_LAYERS)
 
     def number(self, key: str, default: Any = _MISSING, above: float = -math.inf) -> float:
         expected = "a finite number" + (f" above {above:g}" if above > -math.inf else "")

@@ -284,7 +284,7 @@ def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: floa
         vocab=config.integer("vocab_size"),
         hidden=hidden,
         inner=config.integer("intermediate_size", inner),
-        layers=config.integer("num_hidden_layers", maximum=4096),
+        layers=config.depth("num_hidden_layers"),
         eps=config.number("rms_norm_eps", eps, above=0),
         activation=config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
         tied=config.flag("tie_word_embeddings", tied),

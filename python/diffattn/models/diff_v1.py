@@ -86,5 +86,5 @@ def build(config: Config, elem: str = "f32") -> Module:
     heads, kv_heads, width = read_heads(config)
     longest = config.integer("max_position_embeddings", 2048)
     rope = read_rope(config, width, interleaved=True, longest=longest)
-    mixer = V1Mixer(heads, kv_heads, width, config.integer("hidden_size"), config.integer("num_hidden_layers"))
+    mixer = V1Mixer(heads, kv_heads, width, config.integer("hidden_size"), config.depth("num_hidden_layers"))
     return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build()

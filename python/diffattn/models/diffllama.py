@@ -80,6 +80,6 @@ def build(config: Config, elem: str = "f32") -> Module:
     defaults = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16}
     config = Config(defaults | {k: v for k, v in config.values.items() if v is not None}, config.source)
     rope = read_rope(config, width, interleaved=False, longest=config.integer("max_position_embeddings", 2048))
-    mixer = DiffLlamaMixer(maps, kv_maps, width, hidden, config.integer("num_hidden_layers"),
+    mixer = DiffLlamaMixer(maps, kv_maps, width, hidden, config.depth("num_hidden_layers"),
                            config.number("rms_norm_eps", 1e-5, above=0), config.flag("attention_bias", False))
     return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build()

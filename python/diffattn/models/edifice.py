@@ -108,7 +108,7 @@ def build(config: Config, elem: str = "f32") -> Module:
     hidden, heads, _ = _heads(config)
     defaults = recommended_defaults()
     embed = config.integer("embed_dim")
-    count = config.integer("num_layers", defaults["num_layers"], maximum=4096)
+    count = config.depth("num_layers", defaults["num_layers"])
     mode = config.choice("output_mode", OUTPUT_MODES, "last_timestep")
     dropout = config.number("dropout", defaults["dropout"])
     if not 0 <= dropout < 1:

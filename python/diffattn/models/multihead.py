@@ -22,7 +22,7 @@ NAMES = {
 
 def _build(config: Config, elem: str, kind: str) -> Module:
     heads, kv_heads, width = diff_v1.read_heads(config)
-    hidden, depth = config.integer("hidden_size"), config.integer("depth", 0, minimum=0, maximum=4096)
+    hidden, depth = config.integer("hidden_size"), config.depth("depth", 0, minimum=0)
     names, transposed = NAMES[kind], kind == "diff_multihead"
     rope = None
     if config.flag("rope", kind == "diff_attention"):

@@ -196,6 +196,6 @@ def build(config: Config, elem: str = "f32") -> Module:
     size, patch = args.integer("img_size", 256), args.integer("patch_size", 16)
     args.divides("patch_size", patch, "img_size", size)
     classes = args.integer("num_classes", config.integer("num_classes", 1000))
-    return Vit(width, args.integer("depth", maximum=4096), heads, int(args.number("mlp_ratio", above=0) * width), size,
+    return Vit(width, args.depth("depth"), heads, int(args.number("mlp_ratio", above=0) * width), size,
                patch, args.integer("in_chans", 3), classes, args.integer("reg_tokens", 1, minimum=0),
                name.startswith("vit_dpwee"), elem).build()

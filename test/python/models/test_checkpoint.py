@@ -1,0 +1,108 @@
+"""Directories that hold no usable checkpoint: one clear error each, before anything is compiled."""
+import json
+import struct
+
+import numpy as np
+import pytest
+from conftest import write_checkpoint
+
+from diffattn import cli
+from diffattn.checkpoint import CheckpointError, open_checkpoint
+
+CONFIG = {"model_type": "edifice_diff_attention", "hidden_size": 4, "num_heads": 2}
+
+
+def header(entries, data=b"", length=None):
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+@pytest.fixture
+def good(tmp_path):
+    return write_checkpoint(tmp_path / "good", CONFIG, {"a": np.zeros((2, 3), np.float32), "b": np.zeros(5, np.float16)})
+
+
+def test_reads_names_types_and_sizes(good):
+    found = open_checkpoint(good)
+    assert found.tensors["a"].shape == (2, 3) and found.dtype == "f32" and found.parameters == 11
+    assert found.tokenizer_file is None
+
+
+@pytest.mark.parametrize("config, message", [
+    (b"{", "expected JSON, but got"),
+    (b"\xff\xfe", "expected JSON, but got"),
+    (b"[1]", "expected an object, but got list"),
+    (b"[" * 100000, "expected JSON, but got"),
+    (b'{"model_type": "diff_v1", "model_type": "diff_v2"}', "expected every name once, but got 'model_type' twice"),
+])
+def test_bad_config(config, message, good, capsys):
+    (good / "config.json").write_bytes(config)
+    assert cli.main(["info", str(good)]) == 5
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content, message", [
+    (b"", "expected a safetensors file, but got 0 bytes"),
+    (b"\x00" * 4, "expected a safetensors file, but got 4 bytes"),
+    (header({}, length=1 << 60), "expected a header of at most"),
+    (header(b"{not json"), "expected JSON, but got"),
+    (header([]), "expected the header to be an object, but got list"),
+    (header({"a": 3}), "expected 'a' to have a dtype and a shape, but got 3"),
+    (header({"a": {"dtype": "F32", "shape": [-1]}}), "expected 'a' to have a dtype and a shape"),
+    (header({"a": {"dtype": "F32", "shape": [1 << 60]}}), "expected 'a' to have a dtype and a shape"),
+    (header({"a": {"dtype": 7, "shape": [1]}}), "expected 'a' to have a dtype and a shape"),
+])
+def test_bad_safetensors(content, message, good):
+    (good / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(good)
+
+
+@pytest.mark.parametrize("index, message", [
+    ({}, "expected a weight_map with names of files, but got NoneType"),
+    ({"weight_map": {}}, "expected a weight_map with names of files"),
+    ({"weight_map": {"a": "../good/model.safetensors"}}, "expected names of files beside it, but got '../good"),
+    ({"weight_map": {"a": ".."}}, "expected names of files beside it, but got '..'"),
+    ({"weight_map": {"a": "/etc/passwd"}}, "expected names of files beside it, but got '/etc/passwd'"),
+    ({"weight_map": {"a": "gone.safetensors"}}, "expected the file 'gone.safetensors' beside it, but it is missing"),
+    ({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}, "expected every tensor once, but got 'a' also in"),
+])
+def test_bad_index(index, message, good):
+    content = (good / "model.safetensors").read_bytes()
+    (good / "model.safetensors").unlink()
+    for name in ("one.safetensors", "two.safetensors"):
+        (good / name).write_bytes(content)
+    (good / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError, match=message):
+        open_checkpoint(good)
+
+
+def test_missing_parts(tmp_path, capsys):
+    assert cli.main(["info", str(tmp_path / "nowhere")]) == 5
+    assert "expected a directory with config.json and safetensors" in capsys.readouterr().err
+    assert cli.main(["info", str(tmp_path)]) == 5
+    assert "expected a config.json, but there is none" in capsys.readouterr().err
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    assert cli.main(["generate", str(tmp_path)]) == 5
+    assert "expected model.safetensors or model.safetensors.index.json" in capsys.readouterr().err
+
+
+def test_missing_weights_are_counted(good, capsys):
+    assert cli.main(["generate", str(good)]) == 5
+    assert "expected the weights of edifice_diff_attention, but 'diff_attn_q_proj.kernel' and 9 more is missing" in \
+        capsys.readouterr().err
+
+
+def test_build_writes_all_or_nothing(good, tmp_path, capsys):
+    out = tmp_path / "model.mlir"
+    assert cli.main(["build", str(good), "-o", str(out)]) == 0
+    assert out.read_text().startswith("module {")
+    assert cli.main(["build", str(good), "-o", str(tmp_path / "gone" / "model.mlir")]) == 8
+    assert "could not be written" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_info_lists_what_does_not_fit(good, capsys):
+    assert cli.main(["info", str(good), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["not used"] == "a, b" and "diff_attn_compute" in said["missing"]

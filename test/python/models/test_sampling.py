@@ -1,0 +1,87 @@
+"""Choosing tokens and turning them into text."""
+import numpy as np
+import pytest
+
+from diffattn.sampling import Sampler
+from diffattn.tokenizer import TextStream
+
+LOGITS = np.log(np.array([0.5, 0.25, 0.15, 0.1], np.float32))
+
+
+def frequencies(sampler, count=4000):
+    picks = [sampler.pick(LOGITS) for _ in range(count)]
+    return np.bincount(picks, minlength=4) / count
+
+
+def test_greedy_takes_the_likeliest():
+    assert Sampler().pick(LOGITS) == 0
+    assert Sampler().pick(LOGITS[::-1]) == 3
+
+
+def test_draws_from_the_softmax():
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0)), [0.5, 0.25, 0.15, 0.1], atol=0.03)
+
+
+def test_temperature_sharpens():
+    squares = np.array([0.5, 0.25, 0.15, 0.1]) ** 2
+    np.testing.assert_allclose(frequencies(Sampler(temperature=0.5)), squares / squares.sum(), atol=0.03)
+
+
+def test_top_k_and_top_p_keep_the_head():
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_k=2)), [2 / 3, 1 / 3, 0, 0], atol=0.03)
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_p=0.7)), [2 / 3, 1 / 3, 0, 0], atol=0.03)
+    np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_p=0.4)), [1, 0, 0, 0])
+
+
+def test_rows_have_their_own_streams():
+    def picks(seed, row, count=20):
+        sampler = Sampler(temperature=1.0, seed=seed)
+        return [sampler.pick(LOGITS, row) for _ in range(count)]
+
+    assert picks(1, 0) == picks(1, 0) != picks(2, 0)
+    assert picks(1, 0) != picks(1, 1)
+    sampler = Sampler(temperature=1.0, seed=1)
+    together = [(sampler.pick(LOGITS, 0), sampler.pick(LOGITS, 1)) for _ in range(20)]
+    assert [a for a, _ in together] == picks(1, 0) and [b for _, b in together] == picks(1, 1)
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"temperature": -1.0}, "expected temperature to be finite and at least 0, but got -1.0"),
+    ({"temperature": float("nan")}, "expected temperature"),
+    ({"top_k": -1}, "expected top_k to be at least 0"),
+    ({"top_p": 0.0}, "expected top_p to be above 0"),
+    ({"top_p": 1.5}, "expected top_p to be above 0 and at most 1, but got 1.5"),
+    ({"seed": -1}, "expected seed to be at least 0"),
+])
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        Sampler(**options)
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes."""
+
+    def decode(self, ids):
+        return bytes(ids).decode("utf-8", errors="replace")
+
+
+def test_characters_come_whole():
+    stream = TextStream(Bytes(), [])
+    pieces = [stream.push(b) for b in "aé€😀b".encode()]
+    assert [p for p in pieces if p] == ["a", "é", "€", "😀", "b"]
+
+
+def test_stop_strings_never_come_out():
+    stream = TextStream(Bytes(), b"so ", ["END", "\n\n"])
+    out = ""
+    for b in b"the E is not the ENough ENDing":
+        out += stream.push(b)
+        if stream.stopped:
+            break
+    assert out + stream.finish() == "the E is not the ENough "
+
+
+def test_what_was_held_comes_at_the_end():
+    stream = TextStream(Bytes(), [], ["END"])
+    out = "".join(stream.push(b) for b in b"the EN")
+    assert out == "the " and stream.finish() == "EN"
