@@ -9,7 +9,7 @@ positions, its matrices `[out, in]`. Both are causal unless the config says `"is
 from __future__ import annotations
 
 from . import diff_v1, layers
-from .config import Config
+from .config import MOST_LAYERS, Config
 from .mlir_text import Module
 from .rope import read_rope, rotate, tables
 
@@ -22,7 +22,7 @@ NAMES = {
 
 def _build(config: Config, elem: str, kind: str) -> Module:
     heads, kv_heads, width = diff_v1.read_heads(config)
-    hidden, depth = config.integer("hidden_size"), config.depth("depth", 0, minimum=0)
+    hidden, depth = config.integer("hidden_size"), config.integer("depth", 0, minimum=0, maximum=MOST_LAYERS)
     names, transposed = NAMES[kind], kind == "diff_multihead"
     rope = None
     if config.flag("rope", kind == "diff_attention"):
