@@ -155,9 +155,8 @@ LogicalResult SpecBuilder::build() {
     lambdaAxes = {-1, 0, -1, -1};
   else if (lambdaType.getRank() == 3)
     lambdaAxes = {0, 2, 1, -1};
-  spec.lambdaPerNoiseHead = lambdaType.getRank() == 3 &&
-                            lambdaType.getDimSize(2) == op.getNoiseHeads() &&
-                            op.getNoiseHeads() != op.getSignalHeads();
+  spec.lambdaHeads =
+      lambdaType.getRank() == 3 ? bindDim(op.getLambda(), 2) : spec.signalHeads;
   spec.lambdaSigmoid = op.getLambdaAct() == Activation::Sigmoid;
 
   if (failed(bindOperand(op.getQ1(), spec.q1, qAxes)) ||

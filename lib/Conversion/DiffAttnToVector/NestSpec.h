@@ -43,7 +43,10 @@ struct NestSpec {
   NestSize queries, keys, headDim, valueDim;
   NestOperand q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
       output;
-  bool lambdaPerNoiseHead = false, lambdaSigmoid = false;
+  /// How many heads a lambda of one value per token has: all signal heads or
+  /// the noise heads.
+  NestSize lambdaHeads;
+  bool lambdaSigmoid = false;
   bool causal = false;
   int64_t windowLeft = -1, windowRight = -1;
   std::optional<float> softcap;

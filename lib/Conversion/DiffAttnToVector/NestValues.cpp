@@ -71,7 +71,8 @@ Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
                                        const NestHeads &heads, Value row) {
   KernelBuilder &b = v.b;
   const NestSpec &spec = v.spec;
-  Value head = spec.lambdaPerNoiseHead ? heads.noise : heads.signal;
+  Value head = b.div(heads.signal,
+                     b.div(v.size(spec.signalHeads), v.size(spec.lambdaHeads)));
   Value offset = b.add(b.mul(batch, v.stride(spec.lambda, 0)),
                        b.add(b.mul(head, v.stride(spec.lambda, 1)),
                              b.mul(row, v.stride(spec.lambda, 2))));

@@ -1,0 +1,88 @@
+"""Differential attention in NumPy and f64, written from docs/spec.md alone: the oracle of random tests."""
+import numpy as np
+
+
+def _wide(a):
+    return None if a is None else np.asarray(a).astype(np.float64)
+
+
+def _sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def visible_keys(tq, tk, causal, window, kv_len, q_offset):
+    """Which keys each query sees, [Tq, Tk]."""
+    n = tk if kv_len is None else min(max(kv_len, 0), tk)
+    offset = n - tq if q_offset is None else q_offset
+    p, j = np.arange(tq)[:, None] + offset, np.arange(tk)[None, :]
+    seen = np.broadcast_to(j < n, (tq, tk)).copy()
+    if causal:
+        seen &= j <= p
+    if window:
+        left, right = window
+        if left >= 0:
+            seen &= p - j <= left
+        if right >= 0:
+            seen &= p - j >= -right
+    return seen
+
+
+def softmax_map(q, k, scale, softcap, bias, seen):
+    scores = q @ k.T * scale
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
+    scores = np.where(seen, scores + bias, -np.inf)
+    top = scores.max(1, keepdims=True, initial=-np.inf)
+    e = np.where(seen, np.exp(scores - np.where(np.isneginf(top), 0, top)), 0)
+    total = e.sum(1, keepdims=True)
+    return np.where(total == 0, 0, e / np.where(total == 0, 1, total))
+
+
+def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, softcap=None, bias=None,
+              kv_len=None, q_offset=None, lam_sigmoid=False, norm=None, norm_weight=None, norm_eps=1e-5,
+              norm_eps_mode="inside", out_scale=1.0, gate=None):
+    """The result, and M = sum of (A1 + |lambda| A2) * |v|, by which errors are judged, both [B, Hs, Tq, dv].
+
+    With a norm, M is carried through it: it grows where the two maps cancel."""
+    q1, k1, q2, k2, v, lam, weight, gate = map(_wide, (q1, k1, q2, k2, v, lam, norm_weight, gate))
+    batch, hs, tq, _ = q1.shape
+    hn, tk, dv = q2.shape[1], k1.shape[2], v.shape[3]
+    out, bound = np.zeros((batch, hs, tq, dv)), np.zeros((batch, hs, tq, dv))
+    for b in range(batch):
+        seen = visible_keys(tq, tk, is_causal, window, None if kv_len is None else int(kv_len[b]),
+                            None if q_offset is None else int(q_offset[b]))
+        for s in range(hs):
+            g = s // (hs // hn)
+            head_seen, add = seen, 0.0
+            if bias is not None:
+                one = np.broadcast_to(bias[b if bias.shape[0] > 1 else 0, g if bias.shape[1] > 1 else 0], (tq, tk))
+                if one.dtype == np.bool_:
+                    head_seen = seen & one
+                else:
+                    one = one.astype(np.float64)
+                    head_seen = seen & ~np.isneginf(one)
+                    add = np.where(np.isneginf(one), 0, one)
+            a1 = softmax_map(q1[b, s], k1[b, s // (hs // k1.shape[1])], scale, softcap, add, head_seen)
+            a2 = softmax_map(q2[b, g], k2[b, g // (hn // k2.shape[1])], scale, softcap, add, head_seen)
+            if lam.ndim == 0:
+                row_lam = np.full((tq, 1), lam)
+            elif lam.ndim == 1:
+                row_lam = np.full((tq, 1), lam[s])
+            else:
+                row_lam = lam[b, :, s if lam.shape[2] == hs else g][:, None]
+            if lam_sigmoid:
+                row_lam = _sigmoid(row_lam)
+            values = v[b, s // (hs // v.shape[1])]
+            x = (a1 - row_lam * a2) @ values
+            m = (a1 + np.abs(row_lam) * a2) @ np.abs(values)
+            factor = np.full((tq, 1), out_scale)
+            if norm == "rms":
+                mean = (x * x).mean(1, keepdims=True)
+                root = np.sqrt(mean + norm_eps) if norm_eps_mode == "inside" else np.sqrt(mean) + norm_eps
+                factor = factor / root
+                m = m + np.sqrt((m * m).mean(1, keepdims=True))
+            factor = factor * (1 if weight is None else weight[None, :])
+            if gate is not None:
+                factor = factor * _sigmoid(gate[b, s])
+            out[b, s], bound[b, s] = x * factor, m * np.abs(factor)
+    return out, bound

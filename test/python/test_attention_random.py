@@ -1,0 +1,231 @@
+"""The fused nest against the f64 reference, on random configurations, for every ISA that this machine can run.
+
+Signatures (types, masks, forms of lambda, norms, layouts) are drawn from a fixed seed and compiled once for each ISA, all
+in one module, with dynamic sizes; each is then called with several shapes.
+"""
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attention_reference import attention
+
+LLVM = pathlib.Path(os.environ.get("LLVM_TOOLS_DIR", "/usr/lib/llvm-22/bin"))
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64}
+# Bounds on |error| / M: docs/numerics.md.
+BOUNDS = {"f32": 5e-6, "f16": 1.5e-3, "bf16": 1.2e-2}
+SIGNATURES = 28
+SHAPES = 4
+FLAGS = {"avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2"}
+
+
+def runnable_isas():
+    flags = pathlib.Path("/proc/cpuinfo").read_text().split("flags", 1)[1].splitlines()[0].split()
+    return [isa for isa, flag in FLAGS.items() if flag in flags]
+
+
+def draw_signature(rng, number):
+    """One set of everything that is fixed at compile time."""
+    pick = lambda *options: options[rng.integers(len(options))]
+    sig = dict(type=pick("f32", "f32", "f16", "bf16", "bf16"), causal=pick(False, True), window=None, softcap=None, bias=None,
+               kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick(0, 1, "signal", "noise"),
+               sigmoid=pick(False, True), norm=pick(None, "rms"), weight=False, eps_mode=pick("inside", "outside"),
+               out_scale=pick(1.0, 0.7), gate=pick(False, False, True), layout=pick("bhtd", "bthd"),
+               shared_k=pick(False, False, True), unit=pick(True, True, True, False), sizes=pick(None, None, (32, 64), (64, 128), (8, 24)))
+    if pick(0, 0, 1):
+        sig["window"] = (pick(-1, 0, 3, 20), pick(-1, 0, 5))
+    if pick(0, 0, 0, 1):
+        sig["softcap"] = pick(5.0, 30.0)
+    if pick(0, 0, 1):
+        sig["bias"] = pick("i1", sig["type"], "f32")
+    if sig["norm"]:
+        sig["weight"] = pick(False, True)
+    sig["small"] = pick(False, True)
+    # The first few walk through what must not depend on luck.
+    if number < 3:
+        sig.update(type=("f32", "f16", "bf16")[number], sizes=(64, 128), causal=number != 1, window=None, bias=None, softcap=None)
+    return sig
+
+
+def memref(name, rank, sizes=None, unit=True):
+    dims = "".join(f"{s}x" for s in (sizes or ["?"] * rank))
+    return f"memref<{dims}{name}, strided<[{', '.join(['?'] * (rank - 1) + ['1' if unit else '?'])}], offset: ?>>"
+
+
+def small_schedule(isa):
+    """A schedule by hand whose chunks and limits are small, so that small inputs go past them."""
+    lanes, tiles = {"avx2": (8, "[4, 3, 4], product_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], product_tile = [6, 2, 4]")}.get(
+        isa, (16, "[8, 3, 8], product_tile = [6, 4, 4]"))
+    return (f'schedule = #diffattn.schedule<path = nest, isa = "{isa}", lanes = {lanes}, rows = 48, score_tile = {tiles}, '
+            "chunk = 32, shared_keys = 48, split_rows = 3, split_keys = 32>")
+
+
+def function_text(number, sig, isa):
+    t, d, dv = sig["type"], *(sig["sizes"] or ("?", "?"))
+    wide, value = [memref(t, 4, ["?", "?", "?", d], sig["unit"]), memref(t, 4, ["?", "?", "?", dv], sig["unit"])]
+    args = [(n, wide) for n in ("q1", "k1", "q2", "k2")] + [("v", value)]
+    lam = "memref<f32>" if sig["lam"] == 0 else memref("f32", 1 if sig["lam"] == 1 else 3)
+    text = f"ins(%q1, %k1, %q2, %k2, %v : {wide}, {wide}, {wide}, {wide}, {value}) lambda(%lam : {lam})"
+    args.append(("lam", lam))
+    optional = [("bias", sig["bias"] and memref(sig["bias"], 4)), ("norm_weight", sig["weight"] and memref("f32", 1)),
+                ("gate", sig["gate"] and value), ("kv_len", sig["kv_len"] and memref("i64", 1)),
+                ("q_offset", sig["q_offset"] and memref("i64", 1))]
+    for name, type_ in optional:
+        if type_:
+            args.append((name, type_))
+            text += f" {name}(%{name} : {type_})"
+    args.append(("out", value))
+    attrs = [f"scale = {0.17:e} : f32"]
+    attrs += ["is_causal"] * sig["causal"]
+    if sig["window"]:
+        attrs.append("window = array<i64: %d, %d>" % sig["window"])
+    if sig["softcap"]:
+        attrs.append(f"softcap = {sig['softcap']:e} : f32")
+    if sig["sigmoid"]:
+        attrs.append("lambda_act = #diffattn.activation<sigmoid>")
+    if sig["norm"]:
+        attrs.append(f"norm = #diffattn.norm<rms>, norm_eps_mode = #diffattn.eps_mode<{sig['eps_mode']}>")
+    attrs.append(f"out_scale = {sig['out_scale']:e} : f32")
+    attrs += [f"{x}_layout = #diffattn.layout<{sig['layout']}>" for x in "qkvo"]
+    attrs += [small_schedule(isa)] * sig["small"]
+    signature = ", ".join(f"%{n}: {ty}" for n, ty in args)
+    return (f"func.func @s{number}({signature}) attributes {{llvm.emit_c_interface}} {{\n"
+            f"  diffattn.attention {text} outs(%out : {value}) {{{', '.join(attrs)}}}\n  return\n}}\n"), [n for n, _ in args]
+
+
+@pytest.fixture(scope="module")
+def signatures():
+    rng = np.random.default_rng(7)
+    return [draw_signature(rng, i) for i in range(SIGNATURES)]
+
+
+@pytest.fixture(scope="module", params=runnable_isas())
+def library(request, signatures, build_dir, tmp_path_factory):
+    """All signatures compiled for one ISA, and that ISA's name."""
+    isa, folder = request.param, tmp_path_factory.mktemp(request.param)
+    texts = [function_text(i, s, isa)[0] for i, s in enumerate(signatures)]
+    source, shared = "\n".join(texts), folder / "kernels.so"
+    ctypes.CDLL(str(build_dir / "lib/libDiffAttnRuntime.so"), mode=ctypes.RTLD_GLOBAL)
+    mlir = subprocess.run([str(build_dir / "bin/diffattn-opt"), "-", f"--pass-pipeline=builtin.module(diffattn-cpu-pipeline{{isa={isa}}})"],
+                          input=source, capture_output=True, text=True, check=False)
+    assert mlir.returncode == 0, mlir.stderr[:4000]
+    assert "diffattn." not in re.sub(r'"[^"]*"', "", mlir.stdout)
+    llvm = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=mlir.stdout, capture_output=True, text=True, check=True)
+    # The base of x86-64: what more a kernel needs, its own features must say.
+    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared)],
+                   input=llvm.stdout, text=True, check=True)
+    return isa, ctypes.CDLL(str(shared))
+
+
+def descriptor(array):
+    rank = array.ndim
+
+    class Descriptor(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("data", ctypes.c_void_p), ("offset", ctypes.c_int64)]
+        if rank:
+            _fields_ += [("sizes", ctypes.c_int64 * rank), ("strides", ctypes.c_int64 * rank)]
+
+    d = Descriptor(array.ctypes.data, array.ctypes.data, 0)
+    for i in range(rank):
+        d.sizes[i], d.strides[i] = array.shape[i], array.strides[i] // array.itemsize
+    return d
+
+
+def call(library, number, names, arrays):
+    function = getattr(library, f"_mlir_ciface_s{number}")
+    function.restype = None
+    descriptors = [descriptor(arrays[n]) for n in names]
+    function(*[ctypes.byref(d) for d in descriptors])
+
+
+class Inputs:
+    """Random operands of one shape, in the order [B, H, T, w], with the memory that the signature wants."""
+
+    def __init__(self, rng, sig):
+        pick = lambda *options: int(options[rng.integers(len(options))])
+        hn = pick(1, 2)
+        hs = hn * pick(1, 1, 2, 3)
+        divisor = lambda n: pick(*[x for x in range(1, n + 1) if n % x == 0])
+        hk1, hk2, hv = divisor(hs), divisor(hn), divisor(hs)
+        batch, tq, tk = pick(1, 2), pick(1, 1, 2, 7, 8, 9, 16, 17, 33, 48, 49, 97), pick(1, 2, 15, 16, 31, 64, 65, 130, 257, 300, 520)
+        d, dv = sig["sizes"] or (pick(1, 2, 3, 8, 16, 20, 33, 64), pick(1, 2, 4, 15, 16, 17, 48, 65, 80, 112))
+        self.sig, self.dtype = sig, TYPES[sig["type"]]
+        self.arrays, self.rng = {}, rng
+        shapes = dict(q1=(batch, hs, tq, d), k1=(batch, hk1, tk, d), q2=(batch, hn, tq, d), k2=(batch, hk2, tk, d), v=(batch, hv, tk, dv))
+        for name, shape in shapes.items():
+            self.arrays[name] = self.make(shape)
+        if sig["shared_k"] and hk1 == hk2:
+            self.arrays["k2"] = self.arrays["k1"]
+        lam_shape = {0: (), 1: (hs,), "signal": (batch, tq, hs), "noise": (batch, tq, hn)}[sig["lam"]]
+        self.arrays["lam"] = np.asarray(rng.normal(0.5, 0.4, lam_shape), np.float32)
+        if sig["bias"]:
+            shape = (pick(1, batch), pick(1, hn), pick(1, tq), tk)
+            if sig["bias"] == "i1":
+                self.arrays["bias"] = rng.random(shape) < 0.7
+            else:
+                bias = rng.standard_normal(shape)
+                bias[rng.random(shape) < 0.1] = -np.inf
+                self.arrays["bias"] = bias.astype(TYPES[sig["bias"]])
+        if sig["weight"]:
+            self.arrays["norm_weight"] = rng.normal(1, 0.3, dv).astype(np.float32)
+        if sig["gate"]:
+            self.arrays["gate"] = self.make((batch, hs, tq, dv))
+        if sig["kv_len"]:
+            self.arrays["kv_len"] = rng.integers(0, tk + 1, batch)
+        if sig["q_offset"]:
+            self.arrays["q_offset"] = rng.integers(-3, tk + 1, batch)
+        self.arrays["out"] = self.make((batch, hs, tq, dv), fill=np.nan)
+
+    def make(self, shape, fill=None):
+        """An array [B, H, T, w] in memory of the signature's layout, with room around rows."""
+        b, h, t, w = shape
+        order = (b, t, h) if self.sig["layout"] == "bthd" else (b, h, t)
+        step = 1 if self.sig["unit"] else 2
+        memory = np.full(order + (w * step + int(self.rng.integers(0, 3)),), np.nan, self.dtype)
+        view = memory[..., : w * step: step]
+        view[...] = self.rng.standard_normal(view.shape) if fill is None else fill
+        return view.swapaxes(1, 2) if self.sig["layout"] == "bthd" else view
+
+    def in_layout(self, name):
+        """The array with its axes in the order of the memref type."""
+        array = self.arrays[name]
+        headed = name in ("q1", "k1", "q2", "k2", "v", "gate", "out")
+        return array.swapaxes(1, 2) if headed and self.sig["layout"] == "bthd" else array
+
+    def reference(self):
+        sig, a = self.sig, self.arrays
+        return attention(*[a[n] for n in ("q1", "k1", "q2", "k2", "v", "lam")], scale=np.float32(0.17).astype(np.float64), is_causal=sig["causal"],
+                         window=sig["window"], softcap=sig["softcap"], bias=a.get("bias"), kv_len=a.get("kv_len"),
+                         q_offset=a.get("q_offset"), lam_sigmoid=sig["sigmoid"], norm=sig["norm"],
+                         norm_weight=a.get("norm_weight"), norm_eps_mode=sig["eps_mode"],
+                         out_scale=float(np.float32(sig["out_scale"])), gate=a.get("gate"))
+
+
+def check(inputs, isa, number):
+    expected, bound = inputs.reference()
+    got = inputs.arrays["out"].astype(np.float64)
+    tolerance = BOUNDS[inputs.sig["type"]]
+    # A norm divides by what may be close to nothing; there its epsilon bounds the quotient.
+    error = np.abs(got - expected)
+    allowed = tolerance * (bound + np.abs(expected)) + 1e-30
+    shapes = {n: a.shape for n, a in inputs.arrays.items()}
+    assert not np.isnan(got).any(), f"{isa} s{number}: NaN; {inputs.sig} {shapes}"
+    worst = np.unravel_index(np.argmax(error / allowed), error.shape) if error.size else None
+    assert (error <= allowed).all(), (f"{isa} s{number}: at {worst} got {got[worst]}, expected {expected[worst]}, "
+                                      f"allowed error {allowed[worst]}; {inputs.sig} {shapes}")
+
+
+def test_random_configurations(library, signatures, full):
+    isa, code = library
+    for number, sig in enumerate(signatures):
+        rng = np.random.default_rng(1000 + number)
+        names = function_text(number, sig, isa)[1]
+        for _ in range(SHAPES * (10 if full else 1)):
+            inputs = Inputs(rng, sig)
+            call(code, number, names, {n: inputs.in_layout(n) for n in names})
+            check(inputs, isa, number)
