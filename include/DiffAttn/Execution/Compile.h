@@ -1,0 +1,84 @@
+@@ from IR to an object
+
+#include "DiffAttn/Execution/Signature.h"
+
+#include <string>
+
+namespace mlir::diffattn {
+
+/// What a user can choose about compiling. All but the last two change the code
+/// and are part of the key of the cache.
+struct CompileOptions {
+  /// "cpu", or "cpu:" and an instruction set: native, avx512bf16, avx512, avx2
+  /// or generic.
+  std::string target = "cpu";
+  /// Threads that compiled code may use; 0 leaves it to the runtime.
+  int64_t threads = 0;
+  /// Whether unfused graphs are searched for differential attention.
+  bool raise = true;
+  /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
+  /// and independent of the kernels: what --check=reference runs.
+  bool reference = false;
+  /// Name of the input in diagnostics.
+  std::string inputName = "module";
+  /// Where a failing pipeline leaves its reproducer; empty: nowhere.
+  std::string reproducer;
+};
+
+struct CompiledModule {
+  Signature signature;
+  std::string object;      // relocatable ELF
+  std::string diagnostics; // warnings and remarks, as text
+  bool fromCache = false;
+  double seconds = 0; // taken to compile, or to read from the cache
+};
+
+/// The instruction set in `target`, or an error of class Usage.
+llvm::Expected<std::string> parseTarget(llvm::StringRef target);
+
+/// Compiles MLIR, text or bytecode.
+llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
+                                             const CompileOptions &options);
+
+/// The names that `emitStage` takes, in the order of the pipeline.
+llvm::ArrayRef<llvm::StringRef> getEmitStages();
+
+/// The module after `stage`: input, raised, scheduled, bufferized, loops and llvm
+/// are MLIR, llvm-ir and assembly are text, object is ELF.
+llvm::Expected<std::string> emitStage(llvm::StringRef ir,
+                                      const CompileOptions &options,
+                                      llvm::StringRef stage);
+
+/// What the code depends on beside the IR and the options: this build of the
+/// compiler, LLVM's version, the CPU.
+std::string getToolchainKey(llvm::StringRef isa);
+
+/// Compiled modules on disk, one file each.
+class ObjectCache {
+public:
+  explicit ObjectCache(std::string directory)
+      : directory(std::move(directory)) {}
+
+  /// The module from the cache, or compiled now and added. A cache that cannot
+  /// be written is a note in `diagnostics`, never a failure.
+  llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
+                                         const CompileOptions &options);
+
+  struct Entry {
+    std::string key, description;
+    int64_t bytes = 0;
+    int64_t secondsOld = 0;
+  };
+  llvm::Expected<std::vector<Entry>> list() const;
+  /// Removes all entries and returns how many there were.
+  llvm::Expected<int64_t> clear();
+
+  /// The key under which `ir` with `options` is kept.
+  static llvm::Expected<std::string> getKey(llvm::StringRef ir,
+                                            const CompileOptions &options);
+
+private:
+  std::string directory;
+};
+
+} // namespace mlir::diffattn

@@ -1,0 +1,75 @@
+@@ compiled code, ready to run
+
+#include "DiffAttn/Execution/Compile.h"
+#include "DiffAttn/Execution/WeightFiles.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+namespace mlir::diffattn {
+
+/// An array of the caller's: strides in elements, row-major if there are none.
+struct ArrayView {
+  void *data = nullptr;
+  DType dtype = 0;
+  llvm::ArrayRef<int64_t> shape;
+  std::optional<llvm::ArrayRef<int64_t>> strides;
+};
+
+/// A result of a call: an array of its own, or the argument that the function
+/// updated in place.
+struct CallResult {
+  HostArray array;             // unset if an argument is the result
+  std::optional<int> argument; // its number
+};
+
+/// A compiled module in memory with its weights.
+class Program {
+public:
+  /// Links the object. Fails if this CPU cannot run code for the target.
+  static llvm::Expected<std::unique_ptr<Program>>
+  load(CompiledModule module, llvm::StringRef target);
+  ~Program();
+
+  const Signature &getSignature() const;
+
+  /// Called between tensors with bytes done and bytes in all.
+  using Progress = std::function<void(int64_t done, int64_t total)>;
+
+  /// Finds every declared weight by name. Weights of the declared type and order
+  /// stay in the mapped file, others are converted once.
+  llvm::Error bindWeights(const WeightFiles &files,
+                          const Progress &progress = nullptr);
+  bool hasWeights() const;
+
+  /// Calls a public function. `threads` 0: the runtime's default. One call of a
+  /// program at a time.
+  llvm::Expected<std::vector<CallResult>> call(llvm::StringRef entry,
+                                               llvm::ArrayRef<ArrayView> args,
+                                               int64_t threads = 0);
+
+  /// Checks arguments as `call` does, without a call.
+  llvm::Error checkArguments(llvm::StringRef entry,
+                             llvm::ArrayRef<ArrayView> args) const;
+
+private:
+  struct Impl;
+  explicit Program(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl;
+};
+
+/// Binds the weights that `signature` declares: fills `slots`, one for each slot
+/// of the table, and keeps converted copies in `owned`.
+struct BoundWeight {
+  const void *data = nullptr;
+  int64_t rows = 0, columns = 0;
+  DType dtype = 0;
+};
+llvm::Error bindWeightSlots(const Signature &signature,
+                            const WeightFiles &files,
+                            const Program::Progress &progress,
+                            std::vector<BoundWeight> &slots,
+                            std::vector<HostArray> &owned);
+
+} // namespace mlir::diffattn

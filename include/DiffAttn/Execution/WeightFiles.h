@@ -1,0 +1,50 @@
+@@ tensors in safetensors files
+
+#include "DiffAttn/Execution/HostArray.h"
+
+#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/FileSystem.h"
+
+#include <memory>
+#include <vector>
+
+namespace mlir::diffattn {
+
+/// A tensor as it lies in a mapped file. Its data has no alignment.
+struct FileTensor {
+  std::string dtypeName; // as the file spells it
+  std::optional<DType> dtype;
+  llvm::SmallVector<int64_t> shape;
+  const char *data = nullptr;
+  int64_t bytes = 0;
+  std::string file;
+};
+
+/// The tensors of one or more safetensors files. Files are mapped and never
+/// changed. A file is taken only if every byte of it is accounted for: see
+/// docs/runner.md for what is refused.
+class WeightFiles {
+public:
+  /// Adds a .safetensors file, a sharded checkpoint by its index
+  /// (*.index.json), or a folder that holds one of the two under the name
+  /// model.safetensors[.index.json].
+  llvm::Error add(llvm::StringRef path);
+
+  const FileTensor *find(llvm::StringRef name) const;
+  /// In the order of the files.
+  const std::vector<std::string> &getNames() const { return names; }
+  /// The name nearest to `name`, for messages; empty if none is near.
+  std::string suggest(llvm::StringRef name) const;
+
+private:
+  llvm::Error addFile(llvm::StringRef path,
+                      std::vector<std::string> *added = nullptr);
+  llvm::Error addIndex(llvm::StringRef path);
+
+  std::vector<llvm::sys::fs::mapped_file_region> mappings;
+  llvm::StringMap<FileTensor> tensors;
+  std::vector<std::string> names;
+};
+
+} // namespace mlir::diffattn

@@ -1,0 +1,155 @@
+@@ weights by name, in the order and type declared
+#include "DiffAttn/Execution/Program.h"
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include "llvm/ADT/StringExtras.h"
+
+#include <cstring>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using llvm::Twine;
+
+namespace {
+
+/// How the rows of a weight come out of the file's: element [r, c] of the
+/// result is element [r', c] of the file's, or [c, r'] with `transpose`.
+struct Rearranged {
+  const FileTensor &from;
+  const WeightDeclaration &declared;
+  void *to;
+  int64_t rows, columns;
+
+  int64_t sourceRow(int64_t row) const {
+    if (!declared.rowBlockSize)
+      return row;
+    int64_t block = declared.rowBlocks[row / declared.rowBlockSize];
+    return block * declared.rowBlockSize + row % declared.rowBlockSize;
+  }
+
+  void convertRow(int64_t row) const {
+    int64_t source = sourceRow(row);
+    int64_t first = declared.transpose ? source : source * columns;
+    int64_t step = declared.transpose ? rows : 1;
+    int64_t bytes = getDTypeBytes(declared.dtype);
+    if (declared.dtype == *from.dtype) {
+      char *out = static_cast<char *>(to) + row * columns * bytes;
+      if (step == 1) {
+        memcpy(out, from.data + first * bytes, columns * bytes);
+        return;
+      }
+      for (int64_t c = 0; c < columns; ++c)
+        memcpy(out + c * bytes, from.data + (first + c * step) * bytes, bytes);
+      return;
+    }
+    for (int64_t c = 0; c < columns; ++c)
+      writeElement(to, declared.dtype, row * columns + c,
+                   readElement(from.data, *from.dtype, first + c * step));
+  }
+};
+
+} // namespace
+
+static llvm::Error weightError(const FileTensor *tensor, const Twine &name,
+                               const Twine &message) {
+  return makeError(ErrorClass::Weights,
+                   (tensor ? tensor->file + ": " : std::string()) +
+                       "weight '" + name + "': " + message);
+}
+
+/// Finds the tensor of slot `i` of a declaration and checks that it fits.
+static llvm::Expected<const FileTensor *>
+findTensor(const WeightDeclaration &declared, int64_t i,
+           const WeightFiles &files) {
+  std::string name = declared.getFileName(i);
+  const FileTensor *tensor = files.find(name);
+  if (!tensor) {
+    std::string near = files.suggest(name);
+    return weightError(nullptr, name,
+                       "expected it in the weight files, but they lack it" +
+                           (near.empty() ? Twine("")
+                                         : " (the nearest name is '" + near +
+                                               "')"));
+  }
+  llvm::SmallVector<int64_t> shape(declared.shape);
+  if (declared.transpose)
+    std::swap(shape[0], shape[1]);
+  if (llvm::ArrayRef<int64_t>(shape) != llvm::ArrayRef(tensor->shape))
+    return weightError(
+        tensor, name,
+        "expected shape [" + llvm::join(llvm::map_range(shape, [](int64_t s) {
+                               return std::to_string(s);
+                             }), ", ") +
+            "], but got [" +
+            llvm::join(llvm::map_range(tensor->shape,
+                                       [](int64_t s) {
+                                         return std::to_string(s);
+                                       }),
+                       ", ") +
+            "]");
+  bool same = tensor->dtype == declared.dtype;
+  bool floats = tensor->dtype && isFloatDType(*tensor->dtype) &&
+                isFloatDType(declared.dtype);
+  if (!same && !floats)
+    return weightError(tensor, name,
+                       "expected element type " +
+                           stringifyDType(declared.dtype) +
+                           (isFloatDType(declared.dtype)
+                                ? " or another float"
+                                : "") +
+                           ", but got " + tensor->dtypeName);
+  return tensor;
+}
+
+llvm::Error mlir::diffattn::bindWeightSlots(
+    const Signature &signature, const WeightFiles &files,
+    const Program::Progress &progress, std::vector<BoundWeight> &slots,
+    std::vector<HostArray> &owned) {
+  // Everything is found and checked before anything is converted.
+  std::vector<const FileTensor *> tensors;
+  int64_t total = 0, done = 0;
+  for (const WeightDeclaration &declared : signature.weights)
+    for (int64_t i = 0; i < declared.getNumSlots(); ++i) {
+      auto tensor = findTensor(declared, i, files);
+      if (!tensor)
+        return tensor.takeError();
+      tensors.push_back(*tensor);
+      total += (*tensor)->bytes;
+    }
+  size_t slot = 0;
+  for (const WeightDeclaration &declared : signature.weights)
+    for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
+      const FileTensor &tensor = *tensors[slot];
+      BoundWeight bound;
+      bound.dtype = declared.dtype;
+      bound.rows = declared.shape.empty() ? 1 : declared.shape[0];
+      bound.columns = 1;
+      for (int64_t size : llvm::drop_begin(declared.shape, !declared.shape.empty()))
+        bound.columns *= size;
+      bound.data = tensor.data;
+      bool asIs = tensor.dtype == declared.dtype && !declared.transpose &&
+                  !declared.rowBlockSize && declared.dtype != DIFFATTN_BOOL;
+      if (!asIs) {
+        auto copy = HostArray::create(declared.dtype, declared.shape);
+        if (!copy)
+          return copy.takeError();
+        Rearranged rearranged{tensor, declared, copy->data.get(), bound.rows,
+                              bound.columns};
+        diffattn_rt_parallel_for(
+            [](void *ctx, int64_t row, void *) {
+              static_cast<Rearranged *>(ctx)->convertRow(row);
+            },
+            &rearranged, bound.rows, /*scratch_bytes=*/0, /*max_threads=*/0);
+        if (declared.dtype == DIFFATTN_BOOL)
+          for (int64_t e = 0; e < copy->getNumBytes(); ++e)
+            copy->data.get()[e] = copy->data.get()[e] != 0;
+        bound.data = copy->data.get();
+        owned.push_back(std::move(*copy));
+      }
+      slots.push_back(bound);
+      done += tensor.bytes;
+      if (progress)
+        progress(done, total);
+    }
+  return llvm::Error::success();
+}

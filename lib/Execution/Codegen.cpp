@@ -1,0 +1,167 @@
+@@ from LLVM IR to machine code
+#include "Codegen.h"
+
+#include "DiffAttn/Target/CpuTarget.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Analysis/LoopAnalysisManager.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/IR/Verifier.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/TargetParser/Host.h"
+
+#include <mutex>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+std::string mlir::diffattn::getEntryPointName(llvm::StringRef function) {
+  return ("diffattn_entry_" + function).str();
+}
+
+llvm::Error mlir::diffattn::addEntryPoints(llvm::Module &module,
+                                           const Signature &signature) {
+  llvm::LLVMContext &context = module.getContext();
+  llvm::IRBuilder<> builder(context);
+  llvm::Type *pointer = builder.getPtrTy();
+  for (const FunctionSignature &function : signature.functions) {
+    llvm::Function *callee =
+        module.getFunction("_mlir_ciface_" + function.name);
+    if (!callee || callee->isDeclaration())
+      return makeError(ErrorClass::Compile,
+                       "function '" + function.name +
+                           "': expected the pipeline to give it a C interface");
+    auto *entry = llvm::Function::Create(
+        llvm::FunctionType::get(builder.getVoidTy(), {pointer}, false),
+        llvm::GlobalValue::ExternalLinkage, getEntryPointName(function.name),
+        module);
+    builder.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", entry));
+    auto slot = [&](unsigned i) -> llvm::Value * {
+      llvm::Value *at =
+          builder.CreateConstGEP1_64(pointer, entry->getArg(0), i);
+      return builder.CreateLoad(pointer, at);
+    };
+    llvm::SmallVector<llvm::Value *> arguments;
+    for (llvm::Argument &argument : callee->args()) {
+      llvm::Value *at = slot(argument.getArgNo());
+      // Descriptors are passed by address, scalars by value.
+      arguments.push_back(argument.getType()->isPointerTy()
+                              ? at
+                              : builder.CreateLoad(argument.getType(), at));
+    }
+    llvm::CallInst *call = builder.CreateCall(callee, arguments);
+    if (!call->getType()->isVoidTy())
+      builder.CreateStore(call, slot(callee->arg_size()));
+    builder.CreateRetVoid();
+  }
+  return llvm::Error::success();
+}
+
+CodegenCpu mlir::diffattn::getCodegenCpu(llvm::StringRef isa) {
+  CodegenCpu result;
+  llvm::SmallVector<std::string> features;
+  if (isa == "native") {
+    result.cpu = llvm::sys::getHostCPUName().str();
+    for (const auto &feature : llvm::sys::getHostCPUFeatures())
+      features.push_back((feature.second ? "+" : "-") + feature.first().str());
+  } else {
+    CpuTarget target = *getCpuTarget(isa);
+    switch (target.isa) {
+    case CpuIsa::AVX512BF16:
+    case CpuIsa::AVX512:
+      result.cpu = "x86-64-v4";
+      features.push_back("-prefer-256-bit");
+      break;
+    case CpuIsa::AVX2:
+      result.cpu = "x86-64-v3";
+      break;
+    case CpuIsa::Generic:
+      result.cpu = "x86-64";
+      break;
+    }
+    for (llvm::StringRef feature : target.getFeatures())
+      features.push_back(feature.str());
+  }
+  llvm::sort(features); // the string is part of a key
+  result.features = llvm::join(features, ",");
+  return result;
+}
+
+static llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
+makeTargetMachine(llvm::StringRef isa) {
+  static std::once_flag initialized;
+  std::call_once(initialized, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  llvm::Triple triple(llvm::sys::getProcessTriple());
+  std::string message;
+  const llvm::Target *target =
+      llvm::TargetRegistry::lookupTarget(triple, message);
+  if (!target)
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM to have a target for this machine, but "
+                     "got: " +
+                         message);
+  CodegenCpu cpu = getCodegenCpu(isa);
+  return std::unique_ptr<llvm::TargetMachine>(target->createTargetMachine(
+      triple, cpu.cpu, cpu.features, llvm::TargetOptions(), llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+}
+
+static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
+  // Nests are already in the shape that they should run in: unrolling and
+  // interleaving take a third of the time and gain nothing.
+  llvm::PipelineTuningOptions tuning;
+  tuning.LoopUnrolling = false;
+  tuning.LoopInterleaving = false;
+  llvm::PassBuilder builder(&machine, tuning);
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager graph;
+  llvm::ModuleAnalysisManager modules;
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(graph);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, graph, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2)
+      .run(module, modules);
+}
+
+llvm::Expected<std::string>
+mlir::diffattn::generateCode(llvm::Module &module, llvm::StringRef isa,
+                             CodegenOutput output) {
+  auto machine = makeTargetMachine(isa);
+  if (!machine)
+    return machine.takeError();
+  module.setTargetTriple((*machine)->getTargetTriple());
+  module.setDataLayout((*machine)->createDataLayout());
+  std::string broken;
+  llvm::raw_string_ostream brokenStream(broken);
+  if (llvm::verifyModule(module, &brokenStream))
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM IR that verifies, but got: " + broken);
+  optimize(module, **machine);
+  if (output == CodegenOutput::LLVMIR) {
+    std::string text;
+    llvm::raw_string_ostream(text) << module;
+    return text;
+  }
+  llvm::SmallVector<char, 0> code;
+  llvm::raw_svector_ostream stream(code);
+  llvm::legacy::PassManager emit;
+  auto type = output == CodegenOutput::Assembly
+                  ? llvm::CodeGenFileType::AssemblyFile
+                  : llvm::CodeGenFileType::ObjectFile;
+  if ((*machine)->addPassesToEmitFile(emit, stream, nullptr, type))
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM to generate code for this machine");
+  emit.run(module);
+  return std::string(code.begin(), code.end());
+}

@@ -1,0 +1,30 @@
+@@ from LLVM IR to machine code
+
+#include "DiffAttn/Execution/Signature.h"
+
+namespace llvm {
+class Module;
+} // namespace llvm
+
+namespace mlir::diffattn {
+
+enum class CodegenOutput { LLVMIR, Assembly, Object };
+
+/// Adds a function of one type for each function of the signature, named as
+/// `getEntryPointName` says: it takes an array of pointers to the arguments of
+/// the function's C interface and, last, to its result.
+llvm::Error addEntryPoints(llvm::Module &module, const Signature &signature);
+std::string getEntryPointName(llvm::StringRef function);
+
+/// Optimizes `module` for `isa` and generates position-independent code.
+llvm::Expected<std::string> generateCode(llvm::Module &module,
+                                         llvm::StringRef isa,
+                                         CodegenOutput output);
+
+/// CPU and features that code for `isa` is generated for.
+struct CodegenCpu {
+  std::string cpu, features;
+};
+CodegenCpu getCodegenCpu(llvm::StringRef isa);
+
+} // namespace mlir::diffattn

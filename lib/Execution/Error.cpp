@@ -1,0 +1,46 @@
+@@ classes of failures
+#include "DiffAttn/Execution/Error.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+char ExecutionError::ID = 0;
+
+llvm::StringRef mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
+  switch (errorClass) {
+  case ErrorClass::Mismatch:
+    return "mismatch";
+  case ErrorClass::Usage:
+    return "usage";
+  case ErrorClass::IR:
+    return "ir";
+  case ErrorClass::Compile:
+    return "compile";
+  case ErrorClass::Weights:
+    return "weights";
+  case ErrorClass::Input:
+    return "input";
+  case ErrorClass::Run:
+    return "run";
+  case ErrorClass::Output:
+    return "output";
+  }
+  llvm_unreachable("all classes are listed");
+}
+
+llvm::Error mlir::diffattn::makeError(ErrorClass errorClass,
+                                      const llvm::Twine &message) {
+  return llvm::make_error<ExecutionError>(errorClass, message.str());
+}
+
+std::pair<ErrorClass, std::string>
+mlir::diffattn::describeError(llvm::Error error, ErrorClass otherwise) {
+  std::pair<ErrorClass, std::string> result{otherwise, ""};
+  llvm::handleAllErrors(
+      std::move(error),
+      [&](const ExecutionError &e) {
+        result = {e.getClass(), e.getMessage()};
+      },
+      [&](const llvm::ErrorInfoBase &e) { result.second = e.message(); });
+  return result;
+}

@@ -1,0 +1,290 @@
+@@ compiled modules on disk
+//
+// A record is one file: a line that names the format, the key, a SHA-256 of the
+// rest, then sizes, metadata as JSON, and the object. It is written under another
+// name and renamed, so readers see whole records only. The checksum catches
+// accidents, not attackers: whoever can write the folder can run code, which is
+// why it is private to its user.
+//
+#include "Codegen.h"
+#include "DiffAttn/Execution/Compile.h"
+
+#include "mlir/Support/FileUtilities.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Config/llvm-config.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/SHA256.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <chrono>
+#include <link.h>
+#include <sys/stat.h>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using llvm::StringRef;
+namespace fs = llvm::sys::fs;
+namespace json = llvm::json;
+
+static constexpr StringRef kMagic = "diffattn object 1\n";
+static constexpr StringRef kSuffix = ".diffattn";
+
+static std::string sha256(ArrayRef<StringRef> parts) {
+  llvm::SHA256 hash;
+  for (StringRef part : parts) {
+    // The length too, so that no two lists of parts look the same.
+    std::string length = std::to_string(part.size()) + ":";
+    hash.update(length);
+    hash.update(part);
+  }
+  return llvm::toHex(hash.final(), /*LowerCase=*/true);
+}
+
+/// The build id that the linker put into the program or library that holds this
+/// function; its size and time if there is none.
+static std::string getBuildId() {
+  struct Search {
+    uintptr_t address;
+    std::string id;
+  } search{reinterpret_cast<uintptr_t>(&getBuildId), ""};
+  dl_iterate_phdr(
+      [](dl_phdr_info *info, size_t, void *data) {
+        auto &search = *static_cast<Search *>(data);
+        bool holds = false;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr) &header = info->dlpi_phdr[i];
+          uintptr_t start = info->dlpi_addr + header.p_vaddr;
+          holds |= header.p_type == PT_LOAD && search.address >= start &&
+                   search.address < start + header.p_memsz;
+        }
+        if (!holds)
+          return 0;
+        for (int i = 0; i < info->dlpi_phnum; ++i) {
+          const ElfW(Phdr) &header = info->dlpi_phdr[i];
+          if (header.p_type != PT_NOTE)
+            continue;
+          auto *at =
+              reinterpret_cast<const char *>(info->dlpi_addr + header.p_vaddr);
+          const char *end = at + header.p_memsz;
+          while (at + sizeof(ElfW(Nhdr)) <= end) {
+            ElfW(Nhdr) note;
+            memcpy(&note, at, sizeof note);
+            const char *name = at + sizeof note;
+            const char *id = name + llvm::alignTo(note.n_namesz, 4);
+            if (note.n_type == 3 /*NT_GNU_BUILD_ID*/ && note.n_namesz == 4 &&
+                memcmp(name, "GNU", 4) == 0)
+              search.id = llvm::toHex(StringRef(id, note.n_descsz), true);
+            at = id + llvm::alignTo(note.n_descsz, 4);
+          }
+        }
+        return 1;
+      },
+      &search);
+  return search.id;
+}
+
+std::string mlir::diffattn::getToolchainKey(StringRef isa) {
+  CodegenCpu cpu = getCodegenCpu(isa);
+  return "build " + getBuildId() + "; LLVM " LLVM_VERSION_STRING "; cpu " +
+         cpu.cpu + "; features " + cpu.features;
+}
+
+llvm::Expected<std::string>
+ObjectCache::getKey(StringRef ir, const CompileOptions &options) {
+  llvm::Expected<std::string> isa = parseTarget(options.target);
+  if (!isa)
+    return isa.takeError();
+  std::string choices = "isa " + *isa +
+                        "; threads " + std::to_string(options.threads) +
+                        "; raise " + std::to_string(options.raise) +
+                        "; reference " + std::to_string(options.reference);
+  return sha256({ir, choices, getToolchainKey(*isa)});
+}
+
+static std::string writeRecord(StringRef key, const CompileOptions &options,
+                               const CompiledModule &module) {
+  json::Object root{{"signature", toJSON(module.signature)},
+                    {"diagnostics", module.diagnostics},
+                    {"description", options.inputName + " for " +
+                                        options.target}};
+  std::string metadata;
+  llvm::raw_string_ostream(metadata) << json::Value(std::move(root));
+  std::string record = kMagic.str();
+  record += key.str() + "\n" + sha256({metadata, module.object}) + "\n";
+  record += std::to_string(metadata.size()) + "\n" +
+            std::to_string(module.object.size()) + "\n";
+  return record + metadata + module.object;
+}
+
+namespace {
+struct Record {
+  StringRef metadata, object;
+};
+} // namespace
+
+static std::optional<Record> parseRecord(StringRef bytes, StringRef key) {
+  auto line = [&] {
+    auto [first, rest] = bytes.split('\n');
+    bytes = rest;
+    return first;
+  };
+  if (!bytes.consume_front(kMagic) || line() != key)
+    return std::nullopt;
+  StringRef checksum = line();
+  uint64_t metadataBytes, objectBytes;
+  if (line().getAsInteger(10, metadataBytes) ||
+      line().getAsInteger(10, objectBytes) ||
+      metadataBytes > bytes.size() ||
+      objectBytes != bytes.size() - metadataBytes)
+    return std::nullopt;
+  Record record{bytes.take_front(metadataBytes),
+                bytes.drop_front(metadataBytes)};
+  if (sha256({record.metadata, record.object}) != checksum)
+    return std::nullopt;
+  return record;
+}
+
+static std::optional<CompiledModule> readModule(StringRef path, StringRef key) {
+  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
+                                            /*RequiresNullTerminator=*/false);
+  if (!buffer)
+    return std::nullopt;
+  std::optional<Record> record = parseRecord((*buffer)->getBuffer(), key);
+  if (!record)
+    return std::nullopt;
+  llvm::Expected<json::Value> metadata = json::parse(record->metadata);
+  if (!metadata) {
+    llvm::consumeError(metadata.takeError());
+    return std::nullopt;
+  }
+  const json::Object *root = metadata->getAsObject();
+  const json::Value *json = root ? root->get("signature") : nullptr;
+  if (!json)
+    return std::nullopt;
+  llvm::Expected<Signature> signature = signatureFromJSON(*json);
+  if (!signature) {
+    llvm::consumeError(signature.takeError());
+    return std::nullopt;
+  }
+  CompiledModule module;
+  module.signature = std::move(*signature);
+  module.object = record->object.str();
+  module.diagnostics = root->getString("diagnostics").value_or("").str();
+  module.fromCache = true;
+  return module;
+}
+
+static std::error_code makePrivateFolder(StringRef directory) {
+  if (std::error_code ec = fs::create_directories(
+          directory, /*IgnoreExisting=*/true, fs::owner_all))
+    return ec;
+  struct stat status;
+  if (::stat(directory.str().c_str(), &status))
+    return std::error_code(errno, std::generic_category());
+  // Code is loaded from here: no one else may write.
+  if (status.st_uid != ::geteuid() || (status.st_mode & 022))
+    return std::make_error_code(std::errc::permission_denied);
+  return {};
+}
+
+llvm::Expected<CompiledModule>
+ObjectCache::compile(StringRef ir, const CompileOptions &options) {
+  auto start = std::chrono::steady_clock::now();
+  llvm::Expected<std::string> key = getKey(ir, options);
+  if (!key)
+    return key.takeError();
+  std::error_code folder = makePrivateFolder(directory);
+  llvm::SmallString<128> path(directory);
+  llvm::sys::path::append(path, *key + kSuffix);
+  if (!folder)
+    if (std::optional<CompiledModule> found = readModule(path, *key)) {
+      found->seconds =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+              .count();
+      return std::move(*found);
+    }
+  llvm::Expected<CompiledModule> module = compileModule(ir, options);
+  if (!module)
+    return module;
+  if (folder) {
+    module->diagnostics += "note: the cache " + directory +
+                           " is not used: " + folder.message() + "\n";
+    return module;
+  }
+  std::string record = writeRecord(*key, options, *module);
+  if (llvm::Error error = writeFileWhole(path, {record}))
+    module->diagnostics += "note: not cached: " +
+                           describeError(std::move(error)).second + "\n";
+  return module;
+}
+
+/// Calls `visit(path)` for each record in the folder.
+static llvm::Error
+forEachRecord(StringRef directory,
+              llvm::function_ref<llvm::Error(StringRef path)> visit) {
+  if (!fs::exists(directory))
+    return llvm::Error::success();
+  std::error_code ec;
+  for (fs::directory_iterator it(directory, ec), end; it != end && !ec;
+       it.increment(ec))
+    if (StringRef(it->path()).ends_with(kSuffix))
+      if (llvm::Error error = visit(it->path()))
+        return error;
+  if (ec)
+    return makeError(ErrorClass::Output,
+                     directory + ": expected a readable folder, but got: " +
+                         ec.message());
+  return llvm::Error::success();
+}
+
+llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
+  std::vector<Entry> entries;
+  auto visit = [&](StringRef path) {
+    auto buffer = llvm::MemoryBuffer::getFile(path, false, false);
+    fs::file_status status;
+    if (!buffer || fs::status(path, status))
+      return llvm::Error::success(); // removed meanwhile
+    Entry entry;
+    entry.key = llvm::sys::path::stem(path).str();
+    entry.bytes = static_cast<int64_t>(status.getSize());
+    entry.secondsOld =
+        std::chrono::duration_cast<std::chrono::seconds>(
+            std::chrono::system_clock::now() - status.getLastModificationTime())
+            .count();
+    entry.description = "damaged";
+    if (auto record = parseRecord((*buffer)->getBuffer(), entry.key))
+      if (llvm::Expected<json::Value> metadata = json::parse(record->metadata))
+        entry.description = metadata->getAsObject()
+                                ->getString("description")
+                                .value_or("")
+                                .str();
+      else
+        llvm::consumeError(metadata.takeError());
+    entries.push_back(std::move(entry));
+    return llvm::Error::success();
+  };
+  if (llvm::Error error = forEachRecord(directory, visit))
+    return error;
+  llvm::sort(entries, [](const Entry &a, const Entry &b) {
+    return std::pair(a.secondsOld, a.key) < std::pair(b.secondsOld, b.key);
+  });
+  return entries;
+}
+
+llvm::Expected<int64_t> ObjectCache::clear() {
+  int64_t count = 0;
+  auto visit = [&](StringRef path) {
+    if (std::error_code ec = fs::remove(path))
+      return makeError(ErrorClass::Output, path + ": expected to remove the "
+                                                  "file, but got: " +
+                                               ec.message());
+    ++count;
+    return llvm::Error::success();
+  };
+  if (llvm::Error error = forEachRecord(directory, visit))
+    return error;
+  return count;
+}

@@ -1,0 +1,309 @@
+@@ what compiled code takes and gives
+#include "DiffAttn/Execution/Signature.h"
+
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/JSON.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+namespace json = llvm::json;
+
+static std::optional<DType> toDType(Type type) {
+  if (type.isIndex())
+    return DIFFATTN_I64;
+  if (auto integer = dyn_cast<IntegerType>(type)) {
+    bool isUnsigned = integer.isUnsigned();
+    switch (integer.getWidth()) {
+    case 1:
+      return DIFFATTN_BOOL;
+    case 8:
+      return isUnsigned ? DIFFATTN_U8 : DIFFATTN_I8;
+    case 16:
+      return isUnsigned ? std::nullopt : std::optional<DType>(DIFFATTN_I16);
+    case 32:
+      return isUnsigned ? std::nullopt : std::optional<DType>(DIFFATTN_I32);
+    case 64:
+      return isUnsigned ? std::nullopt : std::optional<DType>(DIFFATTN_I64);
+    }
+    return std::nullopt;
+  }
+  if (type.isF32())
+    return DIFFATTN_F32;
+  if (type.isF16())
+    return DIFFATTN_F16;
+  if (type.isBF16())
+    return DIFFATTN_BF16;
+  if (type.isF64())
+    return DIFFATTN_F64;
+  return std::nullopt;
+}
+
+static void assignSizes(ArrayRef<int64_t> sizes,
+                        llvm::SmallVectorImpl<int64_t> &to) {
+  for (int64_t size : sizes)
+    to.push_back(ShapedType::isDynamic(size) ? -1 : size);
+}
+
+static ValueType toValueType(Type type) {
+  ValueType value;
+  llvm::raw_string_ostream(value.text) << type;
+  auto shaped = dyn_cast<ShapedType>(type);
+  std::optional<DType> dtype =
+      toDType(shaped ? shaped.getElementType() : type);
+  value.kind = ValueType::Unsupported;
+  if (!dtype || (shaped && !shaped.hasRank()))
+    return value;
+  value.dtype = *dtype;
+  if (!shaped) {
+    value.kind = ValueType::Scalar;
+    return value;
+  }
+  assignSizes(shaped.getShape(), value.shape);
+  if (isa<RankedTensorType>(type)) {
+    value.kind = ValueType::Tensor;
+    return value;
+  }
+  auto memref = dyn_cast<MemRefType>(type);
+  SmallVector<int64_t> strides;
+  int64_t offset;
+  if (!memref || failed(memref.getStridesAndOffset(strides, offset)))
+    return value;
+  assignSizes(strides, value.strides);
+  // Arrays come with the address of their first element.
+  if (ShapedType::isDynamic(offset) || offset == 0)
+    value.kind = ValueType::MemRef;
+  return value;
+}
+
+const FunctionSignature *Signature::find(llvm::StringRef name) const {
+  for (const FunctionSignature &function : functions)
+    if (function.name == name)
+      return &function;
+  return nullptr;
+}
+
+int64_t Signature::getNumWeightSlots() const {
+  int64_t count = 0;
+  for (const WeightDeclaration &weight : weights)
+    count += weight.getNumSlots();
+  return count;
+}
+
+std::string WeightDeclaration::getFileName(int64_t i) const {
+  std::string result = source.empty() ? name : source;
+  size_t hole = result.find("{}");
+  if (layers && hole != std::string::npos)
+    result.replace(hole, 2, std::to_string(firstLayer + i));
+  return result;
+}
+
+static llvm::Error weightError(ml_program::GlobalOp global, const Twine &text) {
+  return makeError(ErrorClass::IR,
+                   "weight @" + global.getSymName() + ": " + text);
+}
+
+static llvm::Expected<WeightDeclaration>
+readWeight(ml_program::GlobalOp global) {
+  WeightDeclaration weight;
+  weight.name = global.getSymName().str();
+  auto type = dyn_cast<RankedTensorType>(global.getType());
+  std::optional<DType> dtype =
+      type ? toDType(type.getElementType()) : std::nullopt;
+  if (!dtype || !type.hasStaticShape())
+    return weightError(global, "expected a tensor of static shape, of floats "
+                               "or integers");
+  weight.dtype = *dtype;
+  weight.shape.assign(type.getShape().begin(), type.getShape().end());
+  if (auto source = global->getAttrOfType<StringAttr>("diffattn.source"))
+    weight.source = source.str();
+  if (auto layers = global->getAttrOfType<IntegerAttr>("diffattn.layers"))
+    weight.layers = layers.getInt();
+  if (auto first = global->getAttrOfType<IntegerAttr>("diffattn.first_layer"))
+    weight.firstLayer = first.getInt();
+  bool pattern = StringRef(weight.name).contains("{}");
+  if (pattern != (weight.layers > 0) || weight.firstLayer < 0)
+    return weightError(global, "expected diffattn.layers > 0 on a name with "
+                               "{}, and only there");
+  weight.transpose = global->hasAttr("diffattn.transpose");
+  if (weight.transpose && type.getRank() != 2)
+    return weightError(global, "expected rank 2 for diffattn.transpose");
+  auto size = global->getAttrOfType<IntegerAttr>("diffattn.row_block_size");
+  auto blocks = global->getAttrOfType<DenseI64ArrayAttr>("diffattn.row_blocks");
+  if (!size && !blocks)
+    return weight;
+  if (!size || !blocks || type.getRank() == 0 || size.getInt() <= 0 ||
+      type.getDimSize(0) != size.getInt() * blocks.size())
+    return weightError(global, "expected diffattn.row_block_size times the "
+                               "number of diffattn.row_blocks to be the "
+                               "number of rows");
+  weight.rowBlockSize = size.getInt();
+  std::vector<bool> seen(blocks.size(), false);
+  for (int64_t block : blocks.asArrayRef()) {
+    if (block < 0 || block >= blocks.size() || seen[block])
+      return weightError(global, "expected diffattn.row_blocks to name each "
+                                 "block once");
+    seen[block] = true;
+    weight.rowBlocks.push_back(block);
+  }
+  return weight;
+}
+
+llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
+  Signature signature;
+  for (auto global : module.getOps<ml_program::GlobalOp>()) {
+    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
+      continue;
+    llvm::Expected<WeightDeclaration> weight = readWeight(global);
+    if (!weight)
+      return weight.takeError();
+    signature.weights.push_back(std::move(*weight));
+  }
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (!function.isPublic() || function.isExternal())
+      continue;
+    FunctionSignature entry;
+    entry.name = function.getSymName().str();
+    for (auto [i, type] : llvm::enumerate(function.getArgumentTypes())) {
+      entry.arguments.push_back(toValueType(type));
+      auto writable = function.getArgAttrOfType<BoolAttr>(
+          i, bufferization::BufferizationDialect::kWritableAttrName);
+      entry.arguments.back().inPlace =
+          isa<BaseMemRefType>(type) || (writable && writable.getValue());
+    }
+    for (Type type : function.getResultTypes())
+      entry.results.push_back(toValueType(type));
+    signature.functions.push_back(std::move(entry));
+  }
+  return signature;
+}
+
+static json::Array sizesToJSON(ArrayRef<int64_t> sizes) {
+  json::Array array;
+  for (int64_t size : sizes)
+    array.push_back(size);
+  return array;
+}
+
+static json::Array typesToJSON(const std::vector<ValueType> &types) {
+  json::Array array;
+  for (const ValueType &type : types)
+    array.push_back(json::Object{{"kind", static_cast<int64_t>(type.kind)},
+                                 {"dtype", type.dtype},
+                                 {"shape", sizesToJSON(type.shape)},
+                                 {"strides", sizesToJSON(type.strides)},
+                                 {"in_place", type.inPlace},
+                                 {"text", type.text}});
+  return array;
+}
+
+json::Value mlir::diffattn::toJSON(const Signature &signature) {
+  json::Array functions, weights;
+  for (const FunctionSignature &function : signature.functions)
+    functions.push_back(json::Object{
+        {"name", function.name},
+        {"arguments", typesToJSON(function.arguments)},
+        {"results", typesToJSON(function.results)},
+    });
+  for (const WeightDeclaration &weight : signature.weights)
+    weights.push_back(json::Object{
+        {"name", weight.name},
+        {"source", weight.source},
+        {"dtype", weight.dtype},
+        {"shape", sizesToJSON(weight.shape)},
+        {"layers", weight.layers},
+        {"first_layer", weight.firstLayer},
+        {"transpose", weight.transpose},
+        {"row_block_size", weight.rowBlockSize},
+        {"row_blocks", sizesToJSON(weight.rowBlocks)},
+    });
+  return json::Object{{"functions", std::move(functions)},
+                      {"weights", std::move(weights)}};
+}
+
+static bool sizesFromJSON(const json::Value &json,
+                          llvm::SmallVector<int64_t> &sizes, json::Path path) {
+  std::vector<int64_t> list;
+  if (!json::fromJSON(json, list, path))
+    return false;
+  sizes.assign(list.begin(), list.end());
+  return true;
+}
+
+static bool typesFromJSON(const json::Value *json,
+                          std::vector<ValueType> &types, json::Path path) {
+  const json::Array *array = json ? json->getAsArray() : nullptr;
+  if (!array)
+    return false;
+  for (const json::Value &element : *array) {
+    ValueType type;
+    int64_t kind;
+    json::ObjectMapper map(element, path);
+    const json::Object *object = element.getAsObject();
+    if (!map || !map.map("kind", kind) || !map.map("dtype", type.dtype) ||
+        !map.map("in_place", type.inPlace) || !map.map("text", type.text) ||
+        !object->get("shape") || !object->get("strides") ||
+        !sizesFromJSON(*object->get("shape"), type.shape, path) ||
+        !sizesFromJSON(*object->get("strides"), type.strides, path) ||
+        kind < 0 || kind > ValueType::Unsupported || type.dtype < 0 ||
+        type.dtype > DIFFATTN_I16)
+      return false;
+    type.kind = static_cast<ValueType::Kind>(kind);
+    types.push_back(std::move(type));
+  }
+  return true;
+}
+
+static bool signatureFromJSON(const json::Value &json, Signature &signature,
+                              json::Path path) {
+  const json::Object *root = json.getAsObject();
+  const json::Array *functions = root ? root->getArray("functions") : nullptr;
+  const json::Array *weights = root ? root->getArray("weights") : nullptr;
+  if (!functions || !weights)
+    return false;
+  for (const json::Value &element : *functions) {
+    FunctionSignature function;
+    json::ObjectMapper map(element, path);
+    if (!map || !map.map("name", function.name))
+      return false;
+    const json::Object *object = element.getAsObject();
+    if (!typesFromJSON(object->get("arguments"), function.arguments, path) ||
+        !typesFromJSON(object->get("results"), function.results, path))
+      return false;
+    signature.functions.push_back(std::move(function));
+  }
+  for (const json::Value &element : *weights) {
+    WeightDeclaration weight;
+    json::ObjectMapper map(element, path);
+    const json::Object *object = element.getAsObject();
+    if (!map || !map.map("name", weight.name) ||
+        !map.map("source", weight.source) ||
+        !map.map("dtype", weight.dtype) || !map.map("layers", weight.layers) ||
+        !map.map("first_layer", weight.firstLayer) ||
+        !map.map("transpose", weight.transpose) ||
+        !map.map("row_block_size", weight.rowBlockSize) ||
+        !object->get("shape") || !object->get("row_blocks") ||
+        !sizesFromJSON(*object->get("shape"), weight.shape, path) ||
+        !sizesFromJSON(*object->get("row_blocks"), weight.rowBlocks, path))
+      return false;
+    signature.weights.push_back(std::move(weight));
+  }
+  return true;
+}
+
+llvm::Expected<Signature>
+mlir::diffattn::signatureFromJSON(const json::Value &json) {
+  Signature signature;
+  json::Path::Root root("signature");
+  if (::signatureFromJSON(json, signature, root))
+    return signature;
+  return makeError(ErrorClass::Compile,
+                   "expected the signature of compiled code, but got other "
+                   "JSON");
+}
