@@ -1,4 +1,9 @@
-@@ weights by name, in the order and type declared
+//===- BindWeights.cpp - weights by name, in the order and type declared --===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
@@ -53,8 +58,8 @@ struct Rearranged {
 static llvm::Error weightError(const FileTensor *tensor, const Twine &name,
                                const Twine &message) {
   return makeError(ErrorClass::Weights,
-                   (tensor ? tensor->file + ": " : std::string()) +
-                       "weight '" + name + "': " + message);
+                   (tensor ? tensor->file + ": " : std::string()) + "weight '" +
+                       name + "': " + message);
 }
 
 /// Finds the tensor of slot `i` of a declaration and checks that it fits.
@@ -67,9 +72,9 @@ findTensor(const WeightDeclaration &declared, int64_t i,
     std::string near = files.suggest(name);
     return weightError(nullptr, name,
                        "expected it in the weight files, but they lack it" +
-                           (near.empty() ? Twine("")
-                                         : " (the nearest name is '" + near +
-                                               "')"));
+                           (near.empty()
+                                ? Twine("")
+                                : " (the nearest name is '" + near + "')"));
   }
   llvm::SmallVector<int64_t> shape(declared.shape);
   if (declared.transpose)
@@ -77,34 +82,33 @@ findTensor(const WeightDeclaration &declared, int64_t i,
   if (llvm::ArrayRef<int64_t>(shape) != llvm::ArrayRef(tensor->shape))
     return weightError(
         tensor, name,
-        "expected shape [" + llvm::join(llvm::map_range(shape, [](int64_t s) {
-                               return std::to_string(s);
-                             }), ", ") +
-            "], but got [" +
-            llvm::join(llvm::map_range(tensor->shape,
-                                       [](int64_t s) {
-                                         return std::to_string(s);
-                                       }),
+        "expected shape [" +
+            llvm::join(llvm::map_range(
+                           shape, [](int64_t s) { return std::to_string(s); }),
                        ", ") +
+            "], but got [" +
+            llvm::join(
+                llvm::map_range(tensor->shape,
+                                [](int64_t s) { return std::to_string(s); }),
+                ", ") +
             "]");
   bool same = tensor->dtype == declared.dtype;
   bool floats = tensor->dtype && isFloatDType(*tensor->dtype) &&
                 isFloatDType(declared.dtype);
   if (!same && !floats)
-    return weightError(tensor, name,
-                       "expected element type " +
-                           stringifyDType(declared.dtype) +
-                           (isFloatDType(declared.dtype)
-                                ? " or another float"
-                                : "") +
-                           ", but got " + tensor->dtypeName);
+    return weightError(
+        tensor, name,
+        "expected element type " + stringifyDType(declared.dtype) +
+            (isFloatDType(declared.dtype) ? " or another float" : "") +
+            ", but got " + tensor->dtypeName);
   return tensor;
 }
 
-llvm::Error mlir::diffattn::bindWeightSlots(
-    const Signature &signature, const WeightFiles &files,
-    const Program::Progress &progress, std::vector<BoundWeight> &slots,
-    std::vector<HostArray> &owned) {
+llvm::Error mlir::diffattn::bindWeightSlots(const Signature &signature,
+                                            const WeightFiles &files,
+                                            const Program::Progress &progress,
+                                            std::vector<BoundWeight> &slots,
+                                            std::vector<HostArray> &owned) {
   // Everything is found and checked before anything is converted.
   std::vector<const FileTensor *> tensors;
   int64_t total = 0, done = 0;
@@ -124,7 +128,8 @@ llvm::Error mlir::diffattn::bindWeightSlots(
       bound.dtype = declared.dtype;
       bound.rows = declared.shape.empty() ? 1 : declared.shape[0];
       bound.columns = 1;
-      for (int64_t size : llvm::drop_begin(declared.shape, !declared.shape.empty()))
+      for (int64_t size :
+           llvm::drop_begin(declared.shape, !declared.shape.empty()))
         bound.columns *= size;
       bound.data = tensor.data;
       bool asIs = tensor.dtype == declared.dtype && !declared.transpose &&

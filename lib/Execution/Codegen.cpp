@@ -1,4 +1,9 @@
-@@ from LLVM IR to machine code
+//===- Codegen.cpp - from LLVM IR to machine code -------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "Codegen.h"
 
 #include "DiffAttn/Target/CpuTarget.h"
@@ -134,9 +139,9 @@ static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
       .run(module, modules);
 }
 
-llvm::Expected<std::string>
-mlir::diffattn::generateCode(llvm::Module &module, llvm::StringRef isa,
-                             CodegenOutput output) {
+llvm::Expected<std::string> mlir::diffattn::generateCode(llvm::Module &module,
+                                                         llvm::StringRef isa,
+                                                         CodegenOutput output) {
   auto machine = makeTargetMachine(isa);
   if (!machine)
     return machine.takeError();

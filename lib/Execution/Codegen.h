@@ -1,4 +1,11 @@
-@@ from LLVM IR to machine code
+//===- Codegen.h - from LLVM IR to machine code -----------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_EXECUTION_CODEGEN_H
+#define DIFFATTN_LIB_EXECUTION_CODEGEN_H
 
 #include "DiffAttn/Execution/Signature.h"
 
@@ -17,9 +24,8 @@ llvm::Error addEntryPoints(llvm::Module &module, const Signature &signature);
 std::string getEntryPointName(llvm::StringRef function);
 
 /// Optimizes `module` for `isa` and generates position-independent code.
-llvm::Expected<std::string> generateCode(llvm::Module &module,
-                                         llvm::StringRef isa,
-                                         CodegenOutput output);
+llvm::Expected<std::string>
+generateCode(llvm::Module &module, llvm::StringRef isa, CodegenOutput output);
 
 /// CPU and features that code for `isa` is generated for.
 struct CodegenCpu {
@@ -28,3 +34,5 @@ struct CodegenCpu {
 CodegenCpu getCodegenCpu(llvm::StringRef isa);
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_EXECUTION_CODEGEN_H

@@ -1,4 +1,9 @@
-@@ from IR to an object
+//===- Compile.cpp - from IR to an object ---------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Compile.h"
 #include "Codegen.h"
 
@@ -65,8 +70,8 @@ static bool nestsTooDeep(llvm::StringRef text) {
     } else if (c == '(' || c == '[' || c == '{' || c == '<') {
       if (++depth > kMostNesting)
         return true;
-    } else if (c == ')' || c == ']' || c == '}' || (c == '>' && i > 0 &&
-                                                    text[i - 1] != '-')) {
+    } else if (c == ')' || c == ']' || c == '}' ||
+               (c == '>' && i > 0 && text[i - 1] != '-')) {
       --depth;
     }
   }
@@ -80,9 +85,8 @@ class Compilation {
 public:
   Compilation(llvm::StringRef ir, const CompileOptions &options,
               std::string isa)
-      : options(options), context(makeRegistry(),
-                                  MLIRContext::Threading::DISABLED),
-        ir(ir) {
+      : options(options),
+        context(makeRegistry(), MLIRContext::Threading::DISABLED), ir(ir) {
     pipeline.isa = std::move(isa);
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
@@ -134,12 +138,11 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
 }
 
 llvm::Error Compilation::parse() {
-  bool isText = !isBytecode(
-      llvm::MemoryBufferRef(ir, options.inputName));
+  bool isText = !isBytecode(llvm::MemoryBufferRef(ir, options.inputName));
   if (isText && nestsTooDeep(ir))
-    return makeError(ErrorClass::IR,
-                     options.inputName + ": expected at most " +
-                         Twine(kMostNesting) + " levels of brackets");
+    return makeError(ErrorClass::IR, options.inputName + ": expected at most " +
+                                         Twine(kMostNesting) +
+                                         " levels of brackets");
   sources.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(ir, options.inputName), {});
   return guarded(
@@ -154,9 +157,9 @@ llvm::Error Compilation::lower(Stage stage) {
   if (!options.reproducer.empty())
     manager.enableCrashReproducerGeneration(options.reproducer);
   if (options.reference) {
-    DecomposeAttentionPassOptions all;
+    DecomposePassOptions all;
     all.all = true;
-    manager.addNestedPass<func::FuncOp>(createDecomposeAttentionPass(all));
+    manager.addPass(createDecomposePass(all));
   }
   buildCpuPipelineUntil(manager, pipeline, stage);
   std::string hint;
@@ -164,8 +167,9 @@ llvm::Error Compilation::lower(Stage stage) {
     hint = " (reproduce with: diffattn-opt --run-reproducer " +
            options.reproducer + ")";
   return guarded(ErrorClass::Compile,
-                 options.inputName + ": expected a module that the pipeline "
-                                     "can lower" +
+                 options.inputName +
+                     ": expected a module that the pipeline "
+                     "can lower" +
                      hint,
                  [&] { return manager.run(*module); });
 }
@@ -211,7 +215,7 @@ mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
     return isa.takeError();
   if (!llvm::is_contained(kStages, stage))
     return makeError(ErrorClass::Usage, "expected a stage of " +
-                                            llvm::join(kStages, ", ") +
+                                            llvm::join(getEmitStages(), ", ") +
                                             ", but got '" + stage + "'");
   Compilation compilation(ir, options, *isa);
   if (llvm::Error error = compilation.parse())
@@ -220,8 +224,7 @@ mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
   if (!signature)
     return signature.takeError();
   std::optional<Stage> mlirStage = parseStage(stage);
-  if (llvm::Error error =
-          compilation.lower(mlirStage.value_or(Stage::LLVM)))
+  if (llvm::Error error = compilation.lower(mlirStage.value_or(Stage::LLVM)))
     return error;
   if (mlirStage)
     return compilation.print();

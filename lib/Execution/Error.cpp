@@ -1,4 +1,9 @@
-@@ classes of failures
+//===- Error.cpp - classes of failures ------------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Error.h"
 
 using namespace mlir;
@@ -38,9 +43,7 @@ mlir::diffattn::describeError(llvm::Error error, ErrorClass otherwise) {
   std::pair<ErrorClass, std::string> result{otherwise, ""};
   llvm::handleAllErrors(
       std::move(error),
-      [&](const ExecutionError &e) {
-        result = {e.getClass(), e.getMessage()};
-      },
+      [&](const ExecutionError &e) { result = {e.getClass(), e.getMessage()}; },
       [&](const llvm::ErrorInfoBase &e) { result.second = e.message(); });
   return result;
 }

@@ -1,4 +1,9 @@
-@@ arrays in host memory
+//===- HostArray.cpp - arrays in host memory ------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/HostArray.h"
 
 #include "DiffAttn/Runtime/Runtime.h"
@@ -26,11 +31,11 @@ struct DTypeFacts {
 
 /// In the order of diffattn_dtype.
 static constexpr DTypeFacts kDTypes[] = {
-    {DIFFATTN_F32, "f32", 4, true},    {DIFFATTN_F16, "f16", 2, true},
-    {DIFFATTN_BF16, "bf16", 2, true},  {DIFFATTN_F64, "f64", 8, true},
-    {DIFFATTN_I64, "i64", 8, false},   {DIFFATTN_I32, "i32", 4, false},
-    {DIFFATTN_BOOL, "i1", 1, false},   {DIFFATTN_I8, "i8", 1, false},
-    {DIFFATTN_U8, "ui8", 1, false},    {DIFFATTN_I16, "i16", 2, false},
+    {DIFFATTN_F32, "f32", 4, true},   {DIFFATTN_F16, "f16", 2, true},
+    {DIFFATTN_BF16, "bf16", 2, true}, {DIFFATTN_F64, "f64", 8, true},
+    {DIFFATTN_I64, "i64", 8, false},  {DIFFATTN_I32, "i32", 4, false},
+    {DIFFATTN_BOOL, "i1", 1, false},  {DIFFATTN_I8, "i8", 1, false},
+    {DIFFATTN_U8, "ui8", 1, false},   {DIFFATTN_I16, "i16", 2, false},
 };
 
 StringRef mlir::diffattn::stringifyDType(DType dtype) {
@@ -68,8 +73,7 @@ std::optional<int64_t> mlir::diffattn::getByteSize(ArrayRef<int64_t> shape,
   return empty ? 0 : bytes;
 }
 
-std::string mlir::diffattn::describeType(ArrayRef<int64_t> shape,
-                                         DType dtype) {
+std::string mlir::diffattn::describeType(ArrayRef<int64_t> shape, DType dtype) {
   std::string text;
   for (int64_t size : shape)
     text += (size < 0 ? std::string("?") : std::to_string(size)) + "x";
@@ -104,13 +108,15 @@ llvm::Expected<HostArray> HostArray::create(DType dtype,
   return array;
 }
 
-template <typename T> static T loadAs(const void *data, int64_t i) {
+template <typename T>
+static T loadAs(const void *data, int64_t i) {
   T value;
   memcpy(&value, static_cast<const char *>(data) + i * sizeof(T), sizeof(T));
   return value;
 }
 
-template <typename T> static void storeAs(void *data, int64_t i, T value) {
+template <typename T>
+static void storeAs(void *data, int64_t i, T value) {
   memcpy(static_cast<char *>(data) + i * sizeof(T), &value, sizeof(T));
 }
 

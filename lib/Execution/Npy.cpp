@@ -1,4 +1,9 @@
-@@ arrays in .npy files
+//===- Npy.cpp - arrays in .npy files -------------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 //
 // The header of a .npy file is written as a Python dictionary. Only its one
 // legal shape is read here: three known keys, each once, with a string, a truth
@@ -56,8 +61,8 @@ struct HeaderReader {
     while (!eat(")")) {
       StringRef digits = rest.take_while(llvm::isDigit);
       uint64_t size;
-      if (digits.empty() || digits.getAsInteger(10, size) ||
-          size > INT64_MAX || shape.size() == 32)
+      if (digits.empty() || digits.getAsInteger(10, size) || size > INT64_MAX ||
+          shape.size() == 32)
         return false;
       shape.push_back(static_cast<int64_t>(size));
       rest = rest.drop_front(digits.size());
@@ -73,11 +78,10 @@ struct HeaderReader {
 } // namespace
 
 static constexpr Descr kDescrs[] = {
-    {"<f4", DIFFATTN_F32},   {"<f2", DIFFATTN_F16}, {"<V2", DIFFATTN_BF16},
-    {"|V2", DIFFATTN_BF16},  {"bfloat16", DIFFATTN_BF16},
-    {"<f8", DIFFATTN_F64},   {"<i8", DIFFATTN_I64}, {"<i4", DIFFATTN_I32},
-    {"|b1", DIFFATTN_BOOL},  {"|i1", DIFFATTN_I8},  {"|u1", DIFFATTN_U8},
-    {"<i2", DIFFATTN_I16},
+    {"<f4", DIFFATTN_F32},  {"<f2", DIFFATTN_F16},       {"<V2", DIFFATTN_BF16},
+    {"|V2", DIFFATTN_BF16}, {"bfloat16", DIFFATTN_BF16}, {"<f8", DIFFATTN_F64},
+    {"<i8", DIFFATTN_I64},  {"<i4", DIFFATTN_I32},       {"|b1", DIFFATTN_BOOL},
+    {"|i1", DIFFATTN_I8},   {"|u1", DIFFATTN_U8},        {"<i2", DIFFATTN_I16},
 };
 
 static llvm::Error parseHeader(StringRef header, HostArray &array) {
@@ -167,11 +171,10 @@ static llvm::Expected<HostArray> parseNpy(StringRef bytes) {
   bytes = bytes.drop_front(length);
   std::optional<int64_t> size = getByteSize(header.shape, header.dtype);
   if (!size || static_cast<uint64_t>(*size) != bytes.size())
-    return fail("expected " +
-                (size ? Twine(*size).str() : std::string("countless")) +
-                " bytes of data for " +
-                describeType(header.shape, header.dtype) + ", but got " +
-                Twine(bytes.size()));
+    return fail(
+        "expected " + (size ? Twine(*size).str() : std::string("countless")) +
+        " bytes of data for " + describeType(header.shape, header.dtype) +
+        ", but got " + Twine(bytes.size()));
   llvm::Expected<HostArray> array =
       HostArray::create(header.dtype, header.shape);
   if (!array)
@@ -187,8 +190,9 @@ llvm::Expected<HostArray> mlir::diffattn::readNpy(StringRef path) {
   auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
                                             /*RequiresNullTerminator=*/false);
   if (!buffer)
-    return makeError(ErrorClass::Input, path + ": expected a readable file, "
-                                               "but got: " +
+    return makeError(ErrorClass::Input, path +
+                                            ": expected a readable file, "
+                                            "but got: " +
                                             buffer.getError().message());
   llvm::Expected<HostArray> array = parseNpy((*buffer)->getBuffer());
   if (!array) {
@@ -200,8 +204,8 @@ llvm::Expected<HostArray> mlir::diffattn::readNpy(StringRef path) {
 
 static bool writeAll(int file, StringRef bytes) {
   while (!bytes.empty()) {
-    ssize_t done = ::write(file, bytes.data(),
-                           std::min<size_t>(bytes.size(), 1 << 30));
+    ssize_t done =
+        ::write(file, bytes.data(), std::min<size_t>(bytes.size(), 1 << 30));
     if (done < 0 && errno == EINTR)
       continue;
     if (done <= 0)
@@ -211,13 +215,13 @@ static bool writeAll(int file, StringRef bytes) {
   return true;
 }
 
-llvm::Error
-mlir::diffattn::writeFileWhole(StringRef path, ArrayRef<StringRef> contents) {
+llvm::Error mlir::diffattn::writeFileWhole(StringRef path,
+                                           ArrayRef<StringRef> contents) {
   auto fail = [&](int code) {
-    return makeError(ErrorClass::Output,
-                     path + ": expected to write the file, but got: " +
-                         std::error_code(code, std::generic_category())
-                             .message());
+    return makeError(
+        ErrorClass::Output,
+        path + ": expected to write the file, but got: " +
+            std::error_code(code, std::generic_category()).message());
   };
   auto writeTo = [&](int file) {
     for (StringRef part : contents)
@@ -267,8 +271,7 @@ llvm::Error mlir::diffattn::writeNpy(StringRef path, const void *data,
   llvm::raw_string_ostream os(dictionary);
   const Descr *descr = llvm::find_if(
       kDescrs, [&](const Descr &known) { return known.dtype == dtype; });
-  os << "{'descr': '" << descr->name
-     << "', 'fortran_order': False, 'shape': (";
+  os << "{'descr': '" << descr->name << "', 'fortran_order': False, 'shape': (";
   llvm::interleave(shape, os, ", ");
   os << (shape.size() == 1 ? ",), }" : "), }");
   // Data starts at a multiple of 64: magic, version and length take 10.
@@ -279,6 +282,6 @@ llvm::Error mlir::diffattn::writeNpy(StringRef path, const void *data,
   start += static_cast<char>(dictionary.size() >> 8);
   int64_t bytes = *getByteSize(shape, dtype);
   return writeFileWhole(
-      path, {start, dictionary,
-             StringRef(static_cast<const char *>(data), bytes)});
+      path,
+      {start, dictionary, StringRef(static_cast<const char *>(data), bytes)});
 }

@@ -1,10 +1,15 @@
-@@ compiled modules on disk
+//===- ObjectCache.cpp - compiled modules on disk -------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 //
 // A record is one file: a line that names the format, the key, a SHA-256 of the
-// rest, then sizes, metadata as JSON, and the object. It is written under another
-// name and renamed, so readers see whole records only. The checksum catches
-// accidents, not attackers: whoever can write the folder can run code, which is
-// why it is private to its user.
+// rest, then sizes, metadata as JSON, and the object. It is written under
+// another name and renamed, so readers see whole records only. The checksum
+// catches accidents, not attackers: whoever can write the folder can run code,
+// which is why it is private to its user.
 //
 #include "Codegen.h"
 #include "DiffAttn/Execution/Compile.h"
@@ -22,6 +27,7 @@
 #include <chrono>
 #include <link.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -92,24 +98,24 @@ std::string mlir::diffattn::getToolchainKey(StringRef isa) {
          cpu.cpu + "; features " + cpu.features;
 }
 
-llvm::Expected<std::string>
-ObjectCache::getKey(StringRef ir, const CompileOptions &options) {
+llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
+                                                const CompileOptions &options) {
   llvm::Expected<std::string> isa = parseTarget(options.target);
   if (!isa)
     return isa.takeError();
-  std::string choices = "isa " + *isa +
-                        "; threads " + std::to_string(options.threads) +
-                        "; raise " + std::to_string(options.raise) +
-                        "; reference " + std::to_string(options.reference);
+  std::string choices = "isa " + *isa + "; threads " +
+                        std::to_string(options.threads) + "; raise " +
+                        std::to_string(options.raise) + "; reference " +
+                        std::to_string(options.reference);
   return sha256({ir, choices, getToolchainKey(*isa)});
 }
 
 static std::string writeRecord(StringRef key, const CompileOptions &options,
                                const CompiledModule &module) {
-  json::Object root{{"signature", toJSON(module.signature)},
-                    {"diagnostics", module.diagnostics},
-                    {"description", options.inputName + " for " +
-                                        options.target}};
+  json::Object root{
+      {"signature", toJSON(module.signature)},
+      {"diagnostics", module.diagnostics},
+      {"description", options.inputName + " for " + options.target}};
   std::string metadata;
   llvm::raw_string_ostream(metadata) << json::Value(std::move(root));
   std::string record = kMagic.str();
@@ -136,8 +142,7 @@ static std::optional<Record> parseRecord(StringRef bytes, StringRef key) {
   StringRef checksum = line();
   uint64_t metadataBytes, objectBytes;
   if (line().getAsInteger(10, metadataBytes) ||
-      line().getAsInteger(10, objectBytes) ||
-      metadataBytes > bytes.size() ||
+      line().getAsInteger(10, objectBytes) || metadataBytes > bytes.size() ||
       objectBytes != bytes.size() - metadataBytes)
     return std::nullopt;
   Record record{bytes.take_front(metadataBytes),
@@ -201,9 +206,9 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   llvm::sys::path::append(path, *key + kSuffix);
   if (!folder)
     if (std::optional<CompiledModule> found = readModule(path, *key)) {
-      found->seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-              .count();
+      found->seconds = std::chrono::duration<double>(
+                           std::chrono::steady_clock::now() - start)
+                           .count();
       return std::move(*found);
     }
   llvm::Expected<CompiledModule> module = compileModule(ir, options);
@@ -216,8 +221,8 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   }
   std::string record = writeRecord(*key, options, *module);
   if (llvm::Error error = writeFileWhole(path, {record}))
-    module->diagnostics += "note: not cached: " +
-                           describeError(std::move(error)).second + "\n";
+    module->diagnostics +=
+        "note: not cached: " + describeError(std::move(error)).second + "\n";
   return module;
 }
 
@@ -234,15 +239,15 @@ forEachRecord(StringRef directory,
       if (llvm::Error error = visit(it->path()))
         return error;
   if (ec)
-    return makeError(ErrorClass::Output,
-                     directory + ": expected a readable folder, but got: " +
-                         ec.message());
+    return makeError(
+        ErrorClass::Output,
+        directory + ": expected a readable folder, but got: " + ec.message());
   return llvm::Error::success();
 }
 
 llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
   std::vector<Entry> entries;
-  auto visit = [&](StringRef path) {
+  auto visit = [&](StringRef path) -> llvm::Error {
     auto buffer = llvm::MemoryBuffer::getFile(path, false, false);
     fs::file_status status;
     if (!buffer || fs::status(path, status))
@@ -255,7 +260,7 @@ llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
             std::chrono::system_clock::now() - status.getLastModificationTime())
             .count();
     entry.description = "damaged";
-    if (auto record = parseRecord((*buffer)->getBuffer(), entry.key))
+    if (auto record = parseRecord((*buffer)->getBuffer(), entry.key)) {
       if (llvm::Expected<json::Value> metadata = json::parse(record->metadata))
         entry.description = metadata->getAsObject()
                                 ->getString("description")
@@ -263,6 +268,7 @@ llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
                                 .str();
       else
         llvm::consumeError(metadata.takeError());
+    }
     entries.push_back(std::move(entry));
     return llvm::Error::success();
   };
@@ -276,10 +282,11 @@ llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
 
 llvm::Expected<int64_t> ObjectCache::clear() {
   int64_t count = 0;
-  auto visit = [&](StringRef path) {
+  auto visit = [&](StringRef path) -> llvm::Error {
     if (std::error_code ec = fs::remove(path))
-      return makeError(ErrorClass::Output, path + ": expected to remove the "
-                                                  "file, but got: " +
+      return makeError(ErrorClass::Output, path +
+                                               ": expected to remove the "
+                                               "file, but got: " +
                                                ec.message());
     ++count;
     return llvm::Error::success();

@@ -1,4 +1,9 @@
-@@ compiled code, ready to run
+//===- Program.cpp - compiled code, ready to run --------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Program.h"
 #include "Codegen.h"
 
@@ -12,6 +17,7 @@
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/TargetSelect.h"
+#include "llvm/TargetParser/Host.h"
 
 #include <cstring>
 #include <dlfcn.h>
@@ -91,8 +97,8 @@ static std::string getRuntimePath() {
   return "libDiffAttnRuntime.so";
 }
 
-llvm::Expected<std::unique_ptr<Program>>
-Program::load(CompiledModule module, llvm::StringRef target) {
+llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
+                                                       llvm::StringRef target) {
   llvm::Expected<std::string> isa = parseTarget(target);
   if (!isa)
     return isa.takeError();
@@ -152,13 +158,17 @@ llvm::Error Program::bindWeights(const WeightFiles &files,
                                  const Progress &progress) {
   std::vector<BoundWeight> slots;
   std::vector<HostArray> owned;
-  if (llvm::Error error = bindWeightSlots(impl->signature, files, progress,
-                                          slots, owned))
+  if (llvm::Error error =
+          bindWeightSlots(impl->signature, files, progress, slots, owned))
     return error;
   impl->releasePacked();
   for (auto [i, slot] : llvm::enumerate(slots))
-    impl->table[i] = {const_cast<void *>(slot.data), nullptr, slot.rows,
-                      slot.columns,                  slot.dtype, 0};
+    impl->table[i] = {const_cast<void *>(slot.data),
+                      nullptr,
+                      slot.rows,
+                      slot.columns,
+                      slot.dtype,
+                      0};
   impl->owned = std::move(owned);
   impl->bound = true;
   return llvm::Error::success();
@@ -166,8 +176,8 @@ llvm::Error Program::bindWeights(const WeightFiles &files,
 
 static llvm::Error argumentError(llvm::StringRef entry, size_t i,
                                  const Twine &message) {
-  return makeError(ErrorClass::Input, "argument " + Twine(i) + " of '" + entry +
-                                          "': " + message);
+  return makeError(ErrorClass::Input,
+                   "argument " + Twine(i) + " of '" + entry + "': " + message);
 }
 
 static bool isDense(const ArrayView &array) {
@@ -193,19 +203,22 @@ static void denseStrides(ArrayRef<int64_t> shape, int64_t *strides) {
 }
 
 static llvm::Error checkArgument(llvm::StringRef entry, size_t i,
-                                 const ValueType &type, const ArrayView &array) {
+                                 const ValueType &type,
+                                 const ArrayView &array) {
   if (array.dtype != type.dtype || array.shape.size() != type.shape.size())
-    return argumentError(entry, i, "expected " + type.text + ", but got " +
-                                       describeType(array.shape, array.dtype));
+    return argumentError(entry, i,
+                         "expected " + type.text + ", but got " +
+                             describeType(array.shape, array.dtype));
   for (auto [axis, size] : llvm::enumerate(type.shape))
     if (size >= 0 && size != array.shape[axis])
-      return argumentError(entry, i, "expected " + type.text + ", but got " +
-                                         describeType(array.shape,
-                                                      array.dtype));
+      return argumentError(entry, i,
+                           "expected " + type.text + ", but got " +
+                               describeType(array.shape, array.dtype));
   if (type.kind == ValueType::Tensor && type.inPlace && !isDense(array))
-    return argumentError(entry, i, "expected a dense row-major array, because "
-                                   "it is updated in place, but got a strided "
-                                   "view");
+    return argumentError(entry, i,
+                         "expected a dense row-major array, because "
+                         "it is updated in place, but got a strided "
+                         "view");
   if (type.kind == ValueType::MemRef) {
     llvm::SmallVector<int64_t> strides(array.shape.size());
     if (array.strides)
@@ -214,31 +227,17 @@ static llvm::Error checkArgument(llvm::StringRef entry, size_t i,
       denseStrides(array.shape, strides.data());
     for (auto [axis, stride] : llvm::enumerate(type.strides))
       if (stride >= 0 && stride != strides[axis] && array.shape[axis] > 1)
-        return argumentError(entry, i, "expected stride " + Twine(stride) +
-                                           " of axis " + Twine(axis) +
-                                           ", but got " + Twine(strides[axis]));
+        return argumentError(entry, i,
+                             "expected stride " + Twine(stride) + " of axis " +
+                                 Twine(axis) + ", but got " +
+                                 Twine(strides[axis]));
   }
   return llvm::Error::success();
 }
 
-static llvm::Expected<const FunctionSignature *>
-findFunction(const Signature &signature, llvm::StringRef entry) {
-  if (const FunctionSignature *function = signature.find(entry))
-    return function;
-  std::vector<std::string> names;
-  for (const FunctionSignature &function : signature.functions)
-    names.push_back(function.name);
-  return makeError(ErrorClass::Usage,
-                   "expected an entry of " +
-                       (names.empty() ? std::string("a module with public "
-                                                    "functions")
-                                      : llvm::join(names, ", ")) +
-                       ", but got '" + entry + "'");
-}
-
 llvm::Error Program::checkArguments(llvm::StringRef entry,
                                     ArrayRef<ArrayView> args) const {
-  auto found = findFunction(impl->signature, entry);
+  auto found = impl->signature.get(entry);
   if (!found)
     return found.takeError();
   const FunctionSignature &function = **found;
@@ -246,14 +245,15 @@ llvm::Error Program::checkArguments(llvm::StringRef entry,
     for (const ValueType &type : *types)
       if (type.kind == ValueType::Unsupported)
         return makeError(ErrorClass::Usage,
-                         "'" + entry + "': expected arguments and results that "
-                                       "arrays can hold, but got " +
+                         "'" + entry +
+                             "': expected arguments and results that "
+                             "arrays can hold, but got " +
                              type.text);
   if (args.size() != function.arguments.size())
-    return makeError(ErrorClass::Usage,
-                     "'" + entry + "': expected " +
-                         Twine(function.arguments.size()) +
-                         " arguments, but got " + Twine(args.size()));
+    return makeError(ErrorClass::Usage, "'" + entry + "': expected " +
+                                            Twine(function.arguments.size()) +
+                                            " arguments, but got " +
+                                            Twine(args.size()));
   for (auto [i, array] : llvm::enumerate(args))
     if (llvm::Error error =
             checkArgument(entry, i, function.arguments[i], array))
@@ -339,8 +339,7 @@ static llvm::Error fillFrame(const FunctionSignature &function,
       strides = {};
     }
     Descriptor &descriptor = frame.descriptors.emplace_back(rank);
-    descriptor.words[0] = descriptor.words[1] =
-        reinterpret_cast<int64_t>(data);
+    descriptor.words[0] = descriptor.words[1] = reinterpret_cast<int64_t>(data);
     llvm::copy(array.shape, descriptor.words.begin() + 3);
     // An axis of one element may come with any stride; code for dense tensors
     // assumes the row-major one.
@@ -357,8 +356,7 @@ static llvm::Error fillFrame(const FunctionSignature &function,
 
 /// Copies a result out of the workspace, or finds the argument that it is.
 static llvm::Expected<CallResult> takeResult(const FunctionSignature &function,
-                                             size_t i,
-                                             ArrayRef<ArrayView> args,
+                                             size_t i, ArrayRef<ArrayView> args,
                                              const Frame &frame) {
   const ValueType &type = function.results[i];
   const char *at = frame.results.get() +
@@ -395,9 +393,9 @@ static llvm::Expected<CallResult> takeResult(const FunctionSignature &function,
   return result;
 }
 
-llvm::Expected<std::vector<CallResult>>
-Program::call(llvm::StringRef entry, ArrayRef<ArrayView> args,
-              int64_t threads) {
+llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
+                                                      ArrayRef<ArrayView> args,
+                                                      int64_t threads) {
   if (llvm::Error error = checkArguments(entry, args))
     return error;
   const FunctionSignature &function = *impl->signature.find(entry);

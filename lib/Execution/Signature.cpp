@@ -1,4 +1,9 @@
-@@ what compiled code takes and gives
+//===- Signature.cpp - what compiled code takes and gives -----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Signature.h"
 
 #include "DiffAttn/Runtime/Runtime.h"
@@ -55,8 +60,7 @@ static ValueType toValueType(Type type) {
   ValueType value;
   llvm::raw_string_ostream(value.text) << type;
   auto shaped = dyn_cast<ShapedType>(type);
-  std::optional<DType> dtype =
-      toDType(shaped ? shaped.getElementType() : type);
+  std::optional<DType> dtype = toDType(shaped ? shaped.getElementType() : type);
   value.kind = ValueType::Unsupported;
   if (!dtype || (shaped && !shaped.hasRank()))
     return value;
@@ -87,6 +91,21 @@ const FunctionSignature *Signature::find(llvm::StringRef name) const {
     if (function.name == name)
       return &function;
   return nullptr;
+}
+
+llvm::Expected<const FunctionSignature *>
+Signature::get(llvm::StringRef name) const {
+  if (const FunctionSignature *function = find(name))
+    return function;
+  if (functions.empty())
+    return makeError(ErrorClass::Usage,
+                     "expected an entry of the module, but it has no public "
+                     "functions");
+  std::string names;
+  for (const FunctionSignature &function : functions)
+    names += (names.empty() ? "" : ", ") + function.name;
+  return makeError(ErrorClass::Usage, "expected an entry of " + names +
+                                          ", but got '" + name + "'");
 }
 
 int64_t Signature::getNumWeightSlots() const {
@@ -283,8 +302,8 @@ static bool signatureFromJSON(const json::Value &json, Signature &signature,
     json::ObjectMapper map(element, path);
     const json::Object *object = element.getAsObject();
     if (!map || !map.map("name", weight.name) ||
-        !map.map("source", weight.source) ||
-        !map.map("dtype", weight.dtype) || !map.map("layers", weight.layers) ||
+        !map.map("source", weight.source) || !map.map("dtype", weight.dtype) ||
+        !map.map("layers", weight.layers) ||
         !map.map("first_layer", weight.firstLayer) ||
         !map.map("transpose", weight.transpose) ||
         !map.map("row_block_size", weight.rowBlockSize) ||

@@ -1,4 +1,9 @@
-@@ JSON as weight files may use it
+//===- StrictJson.cpp - JSON as weight files may use it -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "StrictJson.h"
 
 #include "llvm/ADT/StringExtras.h"

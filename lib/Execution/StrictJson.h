@@ -1,4 +1,11 @@
-@@ JSON as weight files may use it
+//===- StrictJson.h - JSON as weight files may use it -----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_EXECUTION_STRICTJSON_H
+#define DIFFATTN_LIB_EXECUTION_STRICTJSON_H
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringRef.h"
@@ -43,3 +50,5 @@ private:
 };
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_EXECUTION_STRICTJSON_H

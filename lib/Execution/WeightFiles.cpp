@@ -1,4 +1,9 @@
-@@ tensors in safetensors files
+//===- WeightFiles.cpp - tensors in safetensors files ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/WeightFiles.h"
 #include "StrictJson.h"
 
@@ -41,13 +46,13 @@ struct RawTensor {
 
 static const FileType *findType(StringRef name) {
   static const FileType types[] = {
-      {"F32", 4, DIFFATTN_F32},   {"F16", 2, DIFFATTN_F16},
-      {"BF16", 2, DIFFATTN_BF16}, {"F64", 8, DIFFATTN_F64},
-      {"I64", 8, DIFFATTN_I64},   {"I32", 4, DIFFATTN_I32},
-      {"I16", 2, DIFFATTN_I16},   {"I8", 1, DIFFATTN_I8},
-      {"U8", 1, DIFFATTN_U8},     {"BOOL", 1, DIFFATTN_BOOL},
-      {"U16", 2, std::nullopt},   {"U32", 4, std::nullopt},
-      {"U64", 8, std::nullopt},   {"F8_E4M3", 1, std::nullopt},
+      {"F32", 4, DIFFATTN_F32},     {"F16", 2, DIFFATTN_F16},
+      {"BF16", 2, DIFFATTN_BF16},   {"F64", 8, DIFFATTN_F64},
+      {"I64", 8, DIFFATTN_I64},     {"I32", 4, DIFFATTN_I32},
+      {"I16", 2, DIFFATTN_I16},     {"I8", 1, DIFFATTN_I8},
+      {"U8", 1, DIFFATTN_U8},       {"BOOL", 1, DIFFATTN_BOOL},
+      {"U16", 2, std::nullopt},     {"U32", 4, std::nullopt},
+      {"U64", 8, std::nullopt},     {"F8_E4M3", 1, std::nullopt},
       {"F8_E5M2", 1, std::nullopt}, {"F8_E8M0", 1, std::nullopt},
   };
   for (const FileType &type : types)
@@ -105,13 +110,14 @@ static llvm::Error checkTensor(StringRef name, const RawTensor &tensor,
                        "': expected a known element type, but got '" +
                        tensor.dtype + "'");
   if (tensor.end < tensor.begin)
-    return weightError("tensor '" + name + "': expected data_offsets in order, "
-                                           "but got " +
+    return weightError("tensor '" + name +
+                       "': expected data_offsets in order, "
+                       "but got " +
                        Twine(tensor.begin) + " and " + Twine(tensor.end));
   if (tensor.end > dataBytes)
-    return weightError("tensor '" + name + "': expected data within the " +
-                       Twine(dataBytes) + " bytes of the file, but it ends at " +
-                       Twine(tensor.end));
+    return weightError(
+        "tensor '" + name + "': expected data within the " + Twine(dataBytes) +
+        " bytes of the file, but it ends at " + Twine(tensor.end));
   DType sizedAs = type->bytes == 8   ? DIFFATTN_F64
                   : type->bytes == 4 ? DIFFATTN_F32
                   : type->bytes == 2 ? DIFFATTN_F16
@@ -190,8 +196,8 @@ llvm::Error WeightFiles::addFile(StringRef path,
   };
   llvm::sys::fs::file_status status;
   if (std::error_code ec = llvm::sys::fs::status(path, status))
-    return weightError(path + ": expected a readable file, but got: " +
-                       ec.message());
+    return weightError(path +
+                       ": expected a readable file, but got: " + ec.message());
   if (status.type() != llvm::sys::fs::file_type::regular_file)
     return weightError(path + ": expected a regular file");
   uint64_t fileBytes = status.getSize();
@@ -208,13 +214,14 @@ llvm::Error WeightFiles::addFile(StringRef path,
       *file, llvm::sys::fs::mapped_file_region::readonly, fileBytes, 0, ec);
   llvm::sys::fs::closeFile(*file);
   if (ec)
-    return weightError(path + ": expected to map the file, but got: " +
-                       ec.message());
+    return weightError(path +
+                       ": expected to map the file, but got: " + ec.message());
   StringRef bytes(mapping.const_data(), fileBytes);
   uint64_t headerBytes = llvm::support::endian::read64le(bytes.data());
   if (headerBytes > kMostHeaderBytes)
-    return weightError(path + ": expected a header of at most 100 MB, but its "
-                              "length says " +
+    return weightError(path +
+                       ": expected a header of at most 100 MB, but its "
+                       "length says " +
                        Twine(headerBytes));
   if (headerBytes > fileBytes - 8)
     return weightError(path + ": expected a header of " + Twine(headerBytes) +
@@ -239,8 +246,9 @@ llvm::Error WeightFiles::addFile(StringRef path,
     tensor.file = path.str();
     auto [it, isNew] = tensors.try_emplace(name, std::move(tensor));
     if (!isNew)
-      return weightError(path + ": tensor '" + name + "': expected each name "
-                                                      "once, but it is in " +
+      return weightError(path + ": tensor '" + name +
+                         "': expected each name "
+                         "once, but it is in " +
                          it->second.file + " too");
     names.push_back(name);
     if (added)
@@ -253,8 +261,8 @@ llvm::Error WeightFiles::addFile(StringRef path,
 llvm::Error WeightFiles::addIndex(StringRef path) {
   llvm::sys::fs::file_status status;
   if (std::error_code ec = llvm::sys::fs::status(path, status))
-    return weightError(path + ": expected a readable file, but got: " +
-                       ec.message());
+    return weightError(path +
+                       ": expected a readable file, but got: " + ec.message());
   if (status.type() != llvm::sys::fs::file_type::regular_file ||
       status.getSize() > kMostIndexBytes)
     return weightError(path + ": expected a regular file of at most 100 MB");

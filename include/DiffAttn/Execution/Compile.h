@@ -1,4 +1,11 @@
-@@ from IR to an object
+//===- Compile.h - from IR to an object -------------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_COMPILE_H
+#define DIFFATTN_EXECUTION_COMPILE_H
 
 #include "DiffAttn/Execution/Signature.h"
 
@@ -43,8 +50,8 @@ llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
 /// The names that `emitStage` takes, in the order of the pipeline.
 llvm::ArrayRef<llvm::StringRef> getEmitStages();
 
-/// The module after `stage`: input, raised, scheduled, bufferized, loops and llvm
-/// are MLIR, llvm-ir and assembly are text, object is ELF.
+/// The module after `stage`: input, raised, scheduled, bufferized, loops and
+/// llvm are MLIR, llvm-ir and assembly are text, object is ELF.
 llvm::Expected<std::string> emitStage(llvm::StringRef ir,
                                       const CompileOptions &options,
                                       llvm::StringRef stage);
@@ -82,3 +89,5 @@ private:
 };
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_COMPILE_H

@@ -1,4 +1,11 @@
-@@ classes of failures
+//===- Error.h - classes of failures ----------------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_ERROR_H
+#define DIFFATTN_EXECUTION_ERROR_H
 
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/Error.h"
@@ -50,3 +57,5 @@ std::pair<ErrorClass, std::string>
 describeError(llvm::Error error, ErrorClass otherwise = ErrorClass::Run);
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_ERROR_H

@@ -1,4 +1,11 @@
-@@ arrays in host memory and their files
+//===- HostArray.h - arrays in host memory and their files ------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_HOSTARRAY_H
+#define DIFFATTN_EXECUTION_HOSTARRAY_H
 
 #include "DiffAttn/Execution/Error.h"
 
@@ -66,3 +73,5 @@ llvm::Error writeFileWhole(llvm::StringRef path,
                            llvm::ArrayRef<llvm::StringRef> contents);
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_HOSTARRAY_H

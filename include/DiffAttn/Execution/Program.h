@@ -1,4 +1,11 @@
-@@ compiled code, ready to run
+//===- Program.h - compiled code, ready to run ------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_PROGRAM_H
+#define DIFFATTN_EXECUTION_PROGRAM_H
 
 #include "DiffAttn/Execution/Compile.h"
 #include "DiffAttn/Execution/WeightFiles.h"
@@ -28,8 +35,8 @@ struct CallResult {
 class Program {
 public:
   /// Links the object. Fails if this CPU cannot run code for the target.
-  static llvm::Expected<std::unique_ptr<Program>>
-  load(CompiledModule module, llvm::StringRef target);
+  static llvm::Expected<std::unique_ptr<Program>> load(CompiledModule module,
+                                                       llvm::StringRef target);
   ~Program();
 
   const Signature &getSignature() const;
@@ -37,8 +44,8 @@ public:
   /// Called between tensors with bytes done and bytes in all.
   using Progress = std::function<void(int64_t done, int64_t total)>;
 
-  /// Finds every declared weight by name. Weights of the declared type and order
-  /// stay in the mapped file, others are converted once.
+  /// Finds every declared weight by name. Weights of the declared type and
+  /// order stay in the mapped file, others are converted once.
   llvm::Error bindWeights(const WeightFiles &files,
                           const Progress &progress = nullptr);
   bool hasWeights() const;
@@ -59,8 +66,8 @@ private:
   std::unique_ptr<Impl> impl;
 };
 
-/// Binds the weights that `signature` declares: fills `slots`, one for each slot
-/// of the table, and keeps converted copies in `owned`.
+/// Binds the weights that `signature` declares: fills `slots`, one for each
+/// slot of the table, and keeps converted copies in `owned`.
 struct BoundWeight {
   const void *data = nullptr;
   int64_t rows = 0, columns = 0;
@@ -73,3 +80,5 @@ llvm::Error bindWeightSlots(const Signature &signature,
                             std::vector<HostArray> &owned);
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_PROGRAM_H

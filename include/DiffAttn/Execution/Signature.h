@@ -1,4 +1,11 @@
-@@ what compiled code takes and gives
+//===- Signature.h - what compiled code takes and gives ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_SIGNATURE_H
+#define DIFFATTN_EXECUTION_SIGNATURE_H
 
 #include "DiffAttn/Execution/HostArray.h"
 
@@ -61,6 +68,8 @@ struct Signature {
   std::vector<WeightDeclaration> weights;
 
   const FunctionSignature *find(llvm::StringRef name) const;
+  /// As `find`, with an error that names the functions there are.
+  llvm::Expected<const FunctionSignature *> get(llvm::StringRef name) const;
   int64_t getNumWeightSlots() const;
 };
 
@@ -71,3 +80,5 @@ llvm::json::Value toJSON(const Signature &signature);
 llvm::Expected<Signature> signatureFromJSON(const llvm::json::Value &json);
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_SIGNATURE_H

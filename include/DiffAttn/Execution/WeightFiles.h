@@ -1,4 +1,11 @@
-@@ tensors in safetensors files
+//===- WeightFiles.h - tensors in safetensors files -------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_WEIGHTFILES_H
+#define DIFFATTN_EXECUTION_WEIGHTFILES_H
 
 #include "DiffAttn/Execution/HostArray.h"
 
@@ -48,3 +55,5 @@ private:
 };
 
 } // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_WEIGHTFILES_H

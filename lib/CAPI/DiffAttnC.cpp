@@ -1,0 +1,295 @@
+//===- DiffAttnC.cpp - C API of diffattn ----------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "diffattn-c/DiffAttn.h"
+
+#include "DiffAttn/Execution/Program.h"
+#include "DiffAttn/Execution/Versions.h"
+
+#include <cstring>
+
+using namespace mlir::diffattn;
+
+struct diffattn_options {
+  CompileOptions compile;
+  std::string cache;
+};
+
+struct diffattn_program {
+  std::unique_ptr<Program> program;
+  std::string diagnostics;
+  bool fromCache;
+  // One for each call of bind_weights; the program reads from their mappings.
+  std::vector<std::unique_ptr<WeightFiles>> files;
+};
+
+static thread_local std::string lastError;
+
+static int32_t fail(ErrorClass errorClass, const llvm::Twine &message) {
+  lastError = message.str();
+  return static_cast<int32_t>(errorClass);
+}
+
+static int32_t fail(llvm::Error error) {
+  auto [errorClass, message] = describeError(std::move(error));
+  return fail(errorClass, message);
+}
+
+int32_t diffattn_api_version(void) {
+  return DIFFATTN_API_MAJOR * 1000 + DIFFATTN_API_MINOR;
+}
+
+const char *diffattn_version_text(void) {
+  static const std::string text = getVersionText();
+  return text.c_str();
+}
+
+const char *diffattn_last_error(void) { return lastError.c_str(); }
+
+diffattn_options *diffattn_options_create(void) {
+  return new diffattn_options();
+}
+
+void diffattn_options_destroy(diffattn_options *options) { delete options; }
+
+static bool parseTruth(llvm::StringRef text, bool &value) {
+  value = text == "true" || text == "1";
+  return value || text == "false" || text == "0";
+}
+
+int32_t diffattn_options_set(diffattn_options *options, const char *name,
+                             const char *value) {
+  llvm::StringRef key(name), text(value);
+  CompileOptions &compile = options->compile;
+  bool understood = true;
+  if (key == "target") {
+    llvm::Expected<std::string> isa = parseTarget(text);
+    if (!isa)
+      return fail(isa.takeError());
+    compile.target = text.str();
+  } else if (key == "threads") {
+    understood = !text.getAsInteger(10, compile.threads) &&
+                 compile.threads >= 0 && compile.threads <= 4096;
+  } else if (key == "raise") {
+    understood = parseTruth(text, compile.raise);
+  } else if (key == "reference") {
+    understood = parseTruth(text, compile.reference);
+  } else if (key == "cache") {
+    options->cache = text.str();
+  } else if (key == "name") {
+    compile.inputName = text.str();
+  } else if (key == "reproducer") {
+    compile.reproducer = text.str();
+  } else {
+    return fail(ErrorClass::Usage,
+                "expected an option of target, threads, raise, reference, "
+                "cache, name, reproducer, but got '" +
+                    key + "'");
+  }
+  if (!understood)
+    return fail(
+        ErrorClass::Usage,
+        "option " + key + ": expected a " +
+            (key == "threads" ? "number from 0 to 4096" : "truth value") +
+            ", but got '" + text + "'");
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_compile(const char *ir, size_t ir_bytes,
+                         const diffattn_options *options,
+                         diffattn_program **program) {
+  diffattn_options defaults;
+  if (!options)
+    options = &defaults;
+  llvm::StringRef text(ir, ir_bytes);
+  llvm::Expected<CompiledModule> module =
+      options->cache.empty()
+          ? compileModule(text, options->compile)
+          : ObjectCache(options->cache).compile(text, options->compile);
+  if (!module)
+    return fail(module.takeError());
+  auto result = std::make_unique<diffattn_program>();
+  result->diagnostics = std::move(module->diagnostics);
+  result->fromCache = module->fromCache;
+  auto loaded = Program::load(std::move(*module), options->compile.target);
+  if (!loaded)
+    return fail(loaded.takeError());
+  result->program = std::move(*loaded);
+  *program = result.release();
+  return DIFFATTN_OK;
+}
+
+void diffattn_program_destroy(diffattn_program *program) { delete program; }
+
+const char *diffattn_program_diagnostics(const diffattn_program *program) {
+  return program->diagnostics.c_str();
+}
+
+int32_t diffattn_program_from_cache(const diffattn_program *program) {
+  return program->fromCache;
+}
+
+int32_t diffattn_bind_weights(diffattn_program *program,
+                              const char *const *paths, int32_t count) {
+  auto files = std::make_unique<WeightFiles>();
+  for (int32_t i = 0; i < count; ++i)
+    if (llvm::Error error = files->add(paths[i]))
+      return fail(std::move(error));
+  if (llvm::Error error = program->program->bindWeights(*files))
+    return fail(std::move(error));
+  program->files.push_back(std::move(files));
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_num_entries(const diffattn_program *program) {
+  return static_cast<int32_t>(
+      program->program->getSignature().functions.size());
+}
+
+const char *diffattn_entry_name(const diffattn_program *program, int32_t i) {
+  const auto &functions = program->program->getSignature().functions;
+  bool known = i >= 0 && static_cast<size_t>(i) < functions.size();
+  return known ? functions[i].name.c_str() : nullptr;
+}
+
+/// Calls `use` with the signature of `entry`.
+template <typename Use>
+static int32_t withFunction(const diffattn_program *program, const char *entry,
+                            Use use) {
+  auto function = program->program->getSignature().get(entry);
+  if (!function)
+    return fail(function.takeError());
+  return use(**function);
+}
+
+static int32_t describeTypeOf(const std::vector<ValueType> &types, int32_t i,
+                              diffattn_type *type) {
+  if (i < 0 || static_cast<size_t>(i) >= types.size())
+    return fail(ErrorClass::Usage, "expected a number below " +
+                                       llvm::Twine(types.size()) +
+                                       ", but got " + llvm::Twine(i));
+  const ValueType &value = types[i];
+  memset(type, 0, sizeof *type);
+  bool fits = value.shape.size() <= DIFFATTN_MOST_RANK;
+  type->kind = fits ? static_cast<int32_t>(value.kind) : DIFFATTN_UNSUPPORTED;
+  type->dtype = value.dtype;
+  type->in_place = value.inPlace;
+  if (!fits)
+    return DIFFATTN_OK;
+  type->rank = static_cast<int32_t>(value.shape.size());
+  std::copy(value.shape.begin(), value.shape.end(), type->shape);
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_num_arguments(const diffattn_program *program,
+                               const char *entry, int32_t *count) {
+  return withFunction(program, entry, [&](const FunctionSignature &function) {
+    *count = static_cast<int32_t>(function.arguments.size());
+    return DIFFATTN_OK;
+  });
+}
+
+int32_t diffattn_num_results(const diffattn_program *program, const char *entry,
+                             int32_t *count) {
+  return withFunction(program, entry, [&](const FunctionSignature &function) {
+    *count = static_cast<int32_t>(function.results.size());
+    return DIFFATTN_OK;
+  });
+}
+
+int32_t diffattn_argument_type(const diffattn_program *program,
+                               const char *entry, int32_t i,
+                               diffattn_type *type) {
+  return withFunction(program, entry, [&](const FunctionSignature &function) {
+    return describeTypeOf(function.arguments, i, type);
+  });
+}
+
+int32_t diffattn_result_type(const diffattn_program *program, const char *entry,
+                             int32_t i, diffattn_type *type) {
+  return withFunction(program, entry, [&](const FunctionSignature &function) {
+    return describeTypeOf(function.results, i, type);
+  });
+}
+
+int32_t diffattn_num_weights(const diffattn_program *program) {
+  return static_cast<int32_t>(program->program->getSignature().weights.size());
+}
+
+const char *diffattn_weight_name(const diffattn_program *program, int32_t i) {
+  const auto &weights = program->program->getSignature().weights;
+  bool known = i >= 0 && static_cast<size_t>(i) < weights.size();
+  return known ? weights[i].name.c_str() : nullptr;
+}
+
+int32_t diffattn_call(diffattn_program *program, const char *entry,
+                      const diffattn_array *arguments, int32_t num_arguments,
+                      int32_t threads, diffattn_result *results,
+                      int32_t num_results) {
+  std::vector<ArrayView> views(num_arguments);
+  for (int32_t i = 0; i < num_arguments; ++i) {
+    const diffattn_array &array = arguments[i];
+    if (array.dtype < DIFFATTN_F32 || array.dtype > DIFFATTN_I16)
+      return fail(ErrorClass::Input, "argument " + llvm::Twine(i) +
+                                         ": expected a known element type, "
+                                         "but got code " +
+                                         llvm::Twine(array.dtype));
+    views[i].data = array.data;
+    views[i].dtype = array.dtype;
+    views[i].shape = {array.shape, static_cast<size_t>(array.rank)};
+    if (array.strides)
+      views[i].strides = llvm::ArrayRef<int64_t>(
+          array.strides, static_cast<size_t>(array.rank));
+  }
+  const FunctionSignature *function =
+      program->program->getSignature().find(entry);
+  if (function && static_cast<size_t>(num_results) != function->results.size())
+    return fail(ErrorClass::Usage,
+                llvm::Twine("'") + entry + "': expected room for " +
+                    llvm::Twine(function->results.size()) +
+                    " results, but got " + llvm::Twine(num_results));
+  auto called = program->program->call(entry, views, threads);
+  if (!called)
+    return fail(called.takeError());
+  for (auto [i, result] : llvm::enumerate(*called)) {
+    diffattn_result &out = results[i];
+    memset(&out, 0, sizeof out);
+    out.argument = result.argument ? *result.argument : -1;
+    llvm::ArrayRef<int64_t> shape = result.array.shape;
+    out.dtype = result.array.dtype;
+    if (result.argument) {
+      shape = views[*result.argument].shape;
+      out.dtype = views[*result.argument].dtype;
+    }
+    if (shape.size() > DIFFATTN_MOST_RANK)
+      return fail(ErrorClass::Usage, "expected results of rank 16 at most");
+    out.rank = static_cast<int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), out.shape);
+    out.data = result.array.data.release();
+  }
+  return DIFFATTN_OK;
+}
+
+void diffattn_free(void *data) { std::free(data); }
+
+int32_t diffattn_emit(const char *ir, size_t ir_bytes,
+                      const diffattn_options *options, const char *stage,
+                      char **out, size_t *out_bytes) {
+  diffattn_options defaults;
+  if (!options)
+    options = &defaults;
+  llvm::Expected<std::string> text =
+      emitStage(llvm::StringRef(ir, ir_bytes), options->compile, stage);
+  if (!text)
+    return fail(text.takeError());
+  auto *copy = static_cast<char *>(std::malloc(text->size() + 1));
+  if (!copy)
+    return fail(ErrorClass::Run, "expected memory for the text");
+  memcpy(copy, text->c_str(), text->size() + 1);
+  *out = copy;
+  *out_bytes = text->size();
+  return DIFFATTN_OK;
+}

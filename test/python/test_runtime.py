@@ -1,0 +1,203 @@
+"""Executable: calls, arrays of every kind, in-place arguments, errors, the cache."""
+import gc
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+runtime = pytest.importorskip("diffattn.runtime")
+
+MODULE = """
+func.func @forward(%x: tensor<?x4xf32>, %w: tensor<8x4xf32>) -> tensor<?x8xf32> {
+  %c0 = arith.constant 0 : index
+  %z = arith.constant 0.0 : f32
+  %n = tensor.dim %x, %c0 : tensor<?x4xf32>
+  %e = tensor.empty(%n) : tensor<?x8xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<?x8xf32>) -> tensor<?x8xf32>
+  %r = linalg.matmul indexing_maps=[affine_map<(m,n,k)->(m,k)>, affine_map<(m,n,k)->(n,k)>, affine_map<(m,n,k)->(m,n)>]
+         ins(%x, %w : tensor<?x4xf32>, tensor<8x4xf32>) outs(%f : tensor<?x8xf32>) -> tensor<?x8xf32>
+  return %r : tensor<?x8xf32>
+}
+func.func @scale(%x: tensor<3xbf16>, %s: bf16) -> (tensor<3xbf16>, bf16) {
+  %e = tensor.empty() : tensor<3xbf16>
+  %r = linalg.generic {indexing_maps = [affine_map<(i)->(i)>, affine_map<(i)->(i)>], iterator_types = ["parallel"]}
+         ins(%x : tensor<3xbf16>) outs(%e : tensor<3xbf16>) {
+    ^bb0(%a: bf16, %b: bf16):
+      %c = arith.mulf %a, %s : bf16
+      linalg.yield %c : bf16
+  } -> tensor<3xbf16>
+  %t = arith.addf %s, %s : bf16
+  return %r, %t : tensor<3xbf16>, bf16
+}
+func.func @update(%c: tensor<4xf32> {bufferization.writable = true}, %v: f32, %i: index) -> (tensor<4xf32>, i1) {
+  %r = tensor.insert %v into %c[%i] : tensor<4xf32>
+  %true = arith.constant true
+  return %r, %true : tensor<4xf32>, i1
+}
+func.func @checked(%x: tensor<?xf32>) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?xf32>
+  %c3 = arith.constant 3 : index
+  %ok = arith.cmpi ult, %n, %c3 : index
+  cf.assert %ok, "expected fewer than 3 elements"
+  return %x : tensor<?xf32>
+}
+func.func private @hidden() { return }
+"""
+
+
+@pytest.fixture(scope="module")
+def executable():
+    return runtime.Executable(MODULE, cache=False)
+
+
+def test_entries_and_signature(executable):
+    assert executable.entries == ["forward", "scale", "update", "checked"]
+    arguments, results = executable.signature("forward")
+    assert [a.shape for a in arguments] == [(None, 4), (8, 4)]
+    assert results[0].shape == (None, 8) and results[0].dtype == np.float32
+    assert [a.in_place for a in executable.signature("update")[0]] == [True, False, False]
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 33])
+def test_dynamic_sizes(executable, rows):
+    rng = np.random.default_rng(rows)
+    x, w = rng.normal(size=(rows, 4)).astype(np.float32), rng.normal(size=(8, 4)).astype(np.float32)
+    (y,) = executable.call("forward", x, w)
+    np.testing.assert_allclose(y, x @ w.T, rtol=1e-5, atol=1e-6)
+
+
+def test_strided_views_and_lists(executable):
+    x, w = np.arange(40, dtype=np.float32).reshape(10, 4), np.ones((16, 8), np.float32)
+    (y,) = executable.call("forward", x[::-2], w[::2, ::2])
+    np.testing.assert_array_equal(y, x[::-2] @ w[::2, ::2].T)
+
+
+def test_scalars_and_bfloat16(executable):
+    bf16 = ml_dtypes.bfloat16
+    y, t = executable.call("scale", np.array([1, 2, 3], bf16), 1.5)
+    assert y.dtype == bf16 and y.tolist() == [1.5, 3, 4.5]
+    assert t.shape == () and float(t) == 3.0
+
+
+def test_arguments_updated_in_place_come_back(executable):
+    cache = np.zeros(4, np.float32)
+    result, flag = executable.call("update", cache, 7.0, 2)
+    assert result is cache and cache.tolist() == [0, 0, 7, 0] and bool(flag)
+
+
+def test_other_arguments_are_never_changed_or_shared(executable):
+    x = np.array([1, 2], np.float32)
+    (y,) = executable.call("checked", x)
+    y[0] = 9
+    assert x.tolist() == [1, 2]
+
+
+def test_results_outlive_the_executable():
+    (y,) = runtime.Executable(MODULE, cache=False).call("checked", np.array([1, 2], np.float32))
+    gc.collect()
+    assert y.tolist() == [1, 2]
+
+
+def test_dlpack():
+    torch = pytest.importorskip("torch")
+    executable = runtime.Executable(MODULE, cache=False)
+    x, w = torch.randn(6, 4), torch.randn(8, 4)
+    (y,) = executable.call("forward", x, w)
+    np.testing.assert_allclose(y, (x @ w.T).numpy(), rtol=1e-5, atol=1e-6)
+    y, _ = executable.call("scale", torch.tensor([1, 2, 3], dtype=torch.bfloat16), 2.0)
+    assert y.tolist() == [2, 4, 6]
+    cache = torch.zeros(4)
+    result, _ = executable.call("update", cache, 5.0, 1)
+    assert result is cache and cache.tolist() == [0, 5, 0, 0]
+    # A view of a tensor, from its last row backwards in memory.
+    np.testing.assert_allclose(executable.call("forward", torch.randn(4, 6).T[2:], w)[0].shape, (4, 8))
+
+
+def test_counters_and_no_growth_once_warm(executable):
+    x, w = np.ones((50, 4), np.float32), np.ones((8, 4), np.float32)
+    for _ in range(3):
+        executable.call("forward", x, w)
+    runtime.reset_counters()
+    executable.call("forward", x, w)
+    assert runtime.counters().arena_grows == 0
+
+
+@pytest.mark.parametrize(
+    "entry, arguments, error, message",
+    [
+        ("nope", [], runtime.UsageError, "expected an entry of"),
+        ("hidden", [], runtime.UsageError, "expected an entry of"),
+        ("forward", [np.zeros((1, 4), np.float32)], runtime.UsageError, "expected 2 arguments, but got 1"),
+        ("checked", [np.zeros(2)], runtime.InputError, "expected tensor<?xf32>, but got 2xf64"),
+        ("checked", [np.zeros((2, 2), np.float32)], runtime.InputError, "but got 2x2xf32"),
+        ("checked", [np.zeros(2, np.complex64)], runtime.InputError, "but got complex64"),
+        ("checked", [np.zeros(5, np.float32)], runtime.RunError, "expected fewer than 3 elements"),
+        ("update", [np.zeros((4, 2), np.float32)[:, 0], 1.0, 1], runtime.InputError, "updated in place"),
+    ],
+)
+def test_errors_of_calls(executable, entry, arguments, error, message):
+    with pytest.raises(error) as raised:
+        executable.call(entry, *arguments)
+    assert message in str(raised.value)
+    # And the next call works.
+    assert executable.call("checked", np.ones(1, np.float32))[0].tolist() == [1]
+
+
+def test_read_only_caches_are_refused(executable):
+    cache = np.zeros(4, np.float32)
+    cache.flags.writeable = False
+    with pytest.raises(runtime.InputError, match="writable"):
+        executable.call("update", cache, 1.0, 1)
+
+
+@pytest.mark.parametrize("text, error, message", [
+    ("func.func @f( {", runtime.IRError, "module:1:"),
+    ("func.func @f() -> i32 { return }", runtime.IRError, "return"),
+    ("[" * 100000, runtime.IRError, "levels of brackets"),
+    ("", runtime.UsageError, "public"),
+    ("ML\xefR".encode("latin-1") + b"\x00\x01\x02", runtime.IRError, "expected a module of MLIR"),
+])
+def test_bad_modules(text, error, message):
+    with pytest.raises(error) as raised:
+        runtime.Executable(text, cache=False).call("f")
+    assert message in str(raised.value)
+
+
+def test_bad_options():
+    with pytest.raises(runtime.UsageError, match="cpu:<isa>"):
+        runtime.Executable(MODULE, target="gpu")
+
+
+def test_cache(tmp_path):
+    folder = tmp_path / "cache"
+    first = runtime.Executable(MODULE, cache=folder)
+    second = runtime.Executable(MODULE, cache=folder)
+    assert not first.from_cache and second.from_cache
+    assert second.signature("update")[0][0].in_place
+    assert second.call("checked", np.ones(2, np.float32))[0].tolist() == [1, 1]
+    assert (folder.stat().st_mode & 0o777) == 0o700
+    # Each choice that changes code has a record of its own, and so has other IR.
+    for changed in [dict(target="cpu:generic"), dict(raise_attention=False), dict(reference=True)]:
+        assert not runtime.Executable(MODULE, cache=folder, **changed).from_cache
+    assert not runtime.Executable(MODULE + "\n", cache=folder).from_cache
+    # A damaged record is compiled again.
+    for record in folder.iterdir():
+        data = bytearray(record.read_bytes())
+        data[-100] ^= 1
+        record.write_bytes(data)
+    assert not runtime.Executable(MODULE, cache=folder).from_cache
+    assert runtime.Executable(MODULE, cache=folder).from_cache
+    # Others could put code into a folder that they can write to.
+    folder.chmod(0o777)
+    third = runtime.Executable(MODULE, cache=folder)
+    assert not third.from_cache and "not used" in third.diagnostics
+
+
+def test_emit():
+    assert b"linalg.matmul" in runtime.emit(MODULE, "input")
+    assert b"llvm.func" in runtime.emit(MODULE, "llvm")
+    assert b"define" in runtime.emit(MODULE, "llvm-ir")
+    assert runtime.emit(MODULE, "object")[:4] == b"\x7fELF"
+    with pytest.raises(runtime.UsageError, match="expected a stage of"):
+        runtime.emit(MODULE, "nope")
