@@ -236,13 +236,10 @@ def main(argv: list[str] | None = None) -> int:
     except (CheckpointError, models.ConfigError) as error:
         print(f"diffattn: error: {error}", file=sys.stderr)
         return CHECKPOINT
-    except ValueError as error:
-        print(f"diffattn: error: {error}", file=sys.stderr)
-        return INPUT
-    except RuntimeError as error:
+    except (ValueError, RuntimeError) as error:
         # The compiled library's errors carry the class of the failure.
         print(f"diffattn: error: {error}", file=sys.stderr)
-        return getattr(error, "code", 7)
+        return getattr(error, "code", INPUT)
 
 
 if __name__ == "__main__":
