@@ -117,9 +117,13 @@ int64_t Signature::getNumWeightSlots() const {
 
 std::string WeightDeclaration::getFileName(int64_t i) const {
   std::string result = source.empty() ? name : source;
-  size_t hole = result.find("{}");
-  if (layers && hole != std::string::npos)
-    result.replace(hole, 2, std::to_string(firstLayer + i));
+  if (!layers)
+    return result;
+  // A name may say the layer's number more than once.
+  std::string number = std::to_string(firstLayer + i);
+  for (size_t hole = result.find("{}"); hole != std::string::npos;
+       hole = result.find("{}", hole + number.size()))
+    result.replace(hole, 2, number);
   return result;
 }
 
