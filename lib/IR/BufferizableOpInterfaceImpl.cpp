@@ -20,6 +20,8 @@ struct DstOpInterface
     : DstBufferizableOpInterfaceExternalModel<DstOpInterface<OpTy>, OpTy> {
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
+    if (auto gemm = dyn_cast<GemmOp>(op))
+      return !gemm.isDpsInit(&operand) || gemm.getAccumulate();
     // The destination is overwritten as a whole.
     return !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand);
   }
@@ -58,5 +60,6 @@ void mlir::diffattn::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DiffAttnDialect *) {
     AttentionOp::attachInterface<DstOpInterface<AttentionOp>>(*context);
+    GemmOp::attachInterface<DstOpInterface<GemmOp>>(*context);
   });
 }

@@ -71,6 +71,8 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
   functions.addPass(createDecomposeTensorOpsPass());
   functions.addPass(createCanonicalizerPass());
   functions.addPass(createCSEPass());
+  // Before fusion, which would pull reshapes through products.
+  functions.addPass(createFormGemmPass());
   functions.addPass(createFuseElementwisePass());
   functions.addPass(createRelaxReductionsPass());
   functions.addPass(createCanonicalizerPass());
@@ -78,10 +80,12 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
 
 void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
                                           const CpuPipelineOptions &options) {
+  pm.addPass(createBindWeightsPass());
   pm.addPass(createProtectArgumentsPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
-  // Each destination its own before equal ones are merged: a merged destination
-  // is written twice, and the second writer gets a copy.
+  functions.addPass(memref::createResolveShapedTypeResultDimsPass());
+  functions.addPass(createCanonicalizerPass());
+  functions.addPass(createSplitDestinationsPass());
   functions.addPass(bufferization::createEmptyTensorEliminationPass());
   functions.addPass(bufferization::createEmptyTensorToAllocTensorPass());
   bufferization::OneShotBufferizePassOptions bufferize;
@@ -90,9 +94,11 @@ void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
       bufferization::LayoutMapOption::IdentityLayoutMap;
   bufferize.bufferAlignment = 64;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
+  // Loops that yield their own arguments go first, then results that are
+  // arguments of the function can be seen.
+  addSimplify(pm);
   pm.addPass(bufferization::createDropEquivalentBufferResultsPass());
   addSimplify(pm);
-  pm.addNestedPass<func::FuncOp>(createConvertCopyToLoopsPass());
 }
 
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
@@ -100,6 +106,10 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
   ConvertDiffAttnToVectorPassOptions nests;
   nests.threads = options.threads;
   pm.addPass(createConvertDiffAttnToVectorPass(nests));
+  ConvertGemmToRuntimePassOptions products;
+  products.threads = options.threads;
+  pm.addPass(createConvertGemmToRuntimePass(products));
+  pm.addNestedPass<func::FuncOp>(createConvertCopyToLoopsPass());
   pm.addPass(createScopeArenaPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createConvertLinalgToRegisterLoopsPass());
@@ -124,6 +134,7 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
   pm.addPass(createSCFToControlFlowPass());
   pm.addPass(createConvertAssertToRuntimePass());
   pm.addPass(createExportFunctionsPass());
+  pm.addPass(createConvertWeightToRuntimePass());
   pm.addPass(createConvertAllocToRuntimePass());
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());

@@ -62,6 +62,32 @@ def ConvertLinalgToRegisterLoopsPass
                            "memref::MemRefDialect", "scf::SCFDialect"];
 }
 
+def ConvertGemmToRuntimePass
+    : Pass<"convert-diffattn-gemm-to-runtime", "ModuleOp"> {
+  let summary = "Call the runtime's library for matrix products";
+  let description = [{
+    Rewrites `diffattn.gemm` on memrefs to `diffattn_rt_gemm`, or with batches to
+    `diffattn_rt_batch_gemm`, with addresses and leading dimensions: views with
+    contiguous rows are read where they lie, a B with contiguous columns is read
+    as transposed, and only what has neither is copied first. Where B is a
+    `diffattn.weight` the call gets its slot, so the runtime may pack it once.
+  }];
+  let options = [Option<"threads", "threads", "int64_t", /*default=*/"0",
+                        "Most threads of a product; 0 leaves it to the runtime">];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect"];
+}
+
+def ConvertWeightToRuntimePass
+    : Pass<"convert-diffattn-weight-to-runtime", "ModuleOp"> {
+  let summary = "Read the addresses of weights from the table diffattn_weights";
+  let description = [{
+    Rewrites `diffattn.weight` to a load from the external table
+    `diffattn_weights`, which whoever loads the object provides.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect"];
+}
+
 def ScopeArenaPass : Pass<"diffattn-scope-arena", "ModuleOp"> {
   let summary = "Release the arena at the ends of functions and loop bodies";
   let description = [{

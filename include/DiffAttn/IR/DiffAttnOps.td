@@ -136,4 +136,7 @@ def DiffAttn_LayerWeightOp : DiffAttn_Op<"layer_weight", [
   let assemblyFormat = "$pattern `[` $layer `]` attr-dict `:` type($result)";
 }
 
+// Ops that only the lowering makes.
+include "DiffAttn/IR/GemmOps.td"
+
 #endif // DIFFATTN_IR_DIFFATTNOPS_TD

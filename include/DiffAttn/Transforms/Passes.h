@@ -7,8 +7,11 @@
 #ifndef DIFFATTN_TRANSFORMS_PASSES_H
 #define DIFFATTN_TRANSFORMS_PASSES_H
 
+#include "DiffAttn/IR/DiffAttn.h"
+
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"

@@ -37,6 +37,37 @@ def FuseElementwisePass
                            "linalg::LinalgDialect", "tensor::TensorDialect"];
 }
 
+def FormGemmPass
+    : InterfacePass<"diffattn-form-gemm", "FunctionOpInterface"> {
+  let summary = "Turn contractions into products of the runtime's library";
+  let description = [{
+    Rewrites `linalg` contractions of f32, f16, bf16 or f64 with one row, one
+    column and one inner dimension (`linalg.matmul` with any maps, batched ones,
+    generics that multiply and add) to `diffattn.gemm`, if rows of A and C are
+    rows: B may be transposed. A zero fill of the destination becomes the form
+    that overwrites. Sums are in f32 whatever the element type, so a product in
+    half precision is rounded once and not at every step. Other contractions
+    stay and become loops.
+  }];
+  let dependentDialects = ["diffattn::DiffAttnDialect"];
+}
+
+def BindWeightsPass : Pass<"diffattn-bind-weights", "ModuleOp"> {
+  let summary = "Give each weight of a model a slot in one table";
+  let description = [{
+    Rewrites `ml_program.global_load_const` of an extern global and
+    `diffattn.layer_weight` to `diffattn.weight` of a slot. Slots are numbered
+    in the order of declaration; a pattern of N layers takes N. The module gets
+    the list as `diffattn.weights`: an array of dictionaries with `name`,
+    `index`, `shape`, `dtype`, and where they are set `layers`, `first_layer`,
+    `row_block_size`, `row_blocks`, `source` and `transpose`. Globals with a
+    value become constants.
+  }];
+  let dependentDialects = ["arith::ArithDialect",
+                           "bufferization::BufferizationDialect",
+                           "diffattn::DiffAttnDialect", "memref::MemRefDialect"];
+}
+
 def RelaxReductionsPass
     : InterfacePass<"diffattn-relax-reductions", "FunctionOpInterface"> {
   let summary = "Let sums over a reduction dimension be computed in any order";
@@ -45,6 +76,15 @@ def RelaxReductionsPass
     in a `linalg` op with reduction dimensions, so that LLVM may keep one partial
     sum per lane. Changes rounding within the bounds of docs/numerics.md. No
     other flag is set: NaN and infinity keep their meaning.
+  }];
+}
+
+def SplitDestinationsPass
+    : InterfacePass<"diffattn-split-destinations", "FunctionOpInterface"> {
+  let summary = "Give each use of an empty or filled tensor its own";
+  let description = [{
+    Clones `tensor.empty` and `linalg.fill` for each use. CSE merges them, and a
+    merged destination that is written twice costs a buffer and a copy.
   }];
 }
 

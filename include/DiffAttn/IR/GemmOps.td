@@ -1,0 +1,69 @@
+//===- GemmOps.td - matrix products and weights -*- tablegen -* -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_GEMMOPS_TD
+#define DIFFATTN_IR_GEMMOPS_TD
+
+include "DiffAttn/IR/DiffAttnBase.td"
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def DiffAttn_GemmFloat : AnyTypeOf<[F32, F16, BF16, F64]>;
+def DiffAttn_Matrices : AnyTypeOf<
+    [RankedTensorOf<[DiffAttn_GemmFloat]>, MemRefOf<[DiffAttn_GemmFloat]>],
+    "matrices of f32, f16, bf16 or f64">;
+
+def DiffAttn_GemmOp : DiffAttn_Op<"gemm", [
+    DestinationStyleOpInterface, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+  let summary = "matrix product of the runtime's library";
+  let description = [{
+    `c[..,i,j] = sum_l a[..,i,l] * b[..,l,j]`, or `b[..,j,l]` with `transpose_b`,
+    plus the old `c` with `accumulate`. Sums are in f32 (f64 for f64) and rounded
+    once. Leading dimensions are batches; an `a` or `b` of rank 2 is the same for
+    all of them. Opaque to fusion, so that its operands stay matrices; lowered to
+    `diffattn_rt_gemm` with addresses and strides, without copies of views.
+
+    Example:
+
+    ```mlir
+    %y = diffattn.gemm ins(%x, %w : tensor<?x64xf32>, tensor<96x64xf32>)
+           outs(%init : tensor<?x96xf32>) {transpose_b} -> tensor<?x96xf32>
+    ```
+  }];
+  let arguments = (ins DiffAttn_Matrices:$a, DiffAttn_Matrices:$b, DiffAttn_Matrices:$c,
+                       UnitAttr:$transpose_b, UnitAttr:$accumulate);
+  let results = (outs Optional<AnyRankedTensor>:$result);
+  let assemblyFormat = [{
+    `ins` `(` $a `,` $b `:` type($a) `,` type($b) `)` `outs` `(` $c `:` type($c) `)`
+    attr-dict (`->` type($result)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getCMutable(); }
+    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
+  }];
+}
+
+def DiffAttn_WeightOp : DiffAttn_Op<"weight", [Pure]> {
+  let summary = "the buffer of one slot of the table of weights";
+  let description = [{
+    The contiguous buffer that slot `slot` of the external table
+    `diffattn_weights` points to. Its contents never change.
+
+    Example:
+
+    ```mlir
+    %w = diffattn.weight %slot : memref<96x64xf32>
+    ```
+  }];
+  let arguments = (ins Index:$slot);
+  let results = (outs AnyStaticShapeMemRef:$buffer);
+  let assemblyFormat = "$slot attr-dict `:` type($buffer)";
+}
+
+#endif // DIFFATTN_IR_GEMMOPS_TD

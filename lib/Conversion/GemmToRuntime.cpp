@@ -1,0 +1,227 @@
+//===- GemmToRuntime.cpp - products of the runtime's library -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "WeightTable.h"
+
+#include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "mlir/Dialect/Arith/Utils/Utils.h"
+#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_CONVERTGEMMTORUNTIMEPASS
+#include "DiffAttn/Conversion/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+/// diffattn_dtype of Runtime.h.
+int32_t getTypeCode(Type type) {
+  if (type.isF32())
+    return 0;
+  if (type.isF16())
+    return 1;
+  return type.isBF16() ? 2 : 3;
+}
+
+/// What the runtime wants to know about one operand.
+struct Matrix {
+  Value address;                   // i64
+  Value leading;                   // i64, in elements
+  SmallVector<Value> batchStrides; // index, in elements; empty: one for all
+  Type element;
+  bool transposed = false;
+};
+
+class GemmCall {
+public:
+  GemmCall(GemmOp op, int64_t threads)
+      : op(op), b(op.getLoc(), op), threads(threads) {}
+
+  LogicalResult emit() {
+    auto module = op->getParentOfType<ModuleOp>();
+    auto typeC = cast<MemRefType>(op.getC().getType());
+    int64_t rank = typeC.getRank(), batches = rank - 2;
+    Value c = op.getC();
+    bool bounced = !hasRows(typeC);
+    if (bounced)
+      c = copyOf(op.getC(), /*fill=*/op.getAccumulate());
+    Matrix mA = describe(op.getA(), /*mayTranspose=*/false);
+    Matrix mB = describe(op.getB(), /*mayTranspose=*/true);
+    Matrix mC = describe(c, /*mayTranspose=*/false);
+    Value m = dim(c, rank - 2), n = dim(c, rank - 1);
+    Value k =
+        dim(op.getA(), cast<MemRefType>(op.getA().getType()).getRank() - 1);
+    bool transposed = op.getTransposeB() != mB.transposed;
+
+    OpBuilder::InsertionGuard guard(b);
+    Value zero = arith::ConstantIndexOp::create(b, 0);
+    Value one = arith::ConstantIndexOp::create(b, 1);
+    for (int64_t i = 0; i + 1 < batches; ++i) {
+      Value size = memref::DimOp::create(b, c, i);
+      auto loop = scf::ForOp::create(b, zero, size, one);
+      b.setInsertionPointToStart(loop.getBody());
+      for (Matrix *matrix : {&mA, &mB, &mC})
+        if (!matrix->batchStrides.empty())
+          matrix->address = advance(*matrix, loop.getInductionVar(), i);
+    }
+    SmallVector<Value> arguments = {
+        i32(getTypeCode(mA.element)),
+        i32(getTypeCode(mB.element)),
+        i32(getTypeCode(mC.element)),
+        m,
+        n,
+        k,
+        pointer(mA.address),
+        mA.leading,
+        pointer(mB.address),
+        mB.leading,
+        i32(transposed),
+        pointer(mC.address),
+        mC.leading,
+        arith::ConstantOp::create(
+            b, b.getF32FloatAttr(op.getAccumulate() ? 1.0f : 0.0f))};
+    if (batches == 0) {
+      arguments.push_back(weightSlot(module));
+      arguments.push_back(i64(threads));
+    } else {
+      arguments.push_back(i64(threads));
+      arguments.push_back(toI64(memref::DimOp::create(b, c, batches - 1)));
+      for (Matrix *matrix : {&mA, &mB, &mC})
+        arguments.push_back(matrix->batchStrides.empty()
+                                ? i64(0)
+                                : toI64(matrix->batchStrides[batches - 1]));
+    }
+    FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
+        b, module, batches ? "diffattn_rt_batch_gemm" : "diffattn_rt_gemm",
+        llvm::to_vector(ValueRange(arguments).getTypes()),
+        LLVM::LLVMVoidType::get(b.getContext()));
+    if (failed(callee))
+      return failure();
+    LLVM::CallOp::create(b, *callee, arguments);
+    b.setInsertionPoint(op);
+    if (bounced)
+      memref::CopyOp::create(b, c, op.getC());
+    op.erase();
+    return success();
+  }
+
+private:
+  /// True if the elements of a row lie side by side.
+  static bool hasRows(MemRefType type) {
+    int64_t rank = type.getRank();
+    return type.getStridesAndOffset().first[rank - 1] == 1 ||
+           type.getDimSize(rank - 1) == 1;
+  }
+  static bool hasColumns(MemRefType type) {
+    return type.getStridesAndOffset().first[type.getRank() - 2] == 1;
+  }
+
+  /// A contiguous buffer of the same shape.
+  Value copyOf(Value buffer, bool fill) {
+    auto type = cast<MemRefType>(buffer.getType());
+    SmallVector<Value> sizes;
+    for (int64_t i = 0; i < type.getRank(); ++i)
+      if (type.isDynamicDim(i))
+        sizes.push_back(memref::DimOp::create(b, buffer, i));
+    auto plain = MemRefType::get(type.getShape(), type.getElementType());
+    Value copy =
+        memref::AllocOp::create(b, plain, sizes, b.getI64IntegerAttr(64));
+    if (fill)
+      memref::CopyOp::create(b, buffer, copy);
+    return copy;
+  }
+
+  Matrix describe(Value buffer, bool mayTranspose) {
+    auto type = cast<MemRefType>(buffer.getType());
+    bool transposed = mayTranspose && !hasRows(type) && hasColumns(type);
+    if (!hasRows(type) && !transposed) {
+      buffer = copyOf(buffer, /*fill=*/true);
+      type = cast<MemRefType>(buffer.getType());
+    }
+    int64_t rank = type.getRank();
+    auto metadata = memref::ExtractStridedMetadataOp::create(b, buffer);
+    Matrix matrix;
+    matrix.element = type.getElementType();
+    matrix.transposed = transposed;
+    matrix.address = offsetBy(
+        toI64(memref::ExtractAlignedPointerAsIndexOp::create(b, buffer)),
+        toI64(metadata.getOffset()), matrix.element);
+    matrix.leading =
+        toI64(type.getDimSize(rank - 2) == 1 && !transposed
+                  ? Value(memref::DimOp::create(b, buffer, rank - 1))
+                  : metadata.getStrides()[transposed ? rank - 1 : rank - 2]);
+    for (int64_t i = 0; i < rank - 2; ++i)
+      matrix.batchStrides.push_back(metadata.getStrides()[i]);
+    return matrix;
+  }
+
+  Value advance(Matrix &matrix, Value index, int64_t batch) {
+    Value elements =
+        arith::MulIOp::create(b, index, matrix.batchStrides[batch]);
+    return offsetBy(matrix.address, toI64(elements), matrix.element);
+  }
+
+  Value offsetBy(Value address, Value elements, Type element) {
+    Value bytes = arith::MulIOp::create(
+        b, elements, i64(element.getIntOrFloatBitWidth() / 8));
+    return arith::AddIOp::create(b, address, bytes);
+  }
+
+  /// The slot whose weight B is, or null: only a weight can be packed.
+  Value weightSlot(ModuleOp module) {
+    Value source = op.getB();
+    while (auto cast = source.getDefiningOp<memref::CastOp>())
+      source = cast.getSource();
+    if (auto weight = source.getDefiningOp<WeightOp>())
+      return emitWeightSlot(b, b.getLoc(), getOrDeclareWeightTable(module),
+                            weight.getSlot());
+    return LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext()));
+  }
+
+  Value i32(int32_t value) {
+    return arith::ConstantIntOp::create(b, value, 32);
+  }
+  Value i64(int64_t value) {
+    return arith::ConstantIntOp::create(b, value, 64);
+  }
+  Value toI64(Value index) {
+    return arith::IndexCastOp::create(b, b.getI64Type(), index);
+  }
+  Value dim(Value buffer, int64_t i) {
+    return toI64(memref::DimOp::create(b, buffer, i));
+  }
+  Value pointer(Value address) {
+    return LLVM::IntToPtrOp::create(
+        b, LLVM::LLVMPointerType::get(b.getContext()), address);
+  }
+
+  GemmOp op;
+  ImplicitLocOpBuilder b;
+  int64_t threads;
+};
+
+struct ConvertGemmToRuntimePass final
+    : diffattn::impl::ConvertGemmToRuntimePassBase<ConvertGemmToRuntimePass> {
+  using ConvertGemmToRuntimePassBase::ConvertGemmToRuntimePassBase;
+  void runOnOperation() override {
+    SmallVector<GemmOp> ops;
+    getOperation().walk([&](GemmOp op) { ops.push_back(op); });
+    for (GemmOp op : ops) {
+      if (!isa<MemRefType>(op.getC().getType())) {
+        op.emitOpError("expected operands that are buffers, but got tensors");
+        return signalPassFailure();
+      }
+      if (failed(GemmCall(op, threads).emit()))
+        return signalPassFailure();
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,25 @@
+//===- WeightTable.h - the table of weights in the LLVM dialect -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CONVERSION_WEIGHTTABLE_H
+#define DIFFATTN_LIB_CONVERSION_WEIGHTTABLE_H
+
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace mlir::diffattn {
+
+/// The declaration of the external table `diffattn_weights`, made if it is not
+/// there yet. Whoever loads the object provides it.
+LLVM::GlobalOp getOrDeclareWeightTable(ModuleOp module);
+
+/// The address of slot `slot` (index), a `diffattn_weight` of the runtime.
+Value emitWeightSlot(OpBuilder &builder, Location loc, LLVM::GlobalOp table,
+                     Value slot);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CONVERSION_WEIGHTTABLE_H

@@ -1,0 +1,98 @@
+//===- WeightToRuntime.cpp - weights from the table of the loader -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "WeightTable.h"
+
+#include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
+#include "mlir/Conversion/LLVMCommon/Pattern.h"
+#include "mlir/Transforms/DialectConversion.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_CONVERTWEIGHTTORUNTIMEPASS
+#include "DiffAttn/Conversion/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+/// `diffattn_weight` of Runtime.h: data, packed, rows, cols, dtype, flags.
+static LLVM::LLVMStructType getSlotType(MLIRContext *context) {
+  Type pointer = LLVM::LLVMPointerType::get(context);
+  Type i64 = IntegerType::get(context, 64), i32 = IntegerType::get(context, 32);
+  return LLVM::LLVMStructType::getLiteral(
+      context, {pointer, pointer, i64, i64, i32, i32});
+}
+
+LLVM::GlobalOp mlir::diffattn::getOrDeclareWeightTable(ModuleOp module) {
+  if (auto table = module.lookupSymbol<LLVM::GlobalOp>("diffattn_weights"))
+    return table;
+  int64_t slots = 0;
+  if (auto list = module->getAttrOfType<ArrayAttr>("diffattn.weights"))
+    for (auto entry : list.getAsRange<DictionaryAttr>()) {
+      auto layers = entry.getAs<IntegerAttr>("layers");
+      slots += layers ? layers.getInt() : 1;
+    }
+  OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
+  auto type = LLVM::LLVMArrayType::get(getSlotType(module.getContext()), slots);
+  return LLVM::GlobalOp::create(builder, module.getLoc(), type,
+                                /*isConstant=*/false, LLVM::Linkage::External,
+                                "diffattn_weights", /*value=*/Attribute());
+}
+
+Value mlir::diffattn::emitWeightSlot(OpBuilder &builder, Location loc,
+                                     LLVM::GlobalOp table, Value slot) {
+  Value base = LLVM::AddressOfOp::create(builder, loc, table);
+  Value index =
+      arith::IndexCastOp::create(builder, loc, builder.getI64Type(), slot);
+  return LLVM::GEPOp::create(builder, loc, base.getType(),
+                             getSlotType(builder.getContext()), base,
+                             ArrayRef<LLVM::GEPArg>{index});
+}
+
+namespace {
+struct WeightToDescriptor final : ConvertOpToLLVMPattern<WeightOp> {
+  WeightToDescriptor(const LLVMTypeConverter &converter, LLVM::GlobalOp table)
+      : ConvertOpToLLVMPattern(converter), table(table) {}
+
+  LogicalResult
+  matchAndRewrite(WeightOp op, OpAdaptor adaptor,
+                  ConversionPatternRewriter &rewriter) const override {
+    Location loc = op.getLoc();
+    Value slot = emitWeightSlot(rewriter, loc, table, op.getSlot());
+    Value data = LLVM::LoadOp::create(rewriter, loc, slot.getType(), slot);
+    rewriter.replaceOp(
+        op, Value(MemRefDescriptor::fromStaticShape(
+                rewriter, loc, *getTypeConverter(), op.getType(), data)));
+    return success();
+  }
+
+  mutable LLVM::GlobalOp table;
+};
+
+struct ConvertWeightToRuntimePass final
+    : diffattn::impl::ConvertWeightToRuntimePassBase<
+          ConvertWeightToRuntimePass> {
+  void runOnOperation() override {
+    if (!getOperation()
+             .walk([](WeightOp) { return WalkResult::interrupt(); })
+             .wasInterrupted())
+      return;
+    LLVMTypeConverter converter(&getContext());
+    ConversionTarget target(getContext());
+    target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
+    target.addIllegalOp<WeightOp>();
+    RewritePatternSet patterns(&getContext());
+    patterns.add<WeightToDescriptor>(converter,
+                                     getOrDeclareWeightTable(getOperation()));
+    if (failed(applyPartialConversion(getOperation(), target,
+                                      std::move(patterns))))
+      signalPassFailure();
+  }
+};
+} // namespace

@@ -1,0 +1,126 @@
+//===- BindWeights.cpp - slots for the weights of a model -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_BINDWEIGHTSPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+/// The discardable attributes that tell the loader how to read a weight.
+constexpr StringLiteral kLoaderAttributes[] = {
+    "first_layer", "row_block_size", "row_blocks", "source", "transpose"};
+
+struct BindWeightsPass final
+    : diffattn::impl::BindWeightsPassBase<BindWeightsPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    Builder builder(&getContext());
+    SmallVector<Attribute> list;
+    int64_t slot = 0;
+    SmallVector<ml_program::GlobalOp> globals;
+    for (auto global : module.getOps<ml_program::GlobalOp>()) {
+      globals.push_back(global);
+      auto value = global.getValueAttr();
+      if (!isa_and_nonnull<ml_program::ExternAttr>(value)) {
+        if (value && isa<TypedAttr>(value) && !global.getIsMutable())
+          continue; // a constant
+        global.emitOpError("expected an extern value or a constant, but got a ")
+            << (global.getIsMutable() ? "mutable global" : "global of neither");
+        return signalPassFailure();
+      }
+      auto type = dyn_cast<RankedTensorType>(global.getType());
+      if (!type || !type.hasStaticShape()) {
+        global.emitOpError("expected a weight of static shape, but got ")
+            << global.getType();
+        return signalPassFailure();
+      }
+      int64_t layers = 1;
+      SmallVector<NamedAttribute> entry = {
+          builder.getNamedAttr("name", global.getSymNameAttr()),
+          builder.getNamedAttr("index", builder.getI64IntegerAttr(slot)),
+          builder.getNamedAttr("shape",
+                               builder.getDenseI64ArrayAttr(type.getShape())),
+          builder.getNamedAttr("dtype", TypeAttr::get(type.getElementType()))};
+      if (auto count = global->getAttrOfType<IntegerAttr>("diffattn.layers")) {
+        layers = count.getInt();
+        entry.push_back(builder.getNamedAttr("layers", count));
+      }
+      for (StringRef name : kLoaderAttributes)
+        if (Attribute attr = global->getAttr(("diffattn." + name).str()))
+          entry.push_back(builder.getNamedAttr(name, attr));
+      list.push_back(builder.getDictionaryAttr(entry));
+      slots[global.getSymName()] = slot;
+      slot += layers;
+    }
+    if (globals.empty())
+      return;
+    if (failed(rewriteUses()))
+      return signalPassFailure();
+    for (ml_program::GlobalOp global : globals)
+      global.erase();
+    if (!list.empty())
+      module->setAttr("diffattn.weights", builder.getArrayAttr(list));
+  }
+
+private:
+  LogicalResult rewriteUses() {
+    SymbolTable symbols(getOperation());
+    WalkResult walked = getOperation().walk([&](Operation *op) {
+      OpBuilder builder(op);
+      if (isa<ml_program::GlobalLoadOp, ml_program::GlobalStoreOp>(op)) {
+        op->emitOpError("expected weights to be read by "
+                        "ml_program.global_load_const only");
+        return WalkResult::interrupt();
+      }
+      if (auto load = dyn_cast<ml_program::GlobalLoadConstOp>(op)) {
+        StringRef name = load.getGlobal().getLeafReference();
+        auto global = symbols.lookup<ml_program::GlobalOp>(name);
+        if (global && !slots.count(name)) {
+          auto value = cast<TypedAttr>(global.getValueAttr());
+          load.replaceAllUsesWith(
+              arith::ConstantOp::create(builder, load.getLoc(), value)
+                  .getResult());
+          load.erase();
+          return WalkResult::advance();
+        }
+        replace(builder, load,
+                arith::ConstantIndexOp::create(builder, load.getLoc(),
+                                               slots.lookup(name)));
+      } else if (auto weight = dyn_cast<LayerWeightOp>(op)) {
+        Value first = arith::ConstantIndexOp::create(
+            builder, op->getLoc(), slots.lookup(weight.getPattern()));
+        replace(builder, weight,
+                arith::AddIOp::create(builder, op->getLoc(), weight.getLayer(),
+                                      first));
+      }
+      return WalkResult::advance();
+    });
+    return failure(walked.wasInterrupted());
+  }
+
+  /// A tensor that bufferization may alias and must not write.
+  void replace(OpBuilder &builder, Operation *op, Value slot) {
+    auto type = cast<RankedTensorType>(op->getResult(0).getType());
+    auto memref = MemRefType::get(type.getShape(), type.getElementType());
+    Value buffer = WeightOp::create(builder, op->getLoc(), memref, slot);
+    op->getResult(0).replaceAllUsesWith(bufferization::ToTensorOp::create(
+        builder, op->getLoc(), type, buffer, /*restrict=*/true));
+    op->erase();
+  }
+
+  llvm::StringMap<int64_t> slots;
+};
+} // namespace

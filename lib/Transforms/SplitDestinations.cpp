@@ -1,0 +1,46 @@
+//===- SplitDestinations.cpp - one destination for each writer -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Passes.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_SPLITDESTINATIONSPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+
+namespace {
+struct SplitDestinationsPass final
+    : diffattn::impl::SplitDestinationsPassBase<SplitDestinationsPass> {
+  void runOnOperation() override {
+    // Fills first: their copies share one empty tensor, which is then split.
+    SmallVector<Operation *> fills, empties;
+    getOperation()->walk([&](Operation *op) {
+      if (isa<linalg::FillOp>(op) && op->getNumResults() == 1)
+        fills.push_back(op);
+      else if (isa<tensor::EmptyOp>(op))
+        empties.push_back(op);
+    });
+    for (Operation *op : fills)
+      split(op);
+    for (Operation *op : empties)
+      split(op);
+  }
+
+private:
+  void split(Operation *op) {
+    SmallVector<OpOperand *> uses;
+    for (OpOperand &use : op->getUses())
+      uses.push_back(&use);
+    for (OpOperand *use : ArrayRef(uses).drop_front(uses.empty() ? 0 : 1)) {
+      OpBuilder builder(op);
+      builder.setInsertionPointAfter(op);
+      use->set(builder.clone(*op)->getResult(0));
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,51 @@
+// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime=threads=3 | FileCheck %s
+
+module attributes {diffattn.weights = [{index = 0 : i64, layers = 2 : i64, name = "w"}]} {
+// CHECK: llvm.mlir.global external @diffattn_weights() {{.*}} : !llvm.array<2 x struct<(ptr, ptr, i64, i64, i32, i32)>>
+
+// The weight's slot goes along.
+// CHECK-LABEL: func.func @weight(
+func.func @weight(%x: memref<?x64xbf16>, %y: memref<?x96xf32>, %layer: index) {
+  // CHECK-DAG:  %[[BF16:.+]] = arith.constant 2 : i32
+  // CHECK-DAG:  %[[F32:.+]] = arith.constant 0 : i32
+  // CHECK-DAG:  %[[ONE:.+]] = arith.constant 1.000000e+00 : f32
+  // CHECK:      %[[TABLE:.+]] = llvm.mlir.addressof @diffattn_weights
+  // CHECK:      %[[SLOT:.+]] = llvm.getelementptr %[[TABLE]]
+  // CHECK:      %[[THREADS:.+]] = arith.constant 3 : i64
+  // CHECK:      llvm.call @diffattn_rt_gemm(%[[BF16]], {{.*}}, %[[ONE]], %[[SLOT]], %[[THREADS]])
+  %w = diffattn.weight %layer : memref<96x64xbf16>
+  diffattn.gemm ins(%x, %w : memref<?x64xbf16>, memref<96x64xbf16>) outs(%y : memref<?x96xf32>) {transpose_b, accumulate}
+  return
+}
+
+// A view with contiguous columns is read as transposed; nothing is copied.
+// CHECK-LABEL: func.func @views(
+// CHECK-NOT:   memref.alloc
+// CHECK:       llvm.call @diffattn_rt_gemm
+// CHECK-NOT:   memref.copy
+func.func @views(%x: memref<4x8xf32, strided<[?, 1], offset: ?>>, %w: memref<8x6xf32, strided<[1, ?], offset: ?>>,
+                 %y: memref<4x6xf32, strided<[100, 1]>>) {
+  diffattn.gemm ins(%x, %w : memref<4x8xf32, strided<[?, 1], offset: ?>>, memref<8x6xf32, strided<[1, ?], offset: ?>>)
+    outs(%y : memref<4x6xf32, strided<[100, 1]>>)
+  return
+}
+
+// Neither rows nor columns are contiguous: a copy in, a copy out.
+// CHECK-LABEL: func.func @bounce(
+// CHECK:       memref.copy
+// CHECK:       llvm.call @diffattn_rt_gemm
+// CHECK:       memref.copy
+func.func @bounce(%x: memref<4x8xf32>, %y: memref<8x6xf32>, %z: memref<4x6xf32, strided<[12, 2]>>) {
+  diffattn.gemm ins(%x, %y : memref<4x8xf32>, memref<8x6xf32>) outs(%z : memref<4x6xf32, strided<[12, 2]>>) {accumulate}
+  return
+}
+
+// Outer batches are a loop, the innermost one is the library's; B is shared.
+// CHECK-LABEL: func.func @batches(
+// CHECK:       scf.for
+// CHECK:         llvm.call @diffattn_rt_batch_gemm
+func.func @batches(%x: memref<2x3x4x8xf32>, %y: memref<8x6xf32>, %z: memref<2x3x4x6xf32>) {
+  diffattn.gemm ins(%x, %y : memref<2x3x4x8xf32>, memref<8x6xf32>) outs(%z : memref<2x3x4x6xf32>)
+  return
+}
+}

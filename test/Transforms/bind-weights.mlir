@@ -1,0 +1,40 @@
+// RUN: diffattn-opt %s --diffattn-bind-weights --split-input-file --verify-diagnostics | FileCheck %s
+
+// CHECK: module attributes {diffattn.weights = [
+// CHECK-SAME: {dtype = f32, index = 0 : i64, name = "embed", shape = array<i64: 10, 4>}
+// CHECK-SAME: {dtype = bf16, first_layer = 1 : i64, index = 1 : i64, layers = 3 : i64, name = "l.{}.w", row_block_size = 2 : i64, row_blocks = array<i64: 1, 0>, shape = array<i64: 4, 4>}
+// CHECK-SAME: {dtype = f32, index = 4 : i64, name = "head", shape = array<i64: 10, 4>, source = "embed", transpose}
+// CHECK-NOT: ml_program
+ml_program.global private @embed(#ml_program.extern<tensor<10x4xf32>>) : tensor<10x4xf32>
+ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x4xbf16>>) : tensor<4x4xbf16> {
+  diffattn.layers = 3 : i64, diffattn.first_layer = 1 : i64, diffattn.row_block_size = 2 : i64, diffattn.row_blocks = array<i64: 1, 0>}
+ml_program.global private @head(#ml_program.extern<tensor<10x4xf32>>) : tensor<10x4xf32> {diffattn.source = "embed", diffattn.transpose}
+ml_program.global private @table(dense<[1.0, 2.0]> : tensor<2xf32>) : tensor<2xf32>
+
+// CHECK-LABEL: func.func @use(%arg0: index)
+func.func @use(%layer: index) -> (tensor<10x4xf32>, tensor<4x4xbf16>, tensor<10x4xf32>, tensor<2xf32>) {
+  // CHECK: %[[C0:.+]] = arith.constant 0 : index
+  // CHECK: %[[B:.+]] = diffattn.weight %[[C0]] : memref<10x4xf32>
+  // CHECK: bufferization.to_tensor %[[B]] restrict
+  %e = ml_program.global_load_const @embed : tensor<10x4xf32>
+  // CHECK: %[[C1:.+]] = arith.constant 1 : index
+  // CHECK: %[[S:.+]] = arith.addi %arg0, %[[C1]]
+  // CHECK: diffattn.weight %[[S]] : memref<4x4xbf16>
+  %w = diffattn.layer_weight @"l.{}.w"[%layer] : tensor<4x4xbf16>
+  // CHECK: %[[C4:.+]] = arith.constant 4 : index
+  // CHECK: diffattn.weight %[[C4]]
+  %h = ml_program.global_load_const @head : tensor<10x4xf32>
+  // CHECK: arith.constant dense<[1.000000e+00, 2.000000e+00]>
+  %t = ml_program.global_load_const @table : tensor<2xf32>
+  return %e, %w, %h, %t : tensor<10x4xf32>, tensor<4x4xbf16>, tensor<10x4xf32>, tensor<2xf32>
+}
+
+// -----
+
+// expected-error @below {{expected a weight of static shape, but got 'tensor<?xf32>'}}
+ml_program.global private @w(#ml_program.extern<tensor<?xf32>>) : tensor<?xf32>
+
+// -----
+
+// expected-error @below {{expected an extern value or a constant, but got a mutable global}}
+ml_program.global private mutable @state(dense<0.0> : tensor<2xf32>) : tensor<2xf32>

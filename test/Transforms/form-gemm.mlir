@@ -1,0 +1,61 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-form-gemm))" | FileCheck %s
+
+// A zero fill becomes the form that overwrites.
+// CHECK-LABEL: func.func @linear(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<?x64xf32>, %[[W:[^:]+]]: tensor<96x64xf32>, %[[I:[^:]+]]: tensor<?x96xf32>
+func.func @linear(%x: tensor<?x64xf32>, %w: tensor<96x64xf32>, %init: tensor<?x96xf32>) -> tensor<?x96xf32> {
+  // CHECK: diffattn.gemm ins(%[[X]], %[[W]] : {{.*}}) outs(%[[I]] : {{.*}}) {transpose_b}
+  %zero = arith.constant 0.0 : f32
+  %f = linalg.fill ins(%zero : f32) outs(%init : tensor<?x96xf32>) -> tensor<?x96xf32>
+  %y = linalg.matmul indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (m, n)>]
+    ins(%x, %w : tensor<?x64xf32>, tensor<96x64xf32>) outs(%f : tensor<?x96xf32>) -> tensor<?x96xf32>
+  return %y : tensor<?x96xf32>
+}
+
+// A residual is added.
+// CHECK-LABEL: func.func @residual(
+// CHECK:       diffattn.gemm {{.*}} {accumulate}
+func.func @residual(%x: tensor<4x8xbf16>, %w: tensor<8x4xbf16>, %r: tensor<4x4xf32>) -> tensor<4x4xf32> {
+  %y = linalg.matmul ins(%x, %w : tensor<4x8xbf16>, tensor<8x4xbf16>) outs(%r : tensor<4x4xf32>) -> tensor<4x4xf32>
+  return %y : tensor<4x4xf32>
+}
+
+// A transposed result is the product of the operands the other way round.
+// CHECK-LABEL: func.func @transposed_result(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<4x8xf32>, %[[Y:[^:]+]]: tensor<6x8xf32>
+// CHECK:       diffattn.gemm ins(%[[Y]], %[[X]] : {{.*}} {accumulate, transpose_b}
+func.func @transposed_result(%x: tensor<4x8xf32>, %y: tensor<6x8xf32>, %r: tensor<6x4xf32>) -> tensor<6x4xf32> {
+  %z = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (n, m)>],
+                       iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%x, %y : tensor<4x8xf32>, tensor<6x8xf32>) outs(%r : tensor<6x4xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %p = arith.mulf %b, %a : f32
+    %s = arith.addf %p, %c : f32
+    linalg.yield %s : f32
+  } -> tensor<6x4xf32>
+  return %z : tensor<6x4xf32>
+}
+
+// CHECK-LABEL: func.func @batches(
+// CHECK:       diffattn.gemm {{.*}} {accumulate} -> tensor<2x3x4x6xf64>
+func.func @batches(%x: tensor<2x3x4x8xf64>, %y: tensor<2x3x8x6xf64>, %r: tensor<2x3x4x6xf64>) -> tensor<2x3x4x6xf64> {
+  %z = linalg.generic {indexing_maps = [affine_map<(b, h, m, n, k) -> (b, h, m, k)>, affine_map<(b, h, m, n, k) -> (b, h, k, n)>, affine_map<(b, h, m, n, k) -> (b, h, m, n)>],
+                       iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]}
+    ins(%x, %y : tensor<2x3x4x8xf64>, tensor<2x3x8x6xf64>) outs(%r : tensor<2x3x4x6xf64>) {
+  ^bb0(%a: f64, %b: f64, %c: f64):
+    %p = arith.mulf %a, %b : f64
+    %s = arith.addf %c, %p : f64
+    linalg.yield %s : f64
+  } -> tensor<2x3x4x6xf64>
+  return %z : tensor<2x3x4x6xf64>
+}
+
+// The columns of A would have to be rows; integers are not ours.
+// CHECK-LABEL: func.func @keep(
+// CHECK-NOT:   diffattn.gemm
+func.func @keep(%x: tensor<8x4xf32>, %y: tensor<8x6xf32>, %r: tensor<4x6xf32>, %i: tensor<4x4xi32>) -> (tensor<4x6xf32>, tensor<4x4xi32>) {
+  %z = linalg.matmul indexing_maps = [affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>, affine_map<(m, n, k) -> (m, n)>]
+    ins(%x, %y : tensor<8x4xf32>, tensor<8x6xf32>) outs(%r : tensor<4x6xf32>) -> tensor<4x6xf32>
+  %j = linalg.matmul ins(%i, %i : tensor<4x4xi32>, tensor<4x4xi32>) outs(%i : tensor<4x4xi32>) -> tensor<4x4xi32>
+  return %z, %j : tensor<4x6xf32>, tensor<4x4xi32>
+}
