@@ -58,6 +58,14 @@ setup_packages() {
   need_packages "${list[@]}" "$@"
 }
 
+# pip's own words are shown only when it fails.
+pip_install() {
+  "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@" >"$venv/pip.log" 2>&1 || {
+    tail -20 "$venv/pip.log" >&2
+    return 1
+  }
+}
+
 # setup_python REQUIREMENTS...: a virtual environment with these files' packages and our own package in it.
 setup_python() {
   command -v python3 >/dev/null 2>&1 || need_packages python3:python3
@@ -72,13 +80,12 @@ setup_python() {
     cmp -s "$file" "$stamp" && continue
     say "installing Python packages of ${file#"$root"/}"
     warn_large "$file"
-    "$venv/bin/python" -m pip install --disable-pip-version-check -q -r "$file" ||
-      die "pip could not install $file; a network is needed the first time"
+    pip_install -r "$file" || die "pip could not install $file; a network is needed the first time"
     cp "$file" "$stamp"
   done
   stamp=$venv/.installed-diffattn
   if ! cmp -s "$root/python/pyproject.toml" "$stamp"; then
-    "$venv/bin/python" -m pip install --disable-pip-version-check -q --no-deps --no-build-isolation -e "$root/python" ||
+    pip_install --no-deps --no-build-isolation -e "$root/python" ||
       die "pip could not install the diffattn package into $venv"
     cp "$root/python/pyproject.toml" "$stamp"
   fi
@@ -107,7 +114,7 @@ build_targets() {
     }
     mv "$build.log" "$build/configure.log"
   fi
-  say "building ${*:-everything} (the first time takes some minutes)"
+  say "building ${*:-everything} (from nothing: about ten minutes on two cores)"
   # ninja's own counter shows the progress on a terminal; a log gets only what went wrong and the end.
   if [ -t 1 ]; then
     ninja -C "$build" -j"$jobs" "$@" || die "the build failed"
