@@ -1,0 +1,131 @@
+//===- Compare.cpp - results against what is expected ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Compare.h"
+
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cmath>
+
+using namespace mlir::diffattn;
+
+static int64_t countElements(llvm::ArrayRef<int64_t> shape) {
+  int64_t count = 1;
+  for (int64_t size : shape)
+    count *= size;
+  return count;
+}
+
+static std::string formatIndex(int64_t i, llvm::ArrayRef<int64_t> shape) {
+  llvm::SmallVector<std::string> parts(shape.size());
+  for (size_t axis = shape.size(); axis-- > 0; i /= shape[axis])
+    parts[axis] = std::to_string(i % shape[axis]);
+  return "[" + llvm::join(parts, ", ") + "]";
+}
+
+/// What one rounding to the type and a different order of sums may cost.
+static Tolerance resolve(Tolerance tolerance, DType dtype) {
+  double defaults[2] = {1e-5, 1e-4};
+  if (dtype == DIFFATTN_F16)
+    defaults[0] = defaults[1] = 1e-3;
+  else if (dtype == DIFFATTN_BF16)
+    defaults[0] = defaults[1] = 1e-2;
+  else if (!isFloatDType(dtype))
+    defaults[0] = defaults[1] = 0;
+  if (tolerance.rtol < 0)
+    tolerance.rtol = defaults[0];
+  if (tolerance.atol < 0)
+    tolerance.atol = defaults[1];
+  return tolerance;
+}
+
+llvm::Expected<Comparison> mlir::diffattn::compareArrays(llvm::StringRef name,
+                                                         DenseView got,
+                                                         DenseView expected,
+                                                         Tolerance tolerance) {
+  if (got.dtype != expected.dtype || got.shape != expected.shape)
+    return makeError(ErrorClass::Input,
+                     name + ": expected values of " +
+                         describeType(got.shape, got.dtype) +
+                         " to compare with, but got " +
+                         describeType(expected.shape, expected.dtype));
+  Tolerance limits = resolve(tolerance, got.dtype);
+  int64_t wrong = 0, worst = -1, count = countElements(got.shape);
+  double worstExcess = -1, largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    double g = readElement(got.data, got.dtype, i);
+    double e = readElement(expected.data, expected.dtype, i);
+    bool same = g == e || (std::isnan(g) && std::isnan(e));
+    double difference = same ? 0 : std::fabs(g - e);
+    double excess = difference - (limits.atol + limits.rtol * std::fabs(e));
+    // A NaN or infinity on one side alone compares false and is the worst.
+    if (!same && !(excess <= 0)) {
+      ++wrong;
+      if (!std::isfinite(excess))
+        excess = INFINITY;
+    }
+    if (std::isfinite(difference))
+      largest = std::max(largest, difference);
+    if (excess > worstExcess || worst < 0) {
+      worstExcess = excess;
+      worst = i;
+    }
+  }
+  Comparison result;
+  result.matches = wrong == 0;
+  llvm::raw_string_ostream os(result.text);
+  os << name << ": ";
+  if (result.matches) {
+    os << "matches, largest difference " << llvm::format("%.3g", largest)
+       << " (rtol " << llvm::format("%g", limits.rtol) << ", atol "
+       << llvm::format("%g", limits.atol) << ")";
+    return result;
+  }
+  os << wrong << " of " << count << " elements differ; at "
+     << formatIndex(worst, got.shape) << " expected "
+     << llvm::format("%.9g", readElement(expected.data, got.dtype, worst))
+     << ", but got "
+     << llvm::format("%.9g", readElement(got.data, got.dtype, worst))
+     << " (rtol " << llvm::format("%g", limits.rtol) << ", atol "
+     << llvm::format("%g", limits.atol) << ")";
+  return result;
+}
+
+std::string mlir::diffattn::summarizeArray(DenseView array) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << describeType(array.shape, array.dtype);
+  int64_t count = countElements(array.shape), nans = 0, numbers = 0;
+  double low = INFINITY, high = -INFINITY, sum = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    double value = readElement(array.data, array.dtype, i);
+    if (std::isnan(value)) {
+      ++nans;
+      continue;
+    }
+    low = std::min(low, value);
+    high = std::max(high, value);
+    sum += value;
+    ++numbers;
+  }
+  if (numbers > 1)
+    os << ", " << llvm::format("%.6g", low) << " to "
+       << llvm::format("%.6g", high) << ", mean "
+       << llvm::format("%.6g", sum / static_cast<double>(numbers));
+  if (nans)
+    os << ", " << nans << " NaN";
+  os << ": [";
+  constexpr int64_t kShown = 8;
+  for (int64_t i = 0; i < std::min(count, kShown); ++i)
+    os << (i ? ", " : "")
+       << llvm::format("%.6g", readElement(array.data, array.dtype, i));
+  os << (count > kShown ? ", ...]" : "]");
+  return text;
+}

@@ -1,0 +1,197 @@
+//===- Inputs.cpp - arguments from the command line -----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Inputs.h"
+
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include "llvm/ADT/StringExtras.h"
+
+#include <limits>
+#include <random>
+
+using namespace mlir::diffattn;
+using llvm::StringRef;
+using llvm::Twine;
+
+static llvm::Error inputError(StringRef text, const Twine &message) {
+  std::string shown =
+      text.size() > 80 ? text.take_front(77).str() + "..." : text.str();
+  return makeError(ErrorClass::Usage, "--input=" + shown + ": " + message);
+}
+
+namespace {
+struct ShapedName {
+  llvm::SmallVector<int64_t> shape;
+  DType dtype = 0;
+};
+} // namespace
+
+/// "2x3xf32" or "f32".
+static llvm::Expected<ShapedName> parseType(StringRef text, StringRef type) {
+  ShapedName result;
+  llvm::SmallVector<StringRef> parts;
+  type.split(parts, 'x');
+  // Of ui8 and the like, 'x' is no part; the last part is the element type.
+  std::optional<DType> dtype = parseDType(parts.back());
+  if (!dtype)
+    return inputError(text, "expected sizes and an element type as in 2x3xf32, "
+                            "but got '" +
+                                type + "'");
+  result.dtype = *dtype;
+  for (StringRef part : llvm::drop_end(parts)) {
+    int64_t size;
+    if (part.getAsInteger(10, size) || size < 0)
+      return inputError(text, "expected a size from 0, but got '" + part + "'");
+    result.shape.push_back(size);
+  }
+  if (result.shape.size() > 16)
+    return inputError(text, "expected at most 16 sizes, but got " +
+                                Twine(result.shape.size()));
+  return result;
+}
+
+static bool fitsInteger(DType dtype, int64_t value) {
+  switch (dtype) {
+  case DIFFATTN_BOOL:
+    return value == 0 || value == 1;
+  case DIFFATTN_U8:
+    return value >= 0 && value <= 255;
+  case DIFFATTN_I8:
+    return value >= -128 && value <= 127;
+  case DIFFATTN_I16:
+    return value >= -32768 && value <= 32767;
+  case DIFFATTN_I32:
+    return value >= INT32_MIN && value <= INT32_MAX;
+  default:
+    return true;
+  }
+}
+
+/// Writes `element` to place `i`; false if it is no value of the type.
+static bool parseElement(StringRef element, HostArray &array, int64_t i) {
+  element = element.trim();
+  if (isFloatDType(array.dtype)) {
+    double value;
+    if (element.getAsDouble(value, /*AllowInexact=*/true))
+      return false;
+    writeElement(array.data.get(), array.dtype, i, value);
+    return true;
+  }
+  int64_t value;
+  if (array.dtype == DIFFATTN_BOOL && (element == "true" || element == "false"))
+    value = element == "true";
+  else if (element.getAsInteger(10, value) || !fitsInteger(array.dtype, value))
+    return false;
+  if (array.dtype == DIFFATTN_I64) // f64 does not hold them all
+    memcpy(array.data.get() + i * 8, &value, 8);
+  else
+    writeElement(array.data.get(), array.dtype, i, static_cast<double>(value));
+  return true;
+}
+
+static llvm::Expected<HostArray> parseElements(StringRef text, StringRef type,
+                                               StringRef values) {
+  auto parsed = parseType(text, type);
+  if (!parsed)
+    return parsed.takeError();
+  auto array = HostArray::create(parsed->dtype, parsed->shape);
+  if (!array)
+    return array;
+  llvm::SmallVector<StringRef> elements;
+  if (!values.trim().empty())
+    values.split(elements, ',');
+  int64_t count = array->getNumElements(),
+          given = static_cast<int64_t>(elements.size());
+  if (given != count && !(given == 1 && count > 0))
+    return inputError(text, "expected " + Twine(count) +
+                                " elements, or one for all, but got " +
+                                Twine(given));
+  for (int64_t i = 0; i < count; ++i) {
+    StringRef element = elements[given == 1 ? 0 : i];
+    if (!parseElement(element, *array, i))
+      return inputError(text, "expected a value of " +
+                                  stringifyDType(array->dtype) + ", but got '" +
+                                  element + "'");
+  }
+  return array;
+}
+
+static llvm::Expected<HostArray> makeRandom(DType dtype,
+                                            llvm::ArrayRef<int64_t> shape,
+                                            double low, double high,
+                                            size_t number, uint64_t seed) {
+  auto array = HostArray::create(dtype, shape);
+  if (!array)
+    return array;
+  std::seed_seq sequence{static_cast<uint32_t>(seed),
+                         static_cast<uint32_t>(seed >> 32),
+                         static_cast<uint32_t>(number)};
+  std::mt19937_64 random(sequence);
+  double width = high - low;
+  if (!isFloatDType(dtype))
+    width += 1;
+  for (int64_t i = 0, e = array->getNumElements(); i < e; ++i) {
+    // 53 bits: the same numbers with every standard library.
+    double unit = static_cast<double>(random() >> 11) * 0x1p-53;
+    double value = low + unit * width;
+    writeElement(array->data.get(), dtype, i,
+                 isFloatDType(dtype) ? value : std::floor(value));
+  }
+  return array;
+}
+
+llvm::Expected<HostArray>
+mlir::diffattn::makeDefaultInput(const ValueType &type, size_t number,
+                                 uint64_t seed) {
+  double low = isFloatDType(type.dtype) ? -1 : 0;
+  double high = isFloatDType(type.dtype)      ? 1
+                : type.dtype == DIFFATTN_BOOL ? 1
+                                              : 9;
+  return makeRandom(type.dtype, type.shape, low, high, number, seed);
+}
+
+static llvm::Expected<HostArray> parseRandom(StringRef text, StringRef rest,
+                                             size_t number, uint64_t seed) {
+  llvm::SmallVector<StringRef> parts;
+  rest.split(parts, ':');
+  auto parsed = parseType(text, parts[0]);
+  if (!parsed)
+    return parsed.takeError();
+  ValueType type;
+  type.dtype = parsed->dtype;
+  type.shape = parsed->shape;
+  if (parts.size() == 1)
+    return makeDefaultInput(type, number, seed);
+  double low, high;
+  if (parts.size() != 3 || parts[1].getAsDouble(low) ||
+      parts[2].getAsDouble(high) || !(low <= high) ||
+      !std::isfinite(high - low))
+    return inputError(text, "expected random:<type> or "
+                            "random:<type>:<least>:<most>");
+  if (!isFloatDType(type.dtype) &&
+      (std::fabs(low) > 0x1p52 || std::fabs(high) > 0x1p52 ||
+       !fitsInteger(type.dtype, static_cast<int64_t>(low)) ||
+       !fitsInteger(type.dtype, static_cast<int64_t>(high))))
+    return inputError(text, "expected bounds that " +
+                                stringifyDType(type.dtype) + " holds");
+  return makeRandom(type.dtype, type.shape, low, high, number, seed);
+}
+
+llvm::Expected<HostArray>
+mlir::diffattn::makeInput(StringRef text, size_t number, uint64_t seed) {
+  StringRef rest = text;
+  if (rest.consume_front("random:"))
+    return parseRandom(text, rest, number, seed);
+  if (text.ends_with(".npy"))
+    return readNpy(text);
+  size_t equals = text.find('=');
+  if (equals != StringRef::npos)
+    return parseElements(text, text.take_front(equals),
+                         text.drop_front(equals + 1));
+  return inputError(text, "expected a .npy file, <type>=<elements> or "
+                          "random:<type>");
+}

@@ -1,0 +1,29 @@
+//===- Inputs.h - arguments from the command line ---------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_RUN_INPUTS_H
+#define DIFFATTN_RUN_INPUTS_H
+
+#include "DiffAttn/Execution/Program.h"
+
+namespace mlir::diffattn {
+
+/// Makes argument `number` of a function from what `--input` says:
+///   x.npy                 an array from a file
+///   2x5xi64=1,2,...       elements in row-major order, or one for all
+///   f32=0.5               a scalar
+///   random:2x3xf32        floats in [-1, 1), integers in [0, 10)
+///   random:2x3xi64:0:99   integers in [0, 99], or floats in [0, 99)
+llvm::Expected<HostArray> makeInput(llvm::StringRef text, size_t number,
+                                    uint64_t seed);
+
+/// A random array for an argument whose sizes are all static.
+llvm::Expected<HostArray> makeDefaultInput(const ValueType &type, size_t number,
+                                           uint64_t seed);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_RUN_INPUTS_H
