@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Compare.h"
 #include "Inputs.h"
+#include "Options.h"
 #include "SlowNotice.h"
 
 #include "DiffAttn/Execution/Program.h"
@@ -13,7 +14,6 @@
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -24,108 +24,8 @@
 #include <unistd.h>
 
 using namespace mlir::diffattn;
-namespace cl = llvm::cl;
 
-static cl::OptionCategory callGroup("Call", "What to call, and with what");
-static cl::OptionCategory compileGroup("Compile", "How to compile");
-static cl::OptionCategory resultGroup("Results", "What to do with the results");
-static cl::OptionCategory aboutGroup("About", "This tool and this machine");
-
-static cl::list<std::string> positional(cl::Positional,
-                                        cl::desc("<model.mlir>"));
-
-static cl::opt<std::string>
-    entry("entry",
-          cl::desc("Function to call (default: the only one, or forward)"),
-          cl::value_desc("name"), cl::cat(callGroup));
-static cl::list<std::string>
-    inputs("input",
-           cl::desc("An argument, in order: x.npy, 2x5xi64=1,2,..., f32=0.5,\n"
-                    "random:2x3xf32, random:2x3xi64:0:99"),
-           cl::value_desc("what"), cl::cat(callGroup));
-static cl::list<std::string> weightPaths(
-    "weights",
-    cl::desc("Weights: .safetensors, an index of shards, or a folder"),
-    cl::value_desc("path"), cl::cat(callGroup));
-static cl::opt<uint64_t> seed("seed", cl::desc("Seed of random arguments"),
-                              cl::init(0), cl::cat(callGroup));
-
-static cl::opt<std::string>
-    target("target",
-           cl::desc("cpu, or cpu:<isa>: native, avx512bf16, avx512, avx2,\n"
-                    "generic"),
-           cl::init("cpu"), cl::value_desc("target"), cl::cat(compileGroup));
-static cl::opt<int64_t> threads("threads",
-                                cl::desc("Threads (default 0: OpenMP's)"),
-                                cl::init(0), cl::cat(compileGroup));
-static cl::opt<bool>
-    raise("raise", cl::desc("Look for attention in unfused graphs (default)"),
-          cl::init(true), cl::cat(compileGroup));
-static cl::opt<std::string>
-    emit("emit",
-         cl::desc("Print the module after a stage and stop: input, raised,\n"
-                  "scheduled, bufferized, loops, llvm, llvm-ir, assembly,\n"
-                  "object"),
-         cl::value_desc("stage"), cl::cat(compileGroup));
-static cl::opt<std::string> emitFile("o",
-                                     cl::desc("File for --emit (default -)"),
-                                     cl::init("-"), cl::value_desc("file"),
-                                     cl::cat(compileGroup));
-static cl::opt<bool> noCache("no-cache", cl::desc("Compile in any case"),
-                             cl::cat(compileGroup));
-static cl::opt<std::string>
-    cacheDir("cache-dir",
-             cl::desc("Compiled code (default $DIFFATTN_CACHE_DIR, else\n"
-                      "~/.cache/diffattn)"),
-             cl::value_desc("folder"), cl::cat(compileGroup));
-static cl::opt<std::string>
-    reproducer("reproducer",
-               cl::desc("What a failing pipeline leaves (empty: nothing)"),
-               cl::init("diffattn-reproducer.mlir"), cl::value_desc("file"),
-               cl::cat(compileGroup));
-
-static cl::list<std::string>
-    outputs("output", cl::desc("A .npy file for a result, in order"),
-            cl::value_desc("file"), cl::cat(resultGroup));
-static cl::list<std::string>
-    expected("expected",
-             cl::desc("A .npy file that a result must match, in order"),
-             cl::value_desc("file"), cl::cat(resultGroup));
-static cl::opt<double> rtol("rtol",
-                            cl::desc("Relative tolerance (default by type)"),
-                            cl::init(-1), cl::cat(resultGroup));
-static cl::opt<double> atol_("atol",
-                             cl::desc("Absolute tolerance (default by type)"),
-                             cl::init(-1), cl::cat(resultGroup));
-static cl::opt<std::string>
-    check("check",
-          cl::desc("reference: compare with the plain path, nothing fused"),
-          cl::value_desc("what"), cl::cat(resultGroup));
-static cl::opt<int64_t> bench("bench",
-                              cl::desc("Time that many calls after a warm-up"),
-                              cl::init(0), cl::value_desc("n"),
-                              cl::cat(resultGroup));
-static cl::opt<bool> quiet("quiet", cl::desc("Do not print the results"),
-                           cl::cat(resultGroup));
-
-static cl::opt<bool> info("info",
-                          cl::desc("Versions, machine, cache; of a model, its\n"
-                                   "functions and weights"),
-                          cl::cat(aboutGroup));
-
-static cl::extrahelp examples(R"(
-EXAMPLES:
-  diffattn-run model.mlir --entry=forward --weights=model.safetensors \
-               --input=1x4xi64=1,2,3,4 --output=logits.npy
-  diffattn-run attention.mlir --input=random:1x8x512x64xf32 ... \
-               --check=reference --bench=20
-  diffattn-run model.mlir --emit=scheduled -o -
-  diffattn-run cache ls            diffattn-run cache clear
-
-EXIT CODES:
-  1 results differ   2 usage   3 IR   4 compiler   5 weights   6 inputs
-  7 run time         8 output
-)");
+static Options options;
 
 /// A dense row-major argument or result.
 static DenseView viewOf(const HostArray &array) {
@@ -133,8 +33,8 @@ static DenseView viewOf(const HostArray &array) {
 }
 
 static std::string getCacheFolder() {
-  if (!cacheDir.empty())
-    return cacheDir;
+  if (!options.cacheDir.empty())
+    return options.cacheDir;
   if (const char *own = std::getenv("DIFFATTN_CACHE_DIR"); own && *own)
     return own;
   llvm::SmallString<128> path;
@@ -149,10 +49,10 @@ static std::string getCacheFolder() {
 
 static llvm::Error runCacheCommand() {
   ObjectCache cache(getCacheFolder());
-  if (positional.size() != 2 ||
-      (positional[1] != "ls" && positional[1] != "clear"))
+  if (options.positional.size() != 2 ||
+      (options.positional[1] != "ls" && options.positional[1] != "clear"))
     return makeError(ErrorClass::Usage, "expected cache ls or cache clear");
-  if (positional[1] == "clear") {
+  if (options.positional[1] == "clear") {
     auto count = cache.clear();
     if (!count)
       return count.takeError();
@@ -190,29 +90,29 @@ static llvm::Expected<std::string> readModel(llvm::StringRef path) {
 }
 
 static CompileOptions getCompileOptions(llvm::StringRef name) {
-  CompileOptions options;
-  options.target = target;
-  options.threads = threads;
-  options.raise = raise;
-  options.inputName = name.str();
-  options.reproducer = reproducer;
-  return options;
+  CompileOptions compile;
+  compile.target = options.target;
+  compile.threads = options.threads;
+  compile.raise = options.raise;
+  compile.inputName = name.str();
+  compile.reproducer = options.reproducer;
+  return compile;
 }
 
 static llvm::Expected<std::unique_ptr<Program>>
-makeProgram(llvm::StringRef ir, const CompileOptions &options,
+makeProgram(llvm::StringRef ir, const CompileOptions &compile,
             const WeightFiles &files) {
   llvm::Expected<CompiledModule> module = [&] {
-    SlowNotice notice(options.reference ? "compiling the reference"
+    SlowNotice notice(compile.reference ? "compiling the reference"
                                         : "compiling");
-    return noCache ? compileModule(ir, options)
-                   : ObjectCache(getCacheFolder()).compile(ir, options);
+    return options.noCache ? compileModule(ir, compile)
+                           : ObjectCache(getCacheFolder()).compile(ir, compile);
   }();
   if (!module)
     return module.takeError();
   llvm::errs() << module->diagnostics;
-  auto program = Program::load(std::move(*module), options.target);
-  if (!program || weightPaths.empty())
+  auto program = Program::load(std::move(*module), compile.target);
+  if (!program || options.weightPaths.empty())
     return program;
   SlowNotice notice("binding weights");
   int64_t shown = 0;
@@ -254,8 +154,8 @@ static void printSignature(const Signature &signature) {
 }
 
 static llvm::Expected<std::string> chooseEntry(const Signature &signature) {
-  if (!entry.empty())
-    return entry.getValue();
+  if (!options.entry.empty())
+    return options.entry;
   if (signature.functions.size() == 1)
     return signature.functions[0].name;
   if (signature.find("forward"))
@@ -268,7 +168,7 @@ static llvm::Expected<std::string> chooseEntry(const Signature &signature) {
 static llvm::Expected<std::vector<HostArray>>
 makeArguments(const FunctionSignature &function) {
   std::vector<HostArray> arguments;
-  if (inputs.empty()) {
+  if (options.inputs.empty()) {
     for (auto [i, type] : llvm::enumerate(function.arguments)) {
       bool isStatic =
           type.kind != ValueType::Unsupported &&
@@ -280,15 +180,15 @@ makeArguments(const FunctionSignature &function) {
                              " arguments of '" + function.name +
                              "', because argument " + llvm::Twine(i) + " is " +
                              type.text);
-      auto array = makeDefaultInput(type, i, seed);
+      auto array = makeDefaultInput(type, i, options.seed);
       if (!array)
         return array.takeError();
       arguments.push_back(std::move(*array));
     }
     return arguments;
   }
-  for (auto [i, text] : llvm::enumerate(inputs)) {
-    auto array = makeInput(text, i, seed);
+  for (auto [i, text] : llvm::enumerate(options.inputs)) {
+    auto array = makeInput(text, i, options.seed);
     if (!array)
       return array.takeError();
     arguments.push_back(std::move(*array));
@@ -325,13 +225,13 @@ static llvm::Error timeCalls(Program &program, llvm::StringRef name,
                              llvm::ArrayRef<ArrayView> views) {
   constexpr int kWarmUp = 3;
   for (int i = 0; i < kWarmUp; ++i)
-    if (auto warm = program.call(name, views, threads); !warm)
+    if (auto warm = program.call(name, views, options.threads); !warm)
       return warm.takeError();
   diffattn_rt_counters_reset();
   std::vector<double> times;
-  for (int64_t i = 0; i < bench; ++i) {
+  for (int64_t i = 0; i < options.bench; ++i) {
     auto start = std::chrono::steady_clock::now();
-    auto called = program.call(name, views, threads);
+    auto called = program.call(name, views, options.threads);
     auto end = std::chrono::steady_clock::now();
     if (!called)
       return called.takeError();
@@ -348,9 +248,10 @@ static llvm::Error timeCalls(Program &program, llvm::StringRef name,
   llvm::outs() << llvm::format("time: median %.4f ms, p10 %.4f, p90 %.4f, "
                                "least %.4f, %ld calls\n",
                                at(0.5), at(0.1), at(0.9), times.front(),
-                               static_cast<long>(bench))
-               << "a call: " << counters.gemm_calls / bench
-               << " matrix products, " << counters.parallel_calls / bench
+                               static_cast<long>(options.bench))
+               << "a call: " << counters.gemm_calls / options.bench
+               << " matrix products, "
+               << counters.parallel_calls / options.bench
                << " parallel loops; workspace "
                << llvm::format("%.2f MiB, grown %ld times\n",
                                static_cast<double>(counters.arena_bytes_peak) /
@@ -380,8 +281,9 @@ static llvm::Expected<bool> compareAll(const Results &results,
                                        llvm::StringRef with) {
   bool all = true;
   for (auto [i, view] : llvm::enumerate(wanted)) {
-    auto comparison = compareArrays("result " + std::to_string(i) + with.str(),
-                                    results.views[i], view, {rtol, atol_});
+    auto comparison =
+        compareArrays("result " + std::to_string(i) + with.str(),
+                      results.views[i], view, {options.rtol, options.atol});
     if (!comparison)
       return comparison.takeError();
     llvm::outs() << comparison->text << "\n";
@@ -391,8 +293,8 @@ static llvm::Expected<bool> compareAll(const Results &results,
 }
 
 static llvm::Error checkCounts(const FunctionSignature &function) {
-  for (auto [count, what] : {std::pair(outputs.size(), "--output"),
-                             std::pair(expected.size(), "--expected")})
+  for (auto [count, what] : {std::pair(options.outputs.size(), "--output"),
+                             std::pair(options.expected.size(), "--expected")})
     if (count > function.results.size())
       return makeError(ErrorClass::Usage,
                        llvm::Twine("expected at most ") +
@@ -407,24 +309,24 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto ir = readModel(path);
   if (!ir)
     return ir.takeError();
-  CompileOptions options = getCompileOptions(path == "-" ? "stdin" : path);
-  if (!emit.empty()) {
-    auto text = emitStage(*ir, options, emit);
+  CompileOptions compile = getCompileOptions(path == "-" ? "stdin" : path);
+  if (!options.emit.empty()) {
+    auto text = emitStage(*ir, compile, options.emit);
     if (!text)
       return text.takeError();
-    if (llvm::Error error = writeFileWhole(emitFile, {*text}))
+    if (llvm::Error error = writeFileWhole(options.emitFile, {*text}))
       return error;
     return true;
   }
   WeightFiles files;
-  for (const std::string &weights : weightPaths)
+  for (const std::string &weights : options.weightPaths)
     if (llvm::Error error = files.add(weights))
       return error;
-  auto program = makeProgram(*ir, options, files);
+  auto program = makeProgram(*ir, compile, files);
   if (!program)
     return program.takeError();
   const Signature &signature = (*program)->getSignature();
-  if (info) {
+  if (options.info) {
     printSignature(signature);
     return true;
   }
@@ -437,7 +339,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (llvm::Error error = checkCounts(**function))
     return error;
   std::vector<HostArray> wanted;
-  for (const std::string &file : expected) {
+  for (const std::string &file : options.expected) {
     auto array = readNpy(file);
     if (!array)
       return array.takeError();
@@ -449,16 +351,16 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto original = copyArrays(*arguments); // a call may update some
   if (!original)
     return original.takeError();
-  auto called = (*program)->call(*name, viewsOf(*arguments), threads);
+  auto called = (*program)->call(*name, viewsOf(*arguments), options.threads);
   if (!called)
     return called.takeError();
   Results results(std::move(*called), *arguments);
-  for (auto [i, file] : llvm::enumerate(outputs))
+  for (auto [i, file] : llvm::enumerate(options.outputs))
     if (llvm::Error error =
             writeNpy(file, results.views[i].data, results.views[i].dtype,
                      results.views[i].shape))
       return error;
-  if (!quiet)
+  if (!options.quiet)
     for (auto [i, view] : llvm::enumerate(results.views))
       llvm::outs() << "result " << i << ": " << summarizeArray(view) << "\n";
   std::vector<DenseView> wantedViews;
@@ -467,12 +369,12 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto matches = compareAll(results, wantedViews, "");
   if (!matches)
     return matches;
-  if (!check.empty()) {
-    options.reference = true;
-    auto plain = makeProgram(*ir, options, files);
+  if (!options.check.empty()) {
+    compile.reference = true;
+    auto plain = makeProgram(*ir, compile, files);
     if (!plain)
       return plain.takeError();
-    auto again = (*plain)->call(*name, viewsOf(*original), threads);
+    auto again = (*plain)->call(*name, viewsOf(*original), options.threads);
     if (!again)
       return again.takeError();
     Results reference(std::move(*again), *original);
@@ -481,56 +383,54 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
       return same;
     *matches &= *same;
   }
-  if (bench > 0)
+  if (options.bench > 0)
     if (llvm::Error error = timeCalls(**program, *name, viewsOf(*arguments)))
       return error;
   return matches;
 }
 
 static llvm::Error checkOptions() {
-  if (!check.empty() && check != "reference")
+  if (!options.check.empty() && options.check != "reference")
     return makeError(ErrorClass::Usage,
-                     "--check: expected reference, but got '" + check + "'");
-  if (threads < 0 || threads > 4096)
+                     "--check: expected reference, but got '" + options.check +
+                         "'");
+  if (options.threads < 0 || options.threads > 4096)
     return makeError(ErrorClass::Usage,
                      "--threads: expected 0 to 4096, but got " +
-                         llvm::Twine(threads));
-  if (bench < 0)
+                         llvm::Twine(options.threads));
+  if (options.bench < 0)
     return makeError(ErrorClass::Usage, "--bench: expected a number of calls, "
                                         "but got " +
-                                            llvm::Twine(bench));
-  if (positional.size() != 1)
-    return makeError(ErrorClass::Usage, "expected one model file, but got " +
-                                            llvm::Twine(positional.size()) +
-                                            " (see diffattn-run --help)");
+                                            llvm::Twine(options.bench));
+  if (options.positional.size() != 1)
+    return makeError(ErrorClass::Usage,
+                     "expected one model file, but got " +
+                         llvm::Twine(options.positional.size()) +
+                         " (see diffattn-run --help)");
   return llvm::Error::success();
 }
 
 static llvm::Expected<bool> run() {
-  if (!positional.empty() && positional[0] == "cache") {
+  if (!options.positional.empty() && options.positional[0] == "cache") {
     if (llvm::Error error = runCacheCommand())
       return error;
     return true;
   }
-  if (info && positional.empty()) {
+  if (options.info && options.positional.empty()) {
     llvm::outs() << getVersionText() << getMachineText() << "cache    "
                  << getCacheFolder() << "\n";
     return true;
   }
   if (llvm::Error error = checkOptions())
     return error;
-  return runModel(positional[0]);
+  return runModel(options.positional[0]);
 }
 
 int main(int argc, char **argv) {
-  cl::HideUnrelatedOptions(
-      {&callGroup, &compileGroup, &resultGroup, &aboutGroup});
-  cl::SetVersionPrinter([](llvm::raw_ostream &os) { os << getVersionText(); });
-  if (!cl::ParseCommandLineOptions(
-          argc, argv,
-          "compile a module for the CPU, bind its weights, run it\n",
-          &llvm::errs()))
+  std::optional<Options> parsed = parseOptions(argc, argv);
+  if (!parsed)
     return static_cast<int>(ErrorClass::Usage);
+  options = std::move(*parsed);
   llvm::Expected<bool> matches = run();
   int code = 0;
   if (!matches) {

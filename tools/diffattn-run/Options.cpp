@@ -1,0 +1,144 @@
+//===- Options.cpp - the command line of diffattn-run ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Options.h"
+
+#include "DiffAttn/Execution/Versions.h"
+
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir::diffattn;
+namespace cl = llvm::cl;
+
+static constexpr const char *kExamples = R"(
+EXAMPLES:
+  diffattn-run model.mlir --entry=forward --weights=model.safetensors \
+               --input=1x4xi64=1,2,3,4 --output=logits.npy
+  diffattn-run attention.mlir --input=random:1x8x512x64xf32 ... \
+               --check=reference --bench=20
+  diffattn-run model.mlir --emit=scheduled
+  diffattn-run cache ls
+  diffattn-run cache clear
+
+EXIT CODES:
+  0 done          1 results differ   2 usage      3 IR        4 compiler
+  5 weights       6 inputs           7 run time   8 output
+)";
+
+std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
+  // LLVM's libraries register hundreds of options, some under our names.
+  cl::ResetCommandLineParser();
+  cl::OptionCategory call("1. Call", "What to call, and with what");
+  cl::OptionCategory compile("2. Compile", "How to compile");
+  cl::OptionCategory results("3. Results", "What to do with the results");
+  cl::OptionCategory about("4. About", "This tool and this machine");
+
+  cl::list<std::string> positional(cl::Positional, cl::desc("<model.mlir>"));
+  cl::opt<std::string> entry(
+      "entry", cl::desc("Function to call (default: the only one, or forward)"),
+      cl::value_desc("name"), cl::cat(call));
+  cl::list<std::string> inputs(
+      "input",
+      cl::desc("An argument, in order: x.npy, 2x5xi64=1,2,...,\n"
+               "f32=0.5, random:2x3xf32, random:2x3xi64:0:99"),
+      cl::value_desc("what"), cl::cat(call));
+  cl::list<std::string> weights(
+      "weights",
+      cl::desc("Weights: .safetensors, an index of shards, a folder"),
+      cl::value_desc("path"), cl::cat(call));
+  cl::opt<uint64_t> seed("seed", cl::desc("Seed of random arguments"),
+                         cl::init(0), cl::cat(call));
+
+  cl::opt<std::string> target(
+      "target",
+      cl::desc("cpu, or cpu:<isa>: native, avx512bf16, avx512,\n"
+               "avx2, generic"),
+      cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
+  cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
+                           cl::init(0), cl::value_desc("n"), cl::cat(compile));
+  cl::opt<bool> raise(
+      "raise", cl::desc("Look for attention in unfused graphs (default on)"),
+      cl::init(true), cl::cat(compile));
+  cl::opt<std::string> emit(
+      "emit",
+      cl::desc("Print the module after a stage, and stop: input,\n"
+               "raised, scheduled, bufferized, loops, llvm, llvm-ir,\n"
+               "assembly, object"),
+      cl::value_desc("stage"), cl::cat(compile));
+  cl::opt<std::string> emitFile("o", cl::desc("File for --emit (default -)"),
+                                cl::init("-"), cl::value_desc("file"),
+                                cl::cat(compile));
+  cl::opt<bool> noCache("no-cache", cl::desc("Compile in any case"),
+                        cl::cat(compile));
+  cl::opt<std::string> cacheDir(
+      "cache-dir",
+      cl::desc("Compiled code (default $DIFFATTN_CACHE_DIR, else\n"
+               "~/.cache/diffattn)"),
+      cl::value_desc("folder"), cl::cat(compile));
+  cl::opt<std::string> reproducer(
+      "reproducer", cl::desc("What a failing pipeline leaves (empty: nothing)"),
+      cl::init("diffattn-reproducer.mlir"), cl::value_desc("file"),
+      cl::cat(compile));
+
+  cl::list<std::string> outputs("output",
+                                cl::desc("A .npy file for a result, in order"),
+                                cl::value_desc("file"), cl::cat(results));
+  cl::list<std::string> expected(
+      "expected", cl::desc("A .npy file that a result must match, in order"),
+      cl::value_desc("file"), cl::cat(results));
+  cl::opt<double> rtol("rtol", cl::desc("Relative tolerance (default by type)"),
+                       cl::init(-1), cl::cat(results));
+  cl::opt<double> atol("atol", cl::desc("Absolute tolerance (default by type)"),
+                       cl::init(-1), cl::cat(results));
+  cl::opt<std::string> check(
+      "check", cl::desc("reference: compare with the plain path, unfused"),
+      cl::value_desc("what"), cl::cat(results));
+  cl::opt<int64_t> bench("bench", cl::desc("Time n calls, after a warm-up"),
+                         cl::init(0), cl::value_desc("n"), cl::cat(results));
+  cl::opt<bool> quiet("quiet", cl::desc("Do not print the results"),
+                      cl::cat(results));
+
+  cl::opt<bool> info("info",
+                     cl::desc("Versions, machine and cache; of a model, its\n"
+                              "functions and weights"),
+                     cl::cat(about));
+  cl::extrahelp examples(kExamples);
+
+  cl::HideUnrelatedOptions({&call, &compile, &results, &about});
+  cl::SetVersionPrinter([](llvm::raw_ostream &os) { os << getVersionText(); });
+  if (!cl::ParseCommandLineOptions(
+          argc, argv,
+          "Compile a module for the CPU, bind its weights, run it.\n",
+          &llvm::errs()))
+    return std::nullopt;
+
+  Options options;
+  options.positional =
+      std::vector<std::string>(positional.begin(), positional.end());
+  options.entry = entry;
+  options.inputs = std::vector<std::string>(inputs.begin(), inputs.end());
+  options.weightPaths =
+      std::vector<std::string>(weights.begin(), weights.end());
+  options.seed = seed;
+  options.target = target;
+  options.threads = threads;
+  options.raise = raise;
+  options.emit = emit;
+  options.emitFile = emitFile;
+  options.noCache = noCache;
+  options.cacheDir = cacheDir;
+  options.reproducer = reproducer;
+  options.outputs = std::vector<std::string>(outputs.begin(), outputs.end());
+  options.expected = std::vector<std::string>(expected.begin(), expected.end());
+  options.rtol = rtol;
+  options.atol = atol;
+  options.check = check;
+  options.bench = bench;
+  options.quiet = quiet;
+  options.info = info;
+  return options;
+}

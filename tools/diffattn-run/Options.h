@@ -1,0 +1,41 @@
+//===- Options.h - the command line of diffattn-run -------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
+#define DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mlir::diffattn {
+
+struct Options {
+  std::vector<std::string> positional;
+  std::string entry;
+  std::vector<std::string> inputs, weightPaths;
+  uint64_t seed = 0;
+  std::string target;
+  int64_t threads = 0;
+  bool raise = true;
+  std::string emit, emitFile;
+  bool noCache = false;
+  std::string cacheDir, reproducer;
+  std::vector<std::string> outputs, expected;
+  double rtol = -1, atol = -1; // negative: by element type
+  std::string check;
+  int64_t bench = 0;
+  bool quiet = false, info = false;
+};
+
+/// Nothing if the command line is wrong, which is then said on stderr.
+/// --help and --version end the process.
+std::optional<Options> parseOptions(int argc, char **argv);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
