@@ -9,11 +9,12 @@ import pathlib
 import re
 import sys
 
-ROOMS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Execution",
+ROOMS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Simulator", "Execution",
          "CAPI", "Plugin"]
 FORBIDDEN = {
     "Runtime": (r'^(mlir|llvm)/', "the runtime knows neither MLIR nor LLVM"),
     "Reference": (r'^mlir/(Pass|Transforms|Dialect)', "the reference has no passes and no dialects"),
+    "Simulator": (r'^mlir/', "the simulator takes LLVM IR and knows no MLIR"),
     "Target": (r'^mlir/(Pass|Dialect|IR)', "a target states facts and knows no IR"),
 }
 MACHINE = re.compile(r'^mlir/Dialect/(AMX|X86Vector|NVGPU|AMDGPU|ArmSME|ArmNeon)/|^mlir/Dialect/LLVMIR/(NVVM|ROCDL)')

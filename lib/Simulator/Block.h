@@ -1,0 +1,202 @@
+//===- Block.h - one block of threads ---------------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_SIMULATOR_BLOCK_H
+#define DIFFATTN_LIB_SIMULATOR_BLOCK_H
+
+#include "Buffers.h"
+#include "Fiber.h"
+#include "Numerics.h"
+#include "Shadow.h"
+#include "Traffic.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <atomic>
+#include <mutex>
+
+namespace mlir::diffattn::sim {
+
+struct SharedRange {
+  uint32_t offset = 0;
+  uint32_t bytes = 0;
+};
+
+/// What all blocks of a launch have in common.
+struct Launch {
+  const std::vector<Site> &sites;
+  Buffers &buffers;
+  LaunchShape shape;
+  SimOptions options;
+  /// The number of this launch, from 1.
+  uint32_t number = 1;
+  void (*entry)(const uint64_t *) = nullptr;
+  const uint64_t *arguments = nullptr;
+  /// Shared memory that the kernel may use, and the end of the last range.
+  std::vector<SharedRange> shared = {};
+  uint32_t sharedEnd = 0;
+
+  std::atomic<uint64_t> nextBlock{0};
+  std::atomic<bool> stopped{false};
+  std::mutex mutex{};
+  std::vector<Fault> faults = {};
+
+  /// Adds a fault, or counts it where the same was seen at the same places.
+  /// Stops the launch at the limit.
+  void add(Fault fault);
+};
+
+/// What one worker counted.
+struct WorkerStats {
+  struct SiteCounts {
+    uint64_t accesses = 0, wavefronts = 0, conflicts = 0, sectors = 0;
+  };
+  LaunchStats totals;
+  std::vector<SiteCounts> sites;
+};
+
+/// Runs the threads of a block on fibers, one at a time: a thread runs until it
+/// must wait. The object is reused for one block after the other.
+class Block {
+public:
+  explicit Block(Launch &launch);
+  ~Block();
+
+  void run(uint64_t index);
+  const WorkerStats &getStats() const { return stats; }
+
+  /// The block that this thread of the process runs.
+  static Block *current();
+
+  // What compiled kernels call, see Runtime.cpp.
+  void *access(uint64_t address, uint64_t bytes, uint32_t site);
+  void collective(uint32_t site, const uint32_t *in, uint32_t *out);
+  void copyAsync(uint64_t destination, uint64_t source, uint32_t sourceBytes,
+                 uint32_t site);
+  void commitCopies() { ++lanes[active].group; }
+  /// Waits until at most `newest` groups are under way; all copies if it is
+  /// negative.
+  void waitForCopies(int64_t newest);
+  uint32_t specialRegister(uint32_t which) const;
+  float approximation(Approx function, float x, bool flush);
+  float division(float a, float b, bool flush);
+  void step(uint32_t site);
+  void trap(uint32_t site);
+  [[noreturn]] void exitThread();
+
+private:
+  enum class State : uint8_t { Ready, AtCollective, AtBarrier, Exited };
+
+  struct Copy {
+    uint32_t offset, bytes, sourceBytes, site, group;
+    const char *source;
+  };
+
+  struct Thread {
+    Fiber fiber;
+    State state = State::Ready;
+    uint16_t number = 0;
+    uint32_t x = 0, y = 0, z = 0;
+    /// The last instruction that it made the runtime know of.
+    uint32_t site = 0;
+    uint32_t barrier = 0;
+    uint32_t *result = nullptr;
+    std::vector<Copy> copies;
+    uint32_t group = 0;
+  };
+
+  struct Meeting {
+    uint32_t site, mask, arrived;
+    const uint32_t *in[32];
+    uint32_t *out[32];
+  };
+
+  struct Warp {
+    uint32_t existing = 0, exited = 0;
+    std::vector<Meeting> meetings;
+    TrafficRecorder traffic;
+  };
+
+  struct Barrier {
+    uint32_t expected = 0, arrived = 0, site = 0;
+    uint32_t trueCount = 0;
+    bool wholeBlock = false;
+    std::vector<uint16_t> waiting;
+    Clocks::Vector released;
+  };
+
+  // Block.cpp: threads and faults.
+  static void entry();
+  void suspend(State state);
+  void wake(uint16_t thread);
+  bool takeReady(uint16_t &thread);
+  [[noreturn]] void leave();
+  void yieldSometimes();
+  uint64_t random();
+  const Site &siteAt(uint32_t site) const { return launch.sites[site]; }
+  void report(FaultKind kind, uint32_t site, std::string message,
+              const Site *other = nullptr);
+  [[noreturn]] void stop();
+  void reportDeadlock();
+  std::string describeThreads(llvm::ArrayRef<uint16_t> threads) const;
+
+  // Memory.cpp.
+  void *accessShared(uint32_t offset, uint64_t bytes, uint32_t site);
+  void *accessGlobal(uint64_t address, uint64_t bytes, uint32_t site);
+  char *checkGlobal(uint64_t address, uint64_t bytes, uint32_t site,
+                    bool writes, bool atomic, Buffer *&buffer);
+  void reportShadow(const ShadowHit &hit, const Shadow::Access &access,
+                    bool writes);
+  bool checkAlignment(uint64_t address, uint32_t alignment, uint32_t site,
+                      llvm::StringRef what);
+  void flushTraffic(Warp &warp);
+  void landCopy(const Copy &copy);
+
+  // Collectives.cpp.
+  void perform(Warp &warp, unsigned warpIndex, const Meeting &meeting);
+  void shuffle(const Site &site, const Meeting &meeting);
+  void voteOrMatch(const Site &site, const Meeting &meeting);
+  void reduce(const Site &site, const Meeting &meeting);
+  void moveMatrices(unsigned warpIndex, const Site &site,
+                    const Meeting &meeting);
+  void collectThreads(unsigned warpIndex, uint32_t mask,
+                      llvm::SmallVectorImpl<uint16_t> &threads) const;
+
+  // Barriers.cpp. Returns whether the barrier opened at once.
+  bool arrive(uint32_t site, llvm::ArrayRef<uint16_t> arriving,
+              const Meeting *meeting, const uint32_t *in);
+  void open(Barrier &barrier, BarrierReduction reduction, bool reduces);
+  void syncWarp(unsigned warpIndex, uint32_t mask);
+
+  Launch &launch;
+  unsigned threads;
+  std::vector<Thread> lanes;
+  std::vector<Warp> warps;
+  Barrier barriers[16];
+  FiberStacks stacks;
+  Fiber main;
+  uint16_t active = 0;
+  unsigned exited = 0;
+  /// A ring of threads that can run.
+  std::vector<uint16_t> ready;
+  size_t readyHead = 0, readyCount = 0;
+  uint64_t randomState = 0;
+  uint32_t slice = 0;
+  uint64_t steps = 0;
+  uint64_t blockIndex = 0;
+  Dim3 blockId;
+
+  Clocks clocks;
+  Shadow shadow;
+  char *arena = nullptr;
+  /// Where accesses go that must not happen.
+  char *scratch = nullptr;
+  WorkerStats stats;
+};
+
+} // namespace mlir::diffattn::sim
+
+#endif // DIFFATTN_LIB_SIMULATOR_BLOCK_H

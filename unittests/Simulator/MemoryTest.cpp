@@ -1,0 +1,349 @@
+//===- MemoryTest.cpp - bounds, alignment, contents -----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Harness.h"
+
+#include "llvm/Support/Memory.h"
+
+using namespace mlir::diffattn::sim;
+
+namespace {
+
+/// Every thread copies one i32 from %in to %out at index tid + %shift.
+const char *kCopy = R"(
+define ptx_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out, i32 %shift) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %block = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+  %size = call i32 @llvm.nvvm.read.ptx.sreg.ntid.x()
+  %base = mul i32 %block, %size
+  %index = add i32 %base, %tid
+  %from = getelementptr i32, ptr addrspace(1) %in, i32 %index
+  %value = load i32, ptr addrspace(1) %from, align 4
+  %shifted = add i32 %index, %shift
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %shifted
+  store i32 %value, ptr addrspace(1) %to, align 4
+  ret void
+}
+)";
+
+class MemoryTest : public SimulatorTest {};
+
+TEST_F(MemoryTest, CopiesAndCounts) {
+  ASSERT_EQ(compile(kCopy), "");
+  std::vector<int> in(128), out(128, -1);
+  for (int i = 0; i < 128; ++i)
+    in[i] = i * 3;
+  LaunchReport report =
+      launch(LaunchShape{{2, 1, 1}, {64, 1, 1}, 0},
+             {buffer(in, "in"), buffer(out, "out"), KernelArgument::i32(0)});
+  EXPECT_EQ(report.str(), "");
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(report.stats.blocks, 2u);
+  EXPECT_EQ(report.stats.findBuffer("in")->loadedBytes, 512u);
+  EXPECT_EQ(report.stats.findBuffer("out")->storedBytes, 512u);
+  // Four warps, each with 128 bytes in four sectors, or in five where the
+  // buffer does not start at one.
+  EXPECT_GE(report.stats.findBuffer("in")->sectors, 16u);
+  EXPECT_LE(report.stats.findBuffer("in")->sectors, 20u);
+  ASSERT_EQ(report.stats.sites.size(), 2u);
+  EXPECT_EQ(report.stats.sites[0].where.op, "load 4 bytes");
+  EXPECT_EQ(report.stats.sites[0].warpAccesses, 4u);
+}
+
+TEST_F(MemoryTest, WorkersRunTheSameBlocks) {
+  ASSERT_EQ(compile(kCopy), "");
+  std::vector<int> in(64 * 50), out(64 * 50, -1);
+  for (size_t i = 0; i < in.size(); ++i)
+    in[i] = i * 7;
+  SimOptions options;
+  options.workers = 2;
+  LaunchReport report = launch(
+      LaunchShape{{50, 1, 1}, {64, 1, 1}, 0},
+      {buffer(in, "in"), buffer(out, "out"), KernelArgument::i32(0)}, options);
+  EXPECT_EQ(report.str(), "");
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(report.stats.blocks, 50u);
+}
+
+TEST_F(MemoryTest, StoreBeyondTheEnd) {
+  ASSERT_EQ(compile(kCopy), "");
+  // The next buffer begins where this one ends: nothing may reach it.
+  std::vector<int> in(64), both(65, -1);
+  KernelArgument out = KernelArgument::pointer(
+      simulator->registerBuffer(both.data(), 256, "out"));
+  simulator->registerBuffer(both.data() + 64, 4, "next");
+  LaunchReport report =
+      launch(64, {buffer(in, "in"), out, KernelArgument::i32(1)});
+  ASSERT_EQ(report.faults.size(), 1u);
+  EXPECT_EQ(report.faults[0].kind, FaultKind::OutOfBounds);
+  EXPECT_EQ(report.faults[0].message,
+            "4 bytes at 256 of buffer out, which has 256 bytes");
+  EXPECT_EQ(report.faults[0].thread, 63u);
+  EXPECT_EQ(report.faults[0].where.op, "store 4 bytes");
+  EXPECT_EQ(both[64], -1);
+}
+
+TEST_F(MemoryTest, LoadBeforeTheBeginning) {
+  ASSERT_EQ(
+      compile(replaced(kCopy, "i32 %index\n  %value", "i32 -1\n  %value")), "");
+  std::vector<int> in(64), out(64);
+  LaunchReport report = launch(
+      64, {buffer(in, "in"), buffer(out, "out"), KernelArgument::i32(0)});
+  ASSERT_EQ(report.faults.size(), 1u);
+  EXPECT_EQ(report.faults[0].message,
+            "4 bytes at -4 of buffer in, which has 256 bytes");
+  EXPECT_EQ(report.faults[0].count, 64u);
+}
+
+TEST_F(MemoryTest, HostPointersAreNoAddresses) {
+  ASSERT_EQ(compile(kCopy), "");
+  std::vector<int> in(64), out(64);
+  LaunchReport report = launch(
+      64, {KernelArgument::pointer(reinterpret_cast<uint64_t>(in.data())),
+           buffer(out, "out"), KernelArgument::i32(0)});
+  ASSERT_TRUE(report.has(FaultKind::OutOfBounds));
+  EXPECT_NE(report.str().find("lies in no buffer"), std::string::npos);
+}
+
+TEST_F(MemoryTest, ReadOnlyBuffer) {
+  ASSERT_EQ(compile(kCopy), "");
+  std::vector<int> in(64), out(64);
+  LaunchReport report =
+      launch(64, {buffer(in, "in"), buffer(out, "out", {/*writable=*/false}),
+                  KernelArgument::i32(0)});
+  EXPECT_NE(report.str().find("buffer out is only to be read"),
+            std::string::npos);
+}
+
+TEST_F(MemoryTest, ReadOfWhatNothingWrote) {
+  ASSERT_EQ(compile(kCopy), "");
+  std::vector<int> in(64), out(64);
+  KernelArgument from =
+      buffer(in, "in", {/*writable=*/true, /*initialized=*/false});
+  KernelArgument to = buffer(out, "out");
+  LaunchReport report = launch(64, {from, to, KernelArgument::i32(0)});
+  ASSERT_TRUE(report.has(FaultKind::Uninitialized));
+  // What an earlier launch wrote is there.
+  EXPECT_EQ(launch(64, {to, from, KernelArgument::i32(0)}).str(), "");
+  EXPECT_EQ(launch(64, {from, to, KernelArgument::i32(0)}).str(), "");
+}
+
+TEST_F(MemoryTest, MisalignedGlobal) {
+  ASSERT_EQ(compile(replaced(kCopy, "load i32, ptr addrspace(1) %from, align 4",
+                             "load i32, ptr addrspace(1) %from, align 16")),
+            "");
+  std::vector<int> in(68), out(64);
+  size_t skip = 0;
+  while (reinterpret_cast<uint64_t>(in.data() + skip) % 16)
+    ++skip;
+  KernelArgument from = KernelArgument::pointer(
+      simulator->registerBuffer(in.data() + skip, 256, "in"));
+  LaunchReport report =
+      launch(64, {from, buffer(out, "out"), KernelArgument::i32(0)});
+  ASSERT_EQ(report.faults.size(), 1u);
+  EXPECT_EQ(report.faults[0].kind, FaultKind::Misaligned);
+  EXPECT_EQ(report.faults[0].count, 48u);
+}
+
+TEST_F(MemoryTest, OffsetsBeyondFourGiB) {
+  // A pointer 5 GiB into a buffer of 6 GiB that is mapped but not filled.
+  ASSERT_EQ(compile(R"(
+define ptx_kernel void @k(ptr addrspace(1) %p, i64 %offset) {
+  %at = getelementptr i8, ptr addrspace(1) %p, i64 %offset
+  %old = load i32, ptr addrspace(1) %at, align 4
+  %new = add i32 %old, 7
+  store i32 %new, ptr addrspace(1) %at, align 4
+  ret void
+}
+)"),
+            "");
+  const uint64_t bytes = 6ull << 30, offset = 5ull << 30;
+  std::error_code error;
+  llvm::sys::MemoryBlock block = llvm::sys::Memory::allocateMappedMemory(
+      bytes, nullptr, llvm::sys::Memory::MF_READ | llvm::sys::Memory::MF_WRITE,
+      error);
+  ASSERT_FALSE(error);
+  char *data = static_cast<char *>(block.base());
+  KernelArgument p =
+      KernelArgument::pointer(simulator->registerBuffer(data, bytes, "large"));
+  EXPECT_EQ(launch(1, {p, KernelArgument::i64(offset)}).str(), "");
+  EXPECT_EQ(data[offset], 7);
+  EXPECT_TRUE(
+      launch(1, {p, KernelArgument::i64(bytes)}).has(FaultKind::OutOfBounds));
+  llvm::sys::Memory::releaseMappedMemory(block);
+}
+
+/// Thread t stores t at word %scale·t of shared memory; after a barrier it
+/// loads the word of thread t ^ 1.
+const char *kShared = R"(
+@tile = internal addrspace(3) global [64 x i32] poison, align 4
+define ptx_kernel void @k(ptr addrspace(1) %out, i32 %scale) {
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %mine = mul i32 %tid, %scale
+  %to = getelementptr i32, ptr addrspace(3) @tile, i32 %mine
+  store i32 %tid, ptr addrspace(3) %to, align 4
+  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)
+  %other = xor i32 %tid, 1
+  %theirs = mul i32 %other, %scale
+  %from = getelementptr i32, ptr addrspace(3) @tile, i32 %theirs
+  %value = load i32, ptr addrspace(3) %from, align 4
+  %result = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %value, ptr addrspace(1) %result, align 4
+  ret void
+}
+)";
+
+TEST_F(MemoryTest, SharedIsExchanged) {
+  ASSERT_EQ(compile(kShared), "");
+  std::vector<int> out(64);
+  LaunchReport report =
+      launch(64, {buffer(out, "out"), KernelArgument::i32(1)});
+  EXPECT_EQ(report.str(), "");
+  for (int i = 0; i < 64; ++i)
+    EXPECT_EQ(out[i], i ^ 1);
+  EXPECT_EQ(report.stats.bankConflicts, 0u);
+  EXPECT_EQ(report.stats.sharedWavefronts, 4u);
+}
+
+TEST_F(MemoryTest, BankConflictsAreCounted) {
+  ASSERT_EQ(compile(kShared), "");
+  std::vector<int> out(32);
+  // A stride of two words: two lanes a bank, for the store and for the load.
+  LaunchReport report =
+      launch(32, {buffer(out, "out"), KernelArgument::i32(2)});
+  EXPECT_EQ(report.str(), "");
+  EXPECT_EQ(report.stats.bankConflicts, 2u);
+  EXPECT_EQ(report.stats.sites[0].bankConflicts, 1u);
+}
+
+TEST_F(MemoryTest, SharedBeyondTheArray) {
+  ASSERT_EQ(compile(kShared), "");
+  std::vector<int> out(64);
+  LaunchReport report =
+      launch(64, {buffer(out, "out"), KernelArgument::i32(2)});
+  ASSERT_TRUE(report.has(FaultKind::OutOfBounds));
+  EXPECT_EQ(report.faults[0].thread, 32u);
+}
+
+TEST_F(MemoryTest, SharedMisaligned) {
+  ASSERT_EQ(
+      compile(replaced(kShared, "getelementptr i32, ptr addrspace(3) @tile",
+                       "getelementptr i8, ptr addrspace(3) @tile")),
+      "");
+  std::vector<int> out(64);
+  LaunchReport report =
+      launch(64, {buffer(out, "out"), KernelArgument::i32(3)});
+  EXPECT_TRUE(report.has(FaultKind::Misaligned));
+}
+
+TEST_F(MemoryTest, SharedArraysAreNotMoreAlignedThanDeclared) {
+  // The array asks for 4; a vector of 16 bytes at its beginning must not happen
+  // to be aligned.
+  ASSERT_EQ(
+      compile(replaced(kShared, "load i32, ptr addrspace(3) %from, align 4",
+                       "load i32, ptr addrspace(3) @tile, align 16")),
+      "");
+  std::vector<int> out(64);
+  EXPECT_TRUE(launch(64, {buffer(out, "out"), KernelArgument::i32(1)})
+                  .has(FaultKind::Misaligned));
+}
+
+TEST_F(MemoryTest, SharedNeverWritten) {
+  ASSERT_EQ(compile(replaced(
+                kShared, "store i32 %tid, ptr addrspace(3) %to, align 4", "")),
+            "");
+  std::vector<int> out(64);
+  LaunchReport report =
+      launch(64, {buffer(out, "out"), KernelArgument::i32(1)});
+  ASSERT_TRUE(report.has(FaultKind::Uninitialized));
+  EXPECT_NE(report.faults[0].message.find("nothing wrote byte"),
+            std::string::npos);
+  SimOptions options;
+  options.checkUninitialized = false;
+  EXPECT_EQ(
+      launch(64, {buffer(out, "out"), KernelArgument::i32(1)}, options).str(),
+      "");
+}
+
+TEST_F(MemoryTest, GlobalPointerIntoShared) {
+  ASSERT_EQ(compile(kShared), "");
+  LaunchReport report =
+      launch(64, {KernelArgument::pointer(0x1000040), KernelArgument::i32(1)});
+  EXPECT_NE(report.str().find("through a global pointer"), std::string::npos);
+}
+
+TEST_F(MemoryTest, DynamicSharedHasTheSizeOfTheLaunch) {
+  ASSERT_EQ(compile(R"(
+@dynamic = external addrspace(3) global [0 x i8], align 128
+define ptx_kernel void @k(i32 %offset) {
+  %at = getelementptr i8, ptr addrspace(3) @dynamic, i32 %offset
+  store <4 x float> zeroinitializer, ptr addrspace(3) %at, align 16
+  ret void
+}
+)"),
+            "");
+  auto run = [&](int offset) {
+    return launch(LaunchShape{{1, 1, 1}, {1, 1, 1}, 1024},
+                  {KernelArgument::i32(offset)});
+  };
+  EXPECT_EQ(run(1008).str(), "");
+  EXPECT_TRUE(run(1024).has(FaultKind::OutOfBounds));
+  EXPECT_TRUE(run(-16).has(FaultKind::OutOfBounds));
+  EXPECT_TRUE(run(8).has(FaultKind::Misaligned));
+}
+
+TEST_F(MemoryTest, ConstantTablesAndLocals) {
+  ASSERT_EQ(compile(R"(
+@table = private unnamed_addr addrspace(4) constant [4 x i32] [i32 5, i32 6, i32 7, i32 8]
+define ptx_kernel void @k(ptr addrspace(1) %out, i32 %bias) {
+  %local = alloca [4 x i32], align 4
+  %tid = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+  %index = add i32 %tid, %bias
+  %from = getelementptr [4 x i32], ptr addrspace(4) @table, i32 0, i32 %index
+  %value = load i32, ptr addrspace(4) %from, align 4
+  %slot = getelementptr i32, ptr %local, i32 %tid
+  store i32 %value, ptr %slot, align 4
+  %again = load i32, ptr %slot, align 4
+  %to = getelementptr i32, ptr addrspace(1) %out, i32 %tid
+  store i32 %again, ptr addrspace(1) %to, align 4
+  ret void
+}
+)"),
+            "");
+  std::vector<int> out(4);
+  KernelArgument to = buffer(out, "out");
+  EXPECT_EQ(launch(4, {to, KernelArgument::i32(0)}).str(), "");
+  EXPECT_EQ(out, (std::vector<int>{5, 6, 7, 8}));
+  EXPECT_TRUE(
+      launch(4, {to, KernelArgument::i32(1)}).has(FaultKind::OutOfBounds));
+}
+
+TEST_F(MemoryTest, NamesSourceLines) {
+  ASSERT_EQ(compile(R"(
+define ptx_kernel void @k(ptr addrspace(1) %p) !dbg !3 {
+  store i32 0, ptr addrspace(1) %p, align 4, !dbg !5
+  ret void, !dbg !5
+}
+!llvm.dbg.cu = !{!0}
+!llvm.module.flags = !{!2}
+!0 = distinct !DICompileUnit(language: DW_LANG_C, file: !1, isOptimized: false, runtimeVersion: 0, emissionKind: FullDebug)
+!1 = !DIFile(filename: "kernel.mlir", directory: "")
+!2 = !{i32 2, !"Debug Info Version", i32 3}
+!3 = distinct !DISubprogram(name: "k", file: !1, line: 1, type: !4, unit: !0)
+!4 = !DISubroutineType(types: !{})
+!5 = !DILocation(line: 12, column: 5, scope: !3)
+)"),
+            "");
+  LaunchReport report = launch(1, {KernelArgument::pointer(64)});
+  ASSERT_EQ(report.faults.size(), 1u);
+  EXPECT_EQ(report.faults[0].where.file, "kernel.mlir");
+  EXPECT_EQ(report.faults[0].where.line, 12u);
+  EXPECT_EQ(report.faults[0].where.column, 5u);
+  EXPECT_NE(report.str().find("store 4 bytes at kernel.mlir:12:5 in @k"),
+            std::string::npos);
+}
+
+} // namespace
