@@ -241,7 +241,7 @@ struct ConvertDiffAttnToVectorPass final
     std::string &name = names[getSignature(op)];
     if (name.empty())
       name = freshName();
-    callBlockNest(b, context, spec, name);
+    callNest(b, context, spec, name);
     op.erase();
     return success();
   }
@@ -254,13 +254,58 @@ struct ConvertDiffAttnToVectorPass final
       OpBuilder::InsertionGuard guard(b);
       auto function = op->getParentOfType<FunctionOpInterface>();
       b.setInsertionPointToStart(&function.getFunctionBody().front());
-      context =
-          LLVM::AllocaOp::create(b, b.pointer, b.i64, b.index(values.size()),
-                                 /*alignment=*/8);
+      context = LLVM::AllocaOp::create(b, b.pointer, b.i64,
+                                       b.index(values.size() + 1),
+                                       /*alignment=*/8);
     }
     for (auto [slot, value] : llvm::enumerate(values))
       b.store(value, context, b.i64, b.index(slot));
     return context;
+  }
+
+  /// Few queries split the keys over threads, many are cut into blocks; both
+  /// are emitted where the number is not known.
+  void callNest(KernelBuilder &b, Value context, SpecBuilder &builder,
+                StringRef name) {
+    const NestSpec &spec = builder.spec;
+    auto split = [&] { callSplitNest(b, context, builder, name); };
+    auto block = [&] { callBlockNest(b, context, builder, name); };
+    int64_t splitRows = spec.schedule.splitRows;
+    if (splitRows == 0)
+      return block();
+    if (spec.queries.isStatic())
+      return spec.queries.value <= splitRows ? split() : block();
+    Value queries = builder.value(spec.queries);
+    b.ifElse(b.less(b.index(splitRows), queries), block, split);
+  }
+
+  void callSplitNest(KernelBuilder &b, Value context, SpecBuilder &builder,
+                     StringRef name) {
+    const NestSpec &spec = builder.spec;
+    SplitNestFunctions functions = emitSplitNest(b, getOperation(), name, spec);
+    NestCallSizes sizes;
+    sizes.batch = builder.value(spec.batch);
+    sizes.signalHeads = builder.value(spec.signalHeads);
+    sizes.key1Heads = builder.value(spec.key1Heads);
+    sizes.key2Heads = builder.value(spec.key2Heads);
+    sizes.valueHeads = builder.value(spec.valueHeads);
+    sizes.queries = builder.value(spec.queries);
+    sizes.keys = builder.value(spec.keys);
+    sizes.headDim = builder.value(spec.headDim);
+    sizes.valueDim = builder.value(spec.valueDim);
+    SplitNestSizes needs = emitSplitNestSizes(b, spec, sizes);
+    auto call = [&](StringRef callee, TypeRange results, ValueRange arguments) {
+      auto function =
+          getRuntimeFunction(b, callee, results, arguments.getTypes());
+      return LLVM::CallOp::create(b, function, arguments);
+    };
+    Value mark = call("diffattn_rt_mark", b.i64, {}).getResult();
+    Value states =
+        call("diffattn_rt_alloc", b.pointer, needs.stateBytes).getResult();
+    b.store(states, context, b.i64, b.index(spec.slots));
+    callParallelFor(b, functions.item, context, needs.items, needs.itemScratch);
+    callParallelFor(b, functions.merge, context, needs.rows, needs.rowScratch);
+    call("diffattn_rt_release", {}, mark);
   }
 
   void callBlockNest(KernelBuilder &b, Value context, SpecBuilder &builder,
@@ -280,21 +325,24 @@ struct ConvertDiffAttnToVectorPass final
   void callParallelFor(KernelBuilder &b, LLVM::LLVMFuncOp body, Value context,
                        Value count, Value scratch) {
     Value address = LLVM::AddressOfOp::create(b, body);
-    LLVM::CallOp::create(
-        b, getParallelFor(b),
-        ValueRange{address, context, count, scratch, b.index(threads)});
+    Value arguments[] = {address, context, count, scratch, b.index(threads)};
+    auto function = getRuntimeFunction(b, "diffattn_rt_parallel_for", {},
+                                       ValueRange(arguments).getTypes());
+    LLVM::CallOp::create(b, function, arguments);
   }
 
-  LLVM::LLVMFuncOp getParallelFor(KernelBuilder &b) {
-    StringRef name = "diffattn_rt_parallel_for";
+  /// The declaration of a function of the runtime.
+  LLVM::LLVMFuncOp getRuntimeFunction(KernelBuilder &b, StringRef name,
+                                      TypeRange results, TypeRange arguments) {
     if (auto existing = getOperation().lookupSymbol<LLVM::LLVMFuncOp>(name))
       return existing;
     OpBuilder::InsertionGuard guard(b);
     b.setInsertionPointToStart(getOperation().getBody());
-    auto type = LLVM::LLVMFunctionType::get(
-        LLVM::LLVMVoidType::get(&getContext()),
-        {b.pointer, b.pointer, b.i64, b.i64, b.i64});
-    return LLVM::LLVMFuncOp::create(b, name, type);
+    Type result = results.empty() ? Type(LLVM::LLVMVoidType::get(&getContext()))
+                                  : results.front();
+    return LLVM::LLVMFuncOp::create(
+        b, name,
+        LLVM::LLVMFunctionType::get(result, SmallVector<Type>(arguments)));
   }
 
   std::string freshName() {

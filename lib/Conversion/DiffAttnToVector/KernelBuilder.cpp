@@ -281,6 +281,22 @@ Value KernelBuilder::loadStrided(Value base, Type element, Value index,
   return result;
 }
 
+Value KernelBuilder::loadFlags(Value base, Value index, Value stride,
+                               Value count) {
+  VectorType type = VectorType::get({lanes}, i8);
+  Value result = arith::ConstantOp::create(*this, getZeroAttr(type));
+  Value nothing = arith::ConstantOp::create(*this, getI8IntegerAttr(0));
+  for (int64_t i = 0; i < lanes; ++i) {
+    Value inside = less(this->index(i), count);
+    Value position = select(inside, this->index(i), sub(count, this->index(1)));
+    Value flag = load(i8, base, i8, add(index, mul(position, stride)));
+    flag = select(inside, flag, nothing);
+    result = vector::InsertOp::create(*this, flag, result, i);
+  }
+  Value zeros = arith::ConstantOp::create(*this, getZeroAttr(type));
+  return arith::CmpIOp::create(*this, arith::CmpIPredicate::ne, result, zeros);
+}
+
 void KernelBuilder::storeNarrow(Value value, Value base, Type element,
                                 Value index, Value mask) {
   Value rounded = round(value, element);
@@ -323,6 +339,22 @@ void KernelBuilder::loop(Value lower, Value upper, int64_t step,
     body(i);
     return SmallVector<Value>();
   });
+}
+
+SmallVector<Value>
+KernelBuilder::choose(Value condition, TypeRange types,
+                      function_ref<SmallVector<Value>()> then,
+                      function_ref<SmallVector<Value>()> otherwise) {
+  auto op = scf::IfOp::create(*this, types, condition, /*addThenBlock=*/true,
+                              /*addElseBlock=*/true);
+  OpBuilder::InsertionGuard guard(*this);
+  setInsertionPointToStart(op.thenBlock());
+  SmallVector<Value> results = then();
+  scf::YieldOp::create(*this, results);
+  setInsertionPointToStart(op.elseBlock());
+  results = otherwise();
+  scf::YieldOp::create(*this, results);
+  return op.getResults();
 }
 
 void KernelBuilder::ifThen(Value condition, function_ref<void()> then) {

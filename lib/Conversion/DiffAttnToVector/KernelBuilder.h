@@ -83,6 +83,8 @@ public:
   /// others give 0).
   Value loadStrided(Value base, Type element, Value index, Value stride,
                     Value count);
+  /// Whether each of `lanes` bytes that lie `stride` apart is not 0; the same.
+  Value loadFlags(Value base, Value index, Value stride, Value count);
   /// Rounds f32 once to `element` and stores.
   void storeNarrow(Value value, Value base, Type element, Value index,
                    Value mask = {});
@@ -98,6 +100,9 @@ public:
   void loop(Value upper, function_ref<void(Value)> body) {
     loop(index(0), upper, 1, body);
   }
+  SmallVector<Value> choose(Value condition, TypeRange types,
+                            function_ref<SmallVector<Value>()> then,
+                            function_ref<SmallVector<Value>()> otherwise);
   void ifThen(Value condition, function_ref<void()> then);
   void ifElse(Value condition, function_ref<void()> then,
               function_ref<void()> otherwise);

@@ -85,6 +85,27 @@ LLVM::LLVMFuncOp emitBlockNest(KernelBuilder &b, ModuleOp module,
 Value emitBlockNestScratch(KernelBuilder &b, const NestSpec &spec, Value keys,
                            Value headDim, Value valueDim);
 
+/// The sizes of one call, as values in the caller.
+struct NestCallSizes {
+  Value batch, signalHeads, key1Heads, key2Heads, valueHeads, queries, keys,
+      headDim, valueDim;
+};
+
+/// The two loops for few queries: over blocks of keys, then over rows. The
+/// context has one slot more than the spec counts: the address of the states.
+struct SplitNestFunctions {
+  LLVM::LLVMFuncOp item, merge;
+};
+SplitNestFunctions emitSplitNest(KernelBuilder &b, ModuleOp module,
+                                 StringRef name, const NestSpec &spec);
+
+/// How often each is called and the memory that it needs.
+struct SplitNestSizes {
+  Value items, rows, stateBytes, itemScratch, rowScratch;
+};
+SplitNestSizes emitSplitNestSizes(KernelBuilder &b, const NestSpec &spec,
+                                  const NestCallSizes &sizes);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_CONVERSION_DIFFATTNTOVECTOR_NESTVALUES_H

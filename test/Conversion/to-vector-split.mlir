@@ -1,0 +1,42 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512},convert-diffattn-to-vector)" | FileCheck %s
+
+!q = memref<2x8x1x64xf32>
+!k = memref<2x2x4096x64xf32>
+!v = memref<2x2x4096x128xf32>
+
+// One query: 2 batches x 2 groups of heads x 16 blocks of 256 keys, then 16 rows are merged.
+// CHECK-LABEL: func.func @decode(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         %[[MARK:.+]] = llvm.call @diffattn_rt_mark()
+// CHECK:         %[[STATES:.+]] = llvm.call @diffattn_rt_alloc(
+// CHECK:         %[[ITEM:.+]] = llvm.mlir.addressof @diffattn_attention_0_split
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[ITEM]], %{{[^,]+}}, %c64_i64
+// CHECK:         %[[MERGE:.+]] = llvm.mlir.addressof @diffattn_attention_0_merge
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[MERGE]], %{{[^,]+}}, %c16_i64
+// CHECK:         llvm.call @diffattn_rt_release(%[[MARK]])
+// CHECK-NEXT:    return
+func.func @decode(%q: !q, %k: !k, %v: !v, %l: memref<f32>, %o: memref<2x8x1x128xf32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q, !k, !q, !k, !v) lambda(%l : memref<f32>)
+      outs(%o : memref<2x8x1x128xf32>) {scale = 0.125 : f32}
+  return
+}
+
+// With an unknown number of queries both ways are there, and the number decides.
+!qd = memref<?x8x?x64xf32>
+// CHECK-LABEL: func.func @dynamic(
+// CHECK:         scf.if
+// CHECK:           llvm.mlir.addressof @diffattn_attention_1 :
+// CHECK:         } else {
+// CHECK:           llvm.mlir.addressof @diffattn_attention_1_split
+func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !qd, !qd, !qd, !qd, !qd) lambda(%l : memref<f32>)
+      outs(%o : !qd) {scale = 0.125 : f32}
+  return
+}
+
+// Both maps' outputs are summed in one pass over the values: 16 sums, each value loaded once.
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_split(
+// CHECK:         scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, ){15}vector<16xf32>}})
+// CHECK-COUNT-8:   llvm.load {{.*}} -> vector<16xf32>
+// CHECK-NOT:       llvm.load
+// CHECK:           scf.yield
