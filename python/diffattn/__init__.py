@@ -13,7 +13,7 @@ __all__ = ["attention", "load"]
 def __getattr__(name: str):
     # Loaded when asked for: `diffattn build` and `diffattn info` need no compiled library.
     if name == "attention":
-        from .attention import attention
+        from ._attention import attention
 
         return attention
     if name == "load":

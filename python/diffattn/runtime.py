@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import threading
 import weakref
 
 import ml_dtypes
@@ -292,6 +293,7 @@ class Executable:
                  reference=False):
         lib = library()
         self._lib, self._threads = lib, int(threads or 0)
+        self._one_call = threading.Lock()  # a program serves one thread at a time
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
                            cache=cache_folder() if cache is True else (cache or ""))
         try:
@@ -348,8 +350,9 @@ class Executable:
             slot.data, slot.dtype, slot.rank = view.ctypes.data, _CODES[view.dtype], view.ndim
             slot.shape, slot.strides = shape, steps
         out = (_Result * max(len(results), 1))()
-        self._lib.check(self._lib.c.diffattn_call(self._program, entry.encode(), packed, len(views), self._threads, out,
-                                                  len(results)))
+        with self._one_call:
+            self._lib.check(self._lib.c.diffattn_call(self._program, entry.encode(), packed, len(views), self._threads, out,
+                                                      len(results)))
         return [_owned(r) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
 
     @staticmethod

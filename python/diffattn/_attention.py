@@ -1,0 +1,238 @@
+"""`diffattn.attention`: one differential attention on arrays.
+
+The arguments are named as in PyTorch's `scaled_dot_product_attention` and mean what docs/spec.md says. A call with new
+types, head counts, widths or options compiles; other batches, lengths and strides of the same kind do not.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+
+import ml_dtypes
+import numpy as np
+
+from .runtime import Executable, InputError, UsageError, as_array
+
+_MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
+         np.dtype(np.bool_): "i1", np.dtype(np.int64): "i64"}
+_FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+
+_compiled: dict[tuple, Executable] = {}
+_lock = threading.Lock()
+
+
+def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
+              lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
+              gate=None, kv_len=None, q_offset=None, target="cpu"):
+    """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
+
+    q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
+    `ml_dtypes.bfloat16`, NumPy or DLPack, with any strides. A noise head serves Hs/Hn signal heads, a key or value head
+    that many query heads. k2 given as the buffer and strides of k1 is read once.
+
+    lam             a number, [Hs], [B, Tq, Hs] or [B, Tq, Hn]; with lam_activation="sigmoid" these are logits
+    scale           1/sqrt(d) by default
+    is_causal       query i sees key j if j <= i + q_offset. The last query sees the last key: bottom-right, where
+                    PyTorch's is_causal is top-left if Tq differs from Tk
+    window          (left, right): also -right <= i + q_offset - j <= left; None or -1: no limit on that side
+    attn_mask       boolean (True: visible) or additive, broadcast to [B, Hn, Tq, Tk]; one for both maps
+    softcap         scores become softcap tanh(scores / softcap), before mask and bias
+    norm            "rms": each head's output is divided by its root mean square, then times norm_weight [dv] if given;
+                    norm_eps is added inside or outside of the root
+    out_scale       multiplies the output (1 - lambda_init in most models)
+    gate            logits [B, Hs, Tq, dv]: the output times their sigmoid
+    kv_len          [B] or a number: keys that exist; q_offset [B] or a number: the first query's position, by default
+                    (kv_len or Tk) - Tq
+    """
+    names = ("q1", "k1", "q2", "k2", "v")
+    arrays = dict(zip(names, (_array(name, x) for name, x in zip(names, (q1, k1, q2, k2, v)))))
+    sizes = _check_shapes(arrays)
+    dtype = arrays["q1"].dtype
+    arrays["lambda"] = _lambda(lam, sizes)
+    if attn_mask is not None:
+        arrays["bias"] = _mask(attn_mask, dtype, sizes)
+    if norm_weight is not None:
+        if norm is None:
+            raise UsageError("norm_weight: expected norm='rms' with it")
+        arrays["norm_weight"] = _typed("norm_weight", norm_weight, (dtype, np.dtype(np.float32)), (sizes["dv"],))
+    if gate is not None:
+        arrays["gate"] = _typed("gate", gate, (dtype,), (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"]))
+    if kv_len is not None:
+        arrays["kv_len"] = _positions("kv_len", kv_len, sizes, 0, sizes["Tk"])
+    if q_offset is not None:
+        arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -(1 << 40), 1 << 40)
+    attributes = _attributes(sizes, scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode,
+                             out_scale)
+    arrays["init"] = np.empty((sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"]), dtype)
+    if arrays["init"].size == 0:
+        return arrays["init"]
+    shared = _same_buffer(arrays["k1"], arrays["k2"])
+    if shared:
+        del arrays["k2"]
+    types = {name: _memref(name, array) for name, array in arrays.items()}
+    key = (tuple(types.items()), attributes, target)
+    with _lock:
+        executable = _compiled.get(key)
+        if executable is None:
+            executable = _compiled[key] = Executable(_module(types, attributes, shared), target=target, name="attention")
+    executable.call("attention", *arrays.values())
+    return arrays["init"]
+
+
+def _array(name, value) -> np.ndarray:
+    array = as_array(value)
+    if array.ndim != 4:
+        raise InputError(f"{name}: expected rank 4, [batch, heads, length, width], but got shape {array.shape}")
+    if array.dtype not in _FLOATS:
+        raise InputError(f"{name}: expected float32, float16 or bfloat16, but got {array.dtype}")
+    return array
+
+
+def _check_shapes(arrays) -> dict[str, int]:
+    q1, k1, q2, k2, v = arrays.values()
+    sizes = {"B": q1.shape[0], "Hs": q1.shape[1], "Tq": q1.shape[2], "d": q1.shape[3], "Hn": q2.shape[1],
+             "Hk1": k1.shape[1], "Hk2": k2.shape[1], "Hv": v.shape[1], "Tk": k1.shape[2], "dv": v.shape[3]}
+    wanted = {"k1": ("B", "Hk1", "Tk", "d"), "q2": ("B", "Hn", "Tq", "d"), "k2": ("B", "Hk2", "Tk", "d"),
+              "v": ("B", "Hv", "Tk", "dv")}
+    for name, axes in wanted.items():
+        if arrays[name].dtype != q1.dtype:
+            raise InputError(f"{name}: expected {q1.dtype} as q1, but got {arrays[name].dtype}")
+        expected = tuple(sizes[axis] for axis in axes)
+        if arrays[name].shape != expected:
+            raise InputError(f"{name}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
+                             f"{list(arrays[name].shape)}")
+    for many, few in (("Hs", "Hn"), ("Hs", "Hk1"), ("Hn", "Hk2"), ("Hs", "Hv")):
+        if sizes[few] == 0 or sizes[many] % sizes[few]:
+            raise InputError(f"expected {many} to be a multiple of {few}, but got {sizes[many]} and {sizes[few]}")
+    if sizes["d"] == 0:
+        raise InputError("q1: expected a width d of at least 1, but got 0")
+    return sizes
+
+
+def _typed(name, value, dtypes, shape) -> np.ndarray:
+    array = as_array(value)
+    if array.dtype not in dtypes:
+        raise InputError(f"{name}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
+    if array.shape != shape:
+        raise InputError(f"{name}: expected shape {list(shape)}, but got {list(array.shape)}")
+    return array
+
+
+def _lambda(lam, sizes) -> np.ndarray:
+    array = as_array(lam)
+    if array.dtype not in [*_FLOATS, np.dtype(np.float64)] and not (array.ndim == 0 and array.dtype.kind in "iu"):
+        raise InputError(f"lam: expected floats, but got {array.dtype}")
+    forms = [(), (sizes["Hs"],), (sizes["B"], sizes["Tq"], sizes["Hs"]), (sizes["B"], sizes["Tq"], sizes["Hn"])]
+    if array.shape not in forms:
+        raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms[1:])}, but got "
+                         f"{list(array.shape)}")
+    return array.astype(np.float32, copy=False)
+
+
+def _mask(mask, dtype, sizes) -> np.ndarray:
+    array = as_array(mask)
+    if array.dtype not in (np.dtype(np.bool_), np.dtype(np.float32), dtype):
+        raise InputError(f"attn_mask: expected bool, float32 or {dtype}, but got {array.dtype}")
+    full = (sizes["B"], sizes["Hn"], sizes["Tq"], sizes["Tk"])
+    if array.ndim < 2 or array.ndim > 4:
+        raise InputError(f"attn_mask: expected rank 2 to 4, but got shape {list(array.shape)}")
+    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    if array.shape[3] != full[3] or any(n not in (1, m) for n, m in zip(array.shape, full)):
+        raise InputError(f"attn_mask: expected a shape that broadcasts to [B, Hn, Tq, Tk] = {list(full)} with all keys, but "
+                         f"got {list(array.shape)}")
+    return array
+
+
+def _positions(name, value, sizes, low, high) -> np.ndarray:
+    array = as_array(value)
+    if array.dtype.kind not in "iu":
+        raise InputError(f"{name}: expected integers, but got {array.dtype}")
+    if array.shape not in ((), (sizes["B"],)):
+        raise InputError(f"{name}: expected a number or shape [{sizes['B']}], but got {list(array.shape)}")
+    array = np.ascontiguousarray(np.broadcast_to(array.astype(np.int64), (sizes["B"],)))
+    if array.size and (array.min() < low or array.max() > high):
+        raise InputError(f"{name}: expected {low} to {high}, but got {array.min()} to {array.max()}")
+    return array
+
+
+def _f32(name, value) -> str:
+    """A float as MLIR's exact bits."""
+    value = float(value)
+    if not math.isfinite(value):
+        raise UsageError(f"{name}: expected a finite number, but got {value}")
+    try:
+        return f"0x{struct.unpack('<I', struct.pack('<f', value))[0]:08X} : f32"
+    except OverflowError:
+        raise UsageError(f"{name}: expected a number that float32 holds, but got {value}") from None
+
+
+def _choice(name, value, known) -> str:
+    if value not in known:
+        raise UsageError(f"{name}: expected {' or '.join(repr(k) for k in known)}, but got {value!r}")
+    return value
+
+
+def _attributes(sizes, scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale):
+    scale = 1.0 / math.sqrt(sizes["d"]) if scale is None else scale
+    result = [f"scale = {_f32('scale', scale)}"]
+    if is_causal:
+        result.append("is_causal")
+    if window is not None:
+        if not isinstance(window, (tuple, list)) or len(window) != 2:
+            raise UsageError(f"window: expected (left, right), but got {window!r}")
+        sides = [-1 if side is None else int(side) for side in window]
+        if min(sides) < -1:
+            raise UsageError(f"window: expected sizes from 0, or -1 for no limit, but got {window!r}")
+        if sides != [-1, -1]:
+            result.append(f"window = array<i64: {sides[0]}, {sides[1]}>")
+    if softcap is not None:
+        if not float(softcap) > 0:
+            raise UsageError(f"softcap: expected a positive number, but got {softcap}")
+        result.append(f"softcap = {_f32('softcap', softcap)}")
+    if _choice("lam_activation", lam_activation, (None, "sigmoid")):
+        result.append("lambda_act = #diffattn.activation<sigmoid>")
+    _choice("norm_eps_mode", norm_eps_mode, ("inside", "outside"))
+    if _choice("norm", norm, (None, "rms")):
+        if not float(norm_eps) >= 0:
+            raise UsageError(f"norm_eps: expected a number from 0, but got {norm_eps}")
+        result += ["norm = #diffattn.norm<rms>", f"norm_eps = {_f32('norm_eps', norm_eps)}",
+                   f"norm_eps_mode = #diffattn.eps_mode<{norm_eps_mode}>"]
+    result.append(f"out_scale = {_f32('out_scale', out_scale)}")
+    return ", ".join(result)
+
+
+def _same_buffer(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data
+
+
+def _memref(name, array: np.ndarray) -> str:
+    """The type to compile for: batch, lengths and strides stay open, head counts and widths do not."""
+    element = _MLIR[array.dtype]
+    if array.ndim == 0:
+        return f"memref<{element}>"
+    if name in ("kv_len", "q_offset"):
+        return f"memref<?x{element}>"
+    if name == "bias":  # an axis of 1 is one mask for all
+        open_axes = {axis for axis in (0, 2, 3) if axis == 3 or array.shape[axis] != 1}
+    elif name == "lambda":
+        open_axes = {0, 1} if array.ndim == 3 else set()
+    else:
+        open_axes = {0, 2} if array.ndim == 4 else set()
+    sizes = "".join(f"{'?' if axis in open_axes else size}x" for axis, size in enumerate(array.shape))
+    # Vectors are loaded at once where the last axis is dense.
+    last = "1" if array.strides[-1] == array.itemsize or array.shape[-1] == 1 else "?"
+    strides = ", ".join(["?"] * (array.ndim - 1) + [last])
+    return f"memref<{sizes}{element}, strided<[{strides}], offset: ?>>"
+
+
+def _module(types, attributes, shared) -> str:
+    arguments = ", ".join(f"%{name}: {t}" for name, t in types.items())
+    keys2 = "k1" if shared else "k2"
+    ins = ("q1", "k1", "q2", keys2, "v")
+    clauses = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(types[n] for n in ins)})",
+               f"lambda(%lambda : {types['lambda']})"]
+    clauses += [f"{n}(%{n} : {types[n]})" for n in ("bias", "norm_weight", "gate", "kv_len", "q_offset") if n in types]
+    return (f"func.func @attention({arguments}) {{\n  diffattn.attention {' '.join(clauses)}\n"
+            f"    outs(%init : {types['init']}) {{{attributes}}}\n  return\n}}\n")

@@ -1,0 +1,258 @@
+"""diffattn.attention against docs/spec.md written out in f64."""
+import ml_dtypes
+import numpy as np
+import pytest
+
+import diffattn
+from diffattn import _attention, runtime
+
+BF16 = ml_dtypes.bfloat16
+#: Error over sum (A1 + |lam| A2) |v|: the two maps cancel by design, so relative error would judge the cancellation.
+BOUNDS = {np.dtype(np.float32): 5e-5, np.dtype(np.float16): 1.5e-3, np.dtype(BF16): 1.2e-2}
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def reference(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
+              lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
+              gate=None, kv_len=None, q_offset=None):
+    """The result in f64, and the magnitude that its error is judged by."""
+    q1, k1, q2, k2, v, lam = (np.asarray(x, np.float64) for x in (q1, k1, q2, k2, v, lam))
+    (batch, heads, queries, width), keys = q1.shape, k1.shape[2]
+    noise = q2.shape[1]
+    repeat = lambda x, n: np.repeat(x, n // x.shape[1], 1)
+    k2, mask = repeat(k2, noise), attn_mask
+    kv = np.broadcast_to(keys if kv_len is None else kv_len, (batch,))
+    offset = np.broadcast_to(kv - queries if q_offset is None else q_offset, (batch,))
+    i, j = np.arange(queries)[None, :, None] + offset[:, None, None], np.arange(keys)[None, None, :]
+    visible = np.broadcast_to(j < kv[:, None, None], (batch, queries, keys)).copy()
+    if is_causal:
+        visible &= j <= i
+    left, right = window or (-1, -1)
+    visible &= ((left is None or left < 0) | (i - j <= (left or 0))) & ((right is None or right < 0) | (i - j >= -(right or 0)))
+    visible = np.broadcast_to(visible[:, None], (batch, noise, queries, keys))
+    bias = 0.0
+    if mask is not None:
+        mask = np.broadcast_to(mask.reshape((1,) * (4 - mask.ndim) + mask.shape), (batch, noise, queries, keys))
+        if mask.dtype == bool:
+            visible = visible & mask
+        else:
+            bias = np.asarray(mask, np.float64)
+
+    def softmax(q, k, see, add):
+        s = np.einsum("bhqd,bhkd->bhqk", q, k) * (1 / np.sqrt(width) if scale is None else scale)
+        if softcap:
+            s = softcap * np.tanh(s / softcap)
+        s = np.where(see, s + add, -np.inf)
+        top = s.max(-1, keepdims=True)
+        e = np.where(see, np.exp(s - np.where(np.isfinite(top), top, 0)), 0)
+        total = e.sum(-1, keepdims=True)
+        return e / np.where(total == 0, 1, total)
+
+    wide = lambda x: repeat(x, heads) if isinstance(x, np.ndarray) and x.ndim == 4 else x
+    a1 = softmax(q1, repeat(k1, heads), wide(visible), wide(bias))
+    a2 = repeat(softmax(q2, k2, visible, bias), heads)
+    if lam_activation:
+        lam = sigmoid(lam)
+    if lam.ndim == 1:
+        lam = lam[None, :, None, None]
+    elif lam.ndim == 3:
+        lam = repeat(np.moveaxis(lam, 2, 1)[..., None], heads)
+    v = repeat(v, heads)
+    out, size = (a1 - lam * a2) @ v, (a1 + np.abs(lam) * a2) @ np.abs(v)
+    if norm:
+        mean = (out**2).mean(-1, keepdims=True)
+        root = np.sqrt(mean + norm_eps) if norm_eps_mode == "inside" else np.sqrt(mean) + norm_eps
+        weight = 1.0 if norm_weight is None else np.asarray(norm_weight, np.float64)
+        out, size = out / root * weight, np.sqrt((size**2).mean(-1, keepdims=True)) / root * np.abs(weight) + np.abs(out / root)
+    if gate is not None:
+        out, size = out * sigmoid(np.asarray(gate, np.float64)), size
+    return out * out_scale, size * abs(out_scale) + 1e-30
+
+
+def make(rng, dtype, shape):
+    return rng.normal(size=shape).astype(dtype)
+
+
+def inputs(seed, dtype=np.float32, batch=2, heads=(4, 4, 2, 2, 2), queries=33, keys=33, width=16, value=32):
+    rng = np.random.default_rng(seed)
+    hs, hn, hk1, hk2, hv = heads
+    return (make(rng, dtype, (batch, hs, queries, width)), make(rng, dtype, (batch, hk1, keys, width)),
+            make(rng, dtype, (batch, hn, queries, width)), make(rng, dtype, (batch, hk2, keys, width)),
+            make(rng, dtype, (batch, hv, keys, value)))
+
+
+def check(arrays, lam, **options):
+    got = diffattn.attention(*arrays, lam, **options)
+    want, size = reference(*arrays, lam, **options)
+    assert got.dtype == arrays[0].dtype and got.shape == want.shape
+    error = np.abs(got.astype(np.float64) - want) / size
+    assert error.max() <= BOUNDS[got.dtype], f"error {error.max():.2e} at {np.unravel_index(error.argmax(), error.shape)}"
+    return got
+
+
+RNG = np.random.default_rng(7)
+CASES = {
+    "plain": dict(),
+    "causal": dict(is_causal=True),
+    "scale": dict(scale=0.3),
+    "window": dict(window=(5, 3)),
+    "window-one-side": dict(window=(4, None), is_causal=True),
+    "softcap": dict(softcap=2.0, is_causal=True),
+    "mask": dict(attn_mask=RNG.random((2, 1, 33, 33)) < 0.6),
+    "mask-2d": dict(attn_mask=RNG.random((33, 33)) < 0.6),
+    "mask-keys": dict(attn_mask=RNG.random((2, 1, 1, 33)) < 0.6),
+    "mask-empty-rows": dict(attn_mask=RNG.random((2, 4, 33, 33)) < 0.03),
+    "bias": dict(attn_mask=RNG.normal(size=(1, 4, 33, 33)).astype(np.float32)),
+    "norm": dict(norm="rms", out_scale=0.8),
+    "norm-weight-outside": dict(norm="rms", norm_weight=RNG.normal(size=32).astype(np.float32), norm_eps=1e-3,
+                                norm_eps_mode="outside"),
+    "gate": dict(gate=RNG.normal(size=(2, 4, 33, 32)).astype(np.float32)),
+    "kv-len": dict(kv_len=np.array([20, 33]), is_causal=True),
+    "kv-len-and-offset": dict(kv_len=np.array([20, 33]), q_offset=np.array([0, 0]), is_causal=True),
+    "offset-number": dict(q_offset=2, is_causal=True),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_options(name):
+    check(inputs(1), 0.4, **CASES[name])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, BF16])
+@pytest.mark.parametrize("options", [dict(is_causal=True), dict(norm="rms", out_scale=0.5)], ids=["causal", "norm"])
+def test_types(dtype, options):
+    check(inputs(2, dtype, queries=40, keys=70), 0.4, **options)
+
+
+LAMBDAS = {"head": (4,), "token-signal-head": (2, 33, 4), "token-noise-head": (2, 33, 2)}
+
+
+@pytest.mark.parametrize("form", LAMBDAS)
+@pytest.mark.parametrize("activation", [None, "sigmoid"])
+def test_lambda(form, activation):
+    arrays = inputs(3, heads=(4, 2, 1, 1, 1))
+    check(arrays, np.random.default_rng(1).normal(size=LAMBDAS[form]).astype(np.float32), lam_activation=activation)
+
+
+@pytest.mark.parametrize("heads", [(1, 1, 1, 1, 1), (8, 2, 2, 1, 4), (6, 3, 1, 3, 2)])
+@pytest.mark.parametrize("queries, keys", [(1, 1), (1, 50), (17, 65), (70, 3)])
+def test_shapes(heads, queries, keys):
+    check(inputs(4, heads=heads, queries=queries, keys=keys), 0.7, is_causal=True)
+
+
+@pytest.mark.parametrize("width, value", [(1, 1), (3, 5), (64, 128), (128, 64)])
+def test_widths(width, value):
+    check(inputs(5, width=width, value=value), 0.7)
+
+
+def test_strided_views_are_taken_as_they_are():
+    rng = np.random.default_rng(6)
+    batch, length, heads, width = 2, 21, 4, 16
+    # [B, T, 2 H d] as projections make it: heads in adjacent pairs, and values behind a transpose.
+    q = rng.normal(size=(batch, length, heads, 2, width)).astype(np.float32)
+    k = rng.normal(size=(batch, length, heads, 2, width)).astype(np.float32)
+    v = rng.normal(size=(batch, length, heads, 2 * width)).astype(np.float32)
+    split = lambda x: [np.moveaxis(x[..., i, :], 1, 2) for i in (0, 1)]
+    (q1, q2), (k1, k2) = split(q), split(k)
+    views = (q1, k1, q2, k2, np.moveaxis(v, 1, 2))
+    got = check(views, 0.4, is_causal=True)
+    dense = [np.ascontiguousarray(x) for x in views]
+    np.testing.assert_array_equal(got, diffattn.attention(*dense, 0.4, is_causal=True))
+    # A last axis that is not dense, and one that runs backwards.
+    check((q1[..., ::2], k1[..., ::2], q2[..., ::2], k2[..., ::2], views[4][:, :, :, ::-1]), 0.4)
+
+
+def test_shared_keys_count_as_one():
+    q1, k1, q2, _, v = inputs(8)
+    before = len(_attention._compiled)
+    got = check((q1, k1, q2, k1, v), 0.4)
+    np.testing.assert_allclose(got, diffattn.attention(q1, k1, q2, k1.copy(), v, 0.4), rtol=1e-5, atol=1e-6)
+    assert len(_attention._compiled) >= before + 1
+
+
+def test_new_lengths_do_not_compile():
+    check(inputs(9, batch=1, queries=5, keys=9, width=24), 0.2, is_causal=True)
+    count = len(_attention._compiled)
+    for batch, queries, keys in [(3, 5, 9), (1, 70, 70), (2, 1, 200)]:
+        check(inputs(9, batch=batch, queries=queries, keys=keys, width=24), 0.2, is_causal=True)
+    assert len(_attention._compiled) == count
+
+
+def test_nan_stays_with_those_who_see_it():
+    q1, k1, q2, k2, v = inputs(10, batch=1, queries=20, keys=20)
+    q1[0, 1, 4, 0] = np.nan
+    got = diffattn.attention(q1, k1, q2, k2, v, 0.4, is_causal=True)
+    assert np.isnan(got[0, 1, 4]).all() and np.isnan(got).sum() == got.shape[-1]
+    q1[0, 1, 4, 0] = 0
+    v[0, 0, 12, :] = np.nan
+    got = diffattn.attention(q1, k1, q2, k2, v, 0.4, is_causal=True)
+    rows = np.isnan(got).any(-1)[0]
+    assert not rows[2:].any() and not rows[:2, :12].any() and rows[:2, 12:].all()
+
+
+def test_empty():
+    q1, k1, q2, k2, v = inputs(11, batch=0)
+    assert diffattn.attention(q1, k1, q2, k2, v, 0.4).shape == (0, 4, 33, 32)
+    q1, k1, q2, k2, v = inputs(11, keys=0)
+    assert (diffattn.attention(q1, k1, q2, k2, v, 0.4) == 0).all()
+
+
+def test_dlpack():
+    torch = pytest.importorskip("torch")
+    arrays = inputs(12)
+    want = diffattn.attention(*arrays, 0.4, is_causal=True)
+    tensors = [torch.from_numpy(a) for a in arrays]
+    np.testing.assert_array_equal(diffattn.attention(*tensors, torch.tensor(0.4), is_causal=True), want)
+    half = [t.to(torch.bfloat16) for t in tensors]
+    got = diffattn.attention(*half, 0.4, is_causal=True)
+    assert got.dtype == BF16
+    np.testing.assert_array_equal(got, diffattn.attention(*[a.astype(BF16) for a in arrays], 0.4, is_causal=True))
+
+
+def wrong(**changes):
+    names = ["q1", "k1", "q2", "k2", "v"]
+    arrays = dict(zip(names, inputs(13)))
+    options = {k: v for k, v in changes.items() if k not in names}
+    lam = options.pop("lam", 0.4)
+    arrays.update({k: v for k, v in changes.items() if k in names})
+    return diffattn.attention(*arrays.values(), lam, **options)
+
+
+F32 = np.float32
+ERRORS = {
+    "q1: expected rank 4": dict(q1=np.zeros((2, 3), F32)),
+    "q1: expected float32, float16 or bfloat16, but got float64": dict(q1=np.zeros((2, 4, 33, 16))),
+    "k1: expected float32 as q1, but got float16": dict(k1=np.zeros((2, 2, 33, 16), np.float16)),
+    "k1: expected shape [B, Hk1, Tk, d]": dict(k1=np.zeros((2, 2, 33, 15), F32)),
+    "v: expected shape [B, Hv, Tk, dv]": dict(v=np.zeros((2, 2, 32, 16), F32)),
+    "multiple of Hv": dict(v=np.zeros((2, 3, 33, 16), F32)),
+    "lam: expected a number or shape": dict(lam=np.zeros((3,), F32)),
+    "lam: expected floats": dict(lam=np.zeros((4,), np.int64)),
+    "attn_mask: expected a shape that broadcasts": dict(attn_mask=np.zeros((32, 33), bool)),
+    "attn_mask: expected rank 2 to 4": dict(attn_mask=np.zeros((33,), bool)),
+    "attn_mask: expected bool": dict(attn_mask=np.zeros((33, 33), np.int64)),
+    "window: expected (left, right)": dict(window=5),
+    "window: expected sizes from 0": dict(window=(-2, 1)),
+    "softcap: expected a positive number": dict(softcap=0.0),
+    "scale: expected a finite number": dict(scale=float("nan")),
+    "lam_activation: expected None or 'sigmoid'": dict(lam_activation="tanh"),
+    "norm: expected None or 'rms'": dict(norm="layer"),
+    "norm_eps_mode: expected 'inside' or 'outside'": dict(norm="rms", norm_eps_mode="none"),
+    "norm_weight: expected norm='rms'": dict(norm_weight=np.ones(32, F32)),
+    "norm_weight: expected shape [32]": dict(norm="rms", norm_weight=np.ones(31, F32)),
+    "gate: expected shape": dict(gate=np.zeros((2, 4, 33, 31), F32)),
+    "kv_len: expected 0 to 33, but got 34": dict(kv_len=34),
+    "kv_len: expected integers": dict(kv_len=3.5),
+    "q_offset: expected a number or shape [2]": dict(q_offset=np.zeros(3, np.int64)),
+    "expected target cpu": dict(target="gpu"),
+}
+
+
+@pytest.mark.parametrize("message", ERRORS)
+def test_errors(message):
+    with pytest.raises(runtime.DiffAttnError) as raised:
+        wrong(**ERRORS[message])
+    assert message in str(raised.value)
