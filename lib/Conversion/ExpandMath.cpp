@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Conversion/Passes.h"
 
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -154,8 +155,8 @@ struct ExpandMathPass final
       return signalPassFailure();
     RewritePatternSet patterns(&getContext());
     patterns.add<ExpandExp, ExpandExp2>(&getContext());
-    math::populateExpansionPatterns(
-        patterns, {"fpowi", "rsqrt", "sinh", "cosh", "clampf"});
+    math::populateExpansionPatterns(patterns, {"fpowi", "rsqrt", "clampf"});
+    arith::populateCeilFloorDivExpandOpsPatterns(patterns);
     populateMathF32ExpansionPatterns(patterns, throughF32);
     populateMathPolynomialApproximationPatterns(patterns, approximate);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))

@@ -93,6 +93,7 @@ void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
   bufferize.functionBoundaryTypeConversion =
       bufferization::LayoutMapOption::IdentityLayoutMap;
   bufferize.bufferAlignment = 64;
+  bufferize.allowReturnAllocsFromLoops = true;
   pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
   // Loops that yield their own arguments go first, then results that are
   // arguments of the function can be seen.
