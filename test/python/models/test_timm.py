@@ -1,8 +1,7 @@
 """timm's differential vision transformers against timm itself, with its names of weights."""
-import sys
-
 import numpy as np
 import pytest
+import timm
 import torch
 from conftest import assert_near
 
@@ -12,24 +11,7 @@ pytestmark = pytest.mark.oracle
 ARGS = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 11}
 
 
-@pytest.fixture(scope="session")
-def timm():
-    """timm; with a stand-in for the two ops that torchvision cannot find beside a PyTorch that it was not built for."""
-    try:
-        import torchvision  # noqa: F401
-    except RuntimeError as error:
-        assert "nms" in str(error)
-        for name in [n for n in sys.modules if n.startswith("torchvision")]:
-            del sys.modules[name]
-        library = torch.library.Library("torchvision", "DEF")
-        for op in ("nms", "qnms"):
-            library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    import timm
-
-    return timm
-
-
-def random_model(timm, name, **args):
+def random_model(name, **args):
     torch.manual_seed(1)
     model = timm.create_model(name, **args).eval()
     with torch.no_grad():
@@ -46,8 +28,8 @@ def random_model(timm, name, **args):
     ("vit_dlittle_patch16_reg1_gap_256", ARGS | {"num_heads": 2}),
     ("vit_dpwee_patch16_reg1_gap_256", ARGS),
 ], ids=["dwee", "dwee_changed", "dlittle", "dpwee"])
-def test_equals_timm(name, args, timm, checkpoint):
-    oracle = random_model(timm, name, **args)
+def test_equals_timm(name, args, checkpoint):
+    oracle = random_model(name, **args)
     config = {"architecture": name, "model_args": args} if "num_heads" in args and args["num_heads"] == 2 else \
         {"model_type": name, "model_args": args}
     model = diffattn.load(checkpoint(config, oracle.state_dict()))
@@ -60,9 +42,9 @@ def test_equals_timm(name, args, timm, checkpoint):
 
 @pytest.mark.parametrize("name, parameters", [("vit_dwee_patch16_reg1_gap_256", 13425256),
                                               ("vit_dpwee_patch16_reg1_gap_256", 15252456)])
-def test_full_size(name, parameters, timm, checkpoint):
+def test_full_size(name, parameters, checkpoint):
     """The real sizes, as timm makes them, with nothing in the config but the name."""
-    oracle = random_model(timm, name)
+    oracle = random_model(name)
     assert sum(p.numel() for p in oracle.parameters()) == parameters
     model = diffattn.load(checkpoint({"architecture": name}, oracle.state_dict()))
     images = torch.randn(1, 3, 256, 256)
@@ -71,8 +53,8 @@ def test_full_size(name, parameters, timm, checkpoint):
     assert_near(model.forward(images.numpy()), expected, 5e-5)
 
 
-def test_short_type(timm, checkpoint):
-    oracle = random_model(timm, "vit_dwee_patch16_reg1_gap_256", **ARGS)
+def test_short_type(checkpoint):
+    oracle = random_model("vit_dwee_patch16_reg1_gap_256", **ARGS)
     directory = checkpoint({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": ARGS}, oracle.state_dict())
     images = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype(np.float32)
     with torch.no_grad():
