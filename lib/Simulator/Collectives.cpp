@@ -330,22 +330,20 @@ void Block::moveMatrices(unsigned warpIndex, const Site &site,
       }
       if (!checkAlignment(offset, 16, meeting.site, "shared memory"))
         continue;
-      for (unsigned pair = 0; pair < 4; ++pair) {
-        for (unsigned half = 0; half < 2; ++half) {
-          // The bytes are charged to the lane whose register they go to or come
-          // from.
-          unsigned column = 2 * pair + half;
-          unsigned holder =
-              site.transposed ? column * 4 + row / 2 : row * 4 + pair;
-          Shadow::Access access{uint32_t(offset) + 2 * column, 2,
-                                uint16_t(warpIndex * 32 + holder),
-                                uint16_t(meeting.site)};
-          auto hit =
-              stores ? shadow.write(access, clocks, launch.options.checkRaces)
-                     : shadow.read(access, clocks, launch.options.checkRaces);
-          if (hit)
-            reportShadow(*hit, access, stores);
-        }
+      // The bytes are charged to the lane whose register they go to or come
+      // from: a pair of columns belongs to one lane, or a pair of rows.
+      const unsigned piece = site.transposed ? 2 : 4;
+      for (unsigned byte = 0; byte < 16; byte += piece) {
+        const unsigned holder =
+            site.transposed ? byte / 2 * 4 + row / 2 : row * 4 + byte / 4;
+        Shadow::Access access{uint32_t(offset) + byte, piece,
+                              uint16_t(warpIndex * 32 + holder),
+                              uint16_t(meeting.site)};
+        auto hit = stores
+                       ? shadow.write(access, clocks, launch.options.checkRaces)
+                       : shadow.read(access, clocks, launch.options.checkRaces);
+        if (hit)
+          reportShadow(*hit, access, stores);
       }
       if (stores)
         memcpy(arena + offset, rows[row], 16);

@@ -161,9 +161,12 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
   }
   const uint32_t alignment =
       site.kind == OpKind::CopyAsync ? site.bytes : site.alignment;
-  if (!checkAlignment(address % 4096, alignment, number,
-                      "buffer " + buffer->name))
+  // The name is put together only where it is needed: this runs for each
+  // access.
+  if (address % alignment != 0) {
+    checkAlignment(address % 4096, alignment, number, "buffer " + buffer->name);
     return nullptr;
+  }
   if (!buffer->writes)
     return buffer->host + offset;
   const GlobalWrite now{launch.number, uint32_t(blockIndex), clocks.now(active),

@@ -48,10 +48,11 @@ std::optional<ShadowHit> Shadow::read(const Access &access,
         !(access.atomic && atomics[i]))
       hit = ShadowHit{ShadowHit::Race, i, entry.thread, entry.site};
     // A reader that is ordered before this one need not be kept: what is
-    // ordered after this one is ordered after it.
+    // ordered after this one is ordered after it. A thread is ordered after
+    // itself.
     Reader *slot = &entry.readers[access.thread % 3];
     for (Reader &reader : entry.readers)
-      if (reader.when == 0 ||
+      if (reader.when == 0 || reader.thread == access.thread ||
           clocks.ordered(access.thread, reader.thread, reader.when)) {
         slot = &reader;
         break;
