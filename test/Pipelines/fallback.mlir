@@ -1,0 +1,12 @@
+// An attention that is told to go the linalg way compiles to the end without a nest.
+// RUN: diffattn-opt %s --diffattn-cpu-pipeline | FileCheck %s
+
+// CHECK:     llvm.call @diffattn_rt_batch_gemm
+// CHECK-NOT: diffattn_rt_parallel_for
+!t = tensor<1x2x4x8xf32>
+func.func @told(%q: !t, %k: !t, %v: !t, %l: tensor<f32>) -> !t {
+  %init = tensor.empty() : !t
+  %o = diffattn.attention ins(%q, %k, %q, %k, %v : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>)
+         outs(%init : !t) {scale = 0.5 : f32, schedule = #diffattn.schedule<path = linalg>} -> !t
+  return %o : !t
+}
