@@ -295,8 +295,8 @@ struct ConvertDiffAttnToVectorPass final
     sizes.valueDim = builder.value(spec.valueDim);
     SplitNestSizes needs = emitSplitNestSizes(b, spec, sizes);
     auto call = [&](StringRef callee, TypeRange results, ValueRange arguments) {
-      auto function =
-          getRuntimeFunction(b, callee, results, arguments.getTypes());
+      auto function = b.getRuntimeFunction(getOperation(), callee, results,
+                                           arguments.getTypes());
       return LLVM::CallOp::create(b, function, arguments);
     };
     Value mark = call("diffattn_rt_mark", b.i64, {}).getResult();
@@ -326,23 +326,10 @@ struct ConvertDiffAttnToVectorPass final
                        Value count, Value scratch) {
     Value address = LLVM::AddressOfOp::create(b, body);
     Value arguments[] = {address, context, count, scratch, b.index(threads)};
-    auto function = getRuntimeFunction(b, "diffattn_rt_parallel_for", {},
-                                       ValueRange(arguments).getTypes());
+    auto function =
+        b.getRuntimeFunction(getOperation(), "diffattn_rt_parallel_for", {},
+                             ValueRange(arguments).getTypes());
     LLVM::CallOp::create(b, function, arguments);
-  }
-
-  /// The declaration of a function of the runtime.
-  LLVM::LLVMFuncOp getRuntimeFunction(KernelBuilder &b, StringRef name,
-                                      TypeRange results, TypeRange arguments) {
-    if (auto existing = getOperation().lookupSymbol<LLVM::LLVMFuncOp>(name))
-      return existing;
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(getOperation().getBody());
-    Type result = results.empty() ? Type(LLVM::LLVMVoidType::get(&getContext()))
-                                  : results.front();
-    return LLVM::LLVMFuncOp::create(
-        b, name,
-        LLVM::LLVMFunctionType::get(result, SmallVector<Type>(arguments)));
   }
 
   std::string freshName() {

@@ -113,6 +113,9 @@ public:
   LLVM::LLVMFuncOp getOrEmitFunction(ModuleOp module, StringRef name,
                                      TypeRange arguments,
                                      function_ref<void(ValueRange)> body);
+  /// The declaration of a function of the runtime.
+  LLVM::LLVMFuncOp getRuntimeFunction(ModuleOp module, StringRef name,
+                                      TypeRange results, TypeRange arguments);
   /// `name` with the vector width and the ISA, by which kernels are shared in a
   /// module.
   std::string kernelName(const Twine &name) const;
