@@ -4,39 +4,111 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/IR/DiffAttn.h"
+#include "ShapeChecks.h"
+#include "TileSlices.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
 LogicalResult AttentionOp::verify() {
-  if (isa<MemRefType>(getInit().getType()) == static_cast<bool>(getResult()))
-    return emitOpError()
-           << "expected one result for a tensor init and none for a memref";
+  // attention_c1
+  auto dps = cast<DestinationStyleOpInterface>(getOperation());
+  if (failed(verifyDestinationForm(dps)))
+    return failure();
+  NamedOperand init{"init", getInit()}, q1{"q1", getQ1()}, v{"v", getV()};
+  MapInputs inputs{q1, {"k1", getK1()}, {"q2", getQ2()}, {"k2", getK2()},
+                   v,  getQLayout(),    getKLayout(),    getVLayout()};
+  // attention_c2
+  if (failed(verifySameElementType(
+          *this, {q1, inputs.k1, inputs.q2, inputs.k2, v, init})))
+    return failure();
+  // attention_c3 to attention_c9
+  if (failed(verifyRank(*this, init, 4)) ||
+      failed(verifyMapInputs(*this, inputs)))
+    return failure();
+  // attention_c10
+  auto verifyResultShape = [&](NamedOperand operand) -> LogicalResult {
+    int64_t qt = lengthAxis(getQLayout()), ot = lengthAxis(getOLayout());
+    if (failed(verifyRank(*this, operand, 4)) ||
+        failed(verifySame(*this, "batches", q1, 0, operand, 0)) ||
+        failed(verifySame(*this, "heads", q1, headAxis(getQLayout()), operand,
+                          headAxis(getOLayout()))) ||
+        failed(verifySame(*this, "lengths", q1, qt, operand, ot)) ||
+        failed(verifySame(*this, "widths", v, 3, operand, 3)))
+      return failure();
+    return success();
+  };
+  if (failed(verifyResultShape(init)))
+    return failure();
+  // attention_c11
+  if (failed(verifyLambda(*this, {"lambda", getLambda()}, q1, 0,
+                          lengthAxis(getQLayout()), getSignalHeads(),
+                          getNoiseHeads())))
+    return failure();
+  // attention_c12
+  if (failed(verifyBias(*this, {"bias", getBias()}, inputs)))
+    return failure();
+  // attention_c13
+  if (failed(verifyNormWeight(*this, {"norm_weight", getNormWeight()},
+                              getNorm(), v)))
+    return failure();
+  // attention_c14
+  if (getGate() && failed(verifyResultShape({"gate", getGate()})))
+    return failure();
+  // attention_c15
+  if (failed(verifyPerBatch(*this, {"kv_len", getKvLen()}, q1)) ||
+      failed(verifyPerBatch(*this, {"q_offset", getQOffset()}, q1)))
+    return failure();
+  // attention_c16 to attention_c20
+  if (failed(verifyNumber(*this, "scale", getScale())) ||
+      failed(verifyWindow(*this, getWindow())) ||
+      failed(verifyNumber(*this, "softcap", getSoftcap(), Least::AboveZero)) ||
+      failed(verifyNumber(*this, "norm_eps", getNormEps(), Least::Zero)) ||
+      failed(verifyNumber(*this, "out_scale", getOutScale())))
+    return failure();
   return success();
 }
 
 void AttentionOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
-  for (OpOperand &operand : (*this)->getOpOperands()) {
-    if (!isa<MemRefType>(operand.get().getType()))
-      continue;
-    if (operand.get() == getInit())
-      effects.emplace_back(MemoryEffects::Write::get(), &operand);
-    else
-      effects.emplace_back(MemoryEffects::Read::get(), &operand);
-  }
+  addMemRefEffects(cast<DestinationStyleOpInterface>(getOperation()),
+                   /*readsInits=*/false, effects);
 }
 
 LogicalResult
 AttentionOp::reifyResultShapes(OpBuilder &builder,
                                ReifiedRankedShapedTypeDims &dims) {
-  if (!getResult())
-    return failure();
-  dims.push_back(tensor::getMixedSizes(builder, getLoc(), getInit()));
-  return success();
+  return reifyInitShapes(cast<DestinationStyleOpInterface>(getOperation()),
+                         builder, dims);
+}
+
+Value AttentionOp::materializeQOffset(OpBuilder &b) {
+  if (getQOffset())
+    return getQOffset();
+  Location loc = getLoc();
+  auto asI64 = [&](Value value, int64_t axis) -> Value {
+    Value size =
+        getValueOrCreateConstantIndexOp(b, loc, sizeOf(b, loc, value, axis));
+    return arith::IndexCastOp::create(b, loc, b.getI64Type(), size);
+  };
+  Value queries = asI64(getQ1(), lengthAxis(getQLayout()));
+  Value keys = asI64(getK1(), lengthAxis(getKLayout()));
+  int64_t batch = getShaped(getQ1()).getDimSize(0);
+  SmallVector<Value> sizes;
+  if (ShapedType::isDynamic(batch))
+    sizes.push_back(tensor::DimOp::create(b, loc, getQ1(), 0));
+  return tensor::GenerateOp::create(
+      b, loc, RankedTensorType::get({batch}, b.getI64Type()), sizes,
+      [&](OpBuilder &nested, Location l, ValueRange index) {
+        Value length = keys;
+        if (getKvLen())
+          length = tensor::ExtractOp::create(nested, l, getKvLen(), index);
+        tensor::YieldOp::create(
+            nested, l, arith::SubIOp::create(nested, l, length, queries));
+      });
 }

@@ -15,15 +15,17 @@ using namespace mlir::diffattn;
 
 namespace {
 /// A destination-style op becomes itself on memrefs, without results.
-template <typename OpTy>
+/// `readsInits` holds where the op updates the contents of its destinations.
+template <typename OpTy, bool readsInits>
 struct DstOpInterface
-    : DstBufferizableOpInterfaceExternalModel<DstOpInterface<OpTy>, OpTy> {
+    : DstBufferizableOpInterfaceExternalModel<DstOpInterface<OpTy, readsInits>,
+                                              OpTy> {
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
     if (auto gemm = dyn_cast<GemmOp>(op))
       return !gemm.isDpsInit(&operand) || gemm.getAccumulate();
-    // The destination is overwritten as a whole.
-    return !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand);
+    return readsInits ||
+           !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand);
   }
 
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
@@ -59,7 +61,11 @@ struct DstOpInterface
 void mlir::diffattn::registerBufferizableOpInterfaceExternalModels(
     DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, DiffAttnDialect *) {
-    AttentionOp::attachInterface<DstOpInterface<AttentionOp>>(*context);
-    GemmOp::attachInterface<DstOpInterface<GemmOp>>(*context);
+    AttentionOp::attachInterface<DstOpInterface<AttentionOp, false>>(*context);
+    FinalizeOp::attachInterface<DstOpInterface<FinalizeOp, false>>(*context);
+    MergeOp::attachInterface<DstOpInterface<MergeOp, true>>(*context);
+    OnlineAttentionOp::attachInterface<DstOpInterface<OnlineAttentionOp, true>>(
+        *context);
+    GemmOp::attachInterface<DstOpInterface<GemmOp, false>>(*context);
   });
 }

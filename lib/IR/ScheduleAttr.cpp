@@ -1,7 +1,7 @@
 //===- ScheduleAttr.cpp - #diffattn.schedule ------------------------------===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
@@ -10,20 +10,26 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                   SchedulePath path, StringRef isa, int64_t lanes, int64_t rows,
-                                   DenseI64ArrayAttr scoreTile, DenseI64ArrayAttr productTile,
-                                   int64_t chunk, int64_t sharedKeys, int64_t splitRows,
+                                   SchedulePath path, StringRef isa,
+                                   int64_t lanes, int64_t rows,
+                                   DenseI64ArrayAttr scoreTile,
+                                   DenseI64ArrayAttr productTile, int64_t chunk,
+                                   int64_t sharedKeys, int64_t splitRows,
                                    int64_t splitKeys, bool bf16Dot) {
   if (path == SchedulePath::Linalg)
     return success();
   if (lanes != 4 && lanes != 8 && lanes != 16) // schedule_c1
     return emitError() << "expected lanes to be 4, 8 or 16, but got " << lanes;
   if (rows <= 0 || rows % lanes) // schedule_c2
-    return emitError() << "expected rows to be a positive multiple of lanes, but got " << rows;
-  for (auto [name, tile] : {std::pair<StringRef, DenseI64ArrayAttr>{"score_tile", scoreTile},
-                            {"product_tile", productTile}}) {
+    return emitError()
+           << "expected rows to be a positive multiple of lanes, but got "
+           << rows;
+  for (auto [name, tile] :
+       {std::pair<StringRef, DenseI64ArrayAttr>{"score_tile", scoreTile},
+        {"product_tile", productTile}}) {
     if (!tile || tile.size() != 3) // schedule_c3
-      return emitError() << "expected " << name << " to hold 3 numbers, but got "
+      return emitError() << "expected " << name
+                         << " to hold 3 numbers, but got "
                          << (tile ? tile.size() : 0);
     for (int64_t n : tile.asArrayRef())
       if (n < 1 || n > 64) // schedule_c4
@@ -34,17 +40,23 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "expected rows to be a multiple of the score tile's "
                        << scoreTile[1] * lanes << ", but got " << rows;
   if (rows % productTile[0]) // schedule_c6
-    return emitError() << "expected rows to be a multiple of the product tile's "
-                       << productTile[0] << ", but got " << rows;
-  if (chunk < scoreTile[0] || chunk % scoreTile[0] || chunk % lanes) // schedule_c7
-    return emitError() << "expected chunk to be a multiple of lanes and of the score tile's "
+    return emitError()
+           << "expected rows to be a multiple of the product tile's "
+           << productTile[0] << ", but got " << rows;
+  if (chunk < scoreTile[0] || chunk % scoreTile[0] ||
+      chunk % lanes) // schedule_c7
+    return emitError() << "expected chunk to be a multiple of lanes and of the "
+                          "score tile's "
                        << scoreTile[0] << ", but got " << chunk;
   if (splitRows < 0) // schedule_c8
-    return emitError() << "expected split_rows not to be negative, but got " << splitRows;
+    return emitError() << "expected split_rows not to be negative, but got "
+                       << splitRows;
   if (splitKeys <= 0 || splitKeys % lanes) // schedule_c9
-    return emitError() << "expected split_keys to be a positive multiple of lanes, but got "
-                       << splitKeys;
+    return emitError()
+           << "expected split_keys to be a positive multiple of lanes, but got "
+           << splitKeys;
   if (sharedKeys < 0) // schedule_c10
-    return emitError() << "expected shared_keys not to be negative, but got " << sharedKeys;
+    return emitError() << "expected shared_keys not to be negative, but got "
+                       << sharedKeys;
   return success();
 }

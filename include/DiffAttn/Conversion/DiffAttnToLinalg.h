@@ -13,9 +13,13 @@
 namespace mlir::diffattn {
 
 /// Writes `op`, on tensors or on memrefs, as linalg ops before the insertion
-/// point. Returns what holds the result: a new tensor, or the init memref. The
+/// point. Returns what holds the results: new tensors, or the init memrefs. The
 /// op itself stays.
 Value decomposeAttention(OpBuilder &builder, AttentionOp op);
+SmallVector<Value> decomposeOnlineAttention(OpBuilder &builder,
+                                            OnlineAttentionOp op);
+SmallVector<Value> decomposeMerge(OpBuilder &builder, MergeOp op);
+Value decomposeFinalize(OpBuilder &builder, FinalizeOp op);
 
 /// Patterns that decompose every op for which `shouldDecompose` holds.
 void populateDecomposePatterns(

@@ -8,25 +8,21 @@
 #define DIFFATTN_IR_DIFFATTNOPS_TD
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
+include "DiffAttn/IR/DiffAttnTypes.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/TilingInterface.td"
 include "mlir/IR/SymbolInterfaces.td"
-
-def DiffAttn_Float : AnyTypeOf<[F32, F16, BF16]>;
-def DiffAttn_Data : AnyTypeOf<[RankedTensorOf<[DiffAttn_Float]>, MemRefOf<[DiffAttn_Float]>],
-    "ranked tensor or memref of f32, f16 or bf16">;
-def DiffAttn_F32Data : AnyTypeOf<[RankedTensorOf<[F32]>, MemRefOf<[F32]>],
-    "ranked tensor or memref of f32">;
-def DiffAttn_BiasData : AnyTypeOf<[RankedTensorOf<[F32, F16, BF16, I1]>, MemRefOf<[F32, F16, BF16, I1]>],
-    "ranked tensor or memref of f32, f16, bf16 or i1">;
-def DiffAttn_I64Data : AnyTypeOf<[RankedTensorOf<[I64]>, MemRefOf<[I64]>],
-    "ranked tensor or memref of i64">;
 
 def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     AttrSizedOperandSegments, DestinationStyleOpInterface,
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
-    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>,
+    DeclareOpInterfaceMethods<TilingInterface,
+      ["getLoopIteratorTypes", "getIterationDomain", "getTiledImplementation",
+       "getResultTilePosition", "getIterationDomainTileFromResultTile",
+       "generateResultTileValue"]>]> {
   let summary = "attention over the difference of two softmax maps";
   let description = [{
     Computes, for each batch `b`, signal head `s` and query `i`, with all sums in
@@ -42,8 +38,8 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     ```
 
     where `g = s/(Hs/Hn)` is the noise head of signal head `s`. Key `j` is
-    visible to query `i` if `j < kv_len[b]`, the boolean bias is true, with
-    `is_causal` `j <= p`, and with `window = [L, R]` `-R <= p - j <= L`
+    visible to query `i` if `j < kv_len[b]`, the boolean bias is true or the
+    additive bias is not -inf, with `is_causal` `j <= p`, and with `window = [L, R]` `-R <= p - j <= L`
     (-1: no limit on that side), where `p = i + q_offset[b]` and `q_offset` is
     by default `(kv_len or Tk) - Tq`, so that the last query sees the last key.
     A row that sees no key has a map of zeros.
@@ -112,6 +108,9 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     int64_t getValueHeads() { return getShaped(getV()).getDimSize(headAxis(getVLayout())); }
     int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
     int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
+
+    /// q_offset, or its default (kv_len or Tk) - Tq built as a tensor. On tensors.
+    Value materializeQOffset(OpBuilder &builder);
   }];
 }
 
@@ -138,5 +137,7 @@ def DiffAttn_LayerWeightOp : DiffAttn_Op<"layer_weight", [
 
 // Ops that only the lowering makes.
 include "DiffAttn/IR/GemmOps.td"
+// After AttentionOp, whose axes their C++ uses.
+include "DiffAttn/IR/OnlineOps.td"
 
 #endif // DIFFATTN_IR_DIFFATTNOPS_TD

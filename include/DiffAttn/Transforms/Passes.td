@@ -98,4 +98,18 @@ def ProtectArgumentsPass
   }];
 }
 
+def AttentionToOnlinePass : InterfacePass<"diffattn-to-online", "FunctionOpInterface"> {
+  let summary = "Rewrite attention as an online op over all keys and an end";
+  let description = [{
+    Rewrites `diffattn.attention` on tensors to `diffattn.online_attention`, from
+    states that have seen no key, and `diffattn.finalize`. The online op can be tiled
+    along the keys or split, its states joined by `diffattn.merge`. The two maps are
+    multiplied with V one by one; results differ by the rounding of f32 sums, within
+    docs/numerics.md. A schedule is dropped: it was made for the whole op. Attention
+    on memrefs stays as it is.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
+                           "linalg::LinalgDialect", "tensor::TensorDialect"];
+}
+
 #endif // DIFFATTN_TRANSFORMS_PASSES_TD

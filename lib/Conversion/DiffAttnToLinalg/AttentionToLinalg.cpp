@@ -17,6 +17,9 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using utils::IteratorType;
 
+// Loops of the generics below, in their order: batch, signal head, query, key,
+// column.
+static constexpr int64_t b = 0, s = 1, i = 2, j = 3, c = 4;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 static constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -42,19 +45,18 @@ static SoftmaxMap buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
   return result;
 }
 
-/// weight / sum, 0 in a row that sees no key.
-static Value normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
-  Value zero = f32(b, 0.0f);
-  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, zero);
-  Value ratio = arith::DivFOp::create(b, weight, sum);
-  return arith::SelectOp::create(b, empty, zero, ratio);
-}
-
 Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
   StructuredBuilder sb(builder, op.getLoc(),
                        /*onTensors=*/static_cast<bool>(op.getResult()));
-  int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads(),
-          ratio = signal / noise;
+  auto heads = [&](Value value, Layout layout) {
+    return sb.size(value, AttentionOp::headAxis(layout));
+  };
+  OpFoldResult signal = heads(op.getQ1(), op.getQLayout());
+  OpFoldResult noise = heads(op.getQ2(), op.getQLayout());
+  OpFoldResult perNoise = sb.ratio(signal, noise);
+  OpFoldResult perKey1 = sb.ratio(signal, heads(op.getK1(), op.getKLayout()));
+  OpFoldResult perKey2 = sb.ratio(noise, heads(op.getK2(), op.getKLayout()));
+  OpFoldResult perValue = sb.ratio(signal, heads(op.getV(), op.getVLayout()));
   ScoreRules rules;
   rules.scale = op.getScale().convertToFloat();
   if (op.getSoftcap())
@@ -71,42 +73,40 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
   rules.kLayout = op.getKLayout();
 
   SoftmaxMap map1 = buildSoftmax(
-      sb, {op.getQ1(), op.getK1(), signal, op.getKey1Heads(), ratio}, rules);
+      sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, rules);
   SoftmaxMap map2 = buildSoftmax(
-      sb, {op.getQ2(), op.getK2(), noise, op.getKey2Heads(), 1}, rules);
+      sb, {op.getQ2(), op.getK2(), noise, perKey2, builder.getIndexAttr(1)},
+      rules);
 
   // P = A1 - lambda * A2, over the weights of map 1.
-  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2), j = sb.dim(3),
-             c = sb.dim(4);
-  AffineExpr g = headOf(s, ratio);
-  Value p =
-      sb.generic({{map1.sum, sb.map(4, {b, s, i})},
-                  {map2.weights, sb.map(4, {b, g, i, j})},
-                  {map2.sum, sb.map(4, {b, g, i})},
-                  lambdaInput(sb, op.getLambda(), 4, signal, noise)},
-                 map1.weights, sb.map(4, {b, s, i, j}), {par, par, par, par},
-                 [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                   Value a1 = normalized(ib, args[4], args[0]),
-                         a2 = normalized(ib, args[1], args[2]);
-                   Value lambda = activated(ib, args[3], op.getLambdaAct());
-                   return arith::SubFOp::create(
-                       ib, a1, arith::MulFOp::create(ib, lambda, a2));
-                 });
+  Axis g(s, perNoise);
+  Value p = sb.generic({{map1.sum, {b, s, i}},
+                        {map2.weights, {b, g, i, j}},
+                        {map2.sum, {b, g, i}},
+                        lambdaInput(sb, op.getLambda(), signal)},
+                       map1.weights, {b, s, i, j}, {par, par, par, par},
+                       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                         Value a1 = normalized(ib, args[4], args[0]),
+                               a2 = normalized(ib, args[1], args[2]);
+                         Value lambda =
+                             activated(ib, args[3], op.getLambdaAct());
+                         return arith::SubFOp::create(
+                             ib, a1, arith::MulFOp::create(ib, lambda, a2));
+                       });
 
   // X = P * V over the keys that are seen: a NaN in a value that is not seen
   // must not reach the row, and 0 * NaN is NaN.
   Value x =
-      sb.filled({sb.size(op.getQ1(), 0), builder.getIndexAttr(signal),
+      sb.filled({sb.size(op.getQ1(), 0), signal,
                  sb.size(op.getQ1(), AttentionOp::lengthAxis(op.getQLayout())),
                  sb.size(op.getV(), 3)},
                 0.0f);
-  AffineExpr valueHead = headOf(s, signal / op.getValueHeads());
   x = sb.generic(
-      {{map1.scores, sb.map(5, {b, s, i, j})},
-       {map2.scores, sb.map(5, {b, g, i, j})},
-       {p, sb.map(5, {b, s, i, j})},
-       {op.getV(), layoutMap(sb, 5, op.getVLayout(), b, valueHead, j, c)}},
-      x, sb.map(5, {b, s, i, c}), {par, par, par, red, par},
+      {{map1.scores, {b, s, i, j}},
+       {map2.scores, {b, g, i, j}},
+       {p, {b, s, i, j}},
+       {op.getV(), layoutAxes(op.getVLayout(), b, Axis(s, perValue), j, c)}},
+      x, {b, s, i, c}, {par, par, par, red, par},
       [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
         Value hidden = arith::AndIOp::create(ib, isHidden(ib, args[0]),
                                              isHidden(ib, args[1]));

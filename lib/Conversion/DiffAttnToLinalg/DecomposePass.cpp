@@ -23,20 +23,22 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-struct DecomposeAttention final : OpRewritePattern<AttentionOp> {
-  DecomposeAttention(MLIRContext *context,
-                     std::function<bool(Operation *)> shouldDecompose)
-      : OpRewritePattern(context), shouldDecompose(std::move(shouldDecompose)) {
-  }
+/// Replaces an op by what `decompose` builds before it.
+template <typename OpTy, auto decompose>
+struct DecomposeOp final : OpRewritePattern<OpTy> {
+  DecomposeOp(MLIRContext *context,
+              std::function<bool(Operation *)> shouldDecompose)
+      : OpRewritePattern<OpTy>(context),
+        shouldDecompose(std::move(shouldDecompose)) {}
 
-  LogicalResult matchAndRewrite(AttentionOp op,
+  LogicalResult matchAndRewrite(OpTy op,
                                 PatternRewriter &rewriter) const override {
     if (!shouldDecompose(op))
       return rewriter.notifyMatchFailure(
           op, "has a schedule that lowers it directly");
-    Value result = decomposeAttention(rewriter, op);
-    if (op.getResult())
-      rewriter.replaceOp(op, result);
+    SmallVector<Value> results{decompose(rewriter, op)};
+    if (op->getNumResults() > 0)
+      rewriter.replaceOp(op, results);
     else
       rewriter.eraseOp(op);
     return success();
@@ -63,6 +65,10 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
 void mlir::diffattn::populateDecomposePatterns(
     RewritePatternSet &patterns,
     std::function<bool(Operation *)> shouldDecompose) {
-  patterns.add<DecomposeAttention>(patterns.getContext(),
-                                   std::move(shouldDecompose));
+  MLIRContext *context = patterns.getContext();
+  patterns.add<DecomposeOp<AttentionOp, decomposeAttention>,
+               DecomposeOp<FinalizeOp, decomposeFinalize>,
+               DecomposeOp<MergeOp, decomposeMerge>,
+               DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>>(
+      context, std::move(shouldDecompose));
 }

@@ -14,21 +14,20 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using utils::IteratorType;
 
+// Loops of the generics below, in their order: batch, signal head, query,
+// column.
+static constexpr int64_t b = 0, s = 1, i = 2, c = 3;
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
 
 StructuredInput diffattn::lambdaInput(StructuredBuilder &sb, Value lambda,
-                                      unsigned loops, int64_t signalHeads,
-                                      int64_t noiseHeads) {
+                                      OpFoldResult signalHeads) {
   auto type = cast<ShapedType>(lambda.getType());
-  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2);
   if (type.getRank() == 0)
-    return {lambda, sb.map(loops, {})};
+    return {lambda, {}};
   if (type.getRank() == 1)
-    return {lambda, sb.map(loops, {s})};
-  int64_t group =
-      type.getDimSize(2) == signalHeads ? 1 : signalHeads / noiseHeads;
-  return {lambda, sb.map(loops, {b, i, headOf(s, group)})};
+    return {lambda, {s}};
+  return {lambda, {b, i, Axis(s, sb.ratio(signalHeads, sb.size(lambda, 2)))}};
 }
 
 static Value sigmoid(ImplicitLocOpBuilder &b, Value x) {
@@ -42,12 +41,19 @@ Value diffattn::activated(ImplicitLocOpBuilder &b, Value lambda,
   return activation == Activation::Sigmoid ? sigmoid(b, lambda) : lambda;
 }
 
+Value diffattn::normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
+  Value zero = f32(b, 0.0f);
+  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, zero);
+  Value ratio = arith::DivFOp::create(b, weight, sum);
+  return arith::SelectOp::create(b, empty, zero, ratio);
+}
+
 /// 1 / rms of a row whose squares sum to `sum`; 0 for a row of zeros, also
 /// where eps is 0.
-static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, int64_t width,
+static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
                         const EpilogueRules &rules) {
   Value one = f32(b, 1.0f), eps = f32(b, rules.eps);
-  Value mean = arith::DivFOp::create(b, sum, f32(b, static_cast<float>(width)));
+  Value mean = arith::DivFOp::create(b, sum, width);
   Value root;
   if (rules.epsMode == EpsMode::Inside)
     root = math::SqrtOp::create(b, arith::AddFOp::create(b, mean, eps));
@@ -63,13 +69,13 @@ static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, int64_t width,
 
 Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
                               const EpilogueRules &rules) {
-  AffineExpr b = sb.dim(0), s = sb.dim(1), i = sb.dim(2), c = sb.dim(3);
-  AffineMap all = sb.map(4, {b, s, i, c}), row = sb.map(4, {b, s, i});
-  AffineMap result = layoutMap(sb, 4, rules.oLayout, b, s, i, c);
-  int64_t width = cast<ShapedType>(x.getType()).getDimSize(3);
+  const SmallVector<Axis> all = {b, s, i, c}, row = {b, s, i};
+  const SmallVector<Axis> result = layoutAxes(rules.oLayout, b, s, i, c);
+  Value width;
 
   SmallVector<StructuredInput> inputs = {{x, all}};
   if (rules.norm == Norm::RMS) {
+    width = sb.sizeAsF32(x, 3);
     Value squares =
         sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
     squares =
@@ -81,7 +87,7 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
     inputs.push_back({squares, row});
   }
   if (rules.normWeight)
-    inputs.push_back({rules.normWeight, sb.map(4, {c})});
+    inputs.push_back({rules.normWeight, {c}});
   if (rules.gate)
     inputs.push_back({rules.gate, result});
 

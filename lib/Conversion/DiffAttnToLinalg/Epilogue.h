@@ -23,11 +23,14 @@ struct EpilogueRules {
 };
 
 /// Lambda as an input of loops whose first three are batch, signal head, query.
-StructuredInput lambdaInput(StructuredBuilder &sb, Value lambda, unsigned loops,
-                            int64_t signalHeads, int64_t noiseHeads);
+StructuredInput lambdaInput(StructuredBuilder &sb, Value lambda,
+                            OpFoldResult signalHeads);
 
 /// The element of lambda after its activation.
 Value activated(ImplicitLocOpBuilder &b, Value lambda, Activation activation);
+
+/// `weight` / `sum` of a map's row, 0 in a row that sees no key.
+Value normalized(ImplicitLocOpBuilder &b, Value weight, Value sum);
 
 /// Writes norm, out_scale, norm_weight and gate of `x` (f32 [B,Hs,Tq,dv]) to
 /// `init`, rounded once.

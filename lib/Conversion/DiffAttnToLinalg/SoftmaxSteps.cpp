@@ -18,17 +18,14 @@ using utils::IteratorType;
 
 static constexpr IteratorType par = IteratorType::parallel;
 static constexpr IteratorType red = IteratorType::reduction;
+// Loops of the generics below, in their order: batch, head, query, key, width.
+static constexpr int64_t b = 0, h = 1, i = 2, j = 3, x = 4;
 static constexpr float kInf = std::numeric_limits<float>::infinity();
 
-AffineMap diffattn::layoutMap(StructuredBuilder &sb, unsigned loops,
-                              Layout layout, AffineExpr batch, AffineExpr head,
-                              AffineExpr length, AffineExpr width) {
-  return layout == Layout::BHTD ? sb.map(loops, {batch, head, length, width})
-                                : sb.map(loops, {batch, length, head, width});
-}
-
-AffineExpr diffattn::headOf(AffineExpr head, int64_t group) {
-  return group == 1 ? head : head.floorDiv(group);
+SmallVector<Axis> diffattn::layoutAxes(Layout layout, Axis batch, Axis head,
+                                       Axis length, Axis width) {
+  return layout == Layout::BHTD ? SmallVector<Axis>{batch, head, length, width}
+                                : SmallVector<Axis>{batch, length, head, width};
 }
 
 Value diffattn::widen(ImplicitLocOpBuilder &b, Value element) {
@@ -51,22 +48,19 @@ static Value buildProduct(StructuredBuilder &sb, const MapOperands &map,
                           const ScoreRules &rules) {
   int64_t qLength = AttentionOp::lengthAxis(rules.qLayout);
   int64_t kLength = AttentionOp::lengthAxis(rules.kLayout);
-  Value out = sb.filled({sb.size(map.q, 0), sb.builder.getIndexAttr(map.heads),
-                         sb.size(map.q, qLength), sb.size(map.k, kLength)},
+  Value out = sb.filled({sb.size(map.q, 0), map.heads, sb.size(map.q, qLength),
+                         sb.size(map.k, kLength)},
                         0.0f);
   // Loops: batch, head, query, key, width.
-  AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3),
-             x = sb.dim(4);
-  AffineExpr keyHead = headOf(h, map.heads / map.keyHeads);
-  return sb.generic(
-      {{map.q, layoutMap(sb, 5, rules.qLayout, b, h, i, x)},
-       {map.k, layoutMap(sb, 5, rules.kLayout, b, keyHead, j, x)}},
-      out, sb.map(5, {b, h, i, j}), {par, par, par, par, red},
-      [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        Value product =
-            arith::MulFOp::create(ib, widen(ib, args[0]), widen(ib, args[1]));
-        return arith::AddFOp::create(ib, args[2], product);
-      });
+  Axis keyHead(h, map.keyGroup);
+  return sb.generic({{map.q, layoutAxes(rules.qLayout, b, h, i, x)},
+                     {map.k, layoutAxes(rules.kLayout, b, keyHead, j, x)}},
+                    out, {b, h, i, j}, {par, par, par, par, red},
+                    [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
+                      Value product = arith::MulFOp::create(
+                          ib, widen(ib, args[0]), widen(ib, args[1]));
+                      return arith::AddFOp::create(ib, args[2], product);
+                    });
 }
 
 /// The i64 position of loop `loop` in a generic's body.
@@ -136,23 +130,18 @@ Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
   Value product = buildProduct(sb, map, rules);
   Value qLength = sb.sizeAsI64(map.q, AttentionOp::lengthAxis(rules.qLayout));
   Value kLength = sb.sizeAsI64(map.k, AttentionOp::lengthAxis(rules.kLayout));
-  SmallVector<AffineExpr> point = {sb.dim(0), sb.dim(1), sb.dim(2), sb.dim(3)};
   SmallVector<StructuredInput> inputs;
-  if (rules.bias) {
-    // A static 1 is broadcast; any other size is the full one (attention_c12).
-    SmallVector<AffineExpr> results = point;
-    results[1] = headOf(point[1], map.biasGroup);
-    for (auto [axis, result] : llvm::enumerate(results))
-      if (cast<ShapedType>(rules.bias.getType()).getDimSize(axis) == 1)
-        result = sb.builder.getAffineConstantExpr(0);
-    inputs.push_back({rules.bias, sb.map(4, results)});
-  }
+  if (rules.bias) // A size of 1 is broadcast (attention_c12).
+    inputs.push_back({rules.bias,
+                      {Axis(b, {}, /*mayBroadcast=*/true),
+                       Axis(h, map.biasGroup, /*mayBroadcast=*/true),
+                       Axis(i, {}, /*mayBroadcast=*/true), j}});
   for (Value perBatch : {rules.kvLen, rules.qOffset})
     if (perBatch)
-      inputs.push_back({perBatch, sb.map(4, {point[0]})});
+      inputs.push_back({perBatch, {b}});
 
   return sb.generic(
-      inputs, product, sb.map(4, point), {par, par, par, par},
+      inputs, product, {b, h, i, j}, {par, par, par, par},
       [&](ImplicitLocOpBuilder &b, ValueRange args) -> Value {
         MaskElements elements;
         unsigned next = 0;
@@ -179,9 +168,8 @@ Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
 }
 
 Value diffattn::buildRowMax(StructuredBuilder &sb, Value scores, Value init) {
-  AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3);
-  return sb.generic({{scores, sb.map(4, {b, h, i, j})}}, init,
-                    sb.map(4, {b, h, i}), {par, par, par, red},
+  return sb.generic({{scores, {b, h, i, j}}}, init, {b, h, i},
+                    {par, par, par, red},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       return arith::MaximumFOp::create(ib, args[0], args[1]);
                     });
@@ -189,10 +177,8 @@ Value diffattn::buildRowMax(StructuredBuilder &sb, Value scores, Value init) {
 
 Value diffattn::buildExp(StructuredBuilder &sb, Value scores, Value max,
                          Value out) {
-  AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3);
-  AffineMap all = sb.map(4, {b, h, i, j});
-  return sb.generic({{scores, all}, {max, sb.map(4, {b, h, i})}}, out, all,
-                    {par, par, par, par},
+  return sb.generic({{scores, {b, h, i, j}}, {max, {b, h, i}}}, out,
+                    {b, h, i, j}, {par, par, par, par},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       // The select keeps -inf - (-inf) of an empty row out.
                       Value weight = math::ExpOp::create(
@@ -203,9 +189,8 @@ Value diffattn::buildExp(StructuredBuilder &sb, Value scores, Value max,
 }
 
 Value diffattn::buildRowSum(StructuredBuilder &sb, Value weights, Value init) {
-  AffineExpr b = sb.dim(0), h = sb.dim(1), i = sb.dim(2), j = sb.dim(3);
-  return sb.generic({{weights, sb.map(4, {b, h, i, j})}}, init,
-                    sb.map(4, {b, h, i}), {par, par, par, red},
+  return sb.generic({{weights, {b, h, i, j}}}, init, {b, h, i},
+                    {par, par, par, red},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       return arith::AddFOp::create(ib, args[1], args[0]);
                     });

@@ -24,21 +24,17 @@ struct ScoreRules {
   Layout qLayout, kLayout;
 };
 
-/// The operands of one map. Head `h` of `heads` reads key head
-/// `h / (heads / keyHeads)` and bias head `h / biasGroup`.
+/// The operands of one map. Head `h` reads key head `h / keyGroup` and bias
+/// head `h / biasGroup`.
 struct MapOperands {
   Value q, k;
-  int64_t heads, keyHeads, biasGroup;
+  OpFoldResult heads, keyGroup, biasGroup;
 };
 
-/// The affine map of `loops` loops to one operand axis order: batch, head,
-/// length and width placed as `layout` says.
-AffineMap layoutMap(StructuredBuilder &sb, unsigned loops, Layout layout,
-                    AffineExpr batch, AffineExpr head, AffineExpr length,
-                    AffineExpr width);
-
-/// `head / group`, written so that a group of one stays a plain loop.
-AffineExpr headOf(AffineExpr head, int64_t group);
+/// The places in a head-split operand: batch, head, length and width in the
+/// order of `layout`.
+SmallVector<Axis> layoutAxes(Layout layout, Axis batch, Axis head, Axis length,
+                             Axis width);
 
 /// Scores of one map, f32 [B,heads,Tq,Tk]; -inf where the query does not see
 /// the key, and nowhere else unless the product itself is -inf.

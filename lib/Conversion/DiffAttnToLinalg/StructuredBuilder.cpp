@@ -7,6 +7,7 @@
 #include "StructuredBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -30,6 +31,15 @@ Value StructuredBuilder::sizeAsI64(Value shaped, int64_t axis) {
     return arith::ConstantIntOp::create(builder, loc, *known, 64);
   return arith::IndexCastOp::create(builder, loc, builder.getI64Type(),
                                     cast<Value>(folded));
+}
+
+Value StructuredBuilder::sizeAsF32(Value shaped, int64_t axis) {
+  OpFoldResult folded = size(shaped, axis);
+  if (std::optional<int64_t> known = getConstantIntValue(folded))
+    return arith::ConstantOp::create(
+        builder, loc, builder.getF32FloatAttr(static_cast<float>(*known)));
+  return arith::UIToFPOp::create(builder, loc, builder.getF32Type(),
+                                 sizeAsI64(shaped, axis));
 }
 
 Value StructuredBuilder::empty(ArrayRef<OpFoldResult> sizes) {
@@ -72,25 +82,102 @@ Value StructuredBuilder::store(Value value, Value target) {
   return target;
 }
 
+OpFoldResult StructuredBuilder::ratio(OpFoldResult whole, OpFoldResult part) {
+  std::optional<int64_t> a = getConstantIntValue(whole),
+                         b = getConstantIntValue(part);
+  if (a && b)
+    return builder.getIndexAttr(*a / *b);
+  return arith::DivUIOp::create(
+             builder, loc, getValueOrCreateConstantIndexOp(builder, loc, whole),
+             getValueOrCreateConstantIndexOp(builder, loc, part))
+      .getResult();
+}
+
+bool StructuredBuilder::isAffine(const StructuredInput &input) const {
+  auto type = cast<ShapedType>(input.value.getType());
+  for (auto [i, axis] : llvm::enumerate(input.axes))
+    if ((axis.group && !getConstantIntValue(axis.group)) ||
+        (axis.mayBroadcast && type.isDynamicDim(i)))
+      return false;
+  return true;
+}
+
+/// The map of an affine input.
+static AffineMap mapOf(OpBuilder &builder, unsigned loops,
+                       const StructuredInput &input) {
+  auto type = cast<ShapedType>(input.value.getType());
+  SmallVector<AffineExpr> results;
+  for (auto [i, axis] : llvm::enumerate(input.axes)) {
+    if (axis.loop < 0 || (axis.mayBroadcast && type.getDimSize(i) == 1)) {
+      results.push_back(builder.getAffineConstantExpr(0));
+      continue;
+    }
+    AffineExpr place = builder.getAffineDimExpr(axis.loop);
+    int64_t group = axis.group ? *getConstantIntValue(axis.group) : 1;
+    results.push_back(group == 1 ? place : place.floorDiv(group));
+  }
+  return AffineMap::get(loops, 0, results, builder.getContext());
+}
+
+Value StructuredBuilder::load(ImplicitLocOpBuilder &b,
+                              const StructuredInput &input,
+                              ArrayRef<Value> sizes) {
+  SmallVector<Value> places;
+  Value zero = arith::ConstantIndexOp::create(b, 0),
+        one = arith::ConstantIndexOp::create(b, 1);
+  for (auto [i, axis] : llvm::enumerate(input.axes)) {
+    if (axis.loop < 0) {
+      places.push_back(zero);
+      continue;
+    }
+    Value place = linalg::IndexOp::create(b, axis.loop);
+    if (axis.group)
+      place = arith::DivUIOp::create(
+          b, place, getValueOrCreateConstantIndexOp(b, b.getLoc(), axis.group));
+    if (axis.mayBroadcast) {
+      Value single =
+          arith::CmpIOp::create(b, arith::CmpIPredicate::eq, sizes[i], one);
+      place = arith::SelectOp::create(b, single, zero, place);
+    }
+    places.push_back(place);
+  }
+  if (onTensors)
+    return tensor::ExtractOp::create(b, input.value, places);
+  return memref::LoadOp::create(b, input.value, places);
+}
+
 Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out,
-                                 AffineMap outMap,
+                                 ArrayRef<Axis> outAxes,
                                  ArrayRef<utils::IteratorType> loops,
                                  Body body) {
-  SmallVector<Value> values;
+  SmallVector<Value> operands;
   SmallVector<AffineMap> maps;
-  for (const StructuredInput &input : inputs) {
-    values.push_back(input.value);
-    maps.push_back(input.map);
+  SmallVector<SmallVector<Value>> sizes(inputs.size());
+  for (auto [i, input] : llvm::enumerate(inputs)) {
+    if (isAffine(input)) {
+      operands.push_back(input.value);
+      maps.push_back(mapOf(builder, loops.size(), input));
+      continue;
+    }
+    for (size_t axis = 0; axis < input.axes.size(); ++axis)
+      sizes[i].push_back(getValueOrCreateConstantIndexOp(
+          builder, loc, size(input.value, axis)));
   }
-  maps.push_back(outMap);
+  maps.push_back(mapOf(builder, loops.size(), {out, llvm::to_vector(outAxes)}));
   auto build = [&](OpBuilder &nested, Location nestedLoc, ValueRange args) {
     ImplicitLocOpBuilder inner(nestedLoc, nested);
-    linalg::YieldOp::create(nested, nestedLoc, body(inner, args));
+    SmallVector<Value> elements;
+    unsigned next = 0;
+    for (auto [i, input] : llvm::enumerate(inputs))
+      elements.push_back(isAffine(input) ? args[next++]
+                                         : load(inner, input, sizes[i]));
+    elements.push_back(args[next]);
+    linalg::YieldOp::create(nested, nestedLoc, body(inner, elements));
   };
   SmallVector<Type> results;
   if (onTensors)
     results.push_back(out.getType());
-  auto op = linalg::GenericOp::create(builder, loc, results, values,
+  auto op = linalg::GenericOp::create(builder, loc, results, operands,
                                       ValueRange{out}, maps, loops, build);
   return onTensors ? op.getResult(0) : out;
 }

@@ -15,11 +15,22 @@
 
 namespace mlir::diffattn {
 
-/// An input of a structured op: a value and where a point of the loops reads
-/// it.
+/// How a structured op finds its place along one axis of an input: loop `loop`
+/// divided by `group`, or always 0 for a negative `loop`.
+struct Axis {
+  Axis(int64_t loop, OpFoldResult group = {}, bool mayBroadcast = false)
+      : loop(loop), group(group), mayBroadcast(mayBroadcast) {}
+
+  int64_t loop;
+  OpFoldResult group;
+  /// The axis may turn out to have size 1, which is then used for every place.
+  bool mayBroadcast;
+};
+
+/// An input of a structured op and where a point of the loops reads it.
 struct StructuredInput {
   Value value;
-  AffineMap map;
+  SmallVector<Axis> axes;
 };
 
 /// Writes the same chain of linalg ops in two forms: on tensors, where every
@@ -37,6 +48,11 @@ public:
   OpFoldResult size(Value shaped, int64_t axis);
   /// The same as an i64 value.
   Value sizeAsI64(Value shaped, int64_t axis);
+  /// The same as an f32 value.
+  Value sizeAsF32(Value shaped, int64_t axis);
+
+  /// The quotient of two sizes.
+  OpFoldResult ratio(OpFoldResult whole, OpFoldResult part);
 
   /// New f32 storage with no value yet, freed by `freeTemporaries`.
   Value empty(ArrayRef<OpFoldResult> sizes);
@@ -50,23 +66,24 @@ public:
 
   /// One linalg.generic over loops of the given kinds that reads `inputs` and
   /// writes `out`. The body gets the elements of the inputs and then of `out`.
-  Value generic(ArrayRef<StructuredInput> inputs, Value out, AffineMap outMap,
-                ArrayRef<utils::IteratorType> loops, Body body);
+  /// An input becomes an operand where its places are affine, else the body
+  /// loads it.
+  Value generic(ArrayRef<StructuredInput> inputs, Value out,
+                ArrayRef<Axis> outAxes, ArrayRef<utils::IteratorType> loops,
+                Body body);
 
   /// Frees, after everything that was built, the buffers that `empty`,
   /// `filled` and `copyToUpdate` made. Tensors have none.
   void freeTemporaries();
 
-  /// Affine helpers: loop `i`, and the map of `loops` loops to `results`.
-  AffineExpr dim(unsigned i) { return builder.getAffineDimExpr(i); }
-  AffineMap map(unsigned loops, ArrayRef<AffineExpr> results) {
-    return AffineMap::get(loops, 0, results, builder.getContext());
-  }
-
   OpBuilder &builder;
   Location loc;
 
 private:
+  bool isAffine(const StructuredInput &input) const;
+  Value load(ImplicitLocOpBuilder &b, const StructuredInput &input,
+             ArrayRef<Value> sizes);
+
   bool onTensors;
   SmallVector<Value> temporaries;
 };

@@ -1,0 +1,210 @@
+//===- OnlineOps.td - attention in steps over keys ---------*- tablegen -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_ONLINEOPS_TD
+#define DIFFATTN_IR_ONLINEOPS_TD
+
+include "DiffAttn/IR/DiffAttnAttrs.td"
+include "DiffAttn/IR/DiffAttnTypes.td"
+include "mlir/Interfaces/DestinationStyleOpInterface.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/TilingInterface.td"
+
+def DiffAttn_OnlineAttentionOp : DiffAttn_Op<"online_attention", [
+    AttrSizedOperandSegments, DestinationStyleOpInterface,
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>,
+    DeclareOpInterfaceMethods<TilingInterface,
+      ["getLoopIteratorTypes", "getIterationDomain", "getTiledImplementation",
+       "getResultTilePosition"]>]> {
+  let summary = "both maps of attention over a range of keys, as running states";
+  let description = [{
+    Adds a range of keys to the state of each map. With the scores `S` of the map
+    as `diffattn.attention` defines them, restricted to these keys, the state
+    `(max, sum, acc)` of a row becomes
+
+    ```
+    max' = max(max, max_j S[j])
+    sum' = sum * exp(max - max') + sum_j exp(S[j] - max')
+    acc' = acc * exp(max - max') + sum_j exp(S[j] - max') * v[j]
+    ```
+
+    A state that has seen no key is `(-inf, 0, 0)`. States are f32, so nothing is
+    rounded between steps; the steps may come in any order, and states of
+    different keys are joined by `diffattn.merge`.
+
+    Key `j` of the operands stands at position `k_offset + j` (`k_offset` is 0 by
+    default); `kv_len` and masks speak of that position. The number of all keys is
+    not known here, so `is_causal` and `window` need `q_offset`.
+
+    States: max1 and sum1 `[B,Hs,Tq]`, acc1 `[B,Hs,Tq,dv]`, max2 and sum2
+    `[B,Hn,Tq]`, acc2 `[B,Hn,Tq,dv]` if the value heads divide the noise heads,
+    else `[B,Hs,Tq,dv]`, since signal heads of one noise head then read different
+    values.
+
+    Example:
+
+    ```mlir
+    %s:6 = diffattn.online_attention ins(%q1, %k1, %q2, %k2, %v : tensor<1x8x16x64xf32>,
+             tensor<1x8x128x64xf32>, tensor<1x8x16x64xf32>, tensor<1x8x128x64xf32>,
+             tensor<1x8x128x128xf32>) k_offset(%c128)
+             outs(%max1, %sum1, %acc1, %max2, %sum2, %acc2 : tensor<1x8x16xf32>,
+             tensor<1x8x16xf32>, tensor<1x8x16x128xf32>, tensor<1x8x16xf32>,
+             tensor<1x8x16xf32>, tensor<1x8x16x128xf32>) {scale = 0.125 : f32}
+             -> tensor<1x8x16xf32>, tensor<1x8x16xf32>, tensor<1x8x16x128xf32>,
+             tensor<1x8x16xf32>, tensor<1x8x16xf32>, tensor<1x8x16x128xf32>
+    ```
+  }];
+  let arguments = (ins
+    DiffAttn_Data:$q1, DiffAttn_Data:$k1, DiffAttn_Data:$q2, DiffAttn_Data:$k2, DiffAttn_Data:$v,
+    Optional<DiffAttn_BiasData>:$bias, Optional<DiffAttn_I64Data>:$kv_len,
+    Optional<DiffAttn_I64Data>:$q_offset, Optional<Index>:$k_offset,
+    DiffAttn_F32Data:$max1, DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1,
+    DiffAttn_F32Data:$max2, DiffAttn_F32Data:$sum2, DiffAttn_F32Data:$acc2,
+    F32Attr:$scale, UnitAttr:$is_causal, OptionalAttr<DenseI64ArrayAttr>:$window,
+    OptionalAttr<F32Attr>:$softcap,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$q_layout,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$k_layout,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$v_layout);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let assemblyFormat = [{
+    `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
+      type($k2) `,` type($v) `)`
+    (`bias` `(` $bias^ `:` type($bias) `)`)?
+    (`kv_len` `(` $kv_len^ `:` type($kv_len) `)`)?
+    (`q_offset` `(` $q_offset^ `:` type($q_offset) `)`)?
+    (`k_offset` `(` $k_offset^ `)`)?
+    `outs` `(` $max1 `,` $sum1 `,` $acc1 `,` $max2 `,` $sum2 `,` $acc2 `:` type($max1) `,`
+      type($sum1) `,` type($acc1) `,` type($max2) `,` type($sum2) `,` type($acc2) `)`
+    attr-dict (`->` type($results)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() {
+      return MutableOperandRange(getOperation(), getMax1Mutable().getOperandNumber(), 6);
+    }
+    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
+    int64_t getSignalHeads() {
+      return getShaped(getQ1()).getDimSize(AttentionOp::headAxis(getQLayout()));
+    }
+    int64_t getNoiseHeads() {
+      return getShaped(getQ2()).getDimSize(AttentionOp::headAxis(getQLayout()));
+    }
+    int64_t getKey1Heads() {
+      return getShaped(getK1()).getDimSize(AttentionOp::headAxis(getKLayout()));
+    }
+    int64_t getKey2Heads() {
+      return getShaped(getK2()).getDimSize(AttentionOp::headAxis(getKLayout()));
+    }
+    int64_t getValueHeads() {
+      return getShaped(getV()).getDimSize(AttentionOp::headAxis(getVLayout()));
+    }
+    /// Heads of acc2: the noise heads, unless signal heads of one noise head
+    /// read different values.
+    static int64_t accumulator2Heads(int64_t signal, int64_t noise, int64_t value) {
+      return noise % value == 0 ? noise : signal;
+    }
+  }];
+}
+
+def DiffAttn_MergeOp : DiffAttn_Op<"merge", [
+    DestinationStyleOpInterface,
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+  let summary = "join two states of one map over different keys";
+  let description = [{
+    Joins the state `ins` to the state `outs`, both of one map over different keys:
+
+    ```
+    max' = max(max_a, max_b)
+    sum' = sum_a * exp(max_a - max') + sum_b * exp(max_b - max')
+    acc' = acc_a * exp(max_a - max') + acc_b * exp(max_b - max')
+    ```
+
+    Associative and commutative but for rounding; `(-inf, 0, 0)` is neutral.
+    max and sum are `[B,H,T]`, acc is `[B,Ha,T,dv]`, H divides Ha.
+
+    Example:
+
+    ```mlir
+    %m, %s, %a = diffattn.merge ins(%max, %sum, %acc : tensor<1x8x16xf32>, tensor<1x8x16xf32>,
+                   tensor<1x8x16x128xf32>) outs(%max0, %sum0, %acc0 : tensor<1x8x16xf32>,
+                   tensor<1x8x16xf32>, tensor<1x8x16x128xf32>)
+                   -> tensor<1x8x16xf32>, tensor<1x8x16xf32>, tensor<1x8x16x128xf32>
+    ```
+  }];
+  let arguments = (ins
+    DiffAttn_F32Data:$max, DiffAttn_F32Data:$sum, DiffAttn_F32Data:$acc,
+    DiffAttn_F32Data:$init_max, DiffAttn_F32Data:$init_sum, DiffAttn_F32Data:$init_acc);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let assemblyFormat = [{
+    `ins` `(` $max `,` $sum `,` $acc `:` type($max) `,` type($sum) `,` type($acc) `)`
+    `outs` `(` $init_max `,` $init_sum `,` $init_acc `:` type($init_max) `,` type($init_sum) `,`
+      type($init_acc) `)` attr-dict (`->` type($results)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() {
+      return MutableOperandRange(getOperation(), getInitMaxMutable().getOperandNumber(), 3);
+    }
+  }];
+}
+
+def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
+    AttrSizedOperandSegments, DestinationStyleOpInterface,
+    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+  let summary = "difference of two states, head norm, scale, gate and one rounding";
+  let description = [{
+    Ends what `diffattn.online_attention` began, with `g = s/(Hs/Hn)`:
+
+    ```
+    X = acc1[s] / sum1[s] - act(lambda) * acc2[g] / sum2[g]     (0 where a sum is 0)
+    Y = out_scale * norm_weight * X / rms(X) * sigmoid(gate)
+    ```
+
+    The result, of any float type and in `o_layout`, is rounded once.
+
+    Example:
+
+    ```mlir
+    %o = diffattn.finalize ins(%sum1, %acc1, %sum2, %acc2 : tensor<1x8x16xf32>,
+           tensor<1x8x16x128xf32>, tensor<1x8x16xf32>, tensor<1x8x16x128xf32>)
+           lambda(%l : tensor<f32>) outs(%init : tensor<1x8x16x128xbf16>)
+           {norm = #diffattn.norm<rms>, out_scale = 0.8 : f32} -> tensor<1x8x16x128xbf16>
+    ```
+  }];
+  let arguments = (ins
+    DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1, DiffAttn_F32Data:$sum2,
+    DiffAttn_F32Data:$acc2, DiffAttn_F32Data:$lambda, Optional<DiffAttn_Data>:$norm_weight,
+    Optional<DiffAttn_Data>:$gate, DiffAttn_Data:$init,
+    DefaultValuedAttr<DiffAttn_ActivationAttr, "Activation::Identity">:$lambda_act,
+    DefaultValuedAttr<DiffAttn_NormAttr, "Norm::None">:$norm,
+    DefaultValuedAttr<F32Attr, "1.0e-5f">:$norm_eps,
+    DefaultValuedAttr<DiffAttn_EpsModeAttr, "EpsMode::Inside">:$norm_eps_mode,
+    DefaultValuedAttr<F32Attr, "1.0f">:$out_scale,
+    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout);
+  let results = (outs Optional<AnyRankedTensor>:$result);
+  let assemblyFormat = [{
+    `ins` `(` $sum1 `,` $acc1 `,` $sum2 `,` $acc2 `:` type($sum1) `,` type($acc1) `,` type($sum2)
+      `,` type($acc2) `)`
+    `lambda` `(` $lambda `:` type($lambda) `)`
+    (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
+    (`gate` `(` $gate^ `:` type($gate) `)`)?
+    `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
+    int64_t getSignalHeads() { return getShaped(getSum1()).getDimSize(1); }
+    int64_t getNoiseHeads() { return getShaped(getSum2()).getDimSize(1); }
+    int64_t getValueDim() { return getShaped(getAcc1()).getDimSize(3); }
+  }];
+}
+
+#endif // DIFFATTN_IR_ONLINEOPS_TD

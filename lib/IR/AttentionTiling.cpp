@@ -1,0 +1,158 @@
+//===- AttentionTiling.cpp - tiles of diffattn.attention ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Loops: batch, group of heads, query. Keys are a reduction that one op does as
+// a whole; diffattn.online_attention is tiled along them.
+//
+//===----------------------------------------------------------------------===//
+#include "TileSlices.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+
+#include <numeric>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+/// Groups of heads that share no key, value or noise head; one group where a
+/// number of heads is dynamic.
+static int64_t headGroups(AttentionOp op) {
+  int64_t groups = 0;
+  for (int64_t heads :
+       {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
+        op.getKey2Heads(), op.getValueHeads()})
+    groups = ShapedType::isDynamic(heads) ? 1 : std::gcd(groups, heads);
+  // An operand whose heads are not known cannot be cut along them.
+  int64_t oHeads = AttentionOp::headAxis(op.getOLayout());
+  for (auto [operand, axis] : {std::pair<Value, int64_t>{op.getBias(), 1},
+                               {op.getGate(), oHeads},
+                               {op.getInit(), oHeads}})
+    if (operand && op.getShaped(operand).isDynamicDim(axis))
+      groups = 1;
+  auto lambda = op.getShaped(op.getLambda());
+  if (lambda.getRank() > 0 && lambda.isDynamicDim(lambda.getRank() - 1))
+    groups = 1;
+  return groups;
+}
+
+SmallVector<utils::IteratorType> AttentionOp::getLoopIteratorTypes() {
+  return SmallVector<utils::IteratorType>(3, utils::IteratorType::parallel);
+}
+
+SmallVector<Range> AttentionOp::getIterationDomain(OpBuilder &b) {
+  OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
+  return {{zero, sizeOf(b, getLoc(), getQ1(), 0), one},
+          {zero, b.getIndexAttr(headGroups(*this)), one},
+          {zero, sizeOf(b, getLoc(), getQ1(), lengthAxis(getQLayout())), one}};
+}
+
+FailureOr<TilingResult>
+AttentionOp::getTiledImplementation(OpBuilder &b,
+                                    ArrayRef<OpFoldResult> offsets,
+                                    ArrayRef<OpFoldResult> sizes) {
+  // Tiles of memrefs are made before bufferization; head counts are static.
+  if (!getResult() || !getConstantIntValue(sizes[1]))
+    return failure();
+  Location loc = getLoc();
+  AttentionTile tile{
+      {offsets[0], sizes[0]},
+      {offsets[1], sizes[1]},
+      {offsets[2], sizes[2]},
+      {b.getIndexAttr(0), sizeOf(b, loc, getK1(), lengthAxis(getKLayout()))}};
+  TileSlicer slicer(b, loc, tile, headGroups(*this));
+
+  // Without the rows before it, a tile must be told where it stands.
+  Value qOffset = getQOffset();
+  OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));
+  if ((getIsCausal() || getWindow()) &&
+      !isEqualConstantIntOrValue(sizes[2], allQueries))
+    qOffset = materializeQOffset(b);
+  qOffset = slicer.perBatch(qOffset);
+  if (qOffset)
+    qOffset = slicer.shiftedOffset(qOffset);
+
+  Value init = slicer.headSplit(getInit(), getOLayout(), tile.query);
+  auto tiled = AttentionOp::create(
+      b, loc, TypeRange{init.getType()},
+      slicer.headSplit(getQ1(), getQLayout(), tile.query),
+      slicer.headSplit(getK1(), getKLayout(), tile.key),
+      slicer.headSplit(getQ2(), getQLayout(), tile.query),
+      slicer.headSplit(getK2(), getKLayout(), tile.key),
+      slicer.headSplit(getV(), getVLayout(), tile.key),
+      slicer.lambda(getLambda()), slicer.bias(getBias()), getNormWeight(),
+      slicer.headSplit(getGate(), getOLayout(), tile.query),
+      slicer.perBatch(getKvLen()), qOffset, init, getScaleAttr(),
+      getIsCausalAttr(), getWindowAttr(), getSoftcapAttr(), getLambdaActAttr(),
+      getNormAttr(), getNormEpsAttr(), getNormEpsModeAttr(), getOutScaleAttr(),
+      getQLayoutAttr(), getKLayoutAttr(), getVLayoutAttr(), getOLayoutAttr(),
+      getScheduleAttr());
+  tiled->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
+  SmallVector<Operation *> slices;
+  for (Value operand : tiled->getOperands())
+    if (auto slice = operand.getDefiningOp<tensor::ExtractSliceOp>())
+      slices.push_back(slice);
+  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
+}
+
+LogicalResult AttentionOp::getResultTilePosition(
+    OpBuilder &b, unsigned resultNumber, ArrayRef<OpFoldResult> offsets,
+    ArrayRef<OpFoldResult> sizes, SmallVector<OpFoldResult> &resultOffsets,
+    SmallVector<OpFoldResult> &resultSizes) {
+  AttentionTile tile{{offsets[0], sizes[0]},
+                     {offsets[1], sizes[1]},
+                     {offsets[2], sizes[2]},
+                     {}};
+  TileSlicer slicer(b, getLoc(), tile, headGroups(*this));
+  TileRange heads = slicer.heads(getInit(), headAxis(getOLayout()));
+  TileRange width = slicer.whole(getInit(), 3);
+  resultOffsets.assign(4, width.offset);
+  resultSizes.assign(4, width.size);
+  resultOffsets[0] = offsets[0];
+  resultSizes[0] = sizes[0];
+  resultOffsets[headAxis(getOLayout())] = heads.offset;
+  resultSizes[headAxis(getOLayout())] = heads.size;
+  resultOffsets[lengthAxis(getOLayout())] = offsets[2];
+  resultSizes[lengthAxis(getOLayout())] = sizes[2];
+  return success();
+}
+
+LogicalResult AttentionOp::getIterationDomainTileFromResultTile(
+    OpBuilder &b, unsigned resultNumber, ArrayRef<OpFoldResult> offsets,
+    ArrayRef<OpFoldResult> sizes, SmallVectorImpl<OpFoldResult> &domainOffsets,
+    SmallVectorImpl<OpFoldResult> &domainSizes) {
+  int64_t heads = headAxis(getOLayout()), length = lengthAxis(getOLayout());
+  if (ShapedType::isDynamic(getSignalHeads()))
+    return failure();
+  int64_t perGroup = getSignalHeads() / headGroups(*this);
+  std::optional<int64_t> headSize = getConstantIntValue(sizes[heads]);
+  std::optional<int64_t> headOffset = getConstantIntValue(offsets[heads]);
+  // A row is computed as a whole, and a group of heads too.
+  if (!isConstantIntValue(offsets[3], 0) ||
+      !isConstantIntValue(sizes[3], getValueDim()) || !headSize ||
+      *headSize % perGroup != 0)
+    return failure();
+  if (perGroup != 1 && (!headOffset || *headOffset % perGroup != 0))
+    return failure();
+  OpFoldResult group =
+      perGroup == 1 ? offsets[heads] : b.getIndexAttr(*headOffset / perGroup);
+  domainOffsets.assign({offsets[0], group, offsets[length]});
+  domainSizes.assign(
+      {sizes[0], b.getIndexAttr(*headSize / perGroup), sizes[length]});
+  return success();
+}
+
+FailureOr<TilingResult>
+AttentionOp::generateResultTileValue(OpBuilder &b, unsigned resultNumber,
+                                     ArrayRef<OpFoldResult> offsets,
+                                     ArrayRef<OpFoldResult> sizes) {
+  SmallVector<OpFoldResult> domainOffsets, domainSizes;
+  if (failed(getIterationDomainTileFromResultTile(
+          b, resultNumber, offsets, sizes, domainOffsets, domainSizes)))
+    return failure();
+  return getTiledImplementation(b, domainOffsets, domainSizes);
+}

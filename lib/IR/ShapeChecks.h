@@ -1,0 +1,106 @@
+//===- ShapeChecks.h - labelled checks of shapes and numbers ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What the verifiers of several ops share. Each check emits one diagnostic,
+// "expected X, but got Y"; a size that is dynamic passes.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_IR_SHAPECHECKS_H
+#define DIFFATTN_LIB_IR_SHAPECHECKS_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+namespace mlir::diffattn {
+
+/// An operand with its name in the spec.
+struct NamedOperand {
+  StringRef name;
+  Value value;
+
+  ShapedType type() const { return cast<ShapedType>(value.getType()); }
+  int64_t size(int64_t axis) const { return type().getDimSize(axis); }
+};
+
+/// Operands are all tensors or all memrefs. That results match the inits is for
+/// the destination-style interface to check.
+LogicalResult verifyDestinationForm(DestinationStyleOpInterface op);
+
+/// `operand` has `rank` axes.
+LogicalResult verifyRank(Operation *op, NamedOperand operand, int64_t rank);
+
+/// Axis `axis` of `operand`, its `what`, is not 0; `verifyStatic`: nor dynamic.
+LogicalResult verifyPositive(Operation *op, StringRef what,
+                             NamedOperand operand, int64_t axis);
+LogicalResult verifyStatic(Operation *op, StringRef what, NamedOperand operand,
+                           int64_t axis);
+
+/// Size `i` of `a` and size `j` of `b`, the `what` of both, agree.
+LogicalResult verifySame(Operation *op, StringRef what, NamedOperand a,
+                         int64_t i, NamedOperand b, int64_t j);
+
+/// Element types of all operands are that of the first.
+LogicalResult verifySameElementType(Operation *op,
+                                    ArrayRef<NamedOperand> operands);
+
+/// `part` heads of `partName` divide the `whole` heads of `wholeName`.
+LogicalResult verifyDivides(Operation *op, StringRef partName, int64_t part,
+                            StringRef wholeName, int64_t whole);
+
+/// The five inputs of both maps with their layouts.
+struct MapInputs {
+  NamedOperand q1, k1, q2, k2, v;
+  Layout qLayout, kLayout, vLayout;
+  /// Whether numbers of heads must be known.
+  bool staticHeads = false;
+};
+/// Ranks, positive heads and widths, batches, lengths, widths and divisibility
+/// of heads: c3 to c9 of the op.
+LogicalResult verifyMapInputs(Operation *op, const MapInputs &inputs);
+
+/// `lambda` is `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`, `b` and `t` being the
+/// axes of batch and query length of `rows`.
+LogicalResult verifyLambda(Operation *op, NamedOperand lambda,
+                           NamedOperand rows, int64_t b, int64_t t,
+                           int64_t signalHeads, int64_t noiseHeads);
+
+/// `bias` is `[1|B, 1|Hn, 1|Tq, Tk]`.
+LogicalResult verifyBias(Operation *op, NamedOperand bias,
+                         const MapInputs &inputs);
+
+/// `operand`, if there, has one number for each batch of `rows`.
+LogicalResult verifyPerBatch(Operation *op, NamedOperand operand,
+                             NamedOperand rows);
+
+/// `weight`, if there, is `[dv]` and `norm` is not none.
+LogicalResult verifyNormWeight(Operation *op, NamedOperand weight, Norm norm,
+                               NamedOperand values);
+
+/// `window`, if there, is two numbers of at least -1.
+LogicalResult verifyWindow(Operation *op,
+                           std::optional<ArrayRef<int64_t>> window);
+
+/// `value`, if there, is finite; with `least`, also positive or not negative.
+enum class Least { None, Zero, AboveZero };
+LogicalResult verifyNumber(Operation *op, StringRef name,
+                           std::optional<APFloat> value,
+                           Least least = Least::None);
+
+/// Reads of inputs and writes of inits of a memref form; `readsInits` where the
+/// op updates what is there.
+void addMemRefEffects(
+    DestinationStyleOpInterface op, bool readsInits,
+    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
+        &effects);
+
+/// The sizes of each init as the shape of its result; fails on memrefs.
+LogicalResult reifyInitShapes(DestinationStyleOpInterface op,
+                              OpBuilder &builder,
+                              ReifiedRankedShapedTypeDims &dims);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_IR_SHAPECHECKS_H

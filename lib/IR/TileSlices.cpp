@@ -1,0 +1,106 @@
+//===- TileSlices.cpp - operands of a tile --------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "TileSlices.h"
+
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Arith/Utils/Utils.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+OpFoldResult diffattn::sizeOf(OpBuilder &builder, Location loc, Value value,
+                              int64_t axis) {
+  return tensor::getMixedSize(builder, loc, value, axis);
+}
+
+TileRange TileSlicer::heads(Value value, int64_t axis) {
+  if (groups == 1)
+    return whole(value, axis);
+  int64_t count = cast<ShapedType>(value.getType()).getDimSize(axis);
+  AffineExpr scaled = builder.getAffineDimExpr(0) * (count / groups);
+  AffineMap map = AffineMap::get(1, 0, scaled);
+  return {affine::makeComposedFoldedAffineApply(builder, loc, map,
+                                                {tile.group.offset}),
+          affine::makeComposedFoldedAffineApply(builder, loc, map,
+                                                {tile.group.size})};
+}
+
+TileRange TileSlicer::whole(Value value, int64_t axis) {
+  return {builder.getIndexAttr(0), sizeOf(builder, loc, value, axis)};
+}
+
+Value TileSlicer::slice(Value value, ArrayRef<TileRange> ranges) {
+  SmallVector<OpFoldResult> offsets, sizes;
+  for (TileRange range : ranges) {
+    offsets.push_back(range.offset);
+    sizes.push_back(range.size);
+  }
+  SmallVector<OpFoldResult> strides(ranges.size(), builder.getIndexAttr(1));
+  return tensor::ExtractSliceOp::create(builder, loc, value, offsets, sizes,
+                                        strides);
+}
+
+Value TileSlicer::headSplit(Value value, Layout layout, TileRange length) {
+  if (!value)
+    return value;
+  int64_t headAxis = AttentionOp::headAxis(layout);
+  SmallVector<TileRange> ranges(4);
+  ranges[0] = tile.batch;
+  ranges[headAxis] = heads(value, headAxis);
+  ranges[AttentionOp::lengthAxis(layout)] = length;
+  ranges[3] = whole(value, 3);
+  return slice(value, ranges);
+}
+
+Value TileSlicer::lambda(Value value) {
+  auto type = cast<ShapedType>(value.getType());
+  if (type.getRank() == 0)
+    return value;
+  if (type.getRank() == 1)
+    return slice(value, {heads(value, 0)});
+  return slice(value, {tile.batch, tile.query, heads(value, 2)});
+}
+
+Value TileSlicer::bias(Value value) {
+  if (!value)
+    return value;
+  auto type = cast<ShapedType>(value.getType());
+  SmallVector<TileRange> ranges = {tile.batch, {}, tile.query, tile.key};
+  for (int64_t axis : {0, 1, 2}) {
+    if (type.getDimSize(axis) == 1)
+      ranges[axis] = whole(value, axis);
+    else if (axis == 1)
+      ranges[axis] = heads(value, axis);
+  }
+  return slice(value, ranges);
+}
+
+Value TileSlicer::perBatch(Value value) {
+  return value ? slice(value, {tile.batch}) : value;
+}
+
+Value TileSlicer::shiftedOffset(Value base) {
+  if (getConstantIntValue(tile.query.offset) == 0)
+    return base;
+  Value before =
+      getValueOrCreateConstantIndexOp(builder, loc, tile.query.offset);
+  Value shift =
+      arith::IndexCastOp::create(builder, loc, builder.getI64Type(), before);
+  auto type = cast<RankedTensorType>(base.getType());
+  SmallVector<Value> sizes;
+  if (type.isDynamicDim(0))
+    sizes.push_back(tensor::DimOp::create(builder, loc, base, 0));
+  return tensor::GenerateOp::create(
+      builder, loc, type, sizes,
+      [&](OpBuilder &b, Location l, ValueRange index) {
+        Value offset = tensor::ExtractOp::create(b, l, base, index);
+        tensor::YieldOp::create(b, l,
+                                arith::AddIOp::create(b, l, offset, shift));
+      });
+}

@@ -1,0 +1,63 @@
+//===- TileSlices.h - operands of a tile ------------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_IR_TILESLICES_H
+#define DIFFATTN_LIB_IR_TILESLICES_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+namespace mlir::diffattn {
+
+/// A tile along one axis.
+struct TileRange {
+  OpFoldResult offset, size;
+};
+
+/// A tile of attention: batches, groups of heads, queries and keys. Heads are
+/// cut between groups only, so that every head of a tile finds the key, value
+/// and noise heads that it reads in the same tile.
+struct AttentionTile {
+  TileRange batch, group, query, key;
+};
+
+/// Makes the slices that one tile of an op reads and writes.
+class TileSlicer {
+public:
+  /// `groups` is the number of groups that the heads are cut into.
+  TileSlicer(OpBuilder &builder, Location loc, const AttentionTile &tile,
+             int64_t groups)
+      : builder(builder), loc(loc), tile(tile), groups(groups) {}
+
+  /// The part of `axis`, the heads, of an operand.
+  TileRange heads(Value value, int64_t axis);
+  /// The whole of an axis.
+  TileRange whole(Value value, int64_t axis);
+  /// `value` restricted along each axis.
+  Value slice(Value value, ArrayRef<TileRange> ranges);
+
+  /// Slices by the meaning of the axes; null stays null.
+  Value headSplit(Value value, Layout layout, TileRange length);
+  Value lambda(Value value);
+  Value bias(Value value);
+  Value perBatch(Value value);
+
+  /// The position of the first query of the tile, [B] of the tile, on tensors:
+  /// `base[b] + queries before the tile`.
+  Value shiftedOffset(Value base);
+
+  OpBuilder &builder;
+  Location loc;
+  const AttentionTile &tile;
+  int64_t groups;
+};
+
+/// Sizes of `value` as attributes or as tensor.dim / memref.dim.
+OpFoldResult sizeOf(OpBuilder &builder, Location loc, Value value,
+                    int64_t axis);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_IR_TILESLICES_H

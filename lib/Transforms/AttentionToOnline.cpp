@@ -1,0 +1,97 @@
+//===- AttentionToOnline.cpp - diffattn-to-online -------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/AttentionToOnline.h"
+#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Transforms/WalkPatternRewriteDriver.h"
+
+#include <limits>
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_ATTENTIONTOONLINEPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static Value filled(OpBuilder &b, Location loc, ArrayRef<OpFoldResult> sizes,
+                    float value) {
+  Value empty = tensor::EmptyOp::create(b, loc, sizes, b.getF32Type());
+  Value scalar = arith::ConstantOp::create(b, loc, b.getF32FloatAttr(value));
+  return linalg::FillOp::create(b, loc, scalar, empty).getResult(0);
+}
+
+FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
+                                                AttentionOp op) {
+  if (!op.getResult())
+    return rewriter.notifyMatchFailure(op, "is on memrefs");
+  Location loc = op.getLoc();
+  rewriter.setInsertionPoint(op);
+  OpFoldResult batch = tensor::getMixedSize(rewriter, loc, op.getQ1(), 0);
+  OpFoldResult queries = tensor::getMixedSize(
+      rewriter, loc, op.getQ1(), AttentionOp::lengthAxis(op.getQLayout()));
+  OpFoldResult width = rewriter.getIndexAttr(op.getValueDim());
+  int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
+  int64_t accumulator2 =
+      OnlineAttentionOp::accumulator2Heads(signal, noise, op.getValueHeads());
+  auto state = [&](int64_t heads, bool hasWidth, float value) {
+    SmallVector<OpFoldResult> sizes = {batch, rewriter.getIndexAttr(heads),
+                                       queries};
+    if (hasWidth)
+      sizes.push_back(width);
+    return filled(rewriter, loc, sizes, value);
+  };
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  SmallVector<Value> states = {
+      state(signal, false, -inf), state(signal, false, 0.0f),
+      state(signal, true, 0.0f),  state(noise, false, -inf),
+      state(noise, false, 0.0f),  state(accumulator2, true, 0.0f)};
+
+  // The online op does not know how many keys there are in all.
+  Value qOffset = op.getQOffset();
+  if (!qOffset && (op.getIsCausal() || op.getWindow()))
+    qOffset = op.materializeQOffset(rewriter);
+  auto online = OnlineAttentionOp::create(
+      rewriter, loc, TypeRange(ValueRange(states)), op.getQ1(), op.getK1(),
+      op.getQ2(), op.getK2(), op.getV(), op.getBias(), op.getKvLen(), qOffset,
+      /*k_offset=*/Value(), states[0], states[1], states[2], states[3],
+      states[4], states[5], op.getScaleAttr(), op.getIsCausalAttr(),
+      op.getWindowAttr(), op.getSoftcapAttr(), op.getQLayoutAttr(),
+      op.getKLayoutAttr(), op.getVLayoutAttr());
+  auto finalize = FinalizeOp::create(
+      rewriter, loc, op.getInit().getType(), online.getResult(1),
+      online.getResult(2), online.getResult(4), online.getResult(5),
+      op.getLambda(), op.getNormWeight(), op.getGate(), op.getInit(),
+      op.getLambdaActAttr(), op.getNormAttr(), op.getNormEpsAttr(),
+      op.getNormEpsModeAttr(), op.getOutScaleAttr(), op.getOLayoutAttr());
+  rewriter.replaceOp(op, finalize);
+  return OnlineForm{online, finalize};
+}
+
+namespace {
+struct ToOnline final : OpRewritePattern<AttentionOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(AttentionOp op,
+                                PatternRewriter &rewriter) const override {
+    return rewriteToOnline(rewriter, op);
+  }
+};
+
+struct AttentionToOnlinePass final
+    : diffattn::impl::AttentionToOnlinePassBase<AttentionToOnlinePass> {
+  void runOnOperation() override {
+    RewritePatternSet patterns(&getContext());
+    patterns.add<ToOnline>(&getContext());
+    walkAndApplyPatterns(getOperation(), std::move(patterns));
+  }
+};
+} // namespace
