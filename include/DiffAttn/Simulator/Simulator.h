@@ -88,7 +88,8 @@ struct SimOptions {
   /// Memory accesses and loop iterations of one block between two moments when
   /// threads meet.
   uint64_t maxSteps = 200'000'000;
-  uint32_t stackBytesPerThread = 64 << 10;
+  /// Only what is touched of it takes memory.
+  uint32_t stackBytesPerThread = 256 << 10;
 };
 
 /// How a buffer may be used.
