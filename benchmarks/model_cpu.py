@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test" / "python" / "models")]
 
 
 def cpu_name():
@@ -38,6 +38,7 @@ def seconds(call):
 
 def measure(args, directory):
     import torch
+    import torchvision_stand_in  # noqa: F401
     import transformers
 
     import diffattn

@@ -12,33 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "examples" / "tiny-lm"), str(pathlib.Path(__file__).parent)]
-
-
-def stand_in_for_torchvision():
-    """Lets timm and transformers import a torchvision that was built for another build of PyTorch.
-
-    Its two ops are then unknown and its import fails. No model here uses them, so their names are enough.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ModuleNotFoundError:
-        return None
-    except RuntimeError as error:
-        if "nms" not in str(error):
-            raise
-    else:
-        return None
-    import torch
-
-    for name in [n for n in sys.modules if n.startswith("torchvision")]:
-        del sys.modules[name]
-    library = torch.library.Library("torchvision", "DEF")
-    for op in ("nms", "qnms"):
-        library.define(f"{op}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
-
-
-TORCHVISION = stand_in_for_torchvision()
+import torchvision_stand_in  # noqa: E402, F401
 
 
 def write_checkpoint(directory, config, state):
