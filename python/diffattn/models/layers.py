@@ -27,15 +27,27 @@ def cast(f: Function, x: Value, elem: str) -> Value:
     return f.generic(f"{loops} -> {loops}", [x], f.empty(x.dims, elem), lambda a, o: f.convert(a, o.elem))
 
 
-def row_mean(f: Function, x: Value, *, squared: bool) -> Value:
-    """The mean, or the mean square, of each row of `[M, D]`, f32."""
-    width = f.f32(x.dims[1])
+def row_sum(f: Function, x: Value, *, squared: bool) -> Value:
+    """The sum, or the sum of squares, of each row of `[M, D]`, f32."""
 
     def add(a: Value, total: Value) -> Value:
         return f.scalar("arith.addf", total, f.scalar("arith.mulf", a, a) if squared else a)
 
-    total = f.generic("m k -> m", [x], f.fill(f.f32(0), [x.dims[0]]), add)
-    return f.generic("m -> m", [total], f.empty([x.dims[0]], "f32"), lambda a, _: f.scalar("arith.divf", a, width))
+    return f.generic("m k -> m", [x], f.fill(f.f32(0), [x.dims[0]]), add)
+
+
+def inverse_root(f: Function, x: Value, eps: float, *, outside: bool = False) -> Value:
+    """`1 / sqrt(mean square + eps)` of each row, or `1 / (sqrt(mean square) + eps)`: once a row, not once an element."""
+
+    def invert(total: Value, _: Value) -> Value:
+        mean = f.scalar("arith.divf", total, f.f32(x.dims[1]))
+        if outside:
+            root = f.scalar("arith.addf", f.scalar("math.sqrt", mean), f.f32(eps))
+        else:
+            root = f.scalar("math.sqrt", f.scalar("arith.addf", mean, f.f32(eps)))
+        return f.scalar("arith.divf", f.f32(1), root)
+
+    return f.generic("m -> m", [row_sum(f, x, squared=True)], f.empty([x.dims[0]], "f32"), invert)
 
 
 def mean_over_length(f: Function, x: Value) -> Value:
@@ -49,32 +61,29 @@ def mean_over_length(f: Function, x: Value) -> Value:
 
 def rms_norm(f: Function, x: Value, weight: Value, eps: float, elem: str, *, outside: bool = False) -> Value:
     """Rows divided by their root mean square, times `weight`; `outside` adds eps to the root, not under it."""
-    square = row_mean(f, x, squared=True)
 
-    def scale(value: Value, mean: Value, w: Value, out: Value) -> Value:
-        if outside:
-            root = f.scalar("arith.addf", f.scalar("math.sqrt", mean), f.f32(eps))
-            value = f.scalar("arith.divf", value, root)
-        else:
-            value = f.scalar("arith.mulf", value, f.scalar("math.rsqrt", f.scalar("arith.addf", mean, f.f32(eps))))
+    def scale(value: Value, factor: Value, w: Value, out: Value) -> Value:
+        value = f.scalar("arith.mulf", value, factor)
         return f.convert(f.scalar("arith.mulf", value, w), out.elem)
 
-    return f.generic("m k, m, k -> m k", [x, square, weight], f.empty(x.dims, elem), scale)
+    factors = inverse_root(f, x, eps, outside=outside)
+    return f.generic("m k, m, k -> m k", [x, factors, weight], f.empty(x.dims, elem), scale)
 
 
 def layer_norm(f: Function, x: Value, weight: Value, bias: Value, eps: float, elem: str) -> Value:
     """Rows without their mean, divided by their standard deviation, times `weight` plus `bias`."""
-    mean = row_mean(f, x, squared=False)
+    width = f.f32(x.dims[1])
+    mean = f.generic("m -> m", [row_sum(f, x, squared=False)], f.empty([x.dims[0]], "f32"),
+                     lambda total, _: f.scalar("arith.divf", total, width))
     centred = f.generic("m k, m -> m k", [x, mean], f.empty(x.dims, "f32"),
                         lambda a, m, _: f.scalar("arith.subf", a, m))
-    square = row_mean(f, centred, squared=True)
 
-    def scale(value: Value, mean: Value, w: Value, b: Value, out: Value) -> Value:
-        value = f.scalar("arith.mulf", value, f.scalar("math.rsqrt", f.scalar("arith.addf", mean, f.f32(eps))))
-        value = f.scalar("arith.mulf", value, w)
+    def scale(value: Value, factor: Value, w: Value, b: Value, out: Value) -> Value:
+        value = f.scalar("arith.mulf", f.scalar("arith.mulf", value, factor), w)
         return f.convert(f.scalar("arith.addf", value, b), out.elem)
 
-    return f.generic("m k, m, k, k -> m k", [centred, square, weight, bias], f.empty(x.dims, elem), scale)
+    factors = inverse_root(f, centred, eps)
+    return f.generic("m k, m, k, k -> m k", [centred, factors, weight, bias], f.empty(x.dims, elem), scale)
 
 
 def linear(f: Function, x: Value, weight: Value, bias: Value | None = None) -> Value:

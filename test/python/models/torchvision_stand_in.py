@@ -17,7 +17,7 @@ def stand_in():
         return None
     import torch
 
-    for name in [n for n in sys.modules if n.startswith("torchvision")]:
+    for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
         del sys.modules[name]
     library = torch.library.Library("torchvision", "DEF")
     for op in ("nms", "qnms"):

@@ -1,0 +1,63 @@
+"""What is left of a model near the end: one nest a layer, no rearranged heads; and what a decode step asks for."""
+import re
+
+import numpy as np
+import pytest
+from conftest import ROOT
+from test_graphs import ATTENTIONS, SMALL
+
+import diffattn
+from diffattn import models, runtime
+
+# Moves of data that must be: values of a prompt into the cache, and a decode step's key and value rows.
+COPIES = dict.fromkeys(models.DECODERS, 3)
+# A picture's patches are cut out once; nothing else moves.
+MOVES = {kind: 1 for kind in models.BUILDERS if kind.startswith("vit")}
+
+
+
+@pytest.mark.parametrize("kind", ["diff_v1", "diff_v2", "diffllama", "edifice_diff_transformer", "diff_attention",
+                                  "vit_dwee_patch16_reg1_gap_256", "vit_dpwee_patch16_reg1_gap_256"])
+def test_no_copy_of_heads_is_made(kind):
+    text = runtime.emit(str(models.build(SMALL | {"model_type": kind})), "bufferized").decode()
+    assert text.count("diffattn.attention ins") == ATTENTIONS.get(kind, 1)
+    copies = [line for line in text.splitlines() if re.search(r"(memref|linalg)\.copy", line)]
+    wide = [line for line in copies if re.search(r"memref<\S*x\S*x\S*[,>]", line)]
+    assert len(wide) == COPIES.get(kind, 0), wide
+    # A generic with nothing in its body moves elements; those over heads have four loops or more.
+    bodies = re.findall(r"linalg\.generic [^\n]*iterator_types = \[([^\]]*)\][^\n]*\n\s*\^bb0[^\n]*\n\s*linalg\.yield", text)
+    assert sum(kinds.count('"') >= 8 for kinds in bodies) == MOVES.get(kind, 0)
+    assert "linalg.transpose" not in text
+
+
+@pytest.mark.parametrize("kind", models.DECODERS)
+def test_every_product_is_a_library_call(kind):
+    text = runtime.emit(str(models.build(SMALL | {"model_type": kind})), "llvm").decode()
+    products = {"diff_v1": 7, "diff_v2": 8, "diffllama": 7}[kind]
+    # In each of the three layer functions, and the logits of the three entries.
+    assert len(re.findall(r"llvm\.call @diffattn_rt_gemm\w*\(", text)) == 3 * (products + 1)
+    assert "linalg." not in text
+
+
+def test_a_decode_step_allocates_nothing_and_copies_no_cache():
+    model = diffattn.load(ROOT / "examples" / "tiny-lm", threads=1)
+    caches = model.new_caches(2, 64)
+    lengths, token = np.array([9, 4]), np.array([5, 6])
+    addresses = [c.ctypes.data for c in caches]
+    _, *caches = model.executable.call("prefill", np.ones((2, 9), np.int64), lengths, *caches)
+    model.executable.call("decode", token, lengths, *caches)
+    stored = [c.copy() for c in caches]
+    runtime.reset_counters()
+    for step in range(1, 4):
+        before = runtime.counters().gemm_calls
+        _, *results = model.executable.call("decode", token, lengths + step, *caches)
+        assert all(a is b for a, b in zip(results, caches))
+        assert runtime.counters().gemm_calls - before == 4 * 7 + 1
+    counters = runtime.counters()
+    assert counters.arena_grows == 0 and counters.packs == 0
+    assert [c.ctypes.data for c in results] == addresses
+    # What was stored before stays bit for bit; of each row only the three new places changed.
+    for old, new in zip(stored, caches):
+        for row in range(2):
+            changed = (old[:, row] != new[:, row]).reshape(4, 64, -1).any((0, 2))
+            assert set(np.flatnonzero(changed)) <= set(range(lengths[row] + 1, lengths[row] + 4))
