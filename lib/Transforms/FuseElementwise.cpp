@@ -44,13 +44,61 @@ bool shouldFuse(OpOperand *operand) {
   return !isBroadcast || isCheap(producer);
 }
 
+/// Whether `value` is a part of a larger tensor, seen through reshapes.
+bool isPartOfTensor(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (isa<tensor::ExtractSliceOp>(op))
+      return true;
+    if (!isa<tensor::ExpandShapeOp, tensor::CollapseShapeOp>(op))
+      return false;
+    value = op->getOperand(0);
+  }
+  return false;
+}
+
+/// Frees an element-wise op from an init that it does not read. Upstream's
+/// pattern does so for every init; one that is a part of a larger tensor says
+/// where the result goes, and without it a copy would bring it there.
+struct DropUnreadInit final : OpRewritePattern<linalg::GenericOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::GenericOp op,
+                                PatternRewriter &rewriter) const override {
+    if (!op.hasPureTensorSemantics())
+      return rewriter.notifyMatchFailure(op, "not on tensors");
+    SmallVector<std::pair<OpOperand *, Value>> replaced;
+    for (OpOperand &init : op.getDpsInitsMutable()) {
+      Value value = init.get();
+      if (op.payloadUsesValueFromOperand(&init) ||
+          value.getDefiningOp<tensor::EmptyOp>() || isPartOfTensor(value) ||
+          !isa<RankedTensorType>(value.getType()))
+        continue;
+      replaced.push_back({&init, value});
+    }
+    if (replaced.empty())
+      return rewriter.notifyMatchFailure(op, "every init is read or a place");
+    for (auto &[init, value] : replaced) {
+      Value empty = tensor::EmptyOp::create(
+          rewriter, op.getLoc(),
+          tensor::getMixedSizes(rewriter, op.getLoc(), value),
+          getElementTypeOrSelf(value));
+      rewriter.modifyOpInPlace(op, [&, init = init] { init->set(empty); });
+    }
+    return success();
+  }
+};
+
 struct FuseElementwisePass final
     : diffattn::impl::FuseElementwisePassBase<FuseElementwisePass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     linalg::populateElementwiseOpsFusionPatterns(patterns, shouldFuse);
     linalg::populateInlineConstantOperandsPatterns(patterns);
-    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
+    patterns.add<DropUnreadInit>(&getContext());
+    FrozenRewritePatternSet chosen(
+        std::move(patterns),
+        /*disabledPatternLabels=*/{
+            "(anonymous namespace)::RemoveOutsDependency"});
+    if (failed(applyPatternsGreedily(getOperation(), chosen)))
       signalPassFailure();
   }
 };

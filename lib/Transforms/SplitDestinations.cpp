@@ -32,11 +32,25 @@ struct SplitDestinationsPass final
   }
 
 private:
+  /// A part that is cut out to be written and put back, or that comes from
+  /// elsewhere: all parts belong to one tensor.
+  static bool isPart(OpOperand &use) {
+    auto insert = dyn_cast<tensor::InsertSliceOp>(use.getOwner());
+    return isa<tensor::ExtractSliceOp>(use.getOwner()) ||
+           (insert && &insert.getDestMutable() == &use);
+  }
+
   void split(Operation *op) {
     SmallVector<OpOperand *> uses;
-    for (OpOperand &use : op->getUses())
-      uses.push_back(&use);
-    for (OpOperand *use : ArrayRef(uses).drop_front(uses.empty() ? 0 : 1)) {
+    bool parts = false;
+    for (OpOperand &use : op->getUses()) {
+      if (isPart(use))
+        parts = true;
+      else
+        uses.push_back(&use);
+    }
+    bool keepsFirst = !parts && !uses.empty();
+    for (OpOperand *use : ArrayRef(uses).drop_front(keepsFirst ? 1 : 0)) {
       OpBuilder builder(op);
       builder.setInsertionPointAfter(op);
       use->set(builder.clone(*op)->getResult(0));
