@@ -70,5 +70,5 @@ void mlir::diffattn::populateDecomposePatterns(
                DecomposeOp<FinalizeOp, decomposeFinalize>,
                DecomposeOp<MergeOp, decomposeMerge>,
                DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>>(
-      context, std::move(shouldDecompose));
+      context, shouldDecompose);
 }
