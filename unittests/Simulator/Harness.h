@@ -33,7 +33,12 @@ protected:
       diagnostic.print("kernel", os);
       return message;
     }
-    auto made = Simulator::create(*module, chip);
+    return compileModule(*module, chip);
+  }
+
+  std::string compileModule(const llvm::Module &module, SimChip chip = {}) {
+    simulator.reset();
+    auto made = Simulator::create(module, chip);
     if (!made)
       return llvm::toString(made.takeError());
     simulator = std::move(*made);
