@@ -112,4 +112,28 @@ def AttentionToOnlinePass : InterfacePass<"diffattn-to-online", "FunctionOpInter
                            "linalg::LinalgDialect", "tensor::TensorDialect"];
 }
 
+def FuseDifferentialPass
+    : InterfacePass<"diffattn-fuse-differential", "FunctionOpInterface"> {
+  let summary = "Raise the difference of two attentions to diffattn.attention";
+  let description = [{
+    Finds `(softmax(s*Q1*K1') - lambda * softmax(s*Q2*K2')) * V` in graphs of
+    `linalg`, `tensor`, `arith` and `math` ops by what they compute, whatever
+    ops an exporter spelled it with, and replaces it by one
+    `diffattn.attention`. The norm of each head, its weight, a constant factor
+    and a sigmoid gate behind it become the op's epilogue; masks become
+    attributes where they are proven to be causal or a window, else operands.
+
+    All or nothing: a candidate that the op cannot express stays as it is, with
+    a missed-optimization remark of category `diffattn-fuse`. docs/raising.md
+    lists what is seen and what changes. Changes rounding: the maps are not
+    rounded before they are subtracted, and rows that see no key become 0.
+  }];
+  let options = [
+    Option<"rescaleQueries", "rescale-queries", "bool", "false",
+           "Raise maps of different scale by scaling the second query">];
+  let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
+                           "linalg::LinalgDialect", "math::MathDialect",
+                           "tensor::TensorDialect"];
+}
+
 #endif // DIFFATTN_TRANSFORMS_PASSES_TD

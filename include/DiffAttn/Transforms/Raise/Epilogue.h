@@ -1,0 +1,38 @@
+//===- Epilogue.h - what follows the difference, head by head ---*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TRANSFORMS_RAISE_EPILOGUE_H
+#define DIFFATTN_TRANSFORMS_RAISE_EPILOGUE_H
+
+#include "DiffAttn/Transforms/Raise/Differential.h"
+
+#include "llvm/ADT/SmallPtrSet.h"
+
+namespace mlir::diffattn::raise {
+
+/// result = outScale * weights * X / rms(X) * sigmoid(gate), where X is the
+/// difference and every part but X may be missing.
+struct Epilogue {
+  Value result;
+  /// The element of `result`, in the loops of the roles.
+  SmallVector<IndexPoly> position;
+  bool norm = false;
+  double eps = 0;
+  bool epsOutside = false;
+  SmallVector<Expr> weights;
+  Expr gate = nullptr;
+  double outScale = 1;
+};
+
+/// Ops without another use than to compute `value`.
+llvm::SmallPtrSet<Operation *, 32> onlyFor(Value value);
+
+/// The furthest result behind `found.root` that is still one head's affair.
+Epilogue findEpilogue(ExprGraph &graph, const Differential &found);
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_TRANSFORMS_RAISE_EPILOGUE_H

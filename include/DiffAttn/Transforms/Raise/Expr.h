@@ -1,0 +1,169 @@
+//===- Expr.h - one element of a tensor as an expression --------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// What an element of a tensor value is, as an expression over elements of
+// other values. Every op that only moves elements (transposes, reshapes,
+// slices, broadcasts, gathers by constants, bodies that only yield) disappears
+// into the position at which a base value is read, so two spellings of one
+// access are one expression. Element-wise bodies and reductions are opened one
+// level at a time, when a recogniser asks for it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TRANSFORMS_RAISE_EXPR_H
+#define DIFFATTN_TRANSFORMS_RAISE_EXPR_H
+
+#include "DiffAttn/Transforms/Raise/IndexPoly.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <deque>
+
+namespace mlir::diffattn::raise {
+
+enum class Kind {
+  Const,
+  Index, ///< an integer that is a polynomial of positions
+  Load,
+  Scalar,
+  Add,
+  Sub,
+  Mul,
+  Div,
+  Neg,
+  Max,
+  Min,
+  Exp,
+  Exp2,
+  Sqrt,
+  Rsqrt,
+  Tanh,
+  Cast,    ///< between float types
+  FromInt, ///< integer to float
+  CmpF,
+  CmpI,
+  Select,
+  And,
+  Or,
+  Xor,
+  Reduce,
+  Softmax, ///< operand 0 over `bound[0]`, taken at key `index`
+  Opaque,  ///< any other scalar op, kept by `proto`
+};
+
+enum class Combiner { Sum, Max, Min, And, Or };
+
+struct Node {
+  Node(Kind kind, Type type) : kind(kind), type(type) {}
+
+  Kind kind;
+  Type type;
+  SmallVector<const Node *, 3> operands;
+  double number = 0;
+  int64_t predicate = 0; ///< of a comparison; the combiner of a reduction
+  IndexPoly index;
+  Value value;
+  SmallVector<IndexPoly, 4> indices;
+  SmallVector<AtomId, 1> bound;
+  Operation *proto = nullptr;
+
+  Combiner combiner() const { return static_cast<Combiner>(predicate); }
+  bool isConst(double value) const {
+    return kind == Kind::Const && number == value;
+  }
+};
+using Expr = const Node *;
+
+/// Expressions over the tensors of one function.
+class ExprGraph {
+public:
+  explicit ExprGraph(Operation *function) : context(function->getContext()) {
+    joinSizes(function);
+  }
+
+  IndexSpace space;
+
+  // Building; constants fold, positions that compare provably are decided.
+  Expr constant(double number, Type type);
+  Expr index(const IndexPoly &poly);
+  Expr make(Kind kind, Type type, ArrayRef<Expr> operands,
+            int64_t predicate = 0);
+  Expr notOf(Expr condition);
+  Expr softmax(Expr scores, AtomId key, const IndexPoly &at);
+  /// Element of `tensor` at `indices`, seen through all that moves elements.
+  Expr load(Value tensor, ArrayRef<IndexPoly> indices);
+  /// A scalar that is computed outside of any tensor op.
+  Expr scalar(Value value);
+
+  /// The element behind a load, one op further up; null where there is none.
+  Expr expand(Expr load);
+  Expr substitute(Expr expr, const IndexSpace::Substitution &map);
+  bool mentions(Expr expr, AtomId id);
+  /// Equal as written, or after opening the element-wise ops of either side.
+  bool equal(Expr a, Expr b);
+  /// The expression with every load opened down to constants, or null.
+  Expr close(Expr expr);
+  std::optional<double> evaluate(Expr expr,
+                                 const llvm::DenseMap<AtomId, int64_t> &at);
+  /// The number that `expr` is, if it is one.
+  std::optional<double> constantValue(Expr expr);
+
+  IndexPoly sizeOf(Value tensor, int64_t axis);
+  /// The value of an integer as a polynomial.
+  IndexPoly polyOf(Value integer);
+  SmallVector<IndexPoly> freshLoops(Value tensor);
+  Expr stripCasts(Expr expr) const {
+    while (expr->kind == Kind::Cast)
+      expr = expr->operands[0];
+    return expr;
+  }
+
+private:
+  Expr add(Node node) {
+    nodes.push_back(std::move(node));
+    return &nodes.back();
+  }
+  void joinSizes(Operation *function);
+  void joinSizesOf(Operation *op);
+  std::optional<double> fold(Kind kind, Type type, ArrayRef<double> operands,
+                             int64_t predicate) const;
+  Expr simplifyChosenNumbers(Kind compare, ArrayRef<Expr> operands,
+                             int64_t predicate);
+  Expr simplify(Kind kind, ArrayRef<Expr> operands, int64_t predicate);
+
+  // Access.cpp
+  Expr seeThrough(Value tensor, ArrayRef<IndexPoly> indices);
+  Expr constantElement(Value tensor, ArrayRef<IndexPoly> indices);
+
+  // ScalarBody.cpp
+  Expr expandLinalg(linalg::LinalgOp op, unsigned result,
+                    ArrayRef<IndexPoly> indices);
+  Expr expandElementwise(Operation *op, ArrayRef<IndexPoly> indices);
+  Expr exprOf(Operation *op, ArrayRef<Expr> operands);
+  Expr bodyExpr(Value value, ArrayRef<IndexPoly> loops,
+                llvm::DenseMap<Value, Expr> &known);
+
+  bool equalNodes(Expr a, Expr b, unsigned depth);
+
+  MLIRContext *context;
+  std::deque<Node> nodes;
+};
+
+/// The neutral scalar type of `tensor`.
+inline Type elementType(Value tensor) {
+  return cast<ShapedType>(tensor.getType()).getElementType();
+}
+
+/// True if every loop is parallel and each output position is one loop.
+bool isElementwise(linalg::LinalgOp op);
+
+/// Element `position` (row-major) of a constant, if it can be read.
+std::optional<double> constantAt(Attribute elements, int64_t position);
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_TRANSFORMS_RAISE_EXPR_H

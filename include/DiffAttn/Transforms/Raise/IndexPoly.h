@@ -1,0 +1,125 @@
+//===- IndexPoly.h - polynomials over loop indices and sizes ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Positions in a tensor as polynomials over atoms: loop indices with a known
+// extent, sizes that are only known when the program runs, and floor
+// divisions. Affine expressions of MLIR are not enough here: splitting and
+// merging axes of dynamic size multiplies an index by a size, and whether
+// `(b * H + h) floordiv H` is `b` depends on the extent of `h`.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TRANSFORMS_RAISE_INDEXPOLY_H
+#define DIFFATTN_TRANSFORMS_RAISE_INDEXPOLY_H
+
+#include "mlir/IR/AffineMap.h"
+#include "mlir/IR/Value.h"
+#include "llvm/ADT/DenseMap.h"
+
+#include <map>
+#include <optional>
+#include <vector>
+
+namespace mlir::diffattn::raise {
+
+using AtomId = unsigned;
+/// A product of atoms, sorted; empty for a constant.
+using Monomial = std::vector<AtomId>;
+
+/// A polynomial with integer coefficients; no stored coefficient is zero.
+class IndexPoly {
+public:
+  IndexPoly(int64_t constant = 0) {
+    if (constant)
+      terms[{}] = constant;
+  }
+  static IndexPoly atom(AtomId id) {
+    IndexPoly poly;
+    poly.terms[{id}] = 1;
+    return poly;
+  }
+
+  std::optional<int64_t> constant() const;
+  /// The atom if this is nothing else.
+  std::optional<AtomId> asAtom() const;
+  int64_t constantPart() const {
+    auto it = terms.find({});
+    return it == terms.end() ? 0 : it->second;
+  }
+  void addTerm(const Monomial &monomial, int64_t coefficient);
+
+  bool operator==(const IndexPoly &other) const { return terms == other.terms; }
+  bool operator!=(const IndexPoly &other) const { return terms != other.terms; }
+  friend IndexPoly operator+(const IndexPoly &a, const IndexPoly &b);
+  friend IndexPoly operator-(const IndexPoly &a, const IndexPoly &b);
+  friend IndexPoly operator*(const IndexPoly &a, const IndexPoly &b);
+
+  std::map<Monomial, int64_t> terms;
+};
+
+/// Owns the atoms of one analysis.
+class IndexSpace {
+public:
+  struct Atom {
+    enum Kind { Loop, Size, Opaque, FloorDiv } kind;
+    /// Loop: its extent. FloorDiv: the dividend.
+    IndexPoly first;
+    /// FloorDiv: the divisor.
+    IndexPoly second;
+    /// Size: a tensor and its axis. Opaque: an index value.
+    Value value;
+    int64_t axis = 0;
+  };
+  using Substitution = std::map<AtomId, IndexPoly>;
+
+  IndexPoly loop(const IndexPoly &extent);
+  /// The size of a dynamic axis; equal sizes that were joined are one atom.
+  IndexPoly size(Value tensor, int64_t axis);
+  IndexPoly opaque(Value index);
+  IndexPoly floorDiv(const IndexPoly &a, const IndexPoly &b);
+  IndexPoly mod(const IndexPoly &a, const IndexPoly &b) {
+    return a - b * floorDiv(a, b);
+  }
+  /// States that two sizes are equal. Only before the first other use.
+  void join(const IndexPoly &a, const IndexPoly &b);
+
+  /// A tensor and axis whose size `size` is: one that `preferred` likes, if
+  /// there is one, else the one that the atom was made for.
+  std::pair<Value, int64_t>
+  sizeSource(AtomId size, llvm::function_ref<bool(Value)> preferred) const;
+
+  const Atom &operator[](AtomId id) const { return atoms[id]; }
+  const IndexPoly &extent(AtomId loop) const { return atoms[loop].first; }
+
+  IndexPoly substitute(const IndexPoly &poly, const Substitution &map);
+  bool mentions(const IndexPoly &poly, AtomId id) const;
+  /// Calls `fn` on every atom, also on those inside divisions.
+  void visit(const IndexPoly &poly, llvm::function_ref<void(AtomId)> fn) const;
+  IndexPoly apply(AffineExpr expr, ArrayRef<IndexPoly> dims);
+
+  /// True if `a < b`, or `a <= b`, whatever the loops and sizes are. Loops run
+  /// at least once, so sizes count as positive.
+  bool provablyLess(const IndexPoly &a, const IndexPoly &b) const {
+    return provablyNonNegative(b - a - 1);
+  }
+  bool provablyNonNegative(const IndexPoly &poly) const;
+  std::optional<int64_t> evaluate(const IndexPoly &poly,
+                                  const llvm::DenseMap<AtomId, int64_t> &at);
+
+private:
+  /// Smallest value of `poly` as a polynomial of sizes, if it is known.
+  std::optional<IndexPoly> lowerBound(const IndexPoly &poly) const;
+  std::optional<IndexPoly> upperBoundOf(const Monomial &monomial) const;
+  AtomId intern(Atom atom);
+  IndexPoly resolve(AtomId id) const;
+
+  std::vector<Atom> atoms;
+  std::map<AtomId, IndexPoly> joined;
+};
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_TRANSFORMS_RAISE_INDEXPOLY_H

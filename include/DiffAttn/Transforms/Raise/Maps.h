@@ -1,0 +1,81 @@
+//===- Maps.h - softmax maps and what is linear in them ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TRANSFORMS_RAISE_MAPS_H
+#define DIFFATTN_TRANSFORMS_RAISE_MAPS_H
+
+#include "DiffAttn/Transforms/Raise/Expr.h"
+
+#include "llvm/ADT/SetVector.h"
+
+#include <string>
+
+namespace mlir::diffattn::raise {
+
+/// coefficient * factors * map * value; `value` is null before the product
+/// with the values, after it `map` and `value` are taken at the shared key.
+struct Term {
+  double coefficient = 1;
+  SmallVector<Expr, 2> factors;
+  Expr map = nullptr;
+  Expr value = nullptr;
+};
+using Terms = SmallVector<Term, 4>;
+
+/// Finds softmax maps by what they compute and writes what depends on them as
+/// a sum of terms.
+class Maps {
+public:
+  enum class Role {
+    None,
+    Map,      ///< linear in softmax maps
+    Attention ///< linear in products of maps with values
+  };
+
+  Maps(ExprGraph &graph, Operation *function);
+
+  Role roleOf(Value value) const { return roles.lookup(value); }
+  bool dependsOnMap(Expr expr) const;
+  /// `expr` as a sum of terms; none if it is not linear in maps. Products with
+  /// values are taken at `sharedKey`.
+  std::optional<Terms> linearize(Expr expr);
+  /// Prepares for one result: the keys of all its maps become one loop.
+  void start() {
+    sharedKey.reset();
+    reason.clear();
+    used.clear();
+    droppedNanGuard = false;
+  }
+
+  std::optional<AtomId> sharedKey;
+  /// Why the last `linearize` gave nothing, where that is worth a remark.
+  std::string reason;
+  bool droppedNanGuard = false;
+  /// The maps that `linearize` has met.
+  llvm::SetVector<Value> used;
+
+private:
+  struct Softmax {
+    SmallVector<IndexPoly> loops;
+    unsigned keyAxis;
+    Expr scores;
+  };
+  Role computeRole(Value value);
+  std::optional<Softmax> matchSoftmax(Value value);
+  Expr withoutKeyFreeTerms(Expr expr, AtomId key);
+  std::optional<Terms> linearizeSelect(Expr select);
+  std::optional<Terms> linearizeProduct(Expr reduce);
+  bool isEmptyRowGuard(Expr condition, Expr map);
+  Expr open(Expr expr);
+
+  ExprGraph &graph;
+  llvm::DenseMap<Value, Role> roles;
+  llvm::DenseMap<Value, Softmax> softmaxes;
+};
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_TRANSFORMS_RAISE_MAPS_H

@@ -1,0 +1,201 @@
+//===- FuseDifferential.cpp - raising graphs to diffattn.attention --------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Transforms/Raise/Build.h"
+#include "DiffAttn/Transforms/Raise/Materialize.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_FUSEDIFFERENTIALPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::raise;
+
+namespace {
+/// A candidate that stays, to be told once nothing more can be raised.
+struct Refusal {
+  Operation *op;
+  std::string reason;
+};
+
+struct FuseDifferentialPass final
+    : diffattn::impl::FuseDifferentialPassBase<FuseDifferentialPass> {
+  using FuseDifferentialPassBase::FuseDifferentialPassBase;
+
+  void runOnOperation() override {
+    while (true) {
+      SmallVector<Refusal> refusals;
+      if (raiseOne(refusals))
+        continue;
+      for (const Refusal &refusal : refusals)
+        remark::missed(refusal.op->getLoc(), options("NotRaised"))
+            << remark::add("{0} stays", refusal.op->getName().getStringRef())
+            << remark::reason("{0}", refusal.reason);
+      return;
+    }
+  }
+
+private:
+  static remark::RemarkOpts options(StringRef name) {
+    return remark::RemarkOpts::name(name).category("diffattn-fuse");
+  }
+
+  /// Raises the first candidate that can be raised.
+  bool raiseOne(SmallVectorImpl<Refusal> &refusals) {
+    Operation *function = getOperation();
+    ExprGraph graph(function);
+    Maps maps(graph, function);
+    // A concatenation of two halves of the values comes before the halves.
+    SmallVector<Value> roots;
+    for (bool concats : {true, false})
+      function->walk([&](Operation *op) {
+        if (isa<tensor::ConcatOp>(op) == concats)
+          for (Value result : op->getResults())
+            if (maps.roleOf(result) == Maps::Role::Attention)
+              roots.push_back(result);
+      });
+    llvm::DenseSet<Value> told;
+    for (Value root : roots) {
+      std::string reason;
+      if (tryRaise(graph, maps, root, reason))
+        return true;
+      // What follows a refused difference would be refused again.
+      bool news = llvm::any_of(
+          maps.used, [&](Value map) { return !told.contains(map); });
+      if (!reason.empty() && news) {
+        refusals.push_back({root.getDefiningOp(), reason});
+        told.insert(maps.used.begin(), maps.used.end());
+      }
+    }
+    return false;
+  }
+
+  bool tryRaise(ExprGraph &graph, Maps &maps, Value root,
+                std::string &reason) {
+    RecognizerOptions recognizer;
+    recognizer.rescaleQueries = rescaleQueries;
+    std::optional<Differential> found =
+        recognize(graph, maps, root, recognizer, reason);
+    if (!found)
+      return false;
+    if (!classifyCommonFactors(*found, reason))
+      return false;
+    Epilogue epilogue = findEpilogue(graph, *found);
+    auto dying = onlyFor(epilogue.result);
+    for (Value value : found->replaced)
+      if (!dying.contains(value.getDefiningOp())) {
+        reason = usedElsewhere(value, dying);
+        return false;
+      }
+    resolveSizes(graph, dying);
+    AttentionOp attention;
+    Location loc = root.getLoc();
+    Value result = build(graph, *found, epilogue, dying, attention);
+    if (!result) {
+      reason = "the axes of the result are no order of batch, head, query and "
+               "width";
+      return false;
+    }
+    epilogue.result.replaceAllUsesWith(result);
+    eraseDead(epilogue.result.getDefiningOp(), dying);
+
+    if (found->first.droppedNanToNum || found->second.droppedNanToNum)
+      remark::passed(loc, options("DroppedNanToNum"))
+          << remark::add("nan_to_num on the scores is gone: it changes "
+                         "nothing for finite scores");
+    if (found->droppedNanGuard)
+      remark::passed(loc, options("DroppedNanGuard"))
+          << remark::add("nan_to_num on a map is gone: a row that sees no key "
+                         "is zero");
+    remark::passed(loc, options("Raised"))
+        << remark::add("two maps became one diffattn.attention");
+    return true;
+  }
+
+  static bool classifyCommonFactors(Differential &found, std::string &reason) {
+    if (found.commonFactors.empty())
+      return true;
+    reason = "both maps are scaled by a value known only at run time";
+    return false;
+  }
+
+  static std::string
+  usedElsewhere(Value value, const llvm::SmallPtrSetImpl<Operation *> &dying) {
+    // Follow what only moves elements to the op that needs the map.
+    SmallVector<Value> work{value};
+    while (!work.empty()) {
+      Value next = work.pop_back_val();
+      for (Operation *user : next.getUsers()) {
+        if (dying.contains(user) || isa<tensor::DimOp>(user))
+          continue;
+        if (user->getDialect() &&
+            isa<tensor::TensorDialect>(user->getDialect()) &&
+            !user->use_empty() && user->getNumResults() == 1) {
+          work.push_back(user->getResult(0));
+          continue;
+        }
+        return "a map or its scores are also used by " +
+               user->getName().getStringRef().str();
+      }
+    }
+    return "a map or its scores are also used elsewhere";
+  }
+
+  /// Sizes that are read from tensors that will be gone are read elsewhere.
+  static void
+  resolveSizes(ExprGraph &graph,
+               const llvm::SmallPtrSetImpl<Operation *> &dying) {
+    for (Operation *op : dying)
+      for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
+        auto dim = dyn_cast<tensor::DimOp>(user);
+        std::optional<int64_t> axis =
+            dim ? dim.getConstantIndex() : std::nullopt;
+        if (!axis)
+          continue;
+        OpBuilder builder(dim);
+        Materializer sizes(graph, builder, dim.getLoc());
+        sizes.dying.insert(dying.begin(), dying.end());
+        Value size = sizes.index(graph.sizeOf(dim.getSource(), *axis));
+        auto same = size.getDefiningOp<tensor::DimOp>();
+        if (same && same.getSource() == dim.getSource()) {
+          same.erase();
+          continue;
+        }
+        dim.getResult().replaceAllUsesWith(size);
+        dim.erase();
+      }
+  }
+
+  static void eraseDead(Operation *last,
+                        const llvm::SmallPtrSetImpl<Operation *> &dying) {
+    Block *block = last->getBlock();
+    SmallVector<Operation *> ops;
+    for (Operation &op : *block) {
+      ops.push_back(&op);
+      if (&op == last)
+        break;
+    }
+    for (Operation *op : llvm::reverse(ops)) {
+      if (!op->use_empty())
+        continue;
+      // Checks inside of bodies that are replaced go with them.
+      if (isOpTriviallyDead(op) || dying.contains(op))
+        op->erase();
+    }
+  }
+};
+} // namespace

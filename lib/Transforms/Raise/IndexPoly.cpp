@@ -1,0 +1,344 @@
+//===- IndexPoly.cpp - polynomials over loop indices and sizes ------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Raise/IndexPoly.h"
+
+#include "mlir/IR/AffineExpr.h"
+#include "llvm/Support/MathExtras.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace mlir::diffattn::raise {
+
+std::optional<int64_t> IndexPoly::constant() const {
+  if (terms.empty())
+    return 0;
+  if (terms.size() == 1 && terms.begin()->first.empty())
+    return terms.begin()->second;
+  return std::nullopt;
+}
+
+std::optional<AtomId> IndexPoly::asAtom() const {
+  if (terms.size() == 1 && terms.begin()->first.size() == 1 &&
+      terms.begin()->second == 1)
+    return terms.begin()->first[0];
+  return std::nullopt;
+}
+
+void IndexPoly::addTerm(const Monomial &monomial, int64_t coefficient) {
+  int64_t &slot = terms[monomial];
+  slot += coefficient;
+  if (slot == 0)
+    terms.erase(monomial);
+}
+
+IndexPoly operator+(const IndexPoly &a, const IndexPoly &b) {
+  IndexPoly sum = a;
+  for (auto &[monomial, coefficient] : b.terms)
+    sum.addTerm(monomial, coefficient);
+  return sum;
+}
+
+IndexPoly operator-(const IndexPoly &a, const IndexPoly &b) {
+  IndexPoly difference = a;
+  for (auto &[monomial, coefficient] : b.terms)
+    difference.addTerm(monomial, -coefficient);
+  return difference;
+}
+
+IndexPoly operator*(const IndexPoly &a, const IndexPoly &b) {
+  IndexPoly product;
+  for (auto &[ma, ca] : a.terms)
+    for (auto &[mb, cb] : b.terms) {
+      Monomial monomial;
+      std::merge(ma.begin(), ma.end(), mb.begin(), mb.end(),
+                 std::back_inserter(monomial));
+      product.addTerm(monomial, ca * cb);
+    }
+  return product;
+}
+
+AtomId IndexSpace::intern(Atom atom) {
+  for (auto [id, other] : llvm::enumerate(atoms))
+    if (atom.kind != Atom::Loop && other.kind == atom.kind &&
+        other.first == atom.first && other.second == atom.second &&
+        other.value == atom.value && other.axis == atom.axis)
+      return id;
+  atoms.push_back(std::move(atom));
+  return atoms.size() - 1;
+}
+
+IndexPoly IndexSpace::resolve(AtomId id) const {
+  auto it = joined.find(id);
+  if (it == joined.end())
+    return IndexPoly::atom(id);
+  // A size may be a polynomial of others, which may have been joined later.
+  IndexPoly result;
+  for (auto &[monomial, coefficient] : it->second.terms) {
+    IndexPoly product = coefficient;
+    for (AtomId part : monomial)
+      product = product * resolve(part);
+    result = result + product;
+  }
+  return result;
+}
+
+std::pair<Value, int64_t>
+IndexSpace::sizeSource(AtomId size,
+                       llvm::function_ref<bool(Value)> preferred) const {
+  for (auto [id, atom] : llvm::enumerate(atoms))
+    if (atom.kind == Atom::Size && preferred(atom.value) &&
+        resolve(id) == IndexPoly::atom(size))
+      return {atom.value, atom.axis};
+  return {atoms[size].value, atoms[size].axis};
+}
+
+IndexPoly IndexSpace::loop(const IndexPoly &extent) {
+  return IndexPoly::atom(intern({Atom::Loop, extent, {}, {}, 0}));
+}
+
+IndexPoly IndexSpace::size(Value tensor, int64_t axis) {
+  return resolve(intern({Atom::Size, {}, {}, tensor, axis}));
+}
+
+IndexPoly IndexSpace::opaque(Value index) {
+  return resolve(intern({Atom::Opaque, {}, {}, index, 0}));
+}
+
+void IndexSpace::join(const IndexPoly &a, const IndexPoly &b) {
+  auto take = [&](const IndexPoly &name, const IndexPoly &other) {
+    std::optional<AtomId> atom = name.asAtom();
+    // Not in terms of itself: the names would go round in circles.
+    if (!atom || mentions(other, *atom))
+      return false;
+    joined[*atom] = other;
+    return true;
+  };
+  if (a == b)
+    return;
+  // Rather in terms of the older size: arguments come first.
+  std::optional<AtomId> x = a.asAtom(), y = b.asAtom();
+  if (x && y && *x < *y ? take(b, a) || take(a, b) : take(a, b) || take(b, a))
+    return;
+}
+
+std::optional<IndexPoly>
+IndexSpace::upperBoundOf(const Monomial &monomial) const {
+  IndexPoly bound = 1;
+  for (AtomId id : monomial) {
+    const Atom &atom = atoms[id];
+    switch (atom.kind) {
+    case Atom::Loop:
+      bound = bound * (atom.first - 1);
+      break;
+    case Atom::Size:
+      bound = bound * IndexPoly::atom(id);
+      break;
+    case Atom::Opaque:
+      return std::nullopt;
+    case Atom::FloorDiv: {
+      // The largest quotient is known for numbers, and for a whole multiple.
+      std::optional<IndexPoly> low = lowerBound(IndexPoly(0) - atom.first);
+      std::optional<int64_t> divisor = atom.second.constant();
+      if (!low || !divisor)
+        return std::nullopt;
+      std::optional<int64_t> top = (IndexPoly(0) - *low).constant();
+      if (!top || *top < 0)
+        return std::nullopt;
+      bound = bound * IndexPoly(*top / *divisor);
+      break;
+    }
+    }
+  }
+  return bound;
+}
+
+std::optional<IndexPoly> IndexSpace::lowerBound(const IndexPoly &poly) const {
+  IndexPoly bound;
+  for (auto &[monomial, coefficient] : poly.terms) {
+    bool sizesOnly = llvm::all_of(
+        monomial, [&](AtomId id) { return atoms[id].kind == Atom::Size; });
+    if (sizesOnly) {
+      bound.addTerm(monomial, coefficient);
+      continue;
+    }
+    if (llvm::any_of(monomial, [&](AtomId id) {
+          return atoms[id].kind == Atom::Opaque;
+        }))
+      return std::nullopt;
+    if (coefficient > 0)
+      continue; // loops and quotients start at zero
+    std::optional<IndexPoly> top = upperBoundOf(monomial);
+    if (!top)
+      return std::nullopt;
+    bound = bound + IndexPoly(coefficient) * *top;
+  }
+  return bound;
+}
+
+bool IndexSpace::provablyNonNegative(const IndexPoly &poly) const {
+  std::optional<IndexPoly> low = lowerBound(poly);
+  if (!low)
+    return false;
+  // Every size is 1 + something, so a polynomial in the somethings without a
+  // negative coefficient is never negative.
+  IndexPoly shifted;
+  for (auto &[monomial, coefficient] : low->terms) {
+    IndexPoly product = coefficient;
+    for (AtomId id : monomial)
+      product = product * (IndexPoly::atom(id) + 1);
+    shifted = shifted + product;
+  }
+  return llvm::all_of(shifted.terms,
+                      [](const auto &term) { return term.second >= 0; });
+}
+
+/// Splits `a` into the multiple of `divisor` (a single term) and the rest.
+static std::pair<IndexPoly, IndexPoly> divide(const IndexPoly &a,
+                                              const Monomial &divisor,
+                                              int64_t coefficient) {
+  IndexPoly quotient, rest;
+  for (auto &[monomial, c] : a.terms) {
+    bool divides = std::includes(monomial.begin(), monomial.end(),
+                                 divisor.begin(), divisor.end());
+    if (!divides) {
+      rest.addTerm(monomial, c);
+      continue;
+    }
+    Monomial left;
+    std::set_difference(monomial.begin(), monomial.end(), divisor.begin(),
+                        divisor.end(), std::back_inserter(left));
+    // A number may be divided in part: 7 = 2 * 3 + 1.
+    int64_t whole = monomial.empty() ? llvm::divideFloorSigned(c, coefficient)
+                                     : c / coefficient;
+    if (!monomial.empty() && c % coefficient != 0) {
+      rest.addTerm(monomial, c);
+      continue;
+    }
+    if (whole)
+      quotient.addTerm(left, whole);
+    if (int64_t remainder = c - whole * coefficient)
+      rest.addTerm(monomial, remainder);
+  }
+  return {quotient, rest};
+}
+
+IndexPoly IndexSpace::floorDiv(const IndexPoly &a, const IndexPoly &b) {
+  if (b.terms.size() != 1 || b.terms.begin()->second <= 0)
+    return IndexPoly::atom(intern({Atom::FloorDiv, a, b, {}, 0}));
+  auto [divisor, coefficient] = *b.terms.begin();
+  auto [quotient, rest] = divide(a, divisor, coefficient);
+  if (provablyNonNegative(rest) && provablyLess(rest, b))
+    return quotient;
+  // (g * x + c) floordiv (g * y) = x floordiv y for 0 <= c < g.
+  int64_t gcd = coefficient;
+  for (auto &[monomial, c] : rest.terms)
+    if (!monomial.empty())
+      gcd = std::gcd(gcd, c);
+  IndexPoly dividend = rest, by = b;
+  if (gcd > 1 && rest.constantPart() >= 0) {
+    dividend = divide(rest - rest.constantPart(), {}, gcd).first +
+               rest.constantPart() / gcd;
+    by = divide(b, {}, gcd).first;
+    if (by == IndexPoly(1))
+      return quotient + dividend;
+  }
+  return quotient +
+         IndexPoly::atom(intern({Atom::FloorDiv, dividend, by, {}, 0}));
+}
+
+IndexPoly IndexSpace::substitute(const IndexPoly &poly,
+                                 const Substitution &map) {
+  IndexPoly result;
+  for (auto &[monomial, coefficient] : poly.terms) {
+    IndexPoly product = coefficient;
+    for (AtomId id : monomial) {
+      auto it = map.find(id);
+      if (it != map.end()) {
+        product = product * it->second;
+      } else if (atoms[id].kind == Atom::FloorDiv) {
+        // Copies: dividing may add atoms and move the storage.
+        IndexPoly first = atoms[id].first, second = atoms[id].second;
+        product = product * floorDiv(substitute(first, map),
+                                     substitute(second, map));
+      } else {
+        product = product * IndexPoly::atom(id);
+      }
+    }
+    result = result + product;
+  }
+  return result;
+}
+
+void IndexSpace::visit(const IndexPoly &poly,
+                       llvm::function_ref<void(AtomId)> fn) const {
+  for (auto &[monomial, coefficient] : poly.terms)
+    for (AtomId id : monomial) {
+      fn(id);
+      if (atoms[id].kind == Atom::FloorDiv) {
+        visit(atoms[id].first, fn);
+        visit(atoms[id].second, fn);
+      }
+    }
+}
+
+bool IndexSpace::mentions(const IndexPoly &poly, AtomId id) const {
+  bool found = false;
+  visit(poly, [&](AtomId other) { found |= other == id; });
+  return found;
+}
+
+IndexPoly IndexSpace::apply(AffineExpr expr, ArrayRef<IndexPoly> dims) {
+  if (auto dim = dyn_cast<AffineDimExpr>(expr))
+    return dims[dim.getPosition()];
+  if (auto number = dyn_cast<AffineConstantExpr>(expr))
+    return number.getValue();
+  auto binary = cast<AffineBinaryOpExpr>(expr);
+  IndexPoly lhs = apply(binary.getLHS(), dims),
+            rhs = apply(binary.getRHS(), dims);
+  switch (expr.getKind()) {
+  case AffineExprKind::Add:
+    return lhs + rhs;
+  case AffineExprKind::Mul:
+    return lhs * rhs;
+  case AffineExprKind::FloorDiv:
+    return floorDiv(lhs, rhs);
+  case AffineExprKind::Mod:
+    return mod(lhs, rhs);
+  case AffineExprKind::CeilDiv:
+    return floorDiv(lhs + rhs - 1, rhs);
+  default:
+    llvm_unreachable("maps of tensor ops have no symbols");
+  }
+}
+
+std::optional<int64_t>
+IndexSpace::evaluate(const IndexPoly &poly,
+                     const llvm::DenseMap<AtomId, int64_t> &at) {
+  int64_t sum = 0;
+  for (auto &[monomial, coefficient] : poly.terms) {
+    int64_t product = coefficient;
+    for (AtomId id : monomial) {
+      auto it = at.find(id);
+      if (it != at.end()) {
+        product *= it->second;
+        continue;
+      }
+      if (atoms[id].kind != Atom::FloorDiv)
+        return std::nullopt;
+      std::optional<int64_t> a = evaluate(atoms[id].first, at),
+                             b = evaluate(atoms[id].second, at);
+      if (!a || !b || *b <= 0)
+        return std::nullopt;
+      product *= llvm::divideFloorSigned(*a, *b);
+    }
+    sum += product;
+  }
+  return sum;
+}
+
+} // namespace mlir::diffattn::raise

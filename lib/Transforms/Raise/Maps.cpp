@@ -1,0 +1,424 @@
+//===- Maps.cpp - softmax maps and what is linear in them -----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Raise/Maps.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include <cmath>
+
+namespace mlir::diffattn::raise {
+
+Maps::Maps(ExprGraph &graph, Operation *function) : graph(graph) {
+  // In program order, so that operands are known before their users.
+  function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (isa<linalg::LinalgOp>(op->getParentOp()))
+      return;
+    for (Value result : op->getResults())
+      if (isa<RankedTensorType>(result.getType()))
+        if (Role role = computeRole(result); role != Role::None)
+          roles[result] = role;
+  });
+}
+
+Maps::Role Maps::computeRole(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (auto softmax = matchSoftmax(value)) {
+    softmaxes[value] = *softmax;
+    return Role::Map;
+  }
+  auto strongest = [&](auto values) {
+    Role role = Role::None;
+    for (Value operand : values)
+      role = std::max(role, roleOf(operand));
+    return role;
+  };
+  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
+    if (isElementwise(linalgOp)) {
+      Role role = strongest(linalgOp.getDpsInputs());
+      linalgOp.getBlock()->walk([&](tensor::ExtractOp extract) {
+        role = std::max(role, roleOf(extract.getTensor()));
+      });
+      return role;
+    }
+    // Only the product with values leads on from maps to attention.
+    bool product = linalgOp.getNumDpsInputs() == 2 &&
+                   linalgOp.getNumReductionLoops() == 1 &&
+                   strongest(linalgOp.getDpsInputs()) == Role::Map;
+    return product ? Role::Attention : Role::None;
+  }
+  if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
+          tensor::ExtractSliceOp, tensor::InsertSliceOp, tensor::ConcatOp,
+          tensor::ReshapeOp>(op) ||
+      op->hasTrait<OpTrait::Elementwise>())
+    return strongest(op->getOperands());
+  return Role::None;
+}
+
+bool Maps::dependsOnMap(Expr expr) const {
+  if (expr->kind == Kind::Softmax ||
+      (expr->kind == Kind::Load && roleOf(expr->value) != Role::None))
+    return true;
+  return llvm::any_of(expr->operands,
+                      [&](Expr operand) { return dependsOnMap(operand); });
+}
+
+/// Opens element-wise ops and casts until something else is on top.
+Expr Maps::open(Expr expr) {
+  expr = graph.stripCasts(expr);
+  while (expr->kind == Kind::Load) {
+    Expr opened = graph.expand(expr);
+    if (!opened)
+      return expr;
+    expr = graph.stripCasts(opened);
+  }
+  return expr;
+}
+
+/// A softmax does not change when something is added to all keys of a row, so
+/// the shift by the maximum, or by anything else, is not part of the scores.
+Expr Maps::withoutKeyFreeTerms(Expr expr, AtomId key) {
+  auto isFree = [&](Expr e) { return !graph.mentions(e, key); };
+  switch (expr->kind) {
+  case Kind::Load:
+  case Kind::Cast: {
+    Expr opened = expr->kind == Kind::Load ? graph.expand(expr)
+                                           : expr->operands[0];
+    if (!opened)
+      return expr;
+    Expr rest = withoutKeyFreeTerms(opened, key);
+    return rest == opened ? expr : rest;
+  }
+  case Kind::Add:
+    if (isFree(expr->operands[0]))
+      return withoutKeyFreeTerms(expr->operands[1], key);
+    [[fallthrough]];
+  case Kind::Sub:
+    if (isFree(expr->operands[1]))
+      return withoutKeyFreeTerms(expr->operands[0], key);
+    return expr;
+  case Kind::Mul:
+  case Kind::Div:
+    for (unsigned i : {0, 1}) {
+      if (!isFree(expr->operands[1 - i]) || (i == 1 && expr->kind == Kind::Div))
+        continue;
+      Expr rest = withoutKeyFreeTerms(expr->operands[i], key);
+      if (rest == expr->operands[i])
+        return expr;
+      SmallVector<Expr> operands(expr->operands.begin(),
+                                 expr->operands.end());
+      operands[i] = rest;
+      return graph.make(expr->kind, expr->type, operands);
+    }
+    return expr;
+  default:
+    return expr;
+  }
+}
+
+std::optional<Maps::Softmax> Maps::matchSoftmax(Value value) {
+  Operation *op = value.getDefiningOp();
+  if (auto softmax = dyn_cast<linalg::SoftmaxOp>(op)) {
+    Softmax found;
+    found.loops = graph.freshLoops(value);
+    found.keyAxis = softmax.getDimension();
+    found.scores = graph.load(softmax.getInput(), found.loops);
+    return found;
+  }
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+  if (!(linalgOp && isElementwise(linalgOp)) &&
+      !op->hasTrait<OpTrait::Elementwise>())
+    return std::nullopt;
+  if (!isa<FloatType>(elementType(value)))
+    return std::nullopt;
+  Softmax found;
+  found.loops = graph.freshLoops(value);
+  Expr element = graph.load(value, found.loops);
+  if (element->kind != Kind::Load || element->value != value)
+    return std::nullopt; // only moves elements: not where the map is made
+  element = graph.expand(element);
+  if (!element)
+    return std::nullopt;
+  element = graph.stripCasts(element);
+
+  // numerator / sum, or numerator * (1 / sum)
+  Expr numerator = nullptr, sum = nullptr;
+  if (element->kind == Kind::Div) {
+    numerator = element->operands[0];
+    sum = element->operands[1];
+  } else if (element->kind == Kind::Mul) {
+    for (unsigned i : {0, 1}) {
+      Expr reciprocal = open(element->operands[i]);
+      if (reciprocal->kind == Kind::Div && reciprocal->operands[0]->isConst(1)) {
+        sum = reciprocal->operands[1];
+        numerator = element->operands[1 - i];
+      }
+    }
+  }
+  if (!sum)
+    return std::nullopt;
+  Expr total = open(sum);
+  if (total->kind != Kind::Reduce || total->combiner() != Combiner::Sum ||
+      total->bound.size() != 1)
+    return std::nullopt;
+  for (auto [axis, loop] : llvm::enumerate(found.loops)) {
+    AtomId key = *loop.asAtom();
+    if (graph.mentions(total, key) || !graph.mentions(numerator, key))
+      continue;
+    if (graph.space.extent(key) != graph.space.extent(total->bound[0]))
+      continue;
+    Expr summed =
+        graph.substitute(total->operands[0], {{total->bound[0], loop}});
+    if (!graph.equal(graph.stripCasts(summed), graph.stripCasts(numerator)))
+      continue;
+    Expr power = open(numerator);
+    if (power->kind != Kind::Exp && power->kind != Kind::Exp2)
+      return std::nullopt;
+    found.keyAxis = axis;
+    found.scores = withoutKeyFreeTerms(power->operands[0], key);
+    if (power->kind == Kind::Exp2)
+      found.scores =
+          graph.make(Kind::Mul, power->type,
+                     {found.scores, graph.constant(M_LN2, power->type)});
+    return found;
+  }
+  return std::nullopt;
+}
+
+//===----------------------------------------------------------------------===//
+// Sums of terms
+//===----------------------------------------------------------------------===//
+
+static std::optional<Terms> fail() { return std::nullopt; }
+
+/// True if `condition` says that no key of the map's row has a finite score:
+/// the guard of a safe softmax. The op gives zeros for such a row by itself.
+bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
+  Expr all = open(condition);
+  Type boolean = IntegerType::get(all->type ? all->type.getContext()
+                                            : map->type.getContext(), 1);
+  bool negated = false;
+  if (all->kind == Kind::Xor) {
+    for (unsigned i : {0, 1})
+      if (all->operands[i]->kind == Kind::Const && all->operands[i]->number != 0) {
+        negated = true;
+        all = open(all->operands[1 - i]);
+        break;
+      }
+  }
+  Combiner wanted = negated ? Combiner::Or : Combiner::And;
+  if (all->kind != Kind::Reduce || all->combiner() != wanted ||
+      all->bound.size() != 1 || all->type != boolean)
+    return false;
+  Expr test = open(all->operands[0]);
+  if (negated) {
+    if (test->kind != Kind::Xor || !(test->operands[1]->kind == Kind::Const))
+      return false;
+    test = open(test->operands[0]);
+  }
+  if (test->kind != Kind::CmpF ||
+      static_cast<arith::CmpFPredicate>(test->predicate) !=
+          arith::CmpFPredicate::OEQ)
+    return false;
+  for (unsigned i : {0, 1}) {
+    if (!test->operands[i]->isConst(-INFINITY))
+      continue;
+    AtomId key = map->bound[0];
+    Expr scores = graph.substitute(graph.stripCasts(test->operands[1 - i]),
+                                   {{all->bound[0], IndexPoly::atom(key)}});
+    return graph.equal(scores, graph.stripCasts(map->operands[0]));
+  }
+  return false;
+}
+
+std::optional<Terms> Maps::linearizeSelect(Expr select) {
+  Expr condition = select->operands[0];
+  Expr a = select->operands[1], b = select->operands[2];
+  // Pieces of a concatenation: the same terms, with other values.
+  if (condition->kind == Kind::CmpI) {
+    std::optional<Terms> lhs = linearize(a), rhs = linearize(b);
+    if (!lhs || !rhs || lhs->size() != rhs->size())
+      return fail();
+    for (auto [x, y] : llvm::zip(*lhs, *rhs)) {
+      bool same = x.coefficient == y.coefficient && x.map && y.map &&
+                  x.value && y.value && x.factors.size() == y.factors.size() &&
+                  x.value->type == y.value->type && graph.equal(x.map, y.map);
+      if (!same)
+        return fail();
+      for (auto [f, g] : llvm::zip(x.factors, y.factors))
+        if (!graph.equal(f, g))
+          return fail();
+      x.value = graph.make(Kind::Select, x.value->type,
+                           {condition, x.value, y.value});
+    }
+    return lhs;
+  }
+  // Guards that put zeros into rows that see no key.
+  auto isNumber = [](Expr e) { return e->kind == Kind::Const; };
+  bool zeroFirst = isNumber(a);
+  Expr rest = zeroFirst ? b : a, number = zeroFirst ? a : b;
+  if (!isNumber(number))
+    return fail();
+  std::optional<Terms> terms = linearize(rest);
+  if (!terms || terms->empty())
+    return fail();
+  if (dependsOnMap(condition)) {
+    // nan_to_num on a map, which is a number between 0 and 1 in every row
+    // that sees a key.
+    Expr test = open(condition);
+    bool comparesSelf = test->kind == Kind::CmpF &&
+                        graph.equal(graph.stripCasts(test->operands[0]),
+                                    graph.stripCasts(test->operands[1]));
+    bool comparesInf = test->kind == Kind::CmpF &&
+                       llvm::any_of(test->operands, [](Expr e) {
+                         return e->kind == Kind::Const && std::isinf(e->number);
+                       });
+    if (!zeroFirst || !(comparesSelf ? number->isConst(0) : comparesInf))
+      return fail();
+    droppedNanGuard = true;
+    return terms;
+  }
+  if (!number->isConst(0) || terms->size() != 1 || !terms->front().map ||
+      terms->front().value)
+    return fail();
+  Expr guard = zeroFirst ? condition : graph.notOf(condition);
+  if (!isEmptyRowGuard(guard, terms->front().map)) {
+    reason = "a map is set to zero under a condition that is not an empty row";
+    return fail();
+  }
+  return terms;
+}
+
+std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
+  if (reduce->combiner() != Combiner::Sum || reduce->bound.size() != 1)
+    return fail();
+  AtomId loop = reduce->bound[0];
+  std::optional<Terms> terms = linearize(reduce->operands[0]);
+  if (!terms)
+    return fail();
+  if (!sharedKey)
+    sharedKey = *graph.space.loop(graph.space.extent(loop)).asAtom();
+  if (graph.space.extent(loop) != graph.space.extent(*sharedKey))
+    return fail();
+  IndexPoly key = IndexPoly::atom(*sharedKey);
+  for (Term &term : *terms) {
+    if (!term.map || term.value || term.map->index != IndexPoly::atom(loop))
+      return fail();
+    SmallVector<Expr, 2> outside;
+    for (Expr factor : term.factors) {
+      if (!graph.mentions(factor, loop)) {
+        outside.push_back(factor);
+        continue;
+      }
+      factor = graph.substitute(factor, {{loop, key}});
+      term.value = term.value ? graph.make(Kind::Mul, factor->type,
+                                           {term.value, factor})
+                              : factor;
+    }
+    if (!term.value)
+      return fail();
+    term.factors = outside;
+    term.map = graph.softmax(term.map->operands[0], term.map->bound[0], key);
+  }
+  return terms;
+}
+
+std::optional<Terms> Maps::linearize(Expr expr) {
+  if (expr->kind == Kind::Const)
+    return Terms{{expr->number, {}, nullptr, nullptr}};
+  if (!dependsOnMap(expr))
+    return Terms{{1, {expr}, nullptr, nullptr}};
+  switch (expr->kind) {
+  case Kind::Load: {
+    auto it = softmaxes.find(expr->value);
+    if (it == softmaxes.end()) {
+      Expr opened = graph.expand(expr);
+      return opened ? linearize(opened) : fail();
+    }
+    const Softmax &softmax = it->second;
+    used.insert(expr->value);
+    IndexSpace::Substitution at;
+    for (auto [axis, loop] : llvm::enumerate(softmax.loops))
+      if (axis != softmax.keyAxis)
+        at[*loop.asAtom()] = expr->indices[axis];
+    Expr map = graph.softmax(graph.substitute(softmax.scores, at),
+                             *softmax.loops[softmax.keyAxis].asAtom(),
+                             expr->indices[softmax.keyAxis]);
+    return Terms{{1, {}, map, nullptr}};
+  }
+  case Kind::Cast:
+    return linearize(expr->operands[0]);
+  case Kind::Neg:
+  case Kind::Add:
+  case Kind::Sub: {
+    std::optional<Terms> sum = linearize(expr->operands[0]);
+    if (!sum)
+      return fail();
+    if (expr->kind == Kind::Neg) {
+      for (Term &term : *sum)
+        term.coefficient = -term.coefficient;
+      return sum;
+    }
+    std::optional<Terms> second = linearize(expr->operands[1]);
+    if (!second)
+      return fail();
+    for (Term &term : *second) {
+      if (expr->kind == Kind::Sub)
+        term.coefficient = -term.coefficient;
+      sum->push_back(term);
+    }
+    return sum;
+  }
+  case Kind::Mul:
+  case Kind::Div: {
+    std::optional<Terms> lhs = linearize(expr->operands[0]);
+    if (!lhs)
+      return fail();
+    if (expr->kind == Kind::Div) {
+      Expr divisor = expr->operands[1];
+      if (dependsOnMap(divisor))
+        return fail();
+      for (Term &term : *lhs)
+        if (divisor->kind == Kind::Const)
+          term.coefficient /= divisor->number;
+        else
+          term.factors.push_back(
+              graph.make(Kind::Div, divisor->type,
+                         {graph.constant(1, divisor->type), divisor}));
+      return lhs;
+    }
+    std::optional<Terms> rhs = linearize(expr->operands[1]);
+    if (!rhs || lhs->size() * rhs->size() > 16)
+      return fail();
+    Terms product;
+    for (const Term &x : *lhs)
+      for (const Term &y : *rhs) {
+        if ((x.map && y.map) || (x.value && y.value))
+          return fail();
+        Term term = x;
+        term.coefficient *= y.coefficient;
+        term.factors.append(y.factors);
+        if (y.map) {
+          term.map = y.map;
+          term.value = y.value;
+        }
+        product.push_back(term);
+      }
+    return product;
+  }
+  case Kind::Select:
+    return linearizeSelect(expr);
+  case Kind::Reduce:
+    return linearizeProduct(expr);
+  case Kind::Softmax:
+    return Terms{{1, {}, expr, nullptr}};
+  default:
+    return fail();
+  }
+}
+
+} // namespace mlir::diffattn::raise

@@ -1,0 +1,308 @@
+//===- MaskClassifier.cpp - which keys a mask hides -----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Raise/MaskClassifier.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace mlir::diffattn::raise {
+
+/// Finite numbers at or below this hide a key: no score comes near, so the
+/// key's weight is exactly zero in f32 if the row has any other key.
+static constexpr double hidden = -1e4;
+/// Adding a score to these gives the number back, give or take its last bits,
+/// so that replacing a score and adding to it hide a key alike.
+static constexpr double swallows = -1e8;
+/// Masks are evaluated in full up to this many pairs of query and key.
+static constexpr int64_t evaluationLimit = 1 << 24;
+
+bool MaskClassifier::intersect(Band &band, const Band &other) {
+  auto merge = [&](std::optional<IndexPoly> &mine,
+                   const std::optional<IndexPoly> &theirs, bool wantSmaller) {
+    if (!theirs)
+      return true;
+    if (!mine) {
+      mine = theirs;
+      return true;
+    }
+    bool mineSmaller = graph.space.provablyNonNegative(*theirs - *mine);
+    bool theirsSmaller = graph.space.provablyNonNegative(*mine - *theirs);
+    if (!mineSmaller && !theirsSmaller)
+      return false;
+    if (mineSmaller != wantSmaller && *mine != *theirs)
+      mine = theirs;
+    return true;
+  };
+  return merge(band.low, other.low, /*wantSmaller=*/false) &&
+         merge(band.high, other.high, /*wantSmaller=*/true);
+}
+
+/// True if the first row and the last, and so every row between, sees a key.
+bool MaskClassifier::keepsAKey(const Band &band) {
+  if (band.high && !graph.space.provablyNonNegative(*band.high))
+    return false;
+  if (band.low &&
+      !graph.space.provablyNonNegative(keys() - queries() - *band.low))
+    return false;
+  return !band.low || !band.high ||
+         graph.space.provablyNonNegative(*band.high - *band.low);
+}
+
+std::optional<Band> MaskClassifier::bandFromComparisons(Expr visible) {
+  if (visible->kind == Kind::Const)
+    return visible->number != 0 ? std::optional<Band>(Band()) : std::nullopt;
+  if (visible->kind == Kind::And) {
+    std::optional<Band> a = bandFromComparisons(visible->operands[0]),
+                        b = bandFromComparisons(visible->operands[1]);
+    if (!a || !b || !intersect(*a, *b))
+      return std::nullopt;
+    return a;
+  }
+  bool negated = false;
+  while (visible->kind == Kind::Xor) {
+    Expr inner = nullptr;
+    for (unsigned i : {0, 1})
+      if (visible->operands[i]->kind == Kind::Const &&
+          visible->operands[i]->number != 0)
+        inner = visible->operands[1 - i];
+    if (!inner)
+      return std::nullopt;
+    visible = inner;
+    negated = !negated;
+  }
+  // not (a or b) = not a and not b
+  if (negated && visible->kind == Kind::Or) {
+    std::optional<Band> a =
+        bandFromComparisons(graph.notOf(visible->operands[0]));
+    std::optional<Band> b =
+        bandFromComparisons(graph.notOf(visible->operands[1]));
+    if (!a || !b || !intersect(*a, *b))
+      return std::nullopt;
+    return a;
+  }
+  if (visible->kind != Kind::CmpI)
+    return std::nullopt;
+  Expr a = visible->operands[0], b = visible->operands[1];
+  if (a->kind != Kind::Index || b->kind != Kind::Index)
+    return std::nullopt;
+  // difference >= 0, with difference = sign * (key - query) + rest
+  auto predicate = static_cast<arith::CmpIPredicate>(visible->predicate);
+  if (negated)
+    predicate = arith::invertPredicate(predicate);
+  IndexPoly difference;
+  switch (predicate) {
+  case arith::CmpIPredicate::sge:
+    difference = a->index - b->index;
+    break;
+  case arith::CmpIPredicate::sgt:
+    difference = a->index - b->index - 1;
+    break;
+  case arith::CmpIPredicate::sle:
+    difference = b->index - a->index;
+    break;
+  case arith::CmpIPredicate::slt:
+    difference = b->index - a->index - 1;
+    break;
+  default:
+    return std::nullopt;
+  }
+  IndexPoly offset = IndexPoly::atom(key);
+  if (query)
+    offset = offset - IndexPoly::atom(*query);
+  auto free = [&](const IndexPoly &poly) {
+    bool sizes = true;
+    graph.space.visit(poly, [&](AtomId id) {
+      sizes &= graph.space[id].kind == IndexSpace::Atom::Size;
+    });
+    return sizes;
+  };
+  Band band;
+  if (IndexPoly rest = difference + offset; free(rest))
+    band.high = rest;
+  else if (IndexPoly rest = difference - offset; free(rest))
+    band.low = IndexPoly(0) - rest;
+  else
+    return std::nullopt;
+  return band;
+}
+
+std::optional<std::vector<double>> MaskClassifier::evaluate(Expr closed) {
+  std::optional<int64_t> rows = queries().constant();
+  std::optional<int64_t> columns = keys().constant();
+  if (!rows || !columns || *rows * *columns > evaluationLimit)
+    return std::nullopt;
+  std::vector<double> values;
+  values.reserve(*rows * *columns);
+  llvm::DenseMap<AtomId, int64_t> at;
+  for (int64_t i = 0; i < *rows; ++i)
+    for (int64_t j = 0; j < *columns; ++j) {
+      if (query)
+        at[*query] = i;
+      at[key] = j;
+      // Nothing where batch or head matter too.
+      std::optional<double> value = graph.evaluate(closed, at);
+      if (!value)
+        return std::nullopt;
+      values.push_back(*value);
+    }
+  return values;
+}
+
+std::optional<Band> MaskClassifier::bandByEvaluation(Expr visible) {
+  std::optional<std::vector<double>> seen = evaluate(visible);
+  if (!seen)
+    return std::nullopt;
+  int64_t rows = *queries().constant(), columns = *keys().constant();
+  int64_t low = columns, high = -rows;
+  auto forEach = [&](auto fn) {
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        if (!fn(j - i, (*seen)[i * columns + j] != 0))
+          return false;
+    return true;
+  };
+  forEach([&](int64_t offset, bool visible) {
+    if (visible) {
+      low = std::min(low, offset);
+      high = std::max(high, offset);
+    }
+    return true;
+  });
+  if (!forEach([&](int64_t offset, bool visible) {
+        return visible == (low <= offset && offset <= high);
+      }))
+    return std::nullopt;
+  Band band;
+  band.low = IndexPoly(low);
+  band.high = IndexPoly(high);
+  return band;
+}
+
+std::optional<Band> MaskClassifier::bandOf(Expr visible) {
+  Expr closed = graph.close(visible);
+  if (!closed)
+    return std::nullopt;
+  std::optional<Band> band = bandFromComparisons(closed);
+  if (!band)
+    band = bandByEvaluation(closed);
+  if (!band)
+    return std::nullopt;
+  // Limits that no pair of query and key reaches are none.
+  if (band->low &&
+      graph.space.provablyNonNegative(IndexPoly(1) - queries() - *band->low))
+    band->low.reset();
+  if (band->high &&
+      graph.space.provablyNonNegative(*band->high - keys() + 1))
+    band->high.reset();
+  return band;
+}
+
+bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
+                                bool isSelect) {
+  if (fill > hidden) {
+    reason = "scores are replaced by a number that does not hide a key";
+    return false;
+  }
+  bool infinite = std::isinf(fill);
+  // A conjunction of a band and of something else: each in its own way.
+  if (infinite) {
+    Expr opened = visible;
+    if (visible->kind == Kind::Load && !bandOf(visible))
+      if (Expr further = graph.expand(visible))
+        opened = further;
+    if (opened->kind == Kind::And)
+      return addVisible(mask, opened->operands[0], fill, isSelect) &&
+             addVisible(mask, opened->operands[1], fill, isSelect);
+  }
+  if (std::optional<Band> band = bandOf(visible)) {
+    Band joined = mask.band;
+    if ((infinite || keepsAKey(*band)) && intersect(joined, *band)) {
+      mask.band = joined;
+      return true;
+    }
+  }
+  if (infinite) {
+    mask.visible.push_back(visible);
+    return true;
+  }
+  // Rows may see no key: a large negative number then weighs all keys alike,
+  // which a mask would not.
+  if (isSelect && fill > swallows) {
+    reason = "scores are replaced by a finite number, and a row may see no key";
+    return false;
+  }
+  Type type = mask.bias.empty() ? FloatType(Float32Type::get(
+                                      visible->type.getContext()))
+                                : mask.bias.front()->type;
+  mask.bias.push_back(
+      graph.make(Kind::Select, type,
+                 {visible, graph.constant(0, type), graph.constant(fill, type)}));
+  return true;
+}
+
+bool MaskClassifier::addBias(Mask &mask, Expr bias) {
+  if (!graph.mentions(bias, key)) {
+    return true; // the same for all keys of a row: no effect
+  }
+  Expr opened = graph.stripCasts(bias);
+  while (opened->kind == Kind::Load) {
+    Expr further = graph.expand(opened);
+    if (!further)
+      break;
+    opened = graph.stripCasts(further);
+  }
+  if (opened->kind == Kind::Const)
+    return true;
+  if (opened->kind == Kind::Select)
+    for (unsigned i : {1, 2}) {
+      std::optional<double> zero = graph.constantValue(opened->operands[i]);
+      std::optional<double> fill = graph.constantValue(opened->operands[3 - i]);
+      if (zero && fill && *zero == 0 && *fill <= hidden) {
+        Expr condition = opened->operands[0];
+        return addVisible(mask, i == 1 ? condition : graph.notOf(condition),
+                          *fill, /*isSelect=*/false);
+      }
+    }
+  if (opened->kind == Kind::Add)
+    return addBias(mask, opened->operands[0]) &&
+           addBias(mask, opened->operands[1]);
+  // Constants of zeros and large negative numbers.
+  if (Expr closed = graph.close(bias)) {
+    if (std::optional<std::vector<double>> values = evaluate(closed)) {
+      double lowest = *std::min_element(values->begin(), values->end());
+      bool twoValues = llvm::all_of(*values, [&](double value) {
+        return value == 0 || value == lowest;
+      });
+      if (twoValues && lowest == 0)
+        return true;
+      Type boolean = IntegerType::get(bias->type.getContext(), 1);
+      if (twoValues && lowest <= hidden)
+        return addVisible(
+            mask,
+            graph.make(Kind::CmpF, boolean,
+                       {closed, graph.constant(0, closed->type)},
+                       static_cast<int64_t>(arith::CmpFPredicate::OEQ)),
+            lowest, /*isSelect=*/false);
+    }
+  }
+  mask.bias.push_back(bias);
+  return true;
+}
+
+std::optional<Mask> MaskClassifier::classify(ArrayRef<MaskPart> parts) {
+  Mask mask;
+  for (const MaskPart &part : parts)
+    if (!(part.bias ? addBias(mask, part.bias)
+                    : addVisible(mask, part.visible, part.fill,
+                                 /*isSelect=*/true)))
+      return std::nullopt;
+  return mask;
+}
+
+} // namespace mlir::diffattn::raise
