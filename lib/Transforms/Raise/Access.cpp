@@ -56,10 +56,9 @@ IndexPoly ExprGraph::polyOf(Value integer) {
       .Case([&](arith::MulIOp mul) {
         return polyOf(mul.getLhs()) * polyOf(mul.getRhs());
       })
-      .Case<arith::DivSIOp, arith::DivUIOp, arith::FloorDivSIOp>(
-          [&](auto div) {
-            return space.floorDiv(polyOf(div.getLhs()), polyOf(div.getRhs()));
-          })
+      .Case<arith::DivSIOp, arith::DivUIOp, arith::FloorDivSIOp>([&](auto div) {
+        return space.floorDiv(polyOf(div.getLhs()), polyOf(div.getRhs()));
+      })
       .Default([&](Operation *) { return space.opaque(integer); });
 }
 
@@ -342,8 +341,7 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
       .Case([&](tensor::ExpandShapeOp expand) {
         SmallVector<IndexPoly> inner;
         for (auto &group : expand.getReassociationIndices())
-          inner.push_back(
-              joinAxes(*this, expand.getResult(), group, indices));
+          inner.push_back(joinAxes(*this, expand.getResult(), group, indices));
         return load(expand.getSrc(), inner);
       })
       .Case([&](tensor::ReshapeOp reshape) -> Expr {
@@ -351,8 +349,8 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
             !isa<RankedTensorType>(reshape.getResult().getType()))
           return nullptr;
         int64_t from = reshape.getResult().getType().getRank();
-        int64_t to = cast<RankedTensorType>(reshape.getSource().getType())
-                         .getRank();
+        int64_t to =
+            cast<RankedTensorType>(reshape.getSource().getType()).getRank();
         IndexPoly flat =
             joinAxes(*this, reshape.getResult(),
                      llvm::to_vector(llvm::seq<int64_t>(0, from)), indices);
@@ -388,8 +386,8 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
           std::optional<int64_t> at = poly.constant();
           if (!at && from.getType().getNumElements() != 1)
             return nullptr;
-          position = position * from.getType().getDimSize(axis) +
-                     (at ? *at : 0);
+          position =
+              position * from.getType().getDimSize(axis) + (at ? *at : 0);
         }
         return position < static_cast<int64_t>(elements.size())
                    ? scalar(elements[position])
@@ -408,9 +406,9 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
             return nullptr;
         Expr element = expandLinalg(
             linalgOp, cast<OpResult>(tensor).getResultNumber(), indices);
-        if (element && (element->kind == Kind::Load ||
-                        element->kind == Kind::Const ||
-                        element->kind == Kind::Scalar))
+        if (element &&
+            (element->kind == Kind::Load || element->kind == Kind::Const ||
+             element->kind == Kind::Scalar))
           return element;
         return nullptr;
       })

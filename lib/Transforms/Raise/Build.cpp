@@ -62,8 +62,7 @@ static SmallVector<AtomId> inLayout(Layout layout, AtomId batch, AtomId head,
   return {batch, length, head, width};
 }
 
-static SmallVector<SmallVector<AtomId>>
-bothLayouts(ArrayRef<AtomId> loops) {
+static SmallVector<SmallVector<AtomId>> bothLayouts(ArrayRef<AtomId> loops) {
   return {inLayout(Layout::BHTD, loops[0], loops[1], loops[2], loops[3]),
           inLayout(Layout::BTHD, loops[0], loops[1], loops[2], loops[3])};
 }
@@ -71,8 +70,7 @@ bothLayouts(ArrayRef<AtomId> loops) {
 AtomId Builder::groupLoop(int64_t shared) {
   if (shared == 1)
     return found.roles.head;
-  return *graph.space
-              .loop(*extent(found.roles.head).constant() / shared)
+  return *graph.space.loop(*extent(found.roles.head).constant() / shared)
               .asAtom();
 }
 
@@ -125,8 +123,8 @@ void Builder::headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,
   // One key for both maps is one operand.
   if (loopsA.size() == loopsB.size() &&
       extent(loopsA[1]) == extent(loopsB[1])) {
-    Expr renamed = graph.substitute(
-        b, {{loopsB[1], IndexPoly::atom(loopsA[1])}});
+    Expr renamed =
+        graph.substitute(b, {{loopsB[1], IndexPoly::atom(loopsA[1])}});
     if (graph.equal(a, renamed)) {
       second = first;
       return;
@@ -197,9 +195,8 @@ Value Builder::bias(int64_t noiseShared, AtomId noise, Mask mask) {
   const Roles &r = found.roles;
   SmallVector<AtomId> loops;
   for (AtomId loop : {r.batch, noiseShared > 1 ? noise : r.head, r.query})
-    loops.push_back(graph.mentions(element, loop)
-                        ? loop
-                        : *graph.space.loop(1).asAtom());
+    loops.push_back(
+        graph.mentions(element, loop) ? loop : *graph.space.loop(1).asAtom());
   loops.push_back(r.key);
   return tensors.tensor(element, loops, sum ? wanted : boolean);
 }
@@ -219,8 +216,7 @@ bool Builder::placeBand(Mask &mask, bool &causal,
       left = (at - *band.low).constant();
     if (band.high)
       right = (*band.high - at).constant();
-    if (!left || !right || (band.low && *left < 0) ||
-        (band.high && *right < 0))
+    if (!left || !right || (band.low && *left < 0) || (band.high && *right < 0))
       return false;
     causal = band.high && *right == 0;
     if (causal)
@@ -241,8 +237,8 @@ bool Builder::placeBand(Mask &mask, bool &causal,
   auto shape = RankedTensorType::get(
       {batches ? *batches : ShapedType::kDynamic}, builder.getI64Type());
   if (number && batches) {
-    offset = arith::ConstantOp::create(
-        builder, loc, DenseElementsAttr::get(shape, *number));
+    offset = arith::ConstantOp::create(builder, loc,
+                                       DenseElementsAttr::get(shape, *number));
     return true;
   }
   Value start = arith::IndexCastOp::create(builder, loc, builder.getI64Type(),
@@ -349,8 +345,8 @@ Value Builder::shaped(Value value, ArrayRef<AtomId> order) {
     SmallVector<AtomId> ids;
     for (const IndexPoly &loop : loops)
       ids.push_back(*loop.asAtom());
-    value = tensors.generic(graph.load(value, loops), ids,
-                            target.getElementType());
+    value =
+        tensors.generic(graph.load(value, loops), ids, target.getElementType());
   }
   if (value.getType() != target)
     value = tensor::CastOp::create(builder, loc, target, value);
@@ -402,8 +398,7 @@ Value build(ExprGraph &graph, const Differential &found,
                 b.perGroup(found.second.key, key2Shared, key2),
                 {r.batch, key2, r.key, r.width}, k1, k2, kLayout);
   Expr valueExpr = b.perGroup(found.value, valueShared, valueHead);
-  auto valueOrders =
-      bothLayouts({r.batch, valueHead, r.key, r.valueWidth});
+  auto valueOrders = bothLayouts({r.batch, valueHead, r.key, r.valueWidth});
   unsigned chosen = 0;
   Value v = b.headTensor(valueExpr, valueOrders, chosen);
   if (!v)
@@ -418,12 +413,12 @@ Value build(ExprGraph &graph, const Differential &found,
   if (!b.placeBand(mask, causal, window, offset)) {
     // No attribute says this band: a truth value for each pair does.
     Type boolean = builder.getI1Type();
-    Expr distance = graph.index(IndexPoly::atom(r.key) -
-                                IndexPoly::atom(r.query));
+    Expr distance =
+        graph.index(IndexPoly::atom(r.key) - IndexPoly::atom(r.query));
     auto require = [&](Expr low, Expr high) {
-      mask.visible.push_back(graph.make(
-          Kind::CmpI, boolean, {low, high},
-          static_cast<int64_t>(arith::CmpIPredicate::sle)));
+      mask.visible.push_back(
+          graph.make(Kind::CmpI, boolean, {low, high},
+                     static_cast<int64_t>(arith::CmpIPredicate::sle)));
     };
     if (mask.band.low)
       require(graph.index(*mask.band.low), distance);
@@ -488,9 +483,9 @@ Value build(ExprGraph &graph, const Differential &found,
       permuted.push_back(sizes[permutation.back()]);
     }
     Value empty = tensor::EmptyOp::create(builder, loc, permuted, b.type);
-    result = linalg::TransposeOp::create(builder, loc, result, empty,
-                                         permutation)
-                 ->getResult(0);
+    result =
+        linalg::TransposeOp::create(builder, loc, result, empty, permutation)
+            ->getResult(0);
   }
   return b.shaped(result, *order);
 }

@@ -90,8 +90,7 @@ static bool sameMasks(ExprGraph &graph, const Mask &a, const Mask &b) {
              return graph.equal(std::get<0>(pair), std::get<1>(pair));
            });
   };
-  return a.band == b.band && same(a.visible, b.visible) &&
-         same(a.bias, b.bias);
+  return a.band == b.band && same(a.visible, b.visible) && same(a.bias, b.bias);
 }
 
 /// Puts factors known at run time, and what is left of the scale, on a query.
@@ -172,12 +171,10 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   found.roles.key = key;
 
   ScoreReader reader(graph, key, reason);
-  for (auto [term, scores] : {std::pair(a, &found.first),
-                              std::pair(b, &found.second)}) {
-    std::optional<Scores> read =
-        reader.read(graph.substitute(term->map->operands[0],
-                                     {{term->map->bound[0],
-                                       IndexPoly::atom(key)}}));
+  for (auto [term, scores] :
+       {std::pair(a, &found.first), std::pair(b, &found.second)}) {
+    std::optional<Scores> read = reader.read(graph.substitute(
+        term->map->operands[0], {{term->map->bound[0], IndexPoly::atom(key)}}));
     if (!read) {
       if (reason.empty())
         reason = "a softmax is not over products of queries and keys";
@@ -227,8 +224,7 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   double sign = found.first.scale < 0 ? -1 : 1;
   found.first.scale *= sign;
   scaleQuery(graph, found.first, sign);
-  scaleQuery(graph, found.second,
-             sameNumber(ratio, 1) ? sign : sign * ratio);
+  scaleQuery(graph, found.second, sameNumber(ratio, 1) ? sign : sign * ratio);
   found.second.scale = found.first.scale;
   return found;
 }

@@ -94,8 +94,8 @@ bool EpilogueReader::readDivisor(Expr expr) {
     number /= *value;
     return *value != 0;
   }
-  factors.push_back(graph.make(Kind::Div, expr->type,
-                               {graph.constant(1, expr->type), expr}));
+  factors.push_back(
+      graph.make(Kind::Div, expr->type, {graph.constant(1, expr->type), expr}));
   return true;
 }
 
@@ -271,7 +271,8 @@ static bool unify(ExprGraph &graph, ArrayRef<IndexPoly> later,
             role = id;
           else
             rest.push_back(id);
-        if (rest == stride && c == coefficient && rest.size() + 1 == other.size()) {
+        if (rest == stride && c == coefficient &&
+            rest.size() + 1 == other.size()) {
           map[loop] = IndexPoly::atom(role);
           found = true;
         }

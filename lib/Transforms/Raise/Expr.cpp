@@ -98,8 +98,7 @@ static bool compareI(int64_t predicate, double a, double b) {
   llvm_unreachable("unknown predicate");
 }
 
-std::optional<double> ExprGraph::fold(Kind kind, Type type,
-                                      ArrayRef<double> v,
+std::optional<double> ExprGraph::fold(Kind kind, Type type, ArrayRef<double> v,
                                       int64_t predicate) const {
   switch (kind) {
   case Kind::Add:
@@ -143,9 +142,8 @@ std::optional<double> ExprGraph::fold(Kind kind, Type type,
     return type.isInteger(1) ? std::optional<double>(v[0] != 0 || v[1] != 0)
                              : std::nullopt;
   case Kind::Xor:
-    return type.isInteger(1)
-               ? std::optional<double>((v[0] != 0) != (v[1] != 0))
-               : std::nullopt;
+    return type.isInteger(1) ? std::optional<double>((v[0] != 0) != (v[1] != 0))
+                             : std::nullopt;
   default:
     return std::nullopt;
   }

@@ -74,8 +74,8 @@ private:
       if (tryRaise(graph, maps, root, reason))
         return true;
       // What follows a refused difference would be refused again.
-      bool news = llvm::any_of(
-          maps.used, [&](Value map) { return !told.contains(map); });
+      bool news = llvm::any_of(maps.used,
+                               [&](Value map) { return !told.contains(map); });
       if (!reason.empty() && news) {
         refusals.push_back({root.getDefiningOp(), reason});
         told.insert(maps.used.begin(), maps.used.end());
@@ -84,8 +84,7 @@ private:
     return false;
   }
 
-  bool tryRaise(ExprGraph &graph, Maps &maps, Value root,
-                std::string &reason) {
+  bool tryRaise(ExprGraph &graph, Maps &maps, Value root, std::string &reason) {
     RecognizerOptions recognizer;
     recognizer.rescaleQueries = rescaleQueries;
     std::optional<Differential> found =
@@ -156,9 +155,8 @@ private:
   }
 
   /// Sizes that are read from tensors that will be gone are read elsewhere.
-  static void
-  resolveSizes(ExprGraph &graph,
-               const llvm::SmallPtrSetImpl<Operation *> &dying) {
+  static void resolveSizes(ExprGraph &graph,
+                           const llvm::SmallPtrSetImpl<Operation *> &dying) {
     for (Operation *op : dying)
       for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
         auto dim = dyn_cast<tensor::DimOp>(user);

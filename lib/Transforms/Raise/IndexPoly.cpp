@@ -166,9 +166,8 @@ std::optional<IndexPoly> IndexSpace::lowerBound(const IndexPoly &poly) const {
       bound.addTerm(monomial, coefficient);
       continue;
     }
-    if (llvm::any_of(monomial, [&](AtomId id) {
-          return atoms[id].kind == Atom::Opaque;
-        }))
+    if (llvm::any_of(monomial,
+                     [&](AtomId id) { return atoms[id].kind == Atom::Opaque; }))
       return std::nullopt;
     if (coefficient > 0)
       continue; // loops and quotients start at zero
@@ -198,9 +197,8 @@ bool IndexSpace::provablyNonNegative(const IndexPoly &poly) const {
 }
 
 /// Splits `a` into the multiple of `divisor` (a single term) and the rest.
-static std::pair<IndexPoly, IndexPoly> divide(const IndexPoly &a,
-                                              const Monomial &divisor,
-                                              int64_t coefficient) {
+static std::pair<IndexPoly, IndexPoly>
+divide(const IndexPoly &a, const Monomial &divisor, int64_t coefficient) {
   IndexPoly quotient, rest;
   for (auto &[monomial, c] : a.terms) {
     bool divides = std::includes(monomial.begin(), monomial.end(),
@@ -263,8 +261,8 @@ IndexPoly IndexSpace::substitute(const IndexPoly &poly,
       } else if (atoms[id].kind == Atom::FloorDiv) {
         // Copies: dividing may add atoms and move the storage.
         IndexPoly first = atoms[id].first, second = atoms[id].second;
-        product = product * floorDiv(substitute(first, map),
-                                     substitute(second, map));
+        product =
+            product * floorDiv(substitute(first, map), substitute(second, map));
       } else {
         product = product * IndexPoly::atom(id);
       }

@@ -86,8 +86,8 @@ Expr Maps::withoutKeyFreeTerms(Expr expr, AtomId key) {
   switch (expr->kind) {
   case Kind::Load:
   case Kind::Cast: {
-    Expr opened = expr->kind == Kind::Load ? graph.expand(expr)
-                                           : expr->operands[0];
+    Expr opened =
+        expr->kind == Kind::Load ? graph.expand(expr) : expr->operands[0];
     if (!opened)
       return expr;
     Expr rest = withoutKeyFreeTerms(opened, key);
@@ -109,8 +109,7 @@ Expr Maps::withoutKeyFreeTerms(Expr expr, AtomId key) {
       Expr rest = withoutKeyFreeTerms(expr->operands[i], key);
       if (rest == expr->operands[i])
         return expr;
-      SmallVector<Expr> operands(expr->operands.begin(),
-                                 expr->operands.end());
+      SmallVector<Expr> operands(expr->operands.begin(), expr->operands.end());
       operands[i] = rest;
       return graph.make(expr->kind, expr->type, operands);
     }
@@ -153,7 +152,8 @@ std::optional<Maps::Softmax> Maps::matchSoftmax(Value value) {
   } else if (element->kind == Kind::Mul) {
     for (unsigned i : {0, 1}) {
       Expr reciprocal = open(element->operands[i]);
-      if (reciprocal->kind == Kind::Div && reciprocal->operands[0]->isConst(1)) {
+      if (reciprocal->kind == Kind::Div &&
+          reciprocal->operands[0]->isConst(1)) {
         sum = reciprocal->operands[1];
         numerator = element->operands[1 - i];
       }
@@ -199,12 +199,13 @@ static std::optional<Terms> fail() { return std::nullopt; }
 /// the guard of a safe softmax. The op gives zeros for such a row by itself.
 bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
   Expr all = open(condition);
-  Type boolean = IntegerType::get(all->type ? all->type.getContext()
-                                            : map->type.getContext(), 1);
+  Type boolean = IntegerType::get(
+      all->type ? all->type.getContext() : map->type.getContext(), 1);
   bool negated = false;
   if (all->kind == Kind::Xor) {
     for (unsigned i : {0, 1})
-      if (all->operands[i]->kind == Kind::Const && all->operands[i]->number != 0) {
+      if (all->operands[i]->kind == Kind::Const &&
+          all->operands[i]->number != 0) {
         negated = true;
         all = open(all->operands[1 - i]);
         break;
@@ -244,8 +245,8 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
     if (!lhs || !rhs || lhs->size() != rhs->size())
       return fail();
     for (auto [x, y] : llvm::zip(*lhs, *rhs)) {
-      bool same = x.coefficient == y.coefficient && x.map && y.map &&
-                  x.value && y.value && x.factors.size() == y.factors.size() &&
+      bool same = x.coefficient == y.coefficient && x.map && y.map && x.value &&
+                  y.value && x.factors.size() == y.factors.size() &&
                   x.value->type == y.value->type && graph.equal(x.map, y.map);
       if (!same)
         return fail();
@@ -273,10 +274,10 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
     bool comparesSelf = test->kind == Kind::CmpF &&
                         graph.equal(graph.stripCasts(test->operands[0]),
                                     graph.stripCasts(test->operands[1]));
-    bool comparesInf = test->kind == Kind::CmpF &&
-                       llvm::any_of(test->operands, [](Expr e) {
-                         return e->kind == Kind::Const && std::isinf(e->number);
-                       });
+    bool comparesInf =
+        test->kind == Kind::CmpF && llvm::any_of(test->operands, [](Expr e) {
+          return e->kind == Kind::Const && std::isinf(e->number);
+        });
     if (!zeroFirst || !(comparesSelf ? number->isConst(0) : comparesInf))
       return fail();
     droppedNanGuard = true;
@@ -315,9 +316,9 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
         continue;
       }
       factor = graph.substitute(factor, {{loop, key}});
-      term.value = term.value ? graph.make(Kind::Mul, factor->type,
-                                           {term.value, factor})
-                              : factor;
+      term.value =
+          term.value ? graph.make(Kind::Mul, factor->type, {term.value, factor})
+                     : factor;
     }
     if (!term.value)
       return fail();

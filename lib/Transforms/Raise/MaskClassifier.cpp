@@ -197,8 +197,7 @@ std::optional<Band> MaskClassifier::bandOf(Expr visible) {
   if (band->low &&
       graph.space.provablyNonNegative(IndexPoly(1) - queries() - *band->low))
     band->low.reset();
-  if (band->high &&
-      graph.space.provablyNonNegative(*band->high - keys() + 1))
+  if (band->high && graph.space.provablyNonNegative(*band->high - keys() + 1))
     band->high.reset();
   return band;
 }
@@ -237,12 +236,12 @@ bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
     reason = "scores are replaced by a finite number, and a row may see no key";
     return false;
   }
-  Type type = mask.bias.empty() ? FloatType(Float32Type::get(
-                                      visible->type.getContext()))
-                                : mask.bias.front()->type;
-  mask.bias.push_back(
-      graph.make(Kind::Select, type,
-                 {visible, graph.constant(0, type), graph.constant(fill, type)}));
+  Type type = mask.bias.empty()
+                  ? FloatType(Float32Type::get(visible->type.getContext()))
+                  : mask.bias.front()->type;
+  mask.bias.push_back(graph.make(
+      Kind::Select, type,
+      {visible, graph.constant(0, type), graph.constant(fill, type)}));
   return true;
 }
 
@@ -276,9 +275,8 @@ bool MaskClassifier::addBias(Mask &mask, Expr bias) {
   if (Expr closed = graph.close(bias)) {
     if (std::optional<std::vector<double>> values = evaluate(closed)) {
       double lowest = *std::min_element(values->begin(), values->end());
-      bool twoValues = llvm::all_of(*values, [&](double value) {
-        return value == 0 || value == lowest;
-      });
+      bool twoValues = llvm::all_of(
+          *values, [&](double value) { return value == 0 || value == lowest; });
       if (twoValues && lowest == 0)
         return true;
       Type boolean = IntegerType::get(bias->type.getContext(), 1);

@@ -19,9 +19,10 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
   for (auto &[monomial, coefficient] : poly.terms) {
     Value product;
     auto multiply = [&](Value factor) {
-      product = product ? arith::MulIOp::create(body, loc, product, factor)
-                              .getResult()
-                        : factor;
+      product =
+          product
+              ? arith::MulIOp::create(body, loc, product, factor).getResult()
+              : factor;
     };
     for (AtomId id : monomial) {
       const IndexSpace::Atom atom = graph.space[id];
@@ -38,8 +39,7 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
         break;
       }
       case IndexSpace::Atom::Opaque:
-        multiply(getValueOrCreateCastToIndexLike(body, loc,
-                                                 body.getIndexType(),
+        multiply(getValueOrCreateCastToIndexLike(body, loc, body.getIndexType(),
                                                  atom.value));
         break;
       case IndexSpace::Atom::FloorDiv: {
@@ -137,21 +137,19 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
     case Kind::Tanh:
       return math::TanhOp::create(body, loc, o[0]);
     case Kind::Cast:
-      if (o[0].getType().getIntOrFloatBitWidth() <
-          type.getIntOrFloatBitWidth())
+      if (o[0].getType().getIntOrFloatBitWidth() < type.getIntOrFloatBitWidth())
         return arith::ExtFOp::create(body, loc, type, o[0]);
       if (o[0].getType().getIntOrFloatBitWidth() ==
           type.getIntOrFloatBitWidth()) { // f16 and bf16
-        Value wide =
-            arith::ExtFOp::create(body, loc, body.getF32Type(), o[0]);
+        Value wide = arith::ExtFOp::create(body, loc, body.getF32Type(), o[0]);
         return arith::TruncFOp::create(body, loc, type, wide);
       }
       return arith::TruncFOp::create(body, loc, type, o[0]);
     case Kind::FromInt: {
       Value integer = o[0];
       if (integer.getType().isIndex())
-        integer = arith::IndexCastOp::create(body, loc, body.getI64Type(),
-                                             integer);
+        integer =
+            arith::IndexCastOp::create(body, loc, body.getI64Type(), integer);
       return arith::SIToFPOp::create(body, loc, type, integer);
     }
     case Kind::CmpF:
@@ -211,7 +209,8 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
   if (loops.empty()) {
     llvm::DenseMap<Expr, Value> known;
     Expr converted = graph.make(Kind::Cast, type, {element});
-    Value number = scalar(builder, converted, llvm::DenseMap<AtomId, Value>(), known);
+    Value number =
+        scalar(builder, converted, llvm::DenseMap<AtomId, Value>(), known);
     return tensor::FromElementsOp::create(
         builder, loc, RankedTensorType::get({}, type), number);
   }

@@ -77,7 +77,8 @@ bool RoleSolver::solve() {
   // Merged axes come back in the order of their atoms, outermost first.
   SmallVector<AtomId> widths, queries, outer;
   for (AtomId loop : loops) {
-    bool query = inQuery(loop), key = inKey(loop), value = in(found.value, loop);
+    bool query = inQuery(loop), key = inKey(loop),
+         value = in(found.value, loop);
     if (value && !query && !key && !inMask(loop))
       widths.push_back(loop);
     else if (query && !key && !value)
@@ -99,11 +100,11 @@ bool RoleSolver::solve() {
         return !graph.space.extent(loop).constant();
       });
     if (chosen == queries.end())
-      chosen = std::max_element(
-          queries.begin(), queries.end(), [&](AtomId a, AtomId b) {
-            return *graph.space.extent(a).constant() <
-                   *graph.space.extent(b).constant();
-          });
+      chosen = std::max_element(queries.begin(), queries.end(),
+                                [&](AtomId a, AtomId b) {
+                                  return *graph.space.extent(a).constant() <
+                                         *graph.space.extent(b).constant();
+                                });
     found.roles.query = *chosen;
     for (AtomId loop : loops)
       if (loop != *chosen && llvm::is_contained(queries, loop))
@@ -117,8 +118,8 @@ bool RoleSolver::solve() {
 
   if (outer.size() == 1) {
     if (std::optional<int64_t> heads = splitOf(outer[0])) {
-      IndexPoly batches = graph.space.floorDiv(graph.space.extent(outer[0]),
-                                               IndexPoly(*heads));
+      IndexPoly batches =
+          graph.space.floorDiv(graph.space.extent(outer[0]), IndexPoly(*heads));
       IndexPoly batch = graph.space.loop(batches),
                 head = graph.space.loop(*heads);
       substitute({{outer[0], batch * IndexPoly(*heads) + head}});
@@ -156,9 +157,9 @@ bool RoleSolver::solve() {
     }
   // Operands may depend on their own loops only.
   auto only = [&](Expr expr, std::initializer_list<AtomId> allowed) {
-    for (AtomId loop : {found.roles.batch, found.roles.head, found.roles.query,
-                        found.roles.key, found.roles.width,
-                        found.roles.valueWidth})
+    for (AtomId loop :
+         {found.roles.batch, found.roles.head, found.roles.query,
+          found.roles.key, found.roles.width, found.roles.valueWidth})
       if (!llvm::is_contained(allowed, loop) && in(expr, loop))
         return false;
     return true;

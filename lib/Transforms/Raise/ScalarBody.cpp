@@ -54,11 +54,10 @@ static std::optional<IndexPoly> positionOf(ExprGraph &graph, Expr expr) {
   return std::nullopt;
 }
 
-static Expr truthAsNumber(ExprGraph &graph, Expr truth, double one,
-                          Type type) {
-  return graph.make(Kind::Select, type,
-                    {truth, graph.constant(one, type),
-                     graph.constant(0, type)});
+static Expr truthAsNumber(ExprGraph &graph, Expr truth, double one, Type type) {
+  return graph.make(
+      Kind::Select, type,
+      {truth, graph.constant(one, type), graph.constant(0, type)});
 }
 
 Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
@@ -113,8 +112,8 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
           [&](auto) { return unary(Kind::Cast); })
       .Case<arith::SIToFPOp, arith::UIToFPOp>([&](auto) -> Expr {
         if (o[0]->type && o[0]->type.isInteger(1))
-          return truthAsNumber(*this, o[0],
-                               isa<arith::SIToFPOp>(op) ? -1 : 1, type);
+          return truthAsNumber(*this, o[0], isa<arith::SIToFPOp>(op) ? -1 : 1,
+                               type);
         return unary(Kind::FromInt);
       })
       .Case([&](arith::CmpFOp compare) {
@@ -126,8 +125,8 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
         if (o[0]->type && o[0]->type.isInteger(1) && o[1]->kind == Kind::Const)
           if (compare.getPredicate() == arith::CmpIPredicate::ne ||
               compare.getPredicate() == arith::CmpIPredicate::eq) {
-            bool same = (compare.getPredicate() ==
-                         arith::CmpIPredicate::eq) == (o[1]->number != 0);
+            bool same = (compare.getPredicate() == arith::CmpIPredicate::eq) ==
+                        (o[1]->number != 0);
             return same ? o[0] : notOf(o[0]);
           }
         return make(Kind::CmpI, type, {o[0], o[1]},
@@ -149,17 +148,16 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
       .Case<arith::XOrIOp>([&](auto) { return binary(Kind::Xor); })
       .Case<arith::IndexCastOp, arith::IndexCastUIOp>(
           [&](auto) { return o[0]; })
-      .Case<arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp>(
-          [&](auto) -> Expr {
-            if (o[0]->kind == Kind::Index)
-              return o[0];
-            if (!isa<arith::TruncIOp>(op) && o[0]->type.isInteger(1)) {
-              IndexPoly one = isa<arith::ExtSIOp>(op) ? -1 : 1;
-              return make(Kind::Select, type,
-                          {o[0], index(one), index(IndexPoly(0))});
-            }
-            return opaque();
-          })
+      .Case<arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp>([&](auto) -> Expr {
+        if (o[0]->kind == Kind::Index)
+          return o[0];
+        if (!isa<arith::TruncIOp>(op) && o[0]->type.isInteger(1)) {
+          IndexPoly one = isa<arith::ExtSIOp>(op) ? -1 : 1;
+          return make(Kind::Select, type,
+                      {o[0], index(one), index(IndexPoly(0))});
+        }
+        return opaque();
+      })
       .Case<arith::AddIOp>([&](auto) {
         return integers(
             [](const IndexPoly &a, const IndexPoly &b) { return a + b; },
@@ -206,8 +204,8 @@ Expr ExprGraph::scalar(Value value) {
     }
     if (type.isIndex())
       return index(polyOf(value));
-    if (op->getNumRegions() == 0 && op->getNumResults() == 1 &&
-        isPure(op) && op->getNumOperands() > 0 &&
+    if (op->getNumRegions() == 0 && op->getNumResults() == 1 && isPure(op) &&
+        op->getNumOperands() > 0 &&
         isa<arith::ArithDialect, math::MathDialect>(op->getDialect())) {
       SmallVector<Expr> operands;
       for (Value operand : op->getOperands())
@@ -358,8 +356,8 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
       IndexPoly extent;
       bool known = false;
       for (OpOperand &operand : op->getOpOperands())
-        for (auto [axis, expr] : llvm::enumerate(
-                 op.getMatchingIndexingMap(&operand).getResults()))
+        for (auto [axis, expr] :
+             llvm::enumerate(op.getMatchingIndexingMap(&operand).getResults()))
           if (auto dim = dyn_cast<AffineDimExpr>(expr);
               dim && dim.getPosition() == k && !known) {
             extent = sizeOf(operand.get(), axis);
@@ -412,9 +410,8 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
   Expr start = load(init->get(), indices);
   if (isNeutral(match->first, start))
     return reduced;
-  return match->first == Combiner::Sum
-             ? make(Kind::Add, type, {start, reduced})
-             : nullptr;
+  return match->first == Combiner::Sum ? make(Kind::Add, type, {start, reduced})
+                                       : nullptr;
 }
 
 Expr ExprGraph::expandElementwise(Operation *op, ArrayRef<IndexPoly> indices) {
@@ -433,8 +430,7 @@ Expr ExprGraph::expand(Expr expr) {
   if (!op)
     return nullptr;
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
-    return expandLinalg(linalgOp,
-                        cast<OpResult>(expr->value).getResultNumber(),
+    return expandLinalg(linalgOp, cast<OpResult>(expr->value).getResultNumber(),
                         expr->indices);
   if (auto concat = dyn_cast<tensor::ConcatOp>(op)) {
     // Pieces that the position may lie in, chosen by comparison.
@@ -443,17 +439,16 @@ Expr ExprGraph::expand(Expr expr) {
     SmallVector<std::pair<IndexPoly, Expr>> pieces;
     Type boolean = IntegerType::get(context, 1);
     for (Value input : concat.getInputs()) {
-      SmallVector<IndexPoly> inner(expr->indices.begin(),
-                                    expr->indices.end());
+      SmallVector<IndexPoly> inner(expr->indices.begin(), expr->indices.end());
       inner[along] = inner[along] - offset;
       offset = offset + sizeOf(input, along);
       pieces.push_back({offset, load(input, inner)});
     }
     Expr chosen = pieces.pop_back_val().second;
     for (auto &[end, piece] : llvm::reverse(pieces)) {
-      Expr before = make(Kind::CmpI, boolean,
-                         {index(expr->indices[along]), index(end)},
-                         static_cast<int64_t>(arith::CmpIPredicate::slt));
+      Expr before =
+          make(Kind::CmpI, boolean, {index(expr->indices[along]), index(end)},
+               static_cast<int64_t>(arith::CmpIPredicate::slt));
       chosen = make(Kind::Select, expr->type, {before, piece, chosen});
     }
     return chosen;

@@ -31,9 +31,8 @@ bool ScoreReader::leadsToProduct(Value value) {
   } else if (op->hasTrait<OpTrait::Elementwise>()) {
     found = llvm::any_of(op->getOperands(),
                          [&](Value input) { return leadsToProduct(input); });
-  } else if (isa<tensor::CastOp, tensor::CollapseShapeOp,
-                 tensor::ExpandShapeOp, tensor::ExtractSliceOp,
-                 tensor::ReshapeOp>(op)) {
+  } else if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
+                 tensor::ExtractSliceOp, tensor::ReshapeOp>(op)) {
     found = leadsToProduct(op->getOperand(0));
   }
   return products[value] = found;

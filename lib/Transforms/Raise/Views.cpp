@@ -64,8 +64,8 @@ bool Materializer::decompose(const IndexPoly &poly, const IndexPoly &size,
       IndexPoly quotient = graph.space.floorDiv(poly, stride);
       IndexPoly rest = poly - stride * quotient;
       IndexPoly outerSize = graph.space.floorDiv(size, stride);
-      bool clean = outerSize * stride == size &&
-                   !graph.space.mentions(quotient, inner);
+      bool clean =
+          outerSize * stride == size && !graph.space.mentions(quotient, inner);
       for (AtomId other : loops)
         clean &= other == inner || !graph.space.mentions(rest, other);
       SmallVector<Piece> tail;
