@@ -59,7 +59,10 @@ static void addSimplify(OpPassManager &pm) {
 }
 
 void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
-                                      const CpuPipelineOptions &options) {}
+                                      const CpuPipelineOptions &options) {
+  if (options.raise)
+    pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
+}
 
 void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
                                          const CpuPipelineOptions &options) {
