@@ -32,26 +32,124 @@ struct Rearranged {
     return block * declared.rowBlockSize + row % declared.rowBlockSize;
   }
 
-  void convertRow(int64_t row) const {
+  /// First element of the file's that row `row` takes, and the step to the
+  /// next.
+  std::pair<int64_t, int64_t> rowStart(int64_t row) const {
     int64_t source = sourceRow(row);
-    int64_t first = declared.transpose ? source : source * columns;
-    int64_t step = declared.transpose ? rows : 1;
+    return declared.transpose ? std::pair(source, rows)
+                              : std::pair(source * columns, int64_t(1));
+  }
+
+  void copyRow(int64_t row) const {
+    auto [first, step] = rowStart(row);
     int64_t bytes = getDTypeBytes(declared.dtype);
-    if (declared.dtype == *from.dtype) {
-      char *out = static_cast<char *>(to) + row * columns * bytes;
-      if (step == 1) {
-        memcpy(out, from.data + first * bytes, columns * bytes);
-        return;
-      }
-      for (int64_t c = 0; c < columns; ++c)
-        memcpy(out + c * bytes, from.data + (first + c * step) * bytes, bytes);
+    char *out = static_cast<char *>(to) + row * columns * bytes;
+    if (step == 1) {
+      memcpy(out, from.data + first * bytes, columns * bytes);
       return;
     }
     for (int64_t c = 0; c < columns; ++c)
-      writeElement(to, declared.dtype, row * columns + c,
-                   readElement(from.data, *from.dtype, first + c * step));
+      memcpy(out + c * bytes, from.data + (first + c * step) * bytes, bytes);
+  }
+
+  template <typename From, typename To>
+  void convertRow(int64_t row) const {
+    auto [first, step] = rowStart(row);
+    for (int64_t c = 0; c < columns; ++c) {
+      From element;
+      memcpy(&element, from.data + (first + c * step) * sizeof(From),
+             sizeof(From));
+      To converted = To::fromWide(element.toWide());
+      memcpy(static_cast<char *>(to) + (row * columns + c) * sizeof(To),
+             &converted, sizeof(To));
+    }
   }
 };
+
+// Element types by how they become a wider number and come back, rounded once.
+struct F64 {
+  double value;
+  double toWide() const { return value; }
+  static F64 fromWide(double wide) { return {wide}; }
+};
+struct F32 {
+  float value;
+  float toWide() const { return value; }
+  static F32 fromWide(double wide) { return {static_cast<float>(wide)}; }
+};
+struct F16 {
+  _Float16 value;
+  float toWide() const { return static_cast<float>(value); }
+  static F16 fromWide(float wide) { return {static_cast<_Float16>(wide)}; }
+  static F16 fromWide(double wide) { return {static_cast<_Float16>(wide)}; }
+};
+struct BF16 {
+  uint16_t bits;
+  float toWide() const {
+    uint32_t wide = static_cast<uint32_t>(bits) << 16;
+    float value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+  }
+  static BF16 fromWide(float wide) {
+    uint32_t all;
+    memcpy(&all, &wide, sizeof all);
+    if (wide != wide)
+      return {static_cast<uint16_t>(all >> 16 | 0x40)};
+    return {static_cast<uint16_t>((all + 0x7fff + (all >> 16 & 1)) >> 16)};
+  }
+  static BF16 fromWide(double wide) {
+    BF16 result;
+    writeElement(&result, DIFFATTN_BF16, 0, wide);
+    return result;
+  }
+};
+
+using RowFunction = void (Rearranged::*)(int64_t) const;
+
+template <typename From>
+RowFunction chooseTo(DType to) {
+  switch (to) {
+  case DIFFATTN_F64:
+    return &Rearranged::convertRow<From, F64>;
+  case DIFFATTN_F32:
+    return &Rearranged::convertRow<From, F32>;
+  case DIFFATTN_F16:
+    return &Rearranged::convertRow<From, F16>;
+  default:
+    return &Rearranged::convertRow<From, BF16>;
+  }
+}
+
+RowFunction chooseRowFunction(DType from, DType to) {
+  if (from == to)
+    return &Rearranged::copyRow;
+  switch (from) {
+  case DIFFATTN_F64:
+    return chooseTo<F64>(to);
+  case DIFFATTN_F32:
+    return chooseTo<F32>(to);
+  case DIFFATTN_F16:
+    return chooseTo<F16>(to);
+  default:
+    return chooseTo<BF16>(to);
+  }
+}
+
+/// All rows of one weight, on all threads.
+void convertRows(Rearranged rearranged) {
+  struct Work {
+    Rearranged rearranged;
+    RowFunction row;
+  } work{rearranged,
+         chooseRowFunction(*rearranged.from.dtype, rearranged.declared.dtype)};
+  diffattn_rt_parallel_for(
+      [](void *ctx, int64_t row, void *) {
+        auto &work = *static_cast<Work *>(ctx);
+        (work.rearranged.*work.row)(row);
+      },
+      &work, rearranged.rows, /*scratch_bytes=*/0, /*max_threads=*/0);
+}
 
 } // namespace
 
@@ -138,13 +236,8 @@ llvm::Error mlir::diffattn::bindWeightSlots(const Signature &signature,
         auto copy = HostArray::create(declared.dtype, declared.shape);
         if (!copy)
           return copy.takeError();
-        Rearranged rearranged{tensor, declared, copy->data.get(), bound.rows,
-                              bound.columns};
-        diffattn_rt_parallel_for(
-            [](void *ctx, int64_t row, void *) {
-              static_cast<Rearranged *>(ctx)->convertRow(row);
-            },
-            &rearranged, bound.rows, /*scratch_bytes=*/0, /*max_threads=*/0);
+        convertRows(
+            {tensor, declared, copy->data.get(), bound.rows, bound.columns});
         if (declared.dtype == DIFFATTN_BOOL)
           for (int64_t e = 0; e < copy->getNumBytes(); ++e)
             copy->data.get()[e] = copy->data.get()[e] != 0;

@@ -140,6 +140,12 @@ llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
   symbols[impl->jit->mangleAndIntern("diffattn_weights")] = {
       orc::ExecutorAddr::fromPtr(impl->table.data()),
       llvm::JITSymbolFlags::Exported};
+  diffattn_named_function conversions[5];
+  diffattn_rt_float_conversions(conversions);
+  for (const diffattn_named_function &function : conversions)
+    symbols[impl->jit->mangleAndIntern(function.name)] = {
+        orc::ExecutorAddr::fromPtr(function.address),
+        llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   if (llvm::Error error = library.define(orc::absoluteSymbols(symbols)))
     return linkError(std::move(error));
   if (llvm::Error error = impl->jit->addObjectFile(
@@ -266,20 +272,25 @@ llvm::Error Program::checkArguments(llvm::StringRef entry,
   return llvm::Error::success();
 }
 
-/// A dense copy of a strided array.
+/// A dense copy of a strided array, by runs of elements that lie together.
 static llvm::Expected<HostArray> copyDense(const ArrayView &array) {
   auto copy = HostArray::create(array.dtype, array.shape);
-  if (!copy)
+  if (!copy || copy->getNumElements() == 0)
     return copy;
-  int64_t bytes = getDTypeBytes(array.dtype), count = copy->getNumElements();
-  llvm::SmallVector<int64_t> index(array.shape.size(), 0);
-  for (int64_t i = 0; i < count; ++i) {
+  int64_t bytes = getDTypeBytes(array.dtype);
+  size_t rank = array.shape.size(), outer = rank;
+  int64_t run = 1;
+  while (outer > 0 && (array.shape[outer - 1] == 1 || !array.strides ||
+                       (*array.strides)[outer - 1] == run))
+    run *= array.shape[--outer];
+  llvm::SmallVector<int64_t> index(outer, 0);
+  for (int64_t i = 0, e = copy->getNumElements(); i < e; i += run) {
     int64_t at = 0;
-    for (auto [axis, position] : llvm::enumerate(index))
-      at += position * (*array.strides)[axis];
+    for (size_t axis = 0; axis < outer; ++axis)
+      at += index[axis] * (*array.strides)[axis];
     memcpy(copy->data.get() + i * bytes,
-           static_cast<const char *>(array.data) + at * bytes, bytes);
-    for (size_t axis = index.size(); axis-- > 0;) {
+           static_cast<const char *>(array.data) + at * bytes, run * bytes);
+    for (size_t axis = outer; axis-- > 0;) {
       if (++index[axis] < array.shape[axis])
         break;
       index[axis] = 0;

@@ -19,8 +19,6 @@
 #include <cmath>
 #include <cstring>
 
-#define EXPORT extern "C" DIFFATTN_RT_EXPORT __attribute__((weak))
-
 namespace {
 
 template <typename To, typename From>
@@ -82,12 +80,26 @@ float toOdd(double d) {
 
 } // namespace
 
-EXPORT __bf16 __truncsfbf2(float f) { return bitsOf<__bf16>(toBFloat(f)); }
-EXPORT __bf16 __truncdfbf2(double d) {
-  return bitsOf<__bf16>(toBFloat(toOdd(d)));
+void diffattn_rt_float_conversions(diffattn_named_function out[5]) {
+  using Function = void (*)(void);
+  __bf16 (*f32ToBF16)(float) = [](float f) {
+    return bitsOf<__bf16>(toBFloat(f));
+  };
+  __bf16 (*f64ToBF16)(double) = [](double d) {
+    return bitsOf<__bf16>(toBFloat(toOdd(d)));
+  };
+  _Float16 (*f32ToF16)(float) = [](float f) {
+    return bitsOf<_Float16>(toHalf(f));
+  };
+  _Float16 (*f64ToF16)(double) = [](double d) {
+    return bitsOf<_Float16>(toHalf(toOdd(d)));
+  };
+  float (*f16ToF32)(_Float16) = [](_Float16 h) {
+    return fromHalf(bitsOf<uint16_t>(h));
+  };
+  out[0] = {"__truncsfbf2", reinterpret_cast<Function>(f32ToBF16)};
+  out[1] = {"__truncdfbf2", reinterpret_cast<Function>(f64ToBF16)};
+  out[2] = {"__truncsfhf2", reinterpret_cast<Function>(f32ToF16)};
+  out[3] = {"__truncdfhf2", reinterpret_cast<Function>(f64ToF16)};
+  out[4] = {"__extendhfsf2", reinterpret_cast<Function>(f16ToF32)};
 }
-EXPORT _Float16 __truncsfhf2(float f) { return bitsOf<_Float16>(toHalf(f)); }
-EXPORT _Float16 __truncdfhf2(double d) {
-  return bitsOf<_Float16>(toHalf(toOdd(d)));
-}
-EXPORT float __extendhfsf2(_Float16 h) { return fromHalf(bitsOf<uint16_t>(h)); }

@@ -5,23 +5,25 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "DiffAttn/Runtime/Runtime.h"
+
 #include "gtest/gtest.h"
 
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <dlfcn.h>
 #include <random>
 
 namespace {
 
-/// This executable may have libgcc's function of the same name.
 template <typename F>
 F *ours(const char *name) {
-  void *library = dlopen("libDiffAttnRuntime.so", RTLD_NOW | RTLD_NOLOAD);
-  if (!library)
-    return nullptr;
-  return reinterpret_cast<F *>(dlsym(library, name));
+  diffattn_named_function all[5];
+  diffattn_rt_float_conversions(all);
+  for (const diffattn_named_function &function : all)
+    if (strcmp(function.name, name) == 0)
+      return reinterpret_cast<F *>(function.address);
+  return nullptr;
 }
 
 template <typename To, typename From>

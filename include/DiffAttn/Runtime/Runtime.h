@@ -148,6 +148,19 @@ DIFFATTN_RT_EXPORT int32_t diffattn_rt_call(void (*fn)(void *arg), void *arg);
 DIFFATTN_RT_EXPORT const char *diffattn_rt_error(void);
 
 //===----------------------------------------------------------------------===//
+// Conversions
+//===----------------------------------------------------------------------===//
+
+/// Functions that LLVM calls by these names to convert to and from f16 and bf16
+/// on CPUs without instructions for it.
+typedef struct diffattn_named_function {
+  const char *name;
+  void (*address)(void);
+} diffattn_named_function;
+DIFFATTN_RT_EXPORT void
+diffattn_rt_float_conversions(diffattn_named_function out[5]);
+
+//===----------------------------------------------------------------------===//
 // Counters, for tests and for --bench
 //===----------------------------------------------------------------------===//
 
