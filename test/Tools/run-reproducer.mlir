@@ -5,7 +5,7 @@
 // RUN: not diffattn-opt --run-reproducer %t/r.mlir 2>&1 | FileCheck %s --check-prefix=AGAIN
 
 // CHECK: error (compile): {{.*}}run-reproducer.mlir: expected a module that the pipeline can lower (reproduce with: diffattn-opt --run-reproducer {{.*}}r.mlir)
-// CHECK: run-reproducer.mlir:[[@LINE+4]]:
+// CHECK: run-reproducer.mlir:[[@LINE+3]]:
 // AGAIN: error:
 func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = tosa.tanh %x : (tensor<4xf32>) -> tensor<4xf32>
