@@ -20,7 +20,8 @@ KernelBuilder::KernelBuilder(Location loc, const CpuTarget &target,
                              int64_t lanes)
     : ImplicitLocOpBuilder(loc, loc.getContext()), target(target), lanes(lanes),
       i1(getI1Type()), i8(getI8Type()), i32(getI32Type()), i64(getI64Type()),
-      f32(getF32Type()), pointer(LLVM::LLVMPointerType::get(loc.getContext())),
+      f32(getF32Type()), bf16(getBF16Type()),
+      pointer(LLVM::LLVMPointerType::get(loc.getContext())),
       vector(VectorType::get({lanes}, f32)),
       integers(VectorType::get({lanes}, i32)),
       mask(VectorType::get({lanes}, i1)) {}
@@ -94,6 +95,16 @@ Value KernelBuilder::divf(Value a, Value b) {
 }
 Value KernelBuilder::fma(Value a, Value b, Value c) {
   return vector::FMAOp::create(*this, a, b, c);
+}
+Value KernelBuilder::dotPairs(Value a, Value b, Value c) {
+  auto pairs = [&](Value value) -> Value {
+    VectorType type = VectorType::get({2 * lanes}, getBF16Type());
+    return vector::BitCastOp::create(*this, type, value);
+  };
+  return LLVM::CallIntrinsicOp::create(
+             *this, vector, getStringAttr("llvm.x86.avx512bf16.dpbf16ps.512"),
+             ValueRange{c, pairs(a), pairs(b)})
+      .getResult(0);
 }
 Value KernelBuilder::lane(Value vector, int64_t i) {
   return vector::ExtractOp::create(*this, vector, i);
@@ -249,14 +260,19 @@ Value KernelBuilder::round(Value value, Type element) {
       *this, narrowType, arith::TruncIOp::create(*this, bits16, rounded));
 }
 
+Value KernelBuilder::loadMasked(VectorType type, Value base, Value index,
+                                Value mask) {
+  Type element = type.getElementType();
+  Value none = arith::ConstantOp::create(*this, getZeroAttr(type));
+  return LLVM::MaskedLoadOp::create(*this, type, at(base, element, index), mask,
+                                    none, bytesOf(element));
+}
+
 Value KernelBuilder::loadWide(Value base, Type element, Value index,
                               Value mask) {
   VectorType type = VectorType::get({lanes}, element);
-  if (!mask)
-    return widen(load(type, base, element, index), element);
-  Value none = arith::ConstantOp::create(*this, getZeroAttr(type));
-  Value loaded = LLVM::MaskedLoadOp::create(
-      *this, type, at(base, element, index), mask, none, bytesOf(element));
+  Value loaded = mask ? loadMasked(type, base, index, mask)
+                      : load(type, base, element, index);
   return widen(loaded, element);
 }
 

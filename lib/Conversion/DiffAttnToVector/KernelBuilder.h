@@ -24,7 +24,7 @@ public:
 
   const CpuTarget target;
   const int64_t lanes;
-  Type i1, i8, i32, i64, f32, pointer;
+  Type i1, i8, i32, i64, f32, bf16, pointer;
   /// `lanes` x f32, i32, i1.
   VectorType vector, integers, mask;
 
@@ -59,6 +59,8 @@ public:
   Value mulf(Value a, Value b);
   Value divf(Value a, Value b);
   Value fma(Value a, Value b, Value c);
+  /// c + the products of neighbours in two vectors of bf16 pairs (as i32).
+  Value dotPairs(Value a, Value b, Value c);
   Value lane(Value vector, int64_t i);
   /// The sum of all lanes.
   Value sum(Value vector);
@@ -78,6 +80,7 @@ public:
   /// `lanes` elements (or with `scalar` one) of type `element` at `index`, as
   /// f32; with `mask`, only those lanes, 0 elsewhere.
   Value loadWide(Value base, Type element, Value index, Value mask = {});
+  Value loadMasked(VectorType type, Value base, Value index, Value mask);
   Value loadWideScalar(Value base, Type element, Value index);
   /// `lanes` elements that lie `stride` apart, of which `count` are read (the
   /// others give 0).

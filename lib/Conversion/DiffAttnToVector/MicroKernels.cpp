@@ -9,6 +9,7 @@
 #include "DiffAttn/Kernel/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -58,15 +59,48 @@ unrolledLoop(KernelBuilder &b, Value lower, Value upper, int64_t unroll,
   });
 }
 
+//===----------------------------------------------------------------------===//
+// f32, or pairs of bf16 as i32
+//===----------------------------------------------------------------------===//
+
+static Value loadInput(KernelBuilder &b, ProductInput input, Value base,
+                       Value index) {
+  Type type = input == ProductInput::F32 ? b.f32 : b.i32;
+  return b.load(type, base, type, index);
+}
+
+static Value loadInputs(KernelBuilder &b, ProductInput input, Value base,
+                        Value index) {
+  if (input == ProductInput::F32)
+    return b.load(b.vector, base, b.f32, index);
+  return b.load(b.integers, base, b.i32, index);
+}
+
+static Value multiplyAdd(KernelBuilder &b, ProductInput input, Value x, Value y,
+                         Value sum) {
+  return input == ProductInput::F32 ? b.fma(x, y, sum) : b.dotPairs(x, y, sum);
+}
+
+/// Two vectors of f32 as one vector of bf16 pairs.
+static Value makePairs(KernelBuilder &b, Value first, Value second) {
+  VectorType half = VectorType::get({b.lanes}, b.bf16);
+  return vector::BitCastOp::create(
+      b, b.integers,
+      vector::InterleaveOp::create(b, arith::TruncFOp::create(b, half, first),
+                                   arith::TruncFOp::create(b, half, second)));
+}
+
 LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                                                  ModuleOp module,
                                                  const NestSchedule &schedule,
-                                                 int64_t vectors) {
+                                                 int64_t vectors,
+                                                 ProductInput input) {
+  bool pairs = input == ProductInput::Bf16Pairs;
   int64_t height = scoreTileHeight(schedule, vectors),
           unroll = schedule.scores.unroll;
-  std::string name =
-      b.kernelName("scores_" + Twine(height) + "x" + Twine(vectors) + "_u" +
-                   Twine(unroll) + "_r" + Twine(schedule.rows));
+  std::string name = b.kernelName(
+      "scores_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
+      (pairs ? "_bf16" : "") + "_r" + Twine(schedule.rows));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, i, p, p}, [&](ValueRange args) {
@@ -78,25 +112,45 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
           SmallVector<Value> rows;
           Value last = b.sub(n, b.index(1));
           for (int64_t j = 0; j < height; ++j)
-            rows.push_back(b.at(keys, b.f32,
+            rows.push_back(b.at(keys, pairs ? b.bf16 : b.f32,
                                 b.mul(b.min(b.add(key, j), last), keyStride)));
           SmallVector<Value> accumulators(height * vectors, b.zero());
+          // One step along the contracted axis; `scalar` is a key's part of it.
+          auto step = [&](Value c, ArrayRef<Value> carried,
+                          function_ref<Value(Value)> scalar) {
+            SmallVector<Value> next(carried), q;
+            Value row = b.mul(c, schedule.rows);
+            for (int64_t v = 0; v < vectors; ++v)
+              q.push_back(
+                  loadInputs(b, input, queries, b.add(row, v * b.lanes)));
+            for (int64_t j = 0; j < height; ++j) {
+              Value k = b.splat(scalar(rows[j]));
+              for (int64_t v = 0; v < vectors; ++v)
+                next[j * vectors + v] =
+                    multiplyAdd(b, input, k, q[v], next[j * vectors + v]);
+            }
+            return next;
+          };
+          Value steps = pairs ? b.div(d, 2) : d;
           accumulators =
-              unrolledLoop(b, b.index(0), d, unroll, accumulators,
+              unrolledLoop(b, b.index(0), steps, unroll, accumulators,
                            [&](Value c, ArrayRef<Value> carried) {
-                             SmallVector<Value> next(carried), q;
-                             Value row = b.mul(c, schedule.rows);
-                             for (int64_t v = 0; v < vectors; ++v)
-                               q.push_back(b.load(b.vector, queries,
-                                                  b.add(row, v * b.lanes)));
-                             for (int64_t j = 0; j < height; ++j) {
-                               Value k = b.splat(b.load(b.f32, rows[j], c));
-                               for (int64_t v = 0; v < vectors; ++v)
-                                 next[j * vectors + v] =
-                                     b.fma(k, q[v], next[j * vectors + v]);
-                             }
-                             return next;
+                             return step(c, carried, [&](Value row) {
+                               return loadInput(b, input, row, c);
+                             });
                            });
+          if (pairs)
+            // The last of an odd number of columns: what follows it in memory
+            // is not read.
+            accumulators = b.loop(
+                steps, b.ceilDiv(d, 2), 1, accumulators,
+                [&](Value c, ValueRange carried) {
+                  return step(c, SmallVector<Value>(carried), [&](Value row) {
+                    Type i16 = b.getI16Type();
+                    Value half = b.load(i16, row, i16, b.mul(c, 2));
+                    return arith::ExtUIOp::create(b, b.i32, half).getResult();
+                  });
+                });
           Value out = b.at(scores, b.f32, b.mul(key, schedule.rows));
           for (int64_t v = 0; v < vectors; ++v) {
             Value maximum = b.load(b.vector, maxima, b.index(v * b.lanes));
@@ -113,13 +167,15 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
 
 LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
     KernelBuilder &b, ModuleOp module, const NestSchedule &schedule,
-    int64_t vectors, bool hasMasked, bool natural) {
+    int64_t vectors, bool hasMasked, bool scaled, int degree) {
   std::string name =
-      b.kernelName("exp_" + Twine(vectors) + (hasMasked ? "_masked" : "") +
-                   (natural ? "_natural" : "") + "_r" + Twine(schedule.rows));
+      b.kernelName("exp_" + Twine(vectors) + "_d" + Twine(degree) +
+                   (hasMasked ? "_masked" : "") + (scaled ? "_scaled" : "") +
+                   "_r" + Twine(schedule.rows));
   Type p = b.pointer;
   return b.getOrEmitFunction(
-      module, name, {p, b.i64, p, p}, [&](ValueRange args) {
+      module, name, {p, b.i64, p, p, b.f32}, [&](ValueRange args) {
+        Value factor = b.splat(args[4]);
         Value scores = args[0], n = args[1], maxima = args[2], sums = args[3];
         SmallVector<Value> maximum, sum;
         for (int64_t v = 0; v < vectors; ++v) {
@@ -134,9 +190,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
             // The difference first: a score of -3.4e38 would overflow if it
             // were scaled.
             Value x = b.subf(score, maximum[v]);
-            if (natural)
-              x = b.mulf(x, b.splat(kLog2E));
-            Value e = emitExp2(b, x);
+            if (scaled)
+              x = b.mulf(x, factor);
+            Value e = emitExp2(b, x, degree);
             if (hasMasked) {
               // A lowest exponent is not 0, and times an infinite value it
               // would be seen.
@@ -158,9 +214,12 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
 LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                                                   ModuleOp module,
                                                   const NestSchedule &schedule,
-                                                  int64_t vectors) {
+                                                  int64_t vectors,
+                                                  ProductInput input) {
+  bool pairs = input == ProductInput::Bf16Pairs;
   std::string name =
-      b.kernelName("combine_" + Twine(vectors) + "_r" + Twine(schedule.rows));
+      b.kernelName("combine_" + Twine(vectors) + (pairs ? "_bf16" : "") + "_r" +
+                   Twine(schedule.rows));
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
@@ -169,15 +228,35 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
           factor1.push_back(b.load(b.vector, args[2], b.index(v * b.lanes)));
           factor2.push_back(b.load(b.vector, args[3], b.index(v * b.lanes)));
         }
-        b.loop(args[4], [&](Value key) {
-          Value row = b.mul(key, schedule.rows);
-          for (int64_t v = 0; v < vectors; ++v) {
-            Value position = b.add(row, v * b.lanes);
-            Value e1 = b.load(b.vector, args[0], position),
-                  e2 = b.load(b.vector, args[1], position);
-            b.store(b.subf(b.mulf(e1, factor1[v]), b.mulf(e2, factor2[v])),
-                    args[5], position);
-          }
+        Value n = args[4], out = args[5];
+        auto combine = [&](Value key, int64_t v) {
+          Value position = b.add(b.mul(key, schedule.rows), v * b.lanes);
+          Value e1 = b.load(b.vector, args[0], position),
+                e2 = b.load(b.vector, args[1], position);
+          return b.subf(b.mulf(e1, factor1[v]), b.mulf(e2, factor2[v]));
+        };
+        if (!pairs) {
+          b.loop(n, [&](Value key) {
+            for (int64_t v = 0; v < vectors; ++v)
+              b.store(combine(key, v), out,
+                      b.add(b.mul(key, schedule.rows), v * b.lanes));
+          });
+          return;
+        }
+        auto storePairs = [&](Value pair, int64_t v, Value first,
+                              Value second) {
+          b.store(makePairs(b, first, second), out, b.i32,
+                  b.add(b.mul(pair, schedule.rows), v * b.lanes));
+        };
+        Value whole = b.div(n, 2);
+        b.loop(whole, [&](Value pair) {
+          Value key = b.mul(pair, 2);
+          for (int64_t v = 0; v < vectors; ++v)
+            storePairs(pair, v, combine(key, v), combine(b.add(key, 1), v));
+        });
+        b.loop(whole, b.ceilDiv(n, 2), 1, [&](Value pair) {
+          for (int64_t v = 0; v < vectors; ++v)
+            storePairs(pair, v, combine(b.mul(pair, 2), v), b.zero());
         });
       });
 }
@@ -185,13 +264,15 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
 LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                                                   ModuleOp module,
                                                   const NestSchedule &schedule,
-                                                  int64_t vectors,
-                                                  bool masked) {
+                                                  int64_t vectors, bool masked,
+                                                  ProductInput input) {
+  bool pairs = input == ProductInput::Bf16Pairs;
   int64_t height = productTileHeight(schedule, vectors),
           unroll = schedule.product.unroll;
-  std::string name = b.kernelName(
-      "product_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
-      (masked ? "_masked" : "") + "_r" + Twine(schedule.rows));
+  std::string name =
+      b.kernelName("product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
+                   Twine(unroll) + (masked ? "_masked" : "") +
+                   (pairs ? "_bf16" : "") + "_r" + Twine(schedule.rows));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, p, i, p, i, i, i, i, i, i, i, i}, [&](ValueRange args) {
@@ -205,6 +286,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
             Value first = b.max(b.add(low, b.mul(row, lowSlope)), b.index(0));
             Value last =
                 b.min(b.add(high, b.mul(b.add(row, height - 1), highSlope)), n);
+            if (pairs) {
+              first = b.div(first, 2);
+              last = b.ceilDiv(b.max(last, b.index(0)), 2);
+            }
             Value panel = b.at(values, b.f32, column),
                   lanes = b.at(probabilities, b.f32, row);
             Value tile = b.at(out, b.f32, b.add(b.mul(row, outStride), column));
@@ -219,15 +304,16 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                   SmallVector<Value> next(carried), value;
                   Value row = b.mul(key, valueStride);
                   for (int64_t v = 0; v < vectors; ++v)
-                    value.push_back(b.loadWide(panel, b.f32,
-                                               b.add(row, v * b.lanes), mask));
+                    value.push_back(mask ? b.loadWide(panel, b.f32, row, mask)
+                                         : loadInputs(b, input, panel,
+                                                      b.add(row, v * b.lanes)));
                   Value scalars = b.mul(key, schedule.rows);
                   for (int64_t r = 0; r < height; ++r) {
                     Value scalar =
-                        b.splat(b.load(b.f32, lanes, b.add(scalars, r)));
+                        b.splat(loadInput(b, input, lanes, b.add(scalars, r)));
                     for (int64_t v = 0; v < vectors; ++v)
-                      next[r * vectors + v] =
-                          b.fma(scalar, value[v], next[r * vectors + v]);
+                      next[r * vectors + v] = multiplyAdd(
+                          b, input, scalar, value[v], next[r * vectors + v]);
                   }
                   return next;
                 });

@@ -62,6 +62,22 @@ struct NestSpec {
   }
   /// Whether a score changes between the product and the softmax.
   bool editsEveryScore() const { return softcap || bias.present(); }
+  /// Operands whose rows the register tiles of f32 read where they lie.
+  static bool readsInPlace(const NestOperand &operand) {
+    return operand.element.isF32() && operand.hasUnitColumns();
+  }
+  /// Whether a block of queries multiplies bf16 pairs as they lie in memory.
+  /// The scale then waits until after the product, and must keep the order of
+  /// scores.
+  bool usesBf16Pairs() const {
+    auto suits = [](const NestOperand &operand, bool needsUnit) {
+      return operand.element.isBF16() &&
+             (!needsUnit || operand.hasUnitColumns());
+    };
+    return schedule.bf16Dot && target.isa == CpuIsa::AVX512BF16 &&
+           scale > 0.0f && suits(q1, false) && suits(q2, false) &&
+           suits(k1, true) && suits(k2, true) && suits(v, true);
+  }
   /// Whether scores leave the product in units of log2(e), ready for powers of
   /// two.
   bool foldsLog2E() const { return !editsEveryScore(); }
