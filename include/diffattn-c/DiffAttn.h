@@ -1,4 +1,5 @@
-/*===- DiffAttn.h - C API of diffattn ------------------------------*- C -*-===//
+/*===- DiffAttn.h - C API of diffattn ------------------------------*- C
+-*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,7 +11,8 @@
 //
 // Functions that can fail return a class of error, 0 for none; the message is
 // diffattn_last_error() of the same thread. Arguments that are arrays stay the
-// caller's. A program may be used by one thread at a time, different programs by
+// caller's. A program may be used by one thread at a time, different programs
+by
 // different threads.
 //
 //===----------------------------------------------------------------------===*/
@@ -128,13 +130,13 @@ typedef struct diffattn_type {
   int32_t kind;
   int32_t dtype;
   int32_t rank;
-  int32_t in_place; /* 1: the function updates this argument */
+  int32_t in_place;                  /* 1: the function updates this argument */
   int64_t shape[DIFFATTN_MOST_RANK]; /* -1: any size */
 } diffattn_type;
 
 DIFFATTN_EXPORT int32_t diffattn_num_entries(const diffattn_program *program);
-DIFFATTN_EXPORT const char *
-diffattn_entry_name(const diffattn_program *program, int32_t i);
+DIFFATTN_EXPORT const char *diffattn_entry_name(const diffattn_program *program,
+                                                int32_t i);
 DIFFATTN_EXPORT int32_t diffattn_num_arguments(const diffattn_program *program,
                                                const char *entry,
                                                int32_t *count);
@@ -155,8 +157,8 @@ diffattn_weight_name(const diffattn_program *program, int32_t i);
 /*===-- Calls -------------------------------------------------------------===*/
 
 typedef struct diffattn_result {
-  void *data; /* the caller's, to be freed with diffattn_free; null if the
-                 result is an argument that was updated in place */
+  void *data;       /* the caller's, to be freed with diffattn_free; null if the
+                       result is an argument that was updated in place */
   int32_t argument; /* the number of that argument, or -1 */
   int32_t dtype;
   int32_t rank;

@@ -142,27 +142,31 @@ struct OwnProduct {
     width = width < 64 ? 64 : width > 1024 ? 1024 : width / 64 * 64;
     int64_t strips = (p.N + width - 1) / width;
     ArenaScope scope;
+    // A cache line more than a multiple of lines: rows a power of two apart
+    // would all lie in one set of the cache.
+    constexpr int64_t kLine = 64 / sizeof(Acc);
+    int64_t lda = (p.K + kLine - 1) / kLine * kLine + kLine;
     Acc *rows = static_cast<Acc *>(
-        diffattn_rt_alloc(p.batch * p.M * p.K * int64_t(sizeof(Acc))));
+        diffattn_rt_alloc(p.batch * p.M * lda * int64_t(sizeof(Acc))));
     for (int64_t b = 0; b < p.batch; ++b)
       for (int64_t m = 0; m < p.M; ++m)
         for (int64_t k = 0; k < p.K; ++k)
-          rows[(b * p.M + m) * p.K + k] = toAcc(A(b) + m * p.lda + k);
+          rows[(b * p.M + m) * lda + k] = toAcc(A(b) + m * p.lda + k);
     auto strip = [&](int64_t index) {
       int64_t b = index / strips;
       int64_t n0 = index % strips * width;
       int64_t n1 = n0 + width < p.N ? n0 + width : p.N;
       Acc sums[8 * 1024];
-      const Acc *a = rows + b * p.M * p.K;
+      const Acc *a = rows + b * p.M * lda;
       if (bytes == 64)
-        v512::fewRows<Acc>(p.M, p.K, a, B(b), p.ldb, p.transB, n0, n1, sums,
-                           width);
+        v512::fewRows<Acc>(p.M, p.K, a, lda, B(b), p.ldb, p.transB, n0, n1,
+                           sums, width);
       else if (bytes == 32)
-        v256::fewRows<Acc>(p.M, p.K, a, B(b), p.ldb, p.transB, n0, n1, sums,
-                           width);
+        v256::fewRows<Acc>(p.M, p.K, a, lda, B(b), p.ldb, p.transB, n0, n1,
+                           sums, width);
       else
-        v128::fewRows<Acc>(p.M, p.K, a, B(b), p.ldb, p.transB, n0, n1, sums,
-                           width);
+        v128::fewRows<Acc>(p.M, p.K, a, lda, B(b), p.ldb, p.transB, n0, n1,
+                           sums, width);
       store(p.M, n1 - n0, sums, width, p.beta, C(b) + n0, p.ldc);
     };
     parallelFor(p.batch * strips, threads(), strip);
