@@ -9,8 +9,9 @@
 // RUN: grep -c "llvm.call @diffattn_rt_gemm" %t.loops.mlir | FileCheck %s --check-prefix=PRODUCTS
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline -o /dev/null
 
-// One fused nest, and one product for each of q, k, v, o, gate, up and down.
-// NESTS: {{^}}1{{$}}
+// One fused nest, over blocks of keys as the queries are few, and the joining of its parts; one product for each of
+// q, k, v, o, gate, up and down.
+// NESTS: {{^}}2{{$}}
 // PRODUCTS: {{^}}7{{$}}
 
 // The layer returns nothing: the stream and the caches are updated in place.

@@ -83,8 +83,9 @@ def SplitDestinationsPass
     : InterfacePass<"diffattn-split-destinations", "FunctionOpInterface"> {
   let summary = "Give each use of an empty or filled tensor its own";
   let description = [{
-    Clones `tensor.empty` and `linalg.fill` for each use. CSE merges them, and a
-    merged destination that is written twice costs a buffer and a copy.
+    Clones `tensor.empty` and `linalg.fill` for each op that writes to it. CSE
+    merges them, and a merged destination that is written twice costs a buffer
+    and a copy. Slices of one tensor go on sharing it.
   }];
 }
 
