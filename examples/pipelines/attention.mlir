@@ -5,7 +5,7 @@ func.func @main() {
   %q1 = arith.constant dense<[[[[200.0, 0.0], [0.0, 200.0]]]]> : !t
   %q2 = arith.constant dense<[[[[0.0, 200.0], [200.0, 0.0]]]]> : !t
   %k = arith.constant dense<[[[[1.0, 0.0], [0.0, 1.0]]]]> : !t
-  %v = arith.constant dense<[[[[2.0, 4.0], [6.0, 8.0]]]]> : !t
+  %v = arith.constant dense<[[[[2.0, 5.0], [6.0, 8.0]]]]> : !t
   %lambda = arith.constant dense<0.5> : tensor<f32>
   %init = tensor.empty() : !t
   %o = diffattn.attention ins(%q1, %k, %q2, %k, %v : !t, !t, !t, !t, !t) lambda(%lambda : tensor<f32>)
