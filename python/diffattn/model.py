@@ -195,7 +195,9 @@ class Model:
         if not tokens:
             raise ValueError("expected a text of at least one token, but got none")
         start = [] if self.bos is None else [self.bos]
-        window = min(window or self.context or 512, 1024)
+        window = window or min(self.context or 512, 1024)
+        if window < 2:
+            raise ValueError(f"expected window to be at least 2, but got {window}")
         half = window // 2
         pieces: dict[tuple[int, int], list[list[int]]] = {}
         for at in range(0, len(tokens), half):

@@ -90,6 +90,8 @@ def test_refuses_what_it_cannot_do(model):
             list(model.generate(ids, 4))
     with pytest.raises(ValueError, match="expected max_new_tokens to be at least 1"):
         list(model.generate("And", 0))
+    with pytest.raises(ValueError, match="expected window to be at least 2, but got 1"):
+        model.bits_per_character("And", window=1)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         next(iter(model.generate("And", 400)))
