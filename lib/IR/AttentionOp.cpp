@@ -14,6 +14,32 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
+                        Value k1, Value q2, Value k2, Value v, Value lambda,
+                        Value init, float scale, bool isCausal) {
+  SmallVector<Type> results;
+  if (isa<RankedTensorType>(init.getType()))
+    results.push_back(init.getType());
+  build(builder, state, results, q1, k1, q2, k2, v, lambda, /*bias=*/Value(),
+        /*norm_weight=*/Value(), /*gate=*/Value(), /*kv_len=*/Value(),
+        /*q_offset=*/Value(), init, builder.getF32FloatAttr(scale),
+        isCausal ? builder.getUnitAttr() : UnitAttr(), /*window=*/nullptr,
+        /*softcap=*/nullptr, /*lambda_act=*/nullptr, /*norm=*/nullptr,
+        /*norm_eps=*/nullptr, /*norm_eps_mode=*/nullptr, /*out_scale=*/nullptr,
+        /*q_layout=*/nullptr, /*k_layout=*/nullptr, /*v_layout=*/nullptr,
+        /*o_layout=*/nullptr, /*schedule=*/nullptr);
+}
+
+RankedTensorType AttentionOp::inferResultType(ShapedType q1, ShapedType v,
+                                              Layout qLayout, Layout oLayout) {
+  SmallVector<int64_t> shape(4);
+  shape[0] = q1.getDimSize(0);
+  shape[headAxis(oLayout)] = q1.getDimSize(headAxis(qLayout));
+  shape[lengthAxis(oLayout)] = q1.getDimSize(lengthAxis(qLayout));
+  shape[3] = v.getDimSize(3);
+  return RankedTensorType::get(shape, q1.getElementType());
+}
+
 LogicalResult AttentionOp::verify() {
   // attention_c1
   auto dps = cast<DestinationStyleOpInterface>(getOperation());

@@ -34,6 +34,12 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
                                                 AttentionOp op) {
   if (!op.getResult())
     return rewriter.notifyMatchFailure(op, "is on memrefs");
+  for (int64_t size :
+       {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
+        op.getKey2Heads(), op.getValueHeads(), op.getValueDim()})
+    if (ShapedType::isDynamic(size))
+      return rewriter.notifyMatchFailure(
+          op, "has a dynamic number of heads or width of values");
   Location loc = op.getLoc();
   rewriter.setInsertionPoint(op);
   OpFoldResult batch = tensor::getMixedSize(rewriter, loc, op.getQ1(), 0);

@@ -91,9 +91,22 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     (`q_offset` `(` $q_offset^ `:` type($q_offset) `)`)?
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
+  let builders = [
+    /// The common form: no bias, norm or gate, every layout bhtd. On tensors the
+    /// result has the type of `init`, on memrefs there is none.
+    OpBuilder<(ins "Value":$q1, "Value":$k1, "Value":$q2, "Value":$k2, "Value":$v,
+                   "Value":$lambda, "Value":$init, "float":$scale,
+                   CArg<"bool", "false">:$isCausal)>];
   let hasVerifier = 1;
+  let hasCanonicalizer = 1;
   let extraClassDeclaration = [{
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+
+    /// The type of the result for queries and values of these types: batch, heads
+    /// and length of q1, width of v, in `oLayout`.
+    static RankedTensorType inferResultType(ShapedType q1, ShapedType v,
+                                            Layout qLayout = Layout::BHTD,
+                                            Layout oLayout = Layout::BHTD);
 
     /// Axis numbers of a head-split operand in `layout`.
     static int64_t headAxis(Layout layout) { return layout == Layout::BHTD ? 1 : 2; }

@@ -107,7 +107,7 @@ def AttentionToOnlinePass : InterfacePass<"diffattn-to-online", "FunctionOpInter
     along the keys or split, its states joined by `diffattn.merge`. The two maps are
     multiplied with V one by one; results differ by the rounding of f32 sums, within
     docs/numerics.md. A schedule is dropped: it was made for the whole op. Attention
-    on memrefs stays as it is.
+    on memrefs, or with a dynamic number of heads or width of values, stays as it is.
   }];
   let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
                            "linalg::LinalgDialect", "tensor::TensorDialect"];
