@@ -86,6 +86,22 @@ func.func @memrefs() {
   return
 }
 
+// NaN in a row of Q stays in that row; NaN in a key or value reaches the rows that see it.
+func.func @nan(%q1: tensor<1x1x3x1xf32>, %k: tensor<1x1x3x1xf32>, %v: tensor<1x1x3x1xf32>) {
+  %q2 = arith.constant dense<0.0> : tensor<1x1x3x1xf32>
+  %k2 = arith.constant dense<0.0> : tensor<1x1x3x1xf32>
+  %l = arith.constant dense<0.0> : tensor<1xf32>
+  %init = tensor.empty() : tensor<1x1x3x1xf32>
+  %o = diffattn.attention ins(%q1, %k, %q2, %k2, %v : tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>,
+         tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>)
+         lambda(%l : tensor<1xf32>) outs(%init : tensor<1x1x3x1xf32>)
+         {scale = 1.0 : f32, is_causal} -> tensor<1x1x3x1xf32>
+  %b = bufferization.to_buffer %o : tensor<1x1x3x1xf32> to memref<1x1x3x1xf32>
+  %u = memref.cast %b : memref<1x1x3x1xf32> to memref<*xf32>
+  call @printMemrefF32(%u) : (memref<*xf32>) -> ()
+  return
+}
+
 func.func @main() {
   %c0 = arith.constant 0 : index
   %c2 = arith.constant 2 : index
@@ -113,5 +129,23 @@ func.func @main() {
   // CHECK:      [1,    1],
   // CHECK-NEXT: [1.41421,    0]
   call @memrefs() : () -> ()
+  %zeros = arith.constant dense<0.0> : tensor<1x1x3x1xf32>
+  %ones = arith.constant dense<1.0> : tensor<1x1x3x1xf32>
+  %second = arith.constant dense<[[[[1.0], [0x7FC00000], [1.0]]]]> : tensor<1x1x3x1xf32>
+  // CHECK:      [1],
+  // CHECK-NEXT: [nan],
+  // CHECK-NEXT: [1]
+  call @nan(%second, %zeros, %ones)
+      : (tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>) -> ()
+  // CHECK:      [1],
+  // CHECK-NEXT: [nan],
+  // CHECK-NEXT: [nan]
+  call @nan(%zeros, %second, %ones)
+      : (tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>) -> ()
+  // CHECK:      [1],
+  // CHECK-NEXT: [nan],
+  // CHECK-NEXT: [nan]
+  call @nan(%zeros, %zeros, %second)
+      : (tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>, tensor<1x1x3x1xf32>) -> ()
   return
 }

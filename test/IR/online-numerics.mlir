@@ -10,6 +10,14 @@
 // DEFINE:   --shared-libs=%mlir_lib_dir/libmlir_runner_utils.so,%mlir_lib_dir/libmlir_c_runner_utils.so
 //
 // RUN: diffattn-opt %s %{lower} | %{run} | FileCheck %s
+//
+// The same with the ops themselves in buffers: states are read, so those that are
+// used twice are copied.
+// RUN: diffattn-opt %s --one-shot-bufferize=bufferize-function-boundaries \
+// RUN: | FileCheck %s --check-prefix=BUFFERS
+// RUN: diffattn-opt %s --one-shot-bufferize=bufferize-function-boundaries %{lower} \
+// RUN: | %{run} | FileCheck %s
+//
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-to-online))" \
 // RUN: | diffattn-opt %{lower} | %{run} | FileCheck %s
 
@@ -42,6 +50,13 @@ func.func @whole(%q1: !q, %q2: !n, %k: !k, %v: !v, %l: tensor<1xf32>, %n: tensor
   return
 }
 
+// BUFFERS-LABEL: func.func @split(
+// BUFFERS:         memref.copy
+// BUFFERS:         diffattn.online_attention ins({{.*}} : memref<
+// BUFFERS:         diffattn.online_attention ins({{.*}} : memref<
+// BUFFERS:         diffattn.merge ins({{.*}} : memref<
+// BUFFERS:         diffattn.merge ins({{.*}} : memref<
+// BUFFERS:         diffattn.finalize ins({{.*}} : memref<
 func.func @split(%q1: !q, %q2: !n, %k: !k, %v: !v, %l: tensor<1xf32>, %n: tensor<1xi64>) {
   %init = tensor.empty() : !a1
   %l0 = tensor.collapse_shape %l [] : tensor<1xf32> into tensor<f32>

@@ -211,6 +211,39 @@ TEST(Property, HiddenKeysChangeNothing) {
   EXPECT_EQ(run(a), out);
 }
 
+TEST(Property, KeysBehindTheValidOnesAreHidden) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 3, 0.3);
+  a.isCausal = false;
+  AttentionArguments all = a;
+  for (View *view : {&all.k1, &all.k2, &all.v})
+    *view = view->sliced(2, 0, 2);
+  a.kvLen = pool.integers({2});
+  EXPECT_EQ(run(a), run(all));
+}
+
+TEST(Property, EpsilonInsideAndOutsideOfTheRoot) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 2, 0.0);
+  a.v = pool.make({1, 2, 2, 4},
+                  [](int64_t i) { return i % 2 ? 4.0 : -4.0; }); // rms 4
+  a.rmsNorm = true;
+  a.normEps = 9.0;
+  for (double value : run(a))
+    EXPECT_NEAR(std::fabs(value), 4.0 / 5.0, 1e-14);
+  a.epsOutside = true;
+  for (double value : run(a))
+    EXPECT_NEAR(std::fabs(value), 4.0 / 13.0, 1e-14);
+}
+
+TEST(Property, ScoresThatOverflowDownwardsGiveZero) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 2, 0.3);
+  a.q1 = a.q2 = pool.make({1, 2, 2, 2}, [](int64_t) { return 1e200; });
+  a.k1 = a.k2 = pool.make({1, 2, 2, 2}, [](int64_t) { return -1e200; });
+  EXPECT_EQ(run(a), std::vector<double>(16, 0.0));
+}
+
 TEST(Property, RowsWithoutKeysAreZero) {
   Pool pool;
   AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);
