@@ -59,7 +59,39 @@ IndexPoly ExprGraph::polyOf(Value integer) {
       .Case<arith::DivSIOp, arith::DivUIOp, arith::FloorDivSIOp>([&](auto div) {
         return space.floorDiv(polyOf(div.getLhs()), polyOf(div.getRhs()));
       })
+      .Case<arith::ExtUIOp, arith::TruncIOp>([&](auto cast) -> IndexPoly {
+        if (cast.getIn().getType().isInteger(1))
+          if (std::optional<bool> truth = truthOf(cast.getIn()))
+            return *truth;
+        if (isa<arith::TruncIOp>(op))
+          return polyOf(cast.getIn());
+        return space.opaque(integer);
+      })
+      .Case([&](arith::SelectOp select) -> IndexPoly {
+        if (std::optional<bool> truth = truthOf(select.getCondition()))
+          return polyOf(*truth ? select.getTrueValue()
+                               : select.getFalseValue());
+        IndexPoly a = polyOf(select.getTrueValue()),
+                  b = polyOf(select.getFalseValue());
+        return a == b ? a : space.opaque(integer);
+      })
       .Default([&](Operation *) { return space.opaque(integer); });
+}
+
+std::optional<bool> ExprGraph::truthOf(Value condition) {
+  APInt number;
+  if (matchPattern(condition, m_ConstantInt(&number)))
+    return !number.isZero();
+  auto compare = condition.getDefiningOp<arith::CmpIOp>();
+  if (!compare || !compare.getLhs().getType().isIntOrIndex() ||
+      compare.getLhs().getType().isInteger(1))
+    return std::nullopt;
+  Expr truth =
+      make(Kind::CmpI, condition.getType(),
+           {index(polyOf(compare.getLhs())), index(polyOf(compare.getRhs()))},
+           static_cast<int64_t>(compare.getPredicate()));
+  return truth->kind == Kind::Const ? std::optional<bool>(truth->number != 0)
+                                    : std::nullopt;
 }
 
 void ExprGraph::joinSizesOf(Operation *op) {
@@ -129,6 +161,12 @@ void ExprGraph::joinSizesOf(Operation *op) {
       })
       .Case([&](tensor::CastOp cast) {
         joinShapes(cast.getResult(), cast.getSource());
+      })
+      .Case([&](tensor::ReshapeOp reshape) {
+        auto shape = reshape.getShape().getDefiningOp<tensor::FromElementsOp>();
+        if (shape && isa<RankedTensorType>(reshape.getResult().getType()))
+          for (auto [axis, size] : llvm::enumerate(shape.getElements()))
+            space.join(sizeOf(reshape.getResult(), axis), polyOf(size));
       })
       .Case([&](tensor::ExtractSliceOp slice) {
         llvm::SmallBitVector dropped = slice.getDroppedDims();
@@ -408,7 +446,7 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
             linalgOp, cast<OpResult>(tensor).getResultNumber(), indices);
         if (element &&
             (element->kind == Kind::Load || element->kind == Kind::Const ||
-             element->kind == Kind::Scalar))
+             element->kind == Kind::Index || element->kind == Kind::Scalar))
           return element;
         return nullptr;
       })

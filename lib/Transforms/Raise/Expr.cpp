@@ -287,6 +287,11 @@ Expr ExprGraph::make(Kind kind, Type type, ArrayRef<Expr> operands,
                      int64_t predicate) {
   if (kind == Kind::Cast && operands[0]->type == type)
     return operands[0];
+  if ((kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul) &&
+      operands[0]->kind == Kind::Index && operands[1]->kind == Kind::Index) {
+    const IndexPoly &a = operands[0]->index, &b = operands[1]->index;
+    return index(kind == Kind::Add ? a + b : kind == Kind::Sub ? a - b : a * b);
+  }
   if (Expr simpler = simplify(kind, operands, predicate))
     return simpler;
   SmallVector<double> numbers;

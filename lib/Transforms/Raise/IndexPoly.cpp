@@ -126,6 +126,35 @@ void IndexSpace::join(const IndexPoly &a, const IndexPoly &b) {
     return;
 }
 
+/// Splits `a` into the multiple of `divisor` (a single term) and the rest.
+static std::pair<IndexPoly, IndexPoly>
+divide(const IndexPoly &a, const Monomial &divisor, int64_t coefficient) {
+  IndexPoly quotient, rest;
+  for (auto &[monomial, c] : a.terms) {
+    bool divides = std::includes(monomial.begin(), monomial.end(),
+                                 divisor.begin(), divisor.end());
+    if (!divides) {
+      rest.addTerm(monomial, c);
+      continue;
+    }
+    Monomial left;
+    std::set_difference(monomial.begin(), monomial.end(), divisor.begin(),
+                        divisor.end(), std::back_inserter(left));
+    // A number may be divided in part: 7 = 2 * 3 + 1.
+    int64_t whole = monomial.empty() ? llvm::divideFloorSigned(c, coefficient)
+                                     : c / coefficient;
+    if (!monomial.empty() && c % coefficient != 0) {
+      rest.addTerm(monomial, c);
+      continue;
+    }
+    if (whole)
+      quotient.addTerm(left, whole);
+    if (int64_t remainder = c - whole * coefficient)
+      rest.addTerm(monomial, remainder);
+  }
+  return {quotient, rest};
+}
+
 std::optional<IndexPoly>
 IndexSpace::upperBoundOf(const Monomial &monomial) const {
   IndexPoly bound = 1;
@@ -141,15 +170,16 @@ IndexSpace::upperBoundOf(const Monomial &monomial) const {
     case Atom::Opaque:
       return std::nullopt;
     case Atom::FloorDiv: {
-      // The largest quotient is known for numbers, and for a whole multiple.
+      // floor((q * d + r) / d) = q for 0 <= r < d.
       std::optional<IndexPoly> low = lowerBound(IndexPoly(0) - atom.first);
-      std::optional<int64_t> divisor = atom.second.constant();
-      if (!low || !divisor)
+      if (!low || atom.second.terms.size() != 1 ||
+          atom.second.terms.begin()->second <= 0)
         return std::nullopt;
-      std::optional<int64_t> top = (IndexPoly(0) - *low).constant();
-      if (!top || *top < 0)
+      auto [divisor, coefficient] = *atom.second.terms.begin();
+      auto [quotient, rest] = divide(IndexPoly(0) - *low, divisor, coefficient);
+      if (!provablyNonNegative(rest) || !provablyLess(rest, atom.second))
         return std::nullopt;
-      bound = bound * IndexPoly(*top / *divisor);
+      bound = bound * quotient;
       break;
     }
     }
@@ -194,35 +224,6 @@ bool IndexSpace::provablyNonNegative(const IndexPoly &poly) const {
   }
   return llvm::all_of(shifted.terms,
                       [](const auto &term) { return term.second >= 0; });
-}
-
-/// Splits `a` into the multiple of `divisor` (a single term) and the rest.
-static std::pair<IndexPoly, IndexPoly>
-divide(const IndexPoly &a, const Monomial &divisor, int64_t coefficient) {
-  IndexPoly quotient, rest;
-  for (auto &[monomial, c] : a.terms) {
-    bool divides = std::includes(monomial.begin(), monomial.end(),
-                                 divisor.begin(), divisor.end());
-    if (!divides) {
-      rest.addTerm(monomial, c);
-      continue;
-    }
-    Monomial left;
-    std::set_difference(monomial.begin(), monomial.end(), divisor.begin(),
-                        divisor.end(), std::back_inserter(left));
-    // A number may be divided in part: 7 = 2 * 3 + 1.
-    int64_t whole = monomial.empty() ? llvm::divideFloorSigned(c, coefficient)
-                                     : c / coefficient;
-    if (!monomial.empty() && c % coefficient != 0) {
-      rest.addTerm(monomial, c);
-      continue;
-    }
-    if (whole)
-      quotient.addTerm(left, whole);
-    if (int64_t remainder = c - whole * coefficient)
-      rest.addTerm(monomial, remainder);
-  }
-  return {quotient, rest};
 }
 
 IndexPoly IndexSpace::floorDiv(const IndexPoly &a, const IndexPoly &b) {

@@ -202,6 +202,41 @@ std::optional<Band> MaskClassifier::bandOf(Expr visible) {
   return band;
 }
 
+/// Opens element-wise ops until a conjunction is on top, and turns negated
+/// disjunctions into conjunctions.
+Expr MaskClassifier::openCondition(Expr condition) {
+  Expr opened = condition;
+  while (opened->kind == Kind::Load) {
+    Expr further = graph.expand(opened);
+    if (!further)
+      break;
+    opened = further;
+  }
+  if (opened->kind == Kind::And)
+    return opened;
+  if (opened->kind == Kind::Xor)
+    for (unsigned i : {0, 1}) {
+      if (opened->operands[i]->kind != Kind::Const ||
+          opened->operands[i]->number == 0)
+        continue;
+      Expr inner = opened->operands[1 - i];
+      while (inner->kind == Kind::Load) {
+        Expr further = graph.expand(inner);
+        if (!further)
+          break;
+        inner = further;
+      }
+      if (inner->kind == Kind::Or)
+        return graph.make(
+            Kind::And, inner->type,
+            {graph.notOf(inner->operands[0]), graph.notOf(inner->operands[1])});
+      Expr flipped = graph.notOf(inner);
+      if (flipped->kind != Kind::Xor)
+        return openCondition(flipped);
+    }
+  return condition;
+}
+
 bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
                                 bool isSelect) {
   if (fill > hidden) {
@@ -210,11 +245,8 @@ bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
   }
   bool infinite = std::isinf(fill);
   // A conjunction of a band and of something else: each in its own way.
-  if (infinite) {
-    Expr opened = visible;
-    if (visible->kind == Kind::Load && !bandOf(visible))
-      if (Expr further = graph.expand(visible))
-        opened = further;
+  if (infinite && !bandOf(visible)) {
+    Expr opened = openCondition(visible);
     if (opened->kind == Kind::And)
       return addVisible(mask, opened->operands[0], fill, isSelect) &&
              addVisible(mask, opened->operands[1], fill, isSelect);

@@ -90,6 +90,16 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
       .Case<math::SqrtOp>([&](auto) { return unary(Kind::Sqrt); })
       .Case<math::RsqrtOp>([&](auto) { return unary(Kind::Rsqrt); })
       .Case<math::TanhOp>([&](auto) { return unary(Kind::Tanh); })
+      .Case<math::AbsIOp>([&](auto) -> Expr {
+        if (o[0]->kind != Kind::Index)
+          return opaque();
+        Expr zero = index(IndexPoly(0));
+        Expr negative =
+            make(Kind::CmpI, IntegerType::get(context, 1), {o[0], zero},
+                 static_cast<int64_t>(arith::CmpIPredicate::slt));
+        return make(Kind::Select, type,
+                    {negative, index(IndexPoly(0) - o[0]->index), o[0]});
+      })
       .Case<math::FPowIOp>([&](auto) -> Expr {
         if (o[1]->kind == Kind::Index && o[1]->index == IndexPoly(2))
           return make(Kind::Mul, type, {o[0], o[0]});

@@ -115,6 +115,8 @@ public:
   IndexPoly sizeOf(Value tensor, int64_t axis);
   /// The value of an integer as a polynomial.
   IndexPoly polyOf(Value integer);
+  /// What a comparison of integers comes to, if that is known.
+  std::optional<bool> truthOf(Value condition);
   SmallVector<IndexPoly> freshLoops(Value tensor);
   Expr stripCasts(Expr expr) const {
     while (expr->kind == Kind::Cast)

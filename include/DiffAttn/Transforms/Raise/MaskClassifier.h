@@ -40,6 +40,7 @@ public:
 private:
   bool addBias(Mask &mask, Expr bias);
   bool addVisible(Mask &mask, Expr visible, double fill, bool isSelect);
+  Expr openCondition(Expr condition);
   std::optional<Band> bandOf(Expr visible);
   std::optional<Band> bandFromComparisons(Expr visible);
   std::optional<Band> bandByEvaluation(Expr visible);
