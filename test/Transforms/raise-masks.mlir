@@ -1,0 +1,385 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-fuse-differential))" | FileCheck %s
+
+!q = tensor<6x20x16xf32>
+!kt = tensor<6x16x20xf32>
+!v = tensor<6x20x32xf32>
+!s = tensor<6x20x20xf32>
+#s = affine_map<(b, i, j) -> (b, i, j)>
+#ij = affine_map<(b, i, j) -> (i, j)>
+#j = affine_map<(b, i, j) -> (j)>
+#i = affine_map<(b, i, j) -> (i)>
+#b = affine_map<(b, i, j) -> (b)>
+
+// An infinite fill hides the keys behind the query.
+
+// CHECK-LABEL: func.func @causal(
+// CHECK-NOT:     linalg.softmax
+// CHECK:         diffattn.attention
+// CHECK-NOT:     bias
+// CHECK-SAME:      is_causal
+func.func @causal(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %c = arith.cmpi sge, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %c = arith.cmpi sge, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// So does a large finite one: every row keeps its own key.
+
+// CHECK-LABEL: func.func @causal_finite(
+// CHECK:         diffattn.attention
+// CHECK-NOT:     bias
+// CHECK-SAME:      is_causal
+func.func @causal_finite(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant -1.0e+09 : f32
+    %c = arith.cmpi sge, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant -1.0e+09 : f32
+    %c = arith.cmpi sge, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// The first row sees no key: with a finite fill it is the mean of the values,
+// so the fill stays a number that is added.
+
+// CHECK-LABEL: func.func @rows_without_keys(
+// CHECK:         tensor.empty() : tensor<1x1x20x20xf32>
+// CHECK-NEXT:    %[[BIAS:.+]] = linalg.generic
+// CHECK:         %[[FILL:.+]] = arith.constant -1.000000e+09 : f32
+// CHECK:         arith.select %{{.+}}, %{{.+}}, %[[FILL]]
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%[[BIAS]] : tensor<1x1x20x20xf32>)
+// CHECK-NOT:     is_causal
+// CHECK:         return
+func.func @rows_without_keys(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant -1.0e+09 : f32
+    %c = arith.cmpi sgt, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant -1.0e+09 : f32
+    %c = arith.cmpi sgt, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// With an infinite fill such a row is 0, so the mask is a band all the same: keys
+// up to one before the query.
+
+// CHECK-LABEL: func.func @strictly_before(
+// CHECK:         %[[OFFSET:.+]] = arith.constant dense<-1> : tensor<6xi64>
+// CHECK:         diffattn.attention
+// CHECK-SAME:      q_offset(%[[OFFSET]] : tensor<6xi64>)
+// CHECK-SAME:      is_causal
+func.func @strictly_before(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %c = arith.cmpi sgt, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %c = arith.cmpi sgt, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// A window of four keys back.
+
+// CHECK-LABEL: func.func @window(
+// CHECK:         diffattn.attention
+// CHECK-NOT:     bias
+// CHECK-SAME:      is_causal
+// CHECK-SAME:      window = array<i64: 3, -1>
+func.func @window(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %three = arith.constant 3 : index
+    %back = arith.subi %i, %j : index
+    %near = arith.cmpi sle, %back, %three : index
+    %past = arith.cmpi sge, %i, %j : index
+    %c = arith.andi %near, %past : i1
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %three = arith.constant 3 : index
+    %back = arith.subi %i, %j : index
+    %near = arith.cmpi sle, %back, %three : index
+    %past = arith.cmpi sge, %i, %j : index
+    %c = arith.andi %near, %past : i1
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Every second key is no band: truth values for each pair.
+
+// CHECK-LABEL: func.func @no_band(
+// CHECK:         tensor.empty() : tensor<1x1x1x20xi1>
+// CHECK-NEXT:    %[[BIAS:.+]] = linalg.generic
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%[[BIAS]] : tensor<1x1x1x20xi1>)
+// CHECK:         return
+func.func @no_band(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %two = arith.constant 2 : index
+    %rem = arith.remui %j, %two : index
+    %zi = arith.constant 0 : index
+    %c = arith.cmpi eq, %rem, %zi : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : !s) outs(%es : !s) {
+  ^bb0(%in: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant 0xFF800000 : f32
+    %two = arith.constant 2 : index
+    %rem = arith.remui %j, %two : index
+    %zi = arith.constant 0 : index
+    %c = arith.cmpi eq, %rem, %zi : index
+    %r = arith.select %c, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// A mask that the caller gives is an operand.
+
+// CHECK-LABEL: func.func @additive(
+// CHECK-SAME:      %[[MASK:[^:]+]]: tensor<20x20xf32>)
+// CHECK:         %[[BIAS:.+]] = tensor.expand_shape %[[MASK]]
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%[[BIAS]] : tensor<1x1x20x20xf32>)
+// CHECK:         return
+func.func @additive(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32, %mask: tensor<20x20xf32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #ij, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1, %mask : !s, tensor<20x20xf32>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: f32, %out: f32):
+    %r = arith.addf %m, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #ij, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2, %mask : !s, tensor<20x20xf32>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: f32, %out: f32):
+    %r = arith.addf %m, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// CHECK-LABEL: func.func @boolean(
+// CHECK-SAME:      %[[MASK:[^:]+]]: tensor<20xi1>)
+// CHECK:         %[[BIAS:.+]] = tensor.expand_shape %[[MASK]]
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%[[BIAS]] : tensor<1x1x1x20xi1>)
+// CHECK:         return
+func.func @boolean(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32, %mask: tensor<20xi1>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #j, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1, %mask : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: i1, %out: f32):
+    %fill = arith.constant 0xFF800000 : f32
+    %r = arith.select %m, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #j, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2, %mask : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: i1, %out: f32):
+    %fill = arith.constant 0xFF800000 : f32
+    %r = arith.select %m, %in, %fill : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
