@@ -8,6 +8,7 @@
 #define DIFFATTN_IR_DIFFATTNOPS_TD
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
+include "DiffAttn/IR/DiffAttnGpuAttrs.td"
 include "DiffAttn/IR/DiffAttnTypes.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"

@@ -1,0 +1,57 @@
+//===- GpuTarget.h - facts of NVIDIA GPUs -----------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TARGET_GPUTARGET_H
+#define DIFFATTN_TARGET_GPUTARGET_H
+
+#include "mlir/Support/LLVM.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// Facts of one GPU architecture. All chips share 65536 registers an SM, 255
+/// registers a thread, warps of 32 lanes and 16 named barriers.
+struct GpuTarget {
+  /// The name that ptxas takes, for example "sm_80".
+  std::string chip;
+  /// PTX version of the code, as LLVM writes it (80 is 8.0).
+  int64_t ptxVersion = 80;
+  /// Shared memory of one SM, and the most that one block may have of it.
+  int64_t sharedBytesPerSM = 0, sharedBytesPerBlock = 0;
+  int64_t threadsPerSM = 0, blocksPerSM = 0;
+  /// Cycles that a warp scheduler's tensor core needs for 256 multiply-adds of
+  /// 16-bit numbers accumulated in f32, and cycles that the SM needs for 64 f32
+  /// operations.
+  double mmaCycles = 2, fp32Cycles = 0.5;
+  /// Whether schedules were chosen for this chip; else it gets those of sm_80.
+  bool tuned = true;
+
+  static constexpr int64_t kRegistersPerSM = 65536;
+  static constexpr int64_t kRegistersPerThread = 255;
+  static constexpr int64_t kWarpSize = 32;
+  /// Shared memory that the driver keeps of each block.
+  static constexpr int64_t kReservedSharedBytes = 1024;
+};
+
+/// The chips that have tables of their own, oldest first.
+ArrayRef<StringRef> getGpuChipNames();
+
+/// The target called `chip`. A newer chip than those of the tables gets the
+/// code of sm_80, with `tuned` false. Nothing, and a message in `error`, if the
+/// name is no chip or the chip is older than sm_80.
+std::optional<GpuTarget> getGpuTarget(StringRef chip, std::string &error);
+
+/// Blocks that one SM holds at a time, by threads, registers and shared memory.
+int64_t getGpuOccupancy(const GpuTarget &target, int64_t threads,
+                        int64_t registersPerThread, int64_t sharedBytes);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_TARGET_GPUTARGET_H

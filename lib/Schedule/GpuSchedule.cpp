@@ -1,0 +1,152 @@
+//===- GpuSchedule.cpp - how a GPU attention kernel is cut ----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static constexpr GpuPlacement kBoth = GpuPlacement::Both,
+                              kPair = GpuPlacement::Pair,
+                              kApart = GpuPlacement::Apart;
+
+static const GpuScheduleRow kTable[] = {
+    {32, 64, kBoth, 4, 1, 32, 2, true, 168, true},
+    {64, 64, kBoth, 4, 1, 64, 2, true, 240, false},
+    {64, 64, kBoth, 4, 1, 32, 2, true, 208, true},
+    {64, 64, kApart, 8, 2, 32, 2, true, 193, false},
+    {64, 128, kBoth, 4, 1, 32, 2, true, 255, false},
+    {64, 128, kApart, 8, 2, 32, 2, true, 255, false},
+    {64, 128, kPair, 8, 1, 32, 2, false, 168, true},
+    {128, 128, kBoth, 4, 1, 32, 2, false, 255, false},
+    {128, 128, kBoth, 8, 1, 16, 2, false, 210, false},
+    {128, 128, kApart, 8, 2, 32, 2, false, 244, false},
+    {128, 128, kPair, 8, 1, 32, 2, false, 176, true},
+    {96, 192, kPair, 8, 1, 32, 2, true, 232, true},
+    {128, 256, kPair, 8, 1, 32, 2, true, 255, false},
+    {192, 128, kPair, 8, 1, 32, 2, false, 160, true},
+};
+
+ArrayRef<GpuScheduleRow> mlir::diffattn::getGpuScheduleTable() {
+  return kTable;
+}
+
+int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
+                                          bool sharedKeys) {
+  int64_t d = llvm::alignTo(row.headDim, 32),
+          dv = llvm::alignTo(row.valueDim, 32);
+  int64_t groups = row.placement == kBoth ? row.warps : row.warps / 2;
+  int64_t rows = 16 * row.rowTiles * groups;
+  int64_t queries = 2 * rows * 2 * d;
+  int64_t ring = row.stages * row.keys * 2 * ((sharedKeys ? 1 : 2) * d + dv);
+  int64_t bytes = row.qInRegisters ? std::max(queries, ring) : queries + ring;
+  if (row.placement == kPair)
+    bytes += row.warps * 32 * row.rowTiles * (row.keys + 8);
+  if (row.placement == kApart)
+    bytes = std::max(bytes, rows * dv * 4);
+  return bytes;
+}
+
+double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
+                                         const GpuTarget &target,
+                                         bool sharedKeys) {
+  int64_t blocks = getGpuOccupancy(target, 32 * row.warps, row.registers,
+                                   getGpuSharedBytes(row, sharedKeys));
+  if (!blocks)
+    return std::numeric_limits<double>::infinity();
+  double d = row.headDim, dv = row.valueDim, keys = row.keys,
+         tiles = row.rowTiles;
+  double tensor = (d + dv) / 4 * target.mmaCycles;
+  // Shared memory gives 128 bytes a cycle: K of both maps, V once (twice where
+  // the maps are apart), what a pair exchanges, and Q again for every tile.
+  double shared =
+      d / 2 / tiles + (row.placement == kApart ? dv / 2 : dv / 4) / tiles;
+  if (row.placement == kPair)
+    shared += 16 + 256 / keys;
+  if (!row.qInRegisters)
+    shared += 8 * d / keys;
+  double exponentials = 32 + 128 / keys;
+  double floats = 56 * target.fp32Cycles;
+  double longest = std::max({tensor, shared, exponentials, floats});
+  // What is not the longest is hidden only as far as other warps of a scheduler
+  // run meanwhile, and best by those of another block, which no barrier keeps
+  // in step.
+  double warps = static_cast<double>(blocks * row.warps) / 4;
+  double others = std::max(1.0, (warps + static_cast<double>(blocks)) / 2);
+  return longest +
+         (tensor + shared + exponentials + floats - longest) / (1 + others);
+}
+
+static GpuScheduleAttr toAttr(MLIRContext *context, const GpuScheduleRow &row) {
+  return GpuScheduleAttr::get(context, row.placement, row.warps, row.rowTiles,
+                              row.keys, row.stages, row.qInRegisters,
+                              /*splitKeys=*/0);
+}
+
+GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
+    MLIRContext *context, const GpuAttentionShape &shape,
+    const GpuTarget &target, std::string &reason) {
+  if (shape.headDim > 256 || shape.valueDim > 256) {
+    reason = "expected widths of heads up to 256, but got " +
+             std::to_string(shape.headDim) + " and " +
+             std::to_string(shape.valueDim);
+    return {};
+  }
+  if (shape.elementType.isF32())
+    return GpuScheduleAttr::get(context, GpuPlacement::Plain, /*warps=*/4, 1,
+                                /*keys=*/32, 2, false, 0);
+  // Few rows: their maps fill one tile of 16 rows, and only splitting keys
+  // fills the GPU. The split depends on widths alone, so a row's result does
+  // not depend on what is beside it.
+  if (!ShapedType::isDynamic(shape.queries) &&
+      shape.queries * shape.group <= 8) {
+    int64_t warps = 4;
+    GpuScheduleRow row{
+        shape.headDim, shape.valueDim, kBoth, warps, 1, 0, 2, false, 255, true};
+    for (; warps > 1; warps /= 2) {
+      row.warps = 1; // one tile of queries holds both maps
+      row.keys = 16 * warps;
+      if (getGpuSharedBytes(row, shape.sharedKeys) <=
+          target.sharedBytesPerSM / 2)
+        break;
+    }
+    bool narrow = shape.valueDim <= 128;
+    return GpuScheduleAttr::get(context, kBoth, warps, 1, 16 * warps, 2,
+                                /*qInRegisters=*/narrow && shape.headDim <= 192,
+                                /*splitKeys=*/narrow ? 512 : 256);
+  }
+  const GpuScheduleRow *best = nullptr;
+  double bestCycles = std::numeric_limits<double>::infinity();
+  for (const GpuScheduleRow &row : kTable) {
+    if (row.headDim != shape.headDim || row.valueDim != shape.valueDim ||
+        (shape.needsRegisters && !row.withFeatures))
+      continue;
+    double cycles = estimateGpuCycles(row, target, shape.sharedKeys);
+    if (cycles < bestCycles) {
+      best = &row;
+      bestCycles = cycles;
+    }
+  }
+  if (best)
+    return toAttr(context, *best);
+  // The general schedule: both maps in a warp while the sums fit in registers,
+  // else a pair of warps; few keys where the widths are large.
+  int64_t d = llvm::alignTo(shape.headDim, 32),
+          dv = llvm::alignTo(shape.valueDim, 32);
+  GpuScheduleRow general{
+      shape.headDim, shape.valueDim, kPair, 8, 1, 16, 2, false, 255, true};
+  if (dv <= 64) {
+    general.placement = kBoth;
+    general.warps = 4;
+  }
+  if (d <= 128 && dv <= 128)
+    general.keys = 32;
+  return toAttr(context, general);
+}

@@ -1,0 +1,57 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_80})" | FileCheck %s --check-prefixes=CHECK,SM80
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_86})" | FileCheck %s --check-prefixes=CHECK,SM86
+// RUN: not diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_75})" 2>&1 | FileCheck %s --check-prefix=OLD
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_120})" --remark-format=emitRemark --remarks-filter=diffattn-gpu 2>&1 | FileCheck %s --check-prefix=NEW
+
+// OLD: error: expected a chip of sm_80, sm_86, sm_89, sm_90 or a newer one, but got "sm_75"
+// NEW: untuned: sm_120 gets the code and the schedules of sm_80
+
+!q = memref<?x8x?x64xbf16>
+!v = memref<?x8x?x128xbf16>
+
+// CHECK-LABEL: func.func @v1
+// CHECK: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32, q_in_registers = true>
+func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v) {scale = 0.125 : f32}
+  return
+}
+
+// A softcap needs registers beside the tiles: a pair of warps shares the rows.
+// CHECK-LABEL: func.func @softcap
+// CHECK: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = pair, warps = 8, keys = 32>
+func.func @softcap(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v)
+    {scale = 0.125 : f32, softcap = 30.0 : f32}
+  return
+}
+
+!q1 = memref<?x8x1x64xbf16>
+!o1 = memref<?x8x1x128xbf16>
+
+// One query: keys are split.
+// CHECK-LABEL: func.func @decode
+// SM80: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, q_in_registers = true, split_keys = 512>
+// SM86: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 2, keys = 32, q_in_registers = true, split_keys = 512>
+func.func @decode(%q: !q1, %k: !q, %v: !v, %l: memref<f32>, %o: !o1) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q1, !q, !q1, !q, !v) lambda(%l : memref<f32>) outs(%o : !o1) {scale = 0.125 : f32}
+  return
+}
+
+!f = memref<?x8x?x64xf32>
+
+// CHECK-LABEL: func.func @plain
+// CHECK: #diffattn.gpu_schedule<placement = plain, warps = 4, keys = 32>
+func.func @plain(%q: !f, %l: memref<f32>, %o: !f) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) outs(%o : !f) {scale = 0.125 : f32}
+  return
+}
+
+!w = memref<?x8x?x320xbf16>
+
+// Too wide: left to another lowering.
+// CHECK-LABEL: func.func @wide
+// CHECK-NOT: gpu_schedule
+func.func @wide(%q: !w, %l: memref<f32>, %o: !w) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !w, !w, !w, !w, !w) lambda(%l : memref<f32>) outs(%o : !w) {scale = 0.125 : f32}
+  return
+}
