@@ -7,9 +7,11 @@
 #ifndef DIFFATTN_INITALL_H
 #define DIFFATTN_INITALL_H
 
+#include "DiffAttn/Conversion/GpuToPtx.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Pipelines/GpuPipeline.h"
 #include "DiffAttn/Schedule/Passes.h"
 #include "DiffAttn/Transforms/Passes.h"
 
@@ -19,6 +21,7 @@ namespace mlir::diffattn {
 inline void registerAllDialects(DialectRegistry &registry) {
   registry.insert<DiffAttnDialect>();
   registerBufferizableOpInterfaceExternalModels(registry);
+  registerGpuTranslations(registry);
 }
 
 /// Registers every pass and pipeline by its name.
@@ -27,6 +30,7 @@ inline void registerAllPasses() {
   registerDiffAttnTransformsPasses();
   registerDiffAttnConversionPasses();
   registerCpuPipeline();
+  registerGpuPipeline();
 }
 
 } // namespace mlir::diffattn

@@ -162,4 +162,53 @@ def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp">
                            "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
 }
 
+def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {
+  let summary = "Choose how each attention op is cut into GPU blocks and warps";
+  let description = [{
+    Puts `diffattn.gpu_schedule` on every `diffattn.attention` that has none: a row of the table of
+    schedules that assemble without a spill, by the cost model of docs/gpu.md, or the general
+    schedule for other widths; the decode kernel where at most 8 rows of queries share their keys.
+    A schedule written by hand stays. An op without a GPU kernel is left alone, with a missed
+    remark of category `diffattn-gpu`. Chips older than sm_80 are refused; a newer chip than those
+    of the tables gets what sm_80 gets, with a remark.
+  }];
+  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
+                        "Chip to choose for: sm_80, sm_86, sm_89, sm_90 or newer">];
+}
+
+def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
+  let summary = "Emit whole GPU kernels for scheduled attention ops";
+  let description = [{
+    Replaces every `diffattn.attention` on memrefs that has a `diffattn.gpu_schedule` by
+    `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`. Kernels are functions of
+    the `llvm` and `nvvm` dialects and need no further lowering; ops with equal kernels share them.
+    Where pointers and strides are not known to allow copies of 16 bytes, two kernels are made and
+    the launch is chosen at run time. The memrefs must lie in memory that the device can read.
+  }];
+  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
+                        "Chip to emit kernels for">];
+  let dependentDialects = ["arith::ArithDialect", "gpu::GPUDialect", "LLVM::LLVMDialect",
+                           "memref::MemRefDialect", "NVVM::NVVMDialect", "scf::SCFDialect"];
+}
+
+def GpuToPtxPass : Pass<"diffattn-gpu-to-ptx", "ModuleOp"> {
+  let summary = "Translate GPU modules to PTX and assemble them";
+  let description = [{
+    Translates every `gpu.module` to LLVM IR, marks what the threads of a warp must reach together
+    (which `gpu-module-to-binary` cannot), optimizes, writes PTX, and runs `ptxas`. The module gets
+    `diffattn.ptx`, `diffattn.cubin` (both only without `file`) and `diffattn.ptxas`, which has
+    registers and spilled bytes of each kernel. With `file`, text and binary are written to
+    `<file>.ll`, `<file>.ptx` and `<file>.cubin` instead. A spill is an error with `no-spills`.
+  }];
+  let options = [
+    Option<"chip", "chip", "std::string", /*default=*/"\"\"",
+           "Chip; by default that of the module's target attribute">,
+    Option<"file", "file", "std::string", /*default=*/"\"\"", "Write files with this stem">,
+    Option<"assemble", "assemble", "bool", /*default=*/"true", "Run ptxas">,
+    Option<"noSpills", "no-spills", "bool", /*default=*/"false", "Refuse kernels that spill">,
+    Option<"ptxas", "ptxas", "std::string", /*default=*/"\"ptxas\"",
+           "Path or name of the assembler">];
+  let dependentDialects = ["gpu::GPUDialect", "LLVM::LLVMDialect", "NVVM::NVVMDialect"];
+}
+
 #endif // DIFFATTN_CONVERSION_PASSES_TD

@@ -1,0 +1,57 @@
+//===- GpuToPtx.h - from a GPU module to PTX and cubin ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CONVERSION_GPUTOPTX_H
+#define DIFFATTN_CONVERSION_GPUTOPTX_H
+
+#include "DiffAttn/Target/GpuTarget.h"
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "llvm/IR/Module.h"
+
+#include <memory>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// Registers the translations that `translateGpuModule` needs.
+void registerGpuTranslations(DialectRegistry &registry);
+
+/// The LLVM module of the kernels in `module`, with triple and data layout of
+/// NVPTX. Every collective of a warp is marked convergent, which neither MLIR
+/// nor LLVM 22 does for matrix instructions; so the module may be optimized.
+/// Fails with a diagnostic at the module.
+FailureOr<std::unique_ptr<llvm::Module>>
+translateGpuModule(gpu::GPUModuleOp module, const GpuTarget &target,
+                   llvm::LLVMContext &context);
+
+/// Runs LLVM's O2 pipeline for `target`.
+LogicalResult optimizeGpuModule(llvm::Module &module, const GpuTarget &target);
+
+/// The PTX of `module`, as it is: optimize it first. Nothing, if NVPTX refuses
+/// it.
+FailureOr<std::string> emitPtx(llvm::Module &module, const GpuTarget &target);
+
+/// What ptxas says of one kernel.
+struct PtxasKernel {
+  std::string name;
+  int64_t registers = 0, spillStoreBytes = 0, spillLoadBytes = 0,
+          stackBytes = 0;
+};
+
+struct Cubin {
+  std::string data;
+  std::vector<PtxasKernel> kernels;
+};
+
+/// Runs `ptxas` (a path, or a name to look for in PATH and in
+/// /usr/local/cuda/bin) as a process. On failure `error` holds what it printed.
+std::optional<Cubin> assemblePtx(StringRef ptx, const GpuTarget &target,
+                                 StringRef ptxas, std::string &error);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_CONVERSION_GPUTOPTX_H

@@ -1,0 +1,34 @@
+//===- GpuPipeline.h - from memrefs to PTX ----------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_PIPELINES_GPUPIPELINE_H
+#define DIFFATTN_PIPELINES_GPUPIPELINE_H
+
+#include "mlir/Pass/PassManager.h"
+
+#include <string>
+
+namespace mlir::diffattn {
+
+/// What a user can choose about the GPU pipeline.
+struct GpuPipelineOptions {
+  std::string chip = "sm_80";
+  /// Whether to run ptxas; else the pipeline ends with PTX.
+  bool assemble = true;
+  /// Stem of the files to write; empty to keep text and binary as attributes.
+  std::string file;
+};
+
+/// Appends the passes that replace every attention op on memrefs by launches of
+/// GPU kernels, and translate those. `pm` must run on `builtin.module`.
+void buildGpuPipeline(OpPassManager &pm, const GpuPipelineOptions &options);
+
+/// Registers `diffattn-gpu-pipeline`.
+void registerGpuPipeline();
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_PIPELINES_GPUPIPELINE_H

@@ -1,0 +1,181 @@
+//===- AttentionKernel.h - what all kernels are made of ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOGPU_ATTENTIONKERNEL_H
+#define DIFFATTN_LIB_CONVERSION_DIFFATTNTOGPU_ATTENTIONKERNEL_H
+
+#include "DiffAttn/Conversion/GpuKernel.h"
+#include "GpuBuilder.h"
+
+namespace mlir::diffattn::gpucode {
+
+std::string typeName(Type type);
+
+/// Where things lie in a block's shared memory, in bytes: queries (both maps),
+/// then the ring of stages, each with K1, K2 and V, then what warps exchange.
+struct SharedLayout {
+  explicit SharedLayout(const GpuKernelSpec &spec);
+  int64_t headPitch = 0, valuePitch = 0;
+  int64_t queryBytes = 0, ringOffset = 0;
+  int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
+  int64_t exchangeOffset = 0, exchangeBytes = 0;
+  /// Decode: floats from one row of a warp's sums to the next, so that no two
+  /// lanes that store together meet in a bank.
+  int64_t statePitch = 0;
+  int64_t total = 0;
+};
+
+/// Rows of 16-bit numbers in shared memory. The 16-byte chunk c of row r lies
+/// at r * pitch + 16 * (c ^ f(r)): neither ldmatrix nor cp.async then meets a
+/// bank twice.
+struct SharedTile {
+  Value base; // !llvm.ptr<3>
+  int64_t rows, width, pitch;
+  /// Bits of the chunk number that f changes.
+  int64_t swizzleMask() const { return pitch % 128 == 0 ? 7 : 3; }
+  /// f(row), shifted by 16 bytes.
+  Value swizzle(GpuBuilder &b, Value row) const;
+};
+
+/// Rows in global memory.
+struct GlobalRows {
+  Value base;                    // !llvm.ptr<1>, of batch and head
+  Value rowStride, columnStride; // i64
+  Value first,
+      limit; // i32: the tile's first row; rows from `limit` on are zeros
+  int64_t width;
+};
+
+/// A kernel under construction: its builder, arguments and the values that all
+/// phases use.
+struct AttentionKernel {
+  AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec);
+
+  Value param(GpuParam param) {
+    return b.getKernel().getArgument(static_cast<unsigned>(param));
+  }
+  /// Pointer to (batch, head) of a tensor whose parameters start at `pointer`
+  /// and `stride`.
+  Value headBase(GpuParam pointer, GpuParam firstStride, Value batch,
+                 Value head);
+  Value stridePointer(Type type, Value pointer, Value index, Value stride);
+
+  /// kv_len, or the number of keys in memory, and the position of query 0.
+  void readPositions(Value batch);
+  /// lambda of signal head `head` at row `row`, after its activation.
+  Value loadLambda(Value batch, Value row, Value head);
+
+  /// Starts the copy of `rows` to `tile` by all threads: zeros beyond the limit
+  /// and beyond the width. With 16-byte copies it ends at a later wait, else
+  /// with the next barrier.
+  void copyTile(const SharedTile &tile, const GlobalRows &rows);
+
+  GpuBuilder &b;
+  const GpuKernelSpec &spec;
+  SharedLayout layout;
+  Type element;
+  Value thread, lane, warp;
+  /// Lane / 4 and lane % 4: row and pair of columns of a fragment.
+  Value laneRow, laneColumn;
+  Value shared; // !llvm.ptr<3>
+  Value keyLimit, position0;
+
+private:
+  void copyTileAsync(const SharedTile &tile, const GlobalRows &rows);
+  void copyTileElements(const SharedTile &tile, const GlobalRows &rows);
+};
+
+/// Addresses of ldmatrix in one tile. Lane l names row `row` of a block of 16
+/// and chunk `half` of a pair; the rest are constants, which become part of the
+/// instructions.
+class MatrixReader {
+public:
+  /// A (16 rows x 16 columns) and, transposed, B from rows along the contracted
+  /// axis.
+  enum Pattern { RowsFirst, ColumnsFirst };
+  MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
+               Value chunk = {});
+  /// Rows from 16 * rowBlock, chunks from `chunk`, which leaves the low bits to
+  /// the lane.
+  Fragment read(Value tileBase, int64_t rowBlock, int64_t chunk,
+                bool transpose);
+
+private:
+  AttentionKernel &kernel;
+  int64_t pitch, mask;
+  Value row, half;
+  DenseMap<int64_t, Value> offsets;
+};
+
+/// Running maximum and (this lane's part of the) sum of two rows, g and g + 8.
+struct RowState {
+  std::array<Value, 2> max, sum;
+};
+
+/// How scores become probabilities.
+class OnlineSoftmax {
+public:
+  OnlineSoftmax(AttentionKernel &kernel);
+
+  struct Step {
+    RowState state;
+    /// P as operands of the second product, one a step of 16 keys.
+    SmallVector<Fragment> probabilities;
+    /// 2^(old maximum - new maximum) of both rows, and whether it is not 1 for
+    /// any row of the warp.
+    std::array<Value, 2> alpha;
+    Value rescale;
+  };
+  /// Scale, softcap and bias: scores in the unit in which the maximum is taken.
+  /// `row` is the query of row g, `key` the first key of the tile.
+  void transform(MutableArrayRef<Fragment> scores, Value batch, Value noiseHead,
+                 std::array<Value, 2> rows, Value key);
+  /// Sets scores of keys that row g or g + 8 does not see to minus infinity.
+  SmallVector<Fragment> mask(ArrayRef<Fragment> scores,
+                             std::array<Value, 2> rows, Value key);
+  /// One tile. With a maximum that grew by no more than the margin, the old one
+  /// is kept, and nothing is rescaled.
+  Step step(ArrayRef<Fragment> scores, const RowState &state);
+  /// Sum over the four lanes of a row.
+  Value reduceQuad(Value x);
+
+private:
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+};
+
+/// Norm, weight, scale, gate, rounding and the store of rows whose columns are
+/// spread over lanes.
+class Epilogue {
+public:
+  Epilogue(AttentionKernel &kernel) : kernel(kernel), b(kernel.b) {}
+  /// 1 / sum, or 0 for a row without keys. NaN stays NaN.
+  Value inverseSum(Value sum);
+  /// What a row is multiplied by, from the sum of its squares.
+  Value rowFactor(Value squares);
+  /// Finishes and stores columns `column` and `column + 1` of a row; stores
+  /// nothing beyond the width. `maxColumn` is the largest column that any lane
+  /// brings.
+  void storePair(Value x0, Value x1, Value factor, Value outBase,
+                 Value gateBase, Value column, int64_t maxColumn);
+  /// The same for one column.
+  void storeOne(Value x, Value factor, Value outBase, Value gateBase,
+                Value column, int64_t maxColumn);
+
+private:
+  Value finish(Value x, Value factor, Value gateBase, Value column);
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+};
+
+void emitForwardKernel(AttentionKernel &kernel);
+void emitPlainKernel(AttentionKernel &kernel);
+void emitDecodeKernel(AttentionKernel &kernel);
+void emitMergeKernel(AttentionKernel &kernel);
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CONVERSION_DIFFATTNTOGPU_ATTENTIONKERNEL_H

@@ -1,0 +1,359 @@
+//===- DecodeKernel.cpp - few queries against a block of keys -------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One tile of 16 rows holds both maps of up to 8 rows (queries times the signal
+// heads that share keys and values): rows 0-7 are the first map, 8-15 the
+// second. The product with K1 gives the upper scores, that with K2 the lower
+// ones, and one product with V serves both maps. Warps take 16 keys each; their
+// states are joined at the end, and the block leaves one state in the
+// workspace: 16 maxima, 16 sums, 16 rows of the padded width.
+//
+//===----------------------------------------------------------------------===//
+#include "AttentionKernel.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+using Values = GpuBuilder::Values;
+
+namespace {
+class DecodeKernel {
+public:
+  explicit DecodeKernel(AttentionKernel &kernel)
+      : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
+        keys(spec.schedule.getKeys()), sumTiles(spec.getPaddedValueDim() / 8),
+        softmax(kernel) {}
+  void emit();
+
+private:
+  void locate();
+  void loadQueries();
+  SmallVector<Fragment> readQueries();
+  void issueTile(Value tile, Value stage);
+  SmallVector<Fragment> scores(Value stage);
+  Values tileBody(Value tile, ValueRange carried);
+  void joinWarps(ValueRange values);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  const GpuKernelSpec &spec;
+  const SharedLayout &layout;
+  int64_t keys, sumTiles;
+  OnlineSoftmax softmax;
+
+  Value batch, headBlock, split, firstHead;
+  /// Query and noise head of this lane's rows g and g + 8.
+  Value query, noiseHead;
+  Value key1, key2, value, firstTile, endTile;
+  SmallVector<Fragment> queries;
+  std::optional<MatrixReader> queryReader, keyReader, valueReader;
+};
+} // namespace
+
+void DecodeKernel::locate() {
+  using P = GpuParam;
+  split = b.blockId(0);
+  headBlock = b.blockId(1);
+  batch = b.blockId(2);
+  Value group = kernel.param(P::Group);
+  firstHead = b.mul(headBlock, group);
+  kernel.readPositions(batch);
+  query = b.divU(kernel.laneRow, group);
+  Value head = b.add(firstHead, b.sub(kernel.laneRow, b.mul(query, group)));
+  noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
+  Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
+  key1 = kernel.headBase(P::K1, P::K1B, batch,
+                         b.divU(firstHead, kernel.param(P::SignalPerKey1)));
+  key2 = kernel.headBase(P::K2, P::K2B, batch,
+                         b.divU(firstNoise, kernel.param(P::NoisePerKey2)));
+  value = kernel.headBase(P::V, P::VB, batch,
+                          b.divU(firstHead, kernel.param(P::SignalPerValue)));
+
+  Value end = b.add(b.add(kernel.param(P::Queries), kernel.position0),
+                    kernel.param(P::WindowRight));
+  end = b.maxS(b.minS(end, kernel.keyLimit), b.i32(0));
+  Value begin =
+      b.maxS(b.sub(kernel.position0, kernel.param(P::WindowLeft)), b.i32(0));
+  int64_t tiles = spec.schedule.getSplitKeys() / keys;
+  firstTile = b.maxS(b.mul(split, tiles), b.divU(begin, keys));
+  endTile =
+      b.minS(b.mul(b.add(split, 1), tiles), b.divU(b.add(end, keys - 1), keys));
+}
+
+void DecodeKernel::loadQueries() {
+  using P = GpuParam;
+  // Each row has a head and a query of its own, so elements are copied one by
+  // one: there are few.
+  int64_t width = spec.getPaddedHeadDim();
+  Type half = b.getI16Type();
+  Value group = kernel.param(P::Group);
+  Value rows = b.mul(kernel.param(P::Queries), group);
+  for (int64_t map = 0; map < 2; ++map) {
+    P strides = map ? P::Q2B : P::Q1B;
+    auto stride = [&](int64_t axis) {
+      return kernel.param(
+          static_cast<P>(static_cast<unsigned>(strides) + axis));
+    };
+    b.loop(
+        kernel.thread, b.i32(8 * width), spec.getThreads(), ValueRange(),
+        [&](Value at, ValueRange) -> Values {
+          Value row = b.divU(at, width);
+          Value column = b.remU(at, width);
+          Value inside = b.andI(
+              b.compare(LLVM::ICmpPredicate::slt, row, rows),
+              b.compare(LLVM::ICmpPredicate::slt, column, b.i32(spec.headDim)));
+          // What lies outside reads element 0 and is thrown away.
+          Value readRow = b.select(inside, row, b.i32(0));
+          Value readColumn = b.select(inside, column, b.i32(0));
+          Value q = b.divU(readRow, group);
+          Value head = b.add(firstHead, b.sub(readRow, b.mul(q, group)));
+          if (map)
+            head = b.divU(head, kernel.param(P::SignalPerNoise));
+          Value base =
+              kernel.headBase(map ? P::Q2 : P::Q1, strides, batch, head);
+          base = kernel.stridePointer(half, base, b.toI64(q), stride(2));
+          base =
+              kernel.stridePointer(half, base, b.toI64(readColumn), stride(3));
+          Value zero =
+              LLVM::ConstantOp::create(b, half, b.getI16IntegerAttr(0));
+          Value loaded = b.select(inside, b.loadConstant(half, base), zero);
+          Value tileRow = b.add(row, 8 * map);
+          SharedTile tile{kernel.shared, 16, width, layout.headPitch};
+          Value chunk =
+              b.xorI(b.mul(b.divU(column, 8), 16), tile.swizzle(b, tileRow));
+          Value offset = b.add(b.add(b.mul(tileRow, layout.headPitch), chunk),
+                               b.mul(b.remU(column, 8), 2));
+          b.store(loaded, b.bytes(kernel.shared, offset));
+          return {};
+        });
+  }
+  b.barrier();
+  queryReader.emplace(kernel, layout.headPitch, MatrixReader::RowsFirst);
+  if (spec.schedule.getQInRegisters())
+    queries = readQueries();
+  keyReader.emplace(kernel, layout.headPitch, MatrixReader::ColumnsFirst);
+  valueReader.emplace(kernel, layout.valuePitch, MatrixReader::RowsFirst);
+}
+
+SmallVector<Fragment> DecodeKernel::readQueries() {
+  SmallVector<Fragment> result;
+  for (int64_t step = 0; step < spec.getPaddedHeadDim() / 16; ++step)
+    result.push_back(
+        queryReader->read(kernel.shared, 0, 2 * step, /*transpose=*/false));
+  return result;
+}
+
+void DecodeKernel::issueTile(Value tile, Value stage) {
+  using P = GpuParam;
+  Value first = b.mul(tile, keys);
+  Value base = b.bytes(kernel.shared, stage);
+  auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value global,
+                  P row, P column, int64_t width) {
+    kernel.copyTile(
+        {b.bytes(base, layout.ringOffset + offset), keys, padded, pitch},
+        {global, kernel.param(row), kernel.param(column), first,
+         kernel.keyLimit, width});
+  };
+  copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1T, P::K1W,
+       spec.headDim);
+  if (!spec.sharedKeys)
+    copy(layout.keyBytes, spec.getPaddedHeadDim(), layout.headPitch, key2,
+         P::K2T, P::K2W, spec.headDim);
+  copy(layout.valueOffset, spec.getPaddedValueDim(), layout.valuePitch, value,
+       P::VT, P::VW, spec.valueDim);
+}
+
+SmallVector<Fragment> DecodeKernel::scores(Value stage) {
+  Value zero = b.f32(0.0);
+  SmallVector<Fragment> result(2, Fragment{zero, zero, zero, zero});
+  SmallVector<Fragment> second = result;
+  Value base = b.bytes(b.bytes(kernel.shared, stage),
+                       b.mul(kernel.warp, 16 * layout.headPitch));
+  base = b.bytes(base, layout.ringOffset);
+  for (int64_t step = 0; step < spec.getPaddedHeadDim() / 16; ++step) {
+    Fragment q = queries.empty()
+                     ? queryReader->read(kernel.shared, 0, 2 * step, false)
+                     : queries[step];
+    Fragment k1 = keyReader->read(base, 0, 2 * step, /*transpose=*/false);
+    for (int64_t n = 0; n < 2; ++n)
+      result[n] =
+          b.multiply(kernel.element, q, k1[2 * n], k1[2 * n + 1], result[n]);
+    if (spec.sharedKeys)
+      continue;
+    Fragment k2 =
+        keyReader->read(b.bytes(base, layout.keyBytes), 0, 2 * step, false);
+    for (int64_t n = 0; n < 2; ++n)
+      second[n] =
+          b.multiply(kernel.element, q, k2[2 * n], k2[2 * n + 1], second[n]);
+  }
+  if (!spec.sharedKeys)
+    for (int64_t n = 0; n < 2; ++n)
+      for (int64_t i = 2; i < 4; ++i)
+        result[n][i] = second[n][i];
+  return result;
+}
+
+Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
+  int64_t stages = spec.schedule.getStages();
+  Value stage = carried.front();
+  RowState state{{carried[1], carried[2]}, {carried[3], carried[4]}};
+  Values sums(carried.drop_front(5));
+
+  b.waitForCopies(stages - 2);
+  b.barrier();
+  Value ahead = b.add(tile, stages - 1);
+  b.branch(b.compare(LLVM::ICmpPredicate::slt, ahead, endTile), [&] {
+    Value wrapped = b.compare(LLVM::ICmpPredicate::eq, stage, b.i32(0));
+    issueTile(ahead, b.select(wrapped, b.i32((stages - 1) * layout.stageBytes),
+                              b.add(stage, -layout.stageBytes)));
+  });
+  b.commitCopies();
+
+  Value firstKey = b.add(b.mul(tile, keys), b.mul(kernel.warp, 16));
+  SmallVector<Fragment> s = scores(stage);
+  softmax.transform(s, batch, noiseHead, {query, query}, firstKey);
+  s = softmax.mask(s, {query, query}, firstKey);
+  OnlineSoftmax::Step step = softmax.step(s, state);
+  sums = b.branch(
+      b.voteAny(step.rescale),
+      [&] {
+        Values scaled;
+        for (size_t i = 0; i < sums.size(); ++i)
+          scaled.push_back(b.mulF(sums[i], step.alpha[i % 4 / 2]));
+        return scaled;
+      },
+      sums);
+
+  Value base = b.bytes(b.bytes(kernel.shared, stage),
+                       b.mul(kernel.warp, 16 * layout.valuePitch));
+  base = b.bytes(base, layout.ringOffset + layout.valueOffset);
+  for (int64_t pair = 0; pair < sumTiles / 2; ++pair) {
+    Fragment v = valueReader->read(base, 0, 2 * pair, /*transpose=*/true);
+    for (int64_t n = 0; n < 2; ++n) {
+      size_t at = 4 * (2 * pair + n);
+      Fragment sum{sums[at], sums[at + 1], sums[at + 2], sums[at + 3]};
+      sum = b.multiply(kernel.element, step.probabilities[0], v[2 * n],
+                       v[2 * n + 1], sum);
+      llvm::copy(sum, sums.begin() + at);
+    }
+  }
+  Value following = b.add(stage, layout.stageBytes);
+  Value wraps = b.compare(LLVM::ICmpPredicate::eq, following,
+                          b.i32(stages * layout.stageBytes));
+  Values next{b.select(wraps, b.i32(0), following), step.state.max[0],
+              step.state.max[1], step.state.sum[0], step.state.sum[1]};
+  llvm::append_range(next, sums);
+  return next;
+}
+
+void DecodeKernel::joinWarps(ValueRange values) {
+  using P = GpuParam;
+  Type f32 = b.f32();
+  int64_t pitch = layout.statePitch, warps = spec.schedule.getWarps();
+  int64_t perWarp = 16 * (pitch + 2); // floats: rows, then maxima and sums
+  // The ring is free once all warps are here.
+  b.waitForCopies(0);
+  b.barrier();
+  Value states = b.bytes(kernel.shared, layout.ringOffset);
+  Value mine = b.element(f32, states, b.mul(kernel.warp, perWarp));
+  auto pairType = VectorType::get(2, f32);
+  for (int64_t h = 0; h < 2; ++h) {
+    Value row = b.add(kernel.laneRow, 8 * h);
+    Value rowBase = b.element(
+        f32, mine, b.add(b.mul(row, pitch), b.mul(kernel.laneColumn, 2)));
+    for (int64_t n = 0; n < sumTiles; ++n) {
+      Value pair = LLVM::PoisonOp::create(b, pairType);
+      for (int64_t i = 0; i < 2; ++i)
+        pair = LLVM::InsertElementOp::create(
+            b, pair, values[5 + 4 * n + 2 * h + i], b.i32(i));
+      b.store(pair, b.bytes(rowBase, 32 * n), 8);
+    }
+    // All four lanes of a row have the maximum and, after the reduction, the
+    // sum.
+    Value sum = softmax.reduceQuad(values[3 + h]);
+    b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.laneColumn, b.i32(0)),
+             [&] {
+               Value slot = b.element(f32, mine, b.add(row, 16 * pitch));
+               b.store(values[1 + h], slot, 4);
+               b.store(sum, b.bytes(slot, 64), 4);
+             });
+  }
+  b.barrier();
+
+  int64_t width = spec.getPaddedValueDim();
+  Value index = b.add(b.mul(batch, b.gridSize(1)), headBlock);
+  index = b.add(b.mul(index, b.gridSize(0)), split);
+  Value target = b.element(f32, kernel.param(P::Workspace),
+                           b.mul(b.toI64(index), 16 * (width + 2)));
+  Value unit = kernel.param(P::ExponentScale);
+  // Factors of the warps for one row, in the order of their numbers.
+  auto join = [&](Value row, SmallVector<Value> &weights, Value &max) {
+    SmallVector<Value> maxima;
+    max = b.minusInfinity();
+    for (int64_t warp = 0; warp < warps; ++warp) {
+      Value slot =
+          b.element(f32, states, b.add(row, warp * perWarp + 16 * pitch));
+      maxima.push_back(b.load(f32, slot, 4));
+      max = b.maxF(max, maxima.back());
+    }
+    Value none = b.compareF(LLVM::FCmpPredicate::oeq, max, b.minusInfinity());
+    Value subtract = b.select(none, b.f32(0.0), max);
+    for (Value m : maxima)
+      weights.push_back(b.exp2(b.mulF(b.subF(m, subtract), unit)));
+  };
+  b.branch(b.compare(LLVM::ICmpPredicate::slt, kernel.thread, b.i32(16)), [&] {
+    SmallVector<Value> weights;
+    Value max, sum = b.f32(0.0);
+    join(kernel.thread, weights, max);
+    for (int64_t warp = 0; warp < warps; ++warp) {
+      Value slot = b.element(
+          f32, states, b.add(kernel.thread, warp * perWarp + 16 * pitch + 16));
+      sum = b.fma(b.load(f32, slot, 4), weights[warp], sum);
+    }
+    Value out = b.element(f32, target, b.toI64(kernel.thread));
+    b.store(max, out, 4);
+    b.store(sum, b.bytes(out, 64), 4);
+  });
+  b.loop(kernel.thread, b.i32(16 * width), spec.getThreads(), ValueRange(),
+         [&](Value at, ValueRange) -> Values {
+           Value row = b.divU(at, width), column = b.remU(at, width);
+           SmallVector<Value> weights;
+           Value max, sum = b.f32(0.0);
+           join(row, weights, max);
+           for (int64_t warp = 0; warp < warps; ++warp) {
+             Value slot = b.element(
+                 f32, states,
+                 b.add(b.add(b.mul(row, pitch), column), warp * perWarp));
+             sum = b.fma(b.load(f32, slot, 4), weights[warp], sum);
+           }
+           b.store(sum, b.element(f32, target, b.toI64(b.add(at, 32))), 4);
+           return {};
+         });
+}
+
+void DecodeKernel::emit() {
+  locate();
+  loadQueries();
+  int64_t stages = spec.schedule.getStages();
+  for (int64_t i = 0; i < stages - 1; ++i) {
+    Value tile = b.add(firstTile, i);
+    b.branch(b.compare(LLVM::ICmpPredicate::slt, tile, endTile),
+             [&] { issueTile(tile, b.i32(i * layout.stageBytes)); });
+    b.commitCopies();
+  }
+  Values initial{b.i32(0), b.minusInfinity(), b.minusInfinity(), b.f32(0.0),
+                 b.f32(0.0)};
+  initial.append(4 * sumTiles, b.f32(0.0));
+  joinWarps(b.loop(
+      firstTile, endTile, 1, initial,
+      [&](Value tile, ValueRange carried) { return tileBody(tile, carried); }));
+}
+
+void mlir::diffattn::gpucode::emitDecodeKernel(AttentionKernel &kernel) {
+  DecodeKernel(kernel).emit();
+}

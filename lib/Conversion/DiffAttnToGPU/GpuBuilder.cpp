@@ -1,0 +1,359 @@
+//===- GpuBuilder.cpp - builds the code of one GPU kernel --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "GpuBuilder.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+GpuBuilder::GpuBuilder(Location loc, LLVM::LLVMFuncOp kernel)
+    : ImplicitLocOpBuilder(loc, kernel.getContext()), kernel(kernel),
+      entry(kernel.addEntryBlock(*this)) {
+  setInsertionPointToEnd(entry);
+}
+
+Value GpuBuilder::constant(Type type, TypedAttr value) {
+  Value &slot = constants[{type, value}];
+  if (!slot) {
+    OpBuilder::InsertionGuard guard(*this);
+    setInsertionPointToStart(entry);
+    slot = LLVM::ConstantOp::create(*this, type, value);
+  }
+  return slot;
+}
+
+Value GpuBuilder::i1(bool value) {
+  return constant(getI1Type(), getBoolAttr(value));
+}
+Value GpuBuilder::i32(int64_t value) {
+  return constant(getI32Type(), getI32IntegerAttr(static_cast<int32_t>(value)));
+}
+Value GpuBuilder::i64(int64_t value) {
+  return constant(getI64Type(), getI64IntegerAttr(value));
+}
+Value GpuBuilder::f32(double value) {
+  return constant(getF32Type(), getF32FloatAttr(static_cast<float>(value)));
+}
+Value GpuBuilder::minusInfinity() {
+  return f32(-std::numeric_limits<double>::infinity());
+}
+
+Value GpuBuilder::intrinsic(Type type, StringRef name, ValueRange arguments) {
+  return LLVM::CallIntrinsicOp::create(*this, type, getStringAttr(name),
+                                       arguments)
+      .getResult(0);
+}
+
+// Integers.
+
+Value GpuBuilder::add(Value a, Value b) {
+  return LLVM::AddOp::create(*this, a, b);
+}
+Value GpuBuilder::add(Value a, int64_t b) {
+  if (!b)
+    return a;
+  return add(a, a.getType().isInteger(64) ? i64(b) : i32(b));
+}
+Value GpuBuilder::sub(Value a, Value b) {
+  return LLVM::SubOp::create(*this, a, b);
+}
+Value GpuBuilder::mul(Value a, Value b) {
+  return LLVM::MulOp::create(*this, a, b);
+}
+Value GpuBuilder::mul(Value a, int64_t b) {
+  if (b == 1)
+    return a;
+  return mul(a, a.getType().isInteger(64) ? i64(b) : i32(b));
+}
+Value GpuBuilder::divU(Value a, Value b) {
+  return LLVM::UDivOp::create(*this, a, b);
+}
+Value GpuBuilder::divU(Value a, int64_t b) { return divU(a, i32(b)); }
+Value GpuBuilder::remU(Value a, int64_t b) {
+  return LLVM::URemOp::create(*this, a, i32(b));
+}
+Value GpuBuilder::andI(Value a, Value b) {
+  return LLVM::AndOp::create(*this, a, b);
+}
+Value GpuBuilder::andI(Value a, int64_t b) { return andI(a, i32(b)); }
+Value GpuBuilder::orI(Value a, Value b) {
+  return LLVM::OrOp::create(*this, a, b);
+}
+Value GpuBuilder::xorI(Value a, Value b) {
+  return LLVM::XOrOp::create(*this, a, b);
+}
+Value GpuBuilder::xorI(Value a, int64_t b) { return b ? xorI(a, i32(b)) : a; }
+Value GpuBuilder::minS(Value a, Value b) {
+  return LLVM::SMinOp::create(*this, a, b);
+}
+Value GpuBuilder::maxS(Value a, Value b) {
+  return LLVM::SMaxOp::create(*this, a, b);
+}
+Value GpuBuilder::toI64(Value a) {
+  return LLVM::SExtOp::create(*this, getI64Type(), a);
+}
+Value GpuBuilder::toI32(Value a) {
+  return LLVM::TruncOp::create(*this, getI32Type(), a);
+}
+Value GpuBuilder::compare(LLVM::ICmpPredicate predicate, Value a, Value b) {
+  return LLVM::ICmpOp::create(*this, predicate, a, b);
+}
+Value GpuBuilder::select(Value condition, Value a, Value b) {
+  return LLVM::SelectOp::create(*this, condition, a, b);
+}
+
+// f32.
+
+Value GpuBuilder::addF(Value a, Value b) {
+  return LLVM::FAddOp::create(*this, a, b);
+}
+Value GpuBuilder::subF(Value a, Value b) {
+  return LLVM::FSubOp::create(*this, a, b);
+}
+Value GpuBuilder::mulF(Value a, Value b) {
+  return LLVM::FMulOp::create(*this, a, b);
+}
+Value GpuBuilder::fma(Value a, Value b, Value c) {
+  return LLVM::FMAOp::create(*this, a, b, c);
+}
+Value GpuBuilder::maxF(Value a, Value b) {
+  return LLVM::MaxNumOp::create(*this, a, b);
+}
+Value GpuBuilder::compareF(LLVM::FCmpPredicate predicate, Value a, Value b) {
+  return LLVM::FCmpOp::create(*this, predicate, a, b);
+}
+Value GpuBuilder::exp2(Value x) {
+  return intrinsic(f32(), "llvm.nvvm.ex2.approx.ftz.f32", x);
+}
+Value GpuBuilder::reciprocal(Value x) {
+  return intrinsic(f32(), "llvm.nvvm.rcp.approx.ftz.f", x);
+}
+Value GpuBuilder::reciprocalSqrt(Value x) {
+  return intrinsic(f32(), "llvm.nvvm.rsqrt.approx.ftz.f", x);
+}
+Value GpuBuilder::sqrt(Value x) {
+  return intrinsic(f32(), "llvm.nvvm.sqrt.approx.ftz.f", x);
+}
+Value GpuBuilder::sigmoid(Value x) {
+  // 2^(large) is infinite, and 1 / infinity is 0, as it should be.
+  Value power = exp2(mulF(x, f32(-1.44269504088896340736)));
+  return reciprocal(addF(f32(1.0), power));
+}
+
+// Memory.
+
+Value GpuBuilder::element(Type type, Value pointer, Value index) {
+  return LLVM::GEPOp::create(*this, pointer.getType(), type, pointer,
+                             ValueRange{index});
+}
+Value GpuBuilder::bytes(Value pointer, Value offset) {
+  return element(getI8Type(), pointer, offset);
+}
+Value GpuBuilder::bytes(Value pointer, int64_t offset) {
+  if (!offset)
+    return pointer;
+  return LLVM::GEPOp::create(
+      *this, pointer.getType(), getI8Type(), pointer,
+      ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(offset)});
+}
+Value GpuBuilder::load(Type type, Value pointer, int64_t align) {
+  return LLVM::LoadOp::create(*this, type, pointer, align);
+}
+Value GpuBuilder::loadConstant(Type type, Value pointer, int64_t align) {
+  auto loaded = LLVM::LoadOp::create(*this, type, pointer, align);
+  loaded.setInvariant(true);
+  return loaded;
+}
+void GpuBuilder::store(Value value, Value pointer, int64_t align) {
+  LLVM::StoreOp::create(*this, value, pointer, align);
+}
+Value GpuBuilder::loadAsF32(Type type, Value pointer) {
+  if (type.isInteger(1)) // a byte in memory
+    return compare(LLVM::ICmpPredicate::ne, loadConstant(getI8Type(), pointer),
+                   constant(getI8Type(), getI8IntegerAttr(0)));
+  Value loaded = loadConstant(type, pointer);
+  return type.isF32() ? loaded
+                      : LLVM::FPExtOp::create(*this, f32(), loaded).getResult();
+}
+Value GpuBuilder::round(Type type, Value x) {
+  return type.isF32() ? x : LLVM::FPTruncOp::create(*this, type, x).getResult();
+}
+Value GpuBuilder::packPair(Type type, Value low, Value high) {
+  auto rounding = NVVM::FPRoundingMode::RN;
+  Value pair;
+  if (type.isBF16())
+    pair = NVVM::ConvertF32x2ToBF16x2Op::create(*this, VectorType::get(2, type),
+                                                high, low, Value(), rounding,
+                                                NVVM::SaturationMode::NONE,
+                                                /*relu=*/false);
+  else
+    pair = NVVM::ConvertF32x2ToF16x2Op::create(*this, VectorType::get(2, type),
+                                               high, low, Value(), rounding,
+                                               NVVM::SaturationMode::NONE,
+                                               /*relu=*/false);
+  return LLVM::BitcastOp::create(*this, getI32Type(), pair);
+}
+
+// Threads.
+
+Value GpuBuilder::threadId() {
+  return NVVM::ThreadIdXOp::create(*this, getI32Type());
+}
+Value GpuBuilder::blockId(int axis) {
+  switch (axis) {
+  case 0:
+    return NVVM::BlockIdXOp::create(*this, getI32Type());
+  case 1:
+    return NVVM::BlockIdYOp::create(*this, getI32Type());
+  default:
+    return NVVM::BlockIdZOp::create(*this, getI32Type());
+  }
+}
+Value GpuBuilder::gridSize(int axis) {
+  switch (axis) {
+  case 0:
+    return NVVM::GridDimXOp::create(*this, getI32Type());
+  case 1:
+    return NVVM::GridDimYOp::create(*this, getI32Type());
+  default:
+    return NVVM::GridDimZOp::create(*this, getI32Type());
+  }
+}
+void GpuBuilder::barrier() { NVVM::Barrier0Op::create(*this); }
+void GpuBuilder::namedBarrier(Value id, int64_t threads) {
+  NVVM::BarrierOp::create(*this, TypeRange{}, id, i32(threads),
+                          NVVM::BarrierReductionAttr(), Value());
+}
+Value GpuBuilder::shuffleXor(Value x, int64_t lanes) {
+  return NVVM::ShflOp::create(*this, x.getType(), i32(-1), x, i32(lanes),
+                              i32(31), NVVM::ShflKind::bfly, UnitAttr());
+}
+Value GpuBuilder::shuffle(Value x, Value lane) {
+  return NVVM::ShflOp::create(*this, x.getType(), i32(-1), x, lane, i32(31),
+                              NVVM::ShflKind::idx, UnitAttr());
+}
+Value GpuBuilder::voteAny(Value condition) {
+  return NVVM::VoteSyncOp::create(*this, getI1Type(), i32(-1), condition,
+                                  NVVM::VoteSyncKind::any);
+}
+
+// Matrices.
+
+Fragment GpuBuilder::loadMatrix(Value sharedPointer, bool transpose) {
+  auto type = LLVM::LLVMStructType::getLiteral(
+      getContext(), SmallVector<Type>(4, getI32Type()));
+  auto layout = transpose ? NVVM::MMALayout::col : NVVM::MMALayout::row;
+  Value loaded = NVVM::LdMatrixOp::create(
+      *this, type, sharedPointer, 4, layout,
+      NVVM::LdStMatrixShapeAttr::get(getContext(), 8, 8),
+      NVVM::LdStMatrixEltType::B16);
+  Fragment fragment;
+  for (int64_t i = 0; i < 4; ++i)
+    fragment[i] = LLVM::ExtractValueOp::create(*this, loaded, i);
+  return fragment;
+}
+
+Fragment GpuBuilder::multiply(Type type, const Fragment &a, Value b0, Value b1,
+                              const Fragment &c) {
+  auto result = LLVM::LLVMStructType::getLiteral(getContext(),
+                                                 SmallVector<Type>(4, f32()));
+  SmallVector<Value> aValues(a.begin(), a.end()), bValues{b0, b1};
+  auto ptxType = NVVM::MMATypes::bf16;
+  if (type.isF16()) {
+    ptxType = NVVM::MMATypes::f16;
+    // The f16 form of the intrinsic takes pairs where the bf16 form takes
+    // registers.
+    for (SmallVector<Value> *values : {&aValues, &bValues})
+      for (Value &value : *values)
+        value = LLVM::BitcastOp::create(*this, VectorType::get(2, type), value);
+  }
+  Value product = NVVM::MmaOp::create(
+      *this, result, aValues, bValues, ValueRange(ArrayRef<Value>(c.data(), 4)),
+      ArrayRef<int64_t>{16, 8, 16}, std::nullopt, std::nullopt,
+      std::array<NVVM::MMATypes, 2>{ptxType, ptxType},
+      std::array<NVVM::MMALayout, 2>{NVVM::MMALayout::row,
+                                     NVVM::MMALayout::col});
+  Fragment fragment;
+  for (int64_t i = 0; i < 4; ++i)
+    fragment[i] = LLVM::ExtractValueOp::create(*this, product, i);
+  return fragment;
+}
+
+void GpuBuilder::copyAsync(Value sharedPointer, Value globalPointer,
+                           Value validBytes) {
+  NVVM::CpAsyncOp::create(*this, sharedPointer, globalPointer, 16,
+                          NVVM::LoadCacheModifierKind::CG, validBytes);
+}
+void GpuBuilder::commitCopies() { NVVM::CpAsyncCommitGroupOp::create(*this); }
+void GpuBuilder::waitForCopies(int64_t groupsLeft) {
+  NVVM::CpAsyncWaitGroupOp::create(*this, groupsLeft);
+}
+
+// Control flow. Blocks stand in the order in which they run.
+
+GpuBuilder::Values GpuBuilder::branch(Value condition,
+                                      function_ref<Values()> then,
+                                      ValueRange otherwise) {
+  Block *head = getInsertionBlock();
+  Region &region = kernel.getBody();
+  Block *thenBlock = createBlock(&region, region.end());
+  Values results = then();
+  Block *thenEnd = getInsertionBlock();
+  Block *join = createBlock(&region, region.end(), TypeRange(otherwise),
+                            SmallVector<Location>(otherwise.size(), getLoc()));
+  setInsertionPointToEnd(head);
+  LLVM::CondBrOp::create(*this, condition, thenBlock, ValueRange{}, join,
+                         otherwise);
+  setInsertionPointToEnd(thenEnd);
+  LLVM::BrOp::create(*this, results, join);
+  setInsertionPointToEnd(join);
+  return Values(join->getArguments());
+}
+
+void GpuBuilder::branch(Value condition, function_ref<void()> then) {
+  branch(
+      condition,
+      [&] {
+        then();
+        return Values();
+      },
+      ValueRange{});
+}
+
+GpuBuilder::Values
+GpuBuilder::loop(Value lower, Value upper, int64_t step, ValueRange initial,
+                 function_ref<Values(Value, ValueRange)> body) {
+  Region &region = kernel.getBody();
+  Block *before = getInsertionBlock();
+  SmallVector<Type> types{lower.getType()};
+  llvm::append_range(types, initial.getTypes());
+  SmallVector<Location> locs(types.size(), getLoc());
+  Block *head = createBlock(&region, region.end(), types, locs);
+  setInsertionPointToEnd(before);
+  Values arguments{lower};
+  llvm::append_range(arguments, initial);
+  LLVM::BrOp::create(*this, arguments, head);
+
+  Block *bodyBlock = createBlock(&region, region.end());
+  Values next = body(head->getArgument(0), head->getArguments().drop_front());
+  Value counter = add(head->getArgument(0), step);
+  Values back{counter};
+  llvm::append_range(back, next);
+  LLVM::BrOp::create(*this, back, head);
+
+  Block *exit = createBlock(&region, region.end());
+  setInsertionPointToEnd(head);
+  Value more = compare(LLVM::ICmpPredicate::slt, head->getArgument(0), upper);
+  LLVM::CondBrOp::create(*this, more, bodyBlock, ValueRange{}, exit,
+                         ValueRange{});
+  setInsertionPointToEnd(exit);
+  return Values(head->getArguments().drop_front());
+}
+
+void GpuBuilder::finish() { LLVM::ReturnOp::create(*this, ValueRange{}); }

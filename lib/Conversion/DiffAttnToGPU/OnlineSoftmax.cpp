@@ -1,0 +1,166 @@
+//===- OnlineSoftmax.cpp - from scores to probabilities -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "AttentionKernel.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+static constexpr double kLog2E = 1.44269504088896340736;
+
+OnlineSoftmax::OnlineSoftmax(AttentionKernel &kernel)
+    : kernel(kernel), b(kernel.b) {}
+
+/// Column within the tile of register `i` of the scores' `n`-th 8 keys, before
+/// the lane's part.
+static int64_t scoreColumn(int64_t n, int64_t i) { return 8 * n + (i & 1); }
+
+void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value batch,
+                              Value noiseHead, std::array<Value, 2> rows,
+                              Value key) {
+  const GpuKernelSpec &spec = kernel.spec;
+  if (spec.scaledScores()) {
+    Value scale = kernel.param(GpuParam::ScoreScale);
+    for (Fragment &fragment : scores)
+      for (Value &score : fragment) {
+        if (!spec.softcap) {
+          score = b.mulF(score, scale);
+          continue;
+        }
+        // cap * tanh(s / cap) = cap * (1 - 2 / (1 + e^(2s / cap))); the scale
+        // holds 2 log2(e) / cap.
+        Value power = b.exp2(b.mulF(score, scale));
+        Value inverse = b.reciprocal(b.addF(b.f32(1.0), power));
+        Value tanh = b.fma(inverse, b.f32(-2.0), b.f32(1.0));
+        score = b.mulF(tanh, kernel.param(GpuParam::Softcap));
+      }
+  }
+  if (!spec.biasType)
+    return;
+  // One load for an element: nothing is known of the strides, and sizes of 1
+  // have stride 0.
+  Type type = spec.biasType;
+  Type memory = type.isInteger(1) ? b.getI8Type() : type;
+  Value base =
+      kernel.stridePointer(memory, kernel.param(GpuParam::Bias), b.toI64(batch),
+                           kernel.param(GpuParam::BiasB));
+  base = kernel.stridePointer(memory, base, b.toI64(noiseHead),
+                              kernel.param(GpuParam::BiasH));
+  Value lastRow = b.add(kernel.param(GpuParam::Queries), -1);
+  Value lastKey = b.add(kernel.param(GpuParam::Keys), -1);
+  Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
+  for (int64_t h = 0; h < 2; ++h) {
+    Value rowBase =
+        kernel.stridePointer(memory, base, b.toI64(b.minS(rows[h], lastRow)),
+                             kernel.param(GpuParam::BiasQ));
+    for (auto [n, fragment] : llvm::enumerate(scores))
+      for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
+        Value column = b.minS(b.add(firstKey, scoreColumn(n, i)), lastKey);
+        Value loaded = b.loadAsF32(
+            type, kernel.stridePointer(memory, rowBase, b.toI64(column),
+                                       kernel.param(GpuParam::BiasK)));
+        fragment[i] = type.isInteger(1)
+                          ? b.select(loaded, fragment[i], b.minusInfinity())
+                          : b.addF(fragment[i], loaded);
+      }
+  }
+}
+
+SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,
+                                          std::array<Value, 2> rows,
+                                          Value key) {
+  SmallVector<Fragment> masked(scores);
+  Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
+  for (int64_t h = 0; h < 2; ++h) {
+    Value position = b.add(rows[h], kernel.position0);
+    Value last = b.minS(b.add(position, kernel.param(GpuParam::WindowRight)),
+                        b.add(kernel.keyLimit, -1));
+    // Relative to the lane's first key, so that each comparison has a constant.
+    last = b.sub(last, firstKey);
+    Value first =
+        b.sub(b.sub(position, kernel.param(GpuParam::WindowLeft)), firstKey);
+    for (auto [n, fragment] : llvm::enumerate(masked))
+      for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
+        Value column = b.i32(scoreColumn(n, i));
+        Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sle, column, last),
+                            b.compare(LLVM::ICmpPredicate::sge, column, first));
+        fragment[i] = b.select(seen, fragment[i], b.minusInfinity());
+      }
+  }
+  return masked;
+}
+
+Value OnlineSoftmax::reduceQuad(Value x) {
+  x = b.addF(x, b.shuffleXor(x, 1));
+  return b.addF(x, b.shuffleXor(x, 2));
+}
+
+OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
+                                        const RowState &state) {
+  Step result;
+  bool scaled = kernel.spec.scaledScores();
+  Value factor = scaled ? b.f32(kLog2E) : kernel.param(GpuParam::ScoreScale);
+  std::array<Value, 2> shift, grew;
+  for (int64_t h = 0; h < 2; ++h) {
+    Value max = scores[0][2 * h];
+    for (auto [n, fragment] : llvm::enumerate(scores))
+      for (int64_t i = 2 * h; i < 2 * h + 2; ++i)
+        if (n != 0 || i != 2 * h)
+          max = b.maxF(max, fragment[i]);
+    max = b.maxF(max, b.shuffleXor(max, 1));
+    max = b.maxF(max, b.shuffleXor(max, 2));
+    // Powers of up to 2^8 lose nothing, and most tiles then need no rescale.
+    // The first maximum replaces minus infinity, which no margin changes.
+    Value bound = b.addF(state.max[h], kernel.param(GpuParam::RescaleMargin));
+    grew[h] = b.compareF(LLVM::FCmpPredicate::ogt, max, bound);
+    result.state.max[h] = b.select(grew[h], max, state.max[h]);
+    // The difference first: a product and a sum would not give exactly 1 for
+    // equal maxima.
+    Value difference =
+        b.mulF(b.subF(state.max[h], result.state.max[h]), factor);
+    result.alpha[h] = b.select(grew[h], b.exp2(difference), b.f32(1.0));
+    // A row that has seen no key subtracts 0, so that its scores stay minus
+    // infinity.
+    Value none = b.compareF(LLVM::FCmpPredicate::oeq, result.state.max[h],
+                            b.minusInfinity());
+    Value subtract = b.select(none, b.f32(0.0), result.state.max[h]);
+    // A bias may be the lowest number there is: subtract before the factor
+    // makes it overflow.
+    shift[h] =
+        scaled ? subtract : b.mulF(subtract, b.mulF(factor, b.f32(-1.0)));
+  }
+  result.rescale = b.orI(grew[0], grew[1]);
+
+  SmallVector<Fragment> powers;
+  for (const Fragment &fragment : scores) {
+    Fragment power;
+    for (int64_t i = 0; i < 4; ++i) {
+      Value exponent = scaled
+                           ? b.mulF(b.subF(fragment[i], shift[i / 2]), factor)
+                           : b.fma(fragment[i], factor, shift[i / 2]);
+      power[i] = b.exp2(exponent);
+    }
+    powers.push_back(power);
+  }
+  for (int64_t h = 0; h < 2; ++h) {
+    Value sum = b.mulF(state.sum[h], result.alpha[h]);
+    for (const Fragment &power : powers)
+      sum = b.addF(b.addF(sum, power[2 * h]), power[2 * h + 1]);
+    result.state.sum[h] = sum;
+  }
+  // A result of the first product is, as it lies, an operand of the second.
+  for (size_t n = 0; n < powers.size(); n += 2) {
+    Fragment operand;
+    for (int64_t i = 0; i < 4; ++i) {
+      const Fragment &power = powers[n + i / 2];
+      operand[i] = b.packPair(kernel.element, power[2 * (i % 2)],
+                              power[2 * (i % 2) + 1]);
+    }
+    result.probabilities.push_back(operand);
+  }
+  return result;
+}

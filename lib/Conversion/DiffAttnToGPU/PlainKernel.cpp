@@ -1,0 +1,244 @@
+//===- PlainKernel.cpp - f32 attention by ordinary instructions -----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A warp takes one query. For 32 keys at a time each lane computes both scores
+// of one key, then the lanes share out the columns of V and take each key's
+// probabilities by shuffle. Operands are read where they lie, with any strides.
+// Without a goal for speed; right for any width up to 256.
+//
+//===----------------------------------------------------------------------===//
+#include "AttentionKernel.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+using Values = GpuBuilder::Values;
+
+namespace {
+class PlainKernel {
+public:
+  explicit PlainKernel(AttentionKernel &kernel)
+      : kernel(kernel), b(kernel.b), spec(kernel.spec),
+        columns(llvm::divideCeil(spec.valueDim, 32)) {}
+  void emit();
+
+private:
+  static constexpr int64_t kKeys = 32;
+  Value product(Value query, GpuParam queryStride, Value key,
+                GpuParam keyStride);
+  Value score(Value product, Value key);
+  Value reduce(Value x, bool max);
+  Values keyBlock(Value block, ValueRange carried);
+  Value column(int64_t i) { return b.add(kernel.lane, 32 * i); }
+  void finish(ValueRange values);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  const GpuKernelSpec &spec;
+  int64_t columns;
+  Value batch, head, noiseHead, row;
+  std::array<Value, 2> query, key;
+  Value value, firstSeen, endSeen, biasRow;
+};
+} // namespace
+
+Value PlainKernel::product(Value query, GpuParam queryStride, Value key,
+                           GpuParam keyStride) {
+  Type f32 = b.f32();
+  return b.loop(
+      b.i32(0), b.i32(spec.headDim), 1, ValueRange{b.f32(0.0)},
+      [&](Value i, ValueRange sum) -> Values {
+        Value wide = b.toI64(i);
+        Value x = b.loadConstant(
+            f32,
+            kernel.stridePointer(f32, query, wide, kernel.param(queryStride)));
+        Value y = b.loadConstant(
+            f32, kernel.stridePointer(f32, key, wide, kernel.param(keyStride)));
+        return {b.fma(x, y, sum[0])};
+      })[0];
+}
+
+Value PlainKernel::reduce(Value x, bool max) {
+  for (int64_t lanes = 16; lanes; lanes /= 2) {
+    Value other = b.shuffleXor(x, lanes);
+    x = max ? b.maxF(x, other) : b.addF(x, other);
+  }
+  return x;
+}
+
+Value PlainKernel::score(Value product, Value at) {
+  // The bias and the softcap of the tiled kernels, for one score in each lane.
+  Value scaled = b.mulF(product, kernel.param(GpuParam::ScoreScale));
+  if (spec.softcap) {
+    Value inverse = b.reciprocal(b.addF(b.f32(1.0), b.exp2(scaled)));
+    scaled = b.mulF(b.fma(inverse, b.f32(-2.0), b.f32(1.0)),
+                    kernel.param(GpuParam::Softcap));
+  }
+  if (Type type = spec.biasType) {
+    Type memory = type.isInteger(1) ? b.getI8Type() : type;
+    Value loaded =
+        b.loadAsF32(type, kernel.stridePointer(memory, biasRow, b.toI64(at),
+                                               kernel.param(GpuParam::BiasK)));
+    scaled = type.isInteger(1) ? b.select(loaded, scaled, b.minusInfinity())
+                               : b.addF(scaled, loaded);
+  }
+  Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sge, at, firstSeen),
+                      b.compare(LLVM::ICmpPredicate::slt, at, endSeen));
+  return b.select(seen, scaled, b.minusInfinity());
+}
+
+Values PlainKernel::keyBlock(Value block, ValueRange carried) {
+  using P = GpuParam;
+  Type f32 = b.f32();
+  Value first = b.mul(block, kKeys);
+  // A lane beyond the last key reads the last key and is masked.
+  Value at = b.minS(b.maxS(b.add(first, kernel.lane), b.i32(0)),
+                    b.add(kernel.keyLimit, -1));
+  Value inBlock = b.compare(LLVM::ICmpPredicate::slt, b.add(first, kernel.lane),
+                            kernel.keyLimit);
+  // Scores in the unit of exp2 unless a bias or a cap wants them plain.
+  Value unit = spec.scaledScores() ? b.f32(1.44269504088896340736) : b.f32(1.0);
+  Values next(carried.begin(), carried.end());
+  std::array<Value, 2> probability;
+  const P queryStrides[] = {P::Q1W, P::Q2W}, keyStrides[] = {P::K1W, P::K2W},
+          rowStrides[] = {P::K1T, P::K2T};
+  for (int64_t map = 0; map < 2; ++map) {
+    Value keyRow = kernel.stridePointer(f32, key[map], b.toI64(at),
+                                        kernel.param(rowStrides[map]));
+    Value s = score(
+        product(query[map], queryStrides[map], keyRow, keyStrides[map]), at);
+    s = b.select(inBlock, s, b.minusInfinity());
+    Value oldMax = carried[2 * map], oldSum = carried[2 * map + 1];
+    Value max = b.maxF(oldMax, reduce(s, /*max=*/true));
+    Value none = b.compareF(LLVM::FCmpPredicate::oeq, max, b.minusInfinity());
+    Value subtract = b.select(none, b.f32(0.0), max);
+    Value alpha = b.exp2(b.mulF(b.subF(oldMax, subtract), unit));
+    alpha = b.select(none, b.f32(1.0), alpha);
+    probability[map] = b.exp2(b.mulF(b.subF(s, subtract), unit));
+    next[2 * map] = max;
+    next[2 * map + 1] = b.fma(oldSum, alpha, probability[map]);
+    for (int64_t i = 0; i < columns; ++i) {
+      Value &sum = next[4 + map * columns + i];
+      sum = b.mulF(sum, alpha);
+    }
+  }
+  // Every key of the block in turn, by all lanes.
+  Value count = b.minS(b.sub(kernel.keyLimit, first), b.i32(kKeys));
+  Values sums(next.begin() + 4, next.end());
+  sums = b.loop(
+      b.i32(0), count, 1, sums, [&](Value j, ValueRange state) -> Values {
+        std::array<Value, 2> p{b.shuffle(probability[0], j),
+                               b.shuffle(probability[1], j)};
+        Value row = kernel.stridePointer(f32, value, b.toI64(b.add(first, j)),
+                                         kernel.param(P::VT));
+        Values result(state.begin(), state.end());
+        for (int64_t i = 0; i < columns; ++i) {
+          Value at = b.minS(column(i), b.i32(spec.valueDim - 1));
+          Value v =
+              b.loadConstant(f32, kernel.stridePointer(f32, row, b.toI64(at),
+                                                       kernel.param(P::VW)));
+          for (int64_t map = 0; map < 2; ++map)
+            result[map * columns + i] =
+                b.fma(p[map], v, state[map * columns + i]);
+        }
+        return result;
+      });
+  llvm::copy(sums, next.begin() + 4);
+  return next;
+}
+
+void PlainKernel::finish(ValueRange values) {
+  using P = GpuParam;
+  Epilogue epilogue(kernel);
+  Value lambda = kernel.loadLambda(batch, row, head);
+  Value one = epilogue.inverseSum(reduce(values[1], /*max=*/false));
+  Value two = epilogue.inverseSum(reduce(values[3], /*max=*/false));
+  two = b.mulF(two, b.mulF(lambda, b.f32(-1.0)));
+  SmallVector<Value> x;
+  Value squares = b.f32(0.0);
+  for (int64_t i = 0; i < columns; ++i) {
+    Value sum = b.mulF(values[4 + i], one);
+    sum = b.fma(values[4 + columns + i], two, sum);
+    x.push_back(sum);
+    Value inside =
+        b.compare(LLVM::ICmpPredicate::slt, column(i), b.i32(spec.valueDim));
+    Value counted = b.select(inside, sum, b.f32(0.0));
+    squares = b.fma(counted, counted, squares);
+  }
+  Value factor = epilogue.rowFactor(reduce(squares, /*max=*/false));
+  Value out = kernel.stridePointer(kernel.element,
+                                   kernel.headBase(P::O, P::OB, batch, head),
+                                   b.toI64(row), kernel.param(P::OT));
+  Value gate;
+  if (spec.gateType)
+    gate = kernel.stridePointer(spec.gateType,
+                                kernel.headBase(P::Gate, P::GateB, batch, head),
+                                b.toI64(row), kernel.param(P::GateT));
+  for (int64_t i = 0; i < columns; ++i)
+    epilogue.storeOne(x[i], factor, out, gate, column(i), 32 * i + 31);
+}
+
+void PlainKernel::emit() {
+  using P = GpuParam;
+  Type f32 = b.f32();
+  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
+  head = b.blockId(1);
+  batch = b.blockId(2);
+  noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
+  row = b.add(b.mul(block, spec.getRows()), kernel.warp);
+  kernel.readPositions(batch);
+  b.branch(
+      b.compare(LLVM::ICmpPredicate::slt, row, kernel.param(P::Queries)), [&] {
+        Value wide = b.toI64(row);
+        query[0] = kernel.stridePointer(
+            f32, kernel.headBase(P::Q1, P::Q1B, batch, head), wide,
+            kernel.param(P::Q1T));
+        query[1] = kernel.stridePointer(
+            f32, kernel.headBase(P::Q2, P::Q2B, batch, noiseHead), wide,
+            kernel.param(P::Q2T));
+        key[0] = kernel.headBase(P::K1, P::K1B, batch,
+                                 b.divU(head, kernel.param(P::SignalPerKey1)));
+        key[1] =
+            kernel.headBase(P::K2, P::K2B, batch,
+                            b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
+        value = kernel.headBase(P::V, P::VB, batch,
+                                b.divU(head, kernel.param(P::SignalPerValue)));
+        if (Type type = spec.biasType) {
+          Type memory = type.isInteger(1) ? b.getI8Type() : type;
+          biasRow =
+              kernel.stridePointer(memory, kernel.param(P::Bias),
+                                   b.toI64(batch), kernel.param(P::BiasB));
+          biasRow = kernel.stridePointer(memory, biasRow, b.toI64(noiseHead),
+                                         kernel.param(P::BiasH));
+          biasRow = kernel.stridePointer(memory, biasRow, wide,
+                                         kernel.param(P::BiasQ));
+        }
+        Value position = b.add(row, kernel.position0);
+        firstSeen =
+            b.maxS(b.sub(position, kernel.param(P::WindowLeft)), b.i32(0));
+        endSeen =
+            b.minS(b.add(b.add(position, kernel.param(P::WindowRight)), 1),
+                   kernel.keyLimit);
+        endSeen = b.maxS(endSeen, b.i32(0));
+        Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(),
+                       b.f32(0.0)};
+        initial.append(2 * columns, b.f32(0.0));
+        Value lower = b.divU(firstSeen, kKeys);
+        Value upper = b.divU(b.add(endSeen, kKeys - 1), kKeys);
+        finish(b.loop(lower, upper, 1, initial,
+                      [&](Value keys, ValueRange carried) {
+                        return keyBlock(keys, carried);
+                      }));
+      });
+}
+
+void mlir::diffattn::gpucode::emitPlainKernel(AttentionKernel &kernel) {
+  PlainKernel(kernel).emit();
+}
