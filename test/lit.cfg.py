@@ -1,4 +1,5 @@
 import os
+import sysconfig
 
 import lit.formats
 
@@ -9,8 +10,10 @@ config.excludes = ["Inputs", "graphs", "python", "consumer"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = os.path.join(config.diffattn_build_dir, "test")
 
+# ptxas is the CUDA Toolkit's, else the one that the tests' Python packages bring.
+ptxas_dirs = ["/usr/local/cuda/bin", os.path.join(sysconfig.get_paths()["purelib"], "nvidia/cu13/bin")]
 config.environment["PATH"] = os.pathsep.join(
-    [os.path.join(config.diffattn_build_dir, "bin"), config.llvm_tools_dir, os.environ["PATH"]]
+    [os.path.join(config.diffattn_build_dir, "bin"), config.llvm_tools_dir, os.environ["PATH"], *ptxas_dirs]
 )
 config.environment["FILECHECK_OPTS"] = "-enable-var-scope --allow-unused-prefixes=false"
 config.substitutions += [

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Assembles every shipped GPU kernel and prints what ptxas says of it.
+
+The list below is the one place that says which kernels are shipped: a row for each variant of differential attention, in f16 and
+bf16, for each chip. Each is taken from `diffattn.attention` to a cubin; equal kernels are made once. The table shows registers,
+spilled bytes, dynamic shared memory and the blocks that an SM holds. A spill, or more registers or shared memory than a chip
+has, ends with status 1.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# name, d, dv, signal/noise/k1/k2/v heads, K shared, attributes, optional operands.
+RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
+SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
+CAUSAL = "is_causal"
+VARIANTS = [
+    ("v1", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
+    ("v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
+    ("v1-830m", 96, 192, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
+    ("v1-gqa", 64, 128, (4, 4, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
+    ("diffllama", 64, 128, (4, 4, 2, 2, 2), False, [CAUSAL, RMS], []),
+    ("diffllama-bias", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias"]),
+    ("phi4-flash-window", 64, 128, (4, 4, 2, 2, 2), False, ["window = array<i64: 511, 0>", RMS], ["weight"]),
+    ("phi4-flash-cross", 64, 128, (4, 4, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
+    ("motif", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
+    ("motif-gda", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight"]),
+    ("v2", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], []),
+    ("v2-64", 64, 64, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], []),
+    ("gdla", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate"]),
+    ("dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, "softcap = 30.0 : f32"], []),
+    ("edifice", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL], []),
+    ("timm", 32, 64, (4, 4, 4, 4, 4), False, [RMS], ["weight"]),
+    ("timm-mask", 32, 64, (4, 4, 4, 4, 4), False, [RMS], ["weight", "mask"]),
+    ("stable-audio", 64, 64, (4, 4, 4, 4, 4), False, ["window = array<i64: 64, 64>"], []),
+    ("axolotl", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], []),
+    ("nanowell", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
+]
+# Widths without a schedule of their own, and decode steps.
+GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
+DECODE = ["v1", "v1-wide", "v2", "gdla"]
+CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
+         "sm_90": (2048, 32, 228 << 10)}
+
+
+def attention(name, element, variant, queries):
+    """A function with one op of `variant`; `queries` is a number or `?`."""
+    _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
+    memref = lambda heads, length, width: f"memref<?x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
+    q1, q2, k1, k2 = memref(hs, queries, d), memref(hn, queries, d), memref(hk1, "?", d), memref(hk2, "?", d)
+    v, o = memref(hv, "?", dv), memref(hs, queries, dv)
+    tokens = SIGMOID in attrs
+    lam = f"memref<?x{queries}x{hs}xf32>" if tokens else "memref<f32>"
+    args = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, l=lam, o=o)
+    text = f"ins(%q1, %k1, %q2, {'%k1' if shared else '%k2'}, %v : {q1}, {k1}, {q2}, {k2}, {v}) lambda(%l : {lam})"
+    options = {"bias": ("bias", f"memref<?x1x?x?x{element}>"), "mask": ("bias", "memref<?x1x?x?xi1>"),
+               "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", o)}
+    for key in sorted(extra, key=["mask", "bias", "weight", "gate"].index):
+        operand, type_ = options[key]
+        args[operand] = type_
+        text += f" {operand}(%{operand} : {type_})"
+    joined = ", ".join(f"%{n}: {t}" for n, t in args.items())
+    return (f"func.func @{name.replace('-', '_')}({joined}) {{\n  diffattn.attention {text} outs(%o : {o})\n"
+            f"    {{{', '.join(['scale = 0.125 : f32'] + attrs)}}}\n  return\n}}\n")
+
+
+def module_text(elements, names):
+    functions, number = [], 0
+    general = [(n, d, dv, (2, 2, 2, 2, 2), False, [CAUSAL], []) for n, d, dv in GENERAL]
+    for element in elements:
+        rows = [(v, "?") for v in VARIANTS + general if not names or v[0] in names]
+        rows += [(v, 1) for v in VARIANTS if v[0] in DECODE and (not names or v[0] in names)]
+        for variant, queries in rows:
+            functions.append(attention(f"{variant[0]}_{number}", element, variant, queries))
+            number += 1
+    if not names:
+        functions.append(attention("plain", "f32", VARIANTS[0], "?"))
+    return "".join(functions)
+
+
+def report(opt, chip, text, folder):
+    """Rows (kernel, registers, spilled bytes, shared bytes, threads) of one chip."""
+    stem = pathlib.Path(folder) / chip
+    pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-diffattn-to-gpu{{chip={chip}}},"
+                f"diffattn-gpu-to-ptx{{file={stem}}})")
+    done = subprocess.run([opt, "-", f"--pass-pipeline={pipeline}"], input=text, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(done.stderr[-4000:])
+    # The attributes of the module come before its kernels: name = {registers = ..., ...}.
+    found = re.findall(r"(diffattn_\w+) = \{registers = (\d+) : i64, spill_loads = (\d+) : i64, spill_stores = (\d+) : i64\}",
+                       done.stdout)
+    kernels = dict(re.findall(r"llvm\.func @(diffattn_\w+)\(.*?shared_bytes = (\d+)", done.stdout))
+    threads = dict(re.findall(r"llvm\.func @(diffattn_\w+)\(.*?reqntid = array<i32: (\d+)", done.stdout))
+    if not found or set(kernels) != {name for name, *_ in found}:
+        sys.exit(f"{chip}: expected a report of ptxas for every kernel, but got {len(found)} for {len(kernels)}")
+    return [(name, int(r), int(a) + int(b), int(kernels[name]), int(threads[name])) for name, r, a, b in found]
+
+
+def occupancy(chip, registers, shared, threads):
+    thread_limit, blocks, memory = CHIPS[chip]
+    by_registers = 65536 // (-(-registers * 32 // 256) * 256) // (threads // 32)
+    return min(thread_limit // threads, blocks, by_registers, memory // (shared + 1024))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--opt", default=str(pathlib.Path(__file__).parent.parent / "build/bin/diffattn-opt"))
+    parser.add_argument("--chips", default="sm_80,sm_90")
+    parser.add_argument("--types", default="bf16,f16")
+    parser.add_argument("--variants", default="", help="only these, by name")
+    parser.add_argument("--print-module", action="store_true", help="print the ops and stop")
+    args = parser.parse_args()
+    text = module_text(args.types.split(","), [n for n in args.variants.split(",") if n])
+    if args.print_module:
+        print(text)
+        return 0
+    bad = 0
+    print(f"{'chip':6} {'registers':>9} {'spills':>6} {'shared':>7} {'threads':>7} {'blocks/SM':>9}  kernel")
+    with tempfile.TemporaryDirectory() as folder:
+        for chip in args.chips.split(","):
+            for name, registers, spills, shared, threads in report(args.opt, chip, text, folder):
+                blocks = occupancy(chip, registers, shared, threads)
+                failed = spills > 0 or registers > 255 or blocks < 1
+                bad += failed
+                print(f"{chip:6} {registers:9} {spills:6} {shared:7} {threads:7} {blocks:9}  {name}{'  FAILED' * failed}")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

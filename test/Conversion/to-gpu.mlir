@@ -1,0 +1,62 @@
+// RUN: diffattn-opt %s --diffattn-select-gpu-schedule --convert-diffattn-to-gpu --canonicalize | FileCheck %s
+// RUN: diffattn-opt %s --diffattn-select-gpu-schedule --convert-diffattn-to-gpu | FileCheck %s --check-prefix=ONCE
+
+// Two ops of the same kernel share it; both ways to copy are there.
+// ONCE-COUNT-2: llvm.func @diffattn_forward
+// ONCE-NOT:     llvm.func @diffattn_forward
+
+// CHECK:       llvm.mlir.global external @diffattn_shared() {addr_space = 3 : i32, alignment = 1024 : i64}
+// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16(
+// CHECK-SAME:  diffattn.shared_bytes = 32768
+// CHECK-SAME:  nvvm.reqntid = array<i32: 128, 1, 1>
+// Queries: 16 copies, waited for, then read into 2 x 4 fragments.
+// CHECK-COUNT-8: nvvm.cp.async.shared.global
+// CHECK:       nvvm.cp.async.wait.group 0
+// CHECK:       nvvm.barrier0
+// CHECK-COUNT-8: nvvm.ldmatrix
+// The first tile: K1, K2, V.
+// CHECK:       nvvm.barrier0
+// CHECK-COUNT-8: nvvm.cp.async.shared.global
+// CHECK:       nvvm.cp.async.commit.group
+// The loop: wait, barrier, next tile, then both maps, each with a rescale that a warp takes as one.
+// CHECK:       nvvm.cp.async.wait.group 0
+// CHECK-NEXT:  nvvm.barrier0
+// CHECK-COUNT-8: nvvm.cp.async.shared.global
+// CHECK:       nvvm.cp.async.commit.group
+// CHECK-COUNT-16: nvvm.mma.sync
+// CHECK:       nvvm.vote.sync any
+// CHECK-COUNT-16: nvvm.mma.sync
+// CHECK:       nvvm.vote.sync any
+// V is read once for both maps: 16 loads for 64 products.
+// CHECK-COUNT-16: nvvm.ldmatrix
+// CHECK-NOT:   nvvm.ldmatrix
+// CHECK:       nvvm.mma.sync
+// CHECK-NOT:   __nv_
+// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_pair8x1_k32s2_anystride_weightbf16(
+// CHECK-NOT:   nvvm.cp.async.shared.global
+
+!q = memref<?x8x?x64xbf16, strided<[?, ?, ?, 1], offset: ?>>
+!v = memref<?x8x?x128xbf16, strided<[?, ?, ?, 1], offset: ?>>
+!w = memref<128xbf16>
+
+// CHECK-LABEL: func.func @v1(
+// CHECK:       %[[OK:.+]] = arith.cmpi eq
+// CHECK:       scf.if %[[OK]] {
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
+// CHECK-SAME:    threads in
+// CHECK:       } else {
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_pair8x1_k32s2_anystride_weightbf16
+func.func @v1(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) {
+  diffattn.attention ins(%q, %k, %q, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) norm_weight(%w : !w)
+    outs(%o : !v) {scale = 0.125 : f32, is_causal, norm = #diffattn.norm<rms>, out_scale = 0.8 : f32}
+  return
+}
+
+// Another scale, no mask: arguments of the same kernel.
+// CHECK-LABEL: func.func @other_numbers(
+// CHECK:       gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
+func.func @other_numbers(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) {
+  diffattn.attention ins(%q, %k, %q, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) norm_weight(%w : !w)
+    outs(%o : !v) {scale = 0.25 : f32, norm = #diffattn.norm<rms>}
+  return
+}

@@ -1,0 +1,402 @@
+//===- GpuCase.cpp - one attention op on the simulator --------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "GpuCase.h"
+
+#include "DiffAttn/Conversion/GpuToPtx.h"
+#include "DiffAttn/Conversion/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using reference::Element;
+using reference::View;
+
+/// Ends the test program: a harness without its parts proves nothing.
+static void require(bool condition, const std::string &what) {
+  if (condition)
+    return;
+  llvm::errs() << what << "\n";
+  std::abort();
+}
+
+static Element elementOf(const std::string &type) {
+  if (type == "f32")
+    return Element::F32;
+  if (type == "f16")
+    return Element::F16;
+  if (type == "bf16")
+    return Element::BF16;
+  return type == "i1" ? Element::Bool : Element::I64;
+}
+
+static std::string stridedType(const std::vector<std::string> &sizes,
+                               const std::string &type, bool unit) {
+  std::string text = "memref<", strides;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    text += sizes[i] + "x";
+    strides += (i ? ", " : "") +
+               std::string(unit && i + 1 == sizes.size() ? "1" : "?");
+  }
+  return text + type + ", strided<[" + strides + "], offset: ?>>";
+}
+
+std::string CompiledCase::text() const {
+  const Signature &s = signature;
+  auto tensor = [&](int64_t heads, const std::string &length, int64_t width) {
+    std::vector<std::string> sizes{"?", std::to_string(heads), length,
+                                   std::to_string(width)};
+    if (s.bthd)
+      std::swap(sizes[1], sizes[2]);
+    return stridedType(sizes, s.type, s.step == 1);
+  };
+  std::string queries = s.queries ? std::to_string(s.queries) : "?";
+  std::string q1 = tensor(s.signal, queries, s.d),
+              q2 = tensor(s.noise, queries, s.d);
+  std::string k1 = tensor(s.key1, "?", s.d), k2 = tensor(s.key2, "?", s.d);
+  std::string v = tensor(s.value, "?", s.dv),
+              o = tensor(s.signal, queries, s.dv);
+  std::string lambda = "memref<f32>";
+  if (s.lambda == 1)
+    lambda = stridedType({"?"}, "f32", false);
+  if (s.lambda > 1)
+    lambda = stridedType({"?", "?", "?"}, "f32", false);
+  std::string arguments = "%q1: " + q1 + ", %k1: " + k1 + ", %q2: " + q2 +
+                          ", %k2: " + k2 + ", %v: " + v + ", %o: " + o +
+                          ", %l: " + lambda;
+  std::string op = "diffattn.attention ins(%q1, %k1, %q2, " +
+                   std::string(s.sharedKeys ? "%k1" : "%k2") + ", %v : " + q1 +
+                   ", " + k1 + ", " + q2 + ", " + k2 + ", " + v +
+                   ") lambda(%l : " + lambda + ")";
+  auto optional = [&](const std::string &name, const std::string &type) {
+    arguments += ", %" + name + ": " + type;
+    op += " " + name + "(%" + name + " : " + type + ")";
+  };
+  if (!s.bias.empty())
+    optional("bias", stridedType({"?", "?", "?", "?"}, s.bias, false));
+  if (!s.weight.empty())
+    optional("norm_weight",
+             stridedType({std::to_string(s.dv)}, s.weight, false));
+  if (s.gate)
+    optional("gate", o);
+  if (s.kvLen)
+    optional("kv_len", stridedType({"?"}, "i64", false));
+  if (s.qOffset)
+    optional("q_offset", stridedType({"?"}, "i64", false));
+  std::string attrs;
+  llvm::raw_string_ostream os(attrs);
+  auto number = [](double x) {
+    std::string text;
+    llvm::raw_string_ostream(text) << llvm::format("%.9e", x);
+    return text;
+  };
+  os << "scale = " << number(s.scale)
+     << " : f32, out_scale = " << number(s.outScale) << " : f32";
+  if (s.causal)
+    os << ", is_causal";
+  if (s.left >= 0 || s.right >= 0)
+    os << ", window = array<i64: " << s.left << ", " << s.right << ">";
+  if (s.softcap != 0.0)
+    os << ", softcap = " << number(s.softcap) << " : f32";
+  if (s.sigmoid)
+    os << ", lambda_act = #diffattn.activation<sigmoid>";
+  if (s.rms)
+    os << ", norm = #diffattn.norm<rms>";
+  if (s.epsOutside)
+    os << ", norm_eps_mode = #diffattn.eps_mode<outside>";
+  if (s.bthd)
+    for (const char *which : {"q", "k", "v", "o"})
+      os << ", " << which << "_layout = #diffattn.layout<bthd>";
+  if (!s.schedule.empty())
+    os << ", diffattn.gpu_schedule = #diffattn.gpu_schedule<" << s.schedule
+       << ">";
+  return "func.func @attention(" + arguments + ") {\n  " + op +
+         " outs(%o : " + o + ") {" + attrs + "}\n  return\n}\n";
+}
+
+CompiledCase::CompiledCase(const Signature &given) : signature(given) {
+  DialectRegistry registry;
+  registry.insert<DiffAttnDialect, arith::ArithDialect, func::FuncDialect,
+                  gpu::GPUDialect, LLVM::LLVMDialect, memref::MemRefDialect,
+                  NVVM::NVVMDialect, scf::SCFDialect>();
+  registerGpuTranslations(registry);
+  context =
+      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
+  module = parseSourceString<ModuleOp>(text(), context.get());
+  require(static_cast<bool>(module), "expected to parse:\n" + text());
+  PassManager passes(context.get());
+  SelectGpuSchedulePassOptions select;
+  select.chip = signature.chip;
+  ConvertDiffAttnToGpuPassOptions convert;
+  convert.chip = signature.chip;
+  passes.addPass(createSelectGpuSchedulePass(select));
+  passes.addPass(createConvertDiffAttnToGpuPass(convert));
+  require(succeeded(passes.run(*module)), "expected to convert:\n" + text());
+
+  std::string error;
+  GpuTarget target = *getGpuTarget(signature.chip, error);
+  llvm::LLVMContext llvmContext;
+  auto kernels = *module->getOps<gpu::GPUModuleOp>().begin();
+  auto translated = translateGpuModule(kernels, target, llvmContext);
+  require(succeeded(translated), "expected to translate");
+  require(succeeded(optimizeGpuModule(**translated, target)),
+          "expected to optimize");
+  sim::SimChip chip;
+  chip.name = target.chip;
+  chip.sharedBytesPerBlock = target.sharedBytesPerBlock;
+  auto created = sim::Simulator::create(**translated, chip);
+  if (!created)
+    require(false, llvm::toString(created.takeError()));
+  simulator = std::move(*created);
+}
+
+CompiledCase::~CompiledCase() = default;
+
+namespace {
+/// Memory of which only the pages that are touched exist.
+class Memory {
+public:
+  Memory() = default;
+  Memory(const Memory &) = delete;
+  ~Memory() {
+    if (bytes)
+      munmap(start, bytes);
+  }
+  void allocate(size_t wanted) {
+    void *mapped = mmap(nullptr, wanted, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    require(mapped != MAP_FAILED, "expected memory");
+    start = static_cast<uint8_t *>(mapped);
+    bytes = wanted;
+    // NaN between the rows, where they are not too far apart.
+    if (bytes < (size_t(1) << 26))
+      std::memset(start, 0xff, bytes);
+  }
+  uint8_t *data() const { return start; }
+  size_t size() const { return bytes; }
+
+private:
+  uint8_t *start = nullptr;
+  size_t bytes = 0;
+};
+} // namespace
+
+/// An operand: its memory with room around rows, the view of it as the
+/// reference takes it, and the order of axes of its type.
+struct CompiledCase::Operand {
+  Memory memory;
+  View view;
+  DeviceMemref device;
+  bool output = false;
+};
+
+Outcome CompiledCase::run(const Shape &shape, unsigned seed,
+                          const sim::SimOptions &options) {
+  const Signature &s = signature;
+  std::mt19937 random(seed);
+  std::normal_distribution<double> normal;
+  std::vector<std::unique_ptr<Operand>> operands;
+  int64_t queries = s.queries ? s.queries : shape.queries;
+
+  // Sizes in the order of memory; `pad` elements behind each row of the last
+  // axis.
+  auto make = [&](std::vector<int64_t> sizes, const std::string &type,
+                  int64_t step, int64_t pad, auto value) -> Operand & {
+    operands.push_back(std::make_unique<Operand>());
+    Operand &operand = *operands.back();
+    Element element = elementOf(type);
+    std::vector<int64_t> strides(sizes.size());
+    int64_t next = step;
+    for (size_t i = sizes.size(); i-- > 0;) {
+      strides[i] = next;
+      next = i + 1 == sizes.size() ? sizes[i] * step + pad : next * sizes[i];
+    }
+    int64_t last = 0, count = 1;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      last += (sizes[i] - 1) * strides[i];
+      count *= sizes[i];
+    }
+    int64_t bytes = byteSize(element);
+    operand.memory.allocate(count ? (last + 1) * bytes : bytes);
+    for (int64_t i = 0; i < count; ++i) {
+      int64_t rest = i, offset = 0;
+      for (size_t axis = sizes.size(); axis-- > 0;) {
+        offset += rest % sizes[axis] * strides[axis];
+        rest /= sizes[axis];
+      }
+      double x = value();
+      uint8_t *at = operand.memory.data() + offset * bytes;
+      if (element == Element::I64)
+        *reinterpret_cast<int64_t *>(at) = static_cast<int64_t>(x);
+      else if (element == Element::Bool)
+        *at = x != 0.0;
+      else
+        reference::store(element, at, x);
+    }
+    operand.view.data = operand.memory.data();
+    operand.view.element = element;
+    operand.view.sizes = sizes;
+    operand.view.strides = strides;
+    operand.device.sizes = sizes;
+    operand.device.strides = strides;
+    return operand;
+  };
+  auto gauss = [&] { return normal(random); };
+  auto tensor = [&](int64_t heads, int64_t length, int64_t width,
+                    auto value) -> Operand & {
+    std::vector<int64_t> sizes{shape.batch, heads, length, width};
+    if (s.bthd)
+      std::swap(sizes[1], sizes[2]);
+    // Rows stay multiples of 16 bytes where the elements are next to each
+    // other.
+    Operand &operand =
+        make(sizes, s.type, s.step, (s.step == 1 ? 8 : 3) + shape.gap, value);
+    if (s.bthd)
+      operand.view = operand.view.transposed(1, 2);
+    return operand;
+  };
+  Operand &q1 = tensor(s.signal, queries, s.d, gauss);
+  Operand &k1 = tensor(s.key1, shape.keys, s.d, gauss);
+  Operand &q2 = tensor(s.noise, queries, s.d, gauss);
+  Operand &k2 = tensor(s.key2, shape.keys, s.d, gauss);
+  Operand &v = tensor(s.value, shape.keys, s.dv, gauss);
+  Operand &o = tensor(s.signal, queries, s.dv, [] { return std::nan(""); });
+  o.output = true;
+
+  reference::AttentionArguments arguments;
+  arguments.q1 = q1.view;
+  arguments.k1 = k1.view;
+  arguments.q2 = q2.view;
+  arguments.k2 = s.sharedKeys ? k1.view : k2.view;
+  arguments.v = v.view;
+  std::vector<int64_t> lambdaSizes;
+  if (s.lambda == 1)
+    lambdaSizes = {s.signal};
+  if (s.lambda > 1)
+    lambdaSizes = {shape.batch, queries, s.lambda == 2 ? s.signal : s.noise};
+  arguments.lambda =
+      make(lambdaSizes, "f32", 1, 0, [&] { return 0.5 + 0.4 * gauss(); }).view;
+  if (!s.bias.empty()) {
+    std::vector<int64_t> sizes{shape.biasBatch ? shape.batch : 1,
+                               shape.biasHeads ? s.noise : 1,
+                               shape.biasQueries ? queries : 1, shape.keys};
+    auto value = [&] {
+      double x = gauss();
+      if (s.bias == "i1")
+        return x < 0.5 ? 1.0 : 0.0;
+      return std::abs(x) > 1.6 ? -std::numeric_limits<double>::infinity() : x;
+    };
+    arguments.bias = make(sizes, s.bias, 1, 1, value).view;
+  }
+  if (!s.weight.empty())
+    arguments.normWeight =
+        make({s.dv}, s.weight, 1, 0, [&] { return 1.0 + 0.3 * gauss(); }).view;
+  if (s.gate)
+    arguments.gate = tensor(s.signal, queries, s.dv, gauss).view;
+  if (s.kvLen)
+    arguments.kvLen = make({shape.batch}, "i64", 1, 0, [&] {
+                        return static_cast<double>(random() % (shape.keys + 1));
+                      }).view;
+  if (s.qOffset)
+    arguments.qOffset =
+        make({shape.batch}, "i64", 1, 0, [&] {
+          return static_cast<double>(random() % (shape.keys + 4)) - 3.0;
+        }).view;
+  arguments.scale = static_cast<float>(s.scale);
+  arguments.isCausal = s.causal;
+  arguments.left = s.left;
+  arguments.right = s.right;
+  if (s.softcap != 0.0)
+    arguments.softcap = static_cast<float>(s.softcap);
+  arguments.lambdaSigmoid = s.sigmoid;
+  arguments.rmsNorm = s.rms;
+  arguments.normEps = 1e-5f;
+  arguments.epsOutside = s.epsOutside;
+  arguments.outScale = static_cast<float>(s.outScale);
+  std::string wrong = reference::check(arguments);
+  require(wrong.empty(), wrong);
+
+  std::vector<DeviceMemref> memrefs;
+  std::vector<uint64_t> registered;
+  for (auto &operand : operands) {
+    sim::BufferUse use;
+    use.writable = operand->output;
+    operand->device.address = simulator->registerBuffer(
+        operand->memory.data(), operand->memory.size(),
+        std::to_string(memrefs.size()), use);
+    registered.push_back(operand->device.address);
+    memrefs.push_back(operand->device);
+  }
+  Outcome outcome;
+  std::vector<std::vector<uint8_t>> workspaces;
+  EvaluationHooks hooks;
+  hooks.allocate = [&](uint64_t bytes) {
+    workspaces.emplace_back(bytes);
+    registered.push_back(
+        simulator->registerBuffer(workspaces.back().data(), bytes, "workspace",
+                                  {true, /*initialized=*/false}));
+    return registered.back();
+  };
+  hooks.launch = [&](const EvaluatedLaunch &launch) {
+    sim::LaunchShape launchShape;
+    launchShape.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
+    launchShape.block = {launch.block[0], launch.block[1], launch.block[2]};
+    launchShape.dynamicSharedBytes = launch.sharedBytes;
+    std::vector<sim::KernelArgument> values;
+    for (auto [bits, bytes] : launch.arguments)
+      values.push_back({bits, bytes});
+    auto report =
+        simulator->launch(launch.kernel, launchShape, values, options);
+    if (!report)
+      require(false, llvm::toString(report.takeError()));
+    outcome.kernels += launch.kernel + " ";
+    if (outcome.report.clean())
+      outcome.report = *report;
+  };
+  auto function = *module->getOps<func::FuncOp>().begin();
+  std::string error = evaluateHost(function, memrefs, hooks);
+  require(error.empty(), error);
+  for (uint64_t address : registered)
+    simulator->releaseBuffer(address);
+
+  outcome.expected = reference::attention(arguments);
+  outcome.bound = reference::errorBound(elementOf(s.type), s.d, shape.keys,
+                                        outcome.expected.scoreMagnitude);
+  for (int64_t b = 0; b < shape.batch; ++b)
+    for (int64_t h = 0; h < s.signal; ++h)
+      for (int64_t i = 0; i < queries; ++i)
+        for (int64_t c = 0; c < s.dv; ++c)
+          outcome.output.push_back(o.view.at({b, h, i, c}));
+  return outcome;
+}
+
+double Outcome::worst() const {
+  double worst = 0.0;
+  for (size_t i = 0; i < output.size(); ++i) {
+    double allowed =
+        bound * (expected.magnitude[i] + std::abs(expected.output[i])) + 1e-30;
+    double error = std::abs(output[i] - expected.output[i]) / allowed;
+    if (!(error <= worst)) // also NaN
+      worst =
+          std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
+  }
+  return worst;
+}

@@ -1,0 +1,91 @@
+//===- GpuCase.h - one attention op on the simulator ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_UNITTESTS_GPU_GPUCASE_H
+#define DIFFATTN_UNITTESTS_GPU_GPUCASE_H
+
+#include "HostEvaluator.h"
+
+#include "DiffAttn/Reference/Attention.h"
+#include "DiffAttn/Simulator/Simulator.h"
+
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <memory>
+#include <random>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// What is fixed when a kernel is compiled.
+struct Signature {
+  std::string type = "bf16";
+  int64_t d = 64, dv = 128;
+  int64_t signal = 1, noise = 1, key1 = 1, key2 = 1, value = 1;
+  /// Static number of queries; 0 if dynamic.
+  int64_t queries = 0;
+  bool causal = false;
+  int64_t left = -1, right = -1;
+  double scale = 0.17, softcap = 0.0;
+  /// Empty, or i1, f32 or `type`.
+  std::string bias, weight;
+  bool gate = false, kvLen = false, qOffset = false, rms = false,
+       epsOutside = false;
+  /// 0: scalar, 1: signal heads, 2: tokens and signal heads, 3: tokens and
+  /// noise heads.
+  int lambda = 0;
+  bool sigmoid = false;
+  double outScale = 1.0;
+  bool bthd = false, sharedKeys = false;
+  /// Innermost stride of Q, K, V and O.
+  int64_t step = 1;
+  /// Body of #diffattn.gpu_schedule; empty for the pass's choice.
+  std::string schedule;
+  std::string chip = "sm_80";
+};
+
+struct Shape {
+  int64_t batch = 1, queries = 16, keys = 32;
+  /// 1 for a broadcast axis.
+  bool biasBatch = false, biasHeads = true, biasQueries = true;
+  /// Elements between rows of Q, K, V and O, for addresses that are far apart.
+  int64_t gap = 0;
+};
+
+/// What a run gave, and what the reference says.
+struct Outcome {
+  sim::LaunchReport report;
+  reference::AttentionResult expected;
+  std::vector<double> output;
+  double bound = 0.0;
+  std::string kernels;
+  /// The largest error in units of the bound, infinite with a NaN or an
+  /// untouched element.
+  double worst() const;
+};
+
+/// One compiled signature.
+class CompiledCase {
+public:
+  explicit CompiledCase(const Signature &signature);
+  ~CompiledCase();
+  Outcome run(const Shape &shape, unsigned seed,
+              const sim::SimOptions &options = {});
+  const Signature &getSignature() const { return signature; }
+
+private:
+  struct Operand;
+  std::string text() const;
+  Signature signature;
+  std::unique_ptr<MLIRContext> context;
+  OwningOpRef<ModuleOp> module;
+  std::unique_ptr<sim::Simulator> simulator;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_UNITTESTS_GPU_GPUCASE_H

@@ -1,0 +1,48 @@
+//===- HostEvaluator.h - runs the host side of launches ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_UNITTESTS_GPU_HOSTEVALUATOR_H
+#define DIFFATTN_UNITTESTS_GPU_HOSTEVALUATOR_H
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+
+#include <functional>
+#include <vector>
+
+namespace mlir::diffattn {
+
+/// A memref argument: where the device finds its element 0, sizes and strides.
+struct DeviceMemref {
+  uint64_t address = 0;
+  std::vector<int64_t> sizes, strides;
+};
+
+/// One gpu.launch_func with everything known.
+struct EvaluatedLaunch {
+  std::string kernel;
+  std::array<uint32_t, 3> grid, block;
+  uint32_t sharedBytes = 0;
+  /// Bits, and their number of bytes.
+  std::vector<std::pair<uint64_t, uint32_t>> arguments;
+};
+
+struct EvaluationHooks {
+  std::function<void(const EvaluatedLaunch &)> launch;
+  /// Device memory of so many bytes.
+  std::function<uint64_t(uint64_t)> allocate;
+};
+
+/// Runs `function`, which holds arith ops, scf.if, gpu.alloc and launches, on
+/// `arguments`. Ops are evaluated by their own folders. Returns what it does
+/// not know, or nothing.
+std::string evaluateHost(func::FuncOp function,
+                         ArrayRef<DeviceMemref> arguments,
+                         const EvaluationHooks &hooks);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_UNITTESTS_GPU_HOSTEVALUATOR_H
