@@ -113,8 +113,11 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
     for (; warps > 1; warps /= 2) {
       row.warps = 1; // one tile of queries holds both maps
       row.keys = 16 * warps;
-      if (getGpuSharedBytes(row, shape.sharedKeys) <=
-          target.sharedBytesPerSM / 2)
+      // Two blocks on an SM if two warps can do it; one warp alone only where
+      // nothing else fits.
+      int64_t bytes = getGpuSharedBytes(row, shape.sharedKeys);
+      if (bytes <= target.sharedBytesPerSM / 2 ||
+          (warps == 2 && bytes <= target.sharedBytesPerBlock))
         break;
     }
     bool narrow = shape.valueDim <= 128;
@@ -148,5 +151,9 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   }
   if (d <= 128 && dv <= 128)
     general.keys = 32;
+  // Fewer rows where the queries of both maps leave no room for the ring.
+  while (general.warps > 2 && getGpuSharedBytes(general, shape.sharedKeys) >
+                                  target.sharedBytesPerBlock)
+    general.warps /= 2;
   return toAttr(context, general);
 }

@@ -46,6 +46,17 @@ func.func @plain(%q: !f, %l: memref<f32>, %o: !f) {
   return
 }
 
+!g = memref<?x8x?x256xbf16>
+
+// Widths without a row of their own; fewer rows where shared memory is small.
+// CHECK-LABEL: func.func @general
+// SM80: #diffattn.gpu_schedule<placement = pair, warps = 8, keys = 16>
+// SM86: #diffattn.gpu_schedule<placement = pair, warps = 4, keys = 16>
+func.func @general(%q: !g, %k: !g, %k2: !g, %l: memref<f32>, %o: !g) {
+  diffattn.attention ins(%q, %k, %q, %k2, %q : !g, !g, !g, !g, !g) lambda(%l : memref<f32>) outs(%o : !g) {scale = 0.125 : f32}
+  return
+}
+
 !w = memref<?x8x?x320xbf16>
 
 // Too wide: left to another lowering.
