@@ -7,6 +7,7 @@
 #include "WeightTable.h"
 
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Conversion/SmallGemm.h"
 #include "DiffAttn/IR/DiffAttn.h"
 
 #include "mlir/Dialect/Arith/Utils/Utils.h"
@@ -42,8 +43,8 @@ struct Matrix {
 
 class GemmCall {
 public:
-  GemmCall(GemmOp op, int64_t threads)
-      : op(op), b(op.getLoc(), op), threads(threads) {}
+  GemmCall(GemmOp op, int64_t threads, const CpuTarget &target)
+      : op(op), b(op.getLoc(), op), threads(threads), target(target) {}
 
   LogicalResult emit() {
     auto module = op->getParentOfType<ModuleOp>();
@@ -71,6 +72,25 @@ public:
       for (Matrix *matrix : {&mA, &mB, &mC})
         if (!matrix->batchStrides.empty())
           matrix->address = advance(*matrix, loop.getInductionVar(), i);
+    }
+    if (batches == 0 && transposed && !mC.element.isF64() &&
+        !(typeC.getDimSize(0) > kSmallGemmRows)) {
+      // Few rows are bound by reading B: the emitted kernel for them. Unsigned,
+      // so that no rows at all go to the library.
+      Value few = arith::CmpIOp::create(b, arith::CmpIPredicate::ult,
+                                        arith::SubIOp::create(b, m, i64(1)),
+                                        i64(kSmallGemmRows));
+      auto choice = scf::IfOp::create(b, few, /*withElseRegion=*/true);
+      b.setInsertionPointToStart(choice.thenBlock());
+      LLVM::LLVMFuncOp kernel = getOrEmitSmallGemm(
+          module, b.getLoc(),
+          {mA.element, mB.element, mC.element, op.getAccumulate(), target});
+      LLVM::CallOp::create(b, kernel,
+                           ValueRange{pointer(mA.address), mA.leading,
+                                      pointer(mB.address), mB.leading,
+                                      pointer(mC.address), mC.leading, m, n, k,
+                                      i64(threads)});
+      b.setInsertionPointToStart(choice.elseBlock());
     }
     SmallVector<Value> arguments = {
         i32(getTypeCode(mA.element)),
@@ -206,20 +226,27 @@ private:
   GemmOp op;
   ImplicitLocOpBuilder b;
   int64_t threads;
+  const CpuTarget &target;
 };
 
 struct ConvertGemmToRuntimePass final
     : diffattn::impl::ConvertGemmToRuntimePassBase<ConvertGemmToRuntimePass> {
   using ConvertGemmToRuntimePassBase::ConvertGemmToRuntimePassBase;
   void runOnOperation() override {
+    std::optional<CpuTarget> target = getCpuTarget(isa);
+    if (!target) {
+      getOperation().emitError("expected isa to be one of ")
+          << llvm::join(getCpuIsaNames(), ", ") << ", but got " << isa;
+      return signalPassFailure();
+    }
     SmallVector<GemmOp> ops;
     getOperation().walk([&](GemmOp op) { ops.push_back(op); });
     for (GemmOp op : ops) {
-      if (!isa<MemRefType>(op.getC().getType())) {
+      if (!llvm::isa<MemRefType>(op.getC().getType())) {
         op.emitOpError("expected operands that are buffers, but got tensors");
         return signalPassFailure();
       }
-      if (failed(GemmCall(op, threads).emit()))
+      if (failed(GemmCall(op, threads, *target).emit()))
         return signalPassFailure();
     }
   }

@@ -112,6 +112,7 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
   pm.addPass(createConvertDiffAttnToVectorPass(nests));
   ConvertGemmToRuntimePassOptions products;
   products.threads = options.threads;
+  products.isa = options.isa;
   pm.addPass(createConvertGemmToRuntimePass(products));
   pm.addNestedPass<func::FuncOp>(createConvertCopyToLoopsPass());
   pm.addPass(createScopeArenaPass());

@@ -1,4 +1,4 @@
-// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime=threads=3 | FileCheck %s
+// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="threads=3 isa=generic" | FileCheck %s
 
 module attributes {diffattn.weights = [{index = 0 : i64, layers = 2 : i64, name = "w"}]} {
 // CHECK: llvm.mlir.global external @diffattn_weights() {{.*}} : !llvm.array<2 x struct<(ptr, ptr, i64, i64, i32, i32)>>
@@ -6,6 +6,11 @@ module attributes {diffattn.weights = [{index = 0 : i64, layers = 2 : i64, name 
 // The weight's slot goes along.
 // CHECK-LABEL: func.func @weight(
 func.func @weight(%x: memref<?x64xbf16>, %y: memref<?x96xf32>, %layer: index) {
+  // At most eight rows go to an emitted kernel, the rest to the library.
+  // CHECK:      %[[FEW:.+]] = arith.cmpi ult
+  // CHECK:      scf.if %[[FEW]]
+  // CHECK:        llvm.call @[[$KERNEL:diffattn_gemv_bf16_bf16_f32_add[a-z_0-9]*]](
+  // CHECK:      else
   // CHECK-DAG:  %[[BF16:.+]] = arith.constant 2 : i32
   // CHECK-DAG:  %[[F32:.+]] = arith.constant 0 : i32
   // CHECK-DAG:  %[[ONE:.+]] = arith.constant 1.000000e+00 : f32
@@ -15,6 +20,14 @@ func.func @weight(%x: memref<?x64xbf16>, %y: memref<?x96xf32>, %layer: index) {
   // CHECK:      llvm.call @diffattn_rt_gemm(%[[BF16]], {{.*}}, %[[ONE]], %[[SLOT]], %[[THREADS]])
   %w = diffattn.weight %layer : memref<96x64xbf16>
   diffattn.gemm ins(%x, %w : memref<?x64xbf16>, memref<96x64xbf16>) outs(%y : memref<?x96xf32>) {transpose_b, accumulate}
+  return
+}
+
+// More rows than that are never few.
+// CHECK-LABEL: func.func @many_rows(
+// CHECK-NOT:   scf.if
+func.func @many_rows(%x: memref<9x64xf32>, %w: memref<96x64xf32>, %y: memref<9x96xf32>) {
+  diffattn.gemm ins(%x, %w : memref<9x64xf32>, memref<96x64xf32>) outs(%y : memref<9x96xf32>) {transpose_b}
   return
 }
 
@@ -48,4 +61,5 @@ func.func @batches(%x: memref<2x3x4x8xf32>, %y: memref<8x6xf32>, %z: memref<2x3x
   diffattn.gemm ins(%x, %y : memref<2x3x4x8xf32>, memref<8x6xf32>) outs(%z : memref<2x3x4x6xf32>)
   return
 }
+// CHECK: llvm.func private @[[$KERNEL]](
 }

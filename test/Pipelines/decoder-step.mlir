@@ -6,12 +6,14 @@
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline="until=loops" > %t.loops.mlir
 // RUN: FileCheck %s --check-prefix=LOOPS --input-file=%t.loops.mlir
 // RUN: grep -c "llvm.call @diffattn_rt_parallel_for" %t.loops.mlir | FileCheck %s --check-prefix=NESTS
+// RUN: grep -c "llvm.call @diffattn_gemv_f32_f32_f32" %t.loops.mlir | FileCheck %s --check-prefix=PRODUCTS
 // RUN: grep -c "llvm.call @diffattn_rt_gemm" %t.loops.mlir | FileCheck %s --check-prefix=PRODUCTS
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline -o /dev/null
 
-// One fused nest, over blocks of keys as the queries are few, and the joining of its parts; one product for each of
-// q, k, v, o, gate, up and down.
-// NESTS: {{^}}2{{$}}
+// One fused nest, over blocks of keys as the queries are few, and the joining of its parts; the other two are in the
+// kernels for products with few rows, with and without addition. One product for each of q, k, v, o, gate, up and
+// down, by such a kernel or by the library.
+// NESTS: {{^}}4{{$}}
 // PRODUCTS: {{^}}7{{$}}
 
 // The layer returns nothing: the stream and the caches are updated in place.

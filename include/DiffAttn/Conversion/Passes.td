@@ -71,11 +71,17 @@ def ConvertGemmToRuntimePass
     contiguous rows are read where they lie, a B with contiguous columns is read
     as transposed, and only what has neither is copied first. Where B is a
     `diffattn.weight` the call gets its slot, so the runtime may pack it once.
+    A product of at most eight rows with a transposed B, which is that of a
+    decode step, is computed by a kernel that is emitted for `isa`; where the
+    number of rows is not static it is tested when the code runs.
   }];
-  let options = [Option<"threads", "threads", "int64_t", /*default=*/"0",
+  let options = [
+    Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
+           "Instruction set of the kernels for few rows">,
+    Option<"threads", "threads", "int64_t", /*default=*/"0",
                         "Most threads of a product; 0 leaves it to the runtime">];
-  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect",
-                           "memref::MemRefDialect", "scf::SCFDialect"];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
 }
 
 def ConvertWeightToRuntimePass

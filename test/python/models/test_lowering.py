@@ -92,6 +92,7 @@ def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     products = len(re.findall(r"linalg\.(?:batch_)?matmul", source))
     assert len(re.findall(r"llvm\.call @diffattn_rt_(?:batch_)?gemm", text)) == products
     # A nest over queries, and where there may be few of them a nest over keys and the joining of its parts beside it.
+    text = re.sub(r"^  llvm\.func private @diffattn_gemv.*?^  }$", "", text, flags=re.M | re.S)
     nests = text.count("llvm.call @diffattn_rt_parallel_for")
     assert 1 <= nests / source.count("diffattn.attention ins") <= 3
 
