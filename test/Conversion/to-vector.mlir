@@ -46,7 +46,7 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK-COUNT-8:     vector.broadcast
 // CHECK:             vector.fma
 // CHECK:         llvm.return
-// CHECK-LABEL: llvm.func private @diffattn_exp_3_r48_16_avx512(
+// CHECK-LABEL: llvm.func private @diffattn_exp_3_d5_r48_16_avx512(
 // CHECK-LABEL: llvm.func private @diffattn_combine_3_r48_16_avx512(
 // CHECK-LABEL: llvm.func private @diffattn_product_6x4_u4_r48_16_avx512(
 // CHECK:           scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, )+}}vector<16xf32>)
