@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attention_reference import attention
+from attention_reference import attention, visible_keys
 
 LLVM = pathlib.Path(os.environ.get("LLVM_TOOLS_DIR", "/usr/lib/llvm-22/bin"))
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64}
@@ -146,13 +146,15 @@ def call(library, number, names, arrays):
 class Inputs:
     """Random operands of one shape, in the order [B, H, T, w], with the memory that the signature wants."""
 
-    def __init__(self, rng, sig):
+    def __init__(self, rng, sig, fixed=None):
         pick = lambda *options: int(options[rng.integers(len(options))])
+        fixed = fixed or {}
         hn = pick(1, 2)
         hs = hn * pick(1, 1, 2, 3)
         divisor = lambda n: pick(*[x for x in range(1, n + 1) if n % x == 0])
         hk1, hk2, hv = divisor(hs), divisor(hn), divisor(hs)
         batch, tq, tk = pick(1, 2), pick(1, 1, 2, 7, 8, 9, 16, 17, 33, 48, 49, 97), pick(1, 2, 15, 16, 31, 64, 65, 130, 257, 300, 520)
+        batch, tq, tk = [fixed.get(n, x) for n, x in (("batch", batch), ("tq", tq), ("tk", tk))]
         d, dv = sig["sizes"] or (pick(1, 2, 3, 8, 16, 20, 33, 64), pick(1, 2, 4, 15, 16, 17, 48, 65, 80, 112))
         self.sig, self.dtype = sig, TYPES[sig["type"]]
         self.arrays, self.rng = {}, rng
@@ -229,3 +231,69 @@ def test_random_configurations(library, signatures, full):
             inputs = Inputs(rng, sig)
             call(code, number, names, {n: inputs.in_layout(n) for n in names})
             check(inputs, isa, number)
+
+
+def run(library, number, inputs):
+    """The result of one call, as a copy."""
+    isa, code = library
+    inputs.arrays["out"][...] = np.nan
+    names = function_text(number, inputs.sig, isa)[1]
+    call(code, number, names, {n: inputs.in_layout(n) for n in names})
+    return inputs.arrays["out"].astype(np.float32)
+
+
+def seen_by(inputs, batch):
+    """Which keys each query sees, by the position masks and the bias, for each noise head: [Hn, Tq, Tk]."""
+    sig, a = inputs.sig, inputs.arrays
+    tq, tk, hn = a["q1"].shape[2], a["k1"].shape[2], a["q2"].shape[1]
+    one = lambda n: int(a[n][batch]) if n in a else None
+    seen = np.repeat(visible_keys(tq, tk, sig["causal"], sig["window"], one("kv_len"), one("q_offset"))[None], hn, 0)
+    if "bias" in a:
+        bias = a["bias"][batch % a["bias"].shape[0]]
+        seen = seen & np.broadcast_to(bias if bias.dtype == np.bool_ else ~np.isneginf(bias.astype(np.float32)), seen.shape)
+    return seen
+
+
+@pytest.mark.parametrize("tq", [2, 97])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_bad_numbers_reach_only_rows_that_see_them(library, signatures, tq, bad):
+    for number, sig in enumerate(signatures):
+        inputs = Inputs(np.random.default_rng(number), sig, dict(tq=tq, tk=130, batch=1))
+        a = inputs.arrays
+        clean = run(library, number, inputs)
+        heads, hn = clean.shape[1], a["q2"].shape[1]
+        # A row of Q: that row of that head alone.
+        kept = a["q1"][0, 0, 1].copy()
+        a["q1"][0, 0, 1] = np.nan
+        got = run(library, number, inputs)
+        a["q1"][0, 0, 1] = kept
+        got[0, 0, 1] = clean[0, 0, 1]
+        assert np.array_equal(got, clean), f"{library[0]} s{number}: a NaN in a query left its row; {sig}"
+        # A row of V: the rows that see its key, of the heads that use it.
+        key, hv = 57, a["v"].shape[1]
+        kept = a["v"][0, 0, key].copy()
+        a["v"][0, 0, key] = bad
+        got = run(library, number, inputs)
+        a["v"][0, 0, key] = kept
+        for s in range(heads):
+            uses = s // (heads // hv) == 0
+            hit = seen_by(inputs, 0)[s // (heads // hn), :, key] & uses
+            assert np.array_equal(got[0, s][~hit], clean[0, s][~hit]), f"{library[0]} s{number}: a bad value was seen; {sig}"
+            assert not np.isfinite(got[0, s][hit]).all(axis=1).any(), f"{library[0]} s{number}: a bad value was lost; {sig}"
+
+
+def test_a_row_is_the_same_in_any_batch_and_for_any_number_of_threads(library, signatures, build_dir):
+    runtime = ctypes.CDLL(str(build_dir / "lib/libDiffAttnRuntime.so"))
+    runtime.diffattn_rt_set_threads.argtypes = [ctypes.c_int64]
+    for number, sig in enumerate(signatures):
+        for tq in (1, 60):
+            inputs = Inputs(np.random.default_rng(number), sig, dict(tq=tq, batch=2))
+            both = run(library, number, inputs)
+            runtime.diffattn_rt_set_threads(1)
+            assert np.array_equal(run(library, number, inputs), both, equal_nan=True), f"{library[0]} s{number}: threads; {sig}"
+            runtime.diffattn_rt_set_threads(0)
+            for name, array in inputs.arrays.items():
+                if name != "norm_weight" and array.ndim and not (name == "lam" and array.ndim == 1) and array.shape[0] == 2:
+                    inputs.arrays[name] = array[1:]
+            alone = run(library, number, inputs)
+            assert np.array_equal(alone, both[1:], equal_nan=True), f"{library[0]} s{number}: batch; {sig}"

@@ -268,16 +268,29 @@ Value KernelBuilder::loadMasked(VectorType type, Value base, Value index,
                                     none, bytesOf(element));
 }
 
+/// The type by which 16-bit floats go to and from memory: LLVM would widen and
+/// round each element of a masked access that the CPU does not have, by a call.
+static Type memoryType(KernelBuilder &b, Type element) {
+  return element.isF32() ? element : b.getI16Type();
+}
+
 Value KernelBuilder::loadWide(Value base, Type element, Value index,
                               Value mask) {
-  VectorType type = VectorType::get({lanes}, element);
+  Type memory = memoryType(*this, element);
+  VectorType type = VectorType::get({lanes}, memory);
   Value loaded = mask ? loadMasked(type, base, index, mask)
-                      : load(type, base, element, index);
+                      : load(type, base, memory, index);
+  if (memory != element)
+    loaded = arith::BitcastOp::create(*this, type.clone(element), loaded);
   return widen(loaded, element);
 }
 
 Value KernelBuilder::loadWideScalar(Value base, Type element, Value index) {
-  return widen(load(element, base, element, index), element);
+  Type memory = memoryType(*this, element);
+  Value loaded = load(memory, base, memory, index);
+  if (memory != element)
+    loaded = arith::BitcastOp::create(*this, element, loaded);
+  return widen(loaded, element);
 }
 
 Value KernelBuilder::loadStrided(Value base, Type element, Value index,
@@ -316,11 +329,15 @@ Value KernelBuilder::loadFlags(Value base, Value index, Value stride,
 void KernelBuilder::storeNarrow(Value value, Value base, Type element,
                                 Value index, Value mask) {
   Value rounded = round(value, element);
+  Type memory = memoryType(*this, element);
+  if (memory != element)
+    rounded =
+        arith::BitcastOp::create(*this, like(value.getType(), memory), rounded);
   if (mask)
-    LLVM::MaskedStoreOp::create(*this, rounded, at(base, element, index), mask,
-                                bytesOf(element));
+    LLVM::MaskedStoreOp::create(*this, rounded, at(base, memory, index), mask,
+                                bytesOf(memory));
   else
-    store(rounded, base, element, index);
+    store(rounded, base, memory, index);
 }
 
 Value KernelBuilder::firstLanes(Value count) {
