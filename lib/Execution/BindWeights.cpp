@@ -143,12 +143,17 @@ void convertRows(Rearranged rearranged) {
     RowFunction row;
   } work{rearranged,
          chooseRowFunction(*rearranged.from.dtype, rearranged.declared.dtype)};
+  // A model has hundreds of vectors, and waking the threads for each would take
+  // longer than to convert it.
+  constexpr int64_t kOneThread = 1 << 20;
+  int64_t bytes = rearranged.rows * rearranged.columns *
+                  getDTypeBytes(rearranged.declared.dtype);
   diffattn_rt_parallel_for(
       [](void *ctx, int64_t row, void *) {
         auto &work = *static_cast<Work *>(ctx);
         (work.rearranged.*work.row)(row);
       },
-      &work, rearranged.rows, /*scratch_bytes=*/0, /*max_threads=*/0);
+      &work, rearranged.rows, /*scratch_bytes=*/0, kOneThread >= bytes ? 1 : 0);
 }
 
 } // namespace
