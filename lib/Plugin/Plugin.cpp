@@ -18,8 +18,9 @@
 using namespace mlir;
 
 namespace {
-/// Collects the MLIR libraries of the process. Two of them have two sets of type
-/// ids: a host built against another MLIR would crash on our ops, not complain.
+/// Collects the MLIR libraries of the process. Two of them have two sets of
+/// type ids: a host built against another MLIR would crash on our ops, not
+/// complain.
 int collectMLIR(dl_phdr_info *info, size_t, void *libraries) {
   StringRef name = llvm::sys::path::filename(info->dlpi_name);
   if (name.starts_with("libMLIR.so"))

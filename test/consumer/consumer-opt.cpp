@@ -1,4 +1,5 @@
-//===- consumer-opt.cpp - a pass of another project ------------------------===//
+//===- consumer-opt.cpp - a pass of another project
+//------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -17,8 +18,7 @@ using namespace mlir;
 
 namespace {
 /// Gives every attention without a window one of `left` keys to the left.
-struct LimitWindowPass
-    : PassWrapper<LimitWindowPass, OperationPass<ModuleOp>> {
+struct LimitWindowPass : PassWrapper<LimitWindowPass, OperationPass<ModuleOp>> {
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(LimitWindowPass)
 
   LimitWindowPass() = default;
@@ -43,14 +43,14 @@ struct LimitWindowPass
 int main(int argc, char **argv) {
   PassRegistration<LimitWindowPass>();
   // Our pass, then theirs: a pipeline of one's own out of public stages.
-  PassPipelineRegistration<>(
-      "consumer-pipeline", "Limit windows, then compile for the CPU",
-      [](OpPassManager &pm) {
-        pm.addPass(std::make_unique<LimitWindowPass>());
-        diffattn::CpuPipelineOptions options;
-        options.threads = 1;
-        diffattn::buildCpuPipeline(pm, options);
-      });
+  PassPipelineRegistration<>("consumer-pipeline",
+                             "Limit windows, then compile for the CPU",
+                             [](OpPassManager &pm) {
+                               pm.addPass(std::make_unique<LimitWindowPass>());
+                               diffattn::CpuPipelineOptions options;
+                               options.threads = 1;
+                               diffattn::buildCpuPipeline(pm, options);
+                             });
   DialectRegistry registry;
   registerAllDialects(registry);
   registerAllExtensions(registry);

@@ -1,7 +1,7 @@
 //===- CpuPipeline.h - from tensors to the LLVM dialect -===//
 //
-// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
-// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_PIPELINES_CPUPIPELINE_H
@@ -19,7 +19,8 @@ namespace mlir::diffattn {
 /// What a user can choose about the CPU pipeline. Whatever stands here changes
 /// the code, so it belongs to the key of a cache of compiled code.
 struct CpuPipelineOptions {
-  /// Instruction set of the fused nests: native, avx512bf16, avx512, avx2 or generic.
+  /// Instruction set of the fused nests: native, avx512bf16, avx512, avx2 or
+  /// generic.
   std::string isa = "native";
   /// Threads that the nests and products may use; 0 leaves it to the runtime.
   int64_t threads = 0;
@@ -39,7 +40,8 @@ StringRef stringifyStage(Stage stage);
 void buildCpuPipeline(OpPassManager &pm, const CpuPipelineOptions &options);
 
 /// Appends the passes up to and with those that reach `stage`.
-void buildCpuPipelineUntil(OpPassManager &pm, const CpuPipelineOptions &options, Stage stage);
+void buildCpuPipelineUntil(OpPassManager &pm, const CpuPipelineOptions &options,
+                           Stage stage);
 
 /// The steps between two stages, for pipelines of one's own.
 void buildRaisePasses(OpPassManager &pm, const CpuPipelineOptions &options);
