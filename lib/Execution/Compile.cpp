@@ -7,12 +7,14 @@
 #include "DiffAttn/Execution/Compile.h"
 #include "Codegen.h"
 
+#include "DiffAttn/Conversion/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
@@ -24,6 +26,7 @@
 #include "mlir/Target/LLVMIR/Dialect/All.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Bitcode/BitcodeWriter.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -38,16 +41,30 @@ using namespace mlir::diffattn;
 /// Deeper nesting would exhaust the parser's stack.
 static constexpr int kMostNesting = 256;
 
+std::optional<std::string>
+mlir::diffattn::getSimulatedChip(llvm::StringRef target) {
+  auto [device, chip] = target.split(':');
+  if (device != "cuda-sim")
+    return std::nullopt;
+  return chip.empty() ? "sm_80" : chip.str();
+}
+
 llvm::Expected<std::string>
 mlir::diffattn::parseTarget(llvm::StringRef target) {
+  if (std::optional<std::string> chip = getSimulatedChip(target)) {
+    std::string error;
+    if (!getGpuTarget(*chip, error))
+      return makeError(ErrorClass::Usage, error);
+    return std::string("native");
+  }
   auto [device, isa] = target.split(':');
   if (isa.empty())
     isa = "native";
   if (device != "cpu" || !getCpuTarget(isa))
     return makeError(ErrorClass::Usage,
-                     "expected target cpu or cpu:<isa> with an isa of " +
-                         llvm::join(getCpuIsaNames(), ", ") + ", but got '" +
-                         target + "'");
+                     "expected target cpu, cpu:<isa> with an isa of " +
+                         llvm::join(getCpuIsaNames(), ", ") +
+                         ", or cuda-sim:<chip>, but got '" + target + "'");
   return isa.str();
 }
 
@@ -90,10 +107,14 @@ public:
     pipeline.isa = std::move(isa);
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
+    if (std::optional<std::string> chip = getSimulatedChip(options.target))
+      pipeline.gpuChip = std::move(*chip);
   }
 
   llvm::Error parse();
   llvm::Error lower(Stage stage);
+  /// Takes the GPU's kernels out of the module, as LLVM bitcode.
+  llvm::Expected<std::string> takeKernels();
   llvm::Expected<Signature> signature() { return readSignature(*module); }
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translate(llvm::LLVMContext &llvmContext, const Signature &signature);
@@ -121,6 +142,8 @@ private:
   llvm::SourceMgr sources;
   std::string said;
   OwningOpRef<ModuleOp> module;
+  /// How far down the module is.
+  Stage reached = Stage::Input;
 };
 
 } // namespace
@@ -145,6 +168,20 @@ llvm::Error Compilation::parse() {
                                          " levels of brackets");
   sources.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(ir, options.inputName), {});
+  if (options.from != "input" && options.from != "gpu")
+    return makeError(ErrorClass::Usage, "expected input or gpu as the stage "
+                                        "that the module is in, but got '" +
+                                            options.from + "'");
+  if (options.from == "gpu" && options.reference)
+    return makeError(ErrorClass::Usage,
+                     "expected a module in stage input to make the reference "
+                     "from, because in stage gpu the kernels are made");
+  if (options.from == "gpu" && pipeline.gpuChip.empty())
+    return makeError(ErrorClass::Usage,
+                     "expected target cuda-sim:<chip> for a module in stage "
+                     "gpu, but got '" +
+                         options.target + "'");
+  reached = *parseStage(options.from);
   return guarded(
       ErrorClass::IR, options.inputName + ": expected a module of MLIR", [&] {
         module = parseSourceFile<ModuleOp>(sources, ParserConfig(&context));
@@ -159,12 +196,13 @@ llvm::Error Compilation::lower(Stage stage) {
   manager.enableVerifier(false);
   if (!options.reproducer.empty())
     manager.enableCrashReproducerGeneration(options.reproducer);
-  if (options.reference) {
+  if (options.reference && reached == Stage::Input) {
     DecomposePassOptions all;
     all.all = true;
     manager.addPass(createDecomposePass(all));
   }
-  buildCpuPipelineUntil(manager, pipeline, stage);
+  buildCpuPipelineBetween(manager, pipeline, reached, stage);
+  reached = stage;
   std::string hint;
   if (!options.reproducer.empty())
     hint = " (reproduce with: diffattn-opt --run-reproducer " +
@@ -178,6 +216,38 @@ llvm::Error Compilation::lower(Stage stage) {
                    return success(succeeded(manager.run(*module)) &&
                                   succeeded(verify(*module)));
                  });
+}
+
+llvm::Expected<std::string> Compilation::takeKernels() {
+  std::string bitcode, message;
+  std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
+  llvm::SmallVector<gpu::GPUModuleOp> found(module->getOps<gpu::GPUModuleOp>());
+  if (!target || found.empty())
+    return bitcode;
+  if (found.size() > 1)
+    return makeError(ErrorClass::Compile,
+                     "expected one gpu.module, but got " + Twine(found.size()));
+  if (llvm::Error error = guarded(
+          ErrorClass::Compile,
+          options.inputName + ": expected kernels that translate to LLVM IR",
+          [&] {
+            // A fault names the line of the kernel that it is in.
+            PassManager manager(&context, ModuleOp::getOperationName());
+            manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
+            if (failed(manager.run(*module)))
+              return failure();
+            llvm::LLVMContext llvmContext;
+            auto kernels = translateGpuModule(found[0], *target, llvmContext);
+            if (failed(kernels) ||
+                failed(optimizeGpuModule(**kernels, *target)))
+              return failure();
+            llvm::raw_string_ostream os(bitcode);
+            llvm::WriteBitcodeToFile(**kernels, os);
+            return success();
+          }))
+    return error;
+  found[0].erase();
+  return bitcode;
 }
 
 std::string Compilation::print() {
@@ -206,8 +276,8 @@ Compilation::translate(llvm::LLVMContext &llvmContext,
 }
 
 static constexpr llvm::StringRef kStages[] = {
-    "input", "raised",  "scheduled", "bufferized", "loops",
-    "llvm",  "llvm-ir", "assembly",  "object"};
+    "input", "raised", "scheduled", "bufferized", "gpu",
+    "loops", "llvm",   "llvm-ir",   "assembly",   "object"};
 
 llvm::ArrayRef<llvm::StringRef> mlir::diffattn::getEmitStages() {
   return kStages;
@@ -234,6 +304,8 @@ mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
     return error;
   if (mlirStage)
     return compilation.print();
+  if (auto kernels = compilation.takeKernels(); !kernels)
+    return kernels.takeError();
   llvm::LLVMContext llvmContext;
   auto module = compilation.translate(llvmContext, *signature);
   if (!module)
@@ -257,6 +329,11 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   llvm::Expected<Signature> signature = compilation.signature();
   if (!signature)
     return signature.takeError();
+  if (llvm::Error error = compilation.lower(Stage::GPU))
+    return error;
+  llvm::Expected<std::string> kernels = compilation.takeKernels();
+  if (!kernels)
+    return kernels.takeError();
   if (llvm::Error error = compilation.lower(Stage::LLVM))
     return error;
   llvm::LLVMContext llvmContext;
@@ -269,6 +346,7 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   CompiledModule result;
   result.signature = std::move(*signature);
   result.object = std::move(*object);
+  result.kernels = std::move(*kernels);
   result.diagnostics = compilation.takeDiagnostics();
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Program.h"
 #include "Codegen.h"
+#include "SimulatedDevice.h"
 
 #include "DiffAttn/Runtime/Runtime.h"
 #include "DiffAttn/Target/CpuTarget.h"
@@ -63,6 +64,7 @@ struct Program::Impl {
   bool bound = false;
   std::vector<diffattn_weight> table;
   std::vector<HostArray> owned;
+  std::unique_ptr<SimulatedDevice> device;
 
   llvm::Expected<EntryPoint> lookup(llvm::StringRef name);
   void releasePacked() {
@@ -146,6 +148,22 @@ llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
     symbols[impl->jit->mangleAndIntern(function.name)] = {
         orc::ExecutorAddr::fromPtr(function.address),
         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+  if (!module.kernels.empty()) {
+    auto device =
+        SimulatedDevice::create(module.kernels, *getSimulatedChip(target));
+    if (!device)
+      return device.takeError();
+    impl->device = std::move(*device);
+    for (auto [name, address] : impl->device->getSymbols())
+      symbols[impl->jit->mangleAndIntern(name)] = {
+          orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
+    auto context = std::make_unique<llvm::LLVMContext>();
+    auto allocator =
+        SimulatedDevice::makeAllocator(*context, impl->jit->getDataLayout());
+    if (llvm::Error error = impl->jit->addIRModule(
+            orc::ThreadSafeModule(std::move(allocator), std::move(context))))
+      return linkError(std::move(error));
+  }
   if (llvm::Error error = library.define(orc::absoluteSymbols(symbols)))
     return linkError(std::move(error));
   if (llvm::Error error = impl->jit->addObjectFile(
@@ -404,6 +422,37 @@ static llvm::Expected<CallResult> takeResult(const FunctionSignature &function,
   return result;
 }
 
+/// Tells a simulated GPU which memory the arguments and the weights are.
+static void describeMemory(SimulatedDevice &device,
+                           const FunctionSignature &function,
+                           ArrayRef<ArrayView> args, const Frame &frame,
+                           ArrayRef<diffattn_weight> weights) {
+  device.forgetMemory();
+  for (auto [i, array] : llvm::enumerate(args)) {
+    int64_t low = 0, high = 0, step = 1;
+    bool empty = false;
+    for (size_t axis = array.shape.size(); axis-- > 0;) {
+      int64_t stride = array.strides ? (*array.strides)[axis] : step;
+      int64_t reach = (array.shape[axis] - 1) * stride;
+      (reach < 0 ? low : high) += reach;
+      empty |= array.shape[axis] == 0;
+      step *= array.shape[axis];
+    }
+    if (function.arguments[i].kind == ValueType::Scalar || empty)
+      continue;
+    int64_t bytes = getDTypeBytes(array.dtype);
+    device.addMemory(static_cast<char *>(array.data) + low * bytes,
+                     (high - low + 1) * bytes, "argument " + std::to_string(i));
+  }
+  for (const HostArray &copy : frame.copies)
+    device.addMemory(copy.data.get(), copy.getNumBytes(), "argument");
+  for (auto [i, weight] : llvm::enumerate(weights))
+    if (weight.data)
+      device.addMemory(weight.data,
+                       weight.rows * weight.cols * getDTypeBytes(weight.dtype),
+                       "weight " + std::to_string(i));
+}
+
 llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
                                                       ArrayRef<ArrayView> args,
                                                       int64_t threads) {
@@ -417,6 +466,8 @@ llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
   if (threads > 0)
     diffattn_rt_set_threads(threads);
   int64_t mark = diffattn_rt_mark();
+  if (impl->device)
+    describeMemory(*impl->device, function, args, frame, impl->table);
   GuardedCall guarded{impl->entries[entry], frame.pointers.data()};
   int32_t failed = diffattn_rt_call(
       [](void *arg) {

@@ -28,6 +28,7 @@ std::optional<Stage> mlir::diffattn::parseStage(StringRef name) {
       .Case("raised", Stage::Raised)
       .Case("scheduled", Stage::Scheduled)
       .Case("bufferized", Stage::Bufferized)
+      .Case("gpu", Stage::GPU)
       .Case("loops", Stage::Loops)
       .Case("llvm", Stage::LLVM)
       .Default(std::nullopt);
@@ -43,6 +44,8 @@ StringRef mlir::diffattn::stringifyStage(Stage stage) {
     return "scheduled";
   case Stage::Bufferized:
     return "bufferized";
+  case Stage::GPU:
+    return "gpu";
   case Stage::Loops:
     return "loops";
   case Stage::LLVM:
@@ -66,6 +69,12 @@ void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
 
 void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
                                          const CpuPipelineOptions &options) {
+  if (!options.gpuChip.empty()) {
+    // First: what has a kernel needs no nest, and must not be decomposed.
+    SelectGpuSchedulePassOptions selectGpu;
+    selectGpu.chip = options.gpuChip;
+    pm.addPass(createSelectGpuSchedulePass(selectGpu));
+  }
   SelectSchedulePassOptions select;
   select.isa = options.isa;
   pm.addPass(createSelectSchedulePass(select));
@@ -105,8 +114,19 @@ void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
   addSimplify(pm);
 }
 
+void mlir::diffattn::buildGpuPasses(OpPassManager &pm,
+                                    const CpuPipelineOptions &options) {
+  if (options.gpuChip.empty())
+    return;
+  ConvertDiffAttnToGpuPassOptions kernels;
+  kernels.chip = options.gpuChip;
+  pm.addPass(createConvertDiffAttnToGpuPass(kernels));
+}
+
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
                                      const CpuPipelineOptions &options) {
+  if (!options.gpuChip.empty())
+    pm.addPass(createConvertGpuLaunchToRuntimePass());
   ConvertDiffAttnToVectorPassOptions nests;
   nests.threads = options.threads;
   pm.addPass(createConvertDiffAttnToVectorPass(nests));
@@ -155,19 +175,26 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
   pm.addPass(createReconcileUnrealizedCastsPass());
 }
 
+void mlir::diffattn::buildCpuPipelineBetween(OpPassManager &pm,
+                                             const CpuPipelineOptions &options,
+                                             Stage from, Stage to) {
+  using Build = void (*)(OpPassManager &, const CpuPipelineOptions &);
+  static constexpr std::pair<Stage, Build> steps[] = {
+      {Stage::Raised, buildRaisePasses},
+      {Stage::Scheduled, buildSchedulePasses},
+      {Stage::Bufferized, buildBufferizePasses},
+      {Stage::GPU, buildGpuPasses},
+      {Stage::Loops, buildLoopPasses},
+      {Stage::LLVM, buildLLVMPasses}};
+  for (auto [stage, build] : steps)
+    if (stage > from && stage <= to)
+      build(pm, options);
+}
+
 void mlir::diffattn::buildCpuPipelineUntil(OpPassManager &pm,
                                            const CpuPipelineOptions &options,
                                            Stage stage) {
-  if (stage >= Stage::Raised)
-    buildRaisePasses(pm, options);
-  if (stage >= Stage::Scheduled)
-    buildSchedulePasses(pm, options);
-  if (stage >= Stage::Bufferized)
-    buildBufferizePasses(pm, options);
-  if (stage >= Stage::Loops)
-    buildLoopPasses(pm, options);
-  if (stage >= Stage::LLVM)
-    buildLLVMPasses(pm, options);
+  buildCpuPipelineBetween(pm, options, Stage::Input, stage);
 }
 
 void mlir::diffattn::buildCpuPipeline(OpPassManager &pm,
@@ -191,6 +218,10 @@ struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
       *this, "raise",
       llvm::cl::desc("look for differential attention in unfused graphs"),
       llvm::cl::init(true)};
+  Option<std::string> gpuChip{
+      *this, "gpu-chip",
+      llvm::cl::desc("GPU chip whose kernels attention becomes; empty: none"),
+      llvm::cl::init("")};
   Option<Stage> until{
       *this, "until", llvm::cl::desc("stop after this stage"),
       llvm::cl::init(Stage::LLVM),
@@ -201,6 +232,7 @@ struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
                                   "schedules chosen, element-wise ops fused"),
                        clEnumValN(Stage::Bufferized, "bufferized",
                                   "tensors turned into buffers"),
+                       clEnumValN(Stage::GPU, "gpu", "GPU kernels emitted"),
                        clEnumValN(Stage::Loops, "loops",
                                   "nests and loops emitted, products called"),
                        clEnumValN(Stage::LLVM, "llvm", "the LLVM dialect"))};
@@ -216,6 +248,7 @@ void mlir::diffattn::registerCpuPipeline() {
         options.isa = parsed.isa;
         options.threads = parsed.threads;
         options.raise = parsed.raise;
+        options.gpuChip = parsed.gpuChip;
         buildCpuPipelineUntil(pm, options, parsed.until);
       });
 }

@@ -251,9 +251,10 @@ static Error describeKernels(Module &module, Lowered &result) {
             "expected scalars and pointers as arguments of kernel @" +
                 kernel.name + ", but got another for argument " +
                 Twine(argument.getArgNo()));
-      kernel.argumentBytes.push_back(module.getDataLayout()
-                                         .getTypeStoreSize(argument.getType())
-                                         .getFixedValue());
+      const uint64_t bytes =
+          module.getDataLayout().getTypeStoreSize(argument.getType());
+      kernel.parameters.push_back(
+          {uint32_t(bytes), argument.getType()->isPointerTy()});
     }
     SmallVector<uint32_t, 3> required = numbersOf(function, "nvvm.reqntid"),
                              most = numbersOf(function, "nvvm.maxntid");

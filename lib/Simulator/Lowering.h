@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_LIB_SIMULATOR_LOWERING_H
 #define DIFFATTN_LIB_SIMULATOR_LOWERING_H
 
+#include "DiffAttn/Simulator/Simulator.h"
 #include "Site.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -24,7 +25,7 @@ struct LoweredKernel {
   std::string name;
   /// The function that takes a pointer to one word of 8 bytes an argument.
   std::string entry;
-  std::vector<uint32_t> argumentBytes;
+  std::vector<KernelParameter> parameters;
   /// The static arrays that it can reach, by number.
   std::vector<unsigned> arrays;
   bool usesDynamic = false;

@@ -160,6 +160,13 @@ std::vector<std::string> Simulator::getKernelNames() const {
   return names;
 }
 
+ArrayRef<KernelParameter> Simulator::getParameters(StringRef name) const {
+  return find_if(
+             impl->lowered.kernels,
+             [&](const LoweredKernel &kernel) { return kernel.name == name; })
+      ->parameters;
+}
+
 /// What a driver checks before it starts a kernel.
 static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
                          const LaunchShape &shape,
@@ -193,15 +200,15 @@ static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
     return failure("expected at most " + Twine(chip.sharedBytesPerBlock) +
                    " bytes of shared memory on " + chip.name +
                    ", but kernel @" + kernel.name + " takes " + Twine(shared));
-  if (arguments.size() != kernel.argumentBytes.size())
-    return failure("expected " + Twine(kernel.argumentBytes.size()) +
+  if (arguments.size() != kernel.parameters.size())
+    return failure("expected " + Twine(kernel.parameters.size()) +
                    " arguments for kernel @" + kernel.name + ", but got " +
                    Twine(arguments.size()));
   for (auto [i, argument] : enumerate(arguments))
-    if (argument.bytes != kernel.argumentBytes[i])
+    if (argument.bytes != kernel.parameters[i].bytes)
       return failure("expected argument " + Twine(i) + " of kernel @" +
                      kernel.name + " to have " +
-                     Twine(kernel.argumentBytes[i]) + " bytes, but got " +
+                     Twine(kernel.parameters[i].bytes) + " bytes, but got " +
                      Twine(argument.bytes));
   return Error::success();
 }

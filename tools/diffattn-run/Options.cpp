@@ -56,7 +56,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<std::string> target(
       "target",
       cl::desc("cpu, or cpu:<isa>: native, avx512bf16, avx512,\n"
-               "avx2, generic"),
+               "avx2, generic; cuda-sim:<chip>: GPU kernels,\n"
+               "simulated: sm_80, sm_86, sm_89, sm_90"),
       cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
   cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
                            cl::init(0), cl::value_desc("n"), cl::cat(compile));
@@ -66,9 +67,12 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<std::string> emit(
       "emit",
       cl::desc("Print the module after a stage, and stop: input,\n"
-               "raised, scheduled, bufferized, loops, llvm, llvm-ir,\n"
-               "assembly, object"),
+               "raised, scheduled, bufferized, gpu, loops, llvm,\n"
+               "llvm-ir, assembly, object"),
       cl::value_desc("stage"), cl::cat(compile));
+  cl::opt<std::string> from(
+      "from", cl::desc("Stage that the module is in: input, or gpu"),
+      cl::init("input"), cl::value_desc("stage"), cl::cat(compile));
   cl::opt<std::string> emitFile("o", cl::desc("File for --emit (default -)"),
                                 cl::init("-"), cl::value_desc("file"),
                                 cl::cat(compile));
@@ -128,6 +132,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.threads = threads;
   options.raise = raise;
   options.emit = emit;
+  options.from = from;
   options.emitFile = emitFile;
   options.noCache = noCache;
   options.cacheDir = cacheDir;

@@ -22,7 +22,7 @@ struct Options {
   std::string target;
   int64_t threads = 0;
   bool raise = true;
-  std::string emit, emitFile;
+  std::string emit, emitFile, from;
   bool noCache = false;
   std::string cacheDir, reproducer;
   std::vector<std::string> outputs, expected;

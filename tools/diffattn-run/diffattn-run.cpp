@@ -94,6 +94,7 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   compile.target = options.target;
   compile.threads = options.threads;
   compile.raise = options.raise;
+  compile.from = options.from;
   compile.inputName = name.str();
   compile.reproducer = options.reproducer;
   return compile;

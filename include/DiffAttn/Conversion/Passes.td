@@ -217,4 +217,20 @@ def GpuToPtxPass : Pass<"diffattn-gpu-to-ptx", "ModuleOp"> {
   let dependentDialects = ["gpu::GPUDialect", "LLVM::LLVMDialect", "NVVM::NVVMDialect"];
 }
 
+def ConvertGpuLaunchToRuntimePass : Pass<"convert-gpu-launch-to-runtime", "ModuleOp"> {
+  let summary = "Call a launcher for each launch of a GPU kernel";
+  let description = [{
+    Replaces every `gpu.launch_func` of a kernel whose arguments are numbers and pointers by a call of
+
+    ```
+    void diffattn_gpu_launch(void *device, const char *kernel, const uint32_t *shape, const uint64_t *arguments)
+    ```
+
+    with the grid, the block and the bytes of dynamic shared memory in `shape` (seven numbers) and the bits of each argument in
+    a word of its own. `device` is the address of the symbol `diffattn_gpu_device`; whoever links the code defines both. A
+    `gpu.alloc` of host-visible memory becomes `memref.alloc`. Kernels stay in their `gpu.module`.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "memref::MemRefDialect"];
+}
+
 #endif // DIFFATTN_CONVERSION_PASSES_TD

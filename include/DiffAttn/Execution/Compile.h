@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Execution/Signature.h"
 
+#include <optional>
 #include <string>
 
 namespace mlir::diffattn {
@@ -17,7 +18,8 @@ namespace mlir::diffattn {
 /// and are part of the key of the cache.
 struct CompileOptions {
   /// "cpu", or "cpu:" and an instruction set: native, avx512bf16, avx512, avx2
-  /// or generic.
+  /// or generic. "cuda-sim:" and a chip (sm_80, sm_86, sm_89, sm_90): attention
+  /// is GPU kernels that are simulated on the CPU, the rest runs on it.
   std::string target = "cpu";
   /// Threads that compiled code may use; 0 leaves it to the runtime.
   int64_t threads = 0;
@@ -26,6 +28,9 @@ struct CompileOptions {
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
   /// and independent of the kernels: what --check=reference runs.
   bool reference = false;
+  /// The stage that the input is in: "input", or "gpu" for what emitStage wrote
+  /// under that name.
+  std::string from = "input";
   /// Name of the input in diagnostics.
   std::string inputName = "module";
   /// Where a failing pipeline leaves its reproducer; empty: nowhere.
@@ -35,6 +40,7 @@ struct CompileOptions {
 struct CompiledModule {
   Signature signature;
   std::string object;      // relocatable ELF
+  std::string kernels;     // of the GPU, as LLVM bitcode; mostly empty
   std::string diagnostics; // warnings and remarks, as text
   bool fromCache = false;
   double seconds = 0; // taken to compile, or to read from the cache
@@ -44,6 +50,9 @@ struct CompiledModule {
 llvm::Expected<std::string> parseTarget(llvm::StringRef target);
 
 /// Compiles MLIR, text or bytecode.
+/// The chip of a "cuda-sim:" target; nothing for another target.
+std::optional<std::string> getSimulatedChip(llvm::StringRef target);
+
 llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
                                              const CompileOptions &options);
 

@@ -26,12 +26,16 @@ struct CpuPipelineOptions {
   int64_t threads = 0;
   /// Whether to look for differential attention in unfused graphs.
   bool raise = true;
+  /// GPU chip whose kernels take the place of attention's nests, for example
+  /// sm_80; the rest stays on the CPU. Empty: none.
+  std::string gpuChip;
 };
 
 /// Points at which the pipeline can be left, in its order.
-enum class Stage { Input, Raised, Scheduled, Bufferized, Loops, LLVM };
+enum class Stage { Input, Raised, Scheduled, Bufferized, GPU, Loops, LLVM };
 
-/// The stage called `name` (input, raised, scheduled, bufferized, loops, llvm).
+/// The stage called `name` (input, raised, scheduled, bufferized, gpu, loops,
+/// llvm). Without a GPU chip, `gpu` is `bufferized`.
 std::optional<Stage> parseStage(StringRef name);
 StringRef stringifyStage(Stage stage);
 
@@ -43,10 +47,16 @@ void buildCpuPipeline(OpPassManager &pm, const CpuPipelineOptions &options);
 void buildCpuPipelineUntil(OpPassManager &pm, const CpuPipelineOptions &options,
                            Stage stage);
 
+/// Appends the passes that lead from stage `from` to stage `to`.
+void buildCpuPipelineBetween(OpPassManager &pm,
+                             const CpuPipelineOptions &options, Stage from,
+                             Stage to);
+
 /// The steps between two stages, for pipelines of one's own.
 void buildRaisePasses(OpPassManager &pm, const CpuPipelineOptions &options);
 void buildSchedulePasses(OpPassManager &pm, const CpuPipelineOptions &options);
 void buildBufferizePasses(OpPassManager &pm, const CpuPipelineOptions &options);
+void buildGpuPasses(OpPassManager &pm, const CpuPipelineOptions &options);
 void buildLoopPasses(OpPassManager &pm, const CpuPipelineOptions &options);
 void buildLLVMPasses(OpPassManager &pm, const CpuPipelineOptions &options);
 

@@ -64,6 +64,12 @@ struct KernelArgument {
   static KernelArgument f32(float value);
 };
 
+/// One parameter of a kernel.
+struct KernelParameter {
+  uint32_t bytes = 8;
+  bool isPointer = false;
+};
+
 /// When the bytes of an asynchronous copy appear: as soon as it is issued, or
 /// not before the thread waits for it (until then the destination holds NaNs).
 /// Both are legal on a GPU.
@@ -118,6 +124,8 @@ public:
   /// Whether there is such a kernel, and all their names.
   bool hasKernel(llvm::StringRef name) const;
   std::vector<std::string> getKernelNames() const;
+  /// What kernel `name`, which must exist, takes.
+  llvm::ArrayRef<KernelParameter> getParameters(llvm::StringRef name) const;
 
   /// Runs the whole grid. An error is a launch that a driver would refuse; what
   /// goes wrong inside is in the report.

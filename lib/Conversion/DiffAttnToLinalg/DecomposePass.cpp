@@ -54,7 +54,12 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
     RewritePatternSet patterns(&getContext());
     populateDecomposePatterns(patterns, [this](Operation *op) {
       auto attention = dyn_cast<AttentionOp>(op);
-      return all || !attention || !attention.getScheduleAttr() ||
+      if (all || !attention)
+        return true;
+      // A GPU kernel takes it.
+      if (attention->hasAttr("diffattn.gpu_schedule"))
+        return false;
+      return !attention.getScheduleAttr() ||
              attention.getScheduleAttr().getPath() == SchedulePath::Linalg;
     });
     walkAndApplyPatterns(getOperation(), std::move(patterns));
