@@ -22,7 +22,7 @@ model=$root/examples/tiny-lm
 say "the model: a differential transformer, trained from nothing on public-domain text"
 "$venv/bin/diffattn" info "$model"
 say "compiling its MLIR graph and writing text"
-"$venv/bin/diffattn" generate "$model" --prompt "In the beginning" --max-new-tokens 120
+"$venv/bin/diffattn" generate "$model" --prompt "In the beginning" --max-new-tokens 100 --temperature 0.7 --seed 3
 say "bits per character on text that it never saw"
 "$venv/bin/diffattn" eval "$model" "$model/heldout.txt"
 
