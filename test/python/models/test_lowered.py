@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 from conftest import ROOT
-from test_graphs import ATTENTIONS, SMALL
+from test_builders import ATTENTIONS, SMALL
 
 import diffattn
 from diffattn import models, runtime

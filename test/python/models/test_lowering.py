@@ -4,7 +4,7 @@ import re
 import pytest
 
 from diffattn import models
-from test_graphs import SMALL, opt  # noqa: F401
+from test_builders import SMALL, opt  # noqa: F401
 
 VIEWS = re.compile(r"(%\w+) = memref\.(?:expand_shape|collapse_shape|subview|cast|reinterpret_cast) (%\w+)")
 CACHE = re.compile(r"memref<\d+x\?x\?x\d+x\d+x\w+>")
