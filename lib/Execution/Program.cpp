@@ -131,7 +131,7 @@ llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
   impl->jit = std::move(*jit);
   orc::JITDylib &library = impl->jit->getMainJITDylib();
   char prefix = impl->jit->getDataLayout().getGlobalPrefix();
-  for (std::string path : {getRuntimePath(), std::string("libm.so.6")}) {
+  for (const std::string &path : {getRuntimePath(), std::string("libm.so.6")}) {
     auto generator =
         orc::DynamicLibrarySearchGenerator::Load(path.c_str(), prefix);
     if (!generator)
