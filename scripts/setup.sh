@@ -114,7 +114,7 @@ build_targets() {
     }
     mv "$build.log" "$build/configure.log"
   fi
-  say "building ${*:-everything} (from nothing: about ten minutes on two cores)"
+  say "building ${*:-everything} (the first time takes some minutes)"
   # ninja's own counter shows the progress on a terminal; a log gets only what went wrong and the end.
   if [ -t 1 ]; then
     ninja -C "$build" -j"$jobs" "$@" || die "the build failed"
