@@ -2,6 +2,8 @@
 add_library(DiffAttnPCH STATIC ${CMAKE_SOURCE_DIR}/cmake/pch.cpp)
 target_precompile_headers(DiffAttnPCH PRIVATE ${CMAKE_SOURCE_DIR}/cmake/pch.h)
 target_compile_options(DiffAttnPCH PUBLIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
+# Without it the precompiled header holds the times of the headers, and ccache finds nothing again after a checkout.
+target_compile_options(DiffAttnPCH PRIVATE $<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>)
 
 # diffattn_library(NAME sources... [LINK libs...] [DEPENDS targets...])
 # A static library of one room. LINK names the rooms that it may use; the include-direction test checks the same.
