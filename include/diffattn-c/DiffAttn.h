@@ -31,7 +31,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 0
+#define DIFFATTN_API_MINOR 1
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -84,9 +84,11 @@ typedef struct diffattn_array {
 typedef struct diffattn_options diffattn_options;
 DIFFATTN_EXPORT diffattn_options *diffattn_options_create(void);
 DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
-/* Names: target ("cpu", "cpu:<isa>"), threads, raise ("true", "false"),
-   reference, cache (a folder; empty: none), name (of the module, in messages),
-   reproducer (a file that a failing pipeline leaves). */
+/* Names: target ("cpu", "cpu:<isa>", "cuda-sim:<chip>", "cuda:<chip>"),
+   threads, raise ("true", "false"), reference, cache (a folder; empty: none),
+   name (of the module, in messages), reproducer (a file that a failing pipeline
+   leaves), ptxas (the assembler: a path, or a name to look for in PATH),
+   ptxas_folders (where else to look, separated by colons). */
 DIFFATTN_EXPORT int32_t diffattn_options_set(diffattn_options *options,
                                              const char *name,
                                              const char *value);
@@ -178,7 +180,7 @@ DIFFATTN_EXPORT void diffattn_free(void *data);
 /*===-- Stages ------------------------------------------------------------===*/
 
 /* The module after a stage of the pipeline (docs/pipelines.md); text unless the
-   stage is "object". To be freed with diffattn_free. */
+   stage is "object" or "cubin". To be freed with diffattn_free. */
 DIFFATTN_EXPORT int32_t diffattn_emit(const char *ir, size_t ir_bytes,
                                       const diffattn_options *options,
                                       const char *stage, char **out,

@@ -66,9 +66,9 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
   CompileOptions &compile = options->compile;
   bool understood = true;
   if (key == "target") {
-    llvm::Expected<std::string> isa = parseTarget(text);
-    if (!isa)
-      return fail(isa.takeError());
+    llvm::Expected<ExecutionTarget> target = parseTarget(text);
+    if (!target)
+      return fail(target.takeError());
     compile.target = text.str();
   } else if (key == "threads") {
     understood = !text.getAsInteger(10, compile.threads) &&
@@ -83,10 +83,16 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     compile.inputName = text.str();
   } else if (key == "reproducer") {
     compile.reproducer = text.str();
+  } else if (key == "ptxas") {
+    compile.ptxas.program = text.str();
+  } else if (key == "ptxas_folders") {
+    llvm::SmallVector<llvm::StringRef> folders;
+    text.split(folders, ':', -1, /*KeepEmpty=*/false);
+    compile.ptxas.folders.assign(folders.begin(), folders.end());
   } else {
     return fail(ErrorClass::Usage,
                 "expected an option of target, threads, raise, reference, "
-                "cache, name, reproducer, but got '" +
+                "cache, name, reproducer, ptxas, ptxas_folders, but got '" +
                     key + "'");
   }
   if (!understood)

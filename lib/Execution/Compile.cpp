@@ -10,7 +10,6 @@
 #include "DiffAttn/Conversion/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
-#include "DiffAttn/Target/CpuTarget.h"
 
 #include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -18,6 +17,7 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Remarks.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -40,33 +40,6 @@ using namespace mlir::diffattn;
 
 /// Deeper nesting would exhaust the parser's stack.
 static constexpr int kMostNesting = 256;
-
-std::optional<std::string>
-mlir::diffattn::getSimulatedChip(llvm::StringRef target) {
-  auto [device, chip] = target.split(':');
-  if (device != "cuda-sim")
-    return std::nullopt;
-  return chip.empty() ? "sm_80" : chip.str();
-}
-
-llvm::Expected<std::string>
-mlir::diffattn::parseTarget(llvm::StringRef target) {
-  if (std::optional<std::string> chip = getSimulatedChip(target)) {
-    std::string error;
-    if (!getGpuTarget(*chip, error))
-      return makeError(ErrorClass::Usage, error);
-    return std::string("native");
-  }
-  auto [device, isa] = target.split(':');
-  if (isa.empty())
-    isa = "native";
-  if (device != "cpu" || !getCpuTarget(isa))
-    return makeError(ErrorClass::Usage,
-                     "expected target cpu, cpu:<isa> with an isa of " +
-                         llvm::join(getCpuIsaNames(), ", ") +
-                         ", or cuda-sim:<chip>, but got '" + target + "'");
-  return isa.str();
-}
 
 static bool nestsTooDeep(llvm::StringRef text) {
   int depth = 0;
@@ -97,24 +70,28 @@ static bool nestsTooDeep(llvm::StringRef text) {
 
 namespace {
 
+/// What the kernels of a GPU can be handed on as.
+enum class KernelForm { Bitcode, Ptx, Cubin };
+
 /// One module on its way down, with the text of what was said about it.
 class Compilation {
 public:
   Compilation(llvm::StringRef ir, const CompileOptions &options,
-              std::string isa)
+              const ExecutionTarget &target)
       : options(options),
         context(makeRegistry(), MLIRContext::Threading::DISABLED), ir(ir) {
-    pipeline.isa = std::move(isa);
+    pipeline.isa = target.isa;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
-    if (std::optional<std::string> chip = getSimulatedChip(options.target))
-      pipeline.gpuChip = std::move(*chip);
+    pipeline.gpuChip = target.chip;
+    if (target.device != ExecutionDevice::Cpu)
+      reportGpuSchedules();
   }
 
   llvm::Error parse();
   llvm::Error lower(Stage stage);
-  /// Takes the GPU's kernels out of the module, as LLVM bitcode.
-  llvm::Expected<std::string> takeKernels();
+  /// Takes the GPU's kernels out of the module; empty if there are none.
+  llvm::Expected<std::string> takeKernels(KernelForm form);
   llvm::Expected<Signature> signature() { return readSignature(*module); }
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translate(llvm::LLVMContext &llvmContext, const Signature &signature);
@@ -122,6 +99,15 @@ public:
   std::string takeDiagnostics() { return std::move(said); }
 
 private:
+  /// Attention that gets no kernel, or an untuned one, would else go unseen.
+  void reportGpuSchedules() {
+    remark::RemarkCategories categories;
+    categories.missed = categories.analysis = "diffattn-gpu";
+    // Fails only for a streamer, and there is none.
+    (void)remark::enableOptimizationRemarks(
+        context, nullptr, std::make_unique<remark::RemarkEmittingPolicyAll>(),
+        categories, /*printAsEmitRemarks=*/true);
+  }
   static DialectRegistry makeRegistry() {
     DialectRegistry registry;
     mlir::registerAllDialects(registry);
@@ -178,8 +164,8 @@ llvm::Error Compilation::parse() {
                      "from, because in stage gpu the kernels are made");
   if (options.from == "gpu" && pipeline.gpuChip.empty())
     return makeError(ErrorClass::Usage,
-                     "expected target cuda-sim:<chip> for a module in stage "
-                     "gpu, but got '" +
+                     "expected target cuda:<chip> or cuda-sim:<chip> for a "
+                     "module in stage gpu, but got '" +
                          options.target + "'");
   reached = *parseStage(options.from);
   return guarded(
@@ -218,36 +204,52 @@ llvm::Error Compilation::lower(Stage stage) {
                  });
 }
 
-llvm::Expected<std::string> Compilation::takeKernels() {
-  std::string bitcode, message;
+llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
+  std::string result, message;
   std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
   llvm::SmallVector<gpu::GPUModuleOp> found(module->getOps<gpu::GPUModuleOp>());
   if (!target || found.empty())
-    return bitcode;
+    return result;
   if (found.size() > 1)
     return makeError(ErrorClass::Compile,
                      "expected one gpu.module, but got " + Twine(found.size()));
+  llvm::LLVMContext llvmContext;
+  std::unique_ptr<llvm::Module> kernels;
   if (llvm::Error error = guarded(
           ErrorClass::Compile,
           options.inputName + ": expected kernels that translate to LLVM IR",
           [&] {
-            // A fault names the line of the kernel that it is in.
+            // A fault of the simulator names the line of the kernel that it is
+            // in.
             PassManager manager(&context, ModuleOp::getOperationName());
-            manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
+            if (form == KernelForm::Bitcode)
+              manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
             if (failed(manager.run(*module)))
               return failure();
-            llvm::LLVMContext llvmContext;
-            auto kernels = translateGpuModule(found[0], *target, llvmContext);
-            if (failed(kernels) ||
-                failed(optimizeGpuModule(**kernels, *target)))
+            auto made = translateGpuModule(found[0], *target, llvmContext);
+            if (failed(made) || failed(optimizeGpuModule(**made, *target)))
               return failure();
-            llvm::raw_string_ostream os(bitcode);
-            llvm::WriteBitcodeToFile(**kernels, os);
+            kernels = std::move(*made);
             return success();
           }))
     return error;
   found[0].erase();
-  return bitcode;
+  if (form == KernelForm::Bitcode) {
+    llvm::raw_string_ostream os(result);
+    llvm::WriteBitcodeToFile(*kernels, os);
+    return result;
+  }
+  FailureOr<std::string> ptx = emitPtx(*kernels, *target);
+  if (failed(ptx))
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM to write PTX for " + Twine(target->chip));
+  if (form == KernelForm::Ptx)
+    return std::move(*ptx);
+  std::optional<Cubin> cubin =
+      assemblePtx(*ptx, *target, options.ptxas, message);
+  if (!cubin)
+    return makeError(ErrorClass::Compile, message);
+  return std::move(cubin->data);
 }
 
 std::string Compilation::print() {
@@ -276,35 +278,39 @@ Compilation::translate(llvm::LLVMContext &llvmContext,
 }
 
 static constexpr llvm::StringRef kStages[] = {
-    "input", "raised", "scheduled", "bufferized", "gpu",
-    "loops", "llvm",   "llvm-ir",   "assembly",   "object"};
+    "input", "raised", "scheduled", "bufferized", "gpu",      "ptx",
+    "cubin", "loops",  "llvm",      "llvm-ir",    "assembly", "object"};
 
 llvm::ArrayRef<llvm::StringRef> mlir::diffattn::getEmitStages() {
   return kStages;
 }
 
-llvm::Expected<std::string>
-mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
-                          llvm::StringRef stage) {
-  llvm::Expected<std::string> isa = parseTarget(options.target);
-  if (!isa)
-    return isa.takeError();
-  if (!llvm::is_contained(kStages, stage))
-    return makeError(ErrorClass::Usage, "expected a stage of " +
-                                            llvm::join(getEmitStages(), ", ") +
-                                            ", but got '" + stage + "'");
-  Compilation compilation(ir, options, *isa);
+/// The rest of the way to `stage`, once its names are known to be right.
+static llvm::Expected<std::string> emit(Compilation &compilation,
+                                        const ExecutionTarget &target,
+                                        llvm::StringRef stage) {
   if (llvm::Error error = compilation.parse())
     return error;
   llvm::Expected<Signature> signature = compilation.signature();
   if (!signature)
     return signature.takeError();
-  std::optional<Stage> mlirStage = parseStage(stage);
+  const bool isKernels = stage == "ptx" || stage == "cubin";
+  std::optional<Stage> mlirStage = isKernels ? Stage::GPU : parseStage(stage);
   if (llvm::Error error = compilation.lower(mlirStage.value_or(Stage::LLVM)))
     return error;
+  if (isKernels) {
+    auto kernels = compilation.takeKernels(stage == "ptx" ? KernelForm::Ptx
+                                                          : KernelForm::Cubin);
+    if (kernels && kernels->empty())
+      return makeError(ErrorClass::Compile,
+                       "expected attention that has a kernel, but found none "
+                       "in the module\n" +
+                           compilation.takeDiagnostics());
+    return kernels;
+  }
   if (mlirStage)
     return compilation.print();
-  if (auto kernels = compilation.takeKernels(); !kernels)
+  if (auto kernels = compilation.takeKernels(KernelForm::Bitcode); !kernels)
     return kernels.takeError();
   llvm::LLVMContext llvmContext;
   auto module = compilation.translate(llvmContext, *signature);
@@ -313,17 +319,46 @@ mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
   CodegenOutput output = stage == "llvm-ir"    ? CodegenOutput::LLVMIR
                          : stage == "assembly" ? CodegenOutput::Assembly
                                                : CodegenOutput::Object;
-  return generateCode(**module, *isa, output);
+  return generateCode(**module, target.isa, output);
+}
+
+llvm::Expected<std::string>
+mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
+                          llvm::StringRef stage, std::string *diagnostics) {
+  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  if (!target)
+    return target.takeError();
+  if (!llvm::is_contained(kStages, stage))
+    return makeError(ErrorClass::Usage, "expected a stage of " +
+                                            llvm::join(getEmitStages(), ", ") +
+                                            ", but got '" + stage + "'");
+  if ((stage == "ptx" || stage == "cubin") &&
+      target->device == ExecutionDevice::Cpu)
+    return makeError(
+        ErrorClass::Usage,
+        "expected target cuda:<chip> or cuda-sim:<chip> for stage " + stage +
+            ", but got '" + options.target + "'");
+  Compilation compilation(ir, options, *target);
+  auto result = emit(compilation, *target, stage);
+  if (result && diagnostics)
+    *diagnostics = compilation.takeDiagnostics();
+  return result;
 }
 
 llvm::Expected<CompiledModule>
 mlir::diffattn::compileModule(llvm::StringRef ir,
                               const CompileOptions &options) {
   auto start = std::chrono::steady_clock::now();
-  llvm::Expected<std::string> isa = parseTarget(options.target);
-  if (!isa)
-    return isa.takeError();
-  Compilation compilation(ir, options, *isa);
+  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  if (!target)
+    return target.takeError();
+  if (target->device == ExecutionDevice::Cuda)
+    return makeError(
+        ErrorClass::Usage,
+        "expected --emit=gpu, ptx or cubin with target '" + options.target +
+            "', because no code runs on a GPU yet; cuda-sim:" + target->chip +
+            " runs it on the simulator");
+  Compilation compilation(ir, options, *target);
   if (llvm::Error error = compilation.parse())
     return error;
   llvm::Expected<Signature> signature = compilation.signature();
@@ -331,7 +366,8 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
     return signature.takeError();
   if (llvm::Error error = compilation.lower(Stage::GPU))
     return error;
-  llvm::Expected<std::string> kernels = compilation.takeKernels();
+  llvm::Expected<std::string> kernels =
+      compilation.takeKernels(KernelForm::Bitcode);
   if (!kernels)
     return kernels.takeError();
   if (llvm::Error error = compilation.lower(Stage::LLVM))
@@ -340,7 +376,7 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   auto module = compilation.translate(llvmContext, *signature);
   if (!module)
     return module.takeError();
-  auto object = generateCode(**module, *isa, CodegenOutput::Object);
+  auto object = generateCode(**module, target->isa, CodegenOutput::Object);
   if (!object)
     return object.takeError();
   CompiledModule result;

@@ -100,14 +100,14 @@ std::string mlir::diffattn::getToolchainKey(StringRef isa) {
 
 llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
                                                 const CompileOptions &options) {
-  llvm::Expected<std::string> isa = parseTarget(options.target);
-  if (!isa)
-    return isa.takeError();
-  std::string choices = "isa " + *isa + "; threads " +
-                        std::to_string(options.threads) + "; raise " +
-                        std::to_string(options.raise) + "; reference " +
-                        std::to_string(options.reference);
-  return sha256({ir, choices, getToolchainKey(*isa)});
+  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  if (!target)
+    return target.takeError();
+  std::string choices = "isa " + target->isa + "; chip " + target->chip +
+                        "; threads " + std::to_string(options.threads) +
+                        "; raise " + std::to_string(options.raise) +
+                        "; reference " + std::to_string(options.reference);
+  return sha256({ir, choices, getToolchainKey(target->isa)});
 }
 
 static std::string writeRecord(StringRef key, const CompileOptions &options,
@@ -197,8 +197,11 @@ static std::error_code makePrivateFolder(StringRef directory) {
 
 llvm::Expected<CompiledModule>
 ObjectCache::compile(StringRef ir, const CompileOptions &options) {
+  auto target = parseTarget(options.target);
+  if (!target)
+    return target.takeError();
   // Kernels to simulate are there to be changed: they are not kept.
-  if (getSimulatedChip(options.target))
+  if (target->device != ExecutionDevice::Cpu)
     return compileModule(ir, options);
   auto start = std::chrono::steady_clock::now();
   llvm::Expected<std::string> key = getKey(ir, options);

@@ -101,13 +101,13 @@ static std::string getRuntimePath() {
 
 llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
                                                        llvm::StringRef target) {
-  llvm::Expected<std::string> isa = parseTarget(target);
-  if (!isa)
-    return isa.takeError();
-  CpuTarget cpu = *getCpuTarget(*isa);
+  llvm::Expected<ExecutionTarget> parsed = parseTarget(target);
+  if (!parsed)
+    return parsed.takeError();
+  CpuTarget cpu = *getCpuTarget(parsed->isa);
   if (!hostSupports(cpu.isa))
     return makeError(ErrorClass::Usage,
-                     "expected a CPU that runs " + *isa +
+                     "expected a CPU that runs " + parsed->isa +
                          " code, but this one lacks some of " +
                          llvm::join(cpu.getFeatures(), " ") +
                          " (code can still be emitted)");
@@ -149,8 +149,7 @@ llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
         orc::ExecutorAddr::fromPtr(function.address),
         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
   if (!module.kernels.empty()) {
-    auto device =
-        SimulatedDevice::create(module.kernels, *getSimulatedChip(target));
+    auto device = SimulatedDevice::create(module.kernels, parsed->chip);
     if (!device)
       return device.takeError();
     impl->device = std::move(*device);

@@ -17,10 +17,10 @@ using namespace mlir::diffattn;
 // Capability". Rates of the tensor cores: data sheets; sm_90 is given the rate
 // of sm_80, since mma.sync does not reach wgmma's.
 static const GpuTarget kTargets[] = {
-    {"sm_80", 80, 164 << 10, 163 << 10, 2048, 32, 2, 0.5, true},
-    {"sm_86", 80, 100 << 10, 99 << 10, 1536, 16, 4, 0.25, true},
-    {"sm_89", 80, 100 << 10, 99 << 10, 1536, 24, 4, 0.25, true},
-    {"sm_90", 80, 228 << 10, 227 << 10, 2048, 32, 2, 0.25, true},
+    {"sm_80", "sm_80", 80, 164 << 10, 163 << 10, 2048, 32, 2, 0.5, true},
+    {"sm_86", "sm_86", 80, 100 << 10, 99 << 10, 1536, 16, 4, 0.25, true},
+    {"sm_89", "sm_89", 80, 100 << 10, 99 << 10, 1536, 24, 4, 0.25, true},
+    {"sm_90", "sm_90", 80, 228 << 10, 227 << 10, 2048, 32, 2, 0.25, true},
 };
 
 ArrayRef<StringRef> mlir::diffattn::getGpuChipNames() {
@@ -48,6 +48,7 @@ std::optional<GpuTarget> mlir::diffattn::getGpuTarget(StringRef chip,
           return target;
       GpuTarget target = kTargets[0];
       target.tuned = false;
+      target.binaryChip = "sm_" + digits.str();
       return target;
     }
   }

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import sysconfig
 import threading
 import weakref
 
@@ -282,7 +283,8 @@ class ValueType:
 class Executable:
     """A compiled module. `mlir` is text (str) or bytecode (bytes).
 
-    target    "cpu", or "cpu:" and an instruction set: native, avx512bf16, avx512, avx2, generic
+    target    "cpu", or "cpu:" and an instruction set: native, avx512bf16, avx512, avx2, generic; or "cuda-sim:" and a chip
+              (sm_80, sm_86, sm_89, sm_90): attention is GPU kernels, simulated
     weights   paths: safetensors files, indices of sharded checkpoints, folders
     threads   threads for each call; None: the runtime's default
     cache     True: compiled code is kept in `cache_folder()`; False: not; or a folder
@@ -370,11 +372,18 @@ class Executable:
         return view
 
 
-def _options(lib, *, target, name, raise_attention, reference, cache):
+def _ptxas_folders() -> str:
+    """Where else than in PATH an assembler may lie: the CUDA Toolkit, and the package nvidia-cuda-nvcc of this environment."""
+    toolkit = os.environ.get("CUDA_HOME")
+    return ":".join([f"{toolkit}/bin"] * bool(toolkit) + ["/usr/local/cuda/bin",
+                                                         f"{sysconfig.get_paths()['purelib']}/nvidia/cu13/bin"])
+
+
+def _options(lib, *, target, name, raise_attention, reference, cache, **more):
     options = lib.c.diffattn_options_create()
     try:
         for key, value in [("target", target), ("name", name), ("raise", "true" if raise_attention else "false"),
-                           ("reference", "true" if reference else "false"), ("cache", str(cache))]:
+                           ("reference", "true" if reference else "false"), ("cache", str(cache)), *more.items()]:
             lib.check(lib.c.diffattn_options_set(options, key.encode(), value.encode()))
     except BaseException:
         lib.c.diffattn_options_destroy(options)
@@ -382,10 +391,13 @@ def _options(lib, *, target, name, raise_attention, reference, cache):
     return options
 
 
-def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False) -> bytes:
-    """The module after a stage of the pipeline: input, raised, scheduled, bufferized, loops, llvm, llvm-ir, assembly, object."""
+def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, ptxas="ptxas") -> bytes:
+    """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
+    assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
+    name."""
     lib = library()
-    options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="")
+    options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
+                       ptxas=str(ptxas), ptxas_folders=_ptxas_folders())
     try:
         ir = mlir.encode() if isinstance(mlir, str) else bytes(mlir)
         text, size = ctypes.c_void_p(), ctypes.c_size_t()

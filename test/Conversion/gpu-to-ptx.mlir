@@ -21,7 +21,7 @@
 // LLVM:     call { float, float, float, float } @llvm.nvvm.mma.m16n8k16.row.col.f32.f32({{.*}}) #[[MARK:[0-9]+]]
 // LLVM:     attributes #[[MARK]] = { convergent
 
-// NONE: error: expected ptxas to assemble the module, but got: expected ptxas of CUDA 12 or 13 as "no-such-ptxas"
+// NONE: error: expected ptxas to assemble the module, but got: expected ptxas of CUDA 12 or 13, but found none; tried {{.*}}/usr/local/cuda/bin/no-such-ptxas. It comes
 
 !q = memref<?x2x?x32xf16>
 !v = memref<?x2x?x64xf16>

@@ -21,7 +21,7 @@
 // RUN: not diffattn-run %s --target=cuda-sim:sm_70 --quiet 2>&1 | FileCheck %s --check-prefix=CHIP
 // CHIP: sm_70
 // RUN: not diffattn-run %t.mlir --from=gpu --quiet 2>&1 | FileCheck %s --check-prefix=TARGET
-// TARGET: expected target cuda-sim:<chip> for a module in stage gpu, but got 'cpu'
+// TARGET: expected target cuda:<chip> or cuda-sim:<chip> for a module in stage gpu, but got 'cpu'
 // RUN: not diffattn-run %t.mlir --from=gpu --target=cuda-sim:sm_80 --check=reference 2>&1 | FileCheck %s --check-prefix=REFERENCE
 // REFERENCE: expected a module in stage input to make the reference from
 

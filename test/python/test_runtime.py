@@ -217,3 +217,20 @@ def test_emit():
     assert runtime.emit(MODULE, "object")[:4] == b"\x7fELF"
     with pytest.raises(runtime.UsageError, match="expected a stage of"):
         runtime.emit(MODULE, "nope")
+
+
+def test_code_for_a_gpu_is_emitted_without_one(tmp_path):
+    mlir = """
+!q = tensor<1x1x?x32xf16>
+func.func @f(%q: !q, %k: !q, %l: tensor<f32>, %o: !q) -> !q {
+  %r = diffattn.attention ins(%q, %k, %q, %k, %k : !q, !q, !q, !q, !q) lambda(%l : tensor<f32>) outs(%o : !q) {scale = 0.1 : f32} -> !q
+  return %r : !q
+}"""
+    assert runtime.emit(mlir, "ptx", target="cuda:sm_86").decode().count(".target sm_86") == 1
+    assert runtime.emit(mlir, "cubin", target="cuda:sm_86").startswith(b"\x7fELF")
+    with pytest.raises(runtime.CompileError, match=f"found none; tried {tmp_path}/ptxas. It comes"):
+        runtime.emit(mlir, "cubin", target="cuda:sm_86", ptxas=tmp_path / "ptxas")
+    with pytest.raises(runtime.UsageError, match="no code runs on a GPU yet"):
+        runtime.Executable(mlir, target="cuda:sm_86")
+    with pytest.raises(runtime.UsageError, match="a chip of sm_80, sm_86, sm_89, sm_90 or a newer one"):
+        runtime.emit(mlir, "ptx", target="cuda:sm_75")

@@ -21,6 +21,7 @@ EXAMPLES:
   diffattn-run attention.mlir --input=random:1x8x512x64xf32 ... \
                --check=reference --bench=20
   diffattn-run model.mlir --emit=scheduled
+  diffattn-run model.mlir --target=cuda:sm_90 --emit=cubin -o model.cubin
   diffattn-run cache ls
   diffattn-run cache clear
 
@@ -57,7 +58,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       "target",
       cl::desc("cpu, or cpu:<isa>: native, avx512bf16, avx512,\n"
                "avx2, generic; cuda-sim:<chip>: GPU kernels,\n"
-               "simulated: sm_80, sm_86, sm_89, sm_90"),
+               "simulated: sm_80, sm_86, sm_89, sm_90;\n"
+               "cuda:<chip>: the same to emit (default sm_80)"),
       cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
   cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
                            cl::init(0), cl::value_desc("n"), cl::cat(compile));
@@ -67,8 +69,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<std::string> emit(
       "emit",
       cl::desc("Print the module after a stage, and stop: input,\n"
-               "raised, scheduled, bufferized, gpu, loops, llvm,\n"
-               "llvm-ir, assembly, object"),
+               "raised, scheduled, bufferized, gpu, ptx, cubin,\n"
+               "loops, llvm, llvm-ir, assembly, object"),
       cl::value_desc("stage"), cl::cat(compile));
   cl::opt<std::string> from(
       "from", cl::desc("Stage that the module is in: input, or gpu"),
@@ -76,6 +78,12 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<std::string> emitFile("o", cl::desc("File for --emit (default -)"),
                                 cl::init("-"), cl::value_desc("file"),
                                 cl::cat(compile));
+  cl::opt<std::string> ptxas(
+      "ptxas",
+      cl::desc("Assembler of --emit=cubin: a path, or a name in\n"
+               "PATH, $CUDA_HOME/bin, /usr/local/cuda/bin or\n"
+               "$DIFFATTN_VENV, else .venv beside build"),
+      cl::init("ptxas"), cl::value_desc("path"), cl::cat(compile));
   cl::opt<bool> noCache("no-cache", cl::desc("Compile in any case"),
                         cl::cat(compile));
   cl::opt<std::string> cacheDir(
@@ -137,6 +145,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.noCache = noCache;
   options.cacheDir = cacheDir;
   options.reproducer = reproducer;
+  options.ptxas = ptxas;
   options.outputs = std::vector<std::string>(outputs.begin(), outputs.end());
   options.expected = std::vector<std::string>(expected.begin(), expected.end());
   options.rtol = rtol;

@@ -24,7 +24,7 @@ struct Options {
   bool raise = true;
   std::string emit, emitFile, from;
   bool noCache = false;
-  std::string cacheDir, reproducer;
+  std::string cacheDir, reproducer, ptxas;
   std::vector<std::string> outputs, expected;
   double rtol = -1, atol = -1; // negative: by element type
   std::string check;

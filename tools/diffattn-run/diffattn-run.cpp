@@ -7,6 +7,7 @@
 #include "Compare.h"
 #include "Inputs.h"
 #include "Options.h"
+#include "PtxasFolders.h"
 #include "SlowNotice.h"
 
 #include "DiffAttn/Execution/Program.h"
@@ -97,6 +98,8 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   compile.from = options.from;
   compile.inputName = name.str();
   compile.reproducer = options.reproducer;
+  compile.ptxas.program = options.ptxas;
+  compile.ptxas.folders = getPtxasFolders();
   return compile;
 }
 
@@ -312,9 +315,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     return ir.takeError();
   CompileOptions compile = getCompileOptions(path == "-" ? "stdin" : path);
   if (!options.emit.empty()) {
-    auto text = emitStage(*ir, compile, options.emit);
+    std::string diagnostics;
+    auto text = emitStage(*ir, compile, options.emit, &diagnostics);
     if (!text)
       return text.takeError();
+    llvm::errs() << diagnostics;
     if (llvm::Error error = writeFileWhole(options.emitFile, {*text}))
       return error;
     return true;

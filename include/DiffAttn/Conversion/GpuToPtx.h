@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_CONVERSION_GPUTOPTX_H
 #define DIFFATTN_CONVERSION_GPUTOPTX_H
 
+#include "DiffAttn/Conversion/Ptxas.h"
 #include "DiffAttn/Target/GpuTarget.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -34,23 +35,6 @@ LogicalResult optimizeGpuModule(llvm::Module &module, const GpuTarget &target);
 /// The PTX of `module`, as it is: optimize it first. Nothing, if NVPTX refuses
 /// it.
 FailureOr<std::string> emitPtx(llvm::Module &module, const GpuTarget &target);
-
-/// What ptxas says of one kernel.
-struct PtxasKernel {
-  std::string name;
-  int64_t registers = 0, spillStoreBytes = 0, spillLoadBytes = 0,
-          stackBytes = 0;
-};
-
-struct Cubin {
-  std::string data;
-  std::vector<PtxasKernel> kernels;
-};
-
-/// Runs `ptxas` (a path, or a name to look for in PATH and in
-/// /usr/local/cuda/bin) as a process. On failure `error` holds what it printed.
-std::optional<Cubin> assemblePtx(StringRef ptx, const GpuTarget &target,
-                                 StringRef ptxas, std::string &error);
 
 } // namespace mlir::diffattn
 

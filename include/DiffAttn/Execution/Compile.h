@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_EXECUTION_COMPILE_H
 #define DIFFATTN_EXECUTION_COMPILE_H
 
+#include "DiffAttn/Conversion/Ptxas.h"
+#include "DiffAttn/Execution/ExecutionTarget.h"
 #include "DiffAttn/Execution/Signature.h"
 
 #include <optional>
@@ -14,12 +16,11 @@
 
 namespace mlir::diffattn {
 
-/// What a user can choose about compiling. All but the last two change the code
-/// and are part of the key of the cache.
+/// What a user can choose about compiling. All but the last three change the
+/// code and are part of the key of the cache.
 struct CompileOptions {
-  /// "cpu", or "cpu:" and an instruction set: native, avx512bf16, avx512, avx2
-  /// or generic. "cuda-sim:" and a chip (sm_80, sm_86, sm_89, sm_90): attention
-  /// is GPU kernels that are simulated on the CPU, the rest runs on it.
+  /// What `parseTarget` takes. With a GPU, attention is kernels and the rest is
+  /// code for the CPU; code for "cuda" can be emitted, and does not run.
   std::string target = "cpu";
   /// Threads that compiled code may use; 0 leaves it to the runtime.
   int64_t threads = 0;
@@ -35,6 +36,8 @@ struct CompileOptions {
   std::string inputName = "module";
   /// Where a failing pipeline leaves its reproducer; empty: nowhere.
   std::string reproducer;
+  /// The assembler that stage cubin runs.
+  PtxasSearch ptxas;
 };
 
 struct CompiledModule {
@@ -46,13 +49,7 @@ struct CompiledModule {
   double seconds = 0; // taken to compile, or to read from the cache
 };
 
-/// The instruction set in `target`, or an error of class Usage.
-llvm::Expected<std::string> parseTarget(llvm::StringRef target);
-
 /// Compiles MLIR, text or bytecode.
-/// The chip of a "cuda-sim:" target; nothing for another target.
-std::optional<std::string> getSimulatedChip(llvm::StringRef target);
-
 llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
                                              const CompileOptions &options);
 
@@ -60,10 +57,14 @@ llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
 llvm::ArrayRef<llvm::StringRef> getEmitStages();
 
 /// The module after `stage`: input, raised, scheduled, bufferized, loops and
-/// llvm are MLIR, llvm-ir and assembly are text, object is ELF.
+/// llvm are MLIR, llvm-ir and assembly are text, object is ELF. For targets
+/// with a GPU there are also gpu (MLIR), ptx (text: one module with all
+/// kernels) and cubin (ELF, made by ptxas). Warnings and remarks go to
+/// `diagnostics`.
 llvm::Expected<std::string> emitStage(llvm::StringRef ir,
                                       const CompileOptions &options,
-                                      llvm::StringRef stage);
+                                      llvm::StringRef stage,
+                                      std::string *diagnostics = nullptr);
 
 /// What the code depends on beside the IR and the options: this build of the
 /// compiler, LLVM's version, the CPU.

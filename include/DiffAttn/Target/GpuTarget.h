@@ -19,8 +19,11 @@ namespace mlir::diffattn {
 /// Facts of one GPU architecture. All chips share 65536 registers an SM, 255
 /// registers a thread, warps of 32 lanes and 16 named barriers.
 struct GpuTarget {
-  /// The name that ptxas takes, for example "sm_80".
+  /// The chip that PTX is written for, for example "sm_80".
   std::string chip;
+  /// The chip that a cubin is made for: `chip`, or a newer one than those of
+  /// the tables, which takes the PTX of `chip`.
+  std::string binaryChip;
   /// PTX version of the code, as LLVM writes it (80 is 8.0).
   int64_t ptxVersion = 80;
   /// Shared memory of one SM, and the most that one block may have of it.

@@ -4,12 +4,13 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Conversion/GpuToPtx.h"
+#include "DiffAttn/Conversion/Ptxas.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Process.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -48,18 +49,43 @@ static std::vector<PtxasKernel> parseReport(StringRef text) {
   return kernels;
 }
 
+std::optional<std::string> mlir::diffattn::findPtxas(const PtxasSearch &search,
+                                                     std::string &error) {
+  SmallVector<std::string> tried;
+  auto isThere = [&](const Twine &path) {
+    tried.push_back(path.str());
+    return llvm::sys::fs::can_execute(path);
+  };
+  if (StringRef(search.program).contains('/')) {
+    if (isThere(search.program))
+      return search.program;
+  } else {
+    SmallVector<StringRef> folders;
+    std::optional<std::string> path = llvm::sys::Process::GetEnv("PATH");
+    if (path)
+      StringRef(*path).split(folders, ':', -1, /*KeepEmpty=*/false);
+    for (StringRef folder : folders)
+      if (isThere(folder + "/" + search.program))
+        return tried.back();
+    for (const std::string &folder : search.folders)
+      if (isThere(folder + "/" + search.program))
+        return tried.back();
+  }
+  error = "expected ptxas of CUDA 12 or 13, but found none; tried " +
+          llvm::join(tried, ", ") +
+          ". It comes with the CUDA Toolkit and with the Python package "
+          "nvidia-cuda-nvcc (scripts/test.sh installs 13.0.88); the option "
+          "ptxas names one that lies elsewhere";
+  return std::nullopt;
+}
+
 std::optional<Cubin> mlir::diffattn::assemblePtx(StringRef ptx,
                                                  const GpuTarget &target,
-                                                 StringRef ptxas,
+                                                 const PtxasSearch &search,
                                                  std::string &error) {
-  auto program = llvm::sys::findProgramByName(ptxas);
+  std::optional<std::string> program = findPtxas(search, error);
   if (!program)
-    program = llvm::sys::findProgramByName(ptxas, {"/usr/local/cuda/bin"});
-  if (!program) {
-    error = "expected ptxas of CUDA 12 or 13 as \"" + ptxas.str() +
-            "\", in PATH or in /usr/local/cuda/bin, but found none";
     return std::nullopt;
-  }
   llvm::SmallString<128> input, output, log;
   std::error_code code =
       llvm::sys::fs::createTemporaryFile("diffattn", "ptx", input);
@@ -77,7 +103,7 @@ std::optional<Cubin> mlir::diffattn::assemblePtx(StringRef ptx,
             code.message();
     return std::nullopt;
   }
-  std::string arch = "-arch=" + target.chip;
+  std::string arch = "-arch=" + target.binaryChip;
   StringRef arguments[] = {*program, arch, "-O3", "-v", "-o", output, input};
   std::optional<StringRef> redirects[] = {std::nullopt, StringRef(log),
                                           StringRef(log)};

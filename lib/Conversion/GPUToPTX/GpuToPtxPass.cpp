@@ -93,7 +93,9 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
   LogicalResult runAssembler(gpu::GPUModuleOp module, StringRef ptx,
                              const GpuTarget &target) {
     std::string error;
-    std::optional<Cubin> cubin = assemblePtx(ptx, target, ptxas, error);
+    PtxasSearch search;
+    search.program = ptxas;
+    std::optional<Cubin> cubin = assemblePtx(ptx, target, search, error);
     if (!cubin)
       return module.emitError()
              << "expected ptxas to assemble the module, but got: " << error;

@@ -1,0 +1,39 @@
+//===- ExecutionTarget.cpp - where compiled code runs ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Execution/ExecutionTarget.h"
+
+#include "DiffAttn/Target/CpuTarget.h"
+#include "DiffAttn/Target/GpuTarget.h"
+
+#include "llvm/ADT/StringExtras.h"
+
+using namespace mlir::diffattn;
+
+llvm::Expected<ExecutionTarget>
+mlir::diffattn::parseTarget(llvm::StringRef text) {
+  auto [device, detail] = text.split(':');
+  ExecutionTarget target;
+  if (device == "cuda" || device == "cuda-sim") {
+    target.device =
+        device == "cuda" ? ExecutionDevice::Cuda : ExecutionDevice::CudaSim;
+    target.chip = detail.empty() ? "sm_80" : detail.str();
+    std::string error;
+    if (!getGpuTarget(target.chip, error))
+      return makeError(ErrorClass::Usage, error);
+    return target;
+  }
+  if (!detail.empty())
+    target.isa = detail.str();
+  if (device != "cpu" || !getCpuTarget(target.isa))
+    return makeError(ErrorClass::Usage,
+                     "expected target cpu, cpu:<isa> with an isa of " +
+                         llvm::join(getCpuIsaNames(), ", ") +
+                         ", cuda:<chip> or cuda-sim:<chip> with a chip of " +
+                         llvm::join(getGpuChipNames(), ", ") + ", but got '" +
+                         text + "'");
+  return target;
+}
