@@ -139,6 +139,9 @@ public:
   /// One tile. With a maximum that grew by no more than the margin, the old one
   /// is kept, and nothing is rescaled.
   Step step(ArrayRef<Fragment> scores, const RowState &state);
+  /// Sums of the row tiles of `steps`, in their order, as fragments: multiplied
+  /// by alpha if any row of the warp needs it.
+  GpuBuilder::Values rescale(ArrayRef<Value> sums, ArrayRef<Step> steps);
   /// Sum over the four lanes of a row.
   Value reduceQuad(Value x);
 
@@ -147,28 +150,52 @@ private:
   GpuBuilder &b;
 };
 
-/// Norm, weight, scale, gate, rounding and the store of rows whose columns are
-/// spread over lanes.
+/// Which columns of a row the four lanes of a quad hold: tile n of 8 columns
+/// begins at `start` + offset(n), and lane t has its columns 2t and 2t + 1.
+struct QuadColumns {
+  Value start; // i32: 0, or 16 for the second warp of a pair
+  /// Two warps take turns at 16 columns: so both use the same chunks of a
+  /// swizzle.
+  bool alternating;
+  int64_t offset(int64_t n) const {
+    return alternating ? 32 * (n / 2) + 8 * (n % 2) : 8 * n;
+  }
+  int64_t maxStart() const { return alternating ? 16 : 0; }
+};
+
+/// Norm, weight, scale, gate, rounding and the store of rows of one head whose
+/// columns are spread over lanes.
 class Epilogue {
 public:
-  Epilogue(AttentionKernel &kernel) : kernel(kernel), b(kernel.b) {}
+  Epilogue(AttentionKernel &kernel, Value batch, Value head);
   /// 1 / sum, or 0 for a row without keys. NaN stays NaN.
   Value inverseSum(Value sum);
   /// What a row is multiplied by, from the sum of its squares.
   Value rowFactor(Value squares);
-  /// Finishes and stores columns `column` and `column + 1` of a row; stores
-  /// nothing beyond the width. `maxColumn` is the largest column that any lane
-  /// brings.
-  void storePair(Value x0, Value x1, Value factor, Value outBase,
-                 Value gateBase, Value column, int64_t maxColumn);
-  /// The same for one column.
-  void storeOne(Value x, Value factor, Value outBase, Value gateBase,
-                Value column, int64_t maxColumn);
+  /// Finishes and stores the row of query `query`, of which this lane has a
+  /// pair in each tile of 8 columns; nothing beyond the last query or the
+  /// width. All lanes of the warp call it together: quads exchange pairs, so
+  /// that a lane stores 16 bytes.
+  void storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor, Value query,
+                const QuadColumns &columns);
+  /// Finishes and stores one column of each 32 for this lane, from column
+  /// `lane` on, of a query that exists.
+  void storeColumns(ArrayRef<Value> x, Value factor, Value query);
 
 private:
-  Value finish(Value x, Value factor, Value gateBase, Value column);
+  struct Row {
+    Value out, gate;
+  };
+  Row locate(Value query);
+  Value finish(Value x, Value factor, const Row &row, Value column);
+  void storeOne(Value x, Value factor, const Row &row, Value column,
+                int64_t maxColumn);
+  /// Word j of lane t of each quad becomes word t of lane j.
+  void transposeQuads(std::array<Value, 4> &words);
+
   AttentionKernel &kernel;
   GpuBuilder &b;
+  Value outBase, gateBase;
 };
 
 void emitForwardKernel(AttentionKernel &kernel);

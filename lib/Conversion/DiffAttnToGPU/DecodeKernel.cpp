@@ -13,7 +13,7 @@
 // workspace: 16 maxima, 16 sums, 16 rows of the padded width.
 //
 //===----------------------------------------------------------------------===//
-#include "AttentionKernel.h"
+#include "KeyRing.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -34,7 +34,6 @@ private:
   void locate();
   void loadQueries();
   SmallVector<Fragment> readQueries();
-  void issueTile(Value tile, Value stage);
   SmallVector<Fragment> scores(Value stage);
   Values tileBody(Value tile, ValueRange carried);
   void joinWarps(ValueRange values);
@@ -49,9 +48,10 @@ private:
   Value batch, headBlock, split, firstHead;
   /// Query and noise head of this lane's rows g and g + 8.
   Value query, noiseHead;
-  Value key1, key2, value, firstTile, endTile;
+  Value firstTile, endTile;
   SmallVector<Fragment> queries;
   std::optional<MatrixReader> queryReader, keyReader, valueReader;
+  std::optional<KeyRing> ring;
 };
 } // namespace
 
@@ -67,12 +67,7 @@ void DecodeKernel::locate() {
   Value head = b.add(firstHead, b.sub(kernel.laneRow, b.mul(query, group)));
   noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
   Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
-  key1 = kernel.headBase(P::K1, P::K1B, batch,
-                         b.divU(firstHead, kernel.param(P::SignalPerKey1)));
-  key2 = kernel.headBase(P::K2, P::K2B, batch,
-                         b.divU(firstNoise, kernel.param(P::NoisePerKey2)));
-  value = kernel.headBase(P::V, P::VB, batch,
-                          b.divU(firstHead, kernel.param(P::SignalPerValue)));
+  ring.emplace(kernel, batch, firstHead, firstNoise);
 
   Value end = b.add(b.add(kernel.param(P::Queries), kernel.position0),
                     kernel.param(P::WindowRight));
@@ -148,33 +143,12 @@ SmallVector<Fragment> DecodeKernel::readQueries() {
   return result;
 }
 
-void DecodeKernel::issueTile(Value tile, Value stage) {
-  using P = GpuParam;
-  Value first = b.mul(tile, keys);
-  Value base = b.bytes(kernel.shared, stage);
-  auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value global,
-                  P row, P column, int64_t width) {
-    kernel.copyTile(
-        {b.bytes(base, layout.ringOffset + offset), keys, padded, pitch},
-        {global, kernel.param(row), kernel.param(column), first,
-         kernel.keyLimit, width});
-  };
-  copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1T, P::K1W,
-       spec.headDim);
-  if (!spec.sharedKeys)
-    copy(layout.keyBytes, spec.getPaddedHeadDim(), layout.headPitch, key2,
-         P::K2T, P::K2W, spec.headDim);
-  copy(layout.valueOffset, spec.getPaddedValueDim(), layout.valuePitch, value,
-       P::VT, P::VW, spec.valueDim);
-}
-
 SmallVector<Fragment> DecodeKernel::scores(Value stage) {
   Value zero = b.f32(0.0);
   SmallVector<Fragment> result(2, Fragment{zero, zero, zero, zero});
   SmallVector<Fragment> second = result;
-  Value base = b.bytes(b.bytes(kernel.shared, stage),
-                       b.mul(kernel.warp, 16 * layout.headPitch));
-  base = b.bytes(base, layout.ringOffset);
+  Value base =
+      b.bytes(ring->keys(stage), b.mul(kernel.warp, 16 * layout.headPitch));
   for (int64_t step = 0; step < spec.getPaddedHeadDim() / 16; ++step) {
     Fragment q = queries.empty()
                      ? queryReader->read(kernel.shared, 0, 2 * step, false)
@@ -199,39 +173,21 @@ SmallVector<Fragment> DecodeKernel::scores(Value stage) {
 }
 
 Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
-  int64_t stages = spec.schedule.getStages();
   Value stage = carried.front();
   RowState state{{carried[1], carried[2]}, {carried[3], carried[4]}};
   Values sums(carried.drop_front(5));
 
-  b.waitForCopies(stages - 2);
-  b.barrier();
-  Value ahead = b.add(tile, stages - 1);
-  b.branch(b.compare(LLVM::ICmpPredicate::slt, ahead, endTile), [&] {
-    Value wrapped = b.compare(LLVM::ICmpPredicate::eq, stage, b.i32(0));
-    issueTile(ahead, b.select(wrapped, b.i32((stages - 1) * layout.stageBytes),
-                              b.add(stage, -layout.stageBytes)));
-  });
-  b.commitCopies();
+  ring->advance(tile, stage, endTile);
 
   Value firstKey = b.add(b.mul(tile, keys), b.mul(kernel.warp, 16));
   SmallVector<Fragment> s = scores(stage);
   softmax.transform(s, batch, noiseHead, {query, query}, firstKey);
   s = softmax.mask(s, {query, query}, firstKey);
   OnlineSoftmax::Step step = softmax.step(s, state);
-  sums = b.branch(
-      b.voteAny(step.rescale),
-      [&] {
-        Values scaled;
-        for (size_t i = 0; i < sums.size(); ++i)
-          scaled.push_back(b.mulF(sums[i], step.alpha[i % 4 / 2]));
-        return scaled;
-      },
-      sums);
+  sums = softmax.rescale(sums, step);
 
-  Value base = b.bytes(b.bytes(kernel.shared, stage),
-                       b.mul(kernel.warp, 16 * layout.valuePitch));
-  base = b.bytes(base, layout.ringOffset + layout.valueOffset);
+  Value base =
+      b.bytes(ring->values(stage), b.mul(kernel.warp, 16 * layout.valuePitch));
   for (int64_t pair = 0; pair < sumTiles / 2; ++pair) {
     Fragment v = valueReader->read(base, 0, 2 * pair, /*transpose=*/true);
     for (int64_t n = 0; n < 2; ++n) {
@@ -242,11 +198,8 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
       llvm::copy(sum, sums.begin() + at);
     }
   }
-  Value following = b.add(stage, layout.stageBytes);
-  Value wraps = b.compare(LLVM::ICmpPredicate::eq, following,
-                          b.i32(stages * layout.stageBytes));
-  Values next{b.select(wraps, b.i32(0), following), step.state.max[0],
-              step.state.max[1], step.state.sum[0], step.state.sum[1]};
+  Values next{ring->following(stage), step.state.max[0], step.state.max[1],
+              step.state.sum[0], step.state.sum[1]};
   llvm::append_range(next, sums);
   return next;
 }
@@ -261,17 +214,14 @@ void DecodeKernel::joinWarps(ValueRange values) {
   b.barrier();
   Value states = b.bytes(kernel.shared, layout.ringOffset);
   Value mine = b.element(f32, states, b.mul(kernel.warp, perWarp));
-  auto pairType = VectorType::get(2, f32);
   for (int64_t h = 0; h < 2; ++h) {
     Value row = b.add(kernel.laneRow, 8 * h);
     Value rowBase = b.element(
         f32, mine, b.add(b.mul(row, pitch), b.mul(kernel.laneColumn, 2)));
     for (int64_t n = 0; n < sumTiles; ++n) {
-      Value pair = LLVM::PoisonOp::create(b, pairType);
-      for (int64_t i = 0; i < 2; ++i)
-        pair = LLVM::InsertElementOp::create(
-            b, pair, values[5 + 4 * n + 2 * h + i], b.i32(i));
-      b.store(pair, b.bytes(rowBase, 32 * n), 8);
+      size_t at = 5 + 4 * n + 2 * h;
+      b.store(b.pack({values[at], values[at + 1]}), b.bytes(rowBase, 32 * n),
+              8);
     }
     // All four lanes of a row have the maximum and, after the reduction, the
     // sum.
@@ -339,13 +289,7 @@ void DecodeKernel::joinWarps(ValueRange values) {
 void DecodeKernel::emit() {
   locate();
   loadQueries();
-  int64_t stages = spec.schedule.getStages();
-  for (int64_t i = 0; i < stages - 1; ++i) {
-    Value tile = b.add(firstTile, i);
-    b.branch(b.compare(LLVM::ICmpPredicate::slt, tile, endTile),
-             [&] { issueTile(tile, b.i32(i * layout.stageBytes)); });
-    b.commitCopies();
-  }
+  ring->fill(firstTile, endTile);
   Values initial{b.i32(0), b.minusInfinity(), b.minusInfinity(), b.f32(0.0),
                  b.f32(0.0)};
   initial.append(4 * sumTiles, b.f32(0.0));

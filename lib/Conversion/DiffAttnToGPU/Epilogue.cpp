@@ -10,6 +10,26 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
+Epilogue::Epilogue(AttentionKernel &kernel, Value batch, Value head)
+    : kernel(kernel), b(kernel.b) {
+  using P = GpuParam;
+  outBase = kernel.headBase(P::O, P::OB, batch, head);
+  if (kernel.spec.gateType)
+    gateBase = kernel.headBase(P::Gate, P::GateB, batch, head);
+}
+
+Epilogue::Row Epilogue::locate(Value query) {
+  using P = GpuParam;
+  Value wide = b.toI64(query);
+  Row row{
+      kernel.stridePointer(kernel.element, outBase, wide, kernel.param(P::OT)),
+      Value()};
+  if (Type type = kernel.spec.gateType)
+    row.gate =
+        kernel.stridePointer(type, gateBase, wide, kernel.param(P::GateT));
+  return row;
+}
+
 Value Epilogue::inverseSum(Value sum) {
   Value empty = b.compareF(LLVM::FCmpPredicate::oeq, sum, b.f32(0.0));
   return b.select(empty, b.f32(0.0), b.reciprocal(sum));
@@ -33,7 +53,7 @@ Value Epilogue::rowFactor(Value squares) {
   return b.mulF(norm, kernel.param(GpuParam::OutScale));
 }
 
-Value Epilogue::finish(Value x, Value factor, Value gateBase, Value column) {
+Value Epilogue::finish(Value x, Value factor, const Row &row, Value column) {
   const GpuKernelSpec &spec = kernel.spec;
   x = b.mulF(x, factor);
   if (Type type = spec.normWeightType) {
@@ -43,46 +63,105 @@ Value Epilogue::finish(Value x, Value factor, Value gateBase, Value column) {
     x = b.mulF(x, b.loadAsF32(type, pointer));
   }
   if (Type type = spec.gateType) {
-    Value pointer = kernel.stridePointer(type, gateBase, b.toI64(column),
+    Value pointer = kernel.stridePointer(type, row.gate, b.toI64(column),
                                          kernel.param(GpuParam::GateW));
     x = b.mulF(x, b.sigmoid(b.loadAsF32(type, pointer)));
   }
   return x;
 }
 
-void Epilogue::storeOne(Value x, Value factor, Value outBase, Value gateBase,
-                        Value column, int64_t maxColumn) {
+void Epilogue::storeOne(Value x, Value factor, const Row &row, Value column,
+                        int64_t maxColumn) {
   Type type = kernel.element;
   auto store = [&] {
-    Value y = b.round(type, finish(x, factor, gateBase, column));
-    b.store(y, kernel.stridePointer(type, outBase, b.toI64(column),
+    Value y = b.round(type, finish(x, factor, row, column));
+    b.store(y, kernel.stridePointer(type, row.out, b.toI64(column),
                                     kernel.param(GpuParam::OW)));
   };
-  Value width = b.i32(kernel.spec.valueDim);
-  if (maxColumn < kernel.spec.valueDim)
+  int64_t width = kernel.spec.valueDim;
+  if (maxColumn < width)
     store();
   else
-    b.branch(b.compare(LLVM::ICmpPredicate::slt, column, width), store);
+    b.branch(b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width)), store);
 }
 
-void Epilogue::storePair(Value x0, Value x1, Value factor, Value outBase,
-                         Value gateBase, Value column, int64_t maxColumn) {
+void Epilogue::storeColumns(ArrayRef<Value> x, Value factor, Value query) {
+  Row row = locate(query);
+  for (auto [i, value] : llvm::enumerate(x))
+    storeOne(value, factor, row, b.add(kernel.lane, 32 * i), 32 * i + 31);
+}
+
+void Epilogue::transposeQuads(std::array<Value, 4> &words) {
+  for (int64_t bit : {1, 2}) {
+    Value set = b.compare(LLVM::ICmpPredicate::ne,
+                          b.andI(kernel.laneColumn, bit), b.i32(0));
+    for (int64_t low = 0; low < 4; ++low) {
+      if (low & bit)
+        continue;
+      Value &a = words[low], &c = words[low | bit];
+      Value taken = b.shuffleXor(b.select(set, a, c), bit);
+      a = b.select(set, taken, a);
+      c = b.select(set, c, taken);
+    }
+  }
+}
+
+void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
+                        Value query, const QuadColumns &columns) {
   int64_t width = kernel.spec.valueDim;
-  Type type = kernel.element;
-  auto storeBoth = [&] {
-    Value y0 = finish(x0, factor, gateBase, column);
-    Value y1 = finish(x1, factor, gateBase, b.add(column, 1));
-    Value pair = b.packPair(type, y0, y1);
-    b.store(pair, b.element(type, outBase, b.toI64(column)), 4);
-  };
+  Value queries = kernel.param(GpuParam::Queries);
+  Value inside = b.compare(LLVM::ICmpPredicate::slt, query, queries);
   if (kernel.spec.elementwise) {
-    storeOne(x0, factor, outBase, gateBase, column, maxColumn);
-    storeOne(x1, factor, outBase, gateBase, b.add(column, 1), maxColumn + 1);
-  } else if (maxColumn + 1 < width) {
-    storeBoth();
-  } else {
-    // Widths are multiples of 8 here, so a pair is inside or outside.
-    b.branch(b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width)),
-             storeBoth);
+    b.branch(inside, [&] {
+      Row row = locate(query);
+      Value first = b.add(columns.start, b.mul(kernel.laneColumn, 2));
+      for (auto [n, pair] : llvm::enumerate(pairs))
+        for (int64_t i = 0; i < 2; ++i) {
+          int64_t offset = columns.offset(n) + i;
+          storeOne(pair[i], factor, row, b.add(first, offset),
+                   columns.maxStart() + offset + 6);
+        }
+    });
+    return;
+  }
+  // A row beyond the last one reads the last one's gate and is not stored.
+  Row row = locate(b.minS(query, b.add(queries, -1)));
+  // The tile that this lane stores of four, in columns.
+  Value t = kernel.laneColumn;
+  Value own = columns.alternating
+                  ? b.add(b.mul(b.divU(t, 2), 32), b.mul(b.andI(t, 1), 8))
+                  : b.mul(t, 8);
+  own = b.add(columns.start, own);
+  int64_t tiles = pairs.size();
+  for (int64_t group = 0; group < tiles; group += 4) {
+    std::array<Value, 4> words;
+    for (int64_t i = 0; i < 4; ++i) {
+      int64_t n = group + i, offset = columns.offset(n);
+      // Widths are multiples of 8 here: a tile is inside or outside.
+      if (n >= tiles || offset >= width) {
+        words[i] = b.i32(0);
+        continue;
+      }
+      Value column = b.add(columns.start, offset);
+      if (offset + columns.maxStart() >= width)
+        column = b.minS(column, b.i32(width - 8));
+      column = b.add(column, b.mul(t, 2));
+      words[i] =
+          b.packPair(kernel.element, finish(pairs[n][0], factor, row, column),
+                     finish(pairs[n][1], factor, row, b.add(column, 1)));
+    }
+    transposeQuads(words);
+    int64_t first = columns.offset(group);
+    Value column = b.add(own, first), stored = inside;
+    if (columns.offset(group + 3) + columns.maxStart() >= width)
+      stored = b.andI(
+          stored, b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width)));
+    if (group + 4 > tiles)
+      stored = b.andI(
+          stored, b.compare(LLVM::ICmpPredicate::slt, t, b.i32(tiles - group)));
+    b.branch(stored, [&] {
+      b.store(b.pack(words),
+              b.element(kernel.element, row.out, b.toI64(column)), 16);
+    });
   }
 }

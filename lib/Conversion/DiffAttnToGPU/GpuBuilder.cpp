@@ -200,6 +200,22 @@ Value GpuBuilder::packPair(Type type, Value low, Value high) {
   return LLVM::BitcastOp::create(*this, getI32Type(), pair);
 }
 
+Value GpuBuilder::pack(ArrayRef<Value> values) {
+  auto type = VectorType::get(static_cast<int64_t>(values.size()),
+                              values.front().getType());
+  Value vector = LLVM::PoisonOp::create(*this, type);
+  for (auto [i, value] : llvm::enumerate(values))
+    vector = LLVM::InsertElementOp::create(*this, vector, value, i32(i));
+  return vector;
+}
+SmallVector<Value> GpuBuilder::unpack(Value vector) {
+  SmallVector<Value> values;
+  for (int64_t i = 0; i < cast<VectorType>(vector.getType()).getNumElements();
+       ++i)
+    values.push_back(LLVM::ExtractElementOp::create(*this, vector, i32(i)));
+  return values;
+}
+
 // Threads.
 
 Value GpuBuilder::threadId() {

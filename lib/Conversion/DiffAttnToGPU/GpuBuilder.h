@@ -90,6 +90,9 @@ public:
   /// f32 rounded to `type`, and to a register with two such numbers.
   Value round(Type type, Value x);
   Value packPair(Type type, Value low, Value high);
+  /// Values of one type as a vector, and back.
+  Value pack(ArrayRef<Value> values);
+  SmallVector<Value> unpack(Value vector);
 
   // Threads.
   Value threadId();

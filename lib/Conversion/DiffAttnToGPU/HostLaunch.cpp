@@ -83,7 +83,7 @@ public:
     b.setInsertionPointToStart(block);
     launch(module, spec);
   }
-  /// Whether all 16-byte copies and 4-byte stores are aligned and contiguous.
+  /// Whether all copies and stores of 16 bytes are aligned and contiguous.
   Value canCopyChunks();
   scf::IfOp choose(Value condition) {
     return scf::IfOp::create(b, condition, /*withElseRegion=*/true);
@@ -316,7 +316,7 @@ Value LaunchBuilder::canCopyChunks() {
     Value apart = arith::SubIOp::create(b, stride(memref, 3), index(1));
     return arith::OrIOp::create(b, bits, apart).getResult();
   };
-  Value all = misaligned(op.getInit(), 4);
+  Value all = misaligned(op.getInit(), 16);
   for (Value memref :
        {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(), op.getV()})
     all = arith::OrIOp::create(b, all, misaligned(memref, 16));

@@ -70,7 +70,7 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
         return next;
       });
 
-  Epilogue epilogue(kernel);
+  Epilogue epilogue(kernel, batch, head);
   Value one = epilogue.inverseSum(final[1]);
   Value lambda = kernel.loadLambda(batch, query, head);
   Value two =
@@ -85,16 +85,5 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
   for (int64_t lanes = 16; lanes; lanes /= 2)
     squares = b.addF(squares, b.shuffleXor(squares, lanes));
   Value factor = epilogue.rowFactor(squares);
-  Value wide = b.toI64(query);
-  Value out = kernel.stridePointer(kernel.element,
-                                   kernel.headBase(P::O, P::OB, batch, head),
-                                   wide, kernel.param(P::OT));
-  Value gate;
-  if (spec.gateType)
-    gate = kernel.stridePointer(spec.gateType,
-                                kernel.headBase(P::Gate, P::GateB, batch, head),
-                                wide, kernel.param(P::GateT));
-  for (int64_t i = 0; i < columns; ++i)
-    epilogue.storeOne(x[i], factor, out, gate, b.add(kernel.lane, 32 * i),
-                      32 * i + 31);
+  epilogue.storeColumns(x, factor, query);
 }

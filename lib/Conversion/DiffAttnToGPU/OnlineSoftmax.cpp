@@ -94,6 +94,25 @@ SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,
   return masked;
 }
 
+GpuBuilder::Values OnlineSoftmax::rescale(ArrayRef<Value> sums,
+                                          ArrayRef<Step> steps) {
+  Value needed = steps.front().rescale;
+  for (const Step &step : steps.drop_front())
+    needed = b.orI(needed, step.rescale);
+  // A branch that a warp takes as one; it also keeps loads of V behind the
+  // softmax, which spares registers.
+  return b.branch(
+      b.voteAny(needed),
+      [&] {
+        GpuBuilder::Values products;
+        size_t perTile = sums.size() / steps.size();
+        for (auto [i, sum] : llvm::enumerate(sums))
+          products.push_back(b.mulF(sum, steps[i / perTile].alpha[i % 4 / 2]));
+        return products;
+      },
+      sums);
+}
+
 Value OnlineSoftmax::reduceQuad(Value x) {
   x = b.addF(x, b.shuffleXor(x, 1));
   return b.addF(x, b.shuffleXor(x, 2));

@@ -155,8 +155,7 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
 }
 
 void PlainKernel::finish(ValueRange values) {
-  using P = GpuParam;
-  Epilogue epilogue(kernel);
+  Epilogue epilogue(kernel, batch, head);
   Value lambda = kernel.loadLambda(batch, row, head);
   Value one = epilogue.inverseSum(reduce(values[1], /*max=*/false));
   Value two = epilogue.inverseSum(reduce(values[3], /*max=*/false));
@@ -172,17 +171,8 @@ void PlainKernel::finish(ValueRange values) {
     Value counted = b.select(inside, sum, b.f32(0.0));
     squares = b.fma(counted, counted, squares);
   }
-  Value factor = epilogue.rowFactor(reduce(squares, /*max=*/false));
-  Value out = kernel.stridePointer(kernel.element,
-                                   kernel.headBase(P::O, P::OB, batch, head),
-                                   b.toI64(row), kernel.param(P::OT));
-  Value gate;
-  if (spec.gateType)
-    gate = kernel.stridePointer(spec.gateType,
-                                kernel.headBase(P::Gate, P::GateB, batch, head),
-                                b.toI64(row), kernel.param(P::GateT));
-  for (int64_t i = 0; i < columns; ++i)
-    epilogue.storeOne(x[i], factor, out, gate, column(i), 32 * i + 31);
+  epilogue.storeColumns(x, epilogue.rowFactor(reduce(squares, /*max=*/false)),
+                        row);
 }
 
 void PlainKernel::emit() {

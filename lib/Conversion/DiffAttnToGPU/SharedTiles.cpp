@@ -126,7 +126,7 @@ void AttentionKernel::copyTileElements(const SharedTile &tile,
     Value readRow = b.minS(row, b.add(rows.limit, -1));
     Value source =
         stridePointer(half, rows.base, b.toI64(readRow), rows.rowStride);
-    Value words = LLVM::PoisonOp::create(b, VectorType::get(4, b.getI32Type()));
+    SmallVector<Value> words;
     for (int64_t word = 0; word < 4; ++word) {
       Value halves[2];
       for (int64_t i = 0; i < 2; ++i) {
@@ -145,11 +145,10 @@ void AttentionKernel::copyTileElements(const SharedTile &tile,
         Value wide = LLVM::ZExtOp::create(b, b.getI32Type(), loaded);
         halves[i] = b.select(valid, wide, b.i32(0));
       }
-      Value pair =
-          b.orI(halves[0], LLVM::ShlOp::create(b, halves[1], b.i32(16)));
-      words = LLVM::InsertElementOp::create(b, words, pair, b.i32(word));
+      words.push_back(
+          b.orI(halves[0], LLVM::ShlOp::create(b, halves[1], b.i32(16))));
     }
-    b.store(words, walk.target(b, tile, pass, column), kChunkBytes);
+    b.store(b.pack(words), walk.target(b, tile, pass, column), kChunkBytes);
   });
 }
 

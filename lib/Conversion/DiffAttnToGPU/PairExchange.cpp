@@ -1,0 +1,79 @@
+//===- PairExchange.cpp - what two warps tell each other ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "PairExchange.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+/// Bytes of a warp's fragments of 16 keys, and of its factors.
+static constexpr int64_t kFragmentBytes = 32 * 16, kFactorBytes = 32 * 8;
+
+PairExchange::PairExchange(AttentionKernel &kernel, Value rowGroup)
+    : kernel(kernel), b(kernel.b), barrierId(b.add(rowGroup, 1)) {}
+
+Value PairExchange::slot(Value ofWarp) {
+  const SharedLayout &layout = kernel.layout;
+  return b.bytes(b.bytes(kernel.shared, b.mul(ofWarp, layout.exchangeBytes)),
+                 layout.exchangeOffset);
+}
+
+SmallVector<OnlineSoftmax::Step>
+PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
+  Value mine = slot(kernel.warp), theirs = slot(b.xorI(kernel.warp, 1));
+  // Factors lie behind the fragments.
+  Value fragmentLane = b.mul(kernel.lane, 16),
+        factorLane = b.mul(kernel.lane, 8);
+  int64_t fragments = own.front().probabilities.size();
+  int64_t factors = kFragmentBytes * fragments;
+  int64_t perTile = factors + kFactorBytes;
+  for (auto [tile, step] : llvm::enumerate(own)) {
+    for (auto [i, fragment] : llvm::enumerate(step.probabilities))
+      b.store(b.pack(fragment),
+              b.bytes(b.bytes(mine, fragmentLane),
+                      tile * perTile + i * kFragmentBytes),
+              16);
+    b.store(b.pack(step.alpha),
+            b.bytes(b.bytes(mine, factorLane), tile * perTile + factors), 8);
+  }
+  meet();
+  SmallVector<OnlineSoftmax::Step> other;
+  auto words = VectorType::get(4, b.getI32Type());
+  auto pair = VectorType::get(2, b.f32());
+  for (size_t tile = 0; tile < own.size(); ++tile) {
+    OnlineSoftmax::Step &step = other.emplace_back();
+    for (int64_t i = 0; i < fragments; ++i) {
+      Value packed = b.load(words,
+                            b.bytes(b.bytes(theirs, fragmentLane),
+                                    tile * perTile + i * kFragmentBytes),
+                            16);
+      llvm::copy(b.unpack(packed), step.probabilities.emplace_back().begin());
+    }
+    Value packed = b.load(
+        pair, b.bytes(b.bytes(theirs, factorLane), tile * perTile + factors),
+        8);
+    llvm::copy(b.unpack(packed), step.alpha.begin());
+    step.rescale =
+        b.orI(b.compareF(LLVM::FCmpPredicate::une, step.alpha[0], b.f32(1.0)),
+              b.compareF(LLVM::FCmpPredicate::une, step.alpha[1], b.f32(1.0)));
+  }
+  return other;
+}
+
+SmallVector<Value> PairExchange::numbers(ArrayRef<Value> own) {
+  Value lane = b.mul(kernel.lane, 4);
+  Value mine = b.bytes(slot(kernel.warp), lane);
+  Value theirs = b.bytes(slot(b.xorI(kernel.warp, 1)), lane);
+  meet();
+  for (auto [i, value] : llvm::enumerate(own))
+    b.store(value, b.bytes(mine, 128 * i));
+  meet();
+  SmallVector<Value> other;
+  for (size_t i = 0; i < own.size(); ++i)
+    other.push_back(b.load(own[i].getType(), b.bytes(theirs, 128 * i)));
+  return other;
+}
