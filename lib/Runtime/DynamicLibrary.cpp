@@ -1,0 +1,34 @@
+//===- DynamicLibrary.cpp - Libraries opened at run time ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "DynamicLibrary.h"
+
+#include <dlfcn.h>
+
+using namespace diffattn::rt;
+
+bool DynamicLibrary::open(const std::vector<std::string> &paths,
+                          bool onlyLoaded, std::string &tried) {
+  for (const std::string &candidate : paths) {
+    handle = dlopen(candidate.c_str(),
+                    RTLD_NOW | RTLD_LOCAL | (onlyLoaded ? RTLD_NOLOAD : 0));
+    if (handle) {
+      path = candidate;
+      return true;
+    }
+    // Of a library that is only looked for among those that are loaded, the
+    // reason is always the same.
+    const char *reason = dlerror();
+    if (!onlyLoaded)
+      tried += "\n  " + candidate + (reason ? ": " + std::string(reason) : "");
+  }
+  return false;
+}
+
+void *DynamicLibrary::find(const char *name) const {
+  return dlsym(handle, name);
+}

@@ -1,0 +1,375 @@
+//===- MockCuda.cpp - a CUDA driver without a GPU -------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The driver's entry points that the runtime uses, over memory of the host. It
+// writes down every call, refuses calls without a current context, and does
+// what streams and graphs would do. Kernels are host functions that it knows by
+// name. `mock_cuda_*` are for the tests.
+//
+//===----------------------------------------------------------------------===//
+
+#include "MockMemory.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#define MOCK extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using Result = int;
+using Work = std::function<void()>;
+
+constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100,
+                 kInvalidImage = 200, kInvalidContext = 201, kNoBinary = 209,
+                 kCaptureInvalid = 900, kNotFound = 500;
+
+struct Stream {
+  bool capturing = false;
+  std::vector<Work> recorded;
+};
+struct Event {
+  bool recorded = false;
+  double time = 0;
+};
+struct Graph {
+  std::vector<Work> work;
+};
+struct Module {
+  std::string text;
+};
+struct Function {
+  std::string name;
+  int sharedLimit = 48 << 10;
+};
+
+struct State {
+  std::string log;
+  std::map<std::string, long> settings;
+  std::vector<int> contexts; // current ones of this one thread
+  int retained = 0;
+  std::set<uint64_t> memory;
+  Stream defaultStream;
+  double clock = 0;
+  std::map<std::string, Function> functions;
+};
+
+State &state() {
+  static State it;
+  return it;
+}
+
+long setting(const std::string &name, long otherwise) {
+  auto at = state().settings.find(name);
+  return at == state().settings.end() ? otherwise : at->second;
+}
+
+void say(const std::string &line) { state().log += line + "\n"; }
+
+Stream &streamOf(void *stream) {
+  return stream ? *static_cast<Stream *>(stream) : state().defaultStream;
+}
+
+/// What every call does: it is written down; some fail for want of a context,
+/// or because the test asked for it.
+Result enter(const char *call, const std::string &what = "",
+             bool needsContext = true) {
+  say(std::string(call) + (what.empty() ? "" : " " + what));
+  if (needsContext && state().contexts.empty())
+    return kInvalidContext;
+  return static_cast<Result>(setting(std::string("fail ") + call, 0));
+}
+
+Result enqueue(void *stream, Work work) {
+  Stream &to = streamOf(stream);
+  if (to.capturing)
+    to.recorded.push_back(std::move(work));
+  else
+    work();
+  return 0;
+}
+
+/// The one kernel: x[i] *= factor, with the count between them.
+void runScale(std::vector<uint64_t> words) {
+  auto *x = static_cast<float *>(mock::hostOf(words[0]));
+  int32_t count;
+  float factor;
+  memcpy(&count, &words[1], 4);
+  memcpy(&factor, &words[2], 4);
+  for (int32_t i = 0; i < count; ++i)
+    x[i] *= factor;
+}
+
+} // namespace
+
+#define CHECKED(...)                                                           \
+  if (Result failed = enter(__VA_ARGS__))                                      \
+  return failed
+
+MOCK void mock_cuda_reset() { state() = State(); }
+MOCK const char *mock_cuda_log() { return state().log.c_str(); }
+MOCK void mock_cuda_set(const char *name, long value) {
+  state().settings[name] = value;
+}
+MOCK long mock_cuda_live(const char *what) {
+  if (!strcmp(what, "memory"))
+    return static_cast<long>(state().memory.size());
+  return !strcmp(what, "contexts") ? state().contexts.size() : state().retained;
+}
+
+MOCK Result cuInit(unsigned) { return enter("cuInit", "", false); }
+MOCK Result cuDriverGetVersion(int *version) {
+  *version = static_cast<int>(setting("version", 13000));
+  return 0;
+}
+MOCK Result cuGetErrorName(Result result, const char **out) {
+  *out = result == kOutOfMemory      ? "CUDA_ERROR_OUT_OF_MEMORY"
+         : result == kNoDevice       ? "CUDA_ERROR_NO_DEVICE"
+         : result == kInvalidImage   ? "CUDA_ERROR_INVALID_IMAGE"
+         : result == kInvalidContext ? "CUDA_ERROR_INVALID_CONTEXT"
+         : result == kNoBinary       ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
+         : result == kNotFound       ? "CUDA_ERROR_NOT_FOUND"
+         : result == kCaptureInvalid ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+         : result == kInvalidValue   ? "CUDA_ERROR_INVALID_VALUE"
+                                     : nullptr;
+  return *out ? 0 : kInvalidValue;
+}
+MOCK Result cuGetErrorString(Result result, const char **out) {
+  *out = result == kOutOfMemory ? "out of memory" : nullptr;
+  return 0;
+}
+MOCK Result cuDeviceGetCount(int *count) {
+  *count = static_cast<int>(setting("devices", 1));
+  return 0;
+}
+MOCK Result cuDeviceGet(int *device, int ordinal) {
+  *device = ordinal;
+  return 0;
+}
+MOCK Result cuDeviceGetName(char *name, int bytes, int) {
+  strncpy(name, "Mock GPU", bytes);
+  return 0;
+}
+MOCK Result cuDeviceGetAttribute(int *value, int attribute, int) {
+  const long capability = setting("capability", 90);
+  *value = attribute == 16   ? 132
+           : attribute == 75 ? static_cast<int>(capability / 10)
+           : attribute == 76 ? static_cast<int>(capability % 10)
+           : attribute == 97 ? 227 << 10
+                             : -1;
+  return 0;
+}
+MOCK Result cuDeviceTotalMem_v2(size_t *bytes, int) {
+  *bytes = size_t(80) << 30;
+  return 0;
+}
+MOCK Result cuDevicePrimaryCtxRetain(void **context, int device) {
+  CHECKED("cuDevicePrimaryCtxRetain", std::to_string(device), false);
+  ++state().retained;
+  *context = &state();
+  return 0;
+}
+MOCK Result cuDevicePrimaryCtxRelease_v2(int device) {
+  CHECKED("cuDevicePrimaryCtxRelease", std::to_string(device), false);
+  --state().retained;
+  return 0;
+}
+MOCK Result cuCtxPushCurrent_v2(void *context) {
+  if (context != &state())
+    return kInvalidContext;
+  state().contexts.push_back(0);
+  return 0;
+}
+MOCK Result cuCtxPopCurrent_v2(void **context) {
+  if (state().contexts.empty())
+    return kInvalidContext;
+  state().contexts.pop_back();
+  *context = &state();
+  return 0;
+}
+MOCK Result cuCtxSynchronize() { return enter("cuCtxSynchronize"); }
+
+MOCK Result cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
+  CHECKED("cuMemAlloc", std::to_string(bytes));
+  if (bytes > size_t(setting("memory", 1 << 28)))
+    return kOutOfMemory;
+  void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+  // As on a GPU: no zeros.
+  memset(memory, 0xff, bytes);
+  *out = mock::deviceOf(memory);
+  state().memory.insert(*out);
+  return 0;
+}
+MOCK Result cuMemFree_v2(unsigned long long pointer) {
+  CHECKED("cuMemFree");
+  if (!state().memory.erase(pointer))
+    return kInvalidValue;
+  free(mock::hostOf(pointer));
+  return 0;
+}
+MOCK Result cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from,
+                                 size_t bytes, void *stream) {
+  CHECKED("cuMemcpyHtoDAsync", std::to_string(bytes));
+  return enqueue(stream, [=] { memcpy(mock::hostOf(to), from, bytes); });
+}
+MOCK Result cuMemcpyDtoHAsync_v2(void *to, unsigned long long from,
+                                 size_t bytes, void *stream) {
+  CHECKED("cuMemcpyDtoHAsync", std::to_string(bytes));
+  return enqueue(stream, [=] { memcpy(to, mock::hostOf(from), bytes); });
+}
+MOCK Result cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from,
+                                 size_t bytes, void *stream) {
+  CHECKED("cuMemcpyDtoDAsync", std::to_string(bytes));
+  return enqueue(stream,
+                 [=] { memmove(mock::hostOf(to), mock::hostOf(from), bytes); });
+}
+MOCK Result cuMemsetD8Async(unsigned long long to, unsigned char value,
+                            size_t bytes, void *stream) {
+  CHECKED("cuMemsetD8Async", std::to_string(bytes));
+  return enqueue(stream, [=] { memset(mock::hostOf(to), value, bytes); });
+}
+
+MOCK Result cuStreamCreate(void **out, unsigned flags) {
+  CHECKED("cuStreamCreate", std::to_string(flags));
+  *out = new Stream();
+  return 0;
+}
+MOCK Result cuStreamDestroy_v2(void *stream) {
+  CHECKED("cuStreamDestroy");
+  delete static_cast<Stream *>(stream);
+  return 0;
+}
+MOCK Result cuStreamSynchronize(void *) { return enter("cuStreamSynchronize"); }
+MOCK Result cuStreamWaitEvent(void *, void *, unsigned) {
+  return enter("cuStreamWaitEvent");
+}
+MOCK Result cuStreamBeginCapture_v2(void *stream, int mode) {
+  CHECKED("cuStreamBeginCapture", std::to_string(mode));
+  if (!stream)
+    return kCaptureInvalid;
+  streamOf(stream).capturing = true;
+  return 0;
+}
+MOCK Result cuStreamEndCapture(void *stream, void **graph) {
+  CHECKED("cuStreamEndCapture");
+  Stream &from = streamOf(stream);
+  from.capturing = false;
+  *graph = new Graph{std::move(from.recorded)};
+  from.recorded.clear();
+  return 0;
+}
+
+MOCK Result cuEventCreate(void **out, unsigned) {
+  CHECKED("cuEventCreate");
+  *out = new Event();
+  return 0;
+}
+MOCK Result cuEventDestroy_v2(void *event) {
+  CHECKED("cuEventDestroy");
+  delete static_cast<Event *>(event);
+  return 0;
+}
+MOCK Result cuEventRecord(void *event, void *) {
+  CHECKED("cuEventRecord");
+  *static_cast<Event *>(event) = {true, state().clock += 2.5};
+  return 0;
+}
+MOCK Result cuEventSynchronize(void *) { return enter("cuEventSynchronize"); }
+MOCK Result cuEventElapsedTime(float *out, void *start, void *end) {
+  CHECKED("cuEventElapsedTime");
+  auto *a = static_cast<Event *>(start), *b = static_cast<Event *>(end);
+  if (!a->recorded || !b->recorded)
+    return kInvalidValue;
+  *out = static_cast<float>(b->time - a->time);
+  return 0;
+}
+
+MOCK Result cuGraphInstantiateWithFlags(void **out, void *graph,
+                                        unsigned long long) {
+  CHECKED("cuGraphInstantiateWithFlags");
+  *out = new Graph(*static_cast<Graph *>(graph));
+  return 0;
+}
+MOCK Result cuGraphDestroy(void *graph) {
+  delete static_cast<Graph *>(graph);
+  return enter("cuGraphDestroy");
+}
+#ifndef MOCK_OLD_DRIVER
+MOCK Result cuGraphLaunch(void *graph, void *stream) {
+  CHECKED("cuGraphLaunch");
+  for (const Work &work : static_cast<Graph *>(graph)->work)
+    enqueue(stream, work);
+  return 0;
+}
+#endif
+MOCK Result cuGraphExecDestroy(void *graph) {
+  delete static_cast<Graph *>(graph);
+  return enter("cuGraphExecDestroy");
+}
+
+/// An image is text. "bad" is none, and a "cubin" is for the driver's CUDA only
+/// if a test does not say otherwise.
+MOCK Result cuModuleLoadDataEx(void **out, const void *image, unsigned count,
+                               int *options, void **values) {
+  std::string text(static_cast<const char *>(image));
+  CHECKED("cuModuleLoadDataEx", text);
+  if (text.find("bad") != std::string::npos) {
+    for (unsigned i = 0; i < count; ++i)
+      if (options[i] == 5)
+        strcpy(static_cast<char *>(values[i]), "line 1: what is bad");
+    return kInvalidImage;
+  }
+  if (text.find("foreign") != std::string::npos)
+    return kNoBinary;
+  *out = new Module{text};
+  return 0;
+}
+MOCK Result cuModuleUnload(void *module) {
+  CHECKED("cuModuleUnload");
+  delete static_cast<Module *>(module);
+  return 0;
+}
+MOCK Result cuModuleGetFunction(void **out, void *module, const char *name) {
+  CHECKED("cuModuleGetFunction", name);
+  if (static_cast<Module *>(module)->text.find(name) == std::string::npos)
+    return kNotFound;
+  Function &function = state().functions[name];
+  function.name = name;
+  *out = &function;
+  return 0;
+}
+MOCK Result cuFuncSetAttribute(void *function, int attribute, int value) {
+  CHECKED("cuFuncSetAttribute",
+          std::to_string(attribute) + " " + std::to_string(value));
+  if (attribute != 8 || value > 227 << 10)
+    return kInvalidValue;
+  static_cast<Function *>(function)->sharedLimit = value;
+  return 0;
+}
+MOCK Result cuLaunchKernel(void *function, unsigned gx, unsigned gy,
+                           unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                           unsigned shared, void *stream, void **parameters,
+                           void **) {
+  auto &kernel = *static_cast<Function *>(function);
+  std::string text = kernel.name;
+  for (unsigned n : {gx, gy, gz, bx, by, bz, shared})
+    text += " " + std::to_string(n);
+  CHECKED("cuLaunchKernel", text);
+  if (static_cast<int>(shared) > kernel.sharedLimit)
+    return kInvalidValue;
+  if (kernel.name != "scale")
+    return 0;
+  std::vector<uint64_t> words(3);
+  for (int i = 0; i < 3; ++i)
+    memcpy(&words[i], parameters[i], i ? 4 : 8);
+  return enqueue(stream, [words] { runScale(words); });
+}
