@@ -45,6 +45,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     gate            logits [B, Hs, Tq, dv]: the output times their sigmoid
     kv_len          [B] or a number: keys that exist; q_offset [B] or a number: the first query's position, by default
                     (kv_len or Tk) - Tq
+    target          "cpu", "cpu:<isa>", or "cuda-sim:<chip>": GPU kernels on a simulator, slow and with every access checked
     """
     names = ("q1", "k1", "q2", "k2", "v")
     arrays = dict(zip(names, (_array(name, x) for name, x in zip(names, (q1, k1, q2, k2, v)))))

@@ -1,0 +1,136 @@
+"""Random calls of `diffattn.attention`: what is compiled is drawn once and called with several shapes, against f64."""
+import ml_dtypes
+import numpy as np
+
+import diffattn
+from attention_reference import attention as reference
+
+BF16 = ml_dtypes.bfloat16
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": BF16}
+#: The gates of docs/numerics.md on |error| / M.
+BOUNDS = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
+QUERIES = [1, 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 80]
+KEYS = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 130]
+
+
+def draw_signature(rng, **fixed):
+    """Everything that is fixed when a call is compiled."""
+    pick = lambda *options: options[rng.integers(len(options))]
+    divisor = lambda n: pick(*[x for x in range(1, n + 1) if n % x == 0])
+    sig = dict(dtype=pick("bf16", "f16", "bf16", "f16", "f32"), causal=pick(False, True), window=None, softcap=None, mask=None,
+               kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick("number", "head", "signal", "noise"),
+               sigmoid=pick(False, True), norm=pick(None, "rms"), eps_mode=pick("inside", "outside"), weight=None,
+               out_scale=pick(1.0, 0.7), gate=pick(False, False, True), layout=pick("bhtd", "bthd", "split"),
+               step=pick(1, 1, 1, 1, 2), noise=pick(1, 2),
+               widths=pick((32, 64), (64, 128), (64, 64), (128, 128), (96, 192), (128, 256), (16, 16), (20, 33), (8, 24), (2, 4), (192, 128)))
+    sig["signal"] = sig["noise"] * pick(1, 1, 2, 3)
+    sig["key1"], sig["key2"], sig["value"] = divisor(sig["signal"]), divisor(sig["noise"]), divisor(sig["signal"])
+    sig["shared"] = sig["key1"] == sig["key2"] and pick(False, True)
+    if pick(0, 0, 1):
+        sig["window"] = (pick(-1, 0, 3, 20, 70), pick(-1, 0, 5))
+    if pick(0, 0, 0, 1):
+        sig["softcap"] = pick(2.0, 30.0)
+    if pick(0, 0, 1):
+        sig["mask"] = pick("bool", "f32", sig["dtype"])
+    if sig["norm"]:
+        sig["weight"] = pick(None, "f32", sig["dtype"])
+    sig.update(fixed)
+    return sig
+
+
+def plain_signature(**changed):
+    """The least of everything, with `changed`."""
+    sig = dict(dtype="bf16", causal=False, window=None, softcap=None, mask=None, kv_len=False, q_offset=False, lam="number",
+               sigmoid=False, norm=None, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
+               signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64))
+    unknown = set(changed) - set(sig)
+    assert not unknown, unknown
+    return {**sig, **changed}
+
+
+class Call:
+    """Operands of one call, in memory with NaN around what is used, and the keywords that go with them."""
+
+    def __init__(self, rng, sig, *, batch=None, queries=None, keys=None, room=None):
+        self.rng, self.sig = rng, sig
+        pick = lambda options: int(options[rng.integers(len(options))])
+        self.batch, self.queries, self.keys = batch or pick([1, 2]), queries or pick(QUERIES), keys or pick(KEYS)
+        #: Elements behind each row: a multiple of 8 keeps rows aligned to 16 bytes, 1 does not.
+        self.room = pick([0, 8, 8, 1, 3]) if room is None else room
+        (d, dv), b, tq, tk = sig["widths"], self.batch, self.queries, self.keys
+        make = self._make
+        self.q1, self.q2 = make(sig["signal"], tq, d), make(sig["noise"], tq, d)
+        self.k1, self.v = make(sig["key1"], tk, d), make(sig["value"], tk, dv)
+        self.k2 = self.k1 if sig["shared"] else make(sig["key2"], tk, d)
+        shape = {"number": (), "head": (sig["signal"],), "signal": (b, tq, sig["signal"]), "noise": (b, tq, sig["noise"])}[sig["lam"]]
+        self.lam = np.asarray(rng.normal(0.5, 0.4, shape), np.float32)
+        self.options = dict(scale=0.17, is_causal=sig["causal"], window=sig["window"], softcap=sig["softcap"],
+                            lam_activation="sigmoid" if sig["sigmoid"] else None, norm=sig["norm"],
+                            norm_eps_mode=sig["eps_mode"], out_scale=sig["out_scale"])
+        if sig["mask"]:
+            shape = (pick([1, b]), pick([1, sig["noise"]]), pick([1, tq]), tk)
+            if sig["mask"] == "bool":
+                mask = rng.random(shape) < pick([1, 6, 9]) / 10
+            else:
+                mask = rng.standard_normal(shape)
+                mask[rng.random(shape) < 0.1] = -np.inf
+                mask = mask.astype(TYPES[sig["mask"]])
+            self.options["attn_mask"] = mask
+        if sig["weight"]:
+            self.options["norm_weight"] = rng.normal(1, 0.3, dv).astype(TYPES[sig["weight"]])
+        if sig["gate"]:
+            self.options["gate"] = make(sig["signal"], tq, dv)
+        if sig["kv_len"]:
+            self.options["kv_len"] = rng.integers(0, tk + 1, b)
+        if sig["q_offset"]:
+            self.options["q_offset"] = rng.integers(-3, tk + 1, b)
+
+    def _make(self, heads, length, width):
+        """An array [B, H, T, w] as a view: [B, H, T, w], [B, T, H, w], or every second head of [B, T, 2H, w]."""
+        layout, step = self.sig["layout"], self.sig["step"]
+        order = {"bhtd": (self.batch, heads, length), "bthd": (self.batch, length, heads),
+                 "split": (self.batch, length, 2 * heads)}[layout]
+        memory = np.full((*order, width * step + self.room), np.nan, TYPES[self.sig["dtype"]])
+        view = memory[..., : width * step : step]
+        if layout == "split":
+            view = view[:, :, 1::2]
+        view[...] = self.rng.standard_normal(view.shape)
+        return view if layout == "bhtd" else view.swapaxes(1, 2)
+
+    @property
+    def operands(self):
+        return self.q1, self.k1, self.q2, self.k2, self.v, self.lam
+
+    def run(self, target):
+        return diffattn.attention(*self.operands, **self.options, target=target)
+
+    def reference(self):
+        options = dict(self.options)
+        options["bias"] = options.pop("attn_mask", None)
+        options["lam_sigmoid"] = options.pop("lam_activation") == "sigmoid"
+        # The op holds its numbers in f32.
+        for name in ("scale", "softcap", "out_scale"):
+            if options[name] is not None:
+                options[name] = float(np.float32(options[name]))
+        return reference(*self.operands, **options)
+
+    def describe(self):
+        shapes = {name: (array.shape, tuple(s // array.itemsize for s in array.strides))
+                  for name, array in zip(("q1", "k1", "q2", "k2", "v"), self.operands)}
+        return f"{self.sig} {shapes} " + str({n: v for n, v in self.options.items() if n in ("kv_len", "q_offset")})
+
+    def allowed(self, expected, magnitude):
+        return BOUNDS[self.sig["dtype"]] * (magnitude + np.abs(expected)) + 1e-30
+
+    def check(self, target):
+        """Runs the call and compares with f64; returns what came out."""
+        got = self.run(target)
+        expected, magnitude = self.reference()
+        wide, allowed = got.astype(np.float64), self.allowed(expected, magnitude)
+        assert got.dtype == self.q1.dtype and got.shape == expected.shape
+        wrong = ~(np.abs(wide - expected) <= allowed)
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            raise AssertionError(f"{target}: {wrong.sum()} of {wrong.size} wrong, the first at {at}: got {wide[at]}, expected "
+                                 f"{expected[at]}, allowed error {allowed[at]}; {self.describe()}")
+        return got
