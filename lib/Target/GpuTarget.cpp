@@ -61,7 +61,7 @@ int64_t mlir::diffattn::getGpuOccupancy(const GpuTarget &target,
                                         int64_t threads,
                                         int64_t registersPerThread,
                                         int64_t sharedBytes) {
-  int64_t warps = threads / GpuTarget::kWarpSize;
+  int64_t warps = (threads + GpuTarget::kWarpSize - 1) / GpuTarget::kWarpSize;
   // Registers are given to warps in units of 256.
   int64_t perWarp =
       (registersPerThread * GpuTarget::kWarpSize + 255) / 256 * 256;
@@ -71,6 +71,7 @@ int64_t mlir::diffattn::getGpuOccupancy(const GpuTarget &target,
       target.sharedBytesPerSM / (sharedBytes + GpuTarget::kReservedSharedBytes);
   if (sharedBytes > target.sharedBytesPerBlock)
     byShared = 0;
-  return std::min({byRegisters, byShared, target.threadsPerSM / threads,
+  return std::min({byRegisters, byShared,
+                   target.threadsPerSM / (warps * GpuTarget::kWarpSize),
                    target.blocksPerSM});
 }

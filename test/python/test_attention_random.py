@@ -4,29 +4,17 @@ Signatures (types, masks, forms of lambda, norms, layouts) are drawn from a fixe
 in one module, with dynamic sizes; each is then called with several shapes.
 """
 import ctypes
-import os
-import pathlib
-import re
-import subprocess
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 from attention_reference import attention, visible_keys
+from nest_library import TYPES, call, compile_library, function_text, runnable_isas
 
-LLVM = pathlib.Path(os.environ.get("LLVM_TOOLS_DIR", "/usr/lib/llvm-22/bin"))
-TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64}
 # Bounds on |error| / M: docs/numerics.md.
 BOUNDS = {"f32": 5e-6, "f16": 1.5e-3, "bf16": 1.2e-2}
 SIGNATURES = 28
 SHAPES = 4
-FLAGS = {"avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2"}
-
-
-def runnable_isas():
-    flags = pathlib.Path("/proc/cpuinfo").read_text().split("flags", 1)[1].splitlines()[0].split()
-    return [isa for isa, flag in FLAGS.items() if flag in flags]
 
 
 def draw_signature(rng, number):
@@ -35,7 +23,7 @@ def draw_signature(rng, number):
     sig = dict(type=pick("f32", "f32", "f16", "bf16", "bf16"), causal=pick(False, True), window=None, softcap=None, bias=None,
                kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick(0, 1, "signal", "noise"),
                sigmoid=pick(False, True), norm=pick(None, "rms"), weight=False, eps_mode=pick("inside", "outside"),
-               out_scale=pick(1.0, 0.7), gate=pick(False, False, True), layout=pick("bhtd", "bthd"),
+               out_scale=pick(1.0, 0.7), scale=0.17, gate=pick(False, False, True), layout=pick("bhtd", "bthd"),
                shared_k=pick(False, False, True), unit=pick(True, True, True, False), sizes=pick(None, None, (32, 64), (64, 128), (8, 24)))
     if pick(0, 0, 1):
         sig["window"] = (pick(-1, 0, 3, 20), pick(-1, 0, 5))
@@ -52,52 +40,6 @@ def draw_signature(rng, number):
     return sig
 
 
-def memref(name, rank, sizes=None, unit=True):
-    dims = "".join(f"{s}x" for s in (sizes or ["?"] * rank))
-    return f"memref<{dims}{name}, strided<[{', '.join(['?'] * (rank - 1) + ['1' if unit else '?'])}], offset: ?>>"
-
-
-def small_schedule(isa):
-    """A schedule by hand whose chunks and limits are small, so that small inputs go past them."""
-    lanes, tiles = {"avx2": (8, "[4, 3, 4], product_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], product_tile = [6, 2, 4]")}.get(
-        isa, (16, "[8, 3, 8], product_tile = [6, 4, 4]"))
-    return (f'schedule = #diffattn.schedule<path = nest, isa = "{isa}", lanes = {lanes}, rows = 48, score_tile = {tiles}, '
-            "chunk = 32, shared_keys = 48, split_rows = 3, split_keys = 32>")
-
-
-def function_text(number, sig, isa):
-    t, d, dv = sig["type"], *(sig["sizes"] or ("?", "?"))
-    wide, value = [memref(t, 4, ["?", "?", "?", d], sig["unit"]), memref(t, 4, ["?", "?", "?", dv], sig["unit"])]
-    args = [(n, wide) for n in ("q1", "k1", "q2", "k2")] + [("v", value)]
-    lam = "memref<f32>" if sig["lam"] == 0 else memref("f32", 1 if sig["lam"] == 1 else 3)
-    text = f"ins(%q1, %k1, %q2, %k2, %v : {wide}, {wide}, {wide}, {wide}, {value}) lambda(%lam : {lam})"
-    args.append(("lam", lam))
-    optional = [("bias", sig["bias"] and memref(sig["bias"], 4)), ("norm_weight", sig["weight"] and memref("f32", 1)),
-                ("gate", sig["gate"] and value), ("kv_len", sig["kv_len"] and memref("i64", 1)),
-                ("q_offset", sig["q_offset"] and memref("i64", 1))]
-    for name, type_ in optional:
-        if type_:
-            args.append((name, type_))
-            text += f" {name}(%{name} : {type_})"
-    args.append(("out", value))
-    attrs = [f"scale = {0.17:e} : f32"]
-    attrs += ["is_causal"] * sig["causal"]
-    if sig["window"]:
-        attrs.append("window = array<i64: %d, %d>" % sig["window"])
-    if sig["softcap"]:
-        attrs.append(f"softcap = {sig['softcap']:e} : f32")
-    if sig["sigmoid"]:
-        attrs.append("lambda_act = #diffattn.activation<sigmoid>")
-    if sig["norm"]:
-        attrs.append(f"norm = #diffattn.norm<rms>, norm_eps_mode = #diffattn.eps_mode<{sig['eps_mode']}>")
-    attrs.append(f"out_scale = {sig['out_scale']:e} : f32")
-    attrs += [f"{x}_layout = #diffattn.layout<{sig['layout']}>" for x in "qkvo"]
-    attrs += [small_schedule(isa)] * sig["small"]
-    signature = ", ".join(f"%{n}: {ty}" for n, ty in args)
-    return (f"func.func @s{number}({signature}) attributes {{llvm.emit_c_interface}} {{\n"
-            f"  diffattn.attention {text} outs(%out : {value}) {{{', '.join(attrs)}}}\n  return\n}}\n"), [n for n, _ in args]
-
-
 @pytest.fixture(scope="module")
 def signatures():
     rng = np.random.default_rng(7)
@@ -107,40 +49,7 @@ def signatures():
 @pytest.fixture(scope="module", params=runnable_isas())
 def library(request, signatures, build_dir, tmp_path_factory):
     """All signatures compiled for one ISA, and that ISA's name."""
-    isa, folder = request.param, tmp_path_factory.mktemp(request.param)
-    texts = [function_text(i, s, isa)[0] for i, s in enumerate(signatures)]
-    source, shared = "\n".join(texts), folder / "kernels.so"
-    ctypes.CDLL(str(build_dir / "lib/libDiffAttnRuntime.so"), mode=ctypes.RTLD_GLOBAL)
-    mlir = subprocess.run([str(build_dir / "bin/diffattn-opt"), "-", f"--pass-pipeline=builtin.module(diffattn-cpu-pipeline{{isa={isa}}})"],
-                          input=source, capture_output=True, text=True, check=False)
-    assert mlir.returncode == 0, mlir.stderr[:4000]
-    assert "diffattn." not in re.sub(r'"[^"]*"', "", mlir.stdout)
-    llvm = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=mlir.stdout, capture_output=True, text=True, check=True)
-    # The base of x86-64: what more a kernel needs, its own features must say.
-    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared)],
-                   input=llvm.stdout, text=True, check=True)
-    return isa, ctypes.CDLL(str(shared))
-
-
-def descriptor(array):
-    rank = array.ndim
-
-    class Descriptor(ctypes.Structure):
-        _fields_ = [("base", ctypes.c_void_p), ("data", ctypes.c_void_p), ("offset", ctypes.c_int64)]
-        if rank:
-            _fields_ += [("sizes", ctypes.c_int64 * rank), ("strides", ctypes.c_int64 * rank)]
-
-    d = Descriptor(array.ctypes.data, array.ctypes.data, 0)
-    for i in range(rank):
-        d.sizes[i], d.strides[i] = array.shape[i], array.strides[i] // array.itemsize
-    return d
-
-
-def call(library, number, names, arrays):
-    function = getattr(library, f"_mlir_ciface_s{number}")
-    function.restype = None
-    descriptors = [descriptor(arrays[n]) for n in names]
-    function(*[ctypes.byref(d) for d in descriptors])
+    return request.param, compile_library(signatures, request.param, build_dir, tmp_path_factory.mktemp(request.param))
 
 
 class Inputs:
@@ -201,7 +110,7 @@ class Inputs:
 
     def reference(self):
         sig, a = self.sig, self.arrays
-        return attention(*[a[n] for n in ("q1", "k1", "q2", "k2", "v", "lam")], scale=np.float32(0.17).astype(np.float64), is_causal=sig["causal"],
+        return attention(*[a[n] for n in ("q1", "k1", "q2", "k2", "v", "lam")], scale=float(np.float32(sig["scale"])), is_causal=sig["causal"],
                          window=sig["window"], softcap=sig["softcap"], bias=a.get("bias"), kv_len=a.get("kv_len"),
                          q_offset=a.get("q_offset"), lam_sigmoid=sig["sigmoid"], norm=sig["norm"],
                          norm_weight=a.get("norm_weight"), norm_eps_mode=sig["eps_mode"],

@@ -51,7 +51,8 @@ ArrayRef<StringRef> getGpuChipNames();
 /// name is no chip or the chip is older than sm_80.
 std::optional<GpuTarget> getGpuTarget(StringRef chip, std::string &error);
 
-/// Blocks that one SM holds at a time, by threads, registers and shared memory.
+/// Blocks that one SM holds at a time, by threads (from 1; a part of a warp
+/// counts as a warp), registers and shared memory.
 int64_t getGpuOccupancy(const GpuTarget &target, int64_t threads,
                         int64_t registersPerThread, int64_t sharedBytes);
 

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -328,6 +329,16 @@ Value KernelBuilder::loadFlags(Value base, Value index, Value stride,
 
 void KernelBuilder::storeNarrow(Value value, Value base, Type element,
                                 Value index, Value mask) {
+  // LLVM 22 writes four bytes where one lane of 16 bits, known to be the only
+  // one, is stored behind a mask (X86, narrowed from 32 bits): a scalar is
+  // stored instead.
+  if (DenseElementsAttr lanes;
+      mask && matchPattern(mask, m_Constant(&lanes)) &&
+      llvm::count(lanes.getValues<bool>(), true) == 1) {
+    auto values = lanes.getValues<bool>();
+    int64_t only = std::distance(values.begin(), llvm::find(values, true));
+    return storeNarrow(lane(value, only), base, element, add(index, only));
+  }
   Value rounded = round(value, element);
   Type memory = memoryType(*this, element);
   if (memory != element)
@@ -341,6 +352,13 @@ void KernelBuilder::storeNarrow(Value value, Value base, Type element,
 }
 
 Value KernelBuilder::firstLanes(Value count) {
+  if (APInt known; matchPattern(count, m_ConstantInt(&known))) {
+    SmallVector<bool> valid(lanes);
+    for (int64_t i = 0; i < lanes; ++i)
+      valid[i] = i < known.getSExtValue();
+    return arith::ConstantOp::create(
+        *this, DenseElementsAttr::get(mask, ArrayRef<bool>(valid)));
+  }
   SmallVector<int32_t> numbers(lanes);
   for (int64_t i = 0; i < lanes; ++i)
     numbers[i] = i;

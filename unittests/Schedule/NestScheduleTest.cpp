@@ -1,0 +1,136 @@
+//===- NestScheduleTest.cpp - how a CPU nest is cut -----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/NestSchedule.h"
+
+#include "gtest/gtest.h"
+
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+
+class NestScheduleTest : public ::testing::Test {
+protected:
+  NestScheduleTest() { context.loadDialect<DiffAttnDialect>(); }
+
+  AttentionShape shape(Type element) {
+    AttentionShape result;
+    result.elementType = element;
+    return result;
+  }
+  NestSchedule select(StringRef isa, Type element) {
+    return selectNestSchedule(shape(element), *getCpuTarget(isa));
+  }
+  ArrayRef<StringRef> isas() { return getCpuIsaNames().drop_front(); }
+  SmallVector<Type> types() {
+    Builder b(&context);
+    return {b.getF32Type(), b.getBF16Type(), b.getF16Type()};
+  }
+  static bool same(const NestSchedule &a, const NestSchedule &b,
+                   MLIRContext *context) {
+    return getScheduleAttr(context, a, CpuIsa::AVX2) ==
+           getScheduleAttr(context, b, CpuIsa::AVX2);
+  }
+
+  MLIRContext context;
+};
+
+TEST_F(NestScheduleTest, TilesFitTheRegisters) {
+  for (StringRef isa : isas())
+    for (Type type : types()) {
+      CpuTarget target = *getCpuTarget(isa);
+      NestSchedule s = select(isa, type);
+      EXPECT_EQ(s.lanes * 4, target.vectorBytes);
+      // Sums, the vectors that a step loads, and the number that is broadcast.
+      for (const RegisterTile &tile : {s.scores, s.product}) {
+        EXPECT_LE(tile.height * tile.vectors + tile.vectors + 1,
+                  target.vectorRegisters)
+            << isa.str();
+        // Enough sums to hide the latency of multiply-adds: two units, four
+        // cycles.
+        EXPECT_GE(tile.height * tile.vectors, 8) << isa.str();
+      }
+    }
+}
+
+TEST_F(NestScheduleTest, SizesDivideOneAnother) {
+  for (StringRef isa : isas())
+    for (Type type : types()) {
+      NestSchedule s = select(isa, type);
+      EXPECT_EQ(s.rows % (s.lanes * s.scores.vectors), 0) << isa.str();
+      EXPECT_EQ(s.rows % s.product.height, 0) << isa.str();
+      EXPECT_EQ(s.chunk % s.scores.height, 0) << isa.str();
+      // Pairs of keys must not lie in two chunks.
+      EXPECT_EQ(s.chunk % 2, 0) << isa.str();
+      EXPECT_EQ(s.splitKeys % s.lanes, 0) << isa.str();
+      EXPECT_EQ(s.sharedKeys % s.chunk, 0) << isa.str();
+    }
+}
+
+TEST_F(NestScheduleTest, ScratchIsBounded) {
+  for (StringRef isa : isas()) {
+    CpuTarget target = *getCpuTarget(isa);
+    NestSchedule s = select(isa, types()[0]);
+    // A chunk's scores of both maps and its probabilities stay in the second
+    // cache; those of all keys are at most 6 MiB.
+    EXPECT_LE(3 * s.chunk * s.rows * 4, target.l2Bytes) << isa.str();
+    EXPECT_LE(2 * s.sharedKeys * s.rows * 4, int64_t{6} << 20) << isa.str();
+  }
+}
+
+TEST_F(NestScheduleTest, Bf16DotsOnlyWhereTheCpuAndTheTypeHaveThem) {
+  for (StringRef isa : isas())
+    for (Type type : types())
+      EXPECT_EQ(select(isa, type).bf16Dot, isa == "avx512bf16" && type.isBF16())
+          << isa.str();
+}
+
+/// Sizes may be anything, known or not: no arithmetic on them overflows.
+TEST_F(NestScheduleTest, SizesOfAnyMagnitude) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  for (StringRef isa : isas())
+    for (Type type : types()) {
+      NestSchedule unknown = select(isa, type);
+      for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1} << 40, kMost}) {
+        AttentionShape sized = shape(type);
+        sized.queries = sized.keys = sized.headDim = sized.valueDim = size;
+        // A row's result must not depend on what is known of the shape.
+        EXPECT_TRUE(same(selectNestSchedule(sized, *getCpuTarget(isa)), unknown,
+                         &context));
+      }
+    }
+}
+
+TEST_F(NestScheduleTest, TheAttributeHoldsEveryNumber) {
+  for (StringRef isa : isas())
+    for (Type type : types()) {
+      CpuTarget target = *getCpuTarget(isa);
+      NestSchedule s = select(isa, type);
+      ScheduleAttr attr = getScheduleAttr(&context, s, target.isa);
+      EXPECT_EQ(attr.getPath(), SchedulePath::Nest);
+      EXPECT_EQ(attr.getIsa(), isa);
+      NestSchedule back = getNestSchedule(attr);
+      EXPECT_EQ(back.lanes, s.lanes);
+      EXPECT_EQ(back.rows, s.rows);
+      for (auto [x, y] : {std::pair(back.scores, s.scores),
+                          std::pair(back.product, s.product)}) {
+        EXPECT_EQ(x.height, y.height);
+        EXPECT_EQ(x.vectors, y.vectors);
+        EXPECT_EQ(x.unroll, y.unroll);
+      }
+      EXPECT_EQ(back.chunk, s.chunk);
+      EXPECT_EQ(back.sharedKeys, s.sharedKeys);
+      EXPECT_EQ(back.splitRows, s.splitRows);
+      EXPECT_EQ(back.splitKeys, s.splitKeys);
+      EXPECT_EQ(back.bf16Dot, s.bf16Dot);
+    }
+  EXPECT_EQ(getLinalgScheduleAttr(&context).getPath(), SchedulePath::Linalg);
+}
+
+} // namespace
