@@ -165,7 +165,7 @@ const char *diffattn_entry_name(const diffattn_program *program, int32_t i) {
 template <typename Use>
 static int32_t withFunction(const diffattn_program *program, const char *entry,
                             Use use) {
-  auto function = program->program->getSignature().get(entry);
+  auto function = getFunction(program->program->getSignature(), entry);
   if (!function)
     return fail(function.takeError());
   return use(**function);
@@ -247,8 +247,8 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
     views[i].dtype = array.dtype;
     views[i].shape = {array.shape, static_cast<size_t>(array.rank)};
     if (array.strides)
-      views[i].strides = llvm::ArrayRef<int64_t>(
-          array.strides, static_cast<size_t>(array.rank));
+      views[i].strides =
+          SizeList(array.strides, static_cast<size_t>(array.rank));
   }
   const FunctionSignature *function =
       program->program->getSignature().find(entry);
@@ -264,7 +264,7 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
     diffattn_result &out = results[i];
     memset(&out, 0, sizeof out);
     out.argument = result.argument ? *result.argument : -1;
-    llvm::ArrayRef<int64_t> shape = result.array.shape;
+    SizeList shape = result.array.shape;
     out.dtype = result.array.dtype;
     if (result.argument) {
       shape = views[*result.argument].shape;

@@ -25,10 +25,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-std::string mlir::diffattn::getEntryPointName(llvm::StringRef function) {
-  return ("diffattn_entry_" + function).str();
-}
-
 llvm::Error mlir::diffattn::addEntryPoints(llvm::Module &module,
                                            const Signature &signature) {
   llvm::LLVMContext &context = module.getContext();

@@ -21,7 +21,6 @@ enum class CodegenOutput { LLVMIR, Assembly, Object };
 /// `getEntryPointName` says: it takes an array of pointers to the arguments of
 /// the function's C interface and, last, to its result.
 llvm::Error addEntryPoints(llvm::Module &module, const Signature &signature);
-std::string getEntryPointName(llvm::StringRef function);
 
 /// Optimizes `module` for `isa` and generates position-independent code.
 llvm::Expected<std::string>

@@ -11,31 +11,15 @@ using namespace mlir::diffattn;
 
 char ExecutionError::ID = 0;
 
-llvm::StringRef mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
-  switch (errorClass) {
-  case ErrorClass::Mismatch:
-    return "mismatch";
-  case ErrorClass::Usage:
-    return "usage";
-  case ErrorClass::IR:
-    return "ir";
-  case ErrorClass::Compile:
-    return "compile";
-  case ErrorClass::Weights:
-    return "weights";
-  case ErrorClass::Input:
-    return "input";
-  case ErrorClass::Run:
-    return "run";
-  case ErrorClass::Output:
-    return "output";
-  }
-  llvm_unreachable("all classes are listed");
-}
-
 llvm::Error mlir::diffattn::makeError(ErrorClass errorClass,
                                       const llvm::Twine &message) {
   return llvm::make_error<ExecutionError>(errorClass, message.str());
+}
+
+llvm::Error mlir::diffattn::toError(const Failure &failure) {
+  if (!failure)
+    return llvm::Error::success();
+  return makeError(failure.getClass(), failure.getMessage());
 }
 
 std::pair<ErrorClass, std::string>

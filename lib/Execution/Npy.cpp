@@ -55,7 +55,7 @@ struct HeaderReader {
     rest = rest.drop_front(end + 1);
     return !value.contains('\\');
   }
-  bool sizes(llvm::SmallVectorImpl<int64_t> &shape) {
+  bool sizes(std::vector<int64_t> &shape) {
     if (!eat("("))
       return false;
     while (!eat(")")) {
@@ -175,8 +175,7 @@ static llvm::Expected<HostArray> parseNpy(StringRef bytes) {
         "expected " + (size ? Twine(*size).str() : std::string("countless")) +
         " bytes of data for " + describeType(header.shape, header.dtype) +
         ", but got " + Twine(bytes.size()));
-  llvm::Expected<HostArray> array =
-      HostArray::create(header.dtype, header.shape);
+  llvm::Expected<HostArray> array = createArray(header.dtype, header.shape);
   if (!array)
     return array.takeError();
   memcpy(array->data.get(), bytes.data(), bytes.size());
@@ -266,7 +265,7 @@ llvm::Error mlir::diffattn::writeFileWhole(StringRef path,
 }
 
 llvm::Error mlir::diffattn::writeNpy(StringRef path, const void *data,
-                                     DType dtype, ArrayRef<int64_t> shape) {
+                                     DType dtype, SizeList shape) {
   std::string dictionary;
   llvm::raw_string_ostream os(dictionary);
   const Descr *descr = llvm::find_if(

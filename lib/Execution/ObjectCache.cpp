@@ -13,6 +13,7 @@
 //
 #include "Codegen.h"
 #include "DiffAttn/Execution/Compile.h"
+#include "DiffAttn/Execution/HostArray.h"
 
 #include "mlir/Support/FileUtilities.h"
 #include "llvm/ADT/StringExtras.h"

@@ -1,4 +1,4 @@
-//===- Signature.cpp - what compiled code takes and gives -----------------===//
+//===- Signature.cpp - signatures of modules, and as JSON -----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -50,8 +50,7 @@ static std::optional<DType> toDType(Type type) {
   return std::nullopt;
 }
 
-static void assignSizes(ArrayRef<int64_t> sizes,
-                        llvm::SmallVectorImpl<int64_t> &to) {
+static void assignSizes(ArrayRef<int64_t> sizes, std::vector<int64_t> &to) {
   for (int64_t size : sizes)
     to.push_back(ShapedType::isDynamic(size) ? -1 : size);
 }
@@ -86,45 +85,12 @@ static ValueType toValueType(Type type) {
   return value;
 }
 
-const FunctionSignature *Signature::find(llvm::StringRef name) const {
-  for (const FunctionSignature &function : functions)
-    if (function.name == name)
-      return &function;
-  return nullptr;
-}
-
 llvm::Expected<const FunctionSignature *>
-Signature::get(llvm::StringRef name) const {
-  if (const FunctionSignature *function = find(name))
-    return function;
-  if (functions.empty())
-    return makeError(ErrorClass::Usage,
-                     "expected an entry of the module, but it has no public "
-                     "functions");
-  std::string names;
-  for (const FunctionSignature &function : functions)
-    names += (names.empty() ? "" : ", ") + function.name;
-  return makeError(ErrorClass::Usage, "expected an entry of " + names +
-                                          ", but got '" + name + "'");
-}
-
-int64_t Signature::getNumWeightSlots() const {
-  int64_t count = 0;
-  for (const WeightDeclaration &weight : weights)
-    count += weight.getNumSlots();
-  return count;
-}
-
-std::string WeightDeclaration::getFileName(int64_t i) const {
-  std::string result = source.empty() ? name : source;
-  if (!layers)
-    return result;
-  // A name may say the layer's number more than once.
-  std::string number = std::to_string(firstLayer + i);
-  for (size_t hole = result.find("{}"); hole != std::string::npos;
-       hole = result.find("{}", hole + number.size()))
-    result.replace(hole, 2, number);
-  return result;
+mlir::diffattn::getFunction(const Signature &signature, llvm::StringRef name) {
+  const FunctionSignature *function;
+  if (Failure failure = signature.get(name, function))
+    return toError(failure);
+  return function;
 }
 
 static llvm::Error weightError(ml_program::GlobalOp global, const Twine &text) {
@@ -250,13 +216,9 @@ json::Value mlir::diffattn::toJSON(const Signature &signature) {
                       {"weights", std::move(weights)}};
 }
 
-static bool sizesFromJSON(const json::Value &json,
-                          llvm::SmallVector<int64_t> &sizes, json::Path path) {
-  std::vector<int64_t> list;
-  if (!json::fromJSON(json, list, path))
-    return false;
-  sizes.assign(list.begin(), list.end());
-  return true;
+static bool sizesFromJSON(const json::Value &json, std::vector<int64_t> &sizes,
+                          json::Path path) {
+  return json::fromJSON(json, sizes, path);
 }
 
 static bool typesFromJSON(const json::Value *json,

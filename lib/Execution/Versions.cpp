@@ -24,7 +24,8 @@ std::string mlir::diffattn::getVersionText() {
      << "MLIR     " LLVM_VERSION_STRING "\n"
      << "GEMM     "
      << (std::string(diffattn_rt_gemm_library()) == "none"
-             ? "our own (oneDNN was not found at build; Debian: libdnnl-dev)"
+             ? "our own (oneDNN 2 was not found; Debian: libdnnl-dev to build, "
+               "libdnnl2 to run)"
              : diffattn_rt_gemm_library())
      << "\n";
   return text;

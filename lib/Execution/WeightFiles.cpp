@@ -5,8 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/WeightFiles.h"
-#include "StrictJson.h"
 
+#include "DiffAttn/Host/StrictJson.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -89,10 +89,10 @@ static bool readTensor(StrictJson &json, RawTensor &tensor) {
         return json.integer(count == 1 ? tensor.begin : tensor.end);
       });
       return list && (count == 2 || json.fail("expected two offsets, but got " +
-                                              Twine(count)));
+                                              std::to_string(count)));
     }
-    return json.fail("expected dtype, shape or data_offsets, but got '" + key +
-                     "'");
+    return json.fail("expected dtype, shape or data_offsets, but got '" +
+                     key.str() + "'");
   });
   if (!read)
     return false;
@@ -242,6 +242,7 @@ llvm::Error WeightFiles::addFile(StringRef path,
     tensor.dtype = findType(raw.dtype)->dtype;
     tensor.shape = raw.shape;
     tensor.data = data.data() + raw.begin;
+    tensor.offset = static_cast<int64_t>(8 + headerBytes + raw.begin);
     tensor.bytes = static_cast<int64_t>(raw.end - raw.begin);
     tensor.file = path.str();
     auto [it, isNew] = tensors.try_emplace(name, std::move(tensor));
@@ -290,7 +291,7 @@ llvm::Error WeightFiles::addIndex(StringRef path) {
           StringRef(file).find_first_of(StringRef("/\\\0", 3)) !=
               StringRef::npos)
         return json.fail("expected the name of a file beside the index for '" +
-                         name + "', but got '" + file + "'");
+                         name.str() + "', but got '" + file + "'");
       shards[file].push_back(name.str());
       return true;
     });

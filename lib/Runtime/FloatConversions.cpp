@@ -14,27 +14,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "DiffAttn/Runtime/Rounding.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
-#include <cmath>
-#include <cstring>
+using namespace diffattn::rt;
 
 namespace {
-
-template <typename To, typename From>
-To bitsOf(From from) {
-  static_assert(sizeof(To) == sizeof(From));
-  To to;
-  memcpy(&to, &from, sizeof to);
-  return to;
-}
-
-uint16_t toBFloat(float f) {
-  uint32_t bits = bitsOf<uint32_t>(f);
-  if (f != f)
-    return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
 
 uint16_t toHalf(float f) {
   uint32_t bits = bitsOf<uint32_t>(f);
@@ -64,18 +49,6 @@ float fromHalf(uint16_t half) {
   else
     bits = bitsOf<uint32_t>(static_cast<float>(magnitude) * 0x1p-24f);
   return bitsOf<float>(sign | bits);
-}
-
-/// `d` as f32 rounded to odd, so that rounding once more is as rounding once.
-float toOdd(double d) {
-  float f = static_cast<float>(d);
-  if (f != f || std::isinf(f) || static_cast<double>(f) == d)
-    return f;
-  uint32_t bits = bitsOf<uint32_t>(f);
-  if (bits & 1)
-    return f;
-  bool grew = std::fabs(static_cast<double>(f)) > std::fabs(d);
-  return bitsOf<float>(grew ? bits - 1 : bits + 1);
 }
 
 } // namespace

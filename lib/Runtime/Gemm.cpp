@@ -19,8 +19,8 @@ std::atomic<int32_t> chosenBackend{DIFFATTN_GEMM_AUTO};
 /// f32 path then reads at a third of the machine's bandwidth. Its bf16 path, on
 /// CPUs with bf16 dot products, does not have that weakness.
 constexpr int64_t kFewRows = 8;
-bool ownIsFaster(const Product &p) {
-  return p.M <= kFewRows && !libraryHasFastTypes(p);
+bool ownIsFaster(const GemmLibrary &library, const Product &p) {
+  return p.M <= kFewRows && !library.hasFastTypes(p);
 }
 
 bool isSmallFloat(int32_t dtype) {
@@ -49,9 +49,12 @@ void product(const Product &p) {
   if (p.M <= 0 || p.N <= 0 || p.batch <= 0)
     return;
   int32_t backend = chosenBackend.load(std::memory_order_relaxed);
-  bool tryLibrary = backend == DIFFATTN_GEMM_LIBRARY ||
-                    (backend == DIFFATTN_GEMM_AUTO && !ownIsFaster(p));
-  if (tryLibrary && p.K > 0 && libraryProduct(p))
+  bool mayTry =
+      backend == DIFFATTN_GEMM_LIBRARY || backend == DIFFATTN_GEMM_AUTO;
+  const GemmLibrary *library = mayTry ? gemmLibrary() : nullptr;
+  if (library && backend == DIFFATTN_GEMM_AUTO && ownIsFaster(*library, p))
+    library = nullptr;
+  if (library && p.K > 0 && library->product(p))
     return;
   ownProduct(p, backend);
 }
@@ -102,21 +105,22 @@ void diffattn_rt_batch_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M,
 }
 
 void diffattn_rt_weight_release(diffattn_weight *w) {
+  // Nothing else packs.
   if (w->packed)
-    libraryRelease(w->packed);
+    gemmLibrary()->release(w->packed);
   w->packed = nullptr;
 }
 
 int32_t diffattn_rt_set_gemm_backend(int32_t backend) {
   bool known =
       backend >= DIFFATTN_GEMM_AUTO && backend <= DIFFATTN_GEMM_LIBRARY;
-  if (!known || (backend == DIFFATTN_GEMM_LIBRARY && !libraryName()))
+  if (!known || (backend == DIFFATTN_GEMM_LIBRARY && !gemmLibrary()))
     return 1;
   chosenBackend.store(backend);
   return 0;
 }
 
 const char *diffattn_rt_gemm_library(void) {
-  const char *name = libraryName();
-  return name ? name : "none";
+  const GemmLibrary *library = gemmLibrary();
+  return library ? library->name : "none";
 }

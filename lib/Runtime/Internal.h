@@ -72,13 +72,31 @@ void ownProduct(const Product &p, int32_t backend);
 /// `sums` is packed.
 void storeSums(const Product &p, const float *sums, int64_t maxThreads);
 
-/// The library's, where the build has it. Returns false if the library does not
-/// take this product.
-bool libraryProduct(const Product &p);
-/// True if the library multiplies these types with bf16 dot products.
-bool libraryHasFastTypes(const Product &p);
-void libraryRelease(void *packed);
-const char *libraryName();
+/// What the runtime knows of a GEMM library. It is a shared object of its own
+/// beside the runtime, opened at the first product, so that the runtime loads
+/// where the library is not installed.
+struct GemmLibrary {
+  const char *name;
+  /// Returns false if the library does not take this product.
+  bool (*product)(const Product &p);
+  /// True if the library multiplies these types with bf16 dot products.
+  bool (*hasFastTypes)(const Product &p);
+  void (*release)(void *packed);
+};
+
+/// What that object needs of the runtime beside its public functions.
+struct GemmServices {
+  Counters *counters;
+  int64_t (*regionThreads)(int64_t maxThreads);
+  void (*storeSums)(const Product &p, const float *sums, int64_t maxThreads);
+};
+
+/// The one function of that object.
+using OpenGemmLibrary = const GemmLibrary *(const GemmServices &services);
+#define DIFFATTN_OPEN_GEMM_LIBRARY diffattn_open_gemm_library
+
+/// The library, or null where there is none.
+const GemmLibrary *gemmLibrary();
 
 } // namespace diffattn::rt
 

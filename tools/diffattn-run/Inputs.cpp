@@ -98,7 +98,7 @@ static llvm::Expected<HostArray> parseElements(StringRef text, StringRef type,
   auto parsed = parseType(text, type);
   if (!parsed)
     return parsed.takeError();
-  auto array = HostArray::create(parsed->dtype, parsed->shape);
+  auto array = createArray(parsed->dtype, parsed->shape);
   if (!array)
     return array;
   llvm::SmallVector<StringRef> elements;
@@ -124,7 +124,7 @@ static llvm::Expected<HostArray> makeRandom(DType dtype,
                                             llvm::ArrayRef<int64_t> shape,
                                             double low, double high,
                                             size_t number, uint64_t seed) {
-  auto array = HostArray::create(dtype, shape);
+  auto array = createArray(dtype, shape);
   if (!array)
     return array;
   std::seed_seq sequence{static_cast<uint32_t>(seed),
@@ -163,7 +163,7 @@ static llvm::Expected<HostArray> parseRandom(StringRef text, StringRef rest,
     return parsed.takeError();
   ValueType type;
   type.dtype = parsed->dtype;
-  type.shape = parsed->shape;
+  type.shape.assign(parsed->shape.begin(), parsed->shape.end());
   if (parts.size() == 1)
     return makeDefaultInput(type, number, seed);
   double low, high;

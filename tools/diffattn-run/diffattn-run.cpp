@@ -164,7 +164,7 @@ static llvm::Expected<std::string> chooseEntry(const Signature &signature) {
     return signature.functions[0].name;
   if (signature.find("forward"))
     return std::string("forward");
-  auto found = signature.get("");
+  auto found = getFunction(signature, "");
   std::string message = describeError(found.takeError()).second;
   return makeError(ErrorClass::Usage, "--entry: " + message);
 }
@@ -216,7 +216,7 @@ static llvm::Expected<std::vector<HostArray>>
 copyArrays(const std::vector<HostArray> &arrays) {
   std::vector<HostArray> copies;
   for (const HostArray &array : arrays) {
-    auto copy = HostArray::create(array.dtype, array.shape);
+    auto copy = createArray(array.dtype, array.shape);
     if (!copy)
       return copy.takeError();
     memcpy(copy->data.get(), array.data.get(), array.getNumBytes());
@@ -339,7 +339,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto name = chooseEntry(signature);
   if (!name)
     return name.takeError();
-  auto function = signature.get(*name);
+  auto function = getFunction(signature, *name);
   if (!function)
     return function.takeError();
   if (llvm::Error error = checkCounts(**function))

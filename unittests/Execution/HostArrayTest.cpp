@@ -60,7 +60,7 @@ TEST(HostArray, FilesComeBack) {
       {}, {3}, {2, 3}, {2, 0, 4}, {1, 2, 3, 4}};
   for (DType dtype = DIFFATTN_F32; dtype <= DIFFATTN_I16; ++dtype)
     for (const std::vector<int64_t> &shape : shapes) {
-      auto array = HostArray::create(dtype, shape);
+      auto array = createArray(dtype, shape);
       ASSERT_TRUE(static_cast<bool>(array));
       for (int64_t i = 0; i < array->getNumElements(); ++i)
         writeElement(array->data.get(), dtype, i, double(i % 2));

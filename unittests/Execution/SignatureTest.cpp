@@ -52,11 +52,11 @@ void expectModule(const Signature &signature) {
   EXPECT_EQ(f.name, "f");
   ASSERT_EQ(f.arguments.size(), 5u);
   EXPECT_EQ(f.arguments[0].dtype, DIFFATTN_F16);
-  EXPECT_EQ(f.arguments[0].shape, (llvm::SmallVector<int64_t>{-1, 4}));
+  EXPECT_EQ(f.arguments[0].shape, (std::vector<int64_t>{-1, 4}));
   EXPECT_FALSE(f.arguments[0].inPlace);
   EXPECT_TRUE(f.arguments[1].inPlace);
   EXPECT_EQ(f.arguments[2].kind, ValueType::MemRef);
-  EXPECT_EQ(f.arguments[2].strides, (llvm::SmallVector<int64_t>{-1, 1}));
+  EXPECT_EQ(f.arguments[2].strides, (std::vector<int64_t>{-1, 1}));
   EXPECT_EQ(f.arguments[3].kind, ValueType::Scalar);
   EXPECT_EQ(f.arguments[3].dtype, DIFFATTN_I64);
   EXPECT_EQ(f.arguments[4].dtype, DIFFATTN_BOOL);
@@ -66,7 +66,7 @@ void expectModule(const Signature &signature) {
   EXPECT_TRUE(signature.weights[0].transpose);
   EXPECT_EQ(signature.weights[0].getFileName(0), "lm_head");
   EXPECT_EQ(signature.weights[1].getFileName(2), "l.7.w");
-  EXPECT_EQ(signature.weights[1].rowBlocks, (llvm::SmallVector<int64_t>{1, 0}));
+  EXPECT_EQ(signature.weights[1].rowBlocks, (std::vector<int64_t>{1, 0}));
 }
 
 TEST(Signature, OfAModule) {

@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_EXECUTION_ERROR_H
 #define DIFFATTN_EXECUTION_ERROR_H
 
+#include "DiffAttn/Host/Failure.h"
+
 #include "llvm/ADT/Twine.h"
 #include "llvm/Support/Error.h"
 
@@ -14,22 +16,6 @@
 #include <system_error>
 
 namespace mlir::diffattn {
-
-/// What went wrong, by whose hands it can be put right. The numbers are exit
-/// codes of the tools and codes of the C API.
-enum class ErrorClass {
-  Mismatch = 1, // results are not what was expected of them
-  Usage = 2,    // options, names of entries, numbers of arguments
-  IR = 3,       // the module does not parse or verify
-  Compile = 4,  // a sound module that our passes could not lower
-  Weights = 5,  // weight files: form, names, types, shapes
-  Input = 6,    // arrays given to a call: form, types, shapes
-  Run = 7,      // a check of the compiled code failed, or memory ran out
-  Output = 8,   // results could not be written
-};
-
-/// The lower-case name of a class, for messages.
-llvm::StringRef stringifyErrorClass(ErrorClass errorClass);
 
 class ExecutionError : public llvm::ErrorInfo<ExecutionError> {
 public:
@@ -51,6 +37,7 @@ private:
 };
 
 llvm::Error makeError(ErrorClass errorClass, const llvm::Twine &message);
+llvm::Error toError(const Failure &failure);
 
 /// The class and text of an error; any foreign error is of `otherwise`.
 std::pair<ErrorClass, std::string>

@@ -9,27 +9,14 @@
 
 #include "DiffAttn/Execution/Compile.h"
 #include "DiffAttn/Execution/WeightFiles.h"
+#include "DiffAttn/Host/Call.h"
 
 #include <functional>
 #include <memory>
-#include <optional>
+
+struct diffattn_weight;
 
 namespace mlir::diffattn {
-
-/// An array of the caller's: strides in elements, row-major if there are none.
-struct ArrayView {
-  void *data = nullptr;
-  DType dtype = 0;
-  llvm::ArrayRef<int64_t> shape;
-  std::optional<llvm::ArrayRef<int64_t>> strides;
-};
-
-/// A result of a call: an array of its own, or the argument that the function
-/// updated in place.
-struct CallResult {
-  HostArray array;             // unset if an argument is the result
-  std::optional<int> argument; // its number
-};
 
 /// A compiled module in memory with its weights.
 class Program {
@@ -66,17 +53,16 @@ private:
   std::unique_ptr<Impl> impl;
 };
 
-/// Binds the weights that `signature` declares: fills `slots`, one for each
-/// slot of the table, and keeps converted copies in `owned`.
-struct BoundWeight {
-  const void *data = nullptr;
-  int64_t rows = 0, columns = 0;
-  DType dtype = 0;
-};
+/// The tensors of the weights that `signature` declares, one for each slot of
+/// the table, checked against the declarations.
+llvm::Expected<std::vector<const FileTensor *>>
+findWeights(const Signature &signature, const WeightFiles &files);
+
+/// Finds them and fills `slots`; converted copies are kept in `owned`.
 llvm::Error bindWeightSlots(const Signature &signature,
                             const WeightFiles &files,
                             const Program::Progress &progress,
-                            std::vector<BoundWeight> &slots,
+                            std::vector<diffattn_weight> &slots,
                             std::vector<HostArray> &owned);
 
 } // namespace mlir::diffattn

@@ -1,4 +1,4 @@
-//===- Signature.h - what compiled code takes and gives ---------*- C++ -*-===//
+//===- Signature.h - signatures of modules, and as JSON ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,10 +7,10 @@
 #ifndef DIFFATTN_EXECUTION_SIGNATURE_H
 #define DIFFATTN_EXECUTION_SIGNATURE_H
 
-#include "DiffAttn/Execution/HostArray.h"
+#include "DiffAttn/Execution/Error.h"
+#include "DiffAttn/Host/Signature.h"
 
-#include <string>
-#include <vector>
+#include "llvm/ADT/StringRef.h"
 
 namespace llvm::json {
 class Value;
@@ -22,56 +22,9 @@ class ModuleOp;
 
 namespace mlir::diffattn {
 
-/// The type of an argument or a result.
-struct ValueType {
-  enum Kind {
-    Tensor,      // dense and row-major; copied if the caller's is not
-    MemRef,      // used where it lies, with its strides
-    Scalar,      // passed by value
-    Unsupported, // a call with it cannot be made; `text` says what it is
-  };
-  Kind kind = Tensor;
-  DType dtype = 0;
-  llvm::SmallVector<int64_t> shape;   // -1: any size
-  llvm::SmallVector<int64_t> strides; // of a memref, in elements; -1: any
-  bool inPlace = false; // an argument that the function updates (a cache)
-  std::string text;     // as MLIR prints it
-};
-
-struct FunctionSignature {
-  std::string name;
-  std::vector<ValueType> arguments, results;
-};
-
-/// A weight that the module declares: an `ml_program.global` with an extern
-/// value. A name with `{}` stands for one weight a layer.
-struct WeightDeclaration {
-  std::string name;
-  std::string source; // its name in the file, if another
-  DType dtype = 0;
-  llvm::SmallVector<int64_t> shape;
-  int64_t layers = 0; // 0: one weight, not numbered
-  int64_t firstLayer = 0;
-  bool transpose = false; // the file holds [columns, rows]
-  int64_t rowBlockSize = 0;
-  llvm::SmallVector<int64_t> rowBlocks; // new block i is the file's block [i]
-
-  /// Slots of the weight table that this declaration takes.
-  int64_t getNumSlots() const { return layers ? layers : 1; }
-  /// The name in the file of its slot `i`.
-  std::string getFileName(int64_t i) const;
-};
-
-/// What is kept beside an object, so that it runs without its IR.
-struct Signature {
-  std::vector<FunctionSignature> functions;
-  std::vector<WeightDeclaration> weights;
-
-  const FunctionSignature *find(llvm::StringRef name) const;
-  /// As `find`, with an error that names the functions there are.
-  llvm::Expected<const FunctionSignature *> get(llvm::StringRef name) const;
-  int64_t getNumWeightSlots() const;
-};
+/// The function called `name`, or an error that names the functions there are.
+llvm::Expected<const FunctionSignature *>
+getFunction(const Signature &signature, llvm::StringRef name);
 
 /// Reads the signature of a module of tensor IR, before it is lowered.
 llvm::Expected<Signature> readSignature(ModuleOp module);

@@ -24,6 +24,7 @@ struct FileTensor {
   std::optional<DType> dtype;
   llvm::SmallVector<int64_t> shape;
   const char *data = nullptr;
+  int64_t offset = 0; // of the data in the file
   int64_t bytes = 0;
   std::string file;
 };

@@ -115,8 +115,9 @@ DIFFATTN_RT_EXPORT void diffattn_rt_batch_gemm(
 /// Frees what the runtime keeps in `w->packed` and sets it to null.
 DIFFATTN_RT_EXPORT void diffattn_rt_weight_release(diffattn_weight *w);
 
-/// Which code computes products: the library where it was found at build time,
-/// else the runtime's own. Returns 0, or 1 if this build lacks what is asked.
+/// Which code computes products: the library where this build knows it and this
+/// machine has it, else the runtime's own. Returns 0, or 1 if there is no such
+/// code.
 typedef enum diffattn_gemm_backend {
   DIFFATTN_GEMM_AUTO = 0,
   DIFFATTN_GEMM_OWN = 1,     // best vectors that the machine has
@@ -126,7 +127,7 @@ typedef enum diffattn_gemm_backend {
 } diffattn_gemm_backend;
 DIFFATTN_RT_EXPORT int32_t diffattn_rt_set_gemm_backend(int32_t backend);
 
-/// Name and version of the GEMM library in this build, or "none".
+/// Name and version of the GEMM library, or "none".
 DIFFATTN_RT_EXPORT const char *diffattn_rt_gemm_library(void);
 
 //===----------------------------------------------------------------------===//

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "StrictJson.h"
+#include "DiffAttn/Host/StrictJson.h"
 
 #include "gtest/gtest.h"
 
@@ -12,7 +12,7 @@ using namespace mlir::diffattn;
 
 namespace {
 
-bool takes(llvm::StringRef text) {
+bool takes(std::string_view text) {
   StrictJson json(text);
   return json.skip() && json.end();
 }
@@ -39,7 +39,7 @@ TEST(StrictJson, NestsSixtyFourDeep) {
 }
 
 TEST(StrictJson, Integers) {
-  auto read = [](llvm::StringRef text, uint64_t &value) {
+  auto read = [](std::string_view text, uint64_t &value) {
     StrictJson json(text);
     return json.integer(value) && json.end();
   };

@@ -1,17 +1,16 @@
-//===- StrictJson.h - JSON as weight files may use it -----------*- C++ -*-===//
+//===- StrictJson.h - JSON that is read without leniency --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_EXECUTION_STRICTJSON_H
-#define DIFFATTN_LIB_EXECUTION_STRICTJSON_H
-
-#include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringRef.h"
+#ifndef DIFFATTN_HOST_STRICTJSON_H
+#define DIFFATTN_HOST_STRICTJSON_H
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
 
 namespace mlir::diffattn {
 
@@ -21,13 +20,16 @@ namespace mlir::diffattn {
 /// false on an error and keeps the first one.
 class StrictJson {
 public:
-  explicit StrictJson(llvm::StringRef text) : rest(text), size(text.size()) {}
+  explicit StrictJson(std::string_view text) : rest(text), size(text.size()) {}
 
   /// `{"key": value, ...}`: calls `member(key)`, which must read the value.
-  bool object(llvm::function_ref<bool(llvm::StringRef key)> member);
-  bool array(llvm::function_ref<bool()> element);
+  bool object(const std::function<bool(std::string_view key)> &member);
+  bool array(const std::function<bool()> &element);
   bool string(std::string &value);
   bool integer(uint64_t &value);
+  bool boolean(bool &value);
+  /// Reads `null` if it is the next value, and says whether it was.
+  bool eatNull();
   /// Any value.
   bool skip();
   /// Nothing but white space is left.
@@ -35,15 +37,17 @@ public:
 
   /// Whether the next value starts with `c`.
   bool isNext(char c);
-  bool fail(const llvm::Twine &message);
+  bool fail(const std::string &message);
   const std::string &getError() const { return error; }
 
 private:
   bool eat(char c);
+  bool eatText(std::string_view text);
   bool hexQuad(unsigned &value);
-  void skipSpace() { rest = rest.ltrim(" \t\r\n"); }
+  std::string_view word();
+  void skipSpace();
 
-  llvm::StringRef rest;
+  std::string_view rest;
   size_t size;
   int depth = 0;
   std::string error;
@@ -51,4 +55,4 @@ private:
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_EXECUTION_STRICTJSON_H
+#endif // DIFFATTN_HOST_STRICTJSON_H

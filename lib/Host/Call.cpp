@@ -1,0 +1,258 @@
+//===- Call.cpp - calls of compiled functions on arrays -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Host/Call.h"
+
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include <cstring>
+
+using namespace mlir::diffattn;
+
+/// A strided memref's descriptor for any rank: two addresses, an offset, sizes,
+/// strides.
+static size_t descriptorWords(size_t rank) { return 3 + 2 * rank; }
+
+static int64_t alignTo(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+static Failure argumentFailure(std::string_view entry, size_t i,
+                               const std::string &message) {
+  return {ErrorClass::Input, "argument " + std::to_string(i) + " of '" +
+                                 std::string(entry) + "': " + message};
+}
+
+static bool isDense(const ArrayView &array) {
+  if (!array.strides)
+    return true;
+  int64_t expected = 1;
+  for (size_t i = array.shape.size(); i-- > 0;) {
+    if (array.shape[i] == 0)
+      return true;
+    if (array.shape[i] != 1 && (*array.strides)[i] != expected)
+      return false;
+    expected *= array.shape[i];
+  }
+  return true;
+}
+
+static void denseStrides(SizeList shape, int64_t *strides) {
+  int64_t step = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= shape[i];
+  }
+}
+
+static Failure checkArgument(std::string_view entry, size_t i,
+                             const ValueType &type, const ArrayView &array) {
+  bool fits =
+      array.dtype == type.dtype && array.shape.size() == type.shape.size();
+  for (size_t axis = 0; fits && axis < type.shape.size(); ++axis)
+    fits = type.shape[axis] < 0 || type.shape[axis] == array.shape[axis];
+  if (!fits)
+    return argumentFailure(entry, i,
+                           "expected " + type.text + ", but got " +
+                               describeType(array.shape, array.dtype));
+  if (type.kind == ValueType::Tensor && type.inPlace && !isDense(array))
+    return argumentFailure(entry, i,
+                           "expected a dense row-major array, because "
+                           "it is updated in place, but got a strided "
+                           "view");
+  if (type.kind != ValueType::MemRef)
+    return {};
+  std::vector<int64_t> strides(array.shape.size());
+  if (array.strides)
+    std::copy(array.strides->begin(), array.strides->end(), strides.begin());
+  else
+    denseStrides(array.shape, strides.data());
+  for (size_t axis = 0; axis < type.strides.size(); ++axis)
+    if (type.strides[axis] >= 0 && type.strides[axis] != strides[axis] &&
+        array.shape[axis] > 1)
+      return argumentFailure(entry, i,
+                             "expected stride " +
+                                 std::to_string(type.strides[axis]) +
+                                 " of axis " + std::to_string(axis) +
+                                 ", but got " + std::to_string(strides[axis]));
+  return {};
+}
+
+Failure mlir::diffattn::checkArguments(const Signature &signature,
+                                       std::string_view entry,
+                                       ListRef<ArrayView> args) {
+  const FunctionSignature *function;
+  if (Failure failure = signature.get(entry, function))
+    return failure;
+  std::string quoted = "'" + std::string(entry) + "'";
+  for (const auto *types : {&function->arguments, &function->results})
+    for (const ValueType &type : *types)
+      if (type.kind == ValueType::Unsupported)
+        return {ErrorClass::Usage, quoted +
+                                       ": expected arguments and results that "
+                                       "arrays can hold, but got " +
+                                       type.text};
+  if (args.size() != function->arguments.size())
+    return {ErrorClass::Usage, quoted + ": expected " +
+                                   std::to_string(function->arguments.size()) +
+                                   " arguments, but got " +
+                                   std::to_string(args.size())};
+  for (size_t i = 0; i < args.size(); ++i)
+    if (Failure failure =
+            checkArgument(entry, i, function->arguments[i], args[i]))
+      return failure;
+  return {};
+}
+
+/// A dense copy of a strided array, by runs of elements that lie together.
+static Failure copyDense(const ArrayView &array, HostArray &copy) {
+  if (Failure failure = copy.allocate(array.dtype, array.shape))
+    return failure;
+  int64_t count = copy.getNumElements();
+  if (count == 0)
+    return {};
+  int64_t bytes = getDTypeBytes(array.dtype);
+  size_t rank = array.shape.size(), outer = rank;
+  int64_t run = 1;
+  while (outer > 0 && (array.shape[outer - 1] == 1 || !array.strides ||
+                       (*array.strides)[outer - 1] == run))
+    run *= array.shape[--outer];
+  std::vector<int64_t> index(outer, 0);
+  for (int64_t i = 0; i < count; i += run) {
+    int64_t at = 0;
+    for (size_t axis = 0; axis < outer; ++axis)
+      at += index[axis] * (*array.strides)[axis];
+    memcpy(copy.data.get() + i * bytes,
+           static_cast<const char *>(array.data) + at * bytes, run * bytes);
+    for (size_t axis = outer; axis-- > 0;) {
+      if (++index[axis] < array.shape[axis])
+        break;
+      index[axis] = 0;
+    }
+  }
+  return {};
+}
+
+static bool returnsByAddress(const FunctionSignature &function) {
+  return function.results.size() > 1 ||
+         (function.results.size() == 1 &&
+          function.results[0].kind != ValueType::Scalar);
+}
+
+/// Where result `i` lies in the C interface's struct of results; for `i` the
+/// number of results, the struct's size.
+static int64_t resultOffset(const FunctionSignature &function, size_t i) {
+  int64_t offset = 0;
+  for (size_t r = 0; r < function.results.size(); ++r) {
+    const ValueType &type = function.results[r];
+    bool scalar = type.kind == ValueType::Scalar;
+    int64_t bytes =
+        scalar ? getDTypeBytes(type.dtype)
+               : 8 * static_cast<int64_t>(descriptorWords(type.shape.size()));
+    offset = alignTo(offset, scalar ? bytes : 8);
+    if (r == i)
+      return offset;
+    offset += bytes;
+  }
+  return alignTo(offset, 8);
+}
+
+Failure PreparedCall::prepare() {
+  descriptors.reserve(args.size());
+  int64_t resultBytes = resultOffset(function, function.results.size());
+  results.reset(static_cast<char *>(std::calloc(resultBytes + 8, 1)));
+  if (!results)
+    return {ErrorClass::Run, "expected memory for results"};
+  if (returnsByAddress(function))
+    pointers.push_back(results.get());
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ValueType &type = function.arguments[i];
+    const ArrayView &array = args[i];
+    if (type.kind == ValueType::Scalar) {
+      pointers.push_back(array.data);
+      continue;
+    }
+    size_t rank = array.shape.size();
+    void *data = array.data;
+    if (type.kind == ValueType::Tensor && !isDense(array)) {
+      HostArray copy;
+      if (Failure failure = copyDense(array, copy))
+        return failure;
+      data = copy.data.get();
+      copies.push_back(std::move(copy));
+    }
+    std::vector<int64_t> &words =
+        descriptors.emplace_back(descriptorWords(rank), 0);
+    words[0] = words[1] = reinterpret_cast<int64_t>(data);
+    std::copy(array.shape.begin(), array.shape.end(), words.begin() + 3);
+    // An axis of one element may come with any stride; code for dense tensors
+    // assumes the row-major one.
+    if (!array.strides || type.kind == ValueType::Tensor)
+      denseStrides(array.shape, words.data() + 3 + rank);
+    else
+      std::copy(array.strides->begin(), array.strides->end(),
+                words.begin() + 3 + rank);
+    pointers.push_back(words.data());
+  }
+  if (!returnsByAddress(function))
+    pointers.push_back(results.get());
+  return {};
+}
+
+Failure PreparedCall::takeResult(size_t i, CallResult &result) const {
+  const ValueType &type = function.results[i];
+  const char *at = results.get() +
+                   (returnsByAddress(function) ? resultOffset(function, i) : 0);
+  if (type.kind == ValueType::Scalar) {
+    if (Failure failure = result.array.allocate(type.dtype, {}))
+      return failure;
+    memcpy(result.array.data.get(), at, getDTypeBytes(type.dtype));
+    if (type.dtype == DIFFATTN_BOOL)
+      result.array.data.get()[0] &= 1;
+    return {};
+  }
+  size_t rank = type.shape.size();
+  std::vector<int64_t> words(descriptorWords(rank));
+  memcpy(words.data(), at, 8 * words.size());
+  SizeList shape(words.data() + 3, rank);
+  SizeList strides(words.data() + 3 + rank, rank);
+  char *data =
+      reinterpret_cast<char *>(words[1]) + words[2] * getDTypeBytes(type.dtype);
+  for (size_t a = 0; a < args.size(); ++a)
+    if (function.arguments[a].inPlace && args[a].data == data &&
+        args[a].dtype == type.dtype && args[a].shape == shape) {
+      result.argument = static_cast<int>(a);
+      return {};
+    }
+  return copyDense({data, type.dtype, shape, strides}, result.array);
+}
+
+Failure PreparedCall::run(EntryPoint entry, int64_t threads,
+                          std::vector<CallResult> &called) {
+  struct Guarded {
+    EntryPoint entry;
+    void **pointers;
+  } guarded{entry, pointers.data()};
+  int64_t before = diffattn_rt_threads();
+  if (threads > 0)
+    diffattn_rt_set_threads(threads);
+  int64_t mark = diffattn_rt_mark();
+  int32_t failed = diffattn_rt_call(
+      [](void *arg) {
+        auto &call = *static_cast<Guarded *>(arg);
+        call.entry(call.pointers);
+      },
+      &guarded);
+  if (threads > 0)
+    diffattn_rt_set_threads(before);
+  if (failed)
+    return {ErrorClass::Run, "'" + function.name + "': " + diffattn_rt_error()};
+  Failure failure;
+  for (size_t i = 0; i < function.results.size() && !failure; ++i)
+    failure = takeResult(i, called.emplace_back());
+  diffattn_rt_release(mark);
+  return failure;
+}
