@@ -25,25 +25,52 @@ IndexPoly ExprGraph::sizeOf(Value tensor, int64_t axis) {
                                  : IndexPoly(type.getDimSize(axis));
 }
 
+std::optional<int64_t> knownAxis(tensor::DimOp dim) {
+  auto type = dyn_cast<RankedTensorType>(dim.getSource().getType());
+  std::optional<int64_t> axis = dim.getConstantIndex();
+  // The verifier lets an axis pass that the tensor does not have.
+  return type && axis && *axis >= 0 && *axis < type.getRank() ? axis
+                                                              : std::nullopt;
+}
+
 static IndexPoly polyOfMixed(ExprGraph &graph, OpFoldResult size) {
   if (auto attribute = dyn_cast<Attribute>(size))
     return cast<IntegerAttr>(attribute).getInt();
   return graph.polyOf(cast<Value>(size));
 }
 
+// Integers may be computed by long chains that use each value twice: written
+// out, these have more terms than memory. The sizes of models stay far below.
+static constexpr unsigned kMostPolyDepth = 100, kMostPolySteps = 500;
+static constexpr size_t kMostTerms = 64, kMostDegree = 16;
+
 IndexPoly ExprGraph::polyOf(Value integer) {
+  if (polyDepth == 0)
+    polySteps = 0;
+  if (polyDepth == kMostPolyDepth || ++polySteps > kMostPolySteps)
+    return space.opaque(integer);
+  ++polyDepth;
+  IndexPoly poly = readPoly(integer);
+  --polyDepth;
+  bool small = poly.terms.size() <= kMostTerms &&
+               llvm::all_of(poly.terms, [](const auto &term) {
+                 return term.first.size() <= kMostDegree;
+               });
+  return small ? poly : space.opaque(integer);
+}
+
+IndexPoly ExprGraph::readPoly(Value integer) {
   APInt number;
   if (matchPattern(integer, m_ConstantInt(&number)))
-    return number.getSExtValue();
+    return number.isSignedIntN(64) ? IndexPoly(number.getSExtValue())
+                                   : space.opaque(integer);
   Operation *op = integer.getDefiningOp();
   if (!op)
     return space.opaque(integer);
   return TypeSwitch<Operation *, IndexPoly>(op)
       .Case([&](tensor::DimOp dim) {
-        std::optional<int64_t> axis = dim.getConstantIndex();
-        return axis && isa<RankedTensorType>(dim.getSource().getType())
-                   ? sizeOf(dim.getSource(), *axis)
-                   : space.opaque(integer);
+        std::optional<int64_t> axis = knownAxis(dim);
+        return axis ? sizeOf(dim.getSource(), *axis) : space.opaque(integer);
       })
       .Case<arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtSIOp>(
           [&](auto cast) { return polyOf(cast.getIn()); })

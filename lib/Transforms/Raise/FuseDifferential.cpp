@@ -160,8 +160,7 @@ private:
     for (Operation *op : dying)
       for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
         auto dim = dyn_cast<tensor::DimOp>(user);
-        std::optional<int64_t> axis =
-            dim ? dim.getConstantIndex() : std::nullopt;
+        std::optional<int64_t> axis = dim ? knownAxis(dim) : std::nullopt;
         if (!axis)
           continue;
         OpBuilder builder(dim);

@@ -14,6 +14,16 @@
 
 namespace mlir::diffattn::raise {
 
+// Index arithmetic wraps around, and so do the coefficients.
+static int64_t wrapAdd(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) +
+                              static_cast<uint64_t>(b));
+}
+static int64_t wrapMul(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) *
+                              static_cast<uint64_t>(b));
+}
+
 std::optional<int64_t> IndexPoly::constant() const {
   if (terms.empty())
     return 0;
@@ -31,7 +41,7 @@ std::optional<AtomId> IndexPoly::asAtom() const {
 
 void IndexPoly::addTerm(const Monomial &monomial, int64_t coefficient) {
   int64_t &slot = terms[monomial];
-  slot += coefficient;
+  slot = wrapAdd(slot, coefficient);
   if (slot == 0)
     terms.erase(monomial);
 }
@@ -46,7 +56,7 @@ IndexPoly operator+(const IndexPoly &a, const IndexPoly &b) {
 IndexPoly operator-(const IndexPoly &a, const IndexPoly &b) {
   IndexPoly difference = a;
   for (auto &[monomial, coefficient] : b.terms)
-    difference.addTerm(monomial, -coefficient);
+    difference.addTerm(monomial, wrapMul(coefficient, -1));
   return difference;
 }
 
@@ -57,7 +67,7 @@ IndexPoly operator*(const IndexPoly &a, const IndexPoly &b) {
       Monomial monomial;
       std::merge(ma.begin(), ma.end(), mb.begin(), mb.end(),
                  std::back_inserter(monomial));
-      product.addTerm(monomial, ca * cb);
+      product.addTerm(monomial, wrapMul(ca, cb));
     }
   return product;
 }
@@ -324,7 +334,7 @@ IndexSpace::evaluate(const IndexPoly &poly,
     for (AtomId id : monomial) {
       auto it = at.find(id);
       if (it != at.end()) {
-        product *= it->second;
+        product = wrapMul(product, it->second);
         continue;
       }
       if (atoms[id].kind != Atom::FloorDiv)
@@ -333,9 +343,9 @@ IndexSpace::evaluate(const IndexPoly &poly,
                              b = evaluate(atoms[id].second, at);
       if (!a || !b || *b <= 0)
         return std::nullopt;
-      product *= llvm::divideFloorSigned(*a, *b);
+      product = wrapMul(product, llvm::divideFloorSigned(*a, *b));
     }
-    sum += product;
+    sum = wrapAdd(sum, product);
   }
   return sum;
 }

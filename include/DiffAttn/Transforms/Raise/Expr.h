@@ -19,6 +19,7 @@
 #include "DiffAttn/Transforms/Raise/IndexPoly.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/DenseMap.h"
 
 #include <deque>
@@ -113,7 +114,8 @@ public:
   std::optional<double> constantValue(Expr expr);
 
   IndexPoly sizeOf(Value tensor, int64_t axis);
-  /// The value of an integer as a polynomial.
+  /// The value of an integer as a polynomial; what would grow too large stands
+  /// for itself.
   IndexPoly polyOf(Value integer);
   /// What a comparison of integers comes to, if that is known.
   std::optional<bool> truthOf(Value condition);
@@ -138,6 +140,7 @@ private:
   Expr simplify(Kind kind, ArrayRef<Expr> operands, int64_t predicate);
 
   // Access.cpp
+  IndexPoly readPoly(Value integer);
   Expr seeThrough(Value tensor, ArrayRef<IndexPoly> indices);
   Expr constantElement(Value tensor, ArrayRef<IndexPoly> indices);
 
@@ -153,12 +156,17 @@ private:
 
   MLIRContext *context;
   std::deque<Node> nodes;
+  /// Of the call of polyOf that is under way.
+  unsigned polyDepth = 0, polySteps = 0;
 };
 
 /// The neutral scalar type of `tensor`.
 inline Type elementType(Value tensor) {
   return cast<ShapedType>(tensor.getType()).getElementType();
 }
+
+/// The axis that `dim` reads, if it is a constant and the tensor has it.
+std::optional<int64_t> knownAxis(tensor::DimOp dim);
 
 /// True if every loop is parallel and each output position is one loop.
 bool isElementwise(linalg::LinalgOp op);
