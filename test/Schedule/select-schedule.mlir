@@ -45,3 +45,13 @@ func.func @by_hand(%q: !h, %l: tensor<f32>, %o: !h) -> !h {
       outs(%o : !h) {scale = 0.125 : f32, schedule = #diffattn.schedule<path = linalg>} -> !h
   return %0 : !h
 }
+
+// The code of a nest grows with the head: a very large one goes by linalg.
+// CHECK-LABEL: func.func @large_head(
+// CHECK:       schedule = #diffattn.schedule<path = linalg>
+func.func @large_head(%q: tensor<1x2x8x1025xf32>, %l: tensor<f32>, %o: tensor<1x2x8x1025xf32>) -> tensor<1x2x8x1025xf32> {
+  %0 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x1025xf32>, tensor<1x2x8x1025xf32>, tensor<1x2x8x1025xf32>,
+      tensor<1x2x8x1025xf32>, tensor<1x2x8x1025xf32>) lambda(%l : tensor<f32>)
+      outs(%o : tensor<1x2x8x1025xf32>) {scale = 0.125 : f32} -> tensor<1x2x8x1025xf32>
+  return %0 : tensor<1x2x8x1025xf32>
+}
