@@ -20,6 +20,10 @@ using namespace mlir;
 using namespace mlir::diffattn;
 namespace json = llvm::json;
 
+/// A model has hundreds of layers at most; the table of weights has a slot for
+/// each.
+static constexpr int64_t kMostLayers = 65536;
+
 static std::optional<DType> toDType(Type type) {
   if (type.isIndex())
     return DIFFATTN_I64;
@@ -98,6 +102,73 @@ static llvm::Error weightError(ml_program::GlobalOp global, const Twine &text) {
                    "weight @" + global.getSymName() + ": " + text);
 }
 
+static llvm::Error attributeError(ml_program::GlobalOp global, StringRef name,
+                                  const Twine &what, Attribute attr) {
+  std::string got;
+  llvm::raw_string_ostream(got) << attr;
+  return weightError(global, "expected diffattn." + name + " to be " + what +
+                                 ", but got " + got);
+}
+
+/// The attribute `diffattn.<name>` of kind `Attr`, which messages call `what`;
+/// null if it is not there.
+template <typename Attr>
+static llvm::Expected<Attr> getOptional(ml_program::GlobalOp global,
+                                        StringRef name, StringRef what) {
+  Attribute attr = global->getAttr(("diffattn." + name).str());
+  auto typed = dyn_cast_or_null<Attr>(attr);
+  if (!attr || typed)
+    return typed;
+  return attributeError(global, name, what, attr);
+}
+
+/// As `getOptional`, an integer of 64 bits from `least` to `most`; `value`
+/// stays as it is without one.
+static llvm::Error readInteger(ml_program::GlobalOp global, StringRef name,
+                               int64_t least, int64_t most, int64_t &value) {
+  std::string what =
+      ("an i64 from " + Twine(least) + " to " + Twine(most)).str();
+  auto attr = getOptional<IntegerAttr>(global, name, what);
+  if (!attr)
+    return attr.takeError();
+  if (!*attr)
+    return llvm::Error::success();
+  if (!attr->getType().isSignlessInteger(64) || attr->getInt() < least ||
+      attr->getInt() > most)
+    return attributeError(global, name, what, *attr);
+  value = attr->getInt();
+  return llvm::Error::success();
+}
+
+/// `diffattn.row_block_size` and `diffattn.row_blocks`: both or neither.
+static llvm::Error readRowBlocks(ml_program::GlobalOp global,
+                                 WeightDeclaration &weight) {
+  auto blocks =
+      getOptional<DenseI64ArrayAttr>(global, "row_blocks", "an array of i64");
+  if (!blocks)
+    return blocks.takeError();
+  if (llvm::Error error = readInteger(global, "row_block_size", 1, INT64_MAX,
+                                      weight.rowBlockSize))
+    return error;
+  int64_t size = weight.rowBlockSize;
+  if (!size && !*blocks)
+    return llvm::Error::success();
+  if (!size || !*blocks || weight.shape.empty() || weight.shape[0] % size ||
+      weight.shape[0] / size != blocks->size())
+    return weightError(global, "expected diffattn.row_block_size times the "
+                               "number of diffattn.row_blocks to be the "
+                               "number of rows");
+  std::vector<bool> seen(blocks->size(), false);
+  for (int64_t block : blocks->asArrayRef()) {
+    if (block < 0 || block >= blocks->size() || seen[block])
+      return weightError(global, "expected diffattn.row_blocks to name each "
+                                 "block once");
+    seen[block] = true;
+    weight.rowBlocks.push_back(block);
+  }
+  return llvm::Error::success();
+}
+
 static llvm::Expected<WeightDeclaration>
 readWeight(ml_program::GlobalOp global) {
   WeightDeclaration weight;
@@ -110,37 +181,25 @@ readWeight(ml_program::GlobalOp global) {
                                "or integers");
   weight.dtype = *dtype;
   weight.shape.assign(type.getShape().begin(), type.getShape().end());
-  if (auto source = global->getAttrOfType<StringAttr>("diffattn.source"))
-    weight.source = source.str();
-  if (auto layers = global->getAttrOfType<IntegerAttr>("diffattn.layers"))
-    weight.layers = layers.getInt();
-  if (auto first = global->getAttrOfType<IntegerAttr>("diffattn.first_layer"))
-    weight.firstLayer = first.getInt();
-  bool pattern = StringRef(weight.name).contains("{}");
-  if (pattern != (weight.layers > 0) || weight.firstLayer < 0)
-    return weightError(global, "expected diffattn.layers > 0 on a name with "
-                               "{}, and only there");
+  auto source = getOptional<StringAttr>(global, "source", "a string");
+  if (!source)
+    return source.takeError();
+  if (*source)
+    weight.source = source->str();
+  if (llvm::Error error =
+          readInteger(global, "layers", 1, kMostLayers, weight.layers))
+    return error;
+  if (llvm::Error error =
+          readInteger(global, "first_layer", 0, INT32_MAX, weight.firstLayer))
+    return error;
+  if (StringRef(weight.name).contains("{}") != (weight.layers > 0))
+    return weightError(global, "expected diffattn.layers on a name with {}, "
+                               "and only there");
   weight.transpose = global->hasAttr("diffattn.transpose");
   if (weight.transpose && type.getRank() != 2)
     return weightError(global, "expected rank 2 for diffattn.transpose");
-  auto size = global->getAttrOfType<IntegerAttr>("diffattn.row_block_size");
-  auto blocks = global->getAttrOfType<DenseI64ArrayAttr>("diffattn.row_blocks");
-  if (!size && !blocks)
-    return weight;
-  if (!size || !blocks || type.getRank() == 0 || size.getInt() <= 0 ||
-      type.getDimSize(0) != size.getInt() * blocks.size())
-    return weightError(global, "expected diffattn.row_block_size times the "
-                               "number of diffattn.row_blocks to be the "
-                               "number of rows");
-  weight.rowBlockSize = size.getInt();
-  std::vector<bool> seen(blocks.size(), false);
-  for (int64_t block : blocks.asArrayRef()) {
-    if (block < 0 || block >= blocks.size() || seen[block])
-      return weightError(global, "expected diffattn.row_blocks to name each "
-                                 "block once");
-    seen[block] = true;
-    weight.rowBlocks.push_back(block);
-  }
+  if (llvm::Error error = readRowBlocks(global, weight))
+    return error;
   return weight;
 }
 
@@ -245,6 +304,24 @@ static bool typesFromJSON(const json::Value *json,
   return true;
 }
 
+/// Whether `weight` is what readWeight may have made.
+static bool isSound(const WeightDeclaration &weight) {
+  if (weight.dtype < 0 || weight.dtype > DIFFATTN_I16 ||
+      !getByteSize(weight.shape, weight.dtype) || weight.layers < 0 ||
+      weight.layers > kMostLayers || weight.firstLayer < 0 ||
+      weight.firstLayer > INT32_MAX ||
+      (weight.transpose && weight.shape.size() != 2))
+    return false;
+  int64_t size = weight.rowBlockSize, count = weight.rowBlocks.size();
+  if (size == 0)
+    return count == 0;
+  return size > 0 && !weight.shape.empty() && weight.shape[0] % size == 0 &&
+         weight.shape[0] / size == count &&
+         llvm::all_of(weight.rowBlocks, [&](int64_t block) {
+           return block >= 0 && block < count;
+         });
+}
+
 static bool signatureFromJSON(const json::Value &json, Signature &signature,
                               json::Path path) {
   const json::Object *root = json.getAsObject();
@@ -275,7 +352,8 @@ static bool signatureFromJSON(const json::Value &json, Signature &signature,
         !map.map("row_block_size", weight.rowBlockSize) ||
         !object->get("shape") || !object->get("row_blocks") ||
         !sizesFromJSON(*object->get("shape"), weight.shape, path) ||
-        !sizesFromJSON(*object->get("row_blocks"), weight.rowBlocks, path))
+        !sizesFromJSON(*object->get("row_blocks"), weight.rowBlocks, path) ||
+        !isSound(weight))
       return false;
     signature.weights.push_back(std::move(weight));
   }

@@ -55,6 +55,12 @@ struct BindWeightsPass final
                                builder.getDenseI64ArrayAttr(type.getShape())),
           builder.getNamedAttr("dtype", TypeAttr::get(type.getElementType()))};
       if (auto count = global->getAttrOfType<IntegerAttr>("diffattn.layers")) {
+        if (!count.getType().isSignlessInteger(64) || count.getInt() <= 0) {
+          global.emitOpError("expected diffattn.layers to be a positive i64, "
+                             "but got ")
+              << count;
+          return signalPassFailure();
+        }
         layers = count.getInt();
         entry.push_back(builder.getNamedAttr("layers", count));
       }

@@ -38,3 +38,13 @@ ml_program.global private @w(#ml_program.extern<tensor<?xf32>>) : tensor<?xf32>
 
 // expected-error @below {{expected an extern value or a constant, but got a mutable global}}
 ml_program.global private mutable @state(dense<0.0> : tensor<2xf32>) : tensor<2xf32>
+
+// -----
+
+// expected-error @below {{expected diffattn.layers to be a positive i64, but got -2 : i64}}
+ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = -2 : i64}
+
+// -----
+
+// expected-error @below {{expected diffattn.layers to be a positive i64, but got 2 : ui8}}
+ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = 2 : ui8}
