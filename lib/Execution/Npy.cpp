@@ -186,6 +186,11 @@ static llvm::Expected<HostArray> parseNpy(StringRef bytes) {
 }
 
 llvm::Expected<HostArray> mlir::diffattn::readNpy(StringRef path) {
+  llvm::sys::fs::file_status status;
+  if (!llvm::sys::fs::status(path, status) &&
+      status.type() == llvm::sys::fs::file_type::character_file)
+    return makeError(ErrorClass::Input, // /dev/zero never ends
+                     path + ": expected a file or a pipe, but got a device");
   auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
                                             /*RequiresNullTerminator=*/false);
   if (!buffer)

@@ -268,13 +268,11 @@ llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
             .count();
     entry.description = "damaged";
     if (auto record = parseRecord((*buffer)->getBuffer(), entry.key)) {
-      if (llvm::Expected<json::Value> metadata = json::parse(record->metadata))
-        entry.description = metadata->getAsObject()
-                                ->getString("description")
-                                .value_or("")
-                                .str();
-      else
+      llvm::Expected<json::Value> metadata = json::parse(record->metadata);
+      if (!metadata)
         llvm::consumeError(metadata.takeError());
+      else if (const json::Object *root = metadata->getAsObject())
+        entry.description = root->getString("description").value_or("").str();
     }
     entries.push_back(std::move(entry));
     return llvm::Error::success();

@@ -236,6 +236,12 @@ llvm::Error WeightFiles::addFile(StringRef path,
       return within(std::move(error));
   if (llvm::Error error = checkLayout(found, data.size()))
     return within(std::move(error));
+  // All names are checked before one is added: what is added must stay mapped.
+  for (const auto &[name, tensor] : found)
+    if (auto it = tensors.find(name); it != tensors.end())
+      return weightError(path + ": tensor '" + name +
+                         "': expected each name once, but it is in " +
+                         it->second.file + " too");
   for (auto &[name, raw] : found) {
     FileTensor tensor;
     tensor.dtypeName = raw.dtype;
@@ -245,12 +251,7 @@ llvm::Error WeightFiles::addFile(StringRef path,
     tensor.offset = static_cast<int64_t>(8 + headerBytes + raw.begin);
     tensor.bytes = static_cast<int64_t>(raw.end - raw.begin);
     tensor.file = path.str();
-    auto [it, isNew] = tensors.try_emplace(name, std::move(tensor));
-    if (!isNew)
-      return weightError(path + ": tensor '" + name +
-                         "': expected each name "
-                         "once, but it is in " +
-                         it->second.file + " too");
+    tensors.try_emplace(name, std::move(tensor));
     names.push_back(name);
     if (added)
       added->push_back(name);

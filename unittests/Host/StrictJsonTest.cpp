@@ -19,7 +19,8 @@ bool takes(std::string_view text) {
 
 TEST(StrictJson, TakesJson) {
   for (const char *text :
-       {"{}", "[]", "\"\"", " { \"a\" : [ 1 , -2.5e3, true, null, {} ] } ",
+       {"{}", "[]", "\"\"",
+        " { \"a\" : [ 1 , -2.5e3, 0, 0.5E-7, -0, true, null, {} ] } ",
         "[\"\\u0041\\n\\\\\\\"\\/\\ud83d\\ude00\"]"})
     EXPECT_TRUE(takes(text)) << text;
 }
@@ -30,6 +31,12 @@ TEST(StrictJson, RefusesTheRest) {
         "\"a", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"",
         "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "nul", "+", "1 2",
         "\"a\nb\""})
+    EXPECT_FALSE(takes(text)) << text;
+}
+
+TEST(StrictJson, RefusesNumbersOfOtherGrammars) {
+  for (const char *text : {"nan", "inf", "0x10", "01", "1.", ".5", "+1", "1e",
+                           "1e+", "--1", "1.e3"})
     EXPECT_FALSE(takes(text)) << text;
 }
 

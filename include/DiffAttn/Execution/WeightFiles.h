@@ -36,7 +36,8 @@ class WeightFiles {
 public:
   /// Adds a .safetensors file, a sharded checkpoint by its index
   /// (*.index.json), or a folder that holds one of the two under the name
-  /// model.safetensors[.index.json].
+  /// model.safetensors[.index.json]. After an error it holds the files that
+  /// were whole, and nothing of the one that was not.
   llvm::Error add(llvm::StringRef path);
 
   const FileTensor *find(llvm::StringRef name) const;
