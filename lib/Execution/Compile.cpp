@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Compile.h"
 #include "Codegen.h"
+#include "InputLimits.h"
 
 #include "DiffAttn/Conversion/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
@@ -37,36 +38,6 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
-
-/// Deeper nesting would exhaust the parser's stack.
-static constexpr int kMostNesting = 256;
-
-static bool nestsTooDeep(llvm::StringRef text) {
-  int depth = 0;
-  bool quoted = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text[i];
-    if (quoted) {
-      if (c == '\\')
-        ++i;
-      else if (c == '"' || c == '\n')
-        quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '/' && text.substr(i, 2) == "//") {
-      i = text.find('\n', i);
-      if (i == llvm::StringRef::npos)
-        return false;
-    } else if (c == '(' || c == '[' || c == '{' || c == '<') {
-      if (++depth > kMostNesting)
-        return true;
-    } else if (c == ')' || c == ']' || c == '}' ||
-               (c == '>' && i > 0 && text[i - 1] != '-')) {
-      --depth;
-    }
-  }
-  return false;
-}
 
 namespace {
 
@@ -134,12 +105,26 @@ private:
 
 } // namespace
 
+/// What MLIR says shows the line that it speaks of, however long that is.
+static std::string clipLines(llvm::StringRef text) {
+  constexpr size_t kMostColumns = 1000;
+  std::string clipped;
+  for (llvm::StringRef line : llvm::split(text, '\n')) {
+    clipped += line.take_front(kMostColumns);
+    clipped += line.size() > kMostColumns ? " ...\n" : "\n";
+  }
+  clipped.pop_back();
+  return clipped;
+}
+
 llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
                                  llvm::function_ref<LogicalResult()> action) {
   std::string text;
   llvm::raw_string_ostream os(text);
   SourceMgrDiagnosticHandler handler(sources, &context, os);
-  if (succeeded(action())) {
+  bool done = succeeded(action());
+  text = clipLines(text);
+  if (done) {
     said += text;
     return llvm::Error::success();
   }
@@ -148,10 +133,9 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
 
 llvm::Error Compilation::parse() {
   bool isText = !isBytecode(llvm::MemoryBufferRef(ir, options.inputName));
-  if (isText && nestsTooDeep(ir))
-    return makeError(ErrorClass::IR, options.inputName + ": expected at most " +
-                                         Twine(kMostNesting) +
-                                         " levels of brackets");
+  if (std::string fault = isText ? findTextBeyondLimits(ir) : "";
+      !fault.empty())
+    return makeError(ErrorClass::IR, options.inputName + ": " + fault);
   sources.AddNewSourceBuffer(
       llvm::MemoryBuffer::getMemBufferCopy(ir, options.inputName), {});
   if (options.from != "input" && options.from != "gpu")
@@ -171,7 +155,7 @@ llvm::Error Compilation::parse() {
   return guarded(
       ErrorClass::IR, options.inputName + ": expected a module of MLIR", [&] {
         module = parseSourceFile<ModuleOp>(sources, ParserConfig(&context));
-        return success(static_cast<bool>(module));
+        return success(module && succeeded(checkSizeLimits(*module)));
       });
 }
 

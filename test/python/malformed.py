@@ -247,6 +247,28 @@ MODULES = {
     "duplicate-symbol": ("func.func @f() { return } func.func @f() { return }", IR, "redefinition of symbol"),
     "brackets": ("[" * 100000, IR, "levels of brackets"),
     "regions": ("module {" * 5000, IR, "levels of brackets"),
+    "brackets-after-comparisons": ("#s = affine_set<(d0) : (" + ", ".join(["d0 >= 0"] * 100000) + ")>\n" + "[" * 100000, IR,
+                                   "levels of brackets"),
+    "minus-signs": ("#m = affine_map<(d0) -> (" + "-" * 100000 + "d0)>", IR, "levels of minus signs"),
+    "alias-chain": ("#a0 = 1 : i32\n" + "".join(f"#a{i + 1} = [#a{i}]\n" for i in range(50000)), IR, "levels of aliases"),
+    "alias-doubling": ("!a0 = f32\n" + "".join(f"!a{i + 1} = tuple<!a{i}, !a{i}>\n" for i in range(60))
+                       + "func.func private @f(%x: !a60)", IR, "at most 1000000 parts"),
+    "long-line": ("func.func @f( " + "x" * 100000, IR, "model.mlir:1:"),
+    "huge-constant": ("func.func @f() -> tensor<100000000000xf32> { %c = arith.constant dense<1.0> : tensor<100000000000xf32> "
+                      "return %c : tensor<100000000000xf32> }", IR, "constants of at most"),
+    "uncountable-size": ("func.func @f(%x: tensor<9223372036854775807x4xf32>) { return }", IR, "below 2^63"),
+    "wide-integer": ("func.func @f(%a: i16777215) -> i16777215 { %b = arith.muli %a, %a : i16777215 return %b : i16777215 }", IR,
+                     "integers of at most 128 bits"),
+    "negative-layers": ("ml_program.global private @w(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = -5 : i64}", IR,
+                        "expected diffattn.layers to be an i64 from 1 to 65536, but got -5"),
+    "many-layers": ('ml_program.global private @"w.{}"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> '
+                    "{diffattn.layers = 9223372036854775807 : i64}", IR, "expected diffattn.layers to be"),
+    "layers-no-number": ('ml_program.global private @"w.{}"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = "2"}', IR,
+                         "expected diffattn.layers to be"),
+    "source-no-string": ("ml_program.global private @w(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.source = 2 : i64}", IR,
+                         "expected diffattn.source to be a string, but got 2 : i64"),
+    "row-block-overflow": ("ml_program.global private @w(#ml_program.extern<tensor<0xf32>>) : tensor<0xf32> {diffattn.row_block_size = "
+                           "4611686018427387904 : i64, diffattn.row_blocks = array<i64: 0, 1, 2, 3>}", IR, "number of rows"),
     "bytes": ("\0\1\2\3" * 100, IR, "model.mlir"),
     "broken-bytecode": ("MLïR".encode("latin-1") + b"\x0dMLIR22\0" + b"\xff" * 64, IR, "model.mlir"),
     "heads": ("""func.func @f(%q: tensor<1x4x8x16xf32>, %k: tensor<1x3x8x16xf32>, %l: tensor<f32>) -> tensor<1x4x8x16xf32> {
@@ -280,6 +302,7 @@ ARGUMENTS = {
     "wrong-rank": (["--entry=twice", "--input=3x1xf32=1"], INPUT, "but got 3x1xf32"),
     "scalar-for-tensor": (["--entry=twice", "--input=f32=1"], INPUT, "but got f32"),
     "tensor-for-scalar": (["--entry=other", "--input=1xf32=1", "--input=i64=1"], INPUT, "expected f32, but got 1xf32"),
+    "endless-file": (["--entry=twice", "--input=3xf32=1", "--expected=/dev/zero"], INPUT, "but got a device"),
     "no-such-file": (["--entry=twice", "--input=nope.npy"], INPUT, "No such file"),
     "grammar": (["--entry=twice", "--input=hello"], USAGE, "--input=hello"),
     "bad-size": (["--entry=twice", "--input=-3xf32=1"], USAGE, "expected a size from 0"),

@@ -1,0 +1,264 @@
+//===- InputLimits.cpp - what a module may cost to be read ----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "InputLimits.h"
+
+#include "mlir/IR/AttrTypeSubElements.h"
+#include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using llvm::StringRef;
+using llvm::Twine;
+
+static constexpr int64_t kMostNesting = 256;
+static constexpr int64_t kMostAliasParts = 1'000'000;
+static constexpr unsigned kMostIntegerBits = 128;
+static constexpr int64_t kMostVectorElements = 65536;
+/// An object's data and code must lie within 2 GiB of each other.
+static constexpr int64_t kMostConstantBytes = int64_t(1) << 30;
+
+namespace {
+
+/// Goes over MLIR text once and follows brackets, minus signs and the aliases
+/// `#name = ...` and `!name = ...`. It need not understand the rest: where it
+/// counts too much, it is by the few brackets of one line.
+class TextScan {
+public:
+  explicit TextScan(StringRef text) : text(text) {}
+
+  std::string run() {
+    while (at < text.size() && fault.empty())
+      step();
+    return std::move(fault);
+  }
+
+private:
+  /// An alias: levels that its value nests, and parts that printing it whole
+  /// would write.
+  struct Alias {
+    int64_t levels = 0, parts = 1;
+  };
+
+  void step() {
+    char c = text[at];
+    if (llvm::isSpace(c)) {
+      lineStarts |= c == '\n';
+      ++at;
+      return;
+    }
+    if (text.substr(at).starts_with("//")) {
+      at = std::min(text.find('\n', at), text.size());
+      return;
+    }
+    // An op starts a line, and so ends the value of the alias above it; what
+    // follows a colon or the like is still that value.
+    if (lineStarts && depth == 0 && !StringRef(":=,").contains(last) &&
+        (isNamePart(c) || StringRef("%\"^").contains(c)))
+      current = nullptr;
+    lineStarts = false;
+    last = text.substr(at).starts_with("->") ? ':' : c;
+    if (c == '"') {
+      skipString();
+    } else if ((c == '#' || c == '!') && at + 1 < text.size() &&
+               isNamePart(text[at + 1])) {
+      readAlias();
+    } else if (isNamePart(c)) {
+      at = std::min(text.find_if_not(isNamePart, at), text.size());
+    } else if (c == '-' && !text.substr(at).starts_with("->")) {
+      ++at;
+      ++minuses;
+      reach(depth + minuses, "minus signs");
+      return; // further ones add to it
+    } else {
+      readPunctuation(c);
+    }
+    minuses = 0;
+  }
+
+  void readPunctuation(char c) {
+    // Neither arrows nor comparisons open or close.
+    for (StringRef sign : {"->", ">=", "<=", "=>"})
+      if (text.substr(at).starts_with(sign)) {
+        at += 2;
+        return;
+      }
+    ++at;
+    if (StringRef("([{<").contains(c)) {
+      ++depth;
+      reach(depth, "brackets");
+    } else if (StringRef(")]}>").contains(c)) {
+      depth = std::max<int64_t>(0, depth - 1);
+    }
+  }
+
+  void readAlias() {
+    size_t end = std::min(text.find_if_not(isNamePart, at + 1), text.size());
+    StringRef name = text.slice(at, end);
+    at = end;
+    StringRef after = text.substr(at).ltrim();
+    if (depth == 0 && after.starts_with("=")) {
+      current = &aliases[name];
+      *current = Alias();
+      at += text.substr(at).find('=') + 1;
+      last = '=';
+      return;
+    }
+    auto it = aliases.find(name);
+    if (it == aliases.end())
+      return;
+    const Alias used = it->second;
+    reach(depth + used.levels + 1, "aliases");
+    if (!current)
+      return;
+    current->parts += used.parts;
+    if (current->parts > kMostAliasParts)
+      fault =
+          ("expected aliases that stand for at most " + Twine(kMostAliasParts) +
+           " parts, but got one for more at byte " + Twine(at))
+              .str();
+  }
+
+  void skipString() {
+    // A string ends with its line at the latest.
+    for (++at; at < text.size(); ++at) {
+      if (text[at] == '\\')
+        ++at;
+      else if (text[at] == '"' || text[at] == '\n')
+        break;
+    }
+    at = std::min(at + 1, text.size());
+  }
+
+  /// Notes that something `levels` deep is here.
+  void reach(int64_t levels, StringRef what) {
+    if (current)
+      current->levels = std::max(current->levels, levels);
+    if (levels > kMostNesting)
+      fault = ("expected at most " + Twine(kMostNesting) + " levels of " +
+               what + ", but got more at byte " + Twine(at))
+                  .str();
+  }
+
+  static bool isNamePart(char c) {
+    return llvm::isAlnum(c) || c == '_' || c == '$' || c == '.';
+  }
+
+  StringRef text;
+  size_t at = 0;
+  /// The first character of the token before, an arrow's as a colon.
+  char last = '\n';
+  bool lineStarts = true;
+  int64_t depth = 0, minuses = 0;
+  llvm::StringMap<Alias> aliases;
+  /// The alias whose value is being read.
+  Alias *current = nullptr;
+  std::string fault;
+};
+
+/// Says what is beyond the limits in types and attributes; each is looked at
+/// once.
+class SizeCheck {
+public:
+  SizeCheck() {
+    walker.addWalk([this](IntegerType type) { return checkInteger(type); });
+    walker.addWalk([this](ShapedType type) { return checkShape(type); });
+    // The walk does not enter the type of such a constant.
+    walker.addWalk([this](DenseElementsAttr attr) {
+      ShapedType type = attr.getType();
+      if (auto integer = dyn_cast<IntegerType>(type.getElementType()))
+        if (checkInteger(integer).wasInterrupted())
+          return WalkResult::interrupt();
+      if (checkShape(type).wasInterrupted())
+        return WalkResult::interrupt();
+      // A splat is short in the text and long in the object.
+      if (*countBits(type) / 8 > kMostConstantBytes)
+        return stop("constants of at most " + Twine(kMostConstantBytes) +
+                        " bytes",
+                    type);
+      return WalkResult::advance();
+    });
+  }
+
+  LogicalResult check(Operation *op) {
+    auto walkAll = [&](TypeRange types) {
+      for (Type type : types)
+        if (walker.walk(type).wasInterrupted())
+          return true;
+      return false;
+    };
+    bool found = walker.walk(op->getAttrDictionary()).wasInterrupted() ||
+                 walkAll(op->getResultTypes());
+    for (Region &region : op->getRegions())
+      for (Block &block : region)
+        found = found || walkAll(block.getArgumentTypes());
+    if (found)
+      return op->emitError(fault);
+    return success();
+  }
+
+private:
+  WalkResult checkInteger(IntegerType type) {
+    if (type.getWidth() > kMostIntegerBits)
+      return stop("integers of at most " + Twine(kMostIntegerBits) + " bits",
+                  type);
+    return WalkResult::advance();
+  }
+
+  WalkResult checkShape(ShapedType type) {
+    if (!countBits(type))
+      return stop("a type whose size in bits is below 2^63", type);
+    if (isa<VectorType>(type) && type.getNumElements() > kMostVectorElements)
+      return stop("vectors of at most " + Twine(kMostVectorElements) +
+                      " elements",
+                  type);
+    return WalkResult::advance();
+  }
+
+  /// Nothing if an i64 cannot count them. A dynamic size counts as one element.
+  static std::optional<int64_t> countBits(ShapedType type) {
+    int64_t bits = 64;
+    if (type.getElementType().isIntOrFloat())
+      bits = type.getElementTypeBitWidth();
+    if (!type.hasRank())
+      return bits;
+    // A size of zero must not hide an overflow that strides would meet.
+    for (int64_t size : type.getShape())
+      if (!ShapedType::isDynamic(size) && size != 0 &&
+          llvm::MulOverflow(bits, size, bits))
+        return std::nullopt;
+    return bits;
+  }
+
+  WalkResult stop(const Twine &expected, Type got) {
+    std::string text;
+    llvm::raw_string_ostream(text) << got;
+    fault = ("expected " + expected + ", but got " + text).str();
+    return WalkResult::interrupt();
+  }
+
+  AttrTypeWalker walker;
+  std::string fault;
+};
+
+} // namespace
+
+std::string mlir::diffattn::findTextBeyondLimits(StringRef text) {
+  return TextScan(text).run();
+}
+
+LogicalResult mlir::diffattn::checkSizeLimits(ModuleOp module) {
+  SizeCheck sizes;
+  WalkResult walked = module->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    return failed(sizes.check(op)) ? WalkResult::interrupt()
+                                   : WalkResult::advance();
+  });
+  return failure(walked.wasInterrupted());
+}
