@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Numerics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <immintrin.h>
@@ -59,7 +60,10 @@ uint16_t mlir::diffattn::sim::floatToBfloatTowardZero(float value) {
   return std::isnan(value) ? 0x7fff : bitsOf(value) >> 16;
 }
 
-double mlir::diffattn::sim::approxBound(Approx function) {
+// PTX ISA 9.1, 9.7.3.13 to 9.7.3.22. Where it counts units in the last place (2
+// for ex2, 1 for rcp), this is what they are where they are largest beside the
+// number, just above a power of two.
+double mlir::diffattn::sim::approxBound(Approx function, double x) {
   switch (function) {
   case Approx::Exp2:
   case Approx::Log2:
@@ -68,10 +72,13 @@ double mlir::diffattn::sim::approxBound(Approx function) {
   case Approx::Sqrt:
     return 0x1p-23;
   case Approx::Rsqrt:
-    return std::exp2(-22.4);
+    return std::exp2(-22.9);
   case Approx::Sin:
   case Approx::Cos:
-    return std::exp2(-20.5);
+    if (std::fabs(x) <= 2 * M_PI)
+      return std::exp2(-20.5);
+    // Beyond 100 pi nothing is promised.
+    return std::fabs(x) <= 100 * M_PI ? std::exp2(-14.7) : 2;
   case Approx::Tanh:
     return 0x1p-11;
   }
@@ -128,10 +135,12 @@ float mlir::diffattn::sim::approximate(Approx function, float x, bool flush,
   bool special = x == 0 || !std::isfinite(exact) || exact == 0 ||
                  (function == Approx::Log2 && x == 1);
   if (salt && !special) {
-    bool absolute = function == Approx::Sin || function == Approx::Cos ||
-                    (function == Approx::Log2 && x > 0.5 && x < 2);
-    value += errorOf(function, x, salt) * approxBound(function) *
+    bool turns = function == Approx::Sin || function == Approx::Cos;
+    bool absolute = turns || (function == Approx::Log2 && x > 0.5 && x < 2);
+    value += errorOf(function, x, salt) * approxBound(function, x) *
              (absolute ? 1 : std::fabs(exact));
+    if (turns)
+      value = std::clamp(value, -1.0, 1.0);
   }
   float result = static_cast<float>(value);
   return flush ? flushed(result) : result;

@@ -28,9 +28,9 @@ uint16_t floatToBfloatTowardZero(float value);
 /// Approximate instructions of the special function unit.
 enum class Approx : uint8_t { Exp2, Log2, Rcp, Sqrt, Rsqrt, Sin, Cos, Tanh };
 
-/// The bound that the PTX ISA states: relative, and absolute for Sin, Cos and,
-/// between 0.5 and 2, Log2.
-double approxBound(Approx function);
+/// The bound that the PTX ISA states for an input: relative, and absolute for
+/// Sin, Cos and, between 0.5 and 2, Log2.
+double approxBound(Approx function, double x);
 
 /// The result of `function` for `x`, off by up to its bound if `salt` is not 0.
 /// Special values are exact: 2^0 is 1, and zeros, infinities and NaNs are as

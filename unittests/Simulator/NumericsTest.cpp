@@ -27,7 +27,9 @@ TEST(NumericsTest, ApproximationsStayWithinTheirBounds) {
       {Approx::Rsqrt, [](double x) { return 1 / std::sqrt(x); }, 0.01f, 50,
        false},
       {Approx::Sqrt, [](double x) { return std::sqrt(x); }, 0.01f, 50, false},
-      {Approx::Sin, [](double x) { return std::sin(x); }, -3, 3, true},
+      {Approx::Sin, [](double x) { return std::sin(x); }, -6, 6, true},
+      {Approx::Sin, [](double x) { return std::sin(x); }, 7, 300, true},
+      {Approx::Cos, [](double x) { return std::cos(x); }, -300, -7, true},
       {Approx::Tanh, [](double x) { return std::tanh(x); }, -4, 4, false},
   };
   for (const Case &test : cases) {
@@ -39,14 +41,25 @@ TEST(NumericsTest, ApproximationsStayWithinTheirBounds) {
                      (test.absolute ? 1 : std::fabs(exact));
       // The result itself is rounded to f32.
       worst = std::max(worst, error);
-      EXPECT_LE(error, approxBound(test.function) +
+      EXPECT_LE(error, approxBound(test.function, x) +
                            0x1p-24 * (test.absolute ? std::fabs(exact) : 1));
       EXPECT_EQ(approximate(test.function, x, true, 0),
                 static_cast<float>(exact));
     }
     // A perturbation that is hardly there would prove nothing.
-    EXPECT_GE(worst, approxBound(test.function) * 0.9);
+    EXPECT_GE(worst, approxBound(test.function, test.high) * 0.9);
   }
+}
+
+TEST(NumericsTest, NothingIsPromisedOfSinesFarOut) {
+  double worst = 0;
+  for (int i = 0; i < 1000; ++i) {
+    float x = 400.0f + 0.1f * static_cast<float>(i);
+    float value = approximate(Approx::Cos, x, true, 7);
+    EXPECT_LE(std::fabs(value), 1.0f);
+    worst = std::max(worst, std::fabs(value - std::cos(double(x))));
+  }
+  EXPECT_GE(worst, 1.0);
 }
 
 TEST(NumericsTest, ApproximationsOfSpecialValues) {
