@@ -423,7 +423,12 @@ static llvm::Expected<bool> run() {
     return true;
   }
   if (options.info && options.positional.empty()) {
-    llvm::outs() << getVersionText() << getMachineText() << "cache    "
+    PtxasSearch search;
+    search.program = options.ptxas;
+    search.folders = getPtxasFolders();
+    std::string error;
+    llvm::outs() << getVersionText() << getMachineText() << "ptxas    "
+                 << findPtxas(search, error).value_or("none") << "\ncache    "
                  << getCacheFolder() << "\n";
     return true;
   }

@@ -24,7 +24,8 @@ void registerGpuTranslations(DialectRegistry &registry);
 /// The LLVM module of the kernels in `module`, with triple and data layout of
 /// NVPTX. Every collective of a warp is marked convergent, which neither MLIR
 /// nor LLVM 22 does for matrix instructions; so the module may be optimized.
-/// Fails with a diagnostic at the module.
+/// Fails with a diagnostic at the module; also if a kernel calls a function
+/// that is not in the module, such as one of a device library.
 FailureOr<std::unique_ptr<llvm::Module>>
 translateGpuModule(gpu::GPUModuleOp module, const GpuTarget &target,
                    llvm::LLVMContext &context);

@@ -12,6 +12,7 @@
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
+#include "llvm/IR/Intrinsics.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
@@ -51,6 +52,55 @@ createTargetMachine(const GpuTarget &target) {
       llvm::CodeGenOptLevel::Default));
 }
 
+/// Whether the back end has instructions for `function`; it ends the process
+/// where it meets an intrinsic that it would make a call of a library.
+static bool isInstruction(const llvm::Function &function) {
+  switch (function.getIntrinsicID()) {
+  case llvm::Intrinsic::not_intrinsic:
+  case llvm::Intrinsic::acos:
+  case llvm::Intrinsic::asin:
+  case llvm::Intrinsic::atan:
+  case llvm::Intrinsic::atan2:
+  case llvm::Intrinsic::cos:
+  case llvm::Intrinsic::cosh:
+  case llvm::Intrinsic::exp:
+  case llvm::Intrinsic::exp10:
+  case llvm::Intrinsic::frexp:
+  case llvm::Intrinsic::ldexp:
+  case llvm::Intrinsic::log:
+  case llvm::Intrinsic::log10:
+  case llvm::Intrinsic::log2:
+  case llvm::Intrinsic::modf:
+  case llvm::Intrinsic::pow:
+  case llvm::Intrinsic::powi:
+  case llvm::Intrinsic::sin:
+  case llvm::Intrinsic::sincos:
+  case llvm::Intrinsic::sincospi:
+  case llvm::Intrinsic::sinh:
+  case llvm::Intrinsic::tan:
+  case llvm::Intrinsic::tanh:
+    return false;
+  case llvm::Intrinsic::exp2:
+    return function.getReturnType()->getScalarType()->isFloatTy();
+  default:
+    return true;
+  }
+}
+
+/// Kernels are whole: no device library is linked, since not every machine has
+/// one.
+static LogicalResult checkCalls(gpu::GPUModuleOp module,
+                                const llvm::Module &translated) {
+  for (const llvm::Function &function : translated)
+    if (function.isDeclaration() && !function.use_empty() &&
+        !isInstruction(function))
+      return module.emitError()
+             << "expected kernels that call nothing outside of their module, "
+                "because no device library is linked, but got a call of "
+             << function.getName();
+  return success();
+}
+
 FailureOr<std::unique_ptr<llvm::Module>>
 mlir::diffattn::translateGpuModule(gpu::GPUModuleOp module,
                                    const GpuTarget &target,
@@ -66,6 +116,8 @@ mlir::diffattn::translateGpuModule(gpu::GPUModuleOp module,
            << "expected only ops that translate to LLVM IR in the module";
   translated->setTargetTriple(machine->getTargetTriple());
   translated->setDataLayout(machine->createDataLayout());
+  if (failed(checkCalls(module, *translated)))
+    return failure();
   markWarpCollectives(*translated);
   return translated;
 }
