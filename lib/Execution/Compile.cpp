@@ -239,7 +239,7 @@ llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
 std::string Compilation::print() {
   std::string text;
   llvm::raw_string_ostream os(text);
-  module->print(os);
+  module->print(os, OpPrintingFlags().printNameLocAsPrefix());
   os << '\n';
   return text;
 }

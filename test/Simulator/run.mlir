@@ -7,6 +7,7 @@
 // RUN: diffattn-run %s --target=cuda-sim:sm_80 --emit=gpu -o %t.mlir
 // RUN: FileCheck %s --check-prefix=GPU < %t.mlir
 // GPU-DAG: gpu.module @diffattn_kernels
+// GPU-DAG: llvm.func @diffattn_forward_{{[a-z0-9_]*}}(%q1: !llvm.ptr<1>, %k1: !llvm.ptr<1>
 // GPU-DAG: nvvm.mma.sync
 // GPU-DAG: gpu.launch_func @diffattn_kernels::@
 

@@ -115,6 +115,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                   builder.getI64IntegerAttr(spec.getSharedBytes()));
 
   GpuBuilder b(loc, kernel);
+  // Names for whoever prints the kernel to read it.
+  for (auto [i, argument] : llvm::enumerate(kernel.getArguments()))
+    argument.setLoc(NameLoc::get(
+        builder.getStringAttr(getGpuParamName(static_cast<GpuParam>(i))), loc));
   AttentionKernel state(b, spec);
   if (spec.kind == GpuKernelKind::Merge)
     emitMergeKernel(state);
