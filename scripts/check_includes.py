@@ -9,11 +9,12 @@ import pathlib
 import re
 import sys
 
-ROOMS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Host", "Simulator", "Execution",
-         "CAPI", "Plugin"]
+ROOMS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Host", "Bundle", "Simulator",
+         "Execution", "CAPI", "Plugin"]
 FORBIDDEN = {
     "Runtime": (r'^(mlir|llvm)/', "the runtime knows neither MLIR nor LLVM"),
     "Host": (r'^(mlir|llvm)/', "what calls compiled code knows neither MLIR nor LLVM"),
+    "Bundle": (r'^(mlir|llvm)/', "the loader of bundles knows neither MLIR nor LLVM"),
     "Reference": (r'^mlir/(Pass|Transforms|Dialect)', "the reference has no passes and no dialects"),
     "Simulator": (r'^mlir/', "the simulator takes LLVM IR and knows no MLIR"),
     "Target": (r'^mlir/(Pass|Dialect|IR)', "a target states facts and knows no IR"),

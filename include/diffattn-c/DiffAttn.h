@@ -12,13 +12,14 @@
 // Functions that can fail return a class of error, 0 for none; the message is
 // diffattn_last_error() of the same thread. Arguments that are arrays stay the
 // caller's. A program may be used by one thread at a time, different programs
-by
-// different threads.
+// by different threads.
 //
 //===----------------------------------------------------------------------===*/
 
 #ifndef DIFFATTN_C_DIFFATTN_H
 #define DIFFATTN_C_DIFFATTN_H
+
+#include "diffattn-c/Types.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,11 +28,9 @@ by
 extern "C" {
 #endif
 
-#define DIFFATTN_EXPORT __attribute__((visibility("default")))
-
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 1
+#define DIFFATTN_API_MINOR 2
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -40,44 +39,8 @@ DIFFATTN_EXPORT const char *diffattn_version_text(void);
 
 /*===-- Errors ------------------------------------------------------------===*/
 
-typedef enum diffattn_status {
-  DIFFATTN_OK = 0,
-  DIFFATTN_ERROR_USAGE = 2,   /* options, entries, numbers of arguments */
-  DIFFATTN_ERROR_IR = 3,      /* the module does not parse or verify */
-  DIFFATTN_ERROR_COMPILE = 4, /* a sound module that could not be lowered */
-  DIFFATTN_ERROR_WEIGHTS = 5, /* weight files */
-  DIFFATTN_ERROR_INPUT = 6,   /* types and shapes of arguments */
-  DIFFATTN_ERROR_RUN = 7,     /* a check of the running code, or memory */
-  DIFFATTN_ERROR_OUTPUT = 8,  /* files could not be written */
-} diffattn_status;
-
 /* Message of the last call of this thread that failed; valid until the next. */
 DIFFATTN_EXPORT const char *diffattn_last_error(void);
-
-/*===-- Arrays ------------------------------------------------------------===*/
-
-#ifndef DIFFATTN_RUNTIME_RUNTIME_H
-typedef enum diffattn_dtype {
-  DIFFATTN_F32 = 0,
-  DIFFATTN_F16 = 1,
-  DIFFATTN_BF16 = 2,
-  DIFFATTN_F64 = 3,
-  DIFFATTN_I64 = 4,
-  DIFFATTN_I32 = 5,
-  DIFFATTN_BOOL = 6, /* one byte, 0 or 1 */
-  DIFFATTN_I8 = 7,
-  DIFFATTN_U8 = 8,
-  DIFFATTN_I16 = 9,
-} diffattn_dtype;
-#endif
-
-typedef struct diffattn_array {
-  void *data; /* address of the first element */
-  int32_t dtype;
-  int32_t rank;
-  const int64_t *shape;
-  const int64_t *strides; /* in elements; null: dense and row-major */
-} diffattn_array;
 
 /*===-- Options -----------------------------------------------------------===*/
 
@@ -119,23 +82,6 @@ DIFFATTN_EXPORT int32_t diffattn_bind_weights(diffattn_program *program,
 
 /*===-- Signatures --------------------------------------------------------===*/
 
-#define DIFFATTN_MOST_RANK 16
-
-typedef enum diffattn_kind {
-  DIFFATTN_TENSOR = 0, /* dense; copied if the caller's array is not */
-  DIFFATTN_MEMREF = 1, /* used with its strides where it lies */
-  DIFFATTN_SCALAR = 2, /* rank 0, passed by value */
-  DIFFATTN_UNSUPPORTED = 3,
-} diffattn_kind;
-
-typedef struct diffattn_type {
-  int32_t kind;
-  int32_t dtype;
-  int32_t rank;
-  int32_t in_place;                  /* 1: the function updates this argument */
-  int64_t shape[DIFFATTN_MOST_RANK]; /* -1: any size */
-} diffattn_type;
-
 DIFFATTN_EXPORT int32_t diffattn_num_entries(const diffattn_program *program);
 DIFFATTN_EXPORT const char *diffattn_entry_name(const diffattn_program *program,
                                                 int32_t i);
@@ -158,15 +104,6 @@ diffattn_weight_name(const diffattn_program *program, int32_t i);
 
 /*===-- Calls -------------------------------------------------------------===*/
 
-typedef struct diffattn_result {
-  void *data;       /* the caller's, to be freed with diffattn_free; null if the
-                       result is an argument that was updated in place */
-  int32_t argument; /* the number of that argument, or -1 */
-  int32_t dtype;
-  int32_t rank;
-  int64_t shape[DIFFATTN_MOST_RANK];
-} diffattn_result;
-
 /* `results` has room for the function's results. `threads` 0: as many as the
    runtime's default. */
 DIFFATTN_EXPORT int32_t diffattn_call(diffattn_program *program,
@@ -185,6 +122,19 @@ DIFFATTN_EXPORT int32_t diffattn_emit(const char *ir, size_t ir_bytes,
                                       const diffattn_options *options,
                                       const char *stage, char **out,
                                       size_t *out_bytes);
+
+/*===-- Bundles -----------------------------------------------------------===*/
+
+/* Compiles a module and writes it with its weights as a bundle, a folder that
+   runs without this library (diffattn-c/Bundle.h, docs/bundles.md). `directory`
+   must not be there yet, or be empty. `weights` are paths as those of
+   diffattn_bind_weights; `model_folder` may be null, or a folder whose
+   config.json and tokenizer.json are added. With `copy_weights` 0 the bundle
+   points at the weight files, otherwise it has them copied. */
+DIFFATTN_EXPORT int32_t diffattn_write_bundle(
+    const char *ir, size_t ir_bytes, const diffattn_options *options,
+    const char *const *weights, int32_t num_weights, const char *model_folder,
+    int32_t copy_weights, const char *directory);
 
 #ifdef __cplusplus
 }

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 #include "diffattn-c/DiffAttn.h"
 
+#include "DiffAttn/Execution/Bundle.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
+#include "DiffAttn/Host/CInterface.h"
 
 #include <cstring>
 
@@ -36,6 +38,10 @@ static int32_t fail(ErrorClass errorClass, const llvm::Twine &message) {
 static int32_t fail(llvm::Error error) {
   auto [errorClass, message] = describeError(std::move(error));
   return fail(errorClass, message);
+}
+
+static int32_t fail(const Failure &failure) {
+  return failure ? fail(failure.getClass(), failure.getMessage()) : DIFFATTN_OK;
 }
 
 int32_t diffattn_api_version(void) {
@@ -104,6 +110,13 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
   return DIFFATTN_OK;
 }
 
+static llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
+                                              const CompileOptions &options,
+                                              const std::string &cache) {
+  return cache.empty() ? compileModule(ir, options)
+                       : ObjectCache(cache).compile(ir, options);
+}
+
 int32_t diffattn_compile(const char *ir, size_t ir_bytes,
                          const diffattn_options *options,
                          diffattn_program **program) {
@@ -112,9 +125,7 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
     options = &defaults;
   llvm::StringRef text(ir, ir_bytes);
   llvm::Expected<CompiledModule> module =
-      options->cache.empty()
-          ? compileModule(text, options->compile)
-          : ObjectCache(options->cache).compile(text, options->compile);
+      compile(text, options->compile, options->cache);
   if (!module)
     return fail(module.takeError());
   auto result = std::make_unique<diffattn_program>();
@@ -171,25 +182,6 @@ static int32_t withFunction(const diffattn_program *program, const char *entry,
   return use(**function);
 }
 
-static int32_t describeTypeOf(const std::vector<ValueType> &types, int32_t i,
-                              diffattn_type *type) {
-  if (i < 0 || static_cast<size_t>(i) >= types.size())
-    return fail(ErrorClass::Usage, "expected a number below " +
-                                       llvm::Twine(types.size()) +
-                                       ", but got " + llvm::Twine(i));
-  const ValueType &value = types[i];
-  memset(type, 0, sizeof *type);
-  bool fits = value.shape.size() <= DIFFATTN_MOST_RANK;
-  type->kind = fits ? static_cast<int32_t>(value.kind) : DIFFATTN_UNSUPPORTED;
-  type->dtype = value.dtype;
-  type->in_place = value.inPlace;
-  if (!fits)
-    return DIFFATTN_OK;
-  type->rank = static_cast<int32_t>(value.shape.size());
-  std::copy(value.shape.begin(), value.shape.end(), type->shape);
-  return DIFFATTN_OK;
-}
-
 int32_t diffattn_num_arguments(const diffattn_program *program,
                                const char *entry, int32_t *count) {
   return withFunction(program, entry, [&](const FunctionSignature &function) {
@@ -210,14 +202,14 @@ int32_t diffattn_argument_type(const diffattn_program *program,
                                const char *entry, int32_t i,
                                diffattn_type *type) {
   return withFunction(program, entry, [&](const FunctionSignature &function) {
-    return describeTypeOf(function.arguments, i, type);
+    return fail(describeValue(function.arguments, i, type));
   });
 }
 
 int32_t diffattn_result_type(const diffattn_program *program, const char *entry,
                              int32_t i, diffattn_type *type) {
   return withFunction(program, entry, [&](const FunctionSignature &function) {
-    return describeTypeOf(function.results, i, type);
+    return fail(describeValue(function.results, i, type));
   });
 }
 
@@ -235,48 +227,15 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
                       const diffattn_array *arguments, int32_t num_arguments,
                       int32_t threads, diffattn_result *results,
                       int32_t num_results) {
-  std::vector<ArrayView> views(num_arguments);
-  for (int32_t i = 0; i < num_arguments; ++i) {
-    const diffattn_array &array = arguments[i];
-    if (array.dtype < DIFFATTN_F32 || array.dtype > DIFFATTN_I16)
-      return fail(ErrorClass::Input, "argument " + llvm::Twine(i) +
-                                         ": expected a known element type, "
-                                         "but got code " +
-                                         llvm::Twine(array.dtype));
-    views[i].data = array.data;
-    views[i].dtype = array.dtype;
-    views[i].shape = {array.shape, static_cast<size_t>(array.rank)};
-    if (array.strides)
-      views[i].strides =
-          SizeList(array.strides, static_cast<size_t>(array.rank));
-  }
-  const FunctionSignature *function =
-      program->program->getSignature().find(entry);
-  if (function && static_cast<size_t>(num_results) != function->results.size())
-    return fail(ErrorClass::Usage,
-                llvm::Twine("'") + entry + "': expected room for " +
-                    llvm::Twine(function->results.size()) +
-                    " results, but got " + llvm::Twine(num_results));
+  std::vector<ArrayView> views;
+  if (Failure failure =
+          viewArguments(program->program->getSignature(), entry, arguments,
+                        num_arguments, num_results, views))
+    return fail(failure);
   auto called = program->program->call(entry, views, threads);
   if (!called)
     return fail(called.takeError());
-  for (auto [i, result] : llvm::enumerate(*called)) {
-    diffattn_result &out = results[i];
-    memset(&out, 0, sizeof out);
-    out.argument = result.argument ? *result.argument : -1;
-    SizeList shape = result.array.shape;
-    out.dtype = result.array.dtype;
-    if (result.argument) {
-      shape = views[*result.argument].shape;
-      out.dtype = views[*result.argument].dtype;
-    }
-    if (shape.size() > DIFFATTN_MOST_RANK)
-      return fail(ErrorClass::Usage, "expected results of rank 16 at most");
-    out.rank = static_cast<int32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), out.shape);
-    out.data = result.array.data.release();
-  }
-  return DIFFATTN_OK;
+  return fail(giveResults(std::move(*called), views, results));
 }
 
 void diffattn_free(void *data) { std::free(data); }
@@ -297,5 +256,32 @@ int32_t diffattn_emit(const char *ir, size_t ir_bytes,
   memcpy(copy, text->c_str(), text->size() + 1);
   *out = copy;
   *out_bytes = text->size();
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
+                              const diffattn_options *options,
+                              const char *const *weights, int32_t num_weights,
+                              const char *model_folder, int32_t copy_weights,
+                              const char *directory) {
+  CompileOptions compileOptions = options ? options->compile : CompileOptions();
+  auto target = getBundleTarget(compileOptions.target);
+  if (!target)
+    return fail(target.takeError());
+  compileOptions.target = *target;
+  WeightFiles files;
+  for (int32_t i = 0; i < num_weights; ++i)
+    if (llvm::Error error = files.add(weights[i]))
+      return fail(std::move(error));
+  auto module = compile(llvm::StringRef(ir, ir_bytes), compileOptions,
+                        options ? options->cache : "");
+  if (!module)
+    return fail(module.takeError());
+  BundleOptions bundle;
+  bundle.copyWeights = copy_weights != 0;
+  bundle.modelFolder = model_folder ? model_folder : "";
+  if (llvm::Error error =
+          writeBundle(*module, *target, files, bundle, directory))
+    return fail(std::move(error));
   return DIFFATTN_OK;
 }

@@ -99,6 +99,7 @@ makeTargetMachine(llvm::StringRef isa) {
   std::call_once(initialized, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
+    llvm::InitializeNativeTargetAsmParser(); // bundles have assembly of ours
   });
   llvm::Triple triple(llvm::sys::getProcessTriple());
   std::string message;

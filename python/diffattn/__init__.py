@@ -2,12 +2,13 @@
 
     diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
     diffattn.load(directory)                           a model from its config.json and safetensors
+    diffattn.bundle.load(directory)                    a compiled model, without the compiler
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["attention", "load"]
+__all__ = ["attention", "bundle", "load"]
 
 
 def __getattr__(name: str):
@@ -20,4 +21,8 @@ def __getattr__(name: str):
         from .model import load
 
         return load
+    if name == "bundle":
+        import importlib
+
+        return importlib.import_module(".bundle", __name__)
     raise AttributeError(f"module 'diffattn' has no attribute {name!r}")

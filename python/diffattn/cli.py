@@ -1,4 +1,5 @@
-"""The `diffattn` command: generate, eval, build, info and bench for a model in a directory."""
+"""The `diffattn` command: generate, eval, bench, build, bundle and info for a model in a directory, the first three for bundles
+too."""
 
 from __future__ import annotations
 
@@ -18,12 +19,20 @@ CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 5, 6, 8, 130
 
 
 def _load(args):
+    from . import bundle
     from .model import load
 
     begin = time.perf_counter()
-    print(f"diffattn: compiling {args.directory} ...", end="", file=sys.stderr, flush=True)
+    ready = bundle.is_bundle(args.directory)
+    print(f"diffattn: {'opening' if ready else 'compiling'} {args.directory} ...", end="", file=sys.stderr, flush=True)
     try:
-        model = load(args.directory, args.target, args.dtype, threads=args.threads)
+        if ready:
+            if args.dtype or args.target != "cpu":
+                raise ValueError(f"{args.directory}: expected no --dtype and no --target, because it is a bundle, whose code is "
+                                 "made")
+            model = bundle.load(args.directory, threads=args.threads)
+        else:
+            model = load(args.directory, args.target, args.dtype, threads=args.threads)
     except BaseException:
         print(file=sys.stderr)
         raise
@@ -114,6 +123,17 @@ def build(args) -> int:
     return 0
 
 
+def bundle(args) -> int:
+    from .model import build_graph
+    from .runtime import write_bundle
+
+    checkpoint = open_checkpoint(args.directory)
+    write_bundle(str(build_graph(checkpoint, args.dtype)), args.output, weights=[str(f) for f in checkpoint.files],
+                 target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights)
+    print(f"diffattn: wrote {args.output}; run it with diffattn generate {args.output}", file=sys.stderr)
+    return 0
+
+
 def info(args) -> int:
     checkpoint = open_checkpoint(args.directory)
     source = str(checkpoint.directory / "config.json")
@@ -146,8 +166,7 @@ def bench(args) -> int:
     import numpy as np
 
     model = _load(args)
-    vocab = models.Config(model.config).integer("vocab_size", 1)
-    ids = np.random.default_rng(args.seed).integers(0, vocab, (args.batch, args.prompt_tokens))
+    ids = np.random.default_rng(args.seed).integers(0, model.vocabulary, (args.batch, args.prompt_tokens))
     results = []
     for run in range(args.runs + 1):
         list(model.generate(ids, args.max_new_tokens))
@@ -207,6 +226,11 @@ def make_parser() -> argparse.ArgumentParser:
 
     sub = command("build", build, "write the model's graph as MLIR", "diffattn build DIR -o model.mlir")
     sub.add_argument("-o", "--output", default="-", metavar="FILE", help="default: standard output")
+
+    sub = command("bundle", bundle, "write the compiled model as a folder that runs without the compiler",
+                  "diffattn bundle examples/tiny-lm -o tiny.bundle")
+    sub.add_argument("-o", "--output", required=True, metavar="OUT", help="a folder that is not there yet, or an empty one")
+    sub.add_argument("--copy-weights", action="store_true", help="copy the weight files (default: the bundle points at them)")
 
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
     sub.add_argument("--json", action="store_true")

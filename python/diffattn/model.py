@@ -1,40 +1,14 @@
-"""A loaded model: logits of whole sequences, text that streams, and how well it predicts a text."""
+"""A model from its folder: its graph is built, compiled and given its weights."""
 
 from __future__ import annotations
 
-import math
-import time
-import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-import ml_dtypes
-import numpy as np
 
 from . import models
 from .checkpoint import Checkpoint, CheckpointError, open_checkpoint
-from .sampling import Sampler
-from .tokenizer import TextStream, Tokenizer
+from .generation import CompiledModel, Timing
 
-ARRAYS = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
-
-
-@dataclass
-class Timing:
-    """How long the last `generate` took, and for how many tokens."""
-
-    prefill_tokens: int = 0
-    prefill_seconds: float = 0.0
-    decode_tokens: int = 0
-    decode_seconds: float = 0.0
-
-    def __str__(self) -> str:
-        def rate(tokens: int, seconds: float) -> str:
-            return f"{tokens / seconds:.1f} tokens/s" if seconds > 0 else "-"
-
-        return (f"prefill: {self.prefill_tokens} tokens, {rate(self.prefill_tokens, self.prefill_seconds)}; "
-                f"decode: {self.decode_tokens} tokens, {rate(self.decode_tokens, self.decode_seconds)}")
+__all__ = ["Model", "Timing", "build_graph", "load"]
 
 
 def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None) -> Model:
@@ -42,177 +16,27 @@ def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *
     return Model(open_checkpoint(directory), target, dtype, threads)
 
 
-class Model:
+def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Module:
+    """The graph of a checkpoint's model, whose weights are all there: says at once how many are missing, where the loader would
+    stop at the first."""
+    config_file = str(checkpoint.directory / "config.json")
+    module = models.build(checkpoint.config, dtype or checkpoint.dtype, config_file)
+    missing = [name for name in module.file_names() if name not in checkpoint.tensors]
+    if missing:
+        kind = models.model_type(models.Config(checkpoint.config, config_file))
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {missing[0]!r}{more} is missing")
+    return module
+
+
+class Model(CompiledModel):
     def __init__(self, checkpoint: Checkpoint, target: str = "cpu", dtype: str | None = None,
                  threads: int | None = None) -> None:
         from .runtime import Executable
 
-        self.checkpoint, self.config = checkpoint, checkpoint.config
-        self.dtype = dtype or checkpoint.dtype
+        self.checkpoint, self.dtype = checkpoint, dtype or checkpoint.dtype
+        self.module = build_graph(checkpoint, dtype)
+        executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads)
         config_file = str(checkpoint.directory / "config.json")
-        self.kind = models.model_type(models.Config(self.config, config_file))
-        self.module = models.build(self.config, self.dtype, config_file)
-        self._check_weights()
-        tokenizer = checkpoint.tokenizer_file
-        self.tokenizer = Tokenizer(tokenizer) if tokenizer else None
-        self.executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files],
-                                     threads=threads)
-        self.timing = Timing()
-
-    def _check_weights(self) -> None:
-        """Says at once how many weights are missing; the loader would stop at the first."""
-        missing = [name for name in self.module.file_names() if name not in self.checkpoint.tensors]
-        if missing:
-            more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-            raise CheckpointError(f"{self.checkpoint.directory}: expected the weights of {self.kind}, but "
-                                  f"{missing[0]!r}{more} is missing")
-
-    @property
-    def is_decoder(self) -> bool:
-        return self.kind in models.DECODERS
-
-    @property
-    def context(self) -> int | None:
-        """The longest sequence that the model was made for."""
-        return self.config.get("max_position_embeddings") if self.is_decoder else None
-
-    @property
-    def bos(self) -> int | None:
-        value = self.config.get("bos_token_id")
-        return value if isinstance(value, int) else None
-
-    @property
-    def ends(self) -> set[int]:
-        value = self.config.get("eos_token_id")
-        return {value} if isinstance(value, int) else set(value or ())
-
-    def forward(self, inputs: np.ndarray) -> np.ndarray:
-        """Decoders: ids `[B,T]` to logits `[B,T,V]`. Others: see docs/models.md."""
-        inputs = np.asarray(inputs)
-        inputs = np.ascontiguousarray(inputs, np.int64 if self.is_decoder else np.float32)
-        if self.is_decoder:
-            self._check_ids(inputs)
-        return self.executable.call("forward", inputs)[0]
-
-    def _check_ids(self, ids: np.ndarray) -> None:
-        vocab = self.config["vocab_size"]
-        wrong = ids[(ids < 0) | (ids >= vocab)]
-        if wrong.size:
-            raise ValueError(f"expected token ids to be at least 0 and below {vocab}, but got {wrong[0]}")
-
-    def new_caches(self, batch: int, capacity: int) -> list[np.ndarray]:
-        """Zeroed keys and values, `[layers, batch, capacity, heads, width]`."""
-        return [np.zeros([layers, batch, capacity, *heads], ARRAYS[self.dtype])
-                for layers, heads in self.module.cache_shapes]
-
-    # ---- text -------------------------------------------------------------------------------------------------
-
-    def _prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
-        if isinstance(prompt, str):
-            if self.tokenizer is None:
-                raise CheckpointError(f"{self.checkpoint.directory}: expected a tokenizer.json, as the prompt is text")
-            ids = self.tokenizer.encode(prompt)
-            # A tokenizer that adds no begin token gives nothing for an empty prompt.
-            ids = ids or ([self.bos] if self.bos is not None else [])
-        else:
-            ids = [int(i) for i in prompt]
-        if not ids:
-            raise ValueError("expected a prompt of at least one token, but got none")
-        self._check_ids(np.array(ids))
-        return ids
-
-    def generate(self, prompts, max_new_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0,
-                 top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = ()) -> Iterator:
-        """Streams what follows a prompt: pieces of text for text, ids for ids.
-
-        A list of prompts (or a 2-D array of ids) gives pairs of the prompt's number and a piece. Generation ends at the
-        config's end token, at a `stop` string, or after `max_new_tokens`. `timing` then says how fast it was.
-        """
-        if not self.is_decoder:
-            raise ValueError(f"expected a decoder, but got {self.kind}, which cannot generate")
-        if max_new_tokens < 1:
-            raise ValueError(f"expected max_new_tokens to be at least 1, but got {max_new_tokens}")
-        if isinstance(prompts, np.ndarray):
-            prompts = prompts.tolist()
-        single = isinstance(prompts, str) or not prompts or not isinstance(prompts[0], (str, list, tuple))
-        batch = [prompts] if single else list(prompts)
-        sampler = Sampler(temperature, top_k, top_p, seed)
-        ids = [self._prompt_ids(p) for p in batch]
-        streams = [TextStream(self.tokenizer, i, stop) if isinstance(p, str) else None for p, i in zip(batch, ids)]
-        longest = max(map(len, ids)) + max_new_tokens
-        if self.context and longest > self.context:
-            warnings.warn(f"{longest} tokens are more than the {self.context} that the model was made for")
-        pieces = self._pieces(ids, streams, sampler, max_new_tokens)
-        return (piece for _, piece in pieces) if single else pieces
-
-    def _pieces(self, ids: list[list[int]], streams: list, sampler: Sampler, limit: int) -> Iterator:
-        self.timing = timing = Timing()
-        lengths = np.array([len(i) for i in ids], np.int64)
-        padded = np.zeros((len(ids), lengths.max()), np.int64)
-        for row, prompt in zip(padded, ids):
-            row[: len(prompt)] = prompt
-        # The last token is never fed back, so its keys need no place.
-        caches = self.new_caches(len(ids), int(lengths.max()) + limit - 1)
-        begin = time.perf_counter()
-        logits, *caches = self.executable.call("prefill", padded, lengths, *caches)
-        timing.prefill_seconds = time.perf_counter() - begin
-        timing.prefill_tokens = int(lengths.sum())
-        positions, tokens = lengths.copy(), np.zeros(len(ids), np.int64)
-        running = [True] * len(ids)
-        for step in range(limit):
-            for row, stream in enumerate(streams):
-                if not running[row]:
-                    continue
-                tokens[row] = sampler.pick(logits[row], row)
-                running[row] = int(tokens[row]) not in self.ends
-                if stream is None:
-                    yield row, int(tokens[row])
-                elif running[row]:
-                    if text := stream.push(int(tokens[row])):
-                        yield row, text
-                    running[row] = not stream.stopped
-                if stream is not None and (not running[row] or step == limit - 1):
-                    if text := stream.finish():
-                        yield row, text
-            if step == limit - 1 or not any(running):
-                return
-            begin = time.perf_counter()
-            logits, *caches = self.executable.call("decode", tokens, positions, *caches)
-            timing.decode_seconds += time.perf_counter() - begin
-            timing.decode_tokens += sum(running)
-            # A row that has ended writes over its own last place until the others end.
-            positions += np.array(running, np.int64)
-
-    def bits_per_character(self, text: str, window: int | None = None, batch: int = 8) -> float:
-        """How many bits the model needs for a character of `text`.
-
-        The text is cut into pieces of half a window, each predicted with up to half a window of text before it in view
-        (and the begin token, if the model has one), so that every token counts exactly once.
-        """
-        if self.tokenizer is None:
-            raise CheckpointError(f"{self.checkpoint.directory}: expected a tokenizer.json, as the input is text")
-        tokens = self.tokenizer.encode(text, special=False)
-        if not tokens:
-            raise ValueError("expected a text of at least one token, but got none")
-        start = [] if self.bos is None else [self.bos]
-        window = window or min(self.context or 512, 1024)
-        if window < 2:
-            raise ValueError(f"expected window to be at least 2, but got {window}")
-        half = window // 2
-        pieces: dict[tuple[int, int], list[list[int]]] = {}
-        for at in range(0, len(tokens), half):
-            first = max(0, at - (window - half - 1))
-            piece = start + tokens[first : at + half]
-            # Without a begin token nothing predicts the first token of all.
-            scored = max(1, at - first + len(start))
-            pieces.setdefault((len(piece), scored), []).append(piece)
-        nats = 0.0
-        for (_, scored), group in pieces.items():
-            for at in range(0, len(group), batch):
-                ids = np.array(group[at : at + batch], np.int64)
-                if ids.shape[1] > scored:
-                    logits = self.forward(ids[:, :-1])[:, scored - 1 :].astype(np.float64)
-                    logits -= logits.max(-1, keepdims=True)
-                    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-                    nats -= np.take_along_axis(log_p, ids[:, scored:, None], -1).sum()
-        return nats / math.log(2) / len(text)
+        super().__init__(executable, checkpoint.directory, checkpoint.config,
+                         models.model_type(models.Config(checkpoint.config, config_file)))

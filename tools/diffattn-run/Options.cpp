@@ -22,6 +22,7 @@ EXAMPLES:
                --check=reference --bench=20
   diffattn-run model.mlir --emit=scheduled
   diffattn-run model.mlir --target=cuda:sm_90 --emit=cubin -o model.cubin
+  diffattn-run model.mlir --weights=folder --emit=bundle -o model.bundle
   diffattn-run cache ls
   diffattn-run cache clear
 
@@ -70,20 +71,31 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       "emit",
       cl::desc("Print the module after a stage, and stop: input,\n"
                "raised, scheduled, bufferized, gpu, ptx, cubin,\n"
-               "loops, llvm, llvm-ir, assembly, object"),
+               "loops, llvm, llvm-ir, assembly, object; bundle:\n"
+               "a folder that runs without a compiler"),
       cl::value_desc("stage"), cl::cat(compile));
   cl::opt<std::string> from(
       "from", cl::desc("Stage that the module is in: input, or gpu"),
       cl::init("input"), cl::value_desc("stage"), cl::cat(compile));
-  cl::opt<std::string> emitFile("o", cl::desc("File for --emit (default -)"),
-                                cl::init("-"), cl::value_desc("file"),
-                                cl::cat(compile));
+  cl::opt<std::string> emitFile(
+      "o", cl::desc("File for --emit (default -), or folder"), cl::init("-"),
+      cl::value_desc("file"), cl::cat(compile));
   cl::opt<std::string> ptxas(
       "ptxas",
       cl::desc("Assembler of --emit=cubin: a path, or a name in\n"
                "PATH, $CUDA_HOME/bin, /usr/local/cuda/bin or\n"
                "$DIFFATTN_VENV, else .venv beside build"),
       cl::init("ptxas"), cl::value_desc("path"), cl::cat(compile));
+  cl::opt<bool> copyWeights(
+      "copy-weights",
+      cl::desc("With --emit=bundle: copy the weight files into the\n"
+               "bundle (default: it points at them)"),
+      cl::cat(compile));
+  cl::opt<std::string> linker(
+      "lld",
+      cl::desc("With --emit=bundle: LLVM's linker, a path or a name to\n"
+               "look for in PATH and LLVM's folder"),
+      cl::init("ld.lld"), cl::value_desc("path"), cl::cat(compile));
   cl::opt<bool> noCache("no-cache", cl::desc("Compile in any case"),
                         cl::cat(compile));
   cl::opt<std::string> cacheDir(
@@ -143,6 +155,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.from = from;
   options.emitFile = emitFile;
   options.noCache = noCache;
+  options.copyWeights = copyWeights;
+  options.linker = linker;
   options.cacheDir = cacheDir;
   options.reproducer = reproducer;
   options.ptxas = ptxas;

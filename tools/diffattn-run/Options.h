@@ -23,7 +23,8 @@ struct Options {
   int64_t threads = 0;
   bool raise = true;
   std::string emit, emitFile, from;
-  bool noCache = false;
+  bool noCache = false, copyWeights = false;
+  std::string linker;
   std::string cacheDir, reproducer, ptxas;
   std::vector<std::string> outputs, expected;
   double rtol = -1, atol = -1; // negative: by element type

@@ -10,6 +10,7 @@
 #include "PtxasFolders.h"
 #include "SlowNotice.h"
 
+#include "DiffAttn/Execution/Bundle.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
 #include "DiffAttn/Runtime/Runtime.h"
@@ -103,18 +104,52 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   return compile;
 }
 
+static llvm::Expected<CompiledModule>
+compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
+  SlowNotice notice(compile.reference ? "compiling the reference"
+                                      : "compiling");
+  auto module = options.noCache
+                    ? compileModule(ir, compile)
+                    : ObjectCache(getCacheFolder()).compile(ir, compile);
+  if (module)
+    llvm::errs() << module->diagnostics;
+  return module;
+}
+
+static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
+                              const WeightFiles &files) {
+  auto target = getBundleTarget(compile.target);
+  if (!target)
+    return target.takeError();
+  compile.target = *target;
+  auto module = compileOrTake(ir, compile);
+  if (!module)
+    return module.takeError();
+  BundleOptions bundle;
+  bundle.linker.program = options.linker;
+  bundle.copyWeights = options.copyWeights;
+  // The first folder of weights is the model's.
+  if (!options.weightPaths.empty()) {
+    llvm::StringRef first = options.weightPaths[0];
+    bundle.modelFolder = llvm::sys::fs::is_directory(first)
+                             ? first.str()
+                             : llvm::sys::path::parent_path(first).str();
+    if (bundle.modelFolder.empty())
+      bundle.modelFolder = ".";
+  }
+  if (llvm::Error error =
+          writeBundle(*module, *target, files, bundle, options.emitFile))
+    return error;
+  llvm::errs() << "wrote " << options.emitFile << " for " << *target << "\n";
+  return llvm::Error::success();
+}
+
 static llvm::Expected<std::unique_ptr<Program>>
 makeProgram(llvm::StringRef ir, const CompileOptions &compile,
             const WeightFiles &files) {
-  llvm::Expected<CompiledModule> module = [&] {
-    SlowNotice notice(compile.reference ? "compiling the reference"
-                                        : "compiling");
-    return options.noCache ? compileModule(ir, compile)
-                           : ObjectCache(getCacheFolder()).compile(ir, compile);
-  }();
+  llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);
   if (!module)
     return module.takeError();
-  llvm::errs() << module->diagnostics;
   auto program = Program::load(std::move(*module), compile.target);
   if (!program || options.weightPaths.empty())
     return program;
@@ -314,7 +349,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (!ir)
     return ir.takeError();
   CompileOptions compile = getCompileOptions(path == "-" ? "stdin" : path);
-  if (!options.emit.empty()) {
+  if (!options.emit.empty() && options.emit != "bundle") {
     std::string diagnostics;
     auto text = emitStage(*ir, compile, options.emit, &diagnostics);
     if (!text)
@@ -328,6 +363,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   for (const std::string &weights : options.weightPaths)
     if (llvm::Error error = files.add(weights))
       return error;
+  if (options.emit == "bundle") {
+    if (llvm::Error error = emitBundle(*ir, compile, files))
+      return error;
+    return true;
+  }
   auto program = makeProgram(*ir, compile, files);
   if (!program)
     return program.takeError();

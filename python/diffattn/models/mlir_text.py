@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Union
 
 FLOATS = ("f32", "f16", "bf16")
 
@@ -31,7 +32,7 @@ class Value:
         return self.name
 
 
-Dim = int | Value
+Dim = Union[int, Value]  # an expression, which Python 3.9 could not write with |
 
 
 def tensor_type(dims: Sequence[Dim], elem: str) -> str:

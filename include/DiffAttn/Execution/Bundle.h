@@ -1,0 +1,50 @@
+//===- Bundle.h - writes compiled models for other machines -----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_EXECUTION_BUNDLE_H
+#define DIFFATTN_EXECUTION_BUNDLE_H
+
+#include "DiffAttn/Execution/Compile.h"
+#include "DiffAttn/Execution/WeightFiles.h"
+
+#include <string>
+#include <vector>
+
+namespace mlir::diffattn {
+
+/// Where to look for LLVM's linker.
+struct LinkerSearch {
+  /// A path, or a name to look for in PATH and then in `folders`.
+  std::string program = "ld.lld";
+  std::vector<std::string> folders;
+  /// With LLVM's own folder, where this was built.
+  static LinkerSearch getDefault();
+};
+
+struct BundleOptions {
+  LinkerSearch linker = LinkerSearch::getDefault();
+  /// Copy the weight files into the bundle instead of pointing at them.
+  bool copyWeights = false;
+  /// Where config.json and tokenizer.json are taken from, if they are there;
+  /// empty: nowhere.
+  std::string modelFolder;
+};
+
+/// The target whose code a bundle made with `target` holds: "cpu" is an
+/// instruction set by name, the best that this machine runs, so that the bundle
+/// can say what it needs. An error of class Usage for other devices.
+llvm::Expected<std::string> getBundleTarget(llvm::StringRef target);
+
+/// Writes `module`, compiled for `target` (of `getBundleTarget`), with its
+/// weights from `files` as a bundle: docs/bundles.md. `directory` must not be
+/// there yet, or be an empty folder; it appears whole or not at all.
+llvm::Error writeBundle(const CompiledModule &module, llvm::StringRef target,
+                        const WeightFiles &files, const BundleOptions &options,
+                        llvm::StringRef directory);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_EXECUTION_BUNDLE_H

@@ -1,0 +1,38 @@
+//===- BundleFormat.h - names that bundles are made of ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_HOST_BUNDLEFORMAT_H
+#define DIFFATTN_HOST_BUNDLEFORMAT_H
+
+namespace mlir::diffattn {
+
+/// What whoever writes a bundle and whoever opens it agree on; docs/bundles.md
+/// describes the manifest.
+namespace bundle {
+
+constexpr const char *kFormat = "diffattn bundle";
+/// Grows when an older loader could no longer read what is written.
+constexpr int kVersion = 1;
+constexpr const char *kArchitecture = "x86_64";
+
+constexpr const char *kManifest = "manifest.json";
+constexpr const char *kLibrary = "model.so";
+constexpr const char *kWeightsFolder = "weights";
+
+/// Kinds of values, in the order of ValueType::Kind.
+constexpr const char *kKinds[] = {"tensor", "memref", "scalar", "unsupported"};
+
+/// Symbols of the library beside the entry points: what it needs of the
+/// runtime (diffattn_rt_needs), the function that takes the runtime's table,
+/// and the table of weights.
+constexpr const char *kNeedsSymbol = "diffattn_bundle_needs";
+constexpr const char *kInitSymbol = "diffattn_bundle_init";
+constexpr const char *kWeightsSymbol = "diffattn_weights";
+
+} // namespace bundle
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_HOST_BUNDLEFORMAT_H

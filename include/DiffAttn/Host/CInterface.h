@@ -1,0 +1,34 @@
+//===- CInterface.h - calls by the types of the C interfaces ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_HOST_CINTERFACE_H
+#define DIFFATTN_HOST_CINTERFACE_H
+
+#include "DiffAttn/Host/Call.h"
+
+#include "diffattn-c/Types.h"
+
+namespace mlir::diffattn {
+
+/// Describes value `i` of `types`. Fails if there is none.
+Failure describeValue(const std::vector<ValueType> &types, int32_t i,
+                      diffattn_type *type);
+
+/// The arguments of a call as views of them. Fails if an element type is not
+/// known, or if `signature` has the entry and `numResults` is not the number of
+/// its results.
+Failure viewArguments(const Signature &signature, const char *entry,
+                      const diffattn_array *arguments, int32_t numArguments,
+                      int32_t numResults, std::vector<ArrayView> &views);
+
+/// Gives the results' memory to the caller, who frees it with `free`.
+Failure giveResults(std::vector<CallResult> called,
+                    const std::vector<ArrayView> &views,
+                    diffattn_result *results);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_HOST_CINTERFACE_H

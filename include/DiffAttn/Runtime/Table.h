@@ -1,0 +1,65 @@
+//===- Table.h - The runtime as a table of functions ------------*- C -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Compiled code that is linked into a shared object of its own does not look
+// for the runtime by name: whoever loads it hands it this table. So the object
+// needs libc and libm alone, and the runtime may lie anywhere.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DIFFATTN_RUNTIME_TABLE_H
+#define DIFFATTN_RUNTIME_TABLE_H
+
+#include "DiffAttn/Runtime/Runtime.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Changes when a function of the table changes its meaning or its place. New
+/// functions are added at the end, which changes `bytes` alone.
+#define DIFFATTN_RT_TABLE_VERSION 1
+
+/// The functions diffattn_rt_<name> that compiled code calls, in the order of
+/// the table.
+#define DIFFATTN_RT_TABLE(FUNCTION)                                            \
+  FUNCTION(parallel_for)                                                       \
+  FUNCTION(alloc)                                                              \
+  FUNCTION(mark)                                                               \
+  FUNCTION(release)                                                            \
+  FUNCTION(gemm)                                                               \
+  FUNCTION(batch_gemm)                                                         \
+  FUNCTION(fail)
+
+#define DIFFATTN_RT_CONVERSIONS 5
+
+typedef struct diffattn_rt_table {
+  int32_t version; // DIFFATTN_RT_TABLE_VERSION
+  int32_t bytes;   // of the whole table
+#define DIFFATTN_RT_SLOT(name) __typeof__(&diffattn_rt_##name) name;
+  DIFFATTN_RT_TABLE(DIFFATTN_RT_SLOT)
+#undef DIFFATTN_RT_SLOT
+  /// The addresses of diffattn_rt_float_conversions, in its order.
+  void (*conversions[DIFFATTN_RT_CONVERSIONS])(void);
+} diffattn_rt_table;
+
+/// What a shared object of compiled code says under the name
+/// `diffattn_bundle_needs`: the version of the table that it was made for, how
+/// many bytes of it it reads, and how many slots its table of weights has.
+typedef struct diffattn_rt_needs {
+  int32_t version, bytes;
+  int64_t weight_slots;
+} diffattn_rt_needs;
+
+/// The table of this runtime. It lives as long as the runtime does.
+DIFFATTN_RT_EXPORT const diffattn_rt_table *diffattn_rt_get_table(void);
+
+#ifdef __cplusplus
+} // extern "C"
+#endif
+
+#endif // DIFFATTN_RUNTIME_TABLE_H

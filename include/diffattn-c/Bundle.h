@@ -1,0 +1,84 @@
+/*===- Bundle.h - C interface to compiled models without a compiler -*- C
+-*-==//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Open a bundle that diffattn-run --emit=bundle has written, ask for its
+// signature, run it. The library is libDiffAttnBundle.so with
+// libDiffAttnRuntime.so beside it; neither MLIR nor LLVM is loaded. See
+// docs/bundles.md for a complete program.
+//
+// Functions that can fail return a class of error, 0 for none; the message is
+// diffattn_bundle_last_error() of the same thread. Arguments that are arrays
+// stay the caller's. A bundle may be used by one thread at a time, different
+// bundles by different threads.
+//
+//===----------------------------------------------------------------------===*/
+
+#ifndef DIFFATTN_C_BUNDLE_H
+#define DIFFATTN_C_BUNDLE_H
+
+#include "diffattn-c/Types.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Grows with every change; the first number with changes that break callers. */
+#define DIFFATTN_BUNDLE_API_MAJOR 1
+#define DIFFATTN_BUNDLE_API_MINOR 0
+
+/* major * 1000 + minor of the library that was loaded. */
+DIFFATTN_EXPORT int32_t diffattn_bundle_api_version(void);
+
+/* Message of the last call of this thread that failed; valid until the next. */
+DIFFATTN_EXPORT const char *diffattn_bundle_last_error(void);
+
+typedef struct diffattn_bundle diffattn_bundle;
+
+/* Opens the bundle in a folder: checks its files and this CPU, links its code,
+   maps its weights. `weights` is a folder to take the weight files from, by
+   their names, or null for where the bundle says they are. The weight files
+   must stay as they are while the bundle is open. */
+DIFFATTN_EXPORT int32_t diffattn_bundle_open(const char *directory,
+                                             const char *weights,
+                                             diffattn_bundle **bundle);
+DIFFATTN_EXPORT void diffattn_bundle_close(diffattn_bundle *bundle);
+
+DIFFATTN_EXPORT int32_t
+diffattn_bundle_num_entries(const diffattn_bundle *bundle);
+DIFFATTN_EXPORT const char *
+diffattn_bundle_entry_name(const diffattn_bundle *bundle, int32_t i);
+DIFFATTN_EXPORT int32_t diffattn_bundle_num_arguments(
+    const diffattn_bundle *bundle, const char *entry, int32_t *count);
+DIFFATTN_EXPORT int32_t diffattn_bundle_num_results(
+    const diffattn_bundle *bundle, const char *entry, int32_t *count);
+DIFFATTN_EXPORT int32_t
+diffattn_bundle_argument_type(const diffattn_bundle *bundle, const char *entry,
+                              int32_t i, diffattn_type *type);
+DIFFATTN_EXPORT int32_t
+diffattn_bundle_result_type(const diffattn_bundle *bundle, const char *entry,
+                            int32_t i, diffattn_type *type);
+
+DIFFATTN_EXPORT int32_t
+diffattn_bundle_num_weights(const diffattn_bundle *bundle);
+/* The declared name of weight `i`, {} standing for the layer. */
+DIFFATTN_EXPORT const char *
+diffattn_bundle_weight_name(const diffattn_bundle *bundle, int32_t i);
+
+/* `results` has room for the function's results. `threads` 0: as many as the
+   runtime's default. */
+DIFFATTN_EXPORT int32_t diffattn_bundle_call(
+    diffattn_bundle *bundle, const char *entry, const diffattn_array *arguments,
+    int32_t num_arguments, int32_t threads, diffattn_result *results,
+    int32_t num_results);
+DIFFATTN_EXPORT void diffattn_bundle_free(void *data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* DIFFATTN_C_BUNDLE_H */

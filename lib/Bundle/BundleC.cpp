@@ -1,0 +1,127 @@
+//===- BundleC.cpp - C interface to bundles -------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "LoadedBundle.h"
+
+#include "DiffAttn/Host/CInterface.h"
+
+#include "diffattn-c/Bundle.h"
+
+using namespace mlir::diffattn;
+
+struct diffattn_bundle {
+  LoadedBundle loaded;
+};
+
+static thread_local std::string lastError;
+
+static int32_t fail(const Failure &failure) {
+  if (!failure)
+    return DIFFATTN_OK;
+  lastError = failure.getMessage();
+  return static_cast<int32_t>(failure.getClass());
+}
+
+int32_t diffattn_bundle_api_version(void) {
+  return DIFFATTN_BUNDLE_API_MAJOR * 1000 + DIFFATTN_BUNDLE_API_MINOR;
+}
+
+const char *diffattn_bundle_last_error(void) { return lastError.c_str(); }
+
+int32_t diffattn_bundle_open(const char *directory, const char *weights,
+                             diffattn_bundle **bundle) {
+  auto opened = std::make_unique<diffattn_bundle>();
+  if (Failure failure = opened->loaded.open(directory, weights ? weights : ""))
+    return fail(failure);
+  *bundle = opened.release();
+  return DIFFATTN_OK;
+}
+
+void diffattn_bundle_close(diffattn_bundle *bundle) { delete bundle; }
+
+int32_t diffattn_bundle_num_entries(const diffattn_bundle *bundle) {
+  return static_cast<int32_t>(bundle->loaded.getSignature().functions.size());
+}
+
+/// The name of element `i`, or null if there is none.
+template <typename Named>
+static const char *nameOf(const std::vector<Named> &list, int32_t i) {
+  bool known = i >= 0 && static_cast<size_t>(i) < list.size();
+  return known ? list[i].name.c_str() : nullptr;
+}
+
+const char *diffattn_bundle_entry_name(const diffattn_bundle *bundle,
+                                       int32_t i) {
+  return nameOf(bundle->loaded.getSignature().functions, i);
+}
+
+/// Calls `use` with the signature of `entry`.
+template <typename Use>
+static int32_t withFunction(const diffattn_bundle *bundle, const char *entry,
+                            Use use) {
+  const FunctionSignature *function;
+  if (Failure failure = bundle->loaded.getSignature().get(entry, function))
+    return fail(failure);
+  return fail(use(*function));
+}
+
+int32_t diffattn_bundle_num_arguments(const diffattn_bundle *bundle,
+                                      const char *entry, int32_t *count) {
+  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
+    *count = static_cast<int32_t>(function.arguments.size());
+    return Failure();
+  });
+}
+
+int32_t diffattn_bundle_num_results(const diffattn_bundle *bundle,
+                                    const char *entry, int32_t *count) {
+  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
+    *count = static_cast<int32_t>(function.results.size());
+    return Failure();
+  });
+}
+
+int32_t diffattn_bundle_argument_type(const diffattn_bundle *bundle,
+                                      const char *entry, int32_t i,
+                                      diffattn_type *type) {
+  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
+    return describeValue(function.arguments, i, type);
+  });
+}
+
+int32_t diffattn_bundle_result_type(const diffattn_bundle *bundle,
+                                    const char *entry, int32_t i,
+                                    diffattn_type *type) {
+  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
+    return describeValue(function.results, i, type);
+  });
+}
+
+int32_t diffattn_bundle_num_weights(const diffattn_bundle *bundle) {
+  return static_cast<int32_t>(bundle->loaded.getSignature().weights.size());
+}
+
+const char *diffattn_bundle_weight_name(const diffattn_bundle *bundle,
+                                        int32_t i) {
+  return nameOf(bundle->loaded.getSignature().weights, i);
+}
+
+int32_t diffattn_bundle_call(diffattn_bundle *bundle, const char *entry,
+                             const diffattn_array *arguments,
+                             int32_t num_arguments, int32_t threads,
+                             diffattn_result *results, int32_t num_results) {
+  std::vector<ArrayView> views;
+  if (Failure failure =
+          viewArguments(bundle->loaded.getSignature(), entry, arguments,
+                        num_arguments, num_results, views))
+    return fail(failure);
+  std::vector<CallResult> called;
+  if (Failure failure = bundle->loaded.call(entry, views, threads, called))
+    return fail(failure);
+  return fail(giveResults(std::move(called), views, results));
+}
+
+void diffattn_bundle_free(void *data) { std::free(data); }

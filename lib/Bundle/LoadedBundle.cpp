@@ -1,0 +1,188 @@
+//===- LoadedBundle.cpp - a compiled model without its compiler -----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "LoadedBundle.h"
+#include "CpuFeatures.h"
+#include "Sha256.h"
+
+#include "DiffAttn/Host/BindWeight.h"
+#include "DiffAttn/Host/BundleFormat.h"
+#include "DiffAttn/Runtime/Runtime.h"
+
+#include <cstring>
+#include <sys/stat.h>
+
+using namespace mlir::diffattn;
+
+static constexpr size_t kMostManifestBytes = 100'000'000;
+
+/// The same failure, with the file that it is in before its message.
+static Failure in(const std::string &path, const Failure &failure) {
+  return {failure.getClass(), path + ": " + failure.getMessage()};
+}
+
+static Failure checkSize(const std::string &path, std::string_view bytes,
+                         uint64_t expected, ErrorClass errorClass) {
+  if (bytes.size() == expected)
+    return {};
+  return {errorClass, path + ": expected " + std::to_string(expected) +
+                          " bytes, but got " + std::to_string(bytes.size()) +
+                          (bytes.size() < expected ? " (truncated)" : "")};
+}
+
+LoadedBundle::~LoadedBundle() {
+  for (int64_t i = 0; table && i < getSignature().getNumWeightSlots(); ++i)
+    diffattn_rt_weight_release(&table[i]);
+}
+
+Failure LoadedBundle::open(const std::string &path,
+                           const std::string &weightsFolder) {
+  directory = path;
+  if (Failure failure = readManifest())
+    return failure;
+  if (Failure failure = checkCpu())
+    return failure;
+  if (Failure failure = loadCode())
+    return failure;
+  return bindWeights(weightsFolder);
+}
+
+Failure LoadedBundle::readManifest() {
+  struct stat status;
+  if (stat(directory.c_str(), &status) || !S_ISDIR(status.st_mode))
+    return {ErrorClass::Bundle,
+            directory + ": expected the folder of a bundle, but there is none"};
+  std::string path = directory + "/" + bundle::kManifest;
+  FileMapping file;
+  if (Failure failure = file.map(path, ErrorClass::Bundle))
+    return failure;
+  if (file.bytes().size() > kMostManifestBytes)
+    return {ErrorClass::Bundle, path + ": expected at most 100 MB, but got " +
+                                    std::to_string(file.bytes().size()) +
+                                    " bytes"};
+  if (Failure failure = parseManifest(file.bytes(), manifest))
+    return in(path, failure);
+  return {};
+}
+
+Failure LoadedBundle::checkCpu() const {
+  std::string missing;
+  for (const std::string &feature : manifest.cpuFeatures) {
+    FeatureState state = getCpuFeature(feature);
+    if (state == FeatureState::Present)
+      continue;
+    missing +=
+        (missing.empty() ? "" : ", ") + feature +
+        (state == FeatureState::Unknown ? " (not known to this loader)" : "");
+  }
+  if (missing.empty())
+    return {};
+  return {ErrorClass::Bundle, directory + ": expected a CPU that runs " +
+                                  manifest.isa + " code, but this one lacks " +
+                                  missing};
+}
+
+Failure LoadedBundle::loadCode() {
+  if (!manifest.findFile(bundle::kLibrary))
+    return {ErrorClass::Bundle, directory + "/" + bundle::kManifest +
+                                    ": expected " + bundle::kLibrary +
+                                    " among the files"};
+  for (const BundledFile &listed : manifest.files) {
+    std::string path = directory + "/" + listed.path;
+    bool isCode = listed.path == bundle::kLibrary;
+    FileMapping file;
+    if (Failure failure = file.map(path, ErrorClass::Bundle))
+      return failure;
+    if (Failure failure =
+            checkSize(path, file.bytes(), listed.bytes, ErrorClass::Bundle))
+      return failure;
+    // Before the checksum, since it says more.
+    if (isCode)
+      if (Failure failure = checkElfHeader(file.bytes()))
+        return in(path, failure);
+    if (std::string got = sha256(file.bytes()); got != listed.sha256)
+      return {ErrorClass::Bundle, path + ": expected SHA-256 " + listed.sha256 +
+                                      ", but got " + got +
+                                      " (the file has been changed)"};
+    if (isCode)
+      if (Failure failure = image.load(file.bytes()))
+        return in(path, failure);
+  }
+  for (const FunctionSignature &function : manifest.signature.functions) {
+    std::string symbol = getEntryPointName(function.name);
+    void *address = image.find(symbol.c_str());
+    if (!address)
+      return {ErrorClass::Bundle, directory + "/" + bundle::kLibrary +
+                                      ": expected the symbol " + symbol +
+                                      ", but the code lacks it"};
+    entries.push_back(reinterpret_cast<EntryPoint>(address));
+  }
+  return {};
+}
+
+/// Maps a weight file and checks that it is the one that the bundle was made
+/// with.
+static Failure mapWeights(const std::string &path, const WeightFile &expected,
+                          FileMapping &file) {
+  if (Failure failure = file.map(path, ErrorClass::Weights))
+    return failure;
+  if (Failure failure =
+          checkSize(path, file.bytes(), expected.bytes, ErrorClass::Weights))
+    return failure;
+  if (sha256(file.bytes().substr(0, expected.headerBytes)) !=
+      expected.headerSha256)
+    return {ErrorClass::Weights,
+            path + ": expected the header that the bundle was made with, but "
+                   "got another (the file has been changed)"};
+  return {};
+}
+
+Failure LoadedBundle::bindWeights(const std::string &weightsFolder) {
+  for (const WeightFile &expected : manifest.weightFiles) {
+    std::string path = expected.path;
+    if (!weightsFolder.empty())
+      path = weightsFolder + "/" + path.substr(path.rfind('/') + 1);
+    else if (path[0] != '/')
+      path = directory + "/" + path;
+    if (Failure failure = mapWeights(path, expected, mappings.emplace_back()))
+      return failure;
+  }
+  if (manifest.places.empty())
+    return {};
+  table = static_cast<diffattn_weight *>(image.find(bundle::kWeightsSymbol));
+  auto slots = static_cast<int64_t>(manifest.places.size());
+  if (!table || image.getNumWeightSlots() != slots) {
+    table = nullptr;
+    return {ErrorClass::Bundle,
+            directory + "/" + bundle::kLibrary + ": expected code with " +
+                std::to_string(slots) + " weights, but got code with " +
+                std::to_string(image.getNumWeightSlots())};
+  }
+  size_t slot = 0;
+  for (const WeightDeclaration &declared : manifest.signature.weights)
+    for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
+      const TensorPlace &place = manifest.places[slot];
+      const char *data = mappings[place.file].bytes().data() + place.offset;
+      if (Failure failure =
+              bindWeight(declared, {data, place.dtype}, table[slot], owned))
+        return failure;
+    }
+  return {};
+}
+
+Failure LoadedBundle::call(std::string_view entry, ListRef<ArrayView> args,
+                           int64_t threads,
+                           std::vector<CallResult> &results) const {
+  const Signature &signature = manifest.signature;
+  if (Failure failure = checkArguments(signature, entry, args))
+    return failure;
+  const FunctionSignature *function = signature.find(entry);
+  PreparedCall call(*function, args);
+  if (Failure failure = call.prepare())
+    return failure;
+  return call.run(entries[function - signature.functions.data()], threads,
+                  results);
+}

@@ -1,0 +1,83 @@
+//===- Sha256.cpp - checksums of files ------------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Sha256.h"
+
+#include <cstdint>
+#include <cstring>
+
+/// Section 4.2.2: of the cube roots of the first 64 primes.
+static constexpr uint32_t kRound[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
+    0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
+    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
+    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
+    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+    0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
+    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static uint32_t rotate(uint32_t x, int by) { return x >> by | x << (32 - by); }
+
+static void addBlock(uint32_t (&hash)[8], const unsigned char *block) {
+  uint32_t w[64];
+  for (int i = 0; i < 16; ++i)
+    w[i] = static_cast<uint32_t>(block[4 * i]) << 24 |
+           static_cast<uint32_t>(block[4 * i + 1]) << 16 |
+           static_cast<uint32_t>(block[4 * i + 2]) << 8 | block[4 * i + 3];
+  for (int i = 16; i < 64; ++i) {
+    uint32_t s0 = rotate(w[i - 15], 7) ^ rotate(w[i - 15], 18) ^ w[i - 15] >> 3;
+    uint32_t s1 = rotate(w[i - 2], 17) ^ rotate(w[i - 2], 19) ^ w[i - 2] >> 10;
+    w[i] = w[i - 16] + s0 + w[i - 7] + s1;
+  }
+  uint32_t v[8];
+  memcpy(v, hash, sizeof v);
+  auto &[a, b, c, d, e, f, g, h] = v;
+  for (int i = 0; i < 64; ++i) {
+    uint32_t t1 = h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) +
+                  ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    uint32_t t2 = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) +
+                  ((a & b) ^ (a & c) ^ (b & c));
+    h = g;
+    g = f;
+    f = e;
+    e = d + t1;
+    d = c;
+    c = b;
+    b = a;
+    a = t1 + t2;
+  }
+  for (int i = 0; i < 8; ++i)
+    hash[i] += v[i];
+}
+
+std::string mlir::diffattn::sha256(std::string_view bytes) {
+  uint32_t hash[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                      0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  auto *data = reinterpret_cast<const unsigned char *>(bytes.data());
+  size_t rest = bytes.size();
+  for (; rest >= 64; rest -= 64, data += 64)
+    addBlock(hash, data);
+  // A one bit, zeros, and the length in bits at the end of a block.
+  unsigned char last[128] = {};
+  if (rest)
+    memcpy(last, data, rest);
+  last[rest] = 0x80;
+  size_t end = rest < 56 ? 64 : 128;
+  uint64_t bits = static_cast<uint64_t>(bytes.size()) * 8;
+  for (int i = 0; i < 8; ++i)
+    last[end - 1 - i] = static_cast<unsigned char>(bits >> 8 * i);
+  for (size_t at = 0; at < end; at += 64)
+    addBlock(hash, last + at);
+  std::string text;
+  for (uint32_t word : hash)
+    for (int shift = 28; shift >= 0; shift -= 4)
+      text += "0123456789abcdef"[word >> shift & 15];
+  return text;
+}

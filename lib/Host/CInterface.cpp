@@ -1,0 +1,83 @@
+//===- CInterface.cpp - calls by the types of the C interfaces ------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Host/CInterface.h"
+
+#include <cstring>
+
+using namespace mlir::diffattn;
+
+Failure mlir::diffattn::describeValue(const std::vector<ValueType> &types,
+                                      int32_t i, diffattn_type *type) {
+  if (i < 0 || static_cast<size_t>(i) >= types.size())
+    return {ErrorClass::Usage, "expected a number below " +
+                                   std::to_string(types.size()) + ", but got " +
+                                   std::to_string(i)};
+  const ValueType &value = types[i];
+  memset(type, 0, sizeof *type);
+  bool fits = value.shape.size() <= DIFFATTN_MOST_RANK;
+  type->kind = fits ? static_cast<int32_t>(value.kind) : DIFFATTN_UNSUPPORTED;
+  type->dtype = value.dtype;
+  type->in_place = value.inPlace;
+  if (!fits)
+    return {};
+  type->rank = static_cast<int32_t>(value.shape.size());
+  std::copy(value.shape.begin(), value.shape.end(), type->shape);
+  return {};
+}
+
+Failure mlir::diffattn::viewArguments(const Signature &signature,
+                                      const char *entry,
+                                      const diffattn_array *arguments,
+                                      int32_t numArguments, int32_t numResults,
+                                      std::vector<ArrayView> &views) {
+  views.resize(numArguments);
+  for (int32_t i = 0; i < numArguments; ++i) {
+    const diffattn_array &array = arguments[i];
+    if (array.dtype < DIFFATTN_F32 || array.dtype > DIFFATTN_I16)
+      return {ErrorClass::Input, "argument " + std::to_string(i) +
+                                     ": expected a known element type, but "
+                                     "got code " +
+                                     std::to_string(array.dtype)};
+    size_t rank = static_cast<size_t>(array.rank);
+    views[i].data = array.data;
+    views[i].dtype = array.dtype;
+    views[i].shape = SizeList(array.shape, rank);
+    if (array.strides)
+      views[i].strides = SizeList(array.strides, rank);
+  }
+  const FunctionSignature *function = signature.find(entry);
+  if (function && static_cast<size_t>(numResults) != function->results.size())
+    return {ErrorClass::Usage,
+            "'" + std::string(entry) + "': expected room for " +
+                std::to_string(function->results.size()) +
+                " results, but got " + std::to_string(numResults)};
+  return {};
+}
+
+Failure mlir::diffattn::giveResults(std::vector<CallResult> called,
+                                    const std::vector<ArrayView> &views,
+                                    diffattn_result *results) {
+  for (const CallResult &result : called)
+    if (result.array.shape.size() > DIFFATTN_MOST_RANK)
+      return {ErrorClass::Usage, "expected results of rank 16 at most"};
+  for (size_t i = 0; i < called.size(); ++i) {
+    CallResult &result = called[i];
+    diffattn_result &out = results[i];
+    memset(&out, 0, sizeof out);
+    out.argument = result.argument ? *result.argument : -1;
+    SizeList shape = result.array.shape;
+    out.dtype = result.array.dtype;
+    if (result.argument) {
+      shape = views[*result.argument].shape;
+      out.dtype = views[*result.argument].dtype;
+    }
+    out.rank = static_cast<int32_t>(shape.size());
+    std::copy(shape.begin(), shape.end(), out.shape);
+    out.data = result.array.data.release();
+  }
+  return {};
+}

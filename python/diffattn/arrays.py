@@ -1,0 +1,128 @@
+"""Arrays as compiled code takes them, and the types that ctypes needs for it.
+
+bfloat16 is `ml_dtypes.bfloat16` where that package is installed, otherwise NumPy's two-byte void, as in .npy files.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import numpy as np
+
+from .errors import InputError
+
+try:
+    import ml_dtypes
+
+    BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+except ImportError:
+    BFLOAT16 = np.dtype("V2")
+
+MOST_RANK = 16
+
+#: In the order of diffattn_dtype.
+DTYPES = [np.dtype(t) for t in (np.float32, np.float16, BFLOAT16, np.float64, np.int64, np.int32, np.bool_,
+                                np.int8, np.uint8, np.int16)]
+CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+_KINDS = ("tensor", "memref", "scalar", "unsupported")
+
+
+class Array(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64))]
+
+
+class Result(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("argument", ctypes.c_int32), ("dtype", ctypes.c_int32),
+                ("rank", ctypes.c_int32), ("shape", ctypes.c_int64 * MOST_RANK)]
+
+
+class Type(ctypes.Structure):
+    _fields_ = [("kind", ctypes.c_int32), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
+                ("in_place", ctypes.c_int32), ("shape", ctypes.c_int64 * MOST_RANK)]
+
+
+def as_array(value) -> np.ndarray:
+    """`value` as a NumPy array without a copy: an array, a scalar, or anything with `__dlpack__`."""
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return _from_dlpack(value)
+    return np.asarray(value)
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16),
+                ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64)),
+                ("byte_offset", ctypes.c_uint64)]
+
+
+_DL_DTYPES = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): BFLOAT16, (2, 64): np.float64,
+              (0, 64): np.int64, (0, 32): np.int32, (6, 8): np.bool_, (0, 8): np.int8, (1, 8): np.uint8, (0, 16): np.int16}
+
+
+def _from_dlpack(value) -> np.ndarray:
+    # numpy.from_dlpack refuses bfloat16, so the capsule is read here. It stays alive as long as the array does.
+    if hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) != 1:
+        raise InputError("expected an array in host memory, but got one on a device; copy it to the CPU first")
+    try:
+        capsule = value.__dlpack__()
+    except (RuntimeError, BufferError, TypeError) as error:
+        raise InputError(f"expected an array that can be exported by DLPack, but got: {error}") from error
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    dtype = _DL_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        raise InputError(f"expected elements of {names()}, but got DLPack type code {tensor.code} with {tensor.bits} bits")
+    dtype = np.dtype(dtype)
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    steps = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else _dense(shape)
+    # From the lowest to the highest byte that the view reaches.
+    low = sum(min(0, (n - 1) * s) for n, s in zip(shape, steps))
+    high = sum(max(0, (n - 1) * s) for n, s in zip(shape, steps)) + 1
+    address = tensor.data + tensor.byte_offset + low * dtype.itemsize
+    memory = (ctypes.c_char * ((high - low) * dtype.itemsize)).from_address(address)
+    memory.owner = (capsule, value)
+    return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, tuple(s * dtype.itemsize for s in steps))
+
+
+def _dense(shape):
+    steps, step = [], 1
+    for size in reversed(shape):
+        steps.append(step)
+        step *= size
+    return tuple(reversed(steps))
+
+
+def names() -> str:
+    return ", ".join(str(d) for d in DTYPES)
+
+
+def owned(result: Result, free) -> np.ndarray:
+    """A result's memory as an array that gives it to `free` in the end."""
+    dtype = DTYPES[result.dtype]
+    shape = tuple(result.shape[: result.rank])
+    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    memory = (ctypes.c_char * max(count, 1)).from_address(result.data)
+    weakref.finalize(memory, free, ctypes.c_void_p(result.data))
+    return np.frombuffer(memory, dtype, count=count // dtype.itemsize).reshape(shape)
+
+
+class ValueType:
+    """The type of an argument or result: `dtype` (NumPy), `shape` (None: any size), `kind`, `in_place`."""
+
+    def __init__(self, raw: Type):
+        self.kind = _KINDS[raw.kind]
+        self.dtype = DTYPES[raw.dtype]
+        self.shape = tuple(None if n < 0 else n for n in raw.shape[: raw.rank])
+        self.in_place = bool(raw.in_place)
+
+    def __repr__(self):
+        sizes = "".join(f"{'?' if n is None else n}x" for n in self.shape)
+        return f"{self.kind}<{sizes}{self.dtype}>"

@@ -1,0 +1,87 @@
+"""Compiled models without their compiler: a bundle that diffattn-run or `diffattn bundle` has written.
+
+    model = diffattn.bundle.load("tiny.bundle")
+    logits, = model.call("forward", ids)
+    for piece in model.generate("In the beginning"): ...
+
+Needs libDiffAttnBundle.so with libDiffAttnRuntime.so beside it, Python 3.9 or newer and NumPy; text needs `tokenizers`,
+bfloat16 arrays are `ml_dtypes.bfloat16` where that is installed. Neither MLIR nor LLVM is loaded. See docs/bundles.md.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from pathlib import Path
+
+import numpy as np
+
+from .arrays import BFLOAT16
+from .calls import CLibrary, CompiledCode, library_folder
+from .checkpoint import read_config
+from .errors import BundleError  # noqa: F401
+from .generation import CompiledModel
+
+API_MAJOR = 1
+FLOATS = {np.dtype(np.float32): "f32", BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
+
+
+class _Library(CLibrary):
+    """The loader of bundles, loaded at its first use."""
+
+    def __init__(self):
+        super().__init__(library_folder("libDiffAttnBundle.so") / "libDiffAttnBundle.so", "diffattn_bundle_")
+        self.require(API_MAJOR, "libDiffAttnBundle.so")
+        bundle = ctypes.c_void_p
+        self.declare([
+            ("open", ctypes.c_int32, [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(bundle)]),
+            ("close", None, [bundle]),
+        ])
+
+
+_loaded: _Library | None = None
+
+
+def library() -> _Library:
+    global _loaded
+    if _loaded is None:
+        _loaded = _Library()
+    return _loaded
+
+
+class BundledCode(CompiledCode):
+    """The functions of a bundle: `entries`, `signature(entry)` and `call(entry, *arrays)` as `runtime.Executable` has them."""
+
+    def __init__(self, directory, *, weights=None, threads: int | None = None):
+        lib, handle = library(), ctypes.c_void_p()
+        folder = None if weights is None else os.fsencode(weights)
+        lib.check(lib.open(os.fsencode(directory), folder, ctypes.byref(handle)))
+        self._finalizer = weakref.finalize(self, lib.close, handle)
+        super().__init__(lib, handle, threads)
+
+
+class BundledModel(CompiledModel):
+    """A bundle's functions by `call`; if it was made from a model's folder, also what `diffattn.load` gives: `forward`,
+    `generate`, `bits_per_character`, `timing`."""
+
+    @property
+    def dtype(self) -> str:
+        """The element type of a decoder's caches and matrices: f32, bf16 or f16."""
+        return FLOATS[self.new_caches(1, 0)[0].dtype]
+
+    def call(self, entry: str, *arrays) -> list:
+        return self.executable.call(entry, *arrays)
+
+
+def load(directory: str | Path, *, weights: str | Path | None = None, threads: int | None = None) -> BundledModel:
+    """Opens a bundle. `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
+    says; `threads` are for each call (None: the runtime's default)."""
+    directory = Path(directory)
+    code = BundledCode(directory, weights=weights, threads=threads)
+    config = read_config(directory) if (directory / "config.json").is_file() else {}
+    return BundledModel(code, directory, config, str(config.get("model_type", config.get("architecture", "a bundle"))))
+
+
+def is_bundle(directory: str | Path) -> bool:
+    return (Path(directory) / "manifest.json").is_file()

@@ -1,0 +1,131 @@
+"""Calls of compiled functions: what modules in memory and bundles have in common.
+
+The C interfaces of both (DiffAttn.h, Bundle.h) have the same functions under another prefix.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import threading
+
+import numpy as np
+
+from .arrays import CODES, Array, Result, Type, ValueType, as_array, names, owned
+from .errors import ERRORS, DiffAttnError, InputError
+
+
+def library_folder(name: str) -> pathlib.Path:
+    """Where the shared library `name` lies: in lib below DIFFATTN_BUILD_DIR, in lib beside this file, in an installation's lib,
+    or in the build folder of the source tree."""
+    here = pathlib.Path(__file__).resolve().parent
+    build = os.environ.get("DIFFATTN_BUILD_DIR")
+    folders = [pathlib.Path(build).resolve() / "lib"] if build else []
+    folders += [here / "lib", here.parents[1] / "lib", here.parents[1] / "build" / "lib"]
+    for folder in folders:
+        if (folder / name).exists():
+            return folder
+    raise DiffAttnError(f"expected {name} in {' or '.join(map(str, folders))}; build it (scripts/demo.sh), or name the build "
+                        "folder in DIFFATTN_BUILD_DIR")
+
+
+class CLibrary:
+    """A shared library with the functions `prefix`_call, ... and their types."""
+
+    def __init__(self, path, prefix: str):
+        self.c, self.prefix = ctypes.CDLL(str(path)), prefix
+        code, text, number, out = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER
+        self.declare([
+            ("api_version", number, []),
+            ("last_error", text, []),
+            ("num_entries", number, [code]),
+            ("entry_name", text, [code, number]),
+            ("num_arguments", number, [code, text, out(number)]),
+            ("num_results", number, [code, text, out(number)]),
+            ("argument_type", number, [code, text, number, out(Type)]),
+            ("result_type", number, [code, text, number, out(Type)]),
+            ("num_weights", number, [code]),
+            ("weight_name", text, [code, number]),
+            ("call", number, [code, text, out(Array), number, number, out(Result), number]),
+            ("free", None, [ctypes.c_void_p]),
+        ])
+
+    def declare(self, functions) -> None:
+        """Makes C functions, given as name, result and arguments, methods of this object."""
+        for name, result, arguments in functions:
+            function = getattr(self.c, self.prefix + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def require(self, major: int, what: str) -> None:
+        version = self.api_version()
+        if version // 1000 != major:
+            raise DiffAttnError(f"expected version {major}.x of the C interface, but {what} has "
+                                f"{version // 1000}.{version % 1000}; build it again")
+
+    def check(self, status: int) -> None:
+        if status:
+            raise ERRORS.get(status, DiffAttnError)(self.last_error().decode())
+
+
+class CompiledCode:
+    """Functions that can be called: `entries`, `signature(entry)`, `call(entry, *arrays)`."""
+
+    def __init__(self, library: CLibrary, handle: ctypes.c_void_p, threads: int | None):
+        self._lib, self._handle, self._threads = library, handle, int(threads or 0)
+        self._one_call = threading.Lock()  # it serves one thread at a time
+        self.entries = [library.entry_name(handle, i).decode() for i in range(library.num_entries(handle))]
+        self._signatures: dict[str, tuple[list[ValueType], list[ValueType]]] = {}
+
+    @property
+    def weight_names(self) -> list[str]:
+        """Names of the declared weights; `{}` stands for the layer."""
+        return [self._lib.weight_name(self._handle, i).decode() for i in range(self._lib.num_weights(self._handle))]
+
+    def signature(self, entry: str) -> tuple[list[ValueType], list[ValueType]]:
+        """Types of the arguments and of the results of a function."""
+        if entry not in self._signatures:
+            lib, key, count, lists = self._lib, entry.encode(), ctypes.c_int32(), []
+            for number, describe in [(lib.num_arguments, lib.argument_type),
+                                     (lib.num_results, lib.result_type)]:
+                self._lib.check(number(self._handle, key, ctypes.byref(count)))
+                types = []
+                for i in range(count.value):
+                    raw = Type()
+                    self._lib.check(describe(self._handle, key, i, ctypes.byref(raw)))
+                    types.append(ValueType(raw))
+                lists.append(types)
+            self._signatures[entry] = (lists[0], lists[1])
+        return self._signatures[entry]
+
+    def call(self, entry: str, *arrays) -> list:
+        """Calls a function and returns its results. A result that is an argument updated in place is that argument."""
+        arguments, results = self.signature(entry)
+        views = [self._view(entry, i, array, arguments) for i, array in enumerate(arrays)]
+        keep, packed = [], (Array * max(len(views), 1))()
+        for slot, view in zip(packed, views):
+            shape = (ctypes.c_int64 * view.ndim)(*view.shape)
+            steps = (ctypes.c_int64 * view.ndim)(*[s // view.itemsize for s in view.strides])
+            keep += [shape, steps]
+            slot.data, slot.dtype, slot.rank = view.ctypes.data, CODES[view.dtype], view.ndim
+            slot.shape, slot.strides = shape, steps
+        out = (Result * max(len(results), 1))()
+        with self._one_call:
+            self._lib.check(self._lib.call(self._handle, entry.encode(), packed, len(views), self._threads, out,
+                                           len(results)))
+        return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
+
+    @staticmethod
+    def _view(entry, i, array, arguments) -> np.ndarray:
+        view = as_array(array)
+        expected = arguments[i] if i < len(arguments) else None
+        if expected is not None and not isinstance(array, np.ndarray) and view.ndim == 0:
+            view = view.astype(expected.dtype)  # a Python number has no type of its own
+        if view.dtype not in CODES:
+            raise InputError(f"argument {i} of '{entry}': expected elements of {names()}, but got {view.dtype}")
+        if any(s % view.itemsize for s in view.strides):
+            raise InputError(f"argument {i} of '{entry}': expected strides of whole elements, but got {view.strides} bytes")
+        if expected is not None and expected.in_place and expected.kind == "tensor" and not view.flags.writeable:
+            raise InputError(f"argument {i} of '{entry}': expected a writable array, because it is updated in place")
+        return view
