@@ -37,10 +37,16 @@ llvm::Error mlir::diffattn::addEntryPoints(llvm::Module &module,
       return makeError(ErrorClass::Compile,
                        "function '" + function.name +
                            "': expected the pipeline to give it a C interface");
+    std::string name = getEntryPointName(function.name);
+    // LLVM would give the second of two another name, which no one looks up.
+    if (module.getNamedValue(name))
+      return makeError(ErrorClass::Compile,
+                       "expected no function or global named '" + name +
+                           "', which is the entry point of '" + function.name +
+                           "'");
     auto *entry = llvm::Function::Create(
         llvm::FunctionType::get(builder.getVoidTy(), {pointer}, false),
-        llvm::GlobalValue::ExternalLinkage, getEntryPointName(function.name),
-        module);
+        llvm::GlobalValue::ExternalLinkage, name, module);
     builder.SetInsertPoint(llvm::BasicBlock::Create(context, "entry", entry));
     auto slot = [&](unsigned i) -> llvm::Value * {
       llvm::Value *at =
