@@ -1,4 +1,5 @@
 """Bad input of every kind through diffattn-run: one error of the right class, no crash, no hang, nothing half written."""
+import os
 import subprocess
 
 import numpy as np
@@ -11,7 +12,8 @@ CLASSES = {2: "usage", 3: "ir", 4: "compile", 5: "weights", 6: "input", 7: "run"
 
 
 def run(build_dir, folder, arguments, **more):
-    environment = {"DIFFATTN_CACHE_DIR": str(folder.parent / "cache"), "PATH": "/usr/bin:/bin"}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("DIFFATTN_")}
+    environment["DIFFATTN_CACHE_DIR"] = str(folder.parent / "cache")
     return subprocess.run([build_dir.resolve() / "bin" / "diffattn-run", *arguments], cwd=folder, env=environment, text=True,
                           capture_output=True, timeout=60, errors="replace", **more)
 
