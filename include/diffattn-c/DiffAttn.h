@@ -50,7 +50,8 @@ DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
 /* Names: target ("cpu", "cpu:<isa>", "cuda-sim:<chip>", "cuda:<chip>"),
    threads, raise ("true", "false"), reference, cache (a folder; empty: none),
    name (of the module, in messages), reproducer (a file that a failing pipeline
-   leaves), ptxas (the assembler: a path, or a name to look for in PATH),
+   leaves), from ("input", or "gpu" for what diffattn_emit gave under that
+   name), ptxas (the assembler: a path, or a name to look for in PATH),
    ptxas_folders (where else to look, separated by colons). */
 DIFFATTN_EXPORT int32_t diffattn_options_set(diffattn_options *options,
                                              const char *name,

@@ -89,6 +89,8 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     compile.inputName = text.str();
   } else if (key == "reproducer") {
     compile.reproducer = text.str();
+  } else if (key == "from") {
+    compile.from = text.str();
   } else if (key == "ptxas") {
     compile.ptxas.program = text.str();
   } else if (key == "ptxas_folders") {
@@ -96,10 +98,11 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     text.split(folders, ':', -1, /*KeepEmpty=*/false);
     compile.ptxas.folders.assign(folders.begin(), folders.end());
   } else {
-    return fail(ErrorClass::Usage,
-                "expected an option of target, threads, raise, reference, "
-                "cache, name, reproducer, ptxas, ptxas_folders, but got '" +
-                    key + "'");
+    return fail(
+        ErrorClass::Usage,
+        "expected an option of target, threads, raise, reference, "
+        "cache, name, reproducer, from, ptxas, ptxas_folders, but got '" +
+            key + "'");
   }
   if (!understood)
     return fail(

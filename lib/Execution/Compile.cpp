@@ -51,6 +51,8 @@ public:
               const ExecutionTarget &target)
       : options(options),
         context(makeRegistry(), MLIRContext::Threading::DISABLED), ir(ir) {
+    // A kernel is thousands of ops, and messages have lines.
+    context.printOpOnDiagnostic(false);
     pipeline.isa = target.isa;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
@@ -191,8 +193,15 @@ llvm::Error Compilation::lower(Stage stage) {
 llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
   std::string result, message;
   std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
+  if (!target)
+    return result;
+  if (llvm::Error error =
+          guarded(ErrorClass::IR,
+                  options.inputName + ": expected launches that fit kernels",
+                  [&] { return checkLaunches(*module); }))
+    return error;
   llvm::SmallVector<gpu::GPUModuleOp> found(module->getOps<gpu::GPUModuleOp>());
-  if (!target || found.empty())
+  if (found.empty())
     return result;
   if (found.size() > 1)
     return makeError(ErrorClass::Compile,

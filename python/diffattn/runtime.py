@@ -100,13 +100,14 @@ class Executable(CompiledCode):
     threads   threads for each call; None: the runtime's default
     cache     True: compiled code is kept in `cache_folder()`; False: not; or a folder
     raise_attention, reference   see docs/knobs.md
+    from_stage   "input", or "gpu": `mlir` is what `emit` gave for that stage, perhaps changed
     """
 
     def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
-                 reference=False):
+                 reference=False, from_stage="input"):
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
-                           cache=cache_folder() if cache is True else (cache or ""))
+                           cache=cache_folder() if cache is True else (cache or ""), **{"from": from_stage})
         try:
             ir = _bytes(mlir)
             program = ctypes.c_void_p()
@@ -153,13 +154,14 @@ def _options(lib, *, target, name, raise_attention, reference, cache, **more):
     return options
 
 
-def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, ptxas="ptxas") -> bytes:
+def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, from_stage="input",
+         ptxas="ptxas") -> bytes:
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name."""
     lib = library()
     options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
-                       ptxas=str(ptxas), ptxas_folders=_ptxas_folders())
+                       ptxas=str(ptxas), ptxas_folders=_ptxas_folders(), **{"from": from_stage})
     try:
         ir = _bytes(mlir)
         text, size = ctypes.c_void_p(), ctypes.c_size_t()

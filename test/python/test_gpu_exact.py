@@ -7,6 +7,7 @@ import pytest
 import diffattn
 from attention_cases import BF16, BOUNDS, TYPES, Call, plain_signature
 from attention_reference import visible_keys
+from diffattn import _attention, runtime
 
 TARGET = "cuda-sim:sm_80"
 SCALE = 2.0**-3
@@ -77,6 +78,27 @@ def test_lengths_and_boolean_masks_let_through():
         Pointed(queries, "f16", (32, 64), queries, keys, causal=True, kv_len=[keys, keys // 2, 1, 0]).check()
         mask = np.random.default_rng(queries).random((1, 1, queries, keys)) < 0.1
         Pointed(queries, "f16", (32, 64), queries, keys, mask=mask).check()
+
+
+@pytest.mark.parametrize("queries, options", [(1, dict()), (2, dict(causal=True)), (1, dict(signal=8, noise=4, key=1)),
+                                              (2, dict(kv_len=[600, 3, 0], window=(520, 0)))],
+                         ids=["one", "causal", "groups", "lengths"])
+def test_decode_steps_point_across_blocks_of_keys(queries, options, monkeypatch):
+    """A static number of queries, as in a decode step: keys are split in blocks of 512, which a second kernel joins."""
+    opened = _attention._memref
+
+    def closed(name, array):
+        text = opened(name, array)
+        return text.replace(f"x{array.shape[1]}x?x", f"x{array.shape[1]}x{queries}x", 1) if name in ("q1", "q2", "init") else text
+
+    monkeypatch.setattr(_attention, "_memref", closed)
+    for keys in (1, 64, 511, 512, 513, 1030) if "kv_len" not in options else (600,):
+        Pointed(keys, "bf16", (32, 64), queries, keys, **options).check()
+    kernels = runtime.emit(_attention._module(
+        {n: closed(n, np.zeros((1, 2, queries, 32), BF16)) for n in ("q1", "q2", "init")}
+        | {n: opened(n, np.zeros((1, 2, 9, 32), BF16)) for n in ("k1", "k2", "v")} | {"lambda": "memref<f32>"}, "scale = 1.0 : f32",
+        False), "gpu", target=TARGET).decode()
+    assert "@diffattn_decode_" in kernels and "@diffattn_merge_" in kernels
 
 
 def run(call, **changes):

@@ -234,3 +234,20 @@ func.func @f(%q: !q, %k: !q, %l: tensor<f32>, %o: !q) -> !q {
         runtime.Executable(mlir, target="cuda:sm_86")
     with pytest.raises(runtime.UsageError, match="a chip of sm_80, sm_86, sm_89, sm_90 or a newer one"):
         runtime.emit(mlir, "ptx", target="cuda:sm_75")
+
+
+def test_kernels_can_be_changed_and_run():
+    mlir = """
+!q = memref<1x1x?x32xf16>
+func.func @f(%q: !q, %k: !q, %l: memref<f32>, %o: !q) {
+  diffattn.attention ins(%q, %k, %k, %q, %k : !q, !q, !q, !q, !q) lambda(%l : memref<f32>) outs(%o : !q) {scale = 0.1 : f32}
+  return
+}"""
+    target = "cuda-sim:sm_80"
+    kernels = runtime.emit(mlir, "gpu", target=target).decode()
+    x = np.random.default_rng(0).normal(size=(1, 1, 40, 32)).astype(np.float16)
+    results = []
+    for text, stage in [(mlir, "input"), (kernels, "gpu"), (kernels.replace("ex2.approx.ftz.f", "ex2.approx.f"), "gpu")]:
+        results.append(np.zeros_like(x))
+        runtime.Executable(text, target=target, from_stage=stage).call("f", x, x[:, :, ::-1].copy(), np.float32(0.5), results[-1])
+    assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])

@@ -21,6 +21,11 @@ namespace mlir::diffattn {
 /// Registers the translations that `translateGpuModule` needs.
 void registerGpuTranslations(DialectRegistry &registry);
 
+/// Whether each launch in `module` names a kernel of it and passes what that
+/// kernel takes: the dialect leaves it open, and a driver reads whatever lies
+/// there. Fails with a diagnostic at the launch.
+LogicalResult checkLaunches(ModuleOp module);
+
 /// The LLVM module of the kernels in `module`, with triple and data layout of
 /// NVPTX. Every collective of a warp is marked convergent, which neither MLIR
 /// nor LLVM 22 does for matrix instructions; so the module may be optimized.
