@@ -9,6 +9,7 @@
 // error of the right class, or an object of which every byte can be read and
 // that agrees with the file. More cases: DIFFATTN_FUZZ_CASES=100000.
 //
+#include "Manifest.h"
 #include "Mutation.h"
 
 #include "DiffAttn/Execution/HostArray.h"
@@ -294,6 +295,46 @@ TEST(ReaderFuzzJson, SignaturesAreSoundOrRefused) {
     auto back = signatureFromJSON(toJSON(*signature));
     ASSERT_TRUE(static_cast<bool>(back));
     EXPECT_EQ(toJSON(*back), toJSON(*signature));
+  });
+  EXPECT_GT(taken, 0u);
+}
+
+TEST(ReaderFuzzJson, ManifestsOfBundlesAreSoundOrRefused) {
+  const std::string digest(64, 'a');
+  const std::string seed =
+      R"({"format":"diffattn bundle","version":1,"tool":"diffattn","cpu":{"architecture":"x86_64","isa":"avx2","features":["avx2"]},)"
+      R"("devices":[],"files":[{"path":"model.so","bytes":7,"sha256":")" +
+      digest +
+      R"("}],"functions":[{"name":"f","arguments":[{"kind":"memref","dtype":"f32","shape":[null,4],"strides":[null,1],)"
+      R"("in_place":true,"type":"m"}],"results":[{"kind":"scalar","dtype":"i64","shape":[],"in_place":false,"type":"i64"}]}],)"
+      R"("weight_files":[{"path":"../w.safetensors","bytes":200,"header_bytes":80,"header_sha256":")" +
+      digest +
+      R"("}],"weights":[{"name":"l.{}","dtype":"f32","shape":[4,2],"layers":2,"row_block_size":2,"row_blocks":[1,0],)"
+      R"("tensors":[{"name":"l.0","file":0,"offset":80,"dtype":"f32"},{"name":"l.1","file":0,"offset":184,"dtype":"bf16"}]}]})";
+  unsigned taken = 0;
+  forEachCase(getNumCases(kQuickCases), [&](unsigned, Mutator &mutator) {
+    std::string text = mutator.mutate(seed);
+    Manifest manifest;
+    if (Failure failure = parseManifest(text, manifest)) {
+      EXPECT_EQ(failure.getClass(), ErrorClass::Bundle);
+      EXPECT_NE(failure.getMessage(), "");
+      EXPECT_LT(failure.getMessage().size(), 2 * text.size() + 1000);
+      return;
+    }
+    ++taken;
+    size_t slot = 0;
+    for (const WeightDeclaration &weight : manifest.signature.weights)
+      for (int64_t i = 0; i < weight.getNumSlots(); ++i, ++slot) {
+        ASSERT_LT(slot, manifest.places.size());
+        const TensorPlace &place = manifest.places[slot];
+        ASSERT_LT(place.file, manifest.weightFiles.size());
+        auto bytes = getByteSize(weight.shape, place.dtype);
+        ASSERT_TRUE(bytes.has_value());
+        EXPECT_GE(place.offset, manifest.weightFiles[place.file].headerBytes);
+        EXPECT_LE(place.offset + *bytes,
+                  manifest.weightFiles[place.file].bytes);
+      }
+    EXPECT_EQ(slot, manifest.places.size());
   });
   EXPECT_GT(taken, 0u);
 }
