@@ -434,6 +434,10 @@ def test_the_command_line_opens_bundles(tiny):
 
     done = command("generate", str(tiny), "--prompt", "In the beginning", "--max-new-tokens", "8")
     assert done.returncode == 0 and done.stdout.startswith("In the beginning"), done.stderr
+    done = command("info", str(tiny))
+    assert done.returncode == 0 and "function forward        tensor<?x?xint64> -> tensor<?x?x2048xfloat32>" in done.stdout, done
+    done = command("info", str(tiny.parent / "missing"))
+    assert done.returncode == 5 and "expected a directory" in done.stderr
     done = command("generate", str(tiny), "--dtype", "f32")
     assert done.returncode == 6 and "because it is a bundle" in done.stderr
     done = command("bundle", str(TINY), "-o", str(tiny))
