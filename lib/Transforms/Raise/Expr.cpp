@@ -417,6 +417,13 @@ bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
 
 bool ExprGraph::equal(Expr a, Expr b) { return equalNodes(a, b, /*depth=*/8); }
 
+Expr ExprGraph::withoutLoop(Expr expr, AtomId loop) {
+  for (Expr opened = expr; opened; opened = expand(stripCasts(opened)))
+    if (!mentions(opened, loop))
+      return opened;
+  return expr;
+}
+
 Expr ExprGraph::peelCasts(Expr expr) {
   while (true) {
     expr = stripCasts(expr);

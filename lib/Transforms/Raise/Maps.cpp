@@ -207,6 +207,7 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
     }
     SmallVector<Expr, 2> outside;
     for (Expr factor : term.factors) {
+      factor = graph.withoutLoop(factor, loop);
       if (!graph.mentions(factor, loop)) {
         outside.push_back(factor);
         continue;

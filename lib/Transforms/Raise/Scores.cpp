@@ -143,6 +143,7 @@ static bool scaleBy(ExprGraph &graph, Scores &scores, AtomId key, Expr factor,
     }
     return true;
   }
+  factor = graph.withoutLoop(factor, key);
   if (graph.mentions(factor, key)) {
     reason = "the scores are multiplied by something that depends on the key";
     return false;

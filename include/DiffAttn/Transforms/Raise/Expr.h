@@ -103,6 +103,9 @@ public:
 
   /// The element behind a load, one op further up; null where there is none.
   Expr expand(Expr load);
+  /// `expr`, opened as far as it takes to see that `loop` does not matter, as
+  /// after a broadcast; `expr` itself where it does.
+  Expr withoutLoop(Expr expr, AtomId loop);
   /// Takes casts off, also those that are ops of their own.
   Expr peelCasts(Expr expr);
   /// Opens element-wise ops and casts until something else is on top.
