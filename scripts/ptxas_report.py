@@ -67,6 +67,89 @@ def attention(name, element, variant, queries):
             f"    {{{', '.join(['scale = 0.125 : f32'] + attrs)}}}\n  return\n}}\n")
 
 
+#: Everything else that models do, a function each: types are filled in.
+OTHERS = """
+func.func @row_norm_ELEMENT_N(%x: memref<?xNxf32>, %w: memref<Nxf32>) -> memref<?xNxELEMENT> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %rows = memref.dim %x, %c0 : memref<?xNxf32>
+  %s = memref.alloc(%rows) {alignment = 64 : i64} : memref<?xf32>
+  %y = memref.alloc(%rows) {alignment = 64 : i64} : memref<?xNxELEMENT>
+  linalg.fill ins(%zero : f32) outs(%s : memref<?xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x : memref<?xNxf32>) outs(%s : memref<?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %b = arith.mulf %a, %a : f32
+    %c = arith.addf %o, %b : f32
+    linalg.yield %c : f32
+  }
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (j)>,
+      affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %s, %w : memref<?xNxf32>, memref<?xf32>, memref<Nxf32>) outs(%y : memref<?xNxELEMENT>) {
+  ^bb0(%a: f32, %b: f32, %c: f32, %o: ELEMENT):
+    %d = math.rsqrt %b : f32
+    %e = arith.mulf %a, %d : f32
+    %f = arith.mulf %e, %c : f32
+    %g = arith.truncf %f : f32 to ELEMENT
+    linalg.yield %g : ELEMENT
+  }
+  return %y : memref<?xNxELEMENT>
+}
+func.func @gate_ELEMENT_N(%x: memref<?xNxf32>, %y: memref<?xNxf32>, %o: memref<?xNxELEMENT>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x, %y : memref<?xNxf32>, memref<?xNxf32>) outs(%o : memref<?xNxELEMENT>) {
+  ^bb0(%a: f32, %b: f32, %c: ELEMENT):
+    %one = arith.constant 1.0 : f32
+    %d = arith.negf %a : f32
+    %e = math.exp %d : f32
+    %f = arith.addf %e, %one : f32
+    %g = arith.divf %a, %f : f32
+    %h = arith.mulf %g, %b : f32
+    %i = arith.truncf %h : f32 to ELEMENT
+    linalg.yield %i : ELEMENT
+  }
+  return
+}
+func.func @turn_ELEMENT_N(%x: memref<?x8x2xNxf32>, %cos: memref<?xNxf32>, %sin: memref<?xNxf32>, %o: memref<?x8x2xNxELEMENT>) {
+  linalg.generic {indexing_maps = [affine_map<(t, h, s, p) -> (t, h, s, p)>, affine_map<(t, h, s, p) -> (t, h, 1 - s, p)>,
+      affine_map<(t, h, s, p) -> (t, p)>, affine_map<(t, h, s, p) -> (t, p)>, affine_map<(t, h, s, p) -> (t, h, s, p)>],
+      iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%x, %x, %cos, %sin : memref<?x8x2xNxf32>, memref<?x8x2xNxf32>, memref<?xNxf32>, memref<?xNxf32>)
+      outs(%o : memref<?x8x2xNxELEMENT>) {
+  ^bb0(%a: f32, %b: f32, %c: f32, %d: f32, %e: ELEMENT):
+    %c0 = arith.constant 0 : index
+    %s = linalg.index 2 : index
+    %first = arith.cmpi eq, %s, %c0 : index
+    %f = arith.negf %d : f32
+    %g = arith.select %first, %f, %d : f32
+    %h = arith.mulf %a, %c : f32
+    %i = arith.mulf %b, %g : f32
+    %j = arith.addf %h, %i : f32
+    %k = arith.truncf %j : f32 to ELEMENT
+    linalg.yield %k : ELEMENT
+  }
+  return
+}
+func.func @angles_ELEMENT_N(%at: memref<?xi64>, %f: memref<Nxf32>, %cos: memref<?xNxf32>, %x: memref<?x?xELEMENT>, %s: memref<?xELEMENT>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%at, %f : memref<?xi64>, memref<Nxf32>) outs(%cos : memref<?xNxf32>) {
+  ^bb0(%a: i64, %b: f32, %o: f32):
+    %c = arith.sitofp %a : i64 to f32
+    %d = arith.mulf %c, %b : f32
+    %e = math.cos %d : f32
+    linalg.yield %e : f32
+  }
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i)>], iterator_types = ["parallel", "reduction"]}
+      ins(%x : memref<?x?xELEMENT>) outs(%s : memref<?xELEMENT>) {
+  ^bb0(%a: ELEMENT, %o: ELEMENT):
+    %c = arith.addf %o, %a : ELEMENT
+    linalg.yield %c : ELEMENT
+  }
+  return
+}
+"""
+
+
 def module_text(elements, names):
     functions, number = [], 0
     general = [(n, d, dv, (2, 2, 2, 2, 2), False, [CAUSAL], []) for n, d, dv in GENERAL]
@@ -78,13 +161,15 @@ def module_text(elements, names):
             number += 1
     if not names:
         functions.append(attention("plain", "f32", VARIANTS[0], "?"))
+        functions += [OTHERS.replace("ELEMENT", e).replace("N", n) for e in elements for n in ("64", "4096")]
     return "".join(functions)
 
 
 def report(opt, chip, text, folder):
     """Rows (kernel, registers, spilled bytes, shared bytes, threads) of one chip."""
     stem = pathlib.Path(folder) / chip
-    pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-diffattn-to-gpu{{chip={chip}}},"
+    pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-linalg-to-gpu{{chip={chip}}},"
+                f"convert-diffattn-to-gpu{{chip={chip}}},"
                 f"diffattn-gpu-to-ptx{{file={stem}}})")
     done = subprocess.run([opt, "-", f"--pass-pipeline={pipeline}"], input=text, capture_output=True, text=True)
     if done.returncode:

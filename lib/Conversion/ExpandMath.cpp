@@ -4,6 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "ExpandTrigonometry.h"
+
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
@@ -144,8 +146,19 @@ bool approximate(StringRef name) {
       name);
 }
 
+/// Those that a library knows better, where there is one.
+bool approximateElsewhere(StringRef name) {
+  return llvm::is_contained(
+      {math::AsinOp::getOperationName(), math::AcosOp::getOperationName(),
+       math::AtanOp::getOperationName(), math::Atan2Op::getOperationName(),
+       math::CbrtOp::getOperationName(), math::ErfcOp::getOperationName()},
+      name);
+}
+
 struct ExpandMathPass final
     : diffattn::impl::ExpandMathPassBase<ExpandMathPass> {
+  using ExpandMathPassBase::ExpandMathPassBase;
+
   void runOnOperation() override {
     // Powers to small constants first, then what is left of `fpowi`, `rsqrt`
     // and the like in terms of other ops, then those ops.
@@ -155,10 +168,19 @@ struct ExpandMathPass final
       return signalPassFailure();
     RewritePatternSet patterns(&getContext());
     patterns.add<ExpandExp, ExpandExp2>(&getContext());
-    math::populateExpansionPatterns(patterns, {"fpowi", "rsqrt", "clampf"});
+    SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
+    if (all) {
+      llvm::append_range(inOtherTerms,
+                         ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh",
+                                             "powf", "round", "sinh", "tan"});
+      diffattn::populateTrigonometryPatterns(patterns);
+    }
+    math::populateExpansionPatterns(patterns, inOtherTerms);
     arith::populateCeilFloorDivExpandOpsPatterns(patterns);
     populateMathF32ExpansionPatterns(patterns, throughF32);
-    populateMathPolynomialApproximationPatterns(patterns, approximate);
+    populateMathPolynomialApproximationPatterns(patterns, [&](StringRef name) {
+      return approximate(name) || (all && approximateElsewhere(name));
+    });
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -13,6 +13,8 @@
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/Support/MemoryBuffer.h"
 
+#include <cstring>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -54,6 +56,7 @@ SimulatedDevice::create(llvm::StringRef kernels, llvm::StringRef chipName) {
 std::vector<std::pair<llvm::StringRef, void *>> SimulatedDevice::getSymbols() {
   return {{"diffattn_gpu_launch", reinterpret_cast<void *>(&launchEntry)},
           {kAllocate, reinterpret_cast<void *>(&allocateEntry)},
+          {"diffattn_rt_device_check", reinterpret_cast<void *>(&checkEntry)},
           {kDevice, this}};
 }
 
@@ -104,6 +107,14 @@ void *SimulatedDevice::allocateEntry(SimulatedDevice *device, int64_t bytes) {
   void *data = diffattn_rt_alloc(bytes);
   device->addMemory(data, bytes, kWorkspace.str());
   return data;
+}
+
+void SimulatedDevice::checkEntry(const int32_t *status, const char *messages) {
+  if (*status == 0)
+    return;
+  for (int32_t i = 1; i < *status; ++i)
+    messages += std::strlen(messages) + 1;
+  diffattn_rt_fail(messages);
 }
 
 void SimulatedDevice::launchEntry(SimulatedDevice *device, const char *kernel,

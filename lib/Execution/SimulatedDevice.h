@@ -43,6 +43,8 @@ private:
   struct Registered;
 
   SimulatedDevice() = default;
+  /// Ends the call with message number `status`, from 1, unless that is 0.
+  static void checkEntry(const int32_t *status, const char *messages);
   static void launchEntry(SimulatedDevice *device, const char *kernel,
                           const uint32_t *shape, const uint64_t *arguments);
   static void *allocateEntry(SimulatedDevice *device, int64_t bytes);

@@ -16,14 +16,18 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
 /// Groups of heads that share no key, value or noise head.
 static int64_t headGroups(OnlineAttentionOp op) {
-  return countHeadGroups({op.getSignalHeads(), op.getNoiseHeads(),
-                          op.getKey1Heads(), op.getKey2Heads(),
-                          op.getValueHeads()});
+  int64_t groups = std::gcd(op.getSignalHeads(), op.getNoiseHeads());
+  for (int64_t heads :
+       {op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()})
+    groups = std::gcd(groups, heads);
+  return groups;
 }
 
 /// States have the order of axes of layout bhtd; a max or sum has no width.
@@ -96,7 +100,11 @@ OnlineAttentionOp::getTiledImplementation(OpBuilder &b,
       getIsCausalAttr(), getWindowAttr(), getSoftcapAttr(), getQLayoutAttr(),
       getKLayoutAttr(), getVLayoutAttr());
   tiled->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
-  return makeTilingResult(tiled);
+  SmallVector<Operation *> slices;
+  for (Value operand : tiled->getOperands())
+    if (auto slice = operand.getDefiningOp<tensor::ExtractSliceOp>())
+      slices.push_back(slice);
+  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
 }
 
 LogicalResult OnlineAttentionOp::getResultTilePosition(

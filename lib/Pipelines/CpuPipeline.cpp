@@ -70,14 +70,15 @@ void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
 void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
                                          const CpuPipelineOptions &options) {
   if (!options.gpuChip.empty()) {
-    // First: what has a kernel needs no nest, and must not be decomposed.
+    // What has a kernel must not be decomposed; what has none is.
     SelectGpuSchedulePassOptions selectGpu;
     selectGpu.chip = options.gpuChip;
     pm.addPass(createSelectGpuSchedulePass(selectGpu));
+  } else {
+    SelectSchedulePassOptions select;
+    select.isa = options.isa;
+    pm.addPass(createSelectSchedulePass(select));
   }
-  SelectSchedulePassOptions select;
-  select.isa = options.isa;
-  pm.addPass(createSelectSchedulePass(select));
   pm.addPass(createDecomposePass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createDecomposeTensorOpsPass());
@@ -118,9 +119,15 @@ void mlir::diffattn::buildGpuPasses(OpPassManager &pm,
                                     const CpuPipelineOptions &options) {
   if (options.gpuChip.empty())
     return;
+  // First, while buffers of attention are operands that can be seen.
+  ConvertLinalgToGpuPassOptions others;
+  others.chip = options.gpuChip;
+  pm.addPass(createConvertLinalgToGpuPass(others));
   ConvertDiffAttnToGpuPassOptions kernels;
   kernels.chip = options.gpuChip;
   pm.addPass(createConvertDiffAttnToGpuPass(kernels));
+  pm.addNestedPass<func::FuncOp>(createCanonicalizerPass());
+  pm.addNestedPass<func::FuncOp>(createCSEPass());
 }
 
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pathlib
 import sysconfig
 import weakref
 

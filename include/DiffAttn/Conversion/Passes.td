@@ -143,8 +143,13 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
     that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
     `erf`, `rsqrt`, and powers to a small constant integer. Each is good to a few
     units in the last place of f32; infinities and NaN come out as from a library.
-    `sin`, `cos`, `pow` and all of f64 stay calls of the C library.
+    `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all`
+    is set: then `sin` and `cos` on f32 are polynomials too, right to a few units
+    in the last place up to 2^50, and so are the rest on f32 by what they are in
+    terms of the others.
   }];
+  let options = [Option<"all", "all", "bool", /*default=*/"false",
+                        "Leave no function of f32 to a library">];
   let dependentDialects = ["arith::ArithDialect", "math::MathDialect", "vector::VectorDialect"];
 }
 
@@ -166,6 +171,36 @@ def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp">
                         "The most threads to use; 0 leaves it to the runtime">];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
                            "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
+}
+
+def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
+  let summary = "Emit GPU kernels for everything but attention and products";
+  let description = [{
+    Replaces what computes or moves elements in host functions on memrefs
+    (`linalg` ops, `memref.copy`, `memref.load`, `memref.store`, assertions about
+    what was loaded) by `gpu.launch_func`s of kernels in the `gpu.module`
+    `diffattn_kernels`. What is left is control flow, sizes, views, allocations,
+    products, attention and launches, so memrefs may lie in device memory.
+
+    Three forms: `flat` (a thread computes up to 16 bytes of consecutive
+    outputs), `row` (a warp or a block computes a row: reductions, with what is
+    element-wise before and after them over the same row, in one kernel; sums in
+    f32 in an order that depends on the row's length alone) and `each` (a thread
+    computes one output by loops, with a remark of category `diffattn-gpu`).
+
+    Scalars that are read from memrefs stay on the device: they are computed in
+    the kernels that use them. A size, a trip count or a result of a function
+    that depends on one is an error. An assertion about one sets a status word,
+    which every kernel that writes an argument or addresses memory by data
+    tests, and which is read at the end of a public function
+    (`diffattn_rt_device_check`).
+  }];
+  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
+                        "Chip to emit kernels for">];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "cf::ControlFlowDialect",
+                           "gpu::GPUDialect", "linalg::LinalgDialect", "LLVM::LLVMDialect",
+                           "math::MathDialect", "memref::MemRefDialect", "NVVM::NVVMDialect",
+                           "scf::SCFDialect", "ub::UBDialect", "vector::VectorDialect"];
 }
 
 def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "../GpuKernelModule.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "HostLaunch.h"
 
@@ -25,7 +26,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 static constexpr StringLiteral kScheduleName = "diffattn.gpu_schedule";
-static constexpr StringLiteral kModuleName = "diffattn_kernels";
 
 /// Why `op` has no GPU kernel; empty if it has one.
 static std::string getObstacle(AttentionOp op) {
@@ -114,8 +114,7 @@ struct ConvertDiffAttnToGpuPass final
       return;
 
     IRRewriter rewriter(&getContext());
-    gpu::GPUModuleOp kernels =
-        getOrCreateKernelModule(module, *target, rewriter);
+    gpu::GPUModuleOp kernels = getOrCreateKernelModule(module, *target);
     for (AttentionOp op : ops) {
       auto schedule = op->getAttrOfType<GpuScheduleAttr>(kScheduleName);
       GpuAttentionShape shape = getGpuAttentionShape(op);
@@ -155,22 +154,6 @@ struct ConvertDiffAttnToGpuPass final
              " bytes of shared memory for " + target.chip + ", but got " +
              std::to_string(bytes);
     return "";
-  }
-
-  static gpu::GPUModuleOp getOrCreateKernelModule(ModuleOp module,
-                                                  const GpuTarget &target,
-                                                  IRRewriter &rewriter) {
-    if (auto known = module.lookupSymbol<gpu::GPUModuleOp>(kModuleName))
-      return known;
-    rewriter.setInsertionPointToStart(module.getBody());
-    auto kernels =
-        gpu::GPUModuleOp::create(rewriter, module.getLoc(), kModuleName);
-    module->setAttr(gpu::GPUDialect::getContainerModuleAttrName(),
-                    rewriter.getUnitAttr());
-    kernels.setTargetsAttr(rewriter.getArrayAttr(NVVM::NVVMTargetAttr::get(
-        rewriter.getContext(), 2, "nvptx64-nvidia-cuda", target.chip,
-        "+ptx" + std::to_string(target.ptxVersion))));
-    return kernels;
   }
 };
 } // namespace

@@ -157,7 +157,6 @@ class Decoder:
         f = m.function("decode_layer", private=True)
         h, cos, sin, layer = self._layer_arguments(f)
         positions, ends = f.argument("positions", "i64", [None]), f.argument("ends", "i64", [None])
-        longest = f.argument("longest", "index")
         caches = self._caches(f)
         batch = h.dims[0]
         x = self._normed(f, h, "input_layernorm", layer)
@@ -175,8 +174,9 @@ class Decoder:
             return stored
 
         caches = f.loop(batch, caches, store)
-        keys = layers.split_cache(f, caches[0], self.mixer.key_pairing, layer, batch, longest)
-        values = f.slice(caches[1], [layer, 0, 0, 0, 0], [1, batch, longest, *self.mixer.value_heads], [0])
+        # Of the whole capacity: how far a row sees is data, which `ends` says, and no shape depends on data.
+        keys = layers.split_cache(f, caches[0], self.mixer.key_pairing, layer, batch, caches[0].dims[2])
+        values = f.slice(caches[1], [layer, 0, 0, 0, 0], [1, batch, caches[1].dims[2], *self.mixer.value_heads], [0])
         mixed = self.mixer.mix(f, x, self._queries(f, q), keys, values, layer, kv_len=ends)
         f.ret(self._after_attention(f, h, mixed, layer), *caches)
 
@@ -266,13 +266,15 @@ class Decoder:
         h = self._embedded(f, ids)
         ends = f.generic("b -> b", [positions], f.empty([positions.dims[0]], "i64"),
                          lambda p, _: f.scalar("arith.addi", p, f.i64(1)))
-        longest = f.generic("b ->", [ends], f.rank0(f.i64(0)),
-                            lambda n, most: f.emit(f"arith.maxsi {n}, {most} : i64", "i64"))
-        longest = f.to_index(f.extract(longest))
+        longest = None
+        if self.rope.growth is not None:
+            longest = f.generic("b ->", [ends], f.rank0(f.i64(0)),
+                                lambda n, most: f.emit(f"arith.maxsi {n}, {most} : i64", "i64"))
+            longest = f.to_index(f.extract(longest))
         cos, sin = tables(f, self.rope, length=longest, positions=positions)
         h, kcache, vcache = f.loop(
             count, [h, kcache, vcache],
-            lambda i, h, k, v: f.call("decode_layer", [h, cos, sin, i, positions, ends, longest, k, v], [h, k, v]))
+            lambda i, h, k, v: f.call("decode_layer", [h, cos, sin, i, positions, ends, k, v], [h, k, v]))
         f.ret(self._logits(f, h), kcache, vcache)
 
 

@@ -120,7 +120,7 @@ def _grown_frequencies(f: Function, rope: Rope, length: Value) -> Value:
     return f.generic("p -> p", [exponents], f.empty([rope.width // 2], "f32"), frequency)
 
 
-def tables(f: Function, rope: Rope, *, length: Value, positions: Value | None = None) -> tuple[Value, Value]:
+def tables(f: Function, rope: Rope, *, length: Value | None, positions: Value | None = None) -> tuple[Value, Value]:
     """Cosines and sines, `[n, d/2]` f32: of positions 0, 1, ..., length - 1, or of the tensor `positions`.
 
     `length` is the number of positions in sight, which only dynamic scaling asks for when positions are given.

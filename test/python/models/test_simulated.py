@@ -33,7 +33,7 @@ def both(tmp_path):
         weights = random_weights(models.build(config, dtype))
         directory = write_checkpoint(tmp_path / "checkpoint", config, weights)
         cpu, sim = (diffattn.load(directory, target=target, dtype=dtype) for target in ("cpu", TARGET))
-        assert "remark" not in sim.executable.diagnostics
+        assert "SelectGpuSchedule" not in sim.executable.diagnostics
         return cpu, sim
     return make
 

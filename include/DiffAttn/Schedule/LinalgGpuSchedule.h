@@ -1,0 +1,40 @@
+//===- LinalgGpuSchedule.h - how a GPU computes other ops -------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_SCHEDULE_LINALGGPUSCHEDULE_H
+#define DIFFATTN_SCHEDULE_LINALGGPUSCHEDULE_H
+
+#include <cstdint>
+#include <optional>
+
+namespace mlir::diffattn {
+
+/// The cut of a kernel that is neither attention nor a product.
+struct LinalgGpuSchedule {
+  /// Threads of a block.
+  int64_t threads;
+  /// Threads that share a row: one, a warp, or the block.
+  int64_t threadsPerRow;
+  /// The most blocks of a launch; beyond it blocks take several turns.
+  int64_t maxBlocks;
+};
+
+/// For one thread to each (vector of) output elements.
+LinalgGpuSchedule selectFlatGpuSchedule();
+
+/// For rows of `columns` elements, or of a number not known before the run.
+/// Which elements of a row a thread adds up depends on this choice alone, so a
+/// row's result does not depend on the number of rows.
+LinalgGpuSchedule selectRowGpuSchedule(std::optional<int64_t> columns);
+
+/// Elements that a thread reads and writes at a time: a power of two for which
+/// the smallest element type, of `bytes` bytes, is accessed by at most 16
+/// bytes, and that divides `extent` where it is known.
+int64_t selectGpuVectorWidth(int64_t bytes, std::optional<int64_t> extent);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_SCHEDULE_LINALGGPUSCHEDULE_H

@@ -1,0 +1,27 @@
+//===- GpuKernelModule.cpp - where kernels lie ----------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "GpuKernelModule.h"
+
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+
+using namespace mlir;
+
+gpu::GPUModuleOp
+mlir::diffattn::getOrCreateKernelModule(ModuleOp module,
+                                        const GpuTarget &target) {
+  static constexpr StringLiteral kName = "diffattn_kernels";
+  if (auto known = module.lookupSymbol<gpu::GPUModuleOp>(kName))
+    return known;
+  auto b = OpBuilder::atBlockBegin(module.getBody());
+  auto kernels = gpu::GPUModuleOp::create(b, module.getLoc(), kName);
+  module->setAttr(gpu::GPUDialect::getContainerModuleAttrName(),
+                  b.getUnitAttr());
+  kernels.setTargetsAttr(b.getArrayAttr(NVVM::NVVMTargetAttr::get(
+      b.getContext(), 2, "nvptx64-nvidia-cuda", target.chip,
+      "+ptx" + std::to_string(target.ptxVersion))));
+  return kernels;
+}

@@ -1,0 +1,124 @@
+//===- DeviceValues.cpp - what the host does not know -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DeviceValues.h"
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
+#include "llvm/ADT/DenseMap.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::linalggpu;
+
+/// `known` ends cycles through loops, and holds for one question alone: values
+/// come and go.
+static bool isOfDevice(Value value, DenseMap<Value, bool> &known) {
+  auto [slot, isNew] = known.try_emplace(value, false);
+  if (!isNew)
+    return slot->second;
+  bool result = false;
+  if (auto argument = dyn_cast<BlockArgument>(value)) {
+    // What a loop carries is known where its start and its next value are.
+    auto loop = dyn_cast<scf::ForOp>(argument.getOwner()->getParentOp());
+    if (loop && argument.getArgNumber() > 0) {
+      unsigned number = argument.getArgNumber() - 1;
+      result = isOfDevice(loop.getInitArgs()[number], known) ||
+               isOfDevice(loop.getYieldedValues()[number], known);
+    }
+  } else {
+    Operation *op = value.getDefiningOp();
+    if (isa<memref::LoadOp>(op)) {
+      result = true;
+    } else if (auto loop = dyn_cast<scf::ForOp>(op)) {
+      unsigned number = cast<OpResult>(value).getResultNumber();
+      result = isOfDevice(loop.getInitArgs()[number], known) ||
+               isOfDevice(loop.getYieldedValues()[number], known);
+    } else if (auto choice = dyn_cast<scf::IfOp>(op)) {
+      result = isOfDevice(choice.getCondition(), known);
+      unsigned number = cast<OpResult>(value).getResultNumber();
+      for (Region *region : {&choice.getThenRegion(), &choice.getElseRegion()})
+        if (!region->empty())
+          result |= isOfDevice(
+              region->front().getTerminator()->getOperand(number), known);
+    } else if (isPure(op) && !op->getNumRegions() && !isa<memref::DimOp>(op)) {
+      result = llvm::any_of(op->getOperands(), [&](Value operand) {
+        return isOfDevice(operand, known);
+      });
+    }
+  }
+  return known[value] = result;
+}
+
+bool DeviceValues::contains(Value value) {
+  DenseMap<Value, bool> known;
+  return isOfDevice(value, known);
+}
+
+bool DeviceValues::dependsOn(Value value, ArrayRef<scf::ForOp> loops) {
+  if (auto argument = dyn_cast<BlockArgument>(value))
+    return llvm::any_of(loops, [&](scf::ForOp loop) {
+      return argument.getOwner()->getParentOp() == loop;
+    });
+  Operation *op = value.getDefiningOp();
+  bool inside = llvm::any_of(
+      loops, [&](scf::ForOp loop) { return loop->isProperAncestor(op); });
+  return inside && llvm::any_of(op->getOperands(), [&](Value operand) {
+           return dependsOn(operand, loops);
+         });
+}
+
+bool DeviceValues::canCompute(Value value, ArrayRef<scf::ForOp> loops) {
+  if (!contains(value) && !dependsOn(value, loops))
+    return true;
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return dependsOn(value, loops);
+  if (!isa<memref::LoadOp>(op) && (!isPure(op) || op->getNumRegions()))
+    return false;
+  return llvm::all_of(op->getOperands(), [&](Value operand) {
+    return canCompute(operand, loops);
+  });
+}
+
+Value mlir::diffattn::linalggpu::rootOf(Value memref) {
+  while (Operation *op = memref.getDefiningOp()) {
+    auto view = dyn_cast<ViewLikeOpInterface>(op);
+    if (!view)
+      break;
+    memref = view.getViewSource();
+  }
+  return memref;
+}
+
+memref::GetGlobalOp mlir::diffattn::linalggpu::constantOf(Value memref) {
+  auto get = rootOf(memref).getDefiningOp<memref::GetGlobalOp>();
+  if (!get)
+    return nullptr;
+  auto global = SymbolTable::lookupNearestSymbolFrom<memref::GlobalOp>(
+      get, get.getNameAttr());
+  return global && global.getConstant() ? get : memref::GetGlobalOp();
+}
+
+bool mlir::diffattn::linalggpu::mayAlias(Value a, Value b) {
+  Value rootA = rootOf(a), rootB = rootOf(b);
+  if (rootA == rootB)
+    return true;
+  auto typeOf = [](Value root) {
+    return cast<BaseMemRefType>(root.getType()).getElementType();
+  };
+  if (typeOf(rootA) != typeOf(rootB))
+    return false;
+  auto isOwn = [](Value root) {
+    return root.getDefiningOp<memref::AllocOp>() ||
+           root.getDefiningOp<memref::AllocaOp>() ||
+           root.getDefiningOp<memref::GetGlobalOp>() ||
+           root.getDefiningOp<WeightOp>();
+  };
+  return !isOwn(rootA) && !isOwn(rootB);
+}

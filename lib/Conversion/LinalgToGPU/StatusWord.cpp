@@ -1,0 +1,132 @@
+//===- StatusWord.cpp - assertions about data in device memory -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "StatusWord.h"
+
+#include "HostMemRef.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/Dominance.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::linalggpu;
+
+static constexpr StringLiteral kCode = "diffattn.status_code";
+static constexpr StringLiteral kChecker = "diffattn_rt_device_check";
+static constexpr StringLiteral kMessages = "diffattn_gpu_messages";
+
+int64_t linalggpu::getStatusCode(cf::AssertOp check) {
+  return check->getAttrOfType<IntegerAttr>(kCode).getInt();
+}
+
+/// What stands after `check` and depends on its condition is as if it held.
+static void assumeHolds(cf::AssertOp check) {
+  OpBuilder b(check->getContext());
+  b.setInsertionPointAfter(check);
+  Value holds = arith::ConstantIntOp::create(b, check.getLoc(), 1, 1);
+  DominanceInfo dominance(check->getParentOp());
+  check.getArg().replaceUsesWithIf(holds, [&](OpOperand &use) {
+    return use.getOwner() != check && !isa<cf::AssertOp>(use.getOwner()) &&
+           dominance.properlyDominates(check, use.getOwner());
+  });
+}
+
+/// A global string: the messages in the order of their codes, each with a zero
+/// at its end.
+static LLVM::GlobalOp createMessages(ModuleOp module,
+                                     ArrayRef<StringRef> messages) {
+  std::string text;
+  for (StringRef message : messages)
+    text += message.str() + '\0';
+  auto b = OpBuilder::atBlockBegin(module.getBody());
+  auto type = LLVM::LLVMArrayType::get(b.getI8Type(), text.size());
+  return LLVM::GlobalOp::create(b, module.getLoc(), type, /*isConstant=*/true,
+                                LLVM::Linkage::Private, kMessages,
+                                b.getStringAttr(text));
+}
+
+/// diffattn_rt_device_check(status, messages) before each return.
+static LogicalResult readAtEnd(func::FuncOp function, Value status,
+                               LLVM::GlobalOp messages) {
+  auto module = function->getParentOfType<ModuleOp>();
+  OpBuilder builder(function->getContext());
+  auto pointer = LLVM::LLVMPointerType::get(function->getContext());
+  auto checker =
+      LLVM::lookupOrCreateFn(builder, module, kChecker, {pointer, pointer},
+                             LLVM::LLVMVoidType::get(function->getContext()));
+  if (failed(checker))
+    return failure();
+  function.walk([&](func::ReturnOp end) {
+    ImplicitLocOpBuilder host(end.getLoc(), end);
+    Value address = arith::IndexCastOp::create(host, host.getI64Type(),
+                                               addressOf(host, status));
+    SmallVector<Value> arguments = {
+        LLVM::IntToPtrOp::create(host, pointer, address),
+        LLVM::AddressOfOp::create(host, messages)};
+    LLVM::CallOp::create(host, *checker, arguments);
+  });
+  return success();
+}
+
+FailureOr<DenseMap<func::FuncOp, Value>>
+linalggpu::addStatusWords(ModuleOp module) {
+  DenseMap<func::FuncOp, Value> words;
+  llvm::MapVector<StringRef, int64_t> codes;
+  SmallVector<cf::AssertOp> checks;
+  for (auto function : module.getOps<func::FuncOp>())
+    function.walk([&](cf::AssertOp check) {
+      if (DeviceValues::contains(check.getArg()))
+        checks.push_back(check);
+    });
+  if (checks.empty())
+    return words;
+  OpBuilder b(module.getContext());
+  for (cf::AssertOp check : checks) {
+    int64_t code =
+        codes.try_emplace(check.getMsg(), codes.size() + 1).first->second;
+    check->setAttr(kCode, b.getI64IntegerAttr(code));
+    assumeHolds(check);
+  }
+  // Conditions may now be known: values that were chosen by them as well.
+
+  SmallVector<StringRef> texts;
+  for (auto &[text, code] : codes)
+    texts.push_back(text);
+  LLVM::GlobalOp messages = createMessages(module, texts);
+  auto type = MemRefType::get({}, b.getI32Type());
+  llvm::DenseSet<StringRef> extended;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    if (function.isExternal())
+      continue;
+    if (function.isPrivate()) {
+      unsigned last = function.getNumArguments();
+      if (failed(function.insertArgument(last, type, {}, function.getLoc())))
+        return failure();
+      words[function] = function.getArgument(last);
+      extended.insert(function.getSymName());
+      continue;
+    }
+    ImplicitLocOpBuilder host(function.getLoc(), module.getContext());
+    host.setInsertionPointToStart(&function.getBody().front());
+    Value word = memref::AllocOp::create(host, type, ValueRange(),
+                                         host.getI64IntegerAttr(64));
+    memref::StoreOp::create(host, arith::ConstantIntOp::create(host, 0, 32),
+                            word);
+    words[function] = word;
+    if (failed(readAtEnd(function, word, messages)))
+      return failure();
+  }
+  module.walk([&](func::CallOp call) {
+    if (extended.contains(call.getCallee()))
+      call.getOperandsMutable().append(
+          words.lookup(call->getParentOfType<func::FuncOp>()));
+  });
+  return words;
+}

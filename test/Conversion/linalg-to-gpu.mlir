@@ -1,0 +1,215 @@
+// RUN: diffattn-opt %s -split-input-file --pass-pipeline="builtin.module(convert-linalg-to-gpu{chip=sm_80},func.func(canonicalize,cse))" | FileCheck %s
+// RUN: diffattn-opt %s -split-input-file --pass-pipeline="builtin.module(convert-linalg-to-gpu{chip=sm_80})" \
+// RUN:   --remarks-filter=diffattn-gpu --remark-format=emitRemark 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+// Flat: fresh buffers are known to be aligned, so one kernel that reads 16 bytes at a time is enough.
+// CHECK-LABEL: llvm.func @diffattn_flat_0
+// CHECK: llvm.load {{.*}} {alignment = 16 : i64} : !llvm.ptr<1> -> vector<4xf32>
+// CHECK: llvm.load {{.*}} {alignment = 16 : i64} : !llvm.ptr<1> -> vector<4xf32>
+// CHECK-COUNT-8: llvm.fptrunc {{.*}} : f32 to bf16
+// CHECK: llvm.store {{.*}} {alignment = 16 : i64} : vector<8xbf16>, !llvm.ptr<1>
+// CHECK-NOT: llvm.func
+// CHECK-LABEL: func.func @cast
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_0
+// CHECK-NOT: linalg
+func.func @cast(%n: index) -> memref<?x8xbf16> {
+  %x = memref.alloc(%n) {alignment = 64 : i64} : memref<?x8xf32>
+  %y = memref.alloc(%n) {alignment = 64 : i64} : memref<?x8xbf16>
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : memref<?x8xf32>) outs(%y : memref<?x8xbf16>) {
+  ^bb0(%a: f32, %o: bf16):
+    %b = arith.truncf %a : f32 to bf16
+    linalg.yield %b : bf16
+  }
+  return %y : memref<?x8xbf16>
+}
+
+// -----
+
+// An address that is not known is tested when the code runs. Copies and fills are kernels too.
+// CHECK-LABEL: llvm.func @diffattn_flat_0
+// CHECK: vector<4xf32>
+// CHECK-LABEL: llvm.func @diffattn_flat_1
+// CHECK-NOT: vector<4xf32>
+// CHECK-LABEL: func.func @copy
+// CHECK: memref.extract_aligned_pointer_as_index
+// CHECK: %[[FINE:.*]] = arith.cmpi eq
+// CHECK: scf.if %[[FINE]]
+// CHECK: @diffattn_flat_0
+// CHECK: else
+// CHECK: @diffattn_flat_1
+// CHECK-NOT: memref.copy
+func.func @copy(%x: memref<?x?xf32, strided<[?, 1], offset: ?>>, %y: memref<?x?xf32>) {
+  memref.copy %x, %y : memref<?x?xf32, strided<[?, 1], offset: ?>> to memref<?x?xf32>
+  return
+}
+
+// -----
+
+// Row: what comes before and after a reduction over the same row is one kernel, and the row's number is never in memory.
+// CHECK-LABEL: llvm.func @diffattn_row_0
+// CHECK-COUNT-5: nvvm.shfl.sync bfly
+// CHECK: llvm.intr.sqrt
+// CHECK: llvm.store {{.*}} : vector<4xf32>
+// CHECK-LABEL: func.func @norm
+// CHECK: memref.alloc({{.*}}) {{.*}} : memref<?x64xf32>
+// CHECK-NOT: memref.alloc
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_0
+// CHECK-NOT: linalg
+func.func @norm(%x: memref<?x64xf32>) -> memref<?x64xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %n = memref.dim %x, %c0 : memref<?x64xf32>
+  %y = memref.alloc(%n) {alignment = 64 : i64} : memref<?x64xf32>
+  %s = memref.alloc(%n) {alignment = 64 : i64} : memref<?xf32>
+  %r = memref.alloc(%n) {alignment = 64 : i64} : memref<?xf32>
+  linalg.fill ins(%zero : f32) outs(%s : memref<?xf32>)
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : memref<?x64xf32>) outs(%s : memref<?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %b = arith.mulf %a, %a : f32
+    %c = arith.addf %o, %b : f32
+    linalg.yield %c : f32
+  }
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+      ins(%s : memref<?xf32>) outs(%r : memref<?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %b = math.sqrt %a : f32
+    linalg.yield %b : f32
+  }
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x, %r : memref<?x64xf32>, memref<?xf32>) outs(%y : memref<?x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %c = arith.divf %a, %b : f32
+    linalg.yield %c : f32
+  }
+  return %y : memref<?x64xf32>
+}
+
+// -----
+
+// A long row is a block's: warps meet in shared memory.
+// CHECK-LABEL: llvm.func @diffattn_row_0
+// CHECK-SAME: nvvm.reqntid = array<i32: 256, 1, 1>
+// CHECK-COUNT-5: nvvm.shfl.sync bfly
+// CHECK: nvvm.barrier
+// CHECK: llvm.store {{.*}}!llvm.ptr<3>
+// CHECK: nvvm.barrier
+// CHECK-COUNT-8: llvm.load {{.*}} : !llvm.ptr<3> -> f32
+func.func @long(%x: memref<?x4096xf32>, %s: memref<?xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : memref<?x4096xf32>) outs(%s : memref<?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %c = arith.maximumf %o, %a : f32
+    linalg.yield %c : f32
+  }
+  return
+}
+
+// -----
+
+// Everything else: a thread for each output, and a remark.
+// REMARK: linalg.generic gets one thread per output element
+// CHECK-LABEL: llvm.func @diffattn_each_0
+// CHECK-LABEL: func.func @columns
+func.func @columns(%x: memref<?x64xf32>, %s: memref<64xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]} ins(%x : memref<?x64xf32>) outs(%s : memref<64xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %c = arith.addf %o, %a : f32
+    linalg.yield %c : f32
+  }
+  return
+}
+
+// -----
+
+// Scalars in memory stay there: they are computed where they are used. A constant lies in the kernels' module.
+// CHECK: llvm.mlir.global internal constant @table(dense<[1.000000e+00, 2.000000e+00]> : tensor<2xf32>) {addr_space = 1 : i32
+// CHECK-LABEL: llvm.func @diffattn_flat_0
+// CHECK: llvm.mlir.addressof @table
+// CHECK-LABEL: func.func @scalars
+// CHECK-NOT: memref.load
+// CHECK-NOT: memref.get_global
+memref.global "private" constant @table : memref<2xf32> = dense<[1.0, 2.0]>
+func.func @scalars(%x: memref<?xf32>, %k: memref<i64>) {
+  %t = memref.get_global @table : memref<2xf32>
+  %i = memref.load %k[] : memref<i64>
+  %j = arith.index_cast %i : i64 to index
+  %v = memref.load %t[%j] : memref<2xf32>
+  %w = arith.negf %v : f32
+  linalg.fill ins(%w : f32) outs(%x : memref<?xf32>)
+  return
+}
+
+// -----
+
+// What is overwritten between being read and being used is kept.
+// CHECK-LABEL: func.func @swapped
+// CHECK: memref.alloc() {{.*}} : memref<f32>
+// CHECK-COUNT-3: gpu.launch_func
+func.func @swapped(%x: memref<f32>, %y: memref<4xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %v = memref.load %x[] : memref<f32>
+  linalg.fill ins(%zero : f32) outs(%x : memref<f32>)
+  call @other(%x) : (memref<f32>) -> ()
+  linalg.fill ins(%v : f32) outs(%y : memref<4xf32>)
+  return
+}
+func.func private @other(memref<f32>)
+
+// -----
+
+// A loop whose turns write parts of their own is a loop of the kernel: a cache is updated at once for all rows.
+// CHECK-LABEL: func.func @update
+// CHECK-NOT: scf.for
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_0
+// CHECK-NOT: scf.for
+func.func @update(%cache: memref<?x?x64xf16>, %new: memref<?x64xf16>, %at: memref<?xi64>, %batch: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %own = memref.alloc(%batch) {alignment = 64 : i64} : memref<?x64xf16>
+  memref.copy %new, %own : memref<?x64xf16> to memref<?x64xf16>
+  scf.for %b = %c0 to %batch step %c1 {
+    %p = memref.load %at[%b] : memref<?xi64>
+    %i = arith.index_cast %p : i64 to index
+    %row = memref.subview %own[%b, 0] [1, 64] [1, 1] : memref<?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    %place = memref.subview %cache[%b, %i, 0] [1, 1, 64] [1, 1, 1] : memref<?x?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    memref.copy %row, %place : memref<64xf16, strided<[1], offset: ?>> to memref<64xf16, strided<[1], offset: ?>>
+  }
+  return
+}
+
+// -----
+
+// An assertion about data sets a word that the end of the function has read; a kernel that writes an argument tests it. What the
+// host decides by the assertion it decides as if it held.
+// CHECK: llvm.mlir.global private constant @diffattn_gpu_messages("expected more than nothing\00")
+// CHECK-LABEL: func.func private @inner
+// CHECK-SAME: memref<i32>
+// CHECK-LABEL: func.func @checked
+// CHECK: %[[C4:.*]] = arith.constant 4 : index
+// CHECK: %[[WORD:.*]] = memref.alloc() {alignment = 64 : i64} : memref<i32>
+// CHECK: scf.for %{{.*}} = %{{.*}} to %[[C4]]
+// CHECK: func.call @inner({{.*}}, %[[WORD]])
+// CHECK: llvm.call @diffattn_rt_device_check
+// CHECK-NEXT: return
+func.func private @inner(%y: memref<?xf32>) attributes {no_inline} {
+  %one = arith.constant 1.0 : f32
+  linalg.fill ins(%one : f32) outs(%y : memref<?xf32>)
+  return
+}
+func.func @checked(%x: memref<i64>, %y: memref<?xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %zero = arith.constant 0 : i64
+  %v = memref.load %x[] : memref<i64>
+  %fine = arith.cmpi sgt, %v, %zero : i64
+  cf.assert %fine, "expected more than nothing"
+  %turns = arith.select %fine, %c4, %c0 : index
+  scf.for %i = %c0 to %turns step %c1 {
+    func.call @inner(%y) : (memref<?xf32>) -> ()
+  }
+  return
+}
