@@ -89,7 +89,6 @@ Failure CodeImage::load(std::string_view bytes) {
         std::to_string(needs->version) + " with " +
         std::to_string(needs->bytes) + " bytes");
   init(table);
-  weightSlots = needs->weight_slots;
   return {};
 }
 

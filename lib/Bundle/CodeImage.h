@@ -9,7 +9,6 @@
 
 #include "DiffAttn/Host/Failure.h"
 
-#include <cstdint>
 #include <string_view>
 
 namespace mlir::diffattn {
@@ -28,15 +27,12 @@ public:
   /// Links `bytes` and hands the runtime's table over. Failures are of class
   /// Bundle.
   Failure load(std::string_view bytes);
-  /// Slots of its table of weights.
-  int64_t getNumWeightSlots() const { return weightSlots; }
   /// The address of a symbol, or null.
   void *find(const char *symbol) const;
 
 private:
   void *handle = nullptr;
   int memory = -1;
-  int64_t weightSlots = 0;
 };
 
 /// Checks that `bytes` begin as a shared object for this machine does.

@@ -12,7 +12,6 @@
 #include "DiffAttn/Host/BundleFormat.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
-#include <cstring>
 #include <sys/stat.h>
 
 using namespace mlir::diffattn;
@@ -85,6 +84,12 @@ Failure LoadedBundle::checkCpu() const {
                                   missing};
 }
 
+Failure LoadedBundle::lacksSymbol(const std::string &symbol) const {
+  return {ErrorClass::Bundle, directory + "/" + bundle::kLibrary +
+                                  ": expected the symbol " + symbol +
+                                  ", but the code lacks it"};
+}
+
 Failure LoadedBundle::loadCode() {
   if (!manifest.findFile(bundle::kLibrary))
     return {ErrorClass::Bundle, directory + "/" + bundle::kManifest +
@@ -115,11 +120,18 @@ Failure LoadedBundle::loadCode() {
     std::string symbol = getEntryPointName(function.name);
     void *address = image.find(symbol.c_str());
     if (!address)
-      return {ErrorClass::Bundle, directory + "/" + bundle::kLibrary +
-                                      ": expected the symbol " + symbol +
-                                      ", but the code lacks it"};
+      return lacksSymbol(symbol);
     entries.push_back(reinterpret_cast<EntryPoint>(address));
   }
+  // Calls trust the manifest's types, so they must be those of the code.
+  std::string contract = sha256(getContractText(manifest.signature));
+  auto *own = static_cast<const char *>(image.find(bundle::kContractSymbol));
+  if (!own)
+    return lacksSymbol(bundle::kContractSymbol);
+  if (std::string_view(own, contract.size()) != contract)
+    return {ErrorClass::Bundle, directory + "/" + bundle::kManifest +
+                                    ": expected the functions and weights of " +
+                                    bundle::kLibrary + ", but got others"};
   return {};
 }
 
@@ -153,14 +165,8 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder) {
   if (manifest.places.empty())
     return {};
   table = static_cast<diffattn_weight *>(image.find(bundle::kWeightsSymbol));
-  auto slots = static_cast<int64_t>(manifest.places.size());
-  if (!table || image.getNumWeightSlots() != slots) {
-    table = nullptr;
-    return {ErrorClass::Bundle,
-            directory + "/" + bundle::kLibrary + ": expected code with " +
-                std::to_string(slots) + " weights, but got code with " +
-                std::to_string(image.getNumWeightSlots())};
-  }
+  if (!table)
+    return lacksSymbol(bundle::kWeightsSymbol);
   size_t slot = 0;
   for (const WeightDeclaration &declared : manifest.signature.weights)
     for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {

@@ -39,6 +39,7 @@ private:
   Failure readManifest();
   Failure checkCpu() const;
   Failure loadCode();
+  Failure lacksSymbol(const std::string &symbol) const;
   Failure bindWeights(const std::string &weightsFolder);
 
   std::string directory;

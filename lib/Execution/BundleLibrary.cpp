@@ -21,6 +21,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
+#include "llvm/Support/SHA256.h"
 
 #include <map>
 
@@ -28,6 +29,11 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using llvm::StringRef;
 using llvm::Twine;
+
+std::string mlir::diffattn::sha256Text(StringRef bytes) {
+  return llvm::toHex(llvm::SHA256::hash(llvm::arrayRefFromStringRef(bytes)),
+                     /*LowerCase=*/true);
+}
 
 static llvm::Error linkError(const Twine &message) {
   return makeError(ErrorClass::Compile, message);
@@ -114,7 +120,7 @@ static llvm::Expected<Needs> readNeeds(StringRef objectBytes) {
 /// The functions of the runtime that the object calls, as jumps through the
 /// table, with what the loader looks for. They have no types: a jump leaves all
 /// arguments where they are, and r11 is free between a caller and a callee.
-static std::string makeGlue(const Needs &needs, int64_t weightSlots) {
+static std::string makeGlue(const Needs &needs, const Signature &signature) {
   std::string text;
   llvm::raw_string_ostream os(text);
   size_t bytes = offsetof(diffattn_rt_table, parallel_for);
@@ -138,10 +144,13 @@ static std::string makeGlue(const Needs &needs, int64_t weightSlots) {
   os << "  .section .rodata\n  .balign 8\n";
   define(bundle::kNeedsSymbol, "object", sizeof(diffattn_rt_needs));
   os << "  .long " << DIFFATTN_RT_TABLE_VERSION << "\n  .long " << bytes
-     << "\n  .quad " << weightSlots << "\n";
+     << "\n";
+  std::string contract = sha256Text(getContractText(signature));
+  define(bundle::kContractSymbol, "object", contract.size());
+  os << "  .ascii \"" << contract << "\"\n";
   os << "  .bss\n  .balign 64\ndiffattn_bundle_table:\n  .zero 64\n";
   // One slot more than none, so that it has an address.
-  size_t table = (weightSlots + 1) * sizeof(diffattn_weight);
+  size_t table = (signature.getNumWeightSlots() + 1) * sizeof(diffattn_weight);
   define(bundle::kWeightsSymbol, "object", table);
   os << "  .zero " << table << "\n"
      << "  .section .note.GNU-stack,\"\",@progbits\n";
@@ -262,13 +271,14 @@ mlir::diffattn::linkBundleLibrary(const CompiledModule &module,
              "--version-script=" + folder.file(map), folder.file(object)}))
       return error;
   }
-  auto glue = assemble(makeGlue(*needs, module.signature.getNumWeightSlots()));
+  auto glue = assemble(makeGlue(*needs, module.signature));
   if (!glue)
     return glue.takeError();
-  std::string exports = (Twine("{ global: ") + bundle::kNeedsSymbol + "; " +
-                         bundle::kInitSymbol + "; " + bundle::kWeightsSymbol +
-                         "; " + getEntryPointName("*") + "; local: *; };")
-                            .str();
+  std::string exports =
+      (Twine("{ global: ") + bundle::kNeedsSymbol + "; " + bundle::kInitSymbol +
+       "; " + bundle::kWeightsSymbol + "; " + bundle::kContractSymbol + "; " +
+       getEntryPointName("*") + "; local: *; };")
+          .str();
   for (auto [name, contents] :
        {std::pair<StringRef, StringRef>("model.o", module.object),
         {"glue.o", *glue},

@@ -17,6 +17,9 @@ namespace mlir::diffattn {
 llvm::Expected<std::string> linkBundleLibrary(const CompiledModule &module,
                                               const LinkerSearch &search);
 
+/// SHA-256 as 64 hexadecimal digits in lower case.
+std::string sha256Text(llvm::StringRef bytes);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_EXECUTION_BUNDLELIBRARY_H

@@ -22,7 +22,6 @@
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
-#include "llvm/Support/SHA256.h"
 #include "llvm/TargetParser/X86TargetParser.h"
 
 using namespace mlir;
@@ -36,11 +35,6 @@ namespace json = llvm::json;
 static llvm::Error outputError(const Twine &where, std::error_code ec) {
   return makeError(ErrorClass::Output,
                    where + ": expected to write it, but got: " + ec.message());
-}
-
-static std::string sha256(StringRef bytes) {
-  return llvm::toHex(llvm::SHA256::hash(llvm::arrayRefFromStringRef(bytes)),
-                     /*LowerCase=*/true);
 }
 
 static std::string pathTo(StringRef folder, StringRef name) {
@@ -161,7 +155,7 @@ llvm::Error BundleWriter::makeFolder() {
 }
 
 llvm::Error BundleWriter::addFile(StringRef name, StringRef contents) {
-  own.push_back({name.str(), contents.size(), sha256(contents)});
+  own.push_back({name.str(), contents.size(), sha256Text(contents)});
   return writeFileWhole(pathTo(part, name), {contents});
 }
 
@@ -216,7 +210,7 @@ llvm::Error BundleWriter::addWeightFile(const FileTensor &tensor) {
   // The mapping starts with the length of the header.
   const char *start = tensor.data - tensor.offset;
   used.headerBytes = 8 + llvm::support::endian::read64le(start);
-  used.headerSha256 = sha256(StringRef(start, used.headerBytes));
+  used.headerSha256 = sha256Text(StringRef(start, used.headerBytes));
   if (std::error_code ec = fs::file_size(tensor.file, used.bytes))
     return outputError(tensor.file, ec);
   std::string name = path::filename(tensor.file).str();

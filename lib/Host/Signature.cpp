@@ -49,6 +49,39 @@ std::string WeightDeclaration::getFileName(int64_t i) const {
   return result;
 }
 
+static void addNumbers(std::string &text, SizeList numbers) {
+  for (int64_t number : numbers)
+    text += std::to_string(number) + ",";
+  text += ";";
+}
+
+static void addTypes(std::string &text, const std::vector<ValueType> &types) {
+  for (const ValueType &type : types) {
+    addNumbers(text, {type.kind, type.dtype, type.inPlace});
+    addNumbers(text, type.shape);
+    addNumbers(text, type.strides);
+  }
+  text += "\n";
+}
+
+std::string mlir::diffattn::getContractText(const Signature &signature) {
+  std::string text;
+  for (const FunctionSignature &function : signature.functions) {
+    text += "function " + function.name + "\n";
+    addTypes(text, function.arguments);
+    addTypes(text, function.results);
+  }
+  for (const WeightDeclaration &weight : signature.weights) {
+    text += "weight " + weight.name + "\n";
+    addNumbers(text, {weight.dtype, weight.layers, weight.transpose,
+                      weight.rowBlockSize});
+    addNumbers(text, weight.shape);
+    addNumbers(text, weight.rowBlocks);
+    text += "\n";
+  }
+  return text;
+}
+
 std::string mlir::diffattn::getEntryPointName(std::string_view function) {
   return "diffattn_entry_" + std::string(function);
 }

@@ -14,19 +14,15 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 
-#include <numeric>
-
 using namespace mlir;
 using namespace mlir::diffattn;
 
 /// Groups of heads that share no key, value or noise head; one group where a
 /// number of heads is dynamic.
 static int64_t headGroups(AttentionOp op) {
-  int64_t groups = 0;
-  for (int64_t heads :
-       {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
-        op.getKey2Heads(), op.getValueHeads()})
-    groups = ShapedType::isDynamic(heads) ? 1 : std::gcd(groups, heads);
+  int64_t groups = countHeadGroups({op.getSignalHeads(), op.getNoiseHeads(),
+                                    op.getKey1Heads(), op.getKey2Heads(),
+                                    op.getValueHeads()});
   // An operand whose heads are not known cannot be cut along them.
   int64_t oHeads = AttentionOp::headAxis(op.getOLayout());
   for (auto [operand, axis] : {std::pair<Value, int64_t>{op.getBias(), 1},
@@ -92,11 +88,7 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
       getQLayoutAttr(), getKLayoutAttr(), getVLayoutAttr(), getOLayoutAttr(),
       getScheduleAttr());
   tiled->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
-  SmallVector<Operation *> slices;
-  for (Value operand : tiled->getOperands())
-    if (auto slice = operand.getDefiningOp<tensor::ExtractSliceOp>())
-      slices.push_back(slice);
-  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
+  return makeTilingResult(tiled);
 }
 
 LogicalResult AttentionOp::getResultTilePosition(

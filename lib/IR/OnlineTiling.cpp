@@ -16,18 +16,14 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 
-#include <numeric>
-
 using namespace mlir;
 using namespace mlir::diffattn;
 
 /// Groups of heads that share no key, value or noise head.
 static int64_t headGroups(OnlineAttentionOp op) {
-  int64_t groups = std::gcd(op.getSignalHeads(), op.getNoiseHeads());
-  for (int64_t heads :
-       {op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()})
-    groups = std::gcd(groups, heads);
-  return groups;
+  return countHeadGroups({op.getSignalHeads(), op.getNoiseHeads(),
+                          op.getKey1Heads(), op.getKey2Heads(),
+                          op.getValueHeads()});
 }
 
 /// States have the order of axes of layout bhtd; a max or sum has no width.
@@ -100,11 +96,7 @@ OnlineAttentionOp::getTiledImplementation(OpBuilder &b,
       getIsCausalAttr(), getWindowAttr(), getSoftcapAttr(), getQLayoutAttr(),
       getKLayoutAttr(), getVLayoutAttr());
   tiled->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
-  SmallVector<Operation *> slices;
-  for (Value operand : tiled->getOperands())
-    if (auto slice = operand.getDefiningOp<tensor::ExtractSliceOp>())
-      slices.push_back(slice);
-  return TilingResult{{tiled}, SmallVector<Value>(tiled->getResults()), slices};
+  return makeTilingResult(tiled);
 }
 
 LogicalResult OnlineAttentionOp::getResultTilePosition(

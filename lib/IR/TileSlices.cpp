@@ -11,12 +11,29 @@
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
 OpFoldResult diffattn::sizeOf(OpBuilder &builder, Location loc, Value value,
                               int64_t axis) {
   return tensor::getMixedSize(builder, loc, value, axis);
+}
+
+int64_t diffattn::countHeadGroups(ArrayRef<int64_t> heads) {
+  int64_t groups = 0;
+  for (int64_t count : heads)
+    groups = ShapedType::isDynamic(count) ? 1 : std::gcd(groups, count);
+  return groups;
+}
+
+TilingResult diffattn::makeTilingResult(Operation *tiled) {
+  SmallVector<Operation *> slices;
+  for (Value operand : tiled->getOperands())
+    if (auto slice = operand.getDefiningOp<tensor::ExtractSliceOp>())
+      slices.push_back(slice);
+  return {{tiled}, SmallVector<Value>(tiled->getResults()), slices};
 }
 
 TileRange TileSlicer::heads(Value value, int64_t axis) {

@@ -9,6 +9,8 @@
 
 #include "DiffAttn/IR/DiffAttn.h"
 
+#include "mlir/Interfaces/TilingInterface.h"
+
 namespace mlir::diffattn {
 
 /// A tile along one axis.
@@ -53,6 +55,13 @@ public:
   const AttentionTile &tile;
   int64_t groups;
 };
+
+/// Groups of heads that share no head of any operand, given each operand's
+/// number of heads; one group where a number is dynamic.
+int64_t countHeadGroups(ArrayRef<int64_t> heads);
+
+/// What tiling gives: the tiled op, its results and the slices that it reads.
+TilingResult makeTilingResult(Operation *tiled);
 
 /// Sizes of `value` as attributes or as tensor.dim / memref.dim.
 OpFoldResult sizeOf(OpBuilder &builder, Location loc, Value value,

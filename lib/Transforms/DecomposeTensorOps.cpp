@@ -8,6 +8,8 @@
 
 #include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/Transforms/Transforms.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
@@ -129,12 +131,111 @@ struct LowerGather final : OpRewritePattern<tensor::GatherOp> {
   }
 };
 
+/// `tensor.scatter` writes one slice per index, one after another.
+struct LowerScatter final : OpRewritePattern<tensor::ScatterOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(tensor::ScatterOp op,
+                                PatternRewriter &rewriter) const override {
+    Location loc = op.getLoc();
+    auto sourceType = cast<RankedTensorType>(op.getSource().getType());
+    auto destType = cast<RankedTensorType>(op.getDest().getType());
+    int64_t batchRank =
+        cast<RankedTensorType>(op.getIndices().getType()).getRank() - 1;
+    ArrayRef<int64_t> scattered = op.getScatterDims();
+    bool dropsUnits = sourceType.getRank() != batchRank + destType.getRank();
+
+    Value zero = arith::ConstantIndexOp::create(rewriter, loc, 0),
+          one = arith::ConstantIndexOp::create(rewriter, loc, 1);
+    SmallVector<Value> lower(batchRank, zero), upper, steps(batchRank, one);
+    for (int64_t i = 0; i < batchRank; ++i)
+      upper.push_back(getValueOrCreateConstantIndexOp(
+          rewriter, loc,
+          tensor::getMixedSize(rewriter, loc, op.getIndices(), i)));
+    OpFoldResult unit = rewriter.getIndexAttr(1),
+                 start = rewriter.getIndexAttr(0);
+    // One slice in the source and in the destination.
+    SmallVector<OpFoldResult> sizes, sourceSizes(batchRank, unit);
+    SmallVector<int64_t> sliceShape;
+    for (int64_t i = 0; i < destType.getRank(); ++i) {
+      bool single = llvm::is_contained(scattered, i);
+      sizes.push_back(
+          single ? unit : tensor::getMixedSize(rewriter, loc, op.getDest(), i));
+      if (single && dropsUnits)
+        continue;
+      sourceSizes.push_back(sizes.back());
+      sliceShape.push_back(single ? 1 : destType.getDimSize(i));
+    }
+    auto sliceType =
+        RankedTensorType::get(sliceShape, destType.getElementType());
+    auto loops = scf::buildLoopNest(
+        rewriter, loc, lower, upper, steps, ValueRange{op.getDest()},
+        [&](OpBuilder &b, Location l, ValueRange at,
+            ValueRange state) -> scf::ValueVector {
+          SmallVector<OpFoldResult> offsets(destType.getRank(), start),
+              from(sourceSizes.size(), start);
+          for (auto [n, dim] : llvm::enumerate(scattered)) {
+            SmallVector<Value> full(at);
+            full.push_back(arith::ConstantIndexOp::create(b, l, n));
+            Value index =
+                tensor::ExtractOp::create(b, l, op.getIndices(), full);
+            if (!index.getType().isIndex())
+              index = arith::IndexCastOp::create(b, l, b.getIndexType(), index);
+            offsets[dim] = index;
+          }
+          for (auto [i, position] : llvm::enumerate(at))
+            from[i] = position;
+          Value slice = tensor::ExtractSliceOp::create(
+              b, l, sliceType, op.getSource(), from, sourceSizes,
+              SmallVector<OpFoldResult>(from.size(), unit));
+          return {tensor::InsertSliceOp::create(
+              b, l, slice, state[0], offsets, sizes,
+              SmallVector<OpFoldResult>(sizes.size(), unit))};
+        });
+    rewriter.replaceOp(op, loops.results);
+    return success();
+  }
+};
+
+/// Questions about a float that have no lowering, as comparisons of its
+/// magnitude.
+template <typename Op>
+struct CompareMagnitude final : OpRewritePattern<Op> {
+  using OpRewritePattern<Op>::OpRewritePattern;
+  LogicalResult matchAndRewrite(Op op,
+                                PatternRewriter &rewriter) const override {
+    auto type = dyn_cast<FloatType>(op.getOperand().getType());
+    if (!type)
+      return rewriter.notifyMatchFailure(op, "not a scalar");
+    Location loc = op.getLoc();
+    const llvm::fltSemantics &semantics = type.getFloatSemantics();
+    auto number = [&](const APFloat &value) {
+      return arith::ConstantOp::create(rewriter, loc,
+                                       rewriter.getFloatAttr(type, value));
+    };
+    Value size = math::AbsFOp::create(rewriter, loc, op.getOperand()),
+          infinity = number(APFloat::getInf(semantics));
+    if constexpr (std::is_same_v<Op, math::IsInfOp>) {
+      rewriter.replaceOpWithNewOp<arith::CmpFOp>(op, arith::CmpFPredicate::OEQ,
+                                                 size, infinity);
+    } else {
+      Value least = number(APFloat::getSmallestNormalized(semantics));
+      Value below = arith::CmpFOp::create(
+                rewriter, loc, arith::CmpFPredicate::OLT, size, infinity),
+            above = arith::CmpFOp::create(
+                rewriter, loc, arith::CmpFPredicate::OGE, size, least);
+      rewriter.replaceOpWithNewOp<arith::AndIOp>(op, below, above);
+    }
+    return success();
+  }
+};
+
 struct DecomposeTensorOpsPass final
     : diffattn::impl::DecomposeTensorOpsPassBase<DecomposeTensorOpsPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<DecomposeAggregate, GeneralizeNamedOp, LowerPack, LowerUnpack,
-                 LowerGather>(&getContext());
+                 LowerGather, LowerScatter, CompareMagnitude<math::IsInfOp>,
+                 CompareMagnitude<math::IsNormalOp>>(&getContext());
     linalg::populateElementwiseToLinalgConversionPatterns(patterns);
     linalg::populateDecomposePadPatterns(patterns);
     tensor::populateDecomposeTensorConcatPatterns(patterns);

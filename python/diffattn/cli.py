@@ -1,4 +1,4 @@
-"""The `diffattn` command: generate, eval, bench, build, bundle and info for a model in a directory, the first three for bundles
+"""The `diffattn` command: generate, eval, bench, info, build and bundle for a model in a directory; the first four for bundles
 too."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import warnings
 from pathlib import Path
 
 from . import __version__, models
-from .checkpoint import CheckpointError, open_checkpoint, read_config
+from .checkpoint import CheckpointError, open_checkpoint, read_config, read_json
 
 # Exit codes, the same classes as diffattn-run's; argparse ends with 2 for wrong usage.
 CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 5, 6, 8, 130
@@ -134,7 +134,37 @@ def bundle(args) -> int:
     return 0
 
 
+def _print_rows(rows, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(dict(rows), indent=2))
+    else:
+        for key, value in rows:
+            print(f"{key:24}{value}")
+
+
+def _bundle_info(args) -> int:
+    from . import bundle
+
+    # Opening it checks everything that can be wrong with it.
+    code = bundle.BundledCode(args.directory)
+    manifest = read_json(Path(args.directory) / "manifest.json")
+    rows = [("bundle", f"version {manifest['version']}, by {manifest['tool']}"),
+            ("code", f"{manifest['cpu']['isa']}, needs {' '.join(manifest['cpu']['features']) or 'any x86-64'}")]
+    if manifest["weight_files"]:
+        rows.append(("weights", ", ".join(f"{file['path']} ({file['bytes'] / 2**20:.1f} MiB)"
+                                          for file in manifest["weight_files"])))
+    for entry in code.entries:
+        arguments, results = code.signature(entry)
+        rows.append((f"function {entry}", f"{', '.join(map(repr, arguments))} -> {', '.join(map(repr, results))}"))
+    _print_rows(rows, args.json)
+    return 0
+
+
 def info(args) -> int:
+    from . import bundle
+
+    if bundle.is_bundle(args.directory):
+        return _bundle_info(args)
     checkpoint = open_checkpoint(args.directory)
     source = str(checkpoint.directory / "config.json")
     kind = models.model_type(models.Config(checkpoint.config, source))
@@ -154,11 +184,7 @@ def info(args) -> int:
     for layers, (heads, width) in module.cache_shapes[:1]:
         size = sum(n * h * w for n, (h, w) in module.cache_shapes)
         rows.append(("cache", f"{size:,} numbers a token, {layers} layers"))
-    if args.json:
-        print(json.dumps(dict(rows), indent=2))
-    else:
-        for key, value in rows:
-            print(f"{key:24}{value}")
+    _print_rows(rows, args.json)
     return 0
 
 

@@ -34,9 +34,27 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
   return
 }
 
-// Both maps' outputs are summed in one pass over the values: 16 sums, each value loaded once.
+// Four heads share each head of K: a key's columns are loaded once, in the order of addresses, for all of them, and their
+// 16 products of 4 keys are folded into one vector.
 // CHECK-LABEL: llvm.func private @diffattn_attention_0_split(
+// CHECK:         llvm.fence syncscope("singlethread") acq_rel
+// CHECK-COUNT-4: vector.fma
+// CHECK:         llvm.load
+// CHECK-COUNT-4: vector.fma
+// CHECK-COUNT-3: llvm.fence
+// CHECK-NOT:     llvm.fence
+// CHECK:         vector.extract_strided_slice {{.*}} {offsets = [12], sizes = [4], strides = [1]} : vector<16xf32> to vector<4xf32>
+
+// Both maps' outputs are summed in one pass over the values: 16 sums, each value loaded once.
 // CHECK:         scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, ){15}vector<16xf32>}})
 // CHECK-COUNT-8:   llvm.load {{.*}} -> vector<16xf32>
 // CHECK-NOT:       llvm.load
 // CHECK:           scf.yield
+
+// With bf16 dot products, pairs of columns of K and pairs of keys of V are multiplied as they are.
+// RUN: sed -e 's/f32>/bf16>/g' -e 's/memref<bf16>/memref<f32>/g' %s | diffattn-opt --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512bf16},convert-diffattn-to-vector)" | FileCheck %s --check-prefix=PAIRS
+// PAIRS-LABEL: llvm.func private @diffattn_attention_0_split(
+// PAIRS-NOT:     vector.fma
+// PAIRS:         llvm.call_intrinsic "llvm.x86.avx512bf16.dpbf16ps.512"
+// PAIRS:         vector.interleave
+// PAIRS:         llvm.call_intrinsic "llvm.x86.avx512bf16.dpbf16ps.512"

@@ -52,7 +52,7 @@ class Case:
     def __init__(self, rng, sig, queries, keys):
         self.sig = sig
         batch, signal, noise, key1, key2, value = 2, *[(4, 2, 2, 1, 2), (2, 2, 1, 2, 1), (2, 1, 2, 1, 1)][rng.integers(3)]
-        d, dv = sig["sizes"] or (int(rng.integers(BITS, 40)), int(rng.integers(1, 70)))
+        d, dv = sig["sizes"] or (int(rng.choice([BITS, 16, 23, 32])), int(rng.choice([1, 15, 16, 17, 33, 64])))
         dtype = TYPES[sig["type"]]
         a = self.arrays = {}
         if sig["kv_len"]:

@@ -3,7 +3,9 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -22,6 +24,8 @@ ATTENTION = ROOT / "examples" / "attention.mlir"
 FLAGS = set(pathlib.Path("/proc/cpuinfo").read_text().split())
 ISAS = [isa for isa, flag in [("avx512bf16", "avx512_bf16"), ("avx512", "avx512vl"), ("avx2", "avx2"), ("generic", "sse2")]
         if flag in FLAGS]
+# What a build with sanitizers needs in every process.
+SANITIZER = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ}
 # Threads that spin while they wait slow a busy machine down.
 ENVIRONMENT = {**os.environ, "OMP_WAIT_POLICY": "passive"}
 
@@ -160,7 +164,7 @@ print(open("/proc/self/maps").read())
 def load_alone(folder, build, out):
     """The libraries that a process without environment maps when it calls a bundle."""
     code = ALONE.format(python=str(ROOT / "python"), build=str(build), folder=str(folder), out=str(out))
-    done = subprocess.run([sys.executable, "-c", code], env={}, cwd="/", capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], env=SANITIZER, cwd="/", capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return {line.split("/")[-1] for line in done.stdout.splitlines() if ".so" in line}
 
@@ -177,8 +181,8 @@ def test_an_installed_loader_works(tiny, build_dir, tmp_path):
     installed = {p.name for p in (tmp_path / "prefix").rglob("*") if p.is_file()}
     assert {"libDiffAttnBundle.so", "libDiffAttnRuntime.so", "Bundle.h", "Types.h", "bundle.py"} <= installed
     code = f"import diffattn; print(list(diffattn.bundle.load({str(tiny)!r}).generate([1, 2, 3], 4)))"
-    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(tmp_path / "prefix" / "python")}, cwd=tmp_path,
-                          capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          env={**SANITIZER, "PYTHONPATH": str(tmp_path / "prefix" / "python")})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == list(bundle.load(tiny).generate([1, 2, 3], 4))
 
@@ -227,7 +231,7 @@ def test_paths_through_links(small, sources, tmp_path):
 # ---- what can be wrong --------------------------------------------------------------------------------------------------
 
 
-def edit(change, keep_digests=True):
+def edit(change):
     """A damage that changes the manifest's JSON."""
 
     def damage(folder):
@@ -277,17 +281,14 @@ def byte(at, value):
     return change
 
 
-def needs(version=1, table=None, slots=None):
-    """Changes what the code says that it needs of the runtime."""
+def needs(version=1, table=None):
+    """Changes what the code says that it needs of the runtime; the contract's digits stand behind it."""
 
     def change(data):
-        import struct
-
-        at = next(i for i in range(0, len(data) - 16, 8)
-                  if struct.unpack_from("<iiq", data, i)[0] == 1 and struct.unpack_from("<iiq", data, i)[2] == 3
-                  and 16 <= struct.unpack_from("<i", data, i + 4)[0] <= 128)
-        old = struct.unpack_from("<iiq", data, at)
-        struct.pack_into("<iiq", data, at, version, table or old[1], slots or old[2])
+        at = next(i for i in range(0, len(data) - 16, 8) if struct.unpack_from("<i", data, i)[0] == 1
+                  and 16 <= struct.unpack_from("<i", data, i + 4)[0] <= 512
+                  and re.match(rb"[0-9a-f]{64}", data[i + 8 : i + 72]))
+        struct.pack_into("<ii", data, at, version, table or struct.unpack_from("<i", data, at + 4)[0])
         return bytes(data)
 
     return change
@@ -302,6 +303,7 @@ def a_folder(path):
 
 
 LIBM = next(p for p in ("/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/usr/lib/libm.so.6") if os.path.exists(p))
+CONTRACT = "expected the functions and weights of model.so, but got others"
 BUNDLE, WEIGHTS = errors.BundleError, errors.WeightsError
 DAMAGES = {
     "no folder": (lambda f: shutil.rmtree(f / "bundle"), BUNDLE, "expected the folder of a bundle"),
@@ -333,11 +335,13 @@ DAMAGES = {
                         "expected the symbol diffattn_bundle_needs"),
     "another runtime": (code(needs(version=2), sealed=True), BUNDLE, "but got version 2 with"),
     "a newer runtime": (code(needs(table=1 << 20), sealed=True), BUNDLE, "but got version 1 with 1048576 bytes"),
-    "other weights in the code": (code(needs(slots=4), sealed=True), BUNDLE, "expected code with 3 weights, but got code with 4"),
+    "another contract": (edit(lambda m: m["functions"][0]["results"][0].update(shape=[])), BUNDLE, CONTRACT),
+    "an argument in place": (edit(lambda m: m["functions"][0]["arguments"][0].update(in_place=True)), BUNDLE, CONTRACT),
+    "weights of another shape": (edit(lambda m: m["weights"][1].update(shape=[2])), BUNDLE, CONTRACT),
     "a missing function": (edit(lambda m: m["functions"].append({**m["functions"][0], "name": "nope"})), BUNDLE,
                            "expected the symbol diffattn_entry_nope"),
     "a function twice": (edit(lambda m: m["functions"].append(m["functions"][0])), BUNDLE, "expected each function once"),
-    "a weight too much": (edit(lambda m: m["weights"].append(m["weights"][0])), BUNDLE, "expected code with 4 weights"),
+    "a weight too much": (edit(lambda m: m["weights"].append(m["weights"][0])), BUNDLE, CONTRACT),
     "an unknown type": (edit(lambda m: m["weights"][0].update(dtype="f8")), BUNDLE, "a known element type, but got 'f8'"),
     "weights outside the file": (edit(lambda m: m["weights"][0]["tensors"][0].update(offset=1 << 40)), BUNDLE,
                                  "expected its data within a weight file"),
@@ -430,6 +434,10 @@ def test_the_command_line_opens_bundles(tiny):
 
     done = command("generate", str(tiny), "--prompt", "In the beginning", "--max-new-tokens", "8")
     assert done.returncode == 0 and done.stdout.startswith("In the beginning"), done.stderr
+    done = command("info", str(tiny))
+    assert done.returncode == 0 and "function forward        tensor<?x?xint64> -> tensor<?x?x2048xfloat32>" in done.stdout, done
+    done = command("info", str(tiny.parent / "missing"))
+    assert done.returncode == 5 and "expected a directory" in done.stderr
     done = command("generate", str(tiny), "--dtype", "f32")
     assert done.returncode == 6 and "because it is a bundle" in done.stderr
     done = command("bundle", str(TINY), "-o", str(tiny))

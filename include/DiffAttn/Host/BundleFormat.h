@@ -27,10 +27,12 @@ constexpr const char *kKinds[] = {"tensor", "memref", "scalar", "unsupported"};
 
 /// Symbols of the library beside the entry points: what it needs of the
 /// runtime (diffattn_rt_needs), the function that takes the runtime's table,
-/// and the table of weights.
+/// the table of weights, and the SHA-256 of getContractText, as 64 hexadecimal
+/// digits.
 constexpr const char *kNeedsSymbol = "diffattn_bundle_needs";
 constexpr const char *kInitSymbol = "diffattn_bundle_init";
 constexpr const char *kWeightsSymbol = "diffattn_weights";
+constexpr const char *kContractSymbol = "diffattn_bundle_contract";
 
 } // namespace bundle
 } // namespace mlir::diffattn

@@ -67,6 +67,11 @@ struct Signature {
   int64_t getNumWeightSlots() const;
 };
 
+/// What callers and compiled code must agree on, as text: of functions their
+/// names and types, of weights also how they are arranged. Two signatures with
+/// the same text can be taken for one another.
+std::string getContractText(const Signature &signature);
+
 /// The symbol of compiled code that calls `function`: it takes an array of
 /// pointers to the arguments of the function's C interface and, last, to its
 /// result.

@@ -48,11 +48,10 @@ typedef struct diffattn_rt_table {
 } diffattn_rt_table;
 
 /// What a shared object of compiled code says under the name
-/// `diffattn_bundle_needs`: the version of the table that it was made for, how
-/// many bytes of it it reads, and how many slots its table of weights has.
+/// `diffattn_bundle_needs`: the version of the table that it was made for, and
+/// how many bytes of it it reads.
 typedef struct diffattn_rt_needs {
   int32_t version, bytes;
-  int64_t weight_slots;
 } diffattn_rt_needs;
 
 /// The table of this runtime. It lives as long as the runtime does.

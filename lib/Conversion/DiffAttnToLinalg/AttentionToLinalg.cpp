@@ -57,20 +57,7 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
   OpFoldResult perKey1 = sb.ratio(signal, heads(op.getK1(), op.getKLayout()));
   OpFoldResult perKey2 = sb.ratio(noise, heads(op.getK2(), op.getKLayout()));
   OpFoldResult perValue = sb.ratio(signal, heads(op.getV(), op.getVLayout()));
-  ScoreRules rules;
-  rules.scale = op.getScale().convertToFloat();
-  if (op.getSoftcap())
-    rules.softcap = op.getSoftcap()->convertToFloat();
-  rules.causal = op.getIsCausal();
-  if (std::optional<ArrayRef<int64_t>> window = op.getWindow()) {
-    rules.left = (*window)[0];
-    rules.right = (*window)[1];
-  }
-  rules.bias = op.getBias();
-  rules.kvLen = op.getKvLen();
-  rules.qOffset = op.getQOffset();
-  rules.qLayout = op.getQLayout();
-  rules.kLayout = op.getKLayout();
+  ScoreRules rules = getScoreRules(op);
 
   SoftmaxMap map1 = buildSoftmax(
       sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, rules);

@@ -102,23 +102,10 @@ SmallVector<Value> diffattn::decomposeOnlineAttention(OpBuilder &builder,
   StructuredBuilder sb(builder, op.getLoc(),
                        /*onTensors=*/!op.getResults().empty());
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
-  ScoreRules rules;
-  rules.scale = op.getScale().convertToFloat();
-  if (op.getSoftcap())
-    rules.softcap = op.getSoftcap()->convertToFloat();
-  rules.causal = op.getIsCausal();
-  if (std::optional<ArrayRef<int64_t>> window = op.getWindow()) {
-    rules.left = (*window)[0];
-    rules.right = (*window)[1];
-  }
-  rules.bias = op.getBias();
-  rules.kvLen = op.getKvLen();
-  rules.qOffset = op.getQOffset();
+  ScoreRules rules = getScoreRules(op);
   if (op.getKOffset())
     rules.keyOffset = arith::IndexCastOp::create(
         builder, op.getLoc(), builder.getI64Type(), op.getKOffset());
-  rules.qLayout = op.getQLayout();
-  rules.kLayout = op.getKLayout();
   auto count = [&](int64_t value) -> OpFoldResult {
     return builder.getIndexAttr(value);
   };

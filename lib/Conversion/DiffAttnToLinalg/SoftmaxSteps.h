@@ -24,6 +24,27 @@ struct ScoreRules {
   Layout qLayout, kLayout;
 };
 
+/// The rules of an attention or an online step, all but the position of the
+/// first key.
+template <typename Op>
+ScoreRules getScoreRules(Op op) {
+  ScoreRules rules;
+  rules.scale = op.getScale().convertToFloat();
+  if (op.getSoftcap())
+    rules.softcap = op.getSoftcap()->convertToFloat();
+  rules.causal = op.getIsCausal();
+  if (std::optional<ArrayRef<int64_t>> window = op.getWindow()) {
+    rules.left = (*window)[0];
+    rules.right = (*window)[1];
+  }
+  rules.bias = op.getBias();
+  rules.kvLen = op.getKvLen();
+  rules.qOffset = op.getQOffset();
+  rules.qLayout = op.getQLayout();
+  rules.kLayout = op.getKLayout();
+  return rules;
+}
+
 /// The operands of one map. Head `h` reads key head `h / keyGroup` and bias
 /// head `h / biasGroup`.
 struct MapOperands {

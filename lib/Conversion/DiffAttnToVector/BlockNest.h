@@ -72,7 +72,6 @@ private:
                          Value evidence);
   Value hasNonFinite(Value n, Value first);
   Value loadValues(Value row, Value c, Value mask, Value count);
-  void packValuePairs(Value first, Value n);
   Value scaleExponent(Value difference);
   void finishOnline();
   void finishRows();
@@ -84,21 +83,11 @@ private:
   /// The keys' row `first`, as f32 rows, and their stride.
   std::pair<Value, Value> getKeyRows(int map, Value first, Value n);
   std::pair<Value, Value> getValueRows(Value first, Value n);
-  void packRows(const NestOperand &operand, Value base, Value first, Value n,
-                Value columns, Value paddedColumns, Value panel);
   /// Runs `body` over the block's vectors of queries, as many at once as a
   /// score tile takes.
   void forVectors(function_ref<void(Value firstLane, int64_t vectors)> body);
   void forEachVector(function_ref<void(Value firstLane)> body);
 
-  /// What the differences of scores are multiplied with before 2^x, if at all.
-  std::optional<float> exponentFactor() const {
-    if (spec.editsEveryScore())
-      return kLog2E;
-    if (spec.usesBf16Pairs())
-      return spec.scale * kLog2E;
-    return std::nullopt;
-  }
   ProductInput productInput() const {
     return spec.usesBf16Pairs() ? ProductInput::Bf16Pairs : ProductInput::F32;
   }

@@ -15,35 +15,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-void BlockNest::packRows(const NestOperand &operand, Value base, Value first,
-                         Value n, Value columns, Value paddedColumns,
-                         Value panel) {
-  Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
-  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
-  b.loop(n, [&](Value key) {
-    Value from =
-        b.at(base, operand.element, b.mul(b.add(first, key), rowStride));
-    Value to = b.at(panel, b.f32, b.mul(key, paddedColumns));
-    if (!operand.hasUnitColumns()) {
-      b.loop(columns, [&](Value c) {
-        b.store(b.loadWideScalar(from, operand.element, b.mul(c, columnStride)),
-                to, c);
-      });
-      b.loop(columns, paddedColumns, 1,
-             [&](Value c) { b.store(emitConstant(b, b.f32, 0.0f), to, c); });
-      return;
-    }
-    b.loop(b.index(0), whole, b.lanes, [&](Value c) {
-      b.store(b.loadWide(from, operand.element, c), to, c);
-    });
-    b.loop(whole, columns, 1, [&](Value c) {
-      b.store(b.loadWideScalar(from, operand.element, c), to, c);
-    });
-    b.loop(columns, paddedColumns, 1,
-           [&](Value c) { b.store(emitConstant(b, b.f32, 0.0f), to, c); });
-  });
-}
-
 std::pair<Value, Value> BlockNest::getKeyRows(int map, Value first, Value n) {
   const NestOperand &operand = map ? spec.k2 : spec.k1;
   Value stride = v.stride(operand, 2);
@@ -51,52 +22,19 @@ std::pair<Value, Value> BlockNest::getKeyRows(int map, Value first, Value n) {
     return {b.at(keyBase[map], b.bf16, b.mul(first, stride)), stride};
   if (NestSpec::readsInPlace(operand))
     return {b.at(keyBase[map], b.f32, b.mul(first, stride)), stride};
-  packRows(operand, keyBase[map], first, n, headDim, headDim, s.keyPanel);
+  packRows(v, operand, keyBase[map], first, n, headDim, headDim, s.keyPanel);
   return {s.keyPanel, headDim};
-}
-
-/// [ceil(n / 2)][column] of pairs of keys, columns padded with zeros.
-void BlockNest::packValuePairs(Value first, Value n) {
-  VectorType halves = VectorType::get({b.lanes}, b.bf16);
-  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
-  Value stride = v.stride(spec.v, 2);
-  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
-  bool hasTail = !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
-  Value mask = b.firstLanes(b.sub(valueDim, whole));
-  auto pack = [&](Value pair, bool isLast) {
-    Value row =
-        b.at(valueBase, b.bf16, b.mul(b.add(first, b.mul(pair, 2)), stride));
-    Value next = isLast ? Value() : b.at(row, b.bf16, stride);
-    Value to = b.at(s.valuePanel, b.i32, b.mul(pair, s.valuePanelStride));
-    auto columns = [&](Value c, Value mask) {
-      auto load = [&](Value base) -> Value {
-        if (!base)
-          return zeros;
-        return mask ? b.loadMasked(halves, base, c, mask)
-                    : b.load(halves, base, b.bf16, c);
-      };
-      Value pairs = vector::InterleaveOp::create(b, load(row), load(next));
-      b.store(vector::BitCastOp::create(b, b.integers, pairs), to, b.i32, c);
-    };
-    b.loop(b.index(0), whole, b.lanes, [&](Value c) { columns(c, Value()); });
-    if (hasTail)
-      b.ifThen(b.less(whole, valueDim), [&] { columns(whole, mask); });
-  };
-  Value pairs = b.div(n, 2);
-  b.loop(pairs, [&](Value pair) { pack(pair, /*isLast=*/false); });
-  b.loop(pairs, b.ceilDiv(n, 2), 1,
-         [&](Value pair) { pack(pair, /*isLast=*/true); });
 }
 
 std::pair<Value, Value> BlockNest::getValueRows(Value first, Value n) {
   Value stride = v.stride(spec.v, 2);
   if (spec.usesBf16Pairs()) {
-    packValuePairs(first, n);
+    packValuePairs(v, valueBase, first, n, s.valuePanel, s.valuePanelStride);
     return {s.valuePanel, s.valuePanelStride};
   }
   if (NestSpec::readsInPlace(spec.v))
     return {b.at(valueBase, b.f32, b.mul(first, stride)), stride};
-  packRows(spec.v, valueBase, first, n, valueDim, s.valuePanelStride,
+  packRows(v, spec.v, valueBase, first, n, valueDim, s.valuePanelStride,
            s.valuePanel);
   return {s.valuePanel, s.valuePanelStride};
 }
@@ -217,12 +155,12 @@ void BlockNest::editScores(int map, Value n, Value first, Value scores) {
 }
 
 Value BlockNest::scaleExponent(Value difference) {
-  std::optional<float> factor = exponentFactor();
+  std::optional<float> factor = spec.exponentFactor();
   return factor ? b.mulf(difference, b.splat(*factor)) : difference;
 }
 
 void BlockNest::exponentiate(int map, Value n, Value scores, Value edited) {
-  std::optional<float> factor = exponentFactor();
+  std::optional<float> factor = spec.exponentFactor();
   // Pairs are rounded to bf16 next, which hides a shorter polynomial's error.
   int degree = spec.usesBf16Pairs() ? 3 : 5;
   // Sums so far move to the new maximum.

@@ -286,6 +286,7 @@ struct ConvertDiffAttnToVectorPass final
     NestCallSizes sizes;
     sizes.batch = builder.value(spec.batch);
     sizes.signalHeads = builder.value(spec.signalHeads);
+    sizes.noiseHeads = builder.value(spec.noiseHeads);
     sizes.key1Heads = builder.value(spec.key1Heads);
     sizes.key2Heads = builder.value(spec.key2Heads);
     sizes.valueHeads = builder.value(spec.valueHeads);

@@ -107,6 +107,12 @@ Value KernelBuilder::dotPairs(Value a, Value b, Value c) {
              ValueRange{c, pairs(a), pairs(b)})
       .getResult(0);
 }
+std::optional<int64_t> KernelBuilder::known(Value value) {
+  APInt number;
+  if (matchPattern(value, m_ConstantInt(&number)))
+    return number.getSExtValue();
+  return std::nullopt;
+}
 Value KernelBuilder::lane(Value vector, int64_t i) {
   return vector::ExtractOp::create(*this, vector, i);
 }
@@ -143,6 +149,10 @@ Value KernelBuilder::load(Type type, Value base, Type element, Value index) {
 void KernelBuilder::store(Value value, Value base, Type element, Value index) {
   LLVM::StoreOp::create(*this, value, at(base, element, index),
                         bytesOf(element));
+}
+
+void KernelBuilder::keepOrder() {
+  LLVM::FenceOp::create(*this, LLVM::AtomicOrdering::acq_rel, "singlethread");
 }
 
 /// `type` with `element` in place of its elements.
@@ -351,21 +361,23 @@ void KernelBuilder::storeNarrow(Value value, Value base, Type element,
     store(rounded, base, memory, index);
 }
 
-Value KernelBuilder::firstLanes(Value count) {
-  if (APInt known; matchPattern(count, m_ConstantInt(&known))) {
+Value KernelBuilder::firstLanes(Value count, int64_t lanes) {
+  if (std::optional<int64_t> number = known(count)) {
     SmallVector<bool> valid(lanes);
     for (int64_t i = 0; i < lanes; ++i)
-      valid[i] = i < known.getSExtValue();
+      valid[i] = i < *number;
     return arith::ConstantOp::create(
-        *this, DenseElementsAttr::get(mask, ArrayRef<bool>(valid)));
+        *this, DenseElementsAttr::get(VectorType::get({lanes}, i1),
+                                      ArrayRef<bool>(valid)));
   }
   SmallVector<int32_t> numbers(lanes);
   for (int64_t i = 0; i < lanes; ++i)
     numbers[i] = i;
+  VectorType type = VectorType::get({lanes}, i32);
   Value iota = arith::ConstantOp::create(
-      *this, DenseElementsAttr::get(integers, ArrayRef<int32_t>(numbers)));
-  return arith::CmpIOp::create(*this, arith::CmpIPredicate::slt, iota,
-                               splat(narrow(count)));
+      *this, DenseElementsAttr::get(type, ArrayRef<int32_t>(numbers)));
+  Value limit = vector::BroadcastOp::create(*this, type, narrow(count));
+  return arith::CmpIOp::create(*this, arith::CmpIPredicate::slt, iota, limit);
 }
 
 //===----------------------------------------------------------------------===//

@@ -30,6 +30,8 @@ public:
 
   // Integers of 64 bits; they fold when constant.
   Value index(int64_t value);
+  /// The number that `value` always has, if it is a constant.
+  static std::optional<int64_t> known(Value value);
   Value add(Value a, Value b);
   Value add(Value a, int64_t b) { return add(a, index(b)); }
   Value sub(Value a, Value b);
@@ -77,6 +79,9 @@ public:
     store(value, base, f32, index);
   }
 
+  /// Keeps the compiler from moving accesses over this point; no instruction.
+  void keepOrder();
+
   /// `lanes` elements (or with `scalar` one) of type `element` at `index`, as
   /// f32; with `mask`, only those lanes, 0 elsewhere.
   Value loadWide(Value base, Type element, Value index, Value mask = {});
@@ -91,8 +96,9 @@ public:
   /// Rounds f32 once to `element` and stores.
   void storeNarrow(Value value, Value base, Type element, Value index,
                    Value mask = {});
-  /// Lanes below `count` (i64).
-  Value firstLanes(Value count);
+  /// Lanes below `count` (i64), of `lanes`.
+  Value firstLanes(Value count, int64_t lanes);
+  Value firstLanes(Value count) { return firstLanes(count, lanes); }
 
   // Control.
   using LoopBody = function_ref<SmallVector<Value>(Value, ValueRange)>;

@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_CONVERSION_DIFFATTNTOVECTOR_NESTSPEC_H
 #define DIFFATTN_CONVERSION_DIFFATTNTOVECTOR_NESTSPEC_H
 
+#include "DiffAttn/Kernel/Activations.h"
 #include "DiffAttn/Schedule/NestSchedule.h"
 
 namespace mlir::diffattn {
@@ -81,6 +82,14 @@ struct NestSpec {
   /// Whether scores leave the product in units of log2(e), ready for powers of
   /// two.
   bool foldsLog2E() const { return !editsEveryScore(); }
+  /// What the differences of scores are multiplied with before 2^x, if at all.
+  std::optional<float> exponentFactor() const {
+    if (editsEveryScore())
+      return kLog2E;
+    if (usesBf16Pairs())
+      return scale * kLog2E;
+    return std::nullopt;
+  }
 };
 
 } // namespace mlir::diffattn

@@ -1,4 +1,4 @@
-//===- NestValues.cpp - heads, positions and the end of a row -------------===//
+//===- NestValues.cpp - heads, positions, panels and the end of a row -----===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,6 +10,7 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -77,6 +78,71 @@ Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
                        b.add(b.mul(head, v.stride(spec.lambda, 1)),
                              b.mul(row, v.stride(spec.lambda, 2))));
   return b.load(b.f32, v.address(spec.lambda), b.f32, offset);
+}
+
+void mlir::diffattn::packRows(NestValues &v, const NestOperand &operand,
+                              Value base, Value first, Value n, Value columns,
+                              Value paddedColumns, Value panel) {
+  KernelBuilder &b = v.b;
+  Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
+  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
+  b.loop(n, [&](Value key) {
+    Value from =
+        b.at(base, operand.element, b.mul(b.add(first, key), rowStride));
+    Value to = b.at(panel, b.f32, b.mul(key, paddedColumns));
+    if (!operand.hasUnitColumns()) {
+      b.loop(columns, [&](Value c) {
+        b.store(b.loadWideScalar(from, operand.element, b.mul(c, columnStride)),
+                to, c);
+      });
+      b.loop(columns, paddedColumns, 1,
+             [&](Value c) { b.store(emitConstant(b, b.f32, 0.0f), to, c); });
+      return;
+    }
+    b.loop(b.index(0), whole, b.lanes, [&](Value c) {
+      b.store(b.loadWide(from, operand.element, c), to, c);
+    });
+    b.loop(whole, columns, 1, [&](Value c) {
+      b.store(b.loadWideScalar(from, operand.element, c), to, c);
+    });
+    b.loop(columns, paddedColumns, 1,
+           [&](Value c) { b.store(emitConstant(b, b.f32, 0.0f), to, c); });
+  });
+}
+
+void mlir::diffattn::packValuePairs(NestValues &v, Value base, Value first,
+                                    Value n, Value panel, Value panelStride) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  Value valueDim = v.size(spec.valueDim);
+  VectorType halves = VectorType::get({b.lanes}, b.bf16);
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
+  Value stride = v.stride(spec.v, 2);
+  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
+  bool hasTail = !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
+  Value mask = b.firstLanes(b.sub(valueDim, whole));
+  auto pack = [&](Value pair, bool isLast) {
+    Value row = b.at(base, b.bf16, b.mul(b.add(first, b.mul(pair, 2)), stride));
+    Value next = isLast ? Value() : b.at(row, b.bf16, stride);
+    Value to = b.at(panel, b.i32, b.mul(pair, panelStride));
+    auto columns = [&](Value c, Value mask) {
+      auto load = [&](Value from) -> Value {
+        if (!from)
+          return zeros;
+        return mask ? b.loadMasked(halves, from, c, mask)
+                    : b.load(halves, from, b.bf16, c);
+      };
+      Value pairs = vector::InterleaveOp::create(b, load(row), load(next));
+      b.store(vector::BitCastOp::create(b, b.integers, pairs), to, b.i32, c);
+    };
+    b.loop(b.index(0), whole, b.lanes, [&](Value c) { columns(c, Value()); });
+    if (hasTail)
+      b.ifThen(b.less(whole, valueDim), [&] { columns(whole, mask); });
+  };
+  Value pairs = b.div(n, 2);
+  b.loop(pairs, [&](Value pair) { pack(pair, /*isLast=*/false); });
+  b.loop(pairs, b.ceilDiv(n, 2), 1,
+         [&](Value pair) { pack(pair, /*isLast=*/true); });
 }
 
 void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,

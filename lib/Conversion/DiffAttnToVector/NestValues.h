@@ -65,6 +65,17 @@ struct KeyRange {
 KeyRange getKeyRange(NestValues &values, const NestPositions &positions,
                      Value row);
 
+/// Copies `n` rows of `operand`, from row `first` after `base` on, to `panel`
+/// as f32 rows of `paddedColumns`, of which those from `columns` on become 0.
+void packRows(NestValues &values, const NestOperand &operand, Value base,
+              Value first, Value n, Value columns, Value paddedColumns,
+              Value panel);
+/// Copies `n` rows of V (bf16) in pairs of keys, as i32:
+/// panel[ceil(n / 2)][panelStride], padded with zeros to whole vectors of
+/// columns and to an even number of keys.
+void packValuePairs(NestValues &values, Value base, Value first, Value n,
+                    Value panel, Value panelStride);
+
 /// Writes one finished row: norm, weight, out_scale and gate over the f32 row
 /// at `x` (whose columns are padded with zeros to whole vectors and which may
 /// be overwritten), one rounding, store.
@@ -87,8 +98,8 @@ Value emitBlockNestScratch(KernelBuilder &b, const NestSpec &spec, Value keys,
 
 /// The sizes of one call, as values in the caller.
 struct NestCallSizes {
-  Value batch, signalHeads, key1Heads, key2Heads, valueHeads, queries, keys,
-      headDim, valueDim;
+  Value batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads,
+      queries, keys, headDim, valueDim;
 };
 
 /// The two loops for few queries: over blocks of keys, then over rows. The

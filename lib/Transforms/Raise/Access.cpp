@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Raise/Expr.h"
 
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -102,6 +103,13 @@ IndexPoly ExprGraph::readPoly(Value integer) {
                   b = polyOf(select.getFalseValue());
         return a == b ? a : space.opaque(integer);
       })
+      .Case([&](affine::AffineApplyOp apply) {
+        SmallVector<IndexPoly> operands;
+        for (Value operand : apply.getMapOperands())
+          operands.push_back(polyOf(operand));
+        return space.apply(apply.getAffineMap().getResult(0), operands,
+                           apply.getAffineMap().getNumDims());
+      })
       .Default([&](Operation *) { return space.opaque(integer); });
 }
 
@@ -119,6 +127,14 @@ std::optional<bool> ExprGraph::truthOf(Value condition) {
            static_cast<int64_t>(compare.getPredicate()));
   return truth->kind == Kind::Const ? std::optional<bool>(truth->number != 0)
                                     : std::nullopt;
+}
+
+static IndexPoly elementsOf(ExprGraph &graph, Value tensor) {
+  IndexPoly product = 1;
+  for (int64_t axis = 0; axis < cast<ShapedType>(tensor.getType()).getRank();
+       ++axis)
+    product = product * graph.sizeOf(tensor, axis);
+  return product;
 }
 
 void ExprGraph::joinSizesOf(Operation *op) {
@@ -194,6 +210,11 @@ void ExprGraph::joinSizesOf(Operation *op) {
         if (shape && isa<RankedTensorType>(reshape.getResult().getType()))
           for (auto [axis, size] : llvm::enumerate(shape.getElements()))
             space.join(sizeOf(reshape.getResult(), axis), polyOf(size));
+        // A reshape keeps the number of elements.
+        if (isa<RankedTensorType>(reshape.getResult().getType()) &&
+            isa<RankedTensorType>(reshape.getSource().getType()))
+          space.joinProducts(elementsOf(*this, reshape.getSource()),
+                             elementsOf(*this, reshape.getResult()));
       })
       .Case([&](tensor::ExtractSliceOp slice) {
         llvm::SmallBitVector dropped = slice.getDroppedDims();
@@ -279,8 +300,17 @@ std::optional<double> constantAt(Attribute elements, int64_t position) {
       return read(int64_t());
     if (type.isInteger(32))
       return read(int32_t());
+    if (type.isInteger(16))
+      return read(int16_t());
+    if (type.isInteger(8))
+      return read(int8_t());
     if (type.isInteger(1))
       return read(uint8_t());
+    if (auto half = dyn_cast<FloatType>(type); half && half.getWidth() == 16)
+      if (std::optional<double> bits = read(uint16_t()))
+        return APFloat(half.getFloatSemantics(),
+                       APInt(16, static_cast<uint64_t>(*bits)))
+            .convertToDouble();
   }
   return std::nullopt;
 }

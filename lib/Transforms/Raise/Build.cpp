@@ -41,13 +41,15 @@ struct Builder {
   void headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,
                    SmallVector<AtomId> loopsB, Value &first, Value &second,
                    Layout &layout);
-  Value lambda(int64_t noiseShared, AtomId noise);
+  Value lambda(int64_t noiseShared, AtomId noise, Activation &activation);
   Value bias(int64_t noiseShared, AtomId noise, Mask mask);
   Value product(ArrayRef<Expr> factors, ArrayRef<AtomId> loops);
   bool placeBand(Mask &mask, bool &causal, SmallVectorImpl<int64_t> &window,
                  Value &offset);
   Value shaped(Value attention, ArrayRef<AtomId> order);
   std::optional<SmallVector<AtomId>> resultOrder();
+  bool sameRowMajor(ArrayRef<AtomId> order);
+  Value regrouped(Value value);
   bool groupsOf(ArrayRef<AtomId> order,
                 SmallVectorImpl<ReassociationIndices> &groups);
   SmallVector<IndexPoly> plainPosition();
@@ -144,8 +146,15 @@ Value Builder::product(ArrayRef<Expr> factors, ArrayRef<AtomId> loops) {
   return tensors.tensor(all, loops, f32());
 }
 
-Value Builder::lambda(int64_t noiseShared, AtomId noise) {
+Value Builder::lambda(int64_t noiseShared, AtomId noise,
+                      Activation &activation) {
   SmallVector<Expr> factors(found.lambdaFactors);
+  activation = Activation::Identity;
+  if (factors.size() == 1 && found.lambda == 1)
+    if (Expr logits = logitsOf(graph, factors[0])) {
+      activation = Activation::Sigmoid;
+      factors[0] = logits;
+    }
   if (factors.empty()) {
     auto scalar = RankedTensorType::get({}, f32());
     return arith::ConstantOp::create(
@@ -209,6 +218,9 @@ bool Builder::placeBand(Mask &mask, bool &causal,
   if (!band.low && !band.high)
     return true;
   const Roles &r = found.roles;
+  // With a number of valid keys the op's queries would end at the last of
+  // these, unless it is told otherwise.
+  bool ends = !mask.validKeys;
   auto sides = [&](const IndexPoly &at) {
     // low <= j - i <= high, with p = i + at: -(high - at) <= p - j <= at - low
     std::optional<int64_t> left = -1, right = -1;
@@ -226,11 +238,15 @@ bool Builder::placeBand(Mask &mask, bool &causal,
       window.assign({*left, *right});
     return true;
   };
-  if (sides(extent(r.key) - extent(r.query)))
-    return true;
-  IndexPoly at = band.high ? *band.high : *band.low;
-  if (!sides(at))
-    return false;
+  IndexPoly at = extent(r.key) - extent(r.query);
+  if (sides(at)) {
+    if (ends)
+      return true;
+  } else {
+    at = band.high ? *band.high : *band.low;
+    if (!sides(at))
+      return false;
+  }
   // Positions that do not end with the keys.
   std::optional<int64_t> number = at.constant(),
                          batches = extent(r.batch).constant();
@@ -308,19 +324,58 @@ std::optional<SmallVector<AtomId>> Builder::resultOrder() {
     if (groupsOf(order, groups))
       return order;
   }
+  for (const auto &order : orders)
+    if (sameRowMajor(order))
+      return order;
   return std::nullopt;
+}
+
+/// True if both run through their elements in one order: the result's axes cut
+/// through the heads, as those of a product of grouped heads do.
+bool Builder::sameRowMajor(ArrayRef<AtomId> order) {
+  IndexPoly ours, theirs;
+  for (AtomId loop : order)
+    ours =
+        ours * extent(loop) +
+        (extent(loop) == IndexPoly(1) ? IndexPoly(0) : IndexPoly::atom(loop));
+  for (auto [axis, poly] : llvm::enumerate(plainPosition()))
+    theirs = theirs * graph.sizeOf(epilogue.result, axis) + poly;
+  return ours == theirs;
+}
+
+static ReassociationIndices allAxes(int64_t rank) {
+  return llvm::to_vector<2>(llvm::seq<int64_t>(0, rank));
+}
+
+/// The elements of `value` in row-major order as a tensor of the result's
+/// shape.
+Value Builder::regrouped(Value value) {
+  auto target = cast<RankedTensorType>(epilogue.result.getType());
+  auto now = cast<RankedTensorType>(value.getType());
+  SmallVector<OpFoldResult> sizes;
+  for (int64_t axis = 0; axis < target.getRank(); ++axis)
+    sizes.push_back(tensors.size(graph.sizeOf(epilogue.result, axis)));
+  value = tensor::CollapseShapeOp::create(
+      builder, loc, value,
+      SmallVector<ReassociationIndices>{allAxes(now.getRank())});
+  return tensor::ExpandShapeOp::create(
+      builder, loc,
+      RankedTensorType::get(target.getShape(), now.getElementType()), value,
+      SmallVector<ReassociationIndices>{allAxes(target.getRank())}, sizes);
 }
 
 /// The result with its own axes and element type.
 Value Builder::shaped(Value value, ArrayRef<AtomId> order) {
   SmallVector<ReassociationIndices> groups;
-  groupsOf(order, groups);
+  bool grouped = groupsOf(order, groups);
   auto target = cast<RankedTensorType>(epilogue.result.getType());
   Type scalar = elementType(value);
-  if (groups.size() != order.size())
+  if (!grouped)
+    value = regrouped(value);
+  else if (groups.size() != order.size())
     value = tensor::CollapseShapeOp::create(builder, loc, value, groups);
   auto now = cast<RankedTensorType>(value.getType());
-  if (now.getRank() != target.getRank()) {
+  if (grouped && now.getRank() != target.getRank()) {
     SmallVector<ReassociationIndices> insert(now.getRank());
     SmallVector<OpFoldResult> sizes;
     unsigned at = 0;
@@ -405,7 +460,8 @@ Value build(ExprGraph &graph, const Differential &found,
     v = b.tensors.generic(valueExpr, valueOrders[chosen], b.type);
   vLayout = chosen == 0 ? Layout::BHTD : Layout::BTHD;
 
-  Value lambda = b.lambda(noiseShared, noise);
+  Activation activation;
+  Value lambda = b.lambda(noiseShared, noise, activation);
   Mask mask = found.mask;
   bool causal = false;
   SmallVector<int64_t> window;
@@ -428,6 +484,10 @@ Value build(ExprGraph &graph, const Differential &found,
     window.clear();
   }
   Value bias = b.bias(noiseShared, noise, mask);
+  Value validKeys;
+  if (mask.validKeys)
+    validKeys =
+        b.tensors.tensor(mask.validKeys, {r.batch}, builder.getI64Type());
 
   bool bthd = (*order)[1] == r.query && (*order)[2] == r.head;
   oLayout = bthd ? Layout::BTHD : Layout::BHTD;
@@ -458,14 +518,13 @@ Value build(ExprGraph &graph, const Differential &found,
   OperationState state(loc, AttentionOp::getOperationName());
   attention = AttentionOp::create(
       builder, loc, init.getType(), q1, k1, q2, k2, v, lambda, bias, weight,
-      gate, /*kv_len=*/Value(), offset, init,
-      builder.getF32FloatAttr(found.first.scale),
+      gate, validKeys, offset, init, builder.getF32FloatAttr(found.first.scale),
       causal ? builder.getUnitAttr() : UnitAttr(),
       window.empty() ? DenseI64ArrayAttr()
                      : builder.getDenseI64ArrayAttr(window),
       found.first.softcap ? builder.getF32FloatAttr(*found.first.softcap)
                           : FloatAttr(),
-      ActivationAttr::get(context, Activation::Identity),
+      ActivationAttr::get(context, activation),
       NormAttr::get(context, epilogue.norm ? Norm::RMS : Norm::None),
       builder.getF32FloatAttr(epilogue.norm ? eps : 1e-5f),
       EpsModeAttr::get(context, epilogue.epsOutside ? EpsMode::Outside

@@ -31,14 +31,19 @@ static SmallVector<IndexPoly> positionOf(ExprGraph &graph, Value root) {
     }
     return position;
   }
-  return graph.freshLoops(root);
+  SmallVector<IndexPoly> position;
+  for (int64_t k = 0; k < cast<ShapedType>(root.getType()).getRank(); ++k) {
+    IndexPoly size = graph.sizeOf(root, k);
+    position.push_back(size == IndexPoly(1) ? IndexPoly(0)
+                                            : graph.space.loop(size));
+  }
+  return position;
 }
 
-static void flatten(ExprGraph &graph, Expr expr,
-                    SmallVectorImpl<Expr> &factors) {
+void flattenProduct(Expr expr, SmallVectorImpl<Expr> &factors) {
   if (expr->kind == Kind::Mul) {
-    flatten(graph, expr->operands[0], factors);
-    flatten(graph, expr->operands[1], factors);
+    flattenProduct(expr->operands[0], factors);
+    flattenProduct(expr->operands[1], factors);
   } else {
     factors.push_back(expr);
   }
@@ -66,8 +71,8 @@ static Expr commonValue(ExprGraph &graph, Expr first, Expr second, AtomId key,
   if (graph.equal(first, second))
     return first;
   SmallVector<Expr> a, b, common;
-  flatten(graph, first, a);
-  flatten(graph, second, b);
+  flattenProduct(first, a);
+  flattenProduct(second, b);
   takeCommon(graph, a, b, common);
   SmallVector<Expr> rest(a);
   rest.append(b);
@@ -77,6 +82,25 @@ static Expr commonValue(ExprGraph &graph, Expr first, Expr second, AtomId key,
   reason = perKey ? "lambda depends on the key"
                   : "the two maps are multiplied by different values";
   return nullptr;
+}
+
+/// Adds up terms that differ by their numbers alone.
+static void mergeTerms(ExprGraph &graph, Terms &terms) {
+  auto alike = [&](const Term &x, const Term &y) {
+    SmallVector<Expr> a(x.factors.begin(), x.factors.end()),
+        b(y.factors.begin(), y.factors.end()), common;
+    takeCommon(graph, a, b, common);
+    return a.empty() && b.empty() && x.map && y.map && x.value && y.value &&
+           graph.equal(x.map, y.map) && graph.equal(x.value, y.value);
+  };
+  for (unsigned i = 0; i < terms.size(); ++i)
+    for (unsigned k = i + 1; k < terms.size();)
+      if (alike(terms[i], terms[k])) {
+        terms[i].coefficient += terms[k].coefficient;
+        terms.erase(terms.begin() + k);
+      } else {
+        ++k;
+      }
 }
 
 static bool sameNumber(double a, double b) {
@@ -90,7 +114,11 @@ static bool sameMasks(ExprGraph &graph, const Mask &a, const Mask &b) {
              return graph.equal(std::get<0>(pair), std::get<1>(pair));
            });
   };
-  return a.band == b.band && same(a.visible, b.visible) && same(a.bias, b.bias);
+  bool sameKeys = a.validKeys && b.validKeys
+                      ? graph.equal(a.validKeys, b.validKeys)
+                      : a.validKeys == b.validKeys;
+  return a.band == b.band && sameKeys && same(a.visible, b.visible) &&
+         same(a.bias, b.bias);
 }
 
 /// Puts factors known at run time, and what is left of the scale, on a query.
@@ -141,6 +169,10 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
         return term.map && term.value;
       }))
     return std::nullopt;
+  if (terms->size() > 2)
+    mergeTerms(graph, *terms);
+  if (terms->size() < 2)
+    return std::nullopt;
   if (terms->size() > 2) {
     reason = "the result combines more than two maps";
     return std::nullopt;
@@ -158,7 +190,9 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     reason = "both maps are scaled by values known only at run time";
     return std::nullopt;
   }
-  if (a->coefficient == 0 || b->coefficient == 0)
+  if (a->coefficient == 0)
+    std::swap(a, b);
+  if (a->coefficient == 0 || !a->factors.empty())
     return std::nullopt;
   found.outScale = a->coefficient;
   found.lambda = -b->coefficient / a->coefficient;
@@ -198,7 +232,8 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   if (!solveRoles(graph, found, reason))
     return std::nullopt;
 
-  MaskClassifier classifier(graph, found.roles.query, key, reason);
+  MaskClassifier classifier(graph, found.roles.head, found.roles.query, key,
+                            reason);
   std::optional<Mask> first = classifier.classify(found.first.mask);
   std::optional<Mask> second = classifier.classify(found.second.mask);
   if (!first || !second)

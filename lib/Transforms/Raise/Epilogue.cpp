@@ -40,6 +40,25 @@ llvm::SmallPtrSet<Operation *, 32> onlyFor(Value value) {
   return set;
 }
 
+Expr logitsOf(ExprGraph &graph, Expr sigmoid) {
+  sigmoid = graph.open(sigmoid);
+  if (sigmoid->kind != Kind::Div || !sigmoid->operands[0]->isConst(1))
+    return nullptr;
+  Expr sum = graph.open(sigmoid->operands[1]);
+  if (sum->kind != Kind::Add)
+    return nullptr;
+  for (unsigned i : {0, 1}) {
+    Expr power = graph.open(sum->operands[i]);
+    std::optional<double> one = graph.constantValue(sum->operands[1 - i]);
+    if (power->kind != Kind::Exp || !one || *one != 1)
+      continue;
+    Expr exponent = graph.open(power->operands[0]);
+    if (exponent->kind == Kind::Neg)
+      return exponent->operands[0];
+  }
+  return nullptr;
+}
+
 namespace {
 /// Reads one value behind the difference as a product.
 struct EpilogueReader {
@@ -81,7 +100,6 @@ struct EpilogueReader {
   bool readDivisor(Expr expr);
   bool readNorm(Epilogue &epilogue);
   std::optional<double> readMeanSquare(Expr expr);
-  Expr gateOf(Expr factor);
 };
 } // namespace
 
@@ -217,26 +235,6 @@ bool EpilogueReader::readNorm(Epilogue &epilogue) {
   return true;
 }
 
-/// The logits if `factor` is their sigmoid.
-Expr EpilogueReader::gateOf(Expr factor) {
-  Expr sigmoid = open(factor);
-  if (sigmoid->kind != Kind::Div || !sigmoid->operands[0]->isConst(1))
-    return nullptr;
-  Expr sum = open(sigmoid->operands[1]);
-  if (sum->kind != Kind::Add)
-    return nullptr;
-  for (unsigned i : {0, 1}) {
-    Expr power = open(sum->operands[i]);
-    std::optional<double> one = graph.constantValue(sum->operands[1 - i]);
-    if (power->kind != Kind::Exp || !one || *one != 1)
-      continue;
-    Expr exponent = open(power->operands[0]);
-    if (exponent->kind == Kind::Neg)
-      return exponent->operands[0];
-  }
-  return nullptr;
-}
-
 /// Expresses the loops of a later value by the loops of the roles: both are
 /// positions in the difference, and so equal, axis by axis.
 static bool unify(ExprGraph &graph, ArrayRef<IndexPoly> later,
@@ -284,6 +282,32 @@ static bool unify(ExprGraph &graph, ArrayRef<IndexPoly> later,
   return true;
 }
 
+/// The same where positions cut through a loop: tries the loops of the roles
+/// for those of the later value.
+static bool unifyLoops(ExprGraph &graph, ArrayRef<IndexPoly> later,
+                       ArrayRef<IndexPoly> roles, ArrayRef<AtomId> loops,
+                       ArrayRef<AtomId> candidates,
+                       IndexSpace::Substitution &map) {
+  if (map.size() == loops.size())
+    return llvm::all_of(llvm::zip(later, roles), [&](auto pair) {
+      return graph.space.substitute(std::get<0>(pair), map) ==
+             std::get<1>(pair);
+    });
+  AtomId loop = loops[map.size()];
+  for (AtomId role : candidates) {
+    bool taken = llvm::any_of(map, [&](const auto &entry) {
+      return entry.second == IndexPoly::atom(role);
+    });
+    if (taken || graph.space.extent(role) != graph.space.extent(loop))
+      continue;
+    map[loop] = IndexPoly::atom(role);
+    if (unifyLoops(graph, later, roles, loops, candidates, map))
+      return true;
+    map.erase(loop);
+  }
+  return false;
+}
+
 static std::optional<Epilogue>
 readEpilogue(ExprGraph &graph, const Differential &found,
              const llvm::DenseSet<Value> &dependent, Value result) {
@@ -300,8 +324,17 @@ readEpilogue(ExprGraph &graph, const Differential &found,
   if (!reader.readNorm(epilogue))
     return std::nullopt;
   IndexSpace::Substitution map;
-  if (!unify(graph, reader.core->indices, found.position, map))
-    return std::nullopt;
+  if (!unify(graph, reader.core->indices, found.position, map)) {
+    map.clear();
+    SmallVector<AtomId> own;
+    for (const IndexPoly &loop : loops)
+      if (std::optional<AtomId> atom = loop.asAtom())
+        own.push_back(*atom);
+    const Roles &r = found.roles;
+    if (!unifyLoops(graph, reader.core->indices, found.position, own,
+                    {r.batch, r.head, r.query, r.valueWidth}, map))
+      return std::nullopt;
+  }
   for (const IndexPoly &loop : loops) {
     std::optional<AtomId> atom = loop.asAtom();
     if (atom && !map.count(*atom))
@@ -317,7 +350,7 @@ readEpilogue(ExprGraph &graph, const Differential &found,
       perWidth &= !graph.mentions(factor, loop);
     if (perWidth && epilogue.norm) {
       epilogue.weights.push_back(factor);
-    } else if (Expr gate = reader.gateOf(factor); gate && !epilogue.gate) {
+    } else if (Expr gate = logitsOf(graph, factor); gate && !epilogue.gate) {
       epilogue.gate = gate;
     } else {
       return std::nullopt;

@@ -119,6 +119,8 @@ std::optional<double> ExprGraph::fold(Kind kind, Type type, ArrayRef<double> v,
     return std::exp(v[0]);
   case Kind::Exp2:
     return std::exp2(v[0]);
+  case Kind::Log:
+    return std::log(v[0]);
   case Kind::Sqrt:
     return std::sqrt(v[0]);
   case Kind::Rsqrt:
@@ -414,6 +416,30 @@ bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
 }
 
 bool ExprGraph::equal(Expr a, Expr b) { return equalNodes(a, b, /*depth=*/8); }
+
+Expr ExprGraph::withoutLoop(Expr expr, AtomId loop) {
+  for (Expr opened = expr; opened; opened = expand(stripCasts(opened)))
+    if (!mentions(opened, loop))
+      return opened;
+  return expr;
+}
+
+Expr ExprGraph::peelCasts(Expr expr) {
+  while (true) {
+    expr = stripCasts(expr);
+    Expr opened = expand(expr);
+    if (!opened || opened->kind != Kind::Cast)
+      return expr;
+    expr = opened;
+  }
+}
+
+Expr ExprGraph::open(Expr expr) {
+  expr = stripCasts(expr);
+  while (Expr opened = expand(expr))
+    expr = stripCasts(opened);
+  return expr;
+}
 
 Expr ExprGraph::close(Expr expr) {
   switch (expr->kind) {

@@ -89,8 +89,11 @@ private:
     recognizer.rescaleQueries = rescaleQueries;
     std::optional<Differential> found =
         recognize(graph, maps, root, recognizer, reason);
-    if (!found)
+    if (!found) {
+      if (reason.empty())
+        reason = whyNotLinear(maps, root);
       return false;
+    }
     if (!classifyCommonFactors(*found, reason))
       return false;
     Epilogue epilogue = findEpilogue(graph, *found);
@@ -125,6 +128,18 @@ private:
     return true;
   }
 
+  /// A product of values with what two maps make together is a near miss.
+  static std::string whyNotLinear(Maps &maps, Value root) {
+    auto product = root.getDefiningOp<linalg::LinalgOp>();
+    if (!product || product.getNumReductionLoops() == 0)
+      return "";
+    llvm::SetVector<Value> behind = maps.mapsBehind(root);
+    if (behind.size() < 2)
+      return "";
+    maps.used.insert(behind.begin(), behind.end());
+    return "the result is not a sum of products of one map with the values";
+  }
+
   static bool classifyCommonFactors(Differential &found, std::string &reason) {
     if (found.commonFactors.empty())
       return true;
@@ -157,24 +172,25 @@ private:
   /// Sizes that are read from tensors that will be gone are read elsewhere.
   static void resolveSizes(ExprGraph &graph,
                            const llvm::SmallPtrSetImpl<Operation *> &dying) {
+    SmallVector<tensor::DimOp> dims;
     for (Operation *op : dying)
-      for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
-        auto dim = dyn_cast<tensor::DimOp>(user);
-        std::optional<int64_t> axis = dim ? knownAxis(dim) : std::nullopt;
-        if (!axis)
-          continue;
-        OpBuilder builder(dim);
-        Materializer sizes(graph, builder, dim.getLoc());
-        sizes.dying.insert(dying.begin(), dying.end());
-        Value size = sizes.index(graph.sizeOf(dim.getSource(), *axis));
-        auto same = size.getDefiningOp<tensor::DimOp>();
-        if (same && same.getSource() == dim.getSource()) {
-          same.erase();
-          continue;
-        }
-        dim.getResult().replaceAllUsesWith(size);
-        dim.erase();
+      for (Operation *user : op->getUsers())
+        if (auto dim = dyn_cast<tensor::DimOp>(user);
+            dim && knownAxis(dim) && !dying.contains(dim))
+          dims.push_back(dim);
+    for (tensor::DimOp dim : dims) {
+      OpBuilder builder(dim);
+      Materializer sizes(graph, builder, dim.getLoc());
+      sizes.dying.insert(dying.begin(), dying.end());
+      Value size = sizes.index(graph.sizeOf(dim.getSource(), *knownAxis(dim)));
+      auto same = size.getDefiningOp<tensor::DimOp>();
+      if (same && same.getSource() == dim.getSource()) {
+        same.erase();
+        continue;
       }
+      dim.getResult().replaceAllUsesWith(size);
+      dim.erase();
+    }
   }
 
   static void eraseDead(Operation *last,

@@ -136,6 +136,26 @@ void IndexSpace::join(const IndexPoly &a, const IndexPoly &b) {
     return;
 }
 
+void IndexSpace::joinProducts(const IndexPoly &a, const IndexPoly &b) {
+  if (a.terms.size() != 1 || b.terms.size() != 1)
+    return;
+  auto [x, m] = *a.terms.begin();
+  auto [y, n] = *b.terms.begin();
+  int64_t gcd = std::gcd(m, n);
+  if (m <= 0 || n <= 0)
+    return;
+  IndexPoly left, right;
+  Monomial rest;
+  std::set_difference(x.begin(), x.end(), y.begin(), y.end(),
+                      std::back_inserter(rest));
+  left.addTerm(rest, m / gcd);
+  rest.clear();
+  std::set_difference(y.begin(), y.end(), x.begin(), x.end(),
+                      std::back_inserter(rest));
+  right.addTerm(rest, n / gcd);
+  join(left, right);
+}
+
 /// Splits `a` into the multiple of `divisor` (a single term) and the rest.
 static std::pair<IndexPoly, IndexPoly>
 divide(const IndexPoly &a, const Monomial &divisor, int64_t coefficient) {
@@ -179,6 +199,13 @@ IndexSpace::upperBoundOf(const Monomial &monomial) const {
       break;
     case Atom::Opaque:
       return std::nullopt;
+    case Atom::Broadcast: {
+      std::optional<IndexPoly> low = lowerBound(IndexPoly(0) - atom.first);
+      if (!low)
+        return std::nullopt;
+      bound = bound * (IndexPoly(0) - *low);
+      break;
+    }
     case Atom::FloorDiv: {
       // floor((q * d + r) / d) = q for 0 <= r < d.
       std::optional<IndexPoly> low = lowerBound(IndexPoly(0) - atom.first);
@@ -260,6 +287,16 @@ IndexPoly IndexSpace::floorDiv(const IndexPoly &a, const IndexPoly &b) {
          IndexPoly::atom(intern({Atom::FloorDiv, dividend, by, {}, 0}));
 }
 
+IndexPoly IndexSpace::broadcast(const IndexPoly &position,
+                                const IndexPoly &size) {
+  if (size == IndexPoly(1))
+    return 0;
+  // In an axis of one element such a position is 0 as well.
+  if (size.constant() || provablyLess(position, size))
+    return position;
+  return IndexPoly::atom(intern({Atom::Broadcast, position, size, {}, 0}));
+}
+
 IndexPoly IndexSpace::substitute(const IndexPoly &poly,
                                  const Substitution &map) {
   IndexPoly result;
@@ -269,11 +306,14 @@ IndexPoly IndexSpace::substitute(const IndexPoly &poly,
       auto it = map.find(id);
       if (it != map.end()) {
         product = product * it->second;
-      } else if (atoms[id].kind == Atom::FloorDiv) {
-        // Copies: dividing may add atoms and move the storage.
-        IndexPoly first = atoms[id].first, second = atoms[id].second;
-        product =
-            product * floorDiv(substitute(first, map), substitute(second, map));
+      } else if (atoms[id].kind == Atom::FloorDiv ||
+                 atoms[id].kind == Atom::Broadcast) {
+        // Copies: new atoms may move the storage.
+        bool divides = atoms[id].kind == Atom::FloorDiv;
+        IndexPoly first = substitute(IndexPoly(atoms[id].first), map);
+        IndexPoly second = substitute(IndexPoly(atoms[id].second), map);
+        product = product * (divides ? floorDiv(first, second)
+                                     : broadcast(first, second));
       } else {
         product = product * IndexPoly::atom(id);
       }
@@ -288,7 +328,8 @@ void IndexSpace::visit(const IndexPoly &poly,
   for (auto &[monomial, coefficient] : poly.terms)
     for (AtomId id : monomial) {
       fn(id);
-      if (atoms[id].kind == Atom::FloorDiv) {
+      if (atoms[id].kind == Atom::FloorDiv ||
+          atoms[id].kind == Atom::Broadcast) {
         visit(atoms[id].first, fn);
         visit(atoms[id].second, fn);
       }
@@ -301,14 +342,17 @@ bool IndexSpace::mentions(const IndexPoly &poly, AtomId id) const {
   return found;
 }
 
-IndexPoly IndexSpace::apply(AffineExpr expr, ArrayRef<IndexPoly> dims) {
+IndexPoly IndexSpace::apply(AffineExpr expr, ArrayRef<IndexPoly> operands,
+                            unsigned firstSymbol) {
   if (auto dim = dyn_cast<AffineDimExpr>(expr))
-    return dims[dim.getPosition()];
+    return operands[dim.getPosition()];
+  if (auto symbol = dyn_cast<AffineSymbolExpr>(expr))
+    return operands[firstSymbol + symbol.getPosition()];
   if (auto number = dyn_cast<AffineConstantExpr>(expr))
     return number.getValue();
   auto binary = cast<AffineBinaryOpExpr>(expr);
-  IndexPoly lhs = apply(binary.getLHS(), dims),
-            rhs = apply(binary.getRHS(), dims);
+  IndexPoly lhs = apply(binary.getLHS(), operands, firstSymbol),
+            rhs = apply(binary.getRHS(), operands, firstSymbol);
   switch (expr.getKind()) {
   case AffineExprKind::Add:
     return lhs + rhs;
@@ -321,7 +365,7 @@ IndexPoly IndexSpace::apply(AffineExpr expr, ArrayRef<IndexPoly> dims) {
   case AffineExprKind::CeilDiv:
     return floorDiv(lhs + rhs - 1, rhs);
   default:
-    llvm_unreachable("maps of tensor ops have no symbols");
+    llvm_unreachable("not a binary affine expression");
   }
 }
 
@@ -337,13 +381,15 @@ IndexSpace::evaluate(const IndexPoly &poly,
         product = wrapMul(product, it->second);
         continue;
       }
-      if (atoms[id].kind != Atom::FloorDiv)
+      if (atoms[id].kind != Atom::FloorDiv && atoms[id].kind != Atom::Broadcast)
         return std::nullopt;
       std::optional<int64_t> a = evaluate(atoms[id].first, at),
                              b = evaluate(atoms[id].second, at);
       if (!a || !b || *b <= 0)
         return std::nullopt;
-      product = wrapMul(product, llvm::divideFloorSigned(*a, *b));
+      product = wrapMul(product, atoms[id].kind == Atom::FloorDiv
+                                     ? llvm::divideFloorSigned(*a, *b)
+                                     : (*b == 1 ? 0 : *a));
     }
     sum = wrapAdd(sum, product);
   }

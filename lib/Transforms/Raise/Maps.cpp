@@ -27,7 +27,7 @@ Maps::Maps(ExprGraph &graph, Operation *function) : graph(graph) {
 
 Maps::Role Maps::computeRole(Value value) {
   Operation *op = value.getDefiningOp();
-  if (auto softmax = matchSoftmax(value)) {
+  if (auto softmax = matchSoftmax(graph, value)) {
     softmaxes[value] = *softmax;
     return Role::Map;
   }
@@ -67,128 +67,6 @@ bool Maps::dependsOnMap(Expr expr) const {
                       [&](Expr operand) { return dependsOnMap(operand); });
 }
 
-/// Opens element-wise ops and casts until something else is on top.
-Expr Maps::open(Expr expr) {
-  expr = graph.stripCasts(expr);
-  while (expr->kind == Kind::Load) {
-    Expr opened = graph.expand(expr);
-    if (!opened)
-      return expr;
-    expr = graph.stripCasts(opened);
-  }
-  return expr;
-}
-
-/// A softmax does not change when something is added to all keys of a row, so
-/// the shift by the maximum, or by anything else, is not part of the scores.
-Expr Maps::withoutKeyFreeTerms(Expr expr, AtomId key) {
-  auto isFree = [&](Expr e) { return !graph.mentions(e, key); };
-  switch (expr->kind) {
-  case Kind::Load:
-  case Kind::Cast: {
-    Expr opened =
-        expr->kind == Kind::Load ? graph.expand(expr) : expr->operands[0];
-    if (!opened)
-      return expr;
-    Expr rest = withoutKeyFreeTerms(opened, key);
-    return rest == opened ? expr : rest;
-  }
-  case Kind::Add:
-    if (isFree(expr->operands[0]))
-      return withoutKeyFreeTerms(expr->operands[1], key);
-    [[fallthrough]];
-  case Kind::Sub:
-    if (isFree(expr->operands[1]))
-      return withoutKeyFreeTerms(expr->operands[0], key);
-    return expr;
-  case Kind::Mul:
-  case Kind::Div:
-    for (unsigned i : {0, 1}) {
-      if (!isFree(expr->operands[1 - i]) || (i == 1 && expr->kind == Kind::Div))
-        continue;
-      Expr rest = withoutKeyFreeTerms(expr->operands[i], key);
-      if (rest == expr->operands[i])
-        return expr;
-      SmallVector<Expr> operands(expr->operands.begin(), expr->operands.end());
-      operands[i] = rest;
-      return graph.make(expr->kind, expr->type, operands);
-    }
-    return expr;
-  default:
-    return expr;
-  }
-}
-
-std::optional<Maps::Softmax> Maps::matchSoftmax(Value value) {
-  Operation *op = value.getDefiningOp();
-  if (auto softmax = dyn_cast<linalg::SoftmaxOp>(op)) {
-    Softmax found;
-    found.loops = graph.freshLoops(value);
-    found.keyAxis = softmax.getDimension();
-    found.scores = graph.load(softmax.getInput(), found.loops);
-    return found;
-  }
-  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
-  if (!(linalgOp && isElementwise(linalgOp)) &&
-      !op->hasTrait<OpTrait::Elementwise>())
-    return std::nullopt;
-  if (!isa<FloatType>(elementType(value)))
-    return std::nullopt;
-  Softmax found;
-  found.loops = graph.freshLoops(value);
-  Expr element = graph.load(value, found.loops);
-  if (element->kind != Kind::Load || element->value != value)
-    return std::nullopt; // only moves elements: not where the map is made
-  element = graph.expand(element);
-  if (!element)
-    return std::nullopt;
-  element = graph.stripCasts(element);
-
-  // numerator / sum, or numerator * (1 / sum)
-  Expr numerator = nullptr, sum = nullptr;
-  if (element->kind == Kind::Div) {
-    numerator = element->operands[0];
-    sum = element->operands[1];
-  } else if (element->kind == Kind::Mul) {
-    for (unsigned i : {0, 1}) {
-      Expr reciprocal = open(element->operands[i]);
-      if (reciprocal->kind == Kind::Div &&
-          reciprocal->operands[0]->isConst(1)) {
-        sum = reciprocal->operands[1];
-        numerator = element->operands[1 - i];
-      }
-    }
-  }
-  if (!sum)
-    return std::nullopt;
-  Expr total = open(sum);
-  if (total->kind != Kind::Reduce || total->combiner() != Combiner::Sum ||
-      total->bound.size() != 1)
-    return std::nullopt;
-  for (auto [axis, loop] : llvm::enumerate(found.loops)) {
-    AtomId key = *loop.asAtom();
-    if (graph.mentions(total, key) || !graph.mentions(numerator, key))
-      continue;
-    if (graph.space.extent(key) != graph.space.extent(total->bound[0]))
-      continue;
-    Expr summed =
-        graph.substitute(total->operands[0], {{total->bound[0], loop}});
-    if (!graph.equal(graph.stripCasts(summed), graph.stripCasts(numerator)))
-      continue;
-    Expr power = open(numerator);
-    if (power->kind != Kind::Exp && power->kind != Kind::Exp2)
-      return std::nullopt;
-    found.keyAxis = axis;
-    found.scores = withoutKeyFreeTerms(power->operands[0], key);
-    if (power->kind == Kind::Exp2)
-      found.scores =
-          graph.make(Kind::Mul, power->type,
-                     {found.scores, graph.constant(M_LN2, power->type)});
-    return found;
-  }
-  return std::nullopt;
-}
-
 //===----------------------------------------------------------------------===//
 // Sums of terms
 //===----------------------------------------------------------------------===//
@@ -198,7 +76,7 @@ static std::optional<Terms> fail() { return std::nullopt; }
 /// True if `condition` says that no key of the map's row has a finite score:
 /// the guard of a safe softmax. The op gives zeros for such a row by itself.
 bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
-  Expr all = open(condition);
+  Expr all = graph.open(condition);
   Type boolean = IntegerType::get(
       all->type ? all->type.getContext() : map->type.getContext(), 1);
   bool negated = false;
@@ -207,7 +85,7 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
       if (all->operands[i]->kind == Kind::Const &&
           all->operands[i]->number != 0) {
         negated = true;
-        all = open(all->operands[1 - i]);
+        all = graph.open(all->operands[1 - i]);
         break;
       }
   }
@@ -215,11 +93,11 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
   if (all->kind != Kind::Reduce || all->combiner() != wanted ||
       all->bound.size() != 1 || all->type != boolean)
     return false;
-  Expr test = open(all->operands[0]);
+  Expr test = graph.open(all->operands[0]);
   if (negated) {
     if (test->kind != Kind::Xor || !(test->operands[1]->kind == Kind::Const))
       return false;
-    test = open(test->operands[0]);
+    test = graph.open(test->operands[0]);
   }
   if (test->kind != Kind::CmpF ||
       static_cast<arith::CmpFPredicate>(test->predicate) !=
@@ -270,15 +148,10 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
   if (dependsOnMap(condition)) {
     // nan_to_num on a map, which is a number between 0 and 1 in every row
     // that sees a key.
-    Expr test = open(condition);
-    bool comparesSelf = test->kind == Kind::CmpF &&
-                        graph.equal(graph.stripCasts(test->operands[0]),
-                                    graph.stripCasts(test->operands[1]));
-    bool comparesInf =
-        test->kind == Kind::CmpF && llvm::any_of(test->operands, [](Expr e) {
-          return e->kind == Kind::Const && std::isinf(e->number);
-        });
-    if (!zeroFirst || !(comparesSelf ? number->isConst(0) : comparesInf))
+    bool testsNan = false;
+    std::optional<bool> truth = truthIfFinite(
+        graph, condition, [&](Expr e) { return dependsOnMap(e); }, testsNan);
+    if (!truth || *truth == zeroFirst || (testsNan && !number->isConst(0)))
       return fail();
     droppedNanGuard = true;
     return terms;
@@ -294,6 +167,24 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
   return terms;
 }
 
+llvm::SetVector<Value> Maps::mapsBehind(Value root) const {
+  llvm::SetVector<Value> seen, found;
+  seen.insert(root);
+  for (unsigned next = 0; next < seen.size(); ++next) {
+    Value value = seen[next];
+    if (softmaxes.contains(value)) {
+      found.insert(value);
+      continue;
+    }
+    value.getDefiningOp()->walk([&](Operation *op) {
+      for (Value operand : op->getOperands())
+        if (roleOf(operand) != Role::None)
+          seen.insert(operand);
+    });
+  }
+  return found;
+}
+
 std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
   if (reduce->combiner() != Combiner::Sum || reduce->bound.size() != 1)
     return fail();
@@ -307,10 +198,16 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
     return fail();
   IndexPoly key = IndexPoly::atom(*sharedKey);
   for (Term &term : *terms) {
-    if (!term.map || term.value || term.map->index != IndexPoly::atom(loop))
+    if (!term.map || term.value)
       return fail();
+    if (term.map->index != IndexPoly::atom(loop)) {
+      if (used.size() > 1)
+        reason = "a softmax does not run along the axis that is summed";
+      return fail();
+    }
     SmallVector<Expr, 2> outside;
     for (Expr factor : term.factors) {
+      factor = graph.withoutLoop(factor, loop);
       if (!graph.mentions(factor, loop)) {
         outside.push_back(factor);
         continue;

@@ -237,6 +237,55 @@ Expr MaskClassifier::openCondition(Expr condition) {
   return condition;
 }
 
+/// n, if `visible` says key < n for a number n that is one for a whole batch.
+Expr MaskClassifier::validKeysOf(Expr visible) {
+  using P = arith::CmpIPredicate;
+  auto openLoads = [&](Expr expr) {
+    while (Expr further = graph.expand(expr))
+      expr = further;
+    return expr;
+  };
+  bool negated = false;
+  visible = openLoads(visible);
+  while (visible->kind == Kind::Xor) {
+    const auto *one = llvm::find_if(visible->operands, [](Expr e) {
+      return e->kind == Kind::Const && e->number != 0;
+    });
+    if (one == visible->operands.end())
+      return nullptr;
+    visible = openLoads(visible->operands[one == visible->operands.begin()]);
+    negated = !negated;
+  }
+  if (visible->kind != Kind::CmpI)
+    return nullptr;
+  auto predicate = static_cast<P>(visible->predicate);
+  if (negated)
+    predicate = arith::invertPredicate(predicate);
+  for (unsigned i : {0, 1}) {
+    Expr position = openLoads(visible->operands[i]),
+         count = visible->operands[1 - i];
+    if (position->kind != Kind::Index)
+      continue;
+    std::optional<int64_t> behind =
+        (position->index - IndexPoly::atom(key)).constant();
+    if (!behind || graph.mentions(count, key) || graph.mentions(count, head) ||
+        (query && graph.mentions(count, *query)))
+      continue;
+    // key + behind < count, or with one more where they may be equal.
+    bool strict = predicate == (i == 0 ? P::slt : P::sgt),
+         loose = predicate == (i == 0 ? P::sle : P::sge);
+    if (!strict && !loose)
+      return nullptr;
+    IndexPoly more = IndexPoly(loose ? 1 : 0) - IndexPoly(*behind);
+    if (count->kind == Kind::Index)
+      return graph.index(count->index + more);
+    if (more == IndexPoly(0))
+      return count;
+    return graph.make(Kind::Add, count->type, {count, graph.index(more)});
+  }
+  return nullptr;
+}
+
 bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
                                 bool isSelect) {
   if (fill > hidden) {
@@ -258,6 +307,11 @@ bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
       return true;
     }
   }
+  if (infinite && !mask.validKeys)
+    if (Expr count = validKeysOf(visible)) {
+      mask.validKeys = count;
+      return true;
+    }
   if (infinite) {
     mask.visible.push_back(visible);
     return true;

@@ -42,6 +42,16 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
         multiply(getValueOrCreateCastToIndexLike(body, loc, body.getIndexType(),
                                                  atom.value));
         break;
+      case IndexSpace::Atom::Broadcast: {
+        Value at = asIndex(body, atom.first, loops),
+              size = asIndex(body, atom.second, loops),
+              zero = arith::ConstantIndexOp::create(body, loc, 0),
+              one = arith::ConstantIndexOp::create(body, loc, 1);
+        Value single = arith::CmpIOp::create(
+            body, loc, arith::CmpIPredicate::eq, size, one);
+        multiply(arith::SelectOp::create(body, loc, single, zero, at));
+        break;
+      }
       case IndexSpace::Atom::FloorDiv: {
         // Positions are never negative, so rounding is the same.
         Value a = asIndex(body, atom.first, loops),
@@ -130,6 +140,8 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
       return math::ExpOp::create(body, loc, o[0]);
     case Kind::Exp2:
       return math::Exp2Op::create(body, loc, o[0]);
+    case Kind::Log:
+      return math::LogOp::create(body, loc, o[0]);
     case Kind::Sqrt:
       return math::SqrtOp::create(body, loc, o[0]);
     case Kind::Rsqrt:
@@ -257,6 +269,10 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
                              ? graph.make(Kind::Cast, type, {element})
                              : element;
         Value result = scalar(body, converted, positions, known);
+        if (result.getType().isIndex())
+          result = arith::IndexCastOp::create(body, loc, type, result);
+        else if (result.getType() != type)
+          result = arith::ExtSIOp::create(body, loc, type, result);
         linalg::YieldOp::create(body, loc, result);
       });
   // Positions that nothing reads.

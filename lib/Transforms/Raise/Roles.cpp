@@ -74,6 +74,15 @@ bool RoleSolver::solve() {
       if (graph.space[id].kind == IndexSpace::Atom::Loop)
         loops.push_back(id);
     });
+  // What multiplies a map, not the values, and differs by query and key.
+  SmallVector<Expr> factors;
+  flattenProduct(found.value, factors);
+  for (AtomId loop : loops)
+    if (inQuery(loop) && !inKey(loop) && in(found.value, loop) &&
+        !llvm::all_of(factors, [&](Expr e) { return in(e, loop); })) {
+      reason = "a map is multiplied by a value that depends on query and key";
+      return false;
+    }
   // Merged axes come back in the order of their atoms, outermost first.
   SmallVector<AtomId> widths, queries, outer;
   for (AtomId loop : loops) {
@@ -86,11 +95,11 @@ bool RoleSolver::solve() {
     else
       outer.push_back(loop);
   }
-  if (widths.size() != 1) {
-    reason = "the values have no width of their own";
+  if (widths.size() > 1) {
+    reason = "the values have more than one axis of their own";
     return false;
   }
-  found.roles.valueWidth = widths[0];
+  found.roles.valueWidth = widths.empty() ? unit() : widths[0];
   // With one key head for all, heads and queries look alike. A mask tells them
   // apart; without one either reading is right.
   if (queries.size() > 1) {

@@ -28,8 +28,7 @@ bool isElementwise(linalg::LinalgOp op) {
 static std::optional<IndexPoly> positionOf(ExprGraph &graph, Expr expr) {
   if (expr->kind == Kind::Index)
     return expr->index;
-  // Broadcasting at run time: position 0 if the size is 1, else the position
-  // itself, which is 0 too when the size is 1.
+  // Broadcasting at run time: position 0 if the size is 1.
   if (expr->kind == Kind::Select) {
     std::optional<IndexPoly> a = positionOf(graph, expr->operands[1]),
                              b = positionOf(graph, expr->operands[2]);
@@ -47,8 +46,8 @@ static std::optional<IndexPoly> positionOf(ExprGraph &graph, Expr expr) {
         size = condition->operands[1]->index;
       else if (condition->operands[1]->index != IndexPoly(1))
         return std::nullopt;
-      if (zero == IndexPoly(0) && graph.space.provablyLess(other, size))
-        return other;
+      if (zero == IndexPoly(0))
+        return graph.space.broadcast(other, size);
     }
   }
   return std::nullopt;
@@ -87,6 +86,7 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
           [&](auto) { return binary(Kind::Min); })
       .Case<math::ExpOp>([&](auto) { return unary(Kind::Exp); })
       .Case<math::Exp2Op>([&](auto) { return unary(Kind::Exp2); })
+      .Case<math::LogOp>([&](auto) { return unary(Kind::Log); })
       .Case<math::SqrtOp>([&](auto) { return unary(Kind::Sqrt); })
       .Case<math::RsqrtOp>([&](auto) { return unary(Kind::Rsqrt); })
       .Case<math::TanhOp>([&](auto) { return unary(Kind::Tanh); })
@@ -116,6 +116,8 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
           return make(Kind::Rsqrt, type, {o[0]});
         if (o[1]->isConst(-1))
           return make(Kind::Div, type, {constant(1, type), o[0]});
+        if (o[0]->isConst(2))
+          return make(Kind::Exp2, type, {o[1]});
         return opaque();
       })
       .Case<arith::ExtFOp, arith::TruncFOp>(

@@ -126,7 +126,14 @@ static bool scaleBy(ExprGraph &graph, Scores &scores, AtomId key, Expr factor,
       reason = "masked scores are scaled by a number that is not positive";
       return false;
     }
+    if (*number <= 0 && scores.softcap) {
+      reason = "capped scores are scaled by a number that is not positive";
+      return false;
+    }
     scores.scale *= *number;
+    // a c tanh(s / c) = (a c) tanh(a s / (a c))
+    if (scores.softcap)
+      *scores.softcap *= *number;
     for (MaskPart &part : scores.mask) {
       part.fill *= *number;
       if (part.bias)
@@ -136,6 +143,7 @@ static bool scaleBy(ExprGraph &graph, Scores &scores, AtomId key, Expr factor,
     }
     return true;
   }
+  factor = graph.withoutLoop(factor, key);
   if (graph.mentions(factor, key)) {
     reason = "the scores are multiplied by something that depends on the key";
     return false;
@@ -176,17 +184,19 @@ std::optional<Scores> ScoreReader::readScaled(Expr expr) {
     std::optional<Scores> scores = read(product);
     if (!scores)
       continue;
-    if (scores->softcap && !graph.constantValue(factor))
-      return std::nullopt;
-    if (scores->softcap) {
-      reason = "capped scores are scaled again";
-      return std::nullopt;
-    }
     if (!scaleBy(graph, *scores, key, factor, expr->kind == Kind::Div, reason))
       return std::nullopt;
     return scores;
   }
   return std::nullopt;
+}
+
+bool ScoreReader::isUnmaskedScore(Expr expr) {
+  if (!leadsToProduct(expr))
+    return false;
+  std::string unused;
+  std::optional<Scores> scores = ScoreReader(graph, key, unused).read(expr);
+  return scores && scores->mask.empty();
 }
 
 std::optional<Scores> ScoreReader::readSelect(Expr expr) {
@@ -203,23 +213,13 @@ std::optional<Scores> ScoreReader::readSelect(Expr expr) {
     std::optional<Scores> scores = read(inner);
     if (!scores)
       return std::nullopt;
-    // nan_to_num: comparisons of the scores with themselves or an infinity
-    // choose a finite number. For finite scores nothing changes.
-    Expr test = graph.stripCasts(condition);
-    if (test->kind == Kind::Load && leadsToProduct(test->value))
-      if (Expr opened = graph.expand(test))
-        test = opened;
-    if (test->kind == Kind::CmpF && std::isfinite(*fill)) {
-      Expr a = graph.stripCasts(test->operands[0]),
-           b = graph.stripCasts(test->operands[1]);
-      auto infinite = [](Expr e) {
-        return e->kind == Kind::Const && std::isinf(e->number);
-      };
-      if ((graph.equal(a, b) || infinite(a) || infinite(b)) && i == 2 &&
-          scores->mask.empty()) {
-        scores->droppedNanToNum = true;
-        return scores;
-      }
+    // nan_to_num: for finite scores nothing changes.
+    bool testsNan = false;
+    std::optional<bool> truth = truthIfFinite(
+        graph, condition, [&](Expr e) { return isUnmaskedScore(e); }, testsNan);
+    if (truth && *truth == (i == 1) && scores->mask.empty()) {
+      scores->droppedNanToNum = true;
+      return scores;
     }
     if (leadsToProduct(condition)) {
       reason = "scores are masked by a condition on the scores";

@@ -20,6 +20,7 @@ bool Materializer::decompose(const IndexPoly &poly, const IndexPoly &size,
   for (auto &[monomial, coefficient] : poly.terms)
     for (AtomId id : monomial) {
       if (graph.space[id].kind == IndexSpace::Atom::FloorDiv ||
+          graph.space[id].kind == IndexSpace::Atom::Broadcast ||
           graph.space[id].kind == IndexSpace::Atom::Opaque)
         return false;
       if (graph.space[id].kind == IndexSpace::Atom::Loop &&

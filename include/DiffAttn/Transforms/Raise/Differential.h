@@ -55,6 +55,9 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
 /// Gives every loop its role and splits or merges batch and head axes.
 bool solveRoles(ExprGraph &graph, Differential &found, std::string &reason);
 
+/// The factors of a product, one by one.
+void flattenProduct(Expr expr, SmallVectorImpl<Expr> &factors);
+
 /// Calls `fn` on a reference to every expression of `found`.
 void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn);
 

@@ -30,6 +30,9 @@ struct Epilogue {
 /// Ops without another use than to compute `value`.
 llvm::SmallPtrSet<Operation *, 32> onlyFor(Value value);
 
+/// The logits if `sigmoid` is their sigmoid, else null.
+Expr logitsOf(ExprGraph &graph, Expr sigmoid);
+
 /// The furthest result behind `found.root` that is still one head's affair.
 Epilogue findEpilogue(ExprGraph &graph, const Differential &found);
 

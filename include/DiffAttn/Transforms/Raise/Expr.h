@@ -40,6 +40,7 @@ enum class Kind {
   Min,
   Exp,
   Exp2,
+  Log,
   Sqrt,
   Rsqrt,
   Tanh,
@@ -102,6 +103,13 @@ public:
 
   /// The element behind a load, one op further up; null where there is none.
   Expr expand(Expr load);
+  /// `expr`, opened as far as it takes to see that `loop` does not matter, as
+  /// after a broadcast; `expr` itself where it does.
+  Expr withoutLoop(Expr expr, AtomId loop);
+  /// Takes casts off, also those that are ops of their own.
+  Expr peelCasts(Expr expr);
+  /// Opens element-wise ops and casts until something else is on top.
+  Expr open(Expr expr);
   Expr substitute(Expr expr, const IndexSpace::Substitution &map);
   bool mentions(Expr expr, AtomId id);
   /// Equal as written, or after opening the element-wise ops of either side.
@@ -167,6 +175,13 @@ inline Type elementType(Value tensor) {
 
 /// The axis that `dim` reads, if it is a constant and the tensor has it.
 std::optional<int64_t> knownAxis(tensor::DimOp dim);
+
+/// What `condition` comes to if the values that `isFinite` names are finite
+/// numbers, none where that depends on the numbers. Sets `testsNan` if a value
+/// is asked whether it is NaN.
+std::optional<bool> truthIfFinite(ExprGraph &graph, Expr condition,
+                                  llvm::function_ref<bool(Expr)> isFinite,
+                                  bool &testsNan);
 
 /// True if every loop is parallel and each output position is one loop.
 bool isElementwise(linalg::LinalgOp op);

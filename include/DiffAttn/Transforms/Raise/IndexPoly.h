@@ -64,10 +64,10 @@ public:
 class IndexSpace {
 public:
   struct Atom {
-    enum Kind { Loop, Size, Opaque, FloorDiv } kind;
-    /// Loop: its extent. FloorDiv: the dividend.
+    enum Kind { Loop, Size, Opaque, FloorDiv, Broadcast } kind;
+    /// Loop: its extent. FloorDiv: the dividend. Broadcast: the position.
     IndexPoly first;
-    /// FloorDiv: the divisor.
+    /// FloorDiv: the divisor. Broadcast: the size of the axis.
     IndexPoly second;
     /// Size: a tensor and its axis. Opaque: an index value.
     Value value;
@@ -80,11 +80,16 @@ public:
   IndexPoly size(Value tensor, int64_t axis);
   IndexPoly opaque(Value index);
   IndexPoly floorDiv(const IndexPoly &a, const IndexPoly &b);
+  /// 0 in an axis of one element, else `position`: what is broadcast at run
+  /// time.
+  IndexPoly broadcast(const IndexPoly &position, const IndexPoly &size);
   IndexPoly mod(const IndexPoly &a, const IndexPoly &b) {
     return a - b * floorDiv(a, b);
   }
   /// States that two sizes are equal. Only before the first other use.
   void join(const IndexPoly &a, const IndexPoly &b);
+  /// The same, where sizes that both products have in common are left out.
+  void joinProducts(const IndexPoly &a, const IndexPoly &b);
 
   /// A tensor and axis whose size `size` is: one that `preferred` likes, if
   /// there is one, else the one that the atom was made for.
@@ -98,7 +103,9 @@ public:
   bool mentions(const IndexPoly &poly, AtomId id) const;
   /// Calls `fn` on every atom, also on those inside divisions.
   void visit(const IndexPoly &poly, llvm::function_ref<void(AtomId)> fn) const;
-  IndexPoly apply(AffineExpr expr, ArrayRef<IndexPoly> dims);
+  /// `expr` of `operands`: dimensions, and from `firstSymbol` on symbols.
+  IndexPoly apply(AffineExpr expr, ArrayRef<IndexPoly> operands,
+                  unsigned firstSymbol = 0);
 
   /// True if `a < b`, or `a <= b`, whatever the loops and sizes are. Loops run
   /// at least once, so sizes count as positive.

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_TRANSFORMS_RAISE_MAPS_H
 #define DIFFATTN_TRANSFORMS_RAISE_MAPS_H
 
-#include "DiffAttn/Transforms/Raise/Expr.h"
+#include "DiffAttn/Transforms/Raise/Softmax.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -42,6 +42,8 @@ public:
   /// `expr` as a sum of terms; none if it is not linear in maps. Products with
   /// values are taken at `sharedKey`.
   std::optional<Terms> linearize(Expr expr);
+  /// The softmax maps that `root` is computed from.
+  llvm::SetVector<Value> mapsBehind(Value root) const;
   /// Prepares for one result: the keys of all its maps become one loop.
   void start() {
     sharedKey.reset();
@@ -58,18 +60,10 @@ public:
   llvm::SetVector<Value> used;
 
 private:
-  struct Softmax {
-    SmallVector<IndexPoly> loops;
-    unsigned keyAxis;
-    Expr scores;
-  };
   Role computeRole(Value value);
-  std::optional<Softmax> matchSoftmax(Value value);
-  Expr withoutKeyFreeTerms(Expr expr, AtomId key);
   std::optional<Terms> linearizeSelect(Expr select);
   std::optional<Terms> linearizeProduct(Expr reduce);
   bool isEmptyRowGuard(Expr condition, Expr map);
-  Expr open(Expr expr);
 
   ExprGraph &graph;
   llvm::DenseMap<Value, Role> roles;

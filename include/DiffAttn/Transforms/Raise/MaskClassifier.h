@@ -19,9 +19,11 @@ struct Band {
   }
 };
 
-/// The mask of one map: a band, and operands for what is no band.
+/// The mask of one map: a band, a number of keys for each batch, and operands
+/// for what is no band.
 struct Mask {
   Band band;
+  Expr validKeys = nullptr;  ///< keys at or behind this number are hidden
   SmallVector<Expr> visible; ///< all must be true
   SmallVector<Expr> bias;    ///< all are added
 };
@@ -31,15 +33,16 @@ struct Mask {
 class MaskClassifier {
 public:
   /// `query` is absent where there is one query and no loop for it.
-  MaskClassifier(ExprGraph &graph, std::optional<AtomId> query, AtomId key,
-                 std::string &reason)
-      : graph(graph), query(query), key(key), reason(reason) {}
+  MaskClassifier(ExprGraph &graph, AtomId head, std::optional<AtomId> query,
+                 AtomId key, std::string &reason)
+      : graph(graph), head(head), query(query), key(key), reason(reason) {}
 
   std::optional<Mask> classify(ArrayRef<MaskPart> parts);
 
 private:
   bool addBias(Mask &mask, Expr bias);
   bool addVisible(Mask &mask, Expr visible, double fill, bool isSelect);
+  Expr validKeysOf(Expr visible);
   Expr openCondition(Expr condition);
   std::optional<Band> bandOf(Expr visible);
   std::optional<Band> bandFromComparisons(Expr visible);
@@ -54,6 +57,7 @@ private:
   IndexPoly keys() const { return graph.space.extent(key); }
 
   ExprGraph &graph;
+  AtomId head;
   std::optional<AtomId> query;
   AtomId key;
   std::string &reason;

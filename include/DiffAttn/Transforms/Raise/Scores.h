@@ -48,6 +48,7 @@ private:
   std::optional<Scores> readScaled(Expr expr);
   bool leadsToProduct(Expr expr);
   bool leadsToProduct(Value value);
+  bool isUnmaskedScore(Expr expr);
   /// Takes constant factors off `expr`, into `scale`.
   Expr withoutConstantFactors(Expr expr, double &scale);
 

@@ -1,0 +1,28 @@
+//===- Softmax.h - where a softmax map is made ------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TRANSFORMS_RAISE_SOFTMAX_H
+#define DIFFATTN_TRANSFORMS_RAISE_SOFTMAX_H
+
+#include "DiffAttn/Transforms/Raise/Expr.h"
+
+namespace mlir::diffattn::raise {
+
+/// Element `loops` of a tensor as the softmax of `scores` along one axis. What
+/// is the same for all keys of a row is left out of the scores.
+struct Softmax {
+  SmallVector<IndexPoly> loops;
+  unsigned keyAxis;
+  Expr scores;
+};
+
+/// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or
+/// exp(x - log(sum(exp(x)))), each with any shift of the rows.
+std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_TRANSFORMS_RAISE_SOFTMAX_H
