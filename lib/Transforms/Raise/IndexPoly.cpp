@@ -87,8 +87,12 @@ IndexPoly IndexSpace::resolve(AtomId id) const {
   if (it == joined.end())
     return IndexPoly::atom(id);
   // A size may be a polynomial of others, which may have been joined later.
+  return resolve(it->second);
+}
+
+IndexPoly IndexSpace::resolve(const IndexPoly &poly) const {
   IndexPoly result;
-  for (auto &[monomial, coefficient] : it->second.terms) {
+  for (auto &[monomial, coefficient] : poly.terms) {
     IndexPoly product = coefficient;
     for (AtomId part : monomial)
       product = product * resolve(part);
@@ -119,7 +123,9 @@ IndexPoly IndexSpace::opaque(Value index) {
   return resolve(intern({Atom::Opaque, {}, {}, index, 0}));
 }
 
-void IndexSpace::join(const IndexPoly &a, const IndexPoly &b) {
+void IndexSpace::join(const IndexPoly &one, const IndexPoly &other) {
+  // Either may have been read before an earlier join.
+  IndexPoly a = resolve(one), b = resolve(other);
   auto take = [&](const IndexPoly &name, const IndexPoly &other) {
     std::optional<AtomId> atom = name.asAtom();
     // Not in terms of itself: the names would go round in circles.

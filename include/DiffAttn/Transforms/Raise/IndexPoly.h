@@ -122,6 +122,7 @@ private:
   std::optional<IndexPoly> upperBoundOf(const Monomial &monomial) const;
   AtomId intern(Atom atom);
   IndexPoly resolve(AtomId id) const;
+  IndexPoly resolve(const IndexPoly &poly) const;
 
   std::vector<Atom> atoms;
   std::map<AtomId, IndexPoly> joined;
