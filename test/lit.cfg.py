@@ -24,3 +24,9 @@ config.substitutions += [
     ("%plugin", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnPlugin.so")),
     ("%runtime", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnRuntime.so")),
 ]
+
+# Built with the unit tests: libraries in the place of CUDA's.
+mock_cuda = os.path.join(config.diffattn_build_dir, "unittests", "mocks", "libMockCuda.so")
+if os.path.exists(mock_cuda):
+    config.available_features.add("mocks")
+    config.substitutions.append(("%mock_cuda", mock_cuda))

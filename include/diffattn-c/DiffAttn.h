@@ -52,7 +52,10 @@ DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
    name (of the module, in messages), reproducer (a file that a failing pipeline
    leaves), from ("input", or "gpu" for what diffattn_emit gave under that
    name), ptxas (the assembler: a path, or a name to look for in PATH),
-   ptxas_folders (where else to look, separated by colons). */
+   ptxas_folders (where else to look, separated by colons), cuda_driver and
+   cublaslt (libcuda.so.1 and libcublasLt.so.13, where the loader finds none),
+   package_folders (Python's, in which cuBLASLt may lie, separated by colons).
+   A target cuda takes the GPU at hand: cuda, cuda:<chip>, cuda:<chip>@<n>. */
 DIFFATTN_EXPORT int32_t diffattn_options_set(diffattn_options *options,
                                              const char *name,
                                              const char *value);

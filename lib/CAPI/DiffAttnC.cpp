@@ -4,6 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+// First: the C API's header has the element types only where this has not.
+#include "DiffAttn/Runtime/Runtime.h"
+
 #include "diffattn-c/DiffAttn.h"
 
 #include "DiffAttn/Execution/Bundle.h"
@@ -17,6 +20,7 @@ using namespace mlir::diffattn;
 
 struct diffattn_options {
   CompileOptions compile;
+  CudaLibraries libraries;
   std::string cache;
 };
 
@@ -97,11 +101,20 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     llvm::SmallVector<llvm::StringRef> folders;
     text.split(folders, ':', -1, /*KeepEmpty=*/false);
     compile.ptxas.folders.assign(folders.begin(), folders.end());
+  } else if (key == "cuda_driver") {
+    options->libraries.driver = text.str();
+  } else if (key == "cublaslt") {
+    options->libraries.cublasLt = text.str();
+  } else if (key == "package_folders") {
+    llvm::SmallVector<llvm::StringRef> folders;
+    text.split(folders, ':', -1, /*KeepEmpty=*/false);
+    options->libraries.packageFolders.assign(folders.begin(), folders.end());
   } else {
     return fail(
         ErrorClass::Usage,
         "expected an option of target, threads, raise, reference, "
-        "cache, name, reproducer, from, ptxas, ptxas_folders, but got '" +
+        "cache, name, reproducer, from, ptxas, ptxas_folders, cuda_driver, "
+        "cublaslt, package_folders, but got '" +
             key + "'");
   }
   if (!understood)
@@ -127,14 +140,19 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
   if (!options)
     options = &defaults;
   llvm::StringRef text(ir, ir_bytes);
-  llvm::Expected<CompiledModule> module =
-      compile(text, options->compile, options->cache);
+  CompileOptions chosen = options->compile;
+  auto target = resolveTarget(chosen.target, options->libraries);
+  if (!target)
+    return fail(target.takeError());
+  chosen.target = *target;
+  llvm::Expected<CompiledModule> module = compile(text, chosen, options->cache);
   if (!module)
     return fail(module.takeError());
   auto result = std::make_unique<diffattn_program>();
   result->diagnostics = std::move(module->diagnostics);
   result->fromCache = module->fromCache;
-  auto loaded = Program::load(std::move(*module), options->compile.target);
+  auto loaded =
+      Program::load(std::move(*module), chosen.target, options->libraries);
   if (!loaded)
     return fail(loaded.takeError());
   result->program = std::move(*loaded);

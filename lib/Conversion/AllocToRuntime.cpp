@@ -19,7 +19,8 @@ using namespace mlir;
 
 namespace {
 struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
-  using ConvertOpToLLVMPattern::ConvertOpToLLVMPattern;
+  AllocToArena(const LLVMTypeConverter &converter, LLVM::LLVMFuncOp alloc)
+      : ConvertOpToLLVMPattern(converter), alloc(alloc) {}
   LogicalResult
   matchAndRewrite(memref::AllocOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
@@ -35,8 +36,6 @@ struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
     Value bytes;
     getMemRefDescriptorSizes(loc, type, adaptor.getDynamicSizes(), rewriter,
                              sizes, strides, bytes, /*sizeInBytes=*/true);
-    auto alloc = SymbolTable::lookupNearestSymbolFrom<LLVM::LLVMFuncOp>(
-        op, rewriter.getStringAttr("diffattn_rt_alloc"));
     Value pointer =
         LLVM::CallOp::create(rewriter, loc, alloc, bytes).getResult();
     rewriter.replaceOp(op,
@@ -44,6 +43,8 @@ struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
                                                     sizes, strides, rewriter)));
     return success();
   }
+
+  mutable LLVM::LLVMFuncOp alloc;
 };
 
 struct DropDealloc final : ConvertOpToLLVMPattern<memref::DeallocOp> {
@@ -58,6 +59,7 @@ struct DropDealloc final : ConvertOpToLLVMPattern<memref::DeallocOp> {
 
 struct ConvertAllocToRuntimePass final
     : diffattn::impl::ConvertAllocToRuntimePassBase<ConvertAllocToRuntimePass> {
+  using ConvertAllocToRuntimePassBase::ConvertAllocToRuntimePassBase;
   void runOnOperation() override {
     if (!getOperation()
              .walk([](memref::AllocOp) { return WalkResult::interrupt(); })
@@ -68,9 +70,10 @@ struct ConvertAllocToRuntimePass final
       return;
     OpBuilder builder(&getContext());
     auto pointer = LLVM::LLVMPointerType::get(&getContext());
-    FailureOr<LLVM::LLVMFuncOp> alloc =
-        LLVM::lookupOrCreateFn(builder, getOperation(), "diffattn_rt_alloc",
-                               {builder.getI64Type()}, pointer);
+    FailureOr<LLVM::LLVMFuncOp> alloc = LLVM::lookupOrCreateFn(
+        builder, getOperation(),
+        device ? "diffattn_rt_device_alloc" : "diffattn_rt_alloc",
+        {builder.getI64Type()}, pointer);
     if (failed(alloc))
       return signalPassFailure();
     // Fresh memory: lets LLVM tell buffers of one function apart.
@@ -82,7 +85,8 @@ struct ConvertAllocToRuntimePass final
     target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
     target.addIllegalOp<memref::AllocOp, memref::DeallocOp>();
     RewritePatternSet patterns(&getContext());
-    patterns.add<AllocToArena, DropDealloc>(converter);
+    patterns.add<AllocToArena>(converter, *alloc);
+    patterns.add<DropDealloc>(converter);
     if (failed(applyPartialConversion(getOperation(), target,
                                       std::move(patterns))))
       signalPassFailure();

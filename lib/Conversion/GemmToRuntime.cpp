@@ -43,7 +43,8 @@ struct Matrix {
 
 class GemmCall {
 public:
-  GemmCall(GemmOp op, int64_t threads, const CpuTarget &target)
+  /// `target` is null for products on a device.
+  GemmCall(GemmOp op, int64_t threads, const CpuTarget *target)
       : op(op), b(op.getLoc(), op), threads(threads), target(target) {}
 
   LogicalResult emit() {
@@ -73,7 +74,7 @@ public:
         if (!matrix->batchStrides.empty())
           matrix->address = advance(*matrix, loop.getInductionVar(), i);
     }
-    if (batches == 0 && transposed && !mC.element.isF64() &&
+    if (target && batches == 0 && transposed && !mC.element.isF64() &&
         !(typeC.getDimSize(0) > kSmallGemmRows)) {
       // Few rows are bound by reading B: the emitted kernel for them. Unsigned,
       // so that no rows at all go to the library.
@@ -84,7 +85,7 @@ public:
       b.setInsertionPointToStart(choice.thenBlock());
       LLVM::LLVMFuncOp kernel = getOrEmitSmallGemm(
           module, b.getLoc(),
-          {mA.element, mB.element, mC.element, op.getAccumulate(), target});
+          {mA.element, mB.element, mC.element, op.getAccumulate(), *target});
       LLVM::CallOp::create(b, kernel,
                            ValueRange{pointer(mA.address), mA.leading,
                                       pointer(mB.address), mB.leading,
@@ -108,11 +109,17 @@ public:
         mC.leading,
         arith::ConstantOp::create(
             b, b.getF32FloatAttr(op.getAccumulate() ? 1.0f : 0.0f))};
-    if (batches == 0) {
-      arguments.push_back(weightSlot(module));
+    StringRef name = "diffattn_rt_device_gemm";
+    if (target) {
+      name = batches ? "diffattn_rt_batch_gemm" : "diffattn_rt_gemm";
+      if (batches == 0)
+        arguments.push_back(weightSlot(module));
       arguments.push_back(i64(threads));
-    } else {
-      arguments.push_back(i64(threads));
+    }
+    if (batches == 0 && !target) {
+      arguments.push_back(i64(1));
+      arguments.append(3, i64(0));
+    } else if (batches != 0) {
       arguments.push_back(toI64(memref::DimOp::create(b, c, batches - 1)));
       for (Matrix *matrix : {&mA, &mB, &mC})
         arguments.push_back(matrix->batchStrides.empty()
@@ -120,8 +127,7 @@ public:
                                 : toI64(matrix->batchStrides[batches - 1]));
     }
     FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
-        b, module, batches ? "diffattn_rt_batch_gemm" : "diffattn_rt_gemm",
-        llvm::to_vector(ValueRange(arguments).getTypes()),
+        b, module, name, llvm::to_vector(ValueRange(arguments).getTypes()),
         LLVM::LLVMVoidType::get(b.getContext()));
     if (failed(callee))
       return failure();
@@ -226,7 +232,7 @@ private:
   GemmOp op;
   ImplicitLocOpBuilder b;
   int64_t threads;
-  const CpuTarget &target;
+  const CpuTarget *target;
 };
 
 struct ConvertGemmToRuntimePass final
@@ -246,7 +252,7 @@ struct ConvertGemmToRuntimePass final
         op.emitOpError("expected operands that are buffers, but got tensors");
         return signalPassFailure();
       }
-      if (failed(GemmCall(op, threads, *target).emit()))
+      if (failed(GemmCall(op, threads, device ? nullptr : &*target).emit()))
         return signalPassFailure();
     }
   }

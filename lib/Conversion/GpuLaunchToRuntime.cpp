@@ -4,6 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Conversion/GpuLaunch.h"
+#include "DiffAttn/Conversion/HostAccess.h"
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -18,8 +20,9 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static constexpr StringLiteral kLauncher = "diffattn_gpu_launch";
-static constexpr StringLiteral kDevice = "diffattn_gpu_device";
+static constexpr StringLiteral kLauncher = "diffattn_rt_device_launch";
+static constexpr StringLiteral kCopier = "diffattn_rt_device_copy";
+static constexpr StringLiteral kKernels = "diffattn.kernels";
 
 /// The bits of `value` as an i64, or null if it is no number and no pointer.
 static Value bitsOf(OpBuilder &b, Location loc, Value value) {
@@ -40,21 +43,47 @@ static Value bitsOf(OpBuilder &b, Location loc, Value value) {
   return arith::ExtUIOp::create(b, loc, i64, value);
 }
 
-/// A constant string with its end marked by a zero.
-static Value nameOf(OpBuilder &b, ModuleOp module, Location loc,
-                    StringRef kernel) {
-  std::string symbol = ("diffattn_kernel_name_" + kernel).str();
-  auto global = module.lookupSymbol<LLVM::GlobalOp>(symbol);
-  if (!global) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(module.getBody());
-    std::string text = kernel.str() + '\0';
-    auto type = LLVM::LLVMArrayType::get(b.getI8Type(), text.size());
-    global = LLVM::GlobalOp::create(b, loc, type, /*isConstant=*/true,
-                                    LLVM::Linkage::Private, symbol,
-                                    b.getStringAttr(text));
+/// One character a parameter, as diffattn_kernel of the runtime has it; empty
+/// if one is no number and no pointer.
+static std::optional<std::string> getLayout(LLVM::LLVMFuncOp kernel) {
+  std::string layout;
+  for (Type type : kernel.getFunctionType().getParams()) {
+    if (isa<LLVM::LLVMPointerType>(type)) {
+      layout += 'p';
+      continue;
+    }
+    unsigned bits = type.isIntOrFloat() ? type.getIntOrFloatBitWidth() : 0;
+    if (bits == 1)
+      bits = 8;
+    if (bits != 8 && bits != 16 && bits != 32 && bits != 64)
+      return std::nullopt;
+    layout += static_cast<char>('0' + bits / 8);
   }
-  return LLVM::AddressOfOp::create(b, loc, global);
+  return layout;
+}
+
+FailureOr<ArrayAttr> mlir::diffattn::listGpuKernels(ModuleOp module) {
+  if (auto known = module->getAttrOfType<ArrayAttr>(kKernels))
+    return known;
+  Builder b(module.getContext());
+  SmallVector<Attribute> kernels;
+  for (auto kernelModule : module.getOps<gpu::GPUModuleOp>())
+    for (auto kernel : kernelModule.getOps<LLVM::LLVMFuncOp>()) {
+      if (!kernel->hasAttr(gpu::GPUDialect::getKernelFuncAttrName()))
+        continue;
+      std::optional<std::string> layout = getLayout(kernel);
+      if (!layout)
+        return kernel.emitOpError()
+               << "expected parameters that are pointers or numbers of 8 to 64 "
+                  "bits";
+      kernels.push_back(b.getDictionaryAttr(
+          {b.getNamedAttr("name", kernel.getSymNameAttr()),
+           b.getNamedAttr("parameters", b.getStringAttr(*layout))}));
+    }
+  ArrayAttr list = b.getArrayAttr(kernels);
+  if (!kernels.empty())
+    module->setAttr(kKernels, list);
+  return list;
 }
 
 namespace {
@@ -86,7 +115,17 @@ struct ConvertGpuLaunchToRuntimePass final
     });
     if (walk.wasInterrupted())
       return signalPassFailure();
+    FailureOr<ArrayAttr> kernels = listGpuKernels(getOperation());
+    if (failed(kernels))
+      return signalPassFailure();
+    for (auto [i, kernel] :
+         llvm::enumerate(kernels->getAsRange<DictionaryAttr>()))
+      if (auto name = kernel.getAs<StringAttr>("name"))
+        numbers[name.getValue()] = i;
     OpBuilder b(&getContext());
+    // Before launches go: they tell what the host leaves alone.
+    if (!findHostAccess(getOperation()) && failed(convertCopies(b)))
+      return signalPassFailure();
     for (gpu::LaunchFuncOp launch : launches)
       if (failed(convert(b, launch)))
         return signalPassFailure();
@@ -99,6 +138,44 @@ struct ConvertGpuLaunchToRuntimePass final
       alloc.getMemref().replaceAllUsesWith(memory);
       alloc.erase();
     }
+  }
+
+  LogicalResult convertCopies(OpBuilder &b) {
+    ModuleOp module = getOperation();
+    SmallVector<memref::CopyOp> copies;
+    for (auto function : module.getOps<func::FuncOp>())
+      function.walk([&](memref::CopyOp copy) { copies.push_back(copy); });
+    if (copies.empty())
+      return success();
+    Type pointer = LLVM::LLVMPointerType::get(&getContext());
+    FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
+        b, module, kCopier, {pointer, pointer, b.getI64Type()},
+        LLVM::LLVMVoidType::get(&getContext()));
+    if (failed(callee))
+      return failure();
+    for (memref::CopyOp copy : copies) {
+      Location loc = copy.getLoc();
+      b.setInsertionPoint(copy);
+      auto type = cast<MemRefType>(copy.getSource().getType());
+      unsigned bits = type.getElementTypeBitWidth();
+      Value bytes =
+          arith::ConstantIndexOp::create(b, loc, bits < 8 ? 1 : bits / 8);
+      for (int64_t axis = 0; axis < type.getRank(); ++axis)
+        bytes = arith::MulIOp::create(
+            b, loc, bytes,
+            memref::DimOp::create(b, loc, copy.getSource(), axis));
+      auto address = [&](Value buffer) -> Value {
+        Value at =
+            memref::ExtractAlignedPointerAsIndexOp::create(b, loc, buffer);
+        Value bits = arith::IndexCastOp::create(b, loc, b.getI64Type(), at);
+        return LLVM::IntToPtrOp::create(b, loc, pointer, bits);
+      };
+      Value to = address(copy.getTarget()), from = address(copy.getSource());
+      Value size = arith::IndexCastOp::create(b, loc, b.getI64Type(), bytes);
+      LLVM::CallOp::create(b, loc, *callee, ValueRange{to, from, size});
+      copy.erase();
+    }
+    return success();
   }
 
   static LogicalResult check(gpu::LaunchFuncOp launch) {
@@ -120,28 +197,27 @@ struct ConvertGpuLaunchToRuntimePass final
     Location loc = launch.getLoc();
     Type pointer = LLVM::LLVMPointerType::get(&getContext());
     FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
-        b, module, kLauncher, {pointer, pointer, pointer, pointer},
+        b, module, kLauncher, {b.getI32Type(), pointer, pointer},
         LLVM::LLVMVoidType::get(&getContext()));
     if (failed(callee))
       return failure();
-    auto device = module.lookupSymbol<LLVM::GlobalOp>(kDevice);
-    if (!device) {
-      b.setInsertionPointToStart(module.getBody());
-      device = LLVM::GlobalOp::create(
-          b, loc, b.getI8Type(),
-          /*isConstant=*/false, LLVM::Linkage::External, kDevice, Attribute());
-    }
+    StringRef name = launch.getKernelName().getValue();
+    auto number = numbers.find(name);
+    if (number == numbers.end())
+      return launch.emitOpError()
+             << "expected kernel " << name
+             << " among the functions of the LLVM dialect in a gpu.module";
     // Stack of the function, not of a loop's iteration.
     auto function = launch->getParentOfType<FunctionOpInterface>();
     b.setInsertionPointToStart(&function.getFunctionBody().front());
     const int64_t count = launch.getKernelOperands().size();
-    auto number = [&](int64_t n) {
+    auto constant = [&](int64_t n) {
       return LLVM::ConstantOp::create(b, loc, b.getI64Type(), n).getResult();
     };
     Value shape = LLVM::AllocaOp::create(b, loc, pointer, b.getI32Type(),
-                                         number(7), /*alignment=*/4);
+                                         constant(7), /*alignment=*/4);
     Value words = LLVM::AllocaOp::create(b, loc, pointer, b.getI64Type(),
-                                         number(std::max<int64_t>(count, 1)),
+                                         constant(std::max<int64_t>(count, 1)),
                                          /*alignment=*/8);
 
     b.setInsertionPoint(launch);
@@ -168,12 +244,13 @@ struct ConvertGpuLaunchToRuntimePass final
         return launch.emitOpError() << "expected numbers of at most 64 bits";
       store(bits, words, b.getI64Type(), i);
     }
-    Value name = nameOf(b, module, loc, launch.getKernelName().getValue());
-    Value address = LLVM::AddressOfOp::create(b, loc, device);
-    LLVM::CallOp::create(b, loc, *callee,
-                         ValueRange{address, name, shape, words});
+    Value id = LLVM::ConstantOp::create(b, loc, b.getI32Type(),
+                                        static_cast<int32_t>(number->second));
+    LLVM::CallOp::create(b, loc, *callee, ValueRange{id, shape, words});
     launch.erase();
     return success();
   }
+
+  llvm::StringMap<int64_t> numbers;
 };
 } // namespace

@@ -36,6 +36,7 @@ bool allocates(Region &region) {
 
 struct ScopeArenaPass final
     : diffattn::impl::ScopeArenaPassBase<ScopeArenaPass> {
+  using ScopeArenaPassBase::ScopeArenaPassBase;
   void runOnOperation() override {
     SmallVector<Operation *> scopes;
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
@@ -54,10 +55,12 @@ struct ScopeArenaPass final
     OpBuilder builder(&getContext());
     auto i64 = builder.getI64Type();
     FailureOr<LLVM::LLVMFuncOp> mark = LLVM::lookupOrCreateFn(
-        builder, getOperation(), "diffattn_rt_mark", {}, i64);
-    FailureOr<LLVM::LLVMFuncOp> release =
-        LLVM::lookupOrCreateFn(builder, getOperation(), "diffattn_rt_release",
-                               {i64}, LLVM::LLVMVoidType::get(&getContext()));
+        builder, getOperation(),
+        device ? "diffattn_rt_device_mark" : "diffattn_rt_mark", {}, i64);
+    FailureOr<LLVM::LLVMFuncOp> release = LLVM::lookupOrCreateFn(
+        builder, getOperation(),
+        device ? "diffattn_rt_device_release" : "diffattn_rt_release", {i64},
+        LLVM::LLVMVoidType::get(&getContext()));
     if (failed(mark) || failed(release))
       return signalPassFailure();
     for (Operation *scope : scopes) {

@@ -12,6 +12,9 @@
 
 namespace mlir::diffattn {
 
+/// Slots of the weights that `module` declares. Constants lie behind them.
+int64_t getNumWeightSlots(ModuleOp module);
+
 /// The declaration of the external table `diffattn_weights`, made if it is not
 /// there yet. Whoever loads the object provides it.
 LLVM::GlobalOp getOrDeclareWeightTable(ModuleOp module);

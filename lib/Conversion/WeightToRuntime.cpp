@@ -29,15 +29,22 @@ static LLVM::LLVMStructType getSlotType(MLIRContext *context) {
       context, {pointer, pointer, i64, i64, i32, i32});
 }
 
-LLVM::GlobalOp mlir::diffattn::getOrDeclareWeightTable(ModuleOp module) {
-  if (auto table = module.lookupSymbol<LLVM::GlobalOp>("diffattn_weights"))
-    return table;
+int64_t mlir::diffattn::getNumWeightSlots(ModuleOp module) {
   int64_t slots = 0;
   if (auto list = module->getAttrOfType<ArrayAttr>("diffattn.weights"))
     for (auto entry : list.getAsRange<DictionaryAttr>()) {
       auto layers = entry.getAs<IntegerAttr>("layers");
       slots += layers ? layers.getInt() : 1;
     }
+  return slots;
+}
+
+LLVM::GlobalOp mlir::diffattn::getOrDeclareWeightTable(ModuleOp module) {
+  if (auto table = module.lookupSymbol<LLVM::GlobalOp>("diffattn_weights"))
+    return table;
+  int64_t slots = getNumWeightSlots(module);
+  if (auto constants = module->getAttrOfType<ArrayAttr>("diffattn.constants"))
+    slots += constants.size();
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
   auto type = LLVM::LLVMArrayType::get(getSlotType(module.getContext()), slots);
   return LLVM::GlobalOp::create(builder, module.getLoc(), type,

@@ -6,9 +6,12 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Compile.h"
 #include "Codegen.h"
+#include "DeviceCode.h"
 #include "InputLimits.h"
 
+#include "DiffAttn/Conversion/GpuLaunch.h"
 #include "DiffAttn/Conversion/GpuToPtx.h"
+#include "DiffAttn/Conversion/HostAccess.h"
 #include "DiffAttn/InitAll.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
 
@@ -42,7 +45,7 @@ using namespace mlir::diffattn;
 namespace {
 
 /// What the kernels of a GPU can be handed on as.
-enum class KernelForm { Bitcode, Ptx, Cubin };
+enum class KernelForm { None, Ptx, Cubin };
 
 /// One module on its way down, with the text of what was said about it.
 class Compilation {
@@ -56,7 +59,9 @@ public:
     pipeline.isa = target.isa;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
-    pipeline.gpuChip = target.chip;
+    // What results are checked against runs on the CPU alone.
+    if (!options.reference)
+      pipeline.gpuChip = target.chip;
     if (target.device != ExecutionDevice::Cpu)
       reportGpuSchedules();
   }
@@ -65,6 +70,10 @@ public:
   llvm::Error lower(Stage stage);
   /// Takes the GPU's kernels out of the module; empty if there are none.
   llvm::Expected<std::string> takeKernels(KernelForm form);
+  /// Takes all that a device needs out of a module in stage gpu.
+  llvm::Expected<DeviceCode> takeDeviceCode(ExecutionDevice device);
+  /// The constants of a module in stage LLVM, for their slots.
+  llvm::Error takeConstants(DeviceCode &code);
   llvm::Expected<Signature> signature() { return readSignature(*module); }
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translate(llvm::LLVMContext &llvmContext, const Signature &signature);
@@ -72,6 +81,11 @@ public:
   std::string takeDiagnostics() { return std::move(said); }
 
 private:
+  /// The kernels as optimized LLVM IR, out of the module; null if there are
+  /// none.
+  llvm::Expected<std::unique_ptr<llvm::Module>>
+  translateKernels(llvm::LLVMContext &llvmContext, const GpuTarget &target,
+                   bool locations);
   /// Attention that gets no kernel, or an untuned one, would else go unseen.
   void reportGpuSchedules() {
     remark::RemarkCategories categories;
@@ -190,11 +204,10 @@ llvm::Error Compilation::lower(Stage stage) {
                  });
 }
 
-llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
-  std::string result, message;
-  std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
-  if (!target)
-    return result;
+llvm::Expected<std::unique_ptr<llvm::Module>>
+Compilation::translateKernels(llvm::LLVMContext &llvmContext,
+                              const GpuTarget &target, bool locations) {
+  std::unique_ptr<llvm::Module> kernels;
   if (llvm::Error error =
           guarded(ErrorClass::IR,
                   options.inputName + ": expected launches that fit kernels",
@@ -202,37 +215,42 @@ llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
     return error;
   llvm::SmallVector<gpu::GPUModuleOp> found(module->getOps<gpu::GPUModuleOp>());
   if (found.empty())
-    return result;
+    return kernels;
   if (found.size() > 1)
     return makeError(ErrorClass::Compile,
                      "expected one gpu.module, but got " + Twine(found.size()));
-  llvm::LLVMContext llvmContext;
-  std::unique_ptr<llvm::Module> kernels;
   if (llvm::Error error = guarded(
           ErrorClass::Compile,
           options.inputName + ": expected kernels that translate to LLVM IR",
           [&] {
-            // A fault of the simulator names the line of the kernel that it is
-            // in.
             PassManager manager(&context, ModuleOp::getOperationName());
-            if (form == KernelForm::Bitcode)
+            if (locations)
               manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
-            if (failed(manager.run(*module)))
+            if (failed(manager.run(*module)) || failed(listGpuKernels(*module)))
               return failure();
-            auto made = translateGpuModule(found[0], *target, llvmContext);
-            if (failed(made) || failed(optimizeGpuModule(**made, *target)))
+            auto made = translateGpuModule(found[0], target, llvmContext);
+            if (failed(made) || failed(optimizeGpuModule(**made, target)))
               return failure();
             kernels = std::move(*made);
             return success();
           }))
     return error;
   found[0].erase();
-  if (form == KernelForm::Bitcode) {
-    llvm::raw_string_ostream os(result);
-    llvm::WriteBitcodeToFile(*kernels, os);
-    return result;
-  }
-  FailureOr<std::string> ptx = emitPtx(*kernels, *target);
+  return kernels;
+}
+
+llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
+  std::string message;
+  std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
+  if (!target)
+    return std::string();
+  llvm::LLVMContext llvmContext;
+  auto kernels = translateKernels(llvmContext, *target, /*locations=*/false);
+  if (!kernels)
+    return kernels.takeError();
+  if (!*kernels || form == KernelForm::None)
+    return std::string();
+  FailureOr<std::string> ptx = emitPtx(**kernels, *target);
   if (failed(ptx))
     return makeError(ErrorClass::Compile,
                      "expected LLVM to write PTX for " + Twine(target->chip));
@@ -243,6 +261,72 @@ llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
   if (!cubin)
     return makeError(ErrorClass::Compile, message);
   return std::move(cubin->data);
+}
+
+llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
+  DeviceCode code;
+  std::string message;
+  const GpuTarget target = *getGpuTarget(pipeline.gpuChip, message);
+  const bool simulated = device == ExecutionDevice::CudaSim;
+  Operation *host = findHostAccess(*module);
+  code.hostAccess = host != nullptr;
+  if (host)
+    if (llvm::Error error = guarded(
+            ErrorClass::Compile,
+            options.inputName + ": expected a module of which nothing but "
+                                "control flow is left for the host",
+            [&] {
+              InFlightDiagnostic said = simulated ? emitRemark(host->getLoc())
+                                                  : emitError(host->getLoc());
+              said << "expected an op that becomes a kernel, a product or a "
+                      "copy on the GPU, but '"
+                   << host->getName() << "' runs on the host";
+              return success(simulated);
+            }))
+      return error;
+  llvm::LLVMContext llvmContext;
+  // A fault of the simulator names the line of the kernel that it is in.
+  auto kernels = translateKernels(llvmContext, target, simulated);
+  if (!kernels)
+    return kernels.takeError();
+  if (!*kernels)
+    return code;
+  code.kernels = describeKernels(*listGpuKernels(*module), **kernels);
+  if (simulated) {
+    DeviceCode::Image image{target.chip, DIFFATTN_IMAGE_BITCODE, 0, ""};
+    llvm::raw_string_ostream os(image.data);
+    llvm::WriteBitcodeToFile(**kernels, os);
+    code.images.push_back(std::move(image));
+    return code;
+  }
+  FailureOr<std::string> ptx = emitPtx(**kernels, target);
+  if (failed(ptx))
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM to write PTX for " + Twine(target.chip));
+  // Without an assembler the driver compiles the PTX when the program is
+  // loaded.
+  if (auto cubin = assemblePtx(*ptx, target, options.ptxas, message))
+    code.images.push_back({target.chip, DIFFATTN_IMAGE_CUBIN, kCubinDriver,
+                           std::move(cubin->data)});
+  else
+    said += "note: no machine code for " + target.chip +
+            ", the driver will compile PTX: " + message + "\n";
+  code.images.push_back(
+      {target.chip, DIFFATTN_IMAGE_PTX, kPtxDriver, std::move(*ptx)});
+  return code;
+}
+
+llvm::Error Compilation::takeConstants(DeviceCode &code) {
+  auto list = (*module)->getAttrOfType<ArrayAttr>("diffattn.constants");
+  if (!list)
+    return llvm::Error::success();
+  for (Attribute value : list) {
+    llvm::Expected<std::string> bytes = getElementBytes(value);
+    if (!bytes)
+      return bytes.takeError();
+    code.constants.push_back(std::move(*bytes));
+  }
+  return llvm::Error::success();
 }
 
 std::string Compilation::print() {
@@ -303,7 +387,7 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
   }
   if (mlirStage)
     return compilation.print();
-  if (auto kernels = compilation.takeKernels(KernelForm::Bitcode); !kernels)
+  if (auto kernels = compilation.takeKernels(KernelForm::None); !kernels)
     return kernels.takeError();
   llvm::LLVMContext llvmContext;
   auto module = compilation.translate(llvmContext, *signature);
@@ -345,12 +429,6 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
   if (!target)
     return target.takeError();
-  if (target->device == ExecutionDevice::Cuda)
-    return makeError(
-        ErrorClass::Usage,
-        "expected --emit=gpu, ptx or cubin with target '" + options.target +
-            "', because no code runs on a GPU yet; cuda-sim:" + target->chip +
-            " runs it on the simulator");
   Compilation compilation(ir, options, *target);
   if (llvm::Error error = compilation.parse())
     return error;
@@ -359,12 +437,18 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
     return signature.takeError();
   if (llvm::Error error = compilation.lower(Stage::GPU))
     return error;
-  llvm::Expected<std::string> kernels =
-      compilation.takeKernels(KernelForm::Bitcode);
-  if (!kernels)
-    return kernels.takeError();
+  std::optional<DeviceCode> device;
+  if (target->device != ExecutionDevice::Cpu && !options.reference) {
+    auto taken = compilation.takeDeviceCode(target->device);
+    if (!taken)
+      return taken.takeError();
+    device = std::move(*taken);
+  }
   if (llvm::Error error = compilation.lower(Stage::LLVM))
     return error;
+  if (device)
+    if (llvm::Error error = compilation.takeConstants(*device))
+      return error;
   llvm::LLVMContext llvmContext;
   auto module = compilation.translate(llvmContext, *signature);
   if (!module)
@@ -375,7 +459,7 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   CompiledModule result;
   result.signature = std::move(*signature);
   result.object = std::move(*object);
-  result.kernels = std::move(*kernels);
+  result.device = std::move(device);
   result.diagnostics = compilation.takeDiagnostics();
   result.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)

@@ -15,11 +15,20 @@ using namespace mlir::diffattn;
 
 llvm::Expected<ExecutionTarget>
 mlir::diffattn::parseTarget(llvm::StringRef text) {
-  auto [device, detail] = text.split(':');
+  auto [place, number] = text.split('@');
+  auto [device, detail] = place.split(':');
   ExecutionTarget target;
+  if (place.size() != text.size() &&
+      (device != "cuda" || number.getAsInteger(10, target.ordinal) ||
+       target.ordinal < 0))
+    return makeError(ErrorClass::Usage,
+                     "expected a target cuda:<chip>@<number of the GPU>, but "
+                     "got '" +
+                         text + "'");
   if (device == "cuda" || device == "cuda-sim") {
     target.device =
         device == "cuda" ? ExecutionDevice::Cuda : ExecutionDevice::CudaSim;
+    target.chipNamed = !detail.empty();
     target.chip = detail.empty() ? "sm_80" : detail.str();
     std::string error;
     if (!getGpuTarget(target.chip, error))

@@ -6,12 +6,14 @@
 //===----------------------------------------------------------------------===//
 //
 // A record is one file: a line that names the format, the key, a SHA-256 of the
-// rest, then sizes, metadata as JSON, and the object. It is written under
+// rest, then sizes, metadata as JSON, the object, and the bytes of kernels for
+// devices. It is written under
 // another name and renamed, so readers see whole records only. The checksum
 // catches accidents, not attackers: whoever can write the folder can run code,
 // which is why it is private to its user.
 //
 #include "Codegen.h"
+#include "DeviceCode.h"
 #include "DiffAttn/Execution/Compile.h"
 #include "DiffAttn/Execution/HostArray.h"
 
@@ -36,7 +38,7 @@ using llvm::StringRef;
 namespace fs = llvm::sys::fs;
 namespace json = llvm::json;
 
-static constexpr StringRef kMagic = "diffattn object 1\n";
+static constexpr StringRef kMagic = "diffattn object 2\n";
 static constexpr StringRef kSuffix = ".diffattn";
 
 static std::string sha256(ArrayRef<StringRef> parts) {
@@ -104,6 +106,7 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
   llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
   if (!target)
     return target.takeError();
+  // The assembler is not in it: a program without machine code is as good.
   std::string choices = "isa " + target->isa + "; chip " + target->chip +
                         "; threads " + std::to_string(options.threads) +
                         "; raise " + std::to_string(options.raise) +
@@ -117,18 +120,23 @@ static std::string writeRecord(StringRef key, const CompileOptions &options,
       {"signature", toJSON(module.signature)},
       {"diagnostics", module.diagnostics},
       {"description", options.inputName + " for " + options.target}};
+  std::string blobs;
+  if (module.device) {
+    root["device"] = toJSON(*module.device);
+    blobs = getBlobs(*module.device);
+  }
   std::string metadata;
   llvm::raw_string_ostream(metadata) << json::Value(std::move(root));
   std::string record = kMagic.str();
-  record += key.str() + "\n" + sha256({metadata, module.object}) + "\n";
+  record += key.str() + "\n" + sha256({metadata, module.object, blobs}) + "\n";
   record += std::to_string(metadata.size()) + "\n" +
             std::to_string(module.object.size()) + "\n";
-  return record + metadata + module.object;
+  return record + metadata + module.object + blobs;
 }
 
 namespace {
 struct Record {
-  StringRef metadata, object;
+  StringRef metadata, object, blobs;
 };
 } // namespace
 
@@ -144,11 +152,12 @@ static std::optional<Record> parseRecord(StringRef bytes, StringRef key) {
   uint64_t metadataBytes, objectBytes;
   if (line().getAsInteger(10, metadataBytes) ||
       line().getAsInteger(10, objectBytes) || metadataBytes > bytes.size() ||
-      objectBytes != bytes.size() - metadataBytes)
+      objectBytes > bytes.size() - metadataBytes)
     return std::nullopt;
   Record record{bytes.take_front(metadataBytes),
-                bytes.drop_front(metadataBytes)};
-  if (sha256({record.metadata, record.object}) != checksum)
+                bytes.substr(metadataBytes, objectBytes),
+                bytes.drop_front(metadataBytes + objectBytes)};
+  if (sha256({record.metadata, record.object, record.blobs}) != checksum)
     return std::nullopt;
   return record;
 }
@@ -179,6 +188,13 @@ static std::optional<CompiledModule> readModule(StringRef path, StringRef key) {
   module.signature = std::move(*signature);
   module.object = record->object.str();
   module.diagnostics = root->getString("diagnostics").value_or("").str();
+  if (const json::Object *device = root->getObject("device")) {
+    module.device = deviceCodeFromJSON(*device, record->blobs);
+    if (!module.device)
+      return std::nullopt;
+  } else if (!record->blobs.empty()) {
+    return std::nullopt;
+  }
   module.fromCache = true;
   return module;
 }
@@ -202,7 +218,7 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   if (!target)
     return target.takeError();
   // Kernels to simulate are there to be changed: they are not kept.
-  if (target->device != ExecutionDevice::Cpu)
+  if (target->device == ExecutionDevice::CudaSim)
     return compileModule(ir, options);
   auto start = std::chrono::steady_clock::now();
   llvm::Expected<std::string> key = getKey(ir, options);

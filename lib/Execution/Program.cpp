@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Program.h"
 #include "Codegen.h"
-#include "SimulatedDevice.h"
 
 #include "DiffAttn/Runtime/Runtime.h"
 #include "DiffAttn/Target/CpuTarget.h"
@@ -33,7 +32,8 @@ struct Program::Impl {
   bool bound = false;
   std::vector<diffattn_weight> table;
   std::vector<HostArray> owned;
-  std::unique_ptr<SimulatedDevice> device;
+  /// Null for programs on the CPU alone.
+  std::unique_ptr<DeviceProgram> device;
 
   llvm::Expected<EntryPoint> lookup(llvm::StringRef name);
   void releasePacked() {
@@ -68,8 +68,25 @@ static std::string getRuntimePath() {
   return "libDiffAttnRuntime.so";
 }
 
-llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
-                                                       llvm::StringRef target) {
+/// The device that `code` runs on, with its kernels and constants.
+static llvm::Expected<std::unique_ptr<DeviceProgram>>
+loadOnDevice(const DeviceCode &code, const ExecutionTarget &target,
+             const CudaLibraries &libraries, diffattn_weight *constantSlots) {
+  auto device = code.hostAccess
+                    ? openSimulatedDevice(target.chip, /*hostAccess=*/true)
+                    : openDevice(target, libraries);
+  if (!device)
+    return device.takeError();
+  std::unique_ptr<DeviceProgram> program;
+  if (Failure failure = DeviceProgram::create(code, std::move(*device),
+                                              constantSlots, program))
+    return toError(failure);
+  return program;
+}
+
+llvm::Expected<std::unique_ptr<Program>>
+Program::load(CompiledModule module, llvm::StringRef target,
+              const CudaLibraries &libraries) {
   llvm::Expected<ExecutionTarget> parsed = parseTarget(target);
   if (!parsed)
     return parsed.takeError();
@@ -90,7 +107,16 @@ llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
   impl->signature = std::move(module.signature);
   // Sized once: compiled code and packed weights keep addresses into it. One
   // slot more than none, so that it has an address.
-  impl->table.resize(impl->signature.getNumWeightSlots() + 1);
+  const int64_t weights = impl->signature.getNumWeightSlots();
+  impl->table.resize(weights +
+                     (module.device ? module.device->constants.size() : 0) + 1);
+  if (module.device) {
+    auto device = loadOnDevice(*module.device, *parsed, libraries,
+                               impl->table.data() + weights);
+    if (!device)
+      return device.takeError();
+    impl->device = std::move(*device);
+  }
   auto jit = orc::LLJITBuilder()
                  .setJITTargetMachineBuilder(orc::JITTargetMachineBuilder(
                      llvm::Triple(llvm::sys::getProcessTriple())))
@@ -117,21 +143,6 @@ llvm::Expected<std::unique_ptr<Program>> Program::load(CompiledModule module,
     symbols[impl->jit->mangleAndIntern(function.name)] = {
         orc::ExecutorAddr::fromPtr(function.address),
         llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
-  if (!module.kernels.empty()) {
-    auto device = SimulatedDevice::create(module.kernels, parsed->chip);
-    if (!device)
-      return device.takeError();
-    impl->device = std::move(*device);
-    for (auto [name, address] : impl->device->getSymbols())
-      symbols[impl->jit->mangleAndIntern(name)] = {
-          orc::ExecutorAddr::fromPtr(address), llvm::JITSymbolFlags::Exported};
-    auto context = std::make_unique<llvm::LLVMContext>();
-    auto allocator =
-        SimulatedDevice::makeAllocator(*context, impl->jit->getDataLayout());
-    if (llvm::Error error = impl->jit->addIRModule(
-            orc::ThreadSafeModule(std::move(allocator), std::move(context))))
-      return linkError(std::move(error));
-  }
   if (llvm::Error error = library.define(orc::absoluteSymbols(symbols)))
     return linkError(std::move(error));
   if (llvm::Error error = impl->jit->addObjectFile(
@@ -150,9 +161,17 @@ llvm::Error Program::bindWeights(const WeightFiles &files,
                                  const Progress &progress) {
   std::vector<diffattn_weight> slots;
   std::vector<HostArray> owned;
+  // On a device it is the copies that take time.
   if (llvm::Error error =
-          bindWeightSlots(impl->signature, files, progress, slots, owned))
+          bindWeightSlots(impl->signature, files,
+                          impl->device ? nullptr : progress, slots, owned))
     return error;
+  if (impl->device) {
+    if (Failure failure =
+            impl->device->loadWeights(slots.data(), slots.size(), progress))
+      return toError(failure);
+    owned.clear();
+  }
   impl->releasePacked();
   // In its place: compiled code has the table's address.
   llvm::copy(slots, impl->table.begin());
@@ -173,37 +192,6 @@ llvm::Error Program::checkArguments(llvm::StringRef entry,
   return llvm::Error::success();
 }
 
-/// Tells a simulated GPU which memory the arguments and the weights are.
-static void describeMemory(SimulatedDevice &device,
-                           const FunctionSignature &function,
-                           ArrayRef<ArrayView> args, ArrayRef<HostArray> copies,
-                           ArrayRef<diffattn_weight> weights) {
-  device.forgetMemory();
-  for (auto [i, array] : llvm::enumerate(args)) {
-    int64_t low = 0, high = 0, step = 1;
-    bool empty = false;
-    for (size_t axis = array.shape.size(); axis-- > 0;) {
-      int64_t stride = array.strides ? (*array.strides)[axis] : step;
-      int64_t reach = (array.shape[axis] - 1) * stride;
-      (reach < 0 ? low : high) += reach;
-      empty |= array.shape[axis] == 0;
-      step *= array.shape[axis];
-    }
-    if (function.arguments[i].kind == ValueType::Scalar || empty)
-      continue;
-    int64_t bytes = getDTypeBytes(array.dtype);
-    device.addMemory(static_cast<char *>(array.data) + low * bytes,
-                     (high - low + 1) * bytes, "argument " + std::to_string(i));
-  }
-  for (const HostArray &copy : copies)
-    device.addMemory(copy.data.get(), copy.getNumBytes(), "argument");
-  for (auto [i, weight] : llvm::enumerate(weights))
-    if (weight.data)
-      device.addMemory(weight.data,
-                       weight.rows * weight.cols * getDTypeBytes(weight.dtype),
-                       "weight " + std::to_string(i));
-}
-
 llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
                                                       ArrayRef<ArrayView> args,
                                                       int64_t threads) {
@@ -213,11 +201,9 @@ llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
   PreparedCall call(function, args);
   if (Failure failure = call.prepare())
     return toError(failure);
-  if (impl->device)
-    describeMemory(*impl->device, function, args, call.getCopies(),
-                   impl->table);
   std::vector<CallResult> results;
-  if (Failure failure = call.run(impl->entries[entry], threads, results))
+  if (Failure failure =
+          call.run(impl->entries[entry], threads, results, impl->device.get()))
     return toError(failure);
   return results;
 }

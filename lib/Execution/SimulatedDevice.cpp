@@ -6,21 +6,438 @@
 //===----------------------------------------------------------------------===//
 #include "SimulatedDevice.h"
 
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Execution/Device.h"
 #include "DiffAttn/Target/GpuTarget.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Bitcode/BitcodeReader.h"
-#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/Module.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <cstring>
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using llvm::Twine;
 
-static constexpr llvm::StringLiteral kAllocate = "diffattn_gpu_allocate";
-static constexpr llvm::StringLiteral kWorkspace = "workspace";
-static constexpr llvm::StringLiteral kDevice = "diffattn_gpu_device";
+static thread_local std::string lastError;
+
+static int32_t fail(int32_t status, const Twine &text) {
+  lastError = text.str();
+  return status;
+}
+
+static std::string describe(diffattn_address address, int64_t bytes) {
+  return std::to_string(bytes) + " bytes at 0x" + llvm::utohexstr(address);
+}
+
+static int32_t outside(const char *what, diffattn_address address,
+                       int64_t bytes) {
+  return fail(DIFFATTN_DEVICE_INVALID,
+              Twine("expected memory of the device ") + what + ", but got " +
+                  describe(address, bytes) +
+                  ", which lie in no allocation of it");
+}
+
+SimulatedDevice::SimulatedDevice(sim::SimChip chip, bool hostAccess)
+    : diffattn_device(), chip(std::move(chip)), memory(hostAccess) {
+  version = DIFFATTN_DEVICE_VERSION;
+  struct_bytes = sizeof(diffattn_device);
+  close = [](diffattn_device *d) { delete &self(d); };
+  last_error = [](diffattn_device *) { return lastError.c_str(); };
+  properties = [](diffattn_device *d, diffattn_device_properties *out) {
+    SimulatedDevice &me = self(d);
+    *out = {};
+    snprintf(out->name, sizeof out->name, "simulated GPU");
+    snprintf(out->chip, sizeof out->chip, "%s", me.chip.name.c_str());
+    snprintf(out->gemm_library, sizeof out->gemm_library, "%s",
+             diffattn_rt_gemm_library());
+    out->multiprocessors = static_cast<int32_t>(diffattn_rt_threads());
+    out->shared_bytes = me.chip.sharedBytesPerBlock;
+    out->simulated = 1;
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  fillMemory();
+  fillStreams();
+  fillKernels();
+}
+
+/// Does `work` now, or writes it down if the stream is being captured.
+int32_t SimulatedDevice::give(diffattn_stream *stream, Work work) {
+  auto *to = reinterpret_cast<Stream *>(stream);
+  if (!to || !to->capturing)
+    return work();
+  to->recorded.push_back(std::move(work));
+  return DIFFATTN_DEVICE_OK;
+}
+
+void SimulatedDevice::fillMemory() {
+  using D = diffattn_device;
+  allocate = [](D *d, int64_t bytes, const char *name, diffattn_address *out) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    if (bytes < 0 || me.captures)
+      return fail(DIFFATTN_DEVICE_INVALID,
+                  me.captures
+                      ? Twine("expected no allocation while a stream "
+                              "is captured, but got one for ") +
+                            name
+                      : "expected a size of memory, but got " + Twine(bytes));
+    *out = me.memory.allocate(bytes, name);
+    return *out ? int32_t(DIFFATTN_DEVICE_OK)
+                : fail(DIFFATTN_DEVICE_MEMORY,
+                       "expected " + Twine(bytes) + " bytes of memory for " +
+                           name + ", but the system has no more");
+  };
+  release = [](D *d, diffattn_address address) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return !address || me.memory.release(address)
+               ? int32_t(DIFFATTN_DEVICE_OK)
+               : outside("to release", address, 0);
+  };
+  name_range = [](D *d, diffattn_address address, int64_t bytes,
+                  const char *name) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return me.memory.nameRange(address, bytes, name)
+               ? int32_t(DIFFATTN_DEVICE_OK)
+               : outside("to name", address, bytes);
+  };
+  copy_in = [](D *d, diffattn_stream *stream, diffattn_address to,
+               const void *from, int64_t bytes) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return me.give(stream, [&me, to, from, bytes] {
+      char *data = me.memory.find(to, bytes);
+      if (bytes > 0 && !data)
+        return outside("to copy to", to, bytes);
+      if (bytes > 0)
+        memcpy(data, from, bytes);
+      return int32_t(DIFFATTN_DEVICE_OK);
+    });
+  };
+  copy_out = [](D *d, diffattn_stream *stream, void *to, diffattn_address from,
+                int64_t bytes) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return me.give(stream, [&me, to, from, bytes] {
+      const char *data = me.memory.find(from, bytes);
+      if (bytes > 0 && !data)
+        return outside("to copy from", from, bytes);
+      if (bytes > 0)
+        memcpy(to, data, bytes);
+      return int32_t(DIFFATTN_DEVICE_OK);
+    });
+  };
+  copy = [](D *d, diffattn_stream *stream, diffattn_address to,
+            diffattn_address from, int64_t bytes) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return me.give(stream, [&me, to, from, bytes] {
+      char *target = me.memory.find(to, bytes);
+      const char *source = me.memory.find(from, bytes);
+      if (bytes > 0 && (!target || !source))
+        return outside(target ? "to copy from" : "to copy to",
+                       target ? from : to, bytes);
+      if (bytes > 0)
+        memmove(target, source, bytes);
+      return int32_t(DIFFATTN_DEVICE_OK);
+    });
+  };
+  fill = [](D *d, diffattn_stream *stream, diffattn_address address,
+            int32_t value, int64_t bytes) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return me.give(stream, [&me, address, value, bytes] {
+      char *data = me.memory.find(address, bytes);
+      if (bytes > 0 && !data)
+        return outside("to fill", address, bytes);
+      if (bytes > 0)
+        memset(data, value, bytes);
+      return int32_t(DIFFATTN_DEVICE_OK);
+    });
+  };
+}
+
+void SimulatedDevice::fillStreams() {
+  using D = diffattn_device;
+  stream_create = [](D *, diffattn_stream **out) {
+    *out = reinterpret_cast<diffattn_stream *>(new Stream());
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  // A stream of CUDA's means nothing here; the order of calls is kept anyway.
+  stream_wrap = [](D *d, void *, diffattn_stream **out) {
+    return d->stream_create(d, out);
+  };
+  stream_destroy = [](D *, diffattn_stream *stream) {
+    delete reinterpret_cast<Stream *>(stream);
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  stream_wait = [](D *, diffattn_stream *stream) {
+    auto *state = reinterpret_cast<Stream *>(stream);
+    return state && state->capturing
+               ? fail(DIFFATTN_DEVICE_INVALID,
+                      "expected no wait for a stream while it is captured")
+               : int32_t(DIFFATTN_DEVICE_OK);
+  };
+  stream_wait_event = [](D *, diffattn_stream *, diffattn_event *) {
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  event_create = [](D *, diffattn_event **out) {
+    *out = reinterpret_cast<diffattn_event *>(new Event());
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  event_destroy = [](D *, diffattn_event *event) {
+    delete reinterpret_cast<Event *>(event);
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  event_record = [](D *d, diffattn_event *event, diffattn_stream *stream) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    return me.give(stream, [&me, event] {
+      *reinterpret_cast<Event *>(event) = {true, me.launches};
+      return int32_t(DIFFATTN_DEVICE_OK);
+    });
+  };
+  event_wait = [](D *, diffattn_event *) {
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  event_elapsed = [](D *, diffattn_event *start, diffattn_event *end,
+                     float *out) {
+    auto *a = reinterpret_cast<Event *>(start),
+         *b = reinterpret_cast<Event *>(end);
+    if (!a->recorded || !b->recorded)
+      return fail(DIFFATTN_DEVICE_FAULT,
+                  "expected two events that were recorded");
+    *out = static_cast<float>(b->launches) - static_cast<float>(a->launches);
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  capture_begin = [](D *d, diffattn_stream *stream) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    auto *state = reinterpret_cast<Stream *>(stream);
+    if (!state || state->capturing)
+      return fail(
+          DIFFATTN_DEVICE_INVALID,
+          Twine("expected a stream of its own to capture, but got ") +
+              (state ? "one that is being captured" : "the default stream"));
+    state->capturing = true;
+    ++me.captures;
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  capture_end = [](D *d, diffattn_stream *stream, diffattn_graph **out) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    auto *state = reinterpret_cast<Stream *>(stream);
+    *out = nullptr;
+    if (!state || !state->capturing)
+      return fail(DIFFATTN_DEVICE_INVALID,
+                  "expected a stream that is being captured");
+    state->capturing = false;
+    --me.captures;
+    *out = reinterpret_cast<diffattn_graph *>(
+        new Graph{std::move(state->recorded)});
+    state->recorded.clear();
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  graph_launch = [](D *d, diffattn_graph *graph, diffattn_stream *stream) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    for (const Work &work : reinterpret_cast<Graph *>(graph)->work)
+      if (int32_t status = me.give(stream, work))
+        return status;
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  graph_destroy = [](D *, diffattn_graph *graph) {
+    delete reinterpret_cast<Graph *>(graph);
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+}
+
+void SimulatedDevice::fillKernels() {
+  using D = diffattn_device;
+  module_load = [](D *d, const diffattn_image *images, int32_t numImages,
+                   const diffattn_kernel *kernels, int32_t numKernels,
+                   diffattn_module **out) {
+    auto module = std::make_unique<Module>();
+    if (int32_t status = self(d).load({images, size_t(numImages)},
+                                      {kernels, size_t(numKernels)}, *module))
+      return status;
+    *out = reinterpret_cast<diffattn_module *>(module.release());
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  module_destroy = [](D *, diffattn_module *module) {
+    delete reinterpret_cast<Module *>(module);
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  launch = [](D *d, diffattn_module *handle, int32_t kernel,
+              const diffattn_launch_shape *shape, diffattn_stream *stream,
+              const uint64_t *arguments) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    auto *module = reinterpret_cast<Module *>(handle);
+    const int64_t count = module ? module->kernels.size() : 0;
+    if (kernel < 0 || kernel >= count)
+      return fail(DIFFATTN_DEVICE_INVALID, "expected a kernel from 0 to " +
+                                               Twine(count - 1) + ", but got " +
+                                               Twine(kernel));
+    const std::string &name = module->kernels[kernel];
+    std::vector<uint64_t> words(
+        arguments, arguments + module->simulator->getParameters(name).size());
+    return me.give(stream, [&me, module, kernel, shape = *shape,
+                            words = std::move(words)] {
+      return me.launchKernel(*module, kernel, shape, words);
+    });
+  };
+  gemm = [](D *d, diffattn_stream *stream, const diffattn_product *product) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    // What the CUDA device would refuse is refused here.
+    if (const char *wrong = diffattn_device_check_product(product))
+      return fail(DIFFATTN_DEVICE_UNSUPPORTED, wrong);
+    return me.give(stream,
+                   [&me, product = *product] { return me.multiply(product); });
+  };
+}
+
+int32_t SimulatedDevice::load(llvm::ArrayRef<diffattn_image> images,
+                              llvm::ArrayRef<diffattn_kernel> kernels,
+                              Module &module) {
+  const diffattn_image *found = nullptr;
+  for (const diffattn_image &image : images)
+    if (image.format == DIFFATTN_IMAGE_BITCODE && chip.name == image.chip)
+      found = &image;
+  if (!found)
+    return fail(DIFFATTN_DEVICE_IMAGE,
+                "expected kernels as bitcode of " + chip.name + ", but got " +
+                    (images.empty() ? "none" : "others"));
+  llvm::LLVMContext context;
+  auto parsed = llvm::parseBitcodeFile(
+      llvm::MemoryBufferRef(
+          llvm::StringRef(static_cast<const char *>(found->data), found->bytes),
+          "kernels"),
+      context);
+  if (!parsed)
+    return fail(DIFFATTN_DEVICE_IMAGE, llvm::toString(parsed.takeError()));
+  auto simulator = sim::Simulator::create(**parsed, chip);
+  if (!simulator)
+    return fail(DIFFATTN_DEVICE_IMAGE, llvm::toString(simulator.takeError()));
+  for (const diffattn_kernel &kernel : kernels) {
+    if (!(*simulator)->hasKernel(kernel.name))
+      return fail(DIFFATTN_DEVICE_IMAGE,
+                  Twine("expected kernel ") + kernel.name + " in its module");
+    std::string layout;
+    for (sim::KernelParameter parameter :
+         (*simulator)->getParameters(kernel.name))
+      layout += parameter.isPointer ? 'p' : char('0' + parameter.bytes);
+    if (layout != kernel.parameters)
+      return fail(DIFFATTN_DEVICE_IMAGE,
+                  Twine("kernel ") + kernel.name + ": expected parameters " +
+                      kernel.parameters + ", but the image has " + layout);
+    module.kernels.push_back(kernel.name);
+  }
+  module.simulator = std::move(*simulator);
+  return DIFFATTN_DEVICE_OK;
+}
+
+namespace {
+/// Buffers of one launch, each registered once.
+struct Registered {
+  sim::Simulator &simulator;
+  std::map<diffattn_address, uint64_t> addresses;
+
+  uint64_t find(const SimulatedMemory &memory, diffattn_address pointer) {
+    SimulatedMemory::Buffer buffer = memory.findBuffer(pointer);
+    // A pointer to nothing may be passed; to use it is a fault.
+    if (!buffer.name)
+      return pointer;
+    auto [at, isNew] = addresses.try_emplace(buffer.address, 0);
+    if (isNew)
+      at->second =
+          simulator.registerBuffer(memory.find(buffer.address, buffer.bytes),
+                                   buffer.bytes, *buffer.name, {});
+    return at->second + (pointer - buffer.address);
+  }
+  ~Registered() {
+    for (auto [data, address] : addresses)
+      simulator.releaseBuffer(address);
+  }
+};
+} // namespace
+
+int32_t SimulatedDevice::launchKernel(Module &module, int32_t number,
+                                      const diffattn_launch_shape &shape,
+                                      llvm::ArrayRef<uint64_t> arguments) {
+  if (uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2] == 0)
+    return DIFFATTN_DEVICE_OK;
+  ++launches;
+  const std::string &kernel = module.kernels[number];
+  Registered registered{*module.simulator, {}};
+  std::vector<sim::KernelArgument> values;
+  for (auto [parameter, bits] :
+       llvm::zip_equal(module.simulator->getParameters(kernel), arguments))
+    values.push_back(
+        {parameter.isPointer && bits ? registered.find(memory, bits) : bits,
+         parameter.bytes});
+  sim::LaunchShape launchShape;
+  launchShape.grid = {shape.grid[0], shape.grid[1], shape.grid[2]};
+  launchShape.block = {shape.block[0], shape.block[1], shape.block[2]};
+  launchShape.dynamicSharedBytes = shape.shared_bytes;
+  sim::SimOptions options;
+  options.workers =
+      static_cast<unsigned>(std::max<int64_t>(1, diffattn_rt_threads()));
+  auto report = module.simulator->launch(kernel, launchShape, values, options);
+  if (!report)
+    return fail(DIFFATTN_DEVICE_INVALID, llvm::toString(report.takeError()));
+  return report->clean() ? int32_t(DIFFATTN_DEVICE_OK)
+                         : fail(DIFFATTN_DEVICE_FAULT,
+                                "kernel " + kernel + "\n" + report->str());
+}
+
+int32_t SimulatedDevice::multiply(const diffattn_product &p) {
+  if (p.m <= 0 || p.n <= 0 || p.batch <= 0)
+    return DIFFATTN_DEVICE_OK;
+  // Where the last element ends.
+  auto span = [&](int64_t rows, int64_t columns, int64_t leading,
+                  int64_t stride, int32_t dtype) {
+    const int64_t bytes = dtype == DIFFATTN_F64   ? 8
+                          : dtype == DIFFATTN_F32 ? 4
+                                                  : 2;
+    if (rows == 0 || columns == 0)
+      return int64_t(0);
+    return ((p.batch - 1) * stride + (rows - 1) * leading + columns) * bytes;
+  };
+  const int64_t aBytes = span(p.m, p.k, p.lda, p.stride_a, p.dtype_a),
+                bBytes = p.transpose_b
+                             ? span(p.n, p.k, p.ldb, p.stride_b, p.dtype_b)
+                             : span(p.k, p.n, p.ldb, p.stride_b, p.dtype_b),
+                cBytes = span(p.m, p.n, p.ldc, p.stride_c, p.dtype_c);
+  const char *a = memory.find(p.a, aBytes), *b = memory.find(p.b, bBytes);
+  char *c = memory.find(p.c, cBytes);
+  if (!c)
+    return outside("for C of a product", p.c, cBytes);
+  if (aBytes && !a)
+    return outside("for A of a product", p.a, aBytes);
+  if (bBytes && !b)
+    return outside("for B of a product", p.b, bBytes);
+  struct Call {
+    const diffattn_product &p;
+    const char *a, *b;
+    char *c;
+  } call{p, a, b, c};
+  auto run = [](void *argument) {
+    auto &call = *static_cast<Call *>(argument);
+    const diffattn_product &p = call.p;
+    diffattn_rt_batch_gemm(p.dtype_a, p.dtype_b, p.dtype_c, p.m, p.n, p.k,
+                           call.a, p.lda, call.b, p.ldb, p.transpose_b, call.c,
+                           p.ldc, p.beta, /*max_threads=*/0, p.batch,
+                           p.stride_a, p.stride_b, p.stride_c);
+  };
+  return diffattn_rt_call(run, &call)
+             ? fail(DIFFATTN_DEVICE_FAULT, diffattn_rt_error())
+             : int32_t(DIFFATTN_DEVICE_OK);
+}
 
 /// "sm_80" is compute capability 8.0.
 static unsigned getCapability(llvm::StringRef chip) {
@@ -29,164 +446,16 @@ static unsigned getCapability(llvm::StringRef chip) {
   return chip.consumeInteger(10, number) ? 80 : number;
 }
 
-llvm::Expected<std::unique_ptr<SimulatedDevice>>
-SimulatedDevice::create(llvm::StringRef kernels, llvm::StringRef chipName) {
+llvm::Expected<DeviceHandle>
+mlir::diffattn::openSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
   std::string message;
   std::optional<GpuTarget> target = getGpuTarget(chipName, message);
   if (!target)
     return makeError(ErrorClass::Usage, message);
-  llvm::LLVMContext context;
-  auto module = llvm::parseBitcodeFile(
-      llvm::MemoryBufferRef(kernels, "kernels"), context);
-  if (!module)
-    return makeError(ErrorClass::Compile, llvm::toString(module.takeError()));
   sim::SimChip chip;
   chip.name = target->chip;
   chip.capability = getCapability(target->chip);
   chip.sharedBytesPerBlock = target->sharedBytesPerBlock;
-  auto simulator = sim::Simulator::create(**module, chip);
-  if (!simulator)
-    return makeError(ErrorClass::Compile,
-                     llvm::toString(simulator.takeError()));
-  std::unique_ptr<SimulatedDevice> device(new SimulatedDevice());
-  device->simulator = std::move(*simulator);
-  return device;
-}
-
-std::vector<std::pair<llvm::StringRef, void *>> SimulatedDevice::getSymbols() {
-  return {{"diffattn_gpu_launch", reinterpret_cast<void *>(&launchEntry)},
-          {kAllocate, reinterpret_cast<void *>(&allocateEntry)},
-          {"diffattn_rt_device_check", reinterpret_cast<void *>(&checkEntry)},
-          {kDevice, this}};
-}
-
-std::unique_ptr<llvm::Module>
-SimulatedDevice::makeAllocator(llvm::LLVMContext &context,
-                               const llvm::DataLayout &layout) {
-  auto module = std::make_unique<llvm::Module>("allocator", context);
-  module->setDataLayout(layout);
-  llvm::IRBuilder<> b(context);
-  llvm::Type *pointer = b.getPtrTy(), *i64 = b.getInt64Ty();
-  auto *function = llvm::Function::Create(
-      llvm::FunctionType::get(pointer, {i64}, false),
-      llvm::GlobalValue::ExternalLinkage, "diffattn_rt_alloc", *module);
-  b.SetInsertPoint(llvm::BasicBlock::Create(context, "", function));
-  llvm::FunctionCallee allocate =
-      module->getOrInsertFunction(kAllocate, pointer, pointer, i64);
-  llvm::Constant *device = module->getOrInsertGlobal(kDevice, b.getInt8Ty());
-  b.CreateRet(b.CreateCall(allocate, {device, function->getArg(0)}));
-  return module;
-}
-
-void SimulatedDevice::forgetMemory() { ranges.clear(); }
-
-void SimulatedDevice::addMemory(void *data, int64_t bytes, std::string name) {
-  if (bytes <= 0)
-    return;
-  std::lock_guard<std::mutex> lock(mutex);
-  char *low = static_cast<char *>(data), *high = low + bytes;
-  const bool workspace = name == kWorkspace;
-  auto next = ranges.lower_bound(low);
-  if (next != ranges.begin() &&
-      std::prev(next)->first + std::prev(next)->second.bytes > low)
-    --next;
-  while (next != ranges.end() && next->first < high) {
-    // The workspace is a stack: what lay there before is gone. Arguments may be
-    // views of one array: they are one range then.
-    if (!workspace) {
-      low = std::min(low, next->first);
-      high = std::max(high, next->first + next->second.bytes);
-      name = next->second.name;
-    }
-    next = ranges.erase(next);
-  }
-  ranges[low] = {high - low, std::move(name)};
-}
-
-void *SimulatedDevice::allocateEntry(SimulatedDevice *device, int64_t bytes) {
-  void *data = diffattn_rt_alloc(bytes);
-  device->addMemory(data, bytes, kWorkspace.str());
-  return data;
-}
-
-void SimulatedDevice::checkEntry(const int32_t *status, const char *messages) {
-  if (*status == 0)
-    return;
-  for (int32_t i = 1; i < *status; ++i)
-    messages += std::strlen(messages) + 1;
-  diffattn_rt_fail(messages);
-}
-
-void SimulatedDevice::launchEntry(SimulatedDevice *device, const char *kernel,
-                                  const uint32_t *shape,
-                                  const uint64_t *arguments) {
-  {
-    std::string wrong = device->launch(kernel, shape, arguments);
-    device->failure = std::move(wrong);
-  }
-  // Does not come back: nothing here may own memory.
-  if (!device->failure.empty())
-    diffattn_rt_fail(device->failure.c_str());
-}
-
-/// Buffers of one launch, each registered once.
-struct SimulatedDevice::Registered {
-  sim::Simulator &simulator;
-  std::map<char *, uint64_t> addresses;
-
-  uint64_t find(char *data, int64_t bytes, llvm::StringRef name,
-                sim::BufferUse use) {
-    auto [at, isNew] = addresses.try_emplace(data, 0);
-    if (isNew)
-      at->second = simulator.registerBuffer(data, bytes, name, use);
-    return at->second;
-  }
-  ~Registered() {
-    for (auto [data, address] : addresses)
-      simulator.releaseBuffer(address);
-  }
-};
-
-std::string SimulatedDevice::launch(llvm::StringRef kernel,
-                                    const uint32_t *shape,
-                                    const uint64_t *arguments) {
-  // A grid without blocks is no launch.
-  if (uint64_t(shape[0]) * shape[1] * shape[2] == 0)
-    return "";
-  if (!simulator->hasKernel(kernel))
-    return "expected kernel " + kernel.str() + " in the gpu.module";
-  Registered registered{*simulator, {}};
-  std::vector<sim::KernelArgument> values;
-  for (auto [i, parameter] :
-       llvm::enumerate(simulator->getParameters(kernel))) {
-    uint64_t bits = arguments[i];
-    if (parameter.isPointer && bits) {
-      char *pointer = reinterpret_cast<char *>(bits);
-      auto after = ranges.upper_bound(pointer);
-      auto range = after == ranges.begin() ? ranges.end() : std::prev(after);
-      if (range != ranges.end() &&
-          pointer < range->first + range->second.bytes) {
-        bits = registered.find(range->first, range->second.bytes,
-                               range->second.name, {}) +
-               (pointer - range->first);
-      } else {
-        // A constant of the compiled code: its page is there, its size is not
-        // known.
-        constexpr uint64_t kPage = 4096;
-        bits = registered.find(pointer, kPage - bits % kPage, "constant",
-                               {/*writable=*/false});
-      }
-    }
-    values.push_back({bits, parameter.bytes});
-  }
-  sim::LaunchShape launchShape;
-  launchShape.grid = {shape[0], shape[1], shape[2]};
-  launchShape.block = {shape[3], shape[4], shape[5]};
-  launchShape.dynamicSharedBytes = shape[6];
-  sim::SimOptions options;
-  options.workers = std::max<int64_t>(1, diffattn_rt_threads());
-  auto report = simulator->launch(kernel, launchShape, values, options);
-  if (!report)
-    return llvm::toString(report.takeError());
-  return report->clean() ? "" : "kernel " + kernel.str() + "\n" + report->str();
+  return DeviceHandle(new SimulatedDevice(chip, hostAccess),
+                      [](diffattn_device *d) { d->close(d); });
 }

@@ -7,55 +7,62 @@
 #ifndef DIFFATTN_LIB_EXECUTION_SIMULATEDDEVICE_H
 #define DIFFATTN_LIB_EXECUTION_SIMULATEDDEVICE_H
 
+#include "SimulatedMemory.h"
+
 #include "DiffAttn/Execution/Error.h"
+#include "DiffAttn/Runtime/Device.h"
 #include "DiffAttn/Simulator/Simulator.h"
 
-#include "llvm/IR/Module.h"
-
-#include <map>
+#include <functional>
 #include <mutex>
 
 namespace mlir::diffattn {
 
-/// Runs the launches of a program on the simulator, on memory of the host.
-class SimulatedDevice {
+/// The runtime's table over the simulator. Work is done when it is given: a
+/// stream is a place to record a graph, an event a count of launches.
+class SimulatedDevice final : public diffattn_device {
 public:
-  /// `kernels` is LLVM bitcode.
-  static llvm::Expected<std::unique_ptr<SimulatedDevice>>
-  create(llvm::StringRef kernels, llvm::StringRef chip);
-
-  /// What compiled host code must be linked with beside `makeAllocator`.
-  std::vector<std::pair<llvm::StringRef, void *>> getSymbols();
-  /// An allocator in the place of the runtime's, which tells the device of what
-  /// it gives.
-  static std::unique_ptr<llvm::Module>
-  makeAllocator(llvm::LLVMContext &context, const llvm::DataLayout &layout);
-
-  /// Memory that pointers may point into.
-  void forgetMemory();
-  void addMemory(void *data, int64_t bytes, std::string name);
+  SimulatedDevice(sim::SimChip chip, bool hostAccess);
 
 private:
-  struct Range {
-    int64_t bytes;
-    std::string name;
+  /// Something that was given to a stream; returns a status.
+  using Work = std::function<int32_t()>;
+  struct Stream {
+    bool capturing = false;
+    std::vector<Work> recorded;
   };
-  struct Registered;
+  struct Event {
+    bool recorded = false;
+    uint64_t launches = 0;
+  };
+  struct Graph {
+    std::vector<Work> work;
+  };
+  struct Module {
+    std::unique_ptr<sim::Simulator> simulator;
+    std::vector<std::string> kernels;
+  };
 
-  SimulatedDevice() = default;
-  /// Ends the call with message number `status`, from 1, unless that is 0.
-  static void checkEntry(const int32_t *status, const char *messages);
-  static void launchEntry(SimulatedDevice *device, const char *kernel,
-                          const uint32_t *shape, const uint64_t *arguments);
-  static void *allocateEntry(SimulatedDevice *device, int64_t bytes);
-  /// Returns what went wrong, or "".
-  std::string launch(llvm::StringRef kernel, const uint32_t *shape,
-                     const uint64_t *arguments);
+  void fillMemory();
+  void fillStreams();
+  void fillKernels();
+  int32_t give(diffattn_stream *stream, Work work);
+  int32_t load(llvm::ArrayRef<diffattn_image> images,
+               llvm::ArrayRef<diffattn_kernel> kernels, Module &module);
+  int32_t launchKernel(Module &module, int32_t number,
+                       const diffattn_launch_shape &shape,
+                       llvm::ArrayRef<uint64_t> arguments);
+  int32_t multiply(const diffattn_product &product);
 
-  std::unique_ptr<sim::Simulator> simulator;
+  static SimulatedDevice &self(diffattn_device *device) {
+    return *static_cast<SimulatedDevice *>(device);
+  }
+
+  sim::SimChip chip;
+  SimulatedMemory memory;
   std::mutex mutex;
-  std::map<char *, Range> ranges;
-  std::string failure;
+  uint64_t launches = 0;
+  int captures = 0; // streams that are being captured
 };
 
 } // namespace mlir::diffattn

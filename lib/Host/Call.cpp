@@ -202,7 +202,8 @@ Failure PreparedCall::prepare() {
   return {};
 }
 
-Failure PreparedCall::takeResult(size_t i, CallResult &result) const {
+Failure PreparedCall::takeResult(size_t i, CallResult &result,
+                                 CallMemory *memory) const {
   const ValueType &type = function.results[i];
   const char *at = results.get() +
                    (returnsByAddress(function) ? resultOffset(function, i) : 0);
@@ -221,38 +222,73 @@ Failure PreparedCall::takeResult(size_t i, CallResult &result) const {
   SizeList strides(words.data() + 3 + rank, rank);
   char *data =
       reinterpret_cast<char *>(words[1]) + words[2] * getDTypeBytes(type.dtype);
-  for (size_t a = 0; a < args.size(); ++a)
-    if (function.arguments[a].inPlace && args[a].data == data &&
+  for (size_t a = 0, d = 0; a < args.size(); ++a) {
+    if (function.arguments[a].kind == ValueType::Scalar)
+      continue;
+    // Where compiled code saw the argument need not be where the caller has it.
+    const int64_t seen = descriptors[d++][1];
+    if (function.arguments[a].inPlace &&
+        seen == reinterpret_cast<int64_t>(data) &&
         args[a].dtype == type.dtype && args[a].shape == shape) {
       result.argument = static_cast<int>(a);
       return {};
     }
+  }
+  if (memory) {
+    auto [low, high] = getElementSpan(shape, strides);
+    const int64_t bytes = getDTypeBytes(type.dtype);
+    const char *here = nullptr;
+    if (Failure failure =
+            memory->fetch(data + low * bytes, (high - low) * bytes, here))
+      return failure;
+    data = const_cast<char *>(here) - low * bytes;
+  }
   return copyDense({data, type.dtype, shape, strides}, result.array);
 }
 
+std::pair<int64_t, int64_t> mlir::diffattn::getElementSpan(SizeList shape,
+                                                           SizeList strides) {
+  int64_t low = 0, high = 0;
+  for (size_t axis = 0; axis < shape.size(); ++axis) {
+    if (shape[axis] == 0)
+      return {0, 0};
+    (strides[axis] < 0 ? low : high) += (shape[axis] - 1) * strides[axis];
+  }
+  return {low, high + 1};
+}
+
 Failure PreparedCall::run(EntryPoint entry, int64_t threads,
-                          std::vector<CallResult> &called) {
+                          std::vector<CallResult> &called, CallMemory *memory) {
+  if (memory)
+    if (Failure failure = memory->enter(function, descriptors))
+      return failure;
   struct Guarded {
     EntryPoint entry;
     void **pointers;
   } guarded{entry, pointers.data()};
+  auto guard = [](void *arg) {
+    auto &call = *static_cast<Guarded *>(arg);
+    call.entry(call.pointers);
+  };
   int64_t before = diffattn_rt_threads();
   if (threads > 0)
     diffattn_rt_set_threads(threads);
   int64_t mark = diffattn_rt_mark();
-  int32_t failed = diffattn_rt_call(
-      [](void *arg) {
-        auto &call = *static_cast<Guarded *>(arg);
-        call.entry(call.pointers);
-      },
-      &guarded);
+  int32_t failed = memory ? memory->call(guard, &guarded)
+                          : diffattn_rt_call(guard, &guarded);
   if (threads > 0)
     diffattn_rt_set_threads(before);
-  if (failed)
-    return {ErrorClass::Run, "'" + function.name + "': " + diffattn_rt_error()};
   Failure failure;
+  if (failed)
+    failure = {ErrorClass::Run,
+               "'" + function.name + "': " + diffattn_rt_error()};
   for (size_t i = 0; i < function.results.size() && !failure; ++i)
-    failure = takeResult(i, called.emplace_back());
+    failure = takeResult(i, called.emplace_back(), memory);
   diffattn_rt_release(mark);
+  if (memory) {
+    Failure left = memory->leave();
+    if (!failure)
+      failure = left;
+  }
   return failure;
 }

@@ -132,17 +132,23 @@ void mlir::diffattn::buildGpuPasses(OpPassManager &pm,
 
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
                                      const CpuPipelineOptions &options) {
-  if (!options.gpuChip.empty())
+  const bool device = !options.gpuChip.empty();
+  if (device) {
     pm.addPass(createConvertGpuLaunchToRuntimePass());
+    pm.addPass(createConvertConstantToWeightPass());
+  }
   ConvertDiffAttnToVectorPassOptions nests;
   nests.threads = options.threads;
   pm.addPass(createConvertDiffAttnToVectorPass(nests));
   ConvertGemmToRuntimePassOptions products;
   products.threads = options.threads;
   products.isa = options.isa;
+  products.device = device;
   pm.addPass(createConvertGemmToRuntimePass(products));
   pm.addNestedPass<func::FuncOp>(createConvertCopyToLoopsPass());
-  pm.addPass(createScopeArenaPass());
+  ScopeArenaPassOptions scopes;
+  scopes.device = device;
+  pm.addPass(createScopeArenaPass(scopes));
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createConvertLinalgToRegisterLoopsPass());
   functions.addPass(createExpandMathPass());
@@ -167,7 +173,9 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
   pm.addPass(createConvertAssertToRuntimePass());
   pm.addPass(createExportFunctionsPass());
   pm.addPass(createConvertWeightToRuntimePass());
-  pm.addPass(createConvertAllocToRuntimePass());
+  ConvertAllocToRuntimePassOptions buffers;
+  buffers.device = !options.gpuChip.empty();
+  pm.addPass(createConvertAllocToRuntimePass(buffers));
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());
   pm.addPass(createConvertVectorToLLVMPass());

@@ -113,21 +113,6 @@ CublasLt::~CublasLt() {
     cublasLtDestroy(handle);
 }
 
-static const char *typeName(int32_t dtype) {
-  switch (dtype) {
-  case DIFFATTN_F32:
-    return "f32";
-  case DIFFATTN_F16:
-    return "f16";
-  case DIFFATTN_BF16:
-    return "bf16";
-  case DIFFATTN_F64:
-    return "f64";
-  default:
-    return "no float type";
-  }
-}
-
 static int dataType(int32_t dtype) {
   switch (dtype) {
   case DIFFATTN_F16:
@@ -141,21 +126,6 @@ static int dataType(int32_t dtype) {
   }
 }
 
-bool CublasLt::takes(const diffattn_product &p, std::string &error) {
-  const bool small = p.dtype_a == DIFFATTN_F16 || p.dtype_a == DIFFATTN_BF16;
-  const bool wide = p.dtype_a == DIFFATTN_F32 || p.dtype_a == DIFFATTN_F64;
-  if (p.dtype_a == p.dtype_b &&
-      ((small && (p.dtype_c == p.dtype_a || p.dtype_c == DIFFATTN_F32)) ||
-       (wide && p.dtype_c == p.dtype_a)))
-    return true;
-  error = std::string("expected a matrix product of A and B of one type f32, "
-                      "f16, bf16 or f64 with C of the same type, or of f32 for "
-                      "f16 and bf16, but got A ") +
-          typeName(p.dtype_a) + ", B " + typeName(p.dtype_b) + " and C " +
-          typeName(p.dtype_c);
-  return false;
-}
-
 /// The power of two, up to 256, that an address is a multiple of.
 static uint32_t alignmentOf(diffattn_address address) {
   return address ? static_cast<uint32_t>(
@@ -166,7 +136,7 @@ static uint32_t alignmentOf(diffattn_address address) {
 std::string CublasLt::describe(const diffattn_product &p, Status status) const {
   return "expected cuBLASLt to multiply " + std::to_string(p.m) + "x" +
          std::to_string(p.k) + " by " + std::to_string(p.k) + "x" +
-         std::to_string(p.n) + " " + typeName(p.dtype_a) + ", " +
+         std::to_string(p.n) + " " + dtypeName(p.dtype_a) + ", " +
          std::to_string(p.batch) +
          " times, but it says: " + cublasLtGetStatusString(status);
 }
@@ -290,8 +260,8 @@ bool CublasLt::multiply(const diffattn_product &p, Stream stream,
 
 int32_t CudaDevice::multiply(StreamState &stream, const diffattn_product &p) {
   std::string error;
-  if (!CublasLt::takes(p, error))
-    return fail(DIFFATTN_DEVICE_UNSUPPORTED, error);
+  if (diffattn_device_check_product(&p))
+    return fail(DIFFATTN_DEVICE_UNSUPPORTED, diffattn_device_check_product(&p));
   if (p.m <= 0 || p.n <= 0 || p.batch <= 0)
     return DIFFATTN_DEVICE_OK;
   if (p.k <= 0) {

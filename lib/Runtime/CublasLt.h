@@ -111,9 +111,6 @@ public:
   /// Path and version.
   const std::string &getName() const { return name; }
 
-  /// Whether types can be multiplied; else `error` says which can.
-  static bool takes(const diffattn_product &product, std::string &error);
-
   /// Enqueues a product without empty dimensions. `workspace` has
   /// kWorkspaceBytes. On failure `error` says what the library said.
   bool multiply(const diffattn_product &product, Stream stream,

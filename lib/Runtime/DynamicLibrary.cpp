@@ -22,9 +22,14 @@ bool DynamicLibrary::open(const std::vector<std::string> &paths,
     }
     // Of a library that is only looked for among those that are loaded, the
     // reason is always the same.
-    const char *reason = dlerror();
-    if (!onlyLoaded)
-      tried += "\n  " + candidate + (reason ? ": " + std::string(reason) : "");
+    const char *said = dlerror();
+    if (onlyLoaded)
+      continue;
+    std::string reason = said ? said : "";
+    // The loader's messages mostly begin with the path.
+    if (reason.compare(0, candidate.size() + 2, candidate + ": ") != 0)
+      reason = candidate + ": " + reason;
+    tried += "\n  " + reason;
   }
   return false;
 }

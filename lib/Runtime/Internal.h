@@ -63,6 +63,8 @@ struct Product {
 };
 
 size_t dtypeSize(int32_t dtype);
+/// "f32" and so on, for messages about products.
+const char *dtypeName(int32_t dtype);
 
 /// The runtime's own code, for any product. `backend` is one of
 /// diffattn_gemm_backend's OWN values.

@@ -94,7 +94,8 @@ class Executable(CompiledCode):
     """A compiled module. `mlir` is text (str) or bytecode (bytes).
 
     target    "cpu", or "cpu:" and an instruction set: native, avx512bf16, avx512, avx2, generic; or "cuda-sim:" and a chip
-              (sm_80, sm_86, sm_89, sm_90): attention is GPU kernels, simulated
+              (sm_80, sm_86, sm_89, sm_90): attention is GPU kernels, simulated; or "cuda", "cuda:<chip>", "cuda:<chip>@<n>":
+              on GPU number n
     weights   paths: safetensors files, indices of sharded checkpoints, folders
     threads   threads for each call; None: the runtime's default
     cache     True: compiled code is kept in `cache_folder()`; False: not; or a folder
@@ -106,7 +107,8 @@ class Executable(CompiledCode):
                  reference=False, from_stage="input"):
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
-                           cache=cache_folder() if cache is True else (cache or ""), **{"from": from_stage})
+                           cache=cache_folder() if cache is True else (cache or ""), ptxas_folders=_ptxas_folders(),
+                           package_folders=sysconfig.get_paths()["purelib"], **{"from": from_stage})
         try:
             ir = _bytes(mlir)
             program = ctypes.c_void_p()

@@ -60,7 +60,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::desc("cpu, or cpu:<isa>: native, avx512bf16, avx512,\n"
                "avx2, generic; cuda-sim:<chip>: GPU kernels,\n"
                "simulated: sm_80, sm_86, sm_89, sm_90;\n"
-               "cuda:<chip>: the same to emit (default sm_80)"),
+               "cuda, cuda:<chip>, cuda:<chip>@<n>: GPU number n\n"
+               "(to emit, no GPU is needed; default sm_80)"),
       cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
   cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
                            cl::init(0), cl::value_desc("n"), cl::cat(compile));
@@ -82,7 +83,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::value_desc("file"), cl::cat(compile));
   cl::opt<std::string> ptxas(
       "ptxas",
-      cl::desc("Assembler of --emit=cubin: a path, or a name in\n"
+      cl::desc("Assembler of kernels: a path, or a name in\n"
                "PATH, $CUDA_HOME/bin, /usr/local/cuda/bin or\n"
                "$DIFFATTN_VENV, else .venv beside build"),
       cl::init("ptxas"), cl::value_desc("path"), cl::cat(compile));
@@ -96,6 +97,15 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::desc("With --emit=bundle: LLVM's linker, a path or a name to\n"
                "look for in PATH and LLVM's folder"),
       cl::init("ld.lld"), cl::value_desc("path"), cl::cat(compile));
+  cl::opt<std::string> cudaDriver(
+      "cuda-driver", cl::desc("libcuda.so.1, where the loader finds none"),
+      cl::value_desc("path"), cl::cat(compile));
+  cl::opt<std::string> cublasLt(
+      "cublaslt",
+      cl::desc("libcublasLt.so.13 or .12 (default: the process's,\n"
+               "the loader's, /usr/local/cuda/lib64's, or that of\n"
+               "Python packages in $DIFFATTN_VENV or .venv)"),
+      cl::value_desc("path"), cl::cat(compile));
   cl::opt<bool> noCache("no-cache", cl::desc("Compile in any case"),
                         cl::cat(compile));
   cl::opt<std::string> cacheDir(
@@ -160,6 +170,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.cacheDir = cacheDir;
   options.reproducer = reproducer;
   options.ptxas = ptxas;
+  options.cudaDriver = cudaDriver;
+  options.cublasLt = cublasLt;
   options.outputs = std::vector<std::string>(outputs.begin(), outputs.end());
   options.expected = std::vector<std::string>(expected.begin(), expected.end());
   options.rtol = rtol;

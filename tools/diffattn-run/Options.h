@@ -25,7 +25,7 @@ struct Options {
   std::string emit, emitFile, from;
   bool noCache = false, copyWeights = false;
   std::string linker;
-  std::string cacheDir, reproducer, ptxas;
+  std::string cacheDir, reproducer, ptxas, cudaDriver, cublasLt;
   std::vector<std::string> outputs, expected;
   double rtol = -1, atol = -1; // negative: by element type
   std::string check;

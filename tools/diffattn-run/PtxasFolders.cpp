@@ -25,20 +25,25 @@ static std::string getEnvironment() {
   return (root + "/.venv").str();
 }
 
+std::vector<std::string> mlir::diffattn::getPackageFolders() {
+  std::vector<std::string> folders;
+  const std::string lib = getEnvironment() + "/lib";
+  std::error_code error;
+  for (llvm::sys::fs::directory_iterator it(lib, error), end;
+       it != end && !error; it.increment(error))
+    if (path::filename(it->path()).starts_with("python3"))
+      folders.push_back(it->path() + "/site-packages");
+  if (folders.empty())
+    folders.push_back(lib + "/python3*/site-packages");
+  return folders;
+}
+
 std::vector<std::string> mlir::diffattn::getPtxasFolders() {
   std::vector<std::string> folders;
   if (const char *toolkit = std::getenv("CUDA_HOME"); toolkit && *toolkit)
     folders.push_back(std::string(toolkit) + "/bin");
   folders.push_back("/usr/local/cuda/bin");
-  const std::string lib = getEnvironment() + "/lib";
-  const std::string wheel = "/site-packages/nvidia/cu13/bin";
-  const size_t before = folders.size();
-  std::error_code error;
-  for (llvm::sys::fs::directory_iterator it(lib, error), end;
-       it != end && !error; it.increment(error))
-    if (path::filename(it->path()).starts_with("python3"))
-      folders.push_back(it->path() + wheel);
-  if (folders.size() == before)
-    folders.push_back(lib + "/python3*" + wheel);
+  for (const std::string &packages : getPackageFolders())
+    folders.push_back(packages + "/nvidia/cu13/bin");
   return folders;
 }

@@ -17,6 +17,9 @@ namespace mlir::diffattn {
 /// ($DIFFATTN_VENV, else .venv beside the build folder that this tool lies in).
 std::vector<std::string> getPtxasFolders();
 
+/// The folders of Python packages of that environment.
+std::vector<std::string> getPackageFolders();
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_TOOLS_DIFFATTN_RUN_PTXASFOLDERS_H

@@ -145,12 +145,18 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
 }
 
 static llvm::Expected<std::unique_ptr<Program>>
-makeProgram(llvm::StringRef ir, const CompileOptions &compile,
+makeProgram(llvm::StringRef ir, CompileOptions compile,
             const WeightFiles &files) {
+  CudaLibraries libraries{options.cudaDriver, options.cublasLt,
+                          getPackageFolders()};
+  auto target = resolveTarget(compile.target, libraries);
+  if (!target)
+    return target.takeError();
+  compile.target = *target;
   llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);
   if (!module)
     return module.takeError();
-  auto program = Program::load(std::move(*module), compile.target);
+  auto program = Program::load(std::move(*module), compile.target, libraries);
   if (!program || options.weightPaths.empty())
     return program;
   SlowNotice notice("binding weights");

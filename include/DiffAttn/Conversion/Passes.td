@@ -74,12 +74,17 @@ def ConvertGemmToRuntimePass
     A product of at most eight rows with a transposed B, which is that of a
     decode step, is computed by a kernel that is emitted for `isa`; where the
     number of rows is not static it is tested when the code runs.
+
+    With `device` every product is one call of `diffattn_rt_device_gemm` for each
+    index of all batch dimensions but the last.
   }];
   let options = [
     Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
            "Instruction set of the kernels for few rows">,
     Option<"threads", "threads", "int64_t", /*default=*/"0",
-                        "Most threads of a product; 0 leaves it to the runtime">];
+                        "Most threads of a product; 0 leaves it to the runtime">,
+    Option<"device", "device", "bool", /*default=*/"false",
+           "Buffers lie on a GPU: call the runtime's functions for it">];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
                            "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
 }
@@ -100,7 +105,11 @@ def ScopeArenaPass : Pass<"diffattn-scope-arena", "ModuleOp"> {
     Surrounds the body of a function that allocates and returns no memref, and
     the body of a loop that allocates and yields none, by `diffattn_rt_mark` and
     `diffattn_rt_release`, so that a deep model needs the memory of one layer.
+    With `device` these are `diffattn_rt_device_mark` and
+    `diffattn_rt_device_release`.
   }];
+  let options = [Option<"device", "device", "bool", /*default=*/"false",
+           "Buffers lie on a GPU: call the runtime's functions for it">];
   let dependentDialects = ["LLVM::LLVMDialect"];
 }
 
@@ -110,8 +119,11 @@ def ConvertAllocToRuntimePass
   let description = [{
     Rewrites `memref.alloc` to a call of `diffattn_rt_alloc`, whose memory is
     aligned to 64 bytes and lives until the arena is released. `memref.dealloc`
-    of such a buffer is dropped.
+    of such a buffer is dropped. With `device` the call is of
+    `diffattn_rt_device_alloc`, with memory of the device aligned to 256 bytes.
   }];
+  let options = [Option<"device", "device", "bool", /*default=*/"false",
+           "Buffers lie on a GPU: call the runtime's functions for it">];
   let dependentDialects = ["LLVM::LLVMDialect", "memref::MemRefDialect"];
 }
 
@@ -252,18 +264,25 @@ def GpuToPtxPass : Pass<"diffattn-gpu-to-ptx", "ModuleOp"> {
   let dependentDialects = ["gpu::GPUDialect", "LLVM::LLVMDialect", "NVVM::NVVMDialect"];
 }
 
+def ConvertConstantToWeightPass : Pass<"convert-diffattn-constant-to-weight", "ModuleOp"> {
+  let summary = "Put constants in memory behind the weights of the table";
+  let description = [{
+    Replaces `memref.get_global` of a constant by `diffattn.weight` with a slot behind those of `diffattn.weights`, and lists the
+    constants in the attribute `diffattn.constants` of the module: what a kernel reads must lie on the device, and so does what
+    the table points to.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect", "memref::MemRefDialect"];
+}
+
 def ConvertGpuLaunchToRuntimePass : Pass<"convert-gpu-launch-to-runtime", "ModuleOp"> {
-  let summary = "Call a launcher for each launch of a GPU kernel";
+  let summary = "Call the runtime for launches of GPU kernels and for copies on the device";
   let description = [{
     Replaces every `gpu.launch_func` of a kernel whose arguments are numbers and pointers by a call of
-
-    ```
-    void diffattn_gpu_launch(void *device, const char *kernel, const uint32_t *shape, const uint64_t *arguments)
-    ```
-
-    with the grid, the block and the bytes of dynamic shared memory in `shape` (seven numbers) and the bits of each argument in
-    a word of its own. `device` is the address of the symbol `diffattn_gpu_device`; whoever links the code defines both. A
-    `gpu.alloc` of host-visible memory becomes `memref.alloc`. Kernels stay in their `gpu.module`.
+    `diffattn_rt_device_launch` (include/DiffAttn/Runtime/DeviceCalls.h) with the kernel's number, its grid, block and dynamic
+    shared memory, and the bits of each argument in a word of its own. The number is the place of the kernel in
+    `diffattn.kernels`, a list that this pass puts on the module if it is not there: name and layout of the parameters of each
+    kernel, in the order of the `gpu.module`. `gpu.alloc` becomes `memref.alloc`, and, where no code of the host touches buffers,
+    a `memref.copy` between contiguous buffers becomes `diffattn_rt_device_copy`. Kernels stay in their `gpu.module`.
   }];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "memref::MemRefDialect"];
 }

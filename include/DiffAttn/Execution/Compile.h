@@ -10,6 +10,7 @@
 #include "DiffAttn/Conversion/Ptxas.h"
 #include "DiffAttn/Execution/ExecutionTarget.h"
 #include "DiffAttn/Execution/Signature.h"
+#include "DiffAttn/Host/DeviceCode.h"
 
 #include <optional>
 #include <string>
@@ -19,8 +20,7 @@ namespace mlir::diffattn {
 /// What a user can choose about compiling. All but the last three change the
 /// code and are part of the key of the cache.
 struct CompileOptions {
-  /// What `parseTarget` takes. With a GPU, attention is kernels and the rest is
-  /// code for the CPU; code for "cuda" can be emitted, and does not run.
+  /// What `parseTarget` takes.
   std::string target = "cpu";
   /// Threads that compiled code may use; 0 leaves it to the runtime.
   int64_t threads = 0;
@@ -42,9 +42,9 @@ struct CompileOptions {
 
 struct CompiledModule {
   Signature signature;
-  std::string object;      // relocatable ELF
-  std::string kernels;     // of the GPU, as LLVM bitcode; mostly empty
-  std::string diagnostics; // warnings and remarks, as text
+  std::string object;               // relocatable ELF
+  std::optional<DeviceCode> device; // of targets with a GPU
+  std::string diagnostics;          // warnings and remarks, as text
   bool fromCache = false;
   double seconds = 0; // taken to compile, or to read from the cache
 };

@@ -21,13 +21,17 @@ enum class ExecutionDevice { Cpu, CudaSim, Cuda };
 ///
 ///     cpu, cpu:<isa>     native, avx512bf16, avx512, avx2 or generic
 ///     cuda-sim:<chip>    sm_80, sm_86, sm_89, sm_90 or newer; sm_80 if none is
-///     cuda:<chip>        named
+///     cuda:<chip>@<n>    named; n is the number of the GPU, 0 if none is given
 struct ExecutionTarget {
   ExecutionDevice device = ExecutionDevice::Cpu;
   /// Instruction set of the code for the CPU.
   std::string isa = "native";
   /// Chip of the kernels; empty on the CPU.
   std::string chip;
+  /// Whether the text names the chip.
+  bool chipNamed = false;
+  /// Number of the GPU.
+  int32_t ordinal = 0;
 };
 
 /// The target that `text` names, or an error of class Usage.

@@ -8,6 +8,7 @@
 #define DIFFATTN_EXECUTION_PROGRAM_H
 
 #include "DiffAttn/Execution/Compile.h"
+#include "DiffAttn/Execution/Device.h"
 #include "DiffAttn/Execution/WeightFiles.h"
 #include "DiffAttn/Host/Call.h"
 
@@ -21,9 +22,11 @@ namespace mlir::diffattn {
 /// A compiled module in memory with its weights.
 class Program {
 public:
-  /// Links the object. Fails if this CPU cannot run code for the target.
-  static llvm::Expected<std::unique_ptr<Program>> load(CompiledModule module,
-                                                       llvm::StringRef target);
+  /// Links the object, and opens the device that it is for. Fails if this CPU
+  /// cannot run code for the target, or if there is no such device.
+  static llvm::Expected<std::unique_ptr<Program>>
+  load(CompiledModule module, llvm::StringRef target,
+       const CudaLibraries &libraries = {});
   ~Program();
 
   const Signature &getSignature() const;

@@ -29,6 +29,28 @@ struct CallResult {
 /// A compiled function as `getEntryPointName` describes it.
 using EntryPoint = void (*)(void **);
 
+/// Where the buffers of a call lie, if not in memory of the host.
+class CallMemory {
+public:
+  virtual ~CallMemory() = default;
+
+  /// Brings the arguments there: `descriptors` has one for each argument that
+  /// is no scalar, as compiled code takes it; their addresses are replaced.
+  virtual Failure enter(const FunctionSignature &function,
+                        std::vector<std::vector<int64_t>> &descriptors) = 0;
+  /// As diffattn_rt_call.
+  virtual int32_t call(void (*run)(void *argument), void *argument) = 0;
+  /// Makes `bytes` bytes that compiled code has at `from` readable at `here`,
+  /// until the next call.
+  virtual Failure fetch(const char *from, int64_t bytes, const char *&here) = 0;
+  /// Brings back what the function may have changed, and frees the workspace.
+  virtual Failure leave() = 0;
+};
+
+/// The elements of an array from its first address: [low, high), both 0 if it
+/// is empty.
+std::pair<int64_t, int64_t> getElementSpan(SizeList shape, SizeList strides);
+
 /// Checks the entry, the number of arguments, and of each its type, shape and
 /// strides.
 Failure checkArguments(const Signature &signature, std::string_view entry,
@@ -44,17 +66,15 @@ public:
   /// Puts the arguments into the form that compiled code takes; arrays that are
   /// not dense are copied where the function takes tensors.
   Failure prepare();
-  /// Those copies.
-  const std::vector<HostArray> &getCopies() const { return copies; }
 
   /// Calls `entry` with `threads` threads (0: the runtime's default) and takes
   /// the results out of the workspace. A failure of the compiled code is of
-  /// class Run.
+  /// class Run. `memory` is null for code that works in memory of the host.
   Failure run(EntryPoint entry, int64_t threads,
-              std::vector<CallResult> &results);
+              std::vector<CallResult> &results, CallMemory *memory = nullptr);
 
 private:
-  Failure takeResult(size_t i, CallResult &result) const;
+  Failure takeResult(size_t i, CallResult &result, CallMemory *memory) const;
 
   const FunctionSignature &function;
   ListRef<ArrayView> args;

@@ -108,6 +108,11 @@ typedef struct diffattn_product {
   float beta;
 } diffattn_product;
 
+/// Null if devices multiply these types: A and B of one type, C of the same or,
+/// for 16-bit floats, f32. Else a message, valid until the thread's next call.
+DIFFATTN_RT_EXPORT const char *
+diffattn_device_check_product(const diffattn_product *product);
+
 /// The table. A null stream is the device's default stream.
 struct diffattn_device {
   int32_t version;      // DIFFATTN_DEVICE_VERSION of the maker

@@ -1,0 +1,105 @@
+//===- DeviceProgram.h - a program's side on a device --------- -*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_HOST_DEVICEPROGRAM_H
+#define DIFFATTN_HOST_DEVICEPROGRAM_H
+
+#include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Host/DeviceCode.h"
+#include "DiffAttn/Runtime/DeviceCalls.h"
+
+#include <functional>
+
+namespace mlir::diffattn {
+
+/// A table of the runtime's that is closed with its last owner.
+using DeviceHandle = std::shared_ptr<diffattn_device>;
+
+/// What the device says of the last call of this thread, as a failure of class
+/// Run; none for status 0.
+Failure deviceFailure(diffattn_device &device, int32_t status);
+
+/// The kernels, weights and arguments of a program on its device. Arguments are
+/// copied there for a call and, where the function may have changed them, back.
+class DeviceProgram final : public CallMemory {
+public:
+  /// Loads the kernels of `code`, and its constants into `slots`.
+  static Failure create(const DeviceCode &code, DeviceHandle device,
+                        diffattn_weight *constantSlots,
+                        std::unique_ptr<DeviceProgram> &program);
+  ~DeviceProgram() override;
+  DeviceProgram(const DeviceProgram &) = delete;
+  DeviceProgram &operator=(const DeviceProgram &) = delete;
+
+  /// Called between weights with bytes done and bytes in all.
+  using Progress = std::function<void(int64_t done, int64_t total)>;
+
+  /// Copies weights, whose slots point to memory of the host, and lets the
+  /// slots point to the copies.
+  Failure loadWeights(diffattn_weight *slots, size_t count,
+                      const Progress &progress);
+
+  /// Elements of an argument that lie side by side.
+  struct Run {
+    char *data;
+    int64_t bytes;
+  };
+  Failure enter(const FunctionSignature &function,
+                std::vector<std::vector<int64_t>> &descriptors) override;
+  int32_t call(void (*run)(void *argument), void *argument) override;
+  Failure fetch(const char *from, int64_t bytes, const char *&here) override;
+  Failure leave() override;
+
+private:
+  explicit DeviceProgram(DeviceHandle device) : device(std::move(device)) {}
+
+  /// Memory that is kept for the next call.
+  struct Buffer {
+    diffattn_address address = 0;
+    int64_t bytes = 0;
+  };
+  /// Bytes of the host that arguments lie in. Arguments that share bytes share
+  /// a range.
+  struct Range {
+    char *low, *high;
+    bool changes = false;
+    bool anywhere = true; // at an address that has no bits of the host's
+    std::string name;
+    /// What of it is copied: few elements far apart, or all of it.
+    std::vector<Run> runs;
+    diffattn_address address = 0;
+
+    diffattn_address there(const char *here) const {
+      return address + (here - low);
+    }
+  };
+
+  Failure check(int32_t status) const { return deviceFailure(*device, status); }
+  Failure grow(Buffer &buffer, int64_t bytes, const std::string &name);
+  Failure loadConstants(const std::vector<std::string> &constants,
+                        diffattn_weight *slots);
+  static std::vector<Range>
+  findRanges(const FunctionSignature &function,
+             const std::vector<std::vector<int64_t>> &descriptors);
+  static std::vector<Run> findRuns(const std::vector<int64_t> &words,
+                                   size_t rank, int64_t size);
+  Failure copyIn();
+
+  DeviceHandle device;
+  diffattn_module *module = nullptr;
+  diffattn_stream *stream = nullptr;
+  diffattn_context *context = nullptr;
+  Buffer constantMemory, weightMemory;
+  std::vector<Buffer> arguments;
+  // Of the call that is under way.
+  std::vector<Range> ranges;
+  int64_t mark = 0;
+  std::vector<char> fetched;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_HOST_DEVICEPROGRAM_H

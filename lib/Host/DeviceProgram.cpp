@@ -1,0 +1,317 @@
+//===- DeviceProgram.cpp - a program's side on a device -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Host/DeviceProgram.h"
+
+#include <algorithm>
+
+using namespace mlir::diffattn;
+
+/// What the runtime's workspace is aligned to, and buffers here are too.
+static constexpr int64_t kAlign = 256;
+/// The bits of a host address that a strided argument keeps: kernels choose by
+/// them whether to copy 16 bytes at a time.
+static constexpr int64_t kKept = 16;
+/// A view of which less than one in so many bytes belongs to it is copied row
+/// by row.
+static constexpr int64_t kSparse = 4;
+
+static int64_t aligned(int64_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+Failure mlir::diffattn::deviceFailure(diffattn_device &device, int32_t status) {
+  if (!status)
+    return {};
+  return {ErrorClass::Run, device.last_error(&device)};
+}
+
+Failure DeviceProgram::create(const DeviceCode &code, DeviceHandle device,
+                              diffattn_weight *constantSlots,
+                              std::unique_ptr<DeviceProgram> &result) {
+  std::unique_ptr<DeviceProgram> program(new DeviceProgram(std::move(device)));
+  diffattn_device *table = program->device.get();
+  std::vector<diffattn_image> images;
+  for (const DeviceCode::Image &image : code.images)
+    images.push_back({image.chip.c_str(), image.format, image.driver,
+                      image.data.data(),
+                      static_cast<int64_t>(image.data.size())});
+  std::vector<diffattn_kernel> kernels;
+  for (const DeviceCode::Kernel &kernel : code.kernels)
+    kernels.push_back(
+        {kernel.name.c_str(), kernel.hash.c_str(), kernel.parameters.c_str()});
+  if (!kernels.empty())
+    if (Failure failure = program->check(table->module_load(
+            table, images.data(), static_cast<int32_t>(images.size()),
+            kernels.data(), static_cast<int32_t>(kernels.size()),
+            &program->module)))
+      return failure;
+  if (Failure failure =
+          program->check(table->stream_create(table, &program->stream)))
+    return failure;
+  program->context =
+      diffattn_context_create(table, program->module, program->stream);
+  if (Failure failure = program->loadConstants(code.constants, constantSlots))
+    return failure;
+  result = std::move(program);
+  return {};
+}
+
+DeviceProgram::~DeviceProgram() {
+  diffattn_device *table = device.get();
+  // What fails here has failed before, and was told then.
+  if (stream)
+    (void)table->stream_wait(table, stream);
+  diffattn_context_destroy(context);
+  for (Buffer &buffer : arguments)
+    (void)table->release(table, buffer.address);
+  (void)table->release(table, constantMemory.address);
+  (void)table->release(table, weightMemory.address);
+  (void)table->module_destroy(table, module);
+  (void)table->stream_destroy(table, stream);
+}
+
+Failure DeviceProgram::grow(Buffer &buffer, int64_t bytes,
+                            const std::string &name) {
+  if (buffer.address && buffer.bytes >= bytes)
+    return {};
+  diffattn_device *table = device.get();
+  if (Failure failure = check(table->release(table, buffer.address)))
+    return failure;
+  buffer = {};
+  if (Failure failure =
+          check(table->allocate(table, bytes, name.c_str(), &buffer.address)))
+    return failure;
+  buffer.bytes = bytes;
+  return {};
+}
+
+Failure DeviceProgram::loadConstants(const std::vector<std::string> &constants,
+                                     diffattn_weight *slots) {
+  diffattn_device *table = device.get();
+  int64_t total = 0;
+  for (const std::string &constant : constants)
+    total += aligned(static_cast<int64_t>(constant.size()));
+  if (total == 0)
+    return {};
+  if (Failure failure = grow(constantMemory, total, "constants"))
+    return failure;
+  diffattn_address at = constantMemory.address;
+  for (const std::string &constant : constants) {
+    const auto bytes = static_cast<int64_t>(constant.size());
+    if (Failure failure =
+            check(table->copy_in(table, stream, at, constant.data(), bytes)))
+      return failure;
+    if (Failure failure =
+            check(table->name_range(table, at, bytes, "constant")))
+      return failure;
+    (slots++)->data = reinterpret_cast<void *>(at);
+    at += aligned(bytes);
+  }
+  return check(table->stream_wait(table, stream));
+}
+
+Failure DeviceProgram::loadWeights(diffattn_weight *slots, size_t count,
+                                   const Progress &progress) {
+  diffattn_device *table = device.get();
+  auto bytesOf = [](const diffattn_weight &slot) {
+    return slot.rows * slot.cols * getDTypeBytes(slot.dtype);
+  };
+  int64_t total = 0, room = 0, done = 0;
+  for (size_t i = 0; i < count; ++i) {
+    total += bytesOf(slots[i]);
+    room += aligned(bytesOf(slots[i]));
+  }
+  if (count == 0)
+    return {};
+  if (Failure failure = grow(weightMemory, room, "weights"))
+    return failure;
+  diffattn_address at = weightMemory.address;
+  for (size_t i = 0; i < count; ++i) {
+    diffattn_weight &slot = slots[i];
+    const int64_t bytes = bytesOf(slot);
+    const std::string name = "weight " + std::to_string(i);
+    if (Failure failure =
+            check(table->copy_in(table, stream, at, slot.data, bytes)))
+      return failure;
+    if (Failure failure =
+            check(table->name_range(table, at, bytes, name.c_str())))
+      return failure;
+    slot.data = reinterpret_cast<void *>(at);
+    at += aligned(bytes);
+    done += bytes;
+    if (progress)
+      progress(done, total);
+  }
+  return check(table->stream_wait(table, stream));
+}
+
+/// In order, with those that touch joined: arguments that are interleaved in
+/// one array are copied once.
+static void joinRuns(std::vector<DeviceProgram::Run> &runs) {
+  using Run = DeviceProgram::Run;
+  std::sort(runs.begin(), runs.end(),
+            [](const Run &a, const Run &b) { return a.data < b.data; });
+  size_t last = 0;
+  for (const Run &run : runs) {
+    Run &into = runs[last];
+    if (run.data > into.data + into.bytes)
+      runs[++last] = run;
+    else
+      into.bytes = std::max(into.bytes, run.data + run.bytes - into.data);
+  }
+  runs.resize(std::min(runs.size(), last + 1));
+}
+
+std::vector<DeviceProgram::Run>
+DeviceProgram::findRuns(const std::vector<int64_t> &words, size_t rank,
+                        int64_t size) {
+  const int64_t *shape = words.data() + 3, *strides = shape + rank;
+  size_t outer = rank;
+  int64_t run = 1, count = 1;
+  while (outer > 0 && (shape[outer - 1] == 1 || strides[outer - 1] == run))
+    run *= shape[--outer];
+  for (size_t axis = 0; axis < outer; ++axis)
+    count *= shape[axis];
+  std::vector<Run> runs;
+  std::vector<int64_t> index(outer, 0);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t at = 0;
+    for (size_t axis = 0; axis < outer; ++axis)
+      at += index[axis] * strides[axis];
+    runs.push_back(
+        {reinterpret_cast<char *>(words[1]) + at * size, run * size});
+    for (size_t axis = outer; axis-- > 0;) {
+      if (++index[axis] < shape[axis])
+        break;
+      index[axis] = 0;
+    }
+  }
+  return runs;
+}
+
+std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
+    const FunctionSignature &function,
+    const std::vector<std::vector<int64_t>> &descriptors) {
+  std::vector<Range> found;
+  for (size_t i = 0, d = 0; i < function.arguments.size(); ++i) {
+    const ValueType &type = function.arguments[i];
+    if (type.kind == ValueType::Scalar)
+      continue;
+    const std::vector<int64_t> &words = descriptors[d++];
+    const size_t rank = type.shape.size();
+    auto [low, high] = getElementSpan({words.data() + 3, rank},
+                                      {words.data() + 3 + rank, rank});
+    if (low == high)
+      continue;
+    const int64_t size = getDTypeBytes(type.dtype);
+    char *data = reinterpret_cast<char *>(words[1]);
+    // Nothing says whether a function writes to a memref.
+    const bool isMemRef = type.kind == ValueType::MemRef;
+    int64_t count = 1;
+    for (size_t axis = 0; axis < rank; ++axis)
+      count *= words[3 + axis];
+    Range &range = found.emplace_back();
+    range.low = data + low * size;
+    range.high = data + high * size;
+    range.changes = isMemRef || type.inPlace;
+    range.anywhere = !isMemRef;
+    range.name = "argument " + std::to_string(i);
+    if (count < (high - low) / kSparse)
+      range.runs = findRuns(words, rank, size);
+    else
+      range.runs = {{range.low, (high - low) * size}};
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Range &a, const Range &b) { return a.low < b.low; });
+  std::vector<Range> merged;
+  for (Range &range : found) {
+    if (merged.empty() || range.low >= merged.back().high) {
+      merged.push_back(std::move(range));
+      continue;
+    }
+    Range &into = merged.back();
+    into.high = std::max(into.high, range.high);
+    into.changes |= range.changes;
+    into.anywhere &= range.anywhere;
+    into.name += ", " + range.name;
+    into.runs.insert(into.runs.end(), range.runs.begin(), range.runs.end());
+  }
+  for (Range &range : merged)
+    joinRuns(range.runs);
+  return merged;
+}
+
+Failure DeviceProgram::copyIn() {
+  diffattn_device *table = device.get();
+  if (arguments.size() < ranges.size())
+    arguments.resize(ranges.size());
+  for (size_t i = 0; i < ranges.size(); ++i) {
+    Range &range = ranges[i];
+    const int64_t bytes = range.high - range.low;
+    if (Failure failure = grow(arguments[i], bytes + kKept, range.name))
+      return failure;
+    range.address = arguments[i].address;
+    if (!range.anywhere)
+      range.address += reinterpret_cast<uint64_t>(range.low) % kKept;
+    if (Failure failure = check(
+            table->name_range(table, range.address, bytes, range.name.c_str())))
+      return failure;
+    for (const Run &run : range.runs)
+      if (Failure failure = check(table->copy_in(
+              table, stream, range.there(run.data), run.data, run.bytes)))
+        return failure;
+  }
+  return {};
+}
+
+Failure DeviceProgram::enter(const FunctionSignature &function,
+                             std::vector<std::vector<int64_t>> &descriptors) {
+  ranges = findRanges(function, descriptors);
+  mark = diffattn_context_mark(context);
+  if (Failure failure = copyIn())
+    return failure;
+  for (std::vector<int64_t> &words : descriptors) {
+    char *data = reinterpret_cast<char *>(words[1]);
+    diffattn_address there = 0;
+    for (const Range &range : ranges)
+      if (data >= range.low && data < range.high)
+        there = range.there(data);
+    words[0] = words[1] = static_cast<int64_t>(there);
+  }
+  return {};
+}
+
+int32_t DeviceProgram::call(void (*run)(void *), void *argument) {
+  return diffattn_rt_call_on(context, run, argument);
+}
+
+Failure DeviceProgram::fetch(const char *from, int64_t bytes,
+                             const char *&here) {
+  diffattn_device *table = device.get();
+  fetched.resize(bytes);
+  here = fetched.data();
+  if (Failure failure = check(
+          table->copy_out(table, stream, fetched.data(),
+                          reinterpret_cast<diffattn_address>(from), bytes)))
+    return failure;
+  return check(table->stream_wait(table, stream));
+}
+
+Failure DeviceProgram::leave() {
+  diffattn_device *table = device.get();
+  diffattn_context_release(context, mark);
+  for (const Range &range : ranges) {
+    if (!range.changes)
+      continue;
+    // What lies between the rows of a view was not copied there.
+    for (const Run &run : range.runs)
+      if (Failure failure = check(table->copy_out(
+              table, stream, run.data, range.there(run.data), run.bytes)))
+        return failure;
+  }
+  return check(table->stream_wait(table, stream));
+}
