@@ -34,6 +34,8 @@ def both(tmp_path):
         directory = write_checkpoint(tmp_path / "checkpoint", config, weights)
         cpu, sim = (diffattn.load(directory, target=target, dtype=dtype) for target in ("cpu", TARGET))
         assert "SelectGpuSchedule" not in sim.executable.diagnostics
+        # Else the simulator would let the host into the device's memory.
+        assert "on the host" not in sim.executable.diagnostics
         return cpu, sim
     return make
 
