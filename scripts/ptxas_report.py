@@ -47,18 +47,20 @@ CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89"
 
 
 def attention(name, element, variant, queries):
-    """A function with one op of `variant`; `queries` is a number or `?`."""
+    """A function with one op of `variant`; `queries` is a number or `?`. Extra operands: bias, mask, weight, gate, kv_len,
+    q_offset, and heads for a lambda of each head."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
     memref = lambda heads, length, width: f"memref<?x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
     q1, q2, k1, k2 = memref(hs, queries, d), memref(hn, queries, d), memref(hk1, "?", d), memref(hk2, "?", d)
     v, o = memref(hv, "?", dv), memref(hs, queries, dv)
     tokens = SIGMOID in attrs
-    lam = f"memref<?x{queries}x{hs}xf32>" if tokens else "memref<f32>"
+    lam = f"memref<?x{queries}x{hs}xf32>" if tokens else f"memref<{hs}xf32>" if "heads" in extra else "memref<f32>"
     args = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, l=lam, o=o)
     text = f"ins(%q1, %k1, %q2, {'%k1' if shared else '%k2'}, %v : {q1}, {k1}, {q2}, {k2}, {v}) lambda(%l : {lam})"
     options = {"bias": ("bias", f"memref<?x1x?x?x{element}>"), "mask": ("bias", "memref<?x1x?x?xi1>"),
-               "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", o)}
-    for key in sorted(extra, key=["mask", "bias", "weight", "gate"].index):
+               "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", o), "kv_len": ("kv_len", "memref<?xi64>"),
+               "q_offset": ("q_offset", "memref<?xi64>")}
+    for key in sorted(set(extra) - {"heads"}, key=list(options).index):
         operand, type_ = options[key]
         args[operand] = type_
         text += f" {operand}(%{operand} : {type_})"

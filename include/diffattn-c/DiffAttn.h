@@ -30,7 +30,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 2
+#define DIFFATTN_API_MINOR 3
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -139,6 +139,15 @@ DIFFATTN_EXPORT int32_t diffattn_write_bundle(
     const char *ir, size_t ir_bytes, const diffattn_options *options,
     const char *const *weights, int32_t num_weights, const char *model_folder,
     int32_t copy_weights, const char *directory);
+
+/*===-- Devices -----------------------------------------------------------===*/
+
+/* A GPU that is simulated, as the table of functions of
+   DiffAttn/Runtime/Device.h, which also has the maker of a real one. `chip` is
+   "sm_80" or newer. To be ended with the table's own function `close`. */
+struct diffattn_device;
+DIFFATTN_EXPORT int32_t
+diffattn_open_simulated_device(const char *chip, struct diffattn_device **out);
 
 #ifdef __cplusplus
 }

@@ -10,6 +10,7 @@
 #include "diffattn-c/DiffAttn.h"
 
 #include "DiffAttn/Execution/Bundle.h"
+#include "DiffAttn/Execution/Device.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
 #include "DiffAttn/Host/CInterface.h"
@@ -304,5 +305,14 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
   if (llvm::Error error =
           writeBundle(*module, *target, files, bundle, directory))
     return fail(std::move(error));
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_open_simulated_device(const char *chip,
+                                       diffattn_device **out) {
+  llvm::Expected<diffattn_device *> device = makeSimulatedDevice(chip);
+  if (!device)
+    return fail(device.takeError());
+  *out = *device;
   return DIFFATTN_OK;
 }

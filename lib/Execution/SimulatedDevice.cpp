@@ -446,8 +446,8 @@ static unsigned getCapability(llvm::StringRef chip) {
   return chip.consumeInteger(10, number) ? 80 : number;
 }
 
-llvm::Expected<DeviceHandle>
-mlir::diffattn::openSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
+llvm::Expected<diffattn_device *>
+mlir::diffattn::makeSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
   std::string message;
   std::optional<GpuTarget> target = getGpuTarget(chipName, message);
   if (!target)
@@ -456,6 +456,13 @@ mlir::diffattn::openSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
   chip.name = target->chip;
   chip.capability = getCapability(target->chip);
   chip.sharedBytesPerBlock = target->sharedBytesPerBlock;
-  return DeviceHandle(new SimulatedDevice(chip, hostAccess),
-                      [](diffattn_device *d) { d->close(d); });
+  return new SimulatedDevice(chip, hostAccess);
+}
+
+llvm::Expected<DeviceHandle>
+mlir::diffattn::openSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
+  auto device = makeSimulatedDevice(chipName, hostAccess);
+  if (!device)
+    return device.takeError();
+  return DeviceHandle(*device, [](diffattn_device *d) { d->close(d); });
 }

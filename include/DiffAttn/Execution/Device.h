@@ -33,6 +33,9 @@ llvm::Expected<DeviceHandle> openDevice(const ExecutionTarget &target,
 /// unless `hostAccess` is set, for programs whose host code computes too.
 llvm::Expected<DeviceHandle> openSimulatedDevice(llvm::StringRef chip,
                                                  bool hostAccess = false);
+/// The same for a caller who ends it with its own function `close`.
+llvm::Expected<diffattn_device *> makeSimulatedDevice(llvm::StringRef chip,
+                                                      bool hostAccess = false);
 
 /// `text` with all that is left open in it filled in: "cuda" becomes
 /// "cuda:sm_90@0" where that is the GPU at hand. An error if there is none.

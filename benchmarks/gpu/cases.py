@@ -1,0 +1,93 @@
+"""The attention ops that are packed: every shipped kernel for the checks, and the ops that are timed.
+
+Shipped kernels are the list of scripts/ptxas_report.py. A case is data alone, so it is written into the manifest of the pack.
+"""
+import dataclasses
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import ptxas_report as shipped  # noqa: E402
+
+SCALE, OUT_SCALE, EPS, SOFTCAP = 0.125, 0.8, 1e-5, 30.0
+PAIRS = 16  # heads of the ops that are timed: those of the first differential transformer with d = 64 and 2048 channels
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One op: [B,H,T,d] queries and keys, [B,H,T,dv] values. `heads` are those of Q1, Q2, K1, K2 and V."""
+    name: str
+    element: str
+    d: int
+    dv: int
+    heads: tuple
+    shared_keys: bool = False
+    causal: bool = False
+    window: tuple = ()
+    norm: bool = False
+    sigmoid: bool = False  # a lambda of each token and head, through a sigmoid; else one number
+    softcap: float = 0.0
+    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, heads
+    queries: int = 0       # 0: any
+    use: str = "check"     # or time
+
+    @property
+    def out_scale(self):
+        return OUT_SCALE if self.norm else 1.0
+
+    def text(self):
+        """The function in MLIR."""
+        attributes = []
+        if self.causal:
+            attributes.append(shipped.CAUSAL)
+        if self.window:
+            attributes.append(f"window = array<i64: {self.window[0]}, {self.window[1]}>")
+        if self.norm:
+            attributes.append(shipped.RMS)
+        if self.sigmoid:
+            attributes.append(shipped.SIGMOID)
+        if self.softcap:
+            attributes.append(f"softcap = {self.softcap} : f32")
+        variant = (self.name, self.d, self.dv, self.heads, self.shared_keys, attributes, list(self.extra))
+        return shipped.attention(self.name, self.element, variant, self.queries or "?")
+
+    def operands(self):
+        """Names of the arguments, in order."""
+        order = ["mask", "bias", "weight", "gate", "kv_len", "q_offset"]
+        return ["q1", "k1", "q2", "k2", "v", "lambda", "o"] + [name for name in order if name in self.extra]
+
+
+def from_json(fields):
+    return Case(**{key: tuple(value) if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def _shipped(element, variant, queries=0):
+    name, d, dv, heads, shared, attributes, extra = variant
+    window = next((a for a in attributes if a.startswith("window")), None)
+    return Case(name=f"{name.replace('-', '_')}_{element}" + ("_decode" if queries else ""), element=element, d=d, dv=dv, heads=heads,
+                shared_keys=shared, causal=shipped.CAUSAL in attributes, norm=shipped.RMS in attributes,
+                window=tuple(int(n) for n in window.split(":")[1].strip(" >").split(",")) if window else (),
+                sigmoid=shipped.SIGMOID in attributes, softcap=SOFTCAP if any("softcap" in a for a in attributes) else 0.0,
+                extra=tuple(extra), queries=queries)
+
+
+def checked():
+    """Every shipped kernel, and the forms of lambda, lengths and positions that are arguments of kernels."""
+    general = [(f"{n}-{d}-{dv}", d, dv, (2, 2, 2, 2, 2), False, [shipped.CAUSAL], []) for n, d, dv in shipped.GENERAL]
+    v1 = next(v for v in shipped.VARIANTS if v[0] == "v1")
+    arguments = [("v1-lengths", *v1[1:6], ["weight", "kv_len"]), ("v1-positions", *v1[1:6], ["weight", "kv_len", "q_offset"]),
+                 ("v1-heads", *v1[1:6], ["weight", "heads"])]
+    cases = []
+    for element in ("bf16", "f16"):
+        cases += [_shipped(element, v) for v in shipped.VARIANTS + general + arguments]
+        cases += [_shipped(element, v, 1) for v in shipped.VARIANTS + arguments if v[0] in [*shipped.DECODE, "v1-lengths"]]
+    return cases + [_shipped("f32", ("plain", *v1[1:]))]
+
+
+def timed():
+    """d 64, dv 128, bf16, 16 pairs of heads."""
+    heads = (PAIRS,) * 5
+    common = dict(element="bf16", d=64, dv=128, heads=heads, use="time")
+    return [Case("time_full", **common), Case("time_causal", causal=True, **common),
+            Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **common),
+            Case("time_decode", queries=1, **common)]

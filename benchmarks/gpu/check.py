@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Checks and times the packed kernels on this machine's GPU: see docs/gpu-check.md.
+
+    scripts/gpu-check.sh                      every part
+    scripts/gpu-check.sh probe kernels        these parts
+    scripts/gpu-check.sh --device=sim kernels the simulator in the place of a GPU
+"""
+import argparse
+import datetime
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import results
+import table
+from nvidia_smi import smi
+
+ROOT = Path(__file__).resolve().parents[2]
+# What a process may take beyond its budget before it is ended.
+LENIENCE = 1.15
+
+
+def result_folder(device):
+    name = "simulated"
+    if device == "cuda":
+        words = re.findall(r"[a-z]*\d+[a-z0-9]*", smi("name").get("name", "").lower())
+        name = words[0] if words else "gpu"
+    return ROOT / "benchmarks/results" / f"{datetime.date.today()}-{name}"
+
+
+def run_part(name, args, folder):
+    """Starts part.py and returns what its file holds."""
+    path = folder / f"{name}.json"
+    path.unlink(missing_ok=True)
+    command = [sys.executable, str(Path(__file__).parent / "part.py"), name, "--pack", str(args.pack), "--device", args.device, "--chip",
+               args.chip, "--seed", str(args.seed), "--output", str(path)]
+    if args.simulator:
+        command += ["--simulator", str(args.simulator)]
+    limit = results.BUDGETS[name] * LENIENCE
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        problem, output = f"ended with status {done.returncode}", done.stdout + done.stderr
+    except subprocess.TimeoutExpired as late:
+        problem, output = f"not done after {limit:.0f} s", "".join(
+            t.decode(errors="replace") if isinstance(t, bytes) else t or "" for t in (late.stdout, late.stderr))
+    if not path.is_file():
+        results.write(path, {"complete": False, "failures": [problem], "trace": output[-4000:]})
+    return json.loads(path.read_text())
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="scripts/gpu-check.sh", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(results.BUDGETS)}; all by default")
+    parser.add_argument("--device", choices=["cuda", "sim"], default="cuda")
+    parser.add_argument("--pack", type=Path, default=ROOT / "build/gpu-pack", help="what scripts/gpu-pack.sh wrote")
+    parser.add_argument("--output", type=Path, help="for results; by default $OUT, else benchmarks/results/<date>-<gpu>")
+    parser.add_argument("--again", action="store_true", help="run parts that have a result again")
+    parser.add_argument("--seed", type=int, help="of the inputs; by default a fresh one")
+    parser.add_argument("--chip", default="sm_80", help="that is simulated with --device=sim")
+    parser.add_argument("--simulator", type=Path, default=ROOT / "build/lib/libDiffAttnC.so", help="the library with the simulator")
+    args = parser.parse_args()
+    if unknown := [p for p in args.parts if p not in results.BUDGETS]:
+        parser.error(f"expected parts of {', '.join(results.BUDGETS)}, but got {', '.join(unknown)}")
+    args.seed = args.seed if args.seed is not None else int.from_bytes(os.urandom(3), "little")
+    folder = args.output or (Path(os.environ["OUT"]) if os.environ.get("OUT") else result_folder(args.device))
+    folder.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for name in args.parts or results.BUDGETS:
+        begin = time.monotonic()
+        result = {} if args.again else results.read(folder).get(name, {})
+        known = bool(result.get("complete"))
+        if not known:
+            result = run_part(name, args, folder)
+        failed |= bool(result["failures"])
+        state = "FAILED" if result["failures"] else result.get("not_run", "passed")
+        print(f"{name}: {state} ({'as before' if known else f'{time.monotonic() - begin:.0f} s'})", flush=True)
+        for failure in result["failures"][:20]:
+            print(f"  {failure}", flush=True)
+        table.write(folder / "table.md", results.read(folder))
+    print(f"{folder}/table.md")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

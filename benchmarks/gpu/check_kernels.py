@@ -1,0 +1,61 @@
+"""The part `kernels`: every packed case against f64 and against PyTorch's composition, on fresh random inputs."""
+import time
+
+import operands
+import reference
+
+# layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read; rows that see nothing.
+PREFILL = [("dense", 2, 197, 333), ("bthd", 1, 256, 512), ("odd", 2, 70, 131), ("dense", 1, 90, 40)]
+DECODE = [("dense", 2, 1, 700), ("bthd", 3, 1, 2049), ("odd", 1, 1, 513), ("dense", 1, 1, 1)]
+SMALL_PREFILL = [("dense", 2, 19, 37), ("odd", 1, 6, 4)]
+SMALL_DECODE = [("bthd", 1, 1, 530)]
+# Against a peer that computes in the same type: what it may be worse by.
+FACTOR = 1.1
+
+
+def check(launcher, case, layout, batch, tq, tk, seed):
+    """One call and what came of it."""
+    tensors = operands.make(case, batch, tq, tk, layout, seed, launcher.torch_device)
+    call = launcher.prepare(case, tensors)
+    try:
+        call.run()
+        launcher.device.wait()
+        got = call.fetch()
+    finally:
+        call.close()
+    want, m = reference.exact(case, tensors)
+    error, ours = reference.measured(got, want, m), reference.relative(got, want)
+    peer = reference.relative(reference.composition(case, tensors), want)
+    gate = reference.GATES[case.element]
+    failures = []
+    if not error <= gate:
+        failures.append(f"error {error:.3g} of M, allowed {gate:g}")
+    # f32: both are near the least error there can be, and which is nearer is chance.
+    if case.element != "f32" and not ours <= FACTOR * peer:
+        failures.append(f"relative error {ours:.3g}, {ours / max(peer, 1e-300):.2f} times PyTorch's")
+    if not operands.stays_poisoned(got):
+        failures.append("wrote beside its rows")
+    return {"case": case.name, "layout": layout, "batch": batch, "queries": tq, "keys": tk, "seed": seed, "kernels": call.kernels,
+            "error_over_m": error, "allowed": gate, "relative_error": ours, "peer_relative_error": peer, "failures": failures}
+
+
+def run(launcher, seed, deadline=None):
+    """All cases; stops with a failure at `deadline` (of time.monotonic)."""
+    results, left_out = [], []
+    for number, case in enumerate(c for c in launcher.cases.values()):
+        if case.use == "time" and launcher.simulated:
+            continue
+        small = launcher.simulated
+        shapes = (SMALL_DECODE if small else DECODE) if case.queries else (SMALL_PREFILL if small else PREFILL)
+        if deadline and time.monotonic() > deadline:
+            left_out.append(case.name)
+            continue
+        results += [check(launcher, case, *shape, seed + 101 * number + i) for i, shape in enumerate(shapes)]
+    failed = [f"{r['case']} {r['layout']} {r['batch']}x{r['queries']}x{r['keys']}: {f}" for r in results for f in r["failures"]]
+    failed += [f"{name}: not reached in time" for name in left_out]
+    ran = {kernel for result in results for kernel in result["kernels"]}
+    unused = [k["name"] for k in launcher.kernels if k["name"] not in ran]
+    if unused and not launcher.simulated and not left_out:
+        failed.append(f"no call chose {', '.join(unused)}")
+    return {"image": f"{launcher.image['chip']} {launcher.image['format']}", "seed": seed, "checks": len(results),
+            "kernels": len(ran), "failures": failed, "results": results}

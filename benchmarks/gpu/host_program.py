@@ -1,0 +1,220 @@
+"""The host code of attention ops, without MLIR: taken from the compiler when the kernels are packed, evaluated when they are launched.
+
+What a launch passes, its grid, and which of two kernels fits the strides is decided by the `func.func` that the compiler
+writes around its kernels. `parse` turns that function, printed in MLIR's generic form, into steps that JSON holds; `evaluate` runs
+them on addresses, sizes and strides, and returns the launches. So no rule of a launch is written a second time.
+"""
+import re
+import struct
+
+BITS = {"index": 64, "i64": 64, "i32": 32, "i1": 1}
+BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
+BINARY = {
+    "arith.addi": lambda a, b: a + b,
+    "arith.subi": lambda a, b: a - b,
+    "arith.muli": lambda a, b: a * b,
+    "arith.ori": lambda a, b: a | b,
+    "arith.andi": lambda a, b: a & b,
+    "arith.divui": lambda a, b: a // b,
+    "arith.minui": min,
+    "arith.maxui": max,
+}
+# Predicates of arith.cmpi that do not look at a sign.
+COMPARE = {0: lambda a, b: a == b, 1: lambda a, b: a != b, 6: lambda a, b: a < b, 7: lambda a, b: a <= b,
+           8: lambda a, b: a > b, 9: lambda a, b: a >= b}
+SAME = {"arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci", "llvm.inttoptr", "llvm.ptrtoint"}
+
+OPERATION = re.compile(r'^\s*(?:(%\w+)(?::(\d+))? = )?"([\w.]+)"\(([^)]*)\)(.*)$')
+
+
+class HostProgramError(Exception):
+    """Host code, or a call of it, that this module does not know."""
+
+
+def _memref(text):
+    """Element type, sizes (None: any) and strides (None: any) of a memref type."""
+    match = re.fullmatch(r"memref<((?:[\d?]+x)*)(\w+)(?:, strided<\[([^\]]*)\](?:, offset: [\d?]+)?>)?>", text)
+    if not match or match[2] not in BYTES:
+        raise HostProgramError(f"expected a memref of numbers, but got {text}")
+    sizes = [None if s == "?" else int(s) for s in match[1].split("x")[:-1]]
+    if match[3] is None:
+        strides, step = [], 1
+        for size in reversed(sizes):
+            strides.insert(0, step)
+            step = None if step is None or size is None else step * size
+    else:
+        strides = [None if s.strip() == "?" else int(s) for s in match[3].split(",")] if match[3].strip() else []
+    return {"element": match[2], "sizes": sizes, "strides": strides}
+
+
+def _types(text):
+    """The types of a list, split at the commas outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(text):
+        depth += char in "<([{"
+        depth -= char in ">)]}"
+        if char == "," and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    return parts + [text[start:].strip()] if text.strip() else []
+
+
+def _constant(rest):
+    match = re.search(r"value = (\S+?)(?: : (\w+))?}>", rest)
+    if not match:
+        raise HostProgramError(f"expected a constant of one number, but got {rest.strip()}")
+    text, kind = match[1], match[2]
+    if text in ("true", "false"):
+        return int(text == "true")
+    if kind == "f32":
+        if text.startswith("0x"):
+            return int(text, 16)
+        return struct.unpack("<I", struct.pack("<f", float(text)))[0]
+    if kind not in BITS:
+        raise HostProgramError(f"expected a constant of type index, i1, i32, i64 or f32, but got {kind}")
+    return int(text) % (1 << BITS[kind])
+
+
+def _step(result, name, operands, rest):
+    step = {"op": name, "in": operands, "out": result}
+    if name == "arith.constant":
+        step["value"] = _constant(rest)
+    elif name == "llvm.mlir.zero":
+        step.update(op="arith.constant", value=0)
+    elif name == "arith.cmpi":
+        step["predicate"] = int(re.search(r"predicate = (\d+)", rest)[1])
+        if step["predicate"] not in COMPARE:
+            raise HostProgramError(f"expected an unsigned comparison, but got predicate {step['predicate']}")
+    elif name in BINARY or name in SAME:
+        if name in SAME:
+            target = rest.rsplit("->", 1)[1].strip()
+            step["bits"] = BITS.get(target, 64)
+    elif name == "gpu.alloc":
+        step["type"] = _memref(rest.rsplit("->", 1)[1].strip())
+    elif name == "gpu.launch_func":
+        step["kernel"] = re.search(r"kernel = @[\w$.]+::@([\w$.]+)", rest)[1]
+        segments = [int(n) for n in re.search(r"operandSegmentSizes = array<i32: ([^>]*)>", rest)[1].split(",")]
+        # Async dependencies, grid, block, cluster, shared memory, arguments, async object.
+        if segments[:7] != [0, 1, 1, 1, 1, 1, 1] or segments[7:11] != [0, 0, 0, 1] or segments[12] != 0:
+            raise HostProgramError(f"expected a plain launch, but got operands {segments}")
+    elif name not in ("memref.dim", "memref.extract_aligned_pointer_as_index", "memref.extract_strided_metadata", "arith.select",
+                      "gpu.dealloc"):
+        raise HostProgramError(f"expected host code of a launch, but got {name}")
+    return step
+
+
+def parse(text):
+    """The functions of a module in generic form: name -> {"arguments": [type], "steps": [...]}."""
+    functions, current = {}, None
+    for line in text.splitlines():
+        stripped = line.strip()
+        head = re.match(r'"func\.func"\(\) <\{.*function_type = \((.*)\) -> \(\), sym_name = "([^"]+)"', stripped)
+        if head:
+            current = {"arguments": [_memref(t) for t in _types(head[1])], "names": [], "steps": []}
+            functions[head[2]] = current
+            lists = [current["steps"]]  # of steps, the innermost last
+            continue
+        if current is None or not stripped:
+            continue
+        if stripped.startswith("^bb0("):
+            current["names"] = re.findall(r"(%\w+):", stripped)
+        elif stripped.startswith('"scf.if"'):
+            step = {"op": "scf.if", "in": re.findall(r"%[\w#]+", stripped), "regions": [[], []]}
+            lists[-1].append(step)
+            lists.append(step["regions"][0])
+        elif stripped.startswith("}, {"):
+            lists.pop()
+            lists.append(lists[-1][-1]["regions"][1])
+        elif stripped.startswith("}) : (i1)"):
+            lists.pop()
+        elif stripped.startswith('"func.return"'):
+            current = None
+        elif not stripped.startswith('"scf.yield"'):
+            match = OPERATION.match(stripped)
+            if not match:
+                raise HostProgramError(f"expected an operation in generic form, but got {stripped[:120]}")
+            operands = [o.strip() for o in match[4].split(",")] if match[4].strip() else []
+            lists[-1].append(_step(match[1], match[3], operands, match[5]))
+    return functions
+
+
+def kernel_parameters(text):
+    """The layout of each kernel's parameters, as diffattn_kernel has it."""
+    letters = {"i64": "8", "i32": "4", "f32": "4", "i16": "2", "i8": "1"}
+    found = {}
+    for types, name in re.findall(r'"llvm\.func"\(\) <\{.*?function_type = !llvm\.func<void \((.*?)\)>.*?sym_name = "([^"]+)"', text):
+        found[name] = "".join("p" if t.startswith("ptr") else letters[t] for t in _types(types))
+    return found
+
+
+class Buffer:
+    """A memref in the memory of a device: `offset` and `strides` in elements."""
+
+    def __init__(self, address, sizes, strides, offset=0):
+        self.address, self.sizes, self.strides, self.offset = address, list(sizes), list(strides), offset
+
+
+def _check(function, buffers):
+    if len(buffers) != len(function["arguments"]):
+        raise HostProgramError(f"expected {len(function['arguments'])} arguments, but got {len(buffers)}")
+    for number, (type_, buffer) in enumerate(zip(function["arguments"], buffers)):
+        for what in ("sizes", "strides"):
+            want, got = type_[what], getattr(buffer, what)
+            if len(want) != len(got) or any(w is not None and w != g for w, g in zip(want, got)):
+                raise HostProgramError(f"expected {what} {want} of argument {number}, but got {got}")
+
+
+def evaluate(function, buffers, allocate):
+    """The launches of a call: (kernel, grid, block, shared bytes, arguments), in order.
+
+    `allocate(bytes)` returns an address; what it gives must stay until the launches are done."""
+    _check(function, buffers)
+    values, launches = {}, []
+    for name, buffer in zip(function["names"], buffers):
+        values[name] = buffer
+
+    def run(steps):
+        for step in steps:
+            name, operands = step["op"], [values[o] for o in step["in"]]
+            if name == "arith.constant":
+                value = step["value"]
+            elif name in BINARY:
+                value = BINARY[name](*operands) % (1 << 64)
+            elif name in SAME:
+                value = operands[0] % (1 << step["bits"])
+            elif name == "arith.cmpi":
+                value = int(COMPARE[step["predicate"]](*operands))
+            elif name == "arith.select":
+                value = operands[1] if operands[0] else operands[2]
+            elif name == "memref.dim":
+                value = operands[0].sizes[operands[1]]
+            elif name == "memref.extract_aligned_pointer_as_index":
+                value = operands[0].address
+            elif name == "memref.extract_strided_metadata":
+                buffer = operands[0]
+                for number, part in enumerate([buffer, buffer.offset, *buffer.sizes, *buffer.strides]):
+                    values[f"{step['out']}#{number}"] = part
+                continue
+            elif name == "gpu.alloc":
+                sizes = [s if s is not None else operands.pop(0) for s in step["type"]["sizes"]]
+                count = 1
+                for size in sizes:
+                    count *= size
+                strides = [1] * len(sizes)
+                for axis in range(len(sizes) - 2, -1, -1):
+                    strides[axis] = strides[axis + 1] * sizes[axis + 1]
+                value = Buffer(allocate(count * BYTES[step["type"]["element"]]), sizes, strides)
+            elif name == "gpu.launch_func":
+                launches.append((step["kernel"], operands[:3], operands[3:6], operands[6], operands[7:]))
+                continue
+            elif name == "scf.if":
+                run(step["regions"][0 if operands[0] else 1])
+                continue
+            elif name == "gpu.dealloc":
+                continue
+            else:
+                raise HostProgramError(f"expected a step of a launch, but got {name}")
+            values[step["out"]] = value
+
+    run(function["steps"])
+    return launches

@@ -1,0 +1,111 @@
+"""Calls of packed cases on tensors of PyTorch: on a GPU in place, on the simulator through copies."""
+import ctypes
+
+import torch
+
+import cases
+import host_program
+from device import Device, DeviceError, Pack, Shape
+
+
+class Call:
+    """Launches that are ready: a fixed case on fixed tensors. `run` may be called any number of times."""
+
+    def __init__(self, launcher, launches, workspaces, mirrors, output):
+        self.launcher, self.launches, self.workspaces, self.mirrors, self.output = launcher, launches, workspaces, mirrors, output
+
+    @property
+    def kernels(self):
+        return [name for name, _, _ in self.launches]
+
+    def run(self):
+        """On PyTorch's current stream."""
+        self.launcher.run(self.launches)
+
+    def fetch(self):
+        """Brings the output back where it was copied to the device."""
+        if self.mirrors:
+            storage = self.output.untyped_storage()
+            self.launcher.device.copy_out(storage.data_ptr(), self.mirrors[storage.data_ptr()], storage.nbytes())
+        return self.output
+
+    def close(self):
+        for address in [*self.workspaces, *self.mirrors.values()]:
+            self.launcher.device.release(address)
+        self.workspaces, self.mirrors = [], {}
+
+
+class Launcher:
+    """The kernels of a pack on a device."""
+
+    def __init__(self, pack, device):
+        facts = device.properties()
+        self.pack, self.device, self.facts = pack, device, facts
+        self.simulated = bool(facts["simulated"])
+        self.image, host = pack.choose(facts["chip"], self.simulated)
+        self.functions, self.kernels = host["functions"], host["kernels"]
+        self.numbers = {kernel["name"]: number for number, kernel in enumerate(self.kernels)}
+        self.module = device.load(self.image, self.kernels)
+        self.cases = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
+        self.torch_device = "cpu" if self.simulated else "cuda"
+        self.streams = {}
+
+    def _buffer(self, tensor, mirrors):
+        storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        if self.simulated:
+            if address not in mirrors:
+                mirrors[address] = self.device.allocate(storage.nbytes())
+                self.device.copy_in(mirrors[address], address, storage.nbytes())
+            address = mirrors[address]
+        return host_program.Buffer(address, tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def prepare(self, case, tensors):
+        """The call of `case` on operands of operands.make. The tensors must live as long as the call."""
+        mirrors, workspaces = {}, []
+
+        def allocate(size):
+            workspaces.append(self.device.allocate(size, "workspace"))
+            return workspaces[-1]
+
+        buffers = [self._buffer(tensors[name], mirrors) for name in case.operands()]
+        launches = []
+        for name, grid, block, shared, arguments in host_program.evaluate(self.functions[case.name], buffers, allocate):
+            shape = Shape((ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), shared)
+            launches.append((name, shape, (ctypes.c_uint64 * len(arguments))(*arguments)))
+        return Call(self, launches, workspaces, mirrors, tensors["o"])
+
+    def _stream(self):
+        if self.simulated:
+            return None
+        native = torch.cuda.current_stream().cuda_stream
+        if not native:
+            return None
+        if native not in self.streams:
+            self.streams[native] = self.device.wrap_stream(native)
+        return self.streams[native]
+
+    def run(self, launches):
+        stream = self._stream()
+        for name, shape, arguments in launches:
+            self.device._call("launch", self.module, self.numbers[name], ctypes.byref(shape), stream, arguments)
+
+    def close(self):
+        for stream in self.streams.values():
+            self.device.destroy_stream(stream)
+        self.device.unload(self.module)
+        self.device.close()
+
+
+def open_launcher(pack_folder, kind, simulator=None, chip="sm_80", package_folders=()):
+    """The pack on the GPU (`kind` cuda) or on a simulated one, for which `simulator` is libDiffAttnC.so."""
+    pack = Pack(pack_folder)
+    if kind == "cuda":
+        # PyTorch first: then its context is the device's, and its cuBLASLt is the one that is found.
+        if not torch.cuda.is_available():
+            raise DeviceError("expected a GPU that PyTorch sees, but torch.cuda.is_available() is false")
+        torch.zeros(1, device="cuda")
+        device = Device.cuda(pack.folder / pack.manifest["runtime"], package_folders)
+    else:
+        device = Device.simulated(simulator, chip)
+    return Launcher(pack, device)

@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Packs what scripts/gpu-check.sh needs on a machine without MLIR: kernels, the host code that launches them, the runtime.
+
+The folder holds manifest.json, the runtime's library, and for each chip an image of all kernels: a cubin, PTX for other chips, or
+(for the simulator) LLVM bitcode. Inputs are not packed: the other side makes them from a seed.
+"""
+import argparse
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import cases
+import host_program
+
+VERSION = 1
+LIMIT = 40 << 20
+RUNTIME = "libDiffAttnRuntime.so"
+# The oldest drivers that load cubins of CUDA 13 and PTX 8.0, as CUDA numbers them.
+CUBIN_DRIVER, PTX_DRIVER = 13000, 12000
+
+
+def compile_for(opt, chip, text, form, folder, ptxas):
+    """The image of `chip`, the functions that launch its kernels, and what is known of each kernel."""
+    stem = Path(folder) / f"{chip}-{form}"
+    pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-diffattn-to-gpu{{chip={chip}}},canonicalize,cse,"
+                f"diffattn-gpu-to-ptx{{file={stem} ptxas={ptxas} assemble={'true' if form == 'cubin' else 'false'}}})")
+    done = subprocess.run([opt, "-", "--mlir-print-op-generic", f"--pass-pipeline={pipeline}"], input=text, capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{chip}: {done.stderr[-4000:]}")
+    facts = {name: {"registers": int(r), "spilled_bytes": int(a) + int(b)} for name, r, a, b in re.findall(
+        r"(diffattn_\w+) = \{registers = (\d+) : i64, spill_loads = (\d+) : i64, spill_stores = (\d+) : i64\}", done.stdout)}
+    kernels = [{"name": name, "parameters": parameters, **facts.get(name, {})}
+               for name, parameters in host_program.kernel_parameters(done.stdout).items()]
+    return stem, host_program.parse(done.stdout), kernels
+
+
+def bitcode(stem, llvm_as):
+    done = subprocess.run([llvm_as, f"{stem}.ll", "-o", f"{stem}.bc"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"llvm-as: {done.stderr[-2000:]}")
+
+
+def pack(out, opt, runtime, chips, names, device, ptxas="ptxas", llvm_as="llvm-as", jobs=1):
+    """Writes the folder `out`, which must not be there or be a pack."""
+    chosen = [c for c in cases.checked() + cases.timed() if not names or c.name in names]
+    if missing := set(names) - {c.name for c in chosen}:
+        sys.exit(f"expected names of cases, but got {', '.join(sorted(missing))}")
+    text = "".join(c.text() for c in chosen)
+    if out.exists() and any(out.iterdir()) and not (out / "manifest.json").is_file():
+        sys.exit(f"expected {out} to be absent, empty or an older pack, but it holds other files")
+    forms = [(chip, "cubin") for chip in chips] + [(chips[0], "ptx")] if device == "cuda" else [(chip, "bc") for chip in chips]
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        whole = Path(folder) / "pack"
+        whole.mkdir()
+        images = []
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            compiled = list(pool.map(lambda form: compile_for(opt, form[0], text, form[1], folder, ptxas), forms))
+        for (chip, form), (stem, functions, kernels) in zip(forms, compiled):
+            if form == "bc":
+                bitcode(stem, llvm_as)
+            image, host = whole / f"{chip}.{form}", whole / f"{chip}-{form}.json"
+            shutil.copyfile(f"{stem}.{form}", image)
+            host.write_text(json.dumps({"kernels": kernels, "functions": functions}, separators=(",", ":")))
+            images.append({"chip": chip, "format": form, "file": image.name, "host": host.name,
+                           "driver": {"cubin": CUBIN_DRIVER, "ptx": PTX_DRIVER, "bc": 0}[form]})
+        shutil.copyfile(runtime, whole / RUNTIME)
+        files = {f.name: {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in whole.iterdir()}
+        manifest = {"format": "diffattn gpu pack", "version": VERSION, "runtime": RUNTIME, "images": images,
+                    "cases": [dataclasses.asdict(c) for c in chosen], "files": files}
+        (whole / "manifest.json").write_text(json.dumps(manifest, indent=1))
+        size = sum(f.stat().st_size for f in whole.iterdir())
+        if size > LIMIT:
+            sys.exit(f"expected at most {LIMIT >> 20} MB, but the pack has {size / (1 << 20):.1f} MB")
+        if out.exists():
+            shutil.rmtree(out)
+        whole.rename(out)
+    return size, {f"{chip}.{form}": len(kernels) for (chip, form), (_, _, kernels) in zip(forms, compiled)}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--build", type=Path, required=True, help="the build folder")
+    parser.add_argument("--chips", default="sm_80,sm_90")
+    parser.add_argument("--cases", default="", help="only these, by name; all by default")
+    parser.add_argument("--device", choices=["cuda", "sim"], default="cuda")
+    parser.add_argument("--ptxas", default="ptxas")
+    parser.add_argument("--llvm-as", default="llvm-as")
+    parser.add_argument("--jobs", type=int, default=1)
+    args = parser.parse_args()
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    size, images = pack(args.output.absolute(), str(args.build / "bin/diffattn-opt"), args.build / "lib" / RUNTIME,
+                        args.chips.split(","), [n for n in args.cases.split(",") if n], args.device, args.ptxas, args.llvm_as, args.jobs)
+    print(f"{args.output}: {size / (1 << 20):.1f} MB, " + ", ".join(f"{count} kernels in {name}" for name, count in images.items()))
+
+
+if __name__ == "__main__":
+    main()

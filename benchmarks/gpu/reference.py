@@ -1,0 +1,127 @@
+"""What a case computes: in f64, with the measure of docs/numerics.md, and as a composition of PyTorch's own attention."""
+import math
+
+import torch
+
+import cases
+
+# |error| / M of docs/numerics.md, by the type of the result.
+GATES = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
+
+
+def visible(case, tensors, rows):
+    """Which keys the queries `rows` see: [B, 1, rows, Tk]."""
+    tq, tk, device = tensors["q1"].shape[2], tensors["k1"].shape[2], tensors["q1"].device
+    batch = tensors["q1"].shape[0]
+    length = tensors.get("kv_len", torch.full((batch,), tk, device=device)).clamp(0, tk)
+    offset = tensors.get("q_offset", length - tq)
+    place = (rows[None, :] + offset[:, None])[:, :, None]
+    key = torch.arange(tk, device=device)[None, None, :]
+    seen = key < length[:, None, None]
+    left, right = (case.window or (-1, -1))
+    if case.causal:
+        right = 0
+    if left >= 0:
+        seen = seen & (place - key <= left)
+    if right >= 0:
+        seen = seen & (key - place <= right)
+    seen = seen.expand(batch, len(rows), tk)[:, None]
+    return seen & tensors["mask"][:, :, rows] if "mask" in tensors else seen
+
+
+def _spread(x, heads):
+    return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], 1)
+
+
+def _lambda(case, tensors, rows, heads):
+    lam = tensors["lambda"]
+    if lam.ndim == 1:
+        lam = lam[None, :, None, None]
+    elif lam.ndim == 3:
+        lam = _spread(lam.transpose(1, 2), heads)[:, :, rows, None]
+    return lam
+
+
+def exact(case, tensors, rows=None):
+    """(result, M) in f64 for the queries `rows` (all by default), [B, Hs, rows, dv]. The formula is that of docs/spec.md."""
+    device, tq = tensors["q1"].device, tensors["q1"].shape[2]
+    rows = torch.arange(tq, device=device) if rows is None else rows
+    heads, noise = case.heads[0], case.heads[1]
+    seen = visible(case, tensors, rows)
+    bias = tensors["bias"][:, :, rows].double() if "bias" in tensors else None
+
+    def one_map(q, k):
+        scores = q[:, :, rows].double() @ _spread(k, q.shape[1]).double().transpose(-1, -2) * cases.SCALE
+        if case.softcap:
+            scores = case.softcap * torch.tanh(scores / case.softcap)
+        if bias is not None:
+            scores = scores + bias
+        weights = torch.softmax(scores.masked_fill(~seen, -math.inf), -1)
+        return torch.where(seen.any(-1, keepdim=True), weights, 0.0)
+
+    first = one_map(tensors["q1"], tensors["k1"])
+    second = one_map(tensors["q2"], tensors["k2"])
+    second = _spread(second, heads) if noise != heads else second
+    lam = _lambda(case, tensors, rows, heads).double()
+    lam = torch.sigmoid(lam) if case.sigmoid else lam
+    values = _spread(tensors["v"], heads).double()
+    x = (first - lam * second) @ values
+    m = (first + lam.abs() * second) @ values.abs()
+    factor = torch.full((), case.out_scale, dtype=torch.float64, device=device)
+    if case.norm:
+        factor = factor / torch.sqrt(x.square().mean(-1, keepdim=True) + cases.EPS)
+        m = m + (x * factor / case.out_scale).abs() * m.square().mean(-1, keepdim=True).sqrt()
+    if "weight" in tensors:
+        factor = factor * tensors["weight"].double()
+    if "gate" in tensors:
+        factor = factor * torch.sigmoid(tensors["gate"][:, :, rows].double())
+    return x * factor, m * factor.abs()
+
+
+def tail(case, tensors, x):
+    """What follows the difference of the maps, as a module writes it in PyTorch."""
+    if case.norm:
+        wide = x.float()
+        x = (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + cases.EPS)).to(x.dtype)
+        if "weight" in tensors:
+            x = x * tensors["weight"]
+        x = x * case.out_scale
+    if "gate" in tensors:
+        x = x * torch.sigmoid(tensors["gate"])
+    return x
+
+
+def composition(case, tensors):
+    """The same from two calls of scaled_dot_product_attention and element-wise ops, all in the type of the inputs."""
+    device, tq = tensors["q1"].device, tensors["q1"].shape[2]
+    rows, heads, element = torch.arange(tq, device=device), case.heads[0], tensors["q1"].dtype
+    seen = visible(case, tensors, rows)
+    mask = torch.zeros(seen.shape, dtype=element, device=device).masked_fill(~seen, -math.inf)
+    if "bias" in tensors:
+        mask = mask + tensors["bias"]
+    values = _spread(tensors["v"], heads)
+
+    def one_map(q, k):
+        q, k = _spread(q, heads), _spread(_spread(k, q.shape[1]), heads)
+        if case.softcap:
+            scores = case.softcap * torch.tanh(q @ k.transpose(-1, -2) * (cases.SCALE / case.softcap))
+            result = torch.softmax((scores + mask).float(), -1).to(element) @ values
+        else:
+            result = torch.nn.functional.scaled_dot_product_attention(q, k, values, attn_mask=mask, scale=cases.SCALE)
+        return torch.where(seen.any(-1, keepdim=True), result, 0)
+
+    lam = _lambda(case, tensors, rows, heads)
+    lam = (torch.sigmoid(lam) if case.sigmoid else lam).to(element)
+    return tail(case, tensors, one_map(tensors["q1"], tensors["k1"]) - lam * one_map(tensors["q2"], tensors["k2"]))
+
+
+def relative(got, want):
+    """The norm of the difference over that of the result."""
+    return float((got.double() - want).norm() / want.norm().clamp_min(1e-300))
+
+
+def measured(got, want, m):
+    """The largest |error| / M; infinite where something is not finite, or M is 0 and the error is not."""
+    error = (got.double() - want).abs()
+    ratio = torch.where(error == 0, 0.0, error / m)
+    return math.inf if not bool(torch.isfinite(got).all()) else float(torch.nan_to_num(ratio, nan=math.inf).max())

@@ -1,0 +1,18 @@
+"""The parts of a check, their time, and their files."""
+import json
+
+# Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 8 minutes.
+BUDGETS = {"probe": 30, "kernels": 70, "sanitizer": 45, "forward": 170, "decode": 40, "module": 45}
+
+
+def write(path, result):
+    """Whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(result, indent=1))
+    part.rename(path)
+
+
+def read(folder):
+    """Part -> what its file holds, of the parts that have one."""
+    paths = {name: folder / f"{name}.json" for name in BUDGETS}
+    return {name: json.loads(path.read_text()) for name, path in paths.items() if path.is_file()}

@@ -1,0 +1,63 @@
+"""table.md: the results of all parts that have one, for people."""
+import targets
+
+
+def _seconds(value):
+    return f"{value * 1e3:.3f} ms" if value < 1 else f"{value:.3f} s"
+
+
+def _part(value, of):
+    return f"{value / of:.0%}" if of else ""
+
+
+def _rows(part, result, rates):
+    lines = []
+    for row in result["rows"]:
+        ours = row["times"]["diffattn"]["median_s"]
+        lines += [f"### {part}: {row['name']}", "",
+                  f"batch {row['batch']}, {row['queries']} queries, {row['keys']} keys, {row['input_sets']} input sets; our first and last "
+                  f"place differ by {row['times']['diffattn']['spread']:.1%}; clocks: "
+                  f"{', '.join(f'{k} {v}' for k, v in row['times']['diffattn']['clocks'].items()) or 'unknown'}", "",
+                  "| | median | quartiles | nominal TFLOP/s | of the measured product | TB/s | of the measured copy | against ours |",
+                  "|---|---|---|---|---|---|---|---|"]
+        for name, entry in row["times"].items():
+            if "refused" in entry:
+                lines.append(f"| {name} | refused: {entry['refused'].replace('|', '/')} | | | | | | |")
+                continue
+            lines.append(f"| {name} | {_seconds(entry['median_s'])} | {_seconds(entry['quartiles_s'][0])} – "
+                         f"{_seconds(entry['quartiles_s'][1])} | {entry['nominal_tflops']:.1f} | "
+                         f"{_part(entry['nominal_tflops'], rates.get('gemm_tflops'))} | {entry['tb_per_s']:.2f} | "
+                         f"{_part(entry['tb_per_s'], rates.get('copy_tb_per_s'))} | {entry['median_s'] / ours:.2f} |")
+        lines.append("")
+    return lines
+
+
+def write(path, results):
+    """`results`: part -> what its file holds."""
+    probe = results.get("probe", {})
+    rates = probe.get("rates", {})
+    device = probe.get("device", {})
+    lines = [f"# {device.get('name', 'Unknown device')}", ""]
+    if device.get("simulated"):
+        lines += ["**A simulated device: these figures are no times.**", ""]
+    for part, result in results.items():
+        state = f"failed: {'; '.join(result['failures'])}" if result["failures"] else result.get("not_run", "passed")
+        lines.append(f"- {part}: {state}")
+    if rates:
+        lines += ["", f"Product {rates['size']}³ in bf16 {rates['gemm_tflops']:.1f} TFLOP/s, copy {rates['copy_tb_per_s']:.2f} TB/s (read and "
+                  f"written). Versions: {', '.join(f'{k} {v}' for k, v in probe['versions'].items())}."]
+    if "kernels" in results and "results" in results["kernels"]:
+        found = results["kernels"]
+        worst = max(found["results"], key=lambda r: r["error_over_m"] / r["allowed"])
+        lines += ["", f"{found['kernels']} kernels in {found['checks']} checks; the worst is {worst['case']} {worst['layout']} with "
+                  f"{worst['error_over_m']:.3g} of M, allowed {worst['allowed']:g}."]
+    if any(part in results for part in ("forward", "decode", "module")):
+        lines += ["", "| goal | peer or rate | reached | must | aim | |", "|---|---|---|---|---|---|"]
+        for line in targets.judge(results):
+            reached = "" if line["ratio"] is None else f"{line['ratio']:.2f}"
+            lines.append(f"| {line['row']} | {line['peer']} | {reached} | {line['must'] or ''} | {line['aim'] or ''} | {line['verdict']} |")
+        lines.append("")
+        for part in ("forward", "decode", "module"):
+            if "rows" in results.get(part, {}):
+                lines += _rows(part, results[part], rates)
+    path.write_text("\n".join(lines).rstrip() + "\n")

@@ -1,0 +1,301 @@
+"""scripts/gpu-pack.sh and gpu-check.sh, on the simulator: every path that a GPU will take, but for the clock and the driver."""
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+from conftest import ROOT
+
+sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
+import check_kernels  # noqa: E402
+import check_timing  # noqa: E402
+import device as devices  # noqa: E402
+import host_program  # noqa: E402
+import launcher as launchers  # noqa: E402
+import pack as packs  # noqa: E402
+import results  # noqa: E402
+import sanitizer  # noqa: E402
+import table  # noqa: E402
+import targets  # noqa: E402
+import timing  # noqa: E402
+
+pytestmark = pytest.mark.oracle
+CASES = ["v1_bf16", "v1_lengths_f16", "v1_heads_bf16", "v2_bf16_decode", "timm_mask_f16", "time_causal", "time_causal_tail", "time_decode"]
+
+
+@pytest.fixture(scope="module")
+def opt(build_dir):
+    return str(build_dir / "bin/diffattn-opt")
+
+
+@pytest.fixture(scope="module")
+def runtime(build_dir):
+    return build_dir / "lib" / packs.RUNTIME
+
+
+@pytest.fixture(scope="module")
+def simulator(build_dir):
+    return build_dir / "lib/libDiffAttnC.so"
+
+
+@pytest.fixture(scope="module")
+def pack(opt, runtime, tmp_path_factory):
+    llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
+    folder = tmp_path_factory.mktemp("pack") / "sim"
+    packs.pack(folder, opt, runtime, ["sm_80"], CASES, "sim", llvm_as=llvm_as)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def launcher(pack, simulator):
+    opened = launchers.open_launcher(pack, "sim", simulator)
+    yield opened
+    opened.close()
+
+
+def settings(triton=(16, 16)):
+    backends = {name: "math" for name in check_timing.peers.PEERS if name.startswith(("flash", "cuDNN"))}
+    return {"cache_bytes": 0, "free_bytes": lambda: 1 << 30, "backends": {**backends, "Triton, both maps": triton}}
+
+
+def test_kernels_pass(launcher):
+    result = check_kernels.run(launcher, seed=11)
+    assert result["failures"] == []
+    checked = {r["case"] for r in result["results"]}
+    assert checked == {c for c in CASES if not c.startswith("time")}
+    assert any("anystride" in k for r in result["results"] for k in r["kernels"])
+    assert any("decode" in k for r in result["results"] for k in r["kernels"])
+
+
+def test_a_wrong_kernel_is_found(launcher):
+    """One number of a launch is changed: the factor of the scores."""
+    case = launcher.cases["v1_heads_bf16"]
+    function = launcher.functions[case.name]
+    scale = next(s for s in function["steps"] if s.get("value") == 0x3E38AA3B)  # 0.125 * log2 e
+    scale["value"] = 0x3E400000
+    try:
+        found = check_kernels.check(launcher, case, "dense", 1, 19, 37, seed=3)
+    finally:
+        scale["value"] = 0x3E38AA3B
+    assert len(found["failures"]) == 2 and "of M, allowed" in found["failures"][0] and "times PyTorch's" in found["failures"][1]
+
+
+def test_time_left_out_is_a_failure(launcher):
+    assert "v1_bf16: not reached in time" in check_kernels.run(launcher, seed=1, deadline=1.0)["failures"]
+    late = check_timing.run(launcher, timing.CountingClock(), "decode", 1, settings(), deadline=1.0)
+    assert late["failures"] == ["B2, 40: not reached in time"] and late["rows"] == []
+
+
+@pytest.mark.parametrize("name", ["forward", "decode", "module"])
+def test_timed_parts_run(launcher, name, tmp_path):
+    result = check_timing.run(launcher, timing.CountingClock(), name, 5, settings())
+    assert result["failures"] == []
+    (row,) = result["rows"]
+    assert list(row["times"])[0] == "diffattn" and set(row["times"]) == {"diffattn", *check_timing.CONTESTANTS[name]}
+    for contestant, entry in row["times"].items():
+        if contestant == "Triton, both maps" and "refused" in entry:
+            continue  # not installed, or no GPU for it
+        assert entry["median_s"] == 1.0, (contestant, entry)
+        assert contestant.endswith("alone") or entry["relative_error"] < 2e-2
+    table.write(tmp_path / "table.md", {name: result})
+    assert f"### {name}: {row['name']}" in (tmp_path / "table.md").read_text()
+
+
+def test_a_peer_that_computes_something_else_is_not_timed(launcher, monkeypatch):
+    wrong = lambda case, tensors, which: lambda: tensors["v"][:, :, :1] * 2  # noqa: E731
+    refuses = lambda case, tensors, which: (_ for _ in ()).throw(RuntimeError("no such shape"))  # noqa: E731
+    monkeypatch.setattr(check_timing, "CONTESTANTS", {"decode": ["wrong", "refuses"]})
+    monkeypatch.setattr(check_timing.peers, "PEERS", {"wrong": (wrong, ""), "refuses": (refuses, "")})
+    (row,) = check_timing.run(launcher, timing.CountingClock(), "decode", 5, settings())["rows"]
+    assert row["times"]["wrong"]["refused"].startswith("its relative error is")
+    assert row["times"]["refuses"]["refused"] == "RuntimeError: no such shape"
+
+
+def test_goals_are_judged():
+    def row(name, ours, **peers):
+        times = {"diffattn": {"median_s": ours, "nominal_tflops": 410.0, "tb_per_s": 3.0}}
+        return {"name": name, "times": {**times, **{n.replace("_", " "): {"median_s": s} for n, s in peers.items()}}}
+
+    flash = "flash x4, kernels alone"
+    rows = [row("full 4k", 1.0), row("full 16k", 1.0), row("causal 4k", 1.0)]
+    for entry, seconds in zip(rows, (1.3, 1.4, 1.7)):
+        entry["times"][flash] = {"median_s": seconds}
+    lines = targets.judge({"forward": {"rows": rows}, "decode": {"rows": [row("B32, 8k", 1.0)]},
+                           "probe": {"rates": {"copy_tb_per_s": 4.0}}})
+    verdicts = [line["verdict"] for line in lines]
+    assert verdicts[:4] == ["missed", "must reached", "aim reached", "not measured"]
+    assert verdicts[-2:] == ["aim reached", "missed"] and lines[-1]["ratio"] == 0.75
+
+
+def test_sanitizer_says_why_not(tmp_path, monkeypatch):
+    assert "needs a GPU" in sanitizer.run(tmp_path, "sim", 1, 10)["not_run"]
+    monkeypatch.setattr(sanitizer, "find", lambda: None)
+    assert "no compute-sanitizer" in sanitizer.run(tmp_path, "cuda", 1, 10)["not_run"]
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text("#!/bin/sh\necho 'Device not supported'\nexit 1\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(sanitizer, "find", lambda: str(tool))
+    assert sanitizer.run(tmp_path, "cuda", 1, 10)["not_run"].endswith("Device not supported")
+    tool.write_text("#!/bin/sh\ncase \"$*\" in *probe\\ done*) echo probe done;; *racecheck*) echo 'RACECHECK SUMMARY: 1 hazard'; exit 9;; esac\n")
+    found = sanitizer.run(tmp_path, "cuda", 1, 60)
+    assert found["failures"] == ["racecheck: RACECHECK SUMMARY: 1 hazard"] and len(found["results"]) == 3
+
+
+def test_the_command(pack, simulator, tmp_path):
+    def run(*arguments):
+        return subprocess.run([ROOT / "scripts/gpu-check.sh", "--device=sim", f"--simulator={simulator}", f"--pack={pack}", *arguments],
+                              capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path / "out")})
+
+    done = run("probe", "--seed=4")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("probe: passed")
+    found = json.loads((tmp_path / "out/probe.json").read_text())
+    assert found["product"]["error"] < 2 ** -8 and found["device"]["simulated"] == 1
+    assert "these figures are no times" in (tmp_path / "out/table.md").read_text()
+    before = (tmp_path / "out/probe.json").stat().st_mtime_ns
+    assert "probe: passed (as before)" in run("probe").stdout
+    assert (tmp_path / "out/probe.json").stat().st_mtime_ns == before
+    broken = run("probe", "--again", f"--pack={tmp_path}")
+    assert broken.returncode == 1 and f"expected {tmp_path}/manifest.json" in broken.stdout
+    unknown = run("speed")
+    assert unknown.returncode == 2 and "but got speed" in unknown.stderr
+
+
+def test_a_part_that_dies_says_so(tmp_path, monkeypatch):
+    import check
+    args = argparse.Namespace(pack=tmp_path, device="sim", chip="sm_80", seed=1, simulator=None)
+    monkeypatch.setattr(check.sys, "executable", "/bin/false")
+    assert check.run_part("probe", args, tmp_path)["failures"] == ["ended with status 1"]
+    slow = tmp_path / "slow"
+    slow.write_text("#!/bin/sh\nexec sleep 5\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(check.sys, "executable", str(slow))
+    monkeypatch.setattr(results, "BUDGETS", {"probe": 0.1})
+    assert "not done after" in check.run_part("probe", args, tmp_path)["failures"][0]
+
+
+def test_all_parts_fit_into_eight_minutes():
+    import check
+    assert sum(results.BUDGETS.values()) * check.LENIENCE < 480
+
+
+def test_damaged_and_foreign_packs(pack, tmp_path):
+    def changed(change):
+        folder = tmp_path / "changed"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(pack, folder)
+        change(folder)
+        return folder
+
+    def version(folder):
+        manifest = json.loads((folder / "manifest.json").read_text())
+        (folder / "manifest.json").write_text(json.dumps({**manifest, "version": 9}))
+
+    with pytest.raises(devices.DeviceError, match="expected .*manifest.json: make it"):
+        devices.Pack(tmp_path)
+    with pytest.raises(devices.DeviceError, match="of version 1 .* but got version 9"):
+        devices.Pack(changed(version))
+    with pytest.raises(devices.DeviceError, match=r"sm_80.bc with \d+ bytes: the pack is damaged"):
+        devices.Pack(changed(lambda folder: (folder / "sm_80.bc").write_bytes(b"")))
+    with pytest.raises(devices.DeviceError, match="the pack has them for sm_80 as bc"):
+        devices.Pack(pack).choose("sm_90", simulated=False)
+
+
+def test_the_image_for_a_chip(opt, runtime, tmp_path):
+    """Cubins of the newest chip that is not newer, PTX for the rest; both made by one call."""
+    path = os.pathsep.join([os.environ["PATH"], "/usr/local/cuda/bin", os.path.join(sysconfig.get_paths()["purelib"], "nvidia/cu13/bin")])
+    size, counts = packs.pack(tmp_path / "cuda", opt, runtime, ["sm_80", "sm_90"], ["timm_bf16"], "cuda", ptxas=shutil.which("ptxas", path=path))
+    assert counts == {"sm_80.cubin": 2, "sm_90.cubin": 2, "sm_80.ptx": 2} and size < packs.LIMIT
+    found = devices.Pack(tmp_path / "cuda")
+    chosen = {chip: found.choose(chip, simulated=False)[0] for chip in ("sm_80", "sm_89", "sm_90", "sm_100")}
+    assert {chip: image["file"] for chip, image in chosen.items()} == {
+        "sm_80": "sm_80.cubin", "sm_89": "sm_80.cubin", "sm_90": "sm_90.cubin", "sm_100": "sm_80.ptx"}
+    assert chosen["sm_90"]["data"].startswith(b"\x7fELF") and b".visible .entry diffattn_forward_32x64" in chosen["sm_100"]["data"]
+    _, host = found.choose("sm_90", simulated=False)
+    assert all(k["spilled_bytes"] == 0 and k["registers"] > 0 and len(k["parameters"]) > 60 for k in host["kernels"])
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/file").write_text("keep")
+    with pytest.raises(SystemExit, match="but it holds other files"):
+        packs.pack(tmp_path / "mine", opt, runtime, ["sm_80"], ["timm_bf16"], "cuda")
+
+
+def test_the_driver_by_its_table(runtime, build_dir):
+    """The CUDA maker over a library in the driver's place, which runs one kernel: x *= factor."""
+    opened = devices.Device.cuda(runtime, driver=build_dir / "unittests/mocks/libMockCuda.so")
+    facts = opened.properties()
+    assert facts["chip"] == "sm_90" and not facts["simulated"]
+    module = opened.load({"chip": "sm_90", "format": "cubin", "driver": 13000, "data": b"cubin scale\0"},
+                         [{"name": "scale", "parameters": "p44"}])
+    host = (ctypes.c_float * 3)(1, 2, 3)
+    address = opened.allocate(12)
+    opened.copy_in(address, ctypes.addressof(host), 12)
+    factor = int.from_bytes(bytes(ctypes.c_float(2.5)), "little")
+    stream = opened.wrap_stream(None)
+    opened.launch(module, 0, (1, 1, 1), (64, 1, 1), 0, [address, 3, factor], stream)
+    opened.copy_out(ctypes.addressof(host), address, 12)
+    assert list(host) == [2.5, 5.0, 7.5]
+    with pytest.raises(devices.DeviceError, match="launch: expected a kernel from 0 to 0, but got 7"):
+        opened.launch(module, 7, (1, 1, 1), (64, 1, 1), 0, [0, 0, 0])
+    opened.destroy_stream(stream)
+    opened.release(address)
+    opened.unload(module)
+    opened.close()
+    with pytest.raises(devices.DeviceError, match="/nonexistent/libcuda.so"):
+        devices.Device.cuda(runtime, driver="/nonexistent/libcuda.so")
+
+
+HOST = '''
+  "func.func"() <{function_type = (memref<?x4xf32, strided<[?, 1], offset: ?>>, memref<i64>) -> (), sym_name = "f"}> ({
+  ^bb0(%arg0: memref<?x4xf32, strided<[?, 1], offset: ?>>, %arg1: memref<i64>):
+    %0 = "arith.constant"() <{value = 0 : index}> : () -> index
+    %1 = "arith.constant"() <{value = -1 : i32}> : () -> i32
+    %2 = "arith.constant"() <{value = 5.000000e-01 : f32}> : () -> f32
+    %3 = "arith.constant"() <{value = 7 : index}> : () -> index
+    %4 = "memref.dim"(%arg0, %0) : (memref<?x4xf32, strided<[?, 1], offset: ?>>, index) -> index
+    %5:6 = "memref.extract_strided_metadata"(%arg0) : (memref<?x4xf32>) -> (memref<f32>, index, index, index, index, index)
+    %6 = "arith.subi"(%0, %3) <{overflowFlags = #arith.overflow<none>}> : (index, index) -> index
+    %7 = "arith.cmpi"(%4, %3) <{predicate = 6 : i64}> : (index, index) -> i1
+    %8 = "arith.select"(%7, %3, %5#4) : (i1, index, index) -> index
+    "scf.if"(%7) ({
+      %9 = "gpu.alloc"(%4) <{operandSegmentSizes = array<i32: 0, 1, 0>}> : (index) -> memref<?x3xf32>
+      %10 = "memref.extract_aligned_pointer_as_index"(%9) : (memref<?x3xf32>) -> index
+      "gpu.launch_func"(%4, %3, %3, %3, %3, %3, %1, %10, %6, %2, %8) <{kernel = @m::@first, operandSegmentSizes = array<i32: 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 4, 0>}> : () -> ()
+      "scf.yield"() : () -> ()
+    }, {
+    }) : (i1) -> ()
+    "func.return"() : () -> ()
+  }) : () -> ()
+'''
+
+
+def test_host_code_is_read_and_evaluated():
+    function = json.loads(json.dumps(host_program.parse(HOST)))["f"]
+    buffers = [host_program.Buffer(4096, [6, 4], [9, 1], 2), host_program.Buffer(8192, [], [])]
+    sizes = []
+    launches = host_program.evaluate(function, buffers, lambda size: sizes.append(size) or 512)
+    assert launches == [("first", [6, 7, 7], [7, 7, 7], 0xFFFFFFFF, [512, 2 ** 64 - 7, 0x3F000000, 7])] and sizes == [6 * 3 * 4]
+    buffers[0].sizes[0] = 8
+    assert host_program.evaluate(function, buffers, None) == []
+    with pytest.raises(host_program.HostProgramError, match=r"expected strides \[None, 1\] of argument 0, but got \[9, 2\]"):
+        host_program.evaluate(function, [host_program.Buffer(0, [6, 4], [9, 2]), buffers[1]], None)
+    with pytest.raises(host_program.HostProgramError, match="expected 2 arguments, but got 1"):
+        host_program.evaluate(function, buffers[:1], None)
+
+
+@pytest.mark.parametrize("old, new, error", [
+    ('"arith.subi"', '"arith.subf"', "expected host code of a launch, but got arith.subf"),
+    ("predicate = 6", "predicate = 2", "expected an unsigned comparison, but got predicate 2"),
+    ("0, 1, 1, 1, 1, 1, 1, 0,", "1, 1, 1, 1, 1, 1, 1, 0,", "expected a plain launch"),
+    ("value = 7 : index", "value = 7 : i8", "expected a constant of type index"),
+    ("memref<i64>)", "tensor<i64>)", "expected a memref of numbers"),
+    ("memref<?x3xf32>\n", "memref<?x3xf32, 5>\n", "expected a memref of numbers")])
+def test_host_code_that_is_not_known(old, new, error):
+    assert old in HOST
+    with pytest.raises(host_program.HostProgramError, match=error):
+        host_program.parse(HOST.replace(old, new, 1))
