@@ -235,7 +235,8 @@ struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
       llvm::cl::init(true)};
   Option<std::string> gpuChip{
       *this, "gpu-chip",
-      llvm::cl::desc("GPU chip whose kernels attention becomes; empty: none"),
+      llvm::cl::desc(
+          "GPU chip for whose kernels all but products is; empty: none"),
       llvm::cl::init("")};
   Option<Stage> until{
       *this, "until", llvm::cl::desc("stop after this stage"),

@@ -1,4 +1,4 @@
-//===- GpuPipeline.cpp - from memrefs to PTX ------------------------------===//
+//===- GpuPipeline.cpp - from tensors to PTX ------------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,6 +7,7 @@
 #include "DiffAttn/Pipelines/GpuPipeline.h"
 
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Pipelines/CpuPipeline.h"
 
 #include "mlir/Pass/PassOptions.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -16,12 +17,10 @@ using namespace mlir::diffattn;
 
 void mlir::diffattn::buildGpuPipeline(OpPassManager &pm,
                                       const GpuPipelineOptions &options) {
-  SelectGpuSchedulePassOptions select;
-  select.chip = options.chip;
-  pm.addPass(createSelectGpuSchedulePass(select));
-  ConvertDiffAttnToGpuPassOptions convert;
-  convert.chip = options.chip;
-  pm.addPass(createConvertDiffAttnToGpuPass(convert));
+  CpuPipelineOptions host;
+  host.raise = options.raise;
+  host.gpuChip = options.chip;
+  buildCpuPipelineUntil(pm, host, Stage::GPU);
   GpuToPtxPassOptions ptx;
   ptx.chip = options.chip;
   ptx.assemble = options.assemble;
@@ -36,6 +35,9 @@ struct PipelineFlags : PassPipelineOptions<PipelineFlags> {
       llvm::cl::desc("Chip: sm_80, sm_86, sm_89, sm_90 or newer")};
   Option<bool> assemble{*this, "assemble", llvm::cl::init(true),
                         llvm::cl::desc("Run ptxas")};
+  Option<bool> raise{
+      *this, "raise", llvm::cl::init(true),
+      llvm::cl::desc("Look for differential attention in unfused graphs")};
   Option<std::string> file{*this, "file", llvm::cl::init(""),
                            llvm::cl::desc("Write files with this stem")};
 };
@@ -44,8 +46,10 @@ struct PipelineFlags : PassPipelineOptions<PipelineFlags> {
 void mlir::diffattn::registerGpuPipeline() {
   PassPipelineRegistration<PipelineFlags>(
       "diffattn-gpu-pipeline",
-      "From attention ops on memrefs to GPU kernels in PTX and cubin",
+      "From a module of tensor IR to GPU kernels in PTX and cubin, and host "
+      "functions that launch them",
       [](OpPassManager &pm, const PipelineFlags &flags) {
-        buildGpuPipeline(pm, {flags.chip, flags.assemble, flags.file});
+        buildGpuPipeline(pm,
+                         {flags.chip, flags.raise, flags.assemble, flags.file});
       });
 }

@@ -213,3 +213,16 @@ func.func @checked(%x: memref<i64>, %y: memref<?xf32>) {
   }
   return
 }
+
+// -----
+
+// A product of a matrix whose elements are apart reads a copy, which a kernel makes.
+// CHECK-LABEL: func.func @apart
+// CHECK: %[[PLAIN:.*]] = memref.alloc
+// CHECK: gpu.launch_func
+// CHECK: diffattn.gemm ins(%[[PLAIN]], %{{.*}} : memref<?x8xf32>, memref<16x8xf32, strided<[1, 16]>>)
+func.func @apart(%a: memref<?x8xf32, strided<[16, 2]>>, %b: memref<16x8xf32, strided<[1, 16]>>, %c: memref<?x16xf32>) {
+  diffattn.gemm ins(%a, %b : memref<?x8xf32, strided<[16, 2]>>, memref<16x8xf32, strided<[1, 16]>>)
+    outs(%c : memref<?x16xf32>) {transpose_b}
+  return
+}

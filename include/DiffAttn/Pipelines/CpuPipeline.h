@@ -26,8 +26,8 @@ struct CpuPipelineOptions {
   int64_t threads = 0;
   /// Whether to look for differential attention in unfused graphs.
   bool raise = true;
-  /// GPU chip whose kernels take the place of attention's nests, for example
-  /// sm_80; the rest stays on the CPU. Empty: none.
+  /// GPU chip for which everything but products becomes kernels, for example
+  /// sm_80. Empty: none.
   std::string gpuChip;
 };
 

@@ -294,6 +294,7 @@ struct ConvertLinalgToGpuPass final
       if (failed(checkInput(function)) ||
           failed(generalize(function, rewriter)))
         return signalPassFailure();
+      copyOddMatrices(function);
     }
     auto words = addStatusWords(module);
     if (failed(words))

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "PrepareHost.h"
 
+#include "DiffAttn/IR/DiffAttn.h"
+
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
@@ -41,6 +43,51 @@ LogicalResult linalggpu::generalize(func::FuncOp function,
       return op->emitOpError("expected an op that can be a linalg.generic");
   }
   return success();
+}
+
+/// A fresh buffer of the shape of `buffer`.
+static Value allocateLike(OpBuilder &b, Location loc, Value buffer) {
+  auto type = cast<MemRefType>(buffer.getType());
+  SmallVector<Value> sizes;
+  for (int64_t i = 0; i < type.getRank(); ++i)
+    if (type.isDynamicDim(i))
+      sizes.push_back(memref::DimOp::create(b, loc, buffer, i));
+  auto plain = MemRefType::get(type.getShape(), type.getElementType());
+  return memref::AllocOp::create(b, loc, plain, sizes, b.getI64IntegerAttr(64));
+}
+
+/// Whether elements lie side by side along the axis `fromLast` from the end.
+static bool isAdjacent(Value buffer, int64_t fromLast) {
+  auto type = cast<MemRefType>(buffer.getType());
+  int64_t axis = type.getRank() - 1 - fromLast;
+  return type.getStridesAndOffset().first[axis] == 1 ||
+         (fromLast == 0 && type.getDimSize(axis) == 1);
+}
+
+void linalggpu::copyOddMatrices(func::FuncOp function) {
+  SmallVector<GemmOp> products;
+  function.walk([&](GemmOp op) {
+    if (isa<MemRefType>(op.getC().getType()))
+      products.push_back(op);
+  });
+  for (GemmOp op : products) {
+    Value result = op.getC();
+    for (OpOperand &operand : op->getOpOperands()) {
+      Value matrix = operand.get();
+      bool isB = matrix == op.getB(), isC = matrix == result;
+      if (!isa<MemRefType>(matrix.getType()) || isAdjacent(matrix, 0) ||
+          (isB && !isC && isAdjacent(matrix, 1)))
+        continue;
+      OpBuilder b(op);
+      Value plain = allocateLike(b, op.getLoc(), matrix);
+      if (!isC || op.getAccumulate())
+        linalg::makeMemRefCopyOp(b, op.getLoc(), matrix, plain);
+      operand.set(plain);
+      b.setInsertionPointAfter(op);
+      if (isC)
+        linalg::makeMemRefCopyOp(b, op.getLoc(), plain, matrix);
+    }
+  }
 }
 
 /// Whether `op` reads nothing that may change, and writes one whole buffer.

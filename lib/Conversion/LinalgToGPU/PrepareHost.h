@@ -17,6 +17,10 @@ namespace mlir::diffattn::linalggpu {
 /// Writes every named op of linalg and every copy as a `linalg.generic`.
 LogicalResult generalize(func::FuncOp function, RewriterBase &rewriter);
 
+/// Products read and write rows (B also columns) whose elements lie side by
+/// side: other operands get a contiguous buffer, to and from which is copied.
+void copyOddMatrices(func::FuncOp function);
+
 /// Moves what only sets a fresh buffer to before the buffer's next use, where
 /// it can be a part of that kernel.
 void sinkFills(func::FuncOp function);
