@@ -1,6 +1,8 @@
 """The part `kernels`: every packed case against f64 and against PyTorch's composition, on fresh random inputs."""
+import math
 import time
 
+import generated
 import operands
 import reference
 
@@ -20,7 +22,7 @@ def check(launcher, case, layout, batch, tq, tk, seed):
     try:
         call.run()
         launcher.device.wait()
-        got = call.fetch()
+        got = call.fetch(tensors["o"])
     finally:
         call.close()
     want, m = reference.exact(case, tensors)
@@ -39,10 +41,28 @@ def check(launcher, case, layout, batch, tq, tk, seed):
             "error_over_m": error, "allowed": gate, "relative_error": ours, "peer_relative_error": peer, "failures": failures}
 
 
+def check_generated(launcher, item, rows, aligned, seed):
+    """One call of a generated kernel: its error as a part of what is allowed."""
+    tensors, outputs = generated.make(item, rows, aligned, seed, launcher.torch_device)
+    call = launcher.prepare_function(item.name, tensors, offsets=False)
+    try:
+        call.run()
+        launcher.device.wait()
+        errors = []
+        for place, want, allowed in outputs:
+            got = call.fetch_result(operands.TYPES[item.element]) if place is None else call.fetch(tensors[place])
+            errors.append(float(((got.double() - want).abs() / allowed).nan_to_num(math.inf).max()))
+    finally:
+        call.close()
+    failures = [] if max(errors) <= 1 else [f"error {max(errors):.3g} times what is allowed"]
+    return {"case": item.name, "layout": "aligned" if aligned else "not aligned", "batch": 1, "queries": rows, "keys": item.width,
+            "seed": seed, "kernels": call.kernels, "error_over_m": max(errors), "allowed": 1.0, "failures": failures}
+
+
 def run(launcher, seed, deadline=None):
     """All cases; stops with a failure at `deadline` (of time.monotonic)."""
     results, left_out = [], []
-    for number, case in enumerate(c for c in launcher.cases.values()):
+    for number, case in enumerate(launcher.cases.values()):
         if case.use == "time" and launcher.simulated:
             continue
         small = launcher.simulated
@@ -51,6 +71,12 @@ def run(launcher, seed, deadline=None):
             left_out.append(case.name)
             continue
         results += [check(launcher, case, *shape, seed + 101 * number + i) for i, shape in enumerate(shapes)]
+    for number, item in enumerate(launcher.generated):
+        if deadline and time.monotonic() > deadline:
+            left_out.append(item.name)
+            continue
+        rows = 3 if launcher.simulated else 333
+        results += [check_generated(launcher, item, rows, aligned, seed + 7 * number) for aligned in (True, False)]
     failed = [f"{r['case']} {r['layout']} {r['batch']}x{r['queries']}x{r['keys']}: {f}" for r in results for f in r["failures"]]
     failed += [f"{name}: not reached in time" for name in left_out]
     ran = {kernel for result in results for kernel in result["kernels"]}

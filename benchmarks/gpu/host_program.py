@@ -4,6 +4,7 @@ What a launch passes, its grid, and which of two kernels fits the strides is dec
 writes around its kernels. `parse` turns that function, printed in MLIR's generic form, into steps that JSON holds; `evaluate` runs
 them on addresses, sizes and strides, and returns the launches. So no rule of a launch is written a second time.
 """
+import math
 import re
 import struct
 
@@ -22,6 +23,7 @@ BINARY = {
 # Predicates of arith.cmpi that do not look at a sign.
 COMPARE = {0: lambda a, b: a == b, 1: lambda a, b: a != b, 6: lambda a, b: a < b, 7: lambda a, b: a <= b,
            8: lambda a, b: a > b, 9: lambda a, b: a >= b}
+ALLOCATE = {"gpu.alloc", "memref.alloc"}
 SAME = {"arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci", "llvm.inttoptr", "llvm.ptrtoint"}
 
 OPERATION = re.compile(r'^\s*(?:(%\w+)(?::(\d+))? = )?"([\w.]+)"\(([^)]*)\)(.*)$')
@@ -89,7 +91,7 @@ def _step(result, name, operands, rest):
         if name in SAME:
             target = rest.rsplit("->", 1)[1].strip()
             step["bits"] = BITS.get(target, 64)
-    elif name == "gpu.alloc":
+    elif name in ALLOCATE:
         step["type"] = _memref(rest.rsplit("->", 1)[1].strip())
     elif name == "gpu.launch_func":
         step["kernel"] = re.search(r"kernel = @[\w$.]+::@([\w$.]+)", rest)[1]
@@ -97,6 +99,9 @@ def _step(result, name, operands, rest):
         # Async dependencies, grid, block, cluster, shared memory, arguments, async object.
         if segments[:7] != [0, 1, 1, 1, 1, 1, 1] or segments[7:11] != [0, 0, 0, 1] or segments[12] != 0:
             raise HostProgramError(f"expected a plain launch, but got operands {segments}")
+    elif name == "memref.collapse_shape":
+        groups = re.search(r"reassociation = \[(\[.*\])\]}", rest)[1]
+        step["groups"] = [[int(axis) for axis in group.split(",")] for group in re.findall(r"\[([\d, ]+)\]", groups)]
     elif name not in ("memref.dim", "memref.extract_aligned_pointer_as_index", "memref.extract_strided_metadata", "arith.select",
                       "gpu.dealloc"):
         raise HostProgramError(f"expected host code of a launch, but got {name}")
@@ -108,9 +113,9 @@ def parse(text):
     functions, current = {}, None
     for line in text.splitlines():
         stripped = line.strip()
-        head = re.match(r'"func\.func"\(\) <\{.*function_type = \((.*)\) -> \(\), sym_name = "([^"]+)"', stripped)
+        head = re.match(r'"func\.func"\(\) <\{.*function_type = \((.*)\) -> (?:\(\)|memref<[^()]*>), sym_name = "([^"]+)"', stripped)
         if head:
-            current = {"arguments": [_memref(t) for t in _types(head[1])], "names": [], "steps": []}
+            current = {"arguments": [_memref(t) for t in _types(head[1])], "names": [], "steps": [], "result": None}
             functions[head[2]] = current
             lists = [current["steps"]]  # of steps, the innermost last
             continue
@@ -128,6 +133,7 @@ def parse(text):
         elif stripped.startswith("}) : (i1)"):
             lists.pop()
         elif stripped.startswith('"func.return"'):
+            current["result"] = (re.findall(r"%\w+", stripped) or [None])[0]
             current = None
         elif not stripped.startswith('"scf.yield"'):
             match = OPERATION.match(stripped)
@@ -154,6 +160,18 @@ class Buffer:
         self.address, self.sizes, self.strides, self.offset = address, list(sizes), list(strides), offset
 
 
+def _collapse(buffer, groups):
+    """Axes that follow one another without a gap become one."""
+    sizes, strides = [], []
+    for group in groups:
+        for axis, after in zip(group, group[1:]):
+            if buffer.strides[axis] != buffer.strides[after] * buffer.sizes[after]:
+                raise HostProgramError(f"expected axes {group} without a gap, but got strides {buffer.strides}")
+        sizes.append(math.prod(buffer.sizes[axis] for axis in group))
+        strides.append(buffer.strides[group[-1]])
+    return Buffer(buffer.address, sizes, strides, buffer.offset)
+
+
 def _check(function, buffers):
     if len(buffers) != len(function["arguments"]):
         raise HostProgramError(f"expected {len(function['arguments'])} arguments, but got {len(buffers)}")
@@ -165,7 +183,7 @@ def _check(function, buffers):
 
 
 def evaluate(function, buffers, allocate):
-    """The launches of a call: (kernel, grid, block, shared bytes, arguments), in order.
+    """The launches of a call, (kernel, grid, block, shared bytes, arguments) in order, and the buffer that it returns, or None.
 
     `allocate(bytes)` returns an address; what it gives must stay until the launches are done."""
     _check(function, buffers)
@@ -195,15 +213,14 @@ def evaluate(function, buffers, allocate):
                 for number, part in enumerate([buffer, buffer.offset, *buffer.sizes, *buffer.strides]):
                     values[f"{step['out']}#{number}"] = part
                 continue
-            elif name == "gpu.alloc":
+            elif name == "memref.collapse_shape":
+                value = _collapse(operands[0], step["groups"])
+            elif name in ALLOCATE:
                 sizes = [s if s is not None else operands.pop(0) for s in step["type"]["sizes"]]
-                count = 1
-                for size in sizes:
-                    count *= size
                 strides = [1] * len(sizes)
                 for axis in range(len(sizes) - 2, -1, -1):
                     strides[axis] = strides[axis + 1] * sizes[axis + 1]
-                value = Buffer(allocate(count * BYTES[step["type"]["element"]]), sizes, strides)
+                value = Buffer(allocate(math.prod(sizes) * BYTES[step["type"]["element"]]), sizes, strides)
             elif name == "gpu.launch_func":
                 launches.append((step["kernel"], operands[:3], operands[3:6], operands[6], operands[7:]))
                 continue
@@ -217,4 +234,4 @@ def evaluate(function, buffers, allocate):
             values[step["out"]] = value
 
     run(function["steps"])
-    return launches
+    return launches, values.get(function["result"])

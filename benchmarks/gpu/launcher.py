@@ -6,13 +6,14 @@ import torch
 import cases
 import host_program
 from device import Device, DeviceError, Pack, Shape
+from generated import Generated
 
 
 class Call:
     """Launches that are ready: a fixed case on fixed tensors. `run` may be called any number of times."""
 
-    def __init__(self, launcher, launches, workspaces, mirrors, output):
-        self.launcher, self.launches, self.workspaces, self.mirrors, self.output = launcher, launches, workspaces, mirrors, output
+    def __init__(self, launcher, launches, workspaces, mirrors, result):
+        self.launcher, self.launches, self.workspaces, self.mirrors, self.result = launcher, launches, workspaces, mirrors, result
 
     @property
     def kernels(self):
@@ -22,12 +23,18 @@ class Call:
         """On PyTorch's current stream."""
         self.launcher.run(self.launches)
 
-    def fetch(self):
-        """Brings the output back where it was copied to the device."""
+    def fetch(self, output):
+        """The operand `output`, brought back where it was copied to the device."""
         if self.mirrors:
-            storage = self.output.untyped_storage()
+            storage = output.untyped_storage()
             self.launcher.device.copy_out(storage.data_ptr(), self.mirrors[storage.data_ptr()], storage.nbytes())
-        return self.output
+        return output
+
+    def fetch_result(self, element):
+        """The buffer that the function returns, dense, as a tensor."""
+        tensor = torch.empty(self.result.sizes, dtype=element)
+        self.launcher.device.copy_out(tensor.data_ptr(), self.result.address, tensor.nbytes)
+        return tensor.to(self.launcher.torch_device)
 
     def close(self):
         for address in [*self.workspaces, *self.mirrors.values()]:
@@ -47,6 +54,7 @@ class Launcher:
         self.numbers = {kernel["name"]: number for number, kernel in enumerate(self.kernels)}
         self.module = device.load(self.image, self.kernels)
         self.cases = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
+        self.generated = [Generated(**fields) for fields in pack.manifest["generated"]]
         self.torch_device = "cpu" if self.simulated else "cuda"
         self.streams = {}
 
@@ -62,18 +70,26 @@ class Launcher:
 
     def prepare(self, case, tensors):
         """The call of `case` on operands of operands.make. The tensors must live as long as the call."""
+        return self.prepare_function(case.name, [tensors[name] for name in case.operands()])
+
+    def prepare_function(self, name, tensors, offsets=True):
+        """The call of a function. Without `offsets` its types say that buffers begin at their address."""
         mirrors, workspaces = {}, []
 
         def allocate(size):
             workspaces.append(self.device.allocate(size, "workspace"))
             return workspaces[-1]
 
-        buffers = [self._buffer(tensors[name], mirrors) for name in case.operands()]
+        buffers = [self._buffer(tensor, mirrors) for tensor in tensors]
+        if not offsets:
+            for buffer, tensor in zip(buffers, tensors):
+                buffer.address, buffer.offset = buffer.address + buffer.offset * tensor.element_size(), 0
+        evaluated, result = host_program.evaluate(self.functions[name], buffers, allocate)
         launches = []
-        for name, grid, block, shared, arguments in host_program.evaluate(self.functions[case.name], buffers, allocate):
+        for name, grid, block, shared, arguments in evaluated:
             shape = Shape((ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), shared)
             launches.append((name, shape, (ctypes.c_uint64 * len(arguments))(*arguments)))
-        return Call(self, launches, workspaces, mirrors, tensors["o"])
+        return Call(self, launches, workspaces, mirrors, result)
 
     def _stream(self):
         if self.simulated:

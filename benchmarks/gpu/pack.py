@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 import cases
+import generated
 import host_program
 
 VERSION = 1
@@ -29,7 +30,8 @@ CUBIN_DRIVER, PTX_DRIVER = 13000, 12000
 def compile_for(opt, chip, text, form, folder, ptxas):
     """The image of `chip`, the functions that launch its kernels, and what is known of each kernel."""
     stem = Path(folder) / f"{chip}-{form}"
-    pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-diffattn-to-gpu{{chip={chip}}},canonicalize,cse,"
+    pipeline = (f"builtin.module(diffattn-select-gpu-schedule{{chip={chip}}},convert-linalg-to-gpu{{chip={chip}}},"
+                f"convert-diffattn-to-gpu{{chip={chip}}},canonicalize,cse,"
                 f"diffattn-gpu-to-ptx{{file={stem} ptxas={ptxas} assemble={'true' if form == 'cubin' else 'false'}}})")
     done = subprocess.run([opt, "-", "--mlir-print-op-generic", f"--pass-pipeline={pipeline}"], input=text, capture_output=True,
                           text=True, check=False)
@@ -51,9 +53,10 @@ def bitcode(stem, llvm_as):
 def pack(out, opt, runtime, chips, names, device, ptxas="ptxas", llvm_as="llvm-as", jobs=1):
     """Writes the folder `out`, which must not be there or be a pack."""
     chosen = [c for c in cases.checked() + cases.timed() if not names or c.name in names]
-    if missing := set(names) - {c.name for c in chosen}:
+    others = [g for g in generated.listed() if not names or g.name in names]
+    if missing := set(names) - {c.name for c in [*chosen, *others]}:
         sys.exit(f"expected names of cases, but got {', '.join(sorted(missing))}")
-    text = "".join(c.text() for c in chosen)
+    text = "".join(c.text() for c in [*chosen, *others])
     if out.exists() and any(out.iterdir()) and not (out / "manifest.json").is_file():
         sys.exit(f"expected {out} to be absent, empty or an older pack, but it holds other files")
     forms = [(chip, "cubin") for chip in chips] + [(chips[0], "ptx")] if device == "cuda" else [(chip, "bc") for chip in chips]
@@ -74,7 +77,8 @@ def pack(out, opt, runtime, chips, names, device, ptxas="ptxas", llvm_as="llvm-a
         shutil.copyfile(runtime, whole / RUNTIME)
         files = {f.name: {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in whole.iterdir()}
         manifest = {"format": "diffattn gpu pack", "version": VERSION, "runtime": RUNTIME, "images": images,
-                    "cases": [dataclasses.asdict(c) for c in chosen], "files": files}
+                    "cases": [dataclasses.asdict(c) for c in chosen], "generated": [dataclasses.asdict(g) for g in others],
+                    "files": files}
         (whole / "manifest.json").write_text(json.dumps(manifest, indent=1))
         size = sum(f.stat().st_size for f in whole.iterdir())
         if size > LIMIT:

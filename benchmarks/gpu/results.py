@@ -2,7 +2,7 @@
 import json
 
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 8 minutes.
-BUDGETS = {"probe": 30, "kernels": 70, "sanitizer": 45, "forward": 170, "decode": 40, "module": 45}
+BUDGETS = {"probe": 30, "kernels": 60, "sanitizer": 80, "forward": 155, "decode": 38, "module": 37}
 
 
 def write(path, result):

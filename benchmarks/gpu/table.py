@@ -37,7 +37,7 @@ def write(path, results):
     probe = results.get("probe", {})
     rates = probe.get("rates", {})
     device = probe.get("device", {})
-    lines = [f"# {device.get('name', 'Unknown device')}", ""]
+    lines = [f"# {device.get('name', 'A device that the part `probe` has not named')}", ""]
     if device.get("simulated"):
         lines += ["**A simulated device: these figures are no times.**", ""]
     for part, result in results.items():
@@ -49,8 +49,8 @@ def write(path, results):
     if "kernels" in results and "results" in results["kernels"]:
         found = results["kernels"]
         worst = max(found["results"], key=lambda r: r["error_over_m"] / r["allowed"])
-        lines += ["", f"{found['kernels']} kernels in {found['checks']} checks; the worst is {worst['case']} {worst['layout']} with "
-                  f"{worst['error_over_m']:.3g} of M, allowed {worst['allowed']:g}."]
+        lines += ["", f"{found['kernels']} kernels in {found['checks']} checks; nearest to its bound is {worst['case']} "
+                  f"{worst['layout']}, with {worst['error_over_m'] / worst['allowed']:.0%} of it."]
     if any(part in results for part in ("forward", "decode", "module")):
         lines += ["", "| goal | peer or rate | reached | must | aim | |", "|---|---|---|---|---|---|"]
         for line in targets.judge(results):

@@ -1,5 +1,6 @@
 """scripts/gpu-pack.sh and gpu-check.sh, on the simulator: every path that a GPU will take, but for the clock and the driver."""
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -27,6 +28,7 @@ import timing  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 CASES = ["v1_bf16", "v1_lengths_f16", "v1_heads_bf16", "v2_bf16_decode", "timm_mask_f16", "time_causal", "time_causal_tail", "time_decode"]
+GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,7 @@ def simulator(build_dir):
 def pack(opt, runtime, tmp_path_factory):
     llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
     folder = tmp_path_factory.mktemp("pack") / "sim"
-    packs.pack(folder, opt, runtime, ["sm_80"], CASES, "sim", llvm_as=llvm_as)
+    packs.pack(folder, opt, runtime, ["sm_80"], CASES + GENERATED, "sim", llvm_as=llvm_as)
     return folder
 
 
@@ -68,7 +70,7 @@ def test_kernels_pass(launcher):
     result = check_kernels.run(launcher, seed=11)
     assert result["failures"] == []
     checked = {r["case"] for r in result["results"]}
-    assert checked == {c for c in CASES if not c.startswith("time")}
+    assert checked == {*GENERATED, *(c for c in CASES if not c.startswith("time"))}
     assert any("anystride" in k for r in result["results"] for k in r["kernels"])
     assert any("decode" in k for r in result["results"] for k in r["kernels"])
 
@@ -84,6 +86,18 @@ def test_a_wrong_kernel_is_found(launcher):
     finally:
         scale["value"] = 0x3E38AA3B
     assert len(found["failures"]) == 2 and "of M, allowed" in found["failures"][0] and "times PyTorch's" in found["failures"][1]
+
+
+def test_a_wrong_generated_kernel_is_found(launcher):
+    """Half of the chunks of eight are left out."""
+    item = next(g for g in launcher.generated if g.name == "gate_bf16_64")
+    chunk = next(s for s in launcher.functions[item.name]["steps"] if s.get("value") == 8)
+    chunk["value"] = 16
+    try:
+        found = check_kernels.check_generated(launcher, item, 3, True, 5)
+    finally:
+        chunk["value"] = 8
+    assert found["failures"] == ["error inf times what is allowed"]
 
 
 def test_time_left_out_is_a_failure(launcher):
@@ -185,6 +199,64 @@ def test_all_parts_fit_into_eight_minutes():
     assert sum(results.BUDGETS.values()) * check.LENIENCE < 480
 
 
+def test_the_clock_of_a_gpu(monkeypatch, tmp_path):
+    """Graphs and events that count calls in the place of CUDA's: 2 ms a call."""
+    state = {"calls": 0, "captured": None}
+
+    def call():
+        state["calls"] += 1
+
+    class Event:
+        def __init__(self, enable_timing):
+            assert enable_timing
+
+        def record(self):
+            self.at = state["calls"]
+
+        def synchronize(self):
+            pass
+
+        def elapsed_time(self, end):
+            return 2.0 * (end.at - self.at)
+
+    class Graph:
+        def replay(self):
+            state["calls"] += self.calls
+
+    class Capture:
+        def __init__(self, graph):
+            self.graph = graph
+
+        def __enter__(self):
+            self.before = state["calls"]
+
+        def __exit__(self, *_):
+            self.graph.calls, state["calls"] = state["calls"] - self.before, self.before
+
+    class Stream:
+        def wait_stream(self, other):
+            assert isinstance(other, Stream)
+
+    class Cuda:
+        CUDAGraph, graph, stream = Graph, Capture, staticmethod(lambda stream: contextlib.nullcontext())
+        current_stream, synchronize, empty_cache = staticmethod(Stream), staticmethod(lambda: None), staticmethod(lambda: None)
+
+    Cuda.Event, Cuda.Stream = Event, Stream
+    monkeypatch.setattr(timing.torch, "cuda", Cuda)
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '1980 MHz, 3201 MHz, 300.00 W, 50, 0x0'\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    clock = timing.CudaClock()
+    replay, count = clock.prepare([call, call, call])
+    assert count == 3 and clock.sample(replay) == pytest.approx(6e-3)
+    found = timing.compare(clock, {"ours": [call] * 3, "twice": [lambda: [call(), call()]] * 3}, 5)
+    assert found["ours"]["median_s"] == pytest.approx(2e-3) and found["twice"]["median_s"] == pytest.approx(4e-3)
+    assert found["ours"]["calls"] >= 100 and found["ours"]["spread"] == 0 and found["ours"]["clocks"]["clocks.sm"] == "1980 MHz"
+    assert timing.input_sets(10 << 20, 60 << 20, 1 << 40) == 12 and timing.input_sets(2 << 30, 60 << 20, 1 << 40) == 3
+    assert timing.input_sets(2 << 30, 60 << 20, 5 << 30) == 1
+
+
 def test_damaged_and_foreign_packs(pack, tmp_path):
     def changed(change):
         folder = tmp_path / "changed"
@@ -251,7 +323,7 @@ def test_the_driver_by_its_table(runtime, build_dir):
 
 
 HOST = '''
-  "func.func"() <{function_type = (memref<?x4xf32, strided<[?, 1], offset: ?>>, memref<i64>) -> (), sym_name = "f"}> ({
+  "func.func"() <{function_type = (memref<?x4xf32, strided<[?, 1], offset: ?>>, memref<i64>) -> memref<?xf32>, sym_name = "f"}> ({
   ^bb0(%arg0: memref<?x4xf32, strided<[?, 1], offset: ?>>, %arg1: memref<i64>):
     %0 = "arith.constant"() <{value = 0 : index}> : () -> index
     %1 = "arith.constant"() <{value = -1 : i32}> : () -> i32
@@ -269,19 +341,24 @@ HOST = '''
       "scf.yield"() : () -> ()
     }, {
     }) : (i1) -> ()
-    "func.return"() : () -> ()
+    %11 = "memref.collapse_shape"(%arg0) <{reassociation = [[0, 1]]}> : (memref<?x4xf32>) -> memref<?xf32>
+    "func.return"(%11) : (memref<?xf32>) -> ()
   }) : () -> ()
 '''
 
 
 def test_host_code_is_read_and_evaluated():
     function = json.loads(json.dumps(host_program.parse(HOST)))["f"]
-    buffers = [host_program.Buffer(4096, [6, 4], [9, 1], 2), host_program.Buffer(8192, [], [])]
+    buffers = [host_program.Buffer(4096, [6, 4], [4, 1], 2), host_program.Buffer(8192, [], [])]
     sizes = []
-    launches = host_program.evaluate(function, buffers, lambda size: sizes.append(size) or 512)
+    launches, result = host_program.evaluate(function, buffers, lambda size: sizes.append(size) or 512)
     assert launches == [("first", [6, 7, 7], [7, 7, 7], 0xFFFFFFFF, [512, 2 ** 64 - 7, 0x3F000000, 7])] and sizes == [6 * 3 * 4]
+    assert result.sizes == [24] and result.strides == [1] and result.address == 4096
     buffers[0].sizes[0] = 8
-    assert host_program.evaluate(function, buffers, None) == []
+    assert host_program.evaluate(function, buffers, None)[0] == []
+    buffers[0].strides[0] = 9
+    with pytest.raises(host_program.HostProgramError, match=r"expected axes \[0, 1\] without a gap, but got strides \[9, 1\]"):
+        host_program.evaluate(function, buffers, None)
     with pytest.raises(host_program.HostProgramError, match=r"expected strides \[None, 1\] of argument 0, but got \[9, 2\]"):
         host_program.evaluate(function, [host_program.Buffer(0, [6, 4], [9, 2]), buffers[1]], None)
     with pytest.raises(host_program.HostProgramError, match="expected 2 arguments, but got 1"):

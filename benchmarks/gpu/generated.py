@@ -1,0 +1,82 @@
+"""Representatives of the kernels that are generated for everything but attention: those of scripts/ptxas_report.py, with what they compute."""
+import dataclasses
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import ptxas_report as shipped  # noqa: E402
+
+ELEMENTS, WIDTHS = ("bf16", "f16"), (64, 4096)
+ROUNDOFF = {"bf16": 2.0 ** -8, "f16": 2.0 ** -11}
+# Of a few operations in f32, some of them approximate.
+SMALL = 2.0 ** -18
+
+
+@dataclasses.dataclass(frozen=True)
+class Generated:
+    name: str  # of the function: op, element, width
+    op: str
+    element: str
+    width: int
+
+    def text(self):
+        """The function in MLIR."""
+        functions = re.split(r"^(?=func\.func)", shipped.OTHERS, flags=re.M)
+        chosen = next(f for f in functions if f.startswith(f"func.func @{self.op}_ELEMENT_N("))
+        return chosen.replace("ELEMENT", self.element).replace("N", str(self.width))
+
+
+def listed():
+    names = re.findall(r"func\.func @(\w+)_ELEMENT_N\(", shipped.OTHERS)
+    return [Generated(f"{op}_{element}_{width}", op, element, width) for element in ELEMENTS for width in WIDTHS for op in names]
+
+
+def make(item, rows, aligned, seed, device):
+    """(operands, outputs): operands in order; outputs: (number of the operand, or None for the result, exact, allowed error)."""
+    import torch
+
+    from operands import TYPES
+    generator = torch.Generator(device=device).manual_seed(seed)
+    element, width, unit = TYPES[item.element], item.width, ROUNDOFF[item.element]
+    skip = 0 if aligned else 1
+
+    def place(values):
+        """The values in memory that begins at, or one element behind, a multiple of 16 bytes."""
+        storage = torch.empty(values.numel() + skip, dtype=values.dtype, device=device)
+        storage[skip:] = values.reshape(-1)
+        return storage[skip:].view(values.shape)
+
+    def normal(*shape, dtype=torch.float32):
+        return place(torch.randn(shape, generator=generator, device=device).to(dtype))
+
+    def poison(*shape, dtype=element):
+        return place(torch.full(shape, float("nan"), dtype=dtype, device=device))
+
+    def rounded(want, terms=None):
+        """One rounding, and some operations on numbers as large as `terms`."""
+        return unit * want.abs() + SMALL * (want.abs() if terms is None else terms) + 2.0 ** -24
+
+    if item.op == "row_norm":
+        x, w = normal(rows, width), normal(width)
+        want = x.double() * torch.rsqrt(x.double().square().sum(-1, keepdim=True)) * w.double()
+        return [x, w], [(None, want, rounded(want))]
+    if item.op == "gate":
+        x, y = normal(rows, width), normal(rows, width)
+        want = x.double() * torch.sigmoid(x.double()) * y.double()
+        return [x, y, poison(rows, width)], [(2, want, rounded(want))]
+    if item.op == "turn":
+        x, cos, sin = normal(rows, 8, 2, width), normal(rows, width), normal(rows, width)
+        first, second = x[:, :, 0].double(), x[:, :, 1].double()
+        c, s = cos.double()[:, None], sin.double()[:, None]
+        want = torch.stack([first * c - second * s, second * c + first * s], 2)
+        terms = torch.stack([(first * c).abs() + (second * s).abs(), (second * c).abs() + (first * s).abs()], 2)
+        return [x, cos, sin, poison(rows, 8, 2, width)], [(3, want, rounded(want, terms))]
+    if item.op == "angles":
+        at, f = place(torch.randint(0, 200, (rows,), generator=generator, device=device)), normal(width)
+        angle = at.double()[:, None] * f.double()
+        x, sums = normal(7, width, dtype=element), place(torch.zeros(width, dtype=element, device=device))
+        want = x.double().sum(0)
+        return ([at, f, poison(rows, width, dtype=torch.float32), x, sums],
+                [(2, torch.cos(angle), SMALL + 2.0 ** -23 * angle.abs()), (4, want, 7 * unit * x.double().abs().sum(0))])
+    raise ValueError(f"expected an op of {', '.join(sorted({i.op for i in listed()}))}, but got {item.op}")
