@@ -1,20 +1,35 @@
 #!/usr/bin/env python3
 """Looks for schedules that ptxas assembles without a spill: the rows of lib/Schedule/GpuSchedule.cpp come from here.
 
-For each (d,dv), chip and feature every sensible schedule is emitted and assembled, one module for a feature. Prints those that do
-not spill, with registers and shared memory, fewest registers first; with --all also the others.
+For two widths (d, dv), every sensible schedule is emitted and assembled with every feature that needs registers, and a row is printed
+for each: registers (the most of all chips and types; 0 where it spills) plain, with a softcap, a bias, a mask, and with copies by
+element. --table assembles the rows of the table instead, and ends with status 1 where the file promises fewer registers than ptxas
+takes, or no spill where there is one.
 """
 import argparse
 import itertools
 import os
+import pathlib
+import re
 import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(__file__))
 from ptxas_report import CHIPS, attention, occupancy, report  # noqa: E402
 
-FEATURES = {"none": ([], []), "bias": ([], ["bias"]), "mask": ([], ["mask"]), "softcap": (["softcap = 30.0 : f32"], []),
-            "both": (["softcap = 30.0 : f32"], ["bias"])}
+ROOT = pathlib.Path(__file__).parent.parent
+SOFTCAP = "softcap = 30.0 : f32"
+# The part of a kernel's name -> attributes, operands.
+FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "softcap_bias": ([SOFTCAP], ["bias"]),
+            "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"])}
+COLUMNS = ("plain", "softcap", "bias", "mask", "elements")
+ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+)\}\}")
+
+
+def column(feature, elementwise):
+    if elementwise:
+        return "elements"
+    return {"": "plain", "softcap": "softcap"}.get(feature, "mask" if feature.endswith("mask") else "bias")
 
 
 def schedules():
@@ -22,49 +37,89 @@ def schedules():
             ("both", "pair", "apart"), ((4, 1), (8, 1), (8, 2)), (16, 32, 64), ("true", "false")):
         if placement == "both" and tiles == 2:
             continue
-        yield f"placement = {placement}, warps = {warps}, row_tiles = {tiles}, keys = {keys}, q_in_registers = {registers}"
+        yield placement, warps, tiles, keys, 2, registers
 
 
 def shared_bytes(schedule, d, dv):
-    """What a block would take: only to leave out schedules that the chip refuses."""
-    fields = dict(part.split(" = ") for part in schedule.split(", "))
-    warps, tiles, keys = int(fields["warps"]), int(fields["row_tiles"]), int(fields["keys"])
+    """What a block takes: to leave out what the chip refuses."""
+    placement, warps, tiles, keys, stages, in_registers = schedule
     d, dv = -(-d // 32) * 32, -(-dv // 32) * 32
-    rows = 16 * tiles * (warps if fields["placement"] == "both" else warps // 2)
-    queries, ring = 4 * rows * d, 4 * keys * (2 * d + dv)
-    total = max(queries, ring) if fields["q_in_registers"] == "true" else queries + ring
-    if fields["placement"] == "pair":
+    rows = 16 * tiles * (warps if placement == "both" else warps // 2)
+    queries, ring = 4 * rows * d, 2 * stages * keys * (2 * d + dv)
+    total = max(queries, ring) if in_registers == "true" else queries + ring
+    if placement == "pair":
         total += warps * 32 * tiles * (keys + 8)
-    return max(total, rows * dv * 4) if fields["placement"] == "apart" else total
+    return max(total, rows * dv * 4) if placement == "apart" else total
+
+
+def functions(name, d, dv, schedule, element, features):
+    placement, warps, tiles, keys, stages, in_registers = schedule
+    body = (f"#diffattn.gpu_schedule<placement = {placement}, warps = {warps}, row_tiles = {tiles}, keys = {keys}, "
+            f"stages = {stages}, q_in_registers = {in_registers}>")
+    text = ""
+    for number, feature in enumerate(features):
+        attrs, operands = FEATURES[feature]
+        variant = ("search", d, dv, (2, 2, 2, 2, 2), False, ["is_causal", f"diffattn.gpu_schedule = {body}", *attrs], operands)
+        text += attention(f"{name}_{number}", element, variant, "?")
+    return text
+
+
+def assemble(opt, wanted, chips, types, features):
+    """(d, dv, schedule) -> column -> registers, over all chips and types."""
+    result = {}
+    keys = {(d, dv, f"{s[0]}{s[1]}x{s[2]}_k{s[3]}s{s[4]}{'q' if s[5] == 'true' else ''}"): (d, dv, s) for d, dv, s in wanted}
+    for chip, element in itertools.product(chips, types):
+        text = "".join(functions(f"f{n}", d, dv, s, element, features) for n, (d, dv, s) in enumerate(wanted)
+                       if shared_bytes(s, d, dv) <= CHIPS[chip][2] - 1024)
+        with tempfile.TemporaryDirectory() as folder:
+            rows = report(opt, chip, text, folder)
+        for name, registers, spills, _, _ in rows:
+            d, dv, schedule, feature = re.fullmatch(
+                r"diffattn_forward_(\d+)x(\d+)_b?f16_(\w+?_k\d+s\dq?)_?(\w*)", name).groups()
+            elementwise = feature.endswith("anystride")
+            feature = re.sub(r"_?anystride|b?f16", "", feature)
+            cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(column(feature, elementwise), [])
+            cell.append(0 if spills else registers)
+    return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("d", type=int)
-    parser.add_argument("dv", type=int)
-    parser.add_argument("--opt", default=os.path.join(os.path.dirname(__file__), "../build/bin/diffattn-opt"))
+    parser.add_argument("widths", type=int, nargs="*", metavar="d dv")
+    parser.add_argument("--table", action="store_true", help="assemble the rows of the table")
+    parser.add_argument("--opt", default=str(ROOT / "build/bin/diffattn-opt"))
     parser.add_argument("--chips", default="sm_80,sm_86,sm_90")
     parser.add_argument("--types", default="bf16")
-    parser.add_argument("--features", default="none", help="of " + ", ".join(FEATURES))
-    parser.add_argument("--all", action="store_true", help="print schedules that spill too")
+    parser.add_argument("--plain", action="store_true", help="without the features: faster")
     args = parser.parse_args()
-    for chip, feature, element in itertools.product(args.chips.split(","), args.features.split(","), args.types.split(",")):
-        attrs, operands = FEATURES[feature]
-        functions = []
-        for number, schedule in enumerate(schedules()):
-            if shared_bytes(schedule, args.d, args.dv) + 1024 > CHIPS[chip][2]:
-                continue
-            variant = ("search", args.d, args.dv, (2, 2, 2, 2, 2), False,
-                       ["is_causal", f"diffattn.gpu_schedule = #diffattn.gpu_schedule<{schedule}>", *attrs], operands)
-            functions.append(attention(f"f{number}", element, variant, "?"))
-        with tempfile.TemporaryDirectory() as folder:
-            rows = [r for r in report(args.opt, chip, "".join(functions), folder) if "anystride" not in r[0]]
-        for name, registers, spills, shared, threads in sorted(rows, key=lambda r: (r[2] > 0, r[1])):
-            if spills and not args.all:
-                continue
-            print(f"{chip} {feature:8} {registers:4} registers {spills:5} spilled {shared:7} shared "
-                  f"{occupancy(chip, registers, shared, threads)} blocks  {name}")
+    if args.table == bool(args.widths) or len(args.widths) not in (0, 2):
+        parser.error("expected d and dv, or --table")
+    known = {}
+    if args.table:
+        text = (ROOT / "lib/Schedule/GpuSchedule.cpp").read_text()
+        for d, dv, placement, warps, tiles, keys, stages, registers, *cells in ROW.findall(" ".join(text.split())):
+            schedule = (placement.lower(), int(warps), int(tiles), int(keys), int(stages), registers)
+            known[int(d), int(dv), schedule] = dict(zip(COLUMNS, map(int, cells)))
+    wanted = list(known) or [(*args.widths, s) for s in schedules()]
+    found = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
+    wrong = 0
+    print(f"{'schedule':58} " + " ".join(f"{c:>8}" for c in COLUMNS) + f" {'shared':>7} blocks")
+    for (d, dv, s), cells in found.items():
+        if not any(cells.values()):
+            continue
+        shared = shared_bytes(s, d, dv)
+        blocks = "/".join(str(occupancy(chip, cells.get("plain") or 255, shared, 32 * s[1])) for chip in args.chips.split(","))
+        name = f"{{{d}, {dv}, k{s[0].capitalize()}, {s[1]}, {s[2]}, {s[3]}, {s[4]}, {s[5]}, ...}}"
+        expected = known.get((d, dv, s), cells)
+        differs = any(cells[c] != expected[c] for c in cells)
+        broken = any(expected[c] and not 0 < cells[c] <= expected[c] for c in cells)
+        wrong += broken
+        print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>8}" for c in COLUMNS) + f" {shared:7} {blocks}"
+              + (f"  {'WRONG in' if broken else 'not'} the file: {list(expected.values())}" if differs else ""))
+    if args.table and len(found) != len(known):
+        sys.exit(f"expected {len(known)} rows, but assembled {len(found)}")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,8 +6,8 @@ import generated
 import operands
 import reference
 
-# layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read; rows that see nothing.
-PREFILL = [("dense", 2, 197, 333), ("bthd", 1, 256, 512), ("odd", 2, 70, 131), ("dense", 1, 90, 40)]
+# layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read; rows that see nothing; few queries, which decode.
+PREFILL = [("dense", 2, 197, 333), ("bthd", 1, 256, 512), ("odd", 2, 70, 131), ("dense", 1, 90, 40), ("dense", 2, 3, 700), ("odd", 1, 5, 130)]
 DECODE = [("dense", 2, 1, 700), ("bthd", 3, 1, 2049), ("odd", 1, 1, 513), ("dense", 1, 1, 1)]
 SMALL_PREFILL = [("dense", 2, 19, 37), ("odd", 1, 6, 4)]
 SMALL_DECODE = [("bthd", 1, 1, 530)]

@@ -17,21 +17,19 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
                               kPair = GpuPlacement::Pair,
                               kApart = GpuPlacement::Apart;
 
+// Registers of each: plain, with a softcap, a bias, a mask, by element.
 static const GpuScheduleRow kTable[] = {
-    {32, 64, kBoth, 4, 1, 32, 2, true, 168, true},
-    {64, 64, kBoth, 4, 1, 64, 2, true, 240, false},
-    {64, 64, kBoth, 4, 1, 32, 2, true, 208, true},
-    {64, 64, kApart, 8, 2, 32, 2, true, 193, false},
-    {64, 128, kBoth, 4, 1, 32, 2, true, 255, false},
-    {64, 128, kApart, 8, 2, 32, 2, true, 255, false},
-    {64, 128, kPair, 8, 1, 32, 2, false, 168, true},
-    {128, 128, kBoth, 4, 1, 32, 2, false, 255, false},
-    {128, 128, kBoth, 8, 1, 16, 2, false, 210, false},
-    {128, 128, kApart, 8, 2, 32, 2, false, 244, false},
-    {128, 128, kPair, 8, 1, 32, 2, false, 176, true},
-    {96, 192, kPair, 8, 1, 32, 2, true, 232, true},
-    {128, 256, kPair, 8, 1, 32, 2, true, 255, false},
-    {192, 128, kPair, 8, 1, 32, 2, false, 160, true},
+    {32, 64, kBoth, 4, 1, 32, 2, true, {168, 168, 210, 220, 206}},
+    {64, 64, kBoth, 4, 1, 64, 2, true, {233, 241, 254, 0, 0}},
+    {64, 64, kBoth, 4, 1, 32, 2, true, {194, 196, 226, 236, 233}},
+    {64, 128, kBoth, 4, 1, 32, 2, true, {254, 254, 0, 0, 0}},
+    {64, 128, kBoth, 4, 1, 32, 2, false, {244, 244, 254, 255, 255}},
+    {128, 128, kBoth, 4, 1, 32, 2, false, {242, 242, 254, 254, 0}},
+    {128, 128, kApart, 8, 2, 32, 2, false, {245, 244, 255, 0, 0}},
+    {128, 128, kPair, 8, 1, 32, 2, false, {160, 161, 180, 170, 177}},
+    {96, 192, kPair, 8, 1, 32, 2, true, {232, 232, 240, 242, 255}},
+    {128, 256, kPair, 8, 1, 32, 2, true, {254, 254, 255, 255, 255}},
+    {192, 128, kPair, 8, 1, 32, 2, false, {160, 162, 178, 170, 253}},
 };
 
 ArrayRef<GpuScheduleRow> mlir::diffattn::getGpuScheduleTable() {
@@ -56,9 +54,12 @@ int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
 
 double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
                                          const GpuTarget &target,
-                                         bool sharedKeys) {
-  int64_t blocks = getGpuOccupancy(target, 32 * row.warps, row.registers,
-                                   getGpuSharedBytes(row, sharedKeys));
+                                         const GpuAttentionShape &shape) {
+  int64_t registers = row.registers.of(shape);
+  int64_t blocks =
+      registers ? getGpuOccupancy(target, 32 * row.warps, registers,
+                                  getGpuSharedBytes(row, shape.sharedKeys))
+                : 0;
   if (!blocks)
     return std::numeric_limits<double>::infinity();
   double d = row.headDim, dv = row.valueDim, keys = row.keys,
@@ -72,7 +73,8 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
     shared += 16 + 256 / keys;
   if (!row.qInRegisters)
     shared += 8 * d / keys;
-  double exponentials = 32 + 128 / keys;
+  // A softcap takes an exponential and a reciprocal of each score.
+  double exponentials = (shape.softcap ? 96 : 32) + 128 / keys;
   double floats = 56 * target.fp32Cycles;
   double longest = std::max({tensor, shared, exponentials, floats});
   // What is not the longest is hidden only as far as other warps of a scheduler
@@ -106,10 +108,10 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   // fills the GPU. The split depends on widths alone, so a row's result does
   // not depend on what is beside it.
   if (!ShapedType::isDynamic(shape.queries) &&
-      shape.queries * shape.group <= 8) {
+      shape.queries * shape.group <= kGpuDecodeRows) {
     int64_t warps = 4;
     GpuScheduleRow row{
-        shape.headDim, shape.valueDim, kBoth, warps, 1, 0, 2, false, 255, true};
+        shape.headDim, shape.valueDim, kBoth, warps, 1, 0, 2, false, {}};
     for (; warps > 1; warps /= 2) {
       row.warps = 1; // one tile of queries holds both maps
       row.keys = 16 * warps;
@@ -128,10 +130,9 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   const GpuScheduleRow *best = nullptr;
   double bestCycles = std::numeric_limits<double>::infinity();
   for (const GpuScheduleRow &row : kTable) {
-    if (row.headDim != shape.headDim || row.valueDim != shape.valueDim ||
-        (shape.needsRegisters && !row.withFeatures))
+    if (row.headDim != shape.headDim || row.valueDim != shape.valueDim)
       continue;
-    double cycles = estimateGpuCycles(row, target, shape.sharedKeys);
+    double cycles = estimateGpuCycles(row, target, shape);
     if (cycles < bestCycles) {
       best = &row;
       bestCycles = cycles;
@@ -144,7 +145,7 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   int64_t d = llvm::alignTo(shape.headDim, 32),
           dv = llvm::alignTo(shape.valueDim, 32);
   GpuScheduleRow general{
-      shape.headDim, shape.valueDim, kPair, 8, 1, 16, 2, false, 255, true};
+      shape.headDim, shape.valueDim, kPair, 8, 1, 16, 2, false, {}};
   if (dv <= 64) {
     general.placement = kBoth;
     general.warps = 4;

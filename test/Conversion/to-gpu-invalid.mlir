@@ -40,6 +40,39 @@ func.func @split(%q: !q, %l: memref<f32>, %o: !q) {
 
 // -----
 
+!q = memref<1x1x?x64xbf16>
+func.func @decode(%q: !q, %l: memref<f32>, %o: !q) {
+  // expected-error @below {{'diffattn.attention' op expected diffattn.gpu_decode_schedule to have split_keys}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : memref<f32>) outs(%o : !q)
+    {scale = 1.0 : f32, diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64>,
+     diffattn.gpu_decode_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64>}
+  return
+}
+
+// -----
+
+!q = memref<1x1x1x64xbf16>
+func.func @element(%q: !q, %l: memref<f32>, %o: !q) {
+  // expected-error @below {{'diffattn.attention' op expected the split_keys of diffattn.gpu_schedule in diffattn.gpu_element_schedule, but got 0}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : memref<f32>) outs(%o : !q)
+    {scale = 1.0 : f32, diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, split_keys = 512>,
+     diffattn.gpu_element_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64>}
+  return
+}
+
+// -----
+
+!q = memref<1x1x9x64xbf16>
+func.func @not_a_schedule(%q: !q, %l: memref<f32>, %o: !q) {
+  // expected-error @below {{'diffattn.attention' op expected diffattn.gpu_element_schedule to be a #diffattn.gpu_schedule}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : memref<f32>) outs(%o : !q)
+    {scale = 1.0 : f32, diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64>,
+     diffattn.gpu_element_schedule = 1 : i64}
+  return
+}
+
+// -----
+
 // expected-error @below {{expected an even number of warps for placement pair, but got 3}}
 #gpu_schedule_c5 = #diffattn.gpu_schedule<placement = pair, warps = 3, keys = 32>
 

@@ -32,20 +32,35 @@
 // CHECK-NOT:   nvvm.ldmatrix
 // CHECK:       nvvm.mma.sync
 // CHECK-NOT:   __nv_
-// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_pair8x1_k32s2_anystride_weightbf16(
+// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_{{.+}}_anystride_weightbf16(
 // CHECK-NOT:   nvvm.cp.async.shared.global
 
 !q = memref<?x8x?x64xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !v = memref<?x8x?x128xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !w = memref<128xbf16>
 
+// Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit.
 // CHECK-LABEL: func.func @v1(
-// CHECK:       %[[OK:.+]] = arith.cmpi eq
-// CHECK:       scf.if %[[OK]] {
-// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
-// CHECK-SAME:    threads in
-// CHECK:       } else {
-// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_pair8x1_k32s2_anystride_weightbf16
+// CHECK:       %[[BATCH:.+]] = memref.dim %{{.+}}, %c0
+// CHECK:       %[[QUERIES:.+]] = memref.dim %{{.+}}, %c2
+// CHECK:       %[[ROWS:.+]] = arith.muli %[[BATCH]], %[[QUERIES]]
+// CHECK:       %[[SOME:.+]] = arith.cmpi ne, %[[ROWS]], %c0
+// CHECK:       scf.if %[[SOME]] {
+// CHECK:         %[[OK:.+]] = arith.cmpi eq
+// CHECK:         %[[FEW:.+]] = arith.cmpi ule, %[[QUERIES]], %c8
+// CHECK:         scf.if %[[FEW]] {
+// CHECK:           scf.if %[[OK]] {
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512 blocks
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_merge_64x128_bf16_512_weightbf16
+// CHECK:           } else {
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512_anystride
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_merge_64x128_bf16_512_weightbf16
+// CHECK:         } else {
+// CHECK:           scf.if %[[OK]] {
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
+// CHECK-SAME:        threads in
+// CHECK:           } else {
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_{{.+}}_anystride_weightbf16
 func.func @v1(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) {
   diffattn.attention ins(%q, %k, %q, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) norm_weight(%w : !w)
     outs(%o : !v) {scale = 0.125 : f32, is_causal, norm = #diffattn.norm<rms>, out_scale = 0.8 : f32}
@@ -58,5 +73,21 @@ func.func @v1(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) 
 func.func @other_numbers(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) {
   diffattn.attention ins(%q, %k, %q, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) norm_weight(%w : !w)
     outs(%o : !v) {scale = 0.25 : f32, norm = #diffattn.norm<rms>}
+  return
+}
+
+// With sizes that the types tell, nothing is asked but where things lie; heads that share keys decode together.
+// CHECK-LABEL: func.func @one_query(
+// CHECK-NOT:   arith.cmpi ne
+// CHECK-NOT:   arith.cmpi ule
+// CHECK:       scf.if
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512 blocks in (%c1, %c2, %c3)
+!q1 = memref<3x8x1x64xbf16>
+!k1 = memref<3x2x40x64xbf16>
+!v1 = memref<3x2x40x128xbf16>
+!o1 = memref<3x8x1x128xbf16>
+func.func @one_query(%q: !q1, %k: !k1, %k2: !k1, %v: !v1, %l: memref<f32>, %o: !o1) {
+  diffattn.attention ins(%q, %k, %q, %k2, %v : !q1, !k1, !q1, !k1, !v1) lambda(%l : memref<f32>)
+    outs(%o : !o1) {scale = 0.25 : f32}
   return
 }

@@ -9,19 +9,23 @@
 !q = memref<?x8x?x64xbf16>
 !v = memref<?x8x?x128xbf16>
 
+// The number of queries is dynamic: up to 8 are decoded. Another schedule for what cannot be copied by 16 bytes.
 // CHECK-LABEL: func.func @v1
-// CHECK: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32, q_in_registers = true>
+// SM80: diffattn.gpu_decode_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, q_in_registers = true, split_keys = 512>
+// SM86: diffattn.gpu_decode_schedule = #diffattn.gpu_schedule<placement = both, warps = 2, keys = 32, q_in_registers = true, split_keys = 512>
+// CHECK-SAME: diffattn.gpu_element_schedule = #diffattn.gpu_schedule<placement =
+// CHECK-SAME: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32, q_in_registers = true>
 func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v) {scale = 0.125 : f32}
   return
 }
 
-// A softcap needs registers beside the tiles: a pair of warps shares the rows.
-// CHECK-LABEL: func.func @softcap
-// CHECK: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = pair, warps = 8, keys = 32>
-func.func @softcap(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
-  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v)
-    {scale = 0.125 : f32, softcap = 30.0 : f32}
+// A bias needs registers beside the tiles: Q stays in shared memory.
+// CHECK-LABEL: func.func @bias
+// CHECK: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32>
+func.func @bias(%q: !q, %v: !v, %l: memref<f32>, %b: memref<?x1x?x?xbf16>, %o: !v) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) bias(%b : memref<?x1x?x?xbf16>)
+    outs(%o : !v) {scale = 0.125 : f32}
   return
 }
 

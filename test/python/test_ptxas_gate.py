@@ -1,16 +1,34 @@
-"""Every shipped GPU kernel assembles without a spill."""
+"""Every shipped GPU kernel assembles without a spill, and the table of schedules says what ptxas makes of it."""
 import os
 import shutil
 import subprocess
 import sysconfig
 
+import pytest
 
-def test_no_kernel_spills(root, build_dir, full):
+
+@pytest.fixture
+def run_script(root, build_dir):
+    """Runs a script of ours that needs ptxas; returns what it prints."""
     folders = [os.environ["PATH"], "/usr/local/cuda/bin", os.path.join(sysconfig.get_paths()["purelib"], "nvidia/cu13/bin")]
     path = os.pathsep.join(folders)
     assert shutil.which("ptxas", path=path), "expected ptxas of the CUDA Toolkit or of the package nvidia-cuda-nvcc"
-    command = ["python3", "scripts/ptxas_report.py", "--opt", str(build_dir / "bin/diffattn-opt")]
-    command += ["--chips", "sm_80,sm_86,sm_89,sm_90"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, env={**os.environ, "PATH": path})
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
-    assert "diffattn_decode_64x128" in done.stdout and "FAILED" not in done.stdout
+
+    def run(script, *arguments):
+        command = ["python3", script, "--opt", str(build_dir / "bin/diffattn-opt"), *arguments]
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, env={**os.environ, "PATH": path})
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_no_kernel_spills(run_script, full):
+    arguments = ["--chips", "sm_80,sm_86,sm_89,sm_90"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
+    printed = run_script("scripts/ptxas_report.py", *arguments)
+    assert "diffattn_decode_64x128" in printed and "FAILED" not in printed
+
+
+def test_the_table_of_schedules_is_what_ptxas_says(run_script, full):
+    printed = run_script("scripts/gpu_schedule_search.py", "--table", *([] if full else ["--plain", "--chips", "sm_80"]))
+    assert "kBoth" in printed and "WRONG" not in printed

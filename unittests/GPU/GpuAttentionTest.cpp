@@ -127,6 +127,27 @@ TEST(GpuForward, AdditiveBias) {
   expectRight(s, {broadcast, full});
 }
 
+/// An even number of keys is read in pairs, an odd one key by key.
+TEST(GpuForward, BiasInPairs) {
+  for (const char *type : {"f32", "bf16", "i1"}) {
+    Signature s = v1();
+    s.d = 32;
+    s.dv = 64;
+    s.bias = type;
+    CompiledCase compiled(s);
+    uint64_t accesses[2];
+    for (int64_t odd : {0, 1}) {
+      Shape shape{1, 33, 64 - odd};
+      shape.biasPad = odd ? 1 : 2;
+      Outcome outcome = compiled.run(shape, 5);
+      EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+      EXPECT_LE(outcome.worst(), 1.0);
+      accesses[odd] = outcome.report.stats.laneAccesses;
+    }
+    EXPECT_LT(accesses[0], accesses[1]) << type;
+  }
+}
+
 TEST(GpuForward, BooleanMaskAndSoftcap) {
   Signature s = v1();
   s.bias = "i1";
@@ -225,6 +246,54 @@ TEST(GpuDecode, ResultDoesNotDependOnTheOrderOfThreads) {
   EXPECT_EQ(alone.output, again.output);
 }
 
+/// The number of queries is known at launch: the same code decodes and fills.
+TEST(GpuDecode, DynamicNumberOfQueries) {
+  Signature s = v1();
+  s.signal = 12;
+  s.noise = 12;
+  s.key1 = s.key2 = s.value = 2; // groups of 6, in parts of 6, 3, 2 and 1
+  CompiledCase compiled(s);
+  auto kernels = [&](const Shape &shape) {
+    Outcome outcome = compiled.run(shape, 4);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    return outcome.kernels;
+  };
+  for (int64_t queries : {1, 2, 3, 5, 8})
+    EXPECT_THAT(kernels({1, queries, 40}),
+                ::testing::HasSubstr("diffattn_merge"))
+        << queries;
+  EXPECT_THAT(kernels({1, 9, 40}), ::testing::StartsWith("diffattn_forward"));
+}
+
+/// As many queries as decode takes give what a static number gives, to the bit.
+TEST(GpuDecode, DynamicIsStatic) {
+  Signature s = v1();
+  s.signal = s.noise = 6;
+  s.key1 = s.key2 = s.value = 1;
+  Outcome dynamic = CompiledCase(s).run({2, 2, 90}, 6);
+  s.queries = 2;
+  Outcome fixed = CompiledCase(s).run({2, 2, 90}, 6);
+  EXPECT_EQ(dynamic.kernels, fixed.kernels);
+  EXPECT_EQ(dynamic.output, fixed.output);
+}
+
+/// No launch for nothing; rows without keys are zeros.
+TEST(GpuDecode, EmptySizes) {
+  Signature s = v1();
+  s.d = 32;
+  s.dv = 64;
+  CompiledCase compiled(s);
+  EXPECT_EQ(compiled.run({0, 20, 30}, 1).kernels, "");
+  EXPECT_EQ(compiled.run({2, 0, 30}, 1).kernels, "");
+  for (int64_t queries : {1, 20}) {
+    Outcome outcome = compiled.run({1, queries, 0}, 1);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_NE(outcome.kernels, "");
+    EXPECT_THAT(outcome.output, ::testing::Each(0.0));
+  }
+}
+
 /// Anything that the op can say, drawn from a fixed seed.
 Signature draw(std::mt19937 &random) {
   auto pick = [&](auto... options) {
@@ -288,26 +357,6 @@ TEST(GpuRandom, AgainstReference) {
     };
     expectRight(s, {shape(), shape()});
   }
-}
-
-/// What a block without a mask costs: every tile of K and V copied once, six
-/// units of products.
-TEST(GpuCounts, OneBlockWithoutMask) {
-  Signature s = v1();
-  s.causal = false;
-  CompiledCase compiled(s);
-  Outcome outcome = compiled.run({1, 64, 256}, 3);
-  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
-  const sim::LaunchStats &stats = outcome.report.stats;
-  uint64_t units = 2 * 64 * 256 * 64;
-  EXPECT_EQ(stats.mmaFlops, 6 * units);
-  uint64_t copied = 0;
-  for (const sim::BufferStats &buffer : stats.buffers)
-    copied += buffer.copiedBytes;
-  // Q of both maps; K of both maps and V.
-  EXPECT_EQ(copied, 2u * (2 * 64 * 64 + 256 * (2 * 64 + 128)));
-  EXPECT_EQ(stats.ldmatrixConflicts, 0u);
-  EXPECT_EQ(stats.copyConflicts, 0u);
 }
 
 } // namespace

@@ -11,10 +11,14 @@
 
 #include "DiffAttn/Reference/Attention.h"
 #include "DiffAttn/Simulator/Simulator.h"
+#include "DiffAttn/Target/GpuTarget.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include "llvm/IR/Module.h"
+
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -52,17 +56,24 @@ struct Shape {
   int64_t batch = 1, queries = 16, keys = 32;
   /// 1 for a broadcast axis.
   bool biasBatch = false, biasHeads = true, biasQueries = true;
+  /// Elements behind each row of the bias.
+  int64_t biasPad = 1;
   /// Elements between rows of Q, K, V and O, for addresses that are far apart.
   int64_t gap = 0;
 };
 
 /// What a run gave, and what the reference says.
 struct Outcome {
+  /// Of the first launch with a fault, else of the last one.
   sim::LaunchReport report;
+  /// Of every launch, in order.
+  std::vector<sim::LaunchStats> stats;
   reference::AttentionResult expected;
   std::vector<double> output;
   double bound = 0.0;
   std::string kernels;
+  /// Processor time of the launches.
+  double seconds = 0.0;
   /// The largest error in units of the bound, infinite with a NaN or an
   /// untouched element.
   double worst() const;
@@ -76,14 +87,31 @@ public:
   Outcome run(const Shape &shape, unsigned seed,
               const sim::SimOptions &options = {});
   const Signature &getSignature() const { return signature; }
+  /// The kernels of the last run as they go to NVPTX, alone.
+  const llvm::Module &getKernels() const { return *running->module; }
+  /// Runs `module` in the place of all kernels from now on.
+  void replaceKernels(const llvm::Module &module);
 
 private:
   struct Operand;
+  /// Kernels that are launched together: an op has more of them than a test
+  /// runs, and compiling is what takes time.
+  struct Prepared {
+    std::unique_ptr<llvm::Module> module;
+    std::unique_ptr<sim::Simulator> simulator;
+  };
   std::string text() const;
+  void prepare(llvm::ArrayRef<DeviceMemref> arguments);
   Signature signature;
   std::unique_ptr<MLIRContext> context;
   OwningOpRef<ModuleOp> module;
-  std::unique_ptr<sim::Simulator> simulator;
+  std::unique_ptr<llvm::LLVMContext> llvmContext;
+  std::unique_ptr<llvm::Module> kernels; // before optimization
+  GpuTarget target;
+  sim::SimChip chip;
+  std::map<std::string, Prepared> prepared;
+  Prepared replaced;
+  Prepared *running = nullptr;
 };
 
 } // namespace mlir::diffattn

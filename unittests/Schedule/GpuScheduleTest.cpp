@@ -37,18 +37,19 @@ protected:
     EXPECT_EQ(static_cast<bool>(attr), reason.empty()) << reason;
     return attr;
   }
+  /// The widths of `row` with every feature that has registers of its own.
+  SmallVector<GpuAttentionShape> shapes(const GpuScheduleRow &row) {
+    SmallVector<GpuAttentionShape> result(5, shape(row.headDim, row.valueDim));
+    result[1].softcap = result[2].bias = result[3].mask =
+        result[4].elementwise = true;
+    return result;
+  }
   static GpuScheduleRow toRow(GpuScheduleAttr attr,
                               const GpuAttentionShape &shape) {
-    return {shape.headDim,
-            shape.valueDim,
-            attr.getPlacement(),
-            attr.getWarps(),
-            attr.getRowTiles(),
-            attr.getKeys(),
-            attr.getStages(),
-            attr.getQInRegisters(),
-            255,
-            true};
+    return {
+        shape.headDim,    shape.valueDim,         attr.getPlacement(),
+        attr.getWarps(),  attr.getRowTiles(),     attr.getKeys(),
+        attr.getStages(), attr.getQInRegisters(), {255, 255, 255, 255, 255}};
   }
 
   MLIRContext context;
@@ -60,10 +61,15 @@ TEST_F(GpuScheduleTest, EveryRowOfTheTableRunsWhereMostSharedMemoryIs) {
     for (bool sharedKeys : {false, true}) {
       int64_t bytes = getGpuSharedBytes(row, sharedKeys);
       EXPECT_GT(bytes, 0);
-      EXPECT_LE(row.registers, GpuTarget::kRegistersPerThread);
-      EXPECT_TRUE(
-          std::isfinite(estimateGpuCycles(row, target("sm_90"), sharedKeys)))
-          << row.headDim << ", " << row.valueDim << ": " << bytes << " bytes";
+      for (GpuAttentionShape s : shapes(row)) {
+        s.sharedKeys = sharedKeys;
+        int64_t registers = row.registers.of(s);
+        EXPECT_GE(registers, 0);
+        EXPECT_LE(registers, GpuTarget::kRegistersPerThread);
+        EXPECT_EQ(std::isfinite(estimateGpuCycles(row, target("sm_90"), s)),
+                  registers > 0)
+            << row.headDim << ", " << row.valueDim << ": " << bytes << " bytes";
+      }
     }
 }
 
@@ -90,20 +96,18 @@ TEST_F(GpuScheduleTest, MoreOfAnythingTakesMoreSharedMemory) {
 TEST_F(GpuScheduleTest, ABlockThatDoesNotFitCostsInfinitelyMuch) {
   GpuScheduleRow row = getGpuScheduleTable().front();
   row.stages = 1000;
-  EXPECT_TRUE(std::isinf(estimateGpuCycles(row, target("sm_80"), false)));
+  EXPECT_TRUE(std::isinf(estimateGpuCycles(row, target("sm_80"),
+                                           shape(row.headDim, row.valueDim))));
 }
 
 /// The choice of the table is the cheapest row that the shape may have.
 TEST_F(GpuScheduleTest, TheCheapestRowIsChosen) {
   for (StringRef chip : getGpuChipNames())
     for (const GpuScheduleRow &row : getGpuScheduleTable())
-      for (bool features : {false, true})
+      for (GpuAttentionShape s : shapes(row))
         for (bool sharedKeys : {false, true}) {
-          GpuAttentionShape s = shape(row.headDim, row.valueDim);
-          s.needsRegisters = features;
           s.sharedKeys = sharedKeys;
-          if (features && !row.withFeatures)
-            continue;
+          double cycles = estimateGpuCycles(row, target(chip), s);
           GpuScheduleAttr attr = select(s, chip);
           ASSERT_TRUE(attr);
           bool listed = false;
@@ -115,15 +119,37 @@ TEST_F(GpuScheduleTest, TheCheapestRowIsChosen) {
                 other.warps == chosen.warps && other.keys == chosen.keys &&
                 other.rowTiles == chosen.rowTiles &&
                 other.qInRegisters == chosen.qInRegisters) {
-              listed = true;
-              EXPECT_LE(estimateGpuCycles(other, target(chip), sharedKeys),
-                        estimateGpuCycles(row, target(chip), sharedKeys));
-              EXPECT_TRUE(!features || other.withFeatures);
+              double others = estimateGpuCycles(other, target(chip), s);
+              listed |= std::isfinite(others);
+              if (std::isfinite(cycles))
+                EXPECT_LE(others, cycles);
             }
-          if (std::isfinite(estimateGpuCycles(row, target(chip), sharedKeys)))
+          if (std::isfinite(cycles))
             EXPECT_TRUE(listed)
                 << chip.str() << " " << row.headDim << ", " << row.valueDim;
         }
+}
+
+/// A row that nothing chooses is a row that nobody tests in use.
+TEST_F(GpuScheduleTest, EveryRowIsChosenForSomething) {
+  for (const GpuScheduleRow &row : getGpuScheduleTable()) {
+    bool chosen = false;
+    for (StringRef chip : getGpuChipNames())
+      for (GpuAttentionShape s : shapes(row))
+        for (bool sharedKeys : {false, true}) {
+          s.sharedKeys = sharedKeys;
+          GpuScheduleAttr attr = select(s, chip);
+          chosen |= attr.getPlacement() == row.placement &&
+                    attr.getWarps() == row.warps &&
+                    attr.getRowTiles() == row.rowTiles &&
+                    attr.getKeys() == row.keys &&
+                    attr.getQInRegisters() == row.qInRegisters;
+        }
+    EXPECT_TRUE(chosen) << row.headDim << ", " << row.valueDim << " "
+                        << stringifyGpuPlacement(row.placement).str() << " "
+                        << row.warps << "x" << row.rowTiles << " keys "
+                        << row.keys;
+  }
 }
 
 /// Any width that is taken gets a block that fits.

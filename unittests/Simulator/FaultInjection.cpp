@@ -74,6 +74,27 @@ static Instruction *nextLdMatrix(Instruction &from) {
   return nullptr;
 }
 
+/// Whether a copy, or a call that may hold one, stands between `barrier` and
+/// the next ldmatrix.
+static bool isBeforeCopies(Instruction &barrier) {
+  Instruction *end = nextLdMatrix(barrier);
+  bool after = false;
+  for (Instruction &instruction : instructions(*barrier.getFunction())) {
+    if (&instruction == end)
+      return false;
+    after |= &instruction == &barrier;
+    auto *call = dyn_cast<CallInst>(&instruction);
+    Function *callee = call ? call->getCalledFunction() : nullptr;
+    if (!after || !callee)
+      continue;
+    StringRef name = callee->getName();
+    if (!callee->isDeclaration() ||
+        (name.consume_front("llvm.nvvm.") && isCopy(name)))
+      return end;
+  }
+  return false;
+}
+
 static bool applies(IntrinsicInst &call, Injection injection) {
   StringRef name = call.getCalledFunction()->getName();
   if (!name.consume_front("llvm.nvvm."))
@@ -85,7 +106,7 @@ static bool applies(IntrinsicInst &call, Injection injection) {
   case Injection::DropBarrier:
     return name.starts_with("barrier.cta.sync.");
   case Injection::RefillEarly:
-    return name == "barrier.cta.sync.aligned.all" && nextLdMatrix(call);
+    return name == "barrier.cta.sync.aligned.all" && isBeforeCopies(call);
   case Injection::WrongSwizzle:
   case Injection::MisalignedRow:
     return name.starts_with("ldmatrix.");

@@ -107,7 +107,10 @@ enum class GpuParam : unsigned {
 enum GpuFlag : unsigned {
   GpuFlagNorm = 1,
   GpuFlagEpsOutside = 2,
-  GpuFlagLambdaSigmoid = 4
+  GpuFlagLambdaSigmoid = 4,
+  /// Neighbours along the keys of the bias lie side by side, and pairs that
+  /// begin at an even key are aligned to their size.
+  GpuFlagBiasPairs = 8
 };
 
 /// Stands for no limit in WindowLeft and WindowRight; lengths and offsets are

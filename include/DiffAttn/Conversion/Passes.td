@@ -220,7 +220,9 @@ def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {
   let description = [{
     Puts `diffattn.gpu_schedule` on every `diffattn.attention` that has none: a row of the table of
     schedules that assemble without a spill, by the cost model of docs/gpu.md, or the general
-    schedule for other widths; the decode kernel where at most 8 rows of queries share their keys.
+    schedule for other widths; the decode kernel where there are at most 8 queries. Where their number
+    is dynamic, `diffattn.gpu_decode_schedule` is that of up to 8. `diffattn.gpu_element_schedule` is
+    for pointers and strides that do not allow copies of 16 bytes.
     A schedule written by hand stays. An op without a GPU kernel is left alone, with a missed
     remark of category `diffattn-gpu`. Chips older than sm_80 are refused; a newer chip than those
     of the tables gets what sm_80 gets, with a remark.
@@ -235,8 +237,10 @@ def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
     Replaces every `diffattn.attention` on memrefs that has a `diffattn.gpu_schedule` by
     `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`. Kernels are functions of
     the `llvm` and `nvvm` dialects and need no further lowering; ops with equal kernels share them.
-    Where pointers and strides are not known to allow copies of 16 bytes, two kernels are made and
-    the launch is chosen at run time. The memrefs must lie in memory that the device can read.
+    Which of the op's schedules is launched is chosen at run time: `diffattn.gpu_decode_schedule`, if it
+    is there, for at most 8 queries, and `diffattn.gpu_element_schedule` (or, if it is not there, element
+    copies under the same schedule) where pointers or strides do not allow copies of 16 bytes. Nothing is
+    launched without queries. The memrefs must lie in memory that the device can read.
   }];
   let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
                         "Chip to emit kernels for">];

@@ -18,7 +18,9 @@ def DiffAttn_GpuScheduleAttr : AttrDef<DiffAttn_Dialect, "GpuSchedule"> {
   let summary = "how one attention op is cut into GPU blocks and warps";
   let description = [{
     Chosen by `diffattn-select-gpu-schedule`, kept on the op as `diffattn.gpu_schedule`, obeyed by
-    `convert-diffattn-to-gpu`, and free to be written by hand.
+    `convert-diffattn-to-gpu`, and free to be written by hand. So are `diffattn.gpu_decode_schedule`
+    for at most 8 queries where their number is dynamic, and `diffattn.gpu_element_schedule` for
+    operands that do not allow copies of 16 bytes.
 
     - `placement`: `both` maps in one warp; a `pair` of warps that shares rows, each with the softmax
       of one map and half of the value columns of both; the maps `apart`, half of the warps each,

@@ -12,6 +12,10 @@
 
 namespace mlir::diffattn {
 
+/// The decode kernel takes up to so many queries, times the heads that share
+/// their keys.
+constexpr int64_t kGpuDecodeRows = 8;
+
 /// What the choice of a GPU kernel may depend on. `queries` may be
 /// `ShapedType::kDynamic`.
 struct GpuAttentionShape {
@@ -21,39 +25,52 @@ struct GpuAttentionShape {
   /// Signal heads that share their heads of K1, K2 and V, or as many of them as
   /// one block of decode takes.
   int64_t group = 1;
-  /// Bias, boolean mask, softcap or element-wise copies: they need registers
-  /// beside the tiles.
-  bool needsRegisters = false;
+  /// What needs registers beside the tiles: an additive bias, a boolean mask, a
+  /// softcap, copies by element.
+  bool bias = false, mask = false, softcap = false, elementwise = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
 };
 
-/// A row of the table: a schedule, and what ptxas 13.0 makes of it for bf16
-/// with the default features (the most of sm_80, sm_86, sm_89 and sm_90).
+/// Registers of a thread with each feature, 0 where the kernel spills: what
+/// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. `bias`
+/// and `mask` hold with and without a softcap, `elements` (copies by element)
+/// with every other feature.
+struct GpuScheduleRegisters {
+  int64_t plain, softcap, bias, mask, elements;
+  int64_t of(const GpuAttentionShape &shape) const {
+    return shape.elementwise ? elements
+           : shape.bias      ? bias
+           : shape.mask      ? mask
+           : shape.softcap   ? softcap
+                             : plain;
+  }
+};
+
+/// A row of the table: a schedule for two widths, and what it costs.
 struct GpuScheduleRow {
   int64_t headDim, valueDim;
   GpuPlacement placement;
   int64_t warps, rowTiles, keys, stages;
   bool qInRegisters;
-  int64_t registers;
-  /// Whether it stays without a spill with a bias, a softcap or element-wise
-  /// copies.
-  bool withFeatures;
+  GpuScheduleRegisters registers;
 };
 
-/// Schedules that were assembled without a spill.
+/// The schedules to choose from, as scripts/gpu_schedule_search.py found them.
 ArrayRef<GpuScheduleRow> getGpuScheduleTable();
 
-/// The cost model: cycles of an SM for 16 queries x 16 keys of both maps, with
-/// as many blocks on it as fit. Infinite if none fits.
+/// The cost model: cycles of an SM for 16 queries x 16 keys of both maps of
+/// `shape`, with as many blocks on it as fit. Infinite if none fits, or if the
+/// kernel spills.
 double estimateGpuCycles(const GpuScheduleRow &row, const GpuTarget &target,
-                         bool sharedKeys);
+                         const GpuAttentionShape &shape);
 
 /// Shared memory of a block.
 int64_t getGpuSharedBytes(const GpuScheduleRow &row, bool sharedKeys);
 
 /// The kernel for `shape` on `target`: from the table where it has the widths,
-/// else the general one. Nothing, and a reason, if there is none.
+/// else the general one; the decode kernel for at most 8 rows of queries.
+/// Nothing, and a reason, if there is none.
 GpuScheduleAttr selectGpuSchedule(MLIRContext *context,
                                   const GpuAttentionShape &shape,
                                   const GpuTarget &target, std::string &reason);

@@ -146,6 +146,11 @@ public:
   Value reduceQuad(Value x);
 
 private:
+  /// Scores with the bias, as fragments; `pairs`: neighbours in one load.
+  GpuBuilder::Values addBias(ArrayRef<Fragment> scores, Value batch,
+                             Value noiseHead, std::array<Value, 2> rows,
+                             Value key, bool pairs);
+
   AttentionKernel &kernel;
   GpuBuilder &b;
 };

@@ -25,7 +25,9 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static constexpr StringLiteral kScheduleName = "diffattn.gpu_schedule";
+static constexpr StringLiteral kScheduleName = "diffattn.gpu_schedule",
+                               kElementName = "diffattn.gpu_element_schedule",
+                               kDecodeName = "diffattn.gpu_decode_schedule";
 
 /// Why `op` has no GPU kernel; empty if it has one.
 static std::string getObstacle(AttentionOp op) {
@@ -53,10 +55,10 @@ struct SelectGpuSchedulePass final
       if (op->hasAttr(kScheduleName))
         return;
       std::string reason = getObstacle(op);
+      GpuAttentionShape shape = getGpuAttentionShape(op);
       GpuScheduleAttr schedule;
       if (reason.empty())
-        schedule = selectGpuSchedule(&getContext(), getGpuAttentionShape(op),
-                                     *target, reason);
+        schedule = selectGpuSchedule(&getContext(), shape, *target, reason);
       if (!schedule) {
         remark::missed(op.getLoc(),
                        remark::RemarkOpts::name("SelectGpuSchedule")
@@ -71,6 +73,21 @@ struct SelectGpuSchedulePass final
             << ("untuned: " + chip + " gets the code and the schedules of " +
                 target->chip);
       op->setAttr(kScheduleName, schedule);
+      if (schedule.getSplitKeys() ||
+          schedule.getPlacement() == GpuPlacement::Plain)
+        return;
+      auto other = [&](StringRef name, const GpuAttentionShape &shape) {
+        op->setAttr(name,
+                    selectGpuSchedule(&getContext(), shape, *target, reason));
+      };
+      GpuAttentionShape elements = shape;
+      elements.elementwise = true;
+      other(kElementName, elements);
+      if (!ShapedType::isDynamic(shape.queries))
+        return;
+      GpuAttentionShape decode = shape;
+      decode.queries = decode.group = 1;
+      other(kDecodeName, decode);
     });
   }
 };
@@ -87,27 +104,19 @@ struct ConvertDiffAttnToGpuPass final
       module.emitError() << error;
       return signalPassFailure();
     }
-    SmallVector<AttentionOp> ops;
-    WalkResult walk =
-        module.walk([&](AttentionOp op) {
-          auto schedule = op->getAttrOfType<GpuScheduleAttr>(kScheduleName);
-          if (!schedule)
-            return WalkResult::advance();
-          if (!isa<MemRefType>(op.getInit().getType())) {
-            op.emitOpError()
-                << "expected memrefs, but got tensors: bufferize first";
-            return WalkResult::interrupt();
-          }
-          std::string obstacle = getObstacle(op);
-          if (obstacle.empty())
-            obstacle = checkSchedule(op, schedule, *target);
-          if (!obstacle.empty()) {
-            op.emitOpError() << obstacle;
-            return WalkResult::interrupt();
-          }
-          ops.push_back(op);
-          return WalkResult::advance();
-        });
+    SmallVector<std::pair<AttentionOp, GpuSchedules>> ops;
+    WalkResult walk = module.walk([&](AttentionOp op) {
+      if (!op->hasAttr(kScheduleName))
+        return WalkResult::advance();
+      GpuSchedules schedules;
+      std::string obstacle = readSchedules(op, *target, schedules);
+      if (!obstacle.empty()) {
+        op.emitOpError() << obstacle;
+        return WalkResult::interrupt();
+      }
+      ops.push_back({op, schedules});
+      return WalkResult::advance();
+    });
     if (walk.wasInterrupted())
       return signalPassFailure();
     if (ops.empty())
@@ -115,20 +124,45 @@ struct ConvertDiffAttnToGpuPass final
 
     IRRewriter rewriter(&getContext());
     gpu::GPUModuleOp kernels = getOrCreateKernelModule(module, *target);
-    for (AttentionOp op : ops) {
-      auto schedule = op->getAttrOfType<GpuScheduleAttr>(kScheduleName);
-      GpuAttentionShape shape = getGpuAttentionShape(op);
-      shape.needsRegisters = true;
-      // Decode or not is one choice for both ways to copy.
-      if (!schedule.getSplitKeys())
-        shape.queries = ShapedType::kDynamic;
-      std::string reason;
-      GpuScheduleAttr elements =
-          selectGpuSchedule(&getContext(), shape, *target, reason);
-      if (schedule.getSplitKeys())
-        elements = schedule;
-      replaceByLaunch(rewriter, op, kernels, schedule, elements);
-    }
+    for (auto [op, schedules] : ops)
+      replaceByLaunch(rewriter, op, kernels, schedules);
+  }
+
+  /// The schedules on `op`; says what forbids them.
+  static std::string readSchedules(AttentionOp op, const GpuTarget &target,
+                                   GpuSchedules &schedules) {
+    if (!isa<MemRefType>(op.getInit().getType()))
+      return "expected memrefs, but got tensors: bufferize first";
+    std::string obstacle = getObstacle(op);
+    auto read = [&](StringRef name, GpuScheduleAttr otherwise) {
+      auto schedule = op->getAttrOfType<GpuScheduleAttr>(name);
+      if (obstacle.empty() && op->hasAttr(name))
+        obstacle = schedule ? checkSchedule(op, schedule, target)
+                            : "expected " + name.str() +
+                                  " to be a #diffattn.gpu_schedule";
+      return schedule ? schedule : otherwise;
+    };
+    schedules.chunks = read(kScheduleName, {});
+    schedules.elements = read(kElementName, schedules.chunks);
+    schedules.decode = read(kDecodeName, {});
+    if (!obstacle.empty())
+      return obstacle;
+    if (schedules.decode && !schedules.decode.getSplitKeys())
+      return "expected " + kDecodeName.str() + " to have split_keys";
+    bool dynamic = ShapedType::isDynamic(getGpuAttentionShape(op).queries);
+    for (GpuScheduleAttr schedule : {schedules.chunks, schedules.elements})
+      if (schedule.getSplitKeys() && (dynamic || !fitsDecode(op)))
+        return "expected at most 8 rows of queries with split_keys";
+    if (schedules.chunks.getSplitKeys() != schedules.elements.getSplitKeys())
+      return "expected the split_keys of " + kScheduleName.str() + " in " +
+             kElementName.str() + ", but got " +
+             std::to_string(schedules.elements.getSplitKeys());
+    return "";
+  }
+
+  static bool fitsDecode(AttentionOp op) {
+    GpuAttentionShape shape = getGpuAttentionShape(op);
+    return shape.queries * shape.group <= kGpuDecodeRows;
   }
 
   /// A schedule may be written by hand: what the op and the chip do not allow
@@ -144,9 +178,6 @@ struct ConvertDiffAttnToGpuPass final
       return "expected widths of heads up to 256, but got " +
              std::to_string(shape.headDim) + " and " +
              std::to_string(shape.valueDim);
-    if (schedule.getSplitKeys() && (ShapedType::isDynamic(shape.queries) ||
-                                    shape.queries * shape.group > 8))
-      return "expected at most 8 rows of queries with split_keys";
     int64_t bytes = getGpuKernelSpec(op, schedule, false).getSharedBytes();
     if (bytes > target.sharedBytesPerBlock)
       return "expected a schedule with at most " +

@@ -173,13 +173,35 @@ Value GpuBuilder::loadConstant(Type type, Value pointer, int64_t align) {
 void GpuBuilder::store(Value value, Value pointer, int64_t align) {
   LLVM::StoreOp::create(*this, value, pointer, align);
 }
-Value GpuBuilder::loadAsF32(Type type, Value pointer) {
-  if (type.isInteger(1)) // a byte in memory
-    return compare(LLVM::ICmpPredicate::ne, loadConstant(getI8Type(), pointer),
-                   constant(getI8Type(), getI8IntegerAttr(0)));
-  Value loaded = loadConstant(type, pointer);
+Value GpuBuilder::widen(Value loaded) {
+  Type type = loaded.getType();
+  if (type.isInteger(8))
+    return compare(LLVM::ICmpPredicate::ne, loaded,
+                   constant(type, getI8IntegerAttr(0)));
   return type.isF32() ? loaded
                       : LLVM::FPExtOp::create(*this, f32(), loaded).getResult();
+}
+/// The type of `type` in memory: an i1 takes a byte.
+static Type inMemory(Type type) {
+  return type.isInteger(1) ? IntegerType::get(type.getContext(), 8) : type;
+}
+Value GpuBuilder::loadAsF32(Type type, Value pointer) {
+  return widen(loadConstant(inMemory(type), pointer));
+}
+std::array<Value, 2> GpuBuilder::loadPairAsF32(Type type, Value pointer) {
+  Type memory = inMemory(type);
+  unsigned bits = memory.getIntOrFloatBitWidth();
+  // An integer: O2 would take a vector apart and merge its halves with the
+  // loads of another branch.
+  Value both = loadConstant(getIntegerType(2 * bits), pointer, bits / 4);
+  Value shift =
+      constant(both.getType(), IntegerAttr::get(both.getType(), int64_t(bits)));
+  std::array<Value, 2> pair{both, LLVM::LShrOp::create(*this, both, shift)};
+  for (Value &value : pair) {
+    value = LLVM::TruncOp::create(*this, getIntegerType(bits), value);
+    value = widen(LLVM::BitcastOp::create(*this, memory, value));
+  }
+  return pair;
 }
 Value GpuBuilder::round(Type type, Value x) {
   return type.isF32() ? x : LLVM::FPTruncOp::create(*this, type, x).getResult();
@@ -328,6 +350,34 @@ GpuBuilder::Values GpuBuilder::branch(Value condition,
                          otherwise);
   setInsertionPointToEnd(thenEnd);
   LLVM::BrOp::create(*this, results, join);
+  setInsertionPointToEnd(join);
+  return Values(join->getArguments());
+}
+
+GpuBuilder::Values GpuBuilder::choose(Value condition,
+                                      function_ref<Values()> then,
+                                      function_ref<Values()> otherwise) {
+  Block *head = getInsertionBlock();
+  Region &region = kernel.getBody();
+  auto arm = [&](function_ref<Values()> body, Values &results, Block *&end) {
+    Block *begin = createBlock(&region, region.end());
+    results = body();
+    end = getInsertionBlock();
+    return begin;
+  };
+  Values thenResults, otherResults;
+  Block *thenEnd, *otherEnd;
+  Block *thenBlock = arm(then, thenResults, thenEnd);
+  Block *otherBlock = arm(otherwise, otherResults, otherEnd);
+  Block *join =
+      createBlock(&region, region.end(), TypeRange(ValueRange(thenResults)),
+                  SmallVector<Location>(thenResults.size(), getLoc()));
+  setInsertionPointToEnd(head);
+  LLVM::CondBrOp::create(*this, condition, thenBlock, otherBlock);
+  setInsertionPointToEnd(thenEnd);
+  LLVM::BrOp::create(*this, thenResults, join);
+  setInsertionPointToEnd(otherEnd);
+  LLVM::BrOp::create(*this, otherResults, join);
   setInsertionPointToEnd(join);
   return Values(join->getArguments());
 }

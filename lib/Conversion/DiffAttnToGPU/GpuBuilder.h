@@ -87,6 +87,8 @@ public:
   void store(Value value, Value pointer, int64_t align = 0);
   /// Loads a float or an i1 as f32 or i1.
   Value loadAsF32(Type type, Value pointer);
+  /// The same for two neighbours in one load, which must be aligned to both.
+  std::array<Value, 2> loadPairAsF32(Type type, Value pointer);
   /// f32 rounded to `type`, and to a register with two such numbers.
   Value round(Type type, Value x);
   Value packPair(Type type, Value low, Value high);
@@ -119,6 +121,9 @@ public:
   Values branch(Value condition, function_ref<Values()> then,
                 ValueRange otherwise);
   void branch(Value condition, function_ref<void()> then);
+  /// Yields what `then` or `otherwise` returns, values of the same types.
+  Values choose(Value condition, function_ref<Values()> then,
+                function_ref<Values()> otherwise);
   /// for (i = lower; i < upper; i += step).
   Values loop(Value lower, Value upper, int64_t step, ValueRange initial,
               function_ref<Values(Value, ValueRange)> body);
@@ -129,6 +134,8 @@ public:
 private:
   Value constant(Type type, TypedAttr value);
   Value intrinsic(Type type, StringRef name, ValueRange arguments);
+  /// A float or a byte in memory as f32 or i1.
+  Value widen(Value loaded);
 
   LLVM::LLVMFuncOp kernel;
   Block *entry;

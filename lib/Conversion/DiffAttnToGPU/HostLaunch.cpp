@@ -32,13 +32,18 @@ GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
       std::gcd(std::gcd(signal / op.getKey1Heads(), signal / op.getKey2Heads()),
                signal / op.getValueHeads());
   // Of a group that is too large for one tile of decode, blocks take parts.
-  if (!ShapedType::isDynamic(shape.queries) && shape.queries <= 8) {
+  if (!ShapedType::isDynamic(shape.queries) &&
+      shape.queries <= kGpuDecodeRows) {
     int64_t part = shape.group;
-    while (shape.group % part || part * shape.queries > 8)
+    while (shape.group % part || part * shape.queries > kGpuDecodeRows)
       --part;
     shape.group = part;
   }
-  shape.needsRegisters = op.getBias() || op.getSoftcap();
+  if (Value bias = op.getBias()) {
+    shape.mask = op.getShaped(bias).getElementType().isInteger(1);
+    shape.bias = !shape.mask;
+  }
+  shape.softcap = op.getSoftcap().has_value();
   shape.sharedKeys = op.getK1() == op.getK2();
   return shape;
 }
@@ -50,8 +55,8 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
     return value ? cast<ShapedType>(value.getType()).getElementType() : Type();
   };
   GpuKernelSpec spec;
-  spec.kind =
-      schedule.getSplitKeys() ? GpuKernelKind::Decode : GpuKernelKind::Forward;
+  if (schedule && schedule.getSplitKeys())
+    spec.kind = GpuKernelKind::Decode;
   spec.elementType = elementType(op.getQ1());
   spec.headDim = op.getHeadDim();
   spec.valueDim = op.getValueDim();
@@ -70,28 +75,33 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
 namespace {
 class LaunchBuilder {
 public:
-  LaunchBuilder(RewriterBase &rewriter, AttentionOp op,
-                GpuScheduleAttr schedule)
-      : b(op.getLoc(), rewriter), op(op), schedule(schedule),
-        arguments(static_cast<size_t>(GpuParam::Count)) {
-    fillArguments();
-  }
-  void launch(gpu::GPUModuleOp module, const GpuKernelSpec &spec);
-  void launchIn(Block *block, gpu::GPUModuleOp module,
-                const GpuKernelSpec &spec) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(block);
-    launch(module, spec);
-  }
-  /// Whether all copies and stores of 16 bytes are aligned and contiguous.
-  Value canCopyChunks();
-  scf::IfOp choose(Value condition) {
-    return scf::IfOp::create(b, condition, /*withElseRegion=*/true);
-  }
+  LaunchBuilder(RewriterBase &rewriter, AttentionOp op, gpu::GPUModuleOp module)
+      : b(op.getLoc(), rewriter), op(op), module(module),
+        arguments(static_cast<size_t>(GpuParam::Count)) {}
+  void emit(const GpuSchedules &schedules);
 
 private:
+  using Emit = function_ref<void()>;
+  /// scf.if; without it where `condition` is a constant.
+  void choose(Value condition, Emit then, Emit otherwise = nullptr);
+  void launch(const GpuKernelSpec &spec);
+  void launchDecode(const GpuKernelSpec &spec);
+  /// One of two kernels, by whether 16 bytes can be copied.
+  void launchAligned(GpuScheduleAttr chunks, GpuScheduleAttr elements);
+  /// Whether all copies and stores of 16 bytes are aligned and contiguous.
+  Value canCopyChunks();
+  /// Signal heads that a block of decode takes.
+  Value decodeGroup();
+
   Value index(int64_t value) {
     return arith::ConstantIndexOp::create(b, value);
+  }
+  template <typename Op>
+  Value compute(Value x, Value y) {
+    return b.createOrFold<Op>(x, y);
+  }
+  Value compare(arith::CmpIPredicate predicate, Value x, int64_t y) {
+    return b.createOrFold<arith::CmpIOp>(predicate, x, index(y));
   }
   Value i64(Value value) {
     return arith::IndexCastOp::create(b, b.getI64Type(), value);
@@ -131,16 +141,17 @@ private:
                  Layout layout);
   void fillArguments();
   void fillBias();
+  /// Whether neighbours along the keys can be read in pairs.
+  Value biasInPairs();
   void fillNumbers();
-  void launchKernel(gpu::GPUModuleOp module, const GpuKernelSpec &spec,
-                    std::array<Value, 3> blocks);
+  void launchKernel(const GpuKernelSpec &spec, std::array<Value, 3> blocks);
 
   ImplicitLocOpBuilder b;
   AttentionOp op;
-  GpuScheduleAttr schedule;
+  gpu::GPUModuleOp module;
   SmallVector<Value> arguments;
   DenseMap<Value, memref::ExtractStridedMetadataOp> metadata;
-  Value batches, queries, keys;
+  Value batches, queries, keys, chunksAllowed;
 };
 } // namespace
 
@@ -208,9 +219,6 @@ void LaunchBuilder::fillArguments() {
   setTensor(P::O, P::OB, op.getInit(), op.getOLayout());
   if (op.getGate())
     setTensor(P::Gate, P::GateB, op.getGate(), op.getOLayout());
-  batches = size(op.getInit(), 0);
-  queries = size(op.getInit(), AttentionOp::lengthAxis(op.getOLayout()));
-  keys = size(op.getV(), AttentionOp::lengthAxis(op.getVLayout()));
 
   Value lambda = op.getLambda();
   setPointer(P::Lambda, lambda);
@@ -258,6 +266,24 @@ void LaunchBuilder::fillBias() {
   argument(P::BiasK) = i64(stride(bias, 3));
 }
 
+Value LaunchBuilder::biasInPairs() {
+  Value bias = op.getBias();
+  Type element = cast<MemRefType>(bias.getType()).getElementType();
+  int64_t bytes = std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
+  // Bits that must be 0; the stride of an axis of size 1 is not used, and may
+  // still forbid pairs.
+  Value bits = address(bias);
+  for (int64_t axis = 0; axis < 3; ++axis)
+    bits = compute<arith::OrIOp>(
+        bits, compute<arith::MulIOp>(stride(bias, axis), index(bytes)));
+  bits =
+      compute<arith::OrIOp>(bits, compute<arith::MulIOp>(keys, index(bytes)));
+  bits = compute<arith::AndIOp>(bits, index(2 * bytes - 1));
+  Value apart = compute<arith::SubIOp>(stride(bias, 3), index(1));
+  return compare(arith::CmpIPredicate::eq, compute<arith::OrIOp>(bits, apart),
+                 0);
+}
+
 void LaunchBuilder::fillNumbers() {
   using P = GpuParam;
   argument(P::Queries) = i32(queries);
@@ -283,14 +309,15 @@ void LaunchBuilder::fillNumbers() {
       (op.getNormEpsMode() == EpsMode::Outside ? GpuFlagEpsOutside : 0) |
       (op.getLambdaAct() == Activation::Sigmoid ? GpuFlagLambdaSigmoid : 0);
   argument(P::Flags) = i32(flags);
-  int64_t group = getGpuAttentionShape(op).group;
-  argument(P::Group) = i32(group);
+  if (op.getBias())
+    argument(P::Flags) = b.createOrFold<arith::SelectOp>(
+        biasInPairs(), i32(flags | GpuFlagBiasPairs), i32(flags));
+  argument(P::Group) = i32(1);
   argument(P::Splits) = i32(1);
 
   double scale = op.getScale().convertToFloat();
   double cap = op.getSoftcap() ? op.getSoftcap()->convertToFloat() : 0.0;
-  bool scaled =
-      getGpuKernelSpec(op, schedule, /*elementwise=*/false).scaledScores();
+  bool scaled = getGpuKernelSpec(op, {}, /*elementwise=*/false).scaledScores();
   double factor = op.getSoftcap() ? 2.0 * kLog2E * scale / cap
                   : scaled        ? scale
                                   : scale * kLog2E;
@@ -306,25 +333,22 @@ void LaunchBuilder::fillNumbers() {
 Value LaunchBuilder::canCopyChunks() {
   // The bits that must be 0 of everything that is added to an address, in
   // bytes.
-  auto misaligned = [&](Value memref, int64_t bytes) {
+  Value all = index(0);
+  for (Value memref : {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
+                       op.getV(), op.getInit()}) {
     Value bits = address(memref);
     for (int64_t axis = 0; axis < 3; ++axis)
-      bits = arith::OrIOp::create(
-          b, bits, arith::MulIOp::create(b, stride(memref, axis), index(2)));
-    bits = arith::AndIOp::create(b, bits, index(bytes - 1));
+      bits = compute<arith::OrIOp>(
+          bits, compute<arith::MulIOp>(stride(memref, axis), index(2)));
+    bits = compute<arith::AndIOp>(bits, index(15));
     // An innermost stride other than 1 counts as a bit.
-    Value apart = arith::SubIOp::create(b, stride(memref, 3), index(1));
-    return arith::OrIOp::create(b, bits, apart).getResult();
-  };
-  Value all = misaligned(op.getInit(), 16);
-  for (Value memref :
-       {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(), op.getV()})
-    all = arith::OrIOp::create(b, all, misaligned(memref, 16));
-  return arith::CmpIOp::create(b, arith::CmpIPredicate::eq, all, index(0));
+    Value apart = compute<arith::SubIOp>(stride(memref, 3), index(1));
+    all = compute<arith::OrIOp>(all, compute<arith::OrIOp>(bits, apart));
+  }
+  return compare(arith::CmpIPredicate::eq, all, 0);
 }
 
-void LaunchBuilder::launchKernel(gpu::GPUModuleOp module,
-                                 const GpuKernelSpec &spec,
+void LaunchBuilder::launchKernel(const GpuKernelSpec &spec,
                                  std::array<Value, 3> blocks) {
   LLVM::LLVMFuncOp kernel = getOrEmitGpuKernel(module, spec);
   auto symbol = SymbolRefAttr::get(module.getNameAttr(),
@@ -336,54 +360,113 @@ void LaunchBuilder::launchKernel(gpu::GPUModuleOp module,
                             i32(spec.getSharedBytes()), arguments);
 }
 
-void LaunchBuilder::launch(gpu::GPUModuleOp module, const GpuKernelSpec &spec) {
-  if (spec.kind == GpuKernelKind::Forward) {
-    launchKernel(module, spec,
-                 {ceilDiv(queries, spec.getRows()), index(op.getSignalHeads()),
-                  batches});
-    return;
-  }
-  // Decode: a block for each block of keys, then the merge of their states in
-  // order.
-  int64_t group = getGpuAttentionShape(op).group;
-  Value splits = ceilDiv(keys, spec.schedule.getSplitKeys());
-  Value heads = index(op.getSignalHeads() / group);
+Value LaunchBuilder::decodeGroup() {
+  GpuAttentionShape shape = getGpuAttentionShape(op);
+  if (!ShapedType::isDynamic(shape.queries))
+    return index(shape.group);
+  // The largest part of the group whose rows fit.
+  Value group = index(1);
+  for (int64_t part = 2; part <= kGpuDecodeRows; ++part)
+    if (shape.group % part == 0)
+      group = arith::SelectOp::create(
+          b, compare(arith::CmpIPredicate::ule, queries, kGpuDecodeRows / part),
+          index(part), group);
+  return group;
+}
+
+void LaunchBuilder::launchDecode(const GpuKernelSpec &spec) {
+  // A block for each block of keys, also where there is none: the merge of
+  // their states, in order, takes what it finds.
+  Value group = decodeGroup();
+  Value splits = compute<arith::MaxUIOp>(
+      ceilDiv(keys, spec.schedule.getSplitKeys()), index(1));
+  Value heads = compute<arith::DivUIOp>(index(op.getSignalHeads()), group);
+  argument(GpuParam::Group) = i32(group);
   argument(GpuParam::Splits) = i32(splits);
   // Sums of 16 rows, with maximum and sum of each.
-  Value states = arith::MulIOp::create(
-      b, arith::MulIOp::create(b, batches, heads), splits);
-  Value numbers = arith::MulIOp::create(
-      b, states, index(16 * (spec.getPaddedValueDim() + 2)));
+  Value states =
+      compute<arith::MulIOp>(compute<arith::MulIOp>(batches, heads), splits);
+  Value numbers = compute<arith::MulIOp>(
+      states, index(16 * (spec.getPaddedValueDim() + 2)));
   auto type = MemRefType::get({ShapedType::kDynamic}, b.getF32Type());
   Value workspace = gpu::AllocOp::create(b, type, Type(), ValueRange(),
                                          ValueRange{numbers}, ValueRange())
                         .getMemref();
   setPointer(GpuParam::Workspace, workspace);
-  launchKernel(module, spec, {splits, heads, batches});
+  launchKernel(spec, {splits, heads, batches});
   GpuKernelSpec merge = spec;
   merge.kind = GpuKernelKind::Merge;
-  launchKernel(module, merge, {queries, index(op.getSignalHeads()), batches});
+  launchKernel(merge, {queries, index(op.getSignalHeads()), batches});
   gpu::DeallocOp::create(b, TypeRange(), ValueRange(), workspace);
+}
+
+void LaunchBuilder::launch(const GpuKernelSpec &spec) {
+  if (spec.kind == GpuKernelKind::Forward)
+    return launchKernel(spec, {ceilDiv(queries, spec.getRows()),
+                               index(op.getSignalHeads()), batches});
+  // What is computed for one launch must not be an argument of another, which
+  // may stand in another branch.
+  SmallVector<Value> saved = arguments;
+  launchDecode(spec);
+  arguments = saved;
+}
+
+void LaunchBuilder::choose(Value condition, Emit then, Emit otherwise) {
+  if (std::optional<int64_t> known = getConstantIntValue(condition)) {
+    if (*known)
+      then();
+    else if (otherwise)
+      otherwise();
+    return;
+  }
+  auto choice =
+      scf::IfOp::create(b, condition, /*withElseRegion=*/bool(otherwise));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(choice.thenBlock());
+  then();
+  if (!otherwise)
+    return;
+  b.setInsertionPointToStart(choice.elseBlock());
+  otherwise();
+}
+
+void LaunchBuilder::launchAligned(GpuScheduleAttr chunks,
+                                  GpuScheduleAttr elements) {
+  auto launchElements = [&] {
+    launch(getGpuKernelSpec(op, elements, /*elementwise=*/true));
+  };
+  if (!chunksAllowed)
+    return launchElements();
+  choose(
+      chunksAllowed,
+      [&] { launch(getGpuKernelSpec(op, chunks, /*elementwise=*/false)); },
+      launchElements);
+}
+
+void LaunchBuilder::emit(const GpuSchedules &schedules) {
+  batches = size(op.getInit(), 0);
+  queries = size(op.getInit(), AttentionOp::lengthAxis(op.getOLayout()));
+  keys = size(op.getV(), AttentionOp::lengthAxis(op.getVLayout()));
+  Value rows = compute<arith::MulIOp>(batches, queries);
+  choose(compare(arith::CmpIPredicate::ne, rows, 0), [&] {
+    fillArguments();
+    bool plain = schedules.chunks.getPlacement() == GpuPlacement::Plain;
+    if (!plain && op.getHeadDim() % 8 == 0 && op.getValueDim() % 8 == 0)
+      chunksAllowed = canCopyChunks();
+    auto forward = [&] { launchAligned(schedules.chunks, schedules.elements); };
+    if (!schedules.decode)
+      return forward();
+    choose(
+        compare(arith::CmpIPredicate::ule, queries, kGpuDecodeRows),
+        [&] { launchAligned(schedules.decode, schedules.decode); }, forward);
+  });
 }
 
 void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
                                      gpu::GPUModuleOp module,
-                                     GpuScheduleAttr schedule,
-                                     GpuScheduleAttr elementSchedule) {
+                                     const GpuSchedules &schedules) {
   OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
-  LaunchBuilder builder(rewriter, op, schedule);
-  GpuKernelSpec chunks = getGpuKernelSpec(op, schedule, /*elementwise=*/false);
-  GpuKernelSpec elements =
-      getGpuKernelSpec(op, elementSchedule, /*elementwise=*/true);
-  bool plain = schedule.getPlacement() == GpuPlacement::Plain;
-  if (plain || chunks.headDim % 8 || chunks.valueDim % 8) {
-    builder.launch(module, elements);
-  } else {
-    Value canCopy = builder.canCopyChunks();
-    auto choice = builder.choose(canCopy);
-    builder.launchIn(choice.thenBlock(), module, chunks);
-    builder.launchIn(choice.elseBlock(), module, elements);
-  }
+  LaunchBuilder(rewriter, op, module).emit(schedules);
   rewriter.eraseOp(op);
 }

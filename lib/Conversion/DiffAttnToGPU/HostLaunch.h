@@ -19,13 +19,19 @@ GpuAttentionShape getGpuAttentionShape(AttentionOp op);
 GpuKernelSpec getGpuKernelSpec(AttentionOp op, GpuScheduleAttr schedule,
                                bool elementwise);
 
-/// Replaces `op`, on memrefs, by launches of kernels in `module`: of the kernel
-/// that copies 16 bytes at a time if pointers and strides allow it, which is
-/// asked at run time, else of the one that copies elements. `elementSchedule`
-/// is that one's schedule.
+/// The schedules of an op. `decode` may be null: then every number of queries
+/// takes the others.
+struct GpuSchedules {
+  GpuScheduleAttr chunks, elements, decode;
+};
+
+/// Replaces `op`, on memrefs, by launches of kernels in `module`. What the
+/// types do not tell is asked at run time: where there is no query, nothing is
+/// launched; up to `kGpuDecodeRows` take the schedule `decode`; and where
+/// pointers and strides do not allow copies of 16 bytes, kernels that copy
+/// elements are launched.
 void replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
-                     gpu::GPUModuleOp module, GpuScheduleAttr schedule,
-                     GpuScheduleAttr elementSchedule);
+                     gpu::GPUModuleOp module, const GpuSchedules &schedules);
 
 } // namespace mlir::diffattn
 

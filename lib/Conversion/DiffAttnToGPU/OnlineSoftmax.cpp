@@ -41,33 +41,65 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value batch,
   }
   if (!spec.biasType)
     return;
-  // One load for an element: nothing is known of the strides, and sizes of 1
-  // have stride 0.
-  Type type = spec.biasType;
-  Type memory = type.isInteger(1) ? b.getI8Type() : type;
-  Value base =
-      kernel.stridePointer(memory, kernel.param(GpuParam::Bias), b.toI64(batch),
-                           kernel.param(GpuParam::BiasB));
+  Value flag = b.andI(kernel.param(GpuParam::Flags), GpuFlagBiasPairs);
+  // Element-wise kernels are there for what allows nothing better.
+  GpuBuilder::Values sums =
+      spec.elementwise
+          ? addBias(scores, batch, noiseHead, rows, key, /*pairs=*/false)
+          : b.choose(
+                b.compare(LLVM::ICmpPredicate::ne, flag, b.i32(0)),
+                [&] {
+                  return addBias(scores, batch, noiseHead, rows, key, true);
+                },
+                [&] {
+                  return addBias(scores, batch, noiseHead, rows, key, false);
+                });
+  for (auto [i, sum] : llvm::enumerate(sums))
+    scores[i / 4][i % 4] = sum;
+}
+
+GpuBuilder::Values OnlineSoftmax::addBias(ArrayRef<Fragment> scores,
+                                          Value batch, Value noiseHead,
+                                          std::array<Value, 2> rows, Value key,
+                                          bool pairs) {
+  using P = GpuParam;
+  Type type = kernel.spec.biasType;
+  bool isMask = type.isInteger(1);
+  Type memory = isMask ? b.getI8Type() : type;
+  Value base = kernel.stridePointer(memory, kernel.param(P::Bias),
+                                    b.toI64(batch), kernel.param(P::BiasB));
   base = kernel.stridePointer(memory, base, b.toI64(noiseHead),
-                              kernel.param(GpuParam::BiasH));
-  Value lastRow = b.add(kernel.param(GpuParam::Queries), -1);
-  Value lastKey = b.add(kernel.param(GpuParam::Keys), -1);
+                              kernel.param(P::BiasH));
+  Value lastRow = b.add(kernel.param(P::Queries), -1);
+  // What lies beyond the last key reads it again and is masked later.
+  Value lastKey = b.add(kernel.param(P::Keys), pairs ? -2 : -1);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
+  GpuBuilder::Values sums(4 * scores.size());
   for (int64_t h = 0; h < 2; ++h) {
-    Value rowBase =
+    Value row =
         kernel.stridePointer(memory, base, b.toI64(b.minS(rows[h], lastRow)),
-                             kernel.param(GpuParam::BiasQ));
-    for (auto [n, fragment] : llvm::enumerate(scores))
-      for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
-        Value column = b.minS(b.add(firstKey, scoreColumn(n, i)), lastKey);
-        Value loaded = b.loadAsF32(
-            type, kernel.stridePointer(memory, rowBase, b.toI64(column),
-                                       kernel.param(GpuParam::BiasK)));
-        fragment[i] = type.isInteger(1)
-                          ? b.select(loaded, fragment[i], b.minusInfinity())
-                          : b.addF(fragment[i], loaded);
+                             kernel.param(P::BiasQ));
+    auto at = [&](int64_t column) {
+      return b.toI64(b.minS(b.add(firstKey, column), lastKey));
+    };
+    for (auto [n, fragment] : llvm::enumerate(scores)) {
+      std::array<Value, 2> bias;
+      if (pairs)
+        bias = b.loadPairAsF32(type, b.element(memory, row, at(8 * n)));
+      else
+        for (int64_t i = 0; i < 2; ++i)
+          bias[i] =
+              b.loadAsF32(type, kernel.stridePointer(memory, row, at(8 * n + i),
+                                                     kernel.param(P::BiasK)));
+      for (int64_t i = 0; i < 2; ++i) {
+        Value score = fragment[2 * h + i];
+        sums[4 * n + 2 * h + i] =
+            isMask ? b.select(bias[i], score, b.minusInfinity())
+                   : b.addF(score, bias[i]);
       }
+    }
   }
+  return sums;
 }
 
 SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,

@@ -14,6 +14,10 @@ using namespace mlir::diffattn::gpucode;
 static constexpr int64_t kElementBytes = 2, kChunkElements = 8,
                          kChunkBytes = 16;
 
+/// Chunks that a thread copies by element at once. Loads of more of them, all
+/// under way, take more registers than there are.
+static constexpr int64_t kUnrolledChunks = 8;
+
 Value SharedTile::swizzle(GpuBuilder &b, Value row) const {
   // f(r) = r & 7, or (r >> 1) & 3 where two rows share 128 bytes.
   if (swizzleMask() == 7)
@@ -52,25 +56,22 @@ struct ChunkWalk {
     }
     partial = rowsPerPass > tile.rows;
   }
-  /// Runs `body(pass, column)` for every chunk of this thread.
-  void forEach(GpuBuilder &b, const SharedTile &tile,
-               function_ref<void(int64_t, int64_t)> body) {
-    auto all = [&] {
-      for (int64_t pass = 0; pass < passes; ++pass)
-        for (int64_t column = 0; column < columns; ++column)
-          body(pass, column);
-    };
+  /// Runs `body` in the threads that have a row of the first pass.
+  void whereActive(GpuBuilder &b, const SharedTile &tile,
+                   function_ref<void()> body) {
     if (partial)
-      b.branch(b.compare(LLVM::ICmpPredicate::ult, row, b.i32(tile.rows)), all);
+      b.branch(b.compare(LLVM::ICmpPredicate::ult, row, b.i32(tile.rows)),
+               body);
     else
-      all();
+      body();
   }
+  /// Passes after which the swizzle repeats.
+  int64_t repeat() const { return static_cast<int64_t>(targets.size()); }
   /// Where the chunk of (pass, column) goes.
   Value target(GpuBuilder &b, const SharedTile &tile, int64_t pass,
                int64_t column) {
-    int64_t repeat = targets.size();
-    return b.bytes(targets[pass % repeat],
-                   pass / repeat * repeat * rowsPerPass * tile.pitch +
+    return b.bytes(targets[pass % repeat()],
+                   pass / repeat() * repeat() * rowsPerPass * tile.pitch +
                        column * lanes * kChunkBytes);
   }
 
@@ -91,27 +92,27 @@ void AttentionKernel::copyTileAsync(const SharedTile &tile,
   Value source = b.bytes(b.bytes(rows.base, b.mul(b.toI64(first), rowBytes)),
                          b.toI64(b.mul(walk.chunk, kChunkBytes)));
   Value passBytes = b.mul(rowBytes, walk.rowsPerPass);
-  Value pointer = source, valid;
-  int64_t at = 0;
-  walk.forEach(b, tile, [&](int64_t pass, int64_t column) {
-    if (column == 0) {
-      if (pass != at) {
+  walk.whereActive(b, tile, [&] {
+    Value pointer = source;
+    for (int64_t pass = 0; pass < walk.passes; ++pass) {
+      if (pass)
         pointer = b.bytes(pointer, passBytes);
-        at = pass;
-      }
       Value row = b.add(first, pass * walk.rowsPerPass);
-      valid = b.select(b.compare(LLVM::ICmpPredicate::slt, row, rows.limit),
-                       b.i32(kChunkBytes), b.i32(0));
+      Value valid =
+          b.select(b.compare(LLVM::ICmpPredicate::slt, row, rows.limit),
+                   b.i32(kChunkBytes), b.i32(0));
+      for (int64_t column = 0; column < walk.columns; ++column) {
+        Value bytes = valid;
+        if (column * walk.lanes >= chunks)
+          bytes = b.i32(0);
+        else if ((column + 1) * walk.lanes > chunks)
+          bytes = b.select(b.compare(LLVM::ICmpPredicate::ult, walk.chunk,
+                                     b.i32(chunks - column * walk.lanes)),
+                           valid, b.i32(0));
+        b.copyAsync(walk.target(b, tile, pass, column),
+                    b.bytes(pointer, column * walk.lanes * kChunkBytes), bytes);
+      }
     }
-    Value bytes = valid;
-    if (column * walk.lanes >= chunks)
-      bytes = b.i32(0);
-    else if ((column + 1) * walk.lanes > chunks)
-      bytes = b.select(b.compare(LLVM::ICmpPredicate::ult, walk.chunk,
-                                 b.i32(chunks - column * walk.lanes)),
-                       valid, b.i32(0));
-    b.copyAsync(walk.target(b, tile, pass, column),
-                b.bytes(pointer, column * walk.lanes * kChunkBytes), bytes);
   });
 }
 
@@ -119,8 +120,8 @@ void AttentionKernel::copyTileElements(const SharedTile &tile,
                                        const GlobalRows &rows) {
   ChunkWalk walk(*this, tile);
   Type half = b.getI16Type();
-  walk.forEach(b, tile, [&](int64_t pass, int64_t column) {
-    Value row = b.add(b.add(rows.first, walk.row), pass * walk.rowsPerPass);
+  // Eight elements of a row, as four words.
+  auto chunk = [&](Value row, int64_t column) {
     Value rowValid = b.compare(LLVM::ICmpPredicate::slt, row, rows.limit);
     // A row beyond the limit reads the last one and throws it away.
     Value readRow = b.minS(row, b.add(rows.limit, -1));
@@ -148,7 +149,26 @@ void AttentionKernel::copyTileElements(const SharedTile &tile,
       words.push_back(
           b.orI(halves[0], LLVM::ShlOp::create(b, halves[1], b.i32(16))));
     }
-    b.store(b.pack(words), walk.target(b, tile, pass, column), kChunkBytes);
+    return b.pack(words);
+  };
+  Value first = b.add(rows.first, walk.row);
+  walk.whereActive(b, tile, [&] {
+    auto copyRows = [&](int64_t passes, Value firstRow, Value offset) {
+      for (int64_t pass = 0; pass < passes; ++pass)
+        for (int64_t column = 0; column < walk.columns; ++column)
+          b.store(chunk(b.add(firstRow, pass * walk.rowsPerPass), column),
+                  b.bytes(walk.target(b, tile, pass, column), offset),
+                  kChunkBytes);
+    };
+    if (walk.passes * walk.columns <= kUnrolledChunks)
+      return copyRows(walk.passes, first, b.i32(0));
+    b.loop(b.i32(0), b.i32(walk.passes), walk.repeat(), ValueRange(),
+           [&](Value pass, ValueRange) -> GpuBuilder::Values {
+             copyRows(std::min(walk.repeat(), walk.passes),
+                      b.add(first, b.mul(pass, walk.rowsPerPass)),
+                      b.mul(pass, walk.rowsPerPass * tile.pitch));
+             return {};
+           });
   });
 }
 

@@ -1,0 +1,207 @@
+//===- GpuCountsTest.cpp - what one block moves and computes --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "GpuCase.h"
+
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/raw_ostream.h"
+#include <gtest/gtest.h>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+
+/// The order in which GpuCase makes buffers.
+enum Buffer : size_t { Q1, K1, Q2, K2, V, O, Lambda, Weight };
+
+const sim::BufferStats &buffer(const sim::LaunchStats &stats, Buffer which) {
+  const sim::BufferStats *found = stats.findBuffer(std::to_string(which));
+  EXPECT_TRUE(found) << which;
+  static const sim::BufferStats none;
+  return found ? *found : none;
+}
+
+uint64_t moved(const sim::BufferStats &stats) {
+  return stats.loadedBytes + stats.storedBytes + stats.copiedBytes;
+}
+
+Signature unmasked(int64_t d, int64_t dv) {
+  Signature s;
+  s.d = d;
+  s.dv = dv;
+  s.rms = true;
+  s.weight = "bf16";
+  return s;
+}
+
+std::string body(const GpuScheduleRow &row) {
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << "placement = " << stringifyGpuPlacement(row.placement)
+      << ", warps = " << row.warps << ", row_tiles = " << row.rowTiles
+      << ", keys = " << row.keys << ", stages = " << row.stages
+      << ", q_in_registers = " << (row.qInRegisters ? "true" : "false");
+  return text;
+}
+
+/// Rows 32 bytes apart from each other's sectors.
+Shape aligned(int64_t queries, int64_t keys) {
+  Shape shape{1, queries, keys};
+  shape.gap = 8;
+  return shape;
+}
+
+void expectNoConflicts(const sim::LaunchStats &stats) {
+  EXPECT_EQ(stats.ldmatrixConflicts, 0u);
+  EXPECT_EQ(stats.copyConflicts, 0u);
+  // What a pair of warps exchanges, too.
+  EXPECT_EQ(stats.bankConflicts, 0u);
+  for (const sim::SiteStats &site : stats.sites)
+    EXPECT_EQ(site.bankConflicts, 0u) << site.where.op;
+}
+
+class EverySchedule : public ::testing::TestWithParam<GpuScheduleRow> {};
+
+/// A whole block without a mask: every byte of Q, K and V is copied once, O is
+/// stored once, in whole sectors, and the products are 6 units of d = dv / 2.
+TEST_P(EverySchedule, MovesEachTileOnceWithoutConflicts) {
+  const GpuScheduleRow &row = GetParam();
+  Signature s = unmasked(row.headDim, row.valueDim);
+  s.schedule = body(row);
+  int64_t groups =
+      row.placement == GpuPlacement::Both ? row.warps : row.warps / 2;
+  int64_t rows = 16 * row.rowTiles * groups, keys = 3 * row.keys;
+  CompiledCase compiled(s);
+  Outcome outcome = compiled.run(aligned(rows, keys), 3);
+  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+  EXPECT_LE(outcome.worst(), 1.0);
+  ASSERT_EQ(outcome.stats.size(), 1u);
+  const sim::LaunchStats &stats = outcome.stats[0];
+  EXPECT_EQ(stats.blocks, 1u);
+  uint64_t scores = rows * keys;
+  EXPECT_EQ(stats.mmaFlops, 2 * scores * 2 * (s.d + s.dv));
+  const std::pair<Buffer, uint64_t> bytes[] = {{Q1, 2 * rows * s.d},
+                                               {Q2, 2 * rows * s.d},
+                                               {K1, 2 * keys * s.d},
+                                               {K2, 2 * keys * s.d},
+                                               {V, 2 * keys * s.dv}};
+  for (auto [which, expected] : bytes) {
+    EXPECT_EQ(buffer(stats, which).copiedBytes, expected) << which;
+    EXPECT_EQ(moved(buffer(stats, which)), expected) << which;
+    EXPECT_EQ(buffer(stats, which).sectors, expected / 32) << which;
+  }
+  EXPECT_EQ(buffer(stats, O).storedBytes, uint64_t(2 * rows * s.dv));
+  EXPECT_EQ(moved(buffer(stats, O)), uint64_t(2 * rows * s.dv));
+  EXPECT_EQ(buffer(stats, O).sectors, uint64_t(2 * rows * s.dv / 32));
+  // Each lane reads lambda for its rows and the weights of its columns.
+  EXPECT_EQ(moved(buffer(stats, Lambda)),
+            uint64_t(2 * row.rowTiles * 32 * row.warps * sizeof(float)));
+  EXPECT_EQ(moved(buffer(stats, Lambda)), buffer(stats, Lambda).loadedBytes);
+  EXPECT_EQ(moved(buffer(stats, Weight)), buffer(stats, Weight).loadedBytes);
+  expectNoConflicts(stats);
+}
+
+/// The same kernel at ends of tiles, under several orders of threads.
+TEST_P(EverySchedule, IsRightInAnyOrderOfThreads) {
+  const GpuScheduleRow &row = GetParam();
+  Signature s = unmasked(row.headDim, row.valueDim);
+  s.schedule = body(row);
+  s.causal = true;
+  CompiledCase compiled(s);
+  for (uint64_t seed : {1, 2, 3}) {
+    sim::SimOptions options;
+    options.seed = seed;
+    options.copies = seed == 2 ? sim::CopyTiming::Early : sim::CopyTiming::Late;
+    options.perturb = seed == 3;
+    Outcome outcome = compiled.run(
+        {1, 17, 2 * row.keys + 1 + static_cast<int64_t>(seed)}, seed, options);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, EverySchedule, ::testing::ValuesIn(getGpuScheduleTable().vec()),
+    [](const ::testing::TestParamInfo<GpuScheduleRow> &info) {
+      const GpuScheduleRow &row = info.param;
+      return std::to_string(row.headDim) + "x" + std::to_string(row.valueDim) +
+             "_" + stringifyGpuPlacement(row.placement).str() +
+             std::to_string(row.warps) + "x" + std::to_string(row.rowTiles) +
+             "_k" + std::to_string(row.keys) + (row.qInRegisters ? "q" : "");
+    });
+
+/// The general schedule pads widths in the tile, never in memory.
+TEST(GpuCounts, GeneralWidths) {
+  Signature s = unmasked(40, 200);
+  CompiledCase compiled(s);
+  Outcome outcome = compiled.run({1, 64, 96}, 3);
+  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+  ASSERT_EQ(outcome.stats.size(), 1u);
+  const sim::LaunchStats &stats = outcome.stats[0];
+  EXPECT_EQ(stats.mmaFlops, uint64_t(2 * 64 * 96 * 2 * (64 + 224)));
+  EXPECT_EQ(moved(buffer(stats, K1)), uint64_t(2 * 96 * 40));
+  EXPECT_EQ(moved(buffer(stats, V)), uint64_t(2 * 96 * 200));
+  EXPECT_EQ(moved(buffer(stats, O)), uint64_t(2 * 64 * 200));
+  expectNoConflicts(stats);
+}
+
+/// One K for both maps is copied once.
+TEST(GpuCounts, SharedKeys) {
+  Signature s = unmasked(128, 128);
+  s.sharedKeys = true;
+  CompiledCase compiled(s);
+  Outcome outcome = compiled.run({1, 64, 96}, 3);
+  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+  const sim::LaunchStats &stats = outcome.stats.at(0);
+  EXPECT_EQ(moved(buffer(stats, K1)), uint64_t(2 * 96 * 128));
+  EXPECT_EQ(moved(buffer(stats, K2)), 0u);
+  expectNoConflicts(stats);
+}
+
+/// Decode: a tile of 16 rows holds both maps, so V is multiplied once. Every
+/// block of keys copies its own, and the workspace is written and read once.
+TEST(GpuCounts, Decode) {
+  for (bool wide : {false, true}) {
+    Signature s = wide ? unmasked(128, 256) : unmasked(64, 128);
+    s.queries = 1;
+    s.signal = s.noise = 4;
+    CompiledCase compiled(s);
+    int64_t splitKeys = wide ? 256 : 512, keys = 2 * splitKeys;
+    Outcome outcome = compiled.run({1, 1, keys}, 3);
+    ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+    ASSERT_EQ(outcome.stats.size(), 2u);
+    const sim::LaunchStats &decode = outcome.stats[0];
+    EXPECT_EQ(decode.blocks, 2u);
+    EXPECT_EQ(decode.mmaFlops, uint64_t(2 * 16 * keys * (2 * s.d + s.dv)));
+    EXPECT_EQ(moved(buffer(decode, K1)), uint64_t(2 * keys * s.d));
+    EXPECT_EQ(moved(buffer(decode, K2)), uint64_t(2 * keys * s.d));
+    EXPECT_EQ(moved(buffer(decode, V)), uint64_t(2 * keys * s.dv));
+    expectNoConflicts(decode);
+    const sim::BufferStats *written = decode.findBuffer("workspace");
+    const sim::BufferStats *read = outcome.stats[1].findBuffer("workspace");
+    ASSERT_TRUE(written && read);
+    EXPECT_EQ(written->storedBytes, uint64_t(2 * 4 * 16 * (s.dv + 2)));
+    EXPECT_EQ(written->loadedBytes, 0u);
+    EXPECT_EQ(read->storedBytes, 0u);
+    EXPECT_EQ(buffer(outcome.stats[1], O).storedBytes, uint64_t(2 * 4 * s.dv));
+  }
+}
+
+/// 64 queries and 256 keys of V1 take some 10 ms; the bound leaves room for
+/// slow machines and sanitizers.
+TEST(GpuSpeed, ABlockIsSimulatedInMilliseconds) {
+  Signature s = unmasked(64, 128);
+  CompiledCase compiled(s);
+  compiled.run({1, 64, 256}, 3);
+  Outcome outcome = compiled.run({1, 64, 256}, 3);
+  RecordProperty("milliseconds", static_cast<int>(1e3 * outcome.seconds));
+  EXPECT_LT(outcome.seconds, 0.5);
+}
+
+} // namespace
