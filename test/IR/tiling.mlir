@@ -1,8 +1,9 @@
 // Attention in tiles of one batch, one group of heads and two queries, and the
-// online op in tiles of keys: the results are those of the whole ops.
+// online op in tiles of keys, in order and in parallel: the results are those of
+// the whole ops.
 //
-// DEFINE: %{lower} = --diffattn-decompose --one-shot-bufferize=bufferize-function-boundaries \
-// DEFINE:   --convert-linalg-to-loops --expand-strided-metadata --lower-affine \
+// DEFINE: %{lower} = --diffattn-decompose --one-shot-bufferize="bufferize-function-boundaries allow-return-allocs-from-loops" \
+// DEFINE:   --convert-linalg-to-loops --scf-forall-to-for --expand-strided-metadata --lower-affine \
 // DEFINE:   --convert-scf-to-cf --convert-math-to-libm --convert-to-llvm \
 // DEFINE:   --reconcile-unrealized-casts
 // DEFINE: %{run} = mlir-runner -e main --entry-point-result=void \
@@ -10,9 +11,12 @@
 // DEFINE: %{plan} = transform-preload-library{transform-library-paths=%S/Inputs/tile.mlir}
 // DEFINE: %{tiles} = --pass-pipeline="builtin.module(%{plan},transform-interpreter{entry-point=tile_attention},canonicalize)"
 // DEFINE: %{keys} = --pass-pipeline="builtin.module(func.func(diffattn-to-online),%{plan},transform-interpreter{entry-point=tile_keys},canonicalize)"
+// DEFINE: %{split} = --pass-pipeline="builtin.module(func.func(diffattn-to-online),%{plan},transform-interpreter{entry-point=split_keys},canonicalize)"
 //
 // RUN: diffattn-opt %s %{tiles} -o %t.tiles.mlir
 // RUN: diffattn-opt %s %{keys} -o %t.keys.mlir
+// RUN: diffattn-opt %s %{split} -o %t.split.mlir
+// RUN: FileCheck %s --check-prefix=SPLIT --input-file=%t.split.mlir
 // RUN: FileCheck %s --check-prefix=TILES --input-file=%t.tiles.mlir
 // RUN: FileCheck %s --check-prefix=KEYS --input-file=%t.keys.mlir
 // RUN: diffattn-opt %s %{lower} | %{run} > %t.whole
@@ -20,7 +24,9 @@
 // RUN: diffattn-opt %t.keys.mlir %{lower} | %{run} > %t.keys
 // RUN: FileCheck %s --check-prefix=VALUES < %t.whole
 // RUN: diff %t.whole %t.tiles
+// RUN: diffattn-opt %t.split.mlir %{lower} | %{run} > %t.split
 // RUN: diff %t.whole %t.keys
+// RUN: diff %t.whole %t.split
 
 !q = tensor<?x4x?x3xf32>
 !n = tensor<?x2x?x3xf32>
@@ -42,6 +48,14 @@
 // KEYS:            diffattn.online_attention
 // KEYS-SAME:         k_offset(%[[J]])
 // KEYS:        diffattn.finalize
+// SPLIT-LABEL: func.func @attention(
+// SPLIT:       %[[PARTS:.+]]:6 = scf.forall (%[[J:.+]]) in (3)
+// SPLIT:         diffattn.online_attention
+// SPLIT:           tensor.parallel_insert_slice {{.*}}[%[[J]], 0, 0, 0]
+// SPLIT:       scf.for
+// SPLIT:         tensor.extract_slice %[[PARTS]]#0
+// SPLIT-COUNT-2: diffattn.merge
+// SPLIT:       diffattn.finalize
 func.func @attention(%q1: !q, %q2: !n, %k: !k, %v: !v, %l: tensor<?x?x2xf32>, %g: !o,
                      %bias: tensor<1x2x?x?xf32>, %n: tensor<?xi64>, %init: !o) -> !o {
   %o = diffattn.attention ins(%q1, %k, %q2, %k, %v : !q, !k, !n, !k, !v)

@@ -20,7 +20,10 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_Op<"online_attention", [
     DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>,
     DeclareOpInterfaceMethods<TilingInterface,
       ["getLoopIteratorTypes", "getIterationDomain", "getTiledImplementation",
-       "getResultTilePosition"]>]> {
+       "getResultTilePosition"]>,
+    DeclareOpInterfaceMethods<PartialReductionOpInterface,
+      ["generateInitialTensorForPartialReduction", "tileToPartialReduction",
+       "mergeReductions", "getPartialResultTilePosition"]>]> {
   let summary = "both maps of attention over a range of keys, as running states";
   let description = [{
     Adds a range of keys to the state of each map. With the scores `S` of the map
@@ -40,6 +43,10 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_Op<"online_attention", [
     Key `j` of the operands stands at position `k_offset + j` (`k_offset` is 0 by
     default); `kv_len` and masks speak of that position. The number of all keys is
     not known here, so `is_causal` and `window` need `q_offset`.
+
+    Tiles of keys hand the states on (`TilingInterface`), or each range of keys
+    begins states of its own and `diffattn.merge` joins them in the order of the
+    keys (`PartialReductionOpInterface`, with the ranges in parallel).
 
     States: max1 and sum1 `[B,Hs,Tq]`, acc1 `[B,Hs,Tq,dv]`, max2 and sum2
     `[B,Hn,Tq]`, acc2 `[B,Hn,Tq,dv]` if the value heads divide the noise heads,

@@ -14,4 +14,14 @@ module attributes {transform.with_named_sequence} {
         : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op)
     transform.yield
   }
+  transform.named_sequence @split_keys(%root: !transform.any_op {transform.readonly}) {
+    %op = transform.structured.match ops{["diffattn.online_attention"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %f:6, %t, %m:2, %loop = transform.structured.tile_reduction_using_forall %op
+        by num_threads = [0, 0, 0, 3] tile_sizes = [0, 0, 0, 0]
+        : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op,
+                                  !transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op,
+                                  !transform.any_op, !transform.any_op)
+    transform.yield
+  }
 }
