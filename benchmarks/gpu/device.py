@@ -130,6 +130,9 @@ class Device:
         self._call("copy_out", None, host, address, size)
         self.wait()
 
+    def fill(self, address, value, size):
+        self._call("fill", None, address, value, size)
+
     def wait(self):
         self._call("stream_wait", None)
 

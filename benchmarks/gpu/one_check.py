@@ -1,25 +1,87 @@
-"""Launches a few cases once, for compute-sanitizer to watch: python one_check.py PACK CASE[,CASE...] SEED"""
+"""Launches a few cases once, for compute-sanitizer to watch; without PyTorch, whose start under the tool takes longer than all of it.
+
+    python one_check.py PACK CASE[,CASE...] [SIMULATOR]
+
+Each operand is an allocation of just its size, so that an access beyond it is seen. Without cases, memory is allocated and
+filled: the probe that tells whether the tool works here at all."""
 import sys
 
-import launcher
-import operands
-import probe
+import cases
+import host_program
+from device import Device, Pack
+
+ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
+LAYOUTS = ("dense", "odd")
+# In every byte: small numbers in each type.
+FILL = 0x3C
 
 
-def main():
-    folder, names, seed = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3])
-    opened = launcher.open_launcher(folder, "cuda", package_folders=probe.package_folders())
-    for number, name in enumerate(names):
-        case = opened.cases[name]
-        for layout in ("dense", "odd"):
-            tensors = operands.make(case, 1, case.queries or 70, 131, layout, seed + number, opened.torch_device)
-            call = opened.prepare(case, tensors)
-            call.run()
-            opened.device.wait()
-            call.close()
-    opened.close()
+def operand(case, name, batch, tq, tk):
+    """Sizes and bytes of an element."""
+    hs, hn, hk1, hk2, hv = case.heads
+    lam = (batch, tq, hs) if case.sigmoid else (hs,) if "heads" in case.extra else ()
+    sizes = {"q1": (batch, hs, tq, case.d), "k1": (batch, hk1, tk, case.d), "q2": (batch, hn, tq, case.d), "k2": (batch, hk2, tk, case.d),
+             "v": (batch, hv, tk, case.dv), "o": (batch, hs, tq, case.dv), "gate": (batch, hs, tq, case.dv), "lambda": lam,
+             "weight": (case.dv,)}
+    if name not in sizes:
+        raise SystemExit(f"expected a case with operands of {', '.join(sizes)}, but {case.name} has {name}")
+    return sizes[name], 4 if name == "lambda" else ELEMENT_BYTES[case.element]
+
+
+def place(device, sizes, element_bytes, layout, name):
+    """A buffer of a tensor; with the layout odd, rows are one element longer and begin at the second."""
+    odd = layout == "odd" and len(sizes) == 4
+    strides, step = [], 1
+    for axis, size in reversed(list(enumerate(sizes))):
+        strides.insert(0, step)
+        step *= size + (odd and axis == len(sizes) - 1)
+    address = device.allocate(step * element_bytes, name)
+    device.fill(address, FILL, step * element_bytes)
+    return host_program.Buffer(address, sizes, strides, int(odd))
+
+
+def launch(device, module, host, case, layout, batch, tq, tk):
+    """The kernels that ran."""
+    numbers = {kernel["name"]: number for number, kernel in enumerate(host["kernels"])}
+    buffers, workspaces = {}, []
+
+    def allocate(size):
+        workspaces.append(device.allocate(size, "workspace"))
+        return workspaces[-1]
+
+    for name in case.operands():
+        same = name == "k2" and case.shared_keys
+        buffers[name] = buffers["k1"] if same else place(device, *operand(case, name, batch, tq, tk), layout, name)
+    launches, _ = host_program.evaluate(host["functions"][case.name], list(buffers.values()), allocate)
+    for kernel, grid, block, shared, arguments in launches:
+        device.launch(module, numbers[kernel], grid, block, shared, arguments)
+    device.wait()
+    for address in [*workspaces, *{buffer.address for buffer in buffers.values()}]:
+        device.release(address)
+    return [kernel for kernel, *_ in launches]
+
+
+def main(folder, names, simulator=None):
+    pack = Pack(folder)
+    device = Device.simulated(simulator, "sm_80") if simulator else Device.cuda(pack.folder / pack.manifest["runtime"])
+    address = device.allocate(4096)
+    device.fill(address, FILL, 4096)
+    device.wait()
+    device.release(address)
+    if names:
+        image, host = pack.choose(device.properties()["chip"], simulator is not None)
+        module = device.load(image, host["kernels"])
+        known = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
+        if missing := [name for name in names.split(",") if name not in known]:
+            raise SystemExit(f"expected cases of the pack, but got {', '.join(missing)}")
+        for name in names.split(","):
+            for layout in LAYOUTS:
+                ran = launch(device, module, host, known[name], layout, 1, known[name].queries or 70, 131)
+                print(f"{name} {layout}: {', '.join(ran)}", flush=True)
+        device.unload(module)
+    device.close()
     print("checks done")
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -18,7 +18,7 @@ from results import BUDGETS, write
 def run(name, args):
     deadline = time.monotonic() + BUDGETS[name]
     if name == "sanitizer":
-        return sanitizer.run(args.pack, args.device, args.seed, BUDGETS[name])
+        return sanitizer.run(args.pack, args.device, BUDGETS[name])
     opened = launcher.open_launcher(args.pack, args.device, args.simulator, args.chip, probe.package_folders())
     clock = timing.CountingClock() if opened.simulated else timing.CudaClock()
     try:

@@ -19,6 +19,7 @@ import check_timing  # noqa: E402
 import device as devices  # noqa: E402
 import host_program  # noqa: E402
 import launcher as launchers  # noqa: E402
+import one_check  # noqa: E402
 import pack as packs  # noqa: E402
 import results  # noqa: E402
 import sanitizer  # noqa: E402
@@ -147,18 +148,36 @@ def test_goals_are_judged():
     assert verdicts[-2:] == ["aim reached", "missed"] and lines[-1]["ratio"] == 0.75
 
 
-def test_sanitizer_says_why_not(tmp_path, monkeypatch):
-    assert "needs a GPU" in sanitizer.run(tmp_path, "sim", 1, 10)["not_run"]
+def test_sanitizer_says_why_not(pack, tmp_path, monkeypatch):
+    assert "needs a GPU" in sanitizer.run(tmp_path, "sim", 10)["not_run"]
     monkeypatch.setattr(sanitizer, "find", lambda: None)
-    assert "no compute-sanitizer" in sanitizer.run(tmp_path, "cuda", 1, 10)["not_run"]
+    assert "no compute-sanitizer" in sanitizer.run(pack, "cuda", 10)["not_run"]
     tool = tmp_path / "compute-sanitizer"
     tool.write_text("#!/bin/sh\necho 'Device not supported'\nexit 1\n")
     tool.chmod(0o755)
     monkeypatch.setattr(sanitizer, "find", lambda: str(tool))
-    assert sanitizer.run(tmp_path, "cuda", 1, 10)["not_run"].endswith("Device not supported")
-    tool.write_text("#!/bin/sh\ncase \"$*\" in *probe\\ done*) echo probe done;; *racecheck*) echo 'RACECHECK SUMMARY: 1 hazard'; exit 9;; esac\n")
-    found = sanitizer.run(tmp_path, "cuda", 1, 60)
-    assert found["failures"] == ["racecheck: RACECHECK SUMMARY: 1 hazard"] and len(found["results"]) == 3
+    assert sanitizer.run(pack, "cuda", 10)["not_run"].endswith("Device not supported")
+    tool.write_text("#!/bin/sh\ncase \"$*\" in *racecheck*) echo 'RACECHECK SUMMARY: 1 hazard'; exit 9;; *synccheck*) exit 0;; esac\n"
+                    "echo checks done\n")
+    monkeypatch.setattr(sanitizer, "CASES", ("other",))
+    assert "the pack has none of other" in sanitizer.run(pack, "cuda", 10)["not_run"]
+    monkeypatch.setattr(sanitizer, "CASES", ("v1_bf16", "other"))
+    found = sanitizer.run(pack, "cuda", 60)
+    assert found["failures"] == ["racecheck: RACECHECK SUMMARY: 1 hazard", "synccheck: status 0, but no end of the checks"]
+    assert len(found["results"]) == 3 and found["cases"] == ["v1_bf16"]
+
+
+def test_what_the_sanitizer_watches(pack, simulator, capfd):
+    """On the simulator, which checks accesses too."""
+    one_check.main(pack, "", simulator)
+    assert capfd.readouterr().out == "checks done\n"
+    one_check.main(pack, "v1_bf16,v2_bf16_decode", simulator)
+    lines = capfd.readouterr().out.splitlines()
+    assert len(lines) == 5 and "anystride" in lines[1] and "decode" in lines[2] and "merge" in lines[2]
+    with pytest.raises(SystemExit, match="has mask"):
+        one_check.main(pack, "timm_mask_f16", simulator)
+    with pytest.raises(SystemExit, match="expected cases of the pack, but got other"):
+        one_check.main(pack, "other", simulator)
 
 
 def test_the_command(pack, simulator, tmp_path):
