@@ -30,7 +30,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 3
+#define DIFFATTN_API_MINOR 4
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -117,6 +117,49 @@ DIFFATTN_EXPORT int32_t diffattn_call(diffattn_program *program,
                                       diffattn_result *results,
                                       int32_t num_results);
 DIFFATTN_EXPORT void diffattn_free(void *data);
+
+/*===-- Memory on the program's device ------------------------------------===*/
+
+/* For programs of a target cuda or cuda-sim; others get an error of class
+   usage. An argument that lies in such memory has DIFFATTN_ON_DEVICE added to
+   its dtype. Addresses may point into memory, sizes are in bytes. */
+
+/* Memory with undefined contents, aligned to 256. To be freed before the
+   program is destroyed; what the program was given before may still use it. */
+DIFFATTN_EXPORT int32_t diffattn_memory_allocate(diffattn_program *program,
+                                                 int64_t bytes,
+                                                 uint64_t *address);
+DIFFATTN_EXPORT int32_t diffattn_memory_free(diffattn_program *program,
+                                             uint64_t address);
+/* From and to memory of the host. */
+DIFFATTN_EXPORT int32_t diffattn_memory_write(diffattn_program *program,
+                                              uint64_t to, const void *from,
+                                              int64_t bytes);
+DIFFATTN_EXPORT int32_t diffattn_memory_read(diffattn_program *program,
+                                             void *to, uint64_t from,
+                                             int64_t bytes);
+/* Sets every byte to `value`, 0 to 255. */
+DIFFATTN_EXPORT int32_t diffattn_memory_fill(diffattn_program *program,
+                                             uint64_t to, int32_t value,
+                                             int64_t bytes);
+/* Copies `rows` pieces of `bytes` bytes, which begin every `to_pitch` and
+   `from_pitch` bytes and do not overlap. */
+DIFFATTN_EXPORT int32_t diffattn_memory_copy(diffattn_program *program,
+                                             uint64_t to, int64_t to_pitch,
+                                             uint64_t from, int64_t from_pitch,
+                                             int64_t bytes, int64_t rows);
+
+/* What calls and the functions above asked of the device since the program was
+   loaded. */
+typedef struct diffattn_traffic {
+  int64_t allocations;  /* for arrays, copies of arguments, the workspace */
+  int64_t bytes_in;     /* from the host to the device */
+  int64_t bytes_out;    /* from the device to the host */
+  int64_t bytes_within; /* copied from one place of the device to another */
+  int64_t launches;     /* of kernels */
+} diffattn_traffic;
+DIFFATTN_EXPORT int32_t diffattn_memory_traffic(const diffattn_program *program,
+                                                diffattn_traffic *traffic);
 
 /*===-- Stages ------------------------------------------------------------===*/
 

@@ -42,9 +42,13 @@ typedef enum diffattn_dtype {
 } diffattn_dtype;
 #endif
 
+/* Added to an array's dtype: its data is an address on the program's device,
+   where it is used and updated in place. */
+#define DIFFATTN_ON_DEVICE 256
+
 typedef struct diffattn_array {
-  void *data; /* address of the first element */
-  int32_t dtype;
+  void *data;    /* address of the first element */
+  int32_t dtype; /* and DIFFATTN_ON_DEVICE */
   int32_t rank;
   const int64_t *shape;
   const int64_t *strides; /* in elements; null: dense and row-major */

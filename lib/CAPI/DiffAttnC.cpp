@@ -260,6 +260,68 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
   return fail(giveResults(std::move(*called), views, results));
 }
 
+/// Calls `use`, which may fail, with what the program has on its device.
+template <typename Use>
+static int32_t withDevice(const diffattn_program *program, Use use) {
+  DeviceProgram *device = program->program->getDevice();
+  if (!device)
+    return fail(ErrorClass::Usage,
+                "expected a program on a device (target "
+                "cuda or cuda-sim), but got one for the CPU");
+  return fail(use(*device));
+}
+
+int32_t diffattn_memory_allocate(diffattn_program *program, int64_t bytes,
+                                 uint64_t *address) {
+  return withDevice(program, [&](DeviceProgram &device) {
+    return device.allocate(bytes, *address);
+  });
+}
+
+int32_t diffattn_memory_free(diffattn_program *program, uint64_t address) {
+  return withDevice(
+      program, [&](DeviceProgram &device) { return device.release(address); });
+}
+
+int32_t diffattn_memory_write(diffattn_program *program, uint64_t to,
+                              const void *from, int64_t bytes) {
+  return withDevice(program, [&](DeviceProgram &device) {
+    return device.write(to, from, bytes);
+  });
+}
+
+int32_t diffattn_memory_read(diffattn_program *program, void *to, uint64_t from,
+                             int64_t bytes) {
+  return withDevice(program, [&](DeviceProgram &device) {
+    return device.read(to, from, bytes);
+  });
+}
+
+int32_t diffattn_memory_fill(diffattn_program *program, uint64_t to,
+                             int32_t value, int64_t bytes) {
+  return withDevice(program, [&](DeviceProgram &device) {
+    return device.fill(to, value, bytes);
+  });
+}
+
+int32_t diffattn_memory_copy(diffattn_program *program, uint64_t to,
+                             int64_t to_pitch, uint64_t from,
+                             int64_t from_pitch, int64_t bytes, int64_t rows) {
+  return withDevice(program, [&](DeviceProgram &device) {
+    return device.copyRows(to, to_pitch, from, from_pitch, bytes, rows);
+  });
+}
+
+int32_t diffattn_memory_traffic(const diffattn_program *program,
+                                diffattn_traffic *traffic) {
+  return withDevice(program, [&](DeviceProgram &device) -> Failure {
+    const DeviceProgram::Traffic seen = device.getTraffic();
+    *traffic = {seen.allocations, seen.bytesIn, seen.bytesOut, seen.bytesWithin,
+                seen.launches};
+    return {};
+  });
+}
+
 void diffattn_free(void *data) { std::free(data); }
 
 int32_t diffattn_emit(const char *ir, size_t ir_bytes,

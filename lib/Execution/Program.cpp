@@ -51,6 +51,8 @@ bool Program::hasWeights() const {
   return impl->bound || impl->signature.weights.empty();
 }
 
+DeviceProgram *Program::getDevice() const { return impl->device.get(); }
+
 /// Folds LLVM's errors into ours: they are faults of the object or the system.
 static llvm::Error linkError(llvm::Error error) {
   return makeError(ErrorClass::Compile,

@@ -37,14 +37,17 @@ Failure mlir::diffattn::viewArguments(const Signature &signature,
   views.resize(numArguments);
   for (int32_t i = 0; i < numArguments; ++i) {
     const diffattn_array &array = arguments[i];
-    if (array.dtype < DIFFATTN_F32 || array.dtype > DIFFATTN_I16)
+    const bool onDevice = array.dtype >= DIFFATTN_ON_DEVICE + DIFFATTN_F32;
+    const int32_t dtype = array.dtype - (onDevice ? DIFFATTN_ON_DEVICE : 0);
+    if (dtype < DIFFATTN_F32 || dtype > DIFFATTN_I16)
       return {ErrorClass::Input, "argument " + std::to_string(i) +
                                      ": expected a known element type, but "
                                      "got code " +
                                      std::to_string(array.dtype)};
     size_t rank = static_cast<size_t>(array.rank);
     views[i].data = array.data;
-    views[i].dtype = array.dtype;
+    views[i].dtype = dtype;
+    views[i].onDevice = onDevice;
     views[i].shape = SizeList(array.shape, rank);
     if (array.strides)
       views[i].strides = SizeList(array.strides, rank);

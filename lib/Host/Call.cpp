@@ -58,6 +58,15 @@ static Failure checkArgument(std::string_view entry, size_t i,
     return argumentFailure(entry, i,
                            "expected " + type.text + ", but got " +
                                describeType(array.shape, array.dtype));
+  if (array.onDevice && type.kind == ValueType::Scalar)
+    return argumentFailure(entry, i,
+                           "expected a number in memory of the host, but got "
+                           "one on a device");
+  if (array.onDevice && type.kind == ValueType::Tensor && !isDense(array))
+    return argumentFailure(entry, i,
+                           "expected a dense row-major array, because it is "
+                           "used in place on the device, but got a strided "
+                           "view");
   if (type.kind == ValueType::Tensor && type.inPlace && !isDense(array))
     return argumentFailure(entry, i,
                            "expected a dense row-major array, because "
@@ -260,8 +269,14 @@ std::pair<int64_t, int64_t> mlir::diffattn::getElementSpan(SizeList shape,
 Failure PreparedCall::run(EntryPoint entry, int64_t threads,
                           std::vector<CallResult> &called, CallMemory *memory) {
   if (memory)
-    if (Failure failure = memory->enter(function, descriptors))
+    if (Failure failure = memory->enter(function, args, descriptors))
       return failure;
+  for (size_t i = 0; i < args.size() && !memory; ++i)
+    if (args[i].onDevice)
+      return argumentFailure(
+          function.name, i,
+          "expected an array in memory of the host, because "
+          "the code is for the CPU, but got one on a device");
   struct Guarded {
     EntryPoint entry;
     void **pointers;

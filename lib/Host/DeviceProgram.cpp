@@ -86,6 +86,60 @@ Failure DeviceProgram::grow(Buffer &buffer, int64_t bytes,
           check(table->allocate(table, bytes, name.c_str(), &buffer.address)))
     return failure;
   buffer.bytes = bytes;
+  ++traffic.allocations;
+  return {};
+}
+
+DeviceProgram::Traffic DeviceProgram::getTraffic() const {
+  diffattn_context_counters calls;
+  diffattn_context_count(context, &calls);
+  Traffic result = traffic;
+  result.allocations += calls.allocations;
+  result.bytesWithin += calls.copied_bytes;
+  result.launches += calls.launches;
+  return result;
+}
+
+Failure DeviceProgram::allocate(int64_t bytes, diffattn_address &address) {
+  ++traffic.allocations;
+  return check(device->allocate(device.get(), std::max<int64_t>(bytes, 1),
+                                "an array", &address));
+}
+
+Failure DeviceProgram::release(diffattn_address address) {
+  return check(device->release(device.get(), address));
+}
+
+Failure DeviceProgram::write(diffattn_address to, const void *from,
+                             int64_t bytes) {
+  diffattn_device *table = device.get();
+  traffic.bytesIn += bytes;
+  if (Failure failure = check(table->copy_in(table, stream, to, from, bytes)))
+    return failure;
+  return check(table->stream_wait(table, stream));
+}
+
+Failure DeviceProgram::read(void *to, diffattn_address from, int64_t bytes) {
+  diffattn_device *table = device.get();
+  traffic.bytesOut += bytes;
+  if (Failure failure = check(table->copy_out(table, stream, to, from, bytes)))
+    return failure;
+  return check(table->stream_wait(table, stream));
+}
+
+Failure DeviceProgram::fill(diffattn_address to, int32_t value, int64_t bytes) {
+  return check(device->fill(device.get(), stream, to, value, bytes));
+}
+
+Failure DeviceProgram::copyRows(diffattn_address to, int64_t toPitch,
+                                diffattn_address from, int64_t fromPitch,
+                                int64_t bytes, int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row)
+    if (Failure failure =
+            check(device->copy(device.get(), stream, to + row * toPitch,
+                               from + row * fromPitch, bytes)))
+      return failure;
+  traffic.bytesWithin += bytes * rows;
   return {};
 }
 
@@ -194,7 +248,7 @@ DeviceProgram::findRuns(const std::vector<int64_t> &words, size_t rank,
 }
 
 std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
-    const FunctionSignature &function,
+    const FunctionSignature &function, ListRef<ArrayView> args,
     const std::vector<std::vector<int64_t>> &descriptors) {
   std::vector<Range> found;
   for (size_t i = 0, d = 0; i < function.arguments.size(); ++i) {
@@ -202,6 +256,8 @@ std::vector<DeviceProgram::Range> DeviceProgram::findRanges(
     if (type.kind == ValueType::Scalar)
       continue;
     const std::vector<int64_t> &words = descriptors[d++];
+    if (args[i].onDevice)
+      continue;
     const size_t rank = type.shape.size();
     auto [low, high] = getElementSpan({words.data() + 3, rank},
                                       {words.data() + 3 + rank, rank});
@@ -260,21 +316,29 @@ Failure DeviceProgram::copyIn() {
     if (Failure failure = check(
             table->name_range(table, range.address, bytes, range.name.c_str())))
       return failure;
-    for (const Run &run : range.runs)
+    for (const Run &run : range.runs) {
+      traffic.bytesIn += run.bytes;
       if (Failure failure = check(table->copy_in(
               table, stream, range.there(run.data), run.data, run.bytes)))
         return failure;
+    }
   }
   return {};
 }
 
 Failure DeviceProgram::enter(const FunctionSignature &function,
+                             ListRef<ArrayView> args,
                              std::vector<std::vector<int64_t>> &descriptors) {
-  ranges = findRanges(function, descriptors);
+  ranges = findRanges(function, args, descriptors);
   mark = diffattn_context_mark(context);
   if (Failure failure = copyIn())
     return failure;
-  for (std::vector<int64_t> &words : descriptors) {
+  for (size_t i = 0, d = 0; i < args.size(); ++i) {
+    if (function.arguments[i].kind == ValueType::Scalar)
+      continue;
+    std::vector<int64_t> &words = descriptors[d++];
+    if (args[i].onDevice)
+      continue;
     char *data = reinterpret_cast<char *>(words[1]);
     diffattn_address there = 0;
     for (const Range &range : ranges)
@@ -293,6 +357,7 @@ Failure DeviceProgram::fetch(const char *from, int64_t bytes,
                              const char *&here) {
   diffattn_device *table = device.get();
   fetched.resize(bytes);
+  traffic.bytesOut += bytes;
   here = fetched.data();
   if (Failure failure = check(
           table->copy_out(table, stream, fetched.data(),
@@ -308,10 +373,12 @@ Failure DeviceProgram::leave() {
     if (!range.changes)
       continue;
     // What lies between the rows of a view was not copied there.
-    for (const Run &run : range.runs)
+    for (const Run &run : range.runs) {
+      traffic.bytesOut += run.bytes;
       if (Failure failure = check(table->copy_out(
               table, stream, run.data, range.there(run.data), run.bytes)))
         return failure;
+    }
   }
   return check(table->stream_wait(table, stream));
 }

@@ -25,10 +25,12 @@ void require(diffattn_device *device, int32_t status) {
 
 struct DeviceMemory {
   diffattn_device *device;
+  diffattn_context_counters *counters;
 
   char *map(int64_t bytes) {
     diffattn_address memory = 0;
     require(device, device->allocate(device, bytes, "the workspace", &memory));
+    ++counters->allocations;
     return reinterpret_cast<char *>(memory);
   }
   void unmap(char *base, int64_t) {
@@ -42,7 +44,9 @@ struct diffattn_context {
   diffattn_device *device;
   diffattn_module *module;
   diffattn_stream *stream;
-  BlockStack<DeviceMemory> workspace;
+  diffattn_context_counters counters = {};
+  BlockStack<DeviceMemory> workspace = {kAlign,
+                                        DeviceMemory{device, &counters}};
 };
 
 static thread_local diffattn_context *current = nullptr;
@@ -61,8 +65,7 @@ static diffattn_address addressOf(const void *pointer) {
 diffattn_context *diffattn_context_create(diffattn_device *device,
                                           diffattn_module *module,
                                           diffattn_stream *stream) {
-  return new diffattn_context{
-      device, module, stream, {kAlign, DeviceMemory{device}}};
+  return new diffattn_context{device, module, stream};
 }
 
 void diffattn_context_destroy(diffattn_context *context) { delete context; }
@@ -70,6 +73,11 @@ void diffattn_context_destroy(diffattn_context *context) { delete context; }
 void diffattn_context_set_stream(diffattn_context *context,
                                  diffattn_stream *stream) {
   context->stream = stream;
+}
+
+void diffattn_context_count(const diffattn_context *context,
+                            diffattn_context_counters *counters) {
+  *counters = context->counters;
 }
 
 int64_t diffattn_context_mark(diffattn_context *context) {
@@ -96,6 +104,7 @@ void diffattn_rt_device_launch(int32_t kernel,
                                const diffattn_launch_shape *shape,
                                const uint64_t *arguments) {
   diffattn_context &c = getCurrent();
+  ++c.counters.launches;
   require(c.device, c.device->launch(c.device, c.module, kernel, shape,
                                      c.stream, arguments));
 }
@@ -116,6 +125,7 @@ void diffattn_rt_device_release(int64_t mark) {
 
 void diffattn_rt_device_copy(void *to, const void *from, int64_t bytes) {
   diffattn_context &c = getCurrent();
+  c.counters.copied_bytes += bytes;
   require(c.device, c.device->copy(c.device, c.stream, addressOf(to),
                                    addressOf(from), bytes));
 }

@@ -20,6 +20,8 @@ except ImportError:
     BFLOAT16 = np.dtype("V2")
 
 MOST_RANK = 16
+#: Added to the type's code of an array whose address is the device's.
+ON_DEVICE = 256
 
 #: In the order of diffattn_dtype.
 DTYPES = [np.dtype(t) for t in (np.float32, np.float16, BFLOAT16, np.float64, np.int64, np.int32, np.bool_,
@@ -82,7 +84,7 @@ def _from_dlpack(value) -> np.ndarray:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if 0 in shape:
         return np.empty(shape, dtype)
-    steps = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else _dense(shape)
+    steps = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else dense_steps(shape)
     # From the lowest to the highest byte that the view reaches.
     low = sum(min(0, (n - 1) * s) for n, s in zip(shape, steps))
     high = sum(max(0, (n - 1) * s) for n, s in zip(shape, steps)) + 1
@@ -92,7 +94,8 @@ def _from_dlpack(value) -> np.ndarray:
     return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, tuple(s * dtype.itemsize for s in steps))
 
 
-def _dense(shape):
+def dense_steps(shape) -> tuple[int, ...]:
+    """Row-major strides in elements."""
     steps, step = [], 1
     for size in reversed(shape):
         steps.append(step)

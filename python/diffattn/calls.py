@@ -12,7 +12,8 @@ import threading
 
 import numpy as np
 
-from .arrays import CODES, Array, Result, Type, ValueType, as_array, names, owned
+from .arrays import CODES, ON_DEVICE, Array, Result, Type, ValueType, as_array, names, owned
+from .device import DeviceArray
 from .errors import ERRORS, DiffAttnError, InputError
 
 
@@ -72,6 +73,9 @@ class CLibrary:
 class CompiledCode:
     """Functions that can be called: `entries`, `signature(entry)`, `call(entry, *arrays)`."""
 
+    #: Whether its arrays may lie on a device of its own.
+    has_device = False
+
     def __init__(self, library: CLibrary, handle: ctypes.c_void_p, threads: int | None):
         self._lib, self._handle, self._threads = library, handle, int(threads or 0)
         self._one_call = threading.Lock()  # it serves one thread at a time
@@ -100,7 +104,8 @@ class CompiledCode:
         return self._signatures[entry]
 
     def call(self, entry: str, *arrays) -> list:
-        """Calls a function and returns its results. A result that is an argument updated in place is that argument."""
+        """Calls a function and returns its results. A result that is an argument updated in place is that argument. Arrays on
+        the executable's device are used there; results are in memory of the host."""
         arguments, results = self.signature(entry)
         views = [self._view(entry, i, array, arguments) for i, array in enumerate(arrays)]
         keep, packed = [], (Array * max(len(views), 1))()
@@ -108,7 +113,9 @@ class CompiledCode:
             shape = (ctypes.c_int64 * view.ndim)(*view.shape)
             steps = (ctypes.c_int64 * view.ndim)(*[s // view.itemsize for s in view.strides])
             keep += [shape, steps]
-            slot.data, slot.dtype, slot.rank = view.ctypes.data, CODES[view.dtype], view.ndim
+            there = isinstance(view, DeviceArray)
+            slot.data = view.address if there else view.ctypes.data
+            slot.dtype, slot.rank = CODES[view.dtype] + (ON_DEVICE if there else 0), view.ndim
             slot.shape, slot.strides = shape, steps
         out = (Result * max(len(results), 1))()
         with self._one_call:
@@ -116,8 +123,16 @@ class CompiledCode:
                                            len(results)))
         return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
 
-    @staticmethod
-    def _view(entry, i, array, arguments) -> np.ndarray:
+    def zeros(self, shape, dtype) -> np.ndarray | DeviceArray:
+        """An array of zeros where calls use it without a copy."""
+        return np.zeros(shape, dtype)
+
+    def _view(self, entry, i, array, arguments) -> np.ndarray | DeviceArray:
+        if isinstance(array, DeviceArray):
+            if array.executable is not self:
+                raise InputError(f"argument {i} of '{entry}': expected an array on the device of this executable, but got one of "
+                                 "another")
+            return array
         view = as_array(array)
         expected = arguments[i] if i < len(arguments) else None
         if expected is not None and not isinstance(array, np.ndarray) and view.ndim == 0:

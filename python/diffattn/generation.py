@@ -15,8 +15,17 @@ import numpy as np
 
 from .calls import CompiledCode
 from .checkpoint import CheckpointError
+from .device import DeviceArray
 from .sampling import Sampler
 from .tokenizer import TextStream, Tokenizer
+
+
+#: The smallest capacity of caches on a device.
+LEAST_BUCKET = 64
+
+
+def _bucket(length: int) -> int:
+    return max(LEAST_BUCKET, 1 << (length - 1).bit_length())
 
 
 @dataclass
@@ -88,11 +97,18 @@ class CompiledModel:
         if wrong.size:
             raise ValueError(f"expected token ids to be at least 0 and below {vocab}, but got {wrong[0]}")
 
-    def new_caches(self, batch: int, capacity: int) -> list[np.ndarray]:
-        """Zeroed keys and values, `[layers, batch, capacity, heads, width]`."""
+    def new_caches(self, batch: int, capacity: int) -> list[np.ndarray | DeviceArray]:
+        """Zeroed keys and values, `[layers, batch, capacity, heads, width]`, on the device if the model runs on one."""
         arguments, _ = self.executable.signature("decode")
-        return [np.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
+        return [self.executable.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
                 for cache in arguments if cache.in_place]
+
+    @staticmethod
+    def _with_room(caches: list, length: int) -> list:
+        """Caches on a device with places for `length` tokens: their capacity is a power of two, so that it seldom changes."""
+        if length <= caches[0].shape[2]:
+            return caches
+        return [cache.grown(2, _bucket(length)) for cache in caches]
 
     # ---- text -------------------------------------------------------------------------------------------------
 
@@ -140,8 +156,10 @@ class CompiledModel:
         padded = np.zeros((len(ids), lengths.max()), np.int64)
         for row, prompt in zip(padded, ids):
             row[: len(prompt)] = prompt
-        # The last token is never fed back, so its keys need no place.
-        caches = self.new_caches(len(ids), int(lengths.max()) + limit - 1)
+        # The last token is never fed back, so its keys need no place. On a device there is room for what is there, as
+        # kernels run over all of it.
+        on_device = self.executable.has_device
+        caches = self.new_caches(len(ids), _bucket(int(lengths.max())) if on_device else int(lengths.max()) + limit - 1)
         begin = time.perf_counter()
         logits, *caches = self.executable.call("prefill", padded, lengths, *caches)
         timing.prefill_seconds = time.perf_counter() - begin
@@ -166,6 +184,8 @@ class CompiledModel:
             if step == limit - 1 or not any(running):
                 return
             begin = time.perf_counter()
+            if on_device:
+                caches = self._with_room(caches, int(positions.max()) + 1)
             logits, *caches = self.executable.call("decode", tokens, positions, *caches)
             timing.decode_seconds += time.perf_counter() - begin
             timing.decode_tokens += sum(running)

@@ -355,7 +355,9 @@ std::vector<float> fillRows(DeviceHandle device, int64_t rows, int64_t apart) {
   const int64_t address = reinterpret_cast<int64_t>(memory.data());
   std::vector<std::vector<int64_t>> descriptors = {
       {address, address, 0, rows, 2, apart, 1}};
-  EXPECT_FALSE(program->enter(function, descriptors));
+  const std::vector<int64_t> shape = {rows, 2}, strides = {apart, 1};
+  const ArrayView view = {memory.data(), 0, shape, SizeList(strides)};
+  EXPECT_FALSE(program->enter(function, {view}, descriptors));
   EXPECT_TRUE(rows == 0 || descriptors[0][1] != address);
   // All of the device's memory, between the rows too.
   EXPECT_EQ(device->fill(device.get(), nullptr, descriptors[0][1], 0,

@@ -40,6 +40,9 @@ public:
                           const Progress &progress = nullptr);
   bool hasWeights() const;
 
+  /// What the program has on its device; null for code of the CPU.
+  DeviceProgram *getDevice() const;
+
   /// Calls a public function. `threads` 0: the runtime's default. One call of a
   /// program at a time.
   llvm::Expected<std::vector<CallResult>> call(llvm::StringRef entry,

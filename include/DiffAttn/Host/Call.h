@@ -12,11 +12,14 @@
 namespace mlir::diffattn {
 
 /// An array of the caller's: strides in elements, row-major if there are none.
+/// `data` is an address of the device's if it lies there: the host must not
+/// read it.
 struct ArrayView {
   void *data = nullptr;
   DType dtype = 0;
   SizeList shape;
   std::optional<SizeList> strides;
+  bool onDevice = false;
 };
 
 /// A result of a call: an array of its own, or the argument that the function
@@ -34,9 +37,11 @@ class CallMemory {
 public:
   virtual ~CallMemory() = default;
 
-  /// Brings the arguments there: `descriptors` has one for each argument that
-  /// is no scalar, as compiled code takes it; their addresses are replaced.
+  /// Brings those of the arguments there that are not: `descriptors` has one
+  /// for each argument that is no scalar, as compiled code takes it; their
+  /// addresses are replaced.
   virtual Failure enter(const FunctionSignature &function,
+                        ListRef<ArrayView> args,
                         std::vector<std::vector<int64_t>> &descriptors) = 0;
   /// As diffattn_rt_call.
   virtual int32_t call(void (*run)(void *argument), void *argument) = 0;

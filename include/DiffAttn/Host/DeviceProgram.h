@@ -22,8 +22,9 @@ using DeviceHandle = std::shared_ptr<diffattn_device>;
 /// Run; none for status 0.
 Failure deviceFailure(diffattn_device &device, int32_t status);
 
-/// The kernels, weights and arguments of a program on its device. Arguments are
-/// copied there for a call and, where the function may have changed them, back.
+/// The kernels, weights and arguments of a program on its device. Arguments
+/// that do not lie there are copied for a call and, where the function may have
+/// changed them, back.
 class DeviceProgram final : public CallMemory {
 public:
   /// Loads the kernels of `code`, and its constants into `slots`.
@@ -42,12 +43,36 @@ public:
   Failure loadWeights(diffattn_weight *slots, size_t count,
                       const Progress &progress);
 
+  /// What was asked of the device since the program was loaded, beside its
+  /// kernels, constants and weights.
+  struct Traffic {
+    int64_t allocations; // for arrays, arguments and the workspace
+    int64_t bytesIn, bytesOut;
+    int64_t bytesWithin; // from one place of the device to another
+    int64_t launches;
+  };
+  Traffic getTraffic() const;
+
+  /// Memory for an array that stays on the device between calls; its contents
+  /// are undefined. Released by its owner, before the program goes.
+  Failure allocate(int64_t bytes, diffattn_address &address);
+  Failure release(diffattn_address address);
+  /// Copies between such memory and the host's, and waits for the copy.
+  Failure write(diffattn_address to, const void *from, int64_t bytes);
+  Failure read(void *to, diffattn_address from, int64_t bytes);
+  /// Sets every byte to `value`, 0 to 255.
+  Failure fill(diffattn_address to, int32_t value, int64_t bytes);
+  /// Copies `rows` pieces of `bytes` bytes that begin every `toPitch` and
+  /// `fromPitch` bytes.
+  Failure copyRows(diffattn_address to, int64_t toPitch, diffattn_address from,
+                   int64_t fromPitch, int64_t bytes, int64_t rows);
+
   /// Elements of an argument that lie side by side.
   struct Run {
     char *data;
     int64_t bytes;
   };
-  Failure enter(const FunctionSignature &function,
+  Failure enter(const FunctionSignature &function, ListRef<ArrayView> args,
                 std::vector<std::vector<int64_t>> &descriptors) override;
   int32_t call(void (*run)(void *argument), void *argument) override;
   Failure fetch(const char *from, int64_t bytes, const char *&here) override;
@@ -82,7 +107,7 @@ private:
   Failure loadConstants(const std::vector<std::string> &constants,
                         diffattn_weight *slots);
   static std::vector<Range>
-  findRanges(const FunctionSignature &function,
+  findRanges(const FunctionSignature &function, ListRef<ArrayView> args,
              const std::vector<std::vector<int64_t>> &descriptors);
   static std::vector<Run> findRuns(const std::vector<int64_t> &words,
                                    size_t rank, int64_t size);
@@ -93,6 +118,7 @@ private:
   diffattn_stream *stream = nullptr;
   diffattn_context *context = nullptr;
   Buffer constantMemory, weightMemory;
+  Traffic traffic = {};
   std::vector<Buffer> arguments;
   // Of the call that is under way.
   std::vector<Range> ranges;

@@ -42,6 +42,16 @@ DIFFATTN_RT_EXPORT int64_t diffattn_context_mark(diffattn_context *context);
 DIFFATTN_RT_EXPORT void diffattn_context_release(diffattn_context *context,
                                                  int64_t mark);
 
+/// What calls on a context have asked of its device since it was created.
+typedef struct diffattn_context_counters {
+  int64_t allocations;  // of memory for the workspace
+  int64_t copied_bytes; // from one place of the device to another
+  int64_t launches;     // of kernels
+} diffattn_context_counters;
+DIFFATTN_RT_EXPORT void
+diffattn_context_count(const diffattn_context *context,
+                       diffattn_context_counters *counters);
+
 /// As diffattn_rt_call, with `context` current in `fn`. The workspace is after
 /// a failure as it was before.
 DIFFATTN_RT_EXPORT int32_t diffattn_rt_call_on(diffattn_context *context,
