@@ -29,7 +29,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_BUNDLE_API_MAJOR 1
-#define DIFFATTN_BUNDLE_API_MINOR 0
+#define DIFFATTN_BUNDLE_API_MINOR 1
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_bundle_api_version(void);
@@ -46,6 +46,28 @@ typedef struct diffattn_bundle diffattn_bundle;
 DIFFATTN_EXPORT int32_t diffattn_bundle_open(const char *directory,
                                              const char *weights,
                                              diffattn_bundle **bundle);
+
+/* How to open a bundle. Zeros and nulls are the default of each. */
+struct diffattn_device;
+typedef struct diffattn_bundle_options {
+  int32_t struct_bytes; /* sizeof(diffattn_bundle_options) of the caller */
+  int32_t gpu;          /* number of the GPU, for bundles with kernels */
+  const char *weights;  /* as for diffattn_bundle_open */
+  /* libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none,
+     and folders of Python packages, in which cuBLASLt may lie, separated by
+     colons. */
+  const char *cuda_driver, *cublaslt, *package_folders;
+  /* Runs the kernels in place of a GPU of the CUDA driver: the table of
+     functions of DiffAttn/Runtime/Device.h. It stays the caller's, and must
+     outlive the bundle. */
+  struct diffattn_device *device;
+} diffattn_bundle_options;
+
+/* `options` may be null. For bundles with kernels it opens the GPU, loads the
+   kernels that fit it best, and copies the weights there. */
+DIFFATTN_EXPORT int32_t diffattn_bundle_open_with(
+    const char *directory, const diffattn_bundle_options *options,
+    diffattn_bundle **bundle);
 DIFFATTN_EXPORT void diffattn_bundle_close(diffattn_bundle *bundle);
 
 DIFFATTN_EXPORT int32_t

@@ -10,6 +10,10 @@
 
 #include "diffattn-c/Bundle.h"
 
+#include <algorithm>
+#include <cstring>
+#include <sstream>
+
 using namespace mlir::diffattn;
 
 struct diffattn_bundle {
@@ -31,13 +35,39 @@ int32_t diffattn_bundle_api_version(void) {
 
 const char *diffattn_bundle_last_error(void) { return lastError.c_str(); }
 
-int32_t diffattn_bundle_open(const char *directory, const char *weights,
-                             diffattn_bundle **bundle) {
+static std::string orEmpty(const char *text) { return text ? text : ""; }
+
+int32_t diffattn_bundle_open_with(const char *directory,
+                                  const diffattn_bundle_options *options,
+                                  diffattn_bundle **bundle) {
+  // What a caller of an older header does not have is zero.
+  diffattn_bundle_options known = {};
+  if (options)
+    memcpy(&known, options,
+           std::min<size_t>(std::max(options->struct_bytes, 0), sizeof known));
+  BundlePlaces places;
+  places.weightsFolder = orEmpty(known.weights);
+  places.gpu = known.gpu;
+  places.cudaDriver = orEmpty(known.cuda_driver);
+  places.cublasLt = orEmpty(known.cublaslt);
+  std::istringstream folders(orEmpty(known.package_folders));
+  for (std::string folder; std::getline(folders, folder, ':');)
+    places.packageFolders.push_back(folder);
+  if (known.device)
+    places.device = DeviceHandle(known.device, [](diffattn_device *) {});
   auto opened = std::make_unique<diffattn_bundle>();
-  if (Failure failure = opened->loaded.open(directory, weights ? weights : ""))
+  if (Failure failure = opened->loaded.open(directory, places))
     return fail(failure);
   *bundle = opened.release();
   return DIFFATTN_OK;
+}
+
+int32_t diffattn_bundle_open(const char *directory, const char *weights,
+                             diffattn_bundle **bundle) {
+  diffattn_bundle_options options = {};
+  options.struct_bytes = sizeof options;
+  options.weights = weights;
+  return diffattn_bundle_open_with(directory, &options, bundle);
 }
 
 void diffattn_bundle_close(diffattn_bundle *bundle) { delete bundle; }

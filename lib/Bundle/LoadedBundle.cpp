@@ -38,15 +38,21 @@ LoadedBundle::~LoadedBundle() {
 }
 
 Failure LoadedBundle::open(const std::string &path,
-                           const std::string &weightsFolder) {
+                           const BundlePlaces &places) {
   directory = path;
   if (Failure failure = readManifest())
     return failure;
   if (Failure failure = checkCpu())
     return failure;
+  if (!manifest.devices.empty())
+    if (Failure failure = openDevice(places))
+      return failure;
   if (Failure failure = loadCode())
     return failure;
-  return bindWeights(weightsFolder);
+  if (part)
+    if (Failure failure = loadOnDevice())
+      return failure;
+  return bindWeights(places.weightsFolder);
 }
 
 Failure LoadedBundle::readManifest() {
@@ -84,20 +90,94 @@ Failure LoadedBundle::checkCpu() const {
                                   missing};
 }
 
+/// The device that `places` name.
+static Failure openCuda(const BundlePlaces &places, DeviceHandle &device) {
+  diffattn_cuda_options options = {};
+  options.ordinal = places.gpu;
+  if (!places.cudaDriver.empty())
+    options.driver_library = places.cudaDriver.c_str();
+  if (!places.cublasLt.empty())
+    options.gemm_library = places.cublasLt.c_str();
+  std::vector<const char *> folders;
+  for (const std::string &folder : places.packageFolders)
+    folders.push_back(folder.c_str());
+  options.package_folders = folders.data();
+  options.num_package_folders = static_cast<int32_t>(folders.size());
+  diffattn_device *opened = nullptr;
+  if (diffattn_cuda_open(&options, &opened))
+    return {ErrorClass::Bundle, diffattn_cuda_open_error()};
+  device = DeviceHandle(opened, [](diffattn_device *d) { d->close(d); });
+  return {};
+}
+
+Failure LoadedBundle::openDevice(const BundlePlaces &places) {
+  device = places.device;
+  if (!device)
+    if (Failure failure = openCuda(places, device))
+      return in(directory, failure);
+  diffattn_device_properties facts;
+  if (Failure failure =
+          deviceFailure(*device, device->properties(device.get(), &facts)))
+    return in(directory, failure);
+  // Code of the latest chip that is not later than the device's.
+  std::string chips;
+  for (const DevicePart &candidate : manifest.devices) {
+    chips += (chips.empty() ? "" : ", ") + candidate.chip;
+    if (*parseChip(candidate.chip) <= parseChip(facts.chip).value_or(0) &&
+        (!part || *parseChip(candidate.chip) > *parseChip(part->chip)))
+      part = &candidate;
+  }
+  if (part)
+    return {};
+  return {ErrorClass::Bundle,
+          directory + ": expected kernels for " + facts.name + " (" +
+              facts.chip + "), but got ones for " + chips + " and later chips"};
+}
+
+void LoadedBundle::takeDeviceFile(const std::string &path,
+                                  std::string_view bytes) {
+  for (const DevicePart::Image &listed : part->images)
+    if (listed.path == path)
+      deviceCode.images.push_back({part->chip, listed.format,
+                                   static_cast<int32_t>(listed.driver),
+                                   std::string(bytes)});
+  if (path != part->constants)
+    return;
+  // The manifest's reader has checked that these are all of the file.
+  for (uint64_t size : part->constantBytes) {
+    const std::string_view constant = bytes.substr(0, size);
+    deviceCode.constants.emplace_back(constant);
+    bytes.remove_prefix(constant.size());
+  }
+}
+
+Failure LoadedBundle::loadOnDevice() {
+  table = static_cast<diffattn_weight *>(image.find(bundle::kWeightsSymbol));
+  if (!table)
+    return lacksSymbol(bundle::kWeightsSymbol);
+  Failure failure = DeviceProgram::create(
+      deviceCode, device, table + getSignature().getNumWeightSlots(), program);
+  if (failure)
+    return {ErrorClass::Bundle, directory + ": " + failure.getMessage()};
+  deviceCode = {};
+  return {};
+}
+
 Failure LoadedBundle::lacksSymbol(const std::string &symbol) const {
-  return {ErrorClass::Bundle, directory + "/" + bundle::kLibrary +
+  return {ErrorClass::Bundle, directory + "/" + getLibrary() +
                                   ": expected the symbol " + symbol +
                                   ", but the code lacks it"};
 }
 
 Failure LoadedBundle::loadCode() {
-  if (!manifest.findFile(bundle::kLibrary))
+  const std::string library = getLibrary();
+  if (!manifest.findFile(library))
     return {ErrorClass::Bundle, directory + "/" + bundle::kManifest +
-                                    ": expected " + bundle::kLibrary +
+                                    ": expected " + library +
                                     " among the files"};
   for (const BundledFile &listed : manifest.files) {
     std::string path = directory + "/" + listed.path;
-    bool isCode = listed.path == bundle::kLibrary;
+    bool isCode = listed.path == library;
     FileMapping file;
     if (Failure failure = file.map(path, ErrorClass::Bundle))
       return failure;
@@ -115,6 +195,8 @@ Failure LoadedBundle::loadCode() {
     if (isCode)
       if (Failure failure = image.load(file.bytes()))
         return in(path, failure);
+    if (part)
+      takeDeviceFile(listed.path, file.bytes());
   }
   for (const FunctionSignature &function : manifest.signature.functions) {
     std::string symbol = getEntryPointName(function.name);
@@ -124,14 +206,21 @@ Failure LoadedBundle::loadCode() {
     entries.push_back(reinterpret_cast<EntryPoint>(address));
   }
   // Calls trust the manifest's types, so they must be those of the code.
-  std::string contract = sha256(getContractText(manifest.signature));
+  std::string terms = getContractText(manifest.signature);
+  if (part) {
+    deviceCode.kernels = part->kernels;
+    terms += getContractText(deviceCode);
+  }
+  std::string contract = sha256(terms);
   auto *own = static_cast<const char *>(image.find(bundle::kContractSymbol));
   if (!own)
     return lacksSymbol(bundle::kContractSymbol);
   if (std::string_view(own, contract.size()) != contract)
     return {ErrorClass::Bundle, directory + "/" + bundle::kManifest +
-                                    ": expected the functions and weights of " +
-                                    bundle::kLibrary + ", but got others"};
+                                    ": expected the " +
+                                    (part ? "functions, weights and kernels"
+                                          : "functions and weights") +
+                                    " of " + library + ", but got others"};
   return {};
 }
 
@@ -176,6 +265,12 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder) {
               bindWeight(declared, {data, place.dtype}, table[slot], owned))
         return failure;
     }
+  if (!program)
+    return {};
+  if (Failure failure = program->loadWeights(table, slot, nullptr))
+    return in(directory, failure);
+  owned.clear();
+  mappings.clear();
   return {};
 }
 
@@ -190,5 +285,5 @@ Failure LoadedBundle::call(std::string_view entry, ListRef<ArrayView> args,
   if (Failure failure = call.prepare())
     return failure;
   return call.run(entries[function - signature.functions.data()], threads,
-                  results);
+                  results, program.get());
 }

@@ -11,11 +11,24 @@
 #include "FileMapping.h"
 #include "Manifest.h"
 
-#include "DiffAttn/Host/Call.h"
-
-struct diffattn_weight;
+#include "DiffAttn/Host/BundleFormat.h"
+#include "DiffAttn/Host/DeviceProgram.h"
 
 namespace mlir::diffattn {
+
+/// Where a bundle finds what is not its own.
+struct BundlePlaces {
+  /// Folder to look for weight files in, by their names; empty: they are where
+  /// the manifest says.
+  std::string weightsFolder;
+  /// For bundles with kernels: the number of the GPU, and libraries where the
+  /// system's loader finds none; see diffattn_cuda_options.
+  int32_t gpu = 0;
+  std::string cudaDriver, cublasLt;
+  std::vector<std::string> packageFolders;
+  /// Runs the bundle in place of a GPU of the CUDA driver, if it is set.
+  DeviceHandle device;
+};
 
 class LoadedBundle {
 public:
@@ -24,10 +37,9 @@ public:
   LoadedBundle &operator=(const LoadedBundle &) = delete;
   ~LoadedBundle();
 
-  /// Opens the bundle in `directory`: checks every file of it, links its code
-  /// and binds its weights. Weight files are looked for in `weightsFolder` by
-  /// their names, or, if that is empty, where the manifest says.
-  Failure open(const std::string &directory, const std::string &weightsFolder);
+  /// Opens the bundle in `directory`: checks every file of it, opens the device
+  /// that it is for, links its code and binds its weights.
+  Failure open(const std::string &directory, const BundlePlaces &places);
 
   const Signature &getSignature() const { return manifest.signature; }
 
@@ -38,17 +50,29 @@ public:
 private:
   Failure readManifest();
   Failure checkCpu() const;
+  Failure openDevice(const BundlePlaces &places);
   Failure loadCode();
+  void takeDeviceFile(const std::string &path, std::string_view bytes);
+  Failure loadOnDevice();
+  /// Path within the bundle of the code that runs here.
+  std::string getLibrary() const {
+    return part ? part->library : bundle::kLibrary;
+  }
   Failure lacksSymbol(const std::string &symbol) const;
   Failure bindWeights(const std::string &weightsFolder);
 
   std::string directory;
   Manifest manifest;
+  /// Of a bundle for GPUs: the device and the part for it.
+  DeviceHandle device;
+  const DevicePart *part = nullptr;
+  DeviceCode deviceCode;
   CodeImage image;
   std::vector<EntryPoint> entries; // one a function of the signature
   std::vector<FileMapping> mappings;
   std::vector<HostArray> owned;
-  diffattn_weight *table = nullptr; // of the image
+  diffattn_weight *table = nullptr;       // of the image
+  std::unique_ptr<DeviceProgram> program; // null on the CPU
 };
 
 } // namespace mlir::diffattn

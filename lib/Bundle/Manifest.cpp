@@ -11,7 +11,9 @@
 #include "DiffAttn/Host/StrictJson.h"
 
 #include <algorithm>
+#include <charconv>
 #include <iterator>
+#include <limits>
 #include <set>
 
 using namespace mlir::diffattn;
@@ -45,6 +47,9 @@ private:
   bool dtype(DType &value);
   bool digest(std::string &value);
   bool machine();
+  bool devicePart();
+  bool image(DevicePart::Image &image);
+  bool checkDevices();
   bool file();
   bool types(std::vector<ValueType> &list);
   bool type(ValueType &value);
@@ -139,6 +144,120 @@ bool ManifestReader::machine() {
     foreign = std::string("expected a bundle for ") + bundle::kArchitecture +
               ", but got one for " + architecture;
   return read;
+}
+
+std::optional<int> mlir::diffattn::parseChip(std::string_view chip) {
+  int number = 0;
+  if (chip.substr(0, 3) != "sm_")
+    return std::nullopt;
+  chip.remove_prefix(3);
+  auto [end, error] =
+      std::from_chars(chip.data(), chip.data() + chip.size(), number);
+  if (error != std::errc() || end != chip.data() + chip.size() || number <= 0)
+    return std::nullopt;
+  return number;
+}
+
+bool ManifestReader::image(DevicePart::Image &image) {
+  std::string format;
+  bool read = record({"format", "path", "driver"}, [&](auto key) {
+    if (key == "format")
+      return text(format);
+    if (key == "path")
+      return text(image.path);
+    if (key == "driver")
+      return number(image.driver);
+    return json.skip();
+  });
+  if (!read)
+    return false;
+  auto *found =
+      std::find(std::begin(bundle::kImageFormats),
+                std::end(bundle::kImageFormats), std::string_view(format));
+  if (found == std::end(bundle::kImageFormats))
+    return json.fail("expected a known format of kernels, but got '" + format +
+                     "'");
+  image.format =
+      static_cast<int32_t>(found - std::begin(bundle::kImageFormats));
+  return image.driver <= std::numeric_limits<int32_t>::max() ||
+         json.fail("expected the version of a driver, but got " +
+                   std::to_string(image.driver));
+}
+
+bool ManifestReader::devicePart() {
+  DevicePart &part = manifest.devices.emplace_back();
+  bool read = record(
+      {"chip", "library", "kernels", "images", "constant_bytes"},
+      [&](auto key) {
+        if (key == "chip")
+          return text(part.chip);
+        if (key == "library")
+          return text(part.library);
+        if (key == "images")
+          return json.array([&] { return image(part.images.emplace_back()); });
+        if (key == "kernels")
+          return json.array([&] {
+            DeviceCode::Kernel &kernel = part.kernels.emplace_back();
+            return record({"name", "hash", "parameters"}, [&](auto field) {
+              if (field == "name")
+                return text(kernel.name);
+              if (field == "hash")
+                return text(kernel.hash);
+              if (field == "parameters")
+                return text(kernel.parameters);
+              return json.skip();
+            });
+          });
+        if (key == "constants")
+          return text(part.constants);
+        if (key == "constant_bytes")
+          return json.array(
+              [&] { return number(part.constantBytes.emplace_back()); });
+        return json.skip();
+      });
+  if (!read)
+    return false;
+  if (!parseChip(part.chip))
+    return json.fail("expected a chip of the form sm_80, but got '" +
+                     part.chip + "'");
+  for (const DevicePart &other : manifest.devices)
+    if (&other != &part && other.chip == part.chip)
+      return json.fail("expected each chip once, but got " + part.chip +
+                       " twice");
+  for (const DeviceCode::Kernel &kernel : part.kernels)
+    if (kernel.name.empty() ||
+        kernel.parameters.find_first_not_of("p1248") != std::string::npos)
+      return json.fail("kernel '" + kernel.name +
+                       "': expected parameters of p, 1, 2, 4 and 8, but got '" +
+                       kernel.parameters + "'");
+  return true;
+}
+
+/// Every file of a part must be among the files, and hold the constants.
+bool ManifestReader::checkDevices() {
+  for (const DevicePart &part : manifest.devices) {
+    std::vector<std::string> paths = {part.library};
+    for (const DevicePart::Image &image : part.images)
+      paths.push_back(image.path);
+    if (!part.constantBytes.empty())
+      paths.push_back(part.constants);
+    for (const std::string &path : paths)
+      if (!manifest.findFile(path))
+        return json.fail(part.chip + ": expected '" + path +
+                         "' among the files");
+    uint64_t total = 0;
+    for (uint64_t bytes : part.constantBytes)
+      if (__builtin_add_overflow(total, bytes, &total))
+        return json.fail(part.chip +
+                         ": expected constants that memory can hold");
+    if (!part.constantBytes.empty() &&
+        manifest.findFile(part.constants)->bytes != total)
+      return json.fail(
+          part.chip + ": expected a file with constants of " +
+          std::to_string(total) + " bytes, but got one of " +
+          std::to_string(manifest.findFile(part.constants)->bytes));
+  }
+  return true;
 }
 
 /// A name below the bundle and nowhere else.
@@ -350,7 +469,6 @@ bool ManifestReader::checkPlaces() {
 
 bool ManifestReader::root() {
   std::string format;
-  bool isEmpty = true;
   // The first two keys say whether the rest can be read at all.
   bool read = record(
       {"format", "version", "cpu", "files", "functions", "weight_files",
@@ -384,10 +502,7 @@ bool ManifestReader::root() {
         if (key == "cpu")
           return machine();
         if (key == "devices")
-          return json.array([&] {
-            isEmpty = false;
-            return json.skip();
-          });
+          return json.array([&] { return devicePart(); });
         if (key == "files")
           return json.array([&] { return file(); });
         if (key == "functions")
@@ -398,12 +513,7 @@ bool ManifestReader::root() {
           return json.array([&] { return weight(); });
         return json.skip();
       });
-  if (!read || !json.end() || !checkPlaces())
-    return false;
-  if (!isEmpty)
-    foreign = "expected a bundle for the CPU, but got one with kernels for a "
-              "GPU";
-  return true;
+  return read && json.end() && checkPlaces() && checkDevices();
 }
 
 Failure ManifestReader::read() {

@@ -7,7 +7,10 @@
 #ifndef DIFFATTN_LIB_BUNDLE_MANIFEST_H
 #define DIFFATTN_LIB_BUNDLE_MANIFEST_H
 
+#include "DiffAttn/Host/DeviceCode.h"
 #include "DiffAttn/Host/Signature.h"
+
+#include <optional>
 
 namespace mlir::diffattn {
 
@@ -34,9 +37,28 @@ struct TensorPlace {
   DType dtype = 0;
 };
 
+/// What a bundle has for GPUs of one chip and later ones.
+struct DevicePart {
+  struct Image {
+    int32_t format = 0; // diffattn_image_format
+    uint64_t driver = 0;
+    std::string path;
+  };
+  std::string chip;    // sm_80
+  std::string library; // host code; chips differ in their launches
+  std::vector<DeviceCode::Kernel> kernels;
+  std::vector<Image> images;
+  std::string constants; // a file with one constant after another, or empty
+  std::vector<uint64_t> constantBytes;
+};
+
+/// The number in the name of a chip: 80 of "sm_80"; none if it is no name.
+std::optional<int> parseChip(std::string_view chip);
+
 struct Manifest {
   std::string tool, isa;
   std::vector<std::string> cpuFeatures;
+  std::vector<DevicePart> devices; // none: the bundle is for the CPU
   std::vector<BundledFile> files;
   Signature signature;
   std::vector<WeightFile> weightFiles;

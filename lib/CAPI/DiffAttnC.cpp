@@ -77,9 +77,14 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
   CompileOptions &compile = options->compile;
   bool understood = true;
   if (key == "target") {
-    llvm::Expected<ExecutionTarget> target = parseTarget(text);
-    if (!target)
+    // Several chips are for bundles; what compiles for one refuses them later.
+    if (text.contains(',')) {
+      auto targets = getBundleTargets(text);
+      if (!targets)
+        return fail(targets.takeError());
+    } else if (auto target = parseTarget(text); !target) {
       return fail(target.takeError());
+    }
     compile.target = text.str();
   } else if (key == "threads") {
     understood = !text.getAsInteger(10, compile.threads) &&
@@ -349,23 +354,27 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
                               const char *model_folder, int32_t copy_weights,
                               const char *directory) {
   CompileOptions compileOptions = options ? options->compile : CompileOptions();
-  auto target = getBundleTarget(compileOptions.target);
-  if (!target)
-    return fail(target.takeError());
-  compileOptions.target = *target;
+  auto targets = getBundleTargets(compileOptions.target);
+  if (!targets)
+    return fail(targets.takeError());
   WeightFiles files;
   for (int32_t i = 0; i < num_weights; ++i)
     if (llvm::Error error = files.add(weights[i]))
       return fail(std::move(error));
-  auto module = compile(llvm::StringRef(ir, ir_bytes), compileOptions,
-                        options ? options->cache : "");
-  if (!module)
-    return fail(module.takeError());
+  std::vector<CompiledModule> modules;
+  for (const std::string &target : *targets) {
+    compileOptions.target = target;
+    auto module = compile(llvm::StringRef(ir, ir_bytes), compileOptions,
+                          options ? options->cache : "");
+    if (!module)
+      return fail(module.takeError());
+    modules.push_back(std::move(*module));
+  }
   BundleOptions bundle;
   bundle.copyWeights = copy_weights != 0;
   bundle.modelFolder = model_folder ? model_folder : "";
   if (llvm::Error error =
-          writeBundle(*module, *target, files, bundle, directory))
+          writeBundle(modules, *targets, files, bundle, directory))
     return fail(std::move(error));
   return DIFFATTN_OK;
 }

@@ -76,6 +76,11 @@ static std::optional<size_t> findInTable(StringRef symbol) {
   result["diffattn_rt_" #name] = offsetof(diffattn_rt_table, name);
     DIFFATTN_RT_TABLE(DIFFATTN_PLACE)
 #undef DIFFATTN_PLACE
+#define DIFFATTN_PLACE(name)                                                   \
+  result["diffattn_rt_device_" #name] =                                        \
+      offsetof(diffattn_rt_table, device_##name);
+    DIFFATTN_RT_DEVICE_TABLE(DIFFATTN_PLACE)
+#undef DIFFATTN_PLACE
     diffattn_named_function conversions[DIFFATTN_RT_CONVERSIONS];
     diffattn_rt_float_conversions(conversions);
     for (size_t i = 0; i < DIFFATTN_RT_CONVERSIONS; ++i)
@@ -120,7 +125,7 @@ static llvm::Expected<Needs> readNeeds(StringRef objectBytes) {
 /// The functions of the runtime that the object calls, as jumps through the
 /// table, with what the loader looks for. They have no types: a jump leaves all
 /// arguments where they are, and r11 is free between a caller and a callee.
-static std::string makeGlue(const Needs &needs, const Signature &signature) {
+static std::string makeGlue(const Needs &needs, const CompiledModule &module) {
   std::string text;
   llvm::raw_string_ostream os(text);
   size_t bytes = offsetof(diffattn_rt_table, parallel_for);
@@ -145,12 +150,18 @@ static std::string makeGlue(const Needs &needs, const Signature &signature) {
   define(bundle::kNeedsSymbol, "object", sizeof(diffattn_rt_needs));
   os << "  .long " << DIFFATTN_RT_TABLE_VERSION << "\n  .long " << bytes
      << "\n";
-  std::string contract = sha256Text(getContractText(signature));
+  std::string terms = getContractText(module.signature);
+  if (module.device)
+    terms += getContractText(*module.device);
+  std::string contract = sha256Text(terms);
   define(bundle::kContractSymbol, "object", contract.size());
   os << "  .ascii \"" << contract << "\"\n";
   os << "  .bss\n  .balign 64\ndiffattn_bundle_table:\n  .zero 64\n";
   // One slot more than none, so that it has an address.
-  size_t table = (signature.getNumWeightSlots() + 1) * sizeof(diffattn_weight);
+  size_t slots = module.signature.getNumWeightSlots() + 1;
+  if (module.device)
+    slots += module.device->constants.size();
+  size_t table = slots * sizeof(diffattn_weight);
   define(bundle::kWeightsSymbol, "object", table);
   os << "  .zero " << table << "\n"
      << "  .section .note.GNU-stack,\"\",@progbits\n";
@@ -271,7 +282,7 @@ mlir::diffattn::linkBundleLibrary(const CompiledModule &module,
              "--version-script=" + folder.file(map), folder.file(object)}))
       return error;
   }
-  auto glue = assemble(makeGlue(*needs, module.signature));
+  auto glue = assemble(makeGlue(*needs, module));
   if (!glue)
     return glue.takeError();
   std::string exports =

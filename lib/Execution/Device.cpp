@@ -60,5 +60,6 @@ mlir::diffattn::resolveTarget(llvm::StringRef text,
       return toError(failure);
     target->chip = facts.chip;
   }
-  return "cuda:" + target->chip + "@" + std::to_string(target->ordinal);
+  const std::string isa = target->isa == "native" ? "" : "/" + target->isa;
+  return "cuda:" + target->chip + isa + "@" + std::to_string(target->ordinal);
 }

@@ -28,8 +28,16 @@ mlir::diffattn::parseTarget(llvm::StringRef text) {
   if (device == "cuda" || device == "cuda-sim") {
     target.device =
         device == "cuda" ? ExecutionDevice::Cuda : ExecutionDevice::CudaSim;
-    target.chipNamed = !detail.empty();
-    target.chip = detail.empty() ? "sm_80" : detail.str();
+    auto [chip, isa] = detail.split('/');
+    target.chipNamed = !chip.empty();
+    target.chip = chip.empty() ? "sm_80" : chip.str();
+    if (chip.size() != detail.size())
+      target.isa = isa.str();
+    if (!getCpuTarget(target.isa))
+      return makeError(
+          ErrorClass::Usage,
+          "expected a target " + device + ":<chip>/<isa> with an isa of " +
+              llvm::join(getCpuIsaNames(), ", ") + ", but got '" + text + "'");
     std::string error;
     if (!getGpuTarget(target.chip, error))
       return makeError(ErrorClass::Usage, error);

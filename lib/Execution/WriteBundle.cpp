@@ -43,18 +43,40 @@ static std::string pathTo(StringRef folder, StringRef name) {
   return result.str().str();
 }
 
-llvm::Expected<std::string>
-mlir::diffattn::getBundleTarget(StringRef targetText) {
-  llvm::Expected<ExecutionTarget> target = parseTarget(targetText);
-  if (!target)
-    return target.takeError();
-  if (target->device != ExecutionDevice::Cpu)
+llvm::Expected<std::vector<std::string>>
+mlir::diffattn::getBundleTargets(StringRef text) {
+  if (text.contains('@'))
     return makeError(ErrorClass::Usage,
-                     "expected a target cpu or cpu:<isa> for a bundle, but "
-                     "got '" +
-                         targetText + "'");
-  // "native" code would need every feature of this one CPU.
-  return ("cpu:" + stringifyCpuIsa(getCpuTarget(target->isa)->isa)).str();
+                     "expected a target without the number of a GPU, which is "
+                     "said when the bundle is opened, but got '" +
+                         text + "'");
+  auto [device, detail] = text.split(':');
+  auto [chips, isa] = detail.split('/');
+  llvm::SmallVector<StringRef> names; // one, if there are none
+  chips.split(names, ',');
+  std::vector<std::string> targets;
+  for (StringRef chip : names) {
+    std::string one =
+        detail.empty() ? device.str() : (device + ":" + chip).str();
+    if (chips.size() != detail.size())
+      one += ("/" + isa).str();
+    llvm::Expected<ExecutionTarget> target = parseTarget(one);
+    if (!target)
+      return target.takeError();
+    // "native" code would need every feature of this one CPU.
+    StringRef named = stringifyCpuIsa(getCpuTarget(target->isa)->isa);
+    if (target->device == ExecutionDevice::Cpu)
+      one = ("cpu:" + named).str();
+    else // the code uses nothing that a letter behind the number promises
+      one = (device + ":" + StringRef(target->chip).rtrim("af") + "/" + named)
+                .str();
+    if (llvm::is_contained(targets, one) ||
+        (!targets.empty() && target->device == ExecutionDevice::Cpu))
+      return makeError(ErrorClass::Usage,
+                       "expected each chip once, but got '" + text + "'");
+    targets.push_back(std::move(one));
+  }
+  return targets;
 }
 
 /// What the instruction set asks of a CPU beyond any x86-64.
@@ -92,10 +114,11 @@ struct UsedWeightFile {
 /// does not get there.
 class BundleWriter {
 public:
-  BundleWriter(const CompiledModule &module, StringRef isa,
+  BundleWriter(llvm::ArrayRef<CompiledModule> modules,
+               llvm::ArrayRef<ExecutionTarget> targets,
                const WeightFiles &files, const BundleOptions &options,
                StringRef directory)
-      : module(module), isa(isa), files(files), options(options),
+      : modules(modules), targets(targets), files(files), options(options),
         directory(directory) {
     while (this->directory.size() > 1 && this->directory.ends_with("/"))
       this->directory = this->directory.drop_back();
@@ -110,14 +133,20 @@ public:
 private:
   llvm::Error makeFolder();
   llvm::Error addFile(StringRef name, StringRef contents);
+  llvm::Error addCode(const CompiledModule &module,
+                      const ExecutionTarget &target);
   llvm::Error addModelFiles();
   llvm::Error addWeightFiles();
   llvm::Error addWeightFile(const FileTensor &tensor);
   std::string makeManifest() const;
   void writeWeights(json::OStream &out) const;
+  void writeDevice(json::OStream &out, const DeviceCode &code,
+                   StringRef chip) const;
+  /// Chips differ in their code, not in what it is called with.
+  const Signature &signature() const { return modules.front().signature; }
 
-  const CompiledModule &module;
-  StringRef isa;
+  llvm::ArrayRef<CompiledModule> modules;
+  llvm::ArrayRef<ExecutionTarget> targets;
   const WeightFiles &files;
   const BundleOptions &options;
   StringRef directory;
@@ -157,6 +186,34 @@ llvm::Error BundleWriter::makeFolder() {
 llvm::Error BundleWriter::addFile(StringRef name, StringRef contents) {
   own.push_back({name.str(), contents.size(), sha256Text(contents)});
   return writeFileWhole(pathTo(part, name), {contents});
+}
+
+llvm::Error BundleWriter::addCode(const CompiledModule &module,
+                                  const ExecutionTarget &target) {
+  // Code for the CPU alone lies at the top.
+  StringRef folder = module.device ? StringRef(target.chip) : "";
+  if (!folder.empty())
+    if (std::error_code ec = fs::create_directory(pathTo(part, folder)))
+      return outputError(pathTo(directory, folder), ec);
+  auto library = linkBundleLibrary(module, options.linker);
+  if (!library)
+    return library.takeError();
+  if (llvm::Error error = addFile(pathTo(folder, bundle::kLibrary), *library))
+    return error;
+  if (!module.device)
+    return llvm::Error::success();
+  if (module.device->hostAccess)
+    return makeError(ErrorClass::Compile,
+                     "expected a module of which nothing but control flow is "
+                     "left for the host, to make a bundle for a GPU");
+  for (const DeviceCode::Image &image : module.device->images)
+    if (llvm::Error error =
+            addFile(pathTo(folder, bundle::kImages[image.format]), image.data))
+      return error;
+  if (module.device->constants.empty())
+    return llvm::Error::success();
+  return addFile(pathTo(folder, bundle::kConstants),
+                 llvm::join(module.device->constants, ""));
 }
 
 llvm::Error BundleWriter::addModelFiles() {
@@ -243,7 +300,7 @@ llvm::Error BundleWriter::addWeightFile(const FileTensor &tensor) {
 }
 
 llvm::Error BundleWriter::addWeightFiles() {
-  auto found = findWeights(module.signature, files);
+  auto found = findWeights(signature(), files);
   if (!found)
     return found.takeError();
   tensors = std::move(*found);
@@ -293,7 +350,7 @@ void BundleWriter::writeWeights(json::OStream &out) const {
   });
   out.attributeArray("weights", [&] {
     size_t slot = 0;
-    for (const WeightDeclaration &declared : module.signature.weights)
+    for (const WeightDeclaration &declared : signature().weights)
       out.object([&] {
         out.attribute("name", declared.name);
         out.attribute("dtype", stringifyDType(declared.dtype));
@@ -321,6 +378,36 @@ void BundleWriter::writeWeights(json::OStream &out) const {
   });
 }
 
+void BundleWriter::writeDevice(json::OStream &out, const DeviceCode &code,
+                               StringRef chip) const {
+  out.object([&] {
+    out.attribute("chip", chip);
+    out.attribute("library", pathTo(chip, bundle::kLibrary));
+    out.attributeArray("images", [&] {
+      for (const DeviceCode::Image &image : code.images)
+        out.object([&] {
+          out.attribute("format", bundle::kImageFormats[image.format]);
+          out.attribute("path", pathTo(chip, bundle::kImages[image.format]));
+          out.attribute("driver", image.driver);
+        });
+    });
+    out.attributeArray("kernels", [&] {
+      for (const DeviceCode::Kernel &kernel : code.kernels)
+        out.object([&] {
+          out.attribute("name", kernel.name);
+          out.attribute("hash", kernel.hash);
+          out.attribute("parameters", kernel.parameters);
+        });
+    });
+    if (!code.constants.empty())
+      out.attribute("constants", pathTo(chip, bundle::kConstants));
+    out.attributeArray("constant_bytes", [&] {
+      for (const std::string &constant : code.constants)
+        out.value(static_cast<int64_t>(constant.size()));
+    });
+  });
+}
+
 std::string BundleWriter::makeManifest() const {
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -332,14 +419,18 @@ std::string BundleWriter::makeManifest() const {
                   "diffattn " DIFFATTN_VERSION ", LLVM " LLVM_VERSION_STRING);
     out.attributeObject("cpu", [&] {
       out.attribute("architecture", bundle::kArchitecture);
-      out.attribute("isa", isa);
+      out.attribute("isa", targets.front().isa);
       out.attributeArray("features", [&] {
-        for (const std::string &feature : getNeededFeatures(isa))
+        for (const std::string &feature :
+             getNeededFeatures(targets.front().isa))
           out.value(feature);
       });
     });
-    // The place of kernels for GPUs, by chip.
-    out.attributeArray("devices", [] {});
+    out.attributeArray("devices", [&] {
+      for (auto [module, target] : llvm::zip(modules, targets))
+        if (module.device)
+          writeDevice(out, *module.device, target.chip);
+    });
     out.attributeArray("files", [&] {
       for (const OwnFile &file : own)
         out.object([&] {
@@ -349,7 +440,7 @@ std::string BundleWriter::makeManifest() const {
         });
     });
     out.attributeArray("functions", [&] {
-      for (const FunctionSignature &function : module.signature.functions)
+      for (const FunctionSignature &function : signature().functions)
         out.object([&] {
           out.attribute("name", function.name);
           writeTypes(out, "arguments", function.arguments);
@@ -365,11 +456,9 @@ std::string BundleWriter::makeManifest() const {
 llvm::Error BundleWriter::write() {
   if (llvm::Error error = makeFolder())
     return error;
-  auto library = linkBundleLibrary(module, options.linker);
-  if (!library)
-    return library.takeError();
-  if (llvm::Error error = addFile(bundle::kLibrary, *library))
-    return error;
+  for (auto [module, target] : llvm::zip(modules, targets))
+    if (llvm::Error error = addCode(module, target))
+      return error;
   if (llvm::Error error = addModelFiles())
     return error;
   if (llvm::Error error = addWeightFiles())
@@ -383,12 +472,17 @@ llvm::Error BundleWriter::write() {
   return llvm::Error::success();
 }
 
-llvm::Error mlir::diffattn::writeBundle(const CompiledModule &module,
-                                        StringRef target,
+llvm::Error mlir::diffattn::writeBundle(llvm::ArrayRef<CompiledModule> modules,
+                                        llvm::ArrayRef<std::string> targets,
                                         const WeightFiles &files,
                                         const BundleOptions &options,
                                         StringRef directory) {
-  return BundleWriter(module, target.split(':').second, files, options,
-                      directory)
-      .write();
+  std::vector<ExecutionTarget> parsed;
+  for (const std::string &target : targets) {
+    auto one = parseTarget(target);
+    if (!one)
+      return one.takeError();
+    parsed.push_back(std::move(*one));
+  }
+  return BundleWriter(modules, parsed, files, options, directory).write();
 }

@@ -14,6 +14,9 @@ static diffattn_rt_table makeTable() {
 #define SLOT(name) table.name = &diffattn_rt_##name;
   DIFFATTN_RT_TABLE(SLOT)
 #undef SLOT
+#define SLOT(name) table.device_##name = &diffattn_rt_device_##name;
+  DIFFATTN_RT_DEVICE_TABLE(SLOT)
+#undef SLOT
   diffattn_named_function conversions[DIFFATTN_RT_CONVERSIONS];
   diffattn_rt_float_conversions(conversions);
   for (int i = 0; i < DIFFATTN_RT_CONVERSIONS; ++i)

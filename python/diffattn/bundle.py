@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sysconfig
 import weakref
 from pathlib import Path
 
@@ -27,6 +28,13 @@ API_MAJOR = 1
 FLOATS = {np.dtype(np.float32): "f32", BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
 
 
+class _Options(ctypes.Structure):
+    """diffattn_bundle_options of Bundle.h."""
+    _fields_ = [("struct_bytes", ctypes.c_int32), ("gpu", ctypes.c_int32), ("weights", ctypes.c_char_p),
+                ("cuda_driver", ctypes.c_char_p), ("cublaslt", ctypes.c_char_p), ("package_folders", ctypes.c_char_p),
+                ("device", ctypes.c_void_p)]
+
+
 class _Library(CLibrary):
     """The loader of bundles, loaded at its first use."""
 
@@ -35,7 +43,7 @@ class _Library(CLibrary):
         self.require(API_MAJOR, "libDiffAttnBundle.so")
         bundle = ctypes.c_void_p
         self.declare([
-            ("open", ctypes.c_int32, [ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(bundle)]),
+            ("open_with", ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(_Options), ctypes.POINTER(bundle)]),
             ("close", None, [bundle]),
         ])
 
@@ -51,12 +59,17 @@ def library() -> _Library:
 
 
 class BundledCode(CompiledCode):
-    """The functions of a bundle: `entries`, `signature(entry)` and `call(entry, *arrays)` as `runtime.Executable` has them."""
+    """The functions of a bundle: `entries`, `signature(entry)` and `call(entry, *arrays)` as `runtime.Executable` has them.
+    The arguments are those of `load`; `device` is the address of a diffattn_device (DiffAttn/Runtime/Device.h) to run on in
+    place of a GPU, which must outlive this."""
 
-    def __init__(self, directory, *, weights=None, threads: int | None = None):
+    def __init__(self, directory, *, weights=None, threads: int | None = None, gpu: int = 0, cuda_driver=None, cublaslt=None,
+                 device: int | None = None):
         lib, handle = library(), ctypes.c_void_p()
-        folder = None if weights is None else os.fsencode(weights)
-        lib.check(lib.open(os.fsencode(directory), folder, ctypes.byref(handle)))
+        paths = [None if path is None else os.fsencode(path)
+                 for path in (weights, cuda_driver, cublaslt, sysconfig.get_paths()["purelib"])]
+        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device)
+        lib.check(lib.open_with(os.fsencode(directory), ctypes.byref(options), ctypes.byref(handle)))
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)
 
@@ -74,11 +87,13 @@ class BundledModel(CompiledModel):
         return self.executable.call(entry, *arrays)
 
 
-def load(directory: str | Path, *, weights: str | Path | None = None, threads: int | None = None) -> BundledModel:
+def load(directory: str | Path, *, weights: str | Path | None = None, threads: int | None = None, gpu: int = 0,
+         cuda_driver: str | Path | None = None, cublaslt: str | Path | None = None) -> BundledModel:
     """Opens a bundle. `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
-    says; `threads` are for each call (None: the runtime's default)."""
+    says; `threads` are for each call (None: the runtime's default). A bundle with kernels runs on GPU number `gpu`;
+    `cuda_driver` and `cublaslt` are libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none."""
     directory = Path(directory)
-    code = BundledCode(directory, weights=weights, threads=threads)
+    code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt)
     config = read_config(directory) if (directory / "config.json").is_file() else {}
     return BundledModel(code, directory, config, str(config.get("model_type", config.get("architecture", "a bundle"))))
 

@@ -150,6 +150,9 @@ def _bundle_info(args) -> int:
     manifest = read_json(Path(args.directory) / "manifest.json")
     rows = [("bundle", f"version {manifest['version']}, by {manifest['tool']}"),
             ("code", f"{manifest['cpu']['isa']}, needs {' '.join(manifest['cpu']['features']) or 'any x86-64'}")]
+    if manifest["devices"]:
+        rows.append(("kernels", ", ".join(f"{part['chip']} ({' and '.join(image['format'] for image in part['images'])})"
+                                          for part in manifest["devices"])))
     if manifest["weight_files"]:
         rows.append(("weights", ", ".join(f"{file['path']} ({file['bytes'] / 2**20:.1f} MiB)"
                                           for file in manifest["weight_files"])))
@@ -230,7 +233,8 @@ def make_parser() -> argparse.ArgumentParser:
         sub.add_argument("directory", metavar="DIR", help="config.json, safetensors and, for text, tokenizer.json")
         sub.add_argument("--dtype", choices=models.FLOATS, help="type of the weights (default: as in the files)")
         if name not in ("build", "info"):
-            sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA or cuda-sim:CHIP, which simulates GPU kernels (default: %(default)s)")
+            sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA or cuda-sim:CHIP, which simulates GPU kernels; for a bundle also cuda:CHIP,CHIP "
+                             "(default: %(default)s)")
             sub.add_argument("--threads", type=_positive, help="threads to use (default: all)")
         return sub
 

@@ -204,12 +204,13 @@ def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
     compiler (docs/bundles.md). `directory` must not be there yet, or be empty.
 
+    target         "cpu", "cpu:<isa>", or for GPUs "cuda:<chip>,<chip>/<isa>", the best instruction set by default
     weights        paths, as for `Executable`; with `copy_weights` the files are copied, else the bundle points at them
     model_folder   where config.json and tokenizer.json are taken from
     """
     lib = library()
     options = _options(lib, target=target, name=name, raise_attention=True, reference=False,
-                       cache=cache_folder() if cache is True else (cache or ""))
+                       cache=cache_folder() if cache is True else (cache or ""), ptxas_folders=_ptxas_folders())
     try:
         ir, paths = _bytes(mlir), _paths(weights)
         folder = None if model_folder is None else os.fsencode(model_folder)

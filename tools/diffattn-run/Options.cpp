@@ -61,7 +61,8 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                "avx2, generic; cuda-sim:<chip>: GPU kernels,\n"
                "simulated: sm_80, sm_86, sm_89, sm_90;\n"
                "cuda, cuda:<chip>, cuda:<chip>@<n>: GPU number n\n"
-               "(to emit, no GPU is needed; default sm_80)"),
+               "(to emit, no GPU is needed; default sm_80);\n"
+               "for bundles cuda:<chip>,<chip>/<isa of the host>"),
       cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
   cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
                            cl::init(0), cl::value_desc("n"), cl::cat(compile));

@@ -118,13 +118,17 @@ compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
 
 static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
                               const WeightFiles &files) {
-  auto target = getBundleTarget(compile.target);
-  if (!target)
-    return target.takeError();
-  compile.target = *target;
-  auto module = compileOrTake(ir, compile);
-  if (!module)
-    return module.takeError();
+  auto targets = getBundleTargets(compile.target);
+  if (!targets)
+    return targets.takeError();
+  std::vector<CompiledModule> modules;
+  for (const std::string &target : *targets) {
+    compile.target = target;
+    auto module = compileOrTake(ir, compile);
+    if (!module)
+      return module.takeError();
+    modules.push_back(std::move(*module));
+  }
   BundleOptions bundle;
   bundle.linker.program = options.linker;
   bundle.copyWeights = options.copyWeights;
@@ -138,9 +142,10 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
       bundle.modelFolder = ".";
   }
   if (llvm::Error error =
-          writeBundle(*module, *target, files, bundle, options.emitFile))
+          writeBundle(modules, *targets, files, bundle, options.emitFile))
     return error;
-  llvm::errs() << "wrote " << options.emitFile << " for " << *target << "\n";
+  llvm::errs() << "wrote " << options.emitFile << " for "
+               << llvm::join(*targets, ", ") << "\n";
   return llvm::Error::success();
 }
 

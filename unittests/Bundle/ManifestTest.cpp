@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Manifest.h"
 
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Runtime/Device.h"
 
 #include "gtest/gtest.h"
 
@@ -20,8 +20,17 @@ const std::string kText = R"({
  "format": "diffattn bundle", "version": 1, "tool": "diffattn",
  "later": [{"unknown": null}],
  "cpu": {"architecture": "x86_64", "isa": "avx2", "features": ["avx2"]},
- "devices": [],
+ "devices": [{"chip": "sm_80", "library": "sm_80/model.so",
+  "images": [{"format": "ptx", "path": "sm_80/kernels.ptx", "driver": 12000}],
+  "kernels": [{"name": "k", "hash": "h", "parameters": "p8"}],
+  "constants": "sm_80/constants.bin", "constant_bytes": [4, 8]}],
  "files": [{"path": "model.so", "bytes": 7, "sha256": ")" +
+                          kDigest + R"("},
+  {"path": "sm_80/model.so", "bytes": 7, "sha256": ")" +
+                          kDigest + R"("},
+  {"path": "sm_80/kernels.ptx", "bytes": 9, "sha256": ")" +
+                          kDigest + R"("},
+  {"path": "sm_80/constants.bin", "bytes": 12, "sha256": ")" +
                           kDigest + R"("}],
  "functions": [{"name": "f",
   "arguments": [{"kind": "memref", "dtype": "f32", "shape": [null, 4],
@@ -50,6 +59,14 @@ TEST(Manifest, IsRead) {
   EXPECT_EQ(manifest.isa, "avx2");
   EXPECT_EQ(manifest.cpuFeatures, std::vector<std::string>{"avx2"});
   ASSERT_NE(manifest.findFile("model.so"), nullptr);
+  ASSERT_EQ(manifest.devices.size(), 1u);
+  const DevicePart &part = manifest.devices[0];
+  EXPECT_EQ(part.chip, "sm_80");
+  ASSERT_EQ(part.images.size(), 1u);
+  EXPECT_EQ(part.images[0].format, DIFFATTN_IMAGE_PTX);
+  EXPECT_EQ(part.images[0].driver, 12000u);
+  EXPECT_EQ(part.kernels[0].parameters, "p8");
+  EXPECT_EQ(part.constantBytes, (std::vector<uint64_t>{4, 8}));
   const FunctionSignature *f = manifest.signature.find("f");
   ASSERT_NE(f, nullptr);
   EXPECT_EQ(f->arguments[0].kind, ValueType::MemRef);
@@ -78,8 +95,28 @@ TEST(Manifest, EveryWrongPartIsNamed) {
       {"x86_64", "aarch64",
        "expected a bundle for x86_64, but got one for "
        "aarch64"},
-      {"\"devices\": []", "\"devices\": [{\"chip\": \"sm_90\"}]",
-       "expected a bundle for the CPU"},
+      {"\"devices\": [", "\"devices\": [{\"chip\": \"sm_90\"}, ",
+       "expected 'library' in the object"},
+      {"\"chip\": \"sm_80\"", "\"chip\": \"sm_80x\"",
+       "expected a chip of the form sm_80, but got 'sm_80x'"},
+      {"\"format\": \"ptx\"", "\"format\": \"elf\"",
+       "expected a known format of kernels, but got 'elf'"},
+      {"\"driver\": 12000", "\"driver\": 4294967296",
+       "expected the version of a driver, but got 4294967296"},
+      {"\"parameters\": \"p8\"", "\"parameters\": \"p3\"",
+       "kernel 'k': expected parameters of p, 1, 2, 4 and 8, but got 'p3'"},
+      {"\"library\": \"sm_80", "\"library\": \"sm_90",
+       "sm_80: expected 'sm_90/model.so' among the files"},
+      {"\"format\": \"ptx\", \"path\": \"sm_80",
+       "\"format\": \"ptx\", \"path\": \"sm_90",
+       "sm_80: expected 'sm_90/kernels.ptx' among the files"},
+      {"\"constants\": \"sm_80/constants.bin\", ", "",
+       "sm_80: expected '' among the files"},
+      {"\"constant_bytes\": [4, 8]", "\"constant_bytes\": [4, 9]",
+       "a file with constants of 13 bytes, but got one of 12"},
+      {"\"constant_bytes\": [4, 8]",
+       "\"constant_bytes\": [9223372036854775807, 9223372036854775807, 14]",
+       "expected constants that memory can hold"},
       {"\"path\": \"model.so\"", "\"path\": \"../model.so\"",
        "expected the path of a file in the bundle"},
       {"\"path\": \"model.so\"", "\"path\": \"/model.so\"",

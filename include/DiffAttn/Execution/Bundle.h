@@ -33,15 +33,19 @@ struct BundleOptions {
   std::string modelFolder;
 };
 
-/// The target whose code a bundle made with `target` holds: "cpu" is an
-/// instruction set by name, the best that this machine runs, so that the bundle
-/// can say what it needs. An error of class Usage for other devices.
-llvm::Expected<std::string> getBundleTarget(llvm::StringRef target);
+/// The targets whose code a bundle made with `target` holds: one for the CPU,
+/// or one for each chip of "cuda:<chip>,<chip>". Each has an instruction set by
+/// name for the host, the best that this machine runs if `target` names none,
+/// so that the bundle can say what it needs. Errors are of class Usage.
+llvm::Expected<std::vector<std::string>>
+getBundleTargets(llvm::StringRef target);
 
-/// Writes `module`, compiled for `target` (of `getBundleTarget`), with its
-/// weights from `files` as a bundle: docs/bundles.md. `directory` must not be
-/// there yet, or be an empty folder; it appears whole or not at all.
-llvm::Error writeBundle(const CompiledModule &module, llvm::StringRef target,
+/// Writes a module that was compiled for each of `targets` (of
+/// `getBundleTargets`), with its weights from `files`, as a bundle:
+/// docs/bundles.md. `directory` must not be there yet, or be an empty folder;
+/// it appears whole or not at all.
+llvm::Error writeBundle(llvm::ArrayRef<CompiledModule> modules,
+                        llvm::ArrayRef<std::string> targets,
                         const WeightFiles &files, const BundleOptions &options,
                         llvm::StringRef directory);
 

@@ -22,6 +22,7 @@ enum class ExecutionDevice { Cpu, CudaSim, Cuda };
 ///     cpu, cpu:<isa>     native, avx512bf16, avx512, avx2 or generic
 ///     cuda-sim:<chip>    sm_80, sm_86, sm_89, sm_90 or newer; sm_80 if none is
 ///     cuda:<chip>@<n>    named; n is the number of the GPU, 0 if none is given
+///     cuda:<chip>/<isa>  both with an instruction set for the host's code
 struct ExecutionTarget {
   ExecutionDevice device = ExecutionDevice::Cpu;
   /// Instruction set of the code for the CPU.

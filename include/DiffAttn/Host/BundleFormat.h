@@ -21,14 +21,22 @@ constexpr const char *kArchitecture = "x86_64";
 constexpr const char *kManifest = "manifest.json";
 constexpr const char *kLibrary = "model.so";
 constexpr const char *kWeightsFolder = "weights";
+/// Of a bundle for GPUs, in a folder for each chip, beside its library: the
+/// constants, one after another, and an image in each of the formats, in the
+/// order of diffattn_image_format.
+constexpr const char *kConstants = "constants.bin";
+constexpr const char *kImageFormats[] = {"cubin", "ptx", "bitcode"};
+constexpr const char *kImages[] = {"kernels.cubin", "kernels.ptx",
+                                   "kernels.bc"};
 
 /// Kinds of values, in the order of ValueType::Kind.
 constexpr const char *kKinds[] = {"tensor", "memref", "scalar", "unsupported"};
 
 /// Symbols of the library beside the entry points: what it needs of the
 /// runtime (diffattn_rt_needs), the function that takes the runtime's table,
-/// the table of weights, and the SHA-256 of getContractText, as 64 hexadecimal
-/// digits.
+/// the table of weights, with the constants of a device behind them, and the
+/// SHA-256 of getContractText, of the signature and of the device's code if
+/// there is any, as 64 hexadecimal digits.
 constexpr const char *kNeedsSymbol = "diffattn_bundle_needs";
 constexpr const char *kInitSymbol = "diffattn_bundle_init";
 constexpr const char *kWeightsSymbol = "diffattn_weights";

@@ -36,6 +36,10 @@ struct DeviceCode {
   bool hostAccess = false;
 };
 
+/// What calls of the code take for granted of `code`, as text: its kernels in
+/// their order, and the sizes of its constants.
+std::string getContractText(const DeviceCode &code);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_HOST_DEVICECODE_H

@@ -14,7 +14,7 @@
 #ifndef DIFFATTN_RUNTIME_TABLE_H
 #define DIFFATTN_RUNTIME_TABLE_H
 
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Runtime/DeviceCalls.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -37,6 +37,16 @@ extern "C" {
 
 #define DIFFATTN_RT_CONVERSIONS 5
 
+/// The functions diffattn_rt_device_<name> that host code of a GPU calls.
+#define DIFFATTN_RT_DEVICE_TABLE(FUNCTION)                                     \
+  FUNCTION(launch)                                                             \
+  FUNCTION(alloc)                                                              \
+  FUNCTION(mark)                                                               \
+  FUNCTION(release)                                                            \
+  FUNCTION(copy)                                                               \
+  FUNCTION(check)                                                              \
+  FUNCTION(gemm)
+
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
   int32_t bytes;   // of the whole table
@@ -45,6 +55,10 @@ typedef struct diffattn_rt_table {
 #undef DIFFATTN_RT_SLOT
   /// The addresses of diffattn_rt_float_conversions, in its order.
   void (*conversions[DIFFATTN_RT_CONVERSIONS])(void);
+#define DIFFATTN_RT_SLOT(name)                                                 \
+  __typeof__(&diffattn_rt_device_##name) device_##name;
+  DIFFATTN_RT_DEVICE_TABLE(DIFFATTN_RT_SLOT)
+#undef DIFFATTN_RT_SLOT
 } diffattn_rt_table;
 
 /// What a shared object of compiled code says under the name

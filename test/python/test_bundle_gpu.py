@@ -1,0 +1,258 @@
+"""Bundles with kernels: the numbers that they compute on the simulator's device, and over a library in the place of the CUDA
+driver which code is taken for which GPU, and a clear error for each that has none."""
+import ctypes
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from conftest import ROOT
+
+bundle = pytest.importorskip("diffattn.bundle")
+cli = pytest.importorskip("diffattn.cli")
+errors = pytest.importorskip("diffattn.errors")
+runtime = pytest.importorskip("diffattn.runtime")
+
+# Kernels of attention and of others, and a weight.
+MODEL = """
+ml_program.global private @w(#ml_program.extern<tensor<4xf32>>) : tensor<4xf32>
+func.func @attend(%q: tensor<1x2x?x32xf32>, %k: tensor<1x2x?x32xf32>, %v: tensor<1x2x?x64xf32>, %lambda: tensor<f32>,
+                  %init: tensor<1x2x?x64xf32>) -> tensor<1x2x?x64xf32> {
+  %r = diffattn.attention ins(%q, %k, %q, %k, %v : tensor<1x2x?x32xf32>, tensor<1x2x?x32xf32>, tensor<1x2x?x32xf32>,
+    tensor<1x2x?x32xf32>, tensor<1x2x?x64xf32>) lambda(%lambda : tensor<f32>)
+    outs(%init : tensor<1x2x?x64xf32>) {scale = 0.2 : f32, is_causal, norm = #diffattn.norm<rms>} -> tensor<1x2x?x64xf32>
+  return %r : tensor<1x2x?x64xf32>
+}
+func.func @shift(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %c0 = arith.constant 0 : index
+  %b = ml_program.global_load_const @w : tensor<4xf32>
+  %n = tensor.dim %x, %c0 : tensor<?x4xf32>
+  %e = tensor.empty(%n) : tensor<?x4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i,j)->(i,j)>, affine_map<(i,j)->(j)>, affine_map<(i,j)->(i,j)>],
+                       iterator_types = ["parallel", "parallel"]}
+         ins(%x, %b : tensor<?x4xf32>, tensor<4xf32>) outs(%e : tensor<?x4xf32>) {
+    ^bb0(%p: f32, %q: f32, %o: f32):
+      %s = arith.addf %p, %q : f32
+      linalg.yield %s : f32
+  } -> tensor<?x4xf32>
+  return %r : tensor<?x4xf32>
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    from safetensors.numpy import save_file
+
+    folder = tmp_path_factory.mktemp("sources")
+    (folder / "model.mlir").write_text(MODEL)
+    # A constant that no kernel holds, in the place of the weight.
+    text = runtime.emit(MODEL[:MODEL.index("func.func @attend")] + MODEL[MODEL.index("func.func @shift"):], "gpu",
+                        target="cuda:sm_80").decode()
+    text = re.sub(r"diffattn\.weights = \[.*?\}\], ", "", text)
+    text = re.sub(r"diffattn\.weight %\w+", "memref.get_global @steps", text)
+    at = text.index("func.func")
+    (folder / "constant.mlir").write_text(
+        text[:at] + 'memref.global "private" constant @steps : memref<4xf32> = dense<[4.0, 3.0, 2.0, 0.5]>\n' + text[at:])
+    save_file({"w": np.array([1, 2, 3, 4.5], np.float32)}, folder / "model.safetensors")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def write(build_dir, sources):
+    def write(directory, target, model="model.mlir", stage="input"):
+        done = subprocess.run([str(build_dir / "bin" / "diffattn-run"), str(sources / model), f"--from={stage}",
+                               f"--target={target}", f"--weights={sources / 'model.safetensors'}", "--copy-weights",
+                               "--emit=bundle", "--no-cache", "-o", str(directory)], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return directory
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def written(write, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("gpu") / "bundle", "cuda:sm_80,sm_90")
+
+
+@pytest.fixture(scope="module")
+def constant(write, tmp_path_factory):
+    return write(tmp_path_factory.mktemp("constant") / "bundle", "cuda:sm_90", "constant.mlir", "gpu")
+
+
+@pytest.fixture(scope="module")
+def simulated(build_dir):
+    """The address of a simulated GPU."""
+    maker = ctypes.CDLL(str(build_dir / "lib" / "libDiffAttnC.so"))
+    device = ctypes.c_void_p()
+    assert maker.diffattn_open_simulated_device(b"sm_80", ctypes.byref(device)) == 0
+    return device.value
+
+
+class Driver:
+    """The library in the driver's place, which writes down what it is asked."""
+
+    def __init__(self, path):
+        self.path, self.c = path, ctypes.CDLL(str(path))
+        self.c.mock_cuda_log.restype = ctypes.c_char_p
+        self.c.mock_cuda_set.argtypes = [ctypes.c_char_p, ctypes.c_long]
+        self.c.mock_cuda_live.argtypes = [ctypes.c_char_p]
+        self.c.mock_cuda_live.restype = ctypes.c_long
+        self.c.mock_cuda_reset()
+
+    def set(self, name, value):
+        self.c.mock_cuda_set(name.encode(), value)
+
+    def log(self):
+        return self.c.mock_cuda_log().decode("latin-1")
+
+
+@pytest.fixture
+def driver(build_dir):
+    return Driver(build_dir / "unittests/mocks/libMockCuda.so")
+
+
+def manifest_of(folder):
+    return json.loads((folder / "manifest.json").read_text())
+
+
+def inputs(tokens=40):
+    rng = np.random.default_rng(3)
+    q, k, v, init = (rng.normal(size=(1, 2, tokens, w)).astype(np.float32) for w in (32, 32, 64, 64))
+    return q, k, v, np.array(0.3, np.float32), init
+
+
+def test_the_simulated_device_computes_what_the_program_does(write, sources, simulated, tmp_path):
+    write(tmp_path / "b", "cuda-sim:sm_80")
+    code = bundle.BundledCode(tmp_path / "b", device=simulated)
+    program = runtime.Executable(MODEL, target="cuda-sim:sm_80", weights=[sources / "model.safetensors"], cache=False)
+    (ours,), (theirs,) = code.call("attend", *inputs()), program.call("attend", *inputs())
+    assert np.isfinite(ours).all() and ours.tobytes() == theirs.tobytes()
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    np.testing.assert_array_equal(code.call("shift", x)[0], x + np.array([1, 2, 3, 4.5], np.float32))
+
+    write(tmp_path / "c", "cuda-sim:sm_80", "constant.mlir", "gpu")
+    code = bundle.BundledCode(tmp_path / "c", device=simulated)
+    np.testing.assert_array_equal(code.call("shift", x)[0], x + np.array([4, 3, 2, 0.5], np.float32))
+
+
+def test_a_language_model(simulated, tmp_path):
+    import diffattn
+
+    tiny = ROOT / "examples" / "tiny-lm"
+    assert cli.main(["bundle", str(tiny), "--target=cuda-sim:sm_80", "-o", str(tmp_path / "b")]) == 0
+    code = bundle.BundledCode(tmp_path / "b", device=simulated)
+    ids = np.array([[1, 20, 300, 4, 50]])
+    (logits,), expected = code.call("forward", ids), diffattn.load(tiny, "cuda-sim:sm_80").forward(ids)
+    assert np.isfinite(logits).all() and logits.tobytes() == expected.tobytes()
+
+
+def test_python_writes_them(sources, tmp_path):
+    weights = [sources / "model.safetensors"]
+    runtime.write_bundle(MODEL, tmp_path / "b", target="cuda:sm_80,sm_90/generic", weights=weights, cache=False)
+    manifest = manifest_of(tmp_path / "b")
+    assert [part["chip"] for part in manifest["devices"]] == ["sm_80", "sm_90"] and manifest["cpu"]["isa"] == "generic"
+    with pytest.raises(errors.UsageError, match="but got 'cuda:sm_80,sm_80'"):
+        runtime.write_bundle(MODEL, tmp_path / "c", target="cuda:sm_80,sm_80", weights=weights)
+    with pytest.raises(errors.UsageError, match='but got "sm_80,sm_90"'):
+        runtime.Executable(MODEL, target="cuda:sm_80,sm_90")
+
+
+def test_each_gpu_gets_its_code(written, driver):
+    parts = {part["chip"]: part for part in manifest_of(written)["devices"]}
+    assert list(parts) == ["sm_80", "sm_90"]
+    for part in parts.values():
+        assert [(image["format"], image["driver"]) for image in part["images"]] == [("cubin", 13000), ("ptx", 12000)]
+        assert part["constant_bytes"] == [] and all(len(k["hash"]) == 64 for k in part["kernels"])
+    driver.set("capability", 90)
+    code = bundle.BundledCode(written, cuda_driver=driver.path)
+    (y,) = code.call("shift", np.ones((3, 4), np.float32))
+    assert y.shape == (3, 4)
+    log = driver.log()
+    assert "cuModuleLoadDataEx \x7fELF" in log and log.count("cuLaunchKernel diffattn_flat") == 1, log
+    # The weight when it is opened, and the argument.
+    assert [int(line.split()[1]) for line in log.splitlines() if line.startswith("cuMemcpyHtoD")] == [16, 48]
+    code.call("attend", *inputs())
+    assert "cuLaunchKernel diffattn_" in driver.log()[len(log):]
+    del code
+    assert driver.c.mock_cuda_live(b"memory") == 0 and "cuDevicePrimaryCtxRelease" in driver.log()
+
+
+@pytest.mark.parametrize("capability,version,image", [(80, 13000, "\x7fELF"), (86, 13000, "\x7fELF"), (90, 12040, "sm_90"),
+                                                      (89, 12040, "sm_80"), (100, 13000, "sm_90")])
+def test_the_image_that_fits_best(written, driver, capability, version, image):
+    driver.set("capability", capability)
+    driver.set("version", version)
+    bundle.BundledCode(written, cuda_driver=driver.path)
+    loaded = driver.log().split("cuModuleLoadDataEx ")[1:]
+    assert len(loaded) == 1
+    assert loaded[0].startswith(image) if image[0] == "\x7f" else f".target {image}" in loaded[0]
+
+
+@pytest.mark.parametrize("settings,message", [
+    ({"version": 11080}, "expected a driver of CUDA 12.0 or newer, but .* is of CUDA 11.8"),
+    ({"capability": 75}, r"expected kernels for Mock GPU \(sm_75\), but got ones for sm_80, sm_90 and later chips"),
+    ({"devices": 0}, "expected a"),
+])
+def test_a_gpu_that_does_not_fit(written, driver, settings, message):
+    for name, value in settings.items():
+        driver.set(name, value)
+    with pytest.raises(errors.BundleError, match=message):
+        bundle.BundledCode(written, cuda_driver=driver.path)
+    assert driver.c.mock_cuda_live(b"retained") == 0 and driver.c.mock_cuda_live(b"memory") == 0
+
+
+def test_no_driver_and_no_such_gpu(written, driver):
+    with pytest.raises(errors.BundleError, match="could open none of:\n.*/no/such/libcuda.so.1: cannot open"):
+        bundle.load(written, cuda_driver="/no/such/libcuda.so.1")
+    with pytest.raises(errors.BundleError, match="expected a device from 0 to 0, but got 3"):
+        bundle.load(written, cuda_driver=driver.path, gpu=3)
+
+
+def edit(change):
+    def damage(folder):
+        manifest = manifest_of(folder)
+        change(manifest["devices"][-1])
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+
+    return damage
+
+
+@pytest.mark.parametrize("damage,message", [
+    (lambda f: (f / "sm_90/kernels.cubin").write_bytes(b"\x7fELF"), "sm_90/kernels.cubin: expected .* bytes, but got 4"),
+    (lambda f: (f / "sm_80/kernels.ptx").write_bytes(b"." * os.path.getsize(f / "sm_80/kernels.ptx")), "the file has been changed"),
+    (edit(lambda part: part["kernels"].reverse()), "functions, weights and kernels of sm_90/model.so, but got others"),
+    (edit(lambda part: part.update(library="sm_90/no.so")), "sm_90: expected 'sm_90/no.so' among the files"),
+    (edit(lambda part: part.update(chip="sm_80")), "expected each chip once, but got sm_80 twice"),
+], ids=["short image", "changed image", "kernels in another order", "no library", "one chip twice"])
+def test_damages(written, driver, tmp_path, damage, message):
+    shutil.copytree(written, tmp_path / "b")
+    damage(tmp_path / "b")
+    with pytest.raises(errors.BundleError, match=message):
+        bundle.load(tmp_path / "b", cuda_driver=driver.path)
+    assert driver.c.mock_cuda_live(b"retained") == 0
+
+
+def test_constants(constant, driver, tmp_path):
+    (part,) = manifest_of(constant)["devices"]
+    assert part["constant_bytes"] == [16]
+    assert np.fromfile(constant / part["constants"], np.float32).tolist() == [4, 3, 2, 0.5]
+    bundle.load(constant, cuda_driver=driver.path)
+    assert "cuMemcpyHtoDAsync 16" in driver.log()
+    shutil.copytree(constant, tmp_path / "b")
+    edit(lambda part: part.update(constant_bytes=[8, 8]))(tmp_path / "b")
+    with pytest.raises(errors.BundleError, match="functions, weights and kernels of sm_90/model.so, but got others"):
+        bundle.load(tmp_path / "b", cuda_driver=driver.path)
+    (tmp_path / "b/sm_90/constants.bin").unlink()
+    with pytest.raises(errors.BundleError, match="constants.bin: expected a readable file"):
+        bundle.load(tmp_path / "b", cuda_driver=driver.path)
+
+
+def test_bitcode_is_not_for_a_gpu(write, driver, tmp_path):
+    write(tmp_path / "b", "cuda-sim:sm_80")
+    with pytest.raises(errors.BundleError, match="bitcode of sm_80: is for the simulator"):
+        bundle.load(tmp_path / "b", cuda_driver=driver.path)
