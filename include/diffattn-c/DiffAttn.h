@@ -149,6 +149,13 @@ DIFFATTN_EXPORT int32_t diffattn_memory_copy(diffattn_program *program,
                                              uint64_t from, int64_t from_pitch,
                                              int64_t bytes, int64_t rows);
 
+/* The stream of calls and copies from now on: a CUstream, which must live until
+   another one is set or the program is destroyed, or null for the program's
+   own, which is the default. Waits for the stream before. A call waits for its
+   work, unless all its arrays lie on the device and so do its results. */
+DIFFATTN_EXPORT int32_t diffattn_memory_stream(diffattn_program *program,
+                                               void *stream);
+
 /* What calls and the functions above asked of the device since the program was
    loaded. */
 typedef struct diffattn_traffic {

@@ -317,6 +317,11 @@ int32_t diffattn_memory_copy(diffattn_program *program, uint64_t to,
   });
 }
 
+int32_t diffattn_memory_stream(diffattn_program *program, void *stream) {
+  return withDevice(
+      program, [&](DeviceProgram &device) { return device.setStream(stream); });
+}
+
 int32_t diffattn_memory_traffic(const diffattn_program *program,
                                 diffattn_traffic *traffic) {
   return withDevice(program, [&](DeviceProgram &device) -> Failure {

@@ -50,8 +50,9 @@ Failure DeviceProgram::create(const DeviceCode &code, DeviceHandle device,
             &program->module)))
       return failure;
   if (Failure failure =
-          program->check(table->stream_create(table, &program->stream)))
+          program->check(table->stream_create(table, &program->ownStream)))
     return failure;
+  program->stream = program->ownStream;
   program->context =
       diffattn_context_create(table, program->module, program->stream);
   if (Failure failure = program->loadConstants(code.constants, constantSlots))
@@ -71,7 +72,9 @@ DeviceProgram::~DeviceProgram() {
   (void)table->release(table, constantMemory.address);
   (void)table->release(table, weightMemory.address);
   (void)table->module_destroy(table, module);
-  (void)table->stream_destroy(table, stream);
+  if (stream != ownStream)
+    (void)table->stream_destroy(table, stream);
+  (void)table->stream_destroy(table, ownStream);
 }
 
 Failure DeviceProgram::grow(Buffer &buffer, int64_t bytes,
@@ -98,6 +101,26 @@ DeviceProgram::Traffic DeviceProgram::getTraffic() const {
   result.bytesWithin += calls.copied_bytes;
   result.launches += calls.launches;
   return result;
+}
+
+Failure DeviceProgram::setStream(void *wanted) {
+  if (wanted == native)
+    return {};
+  diffattn_device *table = device.get();
+  // The workspace is reused in the order of one stream.
+  if (Failure failure = check(table->stream_wait(table, stream)))
+    return failure;
+  diffattn_stream *next = ownStream;
+  if (wanted)
+    if (Failure failure = check(table->stream_wrap(table, wanted, &next)))
+      return failure;
+  if (stream != ownStream)
+    if (Failure failure = check(table->stream_destroy(table, stream)))
+      return failure;
+  stream = next;
+  native = wanted;
+  diffattn_context_set_stream(context, stream);
+  return {};
 }
 
 Failure DeviceProgram::allocate(int64_t bytes, diffattn_address &address) {
@@ -369,6 +392,8 @@ Failure DeviceProgram::fetch(const char *from, int64_t bytes,
 Failure DeviceProgram::leave() {
   diffattn_device *table = device.get();
   diffattn_context_release(context, mark);
+  if (ranges.empty())
+    return {};
   for (const Range &range : ranges) {
     if (!range.changes)
       continue;

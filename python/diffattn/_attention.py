@@ -13,6 +13,8 @@ import threading
 import ml_dtypes
 import numpy as np
 
+from .arrays import OnDevice, device_of, device_view
+from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError, as_array
 
 _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
@@ -25,7 +27,7 @@ _lock = threading.Lock()
 
 def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
               lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
-              gate=None, kv_len=None, q_offset=None, target="cpu"):
+              gate=None, kv_len=None, q_offset=None, target="cpu", out=None, stream=None):
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -45,8 +47,23 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     gate            logits [B, Hs, Tq, dv]: the output times their sigmoid
     kv_len          [B] or a number: keys that exist; q_offset [B] or a number: the first query's position, by default
                     (kv_len or Tk) - Tq
-    target          "cpu", "cpu:<isa>", or "cuda-sim:<chip>": GPU kernels on a simulator, slow and with every access checked
+    target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
+                    with every access checked
+    out             where the result is written, and what is returned: [B, Hs, Tq, dv] of q1's type, with any strides, sharing
+                    no element with another argument
+    stream          with arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`; by default
+                    PyTorch's current one for its tensors, the device's default stream for others
+
+    With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
+    a new tensor if q1 is PyTorch's. kv_len and q_offset are checked before the call, so they come from memory of the host.
     """
+    given = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out)
+    ordinal = ordinal_of(target)
+    native = choose_stream([*given.values(), kv_len, q_offset], stream, ordinal)
+    new_result = getattr(q1, "new_empty", None)
+    if ordinal is not None:
+        given = {name: x if device_of(x) is None else device_view(x, native) for name, x in given.items()}
+    q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate, result = given.values()
     names = ("q1", "k1", "q2", "k2", "v")
     arrays = dict(zip(names, (_array(name, x) for name, x in zip(names, (q1, k1, q2, k2, v)))))
     sizes = _check_shapes(arrays)
@@ -66,9 +83,19 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
         arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -(1 << 40), 1 << 40)
     attributes = _attributes(sizes, scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode,
                              out_scale)
-    arrays["init"] = np.empty((sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"]), dtype)
+    shape = (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"])
+    if out is None and isinstance(arrays["q1"], OnDevice):
+        if new_result is None:
+            raise UsageError("out: expected an array on the device for the result, because q1 lies there and is not PyTorch's")
+        out = new_result(shape)
+        result = device_view(out, native)
+    elif out is None:
+        out = result = np.empty(shape, dtype)
+    else:
+        _check_out(result, dtype, shape, arrays)
+    arrays["init"] = as_array(result)
     if arrays["init"].size == 0:
-        return arrays["init"]
+        return out
     shared = _same_buffer(arrays["k1"], arrays["k2"])
     if shared:
         del arrays["k2"]
@@ -78,8 +105,33 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
         executable = _compiled.get(key)
         if executable is None:
             executable = _compiled[key] = Executable(_module(types, attributes, shared), target=target, name="attention")
-    executable.call("attention", *arrays.values())
-    return arrays["init"]
+    executable.call("attention", *arrays.values(), stream=native)
+    return out
+
+
+def _check_out(out, dtype, shape, arrays) -> None:
+    array = _typed("out", out, (dtype,), shape)
+    # From the closest elements to the farthest, each axis must step over all that the ones before it reach.
+    reach = array.itemsize
+    for step, size in sorted((abs(s), n) for s, n in zip(array.strides, shape) if n > 1):
+        if step < reach:
+            raise InputError(f"out: expected elements that share no memory, but got shape {list(shape)} with strides "
+                             f"{list(array.strides)} bytes")
+        reach += (size - 1) * step
+    if isinstance(array, OnDevice):
+        return
+    if not array.flags.writeable:
+        raise InputError("out: expected a writable array")
+    for name, other in arrays.items():
+        if not isinstance(other, OnDevice) and _share(array, other):
+            raise InputError(f"out: expected an array that shares no element with {name}")
+
+
+def _share(a: np.ndarray, b: np.ndarray) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=1_000_000)
+    except RuntimeError:  # too hard to tell within that work
+        return True
 
 
 def _array(name, value) -> np.ndarray:
@@ -129,6 +181,8 @@ def _lambda(lam, sizes) -> np.ndarray:
     if array.shape not in forms:
         raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms[1:])}, but got "
                          f"{list(array.shape)}")
+    if isinstance(array, OnDevice):
+        return _typed("lam", array, (np.dtype(np.float32),), array.shape)
     return array.astype(np.float32, copy=False)
 
 
@@ -139,14 +193,25 @@ def _mask(mask, dtype, sizes) -> np.ndarray:
     full = (sizes["B"], sizes["Hn"], sizes["Tq"], sizes["Tk"])
     if array.ndim < 2 or array.ndim > 4:
         raise InputError(f"attn_mask: expected rank 2 to 4, but got shape {list(array.shape)}")
-    array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+    array = _leading_axes(array)
     if array.shape[3] != full[3] or any(n not in (1, m) for n, m in zip(array.shape, full)):
         raise InputError(f"attn_mask: expected a shape that broadcasts to [B, Hn, Tq, Tk] = {list(full)} with all keys, but "
                          f"got {list(array.shape)}")
     return array
 
 
+def _leading_axes(array):
+    """The array with axes of 1 before its own, as one of rank 4."""
+    more = 4 - array.ndim
+    if isinstance(array, OnDevice):
+        return OnDevice(array.address, (1,) * more + array.shape, array.dtype, (0,) * more + array.strides, array)
+    return array.reshape((1,) * more + array.shape)
+
+
 def _positions(name, value, sizes, low, high) -> np.ndarray:
+    if device_of(value) is not None:
+        raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
+                         "but got an array on a device")
     array = as_array(value)
     if array.dtype.kind not in "iu":
         raise InputError(f"{name}: expected integers, but got {array.dtype}")
@@ -204,8 +269,12 @@ def _attributes(sizes, scale, is_causal, window, softcap, lam_activation, norm, 
     return ", ".join(result)
 
 
-def _same_buffer(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data
+def _same_buffer(a, b) -> bool:
+    return a.shape == b.shape and a.strides == b.strides and _address(a) == _address(b)
+
+
+def _address(array) -> int:
+    return array.address if isinstance(array, OnDevice) else array.ctypes.data
 
 
 def _memref(name, array: np.ndarray) -> str:

@@ -6,6 +6,7 @@ bfloat16 is `ml_dtypes.bfloat16` where that package is installed, otherwise NumP
 from __future__ import annotations
 
 import ctypes
+import math
 import weakref
 
 import numpy as np
@@ -45,9 +46,62 @@ class Type(ctypes.Structure):
                 ("in_place", ctypes.c_int32), ("shape", ctypes.c_int64 * MOST_RANK)]
 
 
-def as_array(value) -> np.ndarray:
-    """`value` as a NumPy array without a copy: an array, a scalar, or anything with `__dlpack__`."""
-    if isinstance(value, np.ndarray):
+class OnDevice:
+    """An array on a device: `address`, `shape`, `dtype` and `strides` (in bytes) as NumPy has them. The host cannot read it."""
+
+    def __init__(self, address: int, shape, dtype, strides, owner=None):
+        self.address, self.shape, self.dtype, self.strides = address, tuple(shape), np.dtype(dtype), tuple(strides)
+        self._owner = owner
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def __array__(self, *_, **__):
+        raise InputError("expected an array in memory of the host, but got one on a device; copy it to the host first")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.shape)}, {self.dtype})"
+
+
+#: kDLCUDA and kDLCUDAManaged.
+_DL_DEVICES = (2, 13)
+
+
+def device_of(value) -> int | None:
+    """The number of the CUDA device that a DLPack array lies on; None: in memory of the host, or no such array."""
+    if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
+        return None
+    kind, number = value.__dlpack_device__()
+    return int(number) if int(kind) in _DL_DEVICES else None
+
+
+def device_view(value, stream: int) -> OnDevice:
+    """A DLPack array on a device, without a copy. What the array's own stream was given is done before what `stream`, a CUstream,
+    is given from now on: the array's library sees to it."""
+    capsule, tensor, dtype = _open_dlpack(value, stream=stream)
+    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
+    steps = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else dense_steps(shape)
+    return OnDevice((tensor.data or 0) + tensor.byte_offset, shape, dtype, [s * dtype.itemsize for s in steps],
+                    (capsule, value))
+
+
+def as_array(value) -> np.ndarray | OnDevice:
+    """`value` as a NumPy array without a copy: an array, a scalar, or anything with `__dlpack__` in memory of the host. An
+    `OnDevice` is left as it is."""
+    if isinstance(value, (np.ndarray, OnDevice)):
         return value
     if hasattr(value, "__dlpack__"):
         return _from_dlpack(value)
@@ -69,18 +123,7 @@ def _from_dlpack(value) -> np.ndarray:
     # numpy.from_dlpack refuses bfloat16, so the capsule is read here. It stays alive as long as the array does.
     if hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) != 1:
         raise InputError("expected an array in host memory, but got one on a device; copy it to the CPU first")
-    try:
-        capsule = value.__dlpack__()
-    except (RuntimeError, BufferError, TypeError) as error:
-        raise InputError(f"expected an array that can be exported by DLPack, but got: {error}") from error
-    api = ctypes.pythonapi
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
-    dtype = _DL_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
-    if dtype is None:
-        raise InputError(f"expected elements of {names()}, but got DLPack type code {tensor.code} with {tensor.bits} bits")
-    dtype = np.dtype(dtype)
+    capsule, tensor, dtype = _open_dlpack(value)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -92,6 +135,22 @@ def _from_dlpack(value) -> np.ndarray:
     memory = (ctypes.c_char * ((high - low) * dtype.itemsize)).from_address(address)
     memory.owner = (capsule, value)
     return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, tuple(s * dtype.itemsize for s in steps))
+
+
+def _open_dlpack(value, **options) -> tuple[object, _DLTensor, np.dtype]:
+    """The capsule of an array, which must be kept as long as its memory is used, and what it holds."""
+    try:
+        capsule = value.__dlpack__(**options)
+    except (RuntimeError, BufferError, TypeError) as error:
+        raise InputError(f"expected an array that can be exported by DLPack, but got: {error}") from error
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
+    dtype = _DL_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+    if dtype is None:
+        raise InputError(f"expected elements of {names()}, but got DLPack type code {tensor.code} with {tensor.bits} bits")
+    return capsule, tensor, np.dtype(dtype)
 
 
 def dense_steps(shape) -> tuple[int, ...]:

@@ -12,8 +12,9 @@ import threading
 
 import numpy as np
 
-from .arrays import CODES, ON_DEVICE, Array, Result, Type, ValueType, as_array, names, owned
-from .device import DeviceArray
+from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
+                     owned)
+from .device import DeviceArray, choose_stream
 from .errors import ERRORS, DiffAttnError, InputError
 
 
@@ -73,8 +74,8 @@ class CLibrary:
 class CompiledCode:
     """Functions that can be called: `entries`, `signature(entry)`, `call(entry, *arrays)`."""
 
-    #: Whether its arrays may lie on a device of its own.
-    has_device = False
+    #: The number of the device that it runs on; None: the CPU.
+    ordinal: int | None = None
 
     def __init__(self, library: CLibrary, handle: ctypes.c_void_p, threads: int | None):
         self._lib, self._handle, self._threads = library, handle, int(threads or 0)
@@ -103,22 +104,35 @@ class CompiledCode:
             self._signatures[entry] = (lists[0], lists[1])
         return self._signatures[entry]
 
-    def call(self, entry: str, *arrays) -> list:
+    @property
+    def has_device(self) -> bool:
+        """Whether arrays of its own may lie on a device."""
+        return self.ordinal is not None
+
+    def call(self, entry: str, *arrays, stream=None) -> list:
         """Calls a function and returns its results. A result that is an argument updated in place is that argument. Arrays on
-        the executable's device are used there; results are in memory of the host."""
+        the executable's device are used there; results are in memory of the host.
+
+        stream   with DLPack arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`. By
+                 default PyTorch's current one for its tensors, the device's default stream for others. If all arrays lie on the
+                 device, the stream may still be at work after the call.
+        """
         arguments, results = self.signature(entry)
-        views = [self._view(entry, i, array, arguments) for i, array in enumerate(arrays)]
+        native = choose_stream(arrays, stream, self.ordinal)
+        views = [self._view(entry, i, array, arguments, native) for i, array in enumerate(arrays)]
         keep, packed = [], (Array * max(len(views), 1))()
         for slot, view in zip(packed, views):
             shape = (ctypes.c_int64 * view.ndim)(*view.shape)
             steps = (ctypes.c_int64 * view.ndim)(*[s // view.itemsize for s in view.strides])
             keep += [shape, steps]
-            there = isinstance(view, DeviceArray)
+            there = isinstance(view, OnDevice)
             slot.data = view.address if there else view.ctypes.data
             slot.dtype, slot.rank = CODES[view.dtype] + (ON_DEVICE if there else 0), view.ndim
             slot.shape, slot.strides = shape, steps
         out = (Result * max(len(results), 1))()
         with self._one_call:
+            if self.has_device:
+                self._lib.check(self._lib.memory_stream(self._handle, native))
             self._lib.check(self._lib.call(self._handle, entry.encode(), packed, len(views), self._threads, out,
                                            len(results)))
         return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
@@ -127,20 +141,23 @@ class CompiledCode:
         """An array of zeros where calls use it without a copy."""
         return np.zeros(shape, dtype)
 
-    def _view(self, entry, i, array, arguments) -> np.ndarray | DeviceArray:
+    def _view(self, entry, i, array, arguments, stream) -> np.ndarray | OnDevice:
         if isinstance(array, DeviceArray):
             if array.executable is not self:
                 raise InputError(f"argument {i} of '{entry}': expected an array on the device of this executable, but got one of "
                                  "another")
             return array
-        view = as_array(array)
+        on_device = self.has_device and device_of(array) is not None
+        view = device_view(array, stream) if on_device else as_array(array)
         expected = arguments[i] if i < len(arguments) else None
-        if expected is not None and not isinstance(array, np.ndarray) and view.ndim == 0:
+        if expected is not None and not isinstance(array, np.ndarray) and not isinstance(view, OnDevice) and view.ndim == 0:
             view = view.astype(expected.dtype)  # a Python number has no type of its own
         if view.dtype not in CODES:
             raise InputError(f"argument {i} of '{entry}': expected elements of {names()}, but got {view.dtype}")
         if any(s % view.itemsize for s in view.strides):
             raise InputError(f"argument {i} of '{entry}': expected strides of whole elements, but got {view.strides} bytes")
+        if isinstance(view, OnDevice):
+            return view
         if expected is not None and expected.in_place and expected.kind == "tensor" and not view.flags.writeable:
             raise InputError(f"argument {i} of '{entry}': expected a writable array, because it is updated in place")
         return view

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import weakref
 
 import numpy as np
 
-from .arrays import CODES, dense_steps, names
-from .errors import InputError
+from .arrays import CODES, OnDevice, dense_steps, device_of, names
+from .errors import InputError, UsageError
 
 
 class Traffic(ctypes.Structure):
@@ -24,12 +25,14 @@ class Traffic(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("allocations", "bytes_in", "bytes_out", "bytes_within", "launches")]
 
 
-class DeviceArray:
+class DeviceArray(OnDevice):
     """A dense row-major array on the device of `executable`: `shape`, `dtype`, `address`. Its contents are undefined until
     something is written there."""
 
     def __init__(self, executable, shape, dtype):
-        self.executable, self.shape, self.dtype = executable, tuple(int(n) for n in shape), np.dtype(dtype)
+        shape, dtype = tuple(int(n) for n in shape), np.dtype(dtype)
+        super().__init__(0, shape, dtype, [step * dtype.itemsize for step in dense_steps(shape)])
+        self.executable = executable
         if self.dtype not in CODES:
             raise InputError(f"expected elements of {names()}, but got {self.dtype}")
         if any(n < 0 for n in self.shape):
@@ -76,35 +79,42 @@ class DeviceArray:
                  math.prod(self.shape[:axis]))
         return larger
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.itemsize
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        """In bytes."""
-        return tuple(step * self.itemsize for step in dense_steps(self.shape))
-
-    def __array__(self, *_, **__):
-        raise InputError("expected an array in memory of the host, but got one on a device; copy it by to_host()")
-
-    def __repr__(self) -> str:
-        return f"DeviceArray({list(self.shape)}, {self.dtype})"
-
     def _do(self, what, *arguments) -> None:
         self.executable.on_device(what, *arguments)
+
+
+#: CU_STREAM_LEGACY: the device's default stream, by a name that DLPack takes too.
+DEFAULT_STREAM = 1
+
+
+def choose_stream(values, stream, ordinal: int | None) -> int | None:
+    """The CUstream that a call on `values` is launched on, as a number: `stream` (a number, or an object with `cuda_stream`),
+    else PyTorch's current one if a tensor of its is among them, else the device's default stream; None, the executable's own, if
+    none of them is a DLPack array on a device. `ordinal` is the executable's device, None for the CPU."""
+    foreign = [(value, number) for value in values if (number := device_of(value)) is not None]
+    if ordinal is None:
+        if stream is not None:
+            raise UsageError("stream: expected none with code for the CPU")
+        return None  # an array on a device gets its error with its name
+    for _, number in foreign:
+        if number != ordinal:
+            raise InputError(f"expected arrays on device {ordinal}, for which the code was loaded, but got one on device {number}")
+    if stream is not None:
+        stream = getattr(stream, "cuda_stream", stream)
+        if not isinstance(stream, int) or stream < 0:
+            raise UsageError(f"stream: expected a CUstream as a number, or an object with cuda_stream, but got {stream!r}")
+        return stream or DEFAULT_STREAM
+    torch = sys.modules.get("torch")
+    if torch is not None and any(isinstance(value, torch.Tensor) for value, _ in foreign):
+        return torch.cuda.current_stream(ordinal).cuda_stream or DEFAULT_STREAM
+    return DEFAULT_STREAM if foreign else None
+
+
+def ordinal_of(target: str) -> int | None:
+    """The number of the device that a target names; None for the CPU."""
+    if not target.startswith("cuda"):
+        return None
+    return int(target.partition("@")[2] or 0)
 
 
 def _release(executable, address) -> None:

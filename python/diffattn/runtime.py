@@ -17,7 +17,7 @@ import weakref
 
 from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
 from .calls import CLibrary, CompiledCode, library_folder
-from .device import DeviceArray, Traffic  # noqa: F401
+from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
 from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError,  # noqa: F401
                      OutputError, RunError, UsageError, WeightsError)
 
@@ -59,6 +59,7 @@ class _Library(CLibrary):
             ("memory_read", number, [program, ctypes.c_void_p, address, wide]),
             ("memory_fill", number, [program, address, number, wide]),
             ("memory_copy", number, [program, address, wide, address, wide, wide, wide]),
+            ("memory_stream", number, [program, ctypes.c_void_p]),
             ("memory_traffic", number, [program, out(Traffic)]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
@@ -126,7 +127,7 @@ class Executable(CompiledCode):
             lib.options_destroy(options)
         self._finalizer = weakref.finalize(self, lib.program_destroy, program)
         super().__init__(lib, program, threads)
-        self.has_device = target.startswith("cuda")
+        self.ordinal = ordinal_of(target)
         self.diagnostics = lib.program_diagnostics(program).decode()
         self.from_cache = bool(lib.program_from_cache(program))
         if weights:

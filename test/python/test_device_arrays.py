@@ -109,7 +109,7 @@ def test_errors(executable):
         executable.call("append", DeviceArray.zeros(executable, (3, 4), np.float32), x, at)
     with pytest.raises(InputError, match="expected a number in memory of the host, but got one on a device"):
         executable.call("number", DeviceArray.from_host(executable, np.float32(1)))
-    with pytest.raises(InputError, match="copy it by to_host"):
+    with pytest.raises(InputError, match="copy it to the host first"):
         np.asarray(cache)
     with pytest.raises(InputError, match=r"expected \[3, 8\] of float32, but got \[3, 8\] of float64"):
         cache.write(np.zeros((3, 8)))

@@ -378,6 +378,85 @@ TEST_F(SimulatedDeviceTest, CopiesBackTheRowsOfAView) {
   EXPECT_EQ(fillRows(handle, 0, 3), std::vector<float>());
 }
 
+TEST_F(SimulatedDeviceTest, WorksOnTheStreamThatItIsGiven) {
+  // What the table is asked, beside what the simulator does.
+  static std::string log;
+  static diffattn_device asked;
+  log.clear();
+  asked = *device;
+  device->stream_wrap = [](diffattn_device *d, void *native,
+                           diffattn_stream **out) {
+    log += "wrap " + std::to_string(reinterpret_cast<intptr_t>(native)) + "\n";
+    return asked.stream_wrap(d, native, out);
+  };
+  device->stream_wait = [](diffattn_device *d, diffattn_stream *stream) {
+    log += "wait\n";
+    return asked.stream_wait(d, stream);
+  };
+  device->stream_destroy = [](diffattn_device *d, diffattn_stream *stream) {
+    log += "destroy\n";
+    return asked.stream_destroy(d, stream);
+  };
+  static diffattn_stream *filled, *copied;
+  device->fill = [](diffattn_device *d, diffattn_stream *stream,
+                    diffattn_address to, int32_t value, int64_t bytes) {
+    filled = stream;
+    return asked.fill(d, stream, to, value, bytes);
+  };
+  device->copy = [](diffattn_device *d, diffattn_stream *stream,
+                    diffattn_address to, diffattn_address from, int64_t bytes) {
+    copied = stream;
+    return asked.copy(d, stream, to, from, bytes);
+  };
+  auto streamOf = [&](DeviceProgram &program) {
+    diffattn_address memory = 0;
+    EXPECT_FALSE(program.allocate(4, memory));
+    EXPECT_FALSE(program.fill(memory, 0, 4));
+    // Compiled code works on the same one.
+    EXPECT_EQ(program.call([](void *at) { diffattn_rt_device_copy(at, at, 4); },
+                           reinterpret_cast<void *>(memory)),
+              0);
+    EXPECT_EQ(copied, filled);
+    EXPECT_FALSE(program.release(memory));
+    return filled;
+  };
+  std::unique_ptr<DeviceProgram> program;
+  ASSERT_FALSE(DeviceProgram::create({}, handle, nullptr, program));
+  diffattn_stream *own = streamOf(*program);
+  EXPECT_FALSE(program->setStream(nullptr)); // as it is
+  EXPECT_FALSE(program->setStream(reinterpret_cast<void *>(7)));
+  EXPECT_FALSE(program->setStream(reinterpret_cast<void *>(7)));
+  EXPECT_EQ(log, "wait\nwrap 7\n");
+  EXPECT_NE(streamOf(*program), own);
+  EXPECT_FALSE(program->setStream(reinterpret_cast<void *>(9)));
+  EXPECT_EQ(log, "wait\nwrap 7\nwait\nwrap 9\ndestroy\n");
+  EXPECT_FALSE(program->setStream(nullptr));
+  EXPECT_EQ(streamOf(*program), own);
+  log.clear();
+  // A call all of whose arrays lie on the device leaves its work to the stream.
+  FunctionSignature function;
+  ValueType type;
+  type.kind = ValueType::MemRef;
+  type.shape = {1};
+  function.arguments = {type};
+  const std::vector<int64_t> shape = {1};
+  diffattn_address memory = 0;
+  ASSERT_FALSE(program->allocate(4, memory));
+  ArrayView view = {reinterpret_cast<void *>(memory), 0, shape};
+  view.onDevice = true;
+  const auto address = static_cast<int64_t>(memory);
+  std::vector<std::vector<int64_t>> descriptors = {{address, address, 0, 1, 1}};
+  EXPECT_FALSE(program->enter(function, {view}, descriptors));
+  EXPECT_EQ(descriptors[0][1], address);
+  EXPECT_FALSE(program->leave());
+  EXPECT_EQ(log, "");
+  EXPECT_FALSE(program->release(memory));
+  EXPECT_FALSE(program->setStream(reinterpret_cast<void *>(7)));
+  log.clear();
+  program.reset();
+  EXPECT_EQ(log, "wait\ndestroy\ndestroy\n");
+}
+
 TEST(ExecutionTargets, Parse) {
   auto target = parseTarget("cuda:sm_90@2");
   ASSERT_TRUE(static_cast<bool>(target));

@@ -53,6 +53,11 @@ public:
   };
   Traffic getTraffic() const;
 
+  /// The stream of calls and copies from now on: a CUstream that stays the
+  /// caller's, or null for the program's own. Waits for the one before. A call
+  /// all of whose arrays lie on the device leaves its work to the stream.
+  Failure setStream(void *native);
+
   /// Memory for an array that stays on the device between calls; its contents
   /// are undefined. Released by its owner, before the program goes.
   Failure allocate(int64_t bytes, diffattn_address &address);
@@ -115,7 +120,9 @@ private:
 
   DeviceHandle device;
   diffattn_module *module = nullptr;
-  diffattn_stream *stream = nullptr;
+  diffattn_stream *ownStream = nullptr;
+  diffattn_stream *stream = nullptr; // `ownStream`, or a wrapper of `native`
+  void *native = nullptr;
   diffattn_context *context = nullptr;
   Buffer constantMemory, weightMemory;
   Traffic traffic = {};
