@@ -233,8 +233,8 @@ def make_parser() -> argparse.ArgumentParser:
         sub.add_argument("directory", metavar="DIR", help="config.json, safetensors and, for text, tokenizer.json")
         sub.add_argument("--dtype", choices=models.FLOATS, help="type of the weights (default: as in the files)")
         if name not in ("build", "info"):
-            sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA or cuda-sim:CHIP, which simulates GPU kernels; for a bundle also cuda:CHIP,CHIP "
-                             "(default: %(default)s)")
+            sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA, cuda[:CHIP][@NUMBER], or cuda-sim:CHIP, which simulates GPU "
+                             "kernels; of a bundle that is written, cuda:CHIP,CHIP too (default: %(default)s)")
             sub.add_argument("--threads", type=_positive, help="threads to use (default: all)")
         return sub
 
