@@ -203,8 +203,58 @@ readWeight(ml_program::GlobalOp global) {
   return weight;
 }
 
+/// The weights of a module whose globals have become slots: `diffattn.weights`
+/// says again what each global said (see diffattn-bind-weights).
+static llvm::Error readSlots(ModuleOp module, Signature &signature) {
+  Attribute attr = module->getAttr("diffattn.weights");
+  if (!attr)
+    return llvm::Error::success();
+  auto error = [](const Twine &text) {
+    return makeError(ErrorClass::IR, "diffattn.weights: " + text);
+  };
+  auto list = dyn_cast<ArrayAttr>(attr);
+  if (!list)
+    return error("expected an array of dictionaries");
+  MLIRContext *context = module.getContext();
+  context->getOrLoadDialect<ml_program::MLProgramDialect>();
+  OpBuilder builder(context);
+  int64_t slot = 0;
+  for (auto [i, element] : llvm::enumerate(list)) {
+    auto entry = dyn_cast<DictionaryAttr>(element);
+    auto name = entry ? entry.getAs<StringAttr>("name") : StringAttr();
+    auto index = entry ? entry.getAs<IntegerAttr>("index") : IntegerAttr();
+    auto shape =
+        entry ? entry.getAs<DenseI64ArrayAttr>("shape") : DenseI64ArrayAttr();
+    auto dtype = entry ? entry.getAs<TypeAttr>("dtype") : TypeAttr();
+    if (!name || !index || !shape || !dtype ||
+        !RankedTensorType::isValidElementType(dtype.getValue()) ||
+        llvm::any_of(shape.asArrayRef(), [](int64_t n) { return n < 0; }))
+      return error("expected name, index, shape and dtype of weight " +
+                   Twine(i));
+    if (!index.getType().isSignlessInteger(64) || index.getInt() != slot)
+      return error("expected weight " + Twine(i) + " at index " + Twine(slot) +
+                   ", after the layers of those before");
+    OwningOpRef<ml_program::GlobalOp> global = ml_program::GlobalOp::create(
+        builder, module.getLoc(), name.getValue(),
+        RankedTensorType::get(shape.asArrayRef(), dtype.getValue()),
+        /*is_mutable=*/false, /*value=*/Attribute(),
+        /*sym_visibility=*/nullptr);
+    for (NamedAttribute more : entry)
+      (*global)->setAttr(("diffattn." + more.getName().getValue()).str(),
+                         more.getValue());
+    llvm::Expected<WeightDeclaration> weight = readWeight(*global);
+    if (!weight)
+      return weight.takeError();
+    slot += std::max<int64_t>(1, weight->layers);
+    signature.weights.push_back(std::move(*weight));
+  }
+  return llvm::Error::success();
+}
+
 llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
   Signature signature;
+  if (llvm::Error error = readSlots(module, signature))
+    return error;
   for (auto global : module.getOps<ml_program::GlobalOp>()) {
     if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
       continue;

@@ -32,11 +32,22 @@ llvm::Expected<Signature> read(llvm::StringRef text) {
   return readSignature(*module);
 }
 
-constexpr const char *kModule = R"(
+constexpr const char *kGlobals = R"(
   ml_program.global private @embed(#ml_program.extern<tensor<8x4xbf16>>) : tensor<8x4xbf16> {diffattn.source = "lm_head", diffattn.transpose}
   ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x2xf32>>) : tensor<4x2xf32> {diffattn.layers = 3 : i64, diffattn.first_layer = 5 : i64,
      diffattn.row_block_size = 2 : i64, diffattn.row_blocks = array<i64: 1, 0>}
   ml_program.global private @constant(dense<1.0> : tensor<2xf32>) : tensor<2xf32>
+)";
+
+// What diffattn-bind-weights leaves of these globals.
+constexpr const char *kSlots = R"(
+  module attributes {diffattn.weights = [
+    {name = "embed", index = 0 : i64, shape = array<i64: 8, 4>, dtype = bf16, source = "lm_head", transpose},
+    {name = "l.{}.w", index = 1 : i64, shape = array<i64: 4, 2>, dtype = f32, layers = 3 : i64, first_layer = 5 : i64,
+     row_block_size = 2 : i64, row_blocks = array<i64: 1, 0>}]} {
+)";
+
+constexpr const char *kFunctions = R"(
   func.func @f(%x: tensor<?x4xf16>, %c: tensor<2x?xf32> {bufferization.writable = true},
                %m: memref<2x3xi64, strided<[?, 1], offset: ?>>, %i: index, %b: i1)
       -> (tensor<2x?xf32>, f64) {
@@ -70,13 +81,41 @@ void expectModule(const Signature &signature) {
 }
 
 TEST(Signature, OfAModule) {
-  auto signature = read(kModule);
+  auto signature = read(std::string(kGlobals) + kFunctions);
   ASSERT_TRUE(static_cast<bool>(signature));
   expectModule(*signature);
 }
 
+TEST(Signature, OfAModuleWithBoundWeights) {
+  auto signature = read(std::string(kSlots) + kFunctions + "}");
+  ASSERT_TRUE(static_cast<bool>(signature));
+  expectModule(*signature);
+}
+
+TEST(Signature, BadSlotsAreAnError) {
+  for (auto [list, message] :
+       {std::pair("3", "expected an array of dictionaries"),
+        {"[3]", "expected name, index, shape and dtype of weight 0"},
+        {"[{name = \"a\", index = 0 : i64, shape = array<i64: -1>, dtype = "
+         "f32}]",
+         "expected name, index, shape and dtype of weight 0"},
+        {"[{name = \"a\", index = 1 : i64, shape = array<i64: 2>, dtype = "
+         "f32}]",
+         "expected weight 0 at index 0"},
+        {"[{name = \"a\", index = 0 : i64, shape = array<i64: 2>, dtype = f32, "
+         "layers = 2 : i64}]",
+         "expected diffattn.layers on a name with {}"}}) {
+    auto signature = read(
+        "module attributes {diffattn.weights = " + std::string(list) + "} {}");
+    ASSERT_FALSE(static_cast<bool>(signature)) << list;
+    EXPECT_NE(llvm::toString(signature.takeError()).find(message),
+              std::string::npos)
+        << list;
+  }
+}
+
 TEST(Signature, SurvivesJson) {
-  auto signature = read(kModule);
+  auto signature = read(std::string(kGlobals) + kFunctions);
   ASSERT_TRUE(static_cast<bool>(signature));
   auto back = signatureFromJSON(toJSON(*signature));
   ASSERT_TRUE(static_cast<bool>(back));
