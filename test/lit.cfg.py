@@ -15,6 +15,10 @@ ptxas_dirs = ["/usr/local/cuda/bin", os.path.join(sysconfig.get_paths()["purelib
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.diffattn_build_dir, "bin"), config.llvm_tools_dir, os.environ["PATH"], *ptxas_dirs]
 )
+# A sanitizer's runtime, which every process of a test must load first.
+preload = os.environ.get("DIFFATTN_PRELOAD")
+if preload:
+    config.environment["LD_PRELOAD"] = preload
 config.environment["FILECHECK_OPTS"] = "-enable-var-scope --allow-unused-prefixes=false"
 config.substitutions += [
     ("%mlir_lib_dir", config.mlir_lib_dir),
@@ -22,6 +26,7 @@ config.substitutions += [
     ("%build", config.diffattn_build_dir),
     ("%source", config.diffattn_source_dir),
     ("%plugin", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnPlugin.so")),
+    ("%preloaded", preload + ":" if preload else ""),
     ("%runtime", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnRuntime.so")),
 ]
 

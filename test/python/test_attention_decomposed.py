@@ -7,8 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-import test_attention_random as nest
-from test_attention_random import LLVM, SHAPES, Inputs, call, check, draw_signature, function_text
+from nest_library import LLVM, TYPES, call, function_text
+from test_attention_random import SHAPES, Inputs, check, draw_signature
 
 SIGNATURES = 38  # times 4 shapes and 2 forms: 304 configurations
 SCHEDULE = "schedule = #diffattn.schedule<path = linalg>"
@@ -38,7 +38,7 @@ class FixedHeads(Inputs):
         if sig["bias"]:
             shape = (self.arrays["bias"].shape[0], 1 + int(draw(2)), *self.arrays["bias"].shape[2:])
             bias = rng.random(shape) < 0.7 if sig["bias"] == "i1" else rng.standard_normal(shape)
-            self.arrays["bias"] = bias.astype(nest.TYPES[sig["bias"]])
+            self.arrays["bias"] = bias.astype(TYPES[sig["bias"]])
 
 
 def online_text(number, sig):
@@ -114,12 +114,11 @@ def library(request, signatures, build_dir, tmp_path_factory):
     return form, ctypes.CDLL(str(shared)), [names for _, names in texts]
 
 
-def test_random_configurations(library, signatures, full, monkeypatch):
+def test_random_configurations(library, signatures, full):
     form, code, names = library
-    monkeypatch.setattr(nest, "BOUNDS", BOUNDS)
     for number, sig in enumerate(signatures):
         rng = np.random.default_rng(5000 + number)
         for _ in range(SHAPES * (10 if full else 1)):
             inputs = (Inputs if form == "memref" else FixedHeads)(rng, sig)
             call(code, number, names[number], {n: inputs.in_layout(n) for n in names[number]})
-            check(inputs, form, number)
+            check(inputs, form, number, BOUNDS)
