@@ -2,9 +2,9 @@
 import math
 import time
 
+import exact_attention
 import generated
 import operands
-import reference
 
 # layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read; rows that see nothing; few queries, which decode.
 PREFILL = [("dense", 2, 197, 333), ("bthd", 1, 256, 512), ("odd", 2, 70, 131), ("dense", 1, 90, 40), ("dense", 2, 3, 700), ("odd", 1, 5, 130)]
@@ -25,10 +25,10 @@ def check(launcher, case, layout, batch, tq, tk, seed):
         got = call.fetch(tensors["o"])
     finally:
         call.close()
-    want, m = reference.exact(case, tensors)
-    error, ours = reference.measured(got, want, m), reference.relative(got, want)
-    peer = reference.relative(reference.composition(case, tensors), want)
-    gate = reference.GATES[case.element]
+    want, m = exact_attention.exact(case, tensors)
+    error, ours = exact_attention.measured(got, want, m), exact_attention.relative(got, want)
+    peer = exact_attention.relative(exact_attention.composition(case, tensors), want)
+    gate = exact_attention.GATES[case.element]
     failures = []
     if not error <= gate:
         failures.append(f"error {error:.3g} of M, allowed {gate:g}")

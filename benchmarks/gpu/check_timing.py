@@ -4,9 +4,9 @@ import time
 
 import torch
 
+import exact_attention
 import operands
 import peers
-import reference
 import timing
 
 # Rows of the reference that are compared before anything is timed.
@@ -44,7 +44,7 @@ def nominal_flop(case, batch, tq, tk):
 def agrees(got, want, rows):
     if isinstance(got, list):  # kernels alone: nothing to compare
         return None
-    return reference.relative(got[:, :, rows], want)
+    return exact_attention.relative(got[:, :, rows], want)
 
 
 def measure(launcher, clock, part, entry, seed, settings):
@@ -58,7 +58,7 @@ def measure(launcher, clock, part, entry, seed, settings):
     sets = [first] + [operands.make(case, batch, tq, tk, "dense", seed + i, device) for i in range(1, count)]
     calls = [launcher.prepare(case, tensors) for tensors in sets]
     rows = torch.randperm(tq, device=device)[:ROWS].sort().values
-    want = reference.exact(case, first, rows)[0]
+    want = exact_attention.exact(case, first, rows)[0]
     calls[0].run()
     launcher.device.wait()
     error = agrees(calls[0].fetch(first["o"]), want, rows)
