@@ -19,6 +19,8 @@ config.environment["PATH"] = os.pathsep.join(
 preload = os.environ.get("DIFFATTN_PRELOAD")
 if preload:
     config.environment["LD_PRELOAD"] = preload
+    # A project that links our archives must link the runtime too.
+    config.environment["LDFLAGS"] = f"-fsanitize=address,undefined -shared-libsan -Wl,-rpath,{os.path.dirname(preload)}"
 config.environment["FILECHECK_OPTS"] = "-enable-var-scope --allow-unused-prefixes=false"
 config.substitutions += [
     ("%mlir_lib_dir", config.mlir_lib_dir),
