@@ -140,7 +140,9 @@ def test_command_line(tmp_path):
 def test_an_interrupt_ends_cleanly():
     command = [sys.executable, "-u", "-m", "diffattn", "generate", str(DIRECTORY), "--prompt", "And",
                "--max-new-tokens", "100000"]
-    process = subprocess.Popen(command, cwd=ROOT / "python", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A test run in the background of a shell hands on that interrupts are ignored, and a command rightly keeps to it.
+    process = subprocess.Popen(command, cwd=ROOT / "python", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     assert len(process.stdout.read(20)) == 20
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
