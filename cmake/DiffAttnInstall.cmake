@@ -37,4 +37,5 @@ if(TARGET DiffAttnOneDnn)
 endif()
 install(FILES ${CMAKE_SOURCE_DIR}/include/diffattn-c/Bundle.h ${CMAKE_SOURCE_DIR}/include/diffattn-c/Types.h
   DESTINATION include/diffattn-c COMPONENT loader)
+install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ElementType.h DESTINATION include/DiffAttn/Runtime COMPONENT loader)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader FILES_MATCHING PATTERN "*.py")

@@ -1,5 +1,4 @@
-/*===- Types.h - what the C interfaces share -----------------------*- C
--*-===//
+/*===- Types.h - what the C interfaces share --------------------*- C -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,6 +7,8 @@
 
 #ifndef DIFFATTN_C_TYPES_H
 #define DIFFATTN_C_TYPES_H
+
+#include "DiffAttn/Runtime/ElementType.h"
 
 #include <stdint.h>
 
@@ -26,21 +27,6 @@ typedef enum diffattn_status {
 } diffattn_status;
 
 /*===-- Arrays ------------------------------------------------------------===*/
-
-#ifndef DIFFATTN_RUNTIME_RUNTIME_H
-typedef enum diffattn_dtype {
-  DIFFATTN_F32 = 0,
-  DIFFATTN_F16 = 1,
-  DIFFATTN_BF16 = 2,
-  DIFFATTN_F64 = 3,
-  DIFFATTN_I64 = 4,
-  DIFFATTN_I32 = 5,
-  DIFFATTN_BOOL = 6, /* one byte, 0 or 1 */
-  DIFFATTN_I8 = 7,
-  DIFFATTN_U8 = 8,
-  DIFFATTN_I16 = 9,
-} diffattn_dtype;
-#endif
 
 /* Added to an array's dtype: its data is an address on the program's device,
    where it is used and updated in place. */

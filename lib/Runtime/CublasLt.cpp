@@ -12,11 +12,11 @@
 //===----------------------------------------------------------------------===//
 
 #include "CublasLt.h"
+#include "CublasLtPlaces.h"
 #include "CudaDevice.h"
 #include "Internal.h"
 
 #include <algorithm>
-#include <glob.h>
 
 using namespace diffattn::rt;
 using namespace diffattn::rt::cuda;
@@ -24,9 +24,6 @@ using namespace diffattn::rt::cuda::lt;
 
 /// Plans that are kept. Prompts of every length make one each.
 static constexpr size_t kMostPlans = 4096;
-
-static const char *const kSonames[] = {"libcublasLt.so.13",
-                                       "libcublasLt.so.12"};
 
 struct CublasLt::Plan {
   explicit Plan(const CublasLt &library) : library(library) {}
@@ -54,30 +51,10 @@ CublasLt::open(const std::string &path,
                const std::vector<std::string> &packageFolders,
                std::string &error) {
   std::unique_ptr<CublasLt> engine(new CublasLt());
-  const std::vector<std::string> sonames(std::begin(kSonames),
-                                         std::end(kSonames));
-  std::vector<std::string> places;
-  if (!path.empty()) {
-    places = {path};
-  } else {
-    places = sonames;
-    for (const char *soname : kSonames)
-      places.push_back("/usr/local/cuda/lib64/" + std::string(soname));
-    for (const std::string &folder : packageFolders)
-      for (const char *soname : kSonames) {
-        const std::string pattern = folder + "/nvidia/*/lib/" + soname;
-        glob_t found = {};
-        if (glob(pattern.c_str(), 0, nullptr, &found) == 0)
-          for (size_t i = 0; i < found.gl_pathc; ++i)
-            places.push_back(found.gl_pathv[i]);
-        else
-          places.push_back(pattern);
-        globfree(&found);
-      }
-  }
+  const std::vector<std::string> places = cublasLtPlaces(path, packageFolders);
   std::string tried;
   // One that is there already shares its kernels and its memory, as PyTorch's.
-  if (!(path.empty() && engine->library.open(sonames, true, tried)) &&
+  if (!(path.empty() && engine->library.open(cublasLtSonames(), true, tried)) &&
       !engine->library.open(places, false, tried)) {
     error = "expected cuBLASLt for matrix products, but could open none of:" +
             tried;

@@ -67,6 +67,17 @@ struct LowerUnpack final : OpRewritePattern<linalg::UnPackOp> {
   }
 };
 
+/// Coordinate `n` of the index tuple at `at`: `indices[at..., n]`, as an index.
+static Value coordinate(OpBuilder &b, Location loc, Value indices,
+                        ValueRange at, int64_t n) {
+  SmallVector<Value> full(at);
+  full.push_back(arith::ConstantIndexOp::create(b, loc, n));
+  Value index = tensor::ExtractOp::create(b, loc, indices, full);
+  if (index.getType().isIndex())
+    return index;
+  return arith::IndexCastOp::create(b, loc, b.getIndexType(), index);
+}
+
 /// `tensor.gather` reads one slice per index; as a generic over the result it
 /// is a `tensor.extract` per element.
 struct LowerGather final : OpRewritePattern<tensor::GatherOp> {
@@ -107,15 +118,8 @@ struct LowerGather final : OpRewritePattern<tensor::GatherOp> {
           SmallVector<Value> at, position(sourceType.getRank());
           for (int64_t i = 0; i < batchRank; ++i)
             at.push_back(linalg::IndexOp::create(b, l, i));
-          for (auto [n, dim] : llvm::enumerate(gathered)) {
-            SmallVector<Value> full(at);
-            full.push_back(arith::ConstantIndexOp::create(b, l, n));
-            Value index =
-                tensor::ExtractOp::create(b, l, op.getIndices(), full);
-            if (!index.getType().isIndex())
-              index = arith::IndexCastOp::create(b, l, b.getIndexType(), index);
-            position[dim] = index;
-          }
+          for (auto [n, dim] : llvm::enumerate(gathered))
+            position[dim] = coordinate(b, l, op.getIndices(), at, n);
           for (auto [n, dim] : llvm::enumerate(sliceDims))
             if (!position[dim])
               position[dim] = linalg::IndexOp::create(b, l, batchRank + n);
@@ -173,15 +177,8 @@ struct LowerScatter final : OpRewritePattern<tensor::ScatterOp> {
             ValueRange state) -> scf::ValueVector {
           SmallVector<OpFoldResult> offsets(destType.getRank(), start),
               from(sourceSizes.size(), start);
-          for (auto [n, dim] : llvm::enumerate(scattered)) {
-            SmallVector<Value> full(at);
-            full.push_back(arith::ConstantIndexOp::create(b, l, n));
-            Value index =
-                tensor::ExtractOp::create(b, l, op.getIndices(), full);
-            if (!index.getType().isIndex())
-              index = arith::IndexCastOp::create(b, l, b.getIndexType(), index);
-            offsets[dim] = index;
-          }
+          for (auto [n, dim] : llvm::enumerate(scattered))
+            offsets[dim] = coordinate(b, l, op.getIndices(), at, n);
           for (auto [i, position] : llvm::enumerate(at))
             from[i] = position;
           Value slice = tensor::ExtractSliceOp::create(

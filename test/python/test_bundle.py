@@ -15,9 +15,7 @@ from malformed import MODEL, PLAIN
 
 from conftest import ROOT
 
-bundle = pytest.importorskip("diffattn.bundle")
-errors = pytest.importorskip("diffattn.errors")
-runtime = pytest.importorskip("diffattn.runtime")
+from diffattn import bundle, errors, runtime, bundle
 
 TINY = ROOT / "examples" / "tiny-lm"
 ATTENTION = ROOT / "examples" / "attention.mlir"

@@ -12,10 +12,7 @@ import pytest
 
 from conftest import ROOT
 
-bundle = pytest.importorskip("diffattn.bundle")
-cli = pytest.importorskip("diffattn.cli")
-errors = pytest.importorskip("diffattn.errors")
-runtime = pytest.importorskip("diffattn.runtime")
+from diffattn import bundle, cli, errors, runtime
 
 # Kernels of attention and of others, and a weight.
 MODEL = """

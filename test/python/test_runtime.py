@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-runtime = pytest.importorskip("diffattn.runtime")
+from diffattn import runtime
 
 MODULE = """
 func.func @forward(%x: tensor<?x4xf32>, %w: tensor<8x4xf32>) -> tensor<?x8xf32> {
@@ -101,7 +101,7 @@ def test_results_outlive_the_executable():
 
 
 def test_dlpack():
-    torch = pytest.importorskip("torch")
+    import torch
     executable = runtime.Executable(MODULE, cache=False)
     x, w = torch.randn(6, 4), torch.randn(8, 4)
     (y,) = executable.call("forward", x, w)

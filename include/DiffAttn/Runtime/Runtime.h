@@ -16,6 +16,8 @@
 #ifndef DIFFATTN_RUNTIME_RUNTIME_H
 #define DIFFATTN_RUNTIME_RUNTIME_H
 
+#include "DiffAttn/Runtime/ElementType.h"
+
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -23,20 +25,6 @@ extern "C" {
 #endif
 
 #define DIFFATTN_RT_EXPORT __attribute__((visibility("default")))
-
-/// Element types as compiled code names them. The numbers are ABI.
-typedef enum diffattn_dtype {
-  DIFFATTN_F32 = 0,
-  DIFFATTN_F16 = 1,
-  DIFFATTN_BF16 = 2,
-  DIFFATTN_F64 = 3,
-  DIFFATTN_I64 = 4,
-  DIFFATTN_I32 = 5,
-  DIFFATTN_BOOL = 6, // one byte, 0 or 1
-  DIFFATTN_I8 = 7,
-  DIFFATTN_U8 = 8,
-  DIFFATTN_I16 = 9,
-} diffattn_dtype;
 
 //===----------------------------------------------------------------------===//
 // Threads

@@ -135,16 +135,8 @@ Launch FlatEmitter::write(const VectorPlan &plan) {
   SmallVector<Value> extents;
   for (unsigned i : outer)
     counts.push_back(sizes[i]);
-  if (plan.width > 1) {
-    if (std::optional<int64_t> known = getConstantIntValue(counts.back()))
-      counts.back() = emission.host.getIndexAttr(*known / plan.width);
-    else
-      counts.back() =
-          arith::DivUIOp::create(
-              emission.host, cast<Value>(counts.back()),
-              arith::ConstantIndexOp::create(emission.host, plan.width))
-              .getResult();
-  }
+  if (plan.width > 1)
+    counts.back() = vectorsIn(emission.host, counts.back(), plan.width);
   OpFoldResult total = productOf(emission.host, counts);
   w.unlessFailed(needsStatus(phase) ? emission.status : Value(), [&] {
     for (OpFoldResult count : counts)

@@ -91,6 +91,15 @@ OpFoldResult linalggpu::productOf(ImplicitLocOpBuilder &host,
           .getResult());
 }
 
+OpFoldResult linalggpu::vectorsIn(ImplicitLocOpBuilder &host,
+                                  OpFoldResult count, int64_t width) {
+  if (std::optional<int64_t> known = getConstantIntValue(count))
+    return host.getIndexAttr(*known / width);
+  return arith::DivUIOp::create(host, cast<Value>(count),
+                                arith::ConstantIndexOp::create(host, width))
+      .getResult();
+}
+
 bool linalggpu::isKnownAligned(Value memref, int64_t bytes) {
   auto type = cast<MemRefType>(memref.getType());
   auto [strides, offset] = type.getStridesAndOffset();

@@ -27,6 +27,9 @@ Value asIndex(ImplicitLocOpBuilder &host, OpFoldResult value);
 /// Product of sizes, folded where all are known.
 OpFoldResult productOf(ImplicitLocOpBuilder &host,
                        ArrayRef<OpFoldResult> factors);
+/// `count` elements as a number of vectors of `width`, which divides it.
+OpFoldResult vectorsIn(ImplicitLocOpBuilder &host, OpFoldResult count,
+                       int64_t width);
 
 /// Whether it is known when compiling that the first element of `memref` lies
 /// at a multiple of `bytes`.

@@ -135,16 +135,8 @@ Launch RowEmitter::write(const VectorPlan &plan) {
       rowExtents.push_back(w.size(size));
     if (!columnPhases.empty()) {
       SmallVector<OpFoldResult> counts = columnSizes;
-      if (plan.width > 1) {
-        if (std::optional<int64_t> known = getConstantIntValue(counts.back()))
-          counts.back() = emission.host.getIndexAttr(*known / plan.width);
-        else
-          counts.back() =
-              arith::DivUIOp::create(
-                  emission.host, cast<Value>(counts.back()),
-                  arith::ConstantIndexOp::create(emission.host, plan.width))
-                  .getResult();
-      }
+      if (plan.width > 1)
+        counts.back() = vectorsIn(emission.host, counts.back(), plan.width);
       for (OpFoldResult count : counts)
         row.columnExtents.push_back(w.size(count));
       row.columnCount = w.size(productOf(emission.host, counts));
