@@ -131,9 +131,12 @@ void CudaDevice::fillTable() {
   struct_bytes = sizeof(diffattn_device);
   close = [](D *d) {
     CudaDevice &me = self(d);
-    me.run("the device to end its work",
-           [&] { return me.driver.cuCtxSynchronize(); });
-    me.gemmEngine.reset();
+    me.run("the device to end its work", [&] {
+      const Result result = me.driver.cuCtxSynchronize();
+      // Within the context that its handle was made in.
+      me.gemmEngine.reset();
+      return result;
+    });
     if (me.defaultStream.workspace)
       d->release(d, me.defaultStream.workspace);
     me.driver.cuDevicePrimaryCtxRelease_v2(me.device);

@@ -10,6 +10,9 @@
 // later version of the function (cuMemAlloc to cuMemAlloc_v2), the later name
 // stands here, because that is what the library exports.
 //
+// Every type and number was compared with cuda.h of CUDA 12.9 and 13.5 by
+// scripts/check-cuda-headers.sh: run it again after a change.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef DIFFATTN_LIB_RUNTIME_CUDADRIVER_H
