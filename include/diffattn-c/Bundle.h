@@ -29,7 +29,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_BUNDLE_API_MAJOR 1
-#define DIFFATTN_BUNDLE_API_MINOR 1
+#define DIFFATTN_BUNDLE_API_MINOR 2
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_bundle_api_version(void);
@@ -61,6 +61,14 @@ typedef struct diffattn_bundle_options {
      functions of DiffAttn/Runtime/Device.h. It stays the caller's, and must
      outlive the bundle. */
   struct diffattn_device *device;
+  /* Called between weights, with the bytes that are bound, and on a device
+     copied there, and the bytes of all. */
+  void (*progress)(void *progress_data, int64_t done, int64_t total);
+  void *progress_data;
+  /* 1: only reads the manifest and checks the bundle's own files, on any
+     machine: neither CPU, GPU nor weights are looked at. The signature can be
+     asked for; calls fail. */
+  int32_t read_only;
 } diffattn_bundle_options;
 
 /* `options` may be null. For bundles with kernels it opens the GPU, loads the
@@ -98,6 +106,41 @@ DIFFATTN_EXPORT int32_t diffattn_bundle_call(
     int32_t num_arguments, int32_t threads, diffattn_result *results,
     int32_t num_results);
 DIFFATTN_EXPORT void diffattn_bundle_free(void *data);
+
+/*===-- Memory on the bundle's device -------------------------------------===*/
+
+/* As the functions diffattn_memory_* of DiffAttn.h: an argument that lies in
+   such memory has DIFFATTN_ON_DEVICE added to its dtype, and is used and
+   updated there. For bundles with kernels; others get an error of class usage.
+ */
+
+/* 1: the bundle was opened on a device; 0: its code runs on the CPU, or was
+   opened with read_only. */
+DIFFATTN_EXPORT int32_t
+diffattn_bundle_has_device(const diffattn_bundle *bundle);
+
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_allocate(diffattn_bundle *bundle,
+                                                        int64_t bytes,
+                                                        uint64_t *address);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_free(diffattn_bundle *bundle,
+                                                    uint64_t address);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_write(diffattn_bundle *bundle,
+                                                     uint64_t to,
+                                                     const void *from,
+                                                     int64_t bytes);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_read(diffattn_bundle *bundle,
+                                                    void *to, uint64_t from,
+                                                    int64_t bytes);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_fill(diffattn_bundle *bundle,
+                                                    uint64_t to, int32_t value,
+                                                    int64_t bytes);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_copy(
+    diffattn_bundle *bundle, uint64_t to, int64_t to_pitch, uint64_t from,
+    int64_t from_pitch, int64_t bytes, int64_t rows);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_stream(diffattn_bundle *bundle,
+                                                      void *stream);
+DIFFATTN_EXPORT int32_t diffattn_bundle_memory_traffic(
+    const diffattn_bundle *bundle, diffattn_traffic *traffic);
 
 #ifdef __cplusplus
 }

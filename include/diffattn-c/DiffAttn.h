@@ -156,15 +156,6 @@ DIFFATTN_EXPORT int32_t diffattn_memory_copy(diffattn_program *program,
 DIFFATTN_EXPORT int32_t diffattn_memory_stream(diffattn_program *program,
                                                void *stream);
 
-/* What calls and the functions above asked of the device since the program was
-   loaded. */
-typedef struct diffattn_traffic {
-  int64_t allocations;  /* for arrays, copies of arguments, the workspace */
-  int64_t bytes_in;     /* from the host to the device */
-  int64_t bytes_out;    /* from the device to the host */
-  int64_t bytes_within; /* copied from one place of the device to another */
-  int64_t launches;     /* of kernels */
-} diffattn_traffic;
 DIFFATTN_EXPORT int32_t diffattn_memory_traffic(const diffattn_program *program,
                                                 diffattn_traffic *traffic);
 

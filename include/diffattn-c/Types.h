@@ -28,8 +28,8 @@ typedef enum diffattn_status {
 
 /*===-- Arrays ------------------------------------------------------------===*/
 
-/* Added to an array's dtype: its data is an address on the program's device,
-   where it is used and updated in place. */
+/* Added to an array's dtype: its data is an address on the device of the
+   program or bundle, where it is used and updated in place. */
 #define DIFFATTN_ON_DEVICE 256
 
 typedef struct diffattn_array {
@@ -56,6 +56,18 @@ typedef struct diffattn_type {
   int32_t in_place;                  /* 1: the function updates this argument */
   int64_t shape[DIFFATTN_MOST_RANK]; /* -1: any size */
 } diffattn_type;
+
+/*===-- Devices -----------------------------------------------------------===*/
+
+/* What calls and the functions for memory asked of the device since the program
+   or bundle was loaded. */
+typedef struct diffattn_traffic {
+  int64_t allocations;  /* for arrays, copies of arguments, the workspace */
+  int64_t bytes_in;     /* from the host to the device */
+  int64_t bytes_out;    /* from the device to the host */
+  int64_t bytes_within; /* copied from one place of the device to another */
+  int64_t launches;     /* of kernels */
+} diffattn_traffic;
 
 /*===-- Results -----------------------------------------------------------===*/
 

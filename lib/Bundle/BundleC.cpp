@@ -55,8 +55,14 @@ int32_t diffattn_bundle_open_with(const char *directory,
     places.packageFolders.push_back(folder);
   if (known.device)
     places.device = DeviceHandle(known.device, [](diffattn_device *) {});
+  BundleOpening opening;
+  opening.readOnly = known.read_only != 0;
+  if (known.progress)
+    opening.progress = [&](int64_t done, int64_t total) {
+      known.progress(known.progress_data, done, total);
+    };
   auto opened = std::make_unique<diffattn_bundle>();
-  if (Failure failure = opened->loaded.open(directory, places))
+  if (Failure failure = opened->loaded.open(directory, places, opening))
     return fail(failure);
   *bundle = opened.release();
   return DIFFATTN_OK;
@@ -155,3 +161,72 @@ int32_t diffattn_bundle_call(diffattn_bundle *bundle, const char *entry,
 }
 
 void diffattn_bundle_free(void *data) { std::free(data); }
+
+int32_t diffattn_bundle_has_device(const diffattn_bundle *bundle) {
+  return bundle->loaded.getDevice() != nullptr;
+}
+
+/// Calls `use`, which may fail, with what the bundle has on its device.
+template <typename Use>
+static int32_t withDevice(const diffattn_bundle *bundle, Use use) {
+  DeviceProgram *device = bundle->loaded.getDevice();
+  if (!device)
+    return fail({ErrorClass::Usage, "expected a bundle that runs on a device, "
+                                    "but got one without"});
+  return fail(use(*device));
+}
+
+int32_t diffattn_bundle_memory_allocate(diffattn_bundle *bundle, int64_t bytes,
+                                        uint64_t *address) {
+  return withDevice(bundle, [&](DeviceProgram &device) {
+    return device.allocate(bytes, *address);
+  });
+}
+
+int32_t diffattn_bundle_memory_free(diffattn_bundle *bundle, uint64_t address) {
+  return withDevice(
+      bundle, [&](DeviceProgram &device) { return device.release(address); });
+}
+
+int32_t diffattn_bundle_memory_write(diffattn_bundle *bundle, uint64_t to,
+                                     const void *from, int64_t bytes) {
+  return withDevice(bundle, [&](DeviceProgram &device) {
+    return device.write(to, from, bytes);
+  });
+}
+
+int32_t diffattn_bundle_memory_read(diffattn_bundle *bundle, void *to,
+                                    uint64_t from, int64_t bytes) {
+  return withDevice(bundle, [&](DeviceProgram &device) {
+    return device.read(to, from, bytes);
+  });
+}
+
+int32_t diffattn_bundle_memory_fill(diffattn_bundle *bundle, uint64_t to,
+                                    int32_t value, int64_t bytes) {
+  return withDevice(bundle, [&](DeviceProgram &device) {
+    return device.fill(to, value, bytes);
+  });
+}
+
+int32_t diffattn_bundle_memory_copy(diffattn_bundle *bundle, uint64_t to,
+                                    int64_t to_pitch, uint64_t from,
+                                    int64_t from_pitch, int64_t bytes,
+                                    int64_t rows) {
+  return withDevice(bundle, [&](DeviceProgram &device) {
+    return device.copyRows(to, to_pitch, from, from_pitch, bytes, rows);
+  });
+}
+
+int32_t diffattn_bundle_memory_stream(diffattn_bundle *bundle, void *stream) {
+  return withDevice(
+      bundle, [&](DeviceProgram &device) { return device.setStream(stream); });
+}
+
+int32_t diffattn_bundle_memory_traffic(const diffattn_bundle *bundle,
+                                       diffattn_traffic *traffic) {
+  return withDevice(bundle, [&](DeviceProgram &device) -> Failure {
+    *traffic = device.getTraffic();
+    return {};
+  });
+}

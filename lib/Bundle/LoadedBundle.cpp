@@ -37,11 +37,19 @@ LoadedBundle::~LoadedBundle() {
     diffattn_rt_weight_release(&table[i]);
 }
 
-Failure LoadedBundle::open(const std::string &path,
-                           const BundlePlaces &places) {
+Failure LoadedBundle::open(const std::string &path, const BundlePlaces &places,
+                           const BundleOpening &opening) {
   directory = path;
   if (Failure failure = readManifest())
     return failure;
+  if (opening.readOnly) {
+    for (const BundledFile &listed : manifest.files) {
+      FileMapping file;
+      if (Failure failure = checkFile(listed, /*isCode=*/false, file))
+        return failure;
+    }
+    return {};
+  }
   if (Failure failure = checkCpu())
     return failure;
   if (!manifest.devices.empty())
@@ -52,7 +60,7 @@ Failure LoadedBundle::open(const std::string &path,
   if (part)
     if (Failure failure = loadOnDevice())
       return failure;
-  return bindWeights(places.weightsFolder);
+  return bindWeights(places.weightsFolder, opening.progress);
 }
 
 Failure LoadedBundle::readManifest() {
@@ -169,6 +177,26 @@ Failure LoadedBundle::lacksSymbol(const std::string &symbol) const {
                                   ", but the code lacks it"};
 }
 
+/// Maps a file of the bundle's own and checks that nobody changed it.
+Failure LoadedBundle::checkFile(const BundledFile &listed, bool isCode,
+                                FileMapping &file) const {
+  const std::string path = directory + "/" + listed.path;
+  if (Failure failure = file.map(path, ErrorClass::Bundle))
+    return failure;
+  if (Failure failure =
+          checkSize(path, file.bytes(), listed.bytes, ErrorClass::Bundle))
+    return failure;
+  // Before the checksum, since it says more.
+  if (isCode)
+    if (Failure failure = checkElfHeader(file.bytes()))
+      return in(path, failure);
+  if (std::string got = sha256(file.bytes()); got != listed.sha256)
+    return {ErrorClass::Bundle, path + ": expected SHA-256 " + listed.sha256 +
+                                    ", but got " + got +
+                                    " (the file has been changed)"};
+  return {};
+}
+
 Failure LoadedBundle::loadCode() {
   const std::string library = getLibrary();
   if (!manifest.findFile(library))
@@ -176,25 +204,13 @@ Failure LoadedBundle::loadCode() {
                                     ": expected " + library +
                                     " among the files"};
   for (const BundledFile &listed : manifest.files) {
-    std::string path = directory + "/" + listed.path;
     bool isCode = listed.path == library;
     FileMapping file;
-    if (Failure failure = file.map(path, ErrorClass::Bundle))
+    if (Failure failure = checkFile(listed, isCode, file))
       return failure;
-    if (Failure failure =
-            checkSize(path, file.bytes(), listed.bytes, ErrorClass::Bundle))
-      return failure;
-    // Before the checksum, since it says more.
-    if (isCode)
-      if (Failure failure = checkElfHeader(file.bytes()))
-        return in(path, failure);
-    if (std::string got = sha256(file.bytes()); got != listed.sha256)
-      return {ErrorClass::Bundle, path + ": expected SHA-256 " + listed.sha256 +
-                                      ", but got " + got +
-                                      " (the file has been changed)"};
     if (isCode)
       if (Failure failure = image.load(file.bytes()))
-        return in(path, failure);
+        return in(directory + "/" + listed.path, failure);
     if (part)
       takeDeviceFile(listed.path, file.bytes());
   }
@@ -241,7 +257,8 @@ static Failure mapWeights(const std::string &path, const WeightFile &expected,
   return {};
 }
 
-Failure LoadedBundle::bindWeights(const std::string &weightsFolder) {
+Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
+                                  const DeviceProgram::Progress &progress) {
   for (const WeightFile &expected : manifest.weightFiles) {
     std::string path = expected.path;
     if (!weightsFolder.empty())
@@ -256,6 +273,15 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder) {
   table = static_cast<diffattn_weight *>(image.find(bundle::kWeightsSymbol));
   if (!table)
     return lacksSymbol(bundle::kWeightsSymbol);
+  auto bytesOf = [](const WeightDeclaration &declared) {
+    int64_t bytes = getDTypeBytes(declared.dtype);
+    for (int64_t size : declared.shape)
+      bytes *= size;
+    return bytes;
+  };
+  int64_t total = 0, done = 0;
+  for (const WeightDeclaration &declared : manifest.signature.weights)
+    total += declared.getNumSlots() * bytesOf(declared);
   size_t slot = 0;
   for (const WeightDeclaration &declared : manifest.signature.weights)
     for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
@@ -264,10 +290,14 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder) {
       if (Failure failure =
               bindWeight(declared, {data, place.dtype}, table[slot], owned))
         return failure;
+      done += bytesOf(declared);
+      // On a device it is the copies that take time.
+      if (progress && !program)
+        progress(done, total);
     }
   if (!program)
     return {};
-  if (Failure failure = program->loadWeights(table, slot, nullptr))
+  if (Failure failure = program->loadWeights(table, slot, progress))
     return in(directory, failure);
   owned.clear();
   mappings.clear();
@@ -280,6 +310,10 @@ Failure LoadedBundle::call(std::string_view entry, ListRef<ArrayView> args,
   const Signature &signature = manifest.signature;
   if (Failure failure = checkArguments(signature, entry, args))
     return failure;
+  if (entries.empty())
+    return {ErrorClass::Usage,
+            directory + ": expected a bundle that was opened to run, but got "
+                        "one that was opened to be read only"};
   const FunctionSignature *function = signature.find(entry);
   PreparedCall call(*function, args);
   if (Failure failure = call.prepare())

@@ -30,6 +30,14 @@ struct BundlePlaces {
   DeviceHandle device;
 };
 
+/// What is done when a bundle is opened.
+struct BundleOpening {
+  /// Called between weights; may be empty.
+  DeviceProgram::Progress progress;
+  /// Only the manifest is read and the bundle's own files are checked.
+  bool readOnly = false;
+};
+
 class LoadedBundle {
 public:
   LoadedBundle() = default;
@@ -39,11 +47,16 @@ public:
 
   /// Opens the bundle in `directory`: checks every file of it, opens the device
   /// that it is for, links its code and binds its weights.
-  Failure open(const std::string &directory, const BundlePlaces &places);
+  Failure open(const std::string &directory, const BundlePlaces &places,
+               const BundleOpening &opening);
 
   const Signature &getSignature() const { return manifest.signature; }
 
-  /// Calls a function. One call of a bundle at a time.
+  /// What the bundle has on its device; null if it runs on the CPU.
+  DeviceProgram *getDevice() const { return program.get(); }
+
+  /// Calls a function. One call of a bundle at a time. Fails if the bundle was
+  /// opened to be read only.
   Failure call(std::string_view entry, ListRef<ArrayView> args, int64_t threads,
                std::vector<CallResult> &results) const;
 
@@ -51,6 +64,8 @@ private:
   Failure readManifest();
   Failure checkCpu() const;
   Failure openDevice(const BundlePlaces &places);
+  Failure checkFile(const BundledFile &listed, bool isCode,
+                    FileMapping &file) const;
   Failure loadCode();
   void takeDeviceFile(const std::string &path, std::string_view bytes);
   Failure loadOnDevice();
@@ -59,7 +74,8 @@ private:
     return part ? part->library : bundle::kLibrary;
   }
   Failure lacksSymbol(const std::string &symbol) const;
-  Failure bindWeights(const std::string &weightsFolder);
+  Failure bindWeights(const std::string &weightsFolder,
+                      const DeviceProgram::Progress &progress);
 
   std::string directory;
   Manifest manifest;
@@ -68,7 +84,7 @@ private:
   const DevicePart *part = nullptr;
   DeviceCode deviceCode;
   CodeImage image;
-  std::vector<EntryPoint> entries; // one a function of the signature
+  std::vector<EntryPoint> entries; // one a function, or none: it is only read
   std::vector<FileMapping> mappings;
   std::vector<HostArray> owned;
   diffattn_weight *table = nullptr;       // of the image

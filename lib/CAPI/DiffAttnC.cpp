@@ -325,9 +325,7 @@ int32_t diffattn_memory_stream(diffattn_program *program, void *stream) {
 int32_t diffattn_memory_traffic(const diffattn_program *program,
                                 diffattn_traffic *traffic) {
   return withDevice(program, [&](DeviceProgram &device) -> Failure {
-    const DeviceProgram::Traffic seen = device.getTraffic();
-    *traffic = {seen.allocations, seen.bytesIn, seen.bytesOut, seen.bytesWithin,
-                seen.launches};
+    *traffic = device.getTraffic();
     return {};
   });
 }

@@ -93,12 +93,12 @@ Failure DeviceProgram::grow(Buffer &buffer, int64_t bytes,
   return {};
 }
 
-DeviceProgram::Traffic DeviceProgram::getTraffic() const {
+diffattn_traffic DeviceProgram::getTraffic() const {
   diffattn_context_counters calls;
   diffattn_context_count(context, &calls);
-  Traffic result = traffic;
+  diffattn_traffic result = traffic;
   result.allocations += calls.allocations;
-  result.bytesWithin += calls.copied_bytes;
+  result.bytes_within += calls.copied_bytes;
   result.launches += calls.launches;
   return result;
 }
@@ -136,7 +136,7 @@ Failure DeviceProgram::release(diffattn_address address) {
 Failure DeviceProgram::write(diffattn_address to, const void *from,
                              int64_t bytes) {
   diffattn_device *table = device.get();
-  traffic.bytesIn += bytes;
+  traffic.bytes_in += bytes;
   if (Failure failure = check(table->copy_in(table, stream, to, from, bytes)))
     return failure;
   return check(table->stream_wait(table, stream));
@@ -144,7 +144,7 @@ Failure DeviceProgram::write(diffattn_address to, const void *from,
 
 Failure DeviceProgram::read(void *to, diffattn_address from, int64_t bytes) {
   diffattn_device *table = device.get();
-  traffic.bytesOut += bytes;
+  traffic.bytes_out += bytes;
   if (Failure failure = check(table->copy_out(table, stream, to, from, bytes)))
     return failure;
   return check(table->stream_wait(table, stream));
@@ -162,7 +162,7 @@ Failure DeviceProgram::copyRows(diffattn_address to, int64_t toPitch,
             check(device->copy(device.get(), stream, to + row * toPitch,
                                from + row * fromPitch, bytes)))
       return failure;
-  traffic.bytesWithin += bytes * rows;
+  traffic.bytes_within += bytes * rows;
   return {};
 }
 
@@ -340,7 +340,7 @@ Failure DeviceProgram::copyIn() {
             table->name_range(table, range.address, bytes, range.name.c_str())))
       return failure;
     for (const Run &run : range.runs) {
-      traffic.bytesIn += run.bytes;
+      traffic.bytes_in += run.bytes;
       if (Failure failure = check(table->copy_in(
               table, stream, range.there(run.data), run.data, run.bytes)))
         return failure;
@@ -380,7 +380,7 @@ Failure DeviceProgram::fetch(const char *from, int64_t bytes,
                              const char *&here) {
   diffattn_device *table = device.get();
   fetched.resize(bytes);
-  traffic.bytesOut += bytes;
+  traffic.bytes_out += bytes;
   here = fetched.data();
   if (Failure failure = check(
           table->copy_out(table, stream, fetched.data(),
@@ -399,7 +399,7 @@ Failure DeviceProgram::leave() {
       continue;
     // What lies between the rows of a view was not copied there.
     for (const Run &run : range.runs) {
-      traffic.bytesOut += run.bytes;
+      traffic.bytes_out += run.bytes;
       if (Failure failure = check(table->copy_out(
               table, stream, run.data, range.there(run.data), run.bytes)))
         return failure;

@@ -28,11 +28,16 @@ API_MAJOR = 1
 FLOATS = {np.dtype(np.float32): "f32", BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
 
 
+#: progress_data, bytes done, bytes in all.
+_Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
 class _Options(ctypes.Structure):
     """diffattn_bundle_options of Bundle.h."""
     _fields_ = [("struct_bytes", ctypes.c_int32), ("gpu", ctypes.c_int32), ("weights", ctypes.c_char_p),
                 ("cuda_driver", ctypes.c_char_p), ("cublaslt", ctypes.c_char_p), ("package_folders", ctypes.c_char_p),
-                ("device", ctypes.c_void_p)]
+                ("device", ctypes.c_void_p), ("progress", _Progress), ("progress_data", ctypes.c_void_p),
+                ("read_only", ctypes.c_int32)]
 
 
 class _Library(CLibrary):
@@ -45,6 +50,7 @@ class _Library(CLibrary):
         self.declare([
             ("open_with", ctypes.c_int32, [ctypes.c_char_p, ctypes.POINTER(_Options), ctypes.POINTER(bundle)]),
             ("close", None, [bundle]),
+            ("has_device", ctypes.c_int32, [bundle]),
         ])
 
 
@@ -60,18 +66,20 @@ def library() -> _Library:
 
 class BundledCode(CompiledCode):
     """The functions of a bundle: `entries`, `signature(entry)` and `call(entry, *arrays)` as `runtime.Executable` has them.
-    The arguments are those of `load`; `device` is the address of a diffattn_device (DiffAttn/Runtime/Device.h) to run on in
-    place of a GPU, which must outlive this."""
+    The arguments are those of `load`. With `read_only` the manifest is read and the bundle's own files are checked, on any
+    machine: there are signatures and no calls."""
 
     def __init__(self, directory, *, weights=None, threads: int | None = None, gpu: int = 0, cuda_driver=None, cublaslt=None,
-                 device: int | None = None):
+                 device: int | None = None, progress=None, read_only: bool = False):
         lib, handle = library(), ctypes.c_void_p()
         paths = [None if path is None else os.fsencode(path)
                  for path in (weights, cuda_driver, cublaslt, sysconfig.get_paths()["purelib"])]
-        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device)
+        told = _Progress(lambda _, done, total: progress(done, total)) if progress else _Progress()
+        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, told, None, read_only)
         lib.check(lib.open_with(os.fsencode(directory), ctypes.byref(options), ctypes.byref(handle)))
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)
+        self.ordinal = gpu if lib.has_device(handle) else None
 
 
 class BundledModel(CompiledModel):
@@ -83,17 +91,22 @@ class BundledModel(CompiledModel):
         """The element type of a decoder's caches and matrices: f32, bf16 or f16."""
         return FLOATS[self.new_caches(1, 0)[0].dtype]
 
-    def call(self, entry: str, *arrays) -> list:
-        return self.executable.call(entry, *arrays)
+    def call(self, entry: str, *arrays, stream=None) -> list:
+        return self.executable.call(entry, *arrays, stream=stream)
 
 
 def load(directory: str | Path, *, weights: str | Path | None = None, threads: int | None = None, gpu: int = 0,
-         cuda_driver: str | Path | None = None, cublaslt: str | Path | None = None) -> BundledModel:
+         cuda_driver: str | Path | None = None, cublaslt: str | Path | None = None, device: int | None = None,
+         progress=None) -> BundledModel:
     """Opens a bundle. `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
     says; `threads` are for each call (None: the runtime's default). A bundle with kernels runs on GPU number `gpu`;
-    `cuda_driver` and `cublaslt` are libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none."""
+    `cuda_driver` and `cublaslt` are libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none. `device` is the
+    address of a diffattn_device (DiffAttn/Runtime/Device.h) to run on in place of that GPU, which must outlive the model.
+    `progress(done, total)` is called between weights, with the bytes that have been bound or copied to the GPU, and those of
+    all."""
     directory = Path(directory)
-    code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt)
+    code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt,
+                       device=device, progress=progress)
     config = read_config(directory) if (directory / "config.json").is_file() else {}
     return BundledModel(code, directory, config, str(config.get("model_type", config.get("architecture", "a bundle"))))
 

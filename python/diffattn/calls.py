@@ -14,7 +14,7 @@ import numpy as np
 
 from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
                      owned)
-from .device import DeviceArray, choose_stream
+from .device import DeviceArray, Traffic, choose_stream
 from .errors import ERRORS, DiffAttnError, InputError
 
 
@@ -38,6 +38,7 @@ class CLibrary:
     def __init__(self, path, prefix: str):
         self.c, self.prefix = ctypes.CDLL(str(path)), prefix
         code, text, number, out = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER
+        wide, address = ctypes.c_int64, ctypes.c_uint64
         self.declare([
             ("api_version", number, []),
             ("last_error", text, []),
@@ -51,6 +52,14 @@ class CLibrary:
             ("weight_name", text, [code, number]),
             ("call", number, [code, text, out(Array), number, number, out(Result), number]),
             ("free", None, [ctypes.c_void_p]),
+            ("memory_allocate", number, [code, wide, out(address)]),
+            ("memory_free", number, [code, address]),
+            ("memory_write", number, [code, address, ctypes.c_void_p, wide]),
+            ("memory_read", number, [code, ctypes.c_void_p, address, wide]),
+            ("memory_fill", number, [code, address, number, wide]),
+            ("memory_copy", number, [code, address, wide, address, wide, wide, wide]),
+            ("memory_stream", number, [code, ctypes.c_void_p]),
+            ("memory_traffic", number, [code, out(Traffic)]),
         ])
 
     def declare(self, functions) -> None:
@@ -139,7 +148,18 @@ class CompiledCode:
 
     def zeros(self, shape, dtype) -> np.ndarray | DeviceArray:
         """An array of zeros where calls use it without a copy."""
-        return np.zeros(shape, dtype)
+        return DeviceArray.zeros(self, shape, dtype) if self.has_device else np.zeros(shape, dtype)
+
+    def traffic(self) -> Traffic:
+        """What calls and arrays asked of the device since the code was loaded."""
+        result = Traffic()
+        self.on_device("traffic", ctypes.byref(result))
+        return result
+
+    def on_device(self, what: str, *arguments) -> None:
+        """Calls diffattn_memory_`what` of the C API, or of a bundle's."""
+        with self._one_call:
+            self._lib.check(getattr(self._lib, f"memory_{what}")(self._handle, *arguments))
 
     def _view(self, entry, i, array, arguments, stream) -> np.ndarray | OnDevice:
         if isinstance(array, DeviceArray):

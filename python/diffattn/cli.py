@@ -145,8 +145,8 @@ def _print_rows(rows, as_json: bool) -> None:
 def _bundle_info(args) -> int:
     from . import bundle
 
-    # Opening it checks everything that can be wrong with it.
-    code = bundle.BundledCode(args.directory)
+    # Its own files are checked; what it is for need not be here: no GPU, no such CPU, no weights.
+    code = bundle.BundledCode(args.directory, read_only=True)
     manifest = read_json(Path(args.directory) / "manifest.json")
     rows = [("bundle", f"version {manifest['version']}, by {manifest['tool']}"),
             ("code", f"{manifest['cpu']['isa']}, needs {' '.join(manifest['cpu']['features']) or 'any x86-64'}")]

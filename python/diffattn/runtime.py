@@ -42,7 +42,6 @@ class _Library(CLibrary):
         self.require(API_MAJOR, "libDiffAttnC.so")
         program, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32
         options, size, out = ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER
-        wide, address = ctypes.c_int64, ctypes.c_uint64
         self.declare([
             ("version_text", text, []),
             ("options_create", options, []),
@@ -53,14 +52,6 @@ class _Library(CLibrary):
             ("program_diagnostics", text, [program]),
             ("program_from_cache", number, [program]),
             ("bind_weights", number, [program, out(text), number]),
-            ("memory_allocate", number, [program, wide, out(address)]),
-            ("memory_free", number, [program, address]),
-            ("memory_write", number, [program, address, ctypes.c_void_p, wide]),
-            ("memory_read", number, [program, ctypes.c_void_p, address, wide]),
-            ("memory_fill", number, [program, address, number, wide]),
-            ("memory_copy", number, [program, address, wide, address, wide, wide, wide]),
-            ("memory_stream", number, [program, ctypes.c_void_p]),
-            ("memory_traffic", number, [program, out(Traffic)]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
         ])
@@ -136,20 +127,6 @@ class Executable(CompiledCode):
     def bind_weights(self, paths) -> None:
         array = _paths(paths)
         self._lib.check(self._lib.bind_weights(self._handle, array, len(array)))
-
-    def zeros(self, shape, dtype):
-        return DeviceArray.zeros(self, shape, dtype) if self.has_device else super().zeros(shape, dtype)
-
-    def traffic(self) -> Traffic:
-        """What calls and arrays asked of the device since the module was loaded."""
-        result = Traffic()
-        self.on_device("traffic", ctypes.byref(result))
-        return result
-
-    def on_device(self, what: str, *arguments) -> None:
-        """Calls diffattn_memory_`what` of the C API."""
-        with self._one_call:
-            self._lib.check(getattr(self._lib, f"memory_{what}")(self._handle, *arguments))
 
 
 def _bytes(mlir) -> bytes:

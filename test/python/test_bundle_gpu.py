@@ -12,7 +12,8 @@ import pytest
 
 from conftest import ROOT
 
-from diffattn import bundle, cli, errors, runtime
+from diffattn import bundle, cli, errors, generation, runtime
+from diffattn.device import DeviceArray
 
 # Kernels of attention and of others, and a weight.
 MODEL = """
@@ -137,15 +138,98 @@ def test_the_simulated_device_computes_what_the_program_does(write, sources, sim
     np.testing.assert_array_equal(code.call("shift", x)[0], x + np.array([4, 3, 2, 0.5], np.float32))
 
 
-def test_a_language_model(simulated, tmp_path):
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny") / "b"
+    assert cli.main(["bundle", str(ROOT / "examples" / "tiny-lm"), "--target=cuda-sim:sm_80", "-o", str(folder)]) == 0
+    return folder
+
+
+def test_a_language_model(tiny, simulated):
     import diffattn
 
-    tiny = ROOT / "examples" / "tiny-lm"
-    assert cli.main(["bundle", str(tiny), "--target=cuda-sim:sm_80", "-o", str(tmp_path / "b")]) == 0
-    code = bundle.BundledCode(tmp_path / "b", device=simulated)
+    told = []
+    model = bundle.load(tiny, device=simulated, progress=lambda done, total: told.append((done, total)))
     ids = np.array([[1, 20, 300, 4, 50]])
-    (logits,), expected = code.call("forward", ids), diffattn.load(tiny, "cuda-sim:sm_80").forward(ids)
+    logits, expected = model.forward(ids), diffattn.load(ROOT / "examples" / "tiny-lm", "cuda-sim:sm_80").forward(ids)
     assert np.isfinite(logits).all() and logits.tobytes() == expected.tobytes()
+    # A line for each weight of each layer, as they are copied.
+    assert len(told) > 20 and [done for done, _ in told] == sorted({done for done, _ in told})
+    assert {total for _, total in told} == {told[-1][0]}
+
+
+def test_caches_stay_on_the_device(tiny, simulated, monkeypatch):
+    import diffattn
+
+    model, cpu = bundle.load(tiny, device=simulated), diffattn.load(ROOT / "examples" / "tiny-lm")
+    monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
+    call, asked = model.executable.call, []
+
+    def counted(entry, *arrays, **options):
+        before = model.executable.traffic()
+        results = call(entry, *arrays, **options)
+        after = model.executable.traffic()
+        if entry == "decode":
+            assert all(isinstance(cache, DeviceArray) for cache in arrays[2:])
+            assert [r is a for r, a in zip(results[1:], arrays[2:])] == [True] * len(arrays[2:])
+            change = {name: getattr(after, name) - getattr(before, name) for name, _ in before._fields_}
+            asked.append((arrays[2].shape[2], change, results[0].nbytes))
+        return results
+
+    monkeypatch.setattr(model.executable, "call", counted)
+    prompt = cpu.tokenizer.encode("In the beginning")[:5]
+    assert list(model.generate(prompt, 7)) == list(cpu.generate(prompt, 7))
+    assert [capacity for capacity, _, _ in asked] == [8] * 3 + [16] * 3
+    for _, change, logits in asked[1:3] + asked[4:]:
+        assert change["allocations"] == change["bytes_within"] == 0 and change["launches"] > 0
+        assert change["bytes_in"] == 2 * 8 and change["bytes_out"] == logits
+
+
+def test_arrays_on_the_device(write, simulated, tmp_path):
+    code = bundle.BundledCode(write(tmp_path / "b", "cuda-sim:sm_80"), device=simulated)
+    x = np.arange(20, dtype=np.float32).reshape(5, 4)
+    array = DeviceArray.from_host(code, x)
+    before = code.traffic()
+    (y,) = code.call("shift", array)
+    after = code.traffic()
+    np.testing.assert_array_equal(y, x + np.array([1, 2, 3, 4.5], np.float32))
+    assert after.bytes_in == before.bytes_in and after.bytes_out - before.bytes_out == x.nbytes
+    np.testing.assert_array_equal(array.grown(0, 7).to_host()[:5], x)
+    other = bundle.BundledCode(tmp_path / "b", device=simulated)
+    with pytest.raises(errors.InputError, match="argument 0 of 'shift': expected an array on the device of this executable"):
+        other.call("shift", array)
+    runtime.write_bundle(MODEL, tmp_path / "cpu", weights=[os.path.join(tmp_path / "b/weights", name)
+                                                           for name in os.listdir(tmp_path / "b/weights")])
+    told = []
+    cpu = bundle.BundledCode(tmp_path / "cpu", progress=lambda *bytes: told.append(bytes))
+    assert not cpu.has_device and isinstance(cpu.zeros((2,), np.float32), np.ndarray) and told == [(16, 16)]
+    with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device, but got one without"):
+        DeviceArray.zeros(cpu, (5, 4), np.float32)
+
+
+def test_options_of_an_older_header(write, simulated, tmp_path):
+    write(tmp_path / "b", "cuda-sim:sm_80")
+    library, handle, told = bundle.library(), ctypes.c_void_p(), []
+    options = bundle._Options(bundle._Options.progress.offset, 0, None, None, None, None, simulated,
+                              bundle._Progress(lambda *_: told.append(1)), None, 1)
+    assert library.open_with(os.fsencode(tmp_path / "b"), ctypes.byref(options), ctypes.byref(handle)) == 0
+    assert library.has_device(handle) == 1 and not told
+    library.close(handle)
+
+
+def test_what_is_in_it_is_told_without_a_gpu(written, tmp_path, capsys):
+    assert cli.main(["info", str(written)]) == 0
+    said = capsys.readouterr().out
+    assert "kernels                 sm_80 (cubin and ptx), sm_90 (cubin and ptx)" in said
+    assert "function shift          tensor<?x4xfloat32> -> tensor<?x4xfloat32>" in said
+    code = bundle.BundledCode(written, read_only=True)
+    assert code.entries == ["attend", "shift"] and not code.has_device
+    with pytest.raises(errors.UsageError, match="opened to be read only"):
+        code.call("shift", np.ones((3, 4), np.float32))
+    shutil.copytree(written, tmp_path / "b")
+    (tmp_path / "b/sm_90/kernels.cubin").write_bytes(b"\x7fELF")
+    assert cli.main(["info", str(tmp_path / "b")]) == 9
+    assert "sm_90/kernels.cubin: expected" in capsys.readouterr().err
 
 
 def test_python_writes_them(sources, tmp_path):

@@ -11,6 +11,8 @@
 #include "DiffAttn/Host/DeviceCode.h"
 #include "DiffAttn/Runtime/DeviceCalls.h"
 
+#include "diffattn-c/Types.h"
+
 #include <functional>
 
 namespace mlir::diffattn {
@@ -45,13 +47,7 @@ public:
 
   /// What was asked of the device since the program was loaded, beside its
   /// kernels, constants and weights.
-  struct Traffic {
-    int64_t allocations; // for arrays, arguments and the workspace
-    int64_t bytesIn, bytesOut;
-    int64_t bytesWithin; // from one place of the device to another
-    int64_t launches;
-  };
-  Traffic getTraffic() const;
+  diffattn_traffic getTraffic() const;
 
   /// The stream of calls and copies from now on: a CUstream that stays the
   /// caller's, or null for the program's own. Waits for the one before. A call
@@ -125,7 +121,7 @@ private:
   void *native = nullptr;
   diffattn_context *context = nullptr;
   Buffer constantMemory, weightMemory;
-  Traffic traffic = {};
+  diffattn_traffic traffic = {};
   std::vector<Buffer> arguments;
   // Of the call that is under way.
   std::vector<Range> ranges;
