@@ -15,6 +15,8 @@ esac
 start=$SECONDS
 setup_packages
 setup_python "$root/python/requirements.txt"
+# The tests are the other script's, and half of what there is to build. A build that has them keeps them.
+if [ -f "$build/build.ninja" ]; then configure; else configure DIFFATTN_TESTS=OFF; fi
 build_targets
 say "ready after $((SECONDS - start)) s"
 

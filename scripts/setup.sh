@@ -102,18 +102,26 @@ warn_large() {
   fi
 }
 
-# build_targets [TARGET...]: configures once and builds; all targets without arguments.
-build_targets() {
-  local options=(-G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release)
+# configure [NAME=VALUE...]: configures the build where it is not there yet or has other values of these options.
+configure() {
+  local options=(-G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release) option changed=0
   [ -z "${MLIR_DIR:-}" ] || options+=(-DMLIR_DIR="$MLIR_DIR")
-  if [ ! -f "$build/build.ninja" ]; then
-    say "configuring in ${build#"$root"/}"
-    cmake "${options[@]}" >"$build.log" 2>&1 || {
-      tail -20 "$build.log" >&2
-      die "cmake failed"
-    }
-    mv "$build.log" "$build/configure.log"
-  fi
+  [ -f "$build/build.ninja" ] || changed=1
+  for option in "$@"; do
+    options+=("-D$option")
+    grep -qs "^${option%%=*}:[A-Z]*=${option#*=}\$" "$build/CMakeCache.txt" || changed=1
+  done
+  [ $changed = 1 ] || return 0
+  say "configuring in ${build#"$root"/}"
+  cmake "${options[@]}" >"$build.log" 2>&1 || {
+    tail -20 "$build.log" >&2
+    die "cmake failed"
+  }
+  mv "$build.log" "$build/configure.log"
+}
+
+# build_targets [TARGET...]: builds what is configured; all targets without arguments.
+build_targets() {
   say "building ${*:-everything} (the first time takes some minutes)"
   # ninja's own counter shows the progress on a terminal; a log gets only what went wrong and the end.
   if [ -t 1 ]; then

@@ -11,11 +11,7 @@ setup_packages /usr/include/gtest/gtest.h:libgtest-dev
 # Without the library clang prints the bare name.
 [ -e "$(clang_runtime)" ] || need_packages "$(clang_runtime)":libclang-rt-22-dev
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
-if [ ! -f "$build/build.ninja" ]; then
-  say "configuring in ${build#"$root"/}"
-  cmake -G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release -DDIFFATTN_SANITIZE=ON ${MLIR_DIR:+-DMLIR_DIR="$MLIR_DIR"} >/dev/null
-fi
-grep -q '^DIFFATTN_SANITIZE:BOOL=ON' "$build/CMakeCache.txt" || die "expected a build with DIFFATTN_SANITIZE=ON in $build"
+configure DIFFATTN_SANITIZE=ON DIFFATTN_TESTS=ON
 build_targets
 
 # libMLIR, LLVM and Python are not instrumented. So: what they keep at exit is no leak; a container that crosses over is marked

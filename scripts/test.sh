@@ -17,6 +17,7 @@ done
 
 setup_packages /usr/include/gtest/gtest.h:libgtest-dev clang-format-22:clang-format-22
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
+configure DIFFATTN_TESTS=ON
 build_targets
 failed=()
 
@@ -33,7 +34,9 @@ done
 say "pytest"
 options=()
 [ $full = 1 ] && options+=(--full)
-(cd "$root" && "$venv/bin/python" -m pytest -q "${options[@]}" test/python) || failed+=(pytest)
+# One process for each core, up to four for the sake of memory, each with whole files. Threads that wait must not spin: the processes would take each other's cores.
+(cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$((jobs < 4 ? jobs : 4))" --dist loadfile "${options[@]}" test/python) ||
+  failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then
   die "failed: ${failed[*]}"

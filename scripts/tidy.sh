@@ -4,6 +4,7 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 setup_packages /usr/include/gtest/gtest.h:libgtest-dev run-clang-tidy-22:clang-tidy-22
+configure DIFFATTN_TESTS=ON
 # Generated headers and the list of commands must be there.
 build_targets DiffAttnHeaders
 commands=$build/tidy

@@ -285,9 +285,7 @@ Failure PreparedCall::run(EntryPoint entry, int64_t threads,
     auto &call = *static_cast<Guarded *>(arg);
     call.entry(call.pointers);
   };
-  int64_t before = diffattn_rt_threads();
-  if (threads > 0)
-    diffattn_rt_set_threads(threads);
+  int64_t before = threads > 0 ? diffattn_rt_set_threads(threads) : 0;
   int64_t mark = diffattn_rt_mark();
   int32_t failed = memory ? memory->call(guard, &guarded)
                           : diffattn_rt_call(guard, &guarded);

@@ -21,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 extern "C" {
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned numThreads,
@@ -65,7 +66,9 @@ thread_local char message[kMessageBytes];
 thread_local bool insideLoop = false;
 thread_local Scratch loopScratch;
 
-std::atomic<int64_t> defaultThreads{0};
+/// As OpenMP's own setting, one for each thread that calls: a caller's choice
+/// is none of another's.
+thread_local int64_t chosenThreads = 0;
 
 void keepMessage(char *to, const char *from) {
   snprintf(to, kMessageBytes, "%s", from ? from : "unknown error");
@@ -118,12 +121,11 @@ int64_t diffattn::rt::regionThreads(int64_t maxThreads) {
 }
 
 int64_t diffattn_rt_threads(void) {
-  int64_t set = defaultThreads.load(std::memory_order_relaxed);
-  return set > 0 ? set : omp_get_max_threads();
+  return chosenThreads > 0 ? chosenThreads : omp_get_max_threads();
 }
 
-void diffattn_rt_set_threads(int64_t threads) {
-  defaultThreads.store(threads > 0 ? threads : 0, std::memory_order_relaxed);
+int64_t diffattn_rt_set_threads(int64_t threads) {
+  return std::exchange(chosenThreads, threads > 0 ? threads : 0);
 }
 
 void diffattn_rt_parallel_for(void (*body)(void *, int64_t, void *), void *ctx,

@@ -442,7 +442,7 @@ TEST_F(SimulatedDeviceTest, WorksOnTheStreamThatItIsGiven) {
   const std::vector<int64_t> shape = {1};
   diffattn_address memory = 0;
   ASSERT_FALSE(program->allocate(4, memory));
-  ArrayView view = {reinterpret_cast<void *>(memory), 0, shape};
+  ArrayView view = {reinterpret_cast<void *>(memory), 0, shape, {}};
   view.onDevice = true;
   const auto address = static_cast<int64_t>(memory);
   std::vector<std::vector<int64_t>> descriptors = {{address, address, 0, 1, 1}};

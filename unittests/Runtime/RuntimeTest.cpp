@@ -95,10 +95,18 @@ TEST(ParallelFor, NestedLoopsKeepTheOuterScratch) {
 
 TEST(Threads, DefaultCanBeSetAndSetBack) {
   int64_t before = diffattn_rt_threads();
-  diffattn_rt_set_threads(7);
+  EXPECT_EQ(diffattn_rt_set_threads(7), 0);
   EXPECT_EQ(diffattn_rt_threads(), 7);
-  diffattn_rt_set_threads(0);
+  EXPECT_EQ(diffattn_rt_set_threads(0), 7);
   EXPECT_EQ(diffattn_rt_threads(), before);
+}
+
+TEST(Threads, DefaultIsTheCallersOwn) {
+  int64_t before = diffattn_rt_threads(), seen = 0;
+  diffattn_rt_set_threads(before + 3);
+  std::thread([&] { seen = diffattn_rt_threads(); }).join();
+  EXPECT_EQ(seen, before);
+  diffattn_rt_set_threads(0);
 }
 
 TEST(Arena, MarksNestAndMemoryIsReused) {

@@ -41,11 +41,13 @@ diffattn_rt_parallel_for(void (*body)(void *ctx, int64_t index, void *scratch),
                          void *ctx, int64_t count, int64_t scratch_bytes,
                          int64_t max_threads);
 
-/// Threads that a parallel region uses by default: what OpenMP was told
-/// (OMP_NUM_THREADS, or the number of processors) until it is set here. 0 sets
-/// it back.
+/// Threads that a parallel region of the calling thread uses by default: what
+/// it has set, else what OpenMP was told (OMP_NUM_THREADS, or the number of
+/// processors).
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_threads(void);
-DIFFATTN_RT_EXPORT void diffattn_rt_set_threads(int64_t threads);
+/// Sets it for the calling thread; 0 leaves it to OpenMP again. Returns what
+/// was set before.
+DIFFATTN_RT_EXPORT int64_t diffattn_rt_set_threads(int64_t threads);
 
 //===----------------------------------------------------------------------===//
 // Workspace
