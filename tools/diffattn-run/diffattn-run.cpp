@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "CacheCommand.h"
 #include "Compare.h"
 #include "Inputs.h"
 #include "Options.h"
@@ -32,53 +33,6 @@ static Options options;
 /// A dense row-major argument or result.
 static DenseView viewOf(const HostArray &array) {
   return {array.data.get(), array.dtype, array.shape};
-}
-
-static std::string getCacheFolder() {
-  if (!options.cacheDir.empty())
-    return options.cacheDir;
-  if (const char *own = std::getenv("DIFFATTN_CACHE_DIR"); own && *own)
-    return own;
-  llvm::SmallString<128> path;
-  const char *base = std::getenv("XDG_CACHE_HOME");
-  if (base && *base)
-    path = base;
-  else if (llvm::sys::path::home_directory(path))
-    llvm::sys::path::append(path, ".cache");
-  llvm::sys::path::append(path, "diffattn");
-  return path.str().str();
-}
-
-static llvm::Error runCacheCommand() {
-  ObjectCache cache(getCacheFolder());
-  if (options.positional.size() != 2 ||
-      (options.positional[1] != "ls" && options.positional[1] != "clear"))
-    return makeError(ErrorClass::Usage, "expected cache ls or cache clear");
-  if (options.positional[1] == "clear") {
-    auto count = cache.clear();
-    if (!count)
-      return count.takeError();
-    llvm::outs() << "removed " << *count << " from " << getCacheFolder()
-                 << "\n";
-    return llvm::Error::success();
-  }
-  auto entries = cache.list();
-  if (!entries)
-    return entries.takeError();
-  int64_t total = 0;
-  for (const ObjectCache::Entry &found : *entries) {
-    llvm::outs() << llvm::StringRef(found.key).take_front(12) << "  "
-                 << llvm::format("%8.1f KiB  %6ld min  ",
-                                 static_cast<double>(found.bytes) / 1024,
-                                 static_cast<long>(found.secondsOld / 60))
-                 << found.description << "\n";
-    total += found.bytes;
-  }
-  llvm::outs() << entries->size() << " in " << getCacheFolder() << ", "
-               << llvm::format("%.1f MiB",
-                               static_cast<double>(total) / (1 << 20))
-               << "\n";
-  return llvm::Error::success();
 }
 
 static llvm::Expected<std::string> readModel(llvm::StringRef path) {
@@ -110,7 +64,7 @@ compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
                                       : "compiling");
   auto module = options.noCache
                     ? compileModule(ir, compile)
-                    : ObjectCache(getCacheFolder()).compile(ir, compile);
+                    : ObjectCache(getCacheFolder(options)).compile(ir, compile);
   if (module)
     llvm::errs() << module->diagnostics;
   return module;
@@ -469,7 +423,7 @@ static llvm::Error checkOptions() {
 
 static llvm::Expected<bool> run() {
   if (!options.positional.empty() && options.positional[0] == "cache") {
-    if (llvm::Error error = runCacheCommand())
+    if (llvm::Error error = runCacheCommand(options))
       return error;
     return true;
   }
@@ -480,7 +434,7 @@ static llvm::Expected<bool> run() {
     std::string error;
     llvm::outs() << getVersionText() << getMachineText() << "ptxas    "
                  << findPtxas(search, error).value_or("none") << "\ncache    "
-                 << getCacheFolder() << "\n";
+                 << getCacheFolder(options) << "\n";
     return true;
   }
   if (llvm::Error error = checkOptions())

@@ -1,0 +1,66 @@
+//===- CacheCommand.cpp - diffattn-run cache ls|clear ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#include "CacheCommand.h"
+
+#include "DiffAttn/Execution/Compile.h"
+
+#include "llvm/Support/Format.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cstdlib>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+std::string diffattn::getCacheFolder(const Options &options) {
+  if (!options.cacheDir.empty())
+    return options.cacheDir;
+  if (const char *own = std::getenv("DIFFATTN_CACHE_DIR"); own && *own)
+    return own;
+  llvm::SmallString<128> path;
+  const char *base = std::getenv("XDG_CACHE_HOME");
+  if (base && *base)
+    path = base;
+  else if (llvm::sys::path::home_directory(path))
+    llvm::sys::path::append(path, ".cache");
+  llvm::sys::path::append(path, "diffattn");
+  return path.str().str();
+}
+
+llvm::Error diffattn::runCacheCommand(const Options &options) {
+  const std::string folder = getCacheFolder(options);
+  ObjectCache cache(folder);
+  if (options.positional.size() != 2 ||
+      (options.positional[1] != "ls" && options.positional[1] != "clear"))
+    return makeError(ErrorClass::Usage, "expected cache ls or cache clear");
+  if (options.positional[1] == "clear") {
+    auto count = cache.clear();
+    if (!count)
+      return count.takeError();
+    llvm::outs() << "removed " << *count << " from " << folder << "\n";
+    return llvm::Error::success();
+  }
+  auto entries = cache.list();
+  if (!entries)
+    return entries.takeError();
+  int64_t total = 0;
+  for (const ObjectCache::Entry &found : *entries) {
+    llvm::outs() << llvm::StringRef(found.key).take_front(12) << "  "
+                 << llvm::format("%8.1f KiB  %6ld min  ",
+                                 static_cast<double>(found.bytes) / 1024,
+                                 static_cast<long>(found.secondsOld / 60))
+                 << found.description << "\n";
+    total += found.bytes;
+  }
+  llvm::outs() << entries->size() << " in " << folder << ", "
+               << llvm::format("%.1f MiB",
+                               static_cast<double>(total) / (1 << 20))
+               << "\n";
+  return llvm::Error::success();
+}

@@ -1,0 +1,27 @@
+//===- CacheCommand.h - diffattn-run cache ls|clear -------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_CACHECOMMAND_H
+#define DIFFATTN_TOOLS_DIFFATTN_RUN_CACHECOMMAND_H
+
+#include "Options.h"
+
+#include "llvm/Support/Error.h"
+
+namespace mlir::diffattn {
+
+/// Where compiled code is kept: --cache-dir, else $DIFFATTN_CACHE_DIR, else
+/// `diffattn` in $XDG_CACHE_HOME or in ~/.cache.
+std::string getCacheFolder(const Options &options);
+
+/// Lists what is kept on standard output, or removes it, as the words after
+/// `cache` say.
+llvm::Error runCacheCommand(const Options &options);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_TOOLS_DIFFATTN_RUN_CACHECOMMAND_H
