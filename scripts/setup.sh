@@ -6,7 +6,9 @@ build=${DIFFATTN_BUILD_DIR:-$root/build}
 venv=${DIFFATTN_VENV:-$root/.venv}
 jobs=$(nproc)
 
-say() { printf '\033[1m== %s\033[0m\n' "$*"; }
+say() {
+  if [ -t 1 ]; then printf '\033[1m== %s\033[0m\n' "$*"; else printf '== %s\n' "$*"; fi
+}
 die() {
   printf 'error: %s\n' "$*" >&2
   exit 1
@@ -71,7 +73,7 @@ setup_python() {
   command -v python3 >/dev/null 2>&1 || need_packages python3:python3
   if [ ! -x "$venv/bin/python" ]; then
     say "making a Python environment in ${venv#"$root"/}"
-    python3 -m venv "$venv" 2>/dev/null || { need_packages /usr/share/doc/python3-venv:python3-venv && python3 -m venv "$venv"; } ||
+    python3 -m venv "$venv" >/dev/null 2>&1 || { need_packages /usr/share/doc/python3-venv:python3-venv && python3 -m venv "$venv"; } ||
       die "python3 -m venv failed"
   fi
   local file stamp
