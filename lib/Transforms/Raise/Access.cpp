@@ -431,6 +431,8 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
         for (auto [axis, group] :
              llvm::enumerate(collapse.getReassociationIndices()))
           splitAxes(*this, collapse.getSrc(), group, indices[axis], inner);
+        // The one element of a source that loses all its axes has no group.
+        inner.resize(collapse.getSrcType().getRank());
         return load(collapse.getSrc(), inner);
       })
       .Case([&](tensor::ExpandShapeOp expand) {

@@ -46,6 +46,7 @@ struct Builder {
   Value product(ArrayRef<Expr> factors, ArrayRef<AtomId> loops);
   bool placeBand(Mask &mask, bool &causal, SmallVectorImpl<int64_t> &window,
                  Value &offset);
+  Value scaled(Value attention, ArrayRef<AtomId> order);
   Value shaped(Value attention, ArrayRef<AtomId> order);
   std::optional<SmallVector<AtomId>> resultOrder();
   bool sameRowMajor(ArrayRef<AtomId> order);
@@ -364,6 +365,18 @@ Value Builder::regrouped(Value value) {
       SmallVector<ReassociationIndices>{allAxes(target.getRank())}, sizes);
 }
 
+/// The result times what both maps are multiplied by.
+Value Builder::scaled(Value value, ArrayRef<AtomId> order) {
+  SmallVector<IndexPoly> position;
+  for (AtomId loop : order)
+    position.push_back(IndexPoly::atom(loop));
+  Expr all = graph.make(Kind::Cast, f32(), {graph.load(value, position)});
+  for (Expr factor : found.commonFactors)
+    all = graph.make(Kind::Mul, f32(),
+                     {all, graph.make(Kind::Cast, f32(), {factor})});
+  return tensors.generic(all, order, type);
+}
+
 /// The result with its own axes and element type.
 Value Builder::shaped(Value value, ArrayRef<AtomId> order) {
   SmallVector<ReassociationIndices> groups;
@@ -533,6 +546,8 @@ Value build(ExprGraph &graph, const Differential &found,
       LayoutAttr::get(context, kLayout), LayoutAttr::get(context, vLayout),
       LayoutAttr::get(context, oLayout), /*schedule=*/nullptr);
   Value result = attention.getResult();
+  if (!found.commonFactors.empty())
+    result = b.scaled(result, layoutOrder);
   if (layoutOrder != *order) {
     SmallVector<int64_t> permutation;
     SmallVector<OpFoldResult> permuted;

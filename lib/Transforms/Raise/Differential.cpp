@@ -65,23 +65,64 @@ static void takeCommon(ExprGraph &graph, SmallVectorImpl<Expr> &a,
   }
 }
 
-/// One value for both maps, or the reason why there is none.
-static Expr commonValue(ExprGraph &graph, Expr first, Expr second, AtomId key,
+/// The factors of `value`, also of products that are ops of their own.
+static void openProduct(ExprGraph &graph, Expr value,
+                        SmallVectorImpl<Expr> &factors) {
+  SmallVector<Expr> parts;
+  flattenProduct(value, parts);
+  for (Expr part : parts) {
+    Expr opened = graph.open(part);
+    if (opened->kind == Kind::Mul)
+      openProduct(graph, opened, factors);
+    else
+      factors.push_back(part);
+  }
+}
+
+static void openFactors(ExprGraph &graph, Term &term) {
+  SmallVector<Expr> factors;
+  for (Expr factor : term.factors)
+    openProduct(graph, factor, factors);
+  term.factors.clear();
+  for (Expr factor : factors)
+    if (std::optional<double> number = graph.constantValue(factor))
+      term.coefficient *= *number;
+    else
+      term.factors.push_back(factor);
+}
+
+/// One value for both maps, or the reason why there is none. What multiplies
+/// the values alike for all keys becomes a factor of the term.
+static Expr commonValue(ExprGraph &graph, Term &first, Term &second, AtomId key,
                         std::string &reason) {
-  if (graph.equal(first, second))
-    return first;
+  if (graph.equal(first.value, second.value))
+    return first.value;
   SmallVector<Expr> a, b, common;
-  flattenProduct(first, a);
-  flattenProduct(second, b);
+  openProduct(graph, first.value, a);
+  openProduct(graph, second.value, b);
   takeCommon(graph, a, b, common);
-  SmallVector<Expr> rest(a);
-  rest.append(b);
-  bool perKey = !common.empty() && llvm::all_of(rest, [&](Expr e) {
-    return graph.mentions(e, key);
-  });
-  reason = perKey ? "lambda depends on the key"
-                  : "the two maps are multiplied by different values";
-  return nullptr;
+  bool perKey = !common.empty(), free = perKey;
+  for (auto [term, rest] : {std::pair(&first, &a), std::pair(&second, &b)})
+    for (Expr factor : *rest) {
+      factor = graph.withoutLoop(factor, key);
+      bool depends = graph.mentions(factor, key);
+      perKey &= depends;
+      free &= !depends;
+      if (std::optional<double> number = graph.constantValue(factor))
+        term->coefficient *= *number;
+      else
+        term->factors.push_back(factor);
+    }
+  if (!free) {
+    reason = perKey ? "lambda depends on the key"
+                    : "the two maps are multiplied by different values";
+    return nullptr;
+  }
+  Expr value = nullptr;
+  for (Expr factor : common)
+    value =
+        value ? graph.make(Kind::Mul, factor->type, {value, factor}) : factor;
+  return value;
 }
 
 /// Adds up terms that differ by their numbers alone.
@@ -177,12 +218,28 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     reason = "the result combines more than two maps";
     return std::nullopt;
   }
+  if (!maps.flaw.empty()) {
+    reason = maps.flaw;
+    return std::nullopt;
+  }
   found.droppedNanGuard = maps.droppedNanGuard;
   found.replaced.assign(maps.used.begin(), maps.used.end());
+
+  AtomId key = *maps.sharedKey;
+  found.value = commonValue(graph, (*terms)[0], (*terms)[1], key, reason);
+  if (!found.value)
+    return std::nullopt;
+  found.roles.key = key;
 
   // Which map is first: the one that no run-time factor scales.
   Term *a = &(*terms)[0], *b = &(*terms)[1];
   takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  // lambda and lambda * 0.5 have lambda in common.
+  if (!a->factors.empty() && !b->factors.empty()) {
+    openFactors(graph, *a);
+    openFactors(graph, *b);
+    takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  }
   if (!a->factors.empty() ||
       (b->factors.empty() && a->coefficient < 0 && b->coefficient > 0))
     std::swap(a, b);
@@ -197,12 +254,6 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   found.outScale = a->coefficient;
   found.lambda = -b->coefficient / a->coefficient;
   found.lambdaFactors.assign(b->factors.begin(), b->factors.end());
-
-  AtomId key = *maps.sharedKey;
-  found.value = commonValue(graph, a->value, b->value, key, reason);
-  if (!found.value)
-    return std::nullopt;
-  found.roles.key = key;
 
   ScoreReader reader(graph, key, reason);
   for (auto [term, scores] :

@@ -363,6 +363,9 @@ Epilogue findEpilogue(ExprGraph &graph, const Differential &found) {
   Epilogue best;
   best.result = found.root;
   best.position = found.position;
+  // These are multiplied behind the op, so no norm can be in it.
+  if (!found.commonFactors.empty())
+    return best;
 
   llvm::DenseSet<Value> dependent{found.root};
   Operation *root = found.root.getDefiningOp();

@@ -7,6 +7,8 @@
 #include "DiffAttn/Transforms/Raise/Expr.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/IR/Matchers.h"
 
 #include <cmath>
@@ -366,6 +368,20 @@ bool ExprGraph::mentions(Expr expr, AtomId id) {
                       [&](Expr operand) { return mentions(operand, id); });
 }
 
+/// True if both hold the same numbers. A module may hold a constant twice,
+/// under two names.
+static bool sameConstants(Attribute a, Attribute b) {
+  if (a == b)
+    return true;
+  auto x = dyn_cast<DenseResourceElementsAttr>(a),
+       y = dyn_cast<DenseResourceElementsAttr>(b);
+  if (!x || !y || x.getType() != y.getType())
+    return false;
+  AsmResourceBlob *p = x.getRawHandle().getBlob(),
+                  *q = y.getRawHandle().getBlob();
+  return p && q && p->getData() == q->getData();
+}
+
 bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
   if (a == b)
     return true;
@@ -374,7 +390,7 @@ bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
     Attribute lhs, rhs;
     if (a->value == b->value ||
         (matchPattern(a->value, m_Constant(&lhs)) &&
-         matchPattern(b->value, m_Constant(&rhs)) && lhs == rhs))
+         matchPattern(b->value, m_Constant(&rhs)) && sameConstants(lhs, rhs)))
       return true;
   }
   // Names of bound loops do not matter.
@@ -455,7 +471,12 @@ Expr ExprGraph::close(Expr expr) {
   case Kind::Scalar:
   case Kind::Reduce:
   case Kind::Softmax:
+    return nullptr;
   case Kind::Opaque:
+    if (isa<math::AbsFOp>(expr->proto))
+      if (Expr closed = close(expr->operands[0]);
+          closed && closed->kind == Kind::Const)
+        return constant(std::fabs(closed->number), expr->type);
     return nullptr;
   default:
     break;

@@ -15,6 +15,9 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/SetVector.h"
+
+#include <functional>
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_FUSEDIFFERENTIALPASS
@@ -94,9 +97,12 @@ private:
         reason = whyNotLinear(maps, root);
       return false;
     }
-    if (!classifyCommonFactors(*found, reason))
-      return false;
     Epilogue epilogue = findEpilogue(graph, *found);
+    if (readsReplaced(*found, epilogue)) {
+      reason = "what the maps are multiplied by is computed from a map or from "
+               "its scores";
+      return false;
+    }
     auto dying = onlyFor(epilogue.result);
     for (Value value : found->replaced)
       if (!dying.contains(value.getDefiningOp())) {
@@ -140,11 +146,28 @@ private:
     return "the result is not a sum of products of one map with the values";
   }
 
-  static bool classifyCommonFactors(Differential &found, std::string &reason) {
-    if (found.commonFactors.empty())
-      return true;
-    reason = "both maps are scaled by a value known only at run time";
-    return false;
+  /// True if an operand of the op would be computed from what it replaces.
+  static bool readsReplaced(Differential &found, const Epilogue &epilogue) {
+    llvm::SetVector<Operation *> work;
+    auto add = [&](Value value) {
+      if (Operation *op = value.getDefiningOp())
+        work.insert(op);
+    };
+    std::function<void(Expr)> read = [&](Expr expr) {
+      if (expr->value)
+        add(expr->value);
+      llvm::for_each(expr->operands, read);
+    };
+    forEachExpr(found, [&](Expr &expr) { read(expr); });
+    llvm::for_each(epilogue.weights, read);
+    if (epilogue.gate)
+      read(epilogue.gate);
+    for (unsigned next = 0; next < work.size(); ++next)
+      work[next]->walk(
+          [&](Operation *op) { llvm::for_each(op->getOperands(), add); });
+    return llvm::any_of(found.replaced, [&](Value value) {
+      return work.contains(value.getDefiningOp());
+    });
   }
 
   static std::string

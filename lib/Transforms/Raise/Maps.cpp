@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include <cmath>
+#include <utility>
 
 namespace mlir::diffattn::raise {
 
@@ -31,32 +32,67 @@ Maps::Role Maps::computeRole(Value value) {
     softmaxes[value] = *softmax;
     return Role::Map;
   }
-  auto strongest = [&](auto values) {
-    Role role = Role::None;
-    for (Value operand : values)
-      role = std::max(role, roleOf(operand));
-    return role;
-  };
-  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
-    if (isElementwise(linalgOp)) {
-      Role role = strongest(linalgOp.getDpsInputs());
-      linalgOp.getBlock()->walk([&](tensor::ExtractOp extract) {
-        role = std::max(role, roleOf(extract.getTensor()));
-      });
-      return role;
-    }
-    // Only the product with values leads on from maps to attention.
-    bool product = linalgOp.getNumDpsInputs() == 2 &&
-                   linalgOp.getNumReductionLoops() == 1 &&
-                   strongest(linalgOp.getDpsInputs()) == Role::Map;
-    return product ? Role::Attention : Role::None;
+  SmallVector<Value> sources;
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+  if (linalgOp && !isElementwise(linalgOp))
+    return roleOfReduction(linalgOp, value);
+  if (linalgOp) {
+    llvm::append_range(sources, linalgOp.getDpsInputs());
+    linalgOp.getBlock()->walk([&](tensor::ExtractOp extract) {
+      sources.push_back(extract.getTensor());
+    });
+  } else if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
+                 tensor::ExtractSliceOp, tensor::InsertSliceOp,
+                 tensor::ConcatOp, tensor::ReshapeOp, tensor::PadOp>(op) ||
+             op->hasTrait<OpTrait::Elementwise>()) {
+    llvm::append_range(sources, op->getOperands());
   }
-  if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
-          tensor::ExtractSliceOp, tensor::InsertSliceOp, tensor::ConcatOp,
-          tensor::ReshapeOp>(op) ||
-      op->hasTrait<OpTrait::Elementwise>())
-    return strongest(op->getOperands());
-  return Role::None;
+  Role role = Role::None;
+  for (Value source : sources)
+    role = std::max(role, roleOf(source));
+  return role;
+}
+
+/// Maps of two heads or of signal and noise are a few; keys may be.
+static constexpr int64_t kMostFew = 4;
+
+/// True if `loop` runs along the keys of a map that `expr` reads.
+bool Maps::runsAlongKeys(Expr expr, AtomId loop) {
+  if (expr->kind == Kind::Load) {
+    auto it = softmaxes.find(expr->value);
+    if (it != softmaxes.end())
+      return graph.space.mentions(expr->indices[it->second.keyAxis], loop);
+    Expr opened =
+        roleOf(expr->value) != Role::None ? graph.expand(expr) : nullptr;
+    return opened && runsAlongKeys(opened, loop);
+  }
+  return llvm::any_of(expr->operands, [&](Expr operand) {
+    return runsAlongKeys(operand, loop);
+  });
+}
+
+/// Only the product with values leads on from maps to attention.
+Maps::Role Maps::roleOfReduction(linalg::LinalgOp op, Value result) {
+  Role strongest = Role::None;
+  for (Value input : op.getDpsInputs())
+    strongest = std::max(strongest, roleOf(input));
+  if (strongest != Role::Map)
+    return Role::None;
+  // A window over maps: no map any more, but worth a remark.
+  if (op.getNumReductionLoops() > 1)
+    return op.getNumDpsInputs() == 2 ? Role::Map : Role::None;
+  bool few = false;
+  for (auto [iterator, size] :
+       llvm::zip(op.getIteratorTypesArray(), op.getStaticLoopRanges()))
+    few |= iterator == utils::IteratorType::reduction &&
+           !ShapedType::isDynamic(size) && size <= kMostFew;
+  if (few) {
+    Expr sum = graph.expand(graph.load(result, graph.freshLoops(result)));
+    if (sum && sum->kind == Kind::Reduce && sum->bound.size() == 1 &&
+        !runsAlongKeys(sum->operands[0], sum->bound[0]))
+      return Role::Map;
+  }
+  return op.getNumDpsInputs() == 2 ? Role::Attention : Role::None;
 }
 
 bool Maps::dependsOnMap(Expr expr) const {
@@ -117,6 +153,8 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
 std::optional<Terms> Maps::linearizeSelect(Expr select) {
   Expr condition = select->operands[0];
   Expr a = select->operands[1], b = select->operands[2];
+  if (std::optional<double> truth = graph.constantValue(condition))
+    return linearize(*truth != 0 ? a : b);
   // Pieces of a concatenation: the same terms, with other values.
   if (condition->kind == Kind::CmpI) {
     std::optional<Terms> lhs = linearize(a), rhs = linearize(b);
@@ -189,7 +227,9 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
   if (reduce->combiner() != Combiner::Sum || reduce->bound.size() != 1)
     return fail();
   AtomId loop = reduce->bound[0];
+  std::optional<AtomId> outer = std::exchange(summed, loop);
   std::optional<Terms> terms = linearize(reduce->operands[0]);
+  summed = outer;
   if (!terms)
     return fail();
   if (!sharedKey)
@@ -225,11 +265,35 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
   return terms;
 }
 
+/// A sum over maps that were stacked, term by term.
+std::optional<Terms> Maps::linearizeFewFold(Expr reduce) {
+  if (reduce->combiner() != Combiner::Sum || reduce->bound.size() != 1)
+    return fail();
+  std::optional<int64_t> count =
+      graph.space.extent(reduce->bound[0]).constant();
+  if (!count || *count > kMostFew)
+    return fail();
+  Terms sum;
+  for (int64_t k = 0; k < *count; ++k) {
+    std::optional<Terms> terms = linearize(
+        graph.substitute(reduce->operands[0], {{reduce->bound[0], k}}));
+    if (!terms)
+      return fail();
+    sum.append(*terms);
+  }
+  return sum;
+}
+
 std::optional<Terms> Maps::linearize(Expr expr) {
   if (expr->kind == Kind::Const)
     return Terms{{expr->number, {}, nullptr, nullptr}};
-  if (!dependsOnMap(expr))
+  // What is one for all keys of a product is no map of it, even where another
+  // softmax made it.
+  if (!dependsOnMap(expr) || (summed && !graph.mentions(expr, *summed))) {
+    if (std::optional<double> number = graph.constantValue(expr))
+      return Terms{{*number, {}, nullptr, nullptr}};
     return Terms{{1, {expr}, nullptr, nullptr}};
+  }
   switch (expr->kind) {
   case Kind::Load: {
     auto it = softmaxes.find(expr->value);
@@ -237,8 +301,13 @@ std::optional<Terms> Maps::linearize(Expr expr) {
       Expr opened = graph.expand(expr);
       return opened ? linearize(opened) : fail();
     }
+    // Outside of a product, a softmax is a factor.
+    if (!summed)
+      return Terms{{1, {expr}, nullptr, nullptr}};
     const Softmax &softmax = it->second;
     used.insert(expr->value);
+    if (!softmax.flaw.empty())
+      flaw = softmax.flaw;
     IndexSpace::Substitution at;
     for (auto [axis, loop] : llvm::enumerate(softmax.loops))
       if (axis != softmax.keyAxis)
@@ -310,8 +379,15 @@ std::optional<Terms> Maps::linearize(Expr expr) {
   }
   case Kind::Select:
     return linearizeSelect(expr);
-  case Kind::Reduce:
-    return linearizeProduct(expr);
+  case Kind::Reduce: {
+    if (std::optional<Terms> product = linearizeProduct(expr))
+      return product;
+    std::string why = std::exchange(reason, "");
+    std::optional<Terms> sum = linearizeFewFold(expr);
+    if (!sum)
+      reason = why;
+    return sum;
+  }
   case Kind::Softmax:
     return Terms{{1, {}, expr, nullptr}};
   default:

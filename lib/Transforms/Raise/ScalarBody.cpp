@@ -12,6 +12,7 @@
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
 
+#include <cmath>
 #include <limits>
 
 namespace mlir::diffattn::raise {
@@ -90,6 +91,11 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
       .Case<math::SqrtOp>([&](auto) { return unary(Kind::Sqrt); })
       .Case<math::RsqrtOp>([&](auto) { return unary(Kind::Rsqrt); })
       .Case<math::TanhOp>([&](auto) { return unary(Kind::Tanh); })
+      .Case<math::AbsFOp>([&](auto) -> Expr {
+        return o[0]->kind == Kind::Const
+                   ? constant(std::fabs(o[0]->number), type)
+                   : opaque();
+      })
       .Case<math::AbsIOp>([&](auto) -> Expr {
         if (o[0]->kind != Kind::Index)
           return opaque();

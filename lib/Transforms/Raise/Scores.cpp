@@ -222,7 +222,9 @@ std::optional<Scores> ScoreReader::readSelect(Expr expr) {
       return scores;
     }
     if (leadsToProduct(condition)) {
-      reason = "scores are masked by a condition on the scores";
+      reason = matchClamp(graph, expr)
+                   ? "the scores are clamped"
+                   : "scores are masked by a condition on the scores";
       return std::nullopt;
     }
     scores->mask.push_back(
@@ -275,6 +277,11 @@ std::optional<Scores> ScoreReader::read(Expr expr) {
     return std::nullopt;
   case Kind::Select:
     return readSelect(expr);
+  case Kind::Max:
+  case Kind::Min:
+    if (matchClamp(graph, expr))
+      reason = "the scores are clamped";
+    return std::nullopt;
   default:
     return std::nullopt;
   }

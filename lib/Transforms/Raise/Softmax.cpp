@@ -23,7 +23,11 @@ struct SoftmaxMatcher {
   bool match(Expr element);
 
 private:
-  bool matchQuotient(Expr numerator, Expr sum);
+  bool matchQuotient(Expr numerator, Expr divisor);
+  Expr takeGuard(Expr divisor, double &added, double &least);
+  bool isShiftedByMaximum(Expr exponent, AtomId key);
+  Expr takeMask(Expr weight, Expr &visible);
+  Expr truthOf(Expr factor);
   bool matchLogSum(Expr exponent, bool base2);
   std::optional<AtomId> keyOf(unsigned axis, Expr total, Expr numerator);
   Expr withoutKeyFreeTerms(Expr expr, AtomId key);
@@ -99,8 +103,89 @@ static bool isSum(Expr expr) {
          expr->bound.size() == 1;
 }
 
-bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr sum) {
-  Expr total = graph.open(sum);
+/// The sum behind what keeps a divisor from zero: `sum + added` or
+/// `max(sum, least)`.
+Expr SoftmaxMatcher::takeGuard(Expr divisor, double &added, double &least) {
+  Expr total = graph.open(divisor);
+  if (isSum(total))
+    return total;
+  if (std::optional<Clamp> clamp = matchClamp(graph, total);
+      clamp && clamp->isLower) {
+    least = clamp->bound;
+    return graph.open(clamp->value);
+  }
+  if (total->kind == Kind::Add)
+    for (unsigned i : {0, 1})
+      if (std::optional<double> number =
+              graph.constantValue(total->operands[i])) {
+        added = *number;
+        return graph.open(total->operands[1 - i]);
+      }
+  return total;
+}
+
+/// True if `exponent` is x - max(x) over the keys: the largest power is 1, and
+/// so the sum is at least 1.
+bool SoftmaxMatcher::isShiftedByMaximum(Expr exponent, AtomId key) {
+  Expr difference = graph.open(exponent);
+  if (difference->kind != Kind::Sub)
+    return false;
+  Expr maximum = graph.open(difference->operands[1]);
+  if (maximum->kind != Kind::Reduce || maximum->combiner() != Combiner::Max ||
+      maximum->bound.size() != 1 || graph.mentions(maximum, key))
+    return false;
+  Expr x = graph.substitute(maximum->operands[0],
+                            {{maximum->bound[0], IndexPoly::atom(key)}});
+  return graph.equal(graph.peelCasts(x),
+                     graph.peelCasts(difference->operands[0]));
+}
+
+/// What `factor` is true of, if it is 1 where that holds and 0 elsewhere.
+Expr SoftmaxMatcher::truthOf(Expr factor) {
+  Expr opened = graph.open(factor);
+  if (opened->kind == Kind::Select) {
+    std::optional<double> a = graph.constantValue(opened->operands[1]),
+                          b = graph.constantValue(opened->operands[2]);
+    if (a && b && *a == 1 && *b == 0)
+      return opened->operands[0];
+    return a && b && *a == 0 && *b == 1 ? graph.notOf(opened->operands[0])
+                                        : nullptr;
+  }
+  if (opened->kind == Kind::FromInt && opened->operands[0]->type &&
+      opened->operands[0]->type.isInteger(1))
+    return opened->operands[0];
+  return nullptr;
+}
+
+/// The power in `weight`, which may be multiplied by 0 at some keys.
+Expr SoftmaxMatcher::takeMask(Expr weight, Expr &visible) {
+  Expr opened = graph.open(weight);
+  for (unsigned i : {0, 1}) {
+    Expr power = nullptr;
+    if (opened->kind == Kind::Mul) {
+      visible = truthOf(opened->operands[1 - i]);
+      power = opened->operands[i];
+    } else if (opened->kind == Kind::Select) {
+      std::optional<double> other =
+          graph.constantValue(opened->operands[2 - i]);
+      if (!other || *other != 0)
+        continue;
+      visible = i == 0 ? opened->operands[0] : graph.notOf(opened->operands[0]);
+      power = opened->operands[1 + i];
+    }
+    if (!power || !visible)
+      continue;
+    power = graph.open(power);
+    if (power->kind == Kind::Exp || power->kind == Kind::Exp2)
+      return power;
+  }
+  visible = nullptr;
+  return opened;
+}
+
+bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
+  double added = 0, least = 0;
+  Expr total = takeGuard(divisor, added, least);
   if (!isSum(total))
     return false;
   for (unsigned axis = 0; axis < found.loops.size(); ++axis) {
@@ -109,12 +194,31 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr sum) {
       continue;
     Expr summed = graph.substitute(total->operands[0],
                                    {{total->bound[0], found.loops[axis]}});
+    // A power is its own magnitude.
+    if (Expr opened = graph.open(summed);
+        opened->kind == Kind::Opaque && isa<math::AbsFOp>(opened->proto))
+      summed = opened->operands[0];
     if (!graph.equal(graph.peelCasts(summed), graph.peelCasts(numerator)))
       continue;
-    Expr power = graph.open(numerator);
+    Expr visible = nullptr, power = takeMask(numerator, visible);
     if (power->kind != Kind::Exp && power->kind != Kind::Exp2)
       return false;
     take(axis, power->operands[0], *key, power->kind == Kind::Exp2);
+    if (visible)
+      found.scores =
+          graph.make(Kind::Select, found.scores->type,
+                     {visible, found.scores,
+                      graph.constant(-INFINITY, found.scores->type)});
+    // A sum of at least 1 is its own maximum with 1, and does not change when
+    // less than half of its last bit is added.
+    bool atLeastOne = !visible && isShiftedByMaximum(power->operands[0], *key);
+    double halfBit = std::ldexp(
+        0.5, 1 - static_cast<int>(
+                     cast<FloatType>(total->type).getFPMantissaWidth()));
+    if (added != 0 && !(atLeastOne && added > 0 && added < halfBit))
+      found.flaw = "a softmax adds a number to its sum that may count";
+    if (least > 0 && !(atLeastOne && least <= 1))
+      found.flaw = "a softmax keeps its sum above a number that may count";
     return true;
   }
   return false;

@@ -1,7 +1,7 @@
 """The near misses as PyTorch functions of q1, k1, q2, k2, v, lambda and what a case adds: `CASES[name]`.
 
 `raised` marks differential attention in disguise; `left` what is not differential attention, or is it in a way that the
-compiler leaves alone (both_runtime, eps_den, lerp_like, mul_sum, scores_clamped, shared_runtime).
+compiler leaves alone (both_runtime, mul_sum, scores_clamped).
 """
 
 import math
@@ -254,7 +254,7 @@ def both_runtime(q1, k1, q2, k2, v, lam):
     return ((1 + lam) * attend(q1, k1) - lam * attend(q2, k2)) @ v
 
 
-@left()
+@raised()
 def shared_runtime(q1, k1, q2, k2, v, lam):
     return (lam * attend(q1, k1) - lam * .5 * attend(q2, k2)) @ v
 
@@ -337,7 +337,7 @@ def addcmul(q1, k1, q2, k2, v, lam):
     return torch.addcmul(attend(q1, k1), lam.expand(1, 1, 1, 1), attend(q2, k2), value=-1) @ v
 
 
-@left()
+@raised()
 def lerp_like(q1, k1, q2, k2, v, lam):
     return torch.lerp(attend(q1, k1), attend(q2, k2), -0.5) @ v
 
@@ -391,13 +391,83 @@ def causal_where_nan(q1, k1, q2, k2, v, lam):
     return (guarded(q1, k1) - lam * guarded(q2, k2)) @ v
 
 
-@left()
-def eps_den(q1, k1, q2, k2, v, lam):
-    def with_epsilon(x):
-        e = torch.exp(x - x.amax(-1, keepdim=True))
-        return e / (e.sum(-1, keepdim=True) + 1e-9)
+def by_powers(of_scores, q1, k1, q2, k2, v, lam):
+    """Softmaxes by hand: `of_scores` turns scores into the powers and their sums."""
+    def attend_so(q, k):
+        powers, sums = of_scores(scaled_scores(q, k))
+        return powers / sums
 
-    return (with_epsilon(scaled_scores(q1, k1)) - lam * with_epsilon(scaled_scores(q2, k2))) @ v
+    return (attend_so(q1, k1) - lam * attend_so(q2, k2)) @ v
+
+
+def powers_of(x, shift=True):
+    return torch.exp(x - x.amax(-1, keepdim=True)) if shift else torch.exp(x)
+
+
+def sums(powers):
+    return powers.sum(-1, keepdim=True)
+
+
+@raised()
+def eps_den(*arguments):
+    return by_powers(lambda x: (powers_of(x), sums(powers_of(x)) + 1e-9), *arguments)
+
+
+@left()
+def eps_counts(*arguments):
+    return by_powers(lambda x: (powers_of(x), sums(powers_of(x)) + 1e-3), *arguments)
+
+
+@left()
+def eps_unshifted(*arguments):
+    return by_powers(lambda x: (powers_of(x, False), sums(powers_of(x, False)) + 1e-9), *arguments)
+
+
+@raised()
+def sum_clamped(*arguments):
+    return by_powers(lambda x: (powers_of(x), sums(powers_of(x)).clamp_min(1e-9)), *arguments)
+
+
+@raised()
+def powers_masked(*arguments):
+    return by_powers(lambda x: (powers_of(x).tril(), sums(powers_of(x).tril())), *arguments)
+
+
+@raised((2,))
+def lam_softmax(q1, k1, q2, k2, v, lam, w):
+    return difference(q1, k1, q2, k2, torch.softmax(w, 0)[1]) @ v
+
+
+@raised((B, T, 2))
+def lam_softmax_tok(q1, k1, q2, k2, v, lam, w):
+    weights = torch.softmax(w, -1)[:, None]
+    return (attend(q1, k1) - weights[..., 1:] * attend(q2, k2)) @ v
+
+
+@raised()
+def stacked(q1, k1, q2, k2, v, lam):
+    return torch.stack([attend(q1, k1), -lam * attend(q2, k2)]).sum(0) @ v
+
+
+@raised()
+def values_scaled(q1, k1, q2, k2, v, lam):
+    return attend(q1, k1) @ v - attend(q2, k2) @ (lam * v)
+
+
+@raised((B, T))
+def maps_gated(q1, k1, q2, k2, v, lam, w):
+    return (torch.sigmoid(w)[:, None, :, None] * difference(q1, k1, q2, k2, lam)) @ v
+
+
+@left()
+def lam_of_map(q1, k1, q2, k2, v, lam):
+    a1 = attend(q1, k1)
+    return (a1 - a1.amax(-1, keepdim=True) * attend(q2, k2)) @ v
+
+
+@left()
+def pooled(q1, k1, q2, k2, v, lam):
+    return F.avg_pool2d(difference(q1, k1, q2, k2, lam), 3, 1, 1) @ v
 
 
 @raised()

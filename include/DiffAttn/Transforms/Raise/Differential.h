@@ -32,7 +32,7 @@ struct Differential {
   double lambda = 1;
   SmallVector<Expr> lambdaFactors;
   double outScale = 1;
-  /// Factors of both maps, other than numbers.
+  /// Factors of both maps, other than numbers: the op's result is multiplied.
   SmallVector<Expr> commonFactors;
   bool droppedNanGuard = false;
   /// The values of the graph that the op replaces and that nothing else may

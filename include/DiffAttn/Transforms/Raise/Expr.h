@@ -183,6 +183,15 @@ std::optional<bool> truthIfFinite(ExprGraph &graph, Expr condition,
                                   llvm::function_ref<bool(Expr)> isFinite,
                                   bool &testsNan);
 
+/// max(value, bound), or min where not `isLower`; spelled as either, or as a
+/// choice after a comparison.
+struct Clamp {
+  Expr value;
+  double bound;
+  bool isLower;
+};
+std::optional<Clamp> matchClamp(ExprGraph &graph, Expr expr);
+
 /// True if every loop is parallel and each output position is one loop.
 bool isElementwise(linalg::LinalgOp op);
 

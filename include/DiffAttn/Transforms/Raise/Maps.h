@@ -48,6 +48,7 @@ public:
   void start() {
     sharedKey.reset();
     reason.clear();
+    flaw = "";
     used.clear();
     droppedNanGuard = false;
   }
@@ -55,19 +56,26 @@ public:
   std::optional<AtomId> sharedKey;
   /// Why the last `linearize` gave nothing, where that is worth a remark.
   std::string reason;
+  /// What keeps one of these from being a softmax, empty where nothing does.
+  llvm::StringRef flaw;
   bool droppedNanGuard = false;
   /// The maps that `linearize` has met.
   llvm::SetVector<Value> used;
 
 private:
   Role computeRole(Value value);
+  Role roleOfReduction(linalg::LinalgOp op, Value result);
+  bool runsAlongKeys(Expr expr, AtomId loop);
   std::optional<Terms> linearizeSelect(Expr select);
   std::optional<Terms> linearizeProduct(Expr reduce);
+  std::optional<Terms> linearizeFewFold(Expr reduce);
   bool isEmptyRowGuard(Expr condition, Expr map);
 
   ExprGraph &graph;
   llvm::DenseMap<Value, Role> roles;
   llvm::DenseMap<Value, Softmax> softmaxes;
+  /// The loop of the product that `linearize` is inside of.
+  std::optional<AtomId> summed;
 };
 
 } // namespace mlir::diffattn::raise

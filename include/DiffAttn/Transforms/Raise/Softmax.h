@@ -17,6 +17,8 @@ struct Softmax {
   SmallVector<IndexPoly> loops;
   unsigned keyAxis;
   Expr scores;
+  /// Why this is not quite a softmax, with an article; empty where it is one.
+  llvm::StringRef flaw;
 };
 
 /// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or

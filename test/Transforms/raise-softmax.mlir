@@ -1,0 +1,550 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-fuse-differential))" --remarks-filter="diffattn.*" --remark-format=emitRemark --verify-diagnostics | FileCheck %s
+
+// Spellings of the softmax that keep its sum from zero or leave keys out, and maps that are combined in other ways than by
+// a difference: raised where the result is provably the same.
+
+!q = tensor<6x20x16xf32>
+!kt = tensor<6x16x20xf32>
+!v = tensor<6x20x32xf32>
+!s = tensor<6x20x20xf32>
+!r = tensor<6x20xf32>
+#s = affine_map<(b, i, j) -> (b, i, j)>
+#ij = affine_map<(b, i, j) -> (i, j)>
+#r = affine_map<(b, i, j) -> (b, i)>
+
+// Behind the shift by the maximum a sum is 1 or more: 1e-9 is less than half of its last bit.
+
+// CHECK-LABEL: func.func @eps_of_no_weight(
+// CHECK:         diffattn.attention
+func.func @eps_of_no_weight(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %eps = arith.constant dense<1.0e-9> : !r
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%s1 : !s) outs(%lr : !r) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : !r) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %s1, %mb1 : !s
+  %e1 = math.exp %d1 : !s
+  %t1 = linalg.reduce { arith.addf } ins(%e1 : !s) outs(%zr : !r) dimensions = [2]
+  %g1 = arith.addf %t1, %eps : !r
+  %tb1 = linalg.broadcast ins(%g1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%s2 : !s) outs(%lr : !r) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : !r) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %s2, %mb2 : !s
+  %e2 = math.exp %d2 : !s
+  %t2 = linalg.reduce { arith.addf } ins(%e2 : !s) outs(%zr : !r) dimensions = [2]
+  %g2 = arith.addf %t2, %eps : !r
+  %tb2 = linalg.broadcast ins(%g2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Half of the last bit of 1 or more: sums change.
+
+// CHECK-LABEL: func.func @eps_that_counts(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @eps_that_counts(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %eps = arith.constant dense<1.0e-6> : !r
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%s1 : !s) outs(%lr : !r) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : !r) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %s1, %mb1 : !s
+  %e1 = math.exp %d1 : !s
+  %t1 = linalg.reduce { arith.addf } ins(%e1 : !s) outs(%zr : !r) dimensions = [2]
+  %g1 = arith.addf %t1, %eps : !r
+  %tb1 = linalg.broadcast ins(%g1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%s2 : !s) outs(%lr : !r) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : !r) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %s2, %mb2 : !s
+  %e2 = math.exp %d2 : !s
+  %t2 = linalg.reduce { arith.addf } ins(%e2 : !s) outs(%zr : !r) dimensions = [2]
+  %g2 = arith.addf %t2, %eps : !r
+  %tb2 = linalg.broadcast ins(%g2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="a softmax adds a number to its sum that may count", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Without the shift a sum may be of any size.
+
+// CHECK-LABEL: func.func @eps_without_shift(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @eps_without_shift(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %eps = arith.constant dense<1.0e-9> : !r
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %e1 = math.exp %s1 : !s
+  %t1 = linalg.reduce { arith.addf } ins(%e1 : !s) outs(%zr : !r) dimensions = [2]
+  %g1 = arith.addf %t1, %eps : !r
+  %tb1 = linalg.broadcast ins(%g1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %e2 = math.exp %s2 : !s
+  %t2 = linalg.reduce { arith.addf } ins(%e2 : !s) outs(%zr : !r) dimensions = [2]
+  %g2 = arith.addf %t2, %eps : !r
+  %tb2 = linalg.broadcast ins(%g2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="a softmax adds a number to its sum that may count", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// A sum of 1 or more is above any smaller number.
+
+// CHECK-LABEL: func.func @sum_kept_from_zero(
+// CHECK:         diffattn.attention
+func.func @sum_kept_from_zero(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %eps = arith.constant dense<1.0e-9> : !r
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%s1 : !s) outs(%lr : !r) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : !r) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %s1, %mb1 : !s
+  %e1 = math.exp %d1 : !s
+  %t1 = linalg.reduce { arith.addf } ins(%e1 : !s) outs(%zr : !r) dimensions = [2]
+  %g1 = arith.maximumf %t1, %eps : !r
+  %tb1 = linalg.broadcast ins(%g1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%s2 : !s) outs(%lr : !r) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : !r) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %s2, %mb2 : !s
+  %e2 = math.exp %d2 : !s
+  %t2 = linalg.reduce { arith.addf } ins(%e2 : !s) outs(%zr : !r) dimensions = [2]
+  %g2 = arith.maximumf %t2, %eps : !r
+  %tb2 = linalg.broadcast ins(%g2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Not above 2.
+
+// CHECK-LABEL: func.func @sum_kept_above_two(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @sum_kept_above_two(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %eps = arith.constant dense<2.0> : !r
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%s1 : !s) outs(%lr : !r) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : !r) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %s1, %mb1 : !s
+  %e1 = math.exp %d1 : !s
+  %t1 = linalg.reduce { arith.addf } ins(%e1 : !s) outs(%zr : !r) dimensions = [2]
+  %g1 = arith.maximumf %t1, %eps : !r
+  %tb1 = linalg.broadcast ins(%g1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%s2 : !s) outs(%lr : !r) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : !r) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %s2, %mb2 : !s
+  %e2 = math.exp %d2 : !s
+  %t2 = linalg.reduce { arith.addf } ins(%e2 : !s) outs(%zr : !r) dimensions = [2]
+  %g2 = arith.maximumf %t2, %eps : !r
+  %tb2 = linalg.broadcast ins(%g2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="a softmax keeps its sum above a number that may count", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Powers that are multiplied by 0 or 1 are those of masked scores.
+
+// CHECK-LABEL: func.func @masked_powers(
+// CHECK:         diffattn.attention
+// CHECK-SAME:      is_causal
+func.func @masked_powers(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %e1 = math.exp %s1 : !s
+  %w1 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%e1 : !s) outs(%es : !s) {
+  ^bb0(%x: f32, %o: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %keep = arith.cmpi sge, %i, %j : index
+    %bit = arith.uitofp %keep : i1 to f32
+    %y = arith.mulf %x, %bit : f32
+    linalg.yield %y : f32
+  } -> !s
+  %t1 = linalg.reduce { arith.addf } ins(%w1 : !s) outs(%zr : !r) dimensions = [2]
+  %tb1 = linalg.broadcast ins(%t1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %w1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %e2 = math.exp %s2 : !s
+  %w2 = linalg.generic {indexing_maps = [#s, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%e2 : !s) outs(%es : !s) {
+  ^bb0(%x: f32, %o: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %keep = arith.cmpi sge, %i, %j : index
+    %bit = arith.uitofp %keep : i1 to f32
+    %y = arith.mulf %x, %bit : f32
+    linalg.yield %y : f32
+  } -> !s
+  %t2 = linalg.reduce { arith.addf } ins(%w2 : !s) outs(%zr : !r) dimensions = [2]
+  %tb2 = linalg.broadcast ins(%t2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %w2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// No attribute says a limit that is hard.
+
+// CHECK-LABEL: func.func @clamped(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @clamped(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %fifty = arith.constant dense<50.0> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %h1 = arith.minimumf %s1, %fifty : !s
+  %a1 = linalg.softmax dimension(2) ins(%h1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %h2 = arith.minimumf %s2, %fifty : !s
+  %a2 = linalg.softmax dimension(2) ins(%h2 : !s) outs(%es : !s) -> !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="the scores are clamped", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Lambda itself comes out of a softmax.
+
+// CHECK-LABEL: func.func @lambda_of_softmax(
+// CHECK:         linalg.softmax
+// CHECK:         diffattn.attention
+func.func @lambda_of_softmax(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %w: tensor<2xf32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %ew = tensor.empty() : tensor<2xf32>
+  %sw = linalg.softmax dimension(0) ins(%w : tensor<2xf32>) outs(%ew : tensor<2xf32>) -> tensor<2xf32>
+  %one = tensor.extract_slice %sw[1] [1] [1] : tensor<2xf32> to tensor<1xf32>
+  %lam = tensor.collapse_shape %one [] : tensor<1xf32> into tensor<f32>
+  %lb = linalg.broadcast ins(%lam : tensor<f32>) outs(%es : !s) dimensions = [0, 1, 2]
+  %l2 = arith.mulf %a2, %lb : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// a1 + (a2 - a1) w = (1 - w) a1 + w a2
+
+// CHECK-LABEL: func.func @lerp(
+// CHECK-DAG:     %[[LAMBDA:.+]] = arith.constant dense<-1.000000e+00> : tensor<f32>
+// CHECK:         diffattn.attention
+// CHECK-SAME:      lambda(%[[LAMBDA]] : tensor<f32>)
+// CHECK-SAME:      out_scale = 5.000000e-01
+func.func @lerp(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %b = arith.subf %a2, %a1 : !s
+  %l2 = arith.mulf %b, %half : !s
+  %c = arith.addf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Maps that are stacked and added up.
+
+// CHECK-LABEL: func.func @stacked(
+// CHECK:         diffattn.attention
+func.func @stacked(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %l2 = arith.mulf %a2, %half : !s
+  %n2 = arith.negf %l2 : !s
+  %x1 = tensor.expand_shape %a1 [[0, 1], [2], [3]] output_shape [1, 6, 20, 20] : !s into tensor<1x6x20x20xf32>
+  %x2 = tensor.expand_shape %n2 [[0, 1], [2], [3]] output_shape [1, 6, 20, 20] : !s into tensor<1x6x20x20xf32>
+  %x = tensor.concat dim(0) %x1, %x2 : (tensor<1x6x20x20xf32>, tensor<1x6x20x20xf32>) -> tensor<2x6x20x20xf32>
+  %c = linalg.reduce { arith.addf } ins(%x : tensor<2x6x20x20xf32>) outs(%zs : !s) dimensions = [0]
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Lambda is on the values.
+
+// CHECK-LABEL: func.func @scaled_values(
+// CHECK-SAME:      %[[LAMBDA:[^:]+]]: tensor<f32>)
+// CHECK:         diffattn.attention
+// CHECK-SAME:      lambda(%[[LAMBDA]] : tensor<f32>)
+func.func @scaled_values(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %lam: tensor<f32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %lb = linalg.broadcast ins(%lam : tensor<f32>) outs(%ev : !v) dimensions = [0, 1, 2]
+  %v2 = arith.mulf %v, %lb : !v
+  %o1 = linalg.batch_matmul ins(%a1, %v : !s, !v) outs(%zv : !v) -> !v
+  %o2 = linalg.batch_matmul ins(%a2, %v2 : !s, !v) outs(%zv : !v) -> !v
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = arith.subf %o1, %o2 : !v
+  return %o : !v
+}
+
+// A gate of each query is on both maps: the result is multiplied.
+
+// CHECK-LABEL: func.func @scaled_both(
+// CHECK:         %[[OUT:.+]] = diffattn.attention
+// CHECK:         linalg.generic
+// CHECK-SAME:      ins(%[[OUT]],
+// CHECK:           arith.mulf
+func.func @scaled_both(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %gate: !r) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  %gb = linalg.broadcast ins(%gate : !r) outs(%es : !s) dimensions = [2]
+  %g = arith.mulf %c, %gb : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%g, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Rows that are divided by their own sums need the maps.
+
+// CHECK-LABEL: func.func @sums_of_difference(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @sums_of_difference(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  %t = linalg.reduce { arith.addf } ins(%c : !s) outs(%zr : !r) dimensions = [2]
+  %tb = linalg.broadcast ins(%t : !r) outs(%es : !s) dimensions = [2]
+  %g = arith.divf %c, %tb : !s
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="what the maps are multiplied by is computed from a map or from its scores", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%g, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// One bias, held twice.
+
+// CHECK-LABEL: func.func @same_numbers(
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(
+func.func @same_numbers(%q1: tensor<2x4x8xf32>, %k1: tensor<2x8x4xf32>, %q2: tensor<2x4x8xf32>, %k2: tensor<2x8x4xf32>, %v: tensor<2x4x8xf32>) -> tensor<2x4x8xf32> {
+  %zero = arith.constant 0.0 : f32
+  %half = arith.constant dense<0.5> : tensor<2x4x4xf32>
+  %n1 = arith.constant dense_resource<near> : tensor<4x4xf32>
+  %n2 = arith.constant dense_resource<near_again> : tensor<4x4xf32>
+  %es = tensor.empty() : tensor<2x4x4xf32>
+  %zs = linalg.fill ins(%zero : f32) outs(%es : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : tensor<2x4x8xf32>, tensor<2x8x4xf32>) outs(%zs : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+  %b1 = linalg.broadcast ins(%n1 : tensor<4x4xf32>) outs(%es : tensor<2x4x4xf32>) dimensions = [0]
+  %s1 = arith.addf %p1, %b1 : tensor<2x4x4xf32>
+  %a1 = linalg.softmax dimension(2) ins(%s1 : tensor<2x4x4xf32>) outs(%es : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : tensor<2x4x8xf32>, tensor<2x8x4xf32>) outs(%zs : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+  %b2 = linalg.broadcast ins(%n2 : tensor<4x4xf32>) outs(%es : tensor<2x4x4xf32>) dimensions = [0]
+  %s2 = arith.addf %p2, %b2 : tensor<2x4x4xf32>
+  %a2 = linalg.softmax dimension(2) ins(%s2 : tensor<2x4x4xf32>) outs(%es : tensor<2x4x4xf32>) -> tensor<2x4x4xf32>
+  %l2 = arith.mulf %a2, %half : tensor<2x4x4xf32>
+  %c = arith.subf %a1, %l2 : tensor<2x4x4xf32>
+  %ev = tensor.empty() : tensor<2x4x8xf32>
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : tensor<2x4x8xf32>) -> tensor<2x4x8xf32>
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : tensor<2x4x4xf32>, tensor<2x4x8xf32>) outs(%zv : tensor<2x4x8xf32>) -> tensor<2x4x8xf32>
+  return %o : tensor<2x4x8xf32>
+}
+
+{-# dialect_resources: { builtin: {
+  near: "0x0400000000000080000000BF000080BF0000C0BF000000BF00000080000000BF000080BF000080BF000000BF00000080000000BF0000C0BF000080BF000000BF00000080",
+  near_again: "0x0400000000000080000000BF000080BF0000C0BF000000BF00000080000000BF000080BF000080BF000000BF00000080000000BF0000C0BF000080BF000000BF00000080"
+} } #-}
