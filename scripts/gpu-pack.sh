@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs every shipped GPU kernel for scripts/gpu-check.sh. Needs the build and ptxas, no GPU.
+# Packs every shipped GPU kernel, and models, for scripts/gpu-check.sh. Needs the build and ptxas, no GPU.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
@@ -8,12 +8,13 @@ options=()
 while [ $# -gt 0 ]; do
   case $1 in
     -o) [ $# -gt 1 ] || die "expected a folder after -o"; output=$2; shift ;;
-    --chips=* | --cases=* | --device=* | --jobs=*) options+=("$1") ;;
+    --chips=* | --cases=* | --models=* | --device=* | --jobs=*) options+=("$1") ;;
     *)
-      echo "usage: scripts/gpu-pack.sh [-o DIR] [--chips=sm_80,sm_90] [--cases=NAME,...] [--device=cuda|sim] [--jobs=N]"
+      echo "usage: scripts/gpu-pack.sh [-o DIR] [--chips=sm_80,sm_90] [--cases=NAME,...] [--models=NAME,...] [--device=cuda|sim] [--jobs=N]"
       echo "  -o DIR    where to; by default build/gpu-pack"
       echo "  --chips   chips that get machine code; the first one's PTX serves all others"
       echo "  --cases   only these ops of benchmarks/gpu/cases.py"
+      echo "  --models  only these of benchmarks/gpu/model_pack.py, or none; by default all, none with --cases"
       echo "  --device  cuda: cubins and PTX. sim: code for the simulator"
       [ "$1" = --help ] && exit 0 || exit 2
       ;;
@@ -26,4 +27,7 @@ done
 for folder in /usr/local/cuda/bin "$venv"/lib/python3*/site-packages/nvidia/cu13/bin; do
   [ -x "$folder/ptxas" ] && PATH=$PATH:$folder
 done
-exec python3 "$root/benchmarks/gpu/pack.py" --build "$build" --output "$output" --llvm-as "$(llvm_bin)/llvm-as" "${options[@]}"
+# The models are compiled through the Python package.
+python=$venv/bin/python
+[ -x "$python" ] || die "expected $python: scripts/test.sh makes it"
+exec "$python" "$root/benchmarks/gpu/pack.py" --build "$build" --output "$output" --llvm-as "$(llvm_bin)/llvm-as" "${options[@]}"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks and times the packed kernels on this machine's GPU: see docs/gpu-check.md.
+"""Checks and times the packed kernels and models on this machine's GPU: see docs/gpu-check.md.
 
     scripts/gpu-check.sh                      every part
     scripts/gpu-check.sh probe kernels        these parts

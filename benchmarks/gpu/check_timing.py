@@ -17,11 +17,11 @@ AGREES = 2e-2
 # name, case, batch, queries, keys, seconds of samples.
 WORK = {
     "forward": [
-        ("full 4k", "time_full", 4, 4096, 4096, 8), ("full 16k", "time_full", 1, 16384, 16384, 10),
-        ("causal 4k", "time_causal", 4, 4096, 4096, 8), ("causal 16k", "time_causal", 1, 16384, 16384, 8),
-        ("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 8)],
-    "decode": [("B32, 8k", "time_decode", 32, 1, 8192, 8), ("B1, 128k", "time_decode", 1, 1, 131072, 5)],
-    "module": [("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 10)],
+        ("full 4k", "time_full", 4, 4096, 4096, 6), ("full 16k", "time_full", 1, 16384, 16384, 7),
+        ("causal 4k", "time_causal", 4, 4096, 4096, 6), ("causal 16k", "time_causal", 1, 16384, 16384, 6),
+        ("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6)],
+    "decode": [("B32, 8k", "time_decode", 32, 1, 8192, 6), ("B1, 128k", "time_decode", 1, 1, 131072, 4)],
+    "module": [("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 7)],
 }
 CONTESTANTS = {
     "forward": ["flash x4, kernels alone", "flash x4, eager tail", "cuDNN x2, eager tail", "cuDNN x2, compiled tail",

@@ -3,7 +3,8 @@ import ctypes
 import json
 from pathlib import Path
 
-VERSION = 1
+# Of the device table, and of packs.
+VERSION, PACK_VERSION = 1, 2
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
@@ -176,8 +177,8 @@ class Pack:
         if not path.is_file():
             raise DeviceError(f"expected {path}: make it with scripts/gpu-pack.sh on a machine with the build")
         self.manifest = json.loads(path.read_text())
-        if self.manifest.get("format") != "diffattn gpu pack" or self.manifest.get("version") != 1:
-            raise DeviceError(f"expected a pack of version 1 in {path}, but got version {self.manifest.get('version')}")
+        if self.manifest.get("format") != "diffattn gpu pack" or self.manifest.get("version") != PACK_VERSION:
+            raise DeviceError(f"expected a pack of version {PACK_VERSION} in {path}, but got version {self.manifest.get('version')}")
         for name, facts in self.manifest["files"].items():
             file = self.folder / name
             if not file.is_file() or file.stat().st_size != facts["bytes"]:

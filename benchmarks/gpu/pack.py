@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Packs what scripts/gpu-check.sh needs on a machine without MLIR: kernels, the host code that launches them, the runtime.
 
-The folder holds manifest.json, the runtime's library, and for each chip an image of all kernels: a cubin, PTX for other chips, or
-(for the simulator) LLVM bitcode. Inputs are not packed: the other side makes them from a seed.
+The folder holds manifest.json, the runtime's library and the loader of bundles, for each chip an image of all kernels (a cubin, PTX for
+other chips, or, for the simulator, LLVM bitcode), and models as bundles. Inputs of the kernels are not packed: the other side makes
+them from a seed.
 """
 import argparse
 import concurrent.futures
 import dataclasses
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -19,10 +21,11 @@ from pathlib import Path
 import cases
 import generated
 import host_program
+import model_pack
+from device import PACK_VERSION
 
-VERSION = 1
 LIMIT = 40 << 20
-RUNTIME = "libDiffAttnRuntime.so"
+RUNTIME, LOADER = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so"
 # The oldest drivers that load cubins of CUDA 13 and PTX 8.0, as CUDA numbers them.
 CUBIN_DRIVER, PTX_DRIVER = 13000, 12000
 
@@ -50,12 +53,16 @@ def bitcode(stem, llvm_as):
         sys.exit(f"llvm-as: {done.stderr[-2000:]}")
 
 
-def pack(out, opt, runtime, chips, names, device, ptxas="ptxas", llvm_as="llvm-as", jobs=1):
-    """Writes the folder `out`, which must not be there or be a pack."""
+def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="llvm-as", jobs=1):
+    """Writes the folder `out`, which must not be there or be a pack. `names`: of cases, all if there are none; `models`: of
+    model_pack.NAMES."""
+    opt = str(build / "bin/diffattn-opt")
     chosen = [c for c in cases.checked() + cases.timed() if not names or c.name in names]
     others = [g for g in generated.listed() if not names or g.name in names]
     if missing := set(names) - {c.name for c in [*chosen, *others]}:
         sys.exit(f"expected names of cases, but got {', '.join(sorted(missing))}")
+    if missing := set(models) - set(model_pack.NAMES):
+        sys.exit(f"expected models of {', '.join(model_pack.NAMES)}, but got {', '.join(sorted(missing))}")
     text = "".join(c.text() for c in [*chosen, *others])
     if out.exists() and any(out.iterdir()) and not (out / "manifest.json").is_file():
         sys.exit(f"expected {out} to be absent, empty or an older pack, but it holds other files")
@@ -74,13 +81,18 @@ def pack(out, opt, runtime, chips, names, device, ptxas="ptxas", llvm_as="llvm-a
             host.write_text(json.dumps({"kernels": kernels, "functions": functions}, separators=(",", ":")))
             images.append({"chip": chip, "format": form, "file": image.name, "host": host.name,
                            "driver": {"cubin": CUBIN_DRIVER, "ptx": PTX_DRIVER, "bc": 0}[form]})
-        shutil.copyfile(runtime, whole / RUNTIME)
-        files = {f.name: {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in whole.iterdir()}
-        manifest = {"format": "diffattn gpu pack", "version": VERSION, "runtime": RUNTIME, "images": images,
+        (whole / "lib").mkdir()
+        for library in (RUNTIME, LOADER):
+            shutil.copyfile(build / library, whole / library)
+        (Path(folder) / "models").mkdir()
+        packed = model_pack.write(whole, Path(folder) / "models", chips, models, device == "sim")
+        held = sorted(f for f in whole.rglob("*") if f.is_file())
+        files = {str(f.relative_to(whole)): {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in held}
+        manifest = {"format": "diffattn gpu pack", "version": PACK_VERSION, "runtime": RUNTIME, "loader": LOADER, "images": images,
                     "cases": [dataclasses.asdict(c) for c in chosen], "generated": [dataclasses.asdict(g) for g in others],
-                    "files": files}
+                    "models": packed, "files": files}
         (whole / "manifest.json").write_text(json.dumps(manifest, indent=1))
-        size = sum(f.stat().st_size for f in whole.iterdir())
+        size = sum(f.stat().st_size for f in [*held, whole / "manifest.json"])
         if size > LIMIT:
             sys.exit(f"expected at most {LIMIT >> 20} MB, but the pack has {size / (1 << 20):.1f} MB")
         if out.exists():
@@ -95,14 +107,18 @@ def main():
     parser.add_argument("--build", type=Path, required=True, help="the build folder")
     parser.add_argument("--chips", default="sm_80,sm_90")
     parser.add_argument("--cases", default="", help="only these, by name; all by default")
+    parser.add_argument("--models", help=f"only these of {', '.join(model_pack.NAMES)}, or none; by default all, none with --cases")
     parser.add_argument("--device", choices=["cuda", "sim"], default="cuda")
     parser.add_argument("--ptxas", default="ptxas")
     parser.add_argument("--llvm-as", default="llvm-as")
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
     args.output.parent.mkdir(parents=True, exist_ok=True)
-    size, images = pack(args.output.absolute(), str(args.build / "bin/diffattn-opt"), args.build / "lib" / RUNTIME,
-                        args.chips.split(","), [n for n in args.cases.split(",") if n], args.device, args.ptxas, args.llvm_as, args.jobs)
+    names = [n for n in args.cases.split(",") if n]
+    os.environ["DIFFATTN_BUILD_DIR"] = str(args.build.absolute())  # the Python package compiles with it
+    models = args.models or ("none" if names else ",".join(model_pack.NAMES))
+    size, images = pack(args.output.absolute(), args.build.absolute(), args.chips.split(","), names, args.device,
+                        [] if models == "none" else models.split(","), args.ptxas, args.llvm_as, args.jobs)
     print(f"{args.output}: {size / (1 << 20):.1f} MB, " + ", ".join(f"{count} kernels in {name}" for name, count in images.items()))
 
 

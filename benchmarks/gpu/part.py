@@ -1,5 +1,6 @@
 """Runs one part of the check in this process and writes its file: a fault on the device ends no other part."""
 import argparse
+import os
 import time
 import traceback
 from pathlib import Path
@@ -7,18 +8,41 @@ from pathlib import Path
 import torch
 
 import check_kernels
+import check_models
 import check_timing
 import launcher
 import probe
 import sanitizer
+import time_models
 import timing
+from device import Device, DeviceError, Pack
 from results import BUDGETS, write
+
+
+def run_models(args, deadline):
+    """Bundles open the device by themselves: their loader is what is checked."""
+    pack = Pack(args.pack)
+    os.environ["DIFFATTN_BUILD_DIR"] = str(args.pack)  # where the Python package looks for the loader, in lib
+    if not pack.manifest["models"]:
+        return {"not_run": "not run: the pack has no models", "failures": []}
+    if args.device == "cuda":
+        # PyTorch first, so that there is one context and one cuBLASLt.
+        if not torch.cuda.is_available():
+            raise DeviceError("expected a GPU that PyTorch sees, but torch.cuda.is_available() is false")
+        torch.zeros(1, device="cuda")
+    opened = Device.simulated(args.simulator, args.chip) if args.device == "sim" else None
+    clock = timing.CountingClock() if opened else timing.WallClock()
+    checks, failures = check_models.run(pack, opened, tokens=3 if opened else None)
+    timed, failed = time_models.run(pack, opened, clock, args.seed, deadline)
+    return {"clock": clock.name, "seed": args.seed, "checks": checks, **timed, "failures": failures + failed}
 
 
 def run(name, args):
     deadline = time.monotonic() + BUDGETS[name]
     if name == "sanitizer":
         return sanitizer.run(args.pack, args.device, BUDGETS[name])
+    if name == "models":
+        return run_models(args, deadline)
     opened = launcher.open_launcher(args.pack, args.device, args.simulator, args.chip, probe.package_folders())
     clock = timing.CountingClock() if opened.simulated else timing.CudaClock()
     try:

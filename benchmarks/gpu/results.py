@@ -2,7 +2,7 @@
 import json
 
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 8 minutes.
-BUDGETS = {"probe": 30, "kernels": 65, "sanitizer": 60, "forward": 165, "decode": 40, "module": 40}
+BUDGETS = {"probe": 25, "kernels": 60, "sanitizer": 50, "forward": 115, "decode": 30, "module": 30, "models": 105}
 
 
 def write(path, result):

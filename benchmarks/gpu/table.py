@@ -32,6 +32,35 @@ def _rows(part, result, rates):
     return lines
 
 
+def _models(result, rates):
+    lines = ["## Whole models", "", "| model | what | error of a row | allowed |", "|---|---|---|---|"]
+    for check in result["checks"]:
+        if "error" in check:
+            lines.append(f"| {check['model']} | {check['what']} | {check['error']:.2g} | {check['allowed']:.2g} |")
+        else:
+            lines.append(f"| {check['model']} | {check['what']} | {check['same']} of {check['of']} as on the CPU | {check['sure']} |")
+    if result["rows"]:
+        lines += ["", f"DiffLlama with {result['parameters'] / 1e6:.0f} M parameters in bf16, batch 1; {result['clock']}; launches of ours: "
+                  f"{result['launches']}.", ""]
+    for row in result["rows"]:
+        ours = row["times"]["diffattn"]
+        lines += [f"### models: {row['name']}", "",
+                  f"{row['tokens']} tokens, context {row['context']}; our first and last place differ by {ours['spread']:.1%}; clocks: "
+                  f"{', '.join(f'{k} {v}' for k, v in ours['clocks'].items()) or 'unknown'}", "",
+                  "| | median | quartiles | tokens/s | weights and caches, TB/s | of the measured copy | error against f32 | against ours |",
+                  "|---|---|---|---|---|---|---|---|"]
+        for name, entry in row["times"].items():
+            if "refused" in entry:
+                lines.append(f"| {name} | refused: {entry['refused'].replace('|', '/')} | | | | | | |")
+                continue
+            lines.append(f"| {name} | {_seconds(entry['median_s'])} | {_seconds(entry['quartiles_s'][0])} – "
+                         f"{_seconds(entry['quartiles_s'][1])} | {entry['tokens_per_s']:.1f} | {entry['tb_per_s']:.2f} | "
+                         f"{_part(entry['tb_per_s'], rates.get('copy_tb_per_s'))} | {entry['relative_error']:.2g} | "
+                         f"{entry['median_s'] / ours['median_s']:.2f} |")
+        lines.append("")
+    return lines
+
+
 def write(path, results):
     """`results`: part -> what its file holds."""
     probe = results.get("probe", {})
@@ -60,4 +89,6 @@ def write(path, results):
         for part in ("forward", "decode", "module"):
             if "rows" in results.get(part, {}):
                 lines += _rows(part, results[part], rates)
+    if "rows" in results.get("models", {}):
+        lines += ["", *_models(results["models"], rates)]
     path.write_text("\n".join(lines).rstrip() + "\n")

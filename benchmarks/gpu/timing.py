@@ -59,6 +59,26 @@ class CudaClock:
         torch.cuda.empty_cache()
 
 
+class WallClock(CudaClock):
+    """Calls as the host makes them, until the GPU is done: for whole models, where the host's part counts too."""
+
+    name = "host, until the GPU is done"
+    warm_up_calls, calls = 3, 40
+
+    def prepare(self, calls):
+        def replay():
+            for call in calls:
+                call()
+        return replay, len(calls)
+
+    def sample(self, replay):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        replay()
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+
 class CountingClock:
     """No clock: runs every call once and takes one second a call. For trying the code where there is no GPU."""
 

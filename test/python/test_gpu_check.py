@@ -9,12 +9,15 @@ import subprocess
 import sys
 import sysconfig
 
+import numpy as np
 import pytest
+import torch
 
 from conftest import ROOT
 
 sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
 import check_kernels  # noqa: E402
+import check_models  # noqa: E402
 import check_timing  # noqa: E402
 import device as devices  # noqa: E402
 import host_program  # noqa: E402
@@ -25,21 +28,18 @@ import results  # noqa: E402
 import sanitizer  # noqa: E402
 import table  # noqa: E402
 import targets  # noqa: E402
+import time_models  # noqa: E402
 import timing  # noqa: E402
 
 pytestmark = pytest.mark.oracle
+MODELS = ["diff_v1_f32", "diff_v2", "edifice", "tiny-lm", "decoder"]
 CASES = ["v1_bf16", "v1_lengths_f16", "v1_heads_bf16", "v2_bf16_decode", "timm_mask_f16", "time_causal", "time_causal_tail", "time_decode"]
 GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
 
 
 @pytest.fixture(scope="module")
-def opt(build_dir):
-    return str(build_dir / "bin/diffattn-opt")
-
-
-@pytest.fixture(scope="module")
 def runtime(build_dir):
-    return build_dir / "lib" / packs.RUNTIME
+    return build_dir / packs.RUNTIME
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,10 @@ def simulator(build_dir):
 
 
 @pytest.fixture(scope="module")
-def pack(opt, runtime, tmp_path_factory):
+def pack(build_dir, tmp_path_factory):
     llvm_as = shutil.which("llvm-as-22") or shutil.which("llvm-as") or "/usr/lib/llvm-22/bin/llvm-as"
     folder = tmp_path_factory.mktemp("pack") / "sim"
-    packs.pack(folder, opt, runtime, ["sm_80"], CASES + GENERATED, "sim", llvm_as=llvm_as)
+    packs.pack(folder, build_dir, ["sm_80"], CASES + GENERATED, "sim", MODELS, llvm_as=llvm_as)
     return folder
 
 
@@ -185,9 +185,9 @@ def test_the_command(pack, simulator, tmp_path):
         return subprocess.run([ROOT / "scripts/gpu-check.sh", "--device=sim", f"--simulator={simulator}", f"--pack={pack}", *arguments],
                               capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable, "OUT": str(tmp_path / "out")})
 
-    done = run("probe", "--seed=4")
+    done = run("probe", "models", "--seed=4")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("probe: passed")
+    assert done.stdout.startswith("probe: passed") and "models: passed" in done.stdout
     found = json.loads((tmp_path / "out/probe.json").read_text())
     assert found["product"]["error"] < 2 ** -8 and found["device"]["simulated"] == 1
     assert "these figures are no times" in (tmp_path / "out/table.md").read_text()
@@ -262,6 +262,14 @@ def test_the_clock_of_a_gpu(monkeypatch, tmp_path):
 
     Cuda.Event, Cuda.Stream = Event, Stream
     monkeypatch.setattr(timing.torch, "cuda", Cuda)
+    wall = timing.WallClock()
+    replay, count = wall.prepare([call, call])
+    before = state["calls"]
+    assert count == 2 and wall.sample(replay) < 1 and state["calls"] == before + 2 and wall.calls > wall.warm_up_calls
+    # The decoder of PyTorch, captured: three calls to warm up, and one for each replay.
+    peer = argparse.Namespace(step=lambda ids, position, *caches: call() or torch.tensor([float(position)]))
+    graphed = time_models.theirs(peer, argparse.Namespace(is_cuda=True, shape=(1, 2)), 9, [], True)
+    assert state["calls"] == before + 5 and graphed().item() == 7 and state["calls"] == before + 6
     tool = tmp_path / "nvidia-smi"
     tool.write_text("#!/bin/sh\necho '1980 MHz, 3201 MHz, 300.00 W, 50, 0x0'\n")
     tool.chmod(0o755)
@@ -274,6 +282,87 @@ def test_the_clock_of_a_gpu(monkeypatch, tmp_path):
     assert found["ours"]["calls"] >= 100 and found["ours"]["spread"] == 0 and found["ours"]["clocks"]["clocks.sm"] == "1980 MHz"
     assert timing.input_sets(10 << 20, 60 << 20, 1 << 40) == 12 and timing.input_sets(2 << 30, 60 << 20, 1 << 40) == 3
     assert timing.input_sets(2 << 30, 60 << 20, 5 << 30) == 1
+
+
+@pytest.fixture(scope="module")
+def simulated(simulator):
+    opened = devices.Device.simulated(simulator, "sm_80")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def opened_pack(pack):
+    return devices.Pack(pack)
+
+
+def test_models_say_what_the_cpu_says(opened_pack, simulated):
+    results, failures = check_models.run(opened_pack, simulated, tokens=2)
+    assert failures == []
+    said = [(r["model"], r["what"]) for r in results]
+    decoder = ["forward", "prefill", "decode", "decode against prefill"]
+    assert said[:9] == [*(("diff_v1_f32", what) for what in decoder), *(("diff_v2", what) for what in decoder), ("edifice", "forward")]
+    assert len(said) == 9 + 4 and all(r["same"] == r["sure"] == 2 for r in results[9:])
+
+
+def test_a_wrong_model_is_found(opened_pack, simulated):
+    """Answers, and a token, of a model that is a little another one."""
+    entry = {e["name"]: e for e in opened_pack.manifest["models"]}
+    answers = dict(np.load(opened_pack.folder / entry["diff_v2"]["answers"]))
+    model = check_models.open_model(opened_pack, entry["diff_v2"], simulated)
+    answers["expected"][1, 7] *= 1.1  # what the first step after the second prompt has to say
+    failures = check_models.failures_of(check_models.check_small(model, entry["diff_v2"], answers))
+    assert [f.split(":")[0] for f in failures] == ["diff_v2 forward", "diff_v2 decode"]
+    changed = json.loads(json.dumps(entry["tiny-lm"]))
+    changed["prompts"][2]["tokens"][1] += 1
+    changed["prompts"][3]["tokens"][1] += 1
+    changed["prompts"][3]["leads"][1] = 0.0  # one that was not sure
+    model = check_models.open_model(opened_pack, changed, simulated)
+    (failure,) = check_models.failures_of(check_models.check_tokens(model, changed, 2))
+    assert failure == f"tiny-lm tokens after {changed['prompts'][2]['text']!r}: 1 of 2 are the CPU's, and 2 had to be"
+    broken = argparse.Namespace(folder=opened_pack.folder, manifest={"models": [{**entry["edifice"], "folder": "models/none"}]})
+    (failure,) = check_models.run(broken, simulated)[1]
+    assert failure.startswith("edifice: BundleError") and "models/none" in failure
+
+
+def test_the_decoder_against_pytorch(opened_pack, simulated, tmp_path):
+    result, failures = time_models.run(opened_pack, simulated, timing.CountingClock(), 3)
+    assert failures == [] and result["parameters"] == 76224
+    assert [row["name"] for row in result["rows"]] == ["prefill 12", "decode at 24"]
+    for row in result["rows"]:
+        assert list(row["times"]) == ["diffattn", time_models.EAGER, time_models.GRAPH, time_models.COMPILED]
+        assert all(entry["median_s"] == 1 and 0 < entry["relative_error"] < 3e-2 for entry in row["times"].values())
+    checks = [{"model": "edifice", "what": "forward", "error": 1e-3, "allowed": 4e-3},
+              {"model": "tiny-lm", "what": "tokens after 'x'", "same": 3, "of": 4, "sure": 2}]
+    table.write(tmp_path / "table.md", {"models": {**result, "clock": "none", "checks": checks, "failures": []}})
+    text = (tmp_path / "table.md").read_text()
+    assert "### models: decode at 24" in text and "| edifice | forward | 0.001 | 0.004 |" in text and "| 3 of 4 as on the CPU | 2 |" in text
+    late = time_models.run(opened_pack, simulated, timing.CountingClock(), 3, deadline=1.0)
+    assert late[1] == ["prefill 12: not reached in time", "decode at 24: not reached in time"]
+
+
+def test_a_wrong_decoder_is_not_timed(opened_pack, simulated, monkeypatch):
+    right = time_models.ours
+    monkeypatch.setattr(time_models, "SMALL", time_models.SMALL[1:])
+    monkeypatch.setattr(time_models, "ours", lambda *args: lambda: right(*args)() * 1.1)
+    rows, failures = time_models.run(opened_pack, simulated, timing.CountingClock(), 3)
+    assert rows["rows"] == [] and failures[0].startswith("decode at 24: RuntimeError: expected logits as near to f32 as PyTorch's")
+    monkeypatch.setattr(time_models, "ours", right)
+    captured = time_models.theirs
+    monkeypatch.setattr(time_models, "theirs", lambda *args: captured(*args) if not args[4] else 1 / 0)
+    rows, failures = time_models.run(opened_pack, simulated, timing.CountingClock(), 3)
+    times = rows["rows"][0]["times"]
+    assert failures == [] and times[time_models.GRAPH] == {"refused": "ZeroDivisionError: division by zero"} and "median_s" in times["diffattn"]
+
+
+def test_a_pack_without_models(pack, simulator, tmp_path, monkeypatch):
+    import part
+    monkeypatch.setenv("DIFFATTN_BUILD_DIR", "")  # set by the part, for its process
+    shutil.copytree(pack, tmp_path / "pack")
+    manifest = json.loads((tmp_path / "pack/manifest.json").read_text())
+    (tmp_path / "pack/manifest.json").write_text(json.dumps({**manifest, "models": []}))
+    args = argparse.Namespace(pack=tmp_path / "pack", device="sim", simulator=simulator, chip="sm_80", seed=1)
+    assert part.run("models", args) == {"not_run": "not run: the pack has no models", "failures": []}
 
 
 def test_damaged_and_foreign_packs(pack, tmp_path):
@@ -290,7 +379,7 @@ def test_damaged_and_foreign_packs(pack, tmp_path):
 
     with pytest.raises(devices.DeviceError, match="expected .*manifest.json: make it"):
         devices.Pack(tmp_path)
-    with pytest.raises(devices.DeviceError, match="of version 1 .* but got version 9"):
+    with pytest.raises(devices.DeviceError, match="of version 2 .* but got version 9"):
         devices.Pack(changed(version))
     with pytest.raises(devices.DeviceError, match=r"sm_80.bc with \d+ bytes: the pack is damaged"):
         devices.Pack(changed(lambda folder: (folder / "sm_80.bc").write_bytes(b"")))
@@ -298,13 +387,18 @@ def test_damaged_and_foreign_packs(pack, tmp_path):
         devices.Pack(pack).choose("sm_90", simulated=False)
 
 
-def test_the_image_for_a_chip(opt, runtime, tmp_path):
+def test_the_image_for_a_chip(build_dir, tmp_path):
     """Cubins of the newest chip that is not newer, PTX for the rest; both made by one call."""
     path = os.pathsep.join([os.environ["PATH"], "/usr/local/cuda/bin", os.path.join(sysconfig.get_paths()["purelib"], "nvidia/cu13/bin")])
-    size, counts = packs.pack(tmp_path / "cuda", opt, runtime, ["sm_80", "sm_90"], ["timm_bf16"], "cuda", ptxas=shutil.which("ptxas", path=path))
+    size, counts = packs.pack(tmp_path / "cuda", build_dir, ["sm_80", "sm_90"], ["timm_bf16"], "cuda", ["edifice"],
+                              ptxas=shutil.which("ptxas", path=path))
     # Two ways to copy, of two kernels, and the merge of decode.
     assert counts == {"sm_80.cubin": 5, "sm_90.cubin": 5, "sm_80.ptx": 5} and size < packs.LIMIT
     found = devices.Pack(tmp_path / "cuda")
+    (edifice,) = found.manifest["models"]
+    bundle = json.loads((tmp_path / "cuda" / edifice["folder"] / "manifest.json").read_text())
+    assert bundle["cpu"]["isa"] == "avx2" and [part["chip"] for part in bundle["devices"]] == ["sm_80", "sm_90"]
+    assert {image["format"] for part in bundle["devices"] for image in part["images"]} == {"cubin", "ptx"}
     chosen = {chip: found.choose(chip, simulated=False)[0] for chip in ("sm_80", "sm_89", "sm_90", "sm_100")}
     assert {chip: image["file"] for chip, image in chosen.items()} == {
         "sm_80": "sm_80.cubin", "sm_89": "sm_80.cubin", "sm_90": "sm_90.cubin", "sm_100": "sm_80.ptx"}
@@ -314,7 +408,9 @@ def test_the_image_for_a_chip(opt, runtime, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("keep")
     with pytest.raises(SystemExit, match="but it holds other files"):
-        packs.pack(tmp_path / "mine", opt, runtime, ["sm_80"], ["timm_bf16"], "cuda")
+        packs.pack(tmp_path / "mine", build_dir, ["sm_80"], ["timm_bf16"], "cuda")
+    with pytest.raises(SystemExit, match="expected models of diff_v1, .*, but got other"):
+        packs.pack(tmp_path / "other", build_dir, ["sm_80"], ["timm_bf16"], "cuda", ["other"])
 
 
 def test_the_driver_by_its_table(runtime, build_dir):

@@ -70,11 +70,15 @@ class Module:
         self.functions: list[str] = []
         # Of decoders: for keys and values, the number of layers and the heads and width of each.
         self.cache_shapes: list[tuple[int, tuple[int, int]]] = []
-        self._files: list[str] = []
+        self._files: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def file_names(self) -> list[str]:
         """The names of all weights as the file has them, those of every layer one by one."""
-        return self._files
+        return list(self._files)
+
+    def file_types(self) -> dict[str, tuple[tuple[int, ...], str]]:
+        """Shape and element type of each of these as the file has them, where matrices may be transposed."""
+        return dict(self._files)
 
     def weight(
         self,
@@ -110,7 +114,8 @@ class Module:
         self.types[name] = (tuple(shape), elem)
         pattern = source or name
         numbers = range(first_layer, first_layer + layers) if layers is not None else [None]
-        self._files += [pattern if n is None else pattern.replace("{}", str(n)) for n in numbers]
+        stored = tuple(shape)[::-1] if transpose else tuple(shape)
+        self._files |= {pattern if n is None else pattern.replace("{}", str(n)): (stored, elem) for n in numbers}
         return name
 
     def function(self, name: str, *, private: bool = False) -> Function:

@@ -13,24 +13,13 @@ TARGET = "cuda-sim:sm_80"
 PICTURE = {"model_args": {"img_size": 144, "depth": 1, "embed_dim": 64, "num_heads": 2, "num_classes": 10}}
 
 
-def random_weights(module):
-    """Weights for every declaration of a module, in the file's shapes."""
-    rng, result = np.random.default_rng(8), {}
-    files = iter(module.file_names())
-    for name, (shape, _) in module.types.items():
-        text = module.weights[name]
-        shape = shape[::-1] if "diffattn.transpose" in text else shape
-        layers = int(text.split("diffattn.layers = ")[1].split()[0]) if "diffattn.layers" in text else 1
-        for _ in range(layers):
-            result[next(files)] = rng.normal(0, 0.3, shape).astype(np.float32)
-    return result
-
-
 @pytest.fixture
 def both(tmp_path):
     """The model of a config with random weights, for the CPU and for the simulated GPU."""
     def make(config, dtype):
-        weights = random_weights(models.build(config, dtype))
+        rng = np.random.default_rng(8)
+        weights = {name: rng.normal(0, 0.3, shape).astype(np.float32)
+                   for name, (shape, _) in models.build(config, dtype).file_types().items()}
         directory = write_checkpoint(tmp_path / "checkpoint", config, weights)
         cpu, sim = (diffattn.load(directory, target=target, dtype=dtype) for target in ("cpu", TARGET))
         assert "SelectGpuSchedule" not in sim.executable.diagnostics
