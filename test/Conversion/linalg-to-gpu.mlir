@@ -216,6 +216,33 @@ func.func @checked(%x: memref<i64>, %y: memref<?xf32>) {
 
 // -----
 
+// A number of a row that is read in the body of an op that another kernel becomes is written.
+// CHECK-LABEL: func.func @scaled
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_{{.*}} args(%[[SUM:.*]] : !llvm.ptr<1>, %{{.*}} : !llvm.ptr<1>)
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_{{.*}} args(
+func.func @scaled(%x: memref<256xf32>, %y: memref<?xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %two = arith.constant 2.0 : f32
+  %sum = memref.alloc() {alignment = 64 : i64} : memref<f32>
+  linalg.fill ins(%zero : f32) outs(%sum : memref<f32>)
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>], iterator_types = ["reduction"]}
+      ins(%x : memref<256xf32>) outs(%sum : memref<f32>) {
+  ^bb0(%a: f32, %o: f32):
+    %b = arith.addf %a, %o : f32
+    linalg.yield %b : f32
+  }
+  %s = memref.load %sum[] : memref<f32>
+  %t = arith.mulf %s, %two : f32
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>], iterator_types = ["parallel"]} outs(%y : memref<?xf32>) {
+  ^bb0(%o: f32):
+    %p = arith.mulf %o, %t : f32
+    linalg.yield %p : f32
+  }
+  return
+}
+
+// -----
+
 // A product of a matrix whose elements are apart reads a copy, which a kernel makes.
 // CHECK-LABEL: func.func @apart
 // CHECK: %[[PLAIN:.*]] = memref.alloc

@@ -172,7 +172,9 @@ private:
         for (Operation *at = user; at; at = at->getParentOp())
           if (ops.contains(at))
             return true;
-        return isPure(user) && user->getNumRegions() == 0 &&
+        // The end of another op's body is pure too, and hands the scalar on.
+        return isPure(user) && !user->hasTrait<OpTrait::IsTerminator>() &&
+               user->getNumRegions() == 0 &&
                llvm::all_of(user->getResults(), isScalarInside);
       });
     };
