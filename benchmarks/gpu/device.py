@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 # Of the device table, and of packs.
-VERSION, PACK_VERSION = 1, 2
+VERSION, PACK_VERSION = 2, 2
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
@@ -57,7 +57,7 @@ class Table(ctypes.Structure):
         ("close", _function(result=None)), ("last_error", _function(result=ctypes.c_char_p)),
         ("properties", _function(ctypes.POINTER(Properties))),
         ("allocate", _function(_i64, ctypes.c_char_p, ctypes.POINTER(_u64))), ("release", _function(_u64)),
-        ("name_range", _function(_u64, _i64, ctypes.c_char_p)),
+        ("host_allocate", _function(_i64, _out)), ("host_release", _function(_p)), ("name_range", _function(_u64, _i64, ctypes.c_char_p)),
         ("copy_in", _function(_p, _u64, _p, _i64)), ("copy_out", _function(_p, _p, _u64, _i64)),
         ("copy", _function(_p, _u64, _u64, _i64)), ("fill", _function(_p, _u64, _i32, _i64)),
         ("stream_create", _function(_out)), ("stream_wrap", _function(_p, _out)), ("stream_destroy", _function(_p)),

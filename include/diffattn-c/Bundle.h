@@ -29,7 +29,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_BUNDLE_API_MAJOR 1
-#define DIFFATTN_BUNDLE_API_MINOR 2
+#define DIFFATTN_BUNDLE_API_MINOR 3
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_bundle_api_version(void);
@@ -141,6 +141,21 @@ DIFFATTN_EXPORT int32_t diffattn_bundle_memory_stream(diffattn_bundle *bundle,
                                                       void *stream);
 DIFFATTN_EXPORT int32_t diffattn_bundle_memory_traffic(
     const diffattn_bundle *bundle, diffattn_traffic *traffic);
+
+/*===-- Calls that are replayed -------------------------------------------===*/
+
+/* As the functions diffattn_replay_* of DiffAttn.h. */
+DIFFATTN_EXPORT int32_t diffattn_bundle_replay_create(
+    diffattn_bundle *bundle, const char *entry, const diffattn_array *arguments,
+    int32_t num_arguments, diffattn_replay **replay);
+/* Before the bundle is closed. */
+DIFFATTN_EXPORT void diffattn_bundle_replay_destroy(diffattn_replay *replay);
+DIFFATTN_EXPORT int32_t diffattn_bundle_replay_run(diffattn_replay *replay,
+                                                   int32_t threads,
+                                                   diffattn_result *results,
+                                                   int32_t num_results);
+DIFFATTN_EXPORT const char *
+diffattn_bundle_replay_refusal(const diffattn_replay *replay);
 
 #ifdef __cplusplus
 }

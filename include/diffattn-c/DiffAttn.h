@@ -30,7 +30,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 4
+#define DIFFATTN_API_MINOR 5
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -158,6 +158,34 @@ DIFFATTN_EXPORT int32_t diffattn_memory_stream(diffattn_program *program,
 
 DIFFATTN_EXPORT int32_t diffattn_memory_traffic(const diffattn_program *program,
                                                 diffattn_traffic *traffic);
+
+/*===-- Calls that are replayed -------------------------------------------===*/
+
+/* A call with fixed arguments, of a program on a device. Its first run launches
+   kernel by kernel and is then captured as a graph, which later runs launch as
+   one, without allocations. Arguments are arrays on the device, used and
+   updated there by every run, and dense arrays in memory of the host that the
+   function does not update, which every run reads anew; all must stay where
+   they are as long as the replay lives. Numbers are not taken. */
+DIFFATTN_EXPORT int32_t diffattn_replay_create(diffattn_program *program,
+                                               const char *entry,
+                                               const diffattn_array *arguments,
+                                               int32_t num_arguments,
+                                               diffattn_replay **replay);
+/* Before the program is destroyed. Null is ignored. */
+DIFFATTN_EXPORT void diffattn_replay_destroy(diffattn_replay *replay);
+
+/* Runs it on the program's stream and waits. `threads` and `results` as for
+   diffattn_call, but what `data` points to is the replay's: not to be freed,
+   and valid until the next run. */
+DIFFATTN_EXPORT int32_t diffattn_replay_run(diffattn_replay *replay,
+                                            int32_t threads,
+                                            diffattn_result *results,
+                                            int32_t num_results);
+/* Why every run launches kernel by kernel: what the device said when the first
+   one was captured. "" if it was, and before the first run. */
+DIFFATTN_EXPORT const char *
+diffattn_replay_refusal(const diffattn_replay *replay);
 
 /*===-- Stages ------------------------------------------------------------===*/
 

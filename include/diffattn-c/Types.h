@@ -66,8 +66,11 @@ typedef struct diffattn_traffic {
   int64_t bytes_in;     /* from the host to the device */
   int64_t bytes_out;    /* from the device to the host */
   int64_t bytes_within; /* copied from one place of the device to another */
-  int64_t launches;     /* of kernels */
+  int64_t launches;     /* of kernels, and of graphs as one each */
 } diffattn_traffic;
+
+/* A call that is captured once and launched as one graph from then on. */
+typedef struct diffattn_replay diffattn_replay;
 
 /*===-- Results -----------------------------------------------------------===*/
 

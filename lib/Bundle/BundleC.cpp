@@ -230,3 +230,34 @@ int32_t diffattn_bundle_memory_traffic(const diffattn_bundle *bundle,
     return {};
   });
 }
+
+int32_t diffattn_bundle_replay_create(diffattn_bundle *bundle,
+                                      const char *entry,
+                                      const diffattn_array *arguments,
+                                      int32_t num_arguments,
+                                      diffattn_replay **replay) {
+  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
+    std::vector<ArrayView> views;
+    auto created = std::make_unique<diffattn_replay>();
+    Failure failure = viewArguments(
+        bundle->loaded.getSignature(), entry, arguments, num_arguments,
+        static_cast<int32_t>(function.results.size()), views);
+    if (!failure)
+      failure = bundle->loaded.replay(entry, views, created->call);
+    if (!failure)
+      *replay = created.release();
+    return failure;
+  });
+}
+
+void diffattn_bundle_replay_destroy(diffattn_replay *replay) { delete replay; }
+
+int32_t diffattn_bundle_replay_run(diffattn_replay *replay, int32_t threads,
+                                   diffattn_result *results,
+                                   int32_t num_results) {
+  return fail(runReplay(*replay, threads, results, num_results));
+}
+
+const char *diffattn_bundle_replay_refusal(const diffattn_replay *replay) {
+  return replay->call->getRefusal().c_str();
+}

@@ -321,3 +321,18 @@ Failure LoadedBundle::call(std::string_view entry, ListRef<ArrayView> args,
   return call.run(entries[function - signature.functions.data()], threads,
                   results, program.get());
 }
+
+Failure LoadedBundle::replay(std::string_view entry, ListRef<ArrayView> args,
+                             std::unique_ptr<ReplayedCall> &call) const {
+  const Signature &signature = manifest.signature;
+  if (!program)
+    return {ErrorClass::Usage, directory +
+                                   ": expected a bundle that runs on a device "
+                                   "to replay calls of, but got one without"};
+  if (Failure failure = checkArguments(signature, entry, args))
+    return failure;
+  const FunctionSignature *function = signature.find(entry);
+  return ReplayedCall::create(*program, *function,
+                              entries[function - signature.functions.data()],
+                              args, call);
+}

@@ -12,7 +12,7 @@
 #include "Manifest.h"
 
 #include "DiffAttn/Host/BundleFormat.h"
-#include "DiffAttn/Host/DeviceProgram.h"
+#include "DiffAttn/Host/ReplayedCall.h"
 
 namespace mlir::diffattn {
 
@@ -59,6 +59,11 @@ public:
   /// opened to be read only.
   Failure call(std::string_view entry, ListRef<ArrayView> args, int64_t threads,
                std::vector<CallResult> &results) const;
+
+  /// A call that is captured once, of a bundle on a device. To be ended before
+  /// the bundle.
+  Failure replay(std::string_view entry, ListRef<ArrayView> args,
+                 std::unique_ptr<ReplayedCall> &call) const;
 
 private:
   Failure readManifest();

@@ -330,6 +330,35 @@ int32_t diffattn_memory_traffic(const diffattn_program *program,
   });
 }
 
+int32_t diffattn_replay_create(diffattn_program *program, const char *entry,
+                               const diffattn_array *arguments,
+                               int32_t num_arguments,
+                               diffattn_replay **replay) {
+  return withFunction(program, entry, [&](const FunctionSignature &function) {
+    std::vector<ArrayView> views;
+    if (Failure failure = viewArguments(
+            program->program->getSignature(), entry, arguments, num_arguments,
+            static_cast<int32_t>(function.results.size()), views))
+      return fail(failure);
+    auto call = program->program->replay(entry, views);
+    if (!call)
+      return fail(call.takeError());
+    *replay = new diffattn_replay{std::move(*call)};
+    return static_cast<int32_t>(DIFFATTN_OK);
+  });
+}
+
+void diffattn_replay_destroy(diffattn_replay *replay) { delete replay; }
+
+int32_t diffattn_replay_run(diffattn_replay *replay, int32_t threads,
+                            diffattn_result *results, int32_t num_results) {
+  return fail(runReplay(*replay, threads, results, num_results));
+}
+
+const char *diffattn_replay_refusal(const diffattn_replay *replay) {
+  return replay->call->getRefusal().c_str();
+}
+
 void diffattn_free(void *data) { std::free(data); }
 
 int32_t diffattn_emit(const char *ir, size_t ir_bytes,

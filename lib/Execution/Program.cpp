@@ -209,3 +209,19 @@ llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
     return toError(failure);
   return results;
 }
+
+llvm::Expected<std::unique_ptr<ReplayedCall>>
+Program::replay(llvm::StringRef entry, ArrayRef<ArrayView> args) {
+  if (!impl->device)
+    return makeError(ErrorClass::Usage,
+                     "expected a program on a device (target cuda or "
+                     "cuda-sim) to replay calls of, but got one for the CPU");
+  if (llvm::Error error = checkArguments(entry, args))
+    return error;
+  std::unique_ptr<ReplayedCall> call;
+  if (Failure failure =
+          ReplayedCall::create(*impl->device, *impl->signature.find(entry),
+                               impl->entries[entry], args, call))
+    return toError(failure);
+  return call;
+}

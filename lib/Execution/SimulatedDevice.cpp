@@ -71,14 +71,33 @@ int32_t SimulatedDevice::give(diffattn_stream *stream, Work work) {
   return DIFFATTN_DEVICE_OK;
 }
 
+int32_t SimulatedDevice::checkHostMemory(diffattn_stream *stream,
+                                         const void *memory, int64_t bytes) {
+  auto *to = reinterpret_cast<Stream *>(stream);
+  if (!to || !to->capturing)
+    return DIFFATTN_DEVICE_OK;
+  const char *data = static_cast<const char *>(memory);
+  auto after = hostMemory.upper_bound(data);
+  if (after != hostMemory.begin()) {
+    auto [start, size] = *std::prev(after);
+    if (data + bytes <= start + size)
+      return DIFFATTN_DEVICE_OK;
+  }
+  return fail(
+      DIFFATTN_DEVICE_INVALID,
+      "expected memory of the host that the device gave for a copy of " +
+          Twine(bytes) + " bytes that is captured");
+}
+
 void SimulatedDevice::fillMemory() {
   using D = diffattn_device;
   allocate = [](D *d, int64_t bytes, const char *name, diffattn_address *out) {
     SimulatedDevice &me = self(d);
     std::lock_guard<std::mutex> lock(me.mutex);
-    if (bytes < 0 || me.captures)
+    const bool captures = !me.capturing.empty();
+    if (bytes < 0 || captures)
       return fail(DIFFATTN_DEVICE_INVALID,
-                  me.captures
+                  captures
                       ? Twine("expected no allocation while a stream "
                               "is captured, but got one for ") +
                             name
@@ -100,14 +119,44 @@ void SimulatedDevice::fillMemory() {
                   const char *name) {
     SimulatedDevice &me = self(d);
     std::lock_guard<std::mutex> lock(me.mutex);
-    return me.memory.nameRange(address, bytes, name)
-               ? int32_t(DIFFATTN_DEVICE_OK)
-               : outside("to name", address, bytes);
+    const std::string text = name;
+    auto work = [&me, address, bytes, text] {
+      return me.memory.nameRange(address, bytes, text.c_str())
+                 ? int32_t(DIFFATTN_DEVICE_OK)
+                 : outside("to name", address, bytes);
+    };
+    // A replay meets the buffers as the captured call laid them out.
+    for (Stream *stream : me.capturing)
+      stream->recorded.push_back(work);
+    return work();
+  };
+  host_allocate = [](D *d, int64_t bytes, void **out) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    *out = bytes < 0 ? nullptr : std::malloc(std::max<int64_t>(bytes, 1));
+    if (!*out)
+      return fail(DIFFATTN_DEVICE_MEMORY,
+                  "expected " + Twine(bytes) +
+                      " bytes of memory of the host for copies, but the "
+                      "system has no more");
+    me.hostMemory[static_cast<char *>(*out)] = bytes;
+    return int32_t(DIFFATTN_DEVICE_OK);
+  };
+  host_release = [](D *d, void *memory) {
+    SimulatedDevice &me = self(d);
+    std::lock_guard<std::mutex> lock(me.mutex);
+    if (memory && !me.hostMemory.erase(static_cast<char *>(memory)))
+      return fail(DIFFATTN_DEVICE_INVALID,
+                  "expected memory of the host that the device gave");
+    std::free(memory);
+    return int32_t(DIFFATTN_DEVICE_OK);
   };
   copy_in = [](D *d, diffattn_stream *stream, diffattn_address to,
                const void *from, int64_t bytes) {
     SimulatedDevice &me = self(d);
     std::lock_guard<std::mutex> lock(me.mutex);
+    if (int32_t status = me.checkHostMemory(stream, from, bytes))
+      return status;
     return me.give(stream, [&me, to, from, bytes] {
       char *data = me.memory.find(to, bytes);
       if (bytes > 0 && !data)
@@ -121,6 +170,8 @@ void SimulatedDevice::fillMemory() {
                 int64_t bytes) {
     SimulatedDevice &me = self(d);
     std::lock_guard<std::mutex> lock(me.mutex);
+    if (int32_t status = me.checkHostMemory(stream, to, bytes))
+      return status;
     return me.give(stream, [&me, to, from, bytes] {
       const char *data = me.memory.find(from, bytes);
       if (bytes > 0 && !data)
@@ -223,7 +274,7 @@ void SimulatedDevice::fillStreams() {
           Twine("expected a stream of its own to capture, but got ") +
               (state ? "one that is being captured" : "the default stream"));
     state->capturing = true;
-    ++me.captures;
+    me.capturing.insert(state);
     return int32_t(DIFFATTN_DEVICE_OK);
   };
   capture_end = [](D *d, diffattn_stream *stream, diffattn_graph **out) {
@@ -235,7 +286,7 @@ void SimulatedDevice::fillStreams() {
       return fail(DIFFATTN_DEVICE_INVALID,
                   "expected a stream that is being captured");
     state->capturing = false;
-    --me.captures;
+    me.capturing.erase(state);
     *out = reinterpret_cast<diffattn_graph *>(
         new Graph{std::move(state->recorded)});
     state->recorded.clear();

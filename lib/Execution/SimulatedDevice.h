@@ -14,7 +14,9 @@
 #include "DiffAttn/Simulator/Simulator.h"
 
 #include <functional>
+#include <map>
 #include <mutex>
+#include <set>
 
 namespace mlir::diffattn {
 
@@ -53,6 +55,9 @@ private:
                        const diffattn_launch_shape &shape,
                        llvm::ArrayRef<uint64_t> arguments);
   int32_t multiply(const diffattn_product &product);
+  /// Whether `stream` may be given a copy between the device and `memory`.
+  int32_t checkHostMemory(diffattn_stream *stream, const void *memory,
+                          int64_t bytes);
 
   static SimulatedDevice &self(diffattn_device *device) {
     return *static_cast<SimulatedDevice *>(device);
@@ -62,7 +67,8 @@ private:
   SimulatedMemory memory;
   std::mutex mutex;
   uint64_t launches = 0;
-  int captures = 0; // streams that are being captured
+  std::set<Stream *> capturing;
+  std::map<const char *, int64_t> hostMemory; // of `host_allocate`
 };
 
 } // namespace mlir::diffattn

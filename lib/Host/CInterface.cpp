@@ -29,6 +29,17 @@ Failure mlir::diffattn::describeValue(const std::vector<ValueType> &types,
   return {};
 }
 
+/// Fails if there is not room for the results of `function` and no more.
+static Failure checkRoom(const FunctionSignature &function,
+                         int32_t numResults) {
+  if (static_cast<size_t>(numResults) == function.results.size())
+    return {};
+  return {ErrorClass::Usage, "'" + function.name + "': expected room for " +
+                                 std::to_string(function.results.size()) +
+                                 " results, but got " +
+                                 std::to_string(numResults)};
+}
+
 Failure mlir::diffattn::viewArguments(const Signature &signature,
                                       const char *entry,
                                       const diffattn_array *arguments,
@@ -53,34 +64,58 @@ Failure mlir::diffattn::viewArguments(const Signature &signature,
       views[i].strides = SizeList(array.strides, rank);
   }
   const FunctionSignature *function = signature.find(entry);
-  if (function && static_cast<size_t>(numResults) != function->results.size())
-    return {ErrorClass::Usage,
-            "'" + std::string(entry) + "': expected room for " +
-                std::to_string(function->results.size()) +
-                " results, but got " + std::to_string(numResults)};
+  return function ? checkRoom(*function, numResults) : Failure();
+}
+
+/// All of a result but its memory.
+static Failure describeResult(SizeList shape, DType dtype,
+                              const std::optional<int> &argument,
+                              diffattn_result &out) {
+  if (shape.size() > DIFFATTN_MOST_RANK)
+    return {ErrorClass::Usage, "expected results of rank 16 at most"};
+  memset(&out, 0, sizeof out);
+  out.argument = argument ? *argument : -1;
+  out.dtype = dtype;
+  out.rank = static_cast<int32_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), out.shape);
+  return {};
+}
+
+Failure mlir::diffattn::runReplay(diffattn_replay &replay, int32_t threads,
+                                  diffattn_result *results,
+                                  int32_t numResults) {
+  ReplayedCall &call = *replay.call;
+  if (Failure failure = checkRoom(call.getFunction(), numResults))
+    return failure;
+  if (Failure failure = call.run(threads))
+    return failure;
+  for (const ReplayedCall::Result &result : call.getResults()) {
+    diffattn_result &out = *results++;
+    if (Failure failure =
+            describeResult(result.shape, result.dtype, result.argument, out))
+      return failure;
+    out.data = const_cast<char *>(result.data);
+  }
   return {};
 }
 
 Failure mlir::diffattn::giveResults(std::vector<CallResult> called,
                                     const std::vector<ArrayView> &views,
                                     diffattn_result *results) {
-  for (const CallResult &result : called)
-    if (result.array.shape.size() > DIFFATTN_MOST_RANK)
-      return {ErrorClass::Usage, "expected results of rank 16 at most"};
   for (size_t i = 0; i < called.size(); ++i) {
-    CallResult &result = called[i];
-    diffattn_result &out = results[i];
-    memset(&out, 0, sizeof out);
-    out.argument = result.argument ? *result.argument : -1;
+    const CallResult &result = called[i];
     SizeList shape = result.array.shape;
-    out.dtype = result.array.dtype;
+    DType dtype = result.array.dtype;
     if (result.argument) {
       shape = views[*result.argument].shape;
-      out.dtype = views[*result.argument].dtype;
+      dtype = views[*result.argument].dtype;
     }
-    out.rank = static_cast<int32_t>(shape.size());
-    std::copy(shape.begin(), shape.end(), out.shape);
-    out.data = result.array.data.release();
+    if (Failure failure =
+            describeResult(shape, dtype, result.argument, results[i]))
+      return failure;
   }
+  // Only where all can be given.
+  for (size_t i = 0; i < called.size(); ++i)
+    results[i].data = called[i].array.data.release();
   return {};
 }

@@ -26,7 +26,7 @@ static Failure argumentFailure(std::string_view entry, size_t i,
                                  std::string(entry) + "': " + message};
 }
 
-static bool isDense(const ArrayView &array) {
+bool mlir::diffattn::isDense(const ArrayView &array) {
   if (!array.strides)
     return true;
   int64_t expected = 1;
@@ -116,13 +116,13 @@ Failure mlir::diffattn::checkArguments(const Signature &signature,
   return {};
 }
 
-/// A dense copy of a strided array, by runs of elements that lie together.
-static Failure copyDense(const ArrayView &array, HostArray &copy) {
+Failure mlir::diffattn::copyDense(const ArrayView &array, HostArray &copy) {
   if (Failure failure = copy.allocate(array.dtype, array.shape))
     return failure;
   int64_t count = copy.getNumElements();
   if (count == 0)
     return {};
+  // By runs of elements that lie together.
   int64_t bytes = getDTypeBytes(array.dtype);
   size_t rank = array.shape.size(), outer = rank;
   int64_t run = 1;
@@ -211,25 +211,17 @@ Failure PreparedCall::prepare() {
   return {};
 }
 
-Failure PreparedCall::takeResult(size_t i, CallResult &result,
-                                 CallMemory *memory) const {
+PlacedResult PreparedCall::locate(size_t i) const {
   const ValueType &type = function.results[i];
   const char *at = results.get() +
                    (returnsByAddress(function) ? resultOffset(function, i) : 0);
-  if (type.kind == ValueType::Scalar) {
-    if (Failure failure = result.array.allocate(type.dtype, {}))
-      return failure;
-    memcpy(result.array.data.get(), at, getDTypeBytes(type.dtype));
-    if (type.dtype == DIFFATTN_BOOL)
-      result.array.data.get()[0] &= 1;
-    return {};
-  }
-  size_t rank = type.shape.size();
+  const size_t rank = type.shape.size();
   std::vector<int64_t> words(descriptorWords(rank));
   memcpy(words.data(), at, 8 * words.size());
-  SizeList shape(words.data() + 3, rank);
-  SizeList strides(words.data() + 3 + rank, rank);
-  char *data =
+  PlacedResult placed;
+  placed.shape.assign(words.begin() + 3, words.begin() + 3 + rank);
+  placed.strides.assign(words.begin() + 3 + rank, words.end());
+  placed.data =
       reinterpret_cast<char *>(words[1]) + words[2] * getDTypeBytes(type.dtype);
   for (size_t a = 0, d = 0; a < args.size(); ++a) {
     if (function.arguments[a].kind == ValueType::Scalar)
@@ -237,14 +229,37 @@ Failure PreparedCall::takeResult(size_t i, CallResult &result,
     // Where compiled code saw the argument need not be where the caller has it.
     const int64_t seen = descriptors[d++][1];
     if (function.arguments[a].inPlace &&
-        seen == reinterpret_cast<int64_t>(data) &&
-        args[a].dtype == type.dtype && args[a].shape == shape) {
-      result.argument = static_cast<int>(a);
-      return {};
+        seen == reinterpret_cast<int64_t>(placed.data) &&
+        args[a].dtype == type.dtype &&
+        args[a].shape == SizeList(placed.shape)) {
+      placed.argument = static_cast<int>(a);
+      break;
     }
   }
+  return placed;
+}
+
+Failure PreparedCall::takeResult(size_t i, CallResult &result,
+                                 CallMemory *memory) const {
+  const ValueType &type = function.results[i];
+  if (type.kind == ValueType::Scalar) {
+    const int64_t at =
+        returnsByAddress(function) ? resultOffset(function, i) : 0;
+    if (Failure failure = result.array.allocate(type.dtype, {}))
+      return failure;
+    memcpy(result.array.data.get(), results.get() + at,
+           getDTypeBytes(type.dtype));
+    if (type.dtype == DIFFATTN_BOOL)
+      result.array.data.get()[0] &= 1;
+    return {};
+  }
+  const PlacedResult placed = locate(i);
+  result.argument = placed.argument;
+  if (placed.argument)
+    return {};
+  char *data = placed.data;
   if (memory) {
-    auto [low, high] = getElementSpan(shape, strides);
+    auto [low, high] = getElementSpan(placed.shape, placed.strides);
     const int64_t bytes = getDTypeBytes(type.dtype);
     const char *here = nullptr;
     if (Failure failure =
@@ -252,7 +267,8 @@ Failure PreparedCall::takeResult(size_t i, CallResult &result,
       return failure;
     data = const_cast<char *>(here) - low * bytes;
   }
-  return copyDense({data, type.dtype, shape, strides}, result.array);
+  return copyDense({data, type.dtype, placed.shape, SizeList(placed.strides)},
+                   result.array);
 }
 
 std::pair<int64_t, int64_t> mlir::diffattn::getElementSpan(SizeList shape,
@@ -266,6 +282,32 @@ std::pair<int64_t, int64_t> mlir::diffattn::getElementSpan(SizeList shape,
   return {low, high + 1};
 }
 
+CallThreads::CallThreads(int64_t threads) {
+  if (threads > 0)
+    before = diffattn_rt_set_threads(threads);
+}
+
+CallThreads::~CallThreads() {
+  if (before)
+    diffattn_rt_set_threads(*before);
+}
+
+Failure PreparedCall::invoke(EntryPoint entry, int64_t threads,
+                             const Caller &caller) {
+  struct Guarded {
+    EntryPoint entry;
+    void **pointers;
+  } guarded{entry, pointers.data()};
+  auto guard = [](void *arg) {
+    auto &call = *static_cast<Guarded *>(arg);
+    call.entry(call.pointers);
+  };
+  CallThreads limit(threads);
+  if (!caller(guard, &guarded))
+    return {};
+  return {ErrorClass::Run, "'" + function.name + "': " + diffattn_rt_error()};
+}
+
 Failure PreparedCall::run(EntryPoint entry, int64_t threads,
                           std::vector<CallResult> &called, CallMemory *memory) {
   if (memory)
@@ -277,24 +319,13 @@ Failure PreparedCall::run(EntryPoint entry, int64_t threads,
           function.name, i,
           "expected an array in memory of the host, because "
           "the code is for the CPU, but got one on a device");
-  struct Guarded {
-    EntryPoint entry;
-    void **pointers;
-  } guarded{entry, pointers.data()};
-  auto guard = [](void *arg) {
-    auto &call = *static_cast<Guarded *>(arg);
-    call.entry(call.pointers);
-  };
-  int64_t before = threads > 0 ? diffattn_rt_set_threads(threads) : 0;
   int64_t mark = diffattn_rt_mark();
-  int32_t failed = memory ? memory->call(guard, &guarded)
-                          : diffattn_rt_call(guard, &guarded);
-  if (threads > 0)
-    diffattn_rt_set_threads(before);
-  Failure failure;
-  if (failed)
-    failure = {ErrorClass::Run,
-               "'" + function.name + "': " + diffattn_rt_error()};
+  Caller caller = diffattn_rt_call;
+  if (memory)
+    caller = [memory](void (*run)(void *), void *argument) {
+      return memory->call(run, argument);
+    };
+  Failure failure = invoke(entry, threads, caller);
   for (size_t i = 0; i < function.results.size() && !failure; ++i)
     failure = takeResult(i, called.emplace_back(), memory);
   diffattn_rt_release(mark);

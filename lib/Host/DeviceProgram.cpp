@@ -34,6 +34,7 @@ Failure DeviceProgram::create(const DeviceCode &code, DeviceHandle device,
                               std::unique_ptr<DeviceProgram> &result) {
   std::unique_ptr<DeviceProgram> program(new DeviceProgram(std::move(device)));
   diffattn_device *table = program->device.get();
+  program->hostAccess = code.hostAccess;
   std::vector<diffattn_image> images;
   for (const DeviceCode::Image &image : code.images)
     images.push_back({image.chip.c_str(), image.format, image.driver,
@@ -101,6 +102,14 @@ diffattn_traffic DeviceProgram::getTraffic() const {
   result.bytes_within += calls.copied_bytes;
   result.launches += calls.launches;
   return result;
+}
+
+void DeviceProgram::count(const diffattn_traffic &more) {
+  traffic.allocations += more.allocations;
+  traffic.bytes_in += more.bytes_in;
+  traffic.bytes_out += more.bytes_out;
+  traffic.bytes_within += more.bytes_within;
+  traffic.launches += more.launches;
 }
 
 Failure DeviceProgram::setStream(void *wanted) {

@@ -35,11 +35,7 @@ public:
     if (bytes < 0 || bytes > (int64_t(1) << 46))
       diffattn_rt_fail("expected a size of workspace that memory can hold");
     bytes = (bytes + alignment - 1) / alignment * alignment;
-    if (position == 0 && count > 1) {
-      int64_t needed = most;
-      unmapAll();
-      addBlock(needed);
-    }
+    settle();
     for (;; ++current) {
       if (current == count)
         addBlock(bytes);
@@ -55,6 +51,16 @@ public:
     if (position > most)
       most = position;
     return result;
+  }
+
+  /// If the stack is empty, makes its blocks one: what was taken before is then
+  /// taken from there, and nothing is mapped.
+  void settle() {
+    if (position > 0 || count < 2)
+      return;
+    const int64_t needed = most;
+    unmapAll();
+    addBlock(needed);
   }
 
   int64_t mark() const { return position; }

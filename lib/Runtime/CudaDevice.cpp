@@ -169,6 +169,20 @@ void CudaDevice::fillTable() {
     return self(d).run("memory to be freed",
                        [&] { return self(d).driver.cuMemFree_v2(memory); });
   };
+  host_allocate = [](D *d, int64_t bytes, void **out) {
+    CudaDevice &me = self(d);
+    std::string expected =
+        std::to_string(bytes) + " bytes of memory of the host for copies";
+    return me.run(expected.c_str(), [&] {
+      return me.driver.cuMemHostAlloc(out, bytes ? bytes : 1, 0);
+    });
+  };
+  host_release = [](D *d, void *memory) {
+    if (!memory)
+      return int32_t(DIFFATTN_DEVICE_OK);
+    return self(d).run("memory of the host to be freed",
+                       [&] { return self(d).driver.cuMemFreeHost(memory); });
+  };
   name_range = [](D *, diffattn_address, int64_t, const char *) {
     return int32_t(DIFFATTN_DEVICE_OK);
   };

@@ -74,6 +74,8 @@ enum JitOption : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
   X(cuCtxSynchronize, Result (*)())                                            \
   X(cuMemAlloc_v2, Result (*)(Pointer *, size_t))                              \
   X(cuMemFree_v2, Result (*)(Pointer))                                         \
+  X(cuMemHostAlloc, Result (*)(void **, size_t, unsigned))                     \
+  X(cuMemFreeHost, Result (*)(void *))                                         \
   X(cuMemcpyHtoDAsync_v2, Result (*)(Pointer, const void *, size_t, Stream))   \
   X(cuMemcpyDtoHAsync_v2, Result (*)(void *, Pointer, size_t, Stream))         \
   X(cuMemcpyDtoDAsync_v2, Result (*)(Pointer, Pointer, size_t, Stream))        \

@@ -10,6 +10,7 @@
 #include "DiffAttn/Runtime/DeviceCalls.h"
 
 #include <cstring>
+#include <vector>
 
 using namespace diffattn::rt;
 
@@ -47,6 +48,11 @@ struct diffattn_context {
   diffattn_context_counters counters = {};
   BlockStack<DeviceMemory> workspace = {kAlign,
                                         DeviceMemory{device, &counters}};
+  /// Where deferred checks leave their words, and the messages of each that
+  /// did.
+  int32_t *words = nullptr;
+  int32_t numWords = 0;
+  std::vector<const char *> deferred = {};
 };
 
 static thread_local diffattn_context *current = nullptr;
@@ -86,6 +92,36 @@ int64_t diffattn_context_mark(diffattn_context *context) {
 
 void diffattn_context_release(diffattn_context *context, int64_t mark) {
   context->workspace.release(mark);
+}
+
+int32_t diffattn_context_settle(diffattn_context *context) {
+  return diffattn_rt_call(
+      [](void *arg) {
+        static_cast<diffattn_context *>(arg)->workspace.settle();
+      },
+      context);
+}
+
+void diffattn_context_defer_checks(diffattn_context *context, int32_t *words,
+                                   int32_t count) {
+  context->words = words;
+  context->numWords = count;
+  context->deferred.clear();
+  context->deferred.reserve(count);
+}
+
+/// The text of a status word that is not 0.
+static const char *messageOf(int32_t code, const char *messages) {
+  while (--code > 0)
+    messages += strlen(messages) + 1;
+  return messages;
+}
+
+const char *diffattn_context_deferred(const diffattn_context *context) {
+  for (size_t i = 0; i < context->deferred.size(); ++i)
+    if (context->words[i])
+      return messageOf(context->words[i], context->deferred[i]);
+  return nullptr;
 }
 
 int32_t diffattn_rt_call_on(diffattn_context *context, void (*fn)(void *arg),
@@ -132,15 +168,23 @@ void diffattn_rt_device_copy(void *to, const void *from, int64_t bytes) {
 
 void diffattn_rt_device_check(const void *status, const char *messages) {
   diffattn_context &c = getCurrent();
+  if (c.words) {
+    const auto next = static_cast<int32_t>(c.deferred.size());
+    if (next == c.numWords)
+      diffattn_rt_fail(
+          "expected fewer functions with assertions in a call that "
+          "is replayed");
+    require(c.device, c.device->copy_out(c.device, c.stream, c.words + next,
+                                         addressOf(status), sizeof *c.words));
+    c.deferred.push_back(messages);
+    return;
+  }
   int32_t code = 0;
   require(c.device, c.device->copy_out(c.device, c.stream, &code,
                                        addressOf(status), sizeof code));
   require(c.device, c.device->stream_wait(c.device, c.stream));
-  if (code == 0)
-    return;
-  while (--code > 0)
-    messages += strlen(messages) + 1;
-  diffattn_rt_fail(messages);
+  if (code)
+    diffattn_rt_fail(messageOf(code, messages));
 }
 
 void diffattn_rt_device_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M,

@@ -16,6 +16,7 @@ from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType,
                      owned)
 from .device import DeviceArray, Traffic, choose_stream
 from .errors import ERRORS, DiffAttnError, InputError
+from .replay import Replay
 
 
 def library_folder(name: str) -> pathlib.Path:
@@ -60,6 +61,10 @@ class CLibrary:
             ("memory_copy", number, [code, address, wide, address, wide, wide, wide]),
             ("memory_stream", number, [code, ctypes.c_void_p]),
             ("memory_traffic", number, [code, out(Traffic)]),
+            ("replay_create", number, [code, text, out(Array), number, out(ctypes.c_void_p)]),
+            ("replay_destroy", None, [ctypes.c_void_p]),
+            ("replay_run", number, [ctypes.c_void_p, number, out(Result), number]),
+            ("replay_refusal", text, [ctypes.c_void_p]),
         ])
 
     def declare(self, functions) -> None:
@@ -126,18 +131,9 @@ class CompiledCode:
                  default PyTorch's current one for its tensors, the device's default stream for others. If all arrays lie on the
                  device, the stream may still be at work after the call.
         """
-        arguments, results = self.signature(entry)
         native = choose_stream(arrays, stream, self.ordinal)
-        views = [self._view(entry, i, array, arguments, native) for i, array in enumerate(arrays)]
-        keep, packed = [], (Array * max(len(views), 1))()
-        for slot, view in zip(packed, views):
-            shape = (ctypes.c_int64 * view.ndim)(*view.shape)
-            steps = (ctypes.c_int64 * view.ndim)(*[s // view.itemsize for s in view.strides])
-            keep += [shape, steps]
-            there = isinstance(view, OnDevice)
-            slot.data = view.address if there else view.ctypes.data
-            slot.dtype, slot.rank = CODES[view.dtype] + (ON_DEVICE if there else 0), view.ndim
-            slot.shape, slot.strides = shape, steps
+        views, packed = self.pack(entry, arrays, native)
+        results = self.signature(entry)[1]
         out = (Result * max(len(results), 1))()
         with self._one_call:
             if self.has_device:
@@ -145,6 +141,25 @@ class CompiledCode:
             self._lib.check(self._lib.call(self._handle, entry.encode(), packed, len(views), self._threads, out,
                                            len(results)))
         return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
+
+    def replay(self, entry: str, *arrays, stream=None) -> Replay:
+        """A call with these arrays that can be run again and again, on a device as one graph (`Replay`). Arrays in memory of
+        the host must be dense, and none that the function updates. `stream` as for `call`, the same for every run."""
+        return Replay(self, entry, arrays, stream)
+
+    def pack(self, entry: str, arrays, native: int | None = None):
+        """Arrays as views and as the C interface takes them; the first keep alive what the second point to."""
+        arguments = self.signature(entry)[0]
+        views = [self._view(entry, i, array, arguments, native) for i, array in enumerate(arrays)]
+        packed = (Array * max(len(views), 1))()
+        for slot, view in zip(packed, views):
+            there = isinstance(view, OnDevice)
+            slot.data = view.address if there else view.ctypes.data
+            slot.dtype, slot.rank = CODES[view.dtype] + (ON_DEVICE if there else 0), view.ndim
+            # ctypes keeps what a field is given alive with the struct.
+            slot.shape = (ctypes.c_int64 * view.ndim)(*view.shape)
+            slot.strides = (ctypes.c_int64 * view.ndim)(*[s // view.itemsize for s in view.strides])
+        return views, packed
 
     def zeros(self, shape, dtype) -> np.ndarray | DeviceArray:
         """An array of zeros where calls use it without a copy."""

@@ -20,7 +20,7 @@ from .errors import InputError, UsageError
 
 
 class Traffic(ctypes.Structure):
-    """What an executable asked of its device since it was loaded."""
+    """What an executable asked of its device since it was loaded. A graph counts as one launch."""
 
     _fields_ = [(name, ctypes.c_int64) for name in ("allocations", "bytes_in", "bytes_out", "bytes_within", "launches")]
 

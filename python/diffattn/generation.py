@@ -45,6 +45,33 @@ class Timing:
                 f"decode: {self.decode_tokens} tokens, {rate(self.decode_tokens, self.decode_seconds)}")
 
 
+class _Decoding:
+    """Decode steps with `tokens` and `positions`, arrays that are changed in place between them. On a device a step is one graph,
+    captured anew when the caches have grown."""
+
+    def __init__(self, executable: CompiledCode, tokens: np.ndarray, positions: np.ndarray, caches: list) -> None:
+        self.executable, self.tokens, self.positions, self.caches = executable, tokens, positions, caches
+        self.replay = self.refusal = None
+
+    def __call__(self) -> np.ndarray:
+        """The logits, which on a device the next step overwrites."""
+        if not self.executable.has_device:
+            logits, *self.caches = self.executable.call("decode", self.tokens, self.positions, *self.caches)
+            return logits
+        length = int(self.positions.max()) + 1
+        if length > self.caches[0].shape[2]:
+            # The capacity is a power of two, so that it seldom changes.
+            self.caches = [cache.grown(2, _bucket(length)) for cache in self.caches]
+            self.replay = None
+        if self.replay is None:
+            self.replay = self.executable.replay("decode", self.tokens, self.positions, *self.caches)
+        logits = self.replay()[0]
+        if self.replay.refusal and not self.refusal:
+            self.refusal = self.replay.refusal
+            warnings.warn(f"decode steps are launched kernel by kernel, not as one graph: {self.refusal}")
+        return logits
+
+
 class CompiledModel:
     """Functions `forward` and, of decoders, `prefill` and `decode` (docs/models.md), with the config and the tokenizer that
     belong to them."""
@@ -103,13 +130,6 @@ class CompiledModel:
         return [self.executable.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
                 for cache in arguments if cache.in_place]
 
-    @staticmethod
-    def _with_room(caches: list, length: int) -> list:
-        """Caches on a device with places for `length` tokens: their capacity is a power of two, so that it seldom changes."""
-        if length <= caches[0].shape[2]:
-            return caches
-        return [cache.grown(2, _bucket(length)) for cache in caches]
-
     # ---- text -------------------------------------------------------------------------------------------------
 
     def _prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
@@ -166,6 +186,7 @@ class CompiledModel:
         timing.prefill_tokens = int(lengths.sum())
         positions, tokens = lengths.copy(), np.zeros(len(ids), np.int64)
         running = [True] * len(ids)
+        decode = _Decoding(self.executable, tokens, positions, caches)
         for step in range(limit):
             for row, stream in enumerate(streams):
                 if not running[row]:
@@ -184,9 +205,7 @@ class CompiledModel:
             if step == limit - 1 or not any(running):
                 return
             begin = time.perf_counter()
-            if on_device:
-                caches = self._with_room(caches, int(positions.max()) + 1)
-            logits, *caches = self.executable.call("decode", tokens, positions, *caches)
+            logits = decode()
             timing.decode_seconds += time.perf_counter() - begin
             timing.decode_tokens += sum(running)
             # A row that has ended writes over its own last place until the others end.

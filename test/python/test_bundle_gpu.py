@@ -158,31 +158,37 @@ def test_a_language_model(tiny, simulated):
     assert {total for _, total in told} == {told[-1][0]}
 
 
-def test_caches_stay_on_the_device(tiny, simulated, monkeypatch):
+def test_a_step_is_one_launch_and_caches_stay_on_the_device(tiny, simulated, monkeypatch):
     import diffattn
 
     model, cpu = bundle.load(tiny, device=simulated), diffattn.load(ROOT / "examples" / "tiny-lm")
     monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
-    call, asked = model.executable.call, []
+    replay, steps = model.executable.replay, []
 
-    def counted(entry, *arrays, **options):
-        before = model.executable.traffic()
-        results = call(entry, *arrays, **options)
-        after = model.executable.traffic()
-        if entry == "decode":
-            assert all(isinstance(cache, DeviceArray) for cache in arrays[2:])
-            assert [r is a for r, a in zip(results[1:], arrays[2:])] == [True] * len(arrays[2:])
-            change = {name: getattr(after, name) - getattr(before, name) for name, _ in before._fields_}
-            asked.append((arrays[2].shape[2], change, results[0].nbytes))
-        return results
+    def counted(entry, *arrays):
+        assert entry == "decode" and all(isinstance(cache, DeviceArray) for cache in arrays[2:])
+        step, capacity = replay(entry, *arrays), arrays[2].shape[2]
 
-    monkeypatch.setattr(model.executable, "call", counted)
+        class Counted:
+            refusal = ""
+
+            def __call__(self):
+                before = model.executable.traffic()
+                results = step()
+                after = model.executable.traffic()
+                assert step.refusal == "" and all(r is a for r, a in zip(results[1:], arrays[2:]))
+                change = {name: getattr(after, name) - getattr(before, name) for name, _ in before._fields_}
+                steps.append((capacity, change, results[0].nbytes))
+                return results
+
+        return Counted()
+
+    monkeypatch.setattr(model.executable, "replay", counted)
     prompt = cpu.tokenizer.encode("In the beginning")[:5]
     assert list(model.generate(prompt, 7)) == list(cpu.generate(prompt, 7))
-    assert [capacity for capacity, _, _ in asked] == [8] * 3 + [16] * 3
-    for _, change, logits in asked[1:3] + asked[4:]:
-        assert change["allocations"] == change["bytes_within"] == 0 and change["launches"] > 0
-        assert change["bytes_in"] == 2 * 8 and change["bytes_out"] == logits
+    assert [capacity for capacity, _, _ in steps] == [8] * 3 + [16] * 3
+    for _, change, logits in steps[1:3] + steps[4:]:
+        assert change == {"allocations": 0, "bytes_in": 2 * 8, "bytes_out": logits, "bytes_within": 0, "launches": 1}
 
 
 def test_arrays_on_the_device(write, simulated, tmp_path):
@@ -205,6 +211,8 @@ def test_arrays_on_the_device(write, simulated, tmp_path):
     assert not cpu.has_device and isinstance(cpu.zeros((2,), np.float32), np.ndarray) and told == [(16, 16)]
     with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device, but got one without"):
         DeviceArray.zeros(cpu, (5, 4), np.float32)
+    with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device to replay calls of, but got one without"):
+        cpu.replay("shift", x)
 
 
 def test_options_of_an_older_header(write, simulated, tmp_path):

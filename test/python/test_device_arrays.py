@@ -119,29 +119,40 @@ def test_errors(executable):
         DeviceArray(executable, (1,), np.complex64)
 
 
-def test_a_step_neither_allocates_nor_copies_caches(monkeypatch):
+def test_a_step_is_one_launch_and_neither_allocates_nor_copies_caches(monkeypatch):
     monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
     cpu, sim = (diffattn.load(ROOT / "examples" / "tiny-lm", target=target) for target in ("cpu", TARGET))
     prompts = [cpu.tokenizer.encode(text)[:5] for text in ("In the beginning", "And the king said")]
-    longest, tokens = max(map(len, prompts)), 7
-    steps, capacities, call, last = [], [], sim.executable.call, sim.executable.traffic()
+    longest, tokens = max(map(len, prompts)), 9
+    steps, replay, last = [], sim.executable.replay, sim.executable.traffic()
 
     def counted(entry, *arrays):
         nonlocal last
-        result = call(entry, *arrays)
-        if entry == "decode":
-            assert all(isinstance(cache, DeviceArray) for cache in arrays[2:])
-            capacities.append(arrays[2].shape[2])
-            steps.append((since(last, sim.executable), result[0].nbytes))
-        last = sim.executable.traffic()  # what is between two calls counts too
-        return result
+        assert entry == "decode" and all(isinstance(cache, DeviceArray) for cache in arrays[2:])
+        call, capacity, last = replay(entry, *arrays), arrays[2].shape[2], sim.executable.traffic()
 
-    monkeypatch.setattr(sim.executable, "call", counted)
+        class Counted:
+            refusal = call.refusal
+
+            def __call__(self):
+                nonlocal last
+                result = call()
+                assert call.refusal == ""
+                steps.append((capacity, since(last, sim.executable), result[0].nbytes))
+                last = sim.executable.traffic()  # what is between two calls counts too
+                return result
+
+        return Counted()
+
+    monkeypatch.setattr(sim.executable, "replay", counted)
     assert list(sim.generate(prompts, tokens)) == list(cpu.generate(prompts, tokens))
     # The capacity doubles when it is full, and not before.
+    capacities = [capacity for capacity, _, _ in steps]
     assert capacities == [8] * (8 - longest) + [16] * (tokens - 1 - (8 - longest))
-    same = [step for before, capacity, step in zip(capacities, capacities[1:], steps[1:]) if before == capacity]
-    assert len(same) == tokens - 3
-    for asked, logits in same:
-        assert asked["allocations"] == asked["bytes_within"] == 0 and asked["launches"] > 0
+    for before, (capacity, asked, logits) in zip([0, *capacities], steps):
         assert asked["bytes_in"] == 2 * 16 and asked["bytes_out"] == logits  # tokens and positions; logits
+        assert asked["bytes_within"] == 0
+        if before == capacity:
+            assert asked["allocations"] == 0 and asked["launches"] == 1
+        else:
+            assert asked["launches"] > 50  # kernel by kernel, and captured then

@@ -10,7 +10,7 @@
 #include "DiffAttn/Execution/Compile.h"
 #include "DiffAttn/Execution/Device.h"
 #include "DiffAttn/Execution/WeightFiles.h"
-#include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Host/ReplayedCall.h"
 
 #include <functional>
 #include <memory>
@@ -48,6 +48,11 @@ public:
   llvm::Expected<std::vector<CallResult>> call(llvm::StringRef entry,
                                                llvm::ArrayRef<ArrayView> args,
                                                int64_t threads = 0);
+
+  /// A call of a public function that is captured once, of a program on a
+  /// device. To be ended before the program.
+  llvm::Expected<std::unique_ptr<ReplayedCall>>
+  replay(llvm::StringRef entry, llvm::ArrayRef<ArrayView> args);
 
   /// Checks arguments as `call` does, without a call.
   llvm::Error checkArguments(llvm::StringRef entry,

@@ -7,9 +7,13 @@
 #ifndef DIFFATTN_HOST_CINTERFACE_H
 #define DIFFATTN_HOST_CINTERFACE_H
 
-#include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Host/ReplayedCall.h"
 
 #include "diffattn-c/Types.h"
+
+struct diffattn_replay {
+  std::unique_ptr<mlir::diffattn::ReplayedCall> call;
+};
 
 namespace mlir::diffattn {
 
@@ -23,6 +27,10 @@ Failure describeValue(const std::vector<ValueType> &types, int32_t i,
 Failure viewArguments(const Signature &signature, const char *entry,
                       const diffattn_array *arguments, int32_t numArguments,
                       int32_t numResults, std::vector<ArrayView> &views);
+
+/// Runs `replay`; the memory of the results stays its own.
+Failure runReplay(diffattn_replay &replay, int32_t threads,
+                  diffattn_result *results, int32_t numResults);
 
 /// Gives the results' memory to the caller, who frees it with `free`.
 Failure giveResults(std::vector<CallResult> called,

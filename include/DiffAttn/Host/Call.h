@@ -9,6 +9,8 @@
 
 #include "DiffAttn/Host/Signature.h"
 
+#include <functional>
+
 namespace mlir::diffattn {
 
 /// An array of the caller's: strides in elements, row-major if there are none.
@@ -61,6 +63,32 @@ std::pair<int64_t, int64_t> getElementSpan(SizeList shape, SizeList strides);
 Failure checkArguments(const Signature &signature, std::string_view entry,
                        ListRef<ArrayView> args);
 
+/// The calling thread's threads while it lives; 0: as many as before.
+class CallThreads {
+public:
+  explicit CallThreads(int64_t threads);
+  ~CallThreads();
+  CallThreads(const CallThreads &) = delete;
+  CallThreads &operator=(const CallThreads &) = delete;
+
+private:
+  std::optional<int64_t> before;
+};
+
+/// Whether elements lie side by side in row-major order.
+bool isDense(const ArrayView &array);
+
+/// A dense copy of a strided array in memory of the host.
+Failure copyDense(const ArrayView &array, HostArray &copy);
+
+/// Where compiled code left a result that is no number: in an argument that it
+/// updated, or elsewhere.
+struct PlacedResult {
+  std::optional<int> argument;
+  char *data = nullptr;
+  std::vector<int64_t> shape, strides;
+};
+
 /// One call of a function. The arguments must have been checked, and they and
 /// the signature must outlive the call.
 class PreparedCall {
@@ -77,6 +105,13 @@ public:
   /// class Run. `memory` is null for code that works in memory of the host.
   Failure run(EntryPoint entry, int64_t threads,
               std::vector<CallResult> &results, CallMemory *memory = nullptr);
+
+  /// The call alone, by `caller`: as diffattn_rt_call.
+  using Caller =
+      std::function<int32_t(void (*run)(void *argument), void *argument)>;
+  Failure invoke(EntryPoint entry, int64_t threads, const Caller &caller);
+  /// Where it left result `i`.
+  PlacedResult locate(size_t i) const;
 
 private:
   Failure takeResult(size_t i, CallResult &result, CallMemory *memory) const;

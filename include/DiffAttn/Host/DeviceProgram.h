@@ -41,18 +41,30 @@ public:
   using Progress = std::function<void(int64_t done, int64_t total)>;
 
   /// Copies weights, whose slots point to memory of the host, and lets the
-  /// slots point to the copies.
+  /// slots point to the copies, which lie at the same addresses every time.
   Failure loadWeights(diffattn_weight *slots, size_t count,
                       const Progress &progress);
 
   /// What was asked of the device since the program was loaded, beside its
   /// kernels, constants and weights.
   diffattn_traffic getTraffic() const;
+  /// Counts what was asked beside the functions of this class.
+  void count(const diffattn_traffic &more);
 
   /// The stream of calls and copies from now on: a CUstream that stays the
   /// caller's, or null for the program's own. Waits for the one before. A call
   /// all of whose arrays lie on the device leaves its work to the stream.
   Failure setStream(void *native);
+
+  /// What calls of their own need (ReplayedCall). The program's own stream is
+  /// the one that can be captured; `getStream` is the one of `setStream`.
+  diffattn_device &getDevice() const { return *device; }
+  diffattn_module *getModule() const { return module; }
+  diffattn_stream *getOwnStream() const { return ownStream; }
+  diffattn_stream *getStream() const { return stream; }
+  /// Whether the host computes with what the device has, so that a call is more
+  /// than what its stream is given.
+  bool hasHostAccess() const { return hostAccess; }
 
   /// Memory for an array that stays on the device between calls; its contents
   /// are undefined. Released by its owner, before the program goes.
@@ -120,6 +132,7 @@ private:
   diffattn_stream *stream = nullptr; // `ownStream`, or a wrapper of `native`
   void *native = nullptr;
   diffattn_context *context = nullptr;
+  bool hostAccess = false;
   Buffer constantMemory, weightMemory;
   diffattn_traffic traffic = {};
   std::vector<Buffer> arguments;

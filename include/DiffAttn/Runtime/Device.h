@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /// Grows with every change of the structs and the meaning of the functions.
-#define DIFFATTN_DEVICE_VERSION 1
+#define DIFFATTN_DEVICE_VERSION 2
 
 typedef enum diffattn_device_status {
   DIFFATTN_DEVICE_OK = 0,
@@ -134,8 +134,14 @@ struct diffattn_device {
                       diffattn_address *out);
   /// Waits for what may use it. 0 is ignored.
   int32_t (*release)(diffattn_device *device, diffattn_address memory);
+  /// Memory of the host at an address that stays, which the device copies from
+  /// and to without a stop in between, also in a graph. Undefined contents.
+  int32_t (*host_allocate)(diffattn_device *device, int64_t bytes, void **out);
+  /// Null is ignored.
+  int32_t (*host_release)(diffattn_device *device, void *memory);
   /// Says that a buffer of its own begins within an allocation, in place of
-  /// what was there: lets a checking device find accesses beyond it.
+  /// what was there: lets a checking device find accesses beyond it. Part of
+  /// what is captured meanwhile.
   int32_t (*name_range)(diffattn_device *device, diffattn_address memory,
                         int64_t bytes, const char *name);
 
@@ -178,7 +184,8 @@ struct diffattn_device {
   //===-- Graphs ----------------------------------------------------------===//
 
   /// From here on, what the stream is given is written down and not done. Not
-  /// for the default stream. No memory may be allocated meanwhile.
+  /// for the default stream. No memory may be allocated meanwhile, and copies
+  /// from and to the host must be of memory that `host_allocate` gave.
   int32_t (*capture_begin)(diffattn_device *device, diffattn_stream *stream);
   /// What was written down, ready to be launched. The stream is usable again,
   /// also if this fails.

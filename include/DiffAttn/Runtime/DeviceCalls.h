@@ -52,6 +52,22 @@ DIFFATTN_RT_EXPORT void
 diffattn_context_count(const diffattn_context *context,
                        diffattn_context_counters *counters);
 
+/// Makes the workspace one block, so that a call that was made before takes no
+/// memory and finds the same addresses from then on. To be asked between calls
+/// that left nothing. Returns 1 on failure, with diffattn_rt_error.
+DIFFATTN_RT_EXPORT int32_t diffattn_context_settle(diffattn_context *context);
+
+/// For calls that are captured. From here on diffattn_rt_device_check does not
+/// wait: it has its word copied to the next of `words`, `count` of them in
+/// memory that `host_allocate` gave, and fails where there is none left.
+DIFFATTN_RT_EXPORT void diffattn_context_defer_checks(diffattn_context *context,
+                                                      int32_t *words,
+                                                      int32_t count);
+/// Once the stream has been waited for: the message of the first assertion that
+/// failed, as the words say now, or null.
+DIFFATTN_RT_EXPORT const char *
+diffattn_context_deferred(const diffattn_context *context);
+
 /// As diffattn_rt_call, with `context` current in `fn`. The workspace is after
 /// a failure as it was before.
 DIFFATTN_RT_EXPORT int32_t diffattn_rt_call_on(diffattn_context *context,

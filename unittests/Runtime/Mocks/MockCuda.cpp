@@ -6,8 +6,9 @@
 //===----------------------------------------------------------------------===//
 //
 // The driver's entry points that the runtime uses, over memory of the host. It
-// writes down every call, refuses calls without a current context, and does
-// what streams and graphs would do. Kernels are host functions that it knows by
+// writes down every call, refuses calls without a current context and, while a
+// stream is captured, what would break the capture, and does what streams and
+// graphs would do. Kernels are host functions that it knows by
 // name. `mock_cuda_*` are for the tests.
 //
 //===----------------------------------------------------------------------===//
@@ -32,10 +33,12 @@ using Work = std::function<void()>;
 
 constexpr Result kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100,
                  kInvalidImage = 200, kInvalidContext = 201, kNoBinary = 209,
-                 kCaptureInvalid = 900, kNotFound = 500;
+                 kCaptureInvalid = 900, kCaptureInvalidated = 901,
+                 kNotFound = 500;
 
 struct Stream {
-  bool capturing = false;
+  int number = 0;
+  bool capturing = false, invalidated = false;
   std::vector<Work> recorded;
 };
 struct Event {
@@ -59,7 +62,10 @@ struct State {
   std::vector<int> contexts; // current ones of this one thread
   int retained = 0;
   std::set<uint64_t> memory;
+  std::map<void *, size_t> pinned; // memory of the host
   Stream defaultStream;
+  int streams = 0;             // made so far
+  Stream *capturing = nullptr; // the last one that is
   double clock = 0;
   std::map<std::string, Function> functions;
 };
@@ -98,6 +104,29 @@ Result enter(const char *call, const std::string &what = "",
   return static_cast<Result>(setting(std::string("fail ") + call, 0));
 }
 
+/// What must not be called while a stream is captured breaks the capture.
+Result breaksCapture() {
+  if (!state().capturing)
+    return 0;
+  state().capturing->invalidated = true;
+  return kCaptureInvalid;
+}
+
+/// A captured copy must find its memory of the host where it was.
+Result checkHostMemory(void *stream, const void *memory, size_t bytes) {
+  if (!streamOf(stream).capturing)
+    return 0;
+  for (auto [start, size] : state().pinned)
+    if (memory >= start && static_cast<const char *>(memory) + bytes <=
+                               static_cast<char *>(start) + size)
+      return 0;
+  return breaksCapture();
+}
+
+std::string on(void *stream) {
+  return "on " + std::to_string(streamOf(stream).number);
+}
+
 Result enqueue(void *stream, Work work) {
   Stream &to = streamOf(stream);
   if (to.capturing)
@@ -130,6 +159,8 @@ MOCK void mock_cuda_set(const char *name, long value) {
   state().settings[name] = value;
 }
 MOCK long mock_cuda_live(const char *what) {
+  if (!strcmp(what, "pinned"))
+    return static_cast<long>(state().pinned.size());
   if (!strcmp(what, "memory"))
     return static_cast<long>(state().memory.size());
   return !strcmp(what, "contexts") ? state().contexts.size() : state().retained;
@@ -148,8 +179,10 @@ MOCK Result cuGetErrorName(Result result, const char **out) {
          : result == kNoBinary       ? "CUDA_ERROR_NO_BINARY_FOR_GPU"
          : result == kNotFound       ? "CUDA_ERROR_NOT_FOUND"
          : result == kCaptureInvalid ? "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
-         : result == kInvalidValue   ? "CUDA_ERROR_INVALID_VALUE"
-                                     : nullptr;
+         : result == kCaptureInvalidated
+             ? "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+         : result == kInvalidValue ? "CUDA_ERROR_INVALID_VALUE"
+                                   : nullptr;
   return *out ? 0 : kInvalidValue;
 }
 MOCK Result cuGetErrorString(Result result, const char **out) {
@@ -205,10 +238,15 @@ MOCK Result cuCtxPopCurrent_v2(void **context) {
   *context = &state();
   return 0;
 }
-MOCK Result cuCtxSynchronize() { return enter("cuCtxSynchronize"); }
+MOCK Result cuCtxSynchronize() {
+  CHECKED("cuCtxSynchronize");
+  return breaksCapture();
+}
 
 MOCK Result cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
   CHECKED("cuMemAlloc", std::to_string(bytes));
+  if (Result broken = breaksCapture())
+    return broken;
   if (bytes > size_t(setting("memory", 1 << 28)))
     return kOutOfMemory;
   void *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -220,19 +258,42 @@ MOCK Result cuMemAlloc_v2(unsigned long long *out, size_t bytes) {
 }
 MOCK Result cuMemFree_v2(unsigned long long pointer) {
   CHECKED("cuMemFree");
+  if (Result broken = breaksCapture())
+    return broken;
   if (!state().memory.erase(pointer))
     return kInvalidValue;
   free(mock::hostOf(pointer));
   return 0;
 }
+MOCK Result cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
+  CHECKED("cuMemHostAlloc",
+          std::to_string(bytes) + " " + std::to_string(flags));
+  if (Result broken = breaksCapture())
+    return broken;
+  *out = malloc(bytes);
+  memset(*out, 0xff, bytes);
+  state().pinned[*out] = bytes;
+  return 0;
+}
+MOCK Result cuMemFreeHost(void *memory) {
+  CHECKED("cuMemFreeHost");
+  if (!state().pinned.erase(memory))
+    return kInvalidValue;
+  free(memory);
+  return 0;
+}
 MOCK Result cuMemcpyHtoDAsync_v2(unsigned long long to, const void *from,
                                  size_t bytes, void *stream) {
-  CHECKED("cuMemcpyHtoDAsync", std::to_string(bytes));
+  CHECKED("cuMemcpyHtoDAsync", std::to_string(bytes) + " " + on(stream));
+  if (Result broken = checkHostMemory(stream, from, bytes))
+    return broken;
   return enqueue(stream, [=] { memcpy(mock::hostOf(to), from, bytes); });
 }
 MOCK Result cuMemcpyDtoHAsync_v2(void *to, unsigned long long from,
                                  size_t bytes, void *stream) {
-  CHECKED("cuMemcpyDtoHAsync", std::to_string(bytes));
+  CHECKED("cuMemcpyDtoHAsync", std::to_string(bytes) + " " + on(stream));
+  if (Result broken = checkHostMemory(stream, to, bytes))
+    return broken;
   return enqueue(stream, [=] { memcpy(to, mock::hostOf(from), bytes); });
 }
 MOCK Result cuMemcpyDtoDAsync_v2(unsigned long long to, unsigned long long from,
@@ -249,7 +310,9 @@ MOCK Result cuMemsetD8Async(unsigned long long to, unsigned char value,
 
 MOCK Result cuStreamCreate(void **out, unsigned flags) {
   CHECKED("cuStreamCreate", std::to_string(flags));
-  *out = new Stream();
+  auto *stream = new Stream();
+  stream->number = ++state().streams;
+  *out = stream;
   return 0;
 }
 MOCK Result cuStreamDestroy_v2(void *stream) {
@@ -257,23 +320,33 @@ MOCK Result cuStreamDestroy_v2(void *stream) {
   delete static_cast<Stream *>(stream);
   return 0;
 }
-MOCK Result cuStreamSynchronize(void *) { return enter("cuStreamSynchronize"); }
+MOCK Result cuStreamSynchronize(void *stream) {
+  CHECKED("cuStreamSynchronize", on(stream));
+  return streamOf(stream).capturing ? breaksCapture() : 0;
+}
 MOCK Result cuStreamWaitEvent(void *, void *, unsigned) {
   return enter("cuStreamWaitEvent");
 }
 MOCK Result cuStreamBeginCapture_v2(void *stream, int mode) {
-  CHECKED("cuStreamBeginCapture", std::to_string(mode));
+  CHECKED("cuStreamBeginCapture", std::to_string(mode) + " " + on(stream));
   if (!stream)
     return kCaptureInvalid;
   streamOf(stream).capturing = true;
+  state().capturing = &streamOf(stream);
   return 0;
 }
 MOCK Result cuStreamEndCapture(void *stream, void **graph) {
-  CHECKED("cuStreamEndCapture");
   Stream &from = streamOf(stream);
-  from.capturing = false;
-  *graph = new Graph{std::move(from.recorded)};
+  const bool invalidated = from.invalidated;
+  from.capturing = from.invalidated = false;
+  state().capturing = nullptr;
+  *graph = nullptr;
+  std::vector<Work> recorded = std::move(from.recorded);
   from.recorded.clear();
+  CHECKED("cuStreamEndCapture", on(stream));
+  if (invalidated)
+    return kCaptureInvalidated;
+  *graph = new Graph{std::move(recorded)};
   return 0;
 }
 
@@ -314,7 +387,7 @@ MOCK Result cuGraphDestroy(void *graph) {
 }
 #ifndef MOCK_OLD_DRIVER
 MOCK Result cuGraphLaunch(void *graph, void *stream) {
-  CHECKED("cuGraphLaunch");
+  CHECKED("cuGraphLaunch", on(stream));
   for (const Work &work : static_cast<Graph *>(graph)->work)
     enqueue(stream, work);
   return 0;
@@ -374,7 +447,7 @@ MOCK Result cuLaunchKernel(void *function, unsigned gx, unsigned gy,
   std::string text = kernel.name;
   for (unsigned n : {gx, gy, gz, bx, by, bz, shared})
     text += " " + std::to_string(n);
-  CHECKED("cuLaunchKernel", text);
+  CHECKED("cuLaunchKernel", text + " " + on(stream));
   if (static_cast<int>(shared) > kernel.sharedLimit)
     return kInvalidValue;
   if (kernel.name != "scale")

@@ -1,0 +1,53 @@
+"""Models whose functions are captured once: what a replay gives is what a call gives, to the last bit."""
+import numpy as np
+import pytest
+from conftest import cached_logits
+from test_builders import SMALL
+from test_simulated import PICTURE, both  # noqa: F401
+
+from diffattn import generation, models
+from diffattn.generation import _Decoding
+
+#: Frequencies that follow the largest position of a step.
+DYNAMIC = {"model_type": "diffllama", "max_position_embeddings": 8, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
+
+
+@pytest.mark.parametrize("config", [*({"model_type": kind} for kind in models.DECODERS), DYNAMIC],
+                         ids=lambda c: c["model_type"] + ("-dynamic" if "rope_scaling" in c else ""))
+def test_decode_steps(config, both, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
+    _, sim = both(SMALL | {"num_hidden_layers": 2} | config, "bf16")
+    prompts, steps = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [10]], 12
+    expected = cached_logits(sim, prompts, steps)
+
+    lengths, padded = np.array([len(p) for p in prompts]), np.zeros((3, 6), np.int64)
+    for row, prompt in zip(padded, prompts):
+        row[: len(prompt)] = prompt
+    logits, *caches = sim.executable.call("prefill", padded, lengths, *sim.new_caches(3, 8))
+    tokens, positions = np.zeros(3, np.int64), lengths.copy()
+    decode, got, replays = _Decoding(sim.executable, tokens, positions, caches), [logits], []
+    for _ in range(steps):
+        tokens[:] = got[-1].argmax(-1)
+        got.append(decode().copy())
+        positions += 1
+        if decode.replay not in replays:
+            replays.append(decode.replay)
+    # Captured for 8, 16 and 32 places, and every time.
+    assert len(replays) == 3 and not any(replay.refusal for replay in replays)
+    assert np.isfinite(expected).all()
+    np.testing.assert_array_equal(np.stack(got, 1), expected)
+
+
+@pytest.mark.parametrize("config, shape", [
+    ({"model_type": "edifice_diff_transformer", "embed_dim": 24, "hidden_size": 32, "num_layers": 2}, (2, 19, 24)),
+    ({"model_type": "diff_multihead", **SMALL}, (2, 19, 32)),
+    ({"model_type": "vit_dwee_patch16_reg1_gap_256", **PICTURE}, (1, 3, 144, 144)),
+], ids=lambda x: x.get("model_type") if isinstance(x, dict) else "")
+def test_others(config, shape, both):  # noqa: F811
+    _, sim = both(config, "bf16")
+    x = np.zeros(shape, np.float32)
+    replay = sim.executable.replay("forward", x)
+    for seed in range(3):
+        x[:] = np.random.default_rng(seed).standard_normal(shape)
+        np.testing.assert_array_equal(replay()[0], sim.forward(x))
+        assert replay.refusal == ""

@@ -1,0 +1,190 @@
+"""Calls that are captured once: what they read, return, count and refuse."""
+import gc
+import types
+
+import numpy as np
+import pytest
+from test_device_arrays import MODULE, TARGET, changes
+from test_device_dlpack import CudaArray
+
+from diffattn.runtime import DeviceArray, Executable, InputError, RunError, UsageError
+
+FUNCTIONS = """
+func.func @take(%table: tensor<?x4xf32>, %at: tensor<?xi64>) -> tensor<?x4xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0 : i64
+  %one = arith.constant 1 : i64
+  %rows = tensor.dim %table, %c0 : tensor<?x4xf32>
+  %end = arith.index_cast %rows : index to i64
+  %n = tensor.dim %at, %c0 : tensor<?xi64>
+  %true = arith.constant dense<true> : tensor<i1>
+  %all = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>], iterator_types = ["reduction"]}
+      ins(%at : tensor<?xi64>) outs(%true : tensor<i1>) {
+    ^bb0(%j: i64, %ok: i1):
+      %low = arith.cmpi sge, %j, %zero : i64
+      %high = arith.cmpi slt, %j, %end : i64
+      %both = arith.andi %ok, %low : i1
+      %still = arith.andi %both, %high : i1
+      linalg.yield %still : i1
+  } -> tensor<i1>
+  %inside = tensor.extract %all[] : tensor<i1>
+  cf.assert %inside, "expected rows of the table"
+  %e = tensor.empty(%n) : tensor<?x4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, c) -> (i)>, affine_map<(i, c) -> (i, c)>],
+      iterator_types = ["parallel", "parallel"]} ins(%at : tensor<?xi64>) outs(%e : tensor<?x4xf32>) {
+    ^bb0(%j: i64, %o: f32):
+      %first = arith.maxsi %j, %zero : i64
+      %last = arith.subi %end, %one : i64
+      %near = arith.minsi %first, %last : i64
+      %row = arith.index_cast %near : i64 to index
+      %c = linalg.index 1 : index
+      %x = tensor.extract %table[%row, %c] : tensor<?x4xf32>
+      linalg.yield %x : f32
+  } -> tensor<?x4xf32>
+  return %r : tensor<?x4xf32>
+}
+func.func @columns(%x: memref<?x6xf32>) -> memref<?x2xf32, strided<[?, ?], offset: ?>> {
+  %c0 = arith.constant 0 : index
+  %n = memref.dim %x, %c0 : memref<?x6xf32>
+  %y = memref.alloc(%n) : memref<?x6xf32>
+  linalg.add ins(%x, %x : memref<?x6xf32>, memref<?x6xf32>) outs(%y : memref<?x6xf32>)
+  %part = memref.subview %y[0, 1] [%n, 2] [1, 1] : memref<?x6xf32> to memref<?x2xf32, strided<[6, 1], offset: 1>>
+  %cast = memref.cast %part : memref<?x2xf32, strided<[6, 1], offset: 1>> to memref<?x2xf32, strided<[?, ?], offset: ?>>
+  return %cast : memref<?x2xf32, strided<[?, ?], offset: ?>>
+}
+func.func @count(%x: tensor<?xf32>) -> index {
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?xf32>
+  return %n : index
+}"""
+SCALE = """
+ml_program.global private @w(#ml_program.extern<tensor<4xf32>>) : tensor<4xf32>
+func.func @scale(%x: tensor<?x4xf32>) -> tensor<?x4xf32> {
+  %w = ml_program.global_load_const @w : tensor<4xf32>
+  %c0 = arith.constant 0 : index
+  %n = tensor.dim %x, %c0 : tensor<?x4xf32>
+  %e = tensor.empty(%n) : tensor<?x4xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, c) -> (i, c)>, affine_map<(i, c) -> (c)>, affine_map<(i, c) -> (i, c)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x, %w : tensor<?x4xf32>, tensor<4xf32>) outs(%e : tensor<?x4xf32>) {
+    ^bb0(%a: f32, %b: f32, %o: f32):
+      %p = arith.mulf %a, %b : f32
+      linalg.yield %p : f32
+  } -> tensor<?x4xf32>
+  return %r : tensor<?x4xf32>
+}"""
+
+
+@pytest.fixture(scope="module")
+def executable():
+    return Executable(MODULE, target=TARGET)
+
+
+@pytest.fixture(scope="module")
+def functions():
+    return Executable(FUNCTIONS, target=TARGET)
+
+
+def test_every_run_reads_the_host_anew(executable):
+    cache, x, at = DeviceArray.zeros(executable, (3, 8), np.float32), np.ones(8, np.float32), np.array([0])
+    append = executable.replay("append", cache, x, at)
+    assert append.refusal == ""
+    (result, twice), asked = changes(executable, append)
+    assert result is cache and np.all(twice == 2) and asked["launches"] == 2 and append.refusal == ""
+    for row, value in ((2, 5), (1, 7)):
+        x[:], at[:] = value, row
+        (result, twice), asked = changes(executable, append)
+        assert result is cache and np.all(twice == 2 * value)
+        assert asked == {"allocations": 0, "bytes_in": 32 + 8, "bytes_out": 32, "bytes_within": 0, "launches": 1}
+    assert cache.to_host()[:, 0].tolist() == [1, 7, 5]
+    # The next run writes where the last one did, as long as someone looks.
+    before = twice
+    x[:] = 9
+    append()
+    assert np.all(before == 18)
+    del append
+    gc.collect()
+    assert np.all(before == 18)
+
+
+def test_other_calls_between_runs(executable):
+    cache, x, at = DeviceArray.zeros(executable, (3, 8), np.float32), np.ones(8, np.float32), np.array([0])
+    append = executable.replay("append", cache, x, at)
+    append()
+    larger = DeviceArray.zeros(executable, (50000, 8), np.float32)
+    executable.call("append", larger, np.full(8, 3, np.float32), np.array([49999]))
+    x[:], at[:] = 4, 1
+    assert np.all(append()[1] == 8)
+    assert cache.to_host()[:, 0].tolist() == [1, 4, 0] and larger.to_host()[-1, 0] == 3
+
+
+def test_assertions_are_told_after_the_run(functions):
+    at = np.array([1, 0, 2])
+    take = functions.replay("take", DeviceArray.from_host(functions, np.arange(12, dtype=np.float32).reshape(3, 4)), at)
+    for _ in range(2):  # kernel by kernel, then as a graph
+        at[:] = 1, 3, 2
+        with pytest.raises(RunError, match="^'take': expected rows of the table$"):
+            take()
+        at[:] = 2, 1, 2
+        assert take()[0][:, 0].tolist() == [8, 4, 8]
+        assert take.refusal == ""
+
+
+def test_a_result_that_is_not_dense(functions):
+    x = DeviceArray.from_host(functions, np.arange(18, dtype=np.float32).reshape(3, 6))
+    columns = functions.replay("columns", x)
+    for _ in range(3):
+        assert columns()[0].tolist() == [[2, 4], [14, 16], [26, 28]]
+    x.write(np.ones((3, 6), np.float32))
+    assert columns()[0].tolist() == [[2, 2]] * 3 and columns.refusal == ""
+
+
+def test_weights_that_are_bound_anew(tmp_path):
+    from safetensors.numpy import save_file
+
+    paths = [tmp_path / "1.safetensors", tmp_path / "2.safetensors"]
+    for path, value in zip(paths, (2, 5)):
+        save_file({"w": np.full(4, value, np.float32)}, path)
+    executable = Executable(SCALE, target=TARGET, weights=[paths[0]])
+    x = np.ones((2, 4), np.float32)
+    scale = executable.replay("scale", x)
+    assert [scale()[0].max() for _ in range(2)] == [2, 2]
+    executable.bind_weights([paths[1]])
+    _, asked = changes(executable, scale)
+    assert asked["launches"] == 1 and scale()[0].max() == 5
+
+
+def test_streams_of_others(executable):
+    class Stream:
+        cuda_stream = 0x70
+
+    cache = CudaArray(executable, np.zeros((3, 8), np.float32))
+    x, at = CudaArray(executable, np.ones(8, np.float32)), np.array([0])
+    append = executable.replay("append", cache, x, at, stream=Stream())
+    for at[0] in (0, 2):
+        result, twice = append()
+        assert result is cache and np.all(twice == 2)
+    assert cache.streams == x.streams == [0x70] and cache.to_host()[:, 0].tolist() == [1, 0, 1]
+
+
+def test_what_cannot_be_replayed(executable, functions):
+    cache, x, at = DeviceArray.zeros(executable, (3, 8), np.float32), np.ones(8, np.float32), np.array([0])
+    for arrays, error, message in [
+        ((cache, x), UsageError, "'append': expected 3 arguments, but got 2"),
+        ((cache.to_host(), x, at), UsageError, "argument 0 of 'append': expected an array on the device, because the call is "
+                                               "replayed and may update it, but got one in memory of the host"),
+        ((cache, np.ones(16, np.float32)[::2], at), UsageError, "argument 1 of 'append': expected a dense row-major array, "
+                                                                "because the call is replayed, but got a strided view"),
+        ((cache, x, at.astype(np.int32)), InputError, "argument 2 of 'append': expected tensor<1xi64>"),
+    ]:
+        with pytest.raises(error, match=message):
+            executable.replay("append", *arrays)
+    with pytest.raises(UsageError, match="argument 0 of 'number': expected an array, because the call is replayed, but got a number"):
+        executable.replay("number", 2.0)
+    with pytest.raises(UsageError, match="result 0 of 'count': expected an array, because the call is replayed, but got a number"):
+        functions.replay("count", x)
+    with pytest.raises(UsageError, match="argument 0 of 'columns': expected an array on the device"):
+        functions.replay("columns", np.zeros((3, 6), np.float32))
+    with pytest.raises(UsageError, match="expected a program on a device .* to replay calls of, but got one for the CPU"):
+        Executable(MODULE).replay("append", np.zeros((3, 8), np.float32), x, at)
+    with pytest.raises(UsageError, match="expected an entry of append, number, but got 'nothing'"):
+        executable.replay("nothing", x)
