@@ -47,8 +47,8 @@ def agrees(got, want, rows):
     return exact_attention.relative(got[:, :, rows], want)
 
 
-def measure(launcher, clock, part, entry, seed, settings):
-    """One row of the table: ours and its peers."""
+def measure(launcher, clock, part, entry, seed, settings, deadline=None):
+    """One row of the table: ours and its peers, as many as there is time for."""
     name, case_name, batch, tq, tk, seconds = entry
     case, device = launcher.cases[case_name], launcher.torch_device
     first = operands.make(case, batch, tq, tk, "dense", seed, device)
@@ -69,6 +69,9 @@ def measure(launcher, clock, part, entry, seed, settings):
     for peer in CONTESTANTS[part]:
         maker, which = peers.PEERS[peer]
         which = settings["backends"].get(peer, which)
+        if not timing.time_left(deadline, seconds):
+            refused[peer] = timing.NO_TIME
+            continue
         try:
             functions = [maker(case, tensors, which) for tensors in sets]
             errors[peer] = agrees(functions[0](), want, rows)
@@ -99,7 +102,7 @@ def run(launcher, clock, part, seed, settings, deadline=None):
             failures.append(f"{entry[0]}: not reached in time")
             continue
         try:
-            rows.append(measure(launcher, clock, part, entry, seed + 1000 * number, settings))
+            rows.append(measure(launcher, clock, part, entry, seed + 1000 * number, settings, deadline))
         except Exception as problem:
             failures.append(f"{entry[0]}: {type(problem).__name__}: {problem}"[:500])
     # Imported by the peer that uses it; not there without Triton.

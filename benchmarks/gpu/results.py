@@ -2,7 +2,7 @@
 import json
 
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 8 minutes.
-BUDGETS = {"probe": 25, "kernels": 60, "sanitizer": 50, "forward": 115, "decode": 30, "module": 30, "models": 105}
+BUDGETS = {"probe": 20, "kernels": 50, "sanitizer": 50, "forward": 145, "decode": 25, "module": 30, "models": 100}
 
 
 def write(path, result):

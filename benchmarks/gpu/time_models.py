@@ -86,8 +86,8 @@ def _bytes_read(tensors, caches, context):
     return sum(t.nbytes for t in tensors.values()) + sum(c.nbytes // c.shape[2] * context for c in caches)
 
 
-def measure(entry, model, peers, exact, tensors, clock, seed, device):
-    """One row: ours and its peers on the same tokens and caches."""
+def measure(entry, model, peers, exact, tensors, clock, seed, device, deadline=None):
+    """One row: ours and its peers on the same tokens and caches, as many as there is time for."""
     name, length, context, seconds = entry
     ids = torch.randint(0, peers[EAGER][0].embedding.shape[0], (1, length), generator=torch.Generator().manual_seed(seed)).to(device)
     caches = make_caches(model, context, seed, device)
@@ -97,6 +97,9 @@ def measure(entry, model, peers, exact, tensors, clock, seed, device):
     for peer, (decoder, graph) in peers.items():
         calls[peer] = lambda decoder=decoder, graph=graph: theirs(decoder, ids, context, [c.clone() for c in caches], graph)
     for contestant, make in calls.items():
+        if contestant not in ("diffattn", EAGER) and not timing.time_left(deadline, seconds):
+            refused[contestant] = timing.NO_TIME
+            continue
         try:
             contestants[contestant] = [make()]
             errors[contestant] = _relative(contestants[contestant][0](), want)
@@ -140,7 +143,7 @@ def run(pack, opened, clock, seed, deadline=None):
             failures.append(f"{work[0]}: not reached in time")
             continue
         try:
-            rows.append(measure(work, model, peers, exact, tensors, clock, seed + 1000 * number, device))
+            rows.append(measure(work, model, peers, exact, tensors, clock, seed + 1000 * number, device, deadline))
         except Exception as problem:
             failures.append(f"{work[0]}: {type(problem).__name__}: {problem}"[:500])
     return {"parameters": sum(t.numel() for t in tensors.values()), "launches": "one by one", **seconds, "rows": rows}, failures

@@ -102,6 +102,14 @@ class CountingClock:
         pass
 
 
+def time_left(deadline, seconds):
+    """Whether one more contestant can be made ready before `seconds` of samples. `deadline`: of time.monotonic, or None."""
+    return deadline is None or time.monotonic() < deadline - seconds
+
+
+NO_TIME = {"refused": "not reached in time"}
+
+
 def input_sets(bytes_of_one, cache_bytes, free_bytes):
     """So many sets that no call finds its inputs in the cache: at least 3, if memory allows."""
     wanted = max(3, -(-2 * cache_bytes // max(1, bytes_of_one)))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 
 import numpy as np
 import pytest
@@ -103,6 +104,8 @@ def test_a_wrong_generated_kernel_is_found(launcher):
 
 def test_time_left_out_is_a_failure(launcher):
     assert "v1_bf16: not reached in time" in check_kernels.run(launcher, seed=1, deadline=1.0)["failures"]
+    row = check_timing.measure(launcher, timing.CountingClock(), "decode", check_timing.SMALL["decode"][0], 1, settings(), time.monotonic())
+    assert all(row["times"][peer] == timing.NO_TIME for peer in check_timing.CONTESTANTS["decode"]) and "median_s" in row["times"]["diffattn"]
     late = check_timing.run(launcher, timing.CountingClock(), "decode", 1, settings(), deadline=1.0)
     assert late["failures"] == ["B2, 40: not reached in time"] and late["rows"] == []
 
@@ -337,6 +340,15 @@ def test_the_decoder_against_pytorch(opened_pack, simulated, tmp_path):
     table.write(tmp_path / "table.md", {"models": {**result, "clock": "none", "checks": checks, "failures": []}})
     text = (tmp_path / "table.md").read_text()
     assert "### models: decode at 24" in text and "| edifice | forward | 0.001 | 0.004 |" in text and "| 3 of 4 as on the CPU | 2 |" in text
+    entry = next(e for e in opened_pack.manifest["models"] if e["name"] == "decoder")
+    soon = time.monotonic() + 1  # the first peer, no other
+    tensors = time_models.make_weights((opened_pack.folder / entry["header"]).read_bytes(), tmp_path / entry["file"], 3, "cpu")
+    eager = time_models.TorchDecoder(entry["config"], tensors, torch.bfloat16)
+    exact = time_models.TorchDecoder(entry["config"], tensors, torch.float32)
+    model = check_models.open_model(opened_pack, entry, simulated, weights=tmp_path)
+    row = time_models.measure(time_models.SMALL[1], model, {time_models.EAGER: (eager, False), time_models.GRAPH: (eager, True)}, exact,
+                              tensors, timing.CountingClock(), 3, "cpu", soon)
+    assert row["times"][time_models.GRAPH] == timing.NO_TIME and "median_s" in row["times"][time_models.EAGER]
     late = time_models.run(opened_pack, simulated, timing.CountingClock(), 3, deadline=1.0)
     assert late[1] == ["prefill 12: not reached in time", "decode at 24: not reached in time"]
 
