@@ -40,7 +40,8 @@ def _prefill(model, ids, lengths, capacity):
 
 
 def decoder_errors(model, answers):
-    """(what, error) of a decoder: prefill of ragged prompts, steps after it, and a prefill that goes as far as the steps did."""
+    """(what, error) of a decoder: prefill of ragged prompts, steps after it, the same steps from a graph, and a prefill that goes as
+    far as the steps did."""
     import numpy as np
 
     ids, lengths, expected = answers["inputs"], answers["lengths"], answers["expected"]
@@ -52,6 +53,15 @@ def decoder_errors(model, answers):
         logits, *caches = model.call("decode", ids[rows, lengths + step], lengths + step, *caches)
         worst = max(worst, farthest(logits, expected[rows, lengths + step]))
     yield "decode", worst
+    _, caches = _prefill(model, ids, lengths, ids.shape[1])
+    tokens, positions, worst = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64), 0.0
+    replayed = model.executable.replay("decode", tokens, positions, *caches)
+    for step in range(steps):
+        tokens[:], positions[:] = ids[rows, lengths + step], lengths + step
+        worst = max(worst, farthest(replayed()[0], expected[rows, lengths + step]))
+    if replayed.refusal:
+        raise RuntimeError(f"expected decode to be captured, but got: {replayed.refusal}")
+    yield "decode from a graph", worst
     again, _ = _prefill(model, ids, lengths + steps, ids.shape[1])
     yield "decode against prefill", farthest(logits, again)
 

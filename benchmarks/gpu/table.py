@@ -40,12 +40,12 @@ def _models(result, rates):
         else:
             lines.append(f"| {check['model']} | {check['what']} | {check['same']} of {check['of']} as on the CPU | {check['sure']} |")
     if result["rows"]:
-        lines += ["", f"DiffLlama with {result['parameters'] / 1e6:.0f} M parameters in bf16, batch 1; {result['clock']}; launches of ours: "
-                  f"{result['launches']}.", ""]
+        lines += ["", f"DiffLlama with {result['parameters'] / 1e6:.0f} M parameters in bf16, batch 1; {result['clock']}.", ""]
     for row in result["rows"]:
         ours = row["times"]["diffattn"]
         lines += [f"### models: {row['name']}", "",
-                  f"{row['tokens']} tokens, context {row['context']}; our first and last place differ by {ours['spread']:.1%}; clocks: "
+                  f"{row['tokens']} tokens, context {row['context']}; our kernels are launched {row['launches']}; our first and last place "
+                  f"differ by {ours['spread']:.1%}; clocks: "
                   f"{', '.join(f'{k} {v}' for k, v in ours['clocks'].items()) or 'unknown'}", "",
                   "| | median | quartiles | tokens/s | weights and caches, TB/s | of the measured copy | error against f32 | against ours |",
                   "|---|---|---|---|---|---|---|---|"]

@@ -303,19 +303,23 @@ def test_models_say_what_the_cpu_says(opened_pack, simulated):
     results, failures = check_models.run(opened_pack, simulated, tokens=2)
     assert failures == []
     said = [(r["model"], r["what"]) for r in results]
-    decoder = ["forward", "prefill", "decode", "decode against prefill"]
-    assert said[:9] == [*(("diff_v1_f32", what) for what in decoder), *(("diff_v2", what) for what in decoder), ("edifice", "forward")]
-    assert len(said) == 9 + 4 and all(r["same"] == r["sure"] == 2 for r in results[9:])
+    decoder = ["forward", "prefill", "decode", "decode from a graph", "decode against prefill"]
+    assert said[:11] == [*(("diff_v1_f32", what) for what in decoder), *(("diff_v2", what) for what in decoder), ("edifice", "forward")]
+    assert len(said) == 11 + 4 and all(r["same"] == r["sure"] == 2 for r in results[11:])
 
 
-def test_a_wrong_model_is_found(opened_pack, simulated):
+def test_a_wrong_model_is_found(opened_pack, simulated, monkeypatch):
     """Answers, and a token, of a model that is a little another one."""
     entry = {e["name"]: e for e in opened_pack.manifest["models"]}
     answers = dict(np.load(opened_pack.folder / entry["diff_v2"]["answers"]))
     model = check_models.open_model(opened_pack, entry["diff_v2"], simulated)
     answers["expected"][1, 7] *= 1.1  # what the first step after the second prompt has to say
     failures = check_models.failures_of(check_models.check_small(model, entry["diff_v2"], answers))
-    assert [f.split(":")[0] for f in failures] == ["diff_v2 forward", "diff_v2 decode"]
+    assert [f.split(":")[0] for f in failures] == ["diff_v2 forward", "diff_v2 decode", "diff_v2 decode from a graph"]
+    with monkeypatch.context() as patched:
+        patched.setattr("diffattn.replay.Replay.refusal", "no graphs here")
+        with pytest.raises(RuntimeError, match="expected decode to be captured, but got: no graphs here"):
+            check_models.check_small(model, entry["diff_v2"], answers)
     changed = json.loads(json.dumps(entry["tiny-lm"]))
     changed["prompts"][2]["tokens"][1] += 1
     changed["prompts"][3]["tokens"][1] += 1
@@ -332,6 +336,7 @@ def test_the_decoder_against_pytorch(opened_pack, simulated, tmp_path):
     result, failures = time_models.run(opened_pack, simulated, timing.CountingClock(), 3)
     assert failures == [] and result["parameters"] == 76224
     assert [row["name"] for row in result["rows"]] == ["prefill 12", "decode at 24"]
+    assert [row["launches"] for row in result["rows"]] == ["one by one", "as one graph"]
     for row in result["rows"]:
         assert list(row["times"]) == ["diffattn", time_models.EAGER, time_models.GRAPH, time_models.COMPILED]
         assert all(entry["median_s"] == 1 and 0 < entry["relative_error"] < 3e-2 for entry in row["times"].values())
@@ -339,7 +344,7 @@ def test_the_decoder_against_pytorch(opened_pack, simulated, tmp_path):
               {"model": "tiny-lm", "what": "tokens after 'x'", "same": 3, "of": 4, "sure": 2}]
     table.write(tmp_path / "table.md", {"models": {**result, "clock": "none", "checks": checks, "failures": []}})
     text = (tmp_path / "table.md").read_text()
-    assert "### models: decode at 24" in text and "| edifice | forward | 0.001 | 0.004 |" in text and "| 3 of 4 as on the CPU | 2 |" in text
+    assert "### models: decode at 24" in text and "our kernels are launched as one graph" in text and "| edifice | forward | 0.001 | 0.004 |" in text and "| 3 of 4 as on the CPU | 2 |" in text
     entry = next(e for e in opened_pack.manifest["models"] if e["name"] == "decoder")
     soon = time.monotonic() + 1  # the first peer, no other
     tensors = time_models.make_weights((opened_pack.folder / entry["header"]).read_bytes(), tmp_path / entry["file"], 3, "cpu")
@@ -356,7 +361,7 @@ def test_the_decoder_against_pytorch(opened_pack, simulated, tmp_path):
 def test_a_wrong_decoder_is_not_timed(opened_pack, simulated, monkeypatch):
     right = time_models.ours
     monkeypatch.setattr(time_models, "SMALL", time_models.SMALL[1:])
-    monkeypatch.setattr(time_models, "ours", lambda *args: lambda: right(*args)() * 1.1)
+    monkeypatch.setattr(time_models, "ours", lambda *args: (lambda: right(*args)[0]() * 1.1, right(*args)[1]))
     rows, failures = time_models.run(opened_pack, simulated, timing.CountingClock(), 3)
     assert rows["rows"] == [] and failures[0].startswith("decode at 24: RuntimeError: expected logits as near to f32 as PyTorch's")
     monkeypatch.setattr(time_models, "ours", right)
