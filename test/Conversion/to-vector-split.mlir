@@ -4,13 +4,17 @@
 !k = memref<2x2x4096x64xf32>
 !v = memref<2x2x4096x128xf32>
 
-// One query: 2 batches x 2 groups of heads x 16 blocks of 256 keys, then 16 rows are merged.
+// One query: 2 batches x 2 groups of heads x 8 blocks of 512 keys, and 16 rows.
 // CHECK-LABEL: func.func @decode(
 // CHECK-NOT:     diffattn.attention
 // CHECK:         %[[MARK:.+]] = llvm.call @diffattn_rt_mark()
 // CHECK:         %[[STATES:.+]] = llvm.call @diffattn_rt_alloc(
-// CHECK:         %[[ITEM:.+]] = llvm.mlir.addressof @diffattn_attention_0_split
-// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[ITEM]], %{{[^,]+}}, %c64_i64
+// CHECK:         %[[SCORES:.+]] = llvm.mlir.addressof @diffattn_attention_0_scores
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[SCORES]], %{{[^,]+}}, %c32_i64
+// CHECK:         %[[FACTORS:.+]] = llvm.mlir.addressof @diffattn_attention_0_factors
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[FACTORS]], %{{[^,]+}}, %c16_i64
+// CHECK:         %[[VALUES:.+]] = llvm.mlir.addressof @diffattn_attention_0_values
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[VALUES]], %{{[^,]+}}, %c32_i64
 // CHECK:         %[[MERGE:.+]] = llvm.mlir.addressof @diffattn_attention_0_merge
 // CHECK:         llvm.call @diffattn_rt_parallel_for(%[[MERGE]], %{{[^,]+}}, %c16_i64
 // CHECK:         llvm.call @diffattn_rt_release(%[[MARK]])
@@ -27,7 +31,7 @@ func.func @decode(%q: !q, %k: !k, %v: !v, %l: memref<f32>, %o: memref<2x8x1x128x
 // CHECK:         scf.if
 // CHECK:           llvm.mlir.addressof @diffattn_attention_1 :
 // CHECK:         } else {
-// CHECK:           llvm.mlir.addressof @diffattn_attention_1_split
+// CHECK:           llvm.mlir.addressof @diffattn_attention_1_scores
 func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
   diffattn.attention ins(%q, %q, %q, %q, %q : !qd, !qd, !qd, !qd, !qd) lambda(%l : memref<f32>)
       outs(%o : !qd) {scale = 0.125 : f32}
@@ -35,26 +39,32 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 }
 
 // Four heads share each head of K: a key's columns are loaded once, in the order of addresses, for all of them, and their
-// 16 products of 4 keys are folded into one vector.
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_split(
+// 16 products of 4 keys are folded into one vector, first within four lanes.
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores1(
 // CHECK:         llvm.fence syncscope("singlethread") acq_rel
 // CHECK-COUNT-4: vector.fma
 // CHECK:         llvm.load
 // CHECK-COUNT-4: vector.fma
+// CHECK:         vector.shuffle {{.*}} [0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29]
 // CHECK-COUNT-3: llvm.fence
 // CHECK-NOT:     llvm.fence
 // CHECK:         vector.extract_strided_slice {{.*}} {offsets = [12], sizes = [4], strides = [1]} : vector<16xf32> to vector<4xf32>
 
-// Both maps' outputs are summed in one pass over the values: 16 sums, each value loaded once.
+// P is formed once, and a value that is loaded serves two heads: 16 sums.
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_values(
+// CHECK:         %[[NOISE:.+]] = arith.mulf
+// CHECK:         %[[P:.+]] = vector.fma %{{[^,]+}}, %{{[^,]+}}, %[[NOISE]]
+// CHECK:         llvm.store %[[P]]
 // CHECK:         scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, ){15}vector<16xf32>}})
 // CHECK-COUNT-8:   llvm.load {{.*}} -> vector<16xf32>
-// CHECK-NOT:       llvm.load
+// CHECK-NOT:       -> vector<16xf32>
 // CHECK:           scf.yield
 
 // With bf16 dot products, pairs of columns of K and pairs of keys of V are multiplied as they are.
 // RUN: sed -e 's/f32>/bf16>/g' -e 's/memref<bf16>/memref<f32>/g' %s | diffattn-opt --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512bf16},convert-diffattn-to-vector)" | FileCheck %s --check-prefix=PAIRS
-// PAIRS-LABEL: llvm.func private @diffattn_attention_0_split(
+// PAIRS-LABEL: llvm.func private @diffattn_attention_0_scores1(
 // PAIRS-NOT:     vector.fma
 // PAIRS:         llvm.call_intrinsic "llvm.x86.avx512bf16.dpbf16ps.512"
-// PAIRS:         vector.interleave
+// PAIRS-LABEL: llvm.func private @diffattn_attention_0_values(
+// PAIRS:         vector.shuffle {{.*}} [0, 32, 1, 33,
 // PAIRS:         llvm.call_intrinsic "llvm.x86.avx512bf16.dpbf16ps.512"

@@ -10,10 +10,10 @@
 // RUN: grep -c "llvm.call @diffattn_rt_gemm" %t.loops.mlir | FileCheck %s --check-prefix=PRODUCTS
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline -o /dev/null
 
-// One fused nest, over blocks of keys as the queries are few, and the joining of its parts; the other two are in the
+// One fused nest in four loops, over blocks of keys and over rows in turn as the queries are few; the other two are in the
 // kernels for products with few rows, with and without addition. One product for each of q, k, v, o, gate, up and
 // down, by such a kernel or by the library.
-// NESTS: {{^}}4{{$}}
+// NESTS: {{^}}6{{$}}
 // PRODUCTS: {{^}}7{{$}}
 
 // The layer returns nothing: the stream and the caches are updated in place.

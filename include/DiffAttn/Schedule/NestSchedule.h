@@ -34,7 +34,7 @@ struct NestSchedule {
   int64_t sharedKeys = 16384;
   /// With at most this many queries, keys are split over threads in blocks of
   /// `splitKeys`.
-  int64_t splitRows = 8, splitKeys = 256;
+  int64_t splitRows = 8, splitKeys = 512;
   /// Multiply bf16 pairs as they are; else 16-bit types are widened to f32 as
   /// they are loaded.
   bool bf16Dot = false;

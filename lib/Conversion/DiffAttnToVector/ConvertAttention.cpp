@@ -304,7 +304,11 @@ struct ConvertDiffAttnToVectorPass final
     Value states =
         call("diffattn_rt_alloc", b.pointer, needs.stateBytes).getResult();
     b.store(states, context, b.i64, b.index(spec.slots));
-    callParallelFor(b, functions.item, context, needs.items, needs.itemScratch);
+    callParallelFor(b, functions.scores, context, needs.items,
+                    needs.scoresScratch);
+    callParallelFor(b, functions.factors, context, needs.rows, b.index(0));
+    callParallelFor(b, functions.values, context, needs.items,
+                    needs.valuesScratch);
     callParallelFor(b, functions.merge, context, needs.rows, needs.rowScratch);
     call("diffattn_rt_release", {}, mark);
   }

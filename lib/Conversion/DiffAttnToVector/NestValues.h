@@ -102,17 +102,18 @@ struct NestCallSizes {
       queries, keys, headDim, valueDim;
 };
 
-/// The two loops for few queries: over blocks of keys, then over rows. The
-/// context has one slot more than the spec counts: the address of the states.
+/// The four loops for few queries, in the order in which they run: over blocks
+/// of keys, rows, blocks, rows (SplitNest.h). The context has one slot more
+/// than the spec counts: the address of the memory that they share.
 struct SplitNestFunctions {
-  LLVM::LLVMFuncOp item, merge;
+  LLVM::LLVMFuncOp scores, factors, values, merge;
 };
 SplitNestFunctions emitSplitNest(KernelBuilder &b, ModuleOp module,
                                  StringRef name, const NestSpec &spec);
 
-/// How often each is called and the memory that it needs.
+/// How often they are called and the memory that they need, in bytes.
 struct SplitNestSizes {
-  Value items, rows, stateBytes, itemScratch, rowScratch;
+  Value items, rows, stateBytes, scoresScratch, valuesScratch, rowScratch;
 };
 SplitNestSizes emitSplitNestSizes(KernelBuilder &b, const NestSpec &spec,
                                   const NestCallSizes &sizes);

@@ -8,18 +8,12 @@
 
 #include "DiffAttn/Kernel/Activations.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// A partial state: maximum and sum of map 1, of map 2, then both outputs from
-/// `kStateHeader` on, padded to whole vectors.
-static constexpr int64_t kStateHeader = 16;
-
-SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec, Value context)
-    : b(b), spec(spec), v(b, spec, context) {
-  partials = b.load(b.pointer, context, b.i64, b.index(spec.slots));
+static NestCallSizes readSizes(NestValues v) {
+  const NestSpec &spec = v.spec;
+  NestCallSizes sizes;
   sizes.batch = v.size(spec.batch);
   sizes.signalHeads = v.size(spec.signalHeads);
   sizes.noiseHeads = v.size(spec.noiseHeads);
@@ -30,12 +24,30 @@ SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec, Value context)
   sizes.keys = v.size(spec.keys);
   sizes.headDim = v.size(spec.headDim);
   sizes.valueDim = v.size(spec.valueDim);
-  groups = getGroups(b, sizes);
-  paddedValueDim = b.roundUp(sizes.valueDim, b.lanes);
-  blocks = b.ceilDiv(sizes.keys, spec.schedule.splitKeys);
+  return sizes;
 }
 
-HeadGroups SplitNest::getGroups(KernelBuilder &b, const NestCallSizes &sizes) {
+SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec,
+                     const NestCallSizes &sizes, Value context)
+    : b(b), spec(spec), v(b, spec, context), sizes(sizes) {
+  groups = getGroups();
+  groupRows[0] = b.mul(groups.signal, sizes.queries);
+  groupRows[1] = b.mul(groups.noise, sizes.queries);
+  queryStride = b.roundUp(sizes.headDim, b.lanes);
+  // A width that is not known has a last step of masked keys, perhaps of none:
+  // the query must be 0 there, not what lay in memory.
+  if (!spec.headDim.isStatic())
+    queryStride = b.add(queryStride, b.lanes);
+  paddedValueDim = b.roundUp(sizes.valueDim, b.lanes);
+  blocks = b.ceilDiv(sizes.keys, spec.schedule.splitKeys);
+  paddedBlocks = b.roundUp(blocks, b.lanes);
+  m = layOutMemory(context
+                       ? b.load(b.pointer, context, b.i64, b.index(spec.slots))
+                       : Value());
+  s = layOutScratch(Value());
+}
+
+HeadGroups SplitNest::getGroups() {
   // The signal heads of one head of each operand; groups must be made of whole
   // ones. (A noise head's lie within those of its head of K2.)
   Value all = sizes.signalHeads, size = b.index(1);
@@ -56,57 +68,94 @@ HeadGroups SplitNest::getGroups(KernelBuilder &b, const NestCallSizes &sizes) {
   return result;
 }
 
-SplitScratch SplitNest::layOut(KernelBuilder &b, const NestSpec &spec,
-                               Value base, const NestCallSizes &sizes) {
-  SplitScratch s;
-  Value at = b.index(0);
-  // Every part begins on a cache line.
-  auto take = [&](Value count) {
+/// Lays parts one after another, each on a cache line.
+static auto partTaker(KernelBuilder &b, Value base, Value &at) {
+  at = b.index(0);
+  return [&b, base, &at](Value count) {
     Value part = base ? b.at(base, b.f32, at) : Value();
     at = b.add(at, b.roundUp(count, 16));
     return part;
   };
-  HeadGroups groups = getGroups(b, sizes);
-  s.queryStride = b.roundUp(sizes.headDim, b.lanes);
-  // A width that is not known has a last step of masked keys, perhaps of none:
-  // the query must be 0 there, not what lay in memory.
-  if (!spec.headDim.isStatic())
-    s.queryStride = b.add(s.queryStride, b.lanes);
-  // Scores are written in whole vectors.
-  s.scoreStride = b.index(spec.schedule.splitKeys + b.lanes);
+}
+
+SplitMemory SplitNest::layOutMemory(Value base) {
+  SplitMemory m;
+  auto take = partTaker(b, base, m.total);
+  Value rows[] = {b.mul(sizes.signalHeads, sizes.queries),
+                  b.mul(sizes.noiseHeads, sizes.queries)};
   for (int map : {0, 1}) {
-    Value rows = b.mul(map ? groups.noise : groups.signal, sizes.queries);
-    s.queries[map] = take(b.mul(rows, s.queryStride));
-    s.scores[map] = take(b.mul(rows, s.scoreStride));
+    Value count = b.mul(b.mul(sizes.batch, rows[map]), paddedBlocks);
+    m.maxima[map] = take(count);
+    m.sums[map] = take(count);
   }
-  s.keyPanel = take(b.mul(s.queryStride, b.lanes));
-  s.valuePanel =
-      take(b.mul(b.roundUp(sizes.valueDim, b.lanes), valueTile(spec)));
-  s.total = at;
+  m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks), 2));
+  Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  Value both = b.add(groupRows[0], groupRows[1]);
+  m.scores = take(b.mul(b.mul(items, both), spec.schedule.splitKeys));
+  m.outputs = take(b.mul(b.mul(items, groupRows[0]), paddedValueDim));
+  return m;
+}
+
+SplitScratch SplitNest::layOutScratch(Value base) {
+  SplitScratch s;
+  {
+    auto take = partTaker(b, base, s.scores);
+    s.queries = take(b.mul(queryStride, rowBlock()));
+    s.keyPanel = take(b.mul(queryStride, b.lanes));
+  }
+  auto take = partTaker(b, base, s.values);
+  s.weights = take(b.mul(groupRows[0], spec.schedule.splitKeys));
+  s.valuePanel = take(b.mul(paddedValueDim, valueTile()));
   return s;
 }
 
-Value SplitNest::stateSize(KernelBuilder &b, Value valueDim) {
-  return b.add(b.mul(b.roundUp(valueDim, b.lanes), 2), kStateHeader);
+SplitNestSizes SplitNest::getSizes() {
+  SplitNestSizes result;
+  result.items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  result.rows = b.mul(b.mul(sizes.batch, sizes.signalHeads), sizes.queries);
+  result.stateBytes = b.mul(m.total, 4);
+  result.scoresScratch = b.mul(s.scores, 4);
+  result.valuesScratch = b.mul(s.values, 4);
+  result.rowScratch = b.mul(paddedValueDim, 4);
+  return result;
 }
 
-Value SplitNest::getState(Value head, Value query, Value block) {
-  Value number = b.add(b.mul(batch, sizes.signalHeads), head);
-  number = b.add(b.mul(number, sizes.queries), query);
-  number = b.add(b.mul(number, blocks), block);
-  return b.at(partials, b.f32, b.mul(number, stateSize(b, sizes.valueDim)));
+void SplitNest::forBlocks(Value total, int64_t largest,
+                          function_ref<void(Value, int64_t)> body) {
+  Value done = b.index(0);
+  std::optional<int64_t> known = KernelBuilder::known(total);
+  for (int64_t count = largest; count; count /= 2) {
+    if (known && (count < largest ? *known % (2 * count) : *known) < count)
+      continue;
+    Value end = b.mul(b.div(total, count), count);
+    b.loop(done, end, count, [&](Value first) { body(first, count); });
+    done = end;
+  }
 }
 
-Value SplitNest::getOutput(Value state, int map) {
-  return b.at(state, b.f32,
-              b.add(b.mul(paddedValueDim, map), b.index(kStateHeader)));
+Value SplitNest::getHeader(Value part, int map, Value head, Value query) {
+  Value heads = map ? sizes.noiseHeads : sizes.signalHeads;
+  Value number = row(b.add(b.mul(batch, heads), head), query);
+  return b.at(part, b.f32, b.mul(number, paddedBlocks));
 }
 
-void SplitNest::writeHeader(int map, Value head, Value query, Value maximum,
-                            Value sum) {
-  Value state = getGroupState(head, query);
-  b.store(maximum, state, b.index(2 * map));
-  b.store(sum, state, b.index(2 * map + 1));
+Value SplitNest::getFactors(int map, Value head, Value query) {
+  Value number = row(b.add(b.mul(batch, sizes.signalHeads), head), query);
+  number = b.add(b.mul(number, 2), map);
+  return b.at(m.factors, b.f32, b.mul(number, paddedBlocks));
+}
+
+Value SplitNest::getScores(int map, Value row) {
+  Value number = b.mul(item, b.add(groupRows[0], groupRows[1]));
+  if (map)
+    number = b.add(number, groupRows[0]);
+  return b.at(m.scores, b.f32,
+              b.mul(b.add(number, row), spec.schedule.splitKeys));
+}
+
+Value SplitNest::getOutput(Value item, Value row) {
+  Value number = b.add(b.mul(item, groupRows[0]), row);
+  return b.at(m.outputs, b.f32, b.mul(number, paddedValueDim));
 }
 
 KeyRange SplitNest::getSeenKeys(Value query) {
@@ -126,8 +175,8 @@ Value SplitNest::scaleExponent(Value difference) {
   return factor ? b.mulf(difference, b.splat(*factor)) : difference;
 }
 
-void SplitNest::emitItem(Value index, Value scratch) {
-  s = layOut(b, spec, scratch, sizes);
+void SplitNest::beginItem(Value index) {
+  item = index;
   block = b.rem(index, blocks);
   Value rest = b.div(index, blocks);
   group = b.rem(rest, groups.groups);
@@ -140,77 +189,31 @@ void SplitNest::emitItem(Value index, Value scratch) {
   begin = b.max(first.low, b.mul(block, size));
   Value end = b.min(last.high, b.mul(b.add(block, 1), size));
   n = b.sub(end, begin);
+}
+
+void SplitNest::emitScores(int map, Value index, Value scratch) {
+  s = layOutScratch(scratch);
+  beginItem(index);
   b.ifElse(
-      b.less(b.index(0), n),
+      b.less(b.index(0), n), [&] { scoreMap(map); },
       [&] {
-        for (int map : {0, 1})
-          scoreMap(map);
-        multiplyValues();
-      },
-      [&] {
-        Value lowest =
-            emitConstant(b, b.f32, -std::numeric_limits<float>::max());
-        Value nothing = emitConstant(b, b.f32, 0.0f);
-        b.loop(groups.signal, [&](Value head) {
+        Value heads = map ? groups.noise : groups.signal;
+        b.loop(heads, [&](Value i) {
+          Value head = b.add(b.mul(group, heads), i);
           b.loop(sizes.queries, [&](Value query) {
-            for (int map : {0, 1})
-              writeHeader(map, head, query, lowest, nothing);
+            b.store(emitConstant(b, b.f32, -std::numeric_limits<float>::max()),
+                    getHeader(m.maxima[map], map, head, query), block);
+            b.store(emitConstant(b, b.f32, 0.0f),
+                    getHeader(m.sums[map], map, head, query), block);
           });
         });
       });
 }
 
-void SplitNest::emitMerge(Value index, Value scratch) {
-  Value query = b.rem(index, sizes.queries), rest = b.div(index, sizes.queries);
-  Value head = b.rem(rest, sizes.signalHeads);
-  batch = b.div(rest, sizes.signalHeads);
-  NestHeads heads = getNestHeads(v, head);
-  Value lambda = emitLambdaScalar(v, batch, heads, query);
-  Value lambdas = b.splat(lambda);
-  if (spec.lambdaSigmoid)
-    lambdas = emitSigmoid(b, lambdas);
-  b.loop(b.index(0), paddedValueDim, b.lanes,
-         [&](Value c) { b.store(b.zero(), scratch, c); });
-  for (int map : {0, 1}) {
-    auto header = [&](Value block, int64_t i) {
-      Value state = getState(head, query, block);
-      return b.splat(b.load(b.f32, state, b.index(2 * map + i)));
-    };
-    Value floor = b.splat(-std::numeric_limits<float>::max());
-    Value maximum = b.loop(b.index(0), blocks, 1, floor,
-                           [&](Value block, ValueRange carried) {
-                             return SmallVector<Value>{
-                                 emitMaximum(b, carried[0], header(block, 0))};
-                           })[0];
-    auto factor = [&](Value block) {
-      return emitExp2(b, scaleExponent(b.subf(header(block, 0), maximum)));
-    };
-    Value sum = b.loop(
-        b.index(0), blocks, 1, b.zero(), [&](Value block, ValueRange carried) {
-          return SmallVector<Value>{
-              b.fma(header(block, 1), factor(block), carried[0])};
-        })[0];
-    Value empty =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, b.zero());
-    Value numerator = map ? b.subf(b.zero(), lambdas) : b.splat(1.0f);
-    Value weight = b.select(empty, b.zero(), b.divf(numerator, sum));
-    b.loop(blocks, [&](Value block) {
-      // A state that saw no key has no output.
-      Value used = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
-                                         b.lane(header(block, 1), 0),
-                                         emitConstant(b, b.f32, 0.0f));
-      b.ifThen(used, [&] {
-        Value scale = b.mulf(factor(block), weight);
-        Value output = getOutput(getState(head, query, block), map);
-        b.loop(b.index(0), paddedValueDim, b.lanes, [&](Value c) {
-          b.store(b.fma(b.load(b.vector, output, c), scale,
-                        b.load(b.vector, scratch, c)),
-                  scratch, c);
-        });
-      });
-    });
-  }
-  emitFinishRow(v, scratch, batch, head, query);
+void SplitNest::emitValues(Value index, Value scratch) {
+  s = layOutScratch(scratch);
+  beginItem(index);
+  b.ifThen(b.less(b.index(0), n), [&] { multiplyValues(); });
 }
 
 SplitNestFunctions mlir::diffattn::emitSplitNest(KernelBuilder &b,
@@ -218,31 +221,41 @@ SplitNestFunctions mlir::diffattn::emitSplitNest(KernelBuilder &b,
                                                  StringRef name,
                                                  const NestSpec &spec) {
   SmallVector<Type> arguments = {b.pointer, b.i64, b.pointer};
+  auto emit = [&](const Twine &suffix,
+                  function_ref<void(SplitNest &, Value, Value)> body) {
+    return b.getOrEmitFunction(
+        module, (name + suffix).str(), arguments, [&](ValueRange args) {
+          NestCallSizes sizes = readSizes(NestValues(b, spec, args[0]));
+          SplitNest nest(b, spec, sizes, args[0]);
+          body(nest, args[1], args[2]);
+        });
+  };
   SplitNestFunctions functions;
-  functions.item = b.getOrEmitFunction(
-      module, (name + "_split").str(), arguments, [&](ValueRange args) {
-        SplitNest(b, spec, args[0]).emitItem(args[1], args[2]);
-      });
-  functions.merge = b.getOrEmitFunction(
-      module, (name + "_merge").str(), arguments, [&](ValueRange args) {
-        SplitNest(b, spec, args[0]).emitMerge(args[1], args[2]);
-      });
+  // Registers are allocated for one map at a time.
+  LLVM::LLVMFuncOp maps[2];
+  for (int map : {0, 1})
+    maps[map] = emit("_scores" + Twine(map + 1),
+                     [&](SplitNest &nest, Value index, Value scratch) {
+                       nest.emitScores(map, index, scratch);
+                     });
+  functions.scores = b.getOrEmitFunction(module, (name + "_scores").str(),
+                                         arguments, [&](ValueRange args) {
+                                           for (LLVM::LLVMFuncOp map : maps)
+                                             LLVM::CallOp::create(b, map, args);
+                                         });
+  functions.factors = emit(
+      "_factors", [](SplitNest &nest, Value i, Value) { nest.emitFactors(i); });
+  functions.values = emit("_values", [](SplitNest &nest, Value i, Value s) {
+    nest.emitValues(i, s);
+  });
+  functions.merge = emit("_merge", [](SplitNest &nest, Value i, Value s) {
+    nest.emitMerge(i, s);
+  });
   return functions;
 }
 
 SplitNestSizes mlir::diffattn::emitSplitNestSizes(KernelBuilder &b,
                                                   const NestSpec &spec,
                                                   const NestCallSizes &sizes) {
-  SplitNestSizes result;
-  Value blocks = b.ceilDiv(sizes.keys, spec.schedule.splitKeys);
-  Value groups = SplitNest::getGroups(b, sizes).groups;
-  result.items = b.mul(b.mul(sizes.batch, groups), blocks);
-  result.rows = b.mul(b.mul(sizes.batch, sizes.signalHeads), sizes.queries);
-  result.stateBytes = b.mul(b.mul(b.mul(result.rows, blocks),
-                                  SplitNest::stateSize(b, sizes.valueDim)),
-                            4);
-  result.itemScratch =
-      b.mul(SplitNest::layOut(b, spec, Value(), sizes).total, 4);
-  result.rowScratch = b.mul(b.roundUp(sizes.valueDim, b.lanes), 4);
-  return result;
+  return SplitNest(b, spec, sizes).getSizes();
 }

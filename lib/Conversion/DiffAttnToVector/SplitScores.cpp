@@ -14,44 +14,71 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-Value SplitNest::highest(Value vector) {
-  SmallVector<int64_t> order(b.lanes);
-  for (int64_t half = b.lanes / 2; half; half /= 2) {
-    for (int64_t i = 0; i < b.lanes; ++i)
-      order[i] = (i + half) % b.lanes;
-    vector = emitMaximum(b, vector,
-                         vector::ShuffleOp::create(b, vector, vector, order));
+int64_t SplitNest::rowBlock() { return b.target.vectorRegisters >= 32 ? 4 : 2; }
+
+/// The queries of `count` rows from `row` on of the group, and as many of their
+/// columns as registers hold beside the sums.
+SplitNest::Queries SplitNest::packQueries(int map, Value row, int64_t count) {
+  Queries queries;
+  queries.width = spec.usesBf16Pairs() ? 2 * b.lanes : b.lanes;
+  for (int64_t i = 0; i < count; ++i) {
+    queries.rows.push_back(
+        b.at(s.queries, b.f32, b.mul(queryStride, b.index(i))));
+    packQuery(map, b.add(row, i), queries.rows.back());
   }
-  return vector;
+  std::optional<int64_t> columns = KernelBuilder::known(sizes.headDim);
+  if (!columns ||
+      count * (*columns / queries.width) > b.target.vectorRegisters / 2)
+    return queries;
+  for (int64_t i = 0; i < count; ++i) {
+    SmallVector<Value> &vectors = queries.loaded.emplace_back();
+    for (int64_t c = 0; c + queries.width <= *columns; c += queries.width)
+      vectors.push_back(loadQuery(queries, i, b.index(c)));
+  }
+  return queries;
 }
 
 /// Scaled and as f32, or as it is where pairs are multiplied; padded with
 /// zeros.
-void SplitNest::packQuery(int map, Value head, Value query, Value to) {
+void SplitNest::packQuery(int map, Value row, Value to) {
   const NestOperand &operand = map ? spec.q2 : spec.q1;
   bool pairs = spec.usesBf16Pairs();
+  Value head = b.mul(group, map ? groups.noise : groups.signal);
+  head = b.add(head, b.div(row, sizes.queries));
   Value from = b.at(v.head(operand, batch, head), operand.element,
-                    b.mul(query, v.stride(operand, 2)));
-  Value columnStride = v.stride(operand, 3);
+                    b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
   float scale = spec.foldsLog2E() ? spec.scale * kLog2E : spec.scale;
-  Value factor = emitConstant(b, b.f32, scale);
-  Type i16 = b.getI16Type();
-  b.loop(sizes.headDim, [&](Value c) {
-    Value position = b.mul(c, columnStride);
-    if (pairs) {
-      b.store(b.load(i16, from, i16, position), to, i16, c);
-      return;
-    }
-    Value q = b.loadWideScalar(from, operand.element, position);
-    b.store(b.mulf(q, factor), to, c);
+  Type i16 = b.getI16Type(), element = pairs ? i16 : b.f32;
+  // Whole vectors where they can be loaded, then columns.
+  Value done = b.index(0);
+  if (operand.hasUnitColumns()) {
+    done = b.mul(b.div(sizes.headDim, b.lanes), b.lanes);
+    b.loop(b.index(0), done, b.lanes, [&](Value c) {
+      if (pairs)
+        b.store(b.load(VectorType::get({b.lanes}, i16), from, i16, c), to, i16,
+                c);
+      else
+        b.store(b.mulf(b.loadWide(from, operand.element, c), b.splat(scale)),
+                to, c);
+    });
+  }
+  b.loop(done, sizes.headDim, 1, [&](Value c) {
+    Value position = b.mul(c, v.stride(operand, 3));
+    Value q = pairs ? b.load(i16, from, i16, position)
+                    : b.mulf(b.loadWideScalar(from, operand.element, position),
+                             emitConstant(b, b.f32, scale));
+    b.store(q, to, element, c);
   });
-  Value end = b.mul(s.queryStride, pairs ? 2 : 1);
-  b.loop(sizes.headDim, end, 1, [&](Value c) {
-    if (pairs)
-      b.store(arith::ConstantOp::create(b, b.getI16IntegerAttr(0)), to, i16, c);
-    else
-      b.store(emitConstant(b, b.f32, 0.0f), to, c);
-  });
+  Value end = b.mul(queryStride, pairs ? 2 : 1);
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(element));
+  b.loop(sizes.headDim, end, 1,
+         [&](Value c) { b.store(zero, to, element, c); });
+}
+
+Value SplitNest::loadQuery(const Queries &queries, size_t i, Value c) {
+  if (spec.usesBf16Pairs())
+    return b.load(b.integers, queries.rows[i], b.bf16, c);
+  return b.load(b.vector, queries.rows[i], c);
 }
 
 /// `count` keys from `key` on: where they lie, or copied to f32 where a vector
@@ -63,9 +90,9 @@ SplitNest::Rows SplitNest::getKeyTile(int map, Value base, Value key,
   if (operand.hasUnitColumns())
     return {b.at(base, operand.element, b.mul(key, stride)), operand.element,
             stride, sizes.headDim, /*padded=*/false};
-  packRows(v, operand, base, key, count, sizes.headDim, s.queryStride,
+  packRows(v, operand, base, key, count, sizes.headDim, queryStride,
            s.keyPanel);
-  return {s.keyPanel, b.f32, s.queryStride, s.queryStride, /*padded=*/true};
+  return {s.keyPanel, b.f32, queryStride, queryStride, /*padded=*/true};
 }
 
 /// The products of a key's columns with those of each query, each summed to one
@@ -118,28 +145,6 @@ SmallVector<Value> SplitNest::emitDot(const Rows &rows, Value row,
   return sums;
 }
 
-Value SplitNest::loadQuery(const Queries &queries, size_t i, Value c) {
-  if (spec.usesBf16Pairs())
-    return b.load(b.integers, queries.rows[i], b.bf16, c);
-  return b.load(b.vector, queries.rows[i], c);
-}
-
-/// As many columns of the queries as registers hold beside the sums.
-void SplitNest::loadQueries(Queries &queries) {
-  queries.width = spec.usesBf16Pairs() ? 2 * b.lanes : b.lanes;
-  std::optional<int64_t> columns = KernelBuilder::known(sizes.headDim);
-  int64_t count = queries.rows.size();
-  if (!columns ||
-      count * (*columns / queries.width) > b.target.vectorRegisters / 2)
-    return;
-  for (int64_t i = 0; i < count; ++i) {
-    SmallVector<Value> vectors;
-    for (int64_t c = 0; c + queries.width <= *columns; c += queries.width)
-      vectors.push_back(loadQuery(queries, i, b.index(c)));
-    queries.loaded.push_back(vectors);
-  }
-}
-
 /// The products of `lanes / queries` keys with each of the queries, in the
 /// order [key][query]: each is a sum over lanes, and sums of neighbours are
 /// folded into one vector as soon as there are two, so that keys are read in
@@ -158,23 +163,29 @@ Value SplitNest::emitDots(const Rows &rows, Value last,
       while (folded.size() > 1 &&
              folded[folded.size() - 2].first == folded.back().first) {
         auto [size, y] = folded.pop_back_val();
-        folded.back() = {2 * size, fold(folded.back().second, y, 2 * size)};
+        folded.back() = {2 * size, fold(folded.back().second, y, size)};
       }
     }
   }
   return folded.front().second;
 }
 
-/// One vector of `count` sums, each over `lanes / count` neighbours, of two
-/// with half as many each.
+/// One vector of the sums of two with `count` each. A sum has its lanes in
+/// every four lanes of a vector until there are four sums; from then on it has
+/// every fourth lane in a run of them. So the first two folds, of which there
+/// are most, move nothing over the borders of four lanes, which costs least.
 Value SplitNest::fold(Value x, Value y, int64_t count) {
-  int64_t part = b.lanes / count;
+  bool inside = count < 4;
+  int64_t group = inside ? 4 : b.lanes, unit = inside ? 1 : 4;
+  int64_t half = group / std::max<int64_t>(count, unit) / 2;
   SmallVector<int64_t> low, high;
-  for (int64_t k = 0; k < count; ++k)
-    for (int64_t i = 0; i < part; ++i) {
-      low.push_back(k * 2 * part + i);
-      high.push_back(k * 2 * part + part + i);
-    }
+  for (int64_t first = 0; first < b.lanes; first += group)
+    for (int64_t from : {first, b.lanes + first})
+      for (int64_t sum = 0; sum < count / unit; ++sum)
+        for (int64_t i = 0; i < half * unit; ++i) {
+          low.push_back(from + sum * 2 * half * unit + i);
+          high.push_back(low.back() + half * unit);
+        }
   return b.addf(vector::ShuffleOp::create(b, x, y, low),
                 vector::ShuffleOp::create(b, x, y, high));
 }
@@ -182,13 +193,7 @@ Value SplitNest::fold(Value x, Value y, int64_t count) {
 /// The scores of `count` rows from `row` on with all keys of a head.
 void SplitNest::scoreRows(int map, Value base, Value row, int64_t count) {
   int64_t perQuery = b.lanes / count;
-  auto rowOf = [&](Value panel, Value stride, int64_t i) {
-    return b.at(panel, b.f32, b.mul(b.add(row, i), stride));
-  };
-  Queries queries;
-  for (int64_t i = 0; i < count; ++i)
-    queries.rows.push_back(rowOf(s.queries[map], s.queryStride, i));
-  loadQueries(queries);
+  Queries queries = packQueries(map, row, count);
   b.loop(b.index(0), n, perQuery, [&](Value key) {
     Value keys = b.min(b.sub(n, key), b.index(perQuery));
     Rows tile = getKeyTile(map, base, key, keys);
@@ -205,7 +210,7 @@ void SplitNest::scoreRows(int map, Value base, Value row, int64_t count) {
         part = vector::ExtractStridedSliceOp::create(
             b, dots, ArrayRef<int64_t>{i * perQuery},
             ArrayRef<int64_t>{perQuery}, ArrayRef<int64_t>{1});
-      b.store(part, rowOf(s.scores[map], s.scoreStride, i), key);
+      b.store(part, getScores(map, b.add(row, i)), key);
     }
   });
 }
@@ -215,41 +220,50 @@ void SplitNest::scoreRows(int map, Value base, Value row, int64_t count) {
 Value SplitNest::editScores(int map, Value scores, Value bias,
                             const KeyRange &seen) {
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
-  Value floor = b.splat(-std::numeric_limits<float>::max());
   Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
-  Value maximum =
-      b.loop(b.index(0), n, b.lanes, floor, [&](Value key, ValueRange carried) {
-        Value score = b.load(b.vector, scores, key);
-        if (spec.usesBf16Pairs() && spec.editsEveryScore())
-          score = b.mulf(score, b.splat(spec.scale));
-        if (spec.softcap)
-          score = emitSoftcap(b, score, *spec.softcap);
-        if (bias) {
-          Value stride = v.stride(spec.bias, 3), add;
-          Value count = b.min(b.sub(n, key), b.index(b.lanes));
-          if (spec.bias.element.isInteger(1)) {
-            Value flags = b.loadFlags(bias, b.mul(key, stride), stride, count);
-            add = b.select(flags, b.zero(), lowest);
-          } else {
-            add = b.loadStrided(bias, spec.bias.element, b.mul(key, stride),
-                                stride, count);
-          }
-          Value hidden =
-              arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, add, lowest);
-          score = b.select(hidden, lowest, b.addf(score, add));
-        }
-        Value visible = b.firstLanes(b.sub(seen.high, key));
-        if (KernelBuilder::known(seen.low) != 0)
-          visible =
-              b.select(b.firstLanes(b.sub(seen.low, key)), never, visible);
-        score = b.select(visible, score, lowest);
-        b.store(score, scores, key);
-        return SmallVector<Value>{emitMaximum(b, carried[0], score)};
-      })[0];
+  auto edit = [&](Value key, bool masked, Value maximum) {
+    Value score = b.load(b.vector, scores, key);
+    if (spec.usesBf16Pairs() && spec.editsEveryScore())
+      score = b.mulf(score, b.splat(spec.scale));
+    if (spec.softcap)
+      score = emitSoftcap(b, score, *spec.softcap);
+    if (bias) {
+      Value stride = v.stride(spec.bias, 3), add;
+      Value count = b.min(b.sub(n, key), b.index(b.lanes));
+      if (spec.bias.element.isInteger(1)) {
+        Value flags = b.loadFlags(bias, b.mul(key, stride), stride, count);
+        add = b.select(flags, b.zero(), lowest);
+      } else {
+        add = b.loadStrided(bias, spec.bias.element, b.mul(key, stride), stride,
+                            count);
+      }
+      Value hidden =
+          arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, add, lowest);
+      score = b.select(hidden, lowest, b.addf(score, add));
+    }
+    if (masked) {
+      Value visible = b.firstLanes(b.sub(seen.high, key));
+      if (KernelBuilder::known(seen.low) != 0)
+        visible = b.select(b.firstLanes(b.sub(seen.low, key)), never, visible);
+      score = b.select(visible, score, lowest);
+    }
+    if (masked || spec.editsEveryScore())
+      b.store(score, scores, key);
+    return SmallVector<Value>{emitMaximum(b, maximum, score)};
+  };
+  // Without a mask, only the last vector has keys that are not seen.
+  Value whole =
+      spec.hasPositionMask() ? b.index(0) : b.mul(b.div(n, b.lanes), b.lanes);
+  Value maximum = b.splat(-std::numeric_limits<float>::max());
+  for (bool masked : {false, true})
+    maximum = b.loop(masked ? whole : b.index(0), masked ? n : whole, b.lanes,
+                     maximum, [&](Value key, ValueRange carried) {
+                       return edit(key, masked, carried[0]);
+                     })[0];
   return highest(maximum);
 }
 
-/// One row's scores become exponentials; in pairs, as bf16.
+/// One row's scores become exponentials.
 void SplitNest::emitSoftmax(int map, Value head, Value query) {
   Value perNoise = b.div(groups.signal, groups.noise);
   Value noise = map ? head : b.div(head, perNoise), bias;
@@ -260,58 +274,38 @@ void SplitNest::emitSoftmax(int map, Value head, Value query) {
                 b.add(b.mul(query, v.stride(spec.bias, 2)),
                       b.mul(begin, v.stride(spec.bias, 3))));
   }
-  Value scores =
-      b.at(s.scores[map], b.f32, b.mul(row(head, query), s.scoreStride));
+  Value scores = getScores(map, row(head, query));
   Value maximum = editScores(map, scores, bias, getSeenKeys(query));
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  int degree = spec.usesBf16Pairs() ? 3 : 5;
   Value sums = b.loop(
       b.index(0), n, b.lanes, b.zero(), [&](Value key, ValueRange carried) {
         Value score = b.load(b.vector, scores, key);
         Value x = scaleExponent(b.subf(score, maximum));
         Value hidden =
             arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, score, lowest);
-        Value e = b.select(hidden, b.zero(), emitExp2(b, x));
-        b.storeNarrow(e, scores, spec.usesBf16Pairs() ? b.bf16 : b.f32, key);
+        Value e = b.select(hidden, b.zero(), emitExp2(b, x, degree));
+        b.store(e, scores, key);
         return SmallVector<Value>{b.addf(carried[0], e)};
       })[0];
-  Value top = b.lane(maximum, 0), sum = b.sum(sums);
-  if (map == 0)
-    return writeHeader(map, head, query, top, sum);
-  // Every signal head's state holds its noise head's.
-  b.loop(perNoise, [&](Value i) {
-    writeHeader(map, b.add(b.mul(head, perNoise), i), query, top, sum);
-  });
+  head = b.add(b.mul(group, map ? groups.noise : groups.signal), head);
+  b.store(b.lane(maximum, 0), getHeader(m.maxima[map], map, head, query),
+          block);
+  b.store(b.sum(sums), getHeader(m.sums[map], map, head, query), block);
 }
 
 void SplitNest::scoreMap(int map) {
   const NestOperand &operand = map ? spec.k2 : spec.k1;
   Value heads = map ? groups.noise : groups.signal;
   Value keyHeads = map ? groups.key2 : groups.key1;
-  Value rowsPerKeyHead = b.mul(b.div(heads, keyHeads), sizes.queries);
-  auto queryRow = [&](Value row) {
-    return b.at(s.queries[map], b.f32, b.mul(row, s.queryStride));
-  };
-  b.loop(heads, [&](Value head) {
-    b.loop(sizes.queries, [&](Value query) {
-      packQuery(map, b.add(b.mul(group, heads), head), query,
-                queryRow(row(head, query)));
-    });
-  });
+  Value rows = b.mul(b.div(heads, keyHeads), sizes.queries);
   b.loop(keyHeads, [&](Value keyHead) {
     Value number = b.add(b.mul(group, keyHeads), keyHead);
     Value base = b.at(v.head(operand, batch, number), operand.element,
                       b.mul(begin, v.stride(operand, 2)));
-    Value done = b.index(0);
-    std::optional<int64_t> known = KernelBuilder::known(rowsPerKeyHead);
-    for (int64_t rows = rowBlock(b); rows; rows /= 2) {
-      if (known && rows < rowBlock(b) && *known % (2 * rows) < rows)
-        continue;
-      Value end = b.mul(b.div(rowsPerKeyHead, rows), rows);
-      b.loop(done, end, rows, [&](Value row) {
-        scoreRows(map, base, b.add(b.mul(keyHead, rowsPerKeyHead), row), rows);
-      });
-      done = end;
-    }
+    forBlocks(rows, rowBlock(), [&](Value first, int64_t count) {
+      scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
+    });
   });
   b.loop(heads, [&](Value head) {
     b.loop(sizes.queries, [&](Value query) { emitSoftmax(map, head, query); });

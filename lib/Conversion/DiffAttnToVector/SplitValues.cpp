@@ -14,133 +14,178 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-void SplitNest::clearOutputs() {
-  b.loop(groups.signal, [&](Value head) {
-    b.loop(sizes.queries, [&](Value query) {
-      Value output = getOutput(getGroupState(head, query), 0);
-      b.loop(b.index(0), b.mul(paddedValueDim, 2), b.lanes,
-             [&](Value c) { b.store(b.zero(), output, c); });
-    });
-  });
+int64_t SplitNest::valueTile() {
+  // 4 KiB of values of width 128, so that memory is not left waiting for
+  // arithmetic; of pairs, whose products take half as long, twice that.
+  int64_t keys = 256 / spec.v.element.getIntOrFloatBitWidth();
+  return spec.usesBf16Pairs() ? 2 * keys : keys;
 }
 
-/// Both outputs of a row += weights * values, for `vectors` vectors from
-/// `column` on and the keys [first, end); in pairs, first is even.
+int64_t SplitNest::outputBlock() {
+  return b.target.vectorRegisters >= 32 ? 2 : 1;
+}
+
+/// P = A1 - lambda * A2 of one row, in pairs as bf16; and its output becomes 0.
+void SplitNest::emitWeights(Value head, Value query) {
+  Value noise = b.div(head, b.div(groups.signal, groups.noise));
+  Value e1 = getScores(0, row(head, query)),
+        e2 = getScores(1, row(noise, query));
+  Value inAll = b.add(b.mul(group, groups.signal), head);
+  auto factor = [&](int map) {
+    return b.splat(b.load(b.f32, getFactors(map, inAll, query), block));
+  };
+  Value factor1 = factor(0), factor2 = factor(1);
+  Type element = spec.usesBf16Pairs() ? b.bf16 : b.f32;
+  Value to = getWeights(row(head, query));
+  b.loop(b.index(0), n, b.lanes, [&](Value key) {
+    Value p = b.fma(b.load(b.vector, e2, key), factor2,
+                    b.mulf(b.load(b.vector, e1, key), factor1));
+    b.storeNarrow(p, to, element, key);
+  });
+  Value output = getOutput(item, row(head, query));
+  b.loop(b.index(0), paddedValueDim, b.lanes,
+         [&](Value c) { b.store(b.zero(), output, c); });
+}
+
+Value SplitNest::getWeights(Value row) {
+  return b.at(s.weights, b.f32, b.mul(row, spec.schedule.splitKeys));
+}
+
+/// `vectors` vectors of columns of a key as f32, or of two keys in pairs.
+SmallVector<Value> SplitNest::loadValues(const Rows &rows, ProductInput input,
+                                         Value key, Value column,
+                                         int64_t vectors, Value mask) {
+  SmallVector<Value> values;
+  Value row = b.at(rows.base, rows.element, b.mul(key, rows.stride));
+  if (input == ProductInput::F32) {
+    for (int64_t i = 0; i < vectors; ++i)
+      values.push_back(
+          b.loadWide(row, rows.element, b.add(column, i * b.lanes), mask));
+    return values;
+  }
+  // Two vectors of columns side by side, where there are two, fill one of bf16.
+  int64_t wide = vectors > 1 ? 2 : 1;
+  VectorType halves = VectorType::get({wide * b.lanes}, b.getI16Type());
+  SmallVector<Value> loaded[2];
+  for (int64_t which : {0, 1}) {
+    for (int64_t i = 0; i < vectors; i += wide) {
+      Value c = b.add(column, i * b.lanes);
+      loaded[which].push_back(mask ? b.loadMasked(halves, row, c, mask)
+                                   : b.load(halves, row, b.bf16, c));
+    }
+    row = b.at(row, b.bf16, rows.stride);
+    b.keepOrder();
+  }
+  for (auto [first, second] : llvm::zip_equal(loaded[0], loaded[1]))
+    for (int64_t part = 0; part < wide; ++part) {
+      SmallVector<int64_t> order;
+      for (int64_t i = part * b.lanes; i < (part + 1) * b.lanes; ++i)
+        order.append({i, wide * b.lanes + i});
+      values.push_back(vector::BitCastOp::create(
+          b, b.integers, vector::ShuffleOp::create(b, first, second, order)));
+    }
+  return values;
+}
+
+/// outputs += weights * values, for `vectors` vectors from `column` on and the
+/// keys [first, end); in pairs, both are even.
 void SplitNest::emitColumns(const Rows &rows, ProductInput input, Value first,
-                            Value end, Value weights1, Value weights2,
-                            Value state, Value column, int64_t vectors,
-                            bool masked) {
+                            Value end, const Outputs &outputs, Value column,
+                            int64_t vectors, bool masked) {
   bool pairs = input == ProductInput::Bf16Pairs;
   Value mask = masked ? b.firstLanes(b.sub(rows.columns, column)) : Value();
-  Value outputs[] = {getOutput(state, 0), getOutput(state, 1)};
   SmallVector<Value> sums;
-  for (Value output : outputs)
+  for (Value output : outputs.outputs)
     for (int64_t i = 0; i < vectors; ++i)
       sums.push_back(b.load(b.vector, output, b.add(column, i * b.lanes)));
-  auto add = [&](Value row, Value weight1, Value weight2, ValueRange sums) {
-    SmallVector<Value> next(2 * vectors);
-    weight1 = b.splat(weight1);
-    weight2 = b.splat(weight2);
-    for (int64_t i = 0; i < vectors; ++i) {
-      Value at = b.add(column, i * b.lanes);
-      if (pairs) {
-        Value value = b.load(b.integers, row, b.i32, at);
-        next[i] = b.dotPairs(weight1, value, sums[i]);
-        next[vectors + i] = b.dotPairs(weight2, value, sums[vectors + i]);
-      } else {
-        Value value = b.loadWide(row, rows.element, at, mask);
-        next[i] = b.fma(weight1, value, sums[i]);
-        next[vectors + i] = b.fma(weight2, value, sums[vectors + i]);
-      }
-    }
-    return next;
-  };
-  // A step is a key or a pair of keys; rows of pairs begin with the tile.
-  Value from = pairs ? b.index(0) : first;
-  Value to = pairs ? b.ceilDiv(b.sub(end, first), 2) : end;
-  Value before = pairs ? b.div(first, 2) : b.index(0);
-  sums = b.loop(from, to, 1, sums, [&](Value step, ValueRange carried) {
-    Value row =
-        b.at(rows.base, pairs ? b.i32 : rows.element, b.mul(step, rows.stride));
-    auto weight = [&](Value weights) {
-      if (pairs)
-        return b.load(b.i32, weights, b.i32, b.add(before, step));
-      return b.loadWideScalar(weights, spec.usesBf16Pairs() ? b.bf16 : b.f32,
-                              step);
-    };
-    Value weight1 = weight(weights1), weight2 = weight(weights2);
-    if (pairs || !spec.bias.present())
-      return add(row, weight1, weight2, carried);
-    // A hidden key's value may be Inf or NaN, which 0 does not silence.
-    Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, weight1,
-                                          emitConstant(b, b.f32, 0.0f));
-    return b.choose(
-        visible, carried.getTypes(),
-        [&] { return add(row, weight1, weight2, carried); },
-        [&] { return SmallVector<Value>(carried); });
-  });
-  for (int map : {0, 1})
+  sums = b.loop(
+      first, end, pairs ? 2 : 1, sums, [&](Value key, ValueRange carried) {
+        auto weight = [&](Value weights) -> Value {
+          Type element = spec.usesBf16Pairs() ? b.bf16 : b.f32;
+          if (pairs)
+            return b.load(b.i32, weights, element, key);
+          return b.loadWideScalar(weights, element, key);
+        };
+        auto add = [&] {
+          SmallVector<Value> next(carried);
+          SmallVector<Value> values =
+              loadValues(rows, input, key, column, vectors, mask);
+          for (auto [row, weights] : llvm::enumerate(outputs.weights)) {
+            Value scale = b.splat(weight(weights));
+            for (auto [i, value] : llvm::enumerate(values)) {
+              Value &sum = next[row * vectors + i];
+              sum = pairs ? b.dotPairs(scale, value, sum)
+                          : b.fma(scale, value, sum);
+            }
+          }
+          return next;
+        };
+        if (!spec.bias.present())
+          return add();
+        // A hidden key's value may be Inf or NaN, which 0 does not silence.
+        Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                              weight(outputs.weights.front()),
+                                              emitConstant(b, b.f32, 0.0f));
+        return b.choose(visible, carried.getTypes(), add,
+                        [&] { return SmallVector<Value>(carried); });
+      });
+  for (auto [row, output] : llvm::enumerate(outputs.outputs))
     for (int64_t i = 0; i < vectors; ++i)
-      b.store(sums[map * vectors + i], outputs[map],
-              b.add(column, i * b.lanes));
+      b.store(sums[row * vectors + i], output, b.add(column, i * b.lanes));
 }
 
 void SplitNest::emitOutputs(const Rows &rows, ProductInput input, Value first,
-                            Value end, Value weights1, Value weights2,
-                            Value state) {
-  // Two maps, the loaded vectors and two weights fill the registers.
-  int64_t widest = b.target.vectorRegisters >= 32 ? 8 : 4;
-  Value done = b.index(0), whole = b.div(rows.columns, b.lanes);
+                            Value end, const Outputs &outputs) {
+  Value whole = b.div(rows.columns, b.lanes);
+  // Outputs fill half the registers.
+  int64_t count = outputs.outputs.size();
+  int64_t widest = std::min<int64_t>(b.target.vectorRegisters / 2 / count, 8);
+  forBlocks(whole, widest, [&](Value column, int64_t vectors) {
+    emitColumns(rows, input, first, end, outputs, b.mul(column, b.lanes),
+                vectors, /*masked=*/false);
+  });
   std::optional<int64_t> known = KernelBuilder::known(rows.columns);
-  for (int64_t width = widest; width; width /= 2) {
-    if (known) {
-      int64_t left = *known / b.lanes;
-      if (width < widest)
-        left %= 2 * width;
-      if (left < width)
-        continue;
-    }
-    Value stop = b.mul(b.div(whole, width), width * b.lanes);
-    b.loop(done, stop, width * b.lanes, [&](Value column) {
-      emitColumns(rows, input, first, end, weights1, weights2, state, column,
-                  width, /*masked=*/false);
-    });
-    done = stop;
-  }
+  Value done = b.mul(whole, b.lanes);
   if (!rows.padded && (!known || *known % b.lanes))
     b.ifThen(b.less(done, rows.columns), [&] {
-      emitColumns(rows, input, first, end, weights1, weights2, state, done, 1,
-                  /*masked=*/true);
+      emitColumns(rows, input, first, end, outputs, done, 1, /*masked=*/true);
     });
 }
 
-/// One row takes the keys [first, end) of a tile that it sees.
-void SplitNest::multiplyTile(const Rows &inPlace, const Rows &panel,
-                             Value first, Value end, Value head, Value query) {
-  Value noise = b.div(head, b.div(groups.signal, groups.noise));
-  auto weights = [&](int map, Value head) {
-    return b.at(s.scores[map], b.f32, b.mul(row(head, query), s.scoreStride));
-  };
-  Value weights1 = weights(0, head), weights2 = weights(1, noise);
-  Value state = getGroupState(head, query);
+/// `count` heads from `head` on take the keys [first, end) of a tile that
+/// `query` sees.
+void SplitNest::multiplyTile(const Rows &values, Value first, Value end,
+                             Value head, int64_t count, Value query) {
+  Outputs outputs;
+  for (int64_t i = 0; i < count; ++i) {
+    Value number = row(b.add(head, i), query);
+    outputs.exponentials.push_back(getScores(0, number));
+    outputs.weights.push_back(getWeights(number));
+    outputs.outputs.push_back(getOutput(item, number));
+  }
   KeyRange seen = getSeenKeys(query);
-  Value low = b.max(first, seen.low), high = b.min(end, seen.high);
-  auto one = [&](const Rows &rows, ProductInput input) {
-    emitOutputs(rows, input, low, high, weights1, weights2, state);
-  };
-  if (panel.element != b.i32)
-    return one(panel, ProductInput::F32);
-  if (!spec.hasPositionMask())
-    return one(panel, ProductInput::Bf16Pairs);
-  // A pair is multiplied as a whole: only where every key of the tile is seen.
-  Value whole = b.both(b.equal(low, first), b.equal(high, end));
-  b.ifElse(
-      whole, [&] { one(panel, ProductInput::Bf16Pairs); },
-      [&] { one(inPlace, ProductInput::F32); });
+  first = b.max(first, seen.low);
+  end = b.min(end, seen.high);
+  if (!spec.usesBf16Pairs() || spec.bias.present())
+    return emitOutputs(values, ProductInput::F32, first, end, outputs);
+  // Pairs, before and after them a key that has no partner.
+  Value firstPair = b.min(b.roundUp(first, 2), end);
+  Value lastPair = b.max(b.mul(b.div(end, 2), 2), firstPair);
+  emitOutputs(values, ProductInput::Bf16Pairs, firstPair, lastPair, outputs);
+  b.loop(b.index(2), [&](Value i) {
+    Value before = b.equal(i, b.index(0));
+    Value from = b.select(before, first, lastPair),
+          to = b.select(before, firstPair, end);
+    b.ifThen(b.less(from, to), [&] {
+      emitOutputs(values, ProductInput::F32, from, to, outputs);
+    });
+  });
 }
 
 void SplitNest::multiplyValues() {
-  clearOutputs();
+  b.loop(groups.signal, [&](Value head) {
+    b.loop(sizes.queries, [&](Value query) { emitWeights(head, query); });
+  });
   Value heads = b.div(groups.signal, groups.value);
   Value stride = v.stride(spec.v, 2);
   b.loop(groups.value, [&](Value valueHead) {
@@ -149,47 +194,40 @@ void SplitNest::multiplyValues() {
                       b.mul(begin, stride));
     Rows inPlace{base, spec.v.element, stride, sizes.valueDim,
                  /*padded=*/false};
-    auto tiles = [&](int64_t size, bool copies) {
+    auto tiles = [&](int64_t size) {
       b.loop(b.index(0), n, size, [&](Value first) {
         Value end = b.min(b.add(first, size), n);
-        Rows panel = size == valueTile(spec) ? getValueTile(inPlace, first, end)
-                                             : inPlace;
-        b.loop(heads, [&](Value i) {
-          Value head = b.add(b.mul(valueHead, heads), i);
-          b.loop(sizes.queries, [&](Value query) {
-            multiplyTile(inPlace, panel, first, end, head, query);
-          });
+        Rows values =
+            size == valueTile() ? getValueTile(inPlace, first, end) : inPlace;
+        b.loop(sizes.queries, [&](Value query) {
+          forBlocks(heads, spec.bias.present() ? 1 : outputBlock(),
+                    [&](Value i, int64_t count) {
+                      Value head = b.add(b.mul(valueHead, heads), i);
+                      multiplyTile(values, first, end, head, count, query);
+                    });
         });
       });
     };
-    // A row that is alone gains nothing from tiles.
-    auto tiled = [&] { tiles(valueTile(spec), /*copies=*/true); };
-    Value alone = b.equal(b.mul(heads, sizes.queries), b.index(1));
-    std::optional<int64_t> known = KernelBuilder::known(heads);
-    if (!spec.v.hasUnitColumns() || (known && *known > 1))
-      return tiled();
+    // Rows that take a value together gain nothing from tiles.
+    Value together = b.both(b.less(heads, b.index(outputBlock() + 1)),
+                            b.equal(sizes.queries, b.index(1)));
+    std::optional<int64_t> known = KernelBuilder::known(together);
+    if (!spec.v.hasUnitColumns() || known == 0)
+      return tiles(valueTile());
+    if (known)
+      return tiles(spec.schedule.splitKeys);
     b.ifElse(
-        alone, [&] { tiles(spec.schedule.splitKeys, /*copies=*/false); },
-        tiled);
+        together, [&] { tiles(spec.schedule.splitKeys); },
+        [&] { tiles(valueTile()); });
   });
 }
 
 /// The keys [first, end) as all rows read them: where they lie, or copied.
 SplitNest::Rows SplitNest::getValueTile(const Rows &inPlace, Value first,
                                         Value end) {
-  Value count = b.sub(end, first);
-  if (spec.usesBf16Pairs()) {
-    if (spec.bias.present())
-      return inPlace;
-    Value from =
-        b.at(inPlace.base, inPlace.element, b.mul(first, inPlace.stride));
-    packValuePairs(v, from, b.index(0), count, s.valuePanel, paddedValueDim);
-    return {s.valuePanel, b.i32, paddedValueDim, paddedValueDim,
-            /*padded=*/true};
-  }
-  if (NestSpec::readsInPlace(spec.v))
+  if (NestSpec::readsInPlace(spec.v) || spec.usesBf16Pairs())
     return inPlace;
-  packRows(v, spec.v, inPlace.base, first, count, sizes.valueDim,
+  packRows(v, spec.v, inPlace.base, first, b.sub(end, first), sizes.valueDim,
            paddedValueDim, s.valuePanel);
   // Keys are counted from the item's first.
   Value before = b.mul(b.sub(b.index(0), first), paddedValueDim);
