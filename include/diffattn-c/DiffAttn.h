@@ -83,6 +83,12 @@ diffattn_program_from_cache(const diffattn_program *program);
 DIFFATTN_EXPORT int32_t diffattn_bind_weights(diffattn_program *program,
                                               const char *const *paths,
                                               int32_t count);
+/* The same; `progress`, which may be null, is called between weights with the
+   bytes that are bound, and on a device copied there, and the bytes of all. */
+DIFFATTN_EXPORT int32_t diffattn_bind_weights_telling(
+    diffattn_program *program, const char *const *paths, int32_t count,
+    void (*progress)(void *progress_data, int64_t done, int64_t total),
+    void *progress_data);
 
 /*===-- Signatures --------------------------------------------------------===*/
 

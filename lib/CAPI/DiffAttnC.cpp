@@ -178,11 +178,23 @@ int32_t diffattn_program_from_cache(const diffattn_program *program) {
 
 int32_t diffattn_bind_weights(diffattn_program *program,
                               const char *const *paths, int32_t count) {
+  return diffattn_bind_weights_telling(program, paths, count, nullptr, nullptr);
+}
+
+int32_t diffattn_bind_weights_telling(
+    diffattn_program *program, const char *const *paths, int32_t count,
+    void (*progress)(void *progress_data, int64_t done, int64_t total),
+    void *progress_data) {
+  Program::Progress tell;
+  if (progress)
+    tell = [&](int64_t done, int64_t total) {
+      progress(progress_data, done, total);
+    };
   auto files = std::make_unique<WeightFiles>();
   for (int32_t i = 0; i < count; ++i)
     if (llvm::Error error = files->add(paths[i]))
       return fail(std::move(error));
-  if (llvm::Error error = program->program->bindWeights(*files))
+  if (llvm::Error error = program->program->bindWeights(*files, tell))
     return fail(std::move(error));
   program->files.push_back(std::move(files));
   return DIFFATTN_OK;

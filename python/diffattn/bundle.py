@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from .arrays import BFLOAT16
-from .calls import CLibrary, CompiledCode, library_folder
+from .calls import CLibrary, CompiledCode, Progress, library_folder, teller
 from .checkpoint import read_config
 from .errors import BundleError  # noqa: F401
 from .generation import CompiledModel
@@ -28,15 +28,11 @@ API_MAJOR = 1
 FLOATS = {np.dtype(np.float32): "f32", BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
 
 
-#: progress_data, bytes done, bytes in all.
-_Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-
-
 class _Options(ctypes.Structure):
     """diffattn_bundle_options of Bundle.h."""
     _fields_ = [("struct_bytes", ctypes.c_int32), ("gpu", ctypes.c_int32), ("weights", ctypes.c_char_p),
                 ("cuda_driver", ctypes.c_char_p), ("cublaslt", ctypes.c_char_p), ("package_folders", ctypes.c_char_p),
-                ("device", ctypes.c_void_p), ("progress", _Progress), ("progress_data", ctypes.c_void_p),
+                ("device", ctypes.c_void_p), ("progress", Progress), ("progress_data", ctypes.c_void_p),
                 ("read_only", ctypes.c_int32)]
 
 
@@ -74,8 +70,7 @@ class BundledCode(CompiledCode):
         lib, handle = library(), ctypes.c_void_p()
         paths = [None if path is None else os.fsencode(path)
                  for path in (weights, cuda_driver, cublaslt, sysconfig.get_paths()["purelib"])]
-        told = _Progress(lambda _, done, total: progress(done, total)) if progress else _Progress()
-        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, told, None, read_only)
+        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, teller(progress), None, read_only)
         lib.check(lib.open_with(os.fsencode(directory), ctypes.byref(options), ctypes.byref(handle)))
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)

@@ -33,6 +33,15 @@ def library_folder(name: str) -> pathlib.Path:
                         "folder in DIFFATTN_BUILD_DIR")
 
 
+#: progress_data, bytes done, bytes in all.
+Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+def teller(progress):
+    """`progress(done, total)`, or None, as the C interface takes it."""
+    return Progress(lambda _, done, total: progress(done, total)) if progress else Progress()
+
+
 class CLibrary:
     """A shared library with the functions `prefix`_call, ... and their types."""
 

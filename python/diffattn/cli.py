@@ -18,6 +18,22 @@ from .checkpoint import CheckpointError, open_checkpoint, read_config, read_json
 CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 5, 6, 8, 130
 
 
+#: Weights of so many bytes tell how far they are.
+LONG = 1 << 30
+
+
+class _WeightsProgress:
+    """A line for every tenth of weights that take long."""
+
+    def __init__(self):
+        self.shown = 0
+
+    def __call__(self, done: int, total: int) -> None:
+        if total >= LONG and (done - self.shown) * 10 >= total:
+            self.shown = done
+            print(f"\ndiffattn: weights: {done >> 20} of {total >> 20} MiB", end="", file=sys.stderr, flush=True)
+
+
 def _load(args):
     from . import bundle
     from .model import load
@@ -30,9 +46,9 @@ def _load(args):
             if args.dtype or args.target != "cpu":
                 raise ValueError(f"{args.directory}: expected no --dtype and no --target, because it is a bundle, whose code is "
                                  "made")
-            model = bundle.load(args.directory, threads=args.threads)
+            model = bundle.load(args.directory, threads=args.threads, progress=_WeightsProgress())
         else:
-            model = load(args.directory, args.target, args.dtype, threads=args.threads)
+            model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress())
     except BaseException:
         print(file=sys.stderr)
         raise

@@ -11,9 +11,11 @@ from .generation import CompiledModel, Timing
 __all__ = ["Model", "Timing", "build_graph", "load"]
 
 
-def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None) -> Model:
-    """The model in a directory, compiled; `dtype` (f32, bf16, f16) is that of the weights unless given."""
-    return Model(open_checkpoint(directory), target, dtype, threads)
+def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
+         progress=None) -> Model:
+    """The model in a directory, compiled; `dtype` (f32, bf16, f16) is that of the weights unless given. `progress(done, total)`
+    is called between weights, with the bytes that have been bound or copied to the GPU, and those of all."""
+    return Model(open_checkpoint(directory), target, dtype, threads, progress)
 
 
 def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Module:
@@ -31,12 +33,13 @@ def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Modu
 
 class Model(CompiledModel):
     def __init__(self, checkpoint: Checkpoint, target: str = "cpu", dtype: str | None = None,
-                 threads: int | None = None) -> None:
+                 threads: int | None = None, progress=None) -> None:
         from .runtime import Executable
 
         self.checkpoint, self.dtype = checkpoint, dtype or checkpoint.dtype
         self.module = build_graph(checkpoint, dtype)
-        executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads)
+        executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads,
+                                progress=progress)
         config_file = str(checkpoint.directory / "config.json")
         super().__init__(executable, checkpoint.directory, checkpoint.config,
                          models.model_type(models.Config(checkpoint.config, config_file)))

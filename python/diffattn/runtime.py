@@ -16,7 +16,7 @@ import sysconfig
 import weakref
 
 from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
-from .calls import CLibrary, CompiledCode, library_folder
+from .calls import CLibrary, CompiledCode, Progress, library_folder, teller
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
 from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError,  # noqa: F401
                      OutputError, RunError, UsageError, WeightsError)
@@ -51,7 +51,7 @@ class _Library(CLibrary):
             ("program_destroy", None, [program]),
             ("program_diagnostics", text, [program]),
             ("program_from_cache", number, [program]),
-            ("bind_weights", number, [program, out(text), number]),
+            ("bind_weights_telling", number, [program, out(text), number, Progress, ctypes.c_void_p]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
         ])
@@ -101,11 +101,12 @@ class Executable(CompiledCode):
     threads   threads for each call; None: the runtime's default
     cache     True: compiled code is kept in `cache_folder()`; False: not; or a folder
     raise_attention, reference   see docs/knobs.md
+    progress   called with bytes done and bytes in all while `weights` are bound
     from_stage   "input", or "gpu": `mlir` is what `emit` gave for that stage, perhaps changed
     """
 
     def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
-                 reference=False, from_stage="input"):
+                 reference=False, from_stage="input", progress=None):
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
                            cache=cache_folder() if cache is True else (cache or ""), ptxas_folders=_ptxas_folders(),
@@ -122,11 +123,12 @@ class Executable(CompiledCode):
         self.diagnostics = lib.program_diagnostics(program).decode()
         self.from_cache = bool(lib.program_from_cache(program))
         if weights:
-            self.bind_weights(weights)
+            self.bind_weights(weights, progress)
 
-    def bind_weights(self, paths) -> None:
+    def bind_weights(self, paths, progress=None) -> None:
+        """Finds the weights by name and, for a device, copies them there. `progress(done, total)` is called between them."""
         array = _paths(paths)
-        self._lib.check(self._lib.bind_weights(self._handle, array, len(array)))
+        self._lib.check(self._lib.bind_weights_telling(self._handle, array, len(array), teller(progress), None))
 
 
 def _bytes(mlir) -> bytes:

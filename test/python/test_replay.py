@@ -1,12 +1,15 @@
 """Calls that are captured once: what they read, return, count and refuse."""
 import gc
-import types
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from test_device_arrays import MODULE, TARGET, changes
 from test_device_dlpack import CudaArray
 
+import diffattn
+from diffattn import generation
+from diffattn.replay import Replay
 from diffattn.runtime import DeviceArray, Executable, InputError, RunError, UsageError
 
 FUNCTIONS = """
@@ -188,3 +191,31 @@ def test_what_cannot_be_replayed(executable, functions):
         Executable(MODULE).replay("append", np.zeros((3, 8), np.float32), x, at)
     with pytest.raises(UsageError, match="expected an entry of append, number, but got 'nothing'"):
         executable.replay("nothing", x)
+
+
+def test_a_program_that_the_host_computes_a_part_of_is_not_captured():
+    executable = Executable("""
+func.func @double(%x: memref<4xf32>) {
+  %c2 = arith.constant 2 : index
+  %v = memref.load %x[%c2] : memref<4xf32>
+  %s = arith.addf %v, %v : f32
+  memref.store %s, %x[%c2] : memref<4xf32>
+  return
+}""", target=TARGET, from_stage="gpu")
+    assert "runs on the host" in executable.diagnostics
+    x = DeviceArray.from_host(executable, np.arange(4, dtype=np.float32))
+    double = executable.replay("double", x)
+    for value in (4, 8, 16):
+        assert double() == [] and x.to_host()[2] == value
+    assert double.refusal == "the host computes a part of this program"
+
+
+def test_generation_says_that_steps_are_not_captured(monkeypatch):
+    model = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
+    monkeypatch.setattr(generation, "LEAST_BUCKET", 4)
+    monkeypatch.setattr(Replay, "refusal", property(lambda _: "expected a graph, but the driver says no"))
+    with pytest.warns(UserWarning) as said:
+        assert len(list(model.generate([1, 2, 3], 4))) == 4
+    # Once, though the caches have grown.
+    assert [str(warning.message) for warning in said] == [
+        "decode steps are launched kernel by kernel, not as one graph: expected a graph, but the driver says no"]

@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 import diffattn
+from diffattn import cli
 
 DIRECTORY = ROOT / "examples" / "tiny-lm"
 PROMPTS = ["In the beginning", "And the king said unto", "The LORD"]
@@ -135,6 +136,16 @@ def test_command_line(tmp_path):
     done = diffattn_command("generate", str(DIRECTORY), "--temperature", "-1")
     assert done.returncode == 6 and "expected temperature" in done.stderr
     assert diffattn_command("generate").returncode == 2
+
+
+def test_long_weights_tell_how_far_they_are(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "LONG", 1)
+    assert cli.main(["generate", str(DIRECTORY), "--prompt", "In", "--max-new-tokens", "1"]) == 0
+    lines = re.findall(r"^diffattn: weights: (\d+) of (\d+) MiB", capsys.readouterr().err, re.M)
+    assert 5 <= len(lines) <= 11 and lines == sorted(lines, key=lambda line: int(line[0])) and len({total for _, total in lines}) == 1
+    monkeypatch.setattr(cli, "LONG", 1 << 30)
+    assert cli.main(["generate", str(DIRECTORY), "--prompt", "In", "--max-new-tokens", "1"]) == 0
+    assert "weights:" not in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_cleanly():
