@@ -32,6 +32,15 @@ Failure mlir::diffattn::deviceFailure(diffattn_device &device, int32_t status) {
 Failure DeviceProgram::create(const DeviceCode &code, DeviceHandle device,
                               diffattn_weight *constantSlots,
                               std::unique_ptr<DeviceProgram> &result) {
+  // A caller may have made it, with another version of the libraries.
+  if (device->version != DIFFATTN_DEVICE_VERSION ||
+      device->struct_bytes != int32_t(sizeof(diffattn_device)))
+    return {ErrorClass::Usage,
+            "expected a device table of version " +
+                std::to_string(DIFFATTN_DEVICE_VERSION) + " with " +
+                std::to_string(sizeof(diffattn_device)) +
+                " bytes, but got version " + std::to_string(device->version) +
+                " with " + std::to_string(device->struct_bytes)};
   std::unique_ptr<DeviceProgram> program(new DeviceProgram(std::move(device)));
   diffattn_device *table = program->device.get();
   program->hostAccess = code.hostAccess;

@@ -197,6 +197,25 @@ TEST_F(ReplayedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
   EXPECT_EQ(run(), (std::vector<float>{30, 20}));
   EXPECT_EQ(asked(), (Lines{"cuGraphLaunch on 1", "cuStreamSynchronize on 1"}));
   EXPECT_EQ(readX(), 4);
+
+  asked();
+  call.reset();
+  const Lines last = asked();
+  EXPECT_EQ(std::count(last.begin(), last.end(), "cuGraphExecDestroy"), 1);
+  EXPECT_EQ(std::count(last.begin(), last.end(), "cuStreamSynchronize on 1"), 0)
+      << "another thread may be capturing the stream";
+}
+
+TEST_F(ReplayedCallTest, ATableOfAnotherVersionIsRefused) {
+  diffattn_device other = program->getDevice();
+  --other.version;
+  std::unique_ptr<DeviceProgram> none;
+  Failure failure = DeviceProgram::create(
+      {}, DeviceHandle(&other, [](diffattn_device *) {}), nullptr, none);
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure.getMessage().find("expected a device table of version 2"),
+            std::string::npos)
+      << failure.getMessage();
 }
 
 TEST_F(ReplayedCallTest, RunsOnTheStreamOfTheCaller) {
