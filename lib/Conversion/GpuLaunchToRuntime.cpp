@@ -8,6 +8,7 @@
 #include "DiffAttn/Conversion/HostAccess.h"
 #include "DiffAttn/Conversion/Passes.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/IRMapping.h"

@@ -22,7 +22,6 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using llvm::Twine;
 namespace orc = llvm::orc;
 
 struct Program::Impl {

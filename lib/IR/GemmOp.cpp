@@ -7,6 +7,7 @@
 #include "DiffAttn/IR/DiffAttn.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;

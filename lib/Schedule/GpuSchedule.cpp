@@ -89,7 +89,7 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
 static GpuScheduleAttr toAttr(MLIRContext *context, const GpuScheduleRow &row) {
   return GpuScheduleAttr::get(context, row.placement, row.warps, row.rowTiles,
                               row.keys, row.stages, row.qInRegisters,
-                              /*splitKeys=*/0);
+                              /*split_keys=*/0);
 }
 
 GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
@@ -124,8 +124,9 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
     }
     bool narrow = shape.valueDim <= 128;
     return GpuScheduleAttr::get(context, kBoth, warps, 1, 16 * warps, 2,
-                                /*qInRegisters=*/narrow && shape.headDim <= 192,
-                                /*splitKeys=*/narrow ? 512 : 256);
+                                /*q_in_registers=*/narrow &&
+                                    shape.headDim <= 192,
+                                /*split_keys=*/narrow ? 512 : 256);
   }
   const GpuScheduleRow *best = nullptr;
   double bestCycles = std::numeric_limits<double>::infinity();

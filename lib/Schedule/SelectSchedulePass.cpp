@@ -8,6 +8,7 @@
 #include "DiffAttn/Schedule/Passes.h"
 
 #include "mlir/IR/Remarks.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/StringExtras.h"
 
 namespace mlir::diffattn {

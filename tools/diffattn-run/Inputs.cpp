@@ -106,7 +106,8 @@ static llvm::Expected<HostArray> parseElements(StringRef text, StringRef type,
     values.split(elements, ',');
   int64_t count = array->getNumElements(),
           given = static_cast<int64_t>(elements.size());
-  if (given != count && !(given == 1 && count > 0))
+  const bool oneForAll = given == 1 && count > 0;
+  if (given != count && !oneForAll)
     return inputError(text, "expected " + Twine(count) +
                                 " elements, or one for all, but got " +
                                 Twine(given));

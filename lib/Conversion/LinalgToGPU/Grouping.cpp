@@ -72,11 +72,13 @@ bool linalggpu::isIndependent(scf::ForOp loop) {
         return false;
       // What is written no turn reads but at the same place.
       for (const Phase &other : phases)
-        for (const Access &access : other.getAccesses())
-          if (mayAlias(access.memref, write.memref) &&
-              !(access.memref == write.memref && access.map == write.map &&
-                &other == &phase))
+        for (const Access &access : other.getAccesses()) {
+          const bool samePlace = &other == &phase &&
+                                 access.memref == write.memref &&
+                                 access.map == write.map;
+          if (mayAlias(access.memref, write.memref) && !samePlace)
             return false;
+        }
     }
   }
   return true;

@@ -101,10 +101,11 @@ static bool isFill(linalg::GenericOp op) {
   bool onlyConstants = llvm::all_of(op.getDpsInputs(), [](Value input) {
     return !isa<MemRefType>(input.getType()) || constantOf(input);
   });
-  return onlyConstants &&
-         op.getBody()
-                 ->walk([](memref::LoadOp) { return WalkResult::interrupt(); })
-                 .wasInterrupted() == false;
+  const bool loads =
+      op.getBody()
+          ->walk([](memref::LoadOp) { return WalkResult::interrupt(); })
+          .wasInterrupted();
+  return onlyConstants && !loads;
 }
 
 void linalggpu::sinkFills(func::FuncOp function) {
