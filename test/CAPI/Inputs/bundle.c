@@ -49,6 +49,9 @@ int main(int argc, char **argv) {
   int32_t status =
       diffattn_bundle_call(bundle, entry, arguments, 5, 0, &result, 1);
   printf("error %d: %s\n", status, diffattn_bundle_last_error());
+  uint64_t address = 0;
+  status = diffattn_bundle_memory_allocate(bundle, 64, &address);
+  printf("error %d: %s\n", status, diffattn_bundle_last_error());
   diffattn_bundle_close(bundle);
   free(zeros);
   free(values);
