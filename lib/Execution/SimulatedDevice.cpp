@@ -71,6 +71,13 @@ int32_t SimulatedDevice::give(diffattn_stream *stream, Work work) {
   return DIFFATTN_DEVICE_OK;
 }
 
+SimulatedDevice::Stream *SimulatedDevice::getOwnCapture() const {
+  for (Stream *stream : capturing)
+    if (stream->capturer == std::this_thread::get_id())
+      return stream;
+  return nullptr;
+}
+
 int32_t SimulatedDevice::checkHostMemory(diffattn_stream *stream,
                                          const void *memory, int64_t bytes) {
   auto *to = reinterpret_cast<Stream *>(stream);
@@ -94,7 +101,7 @@ void SimulatedDevice::fillMemory() {
   allocate = [](D *d, int64_t bytes, const char *name, diffattn_address *out) {
     SimulatedDevice &me = self(d);
     std::lock_guard<std::mutex> lock(me.mutex);
-    const bool captures = !me.capturing.empty();
+    const bool captures = me.getOwnCapture();
     if (bytes < 0 || captures)
       return fail(DIFFATTN_DEVICE_INVALID,
                   captures
@@ -126,7 +133,7 @@ void SimulatedDevice::fillMemory() {
                  : outside("to name", address, bytes);
     };
     // A replay meets the buffers as the captured call laid them out.
-    for (Stream *stream : me.capturing)
+    if (Stream *stream = me.getOwnCapture())
       stream->recorded.push_back(work);
     return work();
   };
@@ -274,6 +281,7 @@ void SimulatedDevice::fillStreams() {
           Twine("expected a stream of its own to capture, but got ") +
               (state ? "one that is being captured" : "the default stream"));
     state->capturing = true;
+    state->capturer = std::this_thread::get_id();
     me.capturing.insert(state);
     return int32_t(DIFFATTN_DEVICE_OK);
   };

@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <thread>
 
 namespace mlir::diffattn {
 
@@ -31,6 +32,7 @@ private:
   using Work = std::function<int32_t()>;
   struct Stream {
     bool capturing = false;
+    std::thread::id capturer; // the thread that captures it
     std::vector<Work> recorded;
   };
   struct Event {
@@ -49,6 +51,9 @@ private:
   void fillStreams();
   void fillKernels();
   int32_t give(diffattn_stream *stream, Work work);
+  /// The stream that this thread captures, or null: another thread's capture
+  /// does not concern it, as with the CUDA device.
+  Stream *getOwnCapture() const;
   int32_t load(llvm::ArrayRef<diffattn_image> images,
                llvm::ArrayRef<diffattn_kernel> kernels, Module &module);
   int32_t launchKernel(Module &module, int32_t number,
@@ -67,7 +72,7 @@ private:
   SimulatedMemory memory;
   std::mutex mutex;
   uint64_t launches = 0;
-  std::set<Stream *> capturing;
+  std::set<Stream *> capturing;               // streams that are being captured
   std::map<const char *, int64_t> hostMemory; // of `host_allocate`
 };
 

@@ -16,6 +16,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <thread>
 
 using namespace mlir::diffattn;
 
@@ -232,17 +233,37 @@ TEST_F(SimulatedDeviceTest, GraphsAreWrittenDownAndLaunched) {
             DIFFATTN_DEVICE_INVALID);
   EXPECT_SAYS(error(), "expected no allocation while a stream is captured");
   EXPECT_EQ(device->stream_wait(device, stream), DIFFATTN_DEVICE_INVALID);
+  // Copies of memory of the host that may move are refused too.
+  float here = 0;
+  EXPECT_EQ(device->copy_out(device, stream, &here, x, 4),
+            DIFFATTN_DEVICE_INVALID);
+  EXPECT_SAYS(error(), "expected memory of the host that the device gave");
+  void *pinned = nullptr;
+  ok(device->host_allocate(device, 8, &pinned));
+  EXPECT_EQ(device->copy_out(device, stream, pinned, x, 12),
+            DIFFATTN_DEVICE_INVALID);
+  ok(device->copy_out(device, stream, pinned, x, 8));
+  // Another thread goes on as it likes, and is no part of the graph.
+  std::thread([&] {
+    ok(device->allocate(device, 1024, "another's", &more));
+    ok(device->name_range(device, more, 16, "a part"));
+  }).join();
   ok(device->capture_end(device, stream, &graph));
   EXPECT_EQ(download(y, 2), (std::vector<float>{0, 0}));
+  ok(device->name_range(device, more, 1024, "all"));
   ok(device->graph_launch(device, graph, stream));
   ok(device->graph_launch(device, graph, stream));
   EXPECT_EQ(download(y, 2), (std::vector<float>{100, 100}));
+  EXPECT_EQ(static_cast<float *>(pinned)[1], 100);
+  ok(device->host_release(device, pinned));
+  EXPECT_EQ(device->host_release(device, pinned), DIFFATTN_DEVICE_INVALID);
   float launches = 0;
   EXPECT_EQ(device->event_elapsed(device, start, end, &launches),
             DIFFATTN_DEVICE_FAULT);
   ok(device->event_record(device, end, stream));
   ok(device->event_elapsed(device, start, end, &launches));
   EXPECT_EQ(launches, 2);
+  ok(tryScale(more, 32, 1));
   ok(device->graph_destroy(device, graph));
   ok(device->event_destroy(device, start));
   ok(device->event_destroy(device, end));

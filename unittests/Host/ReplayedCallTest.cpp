@@ -123,15 +123,15 @@ protected:
   static void set(const char *name, long value) {
     lookUp<void (*)(const char *, long)>("mock_cuda_set")(name, value);
   }
-  /// A stream as another library makes it.
-  static void *makeStream() {
-    void *context = nullptr, *stream = nullptr;
+  /// What another library does with the driver.
+  template <typename Body>
+  static void elsewhere(const Body &body) {
+    void *context = nullptr;
     lookUp<int (*)(void **, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
     lookUp<int (*)(void *)>("cuCtxPushCurrent_v2")(context);
-    lookUp<int (*)(void **, unsigned)>("cuStreamCreate")(&stream, 0);
+    body();
     lookUp<int (*)(void **)>("cuCtxPopCurrent_v2")(&context);
     lookUp<int (*)(int)>("cuDevicePrimaryCtxRelease_v2")(0);
-    return stream;
   }
   /// What the driver was asked since the last time, a line each.
   std::vector<std::string> asked() {
@@ -220,7 +220,10 @@ TEST_F(ReplayedCallTest, ATableOfAnotherVersionIsRefused) {
 
 TEST_F(ReplayedCallTest, RunsOnTheStreamOfTheCaller) {
   create();
-  void *native = makeStream();
+  void *native = nullptr;
+  elsewhere([&] {
+    lookUp<int (*)(void **, unsigned)>("cuStreamCreate")(&native, 0);
+  });
   ASSERT_FALSE(program->setStream(native));
   asked();
   run();
@@ -232,6 +235,7 @@ TEST_F(ReplayedCallTest, RunsOnTheStreamOfTheCaller) {
   run();
   EXPECT_EQ(asked(), (Lines{"cuGraphLaunch on 2", "cuStreamSynchronize on 2"}));
   ASSERT_FALSE(program->setStream(nullptr));
+  elsewhere([&] { lookUp<int (*)(void *)>("cuStreamDestroy_v2")(native); });
 }
 
 TEST_F(ReplayedCallTest, AssertionsAreReadAfterTheRun) {

@@ -184,8 +184,10 @@ struct diffattn_device {
   //===-- Graphs ----------------------------------------------------------===//
 
   /// From here on, what the stream is given is written down and not done. Not
-  /// for the default stream. No memory may be allocated meanwhile, and copies
-  /// from and to the host must be of memory that `host_allocate` gave.
+  /// for the default stream. The thread may allocate no memory meanwhile and
+  /// wait for nothing, and copies from and to the host must be of memory that
+  /// `host_allocate` gave. What other threads do on other streams is not part
+  /// of it.
   int32_t (*capture_begin)(diffattn_device *device, diffattn_stream *stream);
   /// What was written down, ready to be launched. The stream is usable again,
   /// also if this fails.
