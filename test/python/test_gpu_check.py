@@ -21,9 +21,11 @@ import check_kernels  # noqa: E402
 import check_models  # noqa: E402
 import check_timing  # noqa: E402
 import device as devices  # noqa: E402
+import generated  # noqa: E402
 import host_program  # noqa: E402
 import launcher as launchers  # noqa: E402
 import one_check  # noqa: E402
+import operands  # noqa: E402
 import pack as packs  # noqa: E402
 import results  # noqa: E402
 import sanitizer  # noqa: E402
@@ -75,6 +77,31 @@ def test_kernels_pass(launcher):
     assert checked == {*GENERATED, *(c for c in CASES if not c.startswith("time"))}
     assert any("anystride" in k for r in result["results"] for k in r["kernels"])
     assert any("decode" in k for r in result["results"] for k in r["kernels"])
+
+
+def test_the_shapes_of_a_gpu_choose_every_kernel(pack, monkeypatch):
+    """Those of the checks on a GPU are too large to be simulated, but which kernels they choose is known before anything runs."""
+    memory = iter(range(1 << 20, 1 << 60, 1 << 40))
+    device = argparse.Namespace(properties=lambda: {"chip": "sm_80", "simulated": 1}, load=lambda image, kernels: None,
+                                allocate=lambda size, name: next(memory))
+    planned = launchers.Launcher(devices.Pack(pack), device)
+    planned.simulated = False
+
+    def plan(launcher, case, layout, batch, tq, tk, seed):
+        call = launcher.prepare(case, operands.make(case, batch, tq, tk, layout, seed))
+        return {"kernels": call.kernels, "failures": []}
+
+    def plan_generated(launcher, item, rows, aligned, seed):
+        tensors, _ = generated.make(item, rows, aligned, seed, "cpu")
+        return {"kernels": launcher.prepare_function(item.name, tensors, offsets=False).kernels, "failures": []}
+
+    monkeypatch.setattr(check_kernels, "check", plan)
+    monkeypatch.setattr(check_kernels, "check_generated", plan_generated)
+    found = check_kernels.run(planned, seed=1)
+    assert found["failures"] == [] and found["kernels"] == len(planned.kernels) > 20
+    monkeypatch.setattr(check_kernels, "PREFILL", [check_kernels.PREFILL[0]])
+    (failure,) = check_kernels.run(planned, seed=1)["failures"]
+    assert failure.startswith("no call chose ") and "anystride" in failure
 
 
 def test_a_wrong_kernel_is_found(launcher):
