@@ -139,8 +139,10 @@ private:
     auto product = root.getDefiningOp<linalg::LinalgOp>();
     if (!product || product.getNumReductionLoops() == 0)
       return "";
-    llvm::SetVector<Value> behind = maps.mapsBehind(root);
-    if (behind.size() < 2)
+    // One softmax may hold both maps.
+    bool combined = false;
+    llvm::SetVector<Value> behind = maps.mapsBehind(root, combined);
+    if (behind.size() < 2 && !(combined && maps.runsAlongKeys(root)))
       return "";
     maps.used.insert(behind.begin(), behind.end());
     return "the result is not a sum of products of one map with the values";

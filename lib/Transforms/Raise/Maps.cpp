@@ -56,6 +56,12 @@ Maps::Role Maps::computeRole(Value value) {
 /// Maps of two heads or of signal and noise are a few; keys may be.
 static constexpr int64_t kMostFew = 4;
 
+bool Maps::runsAlongKeys(Value product) {
+  Expr sum = graph.expand(graph.load(product, graph.freshLoops(product)));
+  return sum && sum->kind == Kind::Reduce && sum->bound.size() == 1 &&
+         runsAlongKeys(sum->operands[0], sum->bound[0]);
+}
+
 /// True if `loop` runs along the keys of a map that `expr` reads.
 bool Maps::runsAlongKeys(Expr expr, AtomId loop) {
   if (expr->kind == Kind::Load) {
@@ -86,12 +92,8 @@ Maps::Role Maps::roleOfReduction(linalg::LinalgOp op, Value result) {
        llvm::zip(op.getIteratorTypesArray(), op.getStaticLoopRanges()))
     few |= iterator == utils::IteratorType::reduction &&
            !ShapedType::isDynamic(size) && size <= kMostFew;
-  if (few) {
-    Expr sum = graph.expand(graph.load(result, graph.freshLoops(result)));
-    if (sum && sum->kind == Kind::Reduce && sum->bound.size() == 1 &&
-        !runsAlongKeys(sum->operands[0], sum->bound[0]))
-      return Role::Map;
-  }
+  if (few && !runsAlongKeys(result))
+    return Role::Map;
   return op.getNumDpsInputs() == 2 ? Role::Attention : Role::None;
 }
 
@@ -198,15 +200,21 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
       terms->front().value)
     return fail();
   Expr guard = zeroFirst ? condition : graph.notOf(condition);
-  if (!isEmptyRowGuard(guard, terms->front().map)) {
+  Expr map = terms->front().map;
+  Expr scores =
+      graph.substitute(map->operands[0], {{map->bound[0], map->index}});
+  if (areHiddenUnless(graph, scores, graph.notOf(guard)))
+    return terms;
+  if (!isEmptyRowGuard(guard, map)) {
     reason = "a map is set to zero under a condition that is not an empty row";
     return fail();
   }
   return terms;
 }
 
-llvm::SetVector<Value> Maps::mapsBehind(Value root) const {
+llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
   llvm::SetVector<Value> seen, found;
+  combined = false;
   seen.insert(root);
   for (unsigned next = 0; next < seen.size(); ++next) {
     Value value = seen[next];
@@ -214,11 +222,16 @@ llvm::SetVector<Value> Maps::mapsBehind(Value root) const {
       found.insert(value);
       continue;
     }
+    llvm::SmallPtrSet<Value, 4> maps;
     value.getDefiningOp()->walk([&](Operation *op) {
-      for (Value operand : op->getOperands())
+      for (Value operand : op->getOperands()) {
         if (roleOf(operand) != Role::None)
           seen.insert(operand);
+        if (roleOf(operand) == Role::Map)
+          maps.insert(operand);
+      }
     });
+    combined |= maps.size() > 1;
   }
   return found;
 }
@@ -232,11 +245,10 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
   summed = outer;
   if (!terms)
     return fail();
-  if (!sharedKey)
-    sharedKey = *graph.space.loop(graph.space.extent(loop)).asAtom();
-  if (graph.space.extent(loop) != graph.space.extent(*sharedKey))
+  IndexPoly key = sharedKey ? IndexPoly::atom(*sharedKey)
+                            : graph.space.loop(graph.space.extent(loop));
+  if (graph.space.extent(loop) != graph.space.extent(*key.asAtom()))
     return fail();
-  IndexPoly key = IndexPoly::atom(*sharedKey);
   for (Term &term : *terms) {
     if (!term.map || term.value)
       return fail();
@@ -262,6 +274,7 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
     term.factors = outside;
     term.map = graph.softmax(term.map->operands[0], term.map->bound[0], key);
   }
+  sharedKey = key.asAtom();
   return terms;
 }
 

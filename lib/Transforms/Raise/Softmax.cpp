@@ -28,6 +28,7 @@ private:
   bool isShiftedByMaximum(Expr exponent, AtomId key);
   Expr takeMask(Expr weight, Expr &visible);
   Expr truthOf(Expr factor);
+  Expr withoutNeedlessZeros(Expr weight);
   bool matchLogSum(Expr exponent, bool base2);
   std::optional<AtomId> keyOf(unsigned axis, Expr total, Expr numerator);
   Expr withoutKeyFreeTerms(Expr expr, AtomId key);
@@ -183,6 +184,23 @@ Expr SoftmaxMatcher::takeMask(Expr weight, Expr &visible) {
   return opened;
 }
 
+/// Powers that are set to zero where their score is -inf are zero already.
+Expr SoftmaxMatcher::withoutNeedlessZeros(Expr weight) {
+  Expr opened = graph.open(weight);
+  for (unsigned i : {1, 2}) {
+    if (opened->kind != Kind::Select ||
+        graph.constantValue(opened->operands[3 - i]) != 0.0)
+      continue;
+    Expr power = graph.open(opened->operands[i]),
+         condition = opened->operands[0];
+    if ((power->kind == Kind::Exp || power->kind == Kind::Exp2) &&
+        areHiddenUnless(graph, power->operands[0],
+                        i == 1 ? condition : graph.notOf(condition)))
+      return opened->operands[i];
+  }
+  return weight;
+}
+
 bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
   double added = 0, least = 0;
   Expr total = takeGuard(divisor, added, least);
@@ -194,6 +212,7 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
       continue;
     Expr summed = graph.substitute(total->operands[0],
                                    {{total->bound[0], found.loops[axis]}});
+    summed = withoutNeedlessZeros(summed);
     // A power is its own magnitude.
     if (Expr opened = graph.open(summed);
         opened->kind == Kind::Opaque && isa<math::AbsFOp>(opened->proto))
@@ -336,6 +355,21 @@ bool SoftmaxMatcher::match(Expr element) {
   default:
     return false;
   }
+}
+
+bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {
+  Expr opened = graph.open(scores);
+  if (opened->kind == Kind::Sub)
+    opened = graph.open(opened->operands[0]);
+  for (unsigned i : {1, 2}) {
+    if (opened->kind != Kind::Select ||
+        graph.constantValue(opened->operands[3 - i]) != -INFINITY)
+      continue;
+    Expr condition = opened->operands[0];
+    if (graph.equal(i == 1 ? condition : graph.notOf(condition), visible))
+      return true;
+  }
+  return false;
 }
 
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value) {

@@ -42,8 +42,11 @@ public:
   /// `expr` as a sum of terms; none if it is not linear in maps. Products with
   /// values are taken at `sharedKey`.
   std::optional<Terms> linearize(Expr expr);
-  /// The softmax maps that `root` is computed from.
-  llvm::SetVector<Value> mapsBehind(Value root) const;
+  /// The softmax maps that `root` is computed from; `combined` says if two
+  /// parts of these meet in one op.
+  llvm::SetVector<Value> mapsBehind(Value root, bool &combined) const;
+  /// True if `product` sums over the keys of a map.
+  bool runsAlongKeys(Value product);
   /// Prepares for one result: the keys of all its maps become one loop.
   void start() {
     sharedKey.reset();

@@ -23,6 +23,9 @@ struct Softmax {
 
 /// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or
 /// exp(x - log(sum(exp(x)))), each with any shift of the rows.
+/// True if `scores` are -inf, shifted or not, wherever `visible` is false.
+bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
+
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);
 
 } // namespace mlir::diffattn::raise
