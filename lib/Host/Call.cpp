@@ -48,10 +48,16 @@ static void denseStrides(SizeList shape, int64_t *strides) {
   }
 }
 
+/// The i8 of a graph has no sign, so that bytes of either kind are its bits
+/// (importers write uint8 so).
+static bool canHold(DType wanted, DType given) {
+  return given == wanted || (wanted == DIFFATTN_I8 && given == DIFFATTN_U8);
+}
+
 static Failure checkArgument(std::string_view entry, size_t i,
                              const ValueType &type, const ArrayView &array) {
-  bool fits =
-      array.dtype == type.dtype && array.shape.size() == type.shape.size();
+  bool fits = canHold(type.dtype, array.dtype) &&
+              array.shape.size() == type.shape.size();
   for (size_t axis = 0; fits && axis < type.shape.size(); ++axis)
     fits = type.shape[axis] < 0 || type.shape[axis] == array.shape[axis];
   if (!fits)

@@ -140,10 +140,43 @@ struct ContractionToGemm final : OpInterfaceRewritePattern<linalg::LinalgOp> {
   }
 };
 
+/// A product whose sums in f32 nothing needs but a rounding to the type of the
+/// operands is rounded as it is stored: the same numbers, half the memory.
+struct RoundInGemm final : OpRewritePattern<linalg::GenericOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::GenericOp op,
+                                PatternRewriter &rewriter) const override {
+    if (op.getNumDpsInputs() != 1 || op.getNumDpsInits() != 1 ||
+        !op.hasPureTensorSemantics() ||
+        !llvm::all_of(op.getIndexingMapsArray(),
+                      [](AffineMap map) { return map.isIdentity(); }))
+      return rewriter.notifyMatchFailure(op, "not one element for each");
+    auto round = op.getBody()
+                     ->getTerminator()
+                     ->getOperand(0)
+                     .getDefiningOp<arith::TruncFOp>();
+    if (!round || round.getIn() != op.getBody()->getArgument(0) ||
+        op.getBody()->getOperations().size() != 2)
+      return rewriter.notifyMatchFailure(op, "not a rounding alone");
+    auto gemm = op.getDpsInputs()[0].getDefiningOp<GemmOp>();
+    Type type = round.getType();
+    if (!gemm || !gemm->hasOneUse() || gemm.getAccumulate() ||
+        getElementTypeOrSelf(gemm.getA()) != type ||
+        getElementTypeOrSelf(gemm.getB()) != type)
+      return rewriter.notifyMatchFailure(op, "no product of that type");
+    auto rounded =
+        GemmOp::create(rewriter, gemm.getLoc(), op->getResultTypes(),
+                       gemm.getA(), gemm.getB(), op.getDpsInits()[0],
+                       gemm.getTransposeBAttr(), gemm.getAccumulateAttr());
+    rewriter.replaceOp(op, rounded->getResults());
+    return success();
+  }
+};
+
 struct FormGemmPass final : diffattn::impl::FormGemmPassBase<FormGemmPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ContractionToGemm>(&getContext());
+    patterns.add<ContractionToGemm, RoundInGemm>(&getContext());
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -59,3 +59,41 @@ func.func @keep(%x: tensor<8x4xf32>, %y: tensor<8x6xf32>, %r: tensor<4x6xf32>, %
   %j = linalg.matmul ins(%i, %i : tensor<4x4xi32>, tensor<4x4xi32>) outs(%i : tensor<4x4xi32>) -> tensor<4x4xi32>
   return %z, %j : tensor<4x6xf32>, tensor<4x4xi32>
 }
+
+// Sums in f32 that are only rounded to the operands' type are stored so.
+// CHECK-LABEL: func.func @rounded(
+// CHECK-SAME:    %{{[^:]+}}: tensor<4x8xbf16>, %{{[^:]+}}: tensor<8x6xbf16>, %[[NARROW:[^:]+]]: tensor<4x6xbf16>
+// CHECK:       %[[Z:.+]] = diffattn.gemm {{.*}} outs(%[[NARROW]] : tensor<4x6xbf16>)
+// CHECK-NOT:   arith.truncf
+// CHECK:       return %[[Z]]
+func.func @rounded(%x: tensor<4x8xbf16>, %y: tensor<8x6xbf16>, %narrow: tensor<4x6xbf16>) -> tensor<4x6xbf16> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4x6xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>
+  %z = linalg.matmul ins(%x, %y : tensor<4x8xbf16>, tensor<8x6xbf16>) outs(%f : tensor<4x6xf32>) -> tensor<4x6xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%z : tensor<4x6xf32>) outs(%narrow : tensor<4x6xbf16>) {
+  ^bb0(%a: f32, %b: bf16):
+    %t = arith.truncf %a : f32 to bf16
+    linalg.yield %t : bf16
+  } -> tensor<4x6xbf16>
+  return %r : tensor<4x6xbf16>
+}
+
+// The sums are needed as well.
+// CHECK-LABEL: func.func @rounded_and_kept(
+// CHECK:       diffattn.gemm {{.*}} -> tensor<4x6xf32>
+// CHECK:       arith.truncf
+func.func @rounded_and_kept(%x: tensor<4x8xbf16>, %y: tensor<8x6xbf16>, %narrow: tensor<4x6xbf16>) -> (tensor<4x6xbf16>, tensor<4x6xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4x6xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<4x6xf32>) -> tensor<4x6xf32>
+  %z = linalg.matmul ins(%x, %y : tensor<4x8xbf16>, tensor<8x6xbf16>) outs(%f : tensor<4x6xf32>) -> tensor<4x6xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+    ins(%z : tensor<4x6xf32>) outs(%narrow : tensor<4x6xbf16>) {
+  ^bb0(%a: f32, %b: bf16):
+    %t = arith.truncf %a : f32 to bf16
+    linalg.yield %t : bf16
+  } -> tensor<4x6xbf16>
+  return %r, %z : tensor<4x6xbf16>, tensor<4x6xf32>
+}

@@ -10,7 +10,7 @@
 !r = tensor<6x20xf32>
 #s = affine_map<(b, i, j) -> (b, i, j)>
 #ij = affine_map<(b, i, j) -> (i, j)>
-#r = affine_map<(b, i, j) -> (b, i)>
+#two = affine_map<(i, j) -> (i, j)>
 
 // Behind the shift by the maximum a sum is 1 or more: 1e-9 is less than half of its last bit.
 
@@ -513,6 +513,97 @@ func.func @sums_of_difference(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !
   // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="what the maps are multiplied by is computed from a map or from its scores", Remark="linalg.batch_matmul stays"}}
   %o = linalg.batch_matmul ins(%g, %v : !s, !v) outs(%zv : !v) -> !v
   return %o : !v
+}
+
+// Zeros where a score is -inf already, in the sum and in the map.
+
+// CHECK-LABEL: func.func @masked_again(
+// CHECK:         diffattn.attention
+// CHECK-SAME:      is_causal
+func.func @masked_again(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %ls = linalg.fill ins(%low : f32) outs(%es : !s) -> !s
+  %ek = tensor.empty() : tensor<20x20xi1>
+  %eb = tensor.empty() : tensor<6x20x20xi1>
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %keep = linalg.generic {indexing_maps = [#two], iterator_types = ["parallel", "parallel"]} outs(%ek : tensor<20x20xi1>) {
+  ^bb0(%o: i1):
+    %i = linalg.index 0 : index
+    %j = linalg.index 1 : index
+    %c = arith.cmpi sge, %i, %j : index
+    linalg.yield %c : i1
+  } -> tensor<20x20xi1>
+  %kb = linalg.broadcast ins(%keep : tensor<20x20xi1>) outs(%eb : tensor<6x20x20xi1>) dimensions = [0]
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %x1 = arith.select %kb, %s1, %ls : tensor<6x20x20xi1>, !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%x1 : !s) outs(%lr : !r) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : !r) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %x1, %mb1 : !s
+  %e1 = math.exp %d1 : !s
+  %w1 = arith.select %kb, %e1, %zs : tensor<6x20x20xi1>, !s
+  %t1 = linalg.reduce { arith.addf } ins(%w1 : !s) outs(%zr : !r) dimensions = [2]
+  %tb1 = linalg.broadcast ins(%t1 : !r) outs(%es : !s) dimensions = [2]
+  %y1 = arith.divf %e1, %tb1 : !s
+  %a1 = arith.select %kb, %y1, %zs : tensor<6x20x20xi1>, !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %x2 = arith.select %kb, %s2, %ls : tensor<6x20x20xi1>, !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%x2 : !s) outs(%lr : !r) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : !r) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %x2, %mb2 : !s
+  %e2 = math.exp %d2 : !s
+  %w2 = arith.select %kb, %e2, %zs : tensor<6x20x20xi1>, !s
+  %t2 = linalg.reduce { arith.addf } ins(%w2 : !s) outs(%zr : !r) dimensions = [2]
+  %tb2 = linalg.broadcast ins(%t2 : !r) outs(%es : !s) dimensions = [2]
+  %y2 = arith.divf %e2, %tb2 : !s
+  %a2 = arith.select %kb, %y2, %zs : tensor<6x20x20xi1>, !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// One softmax holds both maps; their difference goes through a function.
+
+// CHECK-LABEL: func.func @one_softmax(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @one_softmax(%q1: !q, %k1: !kt, %v: !v) -> tensor<3x20x32xf32> {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %f = tensor.extract_slice %a1[0, 0, 0] [3, 20, 20] [1, 1, 1] : !s to tensor<3x20x20xf32>
+  %g = tensor.extract_slice %a1[3, 0, 0] [3, 20, 20] [1, 1, 1] : !s to tensor<3x20x20xf32>
+  %d = arith.subf %f, %g : tensor<3x20x20xf32>
+  %c = math.absf %d : tensor<3x20x20xf32>
+  %e3 = tensor.empty() : tensor<3x20x32xf32>
+  %z3 = linalg.fill ins(%zero : f32) outs(%e3 : tensor<3x20x32xf32>) -> tensor<3x20x32xf32>
+  %v3 = tensor.extract_slice %v[0, 0, 0] [3, 20, 32] [1, 1, 1] : !v to tensor<3x20x32xf32>
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="the result is not a sum of products of one map with the values", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%c, %v3 : tensor<3x20x20xf32>, tensor<3x20x32xf32>) outs(%z3 : tensor<3x20x32xf32>) -> tensor<3x20x32xf32>
+  return %o : tensor<3x20x32xf32>
 }
 
 // One bias, held twice.

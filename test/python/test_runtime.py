@@ -81,6 +81,30 @@ def test_scalars_and_bfloat16(executable):
     assert t.shape == () and float(t) == 3.0
 
 
+def test_bytes_of_either_sign():
+    widen = runtime.Executable("""
+func.func @widen(%x: tensor<3xi8>) -> tensor<3xi32> {
+  %y = arith.extui %x : tensor<3xi8> to tensor<3xi32>
+  return %y : tensor<3xi32>
+}""")
+    for dtype in (np.uint8, np.int8):
+        (wide,) = widen.call("widen", np.array([0, 1, 127], dtype))
+        assert wide.tolist() == [0, 1, 127]
+    (wide,) = widen.call("widen", np.array([0, 128, 255], np.uint8))
+    assert wide.tolist() == [0, 128, 255]
+
+
+def test_sizes_that_do_not_fit():
+    add = runtime.Executable("""
+func.func @add(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {
+  %z = arith.addf %x, %y : tensor<?xf32>
+  return %z : tensor<?xf32>
+}""")
+    assert add.call("add", np.ones(5, np.float32), np.ones(5, np.float32))[0].sum() == 10
+    with pytest.raises(runtime.RunError, match="axis 0 of argument 2 and axis 0 of argument 1 differ"):
+        add.call("add", np.ones(8, np.float32), np.ones(5, np.float32))
+
+
 def test_arguments_updated_in_place_come_back(executable):
     cache = np.zeros(4, np.float32)
     result, flag = executable.call("update", cache, 7.0, 2)

@@ -46,8 +46,9 @@ def FormGemmPass
     generics that multiply and add) to `diffattn.gemm`, if rows of A and C are
     rows: B may be transposed. A zero fill of the destination becomes the form
     that overwrites. Sums are in f32 whatever the element type, so a product in
-    half precision is rounded once and not at every step. Other contractions
-    stay and become loops.
+    half precision is rounded once and not at every step. Where nothing but a
+    rounding to the operands' type needs a result in f32, the product stores
+    that type. Other contractions stay and become loops.
   }];
   let dependentDialects = ["diffattn::DiffAttnDialect"];
 }
@@ -111,6 +112,22 @@ def AttentionToOnlinePass : InterfacePass<"diffattn-to-online", "FunctionOpInter
   }];
   let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
                            "linalg::LinalgDialect", "tensor::TensorDialect"];
+}
+
+def CheckSizesPass
+    : InterfacePass<"diffattn-check-sizes", "FunctionOpInterface"> {
+  let summary = "Assert that sizes known only at run time fit together";
+  let description = [{
+    Ops on tensors take it for granted that their sizes fit: that the operands
+    of a `linalg` op have one length along a loop, that a `tensor.cast` to a
+    known size, a reshape or a slice finds as many elements as it needs. What
+    does not follow from how the tensors were made is asserted (`cf.assert`),
+    each fact once: at the start of the function where it is one about the
+    function's arguments, else before the op. A run with other sizes then ends
+    with an error in place of reading past the end.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
+                           "tensor::TensorDialect"];
 }
 
 def FuseDifferentialPass

@@ -137,7 +137,7 @@ static IndexPoly elementsOf(ExprGraph &graph, Value tensor) {
   return product;
 }
 
-void ExprGraph::joinSizesOf(Operation *op) {
+void ExprGraph::joinSizesOf(Operation *op, bool trusting) {
   auto joinAxis = [&](Value a, int64_t i, Value b, int64_t k) {
     space.join(sizeOf(a, i), sizeOf(b, k));
   };
@@ -153,7 +153,7 @@ void ExprGraph::joinSizesOf(Operation *op) {
       return;
     SmallVector<std::optional<IndexPoly>> loops(linalgOp.getNumLoops());
     for (OpOperand &operand : op->getOpOperands()) {
-      if (!isa<RankedTensorType>(operand.get().getType()))
+      if (!trusting || !isa<RankedTensorType>(operand.get().getType()))
         continue;
       AffineMap map = linalgOp.getMatchingIndexingMap(&operand);
       for (auto [axis, expr] : llvm::enumerate(map.getResults()))
@@ -171,7 +171,7 @@ void ExprGraph::joinSizesOf(Operation *op) {
     return;
   }
   if (op->hasTrait<OpTrait::Elementwise>() && op->getNumResults() == 1) {
-    for (Value operand : op->getOperands())
+    for (Value operand : op->getOperands().take_front(trusting ? ~0u : 1))
       joinShapes(op->getResult(0), operand);
     return;
   }
@@ -190,7 +190,8 @@ void ExprGraph::joinSizesOf(Operation *op) {
                        polyOfMixed(*this, sizes[k]));
             product = product * sizeOf(expand.getResult(), k);
           }
-          space.join(sizeOf(expand.getSrc(), axis), product);
+          if (trusting)
+            space.join(sizeOf(expand.getSrc(), axis), product);
         }
       })
       .Case([&](tensor::CollapseShapeOp collapse) {
@@ -203,7 +204,11 @@ void ExprGraph::joinSizesOf(Operation *op) {
         }
       })
       .Case([&](tensor::CastOp cast) {
-        joinShapes(cast.getResult(), cast.getSource());
+        auto to = dyn_cast<RankedTensorType>(cast.getType());
+        if (to && isa<RankedTensorType>(cast.getSource().getType()))
+          for (int64_t axis = 0; axis < to.getRank(); ++axis)
+            if (trusting || to.isDynamicDim(axis))
+              joinAxis(cast.getResult(), axis, cast.getSource(), axis);
       })
       .Case([&](tensor::ReshapeOp reshape) {
         auto shape = reshape.getShape().getDefiningOp<tensor::FromElementsOp>();
@@ -211,7 +216,7 @@ void ExprGraph::joinSizesOf(Operation *op) {
           for (auto [axis, size] : llvm::enumerate(shape.getElements()))
             space.join(sizeOf(reshape.getResult(), axis), polyOf(size));
         // A reshape keeps the number of elements.
-        if (isa<RankedTensorType>(reshape.getResult().getType()) &&
+        if (trusting && isa<RankedTensorType>(reshape.getResult().getType()) &&
             isa<RankedTensorType>(reshape.getSource().getType()))
           space.joinProducts(elementsOf(*this, reshape.getSource()),
                              elementsOf(*this, reshape.getResult()));
@@ -232,7 +237,7 @@ void ExprGraph::joinSizesOf(Operation *op) {
         int64_t along = concat.getDim();
         for (Value input : concat.getInputs()) {
           for (int64_t axis = 0; axis < concat.getRank(); ++axis)
-            if (axis != along)
+            if (axis != along && (trusting || input == concat.getInputs()[0]))
               joinAxis(concat.getResult(), axis, input, axis);
           sum = sum + sizeOf(input, along);
         }
@@ -244,17 +249,25 @@ void ExprGraph::joinSizesOf(Operation *op) {
       })
       .Case([&](cf::AssertOp assertion) {
         auto compare = assertion.getArg().getDefiningOp<arith::CmpIOp>();
-        if (compare && compare.getPredicate() == arith::CmpIPredicate::eq)
+        if (trusting && compare &&
+            compare.getPredicate() == arith::CmpIPredicate::eq)
           space.join(polyOf(compare.getLhs()), polyOf(compare.getRhs()));
       });
 }
 
-void ExprGraph::joinSizes(Operation *function) {
+void ExprGraph::joinSizes(Operation *function, bool trusting) {
+  // Arguments first: other sizes are named after these, which are known
+  // everywhere.
+  for (Region &region : function->getRegions())
+    for (Value argument : region.getArguments())
+      if (auto type = dyn_cast<RankedTensorType>(argument.getType()))
+        for (int64_t axis = 0; axis < type.getRank(); ++axis)
+          sizeOf(argument, axis);
   // Twice: what a later op states about an earlier one helps the first.
   for (int round = 0; round < 2; ++round)
     function->walk([&](Operation *op) {
       if (op->getNumRegions() == 0 || isa<linalg::LinalgOp>(op))
-        joinSizesOf(op);
+        joinSizesOf(op, trusting);
     });
 }
 

@@ -13,6 +13,13 @@
 
 namespace mlir::diffattn::raise {
 
+/// True if results of `op` can be read where the builder stands.
+bool Materializer::isBefore(Operation *op) {
+  Block::iterator here = builder.getInsertionPoint();
+  return op->getBlock() == builder.getInsertionBlock() &&
+         (here == op->getBlock()->end() || op->isBeforeInBlock(&*here));
+}
+
 Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
                             const llvm::DenseMap<AtomId, Value> &loops) {
   Value sum;
@@ -32,8 +39,8 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
         break;
       case IndexSpace::Atom::Size: {
         auto [tensor, axis] = graph.space.sizeSource(id, [&](Value value) {
-          return !value.getDefiningOp() ||
-                 !dying.contains(value.getDefiningOp());
+          Operation *op = value.getDefiningOp();
+          return !op || (!dying.contains(op) && isBefore(op));
         });
         multiply(tensor::DimOp::create(body, loc, tensor, axis));
         break;

@@ -83,8 +83,11 @@ using Expr = const Node *;
 /// Expressions over the tensors of one function.
 class ExprGraph {
 public:
-  explicit ExprGraph(Operation *function) : context(function->getContext()) {
-    joinSizes(function);
+  /// Sizes of `function` that ops state to be equal are one size, unless
+  /// `trusting` is false: then only those that are so by how they are made.
+  explicit ExprGraph(Operation *function, bool trusting = true)
+      : context(function->getContext()) {
+    joinSizes(function, trusting);
   }
 
   IndexSpace space;
@@ -139,8 +142,8 @@ private:
     nodes.push_back(std::move(node));
     return &nodes.back();
   }
-  void joinSizes(Operation *function);
-  void joinSizesOf(Operation *op);
+  void joinSizes(Operation *function, bool trusting);
+  void joinSizesOf(Operation *op, bool trusting);
   std::optional<double> fold(Kind kind, Type type, ArrayRef<double> operands,
                              int64_t predicate) const;
   Expr simplifyChosenNumbers(Kind compare, ArrayRef<Expr> operands,

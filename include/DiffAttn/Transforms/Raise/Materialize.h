@@ -40,6 +40,7 @@ private:
     int64_t stride = 1;
     std::optional<AtomId> loop;
   };
+  bool isBefore(Operation *op);
   bool decompose(const IndexPoly &poly, const IndexPoly &size,
                  SmallVectorImpl<Piece> &pieces);
   Value scalar(OpBuilder &body, Expr expr,

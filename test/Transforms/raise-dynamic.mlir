@@ -1,0 +1,128 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-fuse-differential))" | FileCheck %s
+
+// Queries and keys of two dynamic lengths, each read before the first tensor of that length is made.
+
+// CHECK-LABEL: func.func @cross(
+// CHECK:         diffattn.attention
+// CHECK-NOT:     math.exp
+#m = affine_map<(d0, d1, d2) -> (d1, d2)>
+#m1 = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#m2 = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
+#m3 = affine_map<(d0, d1, d2, d3) -> ()>
+#m4 = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2)>
+#m5 = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, 0)>
+func.func @cross(%arg0: tensor<2x?x32xf32>, %arg1: tensor<2x?x32xf32>, %w0: tensor<32x32xf32>, %w1: tensor<32x32xf32>, %w2: tensor<32x32xf32>, %w3: tensor<32x32xf32>) -> tensor<2x?x32xf32> {
+  %c0_i64 = arith.constant 0 : i64
+  %c1 = arith.constant 1 : index
+  %cst = arith.constant 0.000000e+00 : f32
+  %cst_0 = arith.constant 0xFF800000 : f32
+  %cst_1 = arith.constant dense<4.000000e-01> : tensor<f32>
+  %cst_6 = arith.constant dense<0.353553385> : tensor<f32>
+  %dim = tensor.dim %arg0, %c1 : tensor<2x?x32xf32>
+  %0 = tensor.empty() : tensor<2x32x32xf32>
+  %1 = linalg.generic {indexing_maps = [#m, #m1], iterator_types = ["parallel", "parallel", "parallel"]} ins(%w0 : tensor<32x32xf32>) outs(%0 : tensor<2x32x32xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<2x32x32xf32>
+  %2 = tensor.empty(%dim) : tensor<2x?x32xf32>
+  %3 = linalg.fill ins(%cst : f32) outs(%2 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
+  %4 = linalg.batch_matmul ins(%arg0, %1 : tensor<2x?x32xf32>, tensor<2x32x32xf32>) outs(%3 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
+  %expanded = tensor.expand_shape %4 [[0], [1], [2, 3]] output_shape [2, %dim, 4, 8] : tensor<2x?x32xf32> into tensor<2x?x4x8xf32>
+  %5 = tensor.empty(%dim) : tensor<2x4x?x8xf32>
+  %transposed = linalg.transpose ins(%expanded : tensor<2x?x4x8xf32>) outs(%5 : tensor<2x4x?x8xf32>) permutation = [0, 2, 1, 3] 
+  %dim_7 = tensor.dim %arg1, %c1 : tensor<2x?x32xf32>
+  %6 = linalg.generic {indexing_maps = [#m, #m1], iterator_types = ["parallel", "parallel", "parallel"]} ins(%w1 : tensor<32x32xf32>) outs(%0 : tensor<2x32x32xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<2x32x32xf32>
+  %7 = tensor.empty(%dim_7) : tensor<2x?x32xf32>
+  %8 = linalg.fill ins(%cst : f32) outs(%7 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
+  %9 = linalg.batch_matmul ins(%arg1, %6 : tensor<2x?x32xf32>, tensor<2x32x32xf32>) outs(%8 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
+  %expanded_8 = tensor.expand_shape %9 [[0], [1], [2, 3]] output_shape [2, %dim_7, 4, 8] : tensor<2x?x32xf32> into tensor<2x?x4x8xf32>
+  %10 = linalg.generic {indexing_maps = [#m, #m1], iterator_types = ["parallel", "parallel", "parallel"]} ins(%w2 : tensor<32x32xf32>) outs(%0 : tensor<2x32x32xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<2x32x32xf32>
+  %11 = linalg.batch_matmul ins(%arg1, %10 : tensor<2x?x32xf32>, tensor<2x32x32xf32>) outs(%8 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
+  %expanded_9 = tensor.expand_shape %11 [[0], [1], [2, 3]] output_shape [2, %dim_7, 2, 16] : tensor<2x?x32xf32> into tensor<2x?x2x16xf32>
+  %12 = tensor.empty(%dim_7) : tensor<2x2x?x16xf32>
+  %transposed_10 = linalg.transpose ins(%expanded_9 : tensor<2x?x2x16xf32>) outs(%12 : tensor<2x2x?x16xf32>) permutation = [0, 2, 1, 3] 
+  %13 = tensor.empty(%dim_7) : tensor<2x4x8x?xf32>
+  %transposed_11 = linalg.transpose ins(%expanded_8 : tensor<2x?x4x8xf32>) outs(%13 : tensor<2x4x8x?xf32>) permutation = [0, 2, 3, 1] 
+  %collapsed = tensor.collapse_shape %transposed [[0, 1], [2], [3]] : tensor<2x4x?x8xf32> into tensor<8x?x8xf32>
+  %collapsed_12 = tensor.collapse_shape %transposed_11 [[0, 1], [2], [3]] : tensor<2x4x8x?xf32> into tensor<8x8x?xf32>
+  %14 = tensor.empty(%dim, %dim_7) : tensor<8x?x?xf32>
+  %15 = linalg.fill ins(%cst : f32) outs(%14 : tensor<8x?x?xf32>) -> tensor<8x?x?xf32>
+  %16 = linalg.batch_matmul ins(%collapsed, %collapsed_12 : tensor<8x?x8xf32>, tensor<8x8x?xf32>) outs(%15 : tensor<8x?x?xf32>) -> tensor<8x?x?xf32>
+  %expanded_13 = tensor.expand_shape %16 [[0, 1], [2], [3]] output_shape [2, 4, %dim, %dim_7] : tensor<8x?x?xf32> into tensor<2x4x?x?xf32>
+  %17 = tensor.empty(%dim, %dim_7) : tensor<2x4x?x?xf32>
+  %18 = linalg.generic {indexing_maps = [#m2, #m3, #m2], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%expanded_13, %cst_6 : tensor<2x4x?x?xf32>, tensor<f32>) outs(%17 : tensor<2x4x?x?xf32>) {
+  ^bb0(%in: f32, %in_21: f32, %out: f32):
+    %39 = arith.mulf %in, %in_21 : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x4x?x?xf32>
+  %19 = tensor.empty(%dim) : tensor<2x4x?xi64>
+  %20 = linalg.fill ins(%c0_i64 : i64) outs(%19 : tensor<2x4x?xi64>) -> tensor<2x4x?xi64>
+  %21 = tensor.empty(%dim) : tensor<2x4x?xf32>
+  %22 = linalg.fill ins(%cst_0 : f32) outs(%21 : tensor<2x4x?xf32>) -> tensor<2x4x?xf32>
+  %23:2 = linalg.generic {indexing_maps = [#m2, #m4, #m4], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%18 : tensor<2x4x?x?xf32>) outs(%22, %20 : tensor<2x4x?xf32>, tensor<2x4x?xi64>) {
+  ^bb0(%in: f32, %out: f32, %out_21: i64):
+    %39 = linalg.index 3 : index
+    %40 = arith.index_cast %39 : index to i64
+    %41 = arith.maximumf %in, %out : f32
+    %42 = arith.cmpf ogt, %in, %out : f32
+    %43 = arith.select %42, %40, %out_21 : i64
+    linalg.yield %41, %43 : f32, i64
+  } -> (tensor<2x4x?xf32>, tensor<2x4x?xi64>)
+  %expanded_14 = tensor.expand_shape %23#0 [[0], [1], [2, 3]] output_shape [2, 4, %dim, 1] : tensor<2x4x?xf32> into tensor<2x4x?x1xf32>
+  %24 = linalg.generic {indexing_maps = [#m2, #m5, #m2], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%18, %expanded_14 : tensor<2x4x?x?xf32>, tensor<2x4x?x1xf32>) outs(%17 : tensor<2x4x?x?xf32>) {
+  ^bb0(%in: f32, %in_21: f32, %out: f32):
+    %39 = arith.subf %in, %in_21 : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x4x?x?xf32>
+  %25 = linalg.generic {indexing_maps = [#m2, #m2], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%24 : tensor<2x4x?x?xf32>) outs(%17 : tensor<2x4x?x?xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %39 = math.exp %in : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x4x?x?xf32>
+  %26 = tensor.empty(%dim) : tensor<2x4x?x1xf32>
+  %27 = linalg.fill ins(%cst : f32) outs(%26 : tensor<2x4x?x1xf32>) -> tensor<2x4x?x1xf32>
+  %28 = linalg.generic {indexing_maps = [#m2, #m5], iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%25 : tensor<2x4x?x?xf32>) outs(%27 : tensor<2x4x?x1xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    %39 = arith.addf %in, %out : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x4x?x1xf32>
+  %29 = linalg.generic {indexing_maps = [#m2, #m5, #m2], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%25, %28 : tensor<2x4x?x?xf32>, tensor<2x4x?x1xf32>) outs(%17 : tensor<2x4x?x?xf32>) {
+  ^bb0(%in: f32, %in_21: f32, %out: f32):
+    %39 = arith.divf %in, %in_21 : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x4x?x?xf32>
+  %extracted_slice = tensor.extract_slice %29[0, 0, 0, 0] [2, 2, %dim, %dim_7] [1, 2, 1, 1] : tensor<2x4x?x?xf32> to tensor<2x2x?x?xf32>
+  %extracted_slice_15 = tensor.extract_slice %29[0, 1, 0, 0] [2, 2, %dim, %dim_7] [1, 2, 1, 1] : tensor<2x4x?x?xf32> to tensor<2x2x?x?xf32>
+  %30 = tensor.empty(%dim, %dim_7) : tensor<2x2x?x?xf32>
+  %31 = linalg.generic {indexing_maps = [#m3, #m2, #m2], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%cst_1, %extracted_slice_15 : tensor<f32>, tensor<2x2x?x?xf32>) outs(%30 : tensor<2x2x?x?xf32>) {
+  ^bb0(%in: f32, %in_21: f32, %out: f32):
+    %39 = arith.mulf %in, %in_21 : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x2x?x?xf32>
+  %32 = linalg.generic {indexing_maps = [#m2, #m2, #m2], iterator_types = ["parallel", "parallel", "parallel", "parallel"]} ins(%extracted_slice, %31 : tensor<2x2x?x?xf32>, tensor<2x2x?x?xf32>) outs(%30 : tensor<2x2x?x?xf32>) {
+  ^bb0(%in: f32, %in_21: f32, %out: f32):
+    %39 = arith.subf %in, %in_21 : f32
+    linalg.yield %39 : f32
+  } -> tensor<2x2x?x?xf32>
+  %collapsed_16 = tensor.collapse_shape %32 [[0, 1], [2], [3]] : tensor<2x2x?x?xf32> into tensor<4x?x?xf32>
+  %collapsed_17 = tensor.collapse_shape %transposed_10 [[0, 1], [2], [3]] : tensor<2x2x?x16xf32> into tensor<4x?x16xf32>
+  %33 = tensor.empty(%dim) : tensor<4x?x16xf32>
+  %34 = linalg.fill ins(%cst : f32) outs(%33 : tensor<4x?x16xf32>) -> tensor<4x?x16xf32>
+  %35 = linalg.batch_matmul ins(%collapsed_16, %collapsed_17 : tensor<4x?x?xf32>, tensor<4x?x16xf32>) outs(%34 : tensor<4x?x16xf32>) -> tensor<4x?x16xf32>
+  %expanded_18 = tensor.expand_shape %35 [[0, 1], [2], [3]] output_shape [2, 2, %dim, 16] : tensor<4x?x16xf32> into tensor<2x2x?x16xf32>
+  %36 = tensor.empty(%dim) : tensor<2x?x2x16xf32>
+  %transposed_19 = linalg.transpose ins(%expanded_18 : tensor<2x2x?x16xf32>) outs(%36 : tensor<2x?x2x16xf32>) permutation = [0, 2, 1, 3] 
+  %collapsed_20 = tensor.collapse_shape %transposed_19 [[0], [1], [2, 3]] : tensor<2x?x2x16xf32> into tensor<2x?x32xf32>
+  %37 = linalg.generic {indexing_maps = [#m, #m1], iterator_types = ["parallel", "parallel", "parallel"]} ins(%w3 : tensor<32x32xf32>) outs(%0 : tensor<2x32x32xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<2x32x32xf32>
+  %38 = linalg.batch_matmul ins(%collapsed_20, %37 : tensor<2x?x32xf32>, tensor<2x32x32xf32>) outs(%3 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
+  return %38 : tensor<2x?x32xf32>
+}
