@@ -4,13 +4,13 @@
 !k = memref<2x2x4096x64xf32>
 !v = memref<2x2x4096x128xf32>
 
-// One query: 2 batches x 2 groups of heads x 8 blocks of 512 keys, and 16 rows.
+// One query: 2 batches x 2 groups of heads x 8 blocks of 512 keys, for each map in the first loop; and 16 rows.
 // CHECK-LABEL: func.func @decode(
 // CHECK-NOT:     diffattn.attention
 // CHECK:         %[[MARK:.+]] = llvm.call @diffattn_rt_mark()
 // CHECK:         %[[STATES:.+]] = llvm.call @diffattn_rt_alloc(
 // CHECK:         %[[SCORES:.+]] = llvm.mlir.addressof @diffattn_attention_0_scores
-// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[SCORES]], %{{[^,]+}}, %c32_i64
+// CHECK:         llvm.call @diffattn_rt_parallel_for(%[[SCORES]], %{{[^,]+}}, %c64_i64
 // CHECK:         %[[FACTORS:.+]] = llvm.mlir.addressof @diffattn_attention_0_factors
 // CHECK:         llvm.call @diffattn_rt_parallel_for(%[[FACTORS]], %{{[^,]+}}, %c16_i64
 // CHECK:         %[[VALUES:.+]] = llvm.mlir.addressof @diffattn_attention_0_values
@@ -49,6 +49,18 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // CHECK-COUNT-3: llvm.fence
 // CHECK-NOT:     llvm.fence
 // CHECK:         vector.extract_strided_slice {{.*}} {offsets = [12], sizes = [4], strides = [1]} : vector<16xf32> to vector<4xf32>
+
+// Keys that both maps share are read once.
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores(
+// CHECK:         %[[SHARED:.+]] = arith.cmpi eq
+// CHECK:         scf.if
+// CHECK:           llvm.call @diffattn_attention_0_scores1(
+// CHECK-NEXT:      scf.if %[[SHARED]] {
+// CHECK-NEXT:        llvm.call @diffattn_attention_0_scores2(
+// CHECK:         } else {
+// CHECK-NEXT:      scf.if %[[SHARED]] {
+// CHECK-NEXT:      } else {
+// CHECK:             llvm.call @diffattn_attention_0_scores2(
 
 // P is formed once, and a value that is loaded serves two heads: 16 sums.
 // CHECK-LABEL: llvm.func private @diffattn_attention_0_values(

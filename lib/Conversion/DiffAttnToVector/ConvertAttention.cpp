@@ -304,7 +304,7 @@ struct ConvertDiffAttnToVectorPass final
     Value states =
         call("diffattn_rt_alloc", b.pointer, needs.stateBytes).getResult();
     b.store(states, context, b.i64, b.index(spec.slots));
-    callParallelFor(b, functions.scores, context, needs.items,
+    callParallelFor(b, functions.scores, context, b.mul(needs.items, 2),
                     needs.scoresScratch);
     callParallelFor(b, functions.factors, context, needs.rows, b.index(0));
     callParallelFor(b, functions.values, context, needs.items,

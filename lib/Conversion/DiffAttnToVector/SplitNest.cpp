@@ -29,7 +29,7 @@ static NestCallSizes readSizes(NestValues v) {
 
 SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec,
                      const NestCallSizes &sizes, Value context)
-    : b(b), spec(spec), v(b, spec, context), sizes(sizes) {
+    : b(b), spec(spec), v(b, spec, context), sizes(sizes), context(context) {
   groups = getGroups();
   groupRows[0] = b.mul(groups.signal, sizes.queries);
   groupRows[1] = b.mul(groups.noise, sizes.queries);
@@ -216,6 +216,28 @@ void SplitNest::emitValues(Value index, Value scratch) {
   b.ifThen(b.less(b.index(0), n), [&] { multiplyValues(); });
 }
 
+/// All items of map 1, then those of map 2: K2 is read after K1, not in turn
+/// with it, so that a thread reads on where it stopped. Where both are the
+/// same, both maps take a block while it is in the cache.
+void SplitNest::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
+                           Value scratch) {
+  Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  auto address = [&](const NestOperand &keys) {
+    return b.load(b.i64, context, b.i64, b.index(keys.slot));
+  };
+  Value shared = b.equal(address(spec.k1), address(spec.k2));
+  auto call = [&](int map, Value index) {
+    LLVM::CallOp::create(b, maps[map], ValueRange{context, index, scratch});
+  };
+  b.ifElse(
+      b.less(index, items),
+      [&] {
+        call(0, index);
+        b.ifThen(shared, [&] { call(1, index); });
+      },
+      [&] { b.ifElse(shared, [] {}, [&] { call(1, b.sub(index, items)); }); });
+}
+
 SplitNestFunctions mlir::diffattn::emitSplitNest(KernelBuilder &b,
                                                  ModuleOp module,
                                                  StringRef name,
@@ -238,11 +260,10 @@ SplitNestFunctions mlir::diffattn::emitSplitNest(KernelBuilder &b,
                      [&](SplitNest &nest, Value index, Value scratch) {
                        nest.emitScores(map, index, scratch);
                      });
-  functions.scores = b.getOrEmitFunction(module, (name + "_scores").str(),
-                                         arguments, [&](ValueRange args) {
-                                           for (LLVM::LLVMFuncOp map : maps)
-                                             LLVM::CallOp::create(b, map, args);
-                                         });
+  functions.scores =
+      emit("_scores", [&](SplitNest &nest, Value index, Value scratch) {
+        nest.callScores(maps, index, scratch);
+      });
   functions.factors = emit(
       "_factors", [](SplitNest &nest, Value i, Value) { nest.emitFactors(i); });
   functions.values = emit("_values", [](SplitNest &nest, Value i, Value s) {

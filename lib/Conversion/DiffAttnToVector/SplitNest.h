@@ -60,6 +60,7 @@ public:
             Value context = {});
 
   void emitScores(int map, Value index, Value scratch);
+  void callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index, Value scratch);
   void emitFactors(Value index);
   void emitValues(Value index, Value scratch);
   void emitMerge(Value index, Value scratch);
@@ -113,6 +114,8 @@ private:
   void emitWeights(Value head, Value query);
   Value getWeights(Value row);
   Rows getValueTile(const Rows &inPlace, Value first, Value end);
+  /// Whether a row of values is known to be too wide for one pass.
+  bool takesPasses();
   /// Keys whose values are used by all rows before the next are read.
   int64_t valueTile();
   /// Rows that take a value as it is loaded.
@@ -153,6 +156,7 @@ private:
   const NestSpec &spec;
   NestValues v;
   NestCallSizes sizes;
+  Value context;
   HeadGroups groups;
   SplitMemory m;
   SplitScratch s;

@@ -14,7 +14,19 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// Vectors of a row's output that are summed in one pass over a tile.
+static constexpr int64_t kPassVectors = 8;
+
+bool SplitNest::takesPasses() {
+  std::optional<int64_t> columns = KernelBuilder::known(sizes.valueDim);
+  return columns && *columns > kPassVectors * b.lanes;
+}
+
 int64_t SplitNest::valueTile() {
+  // Memory is slow where rows are read in parts: they must follow each other at
+  // once.
+  if (takesPasses())
+    return 2;
   // 4 KiB of values of width 128, so that memory is not left waiting for
   // arithmetic; of pairs, whose products take half as long, twice that.
   int64_t keys = 256 / spec.v.element.getIntOrFloatBitWidth();
@@ -212,7 +224,7 @@ void SplitNest::multiplyValues() {
     Value together = b.both(b.less(heads, b.index(outputBlock() + 1)),
                             b.equal(sizes.queries, b.index(1)));
     std::optional<int64_t> known = KernelBuilder::known(together);
-    if (!spec.v.hasUnitColumns() || known == 0)
+    if (!spec.v.hasUnitColumns() || takesPasses() || known == 0)
       return tiles(valueTile());
     if (known)
       return tiles(spec.schedule.splitKeys);
