@@ -243,6 +243,52 @@ func.func @scaled(%x: memref<256xf32>, %y: memref<?xf32>) {
 
 // -----
 
+// A size that a body asks for is asked by the host.
+// CHECK-LABEL: func.func @stretched
+// CHECK: %[[SIZE:.*]] = memref.dim %{{.*}}, %{{.*}} : memref<?xf32>
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_
+func.func @stretched(%x: memref<?xf32>, %y: memref<8xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>], iterator_types = ["parallel"]} outs(%y : memref<8xf32>) {
+  ^bb0(%o: f32):
+    %i = linalg.index 0 : index
+    %n = memref.dim %x, %c0 : memref<?xf32>
+    %one = arith.cmpi eq, %n, %c1 : index
+    %at = arith.select %one, %c0, %i : index
+    %v = memref.load %x[%at] : memref<?xf32>
+    linalg.yield %v : f32
+  }
+  return
+}
+
+// -----
+
+// A constant whose value is a resource is memory of the program's, not of the kernels' module.
+// CHECK-LABEL: func.func @resource
+// CHECK: %[[TABLE:.*]] = memref.get_global @table
+// CHECK: memref.extract_aligned_pointer_as_index %[[TABLE]]
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_
+memref.global "private" constant @table : memref<4xf32> = dense_resource<table>
+func.func @resource(%y: memref<?x4xf32>) {
+  %table = memref.get_global @table : memref<4xf32>
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%table : memref<4xf32>) outs(%y : memref<?x4xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    linalg.yield %a : f32
+  }
+  return
+}
+{-#
+  dialect_resources: {
+    builtin: {
+      table: "0x040000000000803F000000400000404000008040"
+    }
+  }
+#-}
+
+// -----
+
 // A product of a matrix whose elements are apart reads a copy, which a kernel makes.
 // CHECK-LABEL: func.func @apart
 // CHECK: %[[PLAIN:.*]] = memref.alloc

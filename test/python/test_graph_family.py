@@ -27,11 +27,11 @@ def text_of(entry):
     return FAMILY.read(f"{entry['name']}.mlir").decode()
 
 
-def check_run(entry, raised):
+def check_run(entry, raised, target="cpu"):
     arrays = np.load(io.BytesIO(FAMILY.read(f"{entry['name']}.npz")))
     inputs = [arrays[f"in{k}"] for k in range(sum(name.startswith("in") for name in arrays))]
     inputs = [x.view(ml_dtypes.bfloat16) if x.dtype == np.uint16 else x for x in inputs]
-    executable = Executable(text_of(entry), cache=False, raise_attention=raised)
+    executable = Executable(text_of(entry), cache=False, raise_attention=raised, target=target)
     results = executable.call(executable.entries[0], *inputs)
     relative, absolute = BOUNDS[entry["dtype"]]
     for k, result in enumerate(results):
@@ -64,3 +64,9 @@ def test_kept(entry, build_dir, tmp_path):
     reasons = re.findall(r'Reason="([^"]*)"', done.stderr)
     assert reasons == ([entry["reason"]] if entry["reason"] else []), done.stderr
     check_run(entry, raised=True)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_on_a_simulated_gpu(part, full):
+    for entry in MANIFEST[part :: 4 if full else 20]:
+        check_run(entry, raised=True, target="cuda-sim:sm_80")

@@ -296,6 +296,7 @@ struct ConvertLinalgToGpuPass final
       if (failed(checkInput(function)) ||
           failed(generalize(function, rewriter)))
         return signalPassFailure();
+      hoistSizes(function);
       copyOddMatrices(function);
     }
     auto words = addStatusWords(module);

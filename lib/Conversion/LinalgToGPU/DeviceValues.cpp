@@ -102,7 +102,11 @@ memref::GetGlobalOp mlir::diffattn::linalggpu::constantOf(Value memref) {
     return nullptr;
   auto global = SymbolTable::lookupNearestSymbolFrom<memref::GlobalOp>(
       get, get.getNameAttr());
-  return global && global.getConstant() ? get : memref::GetGlobalOp();
+  return global && global.getConstant() &&
+                 isa_and_nonnull<DenseElementsAttr>(
+                     global.getInitialValue().value_or(nullptr))
+             ? get
+             : memref::GetGlobalOp();
 }
 
 bool mlir::diffattn::linalggpu::mayAlias(Value a, Value b) {

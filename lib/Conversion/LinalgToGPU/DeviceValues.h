@@ -26,6 +26,8 @@ struct DeviceValues {
 /// The buffer that `memref` is a view of.
 Value rootOf(Value memref);
 /// The `memref.get_global` of a constant that `memref` is a view of, or null.
+/// One whose value is a resource is memory like an argument: it is copied to
+/// the device when the program is loaded.
 memref::GetGlobalOp constantOf(Value memref);
 /// Whether two memrefs may share an element. Arguments of one function and what
 /// calls return may be parts of one buffer if their elements have one type.

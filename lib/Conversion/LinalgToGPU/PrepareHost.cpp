@@ -45,6 +45,18 @@ LogicalResult linalggpu::generalize(func::FuncOp function,
   return success();
 }
 
+void linalggpu::hoistSizes(func::FuncOp function) {
+  function.walk([](linalg::GenericOp generic) {
+    generic->walk([&](memref::DimOp size) {
+      if (llvm::all_of(size->getOperands(), [&](Value operand) {
+            return operand.getParentRegion()->isProperAncestor(
+                &generic.getRegion());
+          }))
+        size->moveBefore(generic);
+    });
+  });
+}
+
 /// A fresh buffer of the shape of `buffer`.
 static Value allocateLike(OpBuilder &b, Location loc, Value buffer) {
   auto type = cast<MemRefType>(buffer.getType());

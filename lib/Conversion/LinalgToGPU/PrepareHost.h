@@ -17,6 +17,9 @@ namespace mlir::diffattn::linalggpu {
 /// Writes every named op of linalg and every copy as a `linalg.generic`.
 LogicalResult generalize(func::FuncOp function, RewriterBase &rewriter);
 
+/// Sizes that a body asks for are asked before its op: the host knows them.
+void hoistSizes(func::FuncOp function);
+
 /// Products read and write rows (B also columns) whose elements lie side by
 /// side: other operands get a contiguous buffer, to and from which is copied.
 void copyOddMatrices(func::FuncOp function);
