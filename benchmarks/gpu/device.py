@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 # Of the device table, and of packs.
-VERSION, PACK_VERSION = 2, 2
+VERSION, PACK_VERSION = 2, 3
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
@@ -183,6 +183,16 @@ class Pack:
             file = self.folder / name
             if not file.is_file() or file.stat().st_size != facts["bytes"]:
                 raise DeviceError(f"expected {file} with {facts['bytes']} bytes: the pack is damaged")
+
+    def provide_openmp(self):
+        """Loads libgomp, which the runtime needs: the machine's, else the pack's. Says which."""
+        for name in ("libgomp.so.1", str(self.folder / self.manifest["openmp"])):
+            try:
+                ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
+                return name
+            except OSError as problem:
+                error = problem
+        raise DeviceError(f"expected libgomp, the machine's or the pack's: {error}")
 
     def choose(self, chip, simulated):
         """The image for `chip`: machine code for it or for an older chip of the same major number, else PTX."""

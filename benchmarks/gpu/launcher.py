@@ -121,6 +121,7 @@ def open_launcher(pack_folder, kind, simulator=None, chip="sm_80", package_folde
         if not torch.cuda.is_available():
             raise DeviceError("expected a GPU that PyTorch sees, but torch.cuda.is_available() is false")
         torch.zeros(1, device="cuda")
+        pack.provide_openmp()
         device = Device.cuda(pack.folder / pack.manifest["runtime"], package_folders)
     else:
         device = Device.simulated(simulator, chip)

@@ -25,7 +25,7 @@ import model_pack
 from device import PACK_VERSION
 
 LIMIT = 40 << 20
-RUNTIME, LOADER = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so"
+RUNTIME, LOADER, OPENMP = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so", "lib/libgomp.so.1"
 # The oldest drivers that load cubins of CUDA 13 and PTX 8.0, as CUDA numbers them.
 CUBIN_DRIVER, PTX_DRIVER = 13000, 12000
 
@@ -51,6 +51,15 @@ def bitcode(stem, llvm_as):
     done = subprocess.run([llvm_as, f"{stem}.ll", "-o", f"{stem}.bc"], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"llvm-as: {done.stderr[-2000:]}")
+
+
+def openmp_of(library):
+    """The libgomp that the loader finds for `library`: images of containers often have none."""
+    listed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"libgomp\.so\.1 => (\S+)", listed)
+    if not found:
+        sys.exit(f"expected {library} to find libgomp.so.1, but ldd says:\n{listed}")
+    return found[1]
 
 
 def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="llvm-as", jobs=1):
@@ -84,11 +93,13 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
         (whole / "lib").mkdir()
         for library in (RUNTIME, LOADER):
             shutil.copyfile(build / library, whole / library)
+        shutil.copyfile(openmp_of(build / RUNTIME), whole / OPENMP)
         (Path(folder) / "models").mkdir()
         packed = model_pack.write(whole, Path(folder) / "models", chips, models, device == "sim")
         held = sorted(f for f in whole.rglob("*") if f.is_file())
         files = {str(f.relative_to(whole)): {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in held}
-        manifest = {"format": "diffattn gpu pack", "version": PACK_VERSION, "runtime": RUNTIME, "loader": LOADER, "images": images,
+        manifest = {"format": "diffattn gpu pack", "version": PACK_VERSION, "runtime": RUNTIME, "loader": LOADER, "openmp": OPENMP,
+                    "images": images,
                     "cases": [dataclasses.asdict(c) for c in chosen], "generated": [dataclasses.asdict(g) for g in others],
                     "models": packed, "files": files}
         (whole / "manifest.json").write_text(json.dumps(manifest, indent=1))

@@ -25,6 +25,7 @@ def run_models(args, deadline):
     os.environ["DIFFATTN_BUILD_DIR"] = str(args.pack)  # where the Python package looks for the loader, in lib
     if not pack.manifest["models"]:
         return {"not_run": "not run: the pack has no models", "failures": []}
+    pack.provide_openmp()
     if args.device == "cuda":
         # PyTorch first, so that there is one context and one cuBLASLt.
         if not torch.cuda.is_available():

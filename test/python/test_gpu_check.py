@@ -423,7 +423,7 @@ def test_damaged_and_foreign_packs(pack, tmp_path):
 
     with pytest.raises(devices.DeviceError, match="expected .*manifest.json: make it"):
         devices.Pack(tmp_path)
-    with pytest.raises(devices.DeviceError, match="of version 2 .* but got version 9"):
+    with pytest.raises(devices.DeviceError, match=f"of version {devices.PACK_VERSION} .* but got version 9"):
         devices.Pack(changed(version))
     with pytest.raises(devices.DeviceError, match=r"sm_80.bc with \d+ bytes: the pack is damaged"):
         devices.Pack(changed(lambda folder: (folder / "sm_80.bc").write_bytes(b"")))
@@ -455,6 +455,20 @@ def test_the_image_for_a_chip(build_dir, tmp_path):
         packs.pack(tmp_path / "mine", build_dir, ["sm_80"], ["timm_bf16"], "cuda")
     with pytest.raises(SystemExit, match="expected models of diff_v1, .*, but got other"):
         packs.pack(tmp_path / "other", build_dir, ["sm_80"], ["timm_bf16"], "cuda", ["other"])
+
+
+def test_openmp_comes_along(pack):
+    """In a process of its own, where no libgomp is loaded yet, and with a loader that finds none on the machine."""
+    code = ("import ctypes, sys; sys.path.insert(0, sys.argv[1]); import device; plain = ctypes.CDLL; tried = []\n"
+            "def refuse(name, **options):\n"
+            "    tried.append(name)\n"
+            "    if name == 'libgomp.so.1': raise OSError(name + ': not there')\n"
+            "    return plain(name, **options)\n"
+            "ctypes.CDLL = refuse; pack = device.Pack(sys.argv[2])\n"
+            "print(pack.provide_openmp(), tried, 'libgomp' in open('/proc/self/maps').read())")
+    done = subprocess.run([sys.executable, "-c", code, ROOT / "benchmarks/gpu", pack], capture_output=True, text=True, check=True)
+    path = str(pack / packs.OPENMP)
+    assert done.stdout.split()[0] == path and str(["libgomp.so.1", path]) in done.stdout and done.stdout.endswith("True\n")
 
 
 def test_the_driver_by_its_table(runtime, build_dir):
