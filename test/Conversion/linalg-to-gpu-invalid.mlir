@@ -92,18 +92,3 @@ func.func @stored(%x: memref<4xf32>, %y: memref<4xf32>) {
   }
   return
 }
-
-// -----
-
-func.func @asserts(%x: memref<4xf32>, %y: memref<4xf32>) {
-  %zero = arith.constant 0.0 : f32
-  // expected-error@+1 {{expected a body without assertions, which a kernel does not tell}}
-  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
-      ins(%x : memref<4xf32>) outs(%y : memref<4xf32>) {
-  ^bb0(%a: f32, %o: f32):
-    %fine = arith.cmpf one, %a, %zero : f32
-    cf.assert %fine, "expected no zeros"
-    linalg.yield %a : f32
-  }
-  return
-}

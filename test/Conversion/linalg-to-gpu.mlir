@@ -289,6 +289,27 @@ func.func @resource(%y: memref<?x4xf32>) {
 
 // -----
 
+// An assertion in a body becomes one about all elements, which is read at the end.
+// CHECK-LABEL: func.func @nonzero
+// CHECK-COUNT-2: gpu.launch_func @diffattn_kernels::@diffattn_row_
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_
+// CHECK: llvm.call @diffattn_rt_device_check
+func.func @nonzero(%x: memref<64x64xf32>, %y: memref<64x64xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%x : memref<64x64xf32>) outs(%y : memref<64x64xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %fine = arith.cmpf one, %a, %zero : f32
+    cf.assert %fine, "expected no zeros"
+    %r = arith.divf %one, %a : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// -----
+
 // A product of a matrix whose elements are apart reads a copy, which a kernel makes.
 // CHECK-LABEL: func.func @apart
 // CHECK: %[[PLAIN:.*]] = memref.alloc

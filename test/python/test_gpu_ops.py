@@ -323,3 +323,34 @@ def test_the_host_computes_nothing_of_a_model(kind, more):
     assert "gpu.launch_func" in host and "func.func" in host
     # What it may know are sizes, and numbers that depend on them alone.
     assert not re.search(r"\b(linalg|vector|tensor)\.|memref\.(load|store|copy|get_global)|diffattn\.attention", host)
+
+
+def test_assertions_in_bodies():
+    executable = Executable("""
+func.func @reciprocals(%x: tensor<?x40xf32>) -> tensor<?x40xf32> {
+  %c0 = arith.constant 0 : index
+  %zero = arith.constant 0.0 : f32
+  %one = arith.constant 1.0 : f32
+  %hundred = arith.constant 100.0 : f32
+  %n = tensor.dim %x, %c0 : tensor<?x40xf32>
+  %e = tensor.empty(%n) : tensor<?x40xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
+      iterator_types = ["parallel", "parallel"]} ins(%x : tensor<?x40xf32>) outs(%e : tensor<?x40xf32>) {
+    ^bb0(%a: f32, %o: f32):
+      %some = arith.cmpf one, %a, %zero : f32
+      cf.assert %some, "expected no zeros"
+      %small = arith.cmpf olt, %a, %hundred : f32
+      cf.assert %small, "expected small numbers"
+      %b = arith.divf %one, %a : f32
+      linalg.yield %b : f32
+  } -> tensor<?x40xf32>
+  return %r : tensor<?x40xf32>
+}""", target=SM_80)
+    x = np.arange(1, 81, dtype=np.float32).reshape(2, 40)
+    for _ in range(2):
+        np.testing.assert_allclose(executable.call("reciprocals", x)[0], 1 / x, rtol=1e-6)
+        for value, message in ((0, "expected no zeros"), (200, "expected small numbers")):
+            wrong = x.copy()
+            wrong[1, 39] = value
+            with pytest.raises(runtime.RunError, match=message):
+                executable.call("reciprocals", wrong)

@@ -297,6 +297,7 @@ struct ConvertLinalgToGpuPass final
           failed(generalize(function, rewriter)))
         return signalPassFailure();
       hoistSizes(function);
+      liftAssertions(function);
       copyOddMatrices(function);
     }
     auto words = addStatusWords(module);

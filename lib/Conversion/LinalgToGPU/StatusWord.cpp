@@ -11,7 +11,9 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/IR/Dominance.h"
+#include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
 
 using namespace mlir;
@@ -24,6 +26,49 @@ static constexpr StringLiteral kMessages = "diffattn_gpu_messages";
 
 int64_t linalggpu::getStatusCode(cf::AssertOp check) {
   return check->getAttrOfType<IntegerAttr>(kCode).getInt();
+}
+
+/// Asserts of all turns of `generic` what `check` in its body asserts of one:
+/// the conditions are joined by a reduction before the op.
+static void liftAssertion(linalg::GenericOp generic, cf::AssertOp check) {
+  ImplicitLocOpBuilder b(check.getLoc(), generic);
+  auto type = MemRefType::get({}, b.getI1Type());
+  Value all =
+      memref::AllocOp::create(b, type, ValueRange(), b.getI64IntegerAttr(64));
+  memref::StoreOp::create(b, arith::ConstantIntOp::create(b, 1, 1), all);
+  SmallVector<AffineMap> maps = generic.getIndexingMapsArray();
+  maps.push_back(
+      AffineMap::get(generic.getNumLoops(), 0, generic.getContext()));
+  SmallVector<utils::IteratorType> loops(generic.getNumLoops(),
+                                         utils::IteratorType::reduction);
+  linalg::GenericOp::create(
+      b, generic->getOperands(), all, maps, loops,
+      [&](OpBuilder &body, Location loc, ValueRange arguments) {
+        IRMapping mapping;
+        mapping.map(generic.getBody()->getArguments(), arguments.drop_back());
+        for (Operation &op : generic.getBody()->without_terminator()) {
+          if (&op == check)
+            break;
+          if (!isa<cf::AssertOp>(op))
+            body.clone(op, mapping);
+        }
+        Value both =
+            arith::AndIOp::create(body, loc, arguments.back(),
+                                  mapping.lookupOrDefault(check.getArg()));
+        linalg::YieldOp::create(body, loc, both);
+      });
+  cf::AssertOp::create(b, memref::LoadOp::create(b, all), check.getMsg());
+  check.erase();
+}
+
+void linalggpu::liftAssertions(func::FuncOp function) {
+  SmallVector<cf::AssertOp> checks;
+  function.walk([&](cf::AssertOp check) {
+    if (isa<linalg::GenericOp>(check->getParentOp()))
+      checks.push_back(check);
+  });
+  for (cf::AssertOp check : checks)
+    liftAssertion(cast<linalg::GenericOp>(check->getParentOp()), check);
 }
 
 /// What stands after `check` and depends on its condition is as if it held.

@@ -15,6 +15,10 @@
 
 namespace mlir::diffattn::linalggpu {
 
+/// Assertions in the bodies of `linalg.generic`s become assertions about all
+/// turns, before the op.
+void liftAssertions(func::FuncOp function);
+
 /// The number that a failed `check` leaves in the status word, from 1.
 int64_t getStatusCode(cf::AssertOp check);
 
