@@ -482,6 +482,74 @@ func.func @scaled_both(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %gate: !r) 
   return %o : !v
 }
 
+// The softmax of lambda is no map, also where maps are stacked.
+
+// CHECK-LABEL: func.func @stacked_with_softmax(
+// CHECK:         linalg.softmax
+// CHECK:         diffattn.attention
+func.func @stacked_with_softmax(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %w: !r) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %sw = linalg.softmax dimension(1) ins(%w : !r) outs(%er : !r) -> !r
+  %lb = linalg.broadcast ins(%sw : !r) outs(%es : !s) dimensions = [2]
+  %l2 = arith.mulf %a2, %lb : !s
+  %n2 = arith.negf %l2 : !s
+  %x1 = tensor.expand_shape %a1 [[0, 1], [2], [3]] output_shape [1, 6, 20, 20] : !s into tensor<1x6x20x20xf32>
+  %x2 = tensor.expand_shape %n2 [[0, 1], [2], [3]] output_shape [1, 6, 20, 20] : !s into tensor<1x6x20x20xf32>
+  %x = tensor.concat dim(0) %x1, %x2 : (tensor<1x6x20x20xf32>, tensor<1x6x20x20xf32>) -> tensor<2x6x20x20xf32>
+  %c = linalg.reduce { arith.addf } ins(%x : tensor<2x6x20x20xf32>) outs(%zs : !s) dimensions = [0]
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Values with a number on them in another type.
+
+// CHECK-LABEL: func.func @narrow_values(
+// CHECK:         diffattn.attention
+func.func @narrow_values(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %vn: tensor<6x20x32xbf16>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %sb = arith.constant dense<0.5> : tensor<6x20x32xbf16>
+  %vs = arith.mulf %vn, %sb : tensor<6x20x32xbf16>
+  %v1 = arith.extf %vn : tensor<6x20x32xbf16> to !v
+  %v2 = arith.extf %vs : tensor<6x20x32xbf16> to !v
+  %o1 = linalg.batch_matmul ins(%a1, %v1 : !s, !v) outs(%zv : !v) -> !v
+  %o2 = linalg.batch_matmul ins(%a2, %v2 : !s, !v) outs(%zv : !v) -> !v
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = arith.subf %o1, %o2 : !v
+  return %o : !v
+}
+
 // Rows that are divided by their own sums need the maps.
 
 // CHECK-LABEL: func.func @sums_of_difference(

@@ -65,6 +65,18 @@ static void takeCommon(ExprGraph &graph, SmallVectorImpl<Expr> &a,
   }
 }
 
+/// `expr` in the type that it was widened from.
+static Expr withoutWidening(ExprGraph &graph, Expr expr) {
+  while (true) {
+    Expr cast = expr->kind == Kind::Load ? graph.expand(expr) : expr;
+    if (!cast || cast->kind != Kind::Cast ||
+        cast->operands[0]->type.getIntOrFloatBitWidth() >=
+            cast->type.getIntOrFloatBitWidth())
+      return expr;
+    expr = cast->operands[0];
+  }
+}
+
 /// The factors of `value`, also of products that are ops of their own.
 static void openProduct(ExprGraph &graph, Expr value,
                         SmallVectorImpl<Expr> &factors) {
@@ -75,7 +87,7 @@ static void openProduct(ExprGraph &graph, Expr value,
     if (opened->kind == Kind::Mul)
       openProduct(graph, opened, factors);
     else
-      factors.push_back(part);
+      factors.push_back(withoutWidening(graph, part));
   }
 }
 
@@ -138,6 +150,7 @@ static void mergeTerms(ExprGraph &graph, Terms &terms) {
     for (unsigned k = i + 1; k < terms.size();)
       if (alike(terms[i], terms[k])) {
         terms[i].coefficient += terms[k].coefficient;
+        terms[i].sources.append(terms[k].sources);
         terms.erase(terms.begin() + k);
       } else {
         ++k;
@@ -223,7 +236,8 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     return std::nullopt;
   }
   found.droppedNanGuard = maps.droppedNanGuard;
-  found.replaced.assign(maps.used.begin(), maps.used.end());
+  for (const Term &term : *terms)
+    found.replaced.append(term.sources);
 
   AtomId key = *maps.sharedKey;
   found.value = commonValue(graph, (*terms)[0], (*terms)[1], key, reason);

@@ -171,6 +171,7 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
       for (auto [f, g] : llvm::zip(x.factors, y.factors))
         if (!graph.equal(f, g))
           return fail();
+      x.sources.append(y.sources);
       x.value = graph.make(Kind::Select, x.value->type,
                            {condition, x.value, y.value});
     }
@@ -328,7 +329,7 @@ std::optional<Terms> Maps::linearize(Expr expr) {
     Expr map = graph.softmax(graph.substitute(softmax.scores, at),
                              *softmax.loops[softmax.keyAxis].asAtom(),
                              expr->indices[softmax.keyAxis]);
-    return Terms{{1, {}, map, nullptr}};
+    return Terms{{1, {}, map, nullptr, {expr->value}}};
   }
   case Kind::Cast:
     return linearize(expr->operands[0]);
@@ -385,6 +386,7 @@ std::optional<Terms> Maps::linearize(Expr expr) {
         if (y.map) {
           term.map = y.map;
           term.value = y.value;
+          term.sources = y.sources;
         }
         product.push_back(term);
       }
@@ -401,8 +403,6 @@ std::optional<Terms> Maps::linearize(Expr expr) {
       reason = why;
     return sum;
   }
-  case Kind::Softmax:
-    return Terms{{1, {}, expr, nullptr}};
   default:
     return fail();
   }

@@ -22,6 +22,8 @@ struct Term {
   SmallVector<Expr, 2> factors;
   Expr map = nullptr;
   Expr value = nullptr;
+  /// Where the map is made: the results of softmaxes.
+  SmallVector<Value, 2> sources = {};
 };
 using Terms = SmallVector<Term, 4>;
 
