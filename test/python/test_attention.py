@@ -173,6 +173,12 @@ def test_shared_keys_count_as_one():
     assert len(_attention._compiled) >= before + 1
 
 
+def test_shared_keys_of_one_query():
+    q1, k1, q2, _, v = inputs(8, queries=1)
+    got = check((q1, k1, q2, k1, v), 0.4)
+    np.testing.assert_array_equal(got, diffattn.attention(q1, k1, q2, k1.copy(), v, 0.4))
+
+
 def test_new_lengths_do_not_compile():
     check(inputs(9, batch=1, queries=5, keys=9, width=24), 0.2, is_causal=True)
     count = len(_attention._compiled)
