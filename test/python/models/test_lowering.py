@@ -91,10 +91,11 @@ def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     assert "diffattn.attention" not in text and "linalg." not in text
     products = len(re.findall(r"linalg\.(?:batch_)?matmul", source))
     assert len(re.findall(r"llvm\.call @diffattn_rt_(?:batch_)?gemm", text)) == products
-    # A nest over queries, and where there may be few of them a nest over keys and the joining of its parts beside it.
+    # For many queries one loop. For few, four: scores of blocks of keys, factors of rows, blocks times values, and the joining of blocks.
+    # One nest is there where their number is known (images, a decode step), both where it is not.
     text = re.sub(r"^  llvm\.func private @diffattn_gemv.*?^  }$", "", text, flags=re.M | re.S)
     nests = text.count("llvm.call @diffattn_rt_parallel_for")
-    assert 1 <= nests / source.count("diffattn.attention ins") <= 3
+    assert nests == {3: 5 + 5 + 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
