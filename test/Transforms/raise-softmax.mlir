@@ -517,6 +517,58 @@ func.func @stacked_with_softmax(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %w
   return %o : !v
 }
 
+// Powers divided by their norm of order 1.
+
+// CHECK-LABEL: func.func @sum_of_magnitudes(
+// CHECK:         diffattn.attention
+func.func @sum_of_magnitudes(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %low = arith.constant 0xFF800000 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %half = arith.constant dense<0.5> : !s
+  %eps = arith.constant dense<1.0e-9> : !r
+  %one = arith.constant dense<1.0> : !s
+  %oner = arith.constant dense<1.0> : !r
+  %es = tensor.empty() : !s
+  %er = tensor.empty() : !r
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %zr = linalg.fill ins(%zero : f32) outs(%er : !r) -> !r
+  %lr = linalg.fill ins(%low : f32) outs(%er : !r) -> !r
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%s1 : !s) outs(%lr : !r) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : !r) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %s1, %mb1 : !s
+  %e1 = math.exp %d1 : !s
+  %ab1 = math.absf %e1 : !s
+  %pw1 = math.powf %ab1, %one : !s
+  %t1 = linalg.reduce { arith.addf } ins(%pw1 : !s) outs(%zr : !r) dimensions = [2]
+  %rt1 = math.powf %t1, %oner : !r
+  %g1 = arith.maximumf %rt1, %eps : !r
+  %tb1 = linalg.broadcast ins(%g1 : !r) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%s2 : !s) outs(%lr : !r) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : !r) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %s2, %mb2 : !s
+  %e2 = math.exp %d2 : !s
+  %ab2 = math.absf %e2 : !s
+  %pw2 = math.powf %ab2, %one : !s
+  %t2 = linalg.reduce { arith.addf } ins(%pw2 : !s) outs(%zr : !r) dimensions = [2]
+  %rt2 = math.powf %t2, %oner : !r
+  %g2 = arith.maximumf %rt2, %eps : !r
+  %tb2 = linalg.broadcast ins(%g2 : !r) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
 // Values with a number on them in another type.
 
 // CHECK-LABEL: func.func @narrow_values(

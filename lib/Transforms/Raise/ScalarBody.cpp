@@ -116,6 +116,8 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
       .Case<math::PowFOp>([&](auto) -> Expr {
         if (o[1]->isConst(2))
           return make(Kind::Mul, type, {o[0], o[0]});
+        if (o[1]->isConst(1))
+          return o[0];
         if (o[1]->isConst(0.5))
           return make(Kind::Sqrt, type, {o[0]});
         if (o[1]->isConst(-0.5))
