@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Execution/Compile.h"
 
+#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"

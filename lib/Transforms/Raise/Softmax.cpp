@@ -234,9 +234,12 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
     double halfBit = std::ldexp(
         0.5, 1 - static_cast<int>(
                      cast<FloatType>(total->type).getFPMantissaWidth()));
-    if (added != 0 && !(atLeastOne && added > 0 && added < halfBit))
+    bool addsNothing =
+        added == 0 || (atLeastOne && added > 0 && added < halfBit);
+    bool limitsNothing = least <= 0 || (atLeastOne && least <= 1);
+    if (!addsNothing)
       found.flaw = "a softmax adds a number to its sum that may count";
-    if (least > 0 && !(atLeastOne && least <= 1))
+    if (!limitsNothing)
       found.flaw = "a softmax keeps its sum above a number that may count";
     return true;
   }
