@@ -46,7 +46,6 @@ private:
   void requireSame(Operation *op, Value a, int64_t i, Value b, int64_t k) {
     require(op, {{{a, i}}, {}}, {{{b, k}}, {}});
   }
-  IndexPoly polyOf(OpFoldResult size);
   IndexPoly polyOf(const Size &size);
   Value valueOf(OpBuilder &builder, Location loc, const Size &size);
   bool isOfArguments(const IndexPoly &poly);
@@ -61,18 +60,12 @@ private:
 };
 } // namespace
 
-IndexPoly SizeChecker::polyOf(OpFoldResult size) {
-  if (auto attribute = dyn_cast<Attribute>(size))
-    return cast<IntegerAttr>(attribute).getInt();
-  return graph.polyOf(cast<Value>(size));
-}
-
 IndexPoly SizeChecker::polyOf(const Size &size) {
   IndexPoly product = 1;
   for (auto [tensor, axis] : size.axes)
     product = product * graph.sizeOf(tensor, axis);
   for (OpFoldResult number : size.numbers)
-    product = product * polyOf(number);
+    product = product * graph.polyOf(number);
   return product;
 }
 
@@ -238,8 +231,8 @@ void SizeChecker::checkSlice(OffsetSizeAndStrideOpInterface slice,
   for (auto [axis, offset, size, stride] :
        llvm::enumerate(slice.getMixedOffsets(), slice.getMixedSizes(),
                        slice.getMixedStrides())) {
-    IndexPoly start = polyOf(offset), count = polyOf(size),
-              step = polyOf(stride),
+    IndexPoly start = graph.polyOf(offset), count = graph.polyOf(size),
+              step = graph.polyOf(stride),
               end = start + (count - IndexPoly(1)) * step + IndexPoly(1),
               length = graph.sizeOf(whole, axis);
     if (step.constant() != 1 || graph.space.provablyNonNegative(length - end))

@@ -128,6 +128,7 @@ public:
   /// The value of an integer as a polynomial; what would grow too large stands
   /// for itself.
   IndexPoly polyOf(Value integer);
+  IndexPoly polyOf(OpFoldResult integer);
   /// What a comparison of integers comes to, if that is known.
   std::optional<bool> truthOf(Value condition);
   SmallVector<IndexPoly> freshLoops(Value tensor);
@@ -142,8 +143,13 @@ private:
     nodes.push_back(std::move(node));
     return &nodes.back();
   }
+
+  // Sizes.cpp
   void joinSizes(Operation *function, bool trusting);
   void joinSizesOf(Operation *op, bool trusting);
+  IndexPoly readPoly(Value integer);
+
+  // Fold.cpp
   std::optional<double> fold(Kind kind, Type type, ArrayRef<double> operands,
                              int64_t predicate) const;
   Expr simplifyChosenNumbers(Kind compare, ArrayRef<Expr> operands,
@@ -151,7 +157,6 @@ private:
   Expr simplify(Kind kind, ArrayRef<Expr> operands, int64_t predicate);
 
   // Access.cpp
-  IndexPoly readPoly(Value integer);
   Expr seeThrough(Value tensor, ArrayRef<IndexPoly> indices);
   Expr constantElement(Value tensor, ArrayRef<IndexPoly> indices);
 
