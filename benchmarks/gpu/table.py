@@ -10,29 +10,46 @@ def _part(value, of):
     return f"{value / of:.0%}" if of else ""
 
 
+def _contestants(times, columns):
+    """A line for each: its median and quartiles, what `columns` says of it, and its median over ours."""
+    ours = times["diffattn"]["median_s"]
+    lines = []
+    for name, entry in times.items():
+        if "refused" in entry:
+            lines.append(f"| {name} | refused: {entry['refused'].replace('|', '/')} |" + " |" * 6)
+            continue
+        low, high = entry["quartiles_s"]
+        cells = [name, _seconds(entry["median_s"]), f"{_seconds(low)} – {_seconds(high)}", *columns(entry), f"{entry['median_s'] / ours:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines + [""]
+
+
+def _clocks(entry):
+    return ", ".join(f"{k} {v}" for k, v in entry["clocks"].items()) or "unknown"
+
+
 def _rows(part, result, rates):
+    def columns(entry):
+        return [f"{entry['nominal_tflops']:.1f}", _part(entry["nominal_tflops"], rates.get("gemm_tflops")), f"{entry['tb_per_s']:.2f}",
+                _part(entry["tb_per_s"], rates.get("copy_tb_per_s"))]
+
     lines = []
     for row in result["rows"]:
-        ours = row["times"]["diffattn"]["median_s"]
+        ours = row["times"]["diffattn"]
         lines += [f"### {part}: {row['name']}", "",
                   f"batch {row['batch']}, {row['queries']} queries, {row['keys']} keys, {row['input_sets']} input sets; our first and last "
-                  f"place differ by {row['times']['diffattn']['spread']:.1%}; clocks: "
-                  f"{', '.join(f'{k} {v}' for k, v in row['times']['diffattn']['clocks'].items()) or 'unknown'}", "",
+                  f"place differ by {ours['spread']:.1%}; clocks: {_clocks(ours)}", "",
                   "| | median | quartiles | nominal TFLOP/s | of the measured product | TB/s | of the measured copy | against ours |",
                   "|---|---|---|---|---|---|---|---|"]
-        for name, entry in row["times"].items():
-            if "refused" in entry:
-                lines.append(f"| {name} | refused: {entry['refused'].replace('|', '/')} | | | | | | |")
-                continue
-            lines.append(f"| {name} | {_seconds(entry['median_s'])} | {_seconds(entry['quartiles_s'][0])} – "
-                         f"{_seconds(entry['quartiles_s'][1])} | {entry['nominal_tflops']:.1f} | "
-                         f"{_part(entry['nominal_tflops'], rates.get('gemm_tflops'))} | {entry['tb_per_s']:.2f} | "
-                         f"{_part(entry['tb_per_s'], rates.get('copy_tb_per_s'))} | {entry['median_s'] / ours:.2f} |")
-        lines.append("")
+        lines += _contestants(row["times"], columns)
     return lines
 
 
 def _models(result, rates):
+    def columns(entry):
+        return [f"{entry['tokens_per_s']:.1f}", f"{entry['tb_per_s']:.2f}", _part(entry["tb_per_s"], rates.get("copy_tb_per_s")),
+                f"{entry['relative_error']:.2g}"]
+
     lines = ["## Whole models", "", "| model | what | error of a row | allowed |", "|---|---|---|---|"]
     for check in result["checks"]:
         if "error" in check:
@@ -45,19 +62,10 @@ def _models(result, rates):
         ours = row["times"]["diffattn"]
         lines += [f"### models: {row['name']}", "",
                   f"{row['tokens']} tokens, context {row['context']}; our kernels are launched {row['launches']}; our first and last place "
-                  f"differ by {ours['spread']:.1%}; clocks: "
-                  f"{', '.join(f'{k} {v}' for k, v in ours['clocks'].items()) or 'unknown'}", "",
+                  f"differ by {ours['spread']:.1%}; clocks: {_clocks(ours)}", "",
                   "| | median | quartiles | tokens/s | weights and caches, TB/s | of the measured copy | error against f32 | against ours |",
                   "|---|---|---|---|---|---|---|---|"]
-        for name, entry in row["times"].items():
-            if "refused" in entry:
-                lines.append(f"| {name} | refused: {entry['refused'].replace('|', '/')} | | | | | | |")
-                continue
-            lines.append(f"| {name} | {_seconds(entry['median_s'])} | {_seconds(entry['quartiles_s'][0])} – "
-                         f"{_seconds(entry['quartiles_s'][1])} | {entry['tokens_per_s']:.1f} | {entry['tb_per_s']:.2f} | "
-                         f"{_part(entry['tb_per_s'], rates.get('copy_tb_per_s'))} | {entry['relative_error']:.2g} | "
-                         f"{entry['median_s'] / ours['median_s']:.2f} |")
-        lines.append("")
+        lines += _contestants(row["times"], columns)
     return lines
 
 
