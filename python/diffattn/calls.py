@@ -15,7 +15,7 @@ import numpy as np
 from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
                      owned)
 from .device import DeviceArray, Traffic, choose_stream
-from .errors import ERRORS, DiffAttnError, InputError
+from .errors import ERRORS, DiffAttnError, InputError, LibraryError
 from .replay import Replay
 
 
@@ -29,8 +29,15 @@ def library_folder(name: str) -> pathlib.Path:
     for folder in folders:
         if (folder / name).exists():
             return folder
-    raise DiffAttnError(f"expected {name} in {' or '.join(map(str, folders))}; build it (scripts/demo.sh), or name the build "
-                        "folder in DIFFATTN_BUILD_DIR")
+    raise LibraryError(f"expected {name} in {' or '.join(map(str, folders))}, but it is in none of them; build it "
+                       "(scripts/demo.sh), or name the build folder or the prefix of an installation in DIFFATTN_BUILD_DIR")
+
+
+def load_library(path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise LibraryError(f"{path}: expected a shared library that loads, but got: {error}") from None
 
 
 #: progress_data, bytes done, bytes in all.
@@ -46,7 +53,7 @@ class CLibrary:
     """A shared library with the functions `prefix`_call, ... and their types."""
 
     def __init__(self, path, prefix: str):
-        self.c, self.prefix = ctypes.CDLL(str(path)), prefix
+        self.c, self.prefix = load_library(path), prefix
         code, text, number, out = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32, ctypes.POINTER
         wide, address = ctypes.c_int64, ctypes.c_uint64
         self.declare([
@@ -79,15 +86,19 @@ class CLibrary:
     def declare(self, functions) -> None:
         """Makes C functions, given as name, result and arguments, methods of this object."""
         for name, result, arguments in functions:
-            function = getattr(self.c, self.prefix + name)
+            try:
+                function = getattr(self.c, self.prefix + name)
+            except AttributeError:
+                raise LibraryError(f"{self.c._name}: expected the function {self.prefix}{name}, but there is none; the library is "
+                                   "older than this package: build it again") from None
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 
     def require(self, major: int, what: str) -> None:
         version = self.api_version()
         if version // 1000 != major:
-            raise DiffAttnError(f"expected version {major}.x of the C interface, but {what} has "
-                                f"{version // 1000}.{version % 1000}; build it again")
+            raise LibraryError(f"expected version {major}.x of the C interface, but {what} has "
+                               f"{version // 1000}.{version % 1000}; build it again")
 
     def check(self, status: int) -> None:
         if status:

@@ -76,10 +76,10 @@ class InputError(ValueError):
 
 
 def generate(args) -> int:
-    model = _load(args)
     prompts = _prompts(args)
     if not prompts:
         raise InputError(f"{args.prompt_file}: expected at least one line with a prompt, but got none")
+    model = _load(args)
     options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
                "stop": args.stop}
     texts = list(prompts)

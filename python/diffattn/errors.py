@@ -6,7 +6,8 @@ from __future__ import annotations
 class DiffAttnError(RuntimeError):
     """A failure of the compiler or of compiled code; the subclasses say whose hands can put it right."""
 
-    code = 0
+    #: What the command `diffattn` ends with; never 0.
+    code = 1
 
 
 class UsageError(DiffAttnError, ValueError):
@@ -55,6 +56,12 @@ class BundleError(DiffAttnError):
     """A bundle that is damaged, too new, or for another machine."""
 
     code = 9
+
+
+class LibraryError(DiffAttnError):
+    """The compiled library is missing, does not load, or is of another version."""
+
+    code = 10
 
 
 #: By their codes, which are those of the C interfaces.

@@ -16,9 +16,9 @@ import sysconfig
 import weakref
 
 from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
-from .calls import CLibrary, CompiledCode, Progress, library_folder, teller
+from .calls import CLibrary, CompiledCode, Progress, library_folder, load_library, teller
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
-from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError,  # noqa: F401
+from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError, LibraryError,  # noqa: F401
                      OutputError, RunError, UsageError, WeightsError)
 
 API_MAJOR = 1
@@ -37,7 +37,7 @@ class _Library(CLibrary):
     def __init__(self):
         folder = library_folder("libDiffAttnC.so")
         # Compiled code must find the very runtime that the C API uses, so it is loaded first and by its path.
-        self.runtime = ctypes.CDLL(str(folder / "libDiffAttnRuntime.so"))
+        self.runtime = load_library(folder / "libDiffAttnRuntime.so")
         super().__init__(folder / "libDiffAttnC.so", "diffattn_")
         self.require(API_MAJOR, "libDiffAttnC.so")
         program, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32

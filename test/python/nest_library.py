@@ -4,7 +4,6 @@ A signature is a dictionary of everything that is fixed at compile time (see `si
 gives widths. Tests hand over NumPy arrays of any strides.
 """
 import ctypes
-import os
 import pathlib
 import re
 import subprocess
@@ -12,7 +11,8 @@ import subprocess
 import ml_dtypes
 import numpy as np
 
-LLVM = pathlib.Path(os.environ.get("LLVM_TOOLS_DIR", "/usr/lib/llvm-22/bin"))
+from conftest import LLVM
+
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64}
 FLAGS = {"avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2"}
 
