@@ -1,41 +1,57 @@
-# What `cmake --install` puts in place for projects that build on ours: libraries, headers and a CMake package.
-# All of it is of the component `development`; what a machine needs that only runs bundles is of the component `loader`; tools
-# and the plugin are in the unnamed one.
+# What `cmake --install` puts in place. Without --component that is all of it:
+#   tools        the tools and the plugin
+#   loader       what a machine needs that only runs bundles: library, headers, Python package, CMake package and pkg-config file
+#   development  on top of the loader, the compiler's libraries, headers, CMake package and pkg-config file
+# The prefix may be moved: libraries and packages are found from where they lie themselves.
 include(CMakePackageConfigHelpers)
 set(DIFFATTN_CMAKE_DIR lib/cmake/DiffAttn)
+set(DIFFATTN_BUNDLE_CMAKE_DIR lib/cmake/DiffAttnBundle)
 
-get_property(libraries GLOBAL PROPERTY DIFFATTN_LIBRARIES)
-set(exported ${libraries} DiffAttnRuntime)
-foreach(library ${exported})
-  install(TARGETS ${library} EXPORT DiffAttnTargets
-    ARCHIVE DESTINATION lib COMPONENT development
-    LIBRARY DESTINATION lib COMPONENT development)
+# The runtime, and what it opens beside itself: neither of the two works without.
+foreach(component tools loader)
+  install(TARGETS DiffAttnRuntime LIBRARY DESTINATION lib COMPONENT ${component})
+  if(TARGET DiffAttnOneDnn)
+    install(TARGETS DiffAttnOneDnn LIBRARY DESTINATION lib COMPONENT ${component})
+  endif()
 endforeach()
-if(TARGET DiffAttnOneDnn)
-  install(TARGETS DiffAttnOneDnn LIBRARY DESTINATION lib COMPONENT development)
-endif()
-if(TARGET DiffAttnC)
-  install(TARGETS DiffAttnC EXPORT DiffAttnTargets LIBRARY DESTINATION lib COMPONENT development)
-endif()
-install(EXPORT DiffAttnTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
 
+# diffattn_install_pc(NAME COMPONENT): NAME.pc from its template.
+function(diffattn_install_pc name component)
+  configure_file(${CMAKE_SOURCE_DIR}/cmake/${name}.pc.in ${CMAKE_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${CMAKE_BINARY_DIR}/${name}.pc DESTINATION lib/pkgconfig COMPONENT ${component})
+endfunction()
+
+# ---- the loader of bundles: find_package(DiffAttnBundle), which needs neither MLIR nor C++. The compiler's package is on top of it.
+install(TARGETS DiffAttnBundle DiffAttnRuntime EXPORT DiffAttnBundleTargets LIBRARY DESTINATION lib COMPONENT loader)
+configure_package_config_file(cmake/DiffAttnBundleConfig.cmake.in ${CMAKE_BINARY_DIR}/DiffAttnBundleConfig.cmake
+  INSTALL_DESTINATION ${DIFFATTN_BUNDLE_CMAKE_DIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/DiffAttnBundleConfigVersion.cmake
+  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
+install(EXPORT DiffAttnBundleTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_BUNDLE_CMAKE_DIR} COMPONENT loader)
+install(FILES ${CMAKE_BINARY_DIR}/DiffAttnBundleConfig.cmake ${CMAKE_BINARY_DIR}/DiffAttnBundleConfigVersion.cmake
+  DESTINATION ${DIFFATTN_BUNDLE_CMAKE_DIR} COMPONENT loader)
+diffattn_install_pc(diffattn-bundle loader)
+install(FILES ${CMAKE_SOURCE_DIR}/include/diffattn-c/Bundle.h ${CMAKE_SOURCE_DIR}/include/diffattn-c/Types.h
+  DESTINATION include/diffattn-c COMPONENT loader)
+install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ElementType.h DESTINATION include/DiffAttn/Runtime COMPONENT loader)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader FILES_MATCHING PATTERN "*.py")
+# For `pip install -e PREFIX/python`, which brings the command `diffattn`.
+install(FILES ${CMAKE_SOURCE_DIR}/python/pyproject.toml DESTINATION python COMPONENT loader)
+
+# ---- the compiler: find_package(DiffAttn), whose component C is the C API alone.
+get_property(libraries GLOBAL PROPERTY DIFFATTN_LIBRARIES)
+install(TARGETS ${libraries} EXPORT DiffAttnTargets ARCHIVE DESTINATION lib COMPONENT development)
+install(EXPORT DiffAttnTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
+install(TARGETS DiffAttnC EXPORT DiffAttnCTargets LIBRARY DESTINATION lib COMPONENT development)
+install(EXPORT DiffAttnCTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
+diffattn_install_pc(diffattn development)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ DESTINATION include COMPONENT development
   FILES_MATCHING PATTERN "*.h" PATTERN "*.td")
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include COMPONENT development
   FILES_MATCHING PATTERN "*.inc")
-
 configure_package_config_file(cmake/DiffAttnConfig.cmake.in ${CMAKE_BINARY_DIR}/DiffAttnConfig.cmake
   INSTALL_DESTINATION ${DIFFATTN_CMAKE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/DiffAttnConfigVersion.cmake
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/DiffAttnConfig.cmake ${CMAKE_BINARY_DIR}/DiffAttnConfigVersion.cmake
   DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
-
-install(TARGETS DiffAttnBundle DiffAttnRuntime LIBRARY DESTINATION lib COMPONENT loader)
-if(TARGET DiffAttnOneDnn)
-  install(TARGETS DiffAttnOneDnn LIBRARY DESTINATION lib COMPONENT loader)
-endif()
-install(FILES ${CMAKE_SOURCE_DIR}/include/diffattn-c/Bundle.h ${CMAKE_SOURCE_DIR}/include/diffattn-c/Types.h
-  DESTINATION include/diffattn-c COMPONENT loader)
-install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ElementType.h DESTINATION include/DiffAttn/Runtime COMPONENT loader)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader FILES_MATCHING PATTERN "*.py")

@@ -5,6 +5,14 @@ target_compile_options(DiffAttnPCH PUBLIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instan
 # Without it the precompiled header holds the times of the headers, and ccache finds nothing again after a checkout.
 target_compile_options(DiffAttnPCH PRIVATE $<$<COMPILE_LANGUAGE:CXX>:SHELL:-Xclang -fno-pch-timestamp>)
 
+# diffattn_rpath(TARGET RPATH...): where TARGET looks for libraries, beside MLIR's folder. It is the same in the build folder and where
+# TARGET is installed, so nothing is edited at installation: CMake would pad the path with a colon for that, and to the loader an
+# empty entry is the current folder.
+function(diffattn_rpath target)
+  set_target_properties(${target} PROPERTIES
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}" INSTALL_RPATH_USE_LINK_PATH ON)
+endfunction()
+
 # diffattn_library(NAME sources... [LINK libs...] [DEPENDS targets...])
 # A static library of one room. LINK names the rooms that it may use; the include-direction test checks the same.
 function(diffattn_library name)
@@ -30,5 +38,6 @@ function(diffattn_tool name)
   target_compile_options(${name} PRIVATE -fPIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
   target_link_libraries(${name} PRIVATE ${ARG_LINK} MLIR LLVM)
   add_dependencies(${name} DiffAttnHeaders)
-  install(TARGETS ${name} RUNTIME DESTINATION bin)
+  diffattn_rpath(${name} "$ORIGIN/../lib")
+  install(TARGETS ${name} RUNTIME DESTINATION bin COMPONENT tools)
 endfunction()

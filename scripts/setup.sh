@@ -60,6 +60,11 @@ setup_packages() {
   need_packages "${list[@]}" "$@"
 }
 
+# What the tests need beside that: GoogleTest, a second way to link programs, and what reads them.
+setup_test_packages() {
+  setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev pkg-config:pkg-config readelf:binutils "$@"
+}
+
 # pip's own words are shown only when it fails.
 pip_install() {
   "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@" >"$venv/pip.log" 2>&1 || {

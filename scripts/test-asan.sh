@@ -7,7 +7,7 @@ export DIFFATTN_BUILD_DIR=${DIFFATTN_BUILD_DIR:-$(cd "$(dirname "${BASH_SOURCE[0
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 clang_runtime() { "$(llvm_bin)/clang" -print-file-name=libclang_rt.asan-x86_64.so; }
 
-setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev
+setup_test_packages
 # Without the library clang prints the bare name.
 [ -e "$(clang_runtime)" ] || need_packages "$(clang_runtime)":libclang-rt-22-dev
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"

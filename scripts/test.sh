@@ -15,7 +15,7 @@ for arg in "$@"; do
   esac
 done
 
-setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev clang-format-22:clang-format-22
+setup_test_packages clang-format-22:clang-format-22
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
 configure DIFFATTN_TESTS=ON
 build_targets

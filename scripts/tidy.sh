@@ -3,7 +3,7 @@
 # Fails if there is a finding. DIFFATTN_TIDY_JOBS: processes at a time, all cores by default.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
-setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev run-clang-tidy-22:clang-tidy-22
+setup_test_packages run-clang-tidy-22:clang-tidy-22
 configure DIFFATTN_TESTS=ON
 # Generated headers and the list of commands must be there.
 build_targets DiffAttnHeaders

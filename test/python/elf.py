@@ -1,0 +1,37 @@
+"""What the tests read in ELF files: where the loader looks for their libraries."""
+import pathlib
+import struct
+
+LOAD, DYNAMIC = 1, 2
+NULL, STRING_TABLE, RPATH, RUNPATH = 0, 5, 15, 29
+
+
+def is_loaded(path) -> bool:
+    """Whether it is a program or a shared library, and no object file."""
+    path = pathlib.Path(path)
+    if path.is_symlink() or not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        head = file.read(18)
+    return head[:4] == b"\x7fELF" and struct.unpack_from("<H", head, 16)[0] in (2, 3)
+
+
+def search_path(path) -> list[str]:
+    """The entries of RPATH and RUNPATH; of 64-bit files."""
+    data = pathlib.Path(path).read_bytes()
+    (headers,) = struct.unpack_from("<Q", data, 32)
+    size, count = struct.unpack_from("<HH", data, 54)
+    segments = [struct.unpack_from("<IIQQQQ", data, headers + i * size) for i in range(count)]
+    entries = []
+    for kind, _, offset, _, _, length in segments:
+        if kind == DYNAMIC:
+            entries = [struct.unpack_from("<qQ", data, at) for at in range(offset, offset + length, 16)]
+    entries = entries[: next((i for i, (tag, _) in enumerate(entries) if tag == NULL), len(entries))]
+    result = []
+    for tag, value in entries:
+        if tag in (RPATH, RUNPATH):
+            table = dict(entries)[STRING_TABLE]
+            start = next(table - address + offset for kind, _, offset, address, _, length in segments
+                         if kind == LOAD and address <= table < address + length) + value
+            result += data[start : data.index(b"\0", start)].decode().split(":")
+    return result

@@ -1,0 +1,136 @@
+"""What `cmake --install` gives works where it lies, also after it was moved, and without any variable of the environment."""
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from elf import is_loaded, search_path
+
+from conftest import LLVM, ROOT
+
+# What a build with sanitizers needs in every process.
+SANITIZER = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ}
+ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "OMP_WAIT_POLICY": "passive", **SANITIZER}
+ATTENTION = ROOT / "examples" / "pipelines" / "attention.mlir"
+ANSWER = "5 arguments, argument 1 has rank 4\n[-1, 0.5], [5, 5]\nerror 2: 'attention': expected 5 arguments, but got 4\n"
+
+
+def run(*command, code=0, cwd="/", **environment):
+    """What a command prints, which sees nothing of this tree but what it is given."""
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env={**ENVIRONMENT, **environment}, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def prefix(build_dir, tmp_path_factory):
+    """All that is installed, moved to another place."""
+    folder = tmp_path_factory.mktemp("install")
+    run("cmake", "--install", build_dir, "--prefix", folder / "first")
+    return (folder / "first").rename(folder / "moved")
+
+
+@pytest.fixture(scope="module")
+def bundle(build_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bundle") / "attention.bundle"
+    run(build_dir / "bin" / "diffattn-run", ROOT / "examples" / "attention.mlir", "--emit=bundle", "--no-cache", "-o", folder)
+    return folder
+
+
+def loaded_files(folder):
+    return [path for path in folder.rglob("*") if "CMakeFiles" not in path.parts and is_loaded(path)]
+
+
+def test_no_library_is_taken_from_the_current_folder(build_dir, prefix, bundle):
+    """An empty entry is the current folder, a relative one lies below it."""
+    own = [path for part in ("bin", "lib", "unittests") if (build_dir / part).is_dir() for path in loaded_files(build_dir / part)]
+    for files in (own, loaded_files(prefix), loaded_files(bundle)):
+        assert files
+        for path in files:
+            for entry in search_path(path):
+                assert entry.startswith(("/", "$ORIGIN")), f"{path}: {search_path(path)}"
+
+
+def test_nothing_installed_points_at_the_build(build_dir, prefix):
+    for path in loaded_files(prefix):
+        assert not [entry for entry in search_path(path) if entry.startswith((str(build_dir), str(ROOT)))], path
+    for path in [*prefix.rglob("*.cmake"), *prefix.rglob("*.pc")]:
+        text = path.read_text()
+        assert str(build_dir) not in text and str(ROOT) not in text and "/first" not in text, path
+
+
+def test_tools(prefix):
+    tool = prefix / "bin"
+    assert "diffattn.schedule" in run(tool / "diffattn-opt", ATTENTION, "--diffattn-cpu-pipeline=until=scheduled")
+    inputs = ["--input=random:1x8x4x64xf32"] * 4 + ["--input=random:1x8x4x128xf32", "--input=8xf32=0.5"]
+    out = run(tool / "diffattn-run", ROOT / "examples" / "attention.mlir", "--no-cache", "--check=reference", "--quiet", *inputs)
+    assert "matches" in out
+    for name in ("diffattn-reduce", "diffattn-lsp-server"):
+        assert "USAGE" in run(tool / name, "--help")
+
+
+def test_plugin_in_the_stock_mlir_opt(prefix):
+    plugin = prefix / "lib" / "libDiffAttnPlugin.so"
+    out = run(LLVM / "mlir-opt", ATTENTION, f"--load-dialect-plugin={plugin}", f"--load-pass-plugin={plugin}",
+              "--pass-pipeline=builtin.module(diffattn-cpu-pipeline)")
+    assert "llvm.call @diffattn_rt_parallel_for" in out
+
+
+def test_python(prefix, tmp_path):
+    code = """
+import numpy as np, diffattn
+q = np.ones((1, 2, 4, 8), np.float32)
+assert np.allclose(diffattn.attention(q, q, q, q, q, 0.25), 0.75)
+model = diffattn.load("TINY")
+assert model.forward([[1, 2, 3]]).shape[:2] == (1, 3)
+maps = open("/proc/self/maps").read()
+assert "PREFIX/lib/libDiffAttnC.so" in maps and "PREFIX/lib/libDiffAttnRuntime.so" in maps and "BUILD" not in maps
+print(diffattn.__file__)
+""".replace("TINY", str(ROOT / "examples" / "tiny-lm")).replace("PREFIX", str(prefix)).replace("BUILD", str(ROOT / "build"))
+    environment = {"PYTHONPATH": str(prefix / "python"), "DIFFATTN_CACHE_DIR": str(tmp_path)}
+    assert run(sys.executable, "-c", code, **environment) == f"{prefix}/python/diffattn/__init__.py\n"
+    out = run(sys.executable, "-m", "diffattn", "generate", ROOT / "examples" / "tiny-lm", "--prompt", "In the",
+              "--max-new-tokens", "2", **environment)
+    assert out.startswith("In the")
+
+
+def test_cmake_project_in_c(prefix, bundle, tmp_path):
+    """Neither MLIR's CMake package nor a C++ compiler is needed."""
+    run("cmake", "-S", ROOT / "test" / "consumer" / "c", "-B", tmp_path, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_C_COMPILER={LLVM / 'clang'}")
+    assert "MLIR" not in (tmp_path / "CMakeCache.txt").read_text()
+    run("cmake", "--build", tmp_path)
+    assert run(tmp_path / "attention") == ANSWER
+    assert "rank 4, first element 0.800" in run(tmp_path / "bundle", bundle)
+
+
+@pytest.mark.parametrize("package, program", [("diffattn", "attention"), ("diffattn-bundle", "bundle")])
+def test_pkg_config(package, program, prefix, bundle, tmp_path):
+    where = {"PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
+    flags = run("pkg-config", "--cflags", "--libs", package, **where).split()
+    library = run("pkg-config", "--variable=libdir", package, **where).strip()
+    run(LLVM / "clang", "-std=c99", ROOT / "test" / "CAPI" / "Inputs" / f"{program}.c", *flags, f"-Wl,-rpath,{library}", "-o",
+        tmp_path / program)
+    out = run(tmp_path / program, *([bundle] if program == "bundle" else []))
+    assert out == ANSWER if program == "attention" else "first element 0.800" in out
+
+
+def test_the_loader_alone(build_dir, bundle, tmp_path):
+    run("cmake", "--install", build_dir, "--component", "loader", "--prefix", tmp_path / "first")
+    prefix = (tmp_path / "first").rename(tmp_path / "moved")
+    assert not list(prefix.rglob("libDiffAttnC.so")) and not list(prefix.rglob("diffattn-run"))
+    project = tmp_path / "project"
+    project.mkdir()
+    shutil.copy(ROOT / "test" / "CAPI" / "Inputs" / "bundle.c", project)
+    (project / "CMakeLists.txt").write_text("""cmake_minimum_required(VERSION 3.25)
+project(Consumer LANGUAGES C)
+find_package(DiffAttnBundle REQUIRED CONFIG)
+add_executable(bundle bundle.c)
+target_link_libraries(bundle PRIVATE DiffAttn::DiffAttnBundle)
+""")
+    run("cmake", "-S", project, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DCMAKE_C_COMPILER={LLVM / 'clang'}")
+    run("cmake", "--build", tmp_path / "build")
+    assert "first element 0.800" in run(tmp_path / "build" / "bundle", bundle)
