@@ -2,9 +2,9 @@
 """Looks for schedules that ptxas assembles without a spill: the rows of lib/Schedule/GpuSchedule.cpp come from here.
 
 For two widths (d, dv), every sensible schedule is emitted and assembled with every feature that needs registers, and a row is printed
-for each: registers (the most of all chips and types; 0 where it spills) plain, with a softcap, a bias, a mask, and with copies by
-element. --table assembles the rows of the table instead, and ends with status 1 where the file promises fewer registers than ptxas
-takes, or no spill where there is one.
+for each: registers (the most of all chips and types; 0 where it spills) plain and with a result in f32, with a softcap, a bias, a mask,
+and with copies by element. --table assembles the rows of the table instead, and ends with status 1 where the file promises fewer
+registers than ptxas takes, or no spill where there is one.
 """
 import argparse
 import itertools
@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 SOFTCAP = "softcap = 30.0 : f32"
 # The part of a kernel's name -> attributes, operands.
 FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "softcap_bias": ([SOFTCAP], ["bias"]),
-            "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"])}
+            "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"]), "to_f32": ([], ["f32"])}
 COLUMNS = ("plain", "softcap", "bias", "mask", "elements")
 ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+)\}\}")
 
@@ -29,7 +29,7 @@ ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|fal
 def column(feature, elementwise):
     if elementwise:
         return "elements"
-    return {"": "plain", "softcap": "softcap"}.get(feature, "mask" if feature.endswith("mask") else "bias")
+    return {"": "plain", "to_f32": "plain", "softcap": "softcap"}.get(feature, "mask" if feature.endswith("mask") else "bias")
 
 
 def schedules():
@@ -74,10 +74,10 @@ def assemble(opt, wanted, chips, types, features):
         with tempfile.TemporaryDirectory() as folder:
             rows = report(opt, chip, text, folder)
         for name, registers, spills, _, _ in rows:
-            d, dv, schedule, feature = re.fullmatch(
-                r"diffattn_forward_(\d+)x(\d+)_b?f16_(\w+?_k\d+s\dq?)_?(\w*)", name).groups()
+            d, dv, result, schedule, feature = re.fullmatch(
+                r"diffattn_forward_(\d+)x(\d+)_b?f16_(to_f32)?_?(\w+?_k\d+s\dq?)_?(\w*)", name).groups()
             elementwise = feature.endswith("anystride")
-            feature = re.sub(r"_?anystride|b?f16", "", feature)
+            feature = result or re.sub(r"_?anystride|b?f16", "", feature)
             cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(column(feature, elementwise), [])
             cell.append(0 if spills else registers)
     return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}

@@ -38,29 +38,35 @@ VARIANTS = [
     ("stable-audio", 64, 64, (4, 4, 4, 4, 4), False, ["window = array<i64: 64, 64>"], []),
     ("axolotl", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], []),
     ("nanowell", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
+    ("v1-f32-result", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
+    ("diffllama-bias-f32-result", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias", "f32"]),
+    ("motif-gda-f32-result", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
+    ("v2-f32-result", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["f32"]),
+    ("gdla-f32-result", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate", "f32"]),
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
-DECODE = ["v1", "v1-wide", "v2", "gdla"]
+DECODE = ["v1", "v1-wide", "v2", "gdla", "v1-f32-result"]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
          "sm_90": (2048, 32, 228 << 10)}
 
 
 def attention(name, element, variant, queries):
     """A function with one op of `variant`; `queries` is a number or `?`. Extra operands: bias, mask, weight, gate, kv_len,
-    q_offset, and heads for a lambda of each head."""
+    q_offset; heads for a lambda of each head, f32 for a result in f32."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
     memref = lambda heads, length, width: f"memref<?x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
     q1, q2, k1, k2 = memref(hs, queries, d), memref(hn, queries, d), memref(hk1, "?", d), memref(hk2, "?", d)
-    v, o = memref(hv, "?", dv), memref(hs, queries, dv)
+    v, gate = memref(hv, "?", dv), memref(hs, queries, dv)
+    o = gate.replace(f"x{element},", "xf32,") if "f32" in extra else gate
     tokens = SIGMOID in attrs
     lam = f"memref<?x{queries}x{hs}xf32>" if tokens else f"memref<{hs}xf32>" if "heads" in extra else "memref<f32>"
     args = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, l=lam, o=o)
     text = f"ins(%q1, %k1, %q2, {'%k1' if shared else '%k2'}, %v : {q1}, {k1}, {q2}, {k2}, {v}) lambda(%l : {lam})"
     options = {"bias": ("bias", f"memref<?x1x?x?x{element}>"), "mask": ("bias", "memref<?x1x?x?xi1>"),
-               "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", o), "kv_len": ("kv_len", "memref<?xi64>"),
+               "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", gate), "kv_len": ("kv_len", "memref<?xi64>"),
                "q_offset": ("q_offset", "memref<?xi64>")}
-    for key in sorted(set(extra) - {"heads"}, key=list(options).index):
+    for key in sorted(set(extra) - {"heads", "f32"}, key=list(options).index):
         operand, type_ = options[key]
         args[operand] = type_
         text += f" {operand}(%{operand} : {type_})"

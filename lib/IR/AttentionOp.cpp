@@ -49,9 +49,15 @@ LogicalResult AttentionOp::verify() {
   MapInputs inputs{q1, {"k1", getK1()}, {"q2", getQ2()}, {"k2", getK2()},
                    v,  getQLayout(),    getKLayout(),    getVLayout()};
   // attention_c2
-  if (failed(verifySameElementType(
-          *this, {q1, inputs.k1, inputs.q2, inputs.k2, v, init})))
+  if (failed(verifySameElementType(*this,
+                                   {q1, inputs.k1, inputs.q2, inputs.k2, v})))
     return failure();
+  Type element = q1.type().getElementType(),
+       result = init.type().getElementType();
+  if (result != element && !result.isF32())
+    return emitOpError() << "expected element type of init to be that of q1, "
+                         << element << (element.isF32() ? "" : ", or 'f32'")
+                         << ", but got " << result;
   // attention_c3 to attention_c9
   if (failed(verifyRank(*this, init, 4)) ||
       failed(verifyMapInputs(*this, inputs)))

@@ -49,8 +49,8 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
                     (kv_len or Tk) - Tq
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
                     with every access checked
-    out             where the result is written, and what is returned: [B, Hs, Tq, dv] of q1's type, with any strides, sharing
-                    no element with another argument
+    out             where the result is written, and what is returned: [B, Hs, Tq, dv] with any strides, sharing no element with
+                    another argument. Of q1's type, or float32: then the result of 16-bit operands is not rounded
     stream          with arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`; by default
                     PyTorch's current one for its tensors, the device's default stream for others
 
@@ -110,7 +110,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
 
 
 def _check_out(out, dtype, shape, arrays) -> None:
-    array = _typed("out", out, (dtype,), shape)
+    array = _typed("out", out, (dtype, np.dtype(np.float32)), shape)
     # From the closest elements to the farthest, each axis must step over all that the ones before it reach.
     reach = array.itemsize
     for step, size in sorted((abs(s), n) for s, n in zip(array.strides, shape) if n > 1):

@@ -63,6 +63,16 @@ func.func @attention_c2_init(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32
 
 // -----
 
+func.func @attention_c2_init_half(%q1: tensor<2x4x8x16xbf16>, %k1: tensor<2x2x6x16xbf16>, %q2: tensor<2x2x8x16xbf16>, %k2: tensor<2x1x6x16xbf16>, %v: tensor<2x2x6x32xbf16>, %l: tensor<f32>, %init: tensor<2x4x8x32xf16>) {
+  // expected-error @below {{'diffattn.attention' op expected element type of init to be that of q1, 'bf16', or 'f32', but got 'f16'}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xbf16>, tensor<2x2x6x16xbf16>,
+         tensor<2x2x8x16xbf16>, tensor<2x1x6x16xbf16>, tensor<2x2x6x32xbf16>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<2x4x8x32xf16>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf16>
+  return
+}
+
+// -----
+
 func.func @attention_c2_type(%q1: tensor<2x4x8x16xf64>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>) {
   // expected-error @below {{'diffattn.attention' op operand #0 must be ranked tensor or memref of f32, f16 or bf16, but got 'tensor<2x4x8x16xf64>'}}
   %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf64>, tensor<2x2x6x16xf32>,

@@ -7,7 +7,7 @@ from attention_reference import attention as reference
 
 BF16 = ml_dtypes.bfloat16
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": BF16}
-#: The gates of docs/numerics.md on |error| / M, and half the distance of subnormal results.
+#: The gates of docs/numerics.md on |error| / M by the type of the operands, and half the distance of subnormal results.
 BOUNDS = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
 HALF_STEP = {"f32": 2.0**-150, "f16": 2.0**-25, "bf16": 2.0**-134}
 QUERIES = [1, 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 80]
@@ -35,6 +35,7 @@ def draw_signature(rng, **fixed):
         sig["mask"] = pick("bool", "f32", sig["dtype"])
     if sig["norm"]:
         sig["weight"] = pick(None, "f32", sig["dtype"])
+    sig["result"] = pick(None, None, "f32")
     sig.update(fixed)
     return sig
 
@@ -43,7 +44,7 @@ def plain_signature(**changed):
     """The least of everything, with `changed`."""
     sig = dict(dtype="bf16", causal=False, window=None, softcap=None, mask=None, kv_len=False, q_offset=False, lam="number",
                sigmoid=False, norm=None, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
-               signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64))
+               signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64), result=None)
     unknown = set(changed) - set(sig)
     assert not unknown, unknown
     return {**sig, **changed}
@@ -86,12 +87,12 @@ class Call:
         if sig["q_offset"]:
             self.options["q_offset"] = rng.integers(-3, tk + 1, b)
 
-    def _make(self, heads, length, width):
+    def _make(self, heads, length, width, dtype=None):
         """An array [B, H, T, w] as a view: [B, H, T, w], [B, T, H, w], or every second head of [B, T, 2H, w]."""
         layout, step = self.sig["layout"], self.sig["step"]
         order = {"bhtd": (self.batch, heads, length), "bthd": (self.batch, length, heads),
                  "split": (self.batch, length, 2 * heads)}[layout]
-        memory = np.full((*order, width * step + self.room), np.nan, TYPES[self.sig["dtype"]])
+        memory = np.full((*order, width * step + self.room), np.nan, TYPES[dtype or self.sig["dtype"]])
         view = memory[..., : width * step : step]
         if layout == "split":
             view = view[:, :, 1::2]
@@ -103,7 +104,10 @@ class Call:
         return self.q1, self.k1, self.q2, self.k2, self.v, self.lam
 
     def run(self, target):
-        return diffattn.attention(*self.operands, **self.options, target=target)
+        out = None
+        if self.sig["result"]:
+            out = self._make(self.sig["signal"], self.queries, self.sig["widths"][1], self.sig["result"])
+        return diffattn.attention(*self.operands, **self.options, target=target, out=out)
 
     def reference(self):
         options = dict(self.options)
@@ -128,7 +132,7 @@ class Call:
         got = self.run(target)
         expected, magnitude = self.reference()
         wide, allowed = got.astype(np.float64), self.allowed(expected, magnitude)
-        assert got.dtype == self.q1.dtype and got.shape == expected.shape
+        assert got.dtype == TYPES[self.sig["result"] or self.sig["dtype"]] and got.shape == expected.shape
         wrong = ~(np.abs(wide - expected) <= allowed)
         if wrong.any():
             at = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -23,8 +23,8 @@ def runnable_isas():
 
 
 def signature(**changes):
-    """The plainest signature: f32, no mask, one lambda, no norm; with `changes`."""
-    plain = dict(type="f32", scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, lam=0,
+    """The plainest signature: f32, no mask, one lambda, no norm, the result in the operands' type; with `changes`."""
+    plain = dict(type="f32", result=None, scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, lam=0,
                  sigmoid=False, norm=None, weight=False, eps_mode="inside", out_scale=1.0, gate=False, layout="bhtd", shared_k=False,
                  unit=True, sizes=None, small=False)
     assert changes.keys() <= plain.keys()
@@ -58,7 +58,8 @@ def function_text(number, sig, isa):
         if type_:
             args.append((name, type_))
             text += f" {name}(%{name} : {type_})"
-    args.append(("out", value))
+    result = memref(sig["result"] or t, 4, ["?", "?", "?", dv], sig["unit"])
+    args.append(("out", result))
     attrs = [f"scale = {sig['scale']:e} : f32"]
     attrs += ["is_causal"] * sig["causal"]
     if sig["window"]:
@@ -74,7 +75,7 @@ def function_text(number, sig, isa):
     attrs += [small_schedule(isa, sig["type"] == "bf16")] * sig["small"]
     arguments = ", ".join(f"%{n}: {ty}" for n, ty in args)
     return (f"func.func @s{number}({arguments}) attributes {{llvm.emit_c_interface}} {{\n"
-            f"  diffattn.attention {text} outs(%out : {value}) {{{', '.join(attrs)}}}\n  return\n}}\n"), [n for n, _ in args]
+            f"  diffattn.attention {text} outs(%out : {result}) {{{', '.join(attrs)}}}\n  return\n}}\n"), [n for n, _ in args]
 
 
 def compile_library(signatures, isa, build_dir, folder):

@@ -33,7 +33,7 @@ class FixedHeads(Inputs):
         for name, (t, w) in lengths.items():
             if name in self.arrays:
                 self.arrays[name] = self.make((batch, HEADS[name], t, w))
-        self.arrays["out"] = self.make((batch, 4, tq, dv), fill=np.nan)
+        self.arrays["out"] = self.make((batch, 4, tq, dv), fill=np.nan, dtype=self.arrays["out"].dtype)
         lam = {0: (), 1: (4,), "signal": (batch, tq, 4), "noise": (batch, tq, 2)}[sig["lam"]]
         self.arrays["lam"] = np.asarray(rng.normal(0.5, 0.4, lam), np.float32)
         if sig["bias"]:

@@ -34,6 +34,8 @@ def draw_signature(rng, number):
     if sig["norm"]:
         sig["weight"] = pick(False, True)
     sig["small"] = pick(False, True)
+    # The result of 16-bit operands in f32: judged by their gate, for it is their arithmetic.
+    sig["result"] = "f32" if number % 2 and sig["type"] != "f32" else None
     # The first few walk through what must not depend on luck.
     if number < 3:
         sig.update(type=("f32", "f16", "bf16")[number], sizes=(64, 128), causal=number != 1, window=None, bias=None, softcap=None)
@@ -90,14 +92,14 @@ class Inputs:
             self.arrays["kv_len"] = rng.integers(0, tk + 1, batch)
         if sig["q_offset"]:
             self.arrays["q_offset"] = rng.integers(-3, tk + 1, batch)
-        self.arrays["out"] = self.make((batch, hs, tq, dv), fill=np.nan)
+        self.arrays["out"] = self.make((batch, hs, tq, dv), fill=np.nan, dtype=TYPES[sig["result"] or sig["type"]])
 
-    def make(self, shape, fill=None):
+    def make(self, shape, fill=None, dtype=None):
         """An array [B, H, T, w] in memory of the signature's layout, with room around rows."""
         b, h, t, w = shape
         order = (b, t, h) if self.sig["layout"] == "bthd" else (b, h, t)
         step = 1 if self.sig["unit"] else 2
-        memory = np.full(order + (w * step + int(self.rng.integers(0, 3)),), np.nan, self.dtype)
+        memory = np.full(order + (w * step + int(self.rng.integers(0, 3)),), np.nan, dtype or self.dtype)
         view = memory[..., : w * step: step]
         view[...] = self.rng.standard_normal(view.shape) if fill is None else fill
         return view.swapaxes(1, 2) if self.sig["layout"] == "bthd" else view

@@ -127,6 +127,8 @@ enum class GpuKernelKind { Forward, Decode, Merge };
 struct GpuKernelSpec {
   GpuKernelKind kind = GpuKernelKind::Forward;
   Type elementType;
+  /// Of the result: `elementType`, or f32.
+  Type resultType;
   int64_t headDim = 0, valueDim = 0;
   GpuScheduleAttr schedule;
   /// Read Q, K, V and write O element by element: any strides and alignment.

@@ -51,6 +51,9 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     bias `[1|B, 1|Hn, 1|Tq, Tk]`, norm_weight `[dv]`, gate and result
     `[B,Hs,Tq,dv]`, kv_len and q_offset `[B]`.
 
+    q1, k1, q2, k2 and v have one element type. The result has it too, or is f32
+    and then not rounded.
+
     Example:
 
     ```mlir
@@ -104,7 +107,7 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
 
     /// The type of the result for queries and values of these types: batch, heads
-    /// and length of q1, width of v, in `oLayout`.
+    /// and length of q1, width of v, in `oLayout`; elements as those of q1.
     static RankedTensorType inferResultType(ShapedType q1, ShapedType v,
                                             Layout qLayout = Layout::BHTD,
                                             Layout oLayout = Layout::BHTD);

@@ -91,7 +91,7 @@ std::string check(const AttentionArguments &arguments);
 /// Computes attention; `check` must have found nothing.
 AttentionResult attention(const AttentionArguments &arguments);
 
-/// The bound of docs/numerics.md: |error| / magnitude for a result of `element`
+/// The bound of docs/numerics.md: |error| / magnitude for operands of `element`
 /// with sums of `headDim` products and `keys` keys, accumulated in f32.
 double errorBound(Element element, int64_t headDim, int64_t keys,
                   double scoreMagnitude);

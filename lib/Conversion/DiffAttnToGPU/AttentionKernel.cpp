@@ -37,6 +37,8 @@ Value AttentionKernel::headBase(GpuParam pointer, GpuParam firstStride,
   Type type = element;
   if (pointer == GpuParam::Gate)
     type = spec.gateType;
+  else if (pointer == GpuParam::O)
+    type = spec.resultType;
   return stridePointer(
       type, stridePointer(type, param(pointer), b.toI64(batch), batchStride),
       b.toI64(head), headStride);

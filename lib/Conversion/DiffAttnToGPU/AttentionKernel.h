@@ -180,7 +180,7 @@ public:
   /// Finishes and stores the row of query `query`, of which this lane has a
   /// pair in each tile of 8 columns; nothing beyond the last query or the
   /// width. All lanes of the warp call it together: quads exchange pairs, so
-  /// that a lane stores 16 bytes.
+  /// that a lane stores 16 bytes of 16-bit elements.
   void storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor, Value query,
                 const QuadColumns &columns);
   /// Finishes and stores one column of each 32 for this lane, from column
@@ -195,6 +195,10 @@ private:
   Value finish(Value x, Value factor, const Row &row, Value column);
   void storeOne(Value x, Value factor, const Row &row, Value column,
                 int64_t maxColumn);
+  /// Finishes and stores pairs as they lie, each element alone or 8 bytes of
+  /// f32 at once.
+  void storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
+                  const Row &row, const QuadColumns &columns);
   /// Word j of lane t of each quad becomes word t of lane j.
   void transposeQuads(std::array<Value, 4> &words);
 

@@ -29,16 +29,6 @@ static constexpr StringLiteral kScheduleName = "diffattn.gpu_schedule",
                                kElementName = "diffattn.gpu_element_schedule",
                                kDecodeName = "diffattn.gpu_decode_schedule";
 
-/// Why `op` has no GPU kernel; empty if it has one.
-static std::string getObstacle(AttentionOp op) {
-  Type element = op.getShaped(op.getQ1()).getElementType();
-  for (Value value :
-       {op.getK1(), op.getQ2(), op.getK2(), op.getV(), op.getInit()})
-    if (op.getShaped(value).getElementType() != element)
-      return "expected q1, k1, q2, k2, v and init to have one element type";
-  return "";
-}
-
 namespace {
 struct SelectGpuSchedulePass final
     : diffattn::impl::SelectGpuSchedulePassBase<SelectGpuSchedulePass> {
@@ -54,11 +44,10 @@ struct SelectGpuSchedulePass final
     getOperation()->walk([&](AttentionOp op) {
       if (op->hasAttr(kScheduleName))
         return;
-      std::string reason = getObstacle(op);
+      std::string reason;
       GpuAttentionShape shape = getGpuAttentionShape(op);
-      GpuScheduleAttr schedule;
-      if (reason.empty())
-        schedule = selectGpuSchedule(&getContext(), shape, *target, reason);
+      GpuScheduleAttr schedule =
+          selectGpuSchedule(&getContext(), shape, *target, reason);
       if (!schedule) {
         remark::missed(op.getLoc(),
                        remark::RemarkOpts::name("SelectGpuSchedule")
@@ -133,7 +122,7 @@ struct ConvertDiffAttnToGpuPass final
                                    GpuSchedules &schedules) {
     if (!isa<MemRefType>(op.getInit().getType()))
       return "expected memrefs, but got tensors: bufferize first";
-    std::string obstacle = getObstacle(op);
+    std::string obstacle;
     auto read = [&](StringRef name, GpuScheduleAttr otherwise) {
       auto schedule = op->getAttrOfType<GpuScheduleAttr>(name);
       if (obstacle.empty() && op->hasAttr(name))

@@ -21,9 +21,9 @@ Epilogue::Epilogue(AttentionKernel &kernel, Value batch, Value head)
 Epilogue::Row Epilogue::locate(Value query) {
   using P = GpuParam;
   Value wide = b.toI64(query);
-  Row row{
-      kernel.stridePointer(kernel.element, outBase, wide, kernel.param(P::OT)),
-      Value()};
+  Row row{kernel.stridePointer(kernel.spec.resultType, outBase, wide,
+                               kernel.param(P::OT)),
+          Value()};
   if (Type type = kernel.spec.gateType)
     row.gate =
         kernel.stridePointer(type, gateBase, wide, kernel.param(P::GateT));
@@ -72,7 +72,7 @@ Value Epilogue::finish(Value x, Value factor, const Row &row, Value column) {
 
 void Epilogue::storeOne(Value x, Value factor, const Row &row, Value column,
                         int64_t maxColumn) {
-  Type type = kernel.element;
+  Type type = kernel.spec.resultType;
   auto store = [&] {
     Value y = b.round(type, finish(x, factor, row, column));
     b.store(y, kernel.stridePointer(type, row.out, b.toI64(column),
@@ -89,6 +89,36 @@ void Epilogue::storeColumns(ArrayRef<Value> x, Value factor, Value query) {
   Row row = locate(query);
   for (auto [i, value] : llvm::enumerate(x))
     storeOne(value, factor, row, b.add(kernel.lane, 32 * i), 32 * i + 31);
+}
+
+void Epilogue::storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
+                          const Row &row, const QuadColumns &columns) {
+  Value first = b.add(columns.start, b.mul(kernel.laneColumn, 2));
+  int64_t width = kernel.spec.valueDim;
+  for (auto [n, pair] : llvm::enumerate(pairs)) {
+    int64_t offset = columns.offset(n);
+    Value column = b.add(first, offset);
+    if (kernel.spec.elementwise) {
+      for (int64_t i = 0; i < 2; ++i)
+        storeOne(pair[i], factor, row, b.add(column, i),
+                 columns.maxStart() + offset + i + 6);
+      continue;
+    }
+    // Widths are multiples of 8 here: a tile is inside or outside.
+    if (offset >= width)
+      continue;
+    auto store = [&] {
+      std::array<Value, 2> y{finish(pair[0], factor, row, column),
+                             finish(pair[1], factor, row, b.add(column, 1))};
+      b.store(b.pack(y),
+              b.element(kernel.spec.resultType, row.out, b.toI64(column)), 8);
+    };
+    if (offset + columns.maxStart() < width)
+      store();
+    else
+      b.branch(b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width)),
+               store);
+  }
 }
 
 void Epilogue::transposeQuads(std::array<Value, 4> &words) {
@@ -111,17 +141,11 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
   int64_t width = kernel.spec.valueDim;
   Value queries = kernel.param(GpuParam::Queries);
   Value inside = b.compare(LLVM::ICmpPredicate::slt, query, queries);
-  if (kernel.spec.elementwise) {
-    b.branch(inside, [&] {
-      Row row = locate(query);
-      Value first = b.add(columns.start, b.mul(kernel.laneColumn, 2));
-      for (auto [n, pair] : llvm::enumerate(pairs))
-        for (int64_t i = 0; i < 2; ++i) {
-          int64_t offset = columns.offset(n) + i;
-          storeOne(pair[i], factor, row, b.add(first, offset),
-                   columns.maxStart() + offset + 6);
-        }
-    });
+  // In f32 the pairs of a quad are 32 bytes side by side, and nothing needs to
+  // be exchanged for whole sectors.
+  if (kernel.spec.elementwise || kernel.spec.resultType.isF32()) {
+    b.branch(inside,
+             [&] { storePairs(pairs, factor, locate(query), columns); });
     return;
   }
   // A row beyond the last one reads the last one's gate and is not stored.
@@ -146,9 +170,9 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
       if (offset + columns.maxStart() >= width)
         column = b.minS(column, b.i32(width - 8));
       column = b.add(column, b.mul(t, 2));
-      words[i] =
-          b.packPair(kernel.element, finish(pairs[n][0], factor, row, column),
-                     finish(pairs[n][1], factor, row, b.add(column, 1)));
+      words[i] = b.packPair(kernel.spec.resultType,
+                            finish(pairs[n][0], factor, row, column),
+                            finish(pairs[n][1], factor, row, b.add(column, 1)));
     }
     transposeQuads(words);
     int64_t first = columns.offset(group);
@@ -161,7 +185,7 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
           stored, b.compare(LLVM::ICmpPredicate::slt, t, b.i32(tiles - group)));
     b.branch(stored, [&] {
       b.store(b.pack(words),
-              b.element(kernel.element, row.out, b.toI64(column)), 16);
+              b.element(kernel.spec.resultType, row.out, b.toI64(column)), 16);
     });
   }
 }

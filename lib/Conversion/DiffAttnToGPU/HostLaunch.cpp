@@ -58,6 +58,7 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
   if (schedule && schedule.getSplitKeys())
     spec.kind = GpuKernelKind::Decode;
   spec.elementType = elementType(op.getQ1());
+  spec.resultType = elementType(op.getInit());
   spec.headDim = op.getHeadDim();
   spec.valueDim = op.getValueDim();
   spec.schedule = schedule;
@@ -177,12 +178,17 @@ Value LaunchBuilder::offset(Value memref) {
   return known.getOffset();
 }
 
-Value LaunchBuilder::address(Value memref) {
+/// Bytes of an element in memory; an i1 takes a byte.
+static int64_t elementBytes(Value memref) {
   Type element = cast<MemRefType>(memref.getType()).getElementType();
-  int64_t bytes = std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
+  return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
+}
+
+Value LaunchBuilder::address(Value memref) {
   Value base = memref::ExtractAlignedPointerAsIndexOp::create(b, memref);
   return arith::AddIOp::create(
-      b, base, arith::MulIOp::create(b, offset(memref), index(bytes)));
+      b, base,
+      arith::MulIOp::create(b, offset(memref), index(elementBytes(memref))));
 }
 
 void LaunchBuilder::setPointer(GpuParam param, Value memref) {
@@ -268,8 +274,7 @@ void LaunchBuilder::fillBias() {
 
 Value LaunchBuilder::biasInPairs() {
   Value bias = op.getBias();
-  Type element = cast<MemRefType>(bias.getType()).getElementType();
-  int64_t bytes = std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
+  int64_t bytes = elementBytes(bias);
   // Bits that must be 0; the stride of an axis of size 1 is not used, and may
   // still forbid pairs.
   Value bits = address(bias);
@@ -337,9 +342,10 @@ Value LaunchBuilder::canCopyChunks() {
   for (Value memref : {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
                        op.getV(), op.getInit()}) {
     Value bits = address(memref);
+    Value bytes = index(elementBytes(memref));
     for (int64_t axis = 0; axis < 3; ++axis)
       bits = compute<arith::OrIOp>(
-          bits, compute<arith::MulIOp>(stride(memref, axis), index(2)));
+          bits, compute<arith::MulIOp>(stride(memref, axis), bytes));
     bits = compute<arith::AndIOp>(bits, index(15));
     // An innermost stride other than 1 counts as a bit.
     Value apart = compute<arith::SubIOp>(stride(memref, 3), index(1));

@@ -135,6 +135,10 @@ std::string GpuKernelSpec::getName() const {
   static const StringRef kKinds[] = {"forward", "decode", "merge"};
   os << "diffattn_" << kKinds[static_cast<unsigned>(kind)] << "_" << headDim
      << "x" << valueDim << "_" << typeName(elementType);
+  // The decode kernel leaves the epilogue to the merge kernel.
+  const bool hasEpilogue = kind != GpuKernelKind::Decode;
+  if (hasEpilogue && resultType != elementType)
+    os << "_to_" << typeName(resultType);
   if (kind == GpuKernelKind::Merge) {
     os << "_" << schedule.getSplitKeys();
   } else {
@@ -155,8 +159,7 @@ std::string GpuKernelSpec::getName() const {
   }
   if (elementwise && kind != GpuKernelKind::Merge)
     os << "_anystride";
-  // The decode kernel leaves the epilogue to the merge kernel.
-  if (kind != GpuKernelKind::Decode) {
+  if (hasEpilogue) {
     type("weight", normWeightType);
     type("gate", gateType);
   }
