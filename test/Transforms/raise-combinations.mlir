@@ -238,7 +238,8 @@ func.func @narrow_values(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %vn: tensor<6x20x
   %v2 = arith.extf %vs : tensor<6x20x32xbf16> to !v
   %o1 = linalg.batch_matmul ins(%a1, %v1 : !s, !v) outs(%zv : !v) -> !v
   %o2 = linalg.batch_matmul ins(%a2, %v2 : !s, !v) outs(%zv : !v) -> !v
-  // expected-remark @below {{two maps became one diffattn.attention}}
+  // expected-remark @+2 {{Reason="q1 is no exact widening of bf16"}}
+  // expected-remark @+1 {{two maps became one diffattn.attention}}
   %o = arith.subf %o1, %o2 : !v
   return %o : !v
 }

@@ -7,6 +7,7 @@
 #include "DiffAttn/Transforms/Raise/Build.h"
 
 #include "DiffAttn/Transforms/Raise/Materialize.h"
+#include "DiffAttn/Transforms/Raise/Precision.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
@@ -23,7 +24,7 @@ struct Builder {
   OpBuilder &builder;
   Location loc;
   Materializer tensors;
-  Type type; ///< of the elements of all operands
+  Type type; ///< of the elements of queries, keys and values
 
   IndexPoly extent(AtomId loop) { return graph.space.extent(loop); }
   Type f32() { return builder.getF32Type(); }
@@ -374,7 +375,10 @@ Value Builder::scaled(Value value, ArrayRef<AtomId> order) {
   for (Expr factor : found.commonFactors)
     all = graph.make(Kind::Mul, f32(),
                      {all, graph.make(Kind::Cast, f32(), {factor})});
-  return tensors.generic(all, order, type);
+  Type target = elementType(epilogue.result);
+  return tensors.generic(
+      all, order,
+      isa<Float32Type>(target) || isHalfFloat(target) ? target : f32());
 }
 
 /// The result with its own axes and element type.
@@ -421,8 +425,17 @@ Value Builder::shaped(Value value, ArrayRef<AtomId> order) {
   return value;
 }
 
+/// The gate's logits in the type that holds them as they are.
+static Value gateTensor(Builder &b, ArrayRef<AtomId> order) {
+  Expr gate = b.epilogue.gate;
+  for (Type half : {b.builder.getF16Type(), b.builder.getBF16Type()})
+    if (Expr narrow = narrowed(b.graph, gate, half))
+      return b.tensors.tensor(narrow, order, half);
+  return b.tensors.tensor(gate, order, b.f32());
+}
+
 Value build(ExprGraph &graph, const Differential &found,
-            const Epilogue &epilogue,
+            const Epilogue &epilogue, Type elements,
             const llvm::SmallPtrSetImpl<Operation *> &dying,
             AttentionOp &attention) {
   Operation *anchor = epilogue.result.getDefiningOp();
@@ -430,20 +443,12 @@ Value build(ExprGraph &graph, const Differential &found,
   Location loc = anchor->getLoc();
   Builder b{graph,   found, epilogue,
             builder, loc,   Materializer(graph, builder, loc),
-            Type()};
+            elements};
   b.tensors.dying.insert(dying.begin(), dying.end());
   const Roles &r = found.roles;
   std::optional<SmallVector<AtomId>> order = b.resultOrder();
   if (!order)
     return Value();
-
-  b.type = found.value->type;
-  for (const Scores *scores : {&found.first, &found.second})
-    for (Expr expr : {scores->query, scores->key})
-      if (expr->type != b.type)
-        b.type = b.f32();
-  if (!isa<Float32Type, Float16Type, BFloat16Type>(b.type))
-    b.type = b.f32();
 
   // Heads that share a query, a key or a value.
   SmallVector<Expr> noiseExprs{found.second.query, found.second.key};
@@ -510,12 +515,16 @@ Value build(ExprGraph &graph, const Differential &found,
   if (!epilogue.weights.empty())
     weight = b.product(epilogue.weights, {r.valueWidth});
   if (epilogue.gate)
-    gate = b.tensors.tensor(epilogue.gate, layoutOrder, b.type);
+    gate = gateTensor(b, layoutOrder);
 
   SmallVector<OpFoldResult> sizes;
   for (AtomId loop : layoutOrder)
     sizes.push_back(b.tensors.size(b.extent(loop)));
-  Value init = tensor::EmptyOp::create(builder, loc, sizes, b.type);
+  // Rounded once: what is not the last of it stays f32.
+  bool isLast =
+      found.commonFactors.empty() && elementType(epilogue.result) == b.type;
+  Type resultType = isLast ? b.type : b.f32();
+  Value init = tensor::EmptyOp::create(builder, loc, sizes, resultType);
 
   // A factor before a norm only moves its eps.
   double outScale = epilogue.outScale, eps = epilogue.eps;
@@ -556,7 +565,8 @@ Value build(ExprGraph &graph, const Differential &found,
                             layoutOrder.begin());
       permuted.push_back(sizes[permutation.back()]);
     }
-    Value empty = tensor::EmptyOp::create(builder, loc, permuted, b.type);
+    Value empty =
+        tensor::EmptyOp::create(builder, loc, permuted, elementType(result));
     result =
         linalg::TransposeOp::create(builder, loc, result, empty, permutation)
             ->getResult(0);

@@ -151,6 +151,7 @@ static void mergeTerms(ExprGraph &graph, Terms &terms) {
       if (alike(terms[i], terms[k])) {
         terms[i].coefficient += terms[k].coefficient;
         terms[i].sources.append(terms[k].sources);
+        keepCommon(terms[i].roundedTo, terms[k].roundedTo);
         terms.erase(terms.begin() + k);
       } else {
         ++k;
@@ -177,15 +178,19 @@ static bool sameMasks(ExprGraph &graph, const Mask &a, const Mask &b) {
 
 /// Puts factors known at run time, and what is left of the scale, on a query.
 static void scaleQuery(ExprGraph &graph, Scores &scores, double number) {
-  Type type = scores.query->type;
-  for (Expr factor : scores.factors)
-    scores.query =
-        graph.make(Kind::Mul, type,
-                   {scores.query, graph.make(Kind::Cast, type, {factor})});
+  Expr &query = scores.query;
+  for (Expr factor : scores.factors) {
+    // A product that the graph makes in a wider type is not rounded.
+    bool widens = isHalfFloat(query->type) && !isHalfFloat(factor->type);
+    Type type = widens ? factor->type : query->type;
+    query = graph.make(Kind::Mul, type,
+                       {graph.make(Kind::Cast, type, {query}),
+                        graph.make(Kind::Cast, type, {factor})});
+  }
   scores.factors.clear();
   if (number != 1)
-    scores.query = graph.make(Kind::Mul, type,
-                              {scores.query, graph.constant(number, type)});
+    query = graph.make(Kind::Mul, query->type,
+                       {query, graph.constant(number, query->type)});
 }
 
 void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
@@ -238,6 +243,8 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   found.droppedNanGuard = maps.droppedNanGuard;
   for (const Term &term : *terms)
     found.replaced.append(term.sources);
+  found.roundedTo = terms->front().roundedTo;
+  keepCommon(found.roundedTo, terms->back().roundedTo);
 
   AtomId key = *maps.sharedKey;
   found.value = commonValue(graph, (*terms)[0], (*terms)[1], key, reason);

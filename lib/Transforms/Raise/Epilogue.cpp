@@ -75,6 +75,7 @@ struct EpilogueReader {
   SmallVector<Expr> normRoots;    ///< rsqrt of each is a factor
   double number = 1;
   Expr core = nullptr;
+  llvm::SmallSetVector<Type, 2> roundedTo; ///< between the core and the value
 
   bool depends(Expr expr) const {
     if (expr->kind == Kind::Load && dependent.contains(expr->value))
@@ -96,7 +97,20 @@ struct EpilogueReader {
     }
     return expr;
   }
+  /// The 16-bit types that `open` passes.
+  void noteRoundings(Expr expr) {
+    while (true) {
+      if (isHalfFloat(expr->type))
+        roundedTo.insert(expr->type);
+      if (expr->kind == Kind::Cast)
+        expr = expr->operands[0];
+      else if (expr->kind != Kind::Load || isCore(expr) ||
+               !(expr = graph.expand(expr)))
+        return;
+    }
+  }
   bool read(Expr expr);
+  bool readOpened(Expr expr);
   bool readDivisor(Expr expr);
   bool readNorm(Epilogue &epilogue);
   std::optional<double> readMeanSquare(Expr expr);
@@ -125,7 +139,16 @@ bool EpilogueReader::read(Expr expr) {
       factors.push_back(expr);
     return true;
   }
-  expr = open(expr);
+  bool hadCore = core;
+  if (!readOpened(open(expr)))
+    return false;
+  // On the way to the core, not to a factor made of it.
+  if (!hadCore && core)
+    noteRoundings(expr);
+  return true;
+}
+
+bool EpilogueReader::readOpened(Expr expr) {
   if (isCore(expr)) {
     if (core)
       return false; // not linear
@@ -342,6 +365,7 @@ readEpilogue(ExprGraph &graph, const Differential &found,
     epilogue.position.push_back(atom ? map[*atom] : IndexPoly(0));
   }
   epilogue.outScale = reader.number;
+  epilogue.roundedTo = reader.roundedTo;
   const Roles &r = found.roles;
   for (Expr factor : reader.factors) {
     factor = graph.substitute(factor, map);

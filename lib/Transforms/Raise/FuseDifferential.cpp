@@ -9,6 +9,7 @@
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Transforms/Raise/Build.h"
 #include "DiffAttn/Transforms/Raise/Materialize.h"
+#include "DiffAttn/Transforms/Raise/Precision.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -112,7 +113,9 @@ private:
     resolveSizes(graph, dying);
     AttentionOp attention;
     Location loc = root.getLoc();
-    Value result = build(graph, *found, epilogue, dying, attention);
+    Precision precision = choosePrecision(graph, *found, epilogue);
+    Value result =
+        build(graph, *found, epilogue, precision.elements, dying, attention);
     if (!result) {
       reason = "the axes of the result are no order of batch, head, query and "
                "width";
@@ -129,6 +132,10 @@ private:
       remark::passed(loc, options("DroppedNanGuard"))
           << remark::add("nan_to_num on a map is gone: a row that sees no key "
                          "is zero");
+    if (!precision.whyF32.empty())
+      remark::missed(loc, options("ComputedInF32"))
+          << remark::add("16-bit queries, keys or values are widened to f32")
+          << remark::reason("{0}", precision.whyF32);
     remark::passed(loc, options("Raised"))
         << remark::add("two maps became one diffattn.attention");
     return true;

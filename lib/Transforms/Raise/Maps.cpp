@@ -172,6 +172,7 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
         if (!graph.equal(f, g))
           return fail();
       x.sources.append(y.sources);
+      keepCommon(x.roundedTo, y.roundedTo);
       x.value = graph.make(Kind::Select, x.value->type,
                            {condition, x.value, y.value});
     }
@@ -299,6 +300,15 @@ std::optional<Terms> Maps::linearizeFewFold(Expr reduce) {
 }
 
 std::optional<Terms> Maps::linearize(Expr expr) {
+  std::optional<Terms> terms = linearizeNode(expr);
+  if (terms && isHalfFloat(expr->type))
+    for (Term &term : *terms)
+      if (term.map)
+        term.roundedTo.insert(expr->type);
+  return terms;
+}
+
+std::optional<Terms> Maps::linearizeNode(Expr expr) {
   if (expr->kind == Kind::Const)
     return Terms{{expr->number, {}, nullptr, nullptr}};
   // What is one for all keys of a product is no map of it, even where another
@@ -387,6 +397,7 @@ std::optional<Terms> Maps::linearize(Expr expr) {
           term.map = y.map;
           term.value = y.value;
           term.sources = y.sources;
+          term.roundedTo = y.roundedTo;
         }
         product.push_back(term);
       }

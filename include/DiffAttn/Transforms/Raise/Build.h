@@ -12,11 +12,12 @@
 
 namespace mlir::diffattn::raise {
 
-/// Writes the op before the op that makes `epilogue.result`, with the tensor
-/// that takes that result's place; null, with nothing written, where the
-/// order of the result's axes cannot be reached.
+/// Writes the op, with queries, keys and values of type `elements`, before the
+/// op that makes `epilogue.result`, with the tensor that takes that result's
+/// place; null, with nothing written, where the order of the result's axes
+/// cannot be reached.
 Value build(ExprGraph &graph, const Differential &found,
-            const Epilogue &epilogue,
+            const Epilogue &epilogue, Type elements,
             const llvm::SmallPtrSetImpl<Operation *> &dying,
             AttentionOp &attention);
 

@@ -35,6 +35,9 @@ struct Differential {
   /// Factors of both maps, other than numbers: the op's result is multiplied.
   SmallVector<Expr> commonFactors;
   bool droppedNanGuard = false;
+  /// The 16-bit types that both maps, or their products with the values, are
+  /// rounded to on the way to `root`.
+  llvm::SmallSetVector<Type, 2> roundedTo;
   /// The values of the graph that the op replaces and that nothing else may
   /// need: the maps and the scores.
   SmallVector<Value> replaced;

@@ -25,6 +25,8 @@ struct Epilogue {
   SmallVector<Expr> weights;
   Expr gate = nullptr;
   double outScale = 1;
+  /// The 16-bit types that the difference is rounded to on the way to `result`.
+  llvm::SmallSetVector<Type, 2> roundedTo;
 };
 
 /// Ops without another use than to compute `value`.

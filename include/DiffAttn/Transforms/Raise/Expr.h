@@ -21,6 +21,7 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SetVector.h"
 
 #include <deque>
 
@@ -179,6 +180,17 @@ private:
 /// The neutral scalar type of `tensor`.
 inline Type elementType(Value tensor) {
   return cast<ShapedType>(tensor.getType()).getElementType();
+}
+
+/// Whether `type`, which may be null, is f16 or bf16.
+inline bool isHalfFloat(Type type) {
+  return isa_and_nonnull<Float16Type, BFloat16Type>(type);
+}
+
+/// Takes out of `types` what is not in `others`.
+inline void keepCommon(llvm::SmallSetVector<Type, 2> &types,
+                       const llvm::SmallSetVector<Type, 2> &others) {
+  types.remove_if([&](Type type) { return !others.contains(type); });
 }
 
 /// The axis that `dim` reads, if it is a constant and the tensor has it.

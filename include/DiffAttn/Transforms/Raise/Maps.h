@@ -24,6 +24,9 @@ struct Term {
   Expr value = nullptr;
   /// Where the map is made: the results of softmaxes.
   SmallVector<Value, 2> sources = {};
+  /// The 16-bit types that the map, or its product with the value, is rounded
+  /// to on the way to the sum.
+  llvm::SmallSetVector<Type, 2> roundedTo = {};
 };
 using Terms = SmallVector<Term, 4>;
 
@@ -68,6 +71,7 @@ public:
   llvm::SetVector<Value> used;
 
 private:
+  std::optional<Terms> linearizeNode(Expr expr);
   Role computeRole(Value value);
   Role roleOfReduction(linalg::LinalgOp op, Value result);
   bool runsAlongKeys(Expr expr, AtomId loop);

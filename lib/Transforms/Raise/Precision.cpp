@@ -1,0 +1,125 @@
+//===- Precision.cpp - the element type of a raised op --------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Raise/Precision.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+namespace mlir::diffattn::raise {
+
+Expr narrowed(ExprGraph &graph, Expr expr, Type half) {
+  if (expr->type == half)
+    return expr;
+  // Another 16-bit type does not hold all numbers of `half`.
+  if (!isa_and_nonnull<Float32Type, Float64Type>(expr->type))
+    return nullptr;
+  switch (expr->kind) {
+  case Kind::Const: {
+    Expr number = graph.constant(expr->number, half);
+    return number->number == expr->number ? number : nullptr;
+  }
+  case Kind::Load: {
+    Expr opened = graph.expand(expr);
+    return opened ? narrowed(graph, opened, half) : nullptr;
+  }
+  case Kind::Cast:
+    return narrowed(graph, expr->operands[0], half);
+  case Kind::Neg: {
+    Expr operand = narrowed(graph, expr->operands[0], half);
+    return operand ? graph.make(Kind::Neg, half, {operand}) : nullptr;
+  }
+  case Kind::Select: {
+    Expr a = narrowed(graph, expr->operands[1], half);
+    Expr b = a ? narrowed(graph, expr->operands[2], half) : nullptr;
+    return b ? graph.make(Kind::Select, half, {expr->operands[0], a, b})
+             : nullptr;
+  }
+  default:
+    return nullptr;
+  }
+}
+
+/// Whether `use` rounds each element that it reads to `half`. What only moves
+/// elements adds its results to `moved`.
+static bool rounds(OpOperand &use, Type half, SmallVectorImpl<Value> &moved) {
+  Operation *user = use.getOwner();
+  if (isa<tensor::DimOp>(user))
+    return true;
+  if (auto truncation = dyn_cast<arith::TruncFOp>(user))
+    return elementType(truncation) == half;
+  if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
+          tensor::ExtractSliceOp, tensor::ConcatOp, tensor::ReshapeOp>(user)) {
+    moved.push_back(user->getResult(0));
+    return true;
+  }
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(user);
+  if (!linalgOp)
+    return false;
+  return llvm::all_of(
+      linalgOp.getMatchingBlockArgument(&use).getUses(), [&](OpOperand &inner) {
+        if (auto truncation = dyn_cast<arith::TruncFOp>(inner.getOwner()))
+          return truncation.getType() == half;
+        if (!isa<linalg::YieldOp>(inner.getOwner()) ||
+            linalgOp.getNumReductionLoops() > 0)
+          return false;
+        moved.push_back(user->getResult(inner.getOperandNumber()));
+        return true;
+      });
+}
+
+/// Whether everything that reads `result` rounds it to `half`.
+static bool isRoundedBehind(Value result, Type half) {
+  SmallVector<Value> work{result};
+  while (!work.empty()) {
+    Value value = work.pop_back_val();
+    // What nothing reads was returned, or is not known to be rounded.
+    if (value.use_empty() ||
+        !llvm::all_of(value.getUses(),
+                      [&](OpOperand &use) { return rounds(use, half, work); }))
+      return false;
+  }
+  return true;
+}
+
+Precision choosePrecision(ExprGraph &graph, Differential &found,
+                          const Epilogue &epilogue) {
+  MLIRContext *context = epilogue.result.getContext();
+  Precision precision{Float32Type::get(context), ""};
+  Expr *operands[] = {&found.first.query, &found.first.key, &found.second.query,
+                      &found.second.key, &found.value};
+  const char *names[] = {"q1", "k1", "q2", "k2", "v"};
+  for (Type half :
+       {Type(Float16Type::get(context)), Type(BFloat16Type::get(context))}) {
+    SmallVector<Expr> narrow;
+    std::string wide;
+    for (auto [operand, name] : llvm::zip(operands, names)) {
+      narrow.push_back(narrowed(graph, *operand, half));
+      if (!narrow.back() && wide.empty())
+        wide = name;
+    }
+    if (llvm::none_of(narrow, [](Expr expr) { return expr; }))
+      continue;
+    std::string type;
+    llvm::raw_string_ostream(type) << half;
+    if (!wide.empty()) {
+      precision.whyF32 = wide + " is no exact widening of " + type;
+      continue;
+    }
+    if (!found.roundedTo.contains(half) && !epilogue.roundedTo.contains(half) &&
+        !isRoundedBehind(epilogue.result, half)) {
+      precision.whyF32 =
+          "neither the maps nor the result is rounded to " + type;
+      continue;
+    }
+    for (auto [operand, expr] : llvm::zip(operands, narrow))
+      *operand = expr;
+    return {half, ""};
+  }
+  return precision;
+}
+
+} // namespace mlir::diffattn::raise

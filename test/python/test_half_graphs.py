@@ -1,0 +1,120 @@
+"""Graphs that multiply 16-bit operands in f32: raised to attention of the 16-bit type where they round to it, and within its gate."""
+import re
+import subprocess
+
+import numpy as np
+import pytest
+from attention_cases import BOUNDS, HALF_STEP, TYPES
+from attention_reference import attention
+from diffattn.runtime import Executable, emit
+from half_graphs import HEADS, LAMBDA, QUERIES, SCALE, SCALINGS, SHAPES, VALUE, WIDENINGS, spell
+
+OPERANDS = ("q1", "k1", "q2", "k2", "v")
+
+
+def raised(text):
+    """(element type of q, k and v, element type of the result, text) of the only attention."""
+    out = emit(text, "raised").decode()
+    found = re.findall(r"diffattn\.attention ins\(.*? : tensor<[\dx?]*x(\w+)>.*?\)\s+lambda.*? outs\(\S+ : tensor<[\dx?]*x(\w+)>\)", out)
+    assert len(found) == 1, out
+    return (*found[0], out)
+
+
+def draw(half, options):
+    """The arguments of the graph: q1, k1, q2, k2, v, then what its options add."""
+    rng = np.random.default_rng(3)
+    wide = lambda n: (n == "v" and options.get("wide_value")) or (n[0] == "q" and options.get("rotate"))
+    arrays = [rng.standard_normal(SHAPES[n[0]]).astype(np.float32 if wide(n) else TYPES[half]) for n in OPERANDS]
+    if options.get("temperature"):
+        arrays.append(np.array(0.8, np.float32))
+    if options.get("gate"):
+        arrays.append(rng.standard_normal((HEADS, QUERIES, VALUE)).astype(TYPES[half]))
+    return arrays
+
+
+def check(text, half, options, gate_of, target="cpu"):
+    """Runs the graph and compares each result with f64 by the gate of `gate_of`."""
+    arrays = draw(half, options)
+    results = Executable(text, cache=False, target=target).call("main", *arrays)
+    q1, k1, q2, k2, v = [x[None].astype(np.float64) for x in arrays[:5]]
+    if options.get("rotate"):
+        turn = lambda q: (q.astype(np.float32) * np.float32(0.75)).astype(TYPES[half]) if options["rotate"] == "rounded" else 1.5 * q
+        q1, q2 = turn(q1), turn(q2)
+    causal = dict(is_causal=True, q_offset=[0]) if options.get("mask") else {}
+    expected, magnitude = attention(
+        q1, k1, q2, k2, v, np.float32(LAMBDA), scale=SCALE * (float(arrays[5]) if options.get("temperature") else 1), **causal,
+        norm="rms" if options.get("result") == "norm-f32" else None, gate=arrays[-1][None] if options.get("gate") else None)
+    for got in results:
+        error = np.abs(got.astype(np.float64)[None] - expected)
+        allowed = BOUNDS[gate_of] * (magnitude + np.abs(expected)) + HALF_STEP[gate_of]
+        assert (error <= allowed).all(), f"off by {(error / allowed).max():.2f} of what is allowed"
+
+
+#: Everything that a graph may do, one at a time; the element type of the op's result.
+SPELLINGS = {
+    **{f"{w}-{s}": (dict(widening=w, scaling=s), "half") for w in WIDENINGS for s in SCALINGS},
+    "rounded-scores": (dict(round_scores=True), "half"),
+    "half-softmax": (dict(half_softmax=True), "half"),
+    "half-softmax-wide-product": (dict(half_softmax=True, widening="ops", result="f32"), "f32"),
+    "maps-not-rounded": (dict(round_maps=False), "half"),
+    "maps-not-rounded-ops": (dict(round_maps=False, widening="ops"), "half"),
+    "maps-not-rounded-body": (dict(round_maps=False, widening="body"), "half"),
+    "maps-combined-in-half": (dict(combine_half=True), "half"),
+    "values-first": (dict(combine="values"), "half"),
+    "values-first-in-half": (dict(combine="values", combine_half=True), "half"),
+    "values-first-not-rounded": (dict(combine="values", round_maps=False, widening="ops"), "half"),
+    "f32-result": (dict(result="f32"), "f32"),
+    "f32-result-ops": (dict(result="f32", widening="ops"), "f32"),
+    "f32-result-values-first": (dict(result="f32", combine="values", widening="body"), "f32"),
+    "rounded-before-f32-norm": (dict(result="norm-f32", round_maps=False, widening="ops"), "f32"),
+    "rotated-and-rounded": (dict(rotate="rounded", widening="ops", round_maps=False), "half"),
+    "rotated-and-rounded-product": (dict(rotate="rounded"), "half"),
+    "mask": (dict(mask=True), "half"),
+    "mask-on-rounded-scores": (dict(mask=True, round_scores=True), "half"),
+    "mask-half-softmax": (dict(mask=True, half_softmax=True), "half"),
+    "gate": (dict(gate=True), "half"),
+    "gate-f32-result": (dict(gate=True, result="f32", widening="ops"), "f32"),
+    "rounded-by-the-reader": (dict(result="f32", round_maps=False, widening="ops", reader="body"), "f32"),
+    "rounded-by-two-readers": (dict(result="f32", round_maps=False, widening="ops", reader="two"), "f32"),
+    "values-in-halves": (dict(value_in_halves=True), "half"),
+    "values-in-halves-ops": (dict(value_in_halves=True, widening="ops", round_maps=False), "half"),
+}
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_attention_of_the_16_bit_type(name, half):
+    options, result = SPELLINGS[name]
+    text = spell(half, **options)
+    element, out, module = raised(text)
+    assert (element, out) == (half, half if result == "half" else "f32")
+    # Nothing widens q, k or v, and nothing widens the result; what rounds stands before the op or reads its result.
+    rest = re.sub(r"^ *%\w+ = diffattn.attention", "", module, flags=re.M)
+    if not options.get("reader"):
+        assert "arith.extf" not in rest
+    assert "arith.truncf" not in rest or options.keys() & {"rotate", "reader"}
+    check(text, half, options, half)
+
+
+#: Rounded nowhere, or not exact widenings of one type: f32, as the graph has it.
+KEPT = {
+    "rounded-nowhere": (dict(round_maps=False, result="f32", widening="ops"), "neither the maps nor the result is rounded to {}"),
+    "rounded-nowhere-product": (dict(round_maps=False, result="f32"), "neither the maps nor the result is rounded to {}"),
+    "rounded-scores-alone": (dict(round_maps=False, result="f32", round_scores=True), "neither the maps nor the result is rounded to {}"),
+    "f32-queries": (dict(rotate="wide", widening="ops"), "q1 is no exact widening of {}"),
+    "f32-temperature": (dict(temperature=True), "q1 is no exact widening of {}"),
+    "f32-values": (dict(wide_value=True, widening="ops"), "v is no exact widening of {}"),
+}
+
+
+@pytest.mark.parametrize("half", ["f16", "bf16"])
+@pytest.mark.parametrize("name", KEPT)
+def test_f32_where_the_graph_wants_it(name, half, build_dir):
+    options, reason = KEPT[name]
+    text = spell(half, **options)
+    assert raised(text)[0] == "f32"
+    done = subprocess.run(
+        [build_dir / "bin/diffattn-opt", "-", "--remarks-filter=diffattn.*", "--remark-format=emitRemark",
+         "--pass-pipeline=builtin.module(func.func(diffattn-fuse-differential))"], input=text, capture_output=True, text=True)
+    assert re.search(r"\[Missed\] ComputedInF32.*" + reason.format(half), done.stderr), done.stderr
+    check(text, half, options, "f32" if options.get("result") == "f32" else half)
