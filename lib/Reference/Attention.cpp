@@ -260,9 +260,10 @@ double mlir::diffattn::reference::errorBound(Element element, int64_t headDim,
     out = std::ldexp(1.0, -11);
   else if (element == Element::BF16)
     out = std::ldexp(1.0, -8);
-  // Rounding of the result or of the weights; of the scores, which the exponential turns into a
-  // relative error of the weights; of the sums over the keys; and a few
-  // operations an element (exponential, division, epilogue).
+  // Rounding of the result or of the weights; of the scores, which the
+  // exponential turns into a relative error of the weights; of the sums over
+  // the keys; and a few operations an element (exponential, division,
+  // epilogue).
   return 2.0 * out +
          f32 *
              (4.0 * std::sqrt(static_cast<double>(headDim)) *
