@@ -13,6 +13,7 @@
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 using namespace mlir::diffattn;
 
@@ -113,7 +114,10 @@ static Failure openCuda(const BundlePlaces &places, DeviceHandle &device) {
   options.num_package_folders = static_cast<int32_t>(folders.size());
   diffattn_device *opened = nullptr;
   if (diffattn_cuda_open(&options, &opened))
-    return {ErrorClass::Bundle, diffattn_cuda_open_error()};
+    return {ErrorClass::Bundle,
+            std::string(diffattn_cuda_open_error()) +
+                "; a driver library that the loader does not find is named by "
+                "diffattn --cuda-driver, or cuda_driver of the interface"};
   device = DeviceHandle(opened, [](diffattn_device *d) { d->close(d); });
   return {};
 }
@@ -257,6 +261,17 @@ static Failure mapWeights(const std::string &path, const WeightFile &expected,
   return {};
 }
 
+/// A bundle points at its weight files, and either may have been moved.
+static Failure adviseOnMovedWeights(const std::string &path,
+                                    const Failure &failure) {
+  if (access(path.c_str(), F_OK) == 0)
+    return failure;
+  return {failure.getClass(),
+          failure.getMessage() +
+              "; if the bundle or its weights were moved, name the folder that "
+              "holds them: diffattn --weights, or weights of the interface"};
+}
+
 Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
                                   const DeviceProgram::Progress &progress) {
   for (const WeightFile &expected : manifest.weightFiles) {
@@ -266,7 +281,7 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
     else if (path[0] != '/')
       path = directory + "/" + path;
     if (Failure failure = mapWeights(path, expected, mappings.emplace_back()))
-      return failure;
+      return adviseOnMovedWeights(path, failure);
   }
   if (manifest.places.empty())
     return {};

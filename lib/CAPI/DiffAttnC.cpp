@@ -14,6 +14,7 @@
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
 #include "DiffAttn/Host/CInterface.h"
+#include "DiffAttn/Host/Call.h"
 
 #include <cstring>
 
@@ -88,7 +89,7 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     compile.target = text.str();
   } else if (key == "threads") {
     understood = !text.getAsInteger(10, compile.threads) &&
-                 compile.threads >= 0 && compile.threads <= 4096;
+                 compile.threads >= 0 && compile.threads <= kMaxThreads;
   } else if (key == "raise") {
     understood = parseTruth(text, compile.raise);
   } else if (key == "reference") {
@@ -100,6 +101,9 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
   } else if (key == "reproducer") {
     compile.reproducer = text.str();
   } else if (key == "from") {
+    if (text != "input" && text != "gpu")
+      return fail(ErrorClass::Usage,
+                  "option from: expected input or gpu, but got '" + text + "'");
     compile.from = text.str();
   } else if (key == "ptxas") {
     compile.ptxas.program = text.str();

@@ -7,6 +7,7 @@
 #include "DiffAttn/Execution/Compile.h"
 #include "Codegen.h"
 #include "DeviceCode.h"
+#include "ForeignInput.h"
 #include "InputLimits.h"
 
 #include "DiffAttn/Conversion/GpuLaunch.h"
@@ -144,10 +145,19 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
     said += text;
     return llvm::Error::success();
   }
+  if (std::string advice =
+          errorClass == ErrorClass::IR ? adviseOnDialects(text) : "";
+      !advice.empty())
+    text += (text.empty() || text.back() == '\n' ? "" : "\n") + advice;
   return makeError(errorClass, what + (text.empty() ? "" : "\n" + text));
 }
 
 llvm::Error Compilation::parse() {
+  if (std::string advice = adviseOnModuleFile(ir); !advice.empty())
+    return makeError(ErrorClass::IR, options.inputName +
+                                         ": expected a module of MLIR, but "
+                                         "got " +
+                                         advice);
   bool isText = !isBytecode(llvm::MemoryBufferRef(ir, options.inputName));
   if (std::string fault = isText ? findTextBeyondLimits(ir) : "";
       !fault.empty())
@@ -435,6 +445,9 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   llvm::Expected<Signature> signature = compilation.signature();
   if (!signature)
     return signature.takeError();
+  if (options.checkSignature)
+    if (llvm::Error error = options.checkSignature(*signature))
+      return error;
   if (llvm::Error error = compilation.lower(Stage::GPU))
     return error;
   std::optional<DeviceCode> device;

@@ -23,7 +23,12 @@ static llvm::Expected<DeviceHandle> openCuda(const ExecutionTarget &target,
   options.num_package_folders = static_cast<int32_t>(folders.size());
   diffattn_device *device = nullptr;
   if (diffattn_cuda_open(&options, &device))
-    return makeError(ErrorClass::Usage, diffattn_cuda_open_error());
+    return makeError(
+        ErrorClass::Usage,
+        llvm::Twine(diffattn_cuda_open_error()) +
+            "; a driver library that the loader does not find is named by "
+            "--cuda-driver, or option cuda_driver; without a GPU, target "
+            "cuda-sim simulates one");
   return DeviceHandle(device, [](diffattn_device *d) { d->close(d); });
 }
 

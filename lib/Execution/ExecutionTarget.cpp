@@ -25,6 +25,10 @@ mlir::diffattn::parseTarget(llvm::StringRef text) {
                      "expected a target cuda:<chip>@<number of the GPU>, but "
                      "got '" +
                          text + "'");
+  if (place.ends_with(":"))
+    return makeError(ErrorClass::Usage,
+                     "expected a target with a name after ':', but got '" +
+                         text + "'");
   if (device == "cuda" || device == "cuda-sim") {
     target.device =
         device == "cuda" ? ExecutionDevice::Cuda : ExecutionDevice::CudaSim;
@@ -40,7 +44,7 @@ mlir::diffattn::parseTarget(llvm::StringRef text) {
               llvm::join(getCpuIsaNames(), ", ") + ", but got '" + text + "'");
     std::string error;
     if (!getGpuTarget(target.chip, error))
-      return makeError(ErrorClass::Usage, error);
+      return makeError(ErrorClass::Usage, error + " in target '" + text + "'");
     return target;
   }
   if (!detail.empty())

@@ -10,6 +10,7 @@
 // value and a tuple of sizes.
 //
 #include "DiffAttn/Execution/HostArray.h"
+#include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -186,18 +187,10 @@ static llvm::Expected<HostArray> parseNpy(StringRef bytes) {
 }
 
 llvm::Expected<HostArray> mlir::diffattn::readNpy(StringRef path) {
-  llvm::sys::fs::file_status status;
-  if (!llvm::sys::fs::status(path, status) &&
-      status.type() == llvm::sys::fs::file_type::character_file)
-    return makeError(ErrorClass::Input, // /dev/zero never ends
-                     path + ": expected a file or a pipe, but got a device");
-  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
-                                            /*RequiresNullTerminator=*/false);
+  // Its size is not limited: the header must account for every byte.
+  auto buffer = readRegularFile(path, INT64_MAX, ErrorClass::Input);
   if (!buffer)
-    return makeError(ErrorClass::Input, path +
-                                            ": expected a readable file, "
-                                            "but got: " +
-                                            buffer.getError().message());
+    return buffer.takeError();
   llvm::Expected<HostArray> array = parseNpy((*buffer)->getBuffer());
   if (!array) {
     auto [errorClass, message] = describeError(array.takeError());

@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/WeightFiles.h"
+#include "ForeignInput.h"
 
+#include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Host/StrictJson.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
@@ -23,7 +25,7 @@ using llvm::Twine;
 
 /// What the format allows; it keeps a lie about the length from costing memory.
 static constexpr uint64_t kMostHeaderBytes = 100'000'000;
-static constexpr uint64_t kMostIndexBytes = 100'000'000;
+static constexpr int64_t kMostIndexBytes = 100'000'000;
 static constexpr size_t kMostRank = 32;
 
 static llvm::Error weightError(const Twine &message) {
@@ -194,29 +196,24 @@ llvm::Error WeightFiles::addFile(StringRef path,
     auto [errorClass, message] = describeError(std::move(error));
     return makeError(errorClass, path + ": " + message);
   };
-  llvm::sys::fs::file_status status;
-  if (std::error_code ec = llvm::sys::fs::status(path, status))
-    return weightError(path +
-                       ": expected a readable file, but got: " + ec.message());
-  if (status.type() != llvm::sys::fs::file_type::regular_file)
-    return weightError(path + ": expected a regular file");
-  uint64_t fileBytes = status.getSize();
+  auto file = openRegularFile(path, INT64_MAX, ErrorClass::Weights);
+  if (!file)
+    return file.takeError();
+  const auto fileBytes = static_cast<uint64_t>(file->bytes);
   if (fileBytes < 8)
     return weightError(path + ": expected at least 8 bytes, but got " +
                        Twine(fileBytes));
-  auto file = llvm::sys::fs::openNativeFileForRead(path);
-  if (!file) {
-    std::string reason = llvm::toString(file.takeError());
-    return weightError(path + ": expected a readable file, but got: " + reason);
-  }
   std::error_code ec;
   llvm::sys::fs::mapped_file_region mapping(
-      *file, llvm::sys::fs::mapped_file_region::readonly, fileBytes, 0, ec);
-  llvm::sys::fs::closeFile(*file);
+      file->descriptor, llvm::sys::fs::mapped_file_region::readonly, fileBytes,
+      0, ec);
   if (ec)
     return weightError(path +
                        ": expected to map the file, but got: " + ec.message());
   StringRef bytes(mapping.const_data(), fileBytes);
+  if (std::string advice = adviseOnWeightFile(bytes); !advice.empty())
+    return weightError(path + ": expected a safetensors file, but got " +
+                       advice);
   uint64_t headerBytes = llvm::support::endian::read64le(bytes.data());
   if (headerBytes > kMostHeaderBytes)
     return weightError(path +
@@ -261,17 +258,9 @@ llvm::Error WeightFiles::addFile(StringRef path,
 }
 
 llvm::Error WeightFiles::addIndex(StringRef path) {
-  llvm::sys::fs::file_status status;
-  if (std::error_code ec = llvm::sys::fs::status(path, status))
-    return weightError(path +
-                       ": expected a readable file, but got: " + ec.message());
-  if (status.type() != llvm::sys::fs::file_type::regular_file ||
-      status.getSize() > kMostIndexBytes)
-    return weightError(path + ": expected a regular file of at most 100 MB");
-  auto buffer = llvm::MemoryBuffer::getFile(path);
+  auto buffer = readRegularFile(path, kMostIndexBytes, ErrorClass::Weights);
   if (!buffer)
-    return weightError(path + ": expected a readable file, but got: " +
-                       buffer.getError().message());
+    return buffer.takeError();
   StringRef text = (*buffer)->getBuffer();
   if (!llvm::json::isUTF8(text))
     return weightError(path + ": expected UTF-8");
@@ -334,8 +323,11 @@ llvm::Error WeightFiles::add(StringRef path) {
     if (llvm::sys::fs::exists(file))
       return name.ends_with(".json") ? addIndex(file) : addFile(file);
   }
-  return weightError(path + ": expected model.safetensors or "
-                            "model.safetensors.index.json in the folder");
+  std::string advice = adviseOnWeightFolder(path);
+  return weightError(path +
+                     ": expected model.safetensors or "
+                     "model.safetensors.index.json in the folder" +
+                     (advice.empty() ? "" : ", but got " + advice));
 }
 
 const FileTensor *WeightFiles::find(StringRef name) const {

@@ -10,6 +10,7 @@
 #include "DiffAttn/Execution/Bundle.h"
 #include "DiffAttn/Execution/ExecutionTarget.h"
 #include "DiffAttn/Execution/HostArray.h"
+#include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Host/BundleFormat.h"
 #include "DiffAttn/Target/CpuTarget.h"
@@ -219,15 +220,15 @@ llvm::Error BundleWriter::addCode(const CompiledModule &module,
 llvm::Error BundleWriter::addModelFiles() {
   if (options.modelFolder.empty())
     return llvm::Error::success();
-  for (StringRef name : {"config.json", "tokenizer.json"}) {
+  for (StringRef name :
+       {"config.json", "generation_config.json", "tokenizer.json"}) {
     std::string from = pathTo(options.modelFolder, name);
     if (!fs::exists(from))
       continue;
-    auto contents = llvm::MemoryBuffer::getFile(from);
+    auto contents =
+        readRegularFile(from, kMaxModelFileBytes, ErrorClass::Weights);
     if (!contents)
-      return makeError(ErrorClass::Weights,
-                       from + ": expected a readable file, but got: " +
-                           contents.getError().message());
+      return contents.takeError();
     if (llvm::Error error = addFile(name, (*contents)->getBuffer()))
       return error;
   }

@@ -51,8 +51,9 @@ Failure mlir::diffattn::viewArguments(const Signature &signature,
     const bool onDevice = array.dtype >= DIFFATTN_ON_DEVICE + DIFFATTN_F32;
     const int32_t dtype = array.dtype - (onDevice ? DIFFATTN_ON_DEVICE : 0);
     if (dtype < DIFFATTN_F32 || dtype > DIFFATTN_I16)
-      return {ErrorClass::Input, "argument " + std::to_string(i) +
-                                     ": expected a known element type, but "
+      return {ErrorClass::Input, "argument " + std::to_string(i) + " of '" +
+                                     std::string(entry) +
+                                     "': expected a known element type, but "
                                      "got code " +
                                      std::to_string(array.dtype)};
     size_t rank = static_cast<size_t>(array.rank);
@@ -85,6 +86,8 @@ Failure mlir::diffattn::runReplay(diffattn_replay &replay, int32_t threads,
                                   diffattn_result *results,
                                   int32_t numResults) {
   ReplayedCall &call = *replay.call;
+  if (Failure failure = checkThreads(threads))
+    return failure;
   if (Failure failure = checkRoom(call.getFunction(), numResults))
     return failure;
   if (Failure failure = call.run(threads))

@@ -54,16 +54,28 @@ static bool canHold(DType wanted, DType given) {
   return given == wanted || (wanted == DIFFATTN_I8 && given == DIFFATTN_U8);
 }
 
+/// What keeps `array` from being of `type`; empty if nothing does.
+static std::string findMismatch(const ValueType &type, const ArrayView &array) {
+  if (!canHold(type.dtype, array.dtype))
+    return "element type " + stringifyDType(array.dtype) + ", not " +
+           stringifyDType(type.dtype);
+  if (array.shape.size() != type.shape.size())
+    return "rank " + std::to_string(array.shape.size()) + ", not " +
+           std::to_string(type.shape.size());
+  for (size_t axis = 0; axis < type.shape.size(); ++axis)
+    if (type.shape[axis] >= 0 && type.shape[axis] != array.shape[axis])
+      return "size " + std::to_string(array.shape[axis]) + " on axis " +
+             std::to_string(axis) + ", not " + std::to_string(type.shape[axis]);
+  return {};
+}
+
 static Failure checkArgument(std::string_view entry, size_t i,
                              const ValueType &type, const ArrayView &array) {
-  bool fits = canHold(type.dtype, array.dtype) &&
-              array.shape.size() == type.shape.size();
-  for (size_t axis = 0; fits && axis < type.shape.size(); ++axis)
-    fits = type.shape[axis] < 0 || type.shape[axis] == array.shape[axis];
-  if (!fits)
+  if (std::string mismatch = findMismatch(type, array); !mismatch.empty())
     return argumentFailure(entry, i,
                            "expected " + type.text + ", but got " +
-                               describeType(array.shape, array.dtype));
+                               describeType(array.shape, array.dtype) + " (" +
+                               mismatch + ")");
   if (array.onDevice && type.kind == ValueType::Scalar)
     return argumentFailure(entry, i,
                            "expected a number in memory of the host, but got "
@@ -314,8 +326,18 @@ Failure PreparedCall::invoke(EntryPoint entry, int64_t threads,
   return {ErrorClass::Run, "'" + function.name + "': " + diffattn_rt_error()};
 }
 
+Failure mlir::diffattn::checkThreads(int64_t threads) {
+  if (threads >= 0 && threads <= kMaxThreads)
+    return {};
+  return {ErrorClass::Usage, "threads: expected 0 to " +
+                                 std::to_string(kMaxThreads) + ", but got " +
+                                 std::to_string(threads)};
+}
+
 Failure PreparedCall::run(EntryPoint entry, int64_t threads,
                           std::vector<CallResult> &called, CallMemory *memory) {
+  if (Failure failure = checkThreads(threads))
+    return failure;
   if (memory)
     if (Failure failure = memory->enter(function, args, descriptors))
       return failure;

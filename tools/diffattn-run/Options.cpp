@@ -126,9 +126,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       "expected", cl::desc("A .npy file that a result must match, in order"),
       cl::value_desc("file"), cl::cat(results));
   cl::opt<double> rtol("rtol", cl::desc("Relative tolerance (default by type)"),
-                       cl::init(-1), cl::cat(results));
+                       cl::cat(results));
   cl::opt<double> atol("atol", cl::desc("Absolute tolerance (default by type)"),
-                       cl::init(-1), cl::cat(results));
+                       cl::cat(results));
   cl::opt<std::string> check(
       "check", cl::desc("reference: compare with the plain path, unfused"),
       cl::value_desc("what"), cl::cat(results));
@@ -175,8 +175,10 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.cublasLt = cublasLt;
   options.outputs = std::vector<std::string>(outputs.begin(), outputs.end());
   options.expected = std::vector<std::string>(expected.begin(), expected.end());
-  options.rtol = rtol;
-  options.atol = atol;
+  if (rtol.getNumOccurrences())
+    options.rtol = rtol;
+  if (atol.getNumOccurrences())
+    options.atol = atol;
   options.check = check;
   options.bench = bench;
   options.quiet = quiet;

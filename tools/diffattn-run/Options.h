@@ -27,7 +27,7 @@ struct Options {
   std::string linker;
   std::string cacheDir, reproducer, ptxas, cudaDriver, cublasLt;
   std::vector<std::string> outputs, expected;
-  double rtol = -1, atol = -1; // negative: by element type
+  std::optional<double> rtol, atol; // none: by element type
   std::string check;
   int64_t bench = 0;
   bool quiet = false, info = false;

@@ -12,14 +12,16 @@
 #include "SlowNotice.h"
 
 #include "DiffAttn/Execution/Bundle.h"
+#include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
+#include "DiffAttn/Host/Call.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -36,12 +38,9 @@ static DenseView viewOf(const HostArray &array) {
 }
 
 static llvm::Expected<std::string> readModel(llvm::StringRef path) {
-  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(path);
+  auto buffer = readFileOrPipe(path, kMaxModuleBytes, ErrorClass::Usage);
   if (!buffer)
-    return makeError(ErrorClass::Usage, path +
-                                            ": expected a readable file, "
-                                            "but got: " +
-                                            buffer.getError().message());
+    return buffer.takeError();
   return (*buffer)->getBuffer().str();
 }
 
@@ -76,6 +75,9 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
   if (!targets)
     return targets.takeError();
   std::vector<CompiledModule> modules;
+  compile.checkSignature = [&](const Signature &signature) {
+    return findWeights(signature, files).takeError();
+  };
   for (const std::string &target : *targets) {
     compile.target = target;
     auto module = compileOrTake(ir, compile);
@@ -112,6 +114,10 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
   if (!target)
     return target.takeError();
   compile.target = *target;
+  if (!options.weightPaths.empty())
+    compile.checkSignature = [&](const Signature &signature) {
+      return findWeights(signature, files).takeError();
+    };
   llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);
   if (!module)
     return module.takeError();
@@ -169,6 +175,14 @@ static llvm::Expected<std::string> chooseEntry(const Signature &signature) {
   return makeError(ErrorClass::Usage, "--entry: " + message);
 }
 
+/// Says which argument of `entry` an error is about.
+static llvm::Error onArgument(llvm::StringRef entry, size_t number,
+                              llvm::Error error) {
+  auto [errorClass, message] = describeError(std::move(error));
+  return makeError(errorClass, "argument " + llvm::Twine(number) + " of '" +
+                                   entry + "': " + message);
+}
+
 static llvm::Expected<std::vector<HostArray>>
 makeArguments(const FunctionSignature &function) {
   std::vector<HostArray> arguments;
@@ -186,7 +200,7 @@ makeArguments(const FunctionSignature &function) {
                              type.text);
       auto array = makeDefaultInput(type, i, options.seed);
       if (!array)
-        return array.takeError();
+        return onArgument(function.name, i, array.takeError());
       arguments.push_back(std::move(*array));
     }
     return arguments;
@@ -194,7 +208,7 @@ makeArguments(const FunctionSignature &function) {
   for (auto [i, text] : llvm::enumerate(options.inputs)) {
     auto array = makeInput(text, i, options.seed);
     if (!array)
-      return array.takeError();
+      return onArgument(function.name, i, array.takeError());
     arguments.push_back(std::move(*array));
   }
   return arguments;
@@ -285,9 +299,9 @@ static llvm::Expected<bool> compareAll(const Results &results,
                                        llvm::StringRef with) {
   bool all = true;
   for (auto [i, view] : llvm::enumerate(wanted)) {
-    auto comparison =
-        compareArrays("result " + std::to_string(i) + with.str(),
-                      results.views[i], view, {options.rtol, options.atol});
+    auto comparison = compareArrays(
+        "result " + std::to_string(i) + with.str(), results.views[i], view,
+        {options.rtol.value_or(-1), options.atol.value_or(-1)});
     if (!comparison)
       return comparison.takeError();
     llvm::outs() << comparison->text << "\n";
@@ -405,10 +419,18 @@ static llvm::Error checkOptions() {
     return makeError(ErrorClass::Usage,
                      "--check: expected reference, but got '" + options.check +
                          "'");
-  if (options.threads < 0 || options.threads > 4096)
+  if (Failure failure = checkThreads(options.threads))
+    return makeError(failure.getClass(), "--" + failure.getMessage());
+  for (auto [tolerance, what] :
+       {std::pair(options.rtol, "--rtol"), std::pair(options.atol, "--atol")})
+    if (tolerance && !(*tolerance >= 0))
+      return makeError(ErrorClass::Usage,
+                       llvm::Twine(what) +
+                           ": expected a number of at least 0, but got " +
+                           llvm::formatv("{0}", *tolerance).str());
+  if (options.emit != "bundle" && options.copyWeights)
     return makeError(ErrorClass::Usage,
-                     "--threads: expected 0 to 4096, but got " +
-                         llvm::Twine(options.threads));
+                     "--copy-weights: expected it with --emit=bundle");
   if (options.bench < 0)
     return makeError(ErrorClass::Usage, "--bench: expected a number of calls, "
                                         "but got " +

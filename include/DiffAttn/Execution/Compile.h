@@ -12,12 +12,13 @@
 #include "DiffAttn/Execution/Signature.h"
 #include "DiffAttn/Host/DeviceCode.h"
 
+#include <functional>
 #include <optional>
 #include <string>
 
 namespace mlir::diffattn {
 
-/// What a user can choose about compiling. All but the last three change the
+/// What a user can choose about compiling. All but the last four change the
 /// code and are part of the key of the cache.
 struct CompileOptions {
   /// What `parseTarget` takes.
@@ -38,6 +39,9 @@ struct CompileOptions {
   std::string reproducer;
   /// The assembler that stage cubin runs.
   PtxasSearch ptxas;
+  /// Called before anything is compiled; what it returns ends the compilation.
+  /// So weights that do not fit are told without the wait. Null: not called.
+  std::function<llvm::Error(const Signature &)> checkSignature;
 };
 
 struct CompiledModule {

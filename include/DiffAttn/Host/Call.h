@@ -63,6 +63,13 @@ std::pair<int64_t, int64_t> getElementSpan(SizeList shape, SizeList strides);
 Failure checkArguments(const Signature &signature, std::string_view entry,
                        ListRef<ArrayView> args);
 
+/// The most threads that a call can be given.
+constexpr int64_t kMaxThreads = 4096;
+
+/// Fails unless `threads` is a number of threads, or 0 for the runtime's
+/// default.
+Failure checkThreads(int64_t threads);
+
 /// The calling thread's threads while it lives; 0: as many as before.
 class CallThreads {
 public:

@@ -1,0 +1,143 @@
+//===- ForeignInput.cpp - input of other tools, and the way here ----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "ForeignInput.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+
+using namespace mlir::diffattn;
+using llvm::StringRef;
+
+namespace {
+enum class Format { Unknown, Onnx, Zip, Pickle, Hdf5, Gguf, Safetensors };
+
+struct DialectAdvice {
+  StringRef dialect, advice;
+};
+} // namespace
+
+static constexpr StringRef kConvertWeights =
+    "; write its tensors with safetensors.torch.save_file(...), or with "
+    "save_pretrained of its library";
+static constexpr StringRef kImportOnnx =
+    "import it with torch-mlir-import-onnx and lower it with torch-mlir-opt "
+    "--torch-onnx-to-torch-backend-pipeline "
+    "--torch-backend-to-linalg-on-tensors-backend-pipeline";
+static constexpr StringRef kLowerTorch =
+    "lower it with torch-mlir-opt "
+    "--torchdynamo-export-to-torch-backend-pipeline "
+    "--torch-backend-to-linalg-on-tensors-backend-pipeline, or import with "
+    "output_type=\"linalg-on-tensors\"";
+static constexpr StringRef kLowerStableHlo =
+    "lower it with stablehlo-opt --stablehlo-legalize-to-linalg";
+
+static constexpr DialectAdvice kDialects[] = {
+    {"torch", kLowerTorch},
+    {"torch_c", kLowerTorch},
+    {"stablehlo", kLowerStableHlo},
+    {"chlo", "lower it with stablehlo-opt --chlo-legalize-to-stablehlo "
+             "--stablehlo-legalize-to-linalg"},
+    {"vhlo", "read it with stablehlo-translate --deserialize, then lower it "
+             "with stablehlo-opt --stablehlo-legalize-to-linalg"},
+    {"mhlo", "convert it with mlir-hlo-opt --hlo-legalize-to-stablehlo, then "
+             "lower it with stablehlo-opt --stablehlo-legalize-to-linalg"},
+    {"onnx", kImportOnnx},
+};
+
+static Format recognize(StringRef bytes) {
+  if (bytes.starts_with("PK\x03\x04"))
+    return Format::Zip;
+  if (bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5)
+    return Format::Pickle;
+  if (bytes.starts_with("\x89HDF\r\n"))
+    return Format::Hdf5;
+  if (bytes.starts_with("GGUF"))
+    return Format::Gguf;
+  // The length of a header below 100 MB, and the header.
+  if (bytes.size() > 8 && bytes[8] == '{' &&
+      bytes.substr(4, 4) == StringRef("\0\0\0\0", 4))
+    return Format::Safetensors;
+  // ModelProto: field 1 is the version, then any field of 2 to 8, 14 and 20.
+  if (bytes.size() > 2 && bytes[0] == '\x08' && bytes[1] > 0 && bytes[1] < 32 &&
+      StringRef("\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2").contains(bytes[2]))
+    return Format::Onnx;
+  return Format::Unknown;
+}
+
+std::string mlir::diffattn::adviseOnModuleFile(StringRef bytes) {
+  switch (recognize(bytes)) {
+  case Format::Unknown:
+    return {};
+  case Format::Onnx:
+    return ("an ONNX model; " + kImportOnnx).str();
+  case Format::Zip:
+  case Format::Pickle:
+    return ("a PyTorch archive; export the model to MLIR with "
+            "torch_mlir.fx.export_and_import(..., "
+            "output_type=\"linalg-on-tensors\")");
+  case Format::Hdf5:
+    return "an HDF5 file; a module is MLIR text or bytecode";
+  case Format::Gguf:
+    return "a GGUF file; a module is MLIR text or bytecode";
+  case Format::Safetensors:
+    return "a safetensors file; weights are named by --weights";
+  }
+  llvm_unreachable("unknown format");
+}
+
+std::string mlir::diffattn::adviseOnWeightFile(StringRef bytes) {
+  switch (recognize(bytes)) {
+  case Format::Unknown:
+  case Format::Safetensors:
+    return {};
+  case Format::Onnx:
+    return "an ONNX model";
+  case Format::Zip:
+  case Format::Pickle:
+    return ("a PyTorch archive" + kConvertWeights).str();
+  case Format::Hdf5:
+    return ("an HDF5 file" + kConvertWeights).str();
+  case Format::Gguf:
+    return ("a GGUF file" + kConvertWeights).str();
+  }
+  llvm_unreachable("unknown format");
+}
+
+std::string mlir::diffattn::adviseOnWeightFolder(StringRef folder) {
+  for (StringRef name : {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                         "model.onnx", "tf_model.h5", "flax_model.msgpack"}) {
+    llvm::SmallString<128> file = folder;
+    llvm::sys::path::append(file, name);
+    if (llvm::sys::fs::exists(file))
+      return (name + kConvertWeights).str();
+  }
+  return {};
+}
+
+std::string mlir::diffattn::adviseOnDialects(StringRef said) {
+  // Names of ops, types and dialects as messages and quoted lines have them:
+  // `torch', 'torch', "torch.aten.mm", !torch.vtensor.
+  auto isPart = [](char c) { return llvm::isAlnum(c) || c == '_'; };
+  llvm::StringSet<> names;
+  for (size_t at = 0; at < said.size();) {
+    size_t end = std::min(said.find_if_not(isPart, at), said.size());
+    if (end > at && end < said.size() && StringRef(".'\"").contains(said[end]))
+      names.insert(said.slice(at, end));
+    // What follows a dot is no dialect.
+    if (end < said.size() && said[end] == '.')
+      end = std::min(
+          said.find_if_not([&](char c) { return isPart(c) || c == '.'; }, end),
+          said.size());
+    at = end + 1;
+  }
+  for (const DialectAdvice &entry : kDialects)
+    if (names.contains(entry.dialect))
+      return ("the module holds " + entry.dialect + ": " + entry.advice).str();
+  return {};
+}
