@@ -13,6 +13,7 @@ import threading
 import ml_dtypes
 import numpy as np
 
+from . import checks
 from .arrays import OnDevice, device_of, device_view
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError, as_array
@@ -61,8 +62,10 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     ordinal = ordinal_of(target)
     native = choose_stream([*given.values(), kv_len, q_offset], stream, ordinal)
     new_result = getattr(q1, "new_empty", None)
+    # Before anything is read or converted.
+    options = _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale)
     if ordinal is not None:
-        given = {name: x if device_of(x) is None else device_view(x, native) for name, x in given.items()}
+        given = {name: x if device_of(x) is None else device_view(x, native, name) for name, x in given.items()}
     q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate, result = given.values()
     names = ("q1", "k1", "q2", "k2", "v")
     arrays = dict(zip(names, (_array(name, x) for name, x in zip(names, (q1, k1, q2, k2, v)))))
@@ -81,19 +84,20 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
         arrays["kv_len"] = _positions("kv_len", kv_len, sizes, 0, sizes["Tk"])
     if q_offset is not None:
         arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -(1 << 40), 1 << 40)
-    attributes = _attributes(sizes, scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode,
-                             out_scale)
+    attributes = _attributes(sizes, options)
     shape = (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"])
     if out is None and isinstance(arrays["q1"], OnDevice):
         if new_result is None:
             raise UsageError("out: expected an array on the device for the result, because q1 lies there and is not PyTorch's")
         out = new_result(shape)
-        result = device_view(out, native)
+        result = device_view(out, native, "out")
     elif out is None:
         out = result = np.empty(shape, dtype)
     else:
+        if not isinstance(result, (np.ndarray, OnDevice)) and not hasattr(result, "__dlpack__"):
+            raise checks.wrong("out", "an array to write into", out)
         _check_out(result, dtype, shape, arrays)
-    arrays["init"] = as_array(result)
+    arrays["init"] = as_array(result, "out")
     if arrays["init"].size == 0:
         return out
     shared = _same_buffer(arrays["k1"], arrays["k2"])
@@ -135,9 +139,9 @@ def _share(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _array(name, value) -> np.ndarray:
-    array = as_array(value)
+    array = as_array(value, name)
     if array.ndim != 4:
-        raise InputError(f"{name}: expected rank 4, [batch, heads, length, width], but got shape {array.shape}")
+        raise InputError(f"{name}: expected rank 4, [batch, heads, length, width], but got shape {list(array.shape)}")
     if array.dtype not in _FLOATS:
         raise InputError(f"{name}: expected float32, float16 or bfloat16, but got {array.dtype}")
     return array
@@ -156,16 +160,18 @@ def _check_shapes(arrays) -> dict[str, int]:
         if arrays[name].shape != expected:
             raise InputError(f"{name}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
                              f"{list(arrays[name].shape)}")
-    for many, few in (("Hs", "Hn"), ("Hs", "Hk1"), ("Hn", "Hk2"), ("Hs", "Hv")):
+    for many, of, few, name in (("Hs", "q1", "Hn", "q2"), ("Hs", "q1", "Hk1", "k1"), ("Hn", "q2", "Hk2", "k2"),
+                                ("Hs", "q1", "Hv", "v")):
         if sizes[few] == 0 or sizes[many] % sizes[few]:
-            raise InputError(f"expected {many} to be a multiple of {few}, but got {sizes[many]} and {sizes[few]}")
+            raise InputError(f"{name}: expected {many} to be a multiple of {few}, a divisor of the {sizes[many]} heads of {of}, "
+                             f"but got {sizes[few]}")
     if sizes["d"] == 0:
         raise InputError("q1: expected a width d of at least 1, but got 0")
     return sizes
 
 
 def _typed(name, value, dtypes, shape) -> np.ndarray:
-    array = as_array(value)
+    array = as_array(value, name)
     if array.dtype not in dtypes:
         raise InputError(f"{name}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
     if array.shape != shape:
@@ -174,7 +180,10 @@ def _typed(name, value, dtypes, shape) -> np.ndarray:
 
 
 def _lambda(lam, sizes) -> np.ndarray:
-    array = as_array(lam)
+    if isinstance(lam, (bool, int, float, np.generic)):
+        _f32("lam", lam)
+        return np.array(checks.number("lam", lam), np.float32)
+    array = as_array(lam, "lam")
     if array.dtype not in [*_FLOATS, np.dtype(np.float64)] and not (array.ndim == 0 and array.dtype.kind in "iu"):
         raise InputError(f"lam: expected floats, but got {array.dtype}")
     forms = [(), (sizes["Hs"],), (sizes["B"], sizes["Tq"], sizes["Hs"]), (sizes["B"], sizes["Tq"], sizes["Hn"])]
@@ -183,11 +192,15 @@ def _lambda(lam, sizes) -> np.ndarray:
                          f"{list(array.shape)}")
     if isinstance(array, OnDevice):
         return _typed("lam", array, (np.dtype(np.float32),), array.shape)
-    return array.astype(np.float32, copy=False)
+    with np.errstate(over="ignore"):
+        rounded = array.astype(np.float32, copy=False)
+    if array.dtype == np.float64 and not np.array_equal(np.isfinite(rounded), np.isfinite(array)):
+        raise InputError("lam: expected numbers that float32 holds, but got larger ones")
+    return rounded
 
 
 def _mask(mask, dtype, sizes) -> np.ndarray:
-    array = as_array(mask)
+    array = as_array(mask, "attn_mask")
     if array.dtype not in (np.dtype(np.bool_), np.dtype(np.float32), dtype):
         raise InputError(f"attn_mask: expected bool, float32 or {dtype}, but got {array.dtype}")
     full = (sizes["B"], sizes["Hn"], sizes["Tq"], sizes["Tk"])
@@ -212,61 +225,58 @@ def _positions(name, value, sizes, low, high) -> np.ndarray:
     if device_of(value) is not None:
         raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
                          "but got an array on a device")
-    array = as_array(value)
+    array = as_array(value, name)
     if array.dtype.kind not in "iu":
         raise InputError(f"{name}: expected integers, but got {array.dtype}")
     if array.shape not in ((), (sizes["B"],)):
         raise InputError(f"{name}: expected a number or shape [{sizes['B']}], but got {list(array.shape)}")
-    array = np.ascontiguousarray(np.broadcast_to(array.astype(np.int64), (sizes["B"],)))
-    if array.size and (array.min() < low or array.max() > high):
+    # Before they become int64, which holds less than uint64 does.
+    if array.size and (int(array.min()) < low or int(array.max()) > high):
         raise InputError(f"{name}: expected {low} to {high}, but got {array.min()} to {array.max()}")
-    return array
+    return np.ascontiguousarray(np.broadcast_to(array.astype(np.int64), (sizes["B"],)))
 
 
-def _f32(name, value) -> str:
+def _f32(name, value, expected="a finite number", holds=lambda _: True) -> str:
     """A float as MLIR's exact bits."""
-    value = float(value)
-    if not math.isfinite(value):
-        raise UsageError(f"{name}: expected a finite number, but got {value}")
+    value = checks.number(name, value, expected, holds)
     try:
-        return f"0x{struct.unpack('<I', struct.pack('<f', value))[0]:08X} : f32"
+        bits = struct.pack("<f", value)
     except OverflowError:
-        raise UsageError(f"{name}: expected a number that float32 holds, but got {value}") from None
+        bits = b""
+    if not bits or (value and not struct.unpack("<f", bits)[0]):
+        raise checks.wrong(name, "a number that float32 holds", value)
+    return f"0x{struct.unpack('<I', bits)[0]:08X} : f32"
 
 
-def _choice(name, value, known) -> str:
-    if value not in known:
-        raise UsageError(f"{name}: expected {' or '.join(repr(k) for k in known)}, but got {value!r}")
-    return value
-
-
-def _attributes(sizes, scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale):
-    scale = 1.0 / math.sqrt(sizes["d"]) if scale is None else scale
-    result = [f"scale = {_f32('scale', scale)}"]
-    if is_causal:
+def _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale) -> list[str | None]:
+    """Attributes of the op, the scale first: None stands for the default."""
+    result = [None if scale is None else f"scale = {_f32('scale', scale)}"]
+    if checks.flag("is_causal", is_causal):
         result.append("is_causal")
     if window is not None:
         if not isinstance(window, (tuple, list)) or len(window) != 2:
-            raise UsageError(f"window: expected (left, right), but got {window!r}")
-        sides = [-1 if side is None else int(side) for side in window]
-        if min(sides) < -1:
-            raise UsageError(f"window: expected sizes from 0, or -1 for no limit, but got {window!r}")
+            raise checks.wrong("window", "(left, right)", window)
+        try:
+            sides = [-1 if side is None else checks.integer("window", side, -1) for side in window]
+        except UsageError:
+            raise checks.wrong("window", "sizes from 0, or None or -1 for no limit", window) from None
         if sides != [-1, -1]:
             result.append(f"window = array<i64: {sides[0]}, {sides[1]}>")
     if softcap is not None:
-        if not float(softcap) > 0:
-            raise UsageError(f"softcap: expected a positive number, but got {softcap}")
-        result.append(f"softcap = {_f32('softcap', softcap)}")
-    if _choice("lam_activation", lam_activation, (None, "sigmoid")):
+        result.append(f"softcap = {_f32('softcap', softcap, 'a positive number', lambda x: x > 0)}")
+    if checks.choice("lam_activation", lam_activation, (None, "sigmoid")):
         result.append("lambda_act = #diffattn.activation<sigmoid>")
-    _choice("norm_eps_mode", norm_eps_mode, ("inside", "outside"))
-    if _choice("norm", norm, (None, "rms")):
-        if not float(norm_eps) >= 0:
-            raise UsageError(f"norm_eps: expected a number from 0, but got {norm_eps}")
-        result += ["norm = #diffattn.norm<rms>", f"norm_eps = {_f32('norm_eps', norm_eps)}",
-                   f"norm_eps_mode = #diffattn.eps_mode<{norm_eps_mode}>"]
+    checks.choice("norm_eps_mode", norm_eps_mode, ("inside", "outside"))
+    epsilon = _f32("norm_eps", norm_eps, "a number from 0", lambda x: x >= 0)
+    if checks.choice("norm", norm, (None, "rms")):
+        result += ["norm = #diffattn.norm<rms>", f"norm_eps = {epsilon}", f"norm_eps_mode = #diffattn.eps_mode<{norm_eps_mode}>"]
     result.append(f"out_scale = {_f32('out_scale', out_scale)}")
-    return ", ".join(result)
+    return result
+
+
+def _attributes(sizes, options) -> str:
+    scale, *others = options
+    return ", ".join([scale or f"scale = {_f32('scale', 1.0 / math.sqrt(sizes['d']))}", *others])
 
 
 def _same_buffer(a, b) -> bool:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import weakref
 
 import numpy as np
 
-from .errors import InputError
+from . import checks
+from .errors import InputError, UsageError
 
 try:
     import ml_dtypes
@@ -88,24 +90,67 @@ def device_of(value) -> int | None:
     return int(number) if int(kind) in _DL_DEVICES else None
 
 
-def device_view(value, stream: int) -> OnDevice:
+def device_view(value, stream: int, name: str = "array") -> OnDevice:
     """A DLPack array on a device, without a copy. What the array's own stream was given is done before what `stream`, a CUstream,
-    is given from now on: the array's library sees to it."""
-    capsule, tensor, dtype = _open_dlpack(value, stream=stream)
+    is given from now on: the array's library sees to it. `name` is what errors call the array."""
+    capsule, tensor, dtype = _open_dlpack(value, name, stream=stream)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     steps = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else dense_steps(shape)
     return OnDevice((tensor.data or 0) + tensor.byte_offset, shape, dtype, [s * dtype.itemsize for s in steps],
                     (capsule, value))
 
 
-def as_array(value) -> np.ndarray | OnDevice:
+def as_array(value, name: str = "array") -> np.ndarray | OnDevice:
     """`value` as a NumPy array without a copy: an array, a scalar, or anything with `__dlpack__` in memory of the host. An
-    `OnDevice` is left as it is."""
+    `OnDevice` is left as it is. `name` is what errors call the array."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(f"{name}: expected an array without a mask, but got a masked one; fill it first, with filled(...)")
     if isinstance(value, (np.ndarray, OnDevice)):
         return value
     if hasattr(value, "__dlpack__"):
-        return _from_dlpack(value)
-    return np.asarray(value)
+        return _from_dlpack(value, name)
+    try:
+        return np.asarray(value)
+    except Exception as error:  # an object of the caller's may raise anything
+        raise InputError(f"{name}: expected an array, but got {checks.shown(value)}: {error}") from error
+
+
+def number_as(value, dtype: np.dtype, name: str) -> np.ndarray:
+    """A number without a type of its own as a 0-d array: exactly for integers and truth values, rounded for floats."""
+    try:
+        if dtype.kind == "b":
+            return np.array(checks.flag(name, value))
+        if dtype.kind in "iu":
+            limits = np.iinfo(dtype)
+            return np.array(checks.integer(name, value, int(limits.min), int(limits.max)), dtype)
+        if dtype == np.dtype("V2"):
+            raise InputError(f"{name}: expected an array of bfloat16, because the package ml_dtypes is not there to convert a number")
+        special = isinstance(value, (float, np.floating)) and not math.isfinite(value)
+        number = float(value) if special else checks.number(name, value, "a number")
+    except UsageError as error:
+        raise InputError(str(error)) from None
+    with np.errstate(over="ignore"):
+        array = np.array(number).astype(dtype)
+    if not special and not math.isfinite(float(array)):
+        raise InputError(f"{name}: expected a number that {dtype} holds, but got {checks.shown(value)}")
+    return array
+
+
+def _exportable(value, name: str):
+    """A tensor of PyTorch whose memory is what it means; other arrays as they are."""
+    # PyTorch exports the memory of such views without what is still to be done to it.
+    for bit, resolve in (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj")):
+        has_bit = getattr(value, bit, None)
+        if callable(has_bit) and has_bit():
+            raise InputError(f"{name}: expected a tensor whose memory holds its values, but got a lazy view; call {resolve}() "
+                             "first")
+    if not getattr(value, "requires_grad", False):
+        return value
+    torch = sys.modules.get("torch")
+    if torch is None or torch.is_grad_enabled():
+        raise InputError(f"{name}: expected a tensor without gradient, because no gradient flows back through compiled code; call "
+                         "under torch.no_grad(), or give tensor.detach()")
+    return value.detach()
 
 
 class _DLTensor(ctypes.Structure):
@@ -119,11 +164,11 @@ _DL_DTYPES = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): BFLOAT16, (2, 6
               (0, 64): np.int64, (0, 32): np.int32, (6, 8): np.bool_, (0, 8): np.int8, (1, 8): np.uint8, (0, 16): np.int16}
 
 
-def _from_dlpack(value) -> np.ndarray:
+def _from_dlpack(value, name: str) -> np.ndarray:
     # numpy.from_dlpack refuses bfloat16, so the capsule is read here. It stays alive as long as the array does.
     if hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) != 1:
-        raise InputError("expected an array in host memory, but got one on a device; copy it to the CPU first")
-    capsule, tensor, dtype = _open_dlpack(value)
+        raise InputError(f"{name}: expected an array in host memory, but got one on a device; copy it to the CPU first")
+    capsule, tensor, dtype = _open_dlpack(value, name)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -137,19 +182,20 @@ def _from_dlpack(value) -> np.ndarray:
     return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, tuple(s * dtype.itemsize for s in steps))
 
 
-def _open_dlpack(value, **options) -> tuple[object, _DLTensor, np.dtype]:
+def _open_dlpack(value, name: str, **options) -> tuple[object, _DLTensor, np.dtype]:
     """The capsule of an array, which must be kept as long as its memory is used, and what it holds."""
+    value = _exportable(value, name)
     try:
         capsule = value.__dlpack__(**options)
-    except (RuntimeError, BufferError, TypeError) as error:
-        raise InputError(f"expected an array that can be exported by DLPack, but got: {error}") from error
+    except Exception as error:  # each library has its own classes for what it cannot export
+        raise InputError(f"{name}: expected an array that can be exported by DLPack, but got: {error}") from error
     api = ctypes.pythonapi
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     tensor = _DLTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor"))
     dtype = _DL_DTYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:
-        raise InputError(f"expected elements of {names()}, but got DLPack type code {tensor.code} with {tensor.bits} bits")
+        raise InputError(f"{name}: expected elements of {names()}, but got DLPack type code {tensor.code} with {tensor.bits} bits")
     return capsule, tensor, np.dtype(dtype)
 
 

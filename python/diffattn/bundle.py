@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import checks
 from .arrays import BFLOAT16
 from .calls import CLibrary, CompiledCode, Progress, library_folder, teller
 from .checkpoint import read_config
@@ -67,11 +68,16 @@ class BundledCode(CompiledCode):
 
     def __init__(self, directory, *, weights=None, threads: int | None = None, gpu: int = 0, cuda_driver=None, cublaslt=None,
                  device: int | None = None, progress=None, read_only: bool = False):
-        lib, handle = library(), ctypes.c_void_p()
-        paths = [None if path is None else os.fsencode(path)
-                 for path in (weights, cuda_driver, cublaslt, sysconfig.get_paths()["purelib"])]
+        named = {"weights": weights, "cuda_driver": cuda_driver, "cublaslt": cublaslt,
+                 "package_folders": sysconfig.get_paths()["purelib"]}
+        paths = [None if path is None else os.fsencode(checks.path(name, path)) for name, path in named.items()]
+        directory, threads = os.fsencode(checks.path("directory", directory)), checks.threads(threads)
+        gpu = checks.integer("gpu", gpu, 0, checks.MOST_INT32)
+        device = None if device is None else checks.integer("device", device, 1, (1 << 64) - 1)
+        read_only = checks.flag("read_only", read_only)
         options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, teller(progress), None, read_only)
-        lib.check(lib.open_with(os.fsencode(directory), ctypes.byref(options), ctypes.byref(handle)))
+        lib, handle = library(), ctypes.c_void_p()
+        lib.check(lib.open_with(directory, ctypes.byref(options), ctypes.byref(handle)))
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)
         self.ordinal = gpu if lib.has_device(handle) else None
@@ -99,7 +105,7 @@ def load(directory: str | Path, *, weights: str | Path | None = None, threads: i
     address of a diffattn_device (DiffAttn/Runtime/Device.h) to run on in place of that GPU, which must outlive the model.
     `progress(done, total)` is called between weights, with the bytes that have been bound or copied to the GPU, and those of
     all."""
-    directory = Path(directory)
+    directory = Path(checks.path("directory", directory))
     code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt,
                        device=device, progress=progress)
     config = read_config(directory) if (directory / "config.json").is_file() else {}
@@ -107,4 +113,4 @@ def load(directory: str | Path, *, weights: str | Path | None = None, threads: i
 
 
 def is_bundle(directory: str | Path) -> bool:
-    return (Path(directory) / "manifest.json").is_file()
+    return (Path(checks.path("directory", directory)) / "manifest.json").is_file()

@@ -12,20 +12,26 @@ import threading
 
 import numpy as np
 
+from . import checks
 from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
-                     owned)
+                     number_as, owned)
 from .device import DeviceArray, Traffic, choose_stream
 from .errors import ERRORS, DiffAttnError, InputError, LibraryError
 from .replay import Replay
 
 
 def library_folder(name: str) -> pathlib.Path:
-    """Where the shared library `name` lies: in lib below DIFFATTN_BUILD_DIR, in lib beside this file, in an installation's lib,
-    or in the build folder of the source tree."""
+    """Where the shared library `name` lies: in lib below DIFFATTN_BUILD_DIR if that is set, else in lib beside this file, in an
+    installation's lib, or in the build folder of the source tree."""
     here = pathlib.Path(__file__).resolve().parent
     build = os.environ.get("DIFFATTN_BUILD_DIR")
-    folders = [pathlib.Path(build).resolve() / "lib"] if build else []
-    folders += [here / "lib", here.parents[1] / "lib", here.parents[1] / "build" / "lib"]
+    if build:
+        folder = pathlib.Path(build).resolve() / "lib"
+        if not (folder / name).exists():
+            raise DiffAttnError(f"DIFFATTN_BUILD_DIR: expected a folder with lib/{name}, but got {build!r}; name the folder that "
+                                "the project was built in, or unset the variable")
+        return folder
+    folders = [here / "lib", here.parents[1] / "lib", here.parents[1] / "build" / "lib"]
     for folder in folders:
         if (folder / name).exists():
             return folder
@@ -46,6 +52,7 @@ Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int6
 
 def teller(progress):
     """`progress(done, total)`, or None, as the C interface takes it."""
+    checks.callback("progress", progress)
     return Progress(lambda _, done, total: progress(done, total)) if progress else Progress()
 
 
@@ -112,7 +119,7 @@ class CompiledCode:
     ordinal: int | None = None
 
     def __init__(self, library: CLibrary, handle: ctypes.c_void_p, threads: int | None):
-        self._lib, self._handle, self._threads = library, handle, int(threads or 0)
+        self._lib, self._handle, self._threads = library, handle, checks.threads(threads)
         self._one_call = threading.Lock()  # it serves one thread at a time
         self.entries = [library.entry_name(handle, i).decode() for i in range(library.num_entries(handle))]
         self._signatures: dict[str, tuple[list[ValueType], list[ValueType]]] = {}
@@ -124,6 +131,7 @@ class CompiledCode:
 
     def signature(self, entry: str) -> tuple[list[ValueType], list[ValueType]]:
         """Types of the arguments and of the results of a function."""
+        checks.text("entry", entry, "the name of a function")
         if entry not in self._signatures:
             lib, key, count, lists = self._lib, entry.encode(), ctypes.c_int32(), []
             for number, describe in [(lib.num_arguments, lib.argument_type),
@@ -197,22 +205,29 @@ class CompiledCode:
             self._lib.check(getattr(self._lib, f"memory_{what}")(self._handle, *arguments))
 
     def _view(self, entry, i, array, arguments, stream) -> np.ndarray | OnDevice:
+        name = f"argument {i} of '{entry}'"
         if isinstance(array, DeviceArray):
             if array.executable is not self:
-                raise InputError(f"argument {i} of '{entry}': expected an array on the device of this executable, but got one of "
+                raise InputError(f"{name}: expected an array on the device of this executable, but got one of "
                                  "another")
             return array
         on_device = self.has_device and device_of(array) is not None
-        view = device_view(array, stream) if on_device else as_array(array)
         expected = arguments[i] if i < len(arguments) else None
-        if expected is not None and not isinstance(array, np.ndarray) and not isinstance(view, OnDevice) and view.ndim == 0:
-            view = view.astype(expected.dtype)  # a Python number has no type of its own
+        # A number has no type of its own.
+        number = isinstance(array, (bool, int, float, np.generic))
+        if expected is not None and expected.in_place and not (number or isinstance(array, (np.ndarray, OnDevice))
+                                                               or hasattr(array, "__dlpack__")):
+            raise InputError(f"{name}: expected an array, because it is updated in place, but got {checks.shown(array)}")
+        if expected is not None and number:
+            view = number_as(array, expected.dtype, name)
+        else:
+            view = device_view(array, stream, name) if on_device else as_array(array, name)
         if view.dtype not in CODES:
-            raise InputError(f"argument {i} of '{entry}': expected elements of {names()}, but got {view.dtype}")
+            raise InputError(f"{name}: expected elements of {names()}, but got {view.dtype}")
         if any(s % view.itemsize for s in view.strides):
-            raise InputError(f"argument {i} of '{entry}': expected strides of whole elements, but got {view.strides} bytes")
+            raise InputError(f"{name}: expected strides of whole elements, but got {view.strides} bytes")
         if isinstance(view, OnDevice):
             return view
         if expected is not None and expected.in_place and expected.kind == "tensor" and not view.flags.writeable:
-            raise InputError(f"argument {i} of '{entry}': expected a writable array, because it is updated in place")
+            raise InputError(f"{name}: expected a writable array, because it is updated in place")
         return view

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import checks, files
 from .models.config import ConfigError
 
 DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
@@ -54,11 +57,11 @@ class Checkpoint:
     @property
     def tokenizer_file(self) -> Path | None:
         path = self.directory / "tokenizer.json"
-        return path if path.is_file() else None
+        return path if files.exists(path) else None
 
 
-def read_json(path: Path) -> Any:
-    """The value in a JSON file; a name given twice in one object is an error, not the last one's win."""
+def read_json(path: Path, limit: int = files.MOST_CONFIG_BYTES) -> Any:
+    """The value in a JSON file of at most `limit` bytes; a name given twice in one object is an error, not the last one's win."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
@@ -68,11 +71,7 @@ def read_json(path: Path) -> Any:
             raise CheckpointError(f"{path}: expected every name once, but got {twice!r} twice")
         return result
 
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path}: expected a readable file, but got: {error.strerror}") from None
-    return parse_json(text, str(path), unique)
+    return parse_json(files.read_regular(path, limit, CheckpointError), str(path), unique)
 
 
 def parse_json(text: bytes, source: str, hook=None) -> Any:
@@ -84,7 +83,7 @@ def parse_json(text: bytes, source: str, hook=None) -> Any:
 
 def read_config(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
-    if not path.is_file():
+    if not files.exists(path):
         raise CheckpointError(f"{directory}: expected a config.json, but there is none")
     config = read_json(path)
     if not isinstance(config, dict):
@@ -94,10 +93,10 @@ def read_config(directory: Path) -> dict[str, Any]:
 
 def read_header(path: Path) -> dict[str, Tensor]:
     """The tensors that a safetensors file says it holds."""
+    descriptor, size = files.open_regular(path, CheckpointError)
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(descriptor, "rb") as file:
             prefix = file.read(8)
-            size = path.stat().st_size
             if len(prefix) < 8:
                 raise CheckpointError(f"{path}: expected a safetensors file, but got {size} bytes")
             (length,) = struct.unpack("<Q", prefix)
@@ -123,39 +122,72 @@ def read_header(path: Path) -> dict[str, Tensor]:
 
 def _shards(index: Path) -> list[Path]:
     """The files that an index names, which must lie beside it."""
-    content = read_json(index)
+    content = read_json(index, files.MOST_INDEX_BYTES)
     names = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(names, dict) or not names:
         raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {type(names).__name__}")
-    files = []
+    found = []
     for shard in dict.fromkeys(map(str, names.values())):
         if Path(shard).name != shard or shard in ("", ".", "..") or "\\" in shard:
             raise CheckpointError(f"{index}: expected names of files beside it, but got {shard!r}")
-        if not (index.parent / shard).is_file():
+        if not files.exists(index.parent / shard):
             raise CheckpointError(f"{index}: expected the file {shard!r} beside it, but it is missing")
-        files.append(index.parent / shard)
-    return files
+        found.append(index.parent / shard)
+    return found
+
+
+#: Weights in formats that are not read.
+_OTHER_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.*.pth", "*.bin", "*.pt", "*.pth", "*.ckpt",
+                  "*.onnx", "*.h5", "*.msgpack", "*.gguf")
+
+
+def _missing_weights(directory: Path) -> CheckpointError:
+    message = f"{directory}: expected model.safetensors or model.safetensors.index.json"
+    others = sorted(p.name for p in directory.glob("*.safetensors"))
+    if others:
+        return CheckpointError(f"{message}, but got {others[0]!r}; give it that name, or link to it")
+    found = next((p.name for pattern in _OTHER_WEIGHTS for p in sorted(directory.glob(pattern))), None)
+    if found is None:
+        return CheckpointError(f"{message}, but there is neither")
+    return CheckpointError(f"{message}, but got {found!r}, which is not read; write its tensors as safetensors: "
+                           "safetensors.torch.save_file(state_dict, \"model.safetensors\"), or save_pretrained(...) of the library "
+                           "that made it")
+
+
+def _no_directory(given: str, directory: Path) -> CheckpointError:
+    expected = f"{directory}: expected a directory with config.json and safetensors"
+    if files.exists(directory):
+        if directory.suffix == ".onnx":
+            return CheckpointError(f"{expected}, but got an ONNX file; import it with torch-mlir-import-onnx, lower it to linalg and "
+                                   "run it with diffattn-run")
+        if directory.suffix in (".mlir", ".mlirbc"):
+            return CheckpointError(f"{expected}, but got a file of MLIR; run it with diffattn-run")
+        return CheckpointError(f"{expected}, but got a file; name the folder that it lies in")
+    if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", given):
+        return CheckpointError(f"{expected}, but there is none; if it is a model of the Hugging Face Hub, download it first: "
+                               f"hf download {given} --local-dir {directory.name}")
+    return CheckpointError(f"{expected}, but there is none")
 
 
 def open_checkpoint(directory: str | Path) -> Checkpoint:
     """Reads what the directory holds, without its data."""
-    directory = Path(directory)
+    given = checks.path("directory", directory)
+    directory = Path(given)
     if not directory.is_dir():
-        raise CheckpointError(f"{directory}: expected a directory with config.json and safetensors")
+        raise _no_directory(given, directory)
     config = read_config(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
-    if single.is_file():
-        files = [single]
-    elif index.is_file():
-        files = _shards(index)
+    if files.exists(single):
+        found = [single]
+    elif files.exists(index):
+        found = _shards(index)
     else:
-        raise CheckpointError(f"{directory}: expected model.safetensors or model.safetensors.index.json, "
-                              "but there is neither")
+        raise _missing_weights(directory)
     tensors: dict[str, Tensor] = {}
-    for file in files:
+    for file in found:
         for name, tensor in read_header(file).items():
             if name in tensors:
                 raise CheckpointError(f"{file}: expected every tensor once, but got {name!r} also in "
                                       f"{tensors[name].file.name}")
             tensors[name] = tensor
-    return Checkpoint(directory, config, files, tensors)
+    return Checkpoint(directory, config, found, tensors)

@@ -5,14 +5,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
 import sys
 import time
 import warnings
 from pathlib import Path
 
-from . import __version__, models
+from . import __version__, checks, files, models
 from .checkpoint import CheckpointError, open_checkpoint, read_config, read_json
+from .errors import InputError, UsageError
+from .generation_config import MOST_TOKENS, read_defaults
+from .tokenizer import Tokenizer
 
 # Exit codes, the same classes as diffattn-run's; argparse ends with 2 for wrong usage.
 CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 5, 6, 8, 130
@@ -46,9 +51,13 @@ def _load(args):
             if args.dtype or args.target != "cpu":
                 raise ValueError(f"{args.directory}: expected no --dtype and no --target, because it is a bundle, whose code is "
                                  "made")
-            model = bundle.load(args.directory, threads=args.threads, progress=_WeightsProgress())
+            model = bundle.load(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver,
+                                progress=_WeightsProgress())
         else:
-            model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress())
+            if args.weights is not None:
+                raise UsageError(f"--weights: expected it with a bundle, but {args.directory} is none")
+            model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress(),
+                         cuda_driver=args.cuda_driver)
     except BaseException:
         print(file=sys.stderr)
         raise
@@ -57,31 +66,66 @@ def _load(args):
 
 
 def _prompts(args) -> list[str]:
-    if args.prompt_file:
-        return [line for line in _read_text(args.prompt_file).splitlines() if line]
-    return args.prompt or [""]
+    """The prompts of the command line, or one for each line of a file or pipe."""
+    if args.prompt_file is None:
+        if files.waiting_on_standard_input():
+            warnings.warn("standard input is not read; --prompt-file - takes prompts from it")
+        return [checks.unicode_text("--prompt", prompt) for prompt in args.prompt or [""]]
+    if args.prompt is not None:
+        raise UsageError("expected --prompt or --prompt-file, but got both")
+    lines = files.read_text(args.prompt_file).split("\n")
+    if not lines[-1]:  # what follows the last line's end
+        lines.pop()
+    if not lines:
+        raise InputError(f"{args.prompt_file}: expected at least one line with a prompt, but got none")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise InputError(f"{args.prompt_file}: expected a prompt in each line, but line {number} is blank")
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path}: expected a readable text file, but got: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: expected UTF-8 text, but got: {error.reason} at byte {error.start}") from None
+def _decoder_config(args) -> dict:
+    """The config of a model that can generate; of a bundle without one: nothing."""
+    from . import bundle
+    from .model import build_graph
+
+    directory, checkpoint = Path(args.directory), None
+    if not bundle.is_bundle(directory):
+        checkpoint = open_checkpoint(directory)
+        config = checkpoint.config
+    elif files.exists(directory / "config.json"):
+        config = read_config(directory)
+    else:
+        return {}
+    kind = models.model_type(models.Config(config, str(directory / "config.json")))
+    if kind not in models.DECODERS:
+        if checkpoint:
+            build_graph(checkpoint, args.dtype)  # what is wrong with its weights is the first thing to know
+        raise InputError(f"{directory}: expected a decoder, but got {kind}, which has no tokens to generate")
+    return config
 
 
-class InputError(ValueError):
-    """A prompt or text file that cannot be used."""
+def _tokenizer(directory) -> Tokenizer:
+    path = Path(directory) / "tokenizer.json"
+    if not files.exists(path):
+        raise CheckpointError(f"{directory}: expected a tokenizer.json, because the command works on text")
+    return Tokenizer(path)
 
 
 def generate(args) -> int:
+    # What is wrong is said before anything is compiled.
     prompts = _prompts(args)
-    if not prompts:
-        raise InputError(f"{args.prompt_file}: expected at least one line with a prompt, but got none")
-    model = _load(args)
+    config, tokenizer = _decoder_config(args), _tokenizer(args.directory)
     options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
-               "stop": args.stop}
+               "repetition_penalty": args.repetition_penalty}
+    defaults = read_defaults(Path(args.directory), config)
+    defaults.sampler(**options)
+    if args.stop is not None:
+        options["stop"] = [checks.unicode_text("--stop", text) for text in checks.texts("--stop", args.stop)]
+    if defaults.bos is None and not all(map(tokenizer.encode, prompts)):
+        raise InputError("--prompt: expected at least one token, because the model has no begin token, but got none")
+    model = _load(args)
+    model.tokenizer = tokenizer
     texts = list(prompts)
     code = 0
     try:
@@ -104,10 +148,13 @@ def generate(args) -> int:
 
 
 def evaluate(args) -> int:
-    text = _read_text(args.file)
+    text = files.read_text(args.file)
     if not text:
         raise InputError(f"{args.file}: expected a text, but got an empty file")
+    _decoder_config(args)
+    tokenizer = _tokenizer(args.directory)
     model = _load(args)
+    model.tokenizer = tokenizer
     begin = time.perf_counter()
     bits = model.bits_per_character(text, args.window)
     seconds = time.perf_counter() - begin
@@ -210,11 +257,12 @@ def info(args) -> int:
 def bench(args) -> int:
     import numpy as np
 
+    _decoder_config(args)
     model = _load(args)
     ids = np.random.default_rng(args.seed).integers(0, model.vocabulary, (args.batch, args.prompt_tokens))
     results = []
     for run in range(args.runs + 1):
-        list(model.generate(ids, args.max_new_tokens))
+        list(model.generate(ids, args.max_new_tokens, temperature=0, repetition_penalty=1))
         if run:  # the first run packs weights
             t = model.timing
             results.append((t.prefill_tokens / t.prefill_seconds, t.decode_tokens / max(t.decode_seconds, 1e-9)))
@@ -230,11 +278,26 @@ def bench(args) -> int:
     return 0
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"expected a positive number, but got {text}")
-    return value
+def _integer(least: int, most: int = checks.MOST_INT64):
+    """A converter of arguments; int itself would take underscores and digits of other scripts too."""
+
+    def convert(text: str) -> int:
+        if not re.fullmatch("[+-]?[0-9]{1,19}", text) or not least <= int(text) <= most:
+            limits = f"from {least} to {most}" if most < checks.MOST_INT64 else f"of at least {least}"
+            raise argparse.ArgumentTypeError(f"expected an integer {limits}, but got {text!r}")
+        return int(text)
+
+    return convert
+
+
+def _number(text: str) -> float:
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text) or float(text) in (math.inf, -math.inf):
+        raise argparse.ArgumentTypeError(f"expected a finite number, but got {text!r}")
+    return float(text)
+
+
+def _no_threads(text: str) -> int:
+    raise argparse.ArgumentTypeError("expected none, because the number of threads is chosen where the bundle runs")
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -251,24 +314,31 @@ def make_parser() -> argparse.ArgumentParser:
         if name not in ("build", "info"):
             sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA, cuda[:CHIP][@NUMBER], or cuda-sim:CHIP, which simulates GPU "
                              "kernels; of a bundle that is written, cuda:CHIP,CHIP too (default: %(default)s)")
-            sub.add_argument("--threads", type=_positive, help="threads to use (default: all)")
+            if name == "bundle":
+                sub.add_argument("--threads", type=_no_threads, help=argparse.SUPPRESS)
+            else:
+                sub.add_argument("--threads", type=_integer(1, checks.MOST_THREADS), metavar="N", help="threads to use (default: all)")
+                sub.add_argument("--weights", metavar="FOLDER", help="of a bundle: where its weight files lie now")
+                sub.add_argument("--cuda-driver", metavar="FILE", help="libcuda.so.1, where the loader finds none")
         return sub
 
     sub = command("generate", generate, "write text that follows a prompt",
                   'diffattn generate examples/tiny-lm --prompt "And the king said" --temperature 0.8')
     sub.add_argument("--prompt", action="append", metavar="TEXT", help="may be repeated: a batch")
-    sub.add_argument("--prompt-file", type=Path, metavar="FILE", help="a prompt a line")
-    sub.add_argument("--max-new-tokens", type=_positive, default=128, metavar="N")
-    sub.add_argument("--temperature", type=float, default=0.0, help="0 (the default) takes the likeliest token")
-    sub.add_argument("--top-k", type=int, default=0, metavar="K", help="draw from the K likeliest (0: all)")
-    sub.add_argument("--top-p", type=float, default=1.0, metavar="P", help="draw from the fewest that reach P")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated")
+    sub.add_argument("--prompt-file", type=Path, metavar="FILE", help="a prompt a line; - reads standard input")
+    sub.add_argument("--max-new-tokens", type=_integer(1, MOST_TOKENS), metavar="N", help="(default: 128)")
+    sub.add_argument("--temperature", type=_number, help="0 (the default) takes the likeliest token")
+    sub.add_argument("--top-k", type=_integer(0), metavar="K", help="draw from the K likeliest (default: 0, all)")
+    sub.add_argument("--top-p", type=_number, metavar="P", help="draw from the fewest that reach P (default: 1)")
+    sub.add_argument("--repetition-penalty", type=_number, metavar="R", help="make tokens that came before less likely (default: 1)")
+    sub.add_argument("--seed", type=_integer(0), default=0)
+    sub.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
+    sub.epilog += "; the model's generation_config.json sets other defaults"
 
     sub = command("eval", evaluate, "measure bits per character on a text",
                   "diffattn eval examples/tiny-lm examples/tiny-lm/heldout.txt")
-    sub.add_argument("file", type=Path, metavar="FILE")
-    sub.add_argument("--window", type=_positive, help="tokens in view at most (default: what the model was made for)")
+    sub.add_argument("file", type=Path, metavar="FILE", help="UTF-8 text; - reads standard input")
+    sub.add_argument("--window", type=_integer(2, MOST_TOKENS), metavar="N", help="tokens in view at most (default: what the model was made for)")
 
     sub = command("build", build, "write the model's graph as MLIR", "diffattn build DIR -o model.mlir")
     sub.add_argument("-o", "--output", default="-", metavar="FILE", help="default: standard output")
@@ -282,11 +352,11 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true")
 
     sub = command("bench", bench, "measure prefill and decode", "diffattn bench DIR --prompt-tokens 512")
-    sub.add_argument("--prompt-tokens", type=_positive, default=128, metavar="N")
-    sub.add_argument("--max-new-tokens", type=_positive, default=64, metavar="N")
-    sub.add_argument("--batch", type=_positive, default=1)
-    sub.add_argument("--runs", type=_positive, default=3)
-    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--prompt-tokens", type=_integer(1, MOST_TOKENS), default=128, metavar="N")
+    sub.add_argument("--max-new-tokens", type=_integer(1, MOST_TOKENS), default=64, metavar="N")
+    sub.add_argument("--batch", type=_integer(1, MOST_TOKENS), default=1)
+    sub.add_argument("--runs", type=_integer(1, MOST_TOKENS), default=3)
+    sub.add_argument("--seed", type=_integer(0), default=0)
     sub.add_argument("--json", action="store_true")
     return parser
 

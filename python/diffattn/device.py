@@ -15,7 +15,8 @@ import weakref
 
 import numpy as np
 
-from .arrays import CODES, OnDevice, dense_steps, device_of, names
+from . import checks
+from .arrays import CODES, OnDevice, as_array, dense_steps, device_of, names
 from .errors import InputError, UsageError
 
 
@@ -25,18 +26,27 @@ class Traffic(ctypes.Structure):
     _fields_ = [(name, ctypes.c_int64) for name in ("allocations", "bytes_in", "bytes_out", "bytes_within", "launches")]
 
 
+def element_type(dtype) -> np.dtype:
+    """A type that elements of arrays may have."""
+    try:
+        known = np.dtype(dtype)
+    except TypeError:
+        known = None
+    if dtype is None or known not in CODES:
+        raise InputError(f"dtype: expected elements of {names()}, but got {checks.shown(dtype) if known is None else known}")
+    return known
+
+
 class DeviceArray(OnDevice):
     """A dense row-major array on the device of `executable`: `shape`, `dtype`, `address`. Its contents are undefined until
     something is written there."""
 
     def __init__(self, executable, shape, dtype):
-        shape, dtype = tuple(int(n) for n in shape), np.dtype(dtype)
+        shape, dtype = checks.sizes("shape", shape), element_type(dtype)
         super().__init__(0, shape, dtype, [step * dtype.itemsize for step in dense_steps(shape)])
         self.executable = executable
-        if self.dtype not in CODES:
-            raise InputError(f"expected elements of {names()}, but got {self.dtype}")
-        if any(n < 0 for n in self.shape):
-            raise InputError(f"expected sizes of at least 0, but got {list(self.shape)}")
+        if self.nbytes > checks.MOST_INT64:
+            raise InputError(f"shape: expected sizes that memory can hold, but got {list(self.shape)}")
         address = ctypes.c_uint64()
         self._do("allocate", self.nbytes, ctypes.byref(address))
         self.address = address.value
@@ -52,16 +62,19 @@ class DeviceArray(OnDevice):
     @classmethod
     def from_host(cls, executable, array) -> DeviceArray:
         """A copy of an array in memory of the host."""
-        array = np.asarray(array)
+        array = as_array(array)
         copy = cls(executable, array.shape, array.dtype)
         copy.write(array)
         return copy
 
     def write(self, array) -> None:
         """Copies an array of the same shape and type from memory of the host."""
-        array = np.ascontiguousarray(array).reshape(np.shape(array))
+        array = as_array(array)
+        if isinstance(array, OnDevice):
+            raise InputError("array: expected one in memory of the host, but got one on a device")
+        array = np.ascontiguousarray(array).reshape(array.shape)
         if array.shape != self.shape or array.dtype != self.dtype:
-            raise InputError(f"expected {list(self.shape)} of {self.dtype}, but got {list(array.shape)} of {array.dtype}")
+            raise InputError(f"array: expected {list(self.shape)} of {self.dtype}, but got {list(array.shape)} of {array.dtype}")
         self._do("write", self.address, array.ctypes.data, self.nbytes)
 
     def to_host(self) -> np.ndarray:
@@ -71,8 +84,10 @@ class DeviceArray(OnDevice):
 
     def grown(self, axis: int, size: int) -> DeviceArray:
         """A larger array on the device that has this one's elements first along `axis`, and zeros after them."""
+        axis = checks.integer("axis", axis, 0, max(self.ndim - 1, 0))
+        size = checks.integer("size", size)
         if size < self.shape[axis]:
-            raise InputError(f"expected axis {axis} to grow from {self.shape[axis]}, but got {size}")
+            raise InputError(f"size: expected axis {axis} to grow from {self.shape[axis]}, but got {size}")
         larger = DeviceArray.zeros(self.executable, (*self.shape[:axis], size, *self.shape[axis + 1:]), self.dtype)
         row = math.prod(self.shape[axis + 1:]) * self.itemsize
         self._do("copy", larger.address, size * row, self.address, self.shape[axis] * row, self.shape[axis] * row,
@@ -100,10 +115,10 @@ def choose_stream(values, stream, ordinal: int | None) -> int | None:
         if number != ordinal:
             raise InputError(f"expected arrays on device {ordinal}, for which the code was loaded, but got one on device {number}")
     if stream is not None:
-        stream = getattr(stream, "cuda_stream", stream)
-        if not isinstance(stream, int) or stream < 0:
-            raise UsageError(f"stream: expected a CUstream as a number, or an object with cuda_stream, but got {stream!r}")
-        return stream or DEFAULT_STREAM
+        number = getattr(stream, "cuda_stream", stream)
+        if type(number) is not int or not 0 <= number < 1 << 64:
+            raise checks.wrong("stream", "a CUstream as a number, or an object with cuda_stream", stream)
+        return number or DEFAULT_STREAM
     torch = sys.modules.get("torch")
     if torch is not None and any(isinstance(value, torch.Tensor) for value, _ in foreign):
         return torch.cuda.current_stream(ordinal).cuda_stream or DEFAULT_STREAM
@@ -112,9 +127,12 @@ def choose_stream(values, stream, ordinal: int | None) -> int | None:
 
 def ordinal_of(target: str) -> int | None:
     """The number of the device that a target names; None for the CPU."""
-    if not target.startswith("cuda"):
+    if not checks.text("target", target).startswith("cuda"):
         return None
-    return int(target.partition("@")[2] or 0)
+    number = target.partition("@")[2] or "0"
+    if not (number.isascii() and number.isdigit() and int(number) <= checks.MOST_INT32):
+        raise UsageError(f"target: expected the number of a GPU after '@', but got {checks.shown(target)}")
+    return int(number)
 
 
 def _release(executable, address) -> None:

@@ -13,9 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from . import checks, files
+from .arrays import as_array
 from .calls import CompiledCode
 from .checkpoint import CheckpointError
 from .device import DeviceArray
+from .errors import InputError, RunError
+from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
 from .sampling import Sampler
 from .tokenizer import TextStream, Tokenizer
 
@@ -72,19 +76,43 @@ class _Decoding:
         return logits
 
 
+def _float32(name: str, value) -> np.ndarray:
+    """Numbers that float32 holds: of a narrower type, or of lists, whose numbers have no type of their own."""
+    array = as_array(value, name)
+    untyped = not isinstance(value, (np.ndarray, np.generic)) and not hasattr(value, "__dlpack__") and array.dtype.kind in "iuf"
+    if not untyped and (array.dtype.kind == "b" or not np.can_cast(array.dtype, np.float32)):
+        raise InputError(f"{name}: expected float32, but got {array.dtype}; convert it first")
+    return np.ascontiguousarray(array, np.float32).reshape(array.shape)
+
+
+def _split_prompts(prompts) -> tuple[bool, list]:
+    """Whether there is one prompt, and a list of all: texts, or arrays or lists of ids."""
+    if isinstance(prompts, str):
+        return True, [prompts]
+    if not isinstance(prompts, (list, tuple)):
+        array = as_array(prompts, "prompts")
+        if array.ndim not in (1, 2) or array.dtype.kind not in "iu":
+            raise InputError(f"prompts: expected texts, or lists of token ids, but got {checks.shown(prompts)}")
+        return array.ndim == 1, [array] if array.ndim == 1 else list(array)
+    several = any(isinstance(p, (str, list, tuple)) or getattr(p, "ndim", 0) for p in prompts)
+    return not several, list(prompts) if several else [list(prompts)]
+
+
 class CompiledModel:
     """Functions `forward` and, of decoders, `prefill` and `decode` (docs/models.md), with the config and the tokenizer that
     belong to them."""
 
-    def __init__(self, executable: CompiledCode, directory: Path, config: dict[str, Any], kind: str) -> None:
+    def __init__(self, executable: CompiledCode, directory: Path, config: dict[str, Any], kind: str,
+                 defaults: GenerationDefaults | None = None) -> None:
         self.executable, self.directory, self.config, self.kind = executable, directory, config, kind
+        self.defaults = defaults or read_defaults(directory, config)
         self.timing = Timing()
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
         """None if the folder has none. Ids need no tokenizer, and no package for it."""
         path = self.directory / "tokenizer.json"
-        return Tokenizer(path) if path.is_file() else None
+        return Tokenizer(path) if files.exists(path) else None
 
     @property
     def is_decoder(self) -> bool:
@@ -102,68 +130,80 @@ class CompiledModel:
 
     @property
     def bos(self) -> int | None:
-        value = self.config.get("bos_token_id")
-        return value if isinstance(value, int) else None
+        return self.defaults.bos
 
     @property
-    def ends(self) -> set[int]:
-        value = self.config.get("eos_token_id")
-        return {value} if isinstance(value, int) else set(value or ())
+    def ends(self) -> frozenset[int]:
+        return self.defaults.ends
 
     def forward(self, inputs: np.ndarray) -> np.ndarray:
         """Decoders: ids `[B,T]` to logits `[B,T,V]`. Others: see docs/models.md."""
-        inputs = np.asarray(inputs)
-        inputs = np.ascontiguousarray(inputs, np.int64 if self.is_decoder else np.float32)
-        if self.is_decoder:
-            self._check_ids(inputs)
+        inputs = self._ids("inputs", inputs) if self.is_decoder else _float32("inputs", inputs)
         return self.executable.call("forward", inputs)[0]
 
-    def _check_ids(self, ids: np.ndarray) -> None:
+    def _ids(self, name: str, ids) -> np.ndarray:
+        """Token ids of any integer type as int64, each in the vocabulary."""
+        array = as_array(ids, name)
+        if array.size == 0 and not isinstance(ids, np.ndarray):
+            array = np.zeros(array.shape, np.int64)  # an empty list has no type
+        if array.dtype.kind not in "iu":
+            raise InputError(f"{name}: expected token ids, which are integers, but got {array.dtype}")
         vocab = self.vocabulary
-        wrong = ids[(ids < 0) | (ids >= vocab)]
+        # Before they become int64, which holds less than uint64 does.
+        wrong = array[(array < 0) | (array >= vocab)]
         if wrong.size:
-            raise ValueError(f"expected token ids to be at least 0 and below {vocab}, but got {wrong[0]}")
+            raise InputError(f"{name}: expected token ids to be at least 0 and below {vocab}, but got {wrong.flat[0]}")
+        return np.ascontiguousarray(array, np.int64).reshape(array.shape)
 
     def new_caches(self, batch: int, capacity: int) -> list[np.ndarray | DeviceArray]:
         """Zeroed keys and values, `[layers, batch, capacity, heads, width]`, on the device if the model runs on one."""
+        batch, capacity = checks.integer("batch", batch), checks.integer("capacity", capacity)
         arguments, _ = self.executable.signature("decode")
-        return [self.executable.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
-                for cache in arguments if cache.in_place]
+        try:
+            return [self.executable.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
+                    for cache in arguments if cache.in_place]
+        except (MemoryError, ValueError):  # NumPy refuses sizes that no address reaches with the second
+            raise RunError(f"expected memory for caches of {batch} rows of {capacity} tokens, but the system has no more; choose a "
+                           "smaller max_new_tokens") from None
 
     # ---- text -------------------------------------------------------------------------------------------------
 
-    def _prompt_ids(self, prompt: str | Sequence[int]) -> list[int]:
+    def _prompt_ids(self, name: str, prompt) -> list[int]:
         if isinstance(prompt, str):
             if self.tokenizer is None:
                 raise CheckpointError(f"{self.directory}: expected a tokenizer.json, as the prompt is text")
-            ids = self.tokenizer.encode(prompt)
+            ids = self.tokenizer.encode(checks.unicode_text(name, prompt))
             # A tokenizer that adds no begin token gives nothing for an empty prompt.
             ids = ids or ([self.bos] if self.bos is not None else [])
         else:
-            ids = [int(i) for i in prompt]
-        if not ids:
-            raise ValueError("expected a prompt of at least one token, but got none")
-        self._check_ids(np.array(ids))
-        return ids
+            ids = prompt
+        array = self._ids(name, ids)
+        if array.ndim != 1:
+            raise InputError(f"{name}: expected a text or a list of token ids, but got shape {list(array.shape)}")
+        if not array.size:
+            raise InputError(f"{name}: expected a prompt of at least one token, but got none")
+        return array.tolist()
 
-    def generate(self, prompts, max_new_tokens: int = 128, *, temperature: float = 0.0, top_k: int = 0,
-                 top_p: float = 1.0, seed: int = 0, stop: Sequence[str] = ()) -> Iterator:
+    def generate(self, prompts, max_new_tokens: int | None = None, *, temperature: float | None = None, top_k: int | None = None,
+                 top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
+                 stop: str | Sequence[str] | None = None) -> Iterator:
         """Streams what follows a prompt: pieces of text for text, ids for ids.
 
         A list of prompts (or a 2-D array of ids) gives pairs of the prompt's number and a piece. Generation ends at the
-        config's end token, at a `stop` string, or after `max_new_tokens`. `timing` then says how fast it was.
+        model's end token, at a `stop` string, or after `max_new_tokens`. What is None is as generation_config.json says, else
+        greedy and 128 tokens. `timing` then says how fast it was.
         """
         if not self.is_decoder:
             raise ValueError(f"expected a decoder, but got {self.kind}, which cannot generate")
-        if max_new_tokens < 1:
-            raise ValueError(f"expected max_new_tokens to be at least 1, but got {max_new_tokens}")
-        if isinstance(prompts, np.ndarray):
-            prompts = prompts.tolist()
-        single = isinstance(prompts, str) or not prompts or not isinstance(prompts[0], (str, list, tuple))
-        batch = [prompts] if single else list(prompts)
-        sampler = Sampler(temperature, top_k, top_p, seed)
-        ids = [self._prompt_ids(p) for p in batch]
+        sampler = self.defaults.sampler(temperature, top_k, top_p, seed, repetition_penalty)
+        if max_new_tokens is not None:
+            max_new_tokens = checks.integer("max_new_tokens", max_new_tokens, 1, MOST_TOKENS)
+        stop = self.defaults.stop if stop is None else checks.texts("stop", stop)
+        single, batch = _split_prompts(prompts)
+        ids = [self._prompt_ids("prompts" if single else f"prompts[{i}]", prompt) for i, prompt in enumerate(batch)]
         streams = [TextStream(self.tokenizer, i, stop) if isinstance(p, str) else None for p, i in zip(batch, ids)]
+        if max_new_tokens is None:
+            max_new_tokens = self.defaults.limit(max(map(len, ids)))
         longest = max(map(len, ids)) + max_new_tokens
         if self.context and longest > self.context:
             warnings.warn(f"{longest} tokens are more than the {self.context} that the model was made for")
@@ -185,13 +225,14 @@ class CompiledModel:
         timing.prefill_seconds = time.perf_counter() - begin
         timing.prefill_tokens = int(lengths.sum())
         positions, tokens = lengths.copy(), np.zeros(len(ids), np.int64)
-        running = [True] * len(ids)
+        running, before = [True] * len(ids), [list(prompt) for prompt in ids]
         decode = _Decoding(self.executable, tokens, positions, caches)
         for step in range(limit):
             for row, stream in enumerate(streams):
                 if not running[row]:
                     continue
-                tokens[row] = sampler.pick(logits[row], row)
+                tokens[row] = sampler.pick(logits[row], row, before[row])
+                before[row].append(int(tokens[row]))
                 running[row] = int(tokens[row]) not in self.ends
                 if stream is None:
                     yield row, int(tokens[row])
@@ -217,15 +258,18 @@ class CompiledModel:
         The text is cut into pieces of half a window, each predicted with up to half a window of text before it in view
         (and the begin token, if the model has one), so that every token counts exactly once.
         """
+        text = checks.unicode_text("text", text)
+        window = None if window is None else checks.integer("window", window, 2, MOST_TOKENS)
+        batch = checks.integer("batch", batch, 1, MOST_TOKENS)
+        if not self.is_decoder:
+            raise ValueError(f"expected a decoder, but got {self.kind}, which has no text to predict")
         if self.tokenizer is None:
             raise CheckpointError(f"{self.directory}: expected a tokenizer.json, as the input is text")
         tokens = self.tokenizer.encode(text, special=False)
         if not tokens:
-            raise ValueError("expected a text of at least one token, but got none")
+            raise InputError("text: expected at least one token, but got none")
         start = [] if self.bos is None else [self.bos]
         window = window or min(self.context or 512, 1024)
-        if window < 2:
-            raise ValueError(f"expected window to be at least 2, but got {window}")
         half = window // 2
         pieces: dict[tuple[int, int], list[list[int]]] = {}
         for at in range(0, len(tokens), half):

@@ -2,44 +2,78 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
-from . import models
-from .checkpoint import Checkpoint, CheckpointError, open_checkpoint
+from . import checks, models
+from .checkpoint import DTYPES, Checkpoint, CheckpointError, open_checkpoint
 from .generation import CompiledModel, Timing
+from .generation_config import read_defaults
 
 __all__ = ["Model", "Timing", "build_graph", "load"]
 
 
 def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
-         progress=None) -> Model:
+         progress=None, cuda_driver: str | Path | None = None) -> Model:
     """The model in a directory, compiled; `dtype` (f32, bf16, f16) is that of the weights unless given. `progress(done, total)`
-    is called between weights, with the bytes that have been bound or copied to the GPU, and those of all."""
-    return Model(open_checkpoint(directory), target, dtype, threads, progress)
+    is called between weights, with the bytes that have been bound or copied to the GPU, and those of all. `cuda_driver` is
+    libcuda.so.1, where the system's loader finds none."""
+    return Model(open_checkpoint(directory), target, dtype, threads, progress, cuda_driver)
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> None:
+    """Says what the loader would say of names, shapes and types, without the wait for the compiler."""
+    wanted = module.file_types()
+    missing = [name for name in wanted if name not in checkpoint.tensors]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {missing[0]!r}{more} is missing")
+    for name, (shape, elem) in wanted.items():
+        tensor = checkpoint.tensors[name]
+        if tensor.shape != tuple(shape):
+            raise CheckpointError(f"{tensor.file}: weight {name!r}: expected shape {list(shape)}, but got {list(tensor.shape)}")
+        if tensor.dtype not in (*DTYPES, "F64"):
+            raise CheckpointError(f"{tensor.file}: weight {name!r}: expected element type {elem} or another float, but got "
+                                  f"{tensor.dtype}")
+
+
+def _leftover(checkpoint: Checkpoint, module: models.Module) -> list[str]:
+    """Tensors that the model does not use. Those that follow from the config, or from others, are none."""
+    used = set(module.file_names())
+    tied = "lm_head.weight" not in used and "model.embed_tokens.weight" in used
+    return [name for name in checkpoint.tensors
+            if name not in used and not name.endswith("rotary_emb.inv_freq") and not (tied and name == "lm_head.weight")]
 
 
 def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Module:
-    """The graph of a checkpoint's model, whose weights are all there: says at once how many are missing, where the loader would
-    stop at the first."""
+    """The graph of a checkpoint's model, whose weights are all there with the right shapes. Warns of tensors that it does not
+    use: the config may describe a smaller model than the file holds."""
     config_file = str(checkpoint.directory / "config.json")
+    dtype = checks.choice("dtype", dtype, (None, *models.FLOATS))
     module = models.build(checkpoint.config, dtype or checkpoint.dtype, config_file)
-    missing = [name for name in module.file_names() if name not in checkpoint.tensors]
-    if missing:
-        kind = models.model_type(models.Config(checkpoint.config, config_file))
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {missing[0]!r}{more} is missing")
+    _check_weights(checkpoint, module, models.model_type(models.Config(checkpoint.config, config_file)))
+    leftover = _leftover(checkpoint, module)
+    if leftover:
+        warnings.warn(f"{checkpoint.directory}: {len(leftover)} of {len(checkpoint.tensors)} tensors are not used, because "
+                      f"config.json describes a model without them: {_shown(leftover)}")
     return module
 
 
 class Model(CompiledModel):
     def __init__(self, checkpoint: Checkpoint, target: str = "cpu", dtype: str | None = None,
-                 threads: int | None = None, progress=None) -> None:
+                 threads: int | None = None, progress=None, cuda_driver=None) -> None:
         from .runtime import Executable
 
-        self.checkpoint, self.dtype = checkpoint, dtype or checkpoint.dtype
         self.module = build_graph(checkpoint, dtype)
+        self.checkpoint, self.dtype = checkpoint, dtype or checkpoint.dtype
+        # What its files say wrong is said before it is compiled.
+        defaults = read_defaults(checkpoint.directory, checkpoint.config)
         executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads,
-                                progress=progress)
+                                progress=progress, cuda_driver=cuda_driver)
         config_file = str(checkpoint.directory / "config.json")
         super().__init__(executable, checkpoint.directory, checkpoint.config,
-                         models.model_type(models.Config(checkpoint.config, config_file)))
+                         models.model_type(models.Config(checkpoint.config, config_file)), defaults)

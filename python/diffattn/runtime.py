@@ -15,6 +15,7 @@ import os
 import sysconfig
 import weakref
 
+from . import checks
 from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
 from .calls import CLibrary, CompiledCode, Progress, library_folder, load_library, teller
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
@@ -98,21 +99,26 @@ class Executable(CompiledCode):
               (sm_80, sm_86, sm_89, sm_90): attention is GPU kernels, simulated; or "cuda", "cuda:<chip>", "cuda:<chip>@<n>":
               on GPU number n
     weights   paths: safetensors files, indices of sharded checkpoints, folders
-    threads   threads for each call; None: the runtime's default
+    threads   threads for each call, at most 4096; None or 0: the runtime's default
     cache     True: compiled code is kept in `cache_folder()`; False: not; or a folder
     raise_attention, reference   see docs/knobs.md
     progress   called with bytes done and bytes in all while `weights` are bound
+    cuda_driver, cublaslt   libcuda.so.1 and libcublasLt.so.13 or .12, where the system's loader finds none
     from_stage   "input", or "gpu": `mlir` is what `emit` gave for that stage, perhaps changed
     """
 
     def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
-                 reference=False, from_stage="input", progress=None):
+                 reference=False, from_stage="input", progress=None, cuda_driver=None, cublaslt=None):
+        # All that can be wrong with arguments is said before anything is compiled.
+        ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
+        checks.callback("progress", progress)
+        libraries = {key: checks.path(key, value) for key, value in [("cuda_driver", cuda_driver), ("cublaslt", cublaslt)]
+                     if value is not None}
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
-                           cache=cache_folder() if cache is True else (cache or ""), ptxas_folders=_ptxas_folders(),
-                           package_folders=sysconfig.get_paths()["purelib"], **{"from": from_stage})
+                           cache=_cache(cache), ptxas_folders=_ptxas_folders(),
+                           package_folders=sysconfig.get_paths()["purelib"], from_stage=from_stage, **libraries)
         try:
-            ir = _bytes(mlir)
             program = ctypes.c_void_p()
             lib.check(lib.compile(ir, len(ir), options, ctypes.byref(program)))
         finally:
@@ -131,12 +137,17 @@ class Executable(CompiledCode):
         self._lib.check(self._lib.bind_weights_telling(self._handle, array, len(array), teller(progress), None))
 
 
-def _bytes(mlir) -> bytes:
-    return mlir.encode() if isinstance(mlir, str) else bytes(mlir)
+def _cache(cache) -> str:
+    """The folder of compiled code; empty: none."""
+    if isinstance(cache, (str, os.PathLike)):
+        return checks.path("cache", cache)
+    if not isinstance(cache, bool):
+        raise checks.wrong("cache", "True, False or a folder", cache)
+    return cache_folder() if cache else ""
 
 
 def _paths(paths) -> ctypes.Array:
-    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    paths = checks.paths("weights", paths)
     return (ctypes.c_char_p * len(paths))(*[os.fsencode(p) for p in paths])
 
 
@@ -147,12 +158,15 @@ def _ptxas_folders() -> str:
                                                          f"{sysconfig.get_paths()['purelib']}/nvidia/cu13/bin"])
 
 
-def _options(lib, *, target, name, raise_attention, reference, cache, **more):
+def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", **more):
+    values = {"target": checks.text("target", target, "the name of a target"), "name": checks.text("name", name),
+              "raise": "true" if checks.flag("raise_attention", raise_attention) else "false",
+              "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache,
+              "from": checks.choice("from_stage", from_stage, ("input", "gpu")), **more}
     options = lib.options_create()
     try:
-        for key, value in [("target", target), ("name", name), ("raise", "true" if raise_attention else "false"),
-                           ("reference", "true" if reference else "false"), ("cache", str(cache)), *more.items()]:
-            lib.check(lib.options_set(options, key.encode(), value.encode()))
+        for key, value in values.items():
+            lib.check(lib.options_set(options, key.encode(), os.fsencode(value)))
     except BaseException:
         lib.options_destroy(options)
         raise
@@ -164,11 +178,11 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name."""
+    ir, stage = checks.module(mlir), checks.text("stage", stage, "the name of a stage")
     lib = library()
     options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
-                       ptxas=str(ptxas), ptxas_folders=_ptxas_folders(), **{"from": from_stage})
+                       ptxas=checks.path("ptxas", ptxas), ptxas_folders=_ptxas_folders(), from_stage=from_stage)
     try:
-        ir = _bytes(mlir)
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         lib.check(lib.emit(ir, len(ir), options, stage.encode(), ctypes.byref(text), ctypes.byref(size)))
     finally:
@@ -188,12 +202,13 @@ def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None
     weights        paths, as for `Executable`; with `copy_weights` the files are copied, else the bundle points at them
     model_folder   where config.json and tokenizer.json are taken from
     """
+    ir, paths, copied = checks.module(mlir), _paths(weights), checks.flag("copy_weights", copy_weights)
+    folder = None if model_folder is None else os.fsencode(checks.path("model_folder", model_folder))
+    directory = checks.path("directory", directory)
     lib = library()
-    options = _options(lib, target=target, name=name, raise_attention=True, reference=False,
-                       cache=cache_folder() if cache is True else (cache or ""), ptxas_folders=_ptxas_folders())
+    options = _options(lib, target=target, name=name, raise_attention=True, reference=False, cache=_cache(cache),
+                       ptxas_folders=_ptxas_folders())
     try:
-        ir, paths = _bytes(mlir), _paths(weights)
-        folder = None if model_folder is None else os.fsencode(model_folder)
-        lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copy_weights), os.fsencode(directory)))
+        lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
     finally:
         lib.options_destroy(options)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+
+from . import checks
 
 
 @dataclass
 class Sampler:
     """Greedy at temperature 0; else draws from the softmax of the logits divided by the temperature.
 
-    `top_k` keeps the k most likely tokens (0: all), `top_p` then the fewest whose probabilities reach p. Each row of a
+    `top_k` keeps the k most likely tokens (0: all), `top_p` then the fewest whose probabilities reach p. Before all that, logits
+    of tokens that came before are divided by `repetition_penalty` if they are positive, else multiplied with it. Each row of a
     batch draws from its own stream of random numbers, so a prompt's text does not depend on its neighbours.
     """
 
@@ -19,20 +23,23 @@ class Sampler:
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    repetition_penalty: float = 1.0
     streams: dict[int, np.random.Generator] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"expected temperature to be finite and at least 0, but got {self.temperature}")
-        if self.top_k < 0:
-            raise ValueError(f"expected top_k to be at least 0, but got {self.top_k}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"expected top_p to be above 0 and at most 1, but got {self.top_p}")
-        if self.seed < 0:
-            raise ValueError(f"expected seed to be at least 0, but got {self.seed}")
+        self.temperature = checks.number("temperature", self.temperature, "a finite number of at least 0", lambda x: x >= 0)
+        self.top_k = checks.integer("top_k", self.top_k)
+        self.top_p = checks.number("top_p", self.top_p, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
+        self.seed = checks.integer("seed", self.seed)
+        self.repetition_penalty = checks.number("repetition_penalty", self.repetition_penalty, "a finite number above 0",
+                                                lambda x: x > 0)
 
-    def pick(self, logits: np.ndarray, row: int = 0) -> int:
-        """A token from the logits `[V]` of one row."""
+    def pick(self, logits: np.ndarray, row: int = 0, before: Sequence[int] = ()) -> int:
+        """A token from the logits `[V]` of one row; `before` are the tokens that came before it."""
+        if self.repetition_penalty != 1 and len(before):
+            logits = logits.astype(np.float64)
+            ids = np.unique(np.asarray(before, np.int64))
+            logits[ids] *= np.where(logits[ids] > 0, 1 / self.repetition_penalty, self.repetition_penalty)
         if self.temperature == 0:
             return int(np.argmax(logits))
         scores = logits.astype(np.float64) / self.temperature

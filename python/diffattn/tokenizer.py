@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from . import checks, files
 from .checkpoint import CheckpointError
 
 
@@ -14,8 +15,9 @@ class Tokenizer:
             import tokenizers
         except ImportError:
             raise CheckpointError("expected the Python package 'tokenizers', but it is not installed") from None
+        content = files.read_regular(path, files.MOST_TOKENIZER_BYTES, CheckpointError)
         try:
-            self.inner = tokenizers.Tokenizer.from_file(str(path))
+            self.inner = tokenizers.Tokenizer.from_buffer(content)
         except Exception as error:  # the package raises bare Exception for whatever is wrong in the file
             raise CheckpointError(f"{path}: expected a tokenizer of Hugging Face's tokenizers, but got: {error}") from None
         # A file may ask for padding or cutting to a fixed length; a model here takes any.
@@ -23,10 +25,11 @@ class Tokenizer:
         self.inner.no_truncation()
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        return self.inner.encode(text, add_special_tokens=special).ids
+        return self.inner.encode(checks.unicode_text("text", text), add_special_tokens=checks.flag("special", special)).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        return self.inner.decode(list(ids), skip_special_tokens=True)
+        ids = [checks.integer("ids", i, 0, (1 << 32) - 1) for i in ids]
+        return self.inner.decode(ids, skip_special_tokens=True)
 
 
 class TextStream:

@@ -46,12 +46,13 @@ def test_rows_have_their_own_streams():
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"temperature": -1.0}, "expected temperature to be finite and at least 0, but got -1.0"),
-    ({"temperature": float("nan")}, "expected temperature"),
-    ({"top_k": -1}, "expected top_k to be at least 0"),
-    ({"top_p": 0.0}, "expected top_p to be above 0"),
-    ({"top_p": 1.5}, "expected top_p to be above 0 and at most 1, but got 1.5"),
-    ({"seed": -1}, "expected seed to be at least 0"),
+    ({"temperature": -1.0}, "temperature: expected a finite number of at least 0, but got -1.0"),
+    ({"temperature": float("nan")}, "temperature: expected"),
+    ({"top_k": -1}, "top_k: expected an integer of at least 0"),
+    ({"top_p": 0.0}, "top_p: expected a number above 0"),
+    ({"top_p": 1.5}, "top_p: expected a number above 0 and at most 1, but got 1.5"),
+    ({"seed": -1}, "seed: expected an integer of at least 0"),
+    ({"repetition_penalty": 0.0}, "repetition_penalty: expected a finite number above 0"),
 ])
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):

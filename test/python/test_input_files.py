@@ -1,0 +1,416 @@
+"""What comes from files, pipes and devices: limits, no waiting, and errors that say what to do next."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from conftest import ROOT
+
+import malformed
+
+TINY = ROOT / "examples" / "tiny-lm"
+IDENTITY = "func.func @same(%x: tensor<2xf32>) -> tensor<2xf32> {\n  return %x : tensor<2xf32>\n}\n"
+CALL = ["--input=2xf32=1"]
+
+
+@pytest.fixture
+def tool(build_dir, tmp_path):
+    def run(*arguments, stdin=subprocess.DEVNULL, timeout=60, **options):
+        return subprocess.run([build_dir.resolve() / "bin" / "diffattn-run", *map(str, arguments), "--no-cache"], cwd=tmp_path, text=True,
+                              capture_output=True, timeout=timeout, stdin=None if "input" in options else stdin, **options)
+
+    return run
+
+
+@pytest.fixture
+def command(tmp_path):
+    def run(*arguments, stdin=subprocess.DEVNULL, **options):
+        return subprocess.run([sys.executable, "-m", "diffattn", *map(str, arguments)], cwd=ROOT / "python", text=True, capture_output=True,
+                              timeout=60, stdin=None if "input" in options else stdin, **options)
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the example's folder, to be changed."""
+    return shutil.copytree(TINY, tmp_path / "model")
+
+
+def sparse(path, size):
+    """A file that says it has so many bytes and takes none."""
+    path.unlink(missing_ok=True)
+    with open(path, "wb") as file:
+        file.truncate(size)
+
+
+def replace(path, kind):
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.mkdir()
+
+
+# ---- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [17 << 30, 1 << 40])
+def test_modules_have_a_limit(tool, tmp_path, size):
+    sparse(tmp_path / "model.mlir", size)
+    done = tool("model.mlir")
+    assert done.returncode == 2 and f"model.mlir: expected at most {16 << 30} bytes, but got {size}" in done.stderr
+
+
+@pytest.mark.parametrize("name, limit", [("config.json", 16 << 20), ("generation_config.json", 16 << 20), ("tokenizer.json", 1 << 30)])
+def test_files_of_models_have_limits(command, folder, name, limit):
+    sparse(folder / name, limit + 1)
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode == 5 and f"{name}: expected at most {limit} bytes, but got {limit + 1}" in done.stderr
+    assert "compiling" not in done.stderr
+
+
+def test_an_index_has_a_limit(command, tool, folder, tmp_path):
+    (folder / "model.safetensors").unlink()
+    sparse(folder / "model.safetensors.index.json", 1 << 40)
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode == 5 and "index.json: expected at most 100000000 bytes" in done.stderr
+    (tmp_path / "model.mlir").write_text(malformed.MODEL)
+    done = tool("model.mlir", f"--weights={folder}")
+    assert done.returncode == 5 and "index.json: expected at most 100000000 bytes" in done.stderr
+
+
+def test_texts_have_a_limit(command, tmp_path):
+    sparse(tmp_path / "text", (4 << 30) + 1)
+    for arguments in (("eval", TINY, tmp_path / "text"), ("generate", TINY, "--prompt-file", tmp_path / "text")):
+        done = command(*arguments)
+        assert done.returncode == 6 and f"text: expected at most {4 << 30} bytes" in done.stderr and "compiling" not in done.stderr
+
+
+def test_large_inline_constants_are_read(tool, tmp_path):
+    """Far below the limit, and far above a page or a pipe's buffer."""
+    values = ", ".join(["1.0"] * 300_000)
+    (tmp_path / "model.mlir").write_text(f"func.func @f() -> tensor<300000xf32> {{\n  %c = arith.constant dense<[{values}]> : "
+                                         "tensor<300000xf32>\n  return %c : tensor<300000xf32>\n}\n")
+    assert tool("model.mlir", "--emit=input", "-o", os.devnull).returncode == 0
+    with open(tmp_path / "model.mlir") as file, subprocess.Popen(["cat"], stdin=file, stdout=subprocess.PIPE) as pipe:
+        assert tool("-", "--emit=input", "-o", os.devnull, stdin=pipe.stdout).returncode == 0
+
+
+# ---- pipes ------------------------------------------------------------------------------------------------------------
+
+
+def test_modules_come_from_pipes(tool, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert tool("-", *CALL, input=IDENTITY).returncode == 0
+    assert tool("/dev/stdin", *CALL, input=IDENTITY).returncode == 0
+    (tmp_path / "model.mlir").write_text(IDENTITY)
+    with open(tmp_path / "model.mlir") as file:
+        assert tool("-", *CALL, stdin=file).returncode == 0
+    with subprocess.Popen(["cp", tmp_path / "model.mlir", tmp_path / "pipe"]):
+        done = tool("pipe", *CALL)
+    assert done.returncode == 0 and "result 0" in done.stdout
+
+
+def test_a_device_is_no_module(tool):
+    done = tool("/dev/zero")
+    assert done.returncode == 2 and "/dev/zero: expected a file or a pipe, but got a device" in done.stderr
+    with open("/dev/zero") as zero:
+        assert "-: expected a file or a pipe, but got a device" in tool("-", stdin=zero).stderr
+
+
+def test_prompts_come_from_pipes(command, tmp_path):
+    expected = command("generate", TINY, "--prompt", "And the king", "--prompt", "The LORD", "--max-new-tokens", 3)
+    lines = "And the king\nThe LORD\n"
+    assert expected.returncode == 0
+    for name in ("-", "/dev/stdin"):
+        for text in (lines, lines.replace("\n", "\r\n"), lines[:-1]):
+            assert command("generate", TINY, "--prompt-file", name, "--max-new-tokens", 3, input=text).stdout == expected.stdout
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "lines").write_text(lines)
+    with subprocess.Popen(["cp", tmp_path / "lines", tmp_path / "pipe"]):
+        assert command("generate", TINY, "--prompt-file", tmp_path / "pipe", "--max-new-tokens", 3).stdout == expected.stdout
+
+
+def test_eval_reads_pipes(command, tmp_path):
+    text = (TINY / "heldout.txt").read_text()[:500]
+    (tmp_path / "text").write_text(text)
+    expected = command("eval", TINY, tmp_path / "text").stdout
+    assert expected.startswith("bits per character")
+    for name in ("-", "/dev/stdin"):
+        assert command("eval", TINY, name, input=text).stdout == expected
+    assert "expected a file or a pipe, but got a device" in command("eval", TINY, "/dev/zero").stderr
+
+
+@pytest.mark.parametrize("kind, got", [("pipe", "a pipe"), ("device", "a device"), ("folder", "a folder")])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"])
+def test_no_pipe_is_waited_for(command, folder, name, kind, got):
+    replace(folder / name, kind)
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode == 5 and f"{name}: expected a regular file, but got {got}" in done.stderr and "compiling" not in done.stderr
+
+
+@pytest.mark.parametrize("kind, got", [("pipe", "a pipe"), ("device", "a device"), ("folder", "a folder")])
+def test_no_pipe_is_waited_for_by_the_runner(tool, tmp_path, kind, got):
+    (tmp_path / "model.mlir").write_text(malformed.MODEL)
+    replace(tmp_path / "x.npy", kind)
+    done = tool("model.mlir", "--input=x.npy")
+    assert done.returncode == 6 and f"argument 0 of 'forward': x.npy: expected a regular file, but got {got}" in done.stderr
+    if kind != "folder":
+        replace(tmp_path / "w.safetensors", kind)
+        done = tool("model.mlir", "--weights=w.safetensors", "--input=2x4xf32=1")
+        assert done.returncode == 5 and f"w.safetensors: expected a regular file, but got {got}" in done.stderr
+    replace(tmp_path / "i.json", kind)
+    done = tool("model.mlir", f"--weights={tmp_path}/i.json", "--input=2x4xf32=1")
+    assert done.returncode == 5 and ("i.json: expected a regular file" in done.stderr or kind == "folder")
+
+
+# ---- the command line -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text, line", [("a\n\nb\n", 2), ("\na\n", 1), ("a\n \t\n", 2), ("a\n\n", 2)])
+def test_blank_prompts(command, text, line):
+    done = command("generate", TINY, "--prompt-file", "-", input=text)
+    assert done.returncode == 6 and f"expected a prompt in each line, but line {line} is blank" in done.stderr
+
+
+def test_prompts_from_two_places(command):
+    done = command("generate", TINY, "--prompt", "a", "--prompt-file", "-", input="b\n")
+    assert done.returncode == 2 and "expected --prompt or --prompt-file, but got both" in done.stderr
+    done = command("generate", TINY, "--prompt", "And", "--max-new-tokens", 1, input="b\n")
+    assert done.returncode == 0 and "standard input is not read; --prompt-file - takes prompts from it" in done.stderr
+    assert "standard input" not in command("generate", TINY, "--prompt", "And", "--max-new-tokens", 1).stderr
+
+
+INTEGERS = ["0", "-1", "1.7", "1e3", "nan", "", "x", "1_0", "\u0663", "99999999999999999999", "10" * 40]
+NUMBERS = ["nan", "inf", "-inf", "1e999", "", "x", "1_0", "0x1p3", "\u0663"]
+
+
+@pytest.mark.parametrize("words, values", [
+    (["generate", TINY, "--threads"], [*INTEGERS, "4097", "1000000000"]), (["generate", TINY, "--max-new-tokens"], INTEGERS),
+    (["generate", TINY, "--top-k"], INTEGERS[1:]), (["generate", TINY, "--seed"], INTEGERS[1:]),
+    (["generate", TINY, "--temperature"], [*NUMBERS, "-1"]), (["generate", TINY, "--top-p"], [*NUMBERS, "0", "1.5", "-1"]),
+    (["generate", TINY, "--repetition-penalty"], [*NUMBERS, "0", "-1"]), (["generate", TINY, "--stop"], [""]),
+    (["eval", TINY, TINY / "heldout.txt", "--window"], [*INTEGERS, "1"]), (["bench", TINY, "--batch"], INTEGERS),
+    (["bench", TINY, "--runs"], INTEGERS), (["bench", TINY, "--prompt-tokens"], INTEGERS), (["bench", TINY, "--seed"], INTEGERS[1:]),
+    (["bundle", TINY, "-o", "nowhere", "--threads"], ["4"]), (["generate", TINY, "--dtype"], ["f64", ""]),
+    (["generate", TINY, "--target"], ["tpu", "", "cpu:"]), (["generate", TINY, "--weights"], ["."]),
+], ids=lambda value: value[-1][2:] if isinstance(value, list) and str(value[-1]).startswith("--") else "")
+def test_wrong_options(words, values, monkeypatch, capsys):
+    """In this process, since there are many."""
+    from diffattn import cli
+
+    for value in values:
+        try:
+            code = cli.main([str(word) for word in words[:-1]] + [f"{words[-1]}={value}"])
+        except SystemExit as end:  # as argparse does
+            code = end.code
+        error = capsys.readouterr().err
+        assert code == 2 and "expected" in error or "invalid choice" in error, (value, error)
+        assert words[-1] in error or words[-1][2:].replace("-", "_") in error
+
+
+@pytest.mark.parametrize("option, value, message", [
+    ("--rtol", "nan", "--rtol: expected a number of at least 0"), ("--atol", "-1", "--atol: expected a number of at least 0, but got -1"),
+    ("--threads", "-1", "--threads: expected 0 to 4096, but got -1"), ("--threads", "1000000000", "--threads: expected 0 to 4096"),
+    ("--threads", "1.7", "'1.7' value invalid"), ("--bench", "1.5", "'1.5' value invalid"), ("--seed", "-1", "'-1' value invalid"),
+    ("--raise", "maybe", "'maybe' is invalid"), ("--target", "cpu:", "expected a target with a name after ':'"),
+    ("--copy-weights", "true", "--copy-weights: expected it with --emit=bundle"), ("--from", "ptx", "expected input or gpu"),
+])
+def test_wrong_options_of_the_runner(tool, tmp_path, option, value, message):
+    (tmp_path / "model.mlir").write_text(IDENTITY)
+    done = tool("model.mlir", f"{option}={value}", *CALL)
+    assert done.returncode in (1, 2) and message in done.stderr, done.stderr
+
+
+def test_the_runner_names_arguments(tool, tmp_path):
+    (tmp_path / "model.mlir").write_text("func.func @f(%a: tensor<2xf32>, %b: tensor<?x3xi64>) {\n  return\n}\n")
+    for inputs, message in [(["2xf32=1", "2x4xi64=1"], "argument 1 of 'f': expected tensor<?x3xi64>, but got 2x4xi64 (size 4 on axis 1, not 3)"),
+                            (["2xf32=1", "2xi64=1"], "argument 1 of 'f': expected tensor<?x3xi64>, but got 2xi64 (rank 1, not 2)"),
+                            (["2xf32=1", "2x3xf32=1"], "but got 2x3xf32 (element type f32, not i64)"),
+                            (["2xf32=1", "2x3xi64=1.5"], "argument 1 of 'f': --input=2x3xi64=1.5: expected a value of i64"),
+                            (["gone.npy"], "argument 0 of 'f': gone.npy: expected a readable file"),
+                            ([], "because argument 1 is tensor<?x3xi64>")]:
+        done = tool("model.mlir", *[f"--input={text}" for text in inputs])
+        assert done.returncode in (2, 6) and message in done.stderr, done.stderr
+
+
+# ---- before anything is compiled --------------------------------------------------------------------------------------
+
+
+def changed_config(folder, **values):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **values}))
+
+
+@pytest.mark.parametrize("change, code, message", [
+    (lambda f: changed_config(f, intermediate_size=json.loads((f / "config.json").read_text())["intermediate_size"] + 8), 5,
+     r"weight 'model.layers.0.mlp.gate_proj.weight': expected shape \[\d+, \d+\], but got \[\d+, \d+\]"),
+    (lambda f: changed_config(f, num_hidden_layers=99), 5, "is missing"),
+    (lambda f: (f / "tokenizer.json").unlink(), 5, "expected a tokenizer.json, because the command works on text"),
+    (lambda f: (f / "tokenizer.json").write_text("{}"), 5, "expected a tokenizer of Hugging Face's tokenizers"),
+    (lambda f: (f / "generation_config.json").write_text('{"temperature": "hot"}'), 5, "'temperature' to be a finite number"),
+])
+def test_faults_are_told_before_compiling(command, folder, change, code, message):
+    change(folder)
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode == code and re.search(message, done.stderr) and done.stdout == "", done.stderr
+    # The runtime's reason for a weight comes from the same check, which is made before the compiler is called.
+    assert not re.search(r"compiling .* [0-9.]+ s", done.stderr)
+
+
+def test_the_kind_of_model_is_told_before_compiling(command, tmp_path):
+    folder = tmp_path / "encoder"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"model_type": "diff_attention", "hidden_size": 8, "num_attention_heads": 2}))
+    from diffattn import models
+
+    module = models.build(json.loads((folder / "config.json").read_text()))
+    header, data = {}, b""
+    for name, (shape, _) in module.file_types().items():
+        size = 4 * int(np.prod(shape, dtype=int))
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [len(data), len(data) + size]}
+        data += bytes(size)
+    (folder / "model.safetensors").write_bytes(malformed.safetensors(header, data))
+    (tmp_path / "text").write_text("text")
+    for arguments in (["generate", folder], ["eval", folder, tmp_path / "text"], ["bench", folder]):
+        done = command(*arguments)
+        assert done.returncode == 6 and "expected a decoder, but got diff_attention" in done.stderr and "compiling" not in done.stderr
+
+
+def test_weights_are_checked_before_the_runner_compiles(tool, tmp_path):
+    """A module that no pass lowers, whose weights do not fit either: the weights are told."""
+    (tmp_path / "model.mlir").write_text(malformed.MODEL.replace("func.func @forward", "func.func private @nowhere()\nfunc.func @forward")
+                                         .replace("  %c0 =", "  func.call @nowhere() : () -> ()\n  %c0 =", 1))
+    wrong = malformed.changed(w=malformed.entry("F32", [4, 3], 0, 48))
+    (tmp_path / "w.safetensors").write_bytes(malformed.safetensors(wrong))
+    for more in ([], ["--emit=bundle", "-o", "b"]):
+        done = tool("model.mlir", "--weights=w.safetensors", "--input=2x4xf32=1", "--reproducer=", *more)
+        assert done.returncode == 5 and "expected shape [3, 4], but got [4, 3]" in done.stderr, done.stderr
+
+
+def test_tensors_left_over_are_named(command, folder):
+    layers = json.loads((folder / "config.json").read_text())["num_hidden_layers"]
+    changed_config(folder, num_hidden_layers=layers - 1)
+    done = command("generate", folder, "--prompt", "And", "--max-new-tokens", 1)
+    assert done.returncode == 0
+    assert re.search(rf"warning: .*: \d+ of \d+ tensors are not used.*model\.layers\.{layers - 1}\.", done.stderr)
+    assert "not used" not in command("generate", TINY, "--prompt", "And", "--max-new-tokens", 1).stderr
+
+
+# ---- what to do next --------------------------------------------------------------------------------------------------
+
+
+def test_a_hub_id_is_no_folder(command):
+    for name in ("microsoft/some-model", "org.x/model-7B_v1.5"):
+        done = command("generate", name)
+        assert done.returncode == 5 and f"hf download {name} --local-dir" in done.stderr
+    for name in ("/nowhere/at/all", "a/b/c", "nowhere"):
+        done = command("generate", name)
+        assert done.returncode == 5 and "but there is none" in done.stderr and "hf download" not in done.stderr
+
+
+def pytorch_archive(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}.")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.onnx", "weights.pth", "m.gguf"])
+def test_weights_in_other_formats(command, tool, folder, tmp_path, name):
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(b"\x80\x02}.")
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode == 5 and f"but got {name!r}, which is not read; write its tensors as safetensors" in done.stderr
+
+
+def test_safetensors_under_another_name(command, folder):
+    (folder / "model.safetensors").rename(folder / "weights.safetensors")
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode == 5 and "but got 'weights.safetensors'; give it that name" in done.stderr
+
+
+def test_weights_in_other_formats_for_the_runner(tool, tmp_path):
+    (tmp_path / "model.mlir").write_text(malformed.MODEL)
+    pytorch_archive(tmp_path / "pytorch_model.bin")
+    for weights in ("pytorch_model.bin", "."):
+        done = tool("model.mlir", f"--weights={weights}", "--input=2x4xf32=1")
+        assert done.returncode == 5 and "safetensors.torch.save_file" in done.stderr, done.stderr
+    for content, what in [(b"\x80\x04\x95" + b"\0" * 20, "a PyTorch archive"), (b"GGUF\3\0\0\0" + b"\0" * 20, "a GGUF file"),
+                          (b"\x89HDF\r\n\x1a\n" + b"\0" * 20, "an HDF5 file")]:
+        (tmp_path / "w.bin").write_bytes(content)
+        done = tool("model.mlir", "--weights=w.bin", "--input=2x4xf32=1")
+        assert done.returncode == 5 and f"expected a safetensors file, but got {what}" in done.stderr
+
+
+def test_an_onnx_file_is_no_module(tool, command, tmp_path):
+    # ModelProto: ir_version 9, producer_name "pytorch", then the graph.
+    (tmp_path / "model.onnx").write_bytes(b"\x08\x09\x12\x07pytorch\x3a\x04\x0a\x02ab")
+    done = tool("model.onnx")
+    assert done.returncode == 3 and "but got an ONNX model; import it with torch-mlir-import-onnx" in done.stderr
+    done = command("generate", tmp_path / "model.onnx")
+    assert done.returncode == 5 and "but got an ONNX file; import it with torch-mlir-import-onnx" in done.stderr
+    pytorch_archive(tmp_path / "model.pt2")
+    assert "but got a PyTorch archive; export the model to MLIR" in tool("model.pt2").stderr
+    (tmp_path / "model.safetensors").write_bytes(malformed.SHARD)
+    assert "but got a safetensors file; weights are named by --weights" in tool("model.safetensors").stderr
+
+
+TORCH = """func.func @f(%a: !torch.vtensor<[2],f32>) -> !torch.vtensor<[2],f32> {
+  return %a : !torch.vtensor<[2],f32>
+}
+"""
+FOREIGN = {
+    "type of torch": (TORCH, "torch: lower it with torch-mlir-opt"),
+    "op of torch": ('func.func @f() {\n  %0 = torch.constant.int 1\n  return\n}\n', "torch: lower it with torch-mlir-opt"),
+    "generic op of torch": ('func.func @f() {\n  %0 = "torch.constant.int"() : () -> i64\n  return\n}\n', "torch: lower it with"),
+    "onnx in torch": ('func.func @f() {\n  %0 = torch.operator "onnx.Add"() : () -> i64\n  return\n}\n', "torch-mlir-opt"),
+    "stablehlo": ("func.func @f(%a: tensor<2xf32>) -> tensor<2xf32> {\n  %0 = stablehlo.add %a, %a : tensor<2xf32>\n"
+                  "  return %0 : tensor<2xf32>\n}\n", "stablehlo: lower it with stablehlo-opt --stablehlo-legalize-to-linalg"),
+    "generic stablehlo": ('func.func @f(%a: tensor<2xf32>) {\n  %0 = "stablehlo.add"(%a, %a) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>'
+                          "\n  return\n}\n", "stablehlo: lower it with stablehlo-opt --stablehlo-legalize-to-linalg"),
+    "vhlo": ('func.func @f() {\n  "vhlo.return_v1"() : () -> ()\n}\n', "vhlo: read it with stablehlo-translate --deserialize"),
+    "mhlo": ("func.func @f(%a: tensor<2xf32>) {\n  %0 = mhlo.add %a, %a : tensor<2xf32>\n  return\n}\n", "mhlo: convert it with mlir-hlo-opt"),
+    "onnx": ('func.func @f(%a: tensor<2xf32>) {\n  %0 = "onnx.Add"(%a, %a) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>\n  return\n}\n',
+             "onnx: import it with torch-mlir-import-onnx"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_modules_of_other_dialects(tool, name):
+    text, advice = FOREIGN[name]
+    done = tool("-", input=text)
+    assert done.returncode == 3 and f"the module holds {advice}" in done.stderr or name == "onnx in torch" and advice in done.stderr, done.stderr
+
+
+def test_other_faults_get_no_advice(tool):
+    for text in ("func.func @f(%torch: tensor<2xf32>) {\n  retrun\n}\n", "func.func @stablehlo() {\n  oops.op\n}\n"):
+        done = tool("-", input=text)
+        assert done.returncode == 3 and "the module holds" not in done.stderr, done.stderr
+
+
+def test_no_gpu(tool, command, tmp_path):
+    (tmp_path / "model.mlir").write_text(IDENTITY)
+    hidden = {**os.environ, "LD_LIBRARY_PATH": "/nowhere"}
+    done = tool("model.mlir", "--target=cuda", "--cuda-driver=/nowhere/libcuda.so.1", *CALL, env=hidden)
+    assert done.returncode == 2 and "--cuda-driver" in done.stderr and "cuda-sim" in done.stderr
+    done = command("generate", TINY, "--prompt", "And", "--target", "cuda", "--cuda-driver", "/nowhere/libcuda.so.1")
+    assert done.returncode == 2 and "--cuda-driver" in done.stderr and "cuda-sim" in done.stderr
+
+
+def test_a_moved_bundle(command, tmp_path):
+    model = shutil.copytree(TINY, tmp_path / "model")
+    assert command("bundle", model, "-o", tmp_path / "b").returncode == 0
+    expected = command("generate", tmp_path / "b", "--prompt", "And", "--max-new-tokens", 3)
+    assert expected.returncode == 0
+    model.rename(tmp_path / "elsewhere")
+    done = command("generate", tmp_path / "b", "--prompt", "And")
+    assert done.returncode == 5 and "diffattn --weights" in done.stderr and "model.safetensors" in done.stderr
+    done = command("generate", tmp_path / "b", "--prompt", "And", "--max-new-tokens", 3, "--weights", tmp_path / "elsewhere")
+    assert done.returncode == 0 and done.stdout == expected.stdout
