@@ -59,6 +59,13 @@ def mean_over_length(f: Function, x: Value) -> Value:
     return f.generic("b k -> b k", [total], f.empty(total.dims, "f32"), lambda a, _: f.scalar("arith.divf", a, count))
 
 
+def max_over_length(f: Function, x: Value) -> Value:
+    """The largest number over the second axis of `[B, T, K]`; 0xFF800000 is minus infinity."""
+    batch, _, width = x.dims
+    return f.generic("b t k -> b k", [x], f.fill(f.constant("0xFF800000", "f32"), [batch, width]),
+                     lambda a, most: f.scalar("arith.maximumf", most, a))
+
+
 def rms_norm(f: Function, x: Value, weight: Value, eps: float, elem: str, *, outside: bool = False) -> Value:
     """Rows divided by their root mean square, times `weight`; `outside` adds eps to the root, not under it."""
 

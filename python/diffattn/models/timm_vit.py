@@ -1,7 +1,8 @@
 """timm's vision transformers with differential attention, under timm's names of weights.
 
-`forward(image [B,channels,size,size]) -> logits [B,classes]`. Attention sees every token: patches and registers. The
-plain block has attention and MLP one after the other, the parallel one (dpwee) has one projection into both and one out.
+`forward(image [B,channels,height,width]) -> logits [B,classes]`, without classes the pooled features `[B,embed_dim]`. Attention
+sees every token: patches and registers. The plain block has attention and MLP one after the other, the parallel one (dpwee) has one
+projection into both and one out.
 """
 
 from __future__ import annotations
@@ -19,8 +20,18 @@ ARCHITECTURES = {
     "vit_dpwee_patch16_reg1_gap_256": {"embed_dim": 256, "depth": 16, "num_heads": 4, "mlp_ratio": 5},
     "vit_dlittle_patch16_reg1_gap_256": {"embed_dim": 320, "depth": 14, "num_heads": 5, "mlp_ratio": 5.6},
 }
-KNOWN_ARGS = {"embed_dim", "depth", "num_heads", "mlp_ratio", "img_size", "patch_size", "in_chans", "num_classes",
-              "reg_tokens"}
+POOLS = ("avg", "max", "avgmax")
+#: What timm's models take and these have in one way only.
+FIXED_ARGS = {"attn_layer": ("diff",), "block_fn": (), "class_token": (False,), "no_embed_class": (True,), "pos_embed": ("learn",),
+              "qkv_bias": (True,), "qk_norm": (False,), "proj_bias": (True,), "pre_norm": (False,), "final_norm": (True,),
+              "scale_attn_norm": (False,), "scale_mlp_norm": (False,), "dynamic_img_size": (False,), "dynamic_img_pad": (False,),
+              "norm_layer": (None,), "act_layer": (None, "gelu"), "mlp_layer": (None,), "embed_norm_layer": (None,),
+              "pool_include_prefix": (False,)}
+#: What matters for training, or for how weights come to be.
+OF_NO_EFFECT = {"weight_init", "fix_init", "init_values", "strict_img_size", "drop_rate", "pos_drop_rate", "patch_drop_rate",
+                "proj_drop_rate", "attn_drop_rate", "drop_path_rate"}
+KNOWN_ARGS = {"embed_dim", "depth", "num_heads", "mlp_ratio", "img_size", "patch_size", "in_chans", "num_classes", "reg_tokens",
+              "global_pool", "fc_norm", *FIXED_ARGS, *OF_NO_EFFECT}
 
 
 @dataclass
@@ -29,21 +40,33 @@ class Vit:
     depth: int
     heads: int
     inner: int
-    size: int
-    patch: int
+    size: tuple[int, int]
+    patch: tuple[int, int]
     channels: int
     classes: int
     registers: int
+    pool: str
+    norm_first: bool
     parallel: bool
     elem: str
 
     @property
-    def side(self) -> int:
-        return self.size // self.patch
+    def grid(self) -> tuple[int, int]:
+        """Patches down and across."""
+        return self.size[0] // self.patch[0], self.size[1] // self.patch[1]
+
+    @property
+    def patches(self) -> int:
+        return self.grid[0] * self.grid[1]
 
     @property
     def tokens(self) -> int:
-        return self.side**2 + self.registers
+        return self.patches + self.registers
+
+    @property
+    def last_norm(self) -> str:
+        """The name of the norm before the classes, which stands before or behind the pooling."""
+        return "norm" if self.norm_first else "fc_norm"
 
     # ---- weights ----------------------------------------------------------------------------------------------
 
@@ -63,10 +86,10 @@ class Vit:
 
     def declare(self, m: Module) -> None:
         width, numbered = self.width, {"layers": self.depth}
-        patch = [width, self.channels, self.patch, self.patch]
+        patch = [width, self.channels, *self.patch]
         m.weight("patch_embed.proj.weight", patch, self.elem)
         m.weight("patch_embed.proj.bias", [width], "f32")
-        m.weight("pos_embed", [1, self.side**2, width], "f32")
+        m.weight("pos_embed", [1, self.patches, width], "f32")
         if self.registers:
             m.weight("reg_token", [1, self.registers, width], "f32")
         block = "blocks.{}."
@@ -86,8 +109,9 @@ class Vit:
             self._dense(m, block + "mlp.fc1", self.inner, width, **numbered)
             self._dense(m, block + "mlp.fc2", width, self.inner, **numbered)
             m.weight(block + "ls2.gamma", [width], "f32", **numbered)
-        self._norm(m, "fc_norm")
-        self._dense(m, "head", self.classes, width)
+        self._norm(m, self.last_norm)
+        if self.classes:
+            self._dense(m, "head", self.classes, width)
 
     # ---- blocks -----------------------------------------------------------------------------------------------
 
@@ -140,26 +164,46 @@ class Vit:
 
     def _embedded(self, f: Function, image: Value) -> Value:
         """The tokens `[B, tokens, width]`: registers, then patches with their positions."""
-        batch, side, patch = image.dims[0], self.side, self.patch
-        columns = self.channels * patch * patch
-        cut = f.expand(f.expand(image, 3, [side, patch]), 2, [side, patch])
+        batch, (down, across), (high, wide) = image.dims[0], self.grid, self.patch
+        columns = self.channels * high * wide
+        cut = f.expand(f.expand(image, 3, [across, wide]), 2, [down, high])
         patches = f.generic("b c y i x j -> b y x c i j", [cut],
-                            f.empty([batch, side, side, self.channels, patch, patch], self.elem),
+                            f.empty([batch, down, across, self.channels, high, wide], self.elem),
                             lambda a, o: f.convert(a, o.elem))
-        rows = f.collapse(patches, [[0, 1, 2], [3, 4, 5]], [f.multiply(batch, side * side), columns])
+        rows = f.collapse(patches, [[0, 1, 2], [3, 4, 5]], [f.multiply(batch, self.patches), columns])
         kernel = f.collapse(f.weight("patch_embed.proj.weight"), [[0], [1, 2, 3]], [self.width, columns])
-        embedded = f.expand(layers.linear(f, rows, kernel, f.weight("patch_embed.proj.bias")), 0, [batch, side * side])
+        embedded = f.expand(layers.linear(f, rows, kernel, f.weight("patch_embed.proj.bias")), 0, [batch, self.patches])
         tokens = f.empty([batch, self.tokens, self.width], "f32")
         if self.registers:
             size = [batch, self.registers, self.width]
             first = f.collapse(f.weight("reg_token"), [[0, 1], [2]], size[1:])
             first = f.generic("t k -> b t k", [first], f.slice(tokens, [0, 0, 0], size), lambda a, _: a)
             tokens = f.insert(first, tokens, [0, 0, 0], size)
-        size, at = [batch, side * side, self.width], [0, self.registers, 0]
+        size, at = [batch, self.patches, self.width], [0, self.registers, 0]
         positions = f.collapse(f.weight("pos_embed"), [[0, 1], [2]], size[1:])
         rest = f.generic("b t k, t k -> b t k", [embedded, positions], f.slice(tokens, at, size),
                          lambda a, p, _: f.scalar("arith.addf", a, p))
         return f.insert(rest, tokens, at, size)
+
+    def _pooled(self, f: Function, patches: Value) -> Value:
+        if self.pool == "avg":
+            return layers.mean_over_length(f, patches)
+        most = layers.max_over_length(f, patches)
+        if self.pool == "max":
+            return most
+        half = f.f32(0.5)
+        return f.generic("b k, b k -> b k", [layers.mean_over_length(f, patches), most], f.empty(most.dims, "f32"),
+                         lambda a, b, _: f.scalar("arith.mulf", f.scalar("arith.addf", a, b), half))
+
+    def _features(self, f: Function, h: Value, batch: Dim) -> Value:
+        """What the classes are told by, `[B, width]`, from all tokens."""
+        gamma, beta = (f.weight(f"{self.last_norm}.{part}") for part in ("weight", "bias"))
+        elem = self.elem if self.classes else "f32"
+        if self.norm_first:
+            h = layers.layer_norm(f, h, gamma, beta, EPS, "f32")
+        tokens = f.expand(h, 0, [batch, self.tokens])
+        pooled = self._pooled(f, f.slice(tokens, [0, self.registers, 0], [batch, self.patches, self.width]))
+        return layers.cast(f, pooled, elem) if self.norm_first else layers.layer_norm(f, pooled, gamma, beta, EPS, elem)
 
     def build(self) -> Module:
         m = Module()
@@ -170,32 +214,53 @@ class Vit:
         f.ret((self._parallel_block if self.parallel else self._plain_block)(f, h, layer, batch))
 
         f = m.function("forward")
-        image = f.argument("image", "f32", [None, self.channels, self.size, self.size])
+        image = f.argument("image", "f32", [None, self.channels, *self.size])
         batch = image.dims[0]
         h = f.collapse(self._embedded(f, image), [[0, 1], [2]], [f.multiply(batch, self.tokens), self.width])
         (h,) = f.loop(self.depth, [h], lambda i, h: f.call("block", [h, i, batch], [h]))
-        tokens = f.expand(h, 0, [batch, self.tokens])
-        patches = f.slice(tokens, [0, self.registers, 0], [batch, self.side**2, self.width])
-        pooled = layers.mean_over_length(f, patches)
-        x = layers.layer_norm(f, pooled, f.weight("fc_norm.weight"), f.weight("fc_norm.bias"), EPS, self.elem)
-        f.ret(layers.linear(f, x, f.weight("head.weight"), f.weight("head.bias")))
+        x = self._features(f, h, batch)
+        f.ret(layers.linear(f, x, f.weight("head.weight"), f.weight("head.bias")) if self.classes else x)
         return m
 
 
+def _pair(config: Config, key: str, default: int) -> tuple[int, int]:
+    """A size, or a list of height and width."""
+    value = config.values.get(key)
+    if not isinstance(value, (list, tuple)):
+        size = config.integer(key, default)
+        return size, size
+    if len(value) != 2:
+        raise config.fail(key, "an integer or a list of two", value)
+    high, wide = (Config({key: one}, config.source).integer(key) for one in value)
+    return high, wide
+
+
+def _check_fixed(args: Config) -> None:
+    for key, values in FIXED_ARGS.items():
+        if key in args.values and not any(type(args.values[key]) is type(value) and args.values[key] == value for value in values):
+            raise args.fail(key, " or ".join(map(repr, values)) if values else "absent", args.values[key])
+    if "init_values" in args.values:
+        args.number("init_values")  # null would leave the scales of layers out
+
+
 def build(config: Config, elem: str = "f32") -> Module:
-    """A model of timm: `model_type` (or `architecture`) names it, `model_args` may change its sizes."""
+    """A model of timm: `model_type` (or `architecture`) names it, `model_args` may change its sizes. timm writes what else its
+    config.json has for information: num_features, global_pool, pretrained_cfg, label_names."""
     name = config.values.get("model_type", config.values.get("architecture"))
     args = config.section("model_args") or Config({}, config.source)
     unknown = set(args.values) - KNOWN_ARGS
     if unknown:
         raise config.fail("model_args", f"made of {', '.join(sorted(KNOWN_ARGS))}", sorted(unknown)[0])
     args = Config(ARCHITECTURES[name] | dict(args.values), args.source)
+    _check_fixed(args)
     width, heads = args.integer("embed_dim"), args.integer("num_heads")
     if width % (2 * heads):
         raise args.fail("num_heads", f"a divisor of half of embed_dim = {width}", heads)
-    size, patch = args.integer("img_size", 256), args.integer("patch_size", 16)
-    args.divides("patch_size", patch, "img_size", size)
-    classes = args.integer("num_classes", config.integer("num_classes", 1000))
+    size, patch = _pair(args, "img_size", 256), _pair(args, "patch_size", 16)
+    for whole, part in zip(size, patch):
+        args.divides("patch_size", part, "img_size", whole)
+    classes = args.integer("num_classes", config.integer("num_classes", 1000, minimum=0), minimum=0)
+    pool = args.choice("global_pool", POOLS, "avg")
     return Vit(width, args.depth("depth"), heads, int(args.number("mlp_ratio", above=0) * width), size,
-               patch, args.integer("in_chans", 3), classes, args.integer("reg_tokens", 1, minimum=0),
-               name.startswith("vit_dpwee"), elem).build()
+               patch, args.integer("in_chans", 3), classes, args.integer("reg_tokens", 1, minimum=0), pool,
+               not args.flag("fc_norm", True), name.startswith("vit_dpwee"), elem).build()

@@ -6,6 +6,9 @@ import torch
 from conftest import assert_near
 
 import diffattn
+from diffattn import models
+from diffattn.checkpoint import CheckpointError
+from diffattn.models import ConfigError
 
 pytestmark = pytest.mark.oracle
 ARGS = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 11}
@@ -60,3 +63,63 @@ def test_short_type(checkpoint):
     with torch.no_grad():
         expected = oracle(torch.tensor(images)).numpy()
     assert_near(diffattn.load(directory, dtype="bf16").forward(images), expected, 4e-2)
+
+
+def saved(folder, model, **options):
+    """The folder that timm itself writes."""
+    from timm.models._hub import save_for_hf
+
+    save_for_hf(model, str(folder), **{"safe_serialization": True, **options})
+    return folder
+
+
+def check(folder, oracle, size, batches=(2, 1), tolerance=2e-5):
+    model = diffattn.load(folder)
+    images = torch.randn(2, oracle.patch_embed.proj.weight.shape[1], *size)
+    with torch.no_grad():
+        expected = oracle(images).numpy()
+    for batch in batches:
+        assert_near(model.forward(images[:batch].numpy()), expected[:batch], tolerance)
+
+
+@pytest.mark.parametrize("name", ["vit_dwee_patch16_reg1_gap_256", "vit_dpwee_patch16_reg1_gap_256", "vit_dlittle_patch16_reg1_gap_256"])
+@pytest.mark.parametrize("args", [
+    {}, {"img_size": (32, 48)}, {"img_size": (32, 48), "patch_size": (8, 16)}, {"num_classes": 0}, {"global_pool": "max"},
+    {"global_pool": "avgmax"}, {"fc_norm": False}, {"fc_norm": False, "num_classes": 0, "global_pool": "max"}, {"in_chans": 1},
+    {"reg_tokens": 3, "init_values": 0.1, "drop_path_rate": 0.1, "qkv_bias": True, "class_token": False},
+], ids=lambda args: "-".join(args) or "plain")
+def test_folders_that_timm_writes(name, args, tmp_path):
+    heads = {"num_heads": 2} if "little" in name else {}
+    oracle = random_model(name, **{**ARGS, **heads, **args})
+    size = args.get("img_size", (32, 32))
+    check(saved(tmp_path / "m", oracle), oracle, size)
+
+
+def test_a_model_changed_after_it_was_made(tmp_path):
+    oracle = random_model("vit_dwee_patch16_reg1_gap_256", **ARGS)
+    oracle.reset_classifier(5, "max")
+    torch.nn.init.normal_(oracle.head.weight, std=0.1)
+    oracle.set_input_size(img_size=(48, 40))
+    check(saved(tmp_path / "m", oracle, model_config={"label_names": ["a", "b", "c", "d", "e"]}), oracle, (48, 40))
+
+
+def test_the_real_sizes_as_timm_writes_them(tmp_path):
+    oracle = random_model("vit_dwee_patch16_reg1_gap_256")
+    check(saved(tmp_path / "m", oracle), oracle, (256, 256), batches=(1,), tolerance=5e-5)
+
+
+def test_what_cannot_be_taken_is_named(tmp_path, checkpoint):
+    name = "vit_dwee_patch16_reg1_gap_256"
+    with pytest.raises(CheckpointError, match="but got 'pytorch_model.bin', which is not read"):
+        diffattn.load(saved(tmp_path / "m", random_model(name, **ARGS), safe_serialization=False))
+    for pool in ("map", ""):
+        with pytest.raises(ConfigError, match=f"'global_pool' to be one of avg, max, avgmax, but got '{pool}'"):
+            diffattn.load(saved(tmp_path / f"pool{pool}", random_model(name, **ARGS, global_pool=pool)))
+    for key, value, message in [("class_token", True, "'class_token' to be False, but got True"), ("attn_layer", "", "'attn_layer' to be 'diff'"),
+                                ("img_size", [32, 32, 32], "'img_size' to be an integer or a list of two"),
+                                ("img_size", [32, 36], "'patch_size' to be a divisor of img_size = 36"), ("patch_size", [8, 0], "'patch_size'"),
+                                ("img_size", [32.0, 32], "'img_size' to be an integer"), ("qkv_bias", False, "'qkv_bias' to be True"),
+                                ("qkv_bias", 1, "'qkv_bias' to be True, but got 1"), ("init_values", None, "'init_values'"),
+                                ("rope", True, "'model_args' to be made of"), ("fc_norm", 1, "'fc_norm' to be true or false")]:
+        with pytest.raises(ConfigError, match=message):
+            models.build({"architecture": name, "model_args": ARGS | {key: value}})
