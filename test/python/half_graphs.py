@@ -95,17 +95,42 @@ class Graph:
             + f"\n    %m = arith.mulf {names[0]}, {names[1]} : f32\n    %n = arith.addf %s, %m : f32\n    linalg.yield %n : f32\n  }}"
             f" -> {self.type(out)}", (h, i, j), "f32")
 
-    def softmax(self, scores):
-        empty = self.add(f"tensor.empty() : {self.type(scores)}", *self.types[scores])
-        return self.add(f"linalg.softmax dimension(2) ins({scores} : {self.type(scores)}) outs({empty} : {self.type(scores)}) "
-                        f"-> {self.type(scores)}", *self.types[scores])
+    def reduce(self, op, x, start):
+        """The sum or maximum of f32 over the last axis."""
+        shape = self.types[x][0][:-1]
+        number = self.add(f"arith.constant {start} : f32", (), "f32")
+        empty = self.add(f"tensor.empty() : {self.of(shape, 'f32')}", shape, "f32")
+        init = self.add(f"linalg.fill ins({number} : f32) outs({empty} : {self.type(empty)}) -> {self.type(empty)}", shape, "f32")
+        return self.add(f"linalg.reduce {{ arith.{op} }} ins({x} : {self.type(x)}) outs({init} : {self.type(init)}) "
+                        f"dimensions = [{len(shape)}]", shape, "f32")
+
+    def along(self, row, like):
+        """`row` for each element of the last axis of `like`."""
+        shape, element = self.types[like][0], self.types[row][1]
+        empty = self.add(f"tensor.empty() : {self.of(shape, element)}", shape, element)
+        return self.add(f"linalg.broadcast ins({row} : {self.type(row)}) outs({empty} : {self.type(empty)}) "
+                        f"dimensions = [{len(shape) - 1}]", shape, element)
+
+    def softmax(self, scores, steps=False):
+        """As one op or, with `steps`, element by element in the type of the scores, with maxima and sums in f32."""
+        kind = self.types[scores][1]
+        if not steps:
+            empty = self.add(f"tensor.empty() : {self.type(scores)}", *self.types[scores])
+            return self.add(f"linalg.softmax dimension(2) ins({scores} : {self.type(scores)}) outs({empty} : {self.type(scores)}) "
+                            f"-> {self.type(scores)}", *self.types[scores])
+        top = self.cast(self.reduce("maximumf", self.cast(scores, "f32"), "0xFF800000"), kind)
+        shifted = self.binary("subf", scores, self.along(top, scores))
+        power = self.add(f"math.exp {shifted} : {self.type(shifted)}", *self.types[shifted])
+        total = self.cast(self.reduce("addf", self.cast(power, "f32"), "0.0"), kind)
+        return self.binary("divf", power, self.along(total, power))
 
 
-def spell(half, *, widening="product", scaling="scores", round_scores=False, half_softmax=False, round_maps=True, combine="maps",
+def spell(half, *, widening="product", scaling="scores", round_scores=False, half_softmax=False, softmax_steps=False, round_maps=True, combine="maps",
           combine_half=False, result="half", wide_value=False, value_in_halves=False, rotate=None, mask=False, temperature=False,
           gate=False, reader=None):
     """The graph as text.
 
+    half_softmax    the softmax is one of 16-bit numbers; `softmax_steps`: as the ops that it is made of
     combine         whether the maps or their products with the values are subtracted; `combine_half`: in 16 bits
     result          half, f32, or norm-f32 for an RMS norm of a result that was rounded before
     rotate          queries are multiplied by f32 numbers before: and "rounded", or left "wide"
@@ -179,7 +204,7 @@ def spell(half, *, widening="product", scaling="scores", round_scores=False, hal
         o = g.product(p, v, body=body)
         return g.cast(o, half) if result != "f32" else o
 
-    maps = [g.softmax(scores(f"%q{i}", f"%k{i}")) for i in (1, 2)]
+    maps = [g.softmax(scores(f"%q{i}", f"%k{i}"), softmax_steps) for i in (1, 2)]
     if combine == "maps":
         if combine_half:
             maps = [g.cast(m, half) for m in maps]
@@ -216,13 +241,8 @@ def spell(half, *, widening="product", scaling="scores", round_scores=False, hal
 
 def norm(g, x):
     """x / sqrt(mean(x^2) + 1e-5) over the last axis."""
-    square = g.binary("mulf", x, x)
-    (h, i, w), _ = g.types[x]
-    zeros = g.zeros((h, i))
-    total = g.add(f"linalg.reduce {{ arith.addf }} ins({square} : {g.type(square)}) outs({zeros} : {g.type(zeros)}) dimensions = [2]",
-                  (h, i), "f32")
-    mean = g.binary("divf", total, g.constant(w, total))
-    root = g.add(f"math.rsqrt {(m := g.binary('addf', mean, g.constant(1e-5, mean)))} : {g.type(m)}", (h, i), "f32")
-    empty = g.add(f"tensor.empty() : {g.type(x)}", *g.types[x])
-    spread = g.add(f"linalg.broadcast ins({root} : {g.type(root)}) outs({empty} : {g.type(x)}) dimensions = [2]", *g.types[x])
-    return g.binary("mulf", x, spread)
+    (_, _, width), _ = g.types[x]
+    total = g.reduce("addf", g.binary("mulf", x, x), "0.0")
+    mean = g.binary("divf", total, g.constant(width, total))
+    root = g.add(f"math.rsqrt {(m := g.binary('addf', mean, g.constant(1e-5, mean)))} : {g.type(m)}", *g.types[m])
+    return g.binary("mulf", x, g.along(root, x))

@@ -1,4 +1,5 @@
 """Graphs that multiply 16-bit operands in f32: raised to attention of the 16-bit type where they round to it, and within its gate."""
+import pathlib
 import re
 import subprocess
 
@@ -10,6 +11,7 @@ from diffattn.runtime import Executable, emit
 from half_graphs import HEADS, LAMBDA, QUERIES, SCALE, SCALINGS, SHAPES, VALUE, WIDENINGS, spell
 
 OPERANDS = ("q1", "k1", "q2", "k2", "v")
+GRAPHS = pathlib.Path(__file__).resolve().parents[1] / "graphs"
 
 
 def raised(text):
@@ -45,9 +47,13 @@ def check(text, half, options, gate_of, target="cpu"):
         q1, k1, q2, k2, v, np.float32(LAMBDA), scale=SCALE * (float(arrays[5]) if options.get("temperature") else 1), **causal,
         norm="rms" if options.get("result") == "norm-f32" else None, gate=arrays[-1][None] if options.get("gate") else None)
     for got in results:
-        error = np.abs(got.astype(np.float64)[None] - expected)
-        allowed = BOUNDS[gate_of] * (magnitude + np.abs(expected)) + HALF_STEP[gate_of]
-        assert (error <= allowed).all(), f"off by {(error / allowed).max():.2f} of what is allowed"
+        compare(got[None], expected, magnitude, gate_of)
+
+
+def compare(got, expected, magnitude, gate_of):
+    error = np.abs(got.astype(np.float64) - expected)
+    allowed = BOUNDS[gate_of] * (magnitude + np.abs(expected)) + HALF_STEP[gate_of]
+    assert (error <= allowed).all(), f"off by {(error / allowed).max():.2f} of what is allowed"
 
 
 #: Everything that a graph may do, one at a time; the element type of the op's result.
@@ -55,6 +61,8 @@ SPELLINGS = {
     **{f"{w}-{s}": (dict(widening=w, scaling=s), "half") for w in WIDENINGS for s in SCALINGS},
     "rounded-scores": (dict(round_scores=True), "half"),
     "half-softmax": (dict(half_softmax=True), "half"),
+    "softmax-in-steps": (dict(softmax_steps=True, round_scores=True), "half"),
+    "half-softmax-in-steps": (dict(softmax_steps=True, half_softmax=True, mask=True), "half"),
     "half-softmax-wide-product": (dict(half_softmax=True, widening="ops", result="f32"), "f32"),
     "maps-not-rounded": (dict(round_maps=False), "half"),
     "maps-not-rounded-ops": (dict(round_maps=False, widening="ops"), "half"),
@@ -96,6 +104,37 @@ def test_attention_of_the_16_bit_type(name, half):
     check(text, half, options, half)
 
 
+@pytest.mark.parametrize("half, name", [("f16", "h_diffllama_attn_f16_sdpa_fx"), ("bf16", "h_diffllama_attn_bf16_onnx")])
+def test_diffllama_as_importers_write_it(half, name):
+    """torch-mlir of transformers' DiffLlama: scaled_dot_product_attention in f32 with its guard by fx, eager by ONNX."""
+    text = (GRAPHS / f"{name}.mlir").read_text()
+    element, out, module = raised(text)
+    assert (element, out) == (half, half)
+    # Lambda alone is widened.
+    assert re.findall(r"arith\.extf %(\w+)", module) == ["extracted"]
+    rng = np.random.default_rng(5)
+    q, k, v = [rng.standard_normal((2, heads, 24, 16)).astype(TYPES[half]) for heads in (4, 2, 2)]
+    causal = np.broadcast_to(np.tri(24, dtype=np.bool_), (2, 1, 24, 24))
+    mask = causal if half == "f16" else np.where(causal, 0, -3.0e38).astype(TYPES[half])
+    lam = np.array(0.325, TYPES[half])
+    number = lambda x: float(np.array(x, TYPES[half]))
+    expected, magnitude = attention(
+        q[:, :2], k[:, :1], q[:, 2:], k[:, 1:], np.concatenate([v[:, :1], v[:, 1:]], 3), lam, scale=0.25, is_causal=True, norm="rms",
+        norm_eps=number(1e-5) if half == "f16" else 1e-5, out_scale=number(0.8) if half == "f16" else 0.800781)
+    (got,) = Executable(text, cache=False).call("main", q, k, v, mask, lam)
+    compare(got.swapaxes(1, 2), expected, magnitude, half)
+
+
+@pytest.mark.parametrize("half, name", [("bf16", "product-scores"), ("f16", "f32-result"), ("bf16", "rounded-before-f32-norm"),
+                                        ("f16", "gate-f32-result")])
+def test_on_the_simulated_gpu(half, name):
+    options, _ = SPELLINGS[name]
+    text = spell(half, **options)
+    check(text, half, options, half, target="cuda-sim:sm_80")
+    # Tensor cores multiply.
+    assert f"mma.sync.aligned.m16n8k16.row.col.f32.{half}".encode() in emit(text, "ptx", target="cuda:sm_80")
+
+
 #: Rounded nowhere, or not exact widenings of one type: f32, as the graph has it.
 KEPT = {
     "rounded-nowhere": (dict(round_maps=False, result="f32", widening="ops"), "neither the maps nor the result is rounded to {}"),
@@ -103,6 +142,7 @@ KEPT = {
     "rounded-scores-alone": (dict(round_maps=False, result="f32", round_scores=True), "neither the maps nor the result is rounded to {}"),
     "f32-queries": (dict(rotate="wide", widening="ops"), "q1 is no exact widening of {}"),
     "f32-temperature": (dict(temperature=True), "q1 is no exact widening of {}"),
+    "f32-beside-a-gate": (dict(gate=True, round_maps=False, result="f32"), "neither the maps nor the result is rounded to {}"),
     "f32-values": (dict(wide_value=True, widening="ops"), "v is no exact widening of {}"),
 }
 
