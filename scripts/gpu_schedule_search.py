@@ -74,10 +74,10 @@ def assemble(opt, wanted, chips, types, features):
         with tempfile.TemporaryDirectory() as folder:
             rows = report(opt, chip, text, folder)
         for name, registers, spills, _, _ in rows:
-            d, dv, result, schedule, feature = re.fullmatch(
+            d, dv, written, schedule, feature = re.fullmatch(
                 r"diffattn_forward_(\d+)x(\d+)_b?f16_(to_f32)?_?(\w+?_k\d+s\dq?)_?(\w*)", name).groups()
             elementwise = feature.endswith("anystride")
-            feature = result or re.sub(r"_?anystride|b?f16", "", feature)
+            feature = written or re.sub(r"_?anystride|b?f16", "", feature)
             cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(column(feature, elementwise), [])
             cell.append(0 if spills else registers)
     return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}

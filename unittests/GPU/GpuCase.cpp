@@ -64,19 +64,21 @@ static std::string stridedType(const std::vector<std::string> &sizes,
 
 std::string CompiledCase::text() const {
   const Signature &s = signature;
-  auto tensor = [&](int64_t heads, const std::string &length, int64_t width) {
+  auto tensor = [&](int64_t heads, const std::string &length, int64_t width,
+                    const std::string &type = "") {
     std::vector<std::string> sizes{"?", std::to_string(heads), length,
                                    std::to_string(width)};
     if (s.bthd)
       std::swap(sizes[1], sizes[2]);
-    return stridedType(sizes, s.type, s.step == 1);
+    return stridedType(sizes, type.empty() ? s.type : type, s.step == 1);
   };
   std::string queries = s.queries ? std::to_string(s.queries) : "?";
   std::string q1 = tensor(s.signal, queries, s.d),
               q2 = tensor(s.noise, queries, s.d);
   std::string k1 = tensor(s.key1, "?", s.d), k2 = tensor(s.key2, "?", s.d);
   std::string v = tensor(s.value, "?", s.dv),
-              o = tensor(s.signal, queries, s.dv);
+              gate = tensor(s.signal, queries, s.dv),
+              o = tensor(s.signal, queries, s.dv, s.result);
   std::string lambda = "memref<f32>";
   if (s.lambda == 1)
     lambda = stridedType({"?"}, "f32", false);
@@ -99,7 +101,7 @@ std::string CompiledCase::text() const {
     optional("norm_weight",
              stridedType({std::to_string(s.dv)}, s.weight, false));
   if (s.gate)
-    optional("gate", o);
+    optional("gate", gate);
   if (s.kvLen)
     optional("kv_len", stridedType({"?"}, "i64", false));
   if (s.qOffset)
@@ -299,15 +301,15 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
     return operand;
   };
   auto gauss = [&] { return normal(random); };
-  auto tensor = [&](int64_t heads, int64_t length, int64_t width,
-                    auto value) -> Operand & {
+  auto tensor = [&](int64_t heads, int64_t length, int64_t width, auto value,
+                    const std::string &type = "") -> Operand & {
     std::vector<int64_t> sizes{shape.batch, heads, length, width};
     if (s.bthd)
       std::swap(sizes[1], sizes[2]);
     // Rows stay multiples of 16 bytes where the elements are next to each
     // other.
-    Operand &operand =
-        make(sizes, s.type, s.step, (s.step == 1 ? 8 : 3) + shape.gap, value);
+    Operand &operand = make(sizes, type.empty() ? s.type : type, s.step,
+                            (s.step == 1 ? 8 : 3) + shape.gap, value);
     if (s.bthd)
       operand.view = operand.view.transposed(1, 2);
     return operand;
@@ -317,7 +319,8 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
   Operand &q2 = tensor(s.noise, queries, s.d, gauss);
   Operand &k2 = tensor(s.key2, shape.keys, s.d, gauss);
   Operand &v = tensor(s.value, shape.keys, s.dv, gauss);
-  Operand &o = tensor(s.signal, queries, s.dv, [] { return std::nan(""); });
+  Operand &o =
+      tensor(s.signal, queries, s.dv, [] { return std::nan(""); }, s.result);
   o.output = true;
 
   reference::AttentionArguments arguments;

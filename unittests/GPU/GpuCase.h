@@ -28,6 +28,8 @@ namespace mlir::diffattn {
 /// What is fixed when a kernel is compiled.
 struct Signature {
   std::string type = "bf16";
+  /// Of the result; empty: `type`.
+  std::string result;
   int64_t d = 64, dv = 128;
   int64_t signal = 1, noise = 1, key1 = 1, key2 = 1, value = 1;
   /// Static number of queries; 0 if dynamic.

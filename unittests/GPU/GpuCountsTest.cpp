@@ -107,6 +107,24 @@ TEST_P(EverySchedule, MovesEachTileOnceWithoutConflicts) {
   expectNoConflicts(stats);
 }
 
+/// A result in f32 is stored once, in whole sectors too.
+TEST_P(EverySchedule, StoresF32InWholeSectors) {
+  const GpuScheduleRow &row = GetParam();
+  Signature s = unmasked(row.headDim, row.valueDim);
+  s.schedule = body(row);
+  s.result = "f32";
+  int64_t groups =
+      row.placement == GpuPlacement::Both ? row.warps : row.warps / 2;
+  int64_t rows = 16 * row.rowTiles * groups;
+  Outcome outcome = CompiledCase(s).run(aligned(rows, row.keys), 3);
+  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+  EXPECT_LE(outcome.worst(), 1.0);
+  const sim::BufferStats &stored = buffer(outcome.stats[0], O);
+  EXPECT_EQ(stored.storedBytes, uint64_t(4 * rows * s.dv));
+  EXPECT_EQ(moved(stored), stored.storedBytes);
+  EXPECT_EQ(stored.sectors, uint64_t(4 * rows * s.dv / 32));
+}
+
 /// The same kernel at ends of tiles, under several orders of threads.
 TEST_P(EverySchedule, IsRightInAnyOrderOfThreads) {
   const GpuScheduleRow &row = GetParam();
