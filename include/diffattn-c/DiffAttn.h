@@ -30,7 +30,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 5
+#define DIFFATTN_API_MINOR 6
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -54,7 +54,10 @@ DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
    name), ptxas (the assembler: a path, or a name to look for in PATH),
    ptxas_folders (where else to look, separated by colons), cuda_driver and
    cublaslt (libcuda.so.1 and libcublasLt.so.13, where the loader finds none),
-   package_folders (Python's, in which cuBLASLt may lie, separated by colons).
+   package_folders (Python's, in which cuBLASLt may lie, separated by colons),
+   weights (a file or folder of weights, set once for each: diffattn_compile
+   checks names, shapes and types against them before it compiles; they are
+   bound by diffattn_bind_weights).
    A target cuda takes the GPU at hand: cuda, cuda:<chip>, cuda:<chip>@<n>. */
 DIFFATTN_EXPORT int32_t diffattn_options_set(diffattn_options *options,
                                              const char *name,

@@ -24,6 +24,8 @@ struct diffattn_options {
   CompileOptions compile;
   CudaLibraries libraries;
   std::string cache;
+  // Files to check a module's weights against before it is compiled.
+  std::vector<std::string> weights;
 };
 
 struct diffattn_program {
@@ -96,6 +98,8 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     understood = parseTruth(text, compile.reference);
   } else if (key == "cache") {
     options->cache = text.str();
+  } else if (key == "weights") {
+    options->weights.push_back(text.str());
   } else if (key == "name") {
     compile.inputName = text.str();
   } else if (key == "reproducer") {
@@ -124,7 +128,7 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
         ErrorClass::Usage,
         "expected an option of target, threads, raise, reference, "
         "cache, name, reproducer, from, ptxas, ptxas_folders, cuda_driver, "
-        "cublaslt, package_folders, but got '" +
+        "cublaslt, package_folders, weights, but got '" +
             key + "'");
   }
   if (!understood)
@@ -155,6 +159,14 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
   if (!target)
     return fail(target.takeError());
   chosen.target = *target;
+  WeightFiles files;
+  for (const std::string &path : options->weights)
+    if (llvm::Error error = files.add(path))
+      return fail(std::move(error));
+  if (!options->weights.empty())
+    chosen.checkSignature = [&](const Signature &signature) {
+      return findWeights(signature, files).takeError();
+    };
   llvm::Expected<CompiledModule> module = compile(text, chosen, options->cache);
   if (!module)
     return fail(module.takeError());
@@ -410,6 +422,9 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
     if (llvm::Error error = files.add(weights[i]))
       return fail(std::move(error));
   std::vector<CompiledModule> modules;
+  compileOptions.checkSignature = [&](const Signature &signature) {
+    return findWeights(signature, files).takeError();
+  };
   for (const std::string &target : *targets) {
     compileOptions.target = target;
     auto module = compile(llvm::StringRef(ir, ir_bytes), compileOptions,

@@ -60,7 +60,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     """
     given = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out)
     ordinal = ordinal_of(target)
-    native = choose_stream([*given.values(), kv_len, q_offset], stream, ordinal)
+    native = choose_stream({**given, "kv_len": kv_len, "q_offset": q_offset}, stream, ordinal)
     new_result = getattr(q1, "new_empty", None)
     # Before anything is read or converted.
     options = _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale)

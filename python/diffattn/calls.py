@@ -15,7 +15,7 @@ import numpy as np
 from . import checks
 from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
                      number_as, owned)
-from .device import DeviceArray, Traffic, choose_stream
+from .device import DeviceArray, Traffic, choose_stream, name_arguments
 from .errors import ERRORS, DiffAttnError, InputError, LibraryError
 from .replay import Replay
 
@@ -159,7 +159,7 @@ class CompiledCode:
                  default PyTorch's current one for its tensors, the device's default stream for others. If all arrays lie on the
                  device, the stream may still be at work after the call.
         """
-        native = choose_stream(arrays, stream, self.ordinal)
+        native = choose_stream(name_arguments(entry, arrays), stream, self.ordinal)
         views, packed = self.pack(entry, arrays, native)
         results = self.signature(entry)[1]
         out = (Result * max(len(results), 1))()
@@ -178,7 +178,9 @@ class CompiledCode:
     def pack(self, entry: str, arrays, native: int | None = None):
         """Arrays as views and as the C interface takes them; the first keep alive what the second point to."""
         arguments = self.signature(entry)[0]
-        views = [self._view(entry, i, array, arguments, native) for i, array in enumerate(arrays)]
+        expected = [arguments[i] if i < len(arguments) else None for i in range(len(arrays))]
+        views = [self._view(name, array, type_, native)
+                 for (name, array), type_ in zip(name_arguments(entry, arrays).items(), expected)]
         packed = (Array * max(len(views), 1))()
         for slot, view in zip(packed, views):
             there = isinstance(view, OnDevice)
@@ -204,15 +206,13 @@ class CompiledCode:
         with self._one_call:
             self._lib.check(getattr(self._lib, f"memory_{what}")(self._handle, *arguments))
 
-    def _view(self, entry, i, array, arguments, stream) -> np.ndarray | OnDevice:
-        name = f"argument {i} of '{entry}'"
+    def _view(self, name, array, expected: ValueType | None, stream) -> np.ndarray | OnDevice:
         if isinstance(array, DeviceArray):
             if array.executable is not self:
                 raise InputError(f"{name}: expected an array on the device of this executable, but got one of "
                                  "another")
             return array
         on_device = self.has_device and device_of(array) is not None
-        expected = arguments[i] if i < len(arguments) else None
         # A number has no type of its own.
         number = isinstance(array, (bool, int, float, np.generic))
         if expected is not None and expected.in_place and not (number or isinstance(array, (np.ndarray, OnDevice))

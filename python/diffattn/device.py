@@ -102,25 +102,26 @@ class DeviceArray(OnDevice):
 DEFAULT_STREAM = 1
 
 
-def choose_stream(values, stream, ordinal: int | None) -> int | None:
-    """The CUstream that a call on `values` is launched on, as a number: `stream` (a number, or an object with `cuda_stream`),
+def choose_stream(values: dict, stream, ordinal: int | None) -> int | None:
+    """`values` are arrays by their names in messages. The CUstream that a call on `values` is launched on, as a number: `stream` (a number, or an object with `cuda_stream`),
     else PyTorch's current one if a tensor of its is among them, else the device's default stream; None, the executable's own, if
     none of them is a DLPack array on a device. `ordinal` is the executable's device, None for the CPU."""
-    foreign = [(value, number) for value in values if (number := device_of(value)) is not None]
+    foreign = {name: (value, number) for name, value in values.items() if (number := device_of(value)) is not None}
     if ordinal is None:
         if stream is not None:
             raise UsageError("stream: expected none with code for the CPU")
         return None  # an array on a device gets its error with its name
-    for _, number in foreign:
+    for name, (_, number) in foreign.items():
         if number != ordinal:
-            raise InputError(f"expected arrays on device {ordinal}, for which the code was loaded, but got one on device {number}")
+            raise InputError(f"{name}: expected an array on device {ordinal}, for which the code was loaded, but got one on device "
+                             f"{number}")
     if stream is not None:
         number = getattr(stream, "cuda_stream", stream)
         if type(number) is not int or not 0 <= number < 1 << 64:
             raise checks.wrong("stream", "a CUstream as a number, or an object with cuda_stream", stream)
         return number or DEFAULT_STREAM
     torch = sys.modules.get("torch")
-    if torch is not None and any(isinstance(value, torch.Tensor) for value, _ in foreign):
+    if torch is not None and any(isinstance(value, torch.Tensor) for value, _ in foreign.values()):
         return torch.cuda.current_stream(ordinal).cuda_stream or DEFAULT_STREAM
     return DEFAULT_STREAM if foreign else None
 
@@ -133,6 +134,11 @@ def ordinal_of(target: str) -> int | None:
     if not (number.isascii() and number.isdigit() and int(number) <= checks.MOST_INT32):
         raise UsageError(f"target: expected the number of a GPU after '@', but got {checks.shown(target)}")
     return int(number)
+
+
+def name_arguments(entry: str, arrays) -> dict:
+    """Arrays under the names that messages call them by; the compiled libraries use the same."""
+    return {f"argument {i} of '{entry}'": array for i, array in enumerate(arrays)}
 
 
 def _release(executable, address) -> None:

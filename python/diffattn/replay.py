@@ -14,7 +14,7 @@ import weakref
 import numpy as np
 
 from .arrays import DTYPES, Result
-from .device import choose_stream
+from .device import choose_stream, name_arguments
 
 
 class Replay:
@@ -24,7 +24,7 @@ class Replay:
 
     def __init__(self, executable, entry: str, arrays, stream=None):
         self.executable, self._arrays = executable, arrays
-        self._stream = choose_stream(arrays, stream, executable.ordinal)
+        self._stream = choose_stream(name_arguments(entry, arrays), stream, executable.ordinal)
         self._views, packed = executable.pack(entry, arrays, self._stream)
         lib, handle = executable._lib, ctypes.c_void_p()
         with executable._one_call:

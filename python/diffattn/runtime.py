@@ -119,6 +119,8 @@ class Executable(CompiledCode):
                            cache=_cache(cache), ptxas_folders=_ptxas_folders(),
                            package_folders=sysconfig.get_paths()["purelib"], from_stage=from_stage, **libraries)
         try:
+            for file in weights:  # so that ones that do not fit are told before anything is compiled
+                lib.check(lib.options_set(options, b"weights", os.fsencode(file)))
             program = ctypes.c_void_p()
             lib.check(lib.compile(ir, len(ir), options, ctypes.byref(program)))
         finally:

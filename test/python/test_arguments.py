@@ -10,6 +10,7 @@ import pytest
 from conftest import ROOT
 
 import diffattn
+import malformed
 from diffattn import arrays, bundle, checks, runtime
 from diffattn.errors import DiffAttnError, InputError, UsageError
 from diffattn.sampling import Sampler
@@ -319,6 +320,20 @@ def test_c_option_strings(name):
             assert "expected" in str(raised.value) and name.decode() in str(raised.value), value
     finally:
         lib.options_destroy(options)
+
+
+def test_weights_are_checked_before_compiling(tmp_path):
+    """A module that no pass lowers: its weights are told first, in an executable and in a bundle."""
+    unsound = malformed.MODEL.replace("func.func @forward", "func.func private @nowhere()\nfunc.func @forward")
+    unsound = unsound.replace("  %c0 =", "  func.call @nowhere() : () -> ()\n  %c0 =", 1)
+    file = tmp_path / "w.safetensors"
+    file.write_bytes(malformed.safetensors(malformed.changed(w=malformed.entry("F32", [4, 3], 0, 48))))
+    for use in (lambda: runtime.Executable(unsound, weights=file, cache=False),
+                lambda: runtime.write_bundle(unsound, tmp_path / "b", weights=[file], cache=False)):
+        with pytest.raises(runtime.WeightsError, match=r"expected shape \[3, 4\], but got \[4, 3\]"):
+            use()
+    with pytest.raises(runtime.WeightsError, match="gone"):
+        runtime.Executable(unsound, weights=tmp_path / "gone", cache=False)
 
 
 DEVICE_ARRAYS = [
