@@ -115,6 +115,8 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
 
 def _check_out(out, dtype, shape, arrays) -> None:
     array = _typed("out", out, (dtype, np.dtype(np.float32)), shape)
+    if array.size == 0:
+        return
     # From the closest elements to the farthest, each axis must step over all that the ones before it reach.
     reach = array.itemsize
     for step, size in sorted((abs(s), n) for s, n in zip(array.strides, shape) if n > 1):

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import checks
+from . import checks, files
 from .arrays import BFLOAT16
 from .calls import CLibrary, CompiledCode, Progress, library_folder, teller
 from .checkpoint import read_config
@@ -108,9 +108,9 @@ def load(directory: str | Path, *, weights: str | Path | None = None, threads: i
     directory = Path(checks.path("directory", directory))
     code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt,
                        device=device, progress=progress)
-    config = read_config(directory) if (directory / "config.json").is_file() else {}
+    config = read_config(directory) if files.exists(directory / "config.json") else {}
     return BundledModel(code, directory, config, str(config.get("model_type", config.get("architecture", "a bundle"))))
 
 
 def is_bundle(directory: str | Path) -> bool:
-    return (Path(checks.path("directory", directory)) / "manifest.json").is_file()
+    return os.path.isfile(Path(checks.path("directory", directory)) / "manifest.json")

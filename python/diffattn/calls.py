@@ -109,7 +109,7 @@ class CLibrary:
 
     def check(self, status: int) -> None:
         if status:
-            raise ERRORS.get(status, DiffAttnError)(self.last_error().decode())
+            raise ERRORS.get(status, DiffAttnError)(self.last_error().decode(errors="replace"))
 
 
 class CompiledCode:

@@ -173,7 +173,7 @@ def open_checkpoint(directory: str | Path) -> Checkpoint:
     """Reads what the directory holds, without its data."""
     given = checks.path("directory", directory)
     directory = Path(given)
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # Path's own raises for names that are too long
         raise _no_directory(given, directory)
     config = read_config(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"

@@ -112,10 +112,12 @@ def texts(name: str, value: Any) -> list[str]:
 
 def path(name: str, value: Any) -> str:
     """A path as a str: of a str, bytes or an object with `__fspath__`."""
-    plain = value
-    if isinstance(value, (str, bytes, os.PathLike)):
-        plain = os.fsdecode(value)
-    if not isinstance(plain, str) or not plain or "\0" in plain:
+    try:
+        plain = os.fsdecode(value) if isinstance(value, (str, bytes, os.PathLike)) else ""
+        os.fsencode(plain)
+    except (UnicodeError, TypeError):  # an object's __fspath__ may give anything
+        plain = ""
+    if not plain or "\0" in plain:
         raise wrong(name, "a path", value)
     return plain
 

@@ -38,7 +38,7 @@ NO_INTEGERS = [1.7, 2.0, np.float32(2), np.array(2.0), NAN, INF, -INF, True, Fal
 NO_FLOATS = [NAN, INF, -INF, np.float32(NAN), True, np.False_, 10**400, *NO_NUMBERS]
 NO_FLAGS = [0, 1, 1.0, NAN, "true", "", b"", [], np.int64(1), np.array([True]), object()]
 NO_TEXTS = [1, 1.5, True, b"cpu", ["cpu"], object(), "cp\0u", "\udcff"]
-NO_PATHS = [1, 1.5, True, {}, object(), "", "a\0b"]
+NO_PATHS = [1, 1.5, True, {}, object(), "", "a\0b", "\ud800"]
 NO_THREADS = [-1, 4097, 10**9, 10**30, -(10**30), *NO_INTEGERS]
 
 
@@ -113,6 +113,12 @@ def test_attention(name):
 
 def test_attention_has_no_other_parameters():
     assert set(inspect.signature(diffattn.attention).parameters) == set(ATTENTION)
+
+
+def test_an_empty_result_needs_no_memory():
+    empty = np.empty((1, 2, 0, 4), np.float32)
+    for out in (empty, empty.transpose(0, 2, 1, 3).reshape(1, 0, 2, 4).transpose(0, 2, 1, 3), np.lib.stride_tricks.as_strided(empty, empty.shape, (0,) * 4)):
+        assert attend(q1=heads(length=0), q2=heads(length=0), out=out) is out
 
 
 def test_values_of_every_exact_kind_are_taken():
@@ -196,7 +202,7 @@ def test_the_tables_are_whole(function, table):
 
 
 LOAD = {
-    "directory": [None, 1, b"", "", "a\0b", [TINY], object()],
+    "directory": [None, 1, b"", "", "a\0b", "\ud800", [TINY], object()],
     "target": [None, *NO_TEXTS, "tpu"],
     "dtype": ["f64", "float32", 1, True, np.float32, ["f32"]],
     "threads": NO_THREADS,

@@ -312,7 +312,7 @@ def test_a_hub_id_is_no_folder(command):
     for name in ("microsoft/some-model", "org.x/model-7B_v1.5"):
         done = command("generate", name)
         assert done.returncode == 5 and f"hf download {name} --local-dir" in done.stderr
-    for name in ("/nowhere/at/all", "a/b/c", "nowhere"):
+    for name in ("/nowhere/at/all", "a/b/c", "nowhere", "x" * 5000):
         done = command("generate", name)
         assert done.returncode == 5 and "but there is none" in done.stderr and "hf download" not in done.stderr
 

@@ -16,7 +16,7 @@ VALUES = [None, True, False, 0, 1, -1, 1.5, 2**31, 2**63, -(2**63), 1e300, -1e30
           [-1], {}, {"type": "linear", "factor": 0}, [[]], "\ud800", 10**30]
 #: Options of `generate` that are right, and some that are not.
 RIGHT = dict(max_new_tokens=[1, 2, 3], temperature=[0.0, 0.7, 1e-30, 1e30], top_k=[0, 1, 5, 10**6], top_p=[1.0, 0.5, 1e-12], seed=[0, 2**62], stop=[(), ("a",), "a"])
-WRONG = dict(max_new_tokens=[0, -1, 1.5, float("nan"), "3", None, 2**63, True], temperature=[-1.0, float("nan"), float("inf"), "1", None],
+WRONG = dict(max_new_tokens=[0, -1, 1.5, float("nan"), "3", 2**63, True], temperature=[-1.0, float("nan"), float("inf"), "1", True],
              top_k=[-1, 1.5, float("nan"), "2"], top_p=[0.0, -0.1, 1.1, float("nan"), "0.5"], seed=[-1, 0.5, "x"], stop=[3, (1, 2), b"a"])
 _model = None
 
