@@ -74,9 +74,36 @@ DIFFATTN_EXPORT int32_t diffattn_compile(const char *ir, size_t ir_bytes,
                                          diffattn_program **program);
 DIFFATTN_EXPORT void diffattn_program_destroy(diffattn_program *program);
 
-/* Warnings and remarks of the compilation; never null. */
+/* What the compiler said, a line for each thing, without what went well; never
+   null. A program from the cache has what was said when it was compiled. */
 DIFFATTN_EXPORT const char *
 diffattn_program_diagnostics(const diffattn_program *program);
+
+typedef enum diffattn_diagnostic_kind {
+  DIFFATTN_NOTE = 0,
+  DIFFATTN_WARNING = 1,
+  DIFFATTN_MISSED = 2,   /* an optimization that was not applied, and why */
+  DIFFATTN_ANALYSIS = 3, /* how one was applied that could be better */
+  DIFFATTN_PASSED = 4,   /* one that was applied */
+} diffattn_diagnostic_kind;
+
+typedef struct diffattn_diagnostic {
+  int32_t kind;
+  const char *category; /* diffattn-fuse, -schedule, -gpu, -cache, or mlir */
+  const char *name;     /* NotRaised, SelectSchedule, ...; may be empty */
+  const char *message;
+  const char *location; /* "model.mlir:3:8"; empty if it is not known */
+  const char *text;     /* all of it as one line */
+} diffattn_diagnostic;
+
+/* What the compiler said, all of it: of a program, or, if that is null, of this
+   thread's last diffattn_emit or diffattn_write_bundle. The texts live as long
+   as the program, or until the next such call. */
+DIFFATTN_EXPORT int32_t
+diffattn_num_diagnostics(const diffattn_program *program);
+DIFFATTN_EXPORT int32_t
+diffattn_get_diagnostic(const diffattn_program *program, int32_t i,
+                        diffattn_diagnostic *diagnostic);
 DIFFATTN_EXPORT int32_t
 diffattn_program_from_cache(const diffattn_program *program);
 

@@ -28,15 +28,51 @@ struct diffattn_options {
   std::vector<std::string> weights;
 };
 
+namespace {
+/// What the compiler said, with the texts that the C API points at.
+class DiagnosticList {
+public:
+  DiagnosticList() = default;
+  explicit DiagnosticList(const CompileDiagnostics &diagnostics)
+      : lines(printDiagnostics(diagnostics)) {
+    for (const CompileDiagnostic &diagnostic : diagnostics)
+      entries.push_back(
+          {diagnostic, diagnostic.getLocation(), diagnostic.getText()});
+  }
+
+  const std::string &getLines() const { return lines; }
+  size_t size() const { return entries.size(); }
+  diffattn_diagnostic operator[](size_t i) const {
+    const Entry &entry = entries[i];
+    return {static_cast<int32_t>(entry.diagnostic.kind),
+            entry.diagnostic.category.c_str(),
+            entry.diagnostic.name.c_str(),
+            entry.diagnostic.message.c_str(),
+            entry.location.c_str(),
+            entry.text.c_str()};
+  }
+
+private:
+  struct Entry {
+    CompileDiagnostic diagnostic;
+    std::string location, text;
+  };
+  std::vector<Entry> entries;
+  std::string lines;
+};
+} // namespace
+
 struct diffattn_program {
   std::unique_ptr<Program> program;
-  std::string diagnostics;
+  DiagnosticList diagnostics;
   bool fromCache;
   // One for each call of bind_weights; the program reads from their mappings.
   std::vector<std::unique_ptr<WeightFiles>> files;
 };
 
 static thread_local std::string lastError;
+/// Of the last call that compiled and gave no program.
+static thread_local DiagnosticList lastDiagnostics;
 
 static int32_t fail(ErrorClass errorClass, const llvm::Twine &message) {
   lastError = message.str();
@@ -171,7 +207,7 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
   if (!module)
     return fail(module.takeError());
   auto result = std::make_unique<diffattn_program>();
-  result->diagnostics = std::move(module->diagnostics);
+  result->diagnostics = DiagnosticList(module->diagnostics);
   result->fromCache = module->fromCache;
   auto loaded =
       Program::load(std::move(*module), chosen.target, options->libraries);
@@ -185,7 +221,26 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
 void diffattn_program_destroy(diffattn_program *program) { delete program; }
 
 const char *diffattn_program_diagnostics(const diffattn_program *program) {
-  return program->diagnostics.c_str();
+  return program->diagnostics.getLines().c_str();
+}
+
+static const DiagnosticList &getDiagnostics(const diffattn_program *program) {
+  return program ? program->diagnostics : lastDiagnostics;
+}
+
+int32_t diffattn_num_diagnostics(const diffattn_program *program) {
+  return static_cast<int32_t>(getDiagnostics(program).size());
+}
+
+int32_t diffattn_get_diagnostic(const diffattn_program *program, int32_t i,
+                                diffattn_diagnostic *diagnostic) {
+  const DiagnosticList &list = getDiagnostics(program);
+  if (i < 0 || static_cast<size_t>(i) >= list.size())
+    return fail(ErrorClass::Usage,
+                "expected the number of a diagnostic below " +
+                    llvm::Twine(list.size()) + ", but got " + llvm::Twine(i));
+  *diagnostic = list[static_cast<size_t>(i)];
+  return DIFFATTN_OK;
 }
 
 int32_t diffattn_program_from_cache(const diffattn_program *program) {
@@ -395,8 +450,10 @@ int32_t diffattn_emit(const char *ir, size_t ir_bytes,
   diffattn_options defaults;
   if (!options)
     options = &defaults;
-  llvm::Expected<std::string> text =
-      emitStage(llvm::StringRef(ir, ir_bytes), options->compile, stage);
+  CompileDiagnostics diagnostics;
+  llvm::Expected<std::string> text = emitStage(
+      llvm::StringRef(ir, ir_bytes), options->compile, stage, &diagnostics);
+  lastDiagnostics = DiagnosticList(diagnostics);
   if (!text)
     return fail(text.takeError());
   auto *copy = static_cast<char *>(std::malloc(text->size() + 1));
@@ -422,6 +479,7 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
     if (llvm::Error error = files.add(weights[i]))
       return fail(std::move(error));
   std::vector<CompiledModule> modules;
+  CompileDiagnostics diagnostics;
   compileOptions.checkSignature = [&](const Signature &signature) {
     return findWeights(signature, files).takeError();
   };
@@ -431,8 +489,10 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
                           options ? options->cache : "");
     if (!module)
       return fail(module.takeError());
+    llvm::append_range(diagnostics, module->diagnostics);
     modules.push_back(std::move(*module));
   }
+  lastDiagnostics = DiagnosticList(diagnostics);
   BundleOptions bundle;
   bundle.copyWeights = copy_weights != 0;
   bundle.modelFolder = model_folder ? model_folder : "";

@@ -63,8 +63,7 @@ public:
     // What results are checked against runs on the CPU alone.
     if (!options.reference)
       pipeline.gpuChip = target.chip;
-    if (target.device != ExecutionDevice::Cpu)
-      reportGpuSchedules();
+    collectRemarks(context, said);
   }
 
   llvm::Error parse();
@@ -79,7 +78,7 @@ public:
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translate(llvm::LLVMContext &llvmContext, const Signature &signature);
   std::string print();
-  std::string takeDiagnostics() { return std::move(said); }
+  CompileDiagnostics takeDiagnostics() { return std::move(said); }
 
 private:
   /// The kernels as optimized LLVM IR, out of the module; null if there are
@@ -87,15 +86,6 @@ private:
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translateKernels(llvm::LLVMContext &llvmContext, const GpuTarget &target,
                    bool locations);
-  /// Attention that gets no kernel, or an untuned one, would else go unseen.
-  void reportGpuSchedules() {
-    remark::RemarkCategories categories;
-    categories.missed = categories.analysis = "diffattn-gpu";
-    // Fails only for a streamer, and there is none.
-    (void)remark::enableOptimizationRemarks(
-        context, nullptr, std::make_unique<remark::RemarkEmittingPolicyAll>(),
-        categories, /*printAsEmitRemarks=*/true);
-  }
   static DialectRegistry makeRegistry() {
     DialectRegistry registry;
     mlir::registerAllDialects(registry);
@@ -111,10 +101,11 @@ private:
 
   const CompileOptions &options;
   CpuPipelineOptions pipeline;
+  /// Before the context, which adds remarks to it as long as it lives.
+  CompileDiagnostics said;
   MLIRContext context;
   llvm::StringRef ir;
   llvm::SourceMgr sources;
-  std::string said;
   OwningOpRef<ModuleOp> module;
   /// How far down the module is.
   Stage reached = Stage::Input;
@@ -139,12 +130,15 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
   std::string text;
   llvm::raw_string_ostream os(text);
   SourceMgrDiagnosticHandler handler(sources, &context, os);
-  bool done = succeeded(action());
-  text = clipLines(text);
-  if (done) {
-    said += text;
+  // Asked before the other one, which writes what an error is to show.
+  ScopedDiagnosticHandler keep(&context, [&](mlir::Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+      said.push_back(describeDiagnostic(diagnostic));
+    return failure();
+  });
+  if (succeeded(action()))
     return llvm::Error::success();
-  }
+  text = clipLines(text);
   if (std::string advice =
           errorClass == ErrorClass::IR ? adviseOnDialects(text) : "";
       !advice.empty())
@@ -286,12 +280,17 @@ llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
             options.inputName + ": expected a module of which nothing but "
                                 "control flow is left for the host",
             [&] {
-              InFlightDiagnostic said = simulated ? emitRemark(host->getLoc())
-                                                  : emitError(host->getLoc());
-              said << "expected an op that becomes a kernel, a product or a "
-                      "copy on the GPU, but '"
-                   << host->getName() << "' runs on the host";
-              return success(simulated);
+              const std::string text =
+                  "expected an op that becomes a kernel, a product or a copy "
+                  "on the GPU, but '" +
+                  host->getName().getStringRef().str() + "' runs on the host";
+              if (!simulated)
+                return LogicalResult(emitError(host->getLoc()) << text);
+              remark::missed(host->getLoc(),
+                             remark::RemarkOpts::name("HostAccess")
+                                 .category("diffattn-gpu"))
+                  << remark::reason("{0}", text);
+              return success();
             }))
       return error;
   llvm::LLVMContext llvmContext;
@@ -319,8 +318,10 @@ llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
     code.images.push_back({target.chip, DIFFATTN_IMAGE_CUBIN, kCubinDriver,
                            std::move(cubin->data)});
   else
-    said += "note: no machine code for " + target.chip +
-            ", the driver will compile PTX: " + message + "\n";
+    said.push_back({DiagnosticKind::Note, "diffattn-gpu", "NoMachineCode",
+                    "no machine code for " + target.chip +
+                        ", the driver will compile PTX: " + message,
+                    /*file=*/""});
   code.images.push_back(
       {target.chip, DIFFATTN_IMAGE_PTX, kPtxDriver, std::move(*ptx)});
   return code;
@@ -392,7 +393,7 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
       return makeError(ErrorClass::Compile,
                        "expected attention that has a kernel, but found none "
                        "in the module\n" +
-                           compilation.takeDiagnostics());
+                           printDiagnostics(compilation.takeDiagnostics()));
     return kernels;
   }
   if (mlirStage)
@@ -411,7 +412,8 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
 
 llvm::Expected<std::string>
 mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
-                          llvm::StringRef stage, std::string *diagnostics) {
+                          llvm::StringRef stage,
+                          CompileDiagnostics *diagnostics) {
   llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
   if (!target)
     return target.takeError();

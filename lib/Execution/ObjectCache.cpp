@@ -116,9 +116,13 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
 
 static std::string writeRecord(StringRef key, const CompileOptions &options,
                                const CompiledModule &module) {
+  json::Array diagnostics;
+  for (const CompileDiagnostic &diagnostic : module.diagnostics)
+    diagnostics.push_back(toJSON(diagnostic));
   json::Object root{
       {"signature", toJSON(module.signature)},
-      {"diagnostics", module.diagnostics},
+      {"name", json::fixUTF8(options.inputName)},
+      {"diagnostics", std::move(diagnostics)},
       {"description", options.inputName + " for " + options.target}};
   std::string blobs;
   if (module.device) {
@@ -162,7 +166,27 @@ static std::optional<Record> parseRecord(StringRef bytes, StringRef key) {
   return record;
 }
 
-static std::optional<CompiledModule> readModule(StringRef path, StringRef key) {
+/// The diagnostics of a record. It may be of a module that had another name.
+static std::optional<CompileDiagnostics>
+readDiagnostics(const json::Object &root, StringRef name) {
+  const json::Array *list = root.getArray("diagnostics");
+  std::optional<StringRef> oldName = root.getString("name");
+  if (!list || !oldName)
+    return std::nullopt;
+  CompileDiagnostics diagnostics;
+  for (const json::Value &value : *list) {
+    std::optional<CompileDiagnostic> diagnostic = diagnosticFromJSON(value);
+    if (!diagnostic)
+      return std::nullopt;
+    if (diagnostic->file == *oldName)
+      diagnostic->file = name.str();
+    diagnostics.push_back(std::move(*diagnostic));
+  }
+  return diagnostics;
+}
+
+static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
+                                                const CompileOptions &options) {
   auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
                                             /*RequiresNullTerminator=*/false);
   if (!buffer)
@@ -187,7 +211,11 @@ static std::optional<CompiledModule> readModule(StringRef path, StringRef key) {
   CompiledModule module;
   module.signature = std::move(*signature);
   module.object = record->object.str();
-  module.diagnostics = root->getString("diagnostics").value_or("").str();
+  std::optional<CompileDiagnostics> diagnostics =
+      readDiagnostics(*root, options.inputName);
+  if (!diagnostics)
+    return std::nullopt;
+  module.diagnostics = std::move(*diagnostics);
   if (const json::Object *device = root->getObject("device")) {
     module.device = deviceCodeFromJSON(*device, record->blobs);
     if (!module.device)
@@ -228,7 +256,7 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   llvm::SmallString<128> path(directory);
   llvm::sys::path::append(path, *key + kSuffix);
   if (!folder)
-    if (std::optional<CompiledModule> found = readModule(path, *key)) {
+    if (std::optional<CompiledModule> found = readModule(path, *key, options)) {
       found->seconds = std::chrono::duration<double>(
                            std::chrono::steady_clock::now() - start)
                            .count();
@@ -238,14 +266,18 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   if (!module)
     return module;
   if (folder) {
-    module->diagnostics += "note: the cache " + directory +
-                           " is not used: " + folder.message() + "\n";
+    module->diagnostics.push_back(
+        {DiagnosticKind::Note, "diffattn-cache", "NotUsed",
+         "the cache " + directory + " is not used: " + folder.message(),
+         /*file=*/""});
     return module;
   }
   std::string record = writeRecord(*key, options, *module);
   if (llvm::Error error = writeFileWhole(path, {record}))
-    module->diagnostics +=
-        "note: not cached: " + describeError(std::move(error)).second + "\n";
+    module->diagnostics.push_back(
+        {DiagnosticKind::Note, "diffattn-cache", "NotKept",
+         "not cached: " + describeError(std::move(error)).second,
+         /*file=*/""});
   return module;
 }
 

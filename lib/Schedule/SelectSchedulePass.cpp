@@ -23,6 +23,9 @@ using namespace mlir::diffattn;
 /// for 16384 minutes.
 static constexpr int64_t kMostHeadDim = 1024;
 
+static constexpr auto kRemark =
+    remark::RemarkOpts::name("SelectSchedule").category("diffattn-schedule");
+
 namespace {
 struct SelectSchedulePass final
     : diffattn::impl::SelectSchedulePassBase<SelectSchedulePass> {
@@ -45,9 +48,10 @@ struct SelectSchedulePass final
     std::string reason =
         linalg ? "the linalg path was asked for" : whyNoNest(op);
     if (!reason.empty()) {
-      remark::missed(op.getLoc(), remark::RemarkOpts::name("SelectSchedule")
-                                      .category("diffattn-schedule"))
-          << remark::reason("{0}", reason);
+      remark::missed(op.getLoc(), kRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary", "attention runs as loops over maps in "
+                                       "memory, not as one kernel");
       op.setScheduleAttr(getLinalgScheduleAttr(&getContext()));
       return;
     }
@@ -59,8 +63,12 @@ struct SelectSchedulePass final
     shape.keys = k1.getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
-    op.setScheduleAttr(getScheduleAttr(
-        &getContext(), selectNestSchedule(shape, target), target.isa));
+    ScheduleAttr schedule = getScheduleAttr(
+        &getContext(), selectNestSchedule(shape, target), target.isa);
+    op.setScheduleAttr(schedule);
+    remark::passed(op.getLoc(), kRemark)
+        << remark::metric("Schedule", schedule)
+        << remark::metric("Summary", "attention is one kernel");
   }
 
   /// The element type of all large operands, or f32 where they differ: it

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
+import warnings
 
 import ml_dtypes
 import numpy as np
@@ -109,6 +110,9 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
         executable = _compiled.get(key)
         if executable is None:
             executable = _compiled[key] = Executable(_module(types, attributes, shared), target=target, name="attention")
+            for diagnostic in executable.diagnostics:
+                if diagnostic.kind == "missed":
+                    warnings.warn(f"{diagnostic.message} ({diagnostic.category})", RuntimeWarning, stacklevel=2)
     executable.call("attention", *arrays.values(), stream=native)
     return out
 

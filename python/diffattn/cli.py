@@ -62,7 +62,14 @@ def _load(args):
         print(file=sys.stderr)
         raise
     print(f" {time.perf_counter() - begin:.2f} s", file=sys.stderr)
+    _report(getattr(model.executable, "diagnostics", ()))
     return model
+
+
+def _report(diagnostics) -> None:
+    """What the compiler said, on standard error."""
+    for diagnostic in diagnostics:
+        print(f"diffattn: {diagnostic}", file=sys.stderr)
 
 
 def _prompts(args) -> list[str]:
@@ -191,8 +198,8 @@ def bundle(args) -> int:
     from .runtime import write_bundle
 
     checkpoint = open_checkpoint(args.directory)
-    write_bundle(str(build_graph(checkpoint, args.dtype)), args.output, weights=[str(f) for f in checkpoint.files],
-                 target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights)
+    _report(write_bundle(str(build_graph(checkpoint, args.dtype)), args.output, weights=[str(f) for f in checkpoint.files],
+                         target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights))
     print(f"diffattn: wrote {args.output}; run it with diffattn generate {args.output}", file=sys.stderr)
     return 0
 

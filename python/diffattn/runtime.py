@@ -14,6 +14,7 @@ import ctypes
 import os
 import sysconfig
 import weakref
+from dataclasses import dataclass, field
 
 from . import checks
 from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
@@ -23,6 +24,49 @@ from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRErr
                      OutputError, RunError, UsageError, WeightsError)
 
 API_MAJOR = 1
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One thing that the compiler said of a module; `str()` is all of it as one line.
+
+    kind       "missed": an optimization that was not applied, and why; "analysis": one that could be better; "passed": one that
+               was applied; "warning", "note"
+    category   "diffattn-fuse": raising; "diffattn-schedule", "diffattn-gpu": choice of kernels; "diffattn-cache"; "mlir"
+    name       of the remark in its category: "NotRaised", "SelectSchedule", ...
+    location   "model.mlir:3:8"; empty if it is not known
+    """
+
+    kind: str
+    category: str
+    name: str
+    message: str
+    location: str
+    text: str = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class _Diagnostic(ctypes.Structure):
+    """diffattn_diagnostic of DiffAttn.h."""
+
+    _fields_ = [("kind", ctypes.c_int32), *((name, ctypes.c_char_p) for name in
+                                            ("category", "name", "message", "location", "text"))]
+
+
+#: diffattn_diagnostic_kind.
+_KINDS = ("note", "warning", "missed", "analysis", "passed")
+
+
+def _diagnostics(lib, program=None) -> list[Diagnostic]:
+    """What was said of a program; None: in this thread's last call of `emit` or `write_bundle`."""
+    result, raw = [], _Diagnostic()
+    for i in range(lib.num_diagnostics(program)):
+        lib.check(lib.get_diagnostic(program, i, ctypes.byref(raw)))
+        texts = [getattr(raw, name).decode(errors="replace") for name, _ in _Diagnostic._fields_[1:]]
+        result.append(Diagnostic(_KINDS[raw.kind], *texts))
+    return result
 
 
 class Counters(ctypes.Structure):
@@ -50,7 +94,8 @@ class _Library(CLibrary):
             ("options_set", number, [options, text, text]),
             ("compile", number, [text, size, options, out(program)]),
             ("program_destroy", None, [program]),
-            ("program_diagnostics", text, [program]),
+            ("num_diagnostics", number, [program]),
+            ("get_diagnostic", number, [program, number, out(_Diagnostic)]),
             ("program_from_cache", number, [program]),
             ("bind_weights_telling", number, [program, out(text), number, Progress, ctypes.c_void_p]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
@@ -105,6 +150,8 @@ class Executable(CompiledCode):
     progress   called with bytes done and bytes in all while `weights` are bound
     cuda_driver, cublaslt   libcuda.so.1 and libcublasLt.so.13 or .12, where the system's loader finds none
     from_stage   "input", or "gpu": `mlir` is what `emit` gave for that stage, perhaps changed
+
+    `diagnostics` and `applied` then say what the compiler did with each attention, also if the code is from the cache.
     """
 
     def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
@@ -128,7 +175,11 @@ class Executable(CompiledCode):
         self._finalizer = weakref.finalize(self, lib.program_destroy, program)
         super().__init__(lib, program, threads)
         self.ordinal = ordinal_of(target)
-        self.diagnostics = lib.program_diagnostics(program).decode()
+        said = _diagnostics(lib, program)
+        #: Why attention was not fused or is no kernel, one `Diagnostic` each, warnings and notes; empty if all went well.
+        self.diagnostics = [d for d in said if d.kind != "passed"]
+        #: What was raised, and the kernel that each attention became.
+        self.applied = [d for d in said if d.kind == "passed"]
         self.from_cache = bool(lib.program_from_cache(program))
         if weights:
             self.bind_weights(weights, progress)
@@ -176,10 +227,10 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
 
 
 def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, from_stage="input",
-         ptxas="ptxas") -> bytes:
+         ptxas="ptxas", diagnostics: list | None = None) -> bytes:
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
-    name."""
+    name. What the compiler says, `Diagnostic`s of every kind, is added to the list `diagnostics`."""
     ir, stage = checks.module(mlir), checks.text("stage", stage, "the name of a stage")
     lib = library()
     options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
@@ -187,6 +238,8 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
     try:
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         lib.check(lib.emit(ir, len(ir), options, stage.encode(), ctypes.byref(text), ctypes.byref(size)))
+        if diagnostics is not None:
+            diagnostics += _diagnostics(lib)
     finally:
         lib.options_destroy(options)
     try:
@@ -196,9 +249,10 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
 
 
 def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None, copy_weights=False, cache=True,
-                 name="module") -> None:
+                 name="module") -> list[Diagnostic]:
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
-    compiler (docs/bundles.md). `directory` must not be there yet, or be empty.
+    compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns what the compiler said,
+    without what went well.
 
     target         "cpu", "cpu:<isa>", or for GPUs "cuda:<chip>,<chip>/<isa>", the best instruction set by default
     weights        paths, as for `Executable`; with `copy_weights` the files are copied, else the bundle points at them
@@ -212,5 +266,6 @@ def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None
                        ptxas_folders=_ptxas_folders())
     try:
         lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
+        return [d for d in _diagnostics(lib) if d.kind != "passed"]
     finally:
         lib.options_destroy(options)

@@ -202,7 +202,7 @@ func.func @double(%x: memref<4xf32>) {
   memref.store %s, %x[%c2] : memref<4xf32>
   return
 }""", target=TARGET, from_stage="gpu")
-    assert "runs on the host" in executable.diagnostics
+    assert [("HostAccess", True)] == [(d.name, "runs on the host" in d.message) for d in executable.diagnostics]
     x = DeviceArray.from_host(executable, np.arange(4, dtype=np.float32))
     double = executable.replay("double", x)
     for value in (4, 8, 16):

@@ -114,6 +114,14 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::desc("Compiled code (default $DIFFATTN_CACHE_DIR, else\n"
                "~/.cache/diffattn)"),
       cl::value_desc("folder"), cl::cat(compile));
+  cl::opt<RemarkChoice> remarks(
+      "remarks", cl::desc("What to say of each attention on stderr:"),
+      cl::values(
+          clEnumValN(RemarkChoice::None, "none", "Nothing"),
+          clEnumValN(RemarkChoice::Missed, "missed",
+                     "Why it was not fused, or is no kernel\n(default)"),
+          clEnumValN(RemarkChoice::All, "all", "Also which kernel it became")),
+      cl::init(RemarkChoice::Missed), cl::cat(compile));
   cl::opt<std::string> reproducer(
       "reproducer", cl::desc("What a failing pipeline leaves (empty: nothing)"),
       cl::init("diffattn-reproducer.mlir"), cl::value_desc("file"),
@@ -168,6 +176,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.noCache = noCache;
   options.copyWeights = copyWeights;
   options.linker = linker;
+  options.remarks = remarks;
   options.cacheDir = cacheDir;
   options.reproducer = reproducer;
   options.ptxas = ptxas;

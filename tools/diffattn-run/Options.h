@@ -14,6 +14,9 @@
 
 namespace mlir::diffattn {
 
+/// Which remarks of the compiler are printed; warnings and notes always are.
+enum class RemarkChoice { None, Missed, All };
+
 struct Options {
   std::vector<std::string> positional;
   std::string entry;
@@ -25,6 +28,7 @@ struct Options {
   std::string emit, emitFile, from;
   bool noCache = false, copyWeights = false;
   std::string linker;
+  RemarkChoice remarks = RemarkChoice::Missed;
   std::string cacheDir, reproducer, ptxas, cudaDriver, cublasLt;
   std::vector<std::string> outputs, expected;
   std::optional<double> rtol, atol; // none: by element type

@@ -57,6 +57,18 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   return compile;
 }
 
+static void report(const CompileDiagnostics &diagnostics) {
+  for (const CompileDiagnostic &diagnostic : diagnostics) {
+    const bool always = diagnostic.kind == DiagnosticKind::Note ||
+                        diagnostic.kind == DiagnosticKind::Warning;
+    const RemarkChoice least = diagnostic.kind == DiagnosticKind::Passed
+                                   ? RemarkChoice::All
+                                   : RemarkChoice::Missed;
+    if (always || options.remarks >= least)
+      llvm::errs() << diagnostic.getText() << "\n";
+  }
+}
+
 static llvm::Expected<CompiledModule>
 compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
   SlowNotice notice(compile.reference ? "compiling the reference"
@@ -65,7 +77,7 @@ compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
                     ? compileModule(ir, compile)
                     : ObjectCache(getCacheFolder(options)).compile(ir, compile);
   if (module)
-    llvm::errs() << module->diagnostics;
+    report(module->diagnostics);
   return module;
 }
 
@@ -329,11 +341,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     return ir.takeError();
   CompileOptions compile = getCompileOptions(path == "-" ? "stdin" : path);
   if (!options.emit.empty() && options.emit != "bundle") {
-    std::string diagnostics;
+    CompileDiagnostics diagnostics;
     auto text = emitStage(*ir, compile, options.emit, &diagnostics);
     if (!text)
       return text.takeError();
-    llvm::errs() << diagnostics;
+    report(diagnostics);
     if (llvm::Error error = writeFileWhole(options.emitFile, {*text}))
       return error;
     return true;

@@ -8,6 +8,7 @@
 #define DIFFATTN_EXECUTION_COMPILE_H
 
 #include "DiffAttn/Conversion/Ptxas.h"
+#include "DiffAttn/Execution/Diagnostics.h"
 #include "DiffAttn/Execution/ExecutionTarget.h"
 #include "DiffAttn/Execution/Signature.h"
 #include "DiffAttn/Host/DeviceCode.h"
@@ -48,7 +49,7 @@ struct CompiledModule {
   Signature signature;
   std::string object;               // relocatable ELF
   std::optional<DeviceCode> device; // of targets with a GPU
-  std::string diagnostics;          // warnings and remarks, as text
+  CompileDiagnostics diagnostics;   // the same from the cache
   bool fromCache = false;
   double seconds = 0; // taken to compile, or to read from the cache
 };
@@ -63,12 +64,11 @@ llvm::ArrayRef<llvm::StringRef> getEmitStages();
 /// The module after `stage`: input, raised, scheduled, bufferized, loops and
 /// llvm are MLIR, llvm-ir and assembly are text, object is ELF. For targets
 /// with a GPU there are also gpu (MLIR), ptx (text: one module with all
-/// kernels) and cubin (ELF, made by ptxas). Warnings and remarks go to
-/// `diagnostics`.
-llvm::Expected<std::string> emitStage(llvm::StringRef ir,
-                                      const CompileOptions &options,
-                                      llvm::StringRef stage,
-                                      std::string *diagnostics = nullptr);
+/// kernels) and cubin (ELF, made by ptxas). What the compiler says beside
+/// errors goes to `diagnostics`.
+llvm::Expected<std::string>
+emitStage(llvm::StringRef ir, const CompileOptions &options,
+          llvm::StringRef stage, CompileDiagnostics *diagnostics = nullptr);
 
 /// What the code depends on beside the IR and the options: this build of the
 /// compiler, LLVM's version, the CPU.

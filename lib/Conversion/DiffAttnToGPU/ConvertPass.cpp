@@ -52,7 +52,8 @@ struct SelectGpuSchedulePass final
         remark::missed(op.getLoc(),
                        remark::RemarkOpts::name("SelectGpuSchedule")
                            .category("diffattn-gpu"))
-            << remark::reason("{0}", reason);
+            << remark::reason("{0}", reason)
+            << remark::metric("Summary", "attention has no GPU kernel");
         return;
       }
       if (!target->tuned)
@@ -61,6 +62,10 @@ struct SelectGpuSchedulePass final
                              .category("diffattn-gpu"))
             << ("untuned: " + chip + " gets the code and the schedules of " +
                 target->chip);
+      remark::passed(op.getLoc(), remark::RemarkOpts::name("SelectGpuSchedule")
+                                      .category("diffattn-gpu"))
+          << remark::metric("Schedule", schedule)
+          << remark::metric("Summary", "attention is a GPU kernel");
       op->setAttr(kScheduleName, schedule);
       if (schedule.getSplitKeys() ||
           schedule.getPlacement() == GpuPlacement::Plain)

@@ -48,7 +48,8 @@ struct FuseDifferentialPass final
       for (const Refusal &refusal : refusals)
         remark::missed(refusal.op->getLoc(), options("NotRaised"))
             << remark::add("{0} stays", refusal.op->getName().getStringRef())
-            << remark::reason("{0}", refusal.reason);
+            << remark::reason("{0}", refusal.reason)
+            << remark::metric("Summary", "attention is not fused");
       return;
     }
   }

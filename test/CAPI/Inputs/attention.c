@@ -11,7 +11,8 @@ static const char *const module =
     "    %k: tensor<1x1x2x2xf32>, %v: tensor<1x1x2x2xf32>, %l: tensor<f32>)\n"
     "    -> tensor<1x1x2x2xf32> {\n"
     "  %e = tensor.empty() : tensor<1x1x2x2xf32>\n"
-    "  %o = diffattn.attention ins(%q1, %k, %q2, %k, %v : tensor<1x1x2x2xf32>,\n"
+    "  %o = diffattn.attention ins(%q1, %k, %q2, %k, %v : "
+    "tensor<1x1x2x2xf32>,\n"
     "      tensor<1x1x2x2xf32>, tensor<1x1x2x2xf32>, tensor<1x1x2x2xf32>,\n"
     "      tensor<1x1x2x2xf32>) lambda(%l : tensor<f32>)\n"
     "      outs(%e : tensor<1x1x2x2xf32>) {scale = 1.0 : f32}\n"
@@ -43,10 +44,11 @@ int main(void) {
   const int64_t shape[4] = {1, 1, 2, 2};
   float q1[4] = {200, 0, 0, 200}, q2[4] = {0, 200, 200, 0};
   float k[4] = {1, 0, 0, 1}, v[4] = {2, 4, 6, 7}, lambda = 0.5f;
-  diffattn_array arguments[5] = {
-      {q1, DIFFATTN_F32, 4, shape, NULL}, {q2, DIFFATTN_F32, 4, shape, NULL},
-      {k, DIFFATTN_F32, 4, shape, NULL},  {v, DIFFATTN_F32, 4, shape, NULL},
-      {&lambda, DIFFATTN_F32, 0, shape, NULL}};
+  diffattn_array arguments[5] = {{q1, DIFFATTN_F32, 4, shape, NULL},
+                                 {q2, DIFFATTN_F32, 4, shape, NULL},
+                                 {k, DIFFATTN_F32, 4, shape, NULL},
+                                 {v, DIFFATTN_F32, 4, shape, NULL},
+                                 {&lambda, DIFFATTN_F32, 0, shape, NULL}};
   diffattn_result result;
   if (diffattn_call(program, "attention", arguments, 5, 0, &result, 1))
     return fail("call");
