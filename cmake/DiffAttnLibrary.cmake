@@ -14,7 +14,7 @@ function(diffattn_rpath target)
 endfunction()
 
 # diffattn_library(NAME sources... [LINK libs...] [DEPENDS targets...])
-# A static library of one room. LINK names the rooms that it may use; the include-direction test checks the same.
+# A static library of one layer. LINK names the layers that it may use; the include-direction test checks the same.
 function(diffattn_library name)
   cmake_parse_arguments(ARG "" "" "LINK;DEPENDS" ${ARGN})
   add_library(${name} STATIC ${ARG_UNPARSED_ARGUMENTS})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Checks that every room of the compiler uses only the rooms above it.
+"""Checks that every layer of the compiler uses only the layers above it.
 
-The order is the table of docs/architecture.md. A file of room R may include headers of R and of rooms before it. Some rooms
+The order is the table of docs/architecture.md. A file of layer L may include headers of L and of layers before it. Some layers
 have rules of their own: the runtime knows neither MLIR nor LLVM, the reference has no passes, only conversions know the
 dialects of one machine. Prints one line for each breach and exits with 1.
 """
@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-ROOMS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Host", "Bundle", "Simulator",
+LAYERS = ["IR", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Host", "Bundle", "Simulator",
          "Execution", "CAPI", "Plugin"]
 FORBIDDEN = {
     "Runtime": (r'^(mlir|llvm)/', "the runtime knows neither MLIR nor LLVM"),
@@ -22,7 +22,7 @@ FORBIDDEN = {
 MACHINE = re.compile(r'^mlir/Dialect/(AMX|X86Vector|NVGPU|AMDGPU|ArmSME|ArmNeon)/|^mlir/Dialect/LLVMIR/(NVVM|ROCDL)')
 
 
-def room_of(path, root):
+def layer_of(path, root):
     parts = path.relative_to(root).parts
     if parts[0] == "lib":
         return parts[1]
@@ -34,11 +34,11 @@ def main():
     breaches = []
     files = [p for top in ("lib", "include/DiffAttn") for p in (root / top).rglob("*") if p.suffix in (".h", ".cpp", ".td")]
     for path in sorted(files):
-        room = room_of(path, root)
-        if room is None:
+        layer = layer_of(path, root)
+        if layer is None:
             continue
-        if room not in ROOMS:
-            breaches.append(f"{path}: expected a room of {ROOMS}, but got {room}")
+        if layer not in LAYERS:
+            breaches.append(f"{path}: expected a layer of {LAYERS}, but got {layer}")
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             found = re.match(r'\s*#?include\s+["<]([^">]+)[">]', line)
@@ -47,15 +47,15 @@ def main():
             header = found.group(1)
             where = f"{path.relative_to(root)}:{number}"
             ours = re.match(r'DiffAttn/(\w+)/', header)
-            if ours and ours.group(1) in ROOMS and ROOMS.index(ours.group(1)) > ROOMS.index(room):
-                breaches.append(f"{where}: {room} may not use {ours.group(1)}, which lies below it")
-            if room == "Runtime" and ours and ours.group(1) != "Runtime":
-                breaches.append(f"{where}: the runtime uses no other room, but got {header}")
-            if room in FORBIDDEN and re.match(FORBIDDEN[room][0], header):
-                breaches.append(f"{where}: {FORBIDDEN[room][1]}, but got {header}")
-            if room != "Conversion" and MACHINE.match(header):
+            if ours and ours.group(1) in LAYERS and LAYERS.index(ours.group(1)) > LAYERS.index(layer):
+                breaches.append(f"{where}: {layer} may not use {ours.group(1)}, which lies below it")
+            if layer == "Runtime" and ours and ours.group(1) != "Runtime":
+                breaches.append(f"{where}: the runtime uses no other layer, but got {header}")
+            if layer in FORBIDDEN and re.match(FORBIDDEN[layer][0], header):
+                breaches.append(f"{where}: {FORBIDDEN[layer][1]}, but got {header}")
+            if layer != "Conversion" and MACHINE.match(header):
                 breaches.append(f"{where}: only conversions know the dialects of one machine, but got {header}")
-    print("\n".join(breaches) if breaches else f"{len(files)} files keep the order of the rooms")
+    print("\n".join(breaches) if breaches else f"{len(files)} files keep the order of the layers")
     return 1 if breaches else 0
 
 

@@ -15,7 +15,7 @@ configure DIFFATTN_SANITIZE=ON DIFFATTN_TESTS=ON
 build_targets
 
 # libMLIR, LLVM and Python are not instrumented. So: what they keep at exit is no leak; a container that crosses over is marked
-# by one side only; LLVM's allocators, inlined into our code, poison memory that libMLIR then uses; the rooms are linked into the
+# by one side only; LLVM's allocators, inlined into our code, poison memory that libMLIR then uses; the layers are linked into the
 # tools, the plugin and the C library alike; and the simulator's fibers leave the frames behind that a stack's reuse is found by.
 export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allow_user_poisoning=0:detect_odr_violation=0
 ASAN_OPTIONS+=:detect_stack_use_after_return=0

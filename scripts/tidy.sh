@@ -17,11 +17,11 @@ import re
 import sys
 
 source, target, root, *files = sys.argv[1:]
-rooms = tuple(os.path.realpath(os.path.join(root, room)) + os.sep for room in ("lib", "tools", "unittests"))
+layers = tuple(os.path.realpath(os.path.join(root, layer)) + os.sep for layer in ("lib", "tools", "unittests"))
 entries = {}
 for entry in json.load(open(source)):
     path = os.path.realpath(os.path.join(entry["directory"], entry["file"]))
-    if path.startswith(rooms):
+    if path.startswith(layers):
         command = re.sub(r"-Xclang -include(-pch)? -Xclang \S+|-Winvalid-pch|-fpch-\S+|-Xclang -fno-pch-timestamp", "", entry["command"])
         entries[path] = {**entry, "command": command}
 wanted = [os.path.realpath(file) for file in files] or sorted(entries)

@@ -1,4 +1,4 @@
-"""The rules of the house that a script can check."""
+"""The rules of CONTRIBUTING.md that a script can check."""
 import re
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ def tracked(root, *patterns):
     return subprocess.run(["git", "ls-files", *patterns], cwd=root, capture_output=True, text=True, check=True).stdout.split()
 
 
-def test_rooms_use_only_rooms_above(root):
+def test_layers_use_only_layers_above(root):
     done = subprocess.run([sys.executable, "scripts/check_includes.py"], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 
