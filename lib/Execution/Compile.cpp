@@ -179,6 +179,19 @@ llvm::Error Compilation::parse() {
       });
 }
 
+/// One word of a command that can be pasted into a shell.
+static std::string quoteForShell(llvm::StringRef word) {
+  constexpr llvm::StringRef kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"
+      "QRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == llvm::StringRef::npos)
+    return word.str();
+  std::string quoted = "'";
+  for (char c : word)
+    quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 llvm::Error Compilation::lower(Stage stage) {
   PassManager manager(&context, ModuleOp::getOperationName());
   // Checking after every pass takes a third of the time; the parser has checked
@@ -195,8 +208,8 @@ llvm::Error Compilation::lower(Stage stage) {
   reached = stage;
   std::string hint;
   if (!options.reproducer.empty())
-    hint = " (reproduce with: diffattn-opt --run-reproducer " +
-           options.reproducer + ")";
+    hint = " (reproduce with: " + quoteForShell(options.optTool) +
+           " --run-reproducer " + quoteForShell(options.reproducer) + ")";
   return guarded(ErrorClass::Compile,
                  options.inputName +
                      ": expected a module that the pipeline "

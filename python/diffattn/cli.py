@@ -8,12 +8,13 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, models
+from . import __version__, checks, files, hints, models
 from .checkpoint import CheckpointError, open_checkpoint, read_config, read_json
 from .errors import InputError, UsageError
 from .generation_config import MOST_TOKENS, read_defaults
@@ -175,7 +176,8 @@ def build(args) -> int:
     # The type comes from the weights; without any, a graph can still be built for a given type.
     dtype = args.dtype or open_checkpoint(directory).dtype
     config = read_config(directory)
-    text = str(models.build(config, dtype, str(directory / "config.json")))
+    module = models.build(config, dtype, str(directory / "config.json"))
+    text = str(module)
     if args.output == "-":
         sys.stdout.write(text)
         return 0
@@ -189,8 +191,18 @@ def build(args) -> int:
         part.unlink(missing_ok=True)
         print(f"diffattn: error: {output}: could not be written: {error.strerror}", file=sys.stderr)
         return OUTPUT
-    print(f"diffattn: wrote {output}; run it with diffattn-run {output} --weights={directory}", file=sys.stderr)
+    print(f"diffattn: wrote {output}; " + _next_for_graph(output, directory, module), file=sys.stderr)
     return 0
+
+
+def _next_for_graph(output: Path, directory: Path, module: models.Module) -> str:
+    try:
+        complete = set(module.file_names()) <= set(open_checkpoint(directory).tensors)
+    except CheckpointError:
+        complete = False
+    if complete:
+        return f"run it with: {hints.run_graph(output, directory, module.arguments['forward'])}"
+    return f"its weights are not in {directory}; look at it with: {hints.runner()} {shlex.quote(str(output))} --info"
 
 
 def bundle(args) -> int:
@@ -198,10 +210,22 @@ def bundle(args) -> int:
     from .runtime import write_bundle
 
     checkpoint = open_checkpoint(args.directory)
-    _report(write_bundle(str(build_graph(checkpoint, args.dtype)), args.output, weights=[str(f) for f in checkpoint.files],
+    module = build_graph(checkpoint, args.dtype)
+    _report(write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files],
                          target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights))
-    print(f"diffattn: wrote {args.output}; run it with diffattn generate {args.output}", file=sys.stderr)
+    print(f"diffattn: wrote {args.output}; " + _next_for_bundle(args, checkpoint, module), file=sys.stderr)
     return 0
+
+
+def _next_for_bundle(args, checkpoint, module: models.Module) -> str:
+    here = f"{hints.command()} {{}} {shlex.quote(args.output)}"
+    if args.target != "cpu":  # it may be for another machine
+        return f"look at it with: {here.format('info')}"
+    if "decode" not in module.arguments:
+        return f"run it with: {hints.run_bundle(args.output, module.arguments['forward'])}"
+    if checkpoint.tokenizer_file is None:
+        return f"it has no tokenizer for text; measure it with: {here.format('bench')}"
+    return f"run it with: {here.format('generate')} --prompt Hello"
 
 
 def _print_rows(rows, as_json: bool) -> None:
@@ -347,7 +371,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("file", type=Path, metavar="FILE", help="UTF-8 text; - reads standard input")
     sub.add_argument("--window", type=_integer(2, MOST_TOKENS), metavar="N", help="tokens in view at most (default: what the model was made for)")
 
-    sub = command("build", build, "write the model's graph as MLIR", "diffattn build DIR -o model.mlir")
+    sub = command("build", build, "write the model's graph as MLIR", "diffattn build examples/tiny-lm -o tiny.mlir")
     sub.add_argument("-o", "--output", default="-", metavar="FILE", help="default: standard output")
 
     sub = command("bundle", bundle, "write the compiled model as a folder that runs without the compiler",
@@ -358,7 +382,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
     sub.add_argument("--json", action="store_true")
 
-    sub = command("bench", bench, "measure prefill and decode", "diffattn bench DIR --prompt-tokens 512")
+    sub = command("bench", bench, "measure prefill and decode", "diffattn bench examples/tiny-lm --prompt-tokens 100 --max-new-tokens 50")
     sub.add_argument("--prompt-tokens", type=_integer(1, MOST_TOKENS), default=128, metavar="N")
     sub.add_argument("--max-new-tokens", type=_integer(1, MOST_TOKENS), default=64, metavar="N")
     sub.add_argument("--batch", type=_integer(1, MOST_TOKENS), default=1)

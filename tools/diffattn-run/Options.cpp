@@ -8,7 +8,9 @@
 
 #include "DiffAttn/Execution/Versions.h"
 
+#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir::diffattn;
@@ -191,6 +193,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.check = check;
   options.bench = bench;
   options.quiet = quiet;
+  llvm::SmallString<128> optTool(llvm::sys::path::parent_path(argv[0]));
+  llvm::sys::path::append(optTool, "diffattn-opt");
+  options.optTool = optTool.str().str();
   options.info = info;
   return options;
 }

@@ -35,6 +35,9 @@ struct Options {
   std::string check;
   int64_t bench = 0;
   bool quiet = false, info = false;
+  /// diffattn-opt as the user can call it: in the folder that this tool was
+  /// called from.
+  std::string optTool;
 };
 
 /// Nothing if the command line is wrong, which is then said on stderr.

@@ -52,6 +52,7 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   compile.from = options.from;
   compile.inputName = name.str();
   compile.reproducer = options.reproducer;
+  compile.optTool = options.optTool;
   compile.ptxas.program = options.ptxas;
   compile.ptxas.folders = getPtxasFolders();
   return compile;
@@ -195,6 +196,26 @@ static llvm::Error onArgument(llvm::StringRef entry, size_t number,
                                    entry + "': " + message);
 }
 
+/// Options that make arguments of these types, if there are any. Sizes that are
+/// left open are all the same, as some of them must be equal.
+static std::string suggestInputs(llvm::ArrayRef<ValueType> types) {
+  constexpr int64_t kOpenSize = 4;
+  std::string text = "; for example";
+  for (const ValueType &type : types) {
+    if (type.kind == ValueType::Unsupported)
+      return "";
+    std::vector<int64_t> shape(type.shape.begin(), type.shape.end());
+    std::replace_if(
+        shape.begin(), shape.end(), [](int64_t size) { return size < 0; },
+        kOpenSize);
+    // Ids, lengths and positions of models take a 1.
+    const std::string name = describeType(shape, type.dtype);
+    text += isFloatDType(type.dtype) ? " --input=random:" + name
+                                     : " --input=" + name + "=1";
+  }
+  return text;
+}
+
 static llvm::Expected<std::vector<HostArray>>
 makeArguments(const FunctionSignature &function) {
   std::vector<HostArray> arguments;
@@ -209,7 +230,7 @@ makeArguments(const FunctionSignature &function) {
                              llvm::Twine(function.arguments.size()) +
                              " arguments of '" + function.name +
                              "', because argument " + llvm::Twine(i) + " is " +
-                             type.text);
+                             type.text + suggestInputs(function.arguments));
       auto array = makeDefaultInput(type, i, options.seed);
       if (!array)
         return onArgument(function.name, i, array.takeError());

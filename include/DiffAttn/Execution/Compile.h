@@ -38,6 +38,8 @@ struct CompileOptions {
   std::string inputName = "module";
   /// Where a failing pipeline leaves its reproducer; empty: nowhere.
   std::string reproducer;
+  /// What the message of a failing pipeline calls diffattn-opt.
+  std::string optTool = "diffattn-opt";
   /// The assembler that stage cubin runs.
   PtxasSearch ptxas;
   /// Called before anything is compiled; what it returns ends the compilation.

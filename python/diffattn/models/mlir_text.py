@@ -70,6 +70,8 @@ class Module:
         self.functions: list[str] = []
         # Of decoders: for keys and values, the number of layers and the heads and width of each.
         self.cache_shapes: list[tuple[int, tuple[int, int]]] = []
+        #: Of public functions: shape (None: any size) and element type of each argument.
+        self.arguments: dict[str, list[tuple[tuple[int | None, ...], str]]] = {}
         self._files: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def file_names(self) -> list[str]:
@@ -376,6 +378,9 @@ class Function:
         arguments = ", ".join(f"{v}: {v.type}" + (mark[writable] if v.tensor else "")
                               for v, writable in self.arguments)
         head = f"  func.func {'private ' if self.private else ''}@{self.name}({arguments}) -> ({types})"
+        if not self.private:
+            self.module.arguments[self.name] = [(tuple(d if isinstance(d, int) else None for d in v.dims), v.elem)
+                                                for v, _ in self.arguments]
         if self.private:
             head += " attributes {no_inline}"
         self.module.functions.append("\n".join([head + " {", *self.constant_lines, *self.lines, "  }"]))

@@ -1,0 +1,60 @@
+"""Commands that are printed to go on with. Each works where it is pasted: in the same folder and environment."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .calls import library_folder
+from .errors import LibraryError
+
+#: Sizes that a function leaves open: one for all, as some of them must be equal.
+OPEN_SIZE = 4
+
+
+def _spelled(path: str | Path, name: str) -> str:
+    """A program as the shell finds it: its name if PATH leads to it, else its path, from here if it lies below."""
+    found = shutil.which(name)
+    if found and os.path.exists(path) and os.path.samefile(found, path):
+        return name
+    relative = os.path.relpath(path)
+    return shlex.quote(str(path) if relative.startswith("..") else relative)
+
+
+def command() -> str:
+    """This command, as it was called."""
+    called = sys.argv[0]
+    if os.path.basename(called) == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m diffattn"
+    return _spelled(called, "diffattn")
+
+
+def runner() -> str:
+    """diffattn-run of the libraries in use, else that of PATH."""
+    try:
+        own = library_folder("libDiffAttnC.so").parent / "bin" / "diffattn-run"
+    except LibraryError:
+        return "diffattn-run"
+    return _spelled(own, "diffattn-run") if own.exists() else "diffattn-run"
+
+
+def run_graph(file: str | Path, directory: str | Path, arguments: Sequence[tuple[Sequence[int | None], str]]) -> str:
+    """Runs `forward` of a graph that was written, whose arguments have these shapes and element types."""
+    words = [f"{file}", "--entry=forward", f"--weights={directory}"]
+    for shape, element in arguments:
+        sizes = "x".join(str(OPEN_SIZE if n is None else n) for n in shape)
+        words.append(f"--input={sizes}x{element}=1" if element.startswith("i") else f"--input=random:{sizes}x{element}")
+    return " ".join([runner(), *map(shlex.quote, words)])
+
+
+def run_bundle(folder: str | Path, arguments: Sequence[tuple[Sequence[int | None], str]]) -> str:
+    """Calls `forward` of a bundle that was written."""
+    arrays = [f"np.zeros({tuple(OPEN_SIZE if n is None else n for n in shape)}, np.{'int64' if element == 'i64' else 'float32'})"
+              for shape, element in arguments]
+    call = ", ".join(["'forward'", *arrays])
+    code = f"import numpy as np, diffattn; print(diffattn.bundle.load({str(folder)!r}).call({call}))"
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(code)}"
