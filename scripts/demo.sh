@@ -28,15 +28,19 @@ say "compiling its MLIR graph and writing text"
 say "bits per character on text that it never saw"
 "$venv/bin/diffattn" eval "$model" "$model/heldout.txt"
 
+# Commands that can be pasted, wherever this was called from.
+there() { [ "$PWD" = "$root" ] || printf '\n  cd %q' "$root"; }
+v=${venv#"$root"/} b=${build#"$root"/}
+
 cat <<END
 
 What happened: python/diffattn/models wrote the model as MLIR (one diffattn.attention a layer), the passes fused each into one
 CPU kernel, LLVM compiled it, and the runtime bound the bf16 weights from examples/tiny-lm.
 
-Try next:
-  .venv/bin/diffattn generate examples/tiny-lm --prompt "And the king said" --temperature 0.8 --seed 1
-  .venv/bin/diffattn build examples/tiny-lm -o tiny.mlir                   # the graph
-  build/bin/diffattn-run tiny.mlir --emit=bufferized -o -                  # the graph, part of the way down
-  build/bin/diffattn-opt test/IR/ops.mlir --diffattn-decompose             # one op as linalg
+Try next:$(there)
+  $v/bin/diffattn generate examples/tiny-lm --prompt "And the king said" --temperature 0.8 --seed 1
+  $v/bin/diffattn build examples/tiny-lm -o tiny.mlir                   # the graph
+  $b/bin/diffattn-run tiny.mlir --emit=bufferized -o -                  # the graph, part of the way down
+  $b/bin/diffattn-opt test/IR/ops.mlir --diffattn-decompose             # one op as linalg
   scripts/test.sh                                                          # every test
 END

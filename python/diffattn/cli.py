@@ -364,7 +364,7 @@ def make_parser() -> argparse.ArgumentParser:
     sub.add_argument("--repetition-penalty", type=_number, metavar="R", help="make tokens that came before less likely (default: 1)")
     sub.add_argument("--seed", type=_integer(0), default=0)
     sub.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
-    sub.epilog += "; the model's generation_config.json sets other defaults"
+    sub.description += " The model's generation_config.json may set other defaults."
 
     sub = command("eval", evaluate, "measure bits per character on a text",
                   "diffattn eval examples/tiny-lm examples/tiny-lm/heldout.txt")

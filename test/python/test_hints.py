@@ -150,4 +150,4 @@ def test_next_steps_of_the_demo(shell, tmp_path):
     steps = [line for line in text[text.index("Try next") :].splitlines() if line.startswith("  ")]
     assert len(steps) == 5 and "scripts/test.sh" in steps.pop()
     for step in steps:
-        shell(step, tmp_path)
+        shell(f"v=.venv b=build\n{step}", tmp_path)
