@@ -215,3 +215,60 @@ func.func @scaled_behind(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %g: tenso
   %o = arith.truncf %ow : !vw to !v
   return %o : !v
 }
+
+// A mask in 16 bits that is widened to be added is read as it is; what an f32 graph chooses of constants has no 16-bit type.
+
+// CHECK-LABEL: func.func @half_bias(
+// CHECK-SAME:      %[[MASK:[a-z0-9]+]]: tensor<20x20xbf16>
+// CHECK:         %[[B:.+]] = tensor.expand_shape %[[MASK]]
+// CHECK-NOT:     arith.extf
+// CHECK:         diffattn.attention {{.*}} bias(%[[B]] : tensor<1x1x20x20xbf16>)
+func.func @half_bias(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %mask: tensor<20x20xbf16>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %half = arith.constant dense<0.5> : !sw
+  %es = tensor.empty() : !sw
+  %ev = tensor.empty() : !vw
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !sw) -> !sw
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !vw) -> !vw
+  %mw = arith.extf %mask : tensor<20x20xbf16> to tensor<20x20xf32>
+  %mb = linalg.broadcast ins(%mw : tensor<20x20xf32>) outs(%es : !sw) dimensions = [0]
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !sw) -> !sw
+  %s1 = arith.addf %p1, %mb : !sw
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !sw) outs(%es : !sw) -> !sw
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !sw) -> !sw
+  %s2 = arith.addf %p2, %mb : !sw
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !sw) outs(%es : !sw) -> !sw
+  %l2 = arith.mulf %a2, %half : !sw
+  %c = arith.subf %a1, %l2 : !sw
+  %r = arith.truncf %c : !sw to !s
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %ow = linalg.batch_matmul ins(%r, %v : !s, !v) outs(%zv : !vw) -> !vw
+  %o = arith.truncf %ow : !vw to !v
+  return %o : !v
+}
+
+// CHECK-LABEL: func.func @chosen_bias(
+// CHECK:         diffattn.attention {{.*}} bias({{.*}} : tensor<1x1x20x20xf32>)
+func.func @chosen_bias(%q1: !qw, %k1: !ktw, %q2: !qw, %k2: !ktw, %v: !vw, %where: tensor<20x20xi1>) -> !vw {
+  %zero = arith.constant 0.0 : f32
+  %half = arith.constant dense<0.5> : !sw
+  %es = tensor.empty() : !sw
+  %ev = tensor.empty() : !vw
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !sw) -> !sw
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !vw) -> !vw
+  %one = arith.constant dense<1.0> : tensor<20x20xf32>
+  %two = arith.constant dense<2.0> : tensor<20x20xf32>
+  %m = arith.select %where, %one, %two : tensor<20x20xi1>, tensor<20x20xf32>
+  %mb = linalg.broadcast ins(%m : tensor<20x20xf32>) outs(%es : !sw) dimensions = [0]
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !qw, !ktw) outs(%zs : !sw) -> !sw
+  %s1 = arith.addf %p1, %mb : !sw
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !sw) outs(%es : !sw) -> !sw
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !qw, !ktw) outs(%zs : !sw) -> !sw
+  %s2 = arith.addf %p2, %mb : !sw
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !sw) outs(%es : !sw) -> !sw
+  %l2 = arith.mulf %a2, %half : !sw
+  %c = arith.subf %a1, %l2 : !sw
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.batch_matmul ins(%c, %v : !sw, !vw) outs(%zv : !vw) -> !vw
+  return %o : !vw
+}

@@ -127,7 +127,7 @@ class Graph:
 
 def spell(half, *, widening="product", scaling="scores", round_scores=False, half_softmax=False, softmax_steps=False, round_maps=True, combine="maps",
           combine_half=False, result="half", wide_value=False, value_in_halves=False, rotate=None, mask=False, temperature=False,
-          gate=False, reader=None):
+          gate=False, reader=None, scaled_value=None):
     """The graph as text.
 
     half_softmax    the softmax is one of 16-bit numbers; `softmax_steps`: as the ops that it is made of
@@ -137,6 +137,7 @@ def spell(half, *, widening="product", scaling="scores", round_scores=False, hal
     mask            a causal mask of the least 16-bit number is added to the scores
     temperature     an f32 argument multiplies the scores
     gate            an argument in 16 bits; its sigmoid in f32 multiplies the result
+    scaled_value    the values are multiplied by a number: "wide", in f32, or "half"
     reader          what reads an f32 result: "body" rounds it where it is multiplied, "two" rounds it twice
     """
     g = Graph(half)
@@ -197,6 +198,10 @@ def spell(half, *, widening="product", scaling="scores", round_scores=False, hal
         return g.add(f"tensor.concat dim(2) {a}, {b} : ({g.type(a)}, {g.type(b)}) -> {g.of(shape, g.types[a][1])}", shape, g.types[a][1])
 
     def multiply(p, v):
+        if scaled_value:
+            v = g.cast(v, "f32") if scaled_value == "wide" else v
+            v = g.binary("mulf", v, g.constant(1.375, v))
+            p = g.cast(p, "f32") if scaled_value == "wide" else p
         if g.types[p][1] == half and (wide_value or widening in ("ops", "generic")):
             p = g.cast(p, "f32", widening)
         if g.types[p][1] == "f32" and not body:

@@ -43,6 +43,7 @@ def check(text, half, options, gate_of, target="cpu"):
         turn = lambda q: (q.astype(np.float32) * np.float32(0.75)).astype(TYPES[half]) if options["rotate"] == "rounded" else 1.5 * q
         q1, q2 = turn(q1), turn(q2)
     causal = dict(is_causal=True, q_offset=[0]) if options.get("mask") else {}
+    v = v * (1.375 if options.get("scaled_value") else 1)
     expected, magnitude = attention(
         q1, k1, q2, k2, v, np.float32(LAMBDA), scale=SCALE * (float(arrays[5]) if options.get("temperature") else 1), **causal,
         norm="rms" if options.get("result") == "norm-f32" else None, gate=arrays[-1][None] if options.get("gate") else None)
@@ -84,6 +85,8 @@ SPELLINGS = {
     "gate-f32-result": (dict(gate=True, result="f32", widening="ops"), "f32"),
     "rounded-by-the-reader": (dict(result="f32", round_maps=False, widening="ops", reader="body"), "f32"),
     "rounded-by-two-readers": (dict(result="f32", round_maps=False, widening="ops", reader="two"), "f32"),
+    "scaled-values": (dict(scaled_value="wide", round_maps=False), "half"),
+    "scaled-values-before-f32-norm": (dict(scaled_value="wide", result="norm-f32"), "f32"),
     "values-in-halves": (dict(value_in_halves=True), "half"),
     "values-in-halves-ops": (dict(value_in_halves=True, widening="ops", round_maps=False), "half"),
 }

@@ -192,9 +192,11 @@ Value Builder::bias(int64_t noiseShared, AtomId noise, Mask mask) {
   for (Expr visible : mask.visible)
     seen = seen ? graph.make(Kind::And, boolean, {seen, visible}) : visible;
   Type wanted = f32();
-  if (mask.bias.size() == 1 && !seen && mask.bias[0]->type != f32() &&
-      isa<BFloat16Type, Float16Type>(mask.bias[0]->type))
-    wanted = mask.bias[0]->type;
+  if (mask.bias.size() == 1 && !seen)
+    if (Expr half = fromHalf(graph, mask.bias[0])) {
+      mask.bias[0] = half;
+      wanted = half->type;
+    }
   for (Expr part : mask.bias) {
     Expr wide = graph.make(Kind::Cast, wanted, {part});
     sum = sum ? graph.make(Kind::Add, wanted, {sum, wide}) : wide;
@@ -427,11 +429,9 @@ Value Builder::shaped(Value value, ArrayRef<AtomId> order) {
 
 /// The gate's logits in the type that holds them as they are.
 static Value gateTensor(Builder &b, ArrayRef<AtomId> order) {
-  Expr gate = b.epilogue.gate;
-  for (Type half : {b.builder.getF16Type(), b.builder.getBF16Type()})
-    if (Expr narrow = narrowed(b.graph, gate, half))
-      return b.tensors.tensor(narrow, order, half);
-  return b.tensors.tensor(gate, order, b.f32());
+  Expr half = fromHalf(b.graph, b.epilogue.gate);
+  return half ? b.tensors.tensor(half, order, half->type)
+              : b.tensors.tensor(b.epilogue.gate, order, b.f32());
 }
 
 Value build(ExprGraph &graph, const Differential &found,

@@ -43,6 +43,29 @@ Expr narrowed(ExprGraph &graph, Expr expr, Type half) {
   }
 }
 
+/// Whether `expr`, in a 16-bit type, is more than a choice of constants, which
+/// have that type for no reason of the graph's.
+static bool readsHalf(Expr expr) {
+  switch (expr->kind) {
+  case Kind::Const:
+    return false;
+  case Kind::Neg:
+  case Kind::Select:
+    return llvm::any_of(expr->operands, readsHalf);
+  default:
+    return isHalfFloat(expr->type);
+  }
+}
+
+Expr fromHalf(ExprGraph &graph, Expr expr) {
+  MLIRContext *context = graph.getContext();
+  for (Type half :
+       {Type(Float16Type::get(context)), Type(BFloat16Type::get(context))})
+    if (Expr narrow = narrowed(graph, expr, half); narrow && readsHalf(narrow))
+      return narrow;
+  return nullptr;
+}
+
 /// Whether `use` rounds each element that it reads to `half`. What only moves
 /// elements adds its results to `moved`.
 static bool rounds(OpOperand &use, Type half, SmallVectorImpl<Value> &moved) {
@@ -89,8 +112,11 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
                           const Epilogue &epilogue) {
   MLIRContext *context = epilogue.result.getContext();
   Precision precision{Float32Type::get(context), ""};
+  // A number on the values in a wider type moves behind the sum.
+  double factor = 1;
+  Expr value = withoutConstantFactors(graph, found.value, factor);
   Expr *operands[] = {&found.first.query, &found.first.key, &found.second.query,
-                      &found.second.key, &found.value};
+                      &found.second.key, &value};
   const char *names[] = {"q1", "k1", "q2", "k2", "v"};
   for (Type half :
        {Type(Float16Type::get(context)), Type(BFloat16Type::get(context))}) {
@@ -117,6 +143,13 @@ Precision choosePrecision(ExprGraph &graph, Differential &found,
     }
     for (auto [operand, expr] : llvm::zip(operands, narrow))
       *operand = expr;
+    // A product that is rounded to `half` is a value as it is.
+    if (Expr whole = narrowed(graph, found.value, half)) {
+      found.value = whole;
+    } else {
+      found.value = value;
+      found.outScale *= factor;
+    }
     return {half, ""};
   }
   return precision;

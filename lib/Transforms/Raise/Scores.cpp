@@ -48,7 +48,7 @@ bool ScoreReader::leadsToProduct(Expr expr) {
                       [&](Expr operand) { return leadsToProduct(operand); });
 }
 
-Expr ScoreReader::withoutConstantFactors(Expr expr, double &scale) {
+Expr withoutConstantFactors(ExprGraph &graph, Expr expr, double &scale) {
   while (true) {
     Expr opened = expr->kind == Kind::Load ? graph.expand(expr) : expr;
     if (!opened)
@@ -107,7 +107,7 @@ std::optional<Scores> ScoreReader::readProduct(Expr reduce) {
       Expr &slot = graph.mentions(factor, key) ? scores.key : scores.query;
       if (slot)
         return std::nullopt;
-      slot = withoutConstantFactors(factor, scores.scale);
+      slot = withoutConstantFactors(graph, factor, scores.scale);
     }
   }
   if (!scores.key || !scores.query)

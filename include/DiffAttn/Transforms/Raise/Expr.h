@@ -92,6 +92,7 @@ public:
   }
 
   IndexSpace space;
+  MLIRContext *getContext() const { return context; }
 
   // Building; constants fold, positions that compare provably are decided.
   Expr constant(double number, Type type);

@@ -15,6 +15,10 @@ namespace mlir::diffattn::raise {
 /// that type, or has it already; null elsewhere.
 Expr narrowed(ExprGraph &graph, Expr expr, Type half);
 
+/// `expr` in the 16-bit type that it reads and widens; null where there is
+/// none.
+Expr fromHalf(ExprGraph &graph, Expr expr);
+
 struct Precision {
   /// Of queries, keys and values.
   Type elements;

@@ -49,14 +49,15 @@ private:
   bool leadsToProduct(Expr expr);
   bool leadsToProduct(Value value);
   bool isUnmaskedScore(Expr expr);
-  /// Takes constant factors off `expr`, into `scale`.
-  Expr withoutConstantFactors(Expr expr, double &scale);
 
   ExprGraph &graph;
   AtomId key;
   std::string &reason;
   llvm::DenseMap<Value, bool> products;
 };
+
+/// Takes constant factors off `expr`, into `scale`.
+Expr withoutConstantFactors(ExprGraph &graph, Expr expr, double &scale);
 
 } // namespace mlir::diffattn::raise
 
