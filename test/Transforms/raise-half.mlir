@@ -131,7 +131,7 @@ func.func @one_map_rounded(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !vw 
   %o1 = linalg.batch_matmul ins(%a1, %v : !s, !v) outs(%zv : !vw) -> !vw
   %o2 = linalg.batch_matmul ins(%a2, %vw : !sw, !vw) outs(%zv : !vw) -> !vw
   %l2 = arith.mulf %o2, %half : !vw
-  // expected-remark @+2 {{[Missed] ComputedInF32 | Category:diffattn-fuse | Reason="neither the maps nor the result is rounded to bf16", Remark="16-bit queries, keys or values are widened to f32"}}
+  // expected-remark @+2 {{[Missed] ComputedInF32 | Category:diffattn-fuse | Reason="neither the maps nor the result is rounded to bf16", Summary="16-bit attention is computed in f32"}}
   // expected-remark @+1 {{two maps became one diffattn.attention}}
   %o = arith.subf %o1, %l2 : !vw
   return %o : !vw

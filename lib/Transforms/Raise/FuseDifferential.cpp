@@ -135,8 +135,8 @@ private:
                          "is zero");
     if (!precision.whyF32.empty())
       remark::missed(loc, options("ComputedInF32"))
-          << remark::add("16-bit queries, keys or values are widened to f32")
-          << remark::reason("{0}", precision.whyF32);
+          << remark::reason("{0}", precision.whyF32)
+          << remark::metric("Summary", "16-bit attention is computed in f32");
     remark::passed(loc, options("Raised"))
         << remark::add("two maps became one diffattn.attention");
     return true;
