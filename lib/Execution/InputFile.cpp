@@ -90,16 +90,18 @@ static llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
 readPipe(StringRef path, int descriptor, int64_t limit, ErrorClass errorClass) {
   constexpr size_t kStep = size_t(1) << 20;
   std::string text;
+  size_t size = 0;
   while (true) {
-    const size_t size = text.size();
-    text.resize(size + std::max(kStep, size / 2));
+    if (size == text.size())
+      text.resize(size + std::max(kStep, size / 2));
     ssize_t got = ::read(descriptor, text.data() + size, text.size() - size);
     if (got < 0 && errno != EINTR)
       return unreadable(path, errorClass, errno);
-    text.resize(size + std::max<ssize_t>(got, 0));
+    size += static_cast<size_t>(std::max<ssize_t>(got, 0));
     if (got == 0)
-      return llvm::MemoryBuffer::getMemBufferCopy(text, path);
-    if (static_cast<int64_t>(text.size()) > limit)
+      return llvm::MemoryBuffer::getMemBufferCopy(
+          StringRef(text).take_front(size), path);
+    if (static_cast<int64_t>(size) > limit)
       return makeError(errorClass, path + ": expected at most " + Twine(limit) +
                                        " bytes, but more came");
   }

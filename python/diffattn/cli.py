@@ -120,6 +120,16 @@ def _tokenizer(directory) -> Tokenizer:
     return Tokenizer(path)
 
 
+def _check_tokens(directory, rows: list[list[int]], vocabulary, bos: int | None = None) -> None:
+    """What the model would say of the tokens once it is compiled."""
+    if bos is None and not all(rows):
+        raise InputError("expected a text of at least one token, but got none")
+    largest = max((token for row in rows for token in row), default=0)
+    if isinstance(vocabulary, int) and largest >= vocabulary:
+        raise CheckpointError(f"{directory}/tokenizer.json: expected tokens below the config's vocab_size, {vocabulary}, but the "
+                              f"text has token {largest}")
+
+
 def generate(args) -> int:
     # What is wrong is said before anything is compiled.
     prompts = _prompts(args)
@@ -130,8 +140,7 @@ def generate(args) -> int:
     defaults.sampler(**options)
     if args.stop is not None:
         options["stop"] = [checks.unicode_text("--stop", text) for text in checks.texts("--stop", args.stop)]
-    if defaults.bos is None and not all(map(tokenizer.encode, prompts)):
-        raise InputError("--prompt: expected at least one token, because the model has no begin token, but got none")
+    _check_tokens(args.directory, [tokenizer.encode(prompt) for prompt in prompts], config.get("vocab_size"), defaults.bos)
     model = _load(args)
     model.tokenizer = tokenizer
     texts = list(prompts)
@@ -159,8 +168,8 @@ def evaluate(args) -> int:
     text = files.read_text(args.file)
     if not text:
         raise InputError(f"{args.file}: expected a text, but got an empty file")
-    _decoder_config(args)
-    tokenizer = _tokenizer(args.directory)
+    config, tokenizer = _decoder_config(args), _tokenizer(args.directory)
+    _check_tokens(args.directory, [tokenizer.encode(text, special=False)], config.get("vocab_size"))
     model = _load(args)
     model.tokenizer = tokenizer
     begin = time.perf_counter()

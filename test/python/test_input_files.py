@@ -175,6 +175,14 @@ def test_no_pipe_is_waited_for_by_the_runner(tool, tmp_path, kind, got):
 # ---- the command line -------------------------------------------------------------------------------------------------
 
 
+def test_prompts_that_are_no_text(command):
+    done = command("generate", TINY, "--prompt", os.fsdecode(b"And \xff"))
+    assert done.returncode == 2 and "--prompt: expected text that UTF-8 can encode, but got '\\udcff' at character 4" in done.stderr
+    done = subprocess.run([sys.executable, "-m", "diffattn", "generate", TINY, "--prompt-file", "-"], cwd=ROOT / "python", input=b"And\xff\n",
+                          capture_output=True, timeout=60)
+    assert done.returncode == 6 and b"standard input: expected UTF-8 text" in done.stderr
+
+
 @pytest.mark.parametrize("text, line", [("a\n\nb\n", 2), ("\na\n", 1), ("a\n \t\n", 2), ("a\n\n", 2)])
 def test_blank_prompts(command, text, line):
     done = command("generate", TINY, "--prompt-file", "-", input=text)
@@ -256,6 +264,7 @@ def changed_config(folder, **values):
     (lambda f: changed_config(f, num_hidden_layers=99), 5, "is missing"),
     (lambda f: (f / "tokenizer.json").unlink(), 5, "expected a tokenizer.json, because the command works on text"),
     (lambda f: (f / "tokenizer.json").write_text("{}"), 5, "expected a tokenizer of Hugging Face's tokenizers"),
+    (lambda f: changed_config(f, vocab_size=8), 5, "tokenizer.json: expected tokens below the config's vocab_size, 8, but the text has"),
     (lambda f: (f / "generation_config.json").write_text('{"temperature": "hot"}'), 5, "'temperature' to be a finite number"),
 ])
 def test_faults_are_told_before_compiling(command, folder, change, code, message):
