@@ -232,6 +232,8 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name. What the compiler says, `Diagnostic`s of every kind, is added to the list `diagnostics`."""
     ir, stage = checks.module(mlir), checks.text("stage", stage, "the name of a stage")
+    if diagnostics is not None and not isinstance(diagnostics, list):
+        raise checks.wrong("diagnostics", "a list or None", diagnostics)
     lib = library()
     options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
                        ptxas=checks.path("ptxas", ptxas), ptxas_folders=_ptxas_folders(), from_stage=from_stage)

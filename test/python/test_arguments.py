@@ -163,6 +163,7 @@ EMIT = {
     "reference": NO_FLAGS,
     "from_stage": [None, "out"],
     "ptxas": [None, *NO_PATHS],
+    "diagnostics": [(), "", 1, {}],
 }
 
 
@@ -394,6 +395,7 @@ def test_generate(name, model):
         assert name in str(raised.value) or name == "prompts" and "text" in str(raised.value), repr(value)
 
 
+@pytest.mark.filterwarnings("ignore:.*more than the 256")
 def test_more_tokens_than_memory_holds(model):
     with pytest.raises(DiffAttnError, match="smaller max_new_tokens"):
         list(model.generate("And", (1 << 31) - 1))
