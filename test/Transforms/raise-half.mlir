@@ -187,6 +187,33 @@ func.func @mixed_types(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: tensor<6x20x32x
   return %o : !v
 }
 
+// f32 throughout, and rounded at the end.
+
+// CHECK-LABEL: func.func @f32_operands(
+// CHECK:         diffattn.attention {{.*}}tensor<6x1x20x32xf32>) lambda({{.*}} outs({{.*}} : tensor<6x1x20x32xf32>)
+// CHECK:         arith.truncf
+func.func @f32_operands(%q1: !qw, %k1: !ktw, %q2: !qw, %k2: !ktw, %v: !vw) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %half = arith.constant dense<0.5> : !s
+  %es = tensor.empty() : !sw
+  %ev = tensor.empty() : !vw
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !sw) -> !sw
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !vw) -> !vw
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : !qw, !ktw) outs(%zs : !sw) -> !sw
+  %m1 = linalg.softmax dimension(2) ins(%s1 : !sw) outs(%es : !sw) -> !sw
+  %a1 = arith.truncf %m1 : !sw to !s
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : !qw, !ktw) outs(%zs : !sw) -> !sw
+  %m2 = linalg.softmax dimension(2) ins(%s2 : !sw) outs(%es : !sw) -> !sw
+  %a2 = arith.truncf %m2 : !sw to !s
+  %l2 = arith.mulf %a2, %half : !s
+  %c = arith.subf %a1, %l2 : !s
+  %w = arith.extf %c : !s to !sw
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %ow = linalg.batch_matmul ins(%w, %v : !sw, !vw) outs(%zv : !vw) -> !vw
+  %o = arith.truncf %ow : !vw to !v
+  return %o : !v
+}
+
 // Both maps are multiplied by a number of each query that is known at run time, behind the op: the result is rounded once, there.
 
 // CHECK-LABEL: func.func @scaled_behind(
