@@ -51,18 +51,21 @@ static constexpr DialectAdvice kDialects[] = {
 };
 
 static Format recognize(StringRef bytes) {
+  // The length of a header below 4 GB, and the header. First, since the length
+  // may have the bytes that others start with.
+  if (bytes.size() > 8 && bytes[8] == '{' &&
+      bytes.substr(4, 4) == StringRef("\0\0\0\0", 4))
+    return Format::Safetensors;
   if (bytes.starts_with("PK\x03\x04"))
     return Format::Zip;
-  if (bytes.size() > 1 && bytes[0] == '\x80' && bytes[1] >= 2 && bytes[1] <= 5)
+  // The version of the protocol, and an opcode.
+  if (bytes.size() > 2 && bytes[0] == '\x80' && bytes[1] >= 2 &&
+      bytes[1] <= 5 && bytes[2] != 0)
     return Format::Pickle;
   if (bytes.starts_with("\x89HDF\r\n"))
     return Format::Hdf5;
   if (bytes.starts_with("GGUF"))
     return Format::Gguf;
-  // The length of a header below 100 MB, and the header.
-  if (bytes.size() > 8 && bytes[8] == '{' &&
-      bytes.substr(4, 4) == StringRef("\0\0\0\0", 4))
-    return Format::Safetensors;
   // ModelProto: field 1 is the version, then any field of 2 to 8, 14 and 20.
   if (bytes.size() > 2 && bytes[0] == '\x08' && bytes[1] > 0 && bytes[1] < 32 &&
       StringRef("\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2").contains(bytes[2]))

@@ -358,6 +358,18 @@ def test_weights_in_other_formats_for_the_runner(tool, tmp_path):
         assert done.returncode == 5 and f"expected a safetensors file, but got {what}" in done.stderr
 
 
+@pytest.mark.parametrize("length", [640, 0x0380, 0x0480, 0x0580, 0x120108, 0x3A0908, 0x04034B50 & 0xFFFFFF, 0x54554747 & 0x3FFFFFF])
+def test_no_header_is_taken_for_another_format(tool, tmp_path, length):
+    """Lengths of headers whose bytes begin files of other formats."""
+    text = json.dumps(malformed.GOOD).encode()
+    (tmp_path / "model.mlir").write_text(malformed.MODEL)
+    (tmp_path / "w.safetensors").write_bytes(malformed.safetensors(text + b" " * (length - len(text))))
+    done = tool("model.mlir", "--weights=w.safetensors", "--input=2x4xf32=1")
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "w.safetensors").write_bytes(malformed.safetensors(b"!" + b" " * (640 - 1)))
+    assert "starts with '{'" in tool("model.mlir", "--weights=w.safetensors", "--input=2x4xf32=1").stderr
+
+
 def test_an_onnx_file_is_no_module(tool, command, tmp_path):
     # ModelProto: ir_version 9, producer_name "pytorch", then the graph.
     (tmp_path / "model.onnx").write_bytes(b"\x08\x09\x12\x07pytorch\x3a\x04\x0a\x02ab")
