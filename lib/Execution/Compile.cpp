@@ -34,7 +34,9 @@
 #include "llvm/Bitcode/BitcodeWriter.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -197,8 +199,18 @@ llvm::Error Compilation::lower(Stage stage) {
   // Checking after every pass takes a third of the time; the parser has checked
   // what comes in, and what comes out is checked below.
   manager.enableVerifier(false);
-  if (!options.reproducer.empty())
-    manager.enableCrashReproducerGeneration(options.reproducer);
+  std::string hint;
+  if (!options.reproducer.empty()) {
+    llvm::StringRef folder = llvm::sys::path::parent_path(options.reproducer);
+    if (llvm::sys::fs::access(folder.empty() ? "." : folder,
+                              llvm::sys::fs::AccessMode::Write)) {
+      hint = " (no reproducer: " + options.reproducer + " cannot be written)";
+    } else {
+      manager.enableCrashReproducerGeneration(options.reproducer);
+      hint = " (reproduce with: " + quoteForShell(options.optTool) +
+             " --run-reproducer " + quoteForShell(options.reproducer) + ")";
+    }
+  }
   if (options.reference && reached == Stage::Input) {
     DecomposePassOptions all;
     all.all = true;
@@ -206,10 +218,6 @@ llvm::Error Compilation::lower(Stage stage) {
   }
   buildCpuPipelineBetween(manager, pipeline, reached, stage);
   reached = stage;
-  std::string hint;
-  if (!options.reproducer.empty())
-    hint = " (reproduce with: " + quoteForShell(options.optTool) +
-           " --run-reproducer " + quoteForShell(options.reproducer) + ")";
   return guarded(ErrorClass::Compile,
                  options.inputName +
                      ": expected a module that the pipeline "

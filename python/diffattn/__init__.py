@@ -11,6 +11,10 @@ __version__ = "0.1.0"
 __all__ = ["attention", "bundle", "load"]
 
 
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str):
     # Loaded when asked for: `diffattn build` and `diffattn info` need no compiled library.
     if name == "attention":

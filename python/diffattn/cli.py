@@ -4,6 +4,7 @@ too."""
 from __future__ import annotations
 
 import argparse
+import difflib
 import json
 import math
 import os
@@ -341,7 +342,8 @@ def _no_threads(text: str) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="diffattn", description=__doc__)
+    parser = argparse.ArgumentParser(prog="diffattn", description=__doc__,
+                                     epilog="diffattn COMMAND --help: the options of a command, and an example")
     parser.add_argument("--version", action="version", version=f"diffattn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -401,8 +403,21 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    """The arguments; a word that no option has is answered by the command's own usage and the option that is like it."""
+    parser = make_parser()
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        (commands,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+        command = commands.choices[args.command]
+        word = unknown[0].split("=")[0]
+        like = difflib.get_close_matches(word, command._option_string_actions, 1)
+        command.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {like[0]}?" if like else ""))
+    return args
+
+
 def main(argv: list[str] | None = None) -> int:
-    args = make_parser().parse_args(argv)
+    args = _parse(argv)
     warnings.showwarning = lambda message, *_: print(f"diffattn: warning: {message}", file=sys.stderr)
     try:
         return args.function(args)

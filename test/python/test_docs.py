@@ -24,6 +24,29 @@ def blocks(language):
             yield pytest.param(found.group(1), id=f"{path.relative_to(ROOT)}:{line}")
 
 
+def anchors(path):
+    """The names that headings of a page have, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        place = (path.parent / file).resolve() if file else path
+        assert place.exists(), target
+        assert not anchor or anchor in anchors(place), target
+
+
+def test_every_page_is_named_in_the_readme():
+    text = (ROOT / "README.md").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"](docs/{page.name})" not in text] == []
+
+
 @pytest.fixture
 def tree(tmp_path):
     for entry in ROOT.iterdir():

@@ -189,6 +189,12 @@ def test_bad_modules(text, error, message):
     assert message in str(raised.value)
 
 
+def test_names_of_the_package_are_listed():
+    import diffattn
+
+    assert {"attention", "bundle", "load", "__version__"} <= set(dir(diffattn))
+
+
 def test_bad_options():
     with pytest.raises(runtime.UsageError, match="cpu:<isa>"):
         runtime.Executable(MODULE, target="gpu")

@@ -62,6 +62,12 @@ def test_a_library_without_a_function(diffattn, tmp_path):
     assert "libDiffAttnC.so: expected the function diffattn_" in done.stderr
 
 
+def test_a_misspelt_option_names_the_right_one(diffattn):
+    done = diffattn("generate", TINY, "--promt", "x")
+    assert done.returncode == 2 and done.stderr.startswith("usage: diffattn generate ")
+    assert "unrecognized arguments: --promt x; did you mean --prompt?" in done.stderr
+
+
 def test_what_needs_no_library(diffattn, tmp_path):
     assert diffattn("--version").returncode == 0
     assert "diff_v1" in diffattn("info", TINY).stdout
