@@ -28,8 +28,8 @@ def library_folder(name: str) -> pathlib.Path:
     if build:
         folder = pathlib.Path(build).resolve() / "lib"
         if not (folder / name).exists():
-            raise DiffAttnError(f"DIFFATTN_BUILD_DIR: expected a folder with lib/{name}, but got {build!r}; name the folder that "
-                                "the project was built in, or unset the variable")
+            raise LibraryError(f"DIFFATTN_BUILD_DIR: expected a folder with lib/{name}, but got {build!r}; name the folder that "
+                               "the project was built in, or unset the variable")
         return folder
     folders = [here / "lib", here.parents[1] / "lib", here.parents[1] / "build" / "lib"]
     for folder in folders:

@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 from elf import is_loaded, search_path
@@ -93,6 +94,18 @@ print(diffattn.__file__)
     assert run(sys.executable, "-c", code, **environment) == f"{prefix}/python/diffattn/__init__.py\n"
     out = run(sys.executable, "-m", "diffattn", "generate", ROOT / "examples" / "tiny-lm", "--prompt", "In the",
               "--max-new-tokens", "2", **environment)
+    assert out.startswith("In the")
+
+
+def test_command_in_an_environment(prefix, tmp_path):
+    """`pip install -e PREFIX/python`, with the packages that ours needs from the environment of the tests."""
+    venv, cache = tmp_path / "venv", {"DIFFATTN_CACHE_DIR": str(tmp_path)}
+    run(sys.executable, "-m", "venv", "--without-pip", venv)
+    (site,) = venv.glob("lib/python3*/site-packages")
+    (site / "others.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    run(venv / "bin" / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "-e", prefix / "python")
+    assert run(venv / "bin" / "python", "-c", "import diffattn; print(diffattn.__file__)").startswith(f"{prefix}/python/")
+    out = run(venv / "bin" / "diffattn", "generate", ROOT / "examples" / "tiny-lm", "--prompt", "In the", "--max-new-tokens", "1", **cache)
     assert out.startswith("In the")
 
 

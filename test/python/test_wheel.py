@@ -43,6 +43,14 @@ def test_without_a_library(arguments, library, diffattn, tmp_path):
     assert f"diffattn: error: expected {library} in " in done.stderr and "DIFFATTN_BUILD_DIR" in done.stderr
 
 
+def test_a_wrong_build_folder(diffattn, tmp_path):
+    done = diffattn("generate", TINY, "--prompt", "x", DIFFATTN_BUILD_DIR=str(tmp_path))
+    assert done.returncode == 10 and "DIFFATTN_BUILD_DIR: expected a folder with lib/" in done.stderr
+    # What needs no library is done all the same.
+    done = diffattn("build", TINY, "-o", str(tmp_path / "tiny.mlir"), DIFFATTN_BUILD_DIR=str(tmp_path))
+    assert done.returncode == 0 and "run it with: diffattn-run " in done.stderr
+
+
 def test_a_library_that_does_not_load(diffattn, tmp_path):
     (tmp_path / "lib").mkdir()
     for name in ("libDiffAttnC.so", "libDiffAttnRuntime.so"):
