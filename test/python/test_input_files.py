@@ -238,6 +238,13 @@ def test_wrong_options_of_the_runner(tool, tmp_path, option, value, message):
     assert done.returncode in (1, 2) and message in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("option", ["--input=2xf32=1", "--output=o.npy", "--expected=o.npy", "--check=reference", "--bench=3"])
+def test_options_of_calls_do_not_go_with_emit(tool, tmp_path, option):
+    (tmp_path / "model.mlir").write_text(IDENTITY)
+    done = tool("model.mlir", "--emit=input", option)
+    assert done.returncode == 2 and f"{option.partition('=')[0]}: expected none with --emit" in done.stderr
+
+
 def test_the_runner_names_arguments(tool, tmp_path):
     (tmp_path / "model.mlir").write_text("func.func @f(%a: tensor<2xf32>, %b: tensor<?x3xi64>) {\n  return\n}\n")
     for inputs, message in [(["2xf32=1", "2x4xi64=1"], "argument 1 of 'f': expected tensor<?x3xi64>, but got 2x4xi64 (size 4 on axis 1, not 3)"),

@@ -461,6 +461,17 @@ static llvm::Error checkOptions() {
                        llvm::Twine(what) +
                            ": expected a number of at least 0, but got " +
                            llvm::formatv("{0}", *tolerance).str());
+  if (!options.emit.empty())
+    for (auto [given, what] :
+         {std::pair(!options.inputs.empty(), "--input"),
+          std::pair(!options.outputs.empty(), "--output"),
+          std::pair(!options.expected.empty(), "--expected"),
+          std::pair(!options.check.empty(), "--check"),
+          std::pair(options.bench > 0, "--bench")})
+      if (given)
+        return makeError(ErrorClass::Usage, llvm::Twine(what) +
+                                                ": expected none with --emit, "
+                                                "which calls no function");
   if (options.emit != "bundle" && options.copyWeights)
     return makeError(ErrorClass::Usage,
                      "--copy-weights: expected it with --emit=bundle");
