@@ -82,7 +82,7 @@ def test_caches_are_updated_in_place(kind, opt):
     ({"model_type": "diffllama", "attention_dropout": 0.1}, "expected 'attention_dropout' to be 0, but got 0.1"),
     ({"model_type": "edifice_diff_transformer", "num_heads": 5}, "expected 'num_heads' to be a divisor of hidden_size"),
     ({"model_type": "edifice_diff_transformer", "output_mode": "first"}, "expected 'output_mode' to be one of"),
-    ({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": {"qk_norm": True}}, "model_args' to be made of"),
+    ({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": {"head_count": 3}}, "model_args' to be made of"),
     ({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": {"patch_size": 7}}, "divisor of img_size = 256"),
 ])
 def test_config_errors(change, message):
