@@ -126,3 +126,57 @@ func.func @cross(%arg0: tensor<2x?x32xf32>, %arg1: tensor<2x?x32xf32>, %w0: tens
   %38 = linalg.batch_matmul ins(%collapsed_20, %37 : tensor<2x?x32xf32>, tensor<2x32x32xf32>) outs(%3 : tensor<2x?x32xf32>) -> tensor<2x?x32xf32>
   return %38 : tensor<2x?x32xf32>
 }
+
+// The constant that names an axis is used by what is replaced, and by sizes of what is replaced.
+
+// CHECK-LABEL: func.func @axis_constant(
+// CHECK-SAME:      %[[Q:[a-z0-9]+]]: tensor<2x?x4xf32>
+// CHECK:         %[[ONE:.+]] = arith.constant 1 : index
+// CHECK:         %[[LENGTH:.+]] = tensor.dim %[[Q]], %[[ONE]]
+// CHECK-NOT:     linalg.softmax
+// CHECK:         diffattn.attention
+// CHECK-SAME:      is_causal
+// CHECK-NOT:     linalg.softmax
+// CHECK:         return
+#ij = affine_map<(b, i, j) -> (b, i, j)>
+func.func @axis_constant(%q1: tensor<2x?x4xf32>, %k1: tensor<2x4x?xf32>, %q2: tensor<2x?x4xf32>, %k2: tensor<2x4x?xf32>, %v: tensor<2x?x4xf32>, %l: f32) -> (tensor<2x?x4xf32>, index, index) {
+  %zero = arith.constant 0.0 : f32
+  %ninf = arith.constant 0xFF800000 : f32
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %rows = tensor.dim %q1, %c1 : tensor<2x?x4xf32>
+  %keys = tensor.dim %k1, %c2 : tensor<2x4x?xf32>
+  %es = tensor.empty(%rows, %keys) : tensor<2x?x?xf32>
+  %zs = linalg.fill ins(%zero : f32) outs(%es : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : tensor<2x?x4xf32>, tensor<2x4x?xf32>) outs(%zs : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : tensor<2x?x4xf32>, tensor<2x4x?xf32>) outs(%zs : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %m1 = linalg.generic {indexing_maps = [#ij, #ij], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1 : tensor<2x?x?xf32>) outs(%es : tensor<2x?x?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %next = arith.addi %i, %c1 : index
+    %vis = arith.cmpi slt, %j, %next : index
+    %r = arith.select %vis, %a, %ninf : f32
+    linalg.yield %r : f32
+  } -> tensor<2x?x?xf32>
+  %a1 = linalg.softmax dimension(2) ins(%m1 : tensor<2x?x?xf32>) outs(%es : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %dim1 = tensor.dim %a1, %c1 : tensor<2x?x?xf32>
+  %m2 = linalg.generic {indexing_maps = [#ij, #ij], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2 : tensor<2x?x?xf32>) outs(%es : tensor<2x?x?xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %next = arith.addi %i, %c1 : index
+    %vis = arith.cmpi slt, %j, %next : index
+    %r = arith.select %vis, %a, %ninf : f32
+    linalg.yield %r : f32
+  } -> tensor<2x?x?xf32>
+  %a2 = linalg.softmax dimension(2) ins(%m2 : tensor<2x?x?xf32>) outs(%es : tensor<2x?x?xf32>) -> tensor<2x?x?xf32>
+  %dim2 = tensor.dim %a2, %c1 : tensor<2x?x?xf32>
+  %ls = tensor.splat %l[%dim1, %keys] : tensor<2x?x?xf32>
+  %w = arith.mulf %a2, %ls : tensor<2x?x?xf32>
+  %d = arith.subf %a1, %w : tensor<2x?x?xf32>
+  %ev = tensor.empty(%dim2) : tensor<2x?x4xf32>
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : tensor<2x?x4xf32>) -> tensor<2x?x4xf32>
+  %out = linalg.batch_matmul ins(%d, %v : tensor<2x?x?xf32>, tensor<2x?x4xf32>) outs(%zv : tensor<2x?x4xf32>) -> tensor<2x?x4xf32>
+  return %out, %dim1, %dim2 : tensor<2x?x4xf32>, index, index
+}

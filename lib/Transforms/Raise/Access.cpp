@@ -27,7 +27,7 @@ std::optional<double> constantAt(Attribute elements, int64_t position) {
     if (dense.getElementType().isInteger(1))
       return dense.getValues<bool>()[position];
     if (dense.getElementType().isIntOrIndex())
-      return dense.getValues<APInt>()[position].getSExtValue();
+      return dense.getValues<APInt>()[position].signedRoundToDouble();
   }
   if (auto resource = dyn_cast<DenseResourceElementsAttr>(elements)) {
     AsmResourceBlob *blob = resource.getRawHandle().getBlob();
@@ -64,6 +64,35 @@ std::optional<double> constantAt(Attribute elements, int64_t position) {
   return std::nullopt;
 }
 
+std::optional<int64_t> integerAt(Attribute elements, int64_t position) {
+  Type type = cast<ElementsAttr>(elements).getElementType();
+  if (!type.isIntOrIndex())
+    return std::nullopt;
+  if (auto dense = dyn_cast<DenseElementsAttr>(elements);
+      dense && !type.isInteger(1)) {
+    if (position >= dense.getNumElements())
+      return std::nullopt;
+    APInt number = dense.getValues<APInt>()[position];
+    return number.isSignedIntN(64) ? std::optional(number.getSExtValue())
+                                   : std::nullopt;
+  }
+  auto resource = dyn_cast<DenseResourceElementsAttr>(elements);
+  if (AsmResourceBlob *blob =
+          resource ? resource.getRawHandle().getBlob() : nullptr;
+      blob && type.isInteger(64)) {
+    int64_t number;
+    if ((position + 1) * sizeof(number) > blob->getData().size())
+      return std::nullopt;
+    memcpy(&number, blob->getData().data() + position * sizeof(number),
+           sizeof(number));
+    return number;
+  }
+  // Narrower ones are numbers of f64 too.
+  std::optional<double> number = constantAt(elements, position);
+  return number ? std::optional<int64_t>(static_cast<int64_t>(*number))
+                : std::nullopt;
+}
+
 Expr ExprGraph::constantElement(Value tensor, ArrayRef<IndexPoly> indices) {
   Attribute elements;
   if (!matchPattern(tensor, m_Constant(&elements)))
@@ -85,13 +114,13 @@ Expr ExprGraph::constantElement(Value tensor, ArrayRef<IndexPoly> indices) {
   }
   if (!position)
     return nullptr;
-  std::optional<double> number = constantAt(elements, *position);
-  if (!number)
-    return nullptr;
   Type scalar = type.getElementType();
-  if (scalar.isIntOrIndex() && !scalar.isInteger(1))
-    return index(static_cast<int64_t>(*number));
-  return constant(*number, scalar);
+  if (isInteger(scalar)) {
+    std::optional<int64_t> integer = integerAt(elements, *position);
+    return integer ? index(*integer) : nullptr;
+  }
+  std::optional<double> number = constantAt(elements, *position);
+  return number ? constant(*number, scalar) : nullptr;
 }
 
 //===----------------------------------------------------------------------===//
@@ -163,6 +192,17 @@ static Expr loadInsert(ExprGraph &graph, tensor::InsertSliceOp insert,
   if (inside)
     return graph.load(insert.getSource(), inner);
   return outside ? graph.load(insert.getDest(), indices) : nullptr;
+}
+
+/// True for what a body may hold that only gathers: arithmetic of integers.
+static bool movesElements(Operation &op) {
+  if (isa<linalg::IndexOp, tensor::ExtractOp, arith::ConstantOp,
+          arith::SelectOp>(op))
+    return true;
+  auto isInt = [](Type type) { return type.isIntOrIndex(); };
+  return isa<arith::ArithDialect>(op.getDialect()) && op.getNumRegions() == 0 &&
+         llvm::all_of(op.getOperandTypes(), isInt) &&
+         llvm::all_of(op.getResultTypes(), isInt);
 }
 
 Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
@@ -246,9 +286,7 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
           return nullptr;
         Block &body = *linalgOp.getBlock();
         for (Operation &inner : body.without_terminator())
-          if (!isa<linalg::IndexOp, arith::IndexCastOp, tensor::ExtractOp,
-                   arith::ConstantOp, arith::AddIOp, arith::SubIOp,
-                   arith::MulIOp, arith::CmpIOp, arith::SelectOp>(inner))
+          if (!movesElements(inner))
             return nullptr;
         Expr element = expandLinalg(
             linalgOp, cast<OpResult>(tensor).getResultNumber(), indices);

@@ -436,8 +436,7 @@ static Value gateTensor(Builder &b, ArrayRef<AtomId> order) {
 
 Value build(ExprGraph &graph, const Differential &found,
             const Epilogue &epilogue, Type elements,
-            const llvm::SmallPtrSetImpl<Operation *> &dying,
-            AttentionOp &attention) {
+            const llvm::SetVector<Operation *> &dying, AttentionOp &attention) {
   Operation *anchor = epilogue.result.getDefiningOp();
   OpBuilder builder(anchor);
   Location loc = anchor->getLoc();

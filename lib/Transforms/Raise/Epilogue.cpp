@@ -14,8 +14,8 @@
 
 namespace mlir::diffattn::raise {
 
-llvm::SmallPtrSet<Operation *, 32> onlyFor(Value value) {
-  llvm::SmallPtrSet<Operation *, 32> set;
+llvm::SetVector<Operation *> onlyFor(Value value) {
+  llvm::SetVector<Operation *> set;
   Operation *last = value.getDefiningOp();
   set.insert(last);
   Block *block = last->getBlock();

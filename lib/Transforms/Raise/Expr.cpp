@@ -15,12 +15,12 @@
 
 namespace mlir::diffattn::raise {
 
-/// `number` as a value of `type` holds it.
-static double roundTo(double number, Type type) {
-  if (type && (type.isF32() || type.isF16() || type.isBF16())) {
+double roundTo(double number, Type type) {
+  auto narrow = dyn_cast_or_null<FloatType>(type);
+  if (narrow && narrow.getWidth() < 64) {
     llvm::APFloat value(number);
     bool lost;
-    value.convert(cast<FloatType>(type).getFloatSemantics(),
+    value.convert(narrow.getFloatSemantics(),
                   llvm::APFloat::rmNearestTiesToEven, &lost);
     return value.convertToDouble();
   }
@@ -46,25 +46,30 @@ Expr ExprGraph::make(Kind kind, Type type, ArrayRef<Expr> operands,
   if ((kind == Kind::Add || kind == Kind::Sub || kind == Kind::Mul) &&
       operands[0]->kind == Kind::Index && operands[1]->kind == Kind::Index) {
     const IndexPoly &a = operands[0]->index, &b = operands[1]->index;
-    return index(kind == Kind::Add ? a + b : kind == Kind::Sub ? a - b : a * b);
+    IndexPoly result = kind == Kind::Add   ? a + b
+                       : kind == Kind::Sub ? a - b
+                                           : a * b;
+    // In a narrow type it may wrap around.
+    if (holds(type, result))
+      return index(result);
   }
   if (Expr simpler = simplify(kind, operands, predicate))
     return simpler;
-  SmallVector<double> numbers;
-  for (Expr operand : operands) {
-    std::optional<int64_t> integer;
-    if (operand->kind == Kind::Const)
-      numbers.push_back(operand->number);
-    else if (operand->kind == Kind::Index &&
-             (integer = operand->index.constant()))
-      numbers.push_back(*integer);
-  }
-  if (numbers.size() == operands.size())
-    if (std::optional<double> number = fold(kind, type, numbers, predicate))
-      return constant(*number, type);
   Node node(kind, type);
   node.operands.assign(operands.begin(), operands.end());
   node.predicate = predicate;
+  bool numbers = llvm::all_of(operands, [](Expr operand) {
+    return operand->kind == Kind::Const ||
+           (operand->kind == Kind::Index && operand->index.constant());
+  });
+  const llvm::DenseMap<AtomId, int64_t> anywhere;
+  if (numbers && isInteger(type)) {
+    if (std::optional<int64_t> number = evaluateInteger(&node, anywhere))
+      return index(*number);
+  } else if (numbers) {
+    if (std::optional<double> number = evaluate(&node, anywhere))
+      return constant(*number, type);
+  }
   return add(std::move(node));
 }
 
@@ -100,8 +105,9 @@ Expr ExprGraph::substitute(Expr expr, const IndexSpace::Substitution &map) {
   SmallVector<Expr> operands;
   for (Expr operand : expr->operands)
     operands.push_back(substitute(operand, map));
-  if (expr->kind == Kind::Reduce || expr->kind == Kind::Opaque ||
-      expr->kind == Kind::Softmax) {
+  if (expr->kind == Kind::Opaque)
+    return operation(expr->proto, expr->type, operands);
+  if (expr->kind == Kind::Reduce || expr->kind == Kind::Softmax) {
     Node node = *expr;
     node.operands.assign(operands.begin(), operands.end());
     node.index = space.substitute(expr->index, map);
@@ -207,87 +213,6 @@ Expr ExprGraph::open(Expr expr) {
   while (Expr opened = expand(expr))
     expr = stripCasts(opened);
   return expr;
-}
-
-Expr ExprGraph::close(Expr expr) {
-  switch (expr->kind) {
-  case Kind::Const:
-  case Kind::Index:
-    return expr;
-  case Kind::Load:
-    if (Attribute elements; matchPattern(expr->value, m_Constant(&elements)))
-      return constantAt(elements, 0) ? expr : nullptr;
-    if (Expr opened = expand(expr))
-      return close(opened);
-    return nullptr;
-  case Kind::Scalar:
-  case Kind::Reduce:
-  case Kind::Softmax:
-    return nullptr;
-  case Kind::Opaque:
-    if (isa<math::AbsFOp>(expr->proto))
-      if (Expr closed = close(expr->operands[0]);
-          closed && closed->kind == Kind::Const)
-        return constant(std::fabs(closed->number), expr->type);
-    return nullptr;
-  default:
-    break;
-  }
-  SmallVector<Expr> operands;
-  for (Expr operand : expr->operands) {
-    Expr closed = close(operand);
-    if (!closed)
-      return nullptr;
-    operands.push_back(closed);
-  }
-  return make(expr->kind, expr->type, operands, expr->predicate);
-}
-
-std::optional<double>
-ExprGraph::evaluate(Expr expr, const llvm::DenseMap<AtomId, int64_t> &at) {
-  switch (expr->kind) {
-  case Kind::Const:
-    return expr->number;
-  case Kind::Index: {
-    std::optional<int64_t> value = space.evaluate(expr->index, at);
-    return value ? std::optional<double>(*value) : std::nullopt;
-  }
-  case Kind::Load: {
-    Attribute elements;
-    if (!matchPattern(expr->value, m_Constant(&elements)))
-      return std::nullopt;
-    auto type = cast<ShapedType>(expr->value.getType());
-    int64_t position = 0;
-    for (auto [axis, poly] : llvm::enumerate(expr->indices)) {
-      std::optional<int64_t> value = space.evaluate(poly, at);
-      if (!value || *value < 0 || *value >= type.getDimSize(axis))
-        return std::nullopt;
-      position = position * type.getDimSize(axis) + *value;
-    }
-    return constantAt(elements, position);
-  }
-  default:
-    break;
-  }
-  SmallVector<double, 3> values;
-  for (Expr operand : expr->operands) {
-    std::optional<double> value = evaluate(operand, at);
-    if (!value)
-      return std::nullopt;
-    values.push_back(*value);
-  }
-  std::optional<double> result =
-      fold(expr->kind, expr->type, values, expr->predicate);
-  return result ? std::optional<double>(roundTo(*result, expr->type)) : result;
-}
-
-std::optional<double> ExprGraph::constantValue(Expr expr) {
-  if (expr->kind == Kind::Const)
-    return expr->number;
-  Expr closed = close(expr);
-  if (!closed)
-    return std::nullopt;
-  return evaluate(closed, llvm::DenseMap<AtomId, int64_t>());
 }
 
 } // namespace mlir::diffattn::raise

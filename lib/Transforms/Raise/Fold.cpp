@@ -12,7 +12,7 @@
 
 namespace mlir::diffattn::raise {
 
-static bool compareF(int64_t predicate, double a, double b) {
+bool compareF(int64_t predicate, double a, double b) {
   bool unordered = std::isnan(a) || std::isnan(b);
   switch (static_cast<arith::CmpFPredicate>(predicate)) {
   case arith::CmpFPredicate::AlwaysFalse:
@@ -51,30 +51,13 @@ static bool compareF(int64_t predicate, double a, double b) {
   llvm_unreachable("unknown predicate");
 }
 
-static bool compareI(int64_t predicate, double a, double b) {
-  switch (static_cast<arith::CmpIPredicate>(predicate)) {
-  case arith::CmpIPredicate::eq:
-    return a == b;
-  case arith::CmpIPredicate::ne:
-    return a != b;
-  case arith::CmpIPredicate::slt:
-  case arith::CmpIPredicate::ult:
-    return a < b;
-  case arith::CmpIPredicate::sle:
-  case arith::CmpIPredicate::ule:
-    return a <= b;
-  case arith::CmpIPredicate::sgt:
-  case arith::CmpIPredicate::ugt:
-    return a > b;
-  case arith::CmpIPredicate::sge:
-  case arith::CmpIPredicate::uge:
-    return a >= b;
-  }
-  llvm_unreachable("unknown predicate");
+bool compareI(int64_t predicate, int64_t a, int64_t b) {
+  return arith::applyCmpPredicate(static_cast<arith::CmpIPredicate>(predicate),
+                                  APInt(64, a, /*isSigned=*/true),
+                                  APInt(64, b, /*isSigned=*/true));
 }
 
-std::optional<double> ExprGraph::fold(Kind kind, Type type, ArrayRef<double> v,
-                                      int64_t predicate) const {
+std::optional<double> ExprGraph::fold(Kind kind, ArrayRef<double> v) const {
   switch (kind) {
   case Kind::Add:
     return v[0] + v[1];
@@ -86,10 +69,12 @@ std::optional<double> ExprGraph::fold(Kind kind, Type type, ArrayRef<double> v,
     return v[0] / v[1];
   case Kind::Neg:
     return -v[0];
+  // What becomes of NaN is another question in each op of these kinds.
   case Kind::Max:
-    return std::fmax(v[0], v[1]);
   case Kind::Min:
-    return std::fmin(v[0], v[1]);
+    if (std::isnan(v[0]) || std::isnan(v[1]))
+      return std::nullopt;
+    return kind == Kind::Max ? std::fmax(v[0], v[1]) : std::fmin(v[0], v[1]);
   case Kind::Exp:
     return std::exp(v[0]);
   case Kind::Exp2:
@@ -103,24 +88,7 @@ std::optional<double> ExprGraph::fold(Kind kind, Type type, ArrayRef<double> v,
   case Kind::Tanh:
     return std::tanh(v[0]);
   case Kind::Cast:
-  case Kind::FromInt:
     return v[0];
-  case Kind::CmpF:
-    return compareF(predicate, v[0], v[1]);
-  case Kind::CmpI:
-    return compareI(predicate, v[0], v[1]);
-  case Kind::Select:
-    return v[0] != 0 ? v[1] : v[2];
-  // Bits of a wider integer are not ours to know: only truth values fold.
-  case Kind::And:
-    return type.isInteger(1) ? std::optional<double>(v[0] != 0 && v[1] != 0)
-                             : std::nullopt;
-  case Kind::Or:
-    return type.isInteger(1) ? std::optional<double>(v[0] != 0 || v[1] != 0)
-                             : std::nullopt;
-  case Kind::Xor:
-    return type.isInteger(1) ? std::optional<double>((v[0] != 0) != (v[1] != 0))
-                             : std::nullopt;
   default:
     return std::nullopt;
   }
@@ -146,6 +114,27 @@ Expr ExprGraph::simplifyChosenNumbers(Kind compare, ArrayRef<Expr> o,
                  make(compare, boolean, second, predicate)});
   }
   return nullptr;
+}
+
+/// True if `a` is `b` wherever `condition` holds: where they are one
+/// expression, or at the one position that it allows, as i < 1.
+bool ExprGraph::sameWhereChosen(Expr condition, const IndexPoly &a,
+                                const IndexPoly &b) {
+  if (a == b)
+    return true;
+  if (condition->kind != Kind::CmpI ||
+      condition->operands[0]->kind != Kind::Index ||
+      condition->operands[1]->kind != Kind::Index ||
+      static_cast<arith::CmpIPredicate>(condition->predicate) !=
+          arith::CmpIPredicate::slt)
+    return false;
+  const IndexPoly &position = condition->operands[0]->index,
+                  &end = condition->operands[1]->index;
+  if (!isBounded(position) || !isBounded(end))
+    return false;
+  std::optional<AtomId> loop = (position - end + 1).asAtom();
+  return loop && space[*loop].kind == IndexSpace::Atom::Loop &&
+         space.substitute(a, {{*loop, 0}}) == space.substitute(b, {{*loop, 0}});
 }
 
 Expr ExprGraph::simplify(Kind kind, ArrayRef<Expr> o, int64_t predicate) {
@@ -198,6 +187,9 @@ Expr ExprGraph::simplify(Kind kind, ArrayRef<Expr> o, int64_t predicate) {
       return o[0];
     if (isFalse(o[1]) && isTrue(o[2]) && o[1]->type.isInteger(1))
       return notOf(o[0]);
+    if (o[1]->kind == Kind::Index && o[2]->kind == Kind::Index &&
+        sameWhereChosen(o[0], o[1]->index, o[2]->index))
+      return o[2];
     return o[1] == o[2] ? o[1] : nullptr;
   case Kind::CmpF:
     return simplifyChosenNumbers(kind, o, predicate);
@@ -206,54 +198,7 @@ Expr ExprGraph::simplify(Kind kind, ArrayRef<Expr> o, int64_t predicate) {
       return condition;
     if (o[0]->kind != Kind::Index || o[1]->kind != Kind::Index)
       return nullptr;
-    const IndexPoly &a = o[0]->index, &b = o[1]->index;
-    std::optional<bool> less, greater;
-    if (space.provablyLess(a, b))
-      less = true, greater = false;
-    else if (space.provablyLess(b, a))
-      less = false, greater = true;
-    else if (a == b)
-      less = false, greater = false;
-    else {
-      if (space.provablyNonNegative(b - a))
-        greater = false;
-      if (space.provablyNonNegative(a - b))
-        less = false;
-    }
-    Type boolean = IntegerType::get(context, 1);
-    auto decide = [&](std::optional<bool> truth) -> Expr {
-      return truth ? constant(*truth, boolean) : nullptr;
-    };
-    auto negate = [](std::optional<bool> truth) {
-      return truth ? std::optional<bool>(!*truth) : truth;
-    };
-    switch (static_cast<arith::CmpIPredicate>(predicate)) {
-    case arith::CmpIPredicate::slt:
-    case arith::CmpIPredicate::ult:
-      return decide(less);
-    case arith::CmpIPredicate::sge:
-    case arith::CmpIPredicate::uge:
-      return decide(negate(less));
-    case arith::CmpIPredicate::sgt:
-    case arith::CmpIPredicate::ugt:
-      return decide(greater);
-    case arith::CmpIPredicate::sle:
-    case arith::CmpIPredicate::ule:
-      return decide(negate(greater));
-    case arith::CmpIPredicate::eq:
-    case arith::CmpIPredicate::ne: {
-      std::optional<bool> same;
-      if ((less && *less) || (greater && *greater))
-        same = false;
-      else if (a == b)
-        same = true;
-      return decide(static_cast<arith::CmpIPredicate>(predicate) ==
-                            arith::CmpIPredicate::eq
-                        ? same
-                        : negate(same));
-    }
-    }
-    return nullptr;
+    return compareIndices(o[0], o[1], predicate);
   }
   default:
     return nullptr;

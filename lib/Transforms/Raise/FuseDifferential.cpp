@@ -9,10 +9,12 @@
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Transforms/Raise/Build.h"
 #include "DiffAttn/Transforms/Raise/Materialize.h"
+#include "DiffAttn/Transforms/Raise/NearMiss.h"
 #include "DiffAttn/Transforms/Raise/Precision.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -59,6 +61,14 @@ private:
     return remark::RemarkOpts::name(name).category("diffattn-fuse");
   }
 
+  /// True for a concatenation, also as a body that chooses what it reads.
+  static bool isConcat(Operation *op) {
+    auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+    return isa<tensor::ConcatOp>(op) ||
+           (linalgOp && isElementwise(linalgOp) &&
+            !linalgOp.getBlock()->getOps<scf::IfOp>().empty());
+  }
+
   /// Raises the first candidate that can be raised.
   bool raiseOne(SmallVectorImpl<Refusal> &refusals) {
     Operation *function = getOperation();
@@ -68,7 +78,7 @@ private:
     SmallVector<Value> roots;
     for (bool concats : {true, false})
       function->walk([&](Operation *op) {
-        if (isa<tensor::ConcatOp>(op) == concats)
+        if (isConcat(op) == concats)
           for (Value result : op->getResults())
             if (maps.roleOf(result) == Maps::Role::Attention)
               roots.push_back(result);
@@ -85,6 +95,20 @@ private:
         refusals.push_back({root.getDefiningOp(), reason});
         told.insert(maps.used.begin(), maps.used.end());
       }
+    }
+    // Whatever else keeps a difference of softmaxes is told too.
+    for (const NearMiss &miss : findNearMisses(graph, maps, function)) {
+      if (llvm::any_of(miss.softmaxes,
+                       [&](Value map) { return told.contains(map); }))
+        continue;
+      refusals.push_back(
+          {miss.op,
+           miss.recognized
+               ? "what lies between two softmaxes and their difference "
+                 "is not understood"
+               : "a difference of softmaxes, one of which is not "
+                 "understood"});
+      told.insert(miss.softmaxes.begin(), miss.softmaxes.end());
     }
     return false;
   }
@@ -180,8 +204,8 @@ private:
     });
   }
 
-  static std::string
-  usedElsewhere(Value value, const llvm::SmallPtrSetImpl<Operation *> &dying) {
+  static std::string usedElsewhere(Value value,
+                                   const llvm::SetVector<Operation *> &dying) {
     // Follow what only moves elements to the op that needs the map.
     SmallVector<Value> work{value};
     while (!work.empty()) {
@@ -204,13 +228,16 @@ private:
 
   /// Sizes that are read from tensors that will be gone are read elsewhere.
   static void resolveSizes(ExprGraph &graph,
-                           const llvm::SmallPtrSetImpl<Operation *> &dying) {
+                           const llvm::SetVector<Operation *> &dying) {
     SmallVector<tensor::DimOp> dims;
     for (Operation *op : dying)
-      for (Operation *user : op->getUsers())
-        if (auto dim = dyn_cast<tensor::DimOp>(user);
-            dim && knownAxis(dim) && !dying.contains(dim))
+      for (Operation *user : op->getUsers()) {
+        auto dim = dyn_cast<tensor::DimOp>(user);
+        // An op in front of this may be the constant that names its axis.
+        if (dim && dim.getSource().getDefiningOp() == op && knownAxis(dim) &&
+            !diesWith(dim, dying))
           dims.push_back(dim);
+      }
     for (tensor::DimOp dim : dims) {
       OpBuilder builder(dim);
       Materializer sizes(graph, builder, dim.getLoc());
@@ -226,8 +253,16 @@ private:
     }
   }
 
+  /// True if `op`, or an op that it is inside of, is in `dying`.
+  static bool diesWith(Operation *op,
+                       const llvm::SetVector<Operation *> &dying) {
+    while (op && !dying.contains(op))
+      op = op->getParentOp();
+    return op;
+  }
+
   static void eraseDead(Operation *last,
-                        const llvm::SmallPtrSetImpl<Operation *> &dying) {
+                        const llvm::SetVector<Operation *> &dying) {
     Block *block = last->getBlock();
     SmallVector<Operation *> ops;
     for (Operation &op : *block) {

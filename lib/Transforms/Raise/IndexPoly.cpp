@@ -10,6 +10,7 @@
 #include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace mlir::diffattn::raise {
@@ -112,15 +113,15 @@ IndexSpace::sizeSource(AtomId size,
 }
 
 IndexPoly IndexSpace::loop(const IndexPoly &extent) {
-  return IndexPoly::atom(intern({Atom::Loop, extent, {}, {}, 0}));
+  return IndexPoly::atom(intern({Atom::Loop, extent, {}, {}, 0, true}));
 }
 
 IndexPoly IndexSpace::size(Value tensor, int64_t axis) {
-  return resolve(intern({Atom::Size, {}, {}, tensor, axis}));
+  return resolve(intern({Atom::Size, {}, {}, tensor, axis, true, true}));
 }
 
 IndexPoly IndexSpace::opaque(Value index) {
-  return resolve(intern({Atom::Opaque, {}, {}, index, 0}));
+  return resolve(intern({Atom::Opaque, {}, {}, index, 0, false, false}));
 }
 
 void IndexSpace::join(const IndexPoly &one, const IndexPoly &other) {
@@ -136,8 +137,13 @@ void IndexSpace::join(const IndexPoly &one, const IndexPoly &other) {
   };
   if (a == b)
     return;
-  // Rather in terms of the older size: arguments come first.
+  // A value that is a size is at least 1.
   std::optional<AtomId> x = a.asAtom(), y = b.asAtom();
+  if (x && y && (atoms[*x].isSize || atoms[*y].isSize))
+    for (AtomId id : {*x, *y})
+      if (atoms[id].kind == Atom::Opaque)
+        atoms[id].isSize = atoms[id].nonNegative = true;
+  // Rather in terms of the older size: arguments come first.
   if (x && y && *x < *y ? take(b, a) || take(a, b) : take(a, b) || take(b, a))
     return;
 }
@@ -196,15 +202,24 @@ IndexSpace::upperBoundOf(const Monomial &monomial) const {
   IndexPoly bound = 1;
   for (AtomId id : monomial) {
     const Atom &atom = atoms[id];
+    // A product of bounds is a bound of the product where no factor is
+    // negative.
+    if (!atom.nonNegative)
+      return std::nullopt;
+    if (atom.isSize) {
+      bound = bound * IndexPoly::atom(id);
+      continue;
+    }
     switch (atom.kind) {
     case Atom::Loop:
       bound = bound * (atom.first - 1);
       break;
     case Atom::Size:
-      bound = bound * IndexPoly::atom(id);
-      break;
     case Atom::Opaque:
       return std::nullopt;
+    case Atom::Within:
+      bound = bound * (atom.second - 1);
+      break;
     case Atom::Broadcast: {
       std::optional<IndexPoly> low = lowerBound(IndexPoly(0) - atom.first);
       if (!low)
@@ -233,14 +248,14 @@ IndexSpace::upperBoundOf(const Monomial &monomial) const {
 std::optional<IndexPoly> IndexSpace::lowerBound(const IndexPoly &poly) const {
   IndexPoly bound;
   for (auto &[monomial, coefficient] : poly.terms) {
-    bool sizesOnly = llvm::all_of(
-        monomial, [&](AtomId id) { return atoms[id].kind == Atom::Size; });
+    bool sizesOnly =
+        llvm::all_of(monomial, [&](AtomId id) { return atoms[id].isSize; });
     if (sizesOnly) {
       bound.addTerm(monomial, coefficient);
       continue;
     }
-    if (llvm::any_of(monomial,
-                     [&](AtomId id) { return atoms[id].kind == Atom::Opaque; }))
+    if (!llvm::all_of(monomial,
+                      [&](AtomId id) { return atoms[id].nonNegative; }))
       return std::nullopt;
     if (coefficient > 0)
       continue; // loops and quotients start at zero
@@ -269,9 +284,99 @@ bool IndexSpace::provablyNonNegative(const IndexPoly &poly) const {
                       [](const auto &term) { return term.second >= 0; });
 }
 
+using Wide = __int128;
+static constexpr int64_t kMostSize = std::numeric_limits<int32_t>::max();
+static constexpr int64_t kMostElements = int64_t(1) << 40;
+
+/// The range of one factor; none where it is not known, or too wide.
+std::optional<IndexSpace::Range> IndexSpace::rangeOf(AtomId id) const {
+  const Atom &atom = atoms[id];
+  if (atom.isSize)
+    return Range{1, kMostSize};
+  switch (atom.kind) {
+  case Atom::Size:
+    break;
+  case Atom::Opaque: {
+    auto type = dyn_cast<IntegerType>(atom.value.getType());
+    if (!type || type.getWidth() > 32)
+      return std::nullopt;
+    return Range{llvm::minIntN(type.getWidth()),
+                 llvm::maxIntN(type.getWidth())};
+  }
+  case Atom::Within:
+  case Atom::Loop: {
+    std::optional<Range> extent =
+        rangeOf(atom.kind == Atom::Loop ? atom.first : atom.second);
+    if (!extent)
+      return std::nullopt;
+    return Range{0, std::max<int64_t>(extent->high - 1, 0)};
+  }
+  case Atom::Broadcast: {
+    std::optional<Range> position = rangeOf(atom.first);
+    if (!position)
+      return std::nullopt;
+    return Range{std::min<int64_t>(position->low, 0),
+                 std::max<int64_t>(position->high, 0)};
+  }
+  case Atom::FloorDiv: {
+    std::optional<Range> dividend = rangeOf(atom.first),
+                         divisor = rangeOf(atom.second);
+    if (!dividend || !divisor || divisor->low < 1)
+      return std::nullopt;
+    auto quotient = [](int64_t a, int64_t b) {
+      return llvm::divideFloorSigned(a, b);
+    };
+    return Range{quotient(dividend->low,
+                          dividend->low < 0 ? divisor->low : divisor->high),
+                 quotient(dividend->high,
+                          dividend->high < 0 ? divisor->high : divisor->low)};
+  }
+  }
+  llvm_unreachable("unknown kind of atom");
+}
+
+std::optional<IndexSpace::Range>
+IndexSpace::rangeOf(const IndexPoly &poly) const {
+  Wide low = 0, high = 0;
+  auto fits = [](Wide number) {
+    return std::numeric_limits<int64_t>::min() <= number &&
+           number <= std::numeric_limits<int64_t>::max();
+  };
+  for (auto &[monomial, coefficient] : poly.terms) {
+    Wide from = 1, to = 1;
+    // Positions and sizes multiply to numbers of elements.
+    bool counts = llvm::all_of(monomial, [&](AtomId id) {
+      return atoms[id].isSize || atoms[id].kind == Atom::Loop;
+    });
+    for (AtomId id : monomial) {
+      std::optional<Range> factor = rangeOf(id);
+      if (!factor)
+        return std::nullopt;
+      std::tie(from, to) = std::minmax({from * factor->low, from * factor->high,
+                                        to * factor->low, to * factor->high});
+      if (counts && monomial.size() > 1)
+        to = std::min<Wide>(to, kMostElements);
+      if (!fits(from) || !fits(to))
+        return std::nullopt;
+    }
+    std::tie(from, to) = std::minmax({from * coefficient, to * coefficient});
+    low += from;
+    high += to;
+    if (!fits(low) || !fits(high))
+      return std::nullopt;
+  }
+  return Range{static_cast<int64_t>(low), static_cast<int64_t>(high)};
+}
+
 IndexPoly IndexSpace::floorDiv(const IndexPoly &a, const IndexPoly &b) {
+  auto quotientOf = [&](const IndexPoly &dividend, const IndexPoly &divisor) {
+    bool nonNegative = provablyNonNegative(dividend) &&
+                       provablyNonNegative(divisor - IndexPoly(1));
+    return IndexPoly::atom(
+        intern({Atom::FloorDiv, dividend, divisor, {}, 0, nonNegative}));
+  };
   if (b.terms.size() != 1 || b.terms.begin()->second <= 0)
-    return IndexPoly::atom(intern({Atom::FloorDiv, a, b, {}, 0}));
+    return quotientOf(a, b);
   auto [divisor, coefficient] = *b.terms.begin();
   auto [quotient, rest] = divide(a, divisor, coefficient);
   if (provablyNonNegative(rest) && provablyLess(rest, b))
@@ -289,8 +394,7 @@ IndexPoly IndexSpace::floorDiv(const IndexPoly &a, const IndexPoly &b) {
     if (by == IndexPoly(1))
       return quotient + dividend;
   }
-  return quotient +
-         IndexPoly::atom(intern({Atom::FloorDiv, dividend, by, {}, 0}));
+  return quotient + quotientOf(dividend, by);
 }
 
 IndexPoly IndexSpace::broadcast(const IndexPoly &position,
@@ -300,7 +404,48 @@ IndexPoly IndexSpace::broadcast(const IndexPoly &position,
   // In an axis of one element such a position is 0 as well.
   if (size.constant() || provablyLess(position, size))
     return position;
-  return IndexPoly::atom(intern({Atom::Broadcast, position, size, {}, 0}));
+  return IndexPoly::atom(intern(
+      {Atom::Broadcast, position, size, {}, 0, provablyNonNegative(position)}));
+}
+
+IndexPoly IndexSpace::within(const IndexPoly &position, const IndexPoly &size) {
+  if (provablyNonNegative(position) && provablyLess(position, size))
+    return position;
+  return IndexPoly::atom(intern({Atom::Within, position, size, {}, 0, true}));
+}
+
+IndexPoly IndexSpace::compose(Atom::Kind kind, const IndexPoly &first,
+                              const IndexPoly &second) {
+  switch (kind) {
+  case Atom::FloorDiv:
+    return floorDiv(first, second);
+  case Atom::Broadcast:
+    return broadcast(first, second);
+  case Atom::Within:
+    return within(first, second);
+  default:
+    llvm_unreachable("an atom without parts");
+  }
+}
+
+IndexPoly IndexSpace::withoutBounds(const IndexPoly &poly) {
+  IndexPoly result;
+  for (auto &[monomial, coefficient] : poly.terms) {
+    IndexPoly product = coefficient;
+    for (AtomId id : monomial) {
+      if (!isComposed(atoms[id])) {
+        product = product * IndexPoly::atom(id);
+        continue;
+      }
+      Atom::Kind kind = atoms[id].kind;
+      IndexPoly first = withoutBounds(IndexPoly(atoms[id].first));
+      IndexPoly second = withoutBounds(IndexPoly(atoms[id].second));
+      product = product *
+                (kind == Atom::Within ? first : compose(kind, first, second));
+    }
+    result = result + product;
+  }
+  return result;
 }
 
 IndexPoly IndexSpace::substitute(const IndexPoly &poly,
@@ -312,14 +457,12 @@ IndexPoly IndexSpace::substitute(const IndexPoly &poly,
       auto it = map.find(id);
       if (it != map.end()) {
         product = product * it->second;
-      } else if (atoms[id].kind == Atom::FloorDiv ||
-                 atoms[id].kind == Atom::Broadcast) {
+      } else if (isComposed(atoms[id])) {
         // Copies: new atoms may move the storage.
-        bool divides = atoms[id].kind == Atom::FloorDiv;
+        Atom::Kind kind = atoms[id].kind;
         IndexPoly first = substitute(IndexPoly(atoms[id].first), map);
         IndexPoly second = substitute(IndexPoly(atoms[id].second), map);
-        product = product * (divides ? floorDiv(first, second)
-                                     : broadcast(first, second));
+        product = product * compose(kind, first, second);
       } else {
         product = product * IndexPoly::atom(id);
       }
@@ -334,8 +477,7 @@ void IndexSpace::visit(const IndexPoly &poly,
   for (auto &[monomial, coefficient] : poly.terms)
     for (AtomId id : monomial) {
       fn(id);
-      if (atoms[id].kind == Atom::FloorDiv ||
-          atoms[id].kind == Atom::Broadcast) {
+      if (isComposed(atoms[id])) {
         visit(atoms[id].first, fn);
         visit(atoms[id].second, fn);
       }
@@ -387,15 +529,22 @@ IndexSpace::evaluate(const IndexPoly &poly,
         product = wrapMul(product, it->second);
         continue;
       }
-      if (atoms[id].kind != Atom::FloorDiv && atoms[id].kind != Atom::Broadcast)
+      if (!isComposed(atoms[id]))
         return std::nullopt;
       std::optional<int64_t> a = evaluate(atoms[id].first, at),
                              b = evaluate(atoms[id].second, at);
       if (!a || !b || *b <= 0)
         return std::nullopt;
-      product = wrapMul(product, atoms[id].kind == Atom::FloorDiv
-                                     ? llvm::divideFloorSigned(*a, *b)
-                                     : (*b == 1 ? 0 : *a));
+      switch (atoms[id].kind) {
+      case Atom::FloorDiv:
+        product = wrapMul(product, llvm::divideFloorSigned(*a, *b));
+        break;
+      case Atom::Broadcast:
+        product = wrapMul(product, *b == 1 ? 0 : *a);
+        break;
+      default:
+        product = wrapMul(product, std::clamp<int64_t>(*a, 0, *b - 1));
+      }
     }
     sum = wrapAdd(sum, product);
   }

@@ -37,10 +37,7 @@ Maps::Role Maps::computeRole(Value value) {
   if (linalgOp && !isElementwise(linalgOp))
     return roleOfReduction(linalgOp, value);
   if (linalgOp) {
-    llvm::append_range(sources, linalgOp.getDpsInputs());
-    linalgOp.getBlock()->walk([&](tensor::ExtractOp extract) {
-      sources.push_back(extract.getTensor());
-    });
+    sources = readBy(linalgOp);
   } else if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
                  tensor::ExtractSliceOp, tensor::InsertSliceOp,
                  tensor::ConcatOp, tensor::ReshapeOp, tensor::PadOp>(op) ||
@@ -77,6 +74,15 @@ bool Maps::runsAlongKeys(Expr expr, AtomId loop) {
   });
 }
 
+bool Maps::combinesFewMaps(linalg::LinalgOp op) const {
+  for (auto [iterator, size] :
+       llvm::zip(op.getIteratorTypesArray(), op.getStaticLoopRanges()))
+    if (iterator == utils::IteratorType::reduction &&
+        !ShapedType::isDynamic(size) && size <= kMostFew)
+      return true;
+  return false;
+}
+
 /// Only the product with values leads on from maps to attention.
 Maps::Role Maps::roleOfReduction(linalg::LinalgOp op, Value result) {
   Role strongest = Role::None;
@@ -87,12 +93,7 @@ Maps::Role Maps::roleOfReduction(linalg::LinalgOp op, Value result) {
   // A window over maps: no map any more, but worth a remark.
   if (op.getNumReductionLoops() > 1)
     return op.getNumDpsInputs() == 2 ? Role::Map : Role::None;
-  bool few = false;
-  for (auto [iterator, size] :
-       llvm::zip(op.getIteratorTypesArray(), op.getStaticLoopRanges()))
-    few |= iterator == utils::IteratorType::reduction &&
-           !ShapedType::isDynamic(size) && size <= kMostFew;
-  if (few && !runsAlongKeys(result))
+  if (combinesFewMaps(op) && !runsAlongKeys(result))
     return Role::Map;
   return op.getNumDpsInputs() == 2 ? Role::Attention : Role::None;
 }
@@ -173,8 +174,7 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
           return fail();
       x.sources.append(y.sources);
       keepCommon(x.roundedTo, y.roundedTo);
-      x.value = graph.make(Kind::Select, x.value->type,
-                           {condition, x.value, y.value});
+      x.value = graph.choose(x.value->type, condition, x.value, y.value);
     }
     return lhs;
   }

@@ -89,47 +89,56 @@ std::optional<Band> MaskClassifier::bandFromComparisons(Expr visible) {
   if (visible->kind != Kind::CmpI)
     return std::nullopt;
   Expr a = visible->operands[0], b = visible->operands[1];
-  if (a->kind != Kind::Index || b->kind != Kind::Index)
+  if (a->kind != Kind::Index || b->kind != Kind::Index ||
+      !graph.isBounded(a->index) || !graph.isBounded(b->index))
     return std::nullopt;
-  // difference >= 0, with difference = sign * (key - query) + rest
-  auto predicate = static_cast<arith::CmpIPredicate>(visible->predicate);
-  if (negated)
-    predicate = arith::invertPredicate(predicate);
-  IndexPoly difference;
-  switch (predicate) {
-  case arith::CmpIPredicate::sge:
-    difference = a->index - b->index;
-    break;
-  case arith::CmpIPredicate::sgt:
-    difference = a->index - b->index - 1;
-    break;
-  case arith::CmpIPredicate::sle:
-    difference = b->index - a->index;
-    break;
-  case arith::CmpIPredicate::slt:
-    difference = b->index - a->index - 1;
-    break;
-  default:
-    return std::nullopt;
-  }
   IndexPoly offset = IndexPoly::atom(key);
   if (query)
     offset = offset - IndexPoly::atom(*query);
   auto free = [&](const IndexPoly &poly) {
     bool sizes = true;
-    graph.space.visit(poly, [&](AtomId id) {
-      sizes &= graph.space[id].kind == IndexSpace::Atom::Size;
-    });
+    graph.space.visit(poly,
+                      [&](AtomId id) { sizes &= graph.space[id].isSize; });
     return sizes;
   };
   Band band;
-  if (IndexPoly rest = difference + offset; free(rest))
-    band.high = rest;
-  else if (IndexPoly rest = difference - offset; free(rest))
+  // difference >= 0, with difference = sign * (key - query) + rest
+  auto limit = [&](const IndexPoly &difference) {
+    if (IndexPoly rest = difference + offset; free(rest)) {
+      band.high = rest;
+      return true;
+    }
+    IndexPoly rest = difference - offset;
+    if (!free(rest))
+      return false;
     band.low = IndexPoly(0) - rest;
-  else
-    return std::nullopt;
-  return band;
+    return true;
+  };
+  IndexPoly more = a->index - b->index, less = b->index - a->index;
+  auto predicate = static_cast<arith::CmpIPredicate>(visible->predicate);
+  if (negated)
+    predicate = arith::invertPredicate(predicate);
+  bool known = false;
+  switch (predicate) {
+  case arith::CmpIPredicate::sge:
+    known = limit(more);
+    break;
+  case arith::CmpIPredicate::sgt:
+    known = limit(more - 1);
+    break;
+  case arith::CmpIPredicate::sle:
+    known = limit(less);
+    break;
+  case arith::CmpIPredicate::slt:
+    known = limit(less - 1);
+    break;
+  case arith::CmpIPredicate::eq:
+    known = limit(more) && limit(less);
+    break;
+  default:
+    break;
+  }
+  return known ? std::optional<Band>(band) : std::nullopt;
 }
 
 std::optional<std::vector<double>> MaskClassifier::evaluate(Expr closed) {
@@ -237,6 +246,24 @@ Expr MaskClassifier::openCondition(Expr condition) {
   return condition;
 }
 
+/// A number of keys that is `more` than `count`. Beyond all keys, or below
+/// none, `count` stands for these, so that the sum does not wrap around.
+Expr MaskClassifier::plus(Expr count, int64_t more, Type boolean) {
+  if (count->kind == Kind::Index && graph.isBounded(count->index))
+    return graph.index(count->index + more);
+  if (more == 0)
+    return count;
+  Type type = count->type ? count->type : IndexType::get(boolean.getContext());
+  Expr limit = graph.index(more > 0 ? keys() : IndexPoly(0));
+  auto inside =
+      more > 0 ? arith::CmpIPredicate::slt : arith::CmpIPredicate::sgt;
+  count = graph.make(Kind::Select, type,
+                     {graph.make(Kind::CmpI, boolean, {count, limit},
+                                 static_cast<int64_t>(inside)),
+                      count, limit});
+  return graph.make(Kind::Add, type, {count, graph.index(more)});
+}
+
 /// n, if `visible` says key < n for a number n that is one for a whole batch.
 Expr MaskClassifier::validKeysOf(Expr visible) {
   using P = arith::CmpIPredicate;
@@ -276,12 +303,7 @@ Expr MaskClassifier::validKeysOf(Expr visible) {
          loose = predicate == (i == 0 ? P::sle : P::sge);
     if (!strict && !loose)
       return nullptr;
-    IndexPoly more = IndexPoly(loose ? 1 : 0) - IndexPoly(*behind);
-    if (count->kind == Kind::Index)
-      return graph.index(count->index + more);
-    if (more == IndexPoly(0))
-      return count;
-    return graph.make(Kind::Add, count->type, {count, graph.index(more)});
+    return plus(count, (loose ? 1 : 0) - *behind, visible->type);
   }
   return nullptr;
 }

@@ -13,11 +13,22 @@
 
 namespace mlir::diffattn::raise {
 
-/// True if results of `op` can be read where the builder stands.
+/// True if results of `op` can be read where the tensors are written, and so in
+/// the bodies there.
 bool Materializer::isBefore(Operation *op) {
-  Block::iterator here = builder.getInsertionPoint();
-  return op->getBlock() == builder.getInsertionBlock() &&
-         (here == op->getBlock()->end() || op->isBeforeInBlock(&*here));
+  if (op->getBlock() == block)
+    return at == block->end() || op->isBeforeInBlock(&*at);
+  Operation *parent = block->getParentOp();
+  Operation *here =
+      parent ? op->getBlock()->findAncestorOpInBlock(*parent) : nullptr;
+  return here && op->isBeforeInBlock(here);
+}
+
+Value Materializer::baseOf(OpBuilder &body, Value tensor) {
+  Operation *op = tensor.getDefiningOp();
+  if (op && op->hasTrait<OpTrait::ConstantLike>() && !isBefore(op))
+    return body.clone(*op)->getResult(0);
+  return tensor;
 }
 
 Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
@@ -59,11 +70,23 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
         multiply(arith::SelectOp::create(body, loc, single, zero, at));
         break;
       }
+      case IndexSpace::Atom::Within: {
+        // Both sides of a choice are read, so both inside.
+        Value at = asIndex(body, atom.first, loops),
+              last = asIndex(body, atom.second - 1, loops),
+              zero = arith::ConstantIndexOp::create(body, loc, 0);
+        at = arith::MaxSIOp::create(body, loc, at, zero);
+        multiply(arith::MinSIOp::create(body, loc, at, last));
+        break;
+      }
       case IndexSpace::Atom::FloorDiv: {
-        // Positions are never negative, so rounding is the same.
         Value a = asIndex(body, atom.first, loops),
               b = asIndex(body, atom.second, loops);
-        multiply(arith::DivUIOp::create(body, loc, a, b));
+        // Rounding is the same where nothing is negative.
+        if (atom.nonNegative)
+          multiply(arith::DivUIOp::create(body, loc, a, b));
+        else
+          multiply(arith::FloorDivSIOp::create(body, loc, a, b));
         break;
       }
       }
@@ -96,9 +119,13 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
     o.push_back(scalar(body, operand, loops, known));
   Type type = expr->type;
   // Integers that are positions are of index type until another op wants them.
-  auto alike = [&](Value a, Value &b) {
-    if (a.getType() != b.getType())
-      b = arith::IndexCastOp::create(body, loc, a.getType(), b);
+  auto asType = [&](Type wanted, Value &integer) {
+    if (integer.getType() == wanted)
+      return;
+    if (wanted.isIndex() || integer.getType().isIndex())
+      integer = arith::IndexCastOp::create(body, loc, wanted, integer);
+    else
+      integer = arith::ExtSIOp::create(body, loc, wanted, integer);
   };
   auto make = [&]() -> Value {
     switch (expr->kind) {
@@ -115,15 +142,15 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
       SmallVector<Value> indices;
       for (const IndexPoly &poly : expr->indices)
         indices.push_back(asIndex(body, poly, loops));
-      return tensor::ExtractOp::create(body, loc, expr->value, indices);
+      return tensor::ExtractOp::create(body, loc, baseOf(body, expr->value),
+                                       indices);
     }
     case Kind::Add:
     case Kind::Sub:
     case Kind::Mul:
       if (!isa<FloatType>(type)) {
         for (Value &operand : o)
-          if (operand.getType() != type)
-            operand = arith::IndexCastOp::create(body, loc, type, operand);
+          asType(type, operand);
         if (expr->kind == Kind::Add)
           return arith::AddIOp::create(body, loc, o[0], o[1]);
         if (expr->kind == Kind::Sub)
@@ -176,30 +203,31 @@ Value Materializer::scalar(OpBuilder &body, Expr expr,
           body, loc, static_cast<arith::CmpFPredicate>(expr->predicate), o[0],
           o[1]);
     case Kind::CmpI:
-      if (o[0].getType().isIndex())
-        alike(o[1], o[0]);
-      else
-        alike(o[0], o[1]);
+      // Widened by sign, which keeps the order with and without a sign.
+      if (o[0].getType() != o[1].getType())
+        for (Value &operand : o)
+          asType(body.getIndexType(), operand);
       return arith::CmpIOp::create(
           body, loc, static_cast<arith::CmpIPredicate>(expr->predicate), o[0],
           o[1]);
     case Kind::Select:
-      for (unsigned i : {1, 2})
-        if (o[i].getType() != type)
-          o[i] = arith::IndexCastOp::create(body, loc, type, o[i]);
+      asType(type, o[1]);
+      asType(type, o[2]);
       return arith::SelectOp::create(body, loc, o[0], o[1], o[2]);
     case Kind::And:
-      return arith::AndIOp::create(body, loc, o[0], o[1]);
     case Kind::Or:
-      return arith::OrIOp::create(body, loc, o[0], o[1]);
     case Kind::Xor:
+      for (Value &operand : o)
+        asType(type, operand);
+      if (expr->kind == Kind::And)
+        return arith::AndIOp::create(body, loc, o[0], o[1]);
+      if (expr->kind == Kind::Or)
+        return arith::OrIOp::create(body, loc, o[0], o[1]);
       return arith::XOrIOp::create(body, loc, o[0], o[1]);
     case Kind::Opaque: {
       IRMapping mapping;
       for (auto [from, to] : llvm::zip(expr->proto->getOperands(), o)) {
-        Type wanted = getElementTypeOrSelf(from.getType());
-        if (to.getType() != wanted)
-          to = arith::IndexCastOp::create(body, loc, wanted, to);
+        asType(getElementTypeOrSelf(from.getType()), to);
         mapping.map(from, to);
       }
       Operation *copy = body.clone(*expr->proto, mapping);
@@ -257,7 +285,7 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
     if (results.size() != load->indices.size())
       continue;
     operands.push_back(load);
-    inputs.push_back(load->value);
+    inputs.push_back(baseOf(builder, load->value));
     maps.push_back(AffineMap::get(loops.size(), 0, results, context));
   }
   maps.push_back(builder.getMultiDimIdentityMap(loops.size()));

@@ -8,12 +8,14 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace mlir::diffattn::raise {
 
@@ -23,6 +25,13 @@ bool isElementwise(linalg::LinalgOp op) {
   return llvm::all_of(op.getDpsInitsMutable(), [&](OpOperand &init) {
     return op.getMatchingIndexingMap(&init).isPermutation();
   });
+}
+
+SmallVector<Value> readBy(linalg::LinalgOp op) {
+  SmallVector<Value> read = op.getDpsInputs();
+  op.getBlock()->walk(
+      [&](tensor::ExtractOp extract) { read.push_back(extract.getTensor()); });
+  return read;
 }
 
 /// The position in a tensor that an integer expression is.
@@ -64,17 +73,7 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
   Type type = getElementTypeOrSelf(op->getResult(0).getType());
   auto unary = [&](Kind kind) { return make(kind, type, {o[0]}); };
   auto binary = [&](Kind kind) { return make(kind, type, {o[0], o[1]}); };
-  auto integers = [&](auto combine, Kind kind) -> Expr {
-    if (o[0]->kind == Kind::Index && o[1]->kind == Kind::Index)
-      return index(combine(o[0]->index, o[1]->index));
-    return make(kind, type, {o[0], o[1]});
-  };
-  auto opaque = [&]() {
-    Node node(Kind::Opaque, type);
-    node.operands.assign(o.begin(), o.end());
-    node.proto = op;
-    return add(std::move(node));
-  };
+  auto opaque = [&]() { return operation(op, type, o); };
   return TypeSwitch<Operation *, Expr>(op)
       .Case<arith::AddFOp>([&](auto) { return binary(Kind::Add); })
       .Case<arith::SubFOp>([&](auto) { return binary(Kind::Sub); })
@@ -95,16 +94,6 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
         return o[0]->kind == Kind::Const
                    ? constant(std::fabs(o[0]->number), type)
                    : opaque();
-      })
-      .Case<math::AbsIOp>([&](auto) -> Expr {
-        if (o[0]->kind != Kind::Index)
-          return opaque();
-        Expr zero = index(IndexPoly(0));
-        Expr negative =
-            make(Kind::CmpI, IntegerType::get(context, 1), {o[0], zero},
-                 static_cast<int64_t>(arith::CmpIPredicate::slt));
-        return make(Kind::Select, type,
-                    {negative, index(IndexPoly(0) - o[0]->index), o[0]});
       })
       .Case<math::FPowIOp>([&](auto) -> Expr {
         if (o[1]->kind == Kind::Index && o[1]->index == IndexPoly(2))
@@ -134,22 +123,14 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
         if (o[0]->type && o[0]->type.isInteger(1))
           return truthAsNumber(*this, o[0], isa<arith::SIToFPOp>(op) ? -1 : 1,
                                type);
-        return unary(Kind::FromInt);
+        // A number without a sign is one with a sign where that is not set.
+        bool isSigned =
+            isa<arith::SIToFPOp>(op) ||
+            (o[0]->kind == Kind::Index && isNeverNegative(o[0]->index));
+        return isSigned ? unary(Kind::FromInt) : opaque();
       })
       .Case([&](arith::CmpFOp compare) {
         return make(Kind::CmpF, type, {o[0], o[1]},
-                    static_cast<int64_t>(compare.getPredicate()));
-      })
-      .Case([&](arith::CmpIOp compare) -> Expr {
-        // A truth value compared with a number is itself or its opposite.
-        if (o[0]->type && o[0]->type.isInteger(1) && o[1]->kind == Kind::Const)
-          if (compare.getPredicate() == arith::CmpIPredicate::ne ||
-              compare.getPredicate() == arith::CmpIPredicate::eq) {
-            bool same = (compare.getPredicate() == arith::CmpIPredicate::eq) ==
-                        (o[1]->number != 0);
-            return same ? o[0] : notOf(o[0]);
-          }
-        return make(Kind::CmpI, type, {o[0], o[1]},
                     static_cast<int64_t>(compare.getPredicate()));
       })
       .Case<arith::SelectOp>([&](auto) -> Expr {
@@ -163,44 +144,16 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
           }
         return make(Kind::Select, type, {o[0], o[1], o[2]});
       })
-      .Case<arith::AndIOp>([&](auto) { return binary(Kind::And); })
-      .Case<arith::OrIOp>([&](auto) { return binary(Kind::Or); })
-      .Case<arith::XOrIOp>([&](auto) { return binary(Kind::Xor); })
-      .Case<arith::IndexCastOp, arith::IndexCastUIOp>(
-          [&](auto) { return o[0]; })
-      .Case<arith::ExtSIOp, arith::ExtUIOp, arith::TruncIOp>([&](auto) -> Expr {
-        if (o[0]->kind == Kind::Index)
-          return o[0];
-        if (!isa<arith::TruncIOp>(op) && o[0]->type.isInteger(1)) {
-          IndexPoly one = isa<arith::ExtSIOp>(op) ? -1 : 1;
-          return make(Kind::Select, type,
-                      {o[0], index(one), index(IndexPoly(0))});
-        }
-        return opaque();
-      })
-      .Case<arith::AddIOp>([&](auto) {
-        return integers(
-            [](const IndexPoly &a, const IndexPoly &b) { return a + b; },
-            Kind::Add);
-      })
-      .Case<arith::SubIOp>([&](auto) {
-        return integers(
-            [](const IndexPoly &a, const IndexPoly &b) { return a - b; },
-            Kind::Sub);
-      })
-      .Case<arith::MulIOp>([&](auto) {
-        return integers(
-            [](const IndexPoly &a, const IndexPoly &b) { return a * b; },
-            Kind::Mul);
-      })
-      .Case<arith::DivSIOp, arith::DivUIOp, arith::FloorDivSIOp>(
-          [&](auto) -> Expr {
-            if (o[0]->kind == Kind::Index && o[1]->kind == Kind::Index &&
-                space.provablyNonNegative(o[0]->index))
-              return index(space.floorDiv(o[0]->index, o[1]->index));
-            return opaque();
-          })
       .Default([&](Operation *) { return opaque(); });
+}
+
+Expr ExprGraph::operation(Operation *op, Type type, ArrayRef<Expr> operands) {
+  if (Expr result = integerOp(op, operands))
+    return result;
+  Node node(Kind::Opaque, type);
+  node.operands.assign(operands.begin(), operands.end());
+  node.proto = op;
+  return add(std::move(node));
 }
 
 Expr ExprGraph::scalar(Value value) {
@@ -212,7 +165,8 @@ Expr ExprGraph::scalar(Value value) {
     if (auto number = dyn_cast<IntegerAttr>(attribute)) {
       if (type.isInteger(1))
         return constant(number.getValue().getBoolValue(), type);
-      return index(number.getInt());
+      if (number.getValue().isSignedIntN(64))
+        return index(number.getValue().getSExtValue());
     }
   }
   if (Operation *op = value.getDefiningOp()) {
@@ -222,7 +176,7 @@ Expr ExprGraph::scalar(Value value) {
         indices.push_back(polyOf(at));
       return load(extract.getTensor(), indices);
     }
-    if (type.isIndex())
+    if (isInteger(type))
       return index(polyOf(value));
     if (op->getNumRegions() == 0 && op->getNumResults() == 1 && isPure(op) &&
         op->getNumOperands() > 0 &&
@@ -240,6 +194,35 @@ Expr ExprGraph::scalar(Value value) {
   return add(std::move(node));
 }
 
+Expr ExprGraph::choose(Type type, Expr condition, Expr a, Expr b) {
+  // Two pieces of one tensor beside each other.
+  if (a->kind == Kind::Load && b->kind == Kind::Load && a->value == b->value) {
+    SmallVector<IndexPoly> first, second;
+    for (auto [x, y] : llvm::zip(a->indices, b->indices)) {
+      first.push_back(space.withoutBounds(x));
+      second.push_back(space.withoutBounds(y));
+    }
+    if (first == second)
+      return load(a->value, first);
+  }
+  return make(Kind::Select, type, {condition, a, b});
+}
+
+/// The element that one side of an `scf.if` yields, at positions that are read
+/// on that side alone.
+Expr ExprGraph::branchExpr(Region &side, unsigned result,
+                           ArrayRef<IndexPoly> loops,
+                           const llvm::DenseMap<Value, Expr> &known) {
+  if (!side.hasOneBlock())
+    return nullptr;
+  llvm::DenseMap<Value, Expr> inner = known;
+  bool outer = std::exchange(conditional, true);
+  Expr element =
+      bodyExpr(side.front().getTerminator()->getOperand(result), loops, inner);
+  conditional = outer;
+  return element;
+}
+
 Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
                          llvm::DenseMap<Value, Expr> &known) {
   auto it = known.find(value);
@@ -249,14 +232,20 @@ Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
   // Block arguments that are not known are accumulators.
   if (!op)
     return nullptr;
-  auto body = dyn_cast<linalg::LinalgOp>(op->getParentOp());
-  if (!body)
+  if (!op->getParentOfType<linalg::LinalgOp>())
     return known[value] = scalar(value);
   Expr result = nullptr;
   if (auto position = dyn_cast<linalg::IndexOp>(op)) {
     result = index(loops[position.getDim()]);
   } else if (matchPattern(value, m_Constant())) {
     result = scalar(value);
+  } else if (auto choice = dyn_cast<scf::IfOp>(op)) {
+    unsigned k = cast<OpResult>(value).getResultNumber();
+    Expr condition = bodyExpr(choice.getCondition(), loops, known);
+    Expr a = branchExpr(choice.getThenRegion(), k, loops, known),
+         b = branchExpr(choice.getElseRegion(), k, loops, known);
+    if (condition && a && b)
+      result = choose(value.getType(), condition, a, b);
   } else if (op->getNumRegions() == 0 && op->getNumResults() == 1) {
     SmallVector<Expr> operands;
     for (Value operand : op->getOperands()) {
@@ -268,12 +257,18 @@ Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
       operands.push_back(expr);
     }
     if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+      // What a body makes of its own elements is no tensor of the graph.
+      Operation *source = extract.getTensor().getDefiningOp();
+      if (source && source->getParentOfType<linalg::LinalgOp>() &&
+          !source->hasTrait<OpTrait::ConstantLike>())
+        return nullptr;
       SmallVector<IndexPoly> indices;
       for (Expr operand : operands) {
         std::optional<IndexPoly> at = positionOf(*this, operand);
         if (!at)
           return nullptr;
-        indices.push_back(*at);
+        IndexPoly size = sizeOf(extract.getTensor(), indices.size());
+        indices.push_back(conditional ? space.within(*at, size) : *at);
       }
       result = load(extract.getTensor(), indices);
     } else if (isPure(op)) {
@@ -287,7 +282,7 @@ Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
 static bool isNeutral(Combiner combiner, Expr init) {
   constexpr double lowest = std::numeric_limits<float>::lowest();
   if (init->kind == Kind::Index)
-    return false;
+    return combiner == Combiner::Sum && init->index == IndexPoly(0);
   if (init->kind != Kind::Const)
     return false;
   switch (combiner) {
@@ -313,12 +308,26 @@ matchCombiner(Value value, Value accumulator) {
   std::optional<Combiner> combiner =
       TypeSwitch<Operation *, std::optional<Combiner>>(op)
           .Case<arith::AddFOp>([](auto) { return Combiner::Sum; })
+          .Case([](arith::AddIOp add) {
+            return isInteger(add.getType())
+                       ? std::optional<Combiner>(Combiner::Sum)
+                       : std::nullopt;
+          })
           .Case<arith::MaximumFOp, arith::MaxNumFOp>(
               [](auto) { return Combiner::Max; })
           .Case<arith::MinimumFOp, arith::MinNumFOp>(
               [](auto) { return Combiner::Min; })
-          .Case<arith::AndIOp>([](auto) { return Combiner::And; })
-          .Case<arith::OrIOp>([](auto) { return Combiner::Or; })
+          // Of truth values; bits of a wider integer are not followed.
+          .Case([](arith::AndIOp both) {
+            return isInteger(both.getType())
+                       ? std::nullopt
+                       : std::optional<Combiner>(Combiner::And);
+          })
+          .Case([](arith::OrIOp either) {
+            return isInteger(either.getType())
+                       ? std::nullopt
+                       : std::optional<Combiner>(Combiner::Or);
+          })
           .Default([](Operation *) { return std::nullopt; });
   // select(a > b, a, b) is a maximum too.
   if (auto select = dyn_cast<arith::SelectOp>(op)) {
@@ -422,11 +431,16 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
   if (!body)
     return nullptr;
   Type type = elementType(init->get());
-  Node node(Kind::Reduce, type);
-  node.operands = {body};
-  node.predicate = static_cast<int64_t>(match->first);
-  node.bound = bound;
-  Expr reduced = add(std::move(node));
+  Expr reduced = match->first == Combiner::Sum && bound.size() == 1
+                     ? sumOf(body, bound[0], type)
+                     : nullptr;
+  if (!reduced) {
+    Node node(Kind::Reduce, type);
+    node.operands = {body};
+    node.predicate = static_cast<int64_t>(match->first);
+    node.bound = bound;
+    reduced = add(std::move(node));
+  }
   Expr start = load(init->get(), indices);
   if (isNeutral(match->first, start))
     return reduced;
@@ -460,7 +474,7 @@ Expr ExprGraph::expand(Expr expr) {
     Type boolean = IntegerType::get(context, 1);
     for (Value input : concat.getInputs()) {
       SmallVector<IndexPoly> inner(expr->indices.begin(), expr->indices.end());
-      inner[along] = inner[along] - offset;
+      inner[along] = space.within(inner[along] - offset, sizeOf(input, along));
       offset = offset + sizeOf(input, along);
       pieces.push_back({offset, load(input, inner)});
     }
@@ -469,7 +483,7 @@ Expr ExprGraph::expand(Expr expr) {
       Expr before =
           make(Kind::CmpI, boolean, {index(expr->indices[along]), index(end)},
                static_cast<int64_t>(arith::CmpIPredicate::slt));
-      chosen = make(Kind::Select, expr->type, {before, piece, chosen});
+      chosen = choose(elementType(concat), before, piece, chosen);
     }
     return chosen;
   }

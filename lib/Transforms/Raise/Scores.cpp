@@ -26,9 +26,10 @@ bool ScoreReader::leadsToProduct(Value value) {
     if (linalgOp.getNumReductionLoops() > 0)
       found = linalgOp.getNumDpsInputs() == 2;
     else
-      found = llvm::any_of(linalgOp.getDpsInputs(),
+      found = llvm::any_of(readBy(linalgOp),
                            [&](Value input) { return leadsToProduct(input); });
-  } else if (op->hasTrait<OpTrait::Elementwise>()) {
+  } else if (op->hasTrait<OpTrait::Elementwise>() ||
+             isa<tensor::ConcatOp>(op)) {
     found = llvm::any_of(op->getOperands(),
                          [&](Value input) { return leadsToProduct(input); });
   } else if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
@@ -40,7 +41,7 @@ bool ScoreReader::leadsToProduct(Value value) {
 
 bool ScoreReader::leadsToProduct(Expr expr) {
   if (expr->kind == Kind::Reduce)
-    return true;
+    return isa<FloatType>(expr->type);
   if (expr->kind == Kind::Load)
     return isa<FloatType>(expr->type) && graph.mentions(expr, key) &&
            leadsToProduct(expr->value);

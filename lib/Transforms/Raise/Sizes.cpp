@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -68,27 +69,14 @@ IndexPoly ExprGraph::readPoly(Value integer) {
         std::optional<int64_t> axis = knownAxis(dim);
         return axis ? sizeOf(dim.getSource(), *axis) : space.opaque(integer);
       })
-      .Case<arith::IndexCastOp, arith::IndexCastUIOp, arith::ExtSIOp>(
-          [&](auto cast) { return polyOf(cast.getIn()); })
-      .Case([&](arith::AddIOp add) {
-        return polyOf(add.getLhs()) + polyOf(add.getRhs());
-      })
-      .Case([&](arith::SubIOp sub) {
-        return polyOf(sub.getLhs()) - polyOf(sub.getRhs());
-      })
-      .Case([&](arith::MulIOp mul) {
-        return polyOf(mul.getLhs()) * polyOf(mul.getRhs());
-      })
-      .Case<arith::DivSIOp, arith::DivUIOp, arith::FloorDivSIOp>([&](auto div) {
-        return space.floorDiv(polyOf(div.getLhs()), polyOf(div.getRhs()));
-      })
-      .Case<arith::ExtUIOp, arith::TruncIOp>([&](auto cast) -> IndexPoly {
-        if (cast.getIn().getType().isInteger(1))
-          if (std::optional<bool> truth = truthOf(cast.getIn()))
-            return *truth;
-        if (isa<arith::TruncIOp>(op))
-          return polyOf(cast.getIn());
-        return space.opaque(integer);
+      .Case([&](tensor::ExtractOp extract) -> IndexPoly {
+        // Of a tensor of sizes.
+        SmallVector<IndexPoly> indices;
+        for (Value at : extract.getIndices())
+          indices.push_back(polyOf(at));
+        Expr element = load(extract.getTensor(), indices);
+        return element->kind == Kind::Index ? element->index
+                                            : space.opaque(integer);
       })
       .Case([&](arith::SelectOp select) -> IndexPoly {
         if (std::optional<bool> truth = truthOf(select.getCondition()))
@@ -105,7 +93,29 @@ IndexPoly ExprGraph::readPoly(Value integer) {
         return space.apply(apply.getAffineMap().getResult(0), operands,
                            apply.getAffineMap().getNumDims());
       })
-      .Default([&](Operation *) { return space.opaque(integer); });
+      .Default([&](Operation *op) -> IndexPoly {
+        if (!isa<arith::ArithDialect, math::MathDialect>(op->getDialect()) ||
+            op->getNumRegions() != 0 || op->getNumResults() != 1 ||
+            op->getNumOperands() == 0)
+          return space.opaque(integer);
+        if (op->getOperand(0).getType().isInteger(1)) {
+          std::optional<bool> truth = truthOf(op->getOperand(0));
+          Expr number =
+              truth && op->getNumOperands() == 1
+                  ? integerOp(op, constant(*truth, op->getOperand(0).getType()))
+                  : nullptr;
+          return number && number->kind == Kind::Index ? number->index
+                                                       : space.opaque(integer);
+        }
+        SmallVector<IndexPoly, 2> operands;
+        for (Value operand : op->getOperands()) {
+          if (!isInteger(operand.getType()))
+            return space.opaque(integer);
+          operands.push_back(polyOf(operand));
+        }
+        std::optional<IndexPoly> poly = polyOf(op, operands);
+        return poly ? *poly : space.opaque(integer);
+      });
 }
 
 std::optional<bool> ExprGraph::truthOf(Value condition) {
@@ -205,10 +215,11 @@ void ExprGraph::joinSizesOf(Operation *op, bool trusting) {
               joinAxis(cast.getResult(), axis, cast.getSource(), axis);
       })
       .Case([&](tensor::ReshapeOp reshape) {
-        auto shape = reshape.getShape().getDefiningOp<tensor::FromElementsOp>();
-        if (shape && isa<RankedTensorType>(reshape.getResult().getType()))
-          for (auto [axis, size] : llvm::enumerate(shape.getElements()))
-            space.join(sizeOf(reshape.getResult(), axis), polyOf(size));
+        auto type = dyn_cast<RankedTensorType>(reshape.getResult().getType());
+        for (int64_t axis = 0; type && axis < type.getRank(); ++axis)
+          if (Expr size = load(reshape.getShape(), IndexPoly(axis));
+              type.isDynamicDim(axis) && size->kind == Kind::Index)
+            space.join(sizeOf(reshape.getResult(), axis), size->index);
         // A reshape keeps the number of elements.
         if (trusting && isa<RankedTensorType>(reshape.getResult().getType()) &&
             isa<RankedTensorType>(reshape.getSource().getType()))

@@ -21,6 +21,7 @@ bool Materializer::decompose(const IndexPoly &poly, const IndexPoly &size,
     for (AtomId id : monomial) {
       if (graph.space[id].kind == IndexSpace::Atom::FloorDiv ||
           graph.space[id].kind == IndexSpace::Atom::Broadcast ||
+          graph.space[id].kind == IndexSpace::Atom::Within ||
           graph.space[id].kind == IndexSpace::Atom::Opaque)
         return false;
       if (graph.space[id].kind == IndexSpace::Atom::Loop &&
@@ -87,7 +88,7 @@ Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
   if (element->kind != Kind::Load)
     return Value();
   // Split the axes of the base.
-  Value base = element->value;
+  Value base = baseOf(builder, element->value);
   SmallVector<Piece> pieces;
   SmallVector<ReassociationIndices> groups;
   for (auto [axis, poly] : llvm::enumerate(element->indices)) {

@@ -18,8 +18,7 @@ namespace mlir::diffattn::raise {
 /// cannot be reached.
 Value build(ExprGraph &graph, const Differential &found,
             const Epilogue &epilogue, Type elements,
-            const llvm::SmallPtrSetImpl<Operation *> &dying,
-            AttentionOp &attention);
+            const llvm::SetVector<Operation *> &dying, AttentionOp &attention);
 
 } // namespace mlir::diffattn::raise
 

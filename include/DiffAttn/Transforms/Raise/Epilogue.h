@@ -9,7 +9,7 @@
 
 #include "DiffAttn/Transforms/Raise/Differential.h"
 
-#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace mlir::diffattn::raise {
 
@@ -30,7 +30,7 @@ struct Epilogue {
 };
 
 /// Ops without another use than to compute `value`.
-llvm::SmallPtrSet<Operation *, 32> onlyFor(Value value);
+llvm::SetVector<Operation *> onlyFor(Value value);
 
 /// The logits if `sigmoid` is their sigmoid, else null.
 Expr logitsOf(ExprGraph &graph, Expr sigmoid);

@@ -100,6 +100,8 @@ public:
   Expr make(Kind kind, Type type, ArrayRef<Expr> operands,
             int64_t predicate = 0);
   Expr notOf(Expr condition);
+  /// `a` where `condition` holds, else `b`.
+  Expr choose(Type type, Expr condition, Expr a, Expr b);
   Expr softmax(Expr scores, AtomId key, const IndexPoly &at);
   /// Element of `tensor` at `indices`, seen through all that moves elements.
   Expr load(Value tensor, ArrayRef<IndexPoly> indices);
@@ -123,6 +125,9 @@ public:
   Expr close(Expr expr);
   std::optional<double> evaluate(Expr expr,
                                  const llvm::DenseMap<AtomId, int64_t> &at);
+  /// The same of an integer, exactly; a truth value is 0 or 1.
+  std::optional<int64_t>
+  evaluateInteger(Expr expr, const llvm::DenseMap<AtomId, int64_t> &at);
   /// The number that `expr` is, if it is one.
   std::optional<double> constantValue(Expr expr);
 
@@ -133,6 +138,8 @@ public:
   IndexPoly polyOf(OpFoldResult integer);
   /// What a comparison of integers comes to, if that is known.
   std::optional<bool> truthOf(Value condition);
+  /// True if differences of `poly` to another such do not wrap around.
+  bool isBounded(const IndexPoly &poly) const;
   SmallVector<IndexPoly> freshLoops(Value tensor);
   Expr stripCasts(Expr expr) const {
     while (expr->kind == Kind::Cast)
@@ -151,11 +158,32 @@ private:
   void joinSizesOf(Operation *op, bool trusting);
   IndexPoly readPoly(Value integer);
 
+  // Integers.cpp
+  bool holds(Type type, const IndexPoly &poly) const;
+  bool isAtLeast(const IndexPoly &poly, int64_t least) const;
+  bool isNeverNegative(const IndexPoly &poly) const {
+    return isAtLeast(poly, 0);
+  }
+  bool isNegative(const IndexPoly &poly) const {
+    return isLess(poly, IndexPoly(0)).value_or(false);
+  }
+  std::optional<bool> isLess(const IndexPoly &a, const IndexPoly &b) const;
+  std::optional<IndexPoly> polyOf(Operation *op, ArrayRef<IndexPoly> operands);
+  Expr compareUnsigned(Expr a, Expr b);
+  Expr compareIndices(Expr a, Expr b, int64_t predicate);
+  Expr truthOp(Operation *op, ArrayRef<Expr> operands);
+  Expr castTruth(Operation *op, Expr truth);
+  /// What `op` makes of integers; null where it stays as it is.
+  Expr integerOp(Operation *op, ArrayRef<Expr> operands);
+  std::optional<IndexPoly> countOf(Expr condition, AtomId loop);
+  /// The sum of `body` over `loop`, or null.
+  Expr sumOf(Expr body, AtomId loop, Type type);
+
   // Fold.cpp
-  std::optional<double> fold(Kind kind, Type type, ArrayRef<double> operands,
-                             int64_t predicate) const;
+  std::optional<double> fold(Kind kind, ArrayRef<double> operands) const;
   Expr simplifyChosenNumbers(Kind compare, ArrayRef<Expr> operands,
                              int64_t predicate);
+  bool sameWhereChosen(Expr condition, const IndexPoly &a, const IndexPoly &b);
   Expr simplify(Kind kind, ArrayRef<Expr> operands, int64_t predicate);
 
   // Access.cpp
@@ -167,8 +195,12 @@ private:
                     ArrayRef<IndexPoly> indices);
   Expr expandElementwise(Operation *op, ArrayRef<IndexPoly> indices);
   Expr exprOf(Operation *op, ArrayRef<Expr> operands);
+  /// `op` of integers or of integers and numbers, folded where it can be.
+  Expr operation(Operation *op, Type type, ArrayRef<Expr> operands);
   Expr bodyExpr(Value value, ArrayRef<IndexPoly> loops,
                 llvm::DenseMap<Value, Expr> &known);
+  Expr branchExpr(Region &side, unsigned result, ArrayRef<IndexPoly> loops,
+                  const llvm::DenseMap<Value, Expr> &known);
 
   bool equalNodes(Expr a, Expr b, unsigned depth);
 
@@ -176,6 +208,8 @@ private:
   std::deque<Node> nodes;
   /// Of the call of polyOf that is under way.
   unsigned polyDepth = 0, polySteps = 0;
+  /// Whether what bodyExpr reads is read under a condition.
+  bool conditional = false;
 };
 
 /// The neutral scalar type of `tensor`.
@@ -195,6 +229,21 @@ inline void keepCommon(llvm::SmallSetVector<Type, 2> &types,
 }
 
 /// The axis that `dim` reads, if it is a constant and the tensor has it.
+/// True for integers other than truth values.
+bool isInteger(Type type);
+
+/// What an integer op makes of numbers that are extended by their sign; none
+/// where that is not defined.
+std::optional<int64_t> evaluateInteger(Operation *op,
+                                       ArrayRef<int64_t> operands);
+
+/// `number` as a value of `type` holds it.
+double roundTo(double number, Type type);
+
+/// An ordered or unordered comparison, or one of integers extended by sign.
+bool compareF(int64_t predicate, double a, double b);
+bool compareI(int64_t predicate, int64_t a, int64_t b);
+
 std::optional<int64_t> knownAxis(tensor::DimOp dim);
 
 /// What `condition` comes to if the values that `isFinite` names are finite
@@ -216,8 +265,13 @@ std::optional<Clamp> matchClamp(ExprGraph &graph, Expr expr);
 /// True if every loop is parallel and each output position is one loop.
 bool isElementwise(linalg::LinalgOp op);
 
+/// What `op` reads: its inputs, and what its body extracts from.
+SmallVector<Value> readBy(linalg::LinalgOp op);
+
 /// Element `position` (row-major) of a constant, if it can be read.
 std::optional<double> constantAt(Attribute elements, int64_t position);
+/// The same of integers, exactly.
+std::optional<int64_t> integerAt(Attribute elements, int64_t position);
 
 } // namespace mlir::diffattn::raise
 

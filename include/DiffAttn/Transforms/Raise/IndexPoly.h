@@ -64,14 +64,22 @@ public:
 class IndexSpace {
 public:
   struct Atom {
-    enum Kind { Loop, Size, Opaque, FloorDiv, Broadcast } kind;
-    /// Loop: its extent. FloorDiv: the dividend. Broadcast: the position.
+    enum Kind { Loop, Size, Opaque, FloorDiv, Broadcast, Within } kind;
+    /// Loop: its extent. FloorDiv: the dividend. Others: the position.
     IndexPoly first;
-    /// FloorDiv: the divisor. Broadcast: the size of the axis.
+    /// FloorDiv: the divisor. Broadcast and Within: the size of the axis.
     IndexPoly second;
     /// Size: a tensor and its axis. Opaque: an index value.
     Value value;
     int64_t axis = 0;
+    /// Provably at least 0; loops and sizes always are.
+    bool nonNegative = false;
+    /// The size of an axis, so at least 1 and less than 2^31: also an index
+    /// value that was joined with one.
+    bool isSize = false;
+  };
+  struct Range {
+    int64_t low, high;
   };
   using Substitution = std::map<AtomId, IndexPoly>;
 
@@ -83,6 +91,11 @@ public:
   /// 0 in an axis of one element, else `position`: what is broadcast at run
   /// time.
   IndexPoly broadcast(const IndexPoly &position, const IndexPoly &size);
+  /// `position` where it is inside of an axis, which a condition on what is
+  /// read there says: a piece of a concatenation.
+  IndexPoly within(const IndexPoly &position, const IndexPoly &size);
+  /// `poly` where all such conditions hold.
+  IndexPoly withoutBounds(const IndexPoly &poly);
   IndexPoly mod(const IndexPoly &a, const IndexPoly &b) {
     return a - b * floorDiv(a, b);
   }
@@ -113,6 +126,10 @@ public:
     return provablyNonNegative(b - a - 1);
   }
   bool provablyNonNegative(const IndexPoly &poly) const;
+  /// Numbers that `poly` stays between, if it never wraps around in 64 bits.
+  /// Sizes known only at run time count as less than 2^31, and products of
+  /// these as at most 2^40, which no tensor's elements exceed.
+  std::optional<Range> rangeOf(const IndexPoly &poly) const;
   std::optional<int64_t> evaluate(const IndexPoly &poly,
                                   const llvm::DenseMap<AtomId, int64_t> &at);
 
@@ -120,7 +137,15 @@ private:
   /// Smallest value of `poly` as a polynomial of sizes, if it is known.
   std::optional<IndexPoly> lowerBound(const IndexPoly &poly) const;
   std::optional<IndexPoly> upperBoundOf(const Monomial &monomial) const;
+  std::optional<Range> rangeOf(AtomId id) const;
   AtomId intern(Atom atom);
+  /// True for an atom of a position and a size, or of a dividend and a divisor.
+  static bool isComposed(const Atom &atom) {
+    return atom.kind == Atom::FloorDiv || atom.kind == Atom::Broadcast ||
+           atom.kind == Atom::Within;
+  }
+  IndexPoly compose(Atom::Kind kind, const IndexPoly &first,
+                    const IndexPoly &second);
   IndexPoly resolve(AtomId id) const;
   IndexPoly resolve(const IndexPoly &poly) const;
 

@@ -43,6 +43,9 @@ public:
   Maps(ExprGraph &graph, Operation *function);
 
   Role roleOf(Value value) const { return roles.lookup(value); }
+  bool isSoftmax(Value value) const { return softmaxes.contains(value); }
+  /// True for a sum over an axis of few maps, or what may be one.
+  bool combinesFewMaps(linalg::LinalgOp op) const;
   bool dependsOnMap(Expr expr) const;
   /// `expr` as a sum of terms; none if it is not linear in maps. Products with
   /// values are taken at `sharedKey`.

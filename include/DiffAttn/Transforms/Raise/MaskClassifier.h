@@ -42,6 +42,7 @@ public:
 private:
   bool addBias(Mask &mask, Expr bias);
   bool addVisible(Mask &mask, Expr visible, double fill, bool isSelect);
+  Expr plus(Expr count, int64_t more, Type boolean);
   Expr validKeysOf(Expr visible);
   Expr openCondition(Expr condition);
   std::optional<Band> bandOf(Expr visible);

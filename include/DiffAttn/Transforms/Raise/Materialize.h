@@ -10,7 +10,7 @@
 #include "DiffAttn/Transforms/Raise/Expr.h"
 
 #include "mlir/IR/Builders.h"
-#include "llvm/ADT/SmallPtrSet.h"
+#include "llvm/ADT/SetVector.h"
 
 namespace mlir::diffattn::raise {
 
@@ -18,7 +18,8 @@ namespace mlir::diffattn::raise {
 class Materializer {
 public:
   Materializer(ExprGraph &graph, OpBuilder &builder, Location loc)
-      : graph(graph), builder(builder), loc(loc) {}
+      : graph(graph), builder(builder), loc(loc),
+        block(builder.getInsertionBlock()), at(builder.getInsertionPoint()) {}
 
   /// The tensor over `loops`, converted to `type`: a view of an existing value
   /// where that is enough, else a `linalg.generic`.
@@ -32,7 +33,7 @@ public:
   Value index(const IndexPoly &poly);
 
   /// Ops that will be gone: sizes are taken from other values.
-  llvm::SmallPtrSet<Operation *, 32> dying;
+  llvm::SetVector<Operation *> dying;
 
 private:
   struct Piece {
@@ -41,6 +42,8 @@ private:
     std::optional<AtomId> loop;
   };
   bool isBefore(Operation *op);
+  /// `tensor`, or a copy of it where it is a constant of another body.
+  Value baseOf(OpBuilder &body, Value tensor);
   bool decompose(const IndexPoly &poly, const IndexPoly &size,
                  SmallVectorImpl<Piece> &pieces);
   Value scalar(OpBuilder &body, Expr expr,
@@ -52,6 +55,9 @@ private:
   ExprGraph &graph;
   OpBuilder &builder;
   Location loc;
+  /// Where the tensors are written; the builder also goes into their bodies.
+  Block *block;
+  Block::iterator at;
 };
 
 } // namespace mlir::diffattn::raise
