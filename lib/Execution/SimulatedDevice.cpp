@@ -72,6 +72,7 @@ int32_t SimulatedDevice::give(diffattn_stream *stream, Work work) {
 }
 
 SimulatedDevice::Stream *SimulatedDevice::getOwnCapture() const {
+  // any order: a thread captures one stream at most
   for (Stream *stream : capturing)
     if (stream->capturer == std::this_thread::get_id())
       return stream;

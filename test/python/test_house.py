@@ -49,3 +49,29 @@ def test_libraries_read_no_environment_and_own_no_options(root):
             if re.search(r"\bcl::opt\b|\bgetenv\s*\(", line):
                 hits.append(f"{name}:{number}: {line.strip()}")
     assert not hits
+
+
+def test_nothing_depends_on_the_order_of_addresses(root):
+    """Sets and maps of pointers are visited in another order in every process."""
+    done = subprocess.run([sys.executable, "scripts/check_address_order.py"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("line, breach", [
+    ("for (Operation *op : dying) erase(op);", True),
+    ("SmallVector<Operation *> order(dying.begin(), dying.end());", True),
+    ("for (auto &[value, role] : roles) print(role);", True),
+    ("for (int64_t size : sizes) add(size);", False),
+    ("for (Operation *op : ordered) erase(op);", False),
+    ("if (dying.contains(op)) erase(op);", False),
+    ("for (Operation *op : dying) ++count; // any order: it counts", False),
+])
+def test_an_order_of_addresses_is_seen(line, breach, root, tmp_path):
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/Bad.cpp").write_text(
+        "static void f(const llvm::SmallPtrSetImpl<Operation *> &dying, llvm::DenseMap<Value, Role> roles,\n"
+        "              llvm::DenseSet<int64_t> sizes, llvm::SetVector<Operation *> ordered) {\n"
+        f"  {line}\n}}\n")
+    done = subprocess.run([sys.executable, "scripts/check_address_order.py", tmp_path], cwd=root, capture_output=True, text=True)
+    assert done.returncode == breach, done.stdout
+    assert ("lib/Bad.cpp:3" in done.stdout) == breach

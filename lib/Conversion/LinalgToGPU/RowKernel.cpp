@@ -120,6 +120,7 @@ private:
 
 Launch RowEmitter::write(const VectorPlan &plan) {
   KernelWriter w(emission.kernels, emission.host, {}, schedule.threads);
+  // any order: it fills a set
   for (Operation *alloc : kept)
     w.keepInRegisters(alloc->getResult(0));
   const int64_t perRow = schedule.threadsPerRow;
