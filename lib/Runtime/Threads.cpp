@@ -9,6 +9,11 @@
 // two OpenMP runtimes has two pools that spin against each other. Clang would
 // bring libomp, so the one entry point that is needed is declared by hand.
 //
+// A fork takes over no thread but the one that forks. A pool whose threads are
+// gone would be waited for by the child's first region, so the pool is given
+// back before every fork; the next region, of the parent or the child, starts
+// another.
+//
 // A failure leaves compiled code by longjmp: it has no frames to unwind. Each
 // thread of a loop catches its own, and the loop's caller fails again after the
 // region has ended.
@@ -21,6 +26,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <pthread.h>
 #include <utility>
 
 extern "C" {
@@ -28,6 +34,7 @@ void GOMP_parallel(void (*fn)(void *), void *data, unsigned numThreads,
                    unsigned flags);
 int omp_get_max_threads(void);
 int omp_in_parallel(void);
+int omp_pause_resource_all(int kind);
 }
 
 using namespace diffattn::rt;
@@ -110,6 +117,19 @@ void runLoop(void *arg) {
   insideLoop = nested;
   guard = own.outer;
   diffattn_rt_release(mark);
+}
+
+/// Ends the idle threads of the pool that this thread starts regions with; does
+/// nothing within a region.
+void giveBackThreads() {
+  constexpr int kPauseSoft = 1; // omp_pause_soft
+  omp_pause_resource_all(kPauseSoft);
+}
+
+/// When the runtime is loaded: another library may have started the pool of a
+/// thread that forks before our first loop.
+__attribute__((constructor)) void watchForks() {
+  pthread_atfork(giveBackThreads, nullptr, nullptr);
 }
 
 } // namespace
