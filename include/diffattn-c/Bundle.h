@@ -29,7 +29,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_BUNDLE_API_MAJOR 1
-#define DIFFATTN_BUNDLE_API_MINOR 3
+#define DIFFATTN_BUNDLE_API_MINOR 4
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_bundle_api_version(void);
@@ -69,6 +69,9 @@ typedef struct diffattn_bundle_options {
      machine: neither CPU, GPU nor weights are looked at. The signature can be
      asked for; calls fail. */
   int32_t read_only;
+  /* As `progress`, with the same data; as soon as it returns 0, opening stops
+     with an error. */
+  int32_t (*go_on)(void *progress_data, int64_t done, int64_t total);
 } diffattn_bundle_options;
 
 /* `options` may be null. For bundles with kernels it opens the GPU, loads the

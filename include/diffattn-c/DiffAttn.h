@@ -48,7 +48,8 @@ typedef struct diffattn_options diffattn_options;
 DIFFATTN_EXPORT diffattn_options *diffattn_options_create(void);
 DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
 /* Names: target ("cpu", "cpu:<isa>", "cuda-sim:<chip>", "cuda:<chip>"),
-   threads, raise ("true", "false"), reference, cache (a folder; empty: none),
+   threads, raise ("true", "false"), reference, cache (a folder that nobody but
+   this user can write; empty: none), cache_limit (MiB that may be kept there),
    name (of the module, in messages), reproducer (a file that a failing pipeline
    leaves), from ("input", or "gpu" for what diffattn_emit gave under that
    name), ptxas (the assembler: a path, or a name to look for in PATH),
@@ -119,6 +120,11 @@ DIFFATTN_EXPORT int32_t diffattn_bind_weights_telling(
     diffattn_program *program, const char *const *paths, int32_t count,
     void (*progress)(void *progress_data, int64_t done, int64_t total),
     void *progress_data);
+/* The same; as soon as `go_on` returns 0, it stops with an error, and the
+   program has the weights that it had, on a device none. */
+DIFFATTN_EXPORT int32_t diffattn_bind_weights_while(
+    diffattn_program *program, const char *const *paths, int32_t count,
+    int32_t (*go_on)(void *data, int64_t done, int64_t total), void *data);
 
 /*===-- Signatures --------------------------------------------------------===*/
 

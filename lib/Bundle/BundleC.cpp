@@ -57,9 +57,11 @@ int32_t diffattn_bundle_open_with(const char *directory,
     places.device = DeviceHandle(known.device, [](diffattn_device *) {});
   BundleOpening opening;
   opening.readOnly = known.read_only != 0;
-  if (known.progress)
+  if (known.progress || known.go_on)
     opening.progress = [&](int64_t done, int64_t total) {
-      known.progress(known.progress_data, done, total);
+      if (known.progress)
+        known.progress(known.progress_data, done, total);
+      return !known.go_on || known.go_on(known.progress_data, done, total) != 0;
     };
   auto opened = std::make_unique<diffattn_bundle>();
   if (Failure failure = opened->loaded.open(directory, places, opening))

@@ -307,8 +307,8 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
         return failure;
       done += bytesOf(declared);
       // On a device it is the copies that take time.
-      if (progress && !program)
-        progress(done, total);
+      if (progress && !program && !progress(done, total))
+        return in(directory, stoppedAfter(done, total));
     }
   if (!program)
     return {};

@@ -26,6 +26,7 @@ struct diffattn_options {
   std::string cache;
   // Files to check a module's weights against before it is compiled.
   std::vector<std::string> weights;
+  int64_t cacheMiB = ObjectCache::kDefaultMaxBytes >> 20;
 };
 
 namespace {
@@ -75,7 +76,7 @@ static thread_local std::string lastError;
 static thread_local DiagnosticList lastDiagnostics;
 
 static int32_t fail(ErrorClass errorClass, const llvm::Twine &message) {
-  lastError = message.str();
+  lastError = printableMessage(errorClass, message.str());
   return static_cast<int32_t>(errorClass);
 }
 
@@ -104,6 +105,9 @@ diffattn_options *diffattn_options_create(void) {
 }
 
 void diffattn_options_destroy(diffattn_options *options) { delete options; }
+
+/// 1 TiB.
+static constexpr int64_t kMaxCacheMiB = 1 << 20;
 
 static bool parseTruth(llvm::StringRef text, bool &value) {
   value = text == "true" || text == "1";
@@ -136,6 +140,9 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     options->cache = text.str();
   } else if (key == "weights") {
     options->weights.push_back(text.str());
+  } else if (key == "cache_limit") {
+    understood = !text.getAsInteger(10, options->cacheMiB) &&
+                 options->cacheMiB >= 0 && options->cacheMiB <= kMaxCacheMiB;
   } else if (key == "name") {
     compile.inputName = text.str();
   } else if (key == "reproducer") {
@@ -160,27 +167,31 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     text.split(folders, ':', -1, /*KeepEmpty=*/false);
     options->libraries.packageFolders.assign(folders.begin(), folders.end());
   } else {
-    return fail(
-        ErrorClass::Usage,
-        "expected an option of target, threads, raise, reference, "
-        "cache, name, reproducer, from, ptxas, ptxas_folders, cuda_driver, "
-        "cublaslt, package_folders, weights, but got '" +
-            key + "'");
+    return fail(ErrorClass::Usage,
+                "expected an option of target, threads, raise, reference, "
+                "cache, cache_limit, name, reproducer, from, ptxas, "
+                "ptxas_folders, cuda_driver, "
+                "cublaslt, package_folders, weights, but got '" +
+                    key + "'");
   }
   if (!understood)
-    return fail(
-        ErrorClass::Usage,
-        "option " + key + ": expected a " +
-            (key == "threads" ? "number from 0 to 4096" : "truth value") +
-            ", but got '" + text + "'");
+    return fail(ErrorClass::Usage,
+                "option " + key + ": expected a " +
+                    (key == "threads"       ? "number from 0 to 4096"
+                     : key == "cache_limit" ? "number of MiB from 0 to 1048576"
+                                            : "truth value") +
+                    ", but got '" + text + "'");
   return DIFFATTN_OK;
 }
 
+/// Compiles, or takes from the cache that `options` name.
 static llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
-                                              const CompileOptions &options,
-                                              const std::string &cache) {
-  return cache.empty() ? compileModule(ir, options)
-                       : ObjectCache(cache).compile(ir, options);
+                                              const CompileOptions &compile,
+                                              const diffattn_options &options) {
+  return options.cache.empty()
+             ? compileModule(ir, compile)
+             : ObjectCache(options.cache, options.cacheMiB << 20)
+                   .compile(ir, compile);
 }
 
 int32_t diffattn_compile(const char *ir, size_t ir_bytes,
@@ -203,7 +214,7 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
     chosen.checkSignature = [&](const Signature &signature) {
       return findWeights(signature, files).takeError();
     };
-  llvm::Expected<CompiledModule> module = compile(text, chosen, options->cache);
+  llvm::Expected<CompiledModule> module = compile(text, chosen, *options);
   if (!module)
     return fail(module.takeError());
   auto result = std::make_unique<diffattn_program>();
@@ -247,6 +258,18 @@ int32_t diffattn_program_from_cache(const diffattn_program *program) {
   return program->fromCache;
 }
 
+static int32_t bindWeights(diffattn_program &program, const char *const *paths,
+                           int32_t count, const Program::Progress &progress) {
+  auto files = std::make_unique<WeightFiles>();
+  for (int32_t i = 0; i < count; ++i)
+    if (llvm::Error error = files->add(paths[i]))
+      return fail(std::move(error));
+  if (llvm::Error error = program.program->bindWeights(*files, progress))
+    return fail(std::move(error));
+  program.files.push_back(std::move(files));
+  return DIFFATTN_OK;
+}
+
 int32_t diffattn_bind_weights(diffattn_program *program,
                               const char *const *paths, int32_t count) {
   return diffattn_bind_weights_telling(program, paths, count, nullptr, nullptr);
@@ -260,15 +283,20 @@ int32_t diffattn_bind_weights_telling(
   if (progress)
     tell = [&](int64_t done, int64_t total) {
       progress(progress_data, done, total);
+      return true;
     };
-  auto files = std::make_unique<WeightFiles>();
-  for (int32_t i = 0; i < count; ++i)
-    if (llvm::Error error = files->add(paths[i]))
-      return fail(std::move(error));
-  if (llvm::Error error = program->program->bindWeights(*files, tell))
-    return fail(std::move(error));
-  program->files.push_back(std::move(files));
-  return DIFFATTN_OK;
+  return bindWeights(*program, paths, count, tell);
+}
+
+int32_t diffattn_bind_weights_while(
+    diffattn_program *program, const char *const *paths, int32_t count,
+    int32_t (*go_on)(void *data, int64_t done, int64_t total), void *data) {
+  Program::Progress ask;
+  if (go_on)
+    ask = [&](int64_t done, int64_t total) {
+      return go_on(data, done, total) != 0;
+    };
+  return bindWeights(*program, paths, count, ask);
 }
 
 int32_t diffattn_num_entries(const diffattn_program *program) {
@@ -470,7 +498,10 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
                               const char *const *weights, int32_t num_weights,
                               const char *model_folder, int32_t copy_weights,
                               const char *directory) {
-  CompileOptions compileOptions = options ? options->compile : CompileOptions();
+  diffattn_options defaults;
+  if (!options)
+    options = &defaults;
+  CompileOptions compileOptions = options->compile;
   auto targets = getBundleTargets(compileOptions.target);
   if (!targets)
     return fail(targets.takeError());
@@ -485,8 +516,8 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
   };
   for (const std::string &target : *targets) {
     compileOptions.target = target;
-    auto module = compile(llvm::StringRef(ir, ir_bytes), compileOptions,
-                          options ? options->cache : "");
+    auto module =
+        compile(llvm::StringRef(ir, ir_bytes), compileOptions, *options);
     if (!module)
       return fail(module.takeError());
     llvm::append_range(diagnostics, module->diagnostics);

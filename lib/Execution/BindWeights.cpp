@@ -95,8 +95,8 @@ llvm::Error mlir::diffattn::bindWeightSlots(const Signature &signature,
                                        slots[slot], owned))
         return toError(failure);
       done += tensor.bytes;
-      if (progress)
-        progress(done, total);
+      if (progress && !progress(done, total))
+        return toError(stoppedAfter(done, total));
     }
   return llvm::Error::success();
 }

@@ -9,7 +9,7 @@
 #include "SelfContained.h"
 #include "SystemSymbols.h"
 
-#include "DiffAttn/Execution/HostArray.h"
+#include "DiffAttn/Execution/WriteFile.h"
 #include "DiffAttn/Host/BundleFormat.h"
 #include "DiffAttn/Runtime/Table.h"
 
@@ -221,7 +221,7 @@ public:
     return result.str().str();
   }
   llvm::Error write(StringRef name, StringRef contents) const {
-    return writeFileWhole(file(name), {contents});
+    return writeFile(file(name), {contents});
   }
 
 private:

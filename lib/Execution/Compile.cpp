@@ -13,6 +13,7 @@
 #include "DiffAttn/Conversion/GpuLaunch.h"
 #include "DiffAttn/Conversion/GpuToPtx.h"
 #include "DiffAttn/Conversion/HostAccess.h"
+#include "DiffAttn/Host/Printable.h"
 #include "DiffAttn/InitAll.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
 
@@ -140,7 +141,7 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
   });
   if (succeeded(action()))
     return llvm::Error::success();
-  text = clipLines(text);
+  text = printable(clipLines(text), Lines::Keep);
   if (std::string advice =
           errorClass == ErrorClass::IR ? adviseOnDialects(text) : "";
       !advice.empty())

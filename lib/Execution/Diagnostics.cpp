@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Diagnostics.h"
+#include "DiffAttn/Host/Printable.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Location.h"
@@ -26,9 +27,10 @@ StringRef mlir::diffattn::stringifyDiagnosticKind(DiagnosticKind kind) {
 }
 
 std::string CompileDiagnostic::getLocation() const {
+  const std::string name = printable(file);
   if (line == 0)
-    return file;
-  return file + ":" + std::to_string(line) + ":" + std::to_string(column);
+    return name;
+  return name + ":" + std::to_string(line) + ":" + std::to_string(column);
 }
 
 std::string CompileDiagnostic::getText() const {
@@ -60,12 +62,12 @@ static void setLocation(CompileDiagnostic &diagnostic, Location location) {
   }
 }
 
-/// Names in a module may hold anything; a message is one line.
+/// Names in a module may hold anything; a message is one line without controls.
 static std::string joinLines(std::string text) {
   for (char &c : text)
     if (c == '\n' || c == '\r')
       c = ' ';
-  return text;
+  return printable(text);
 }
 
 static DiagnosticKind getKind(const remark::detail::Remark &remark) {

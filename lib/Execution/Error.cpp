@@ -13,7 +13,8 @@ char ExecutionError::ID = 0;
 
 llvm::Error mlir::diffattn::makeError(ErrorClass errorClass,
                                       const llvm::Twine &message) {
-  return llvm::make_error<ExecutionError>(errorClass, message.str());
+  return llvm::make_error<ExecutionError>(
+      errorClass, printableMessage(errorClass, message.str()));
 }
 
 llvm::Error mlir::diffattn::toError(const Failure &failure) {
@@ -28,6 +29,8 @@ mlir::diffattn::describeError(llvm::Error error, ErrorClass otherwise) {
   llvm::handleAllErrors(
       std::move(error),
       [&](const ExecutionError &e) { result = {e.getClass(), e.getMessage()}; },
-      [&](const llvm::ErrorInfoBase &e) { result.second = e.message(); });
+      [&](const llvm::ErrorInfoBase &e) {
+        result.second = printableMessage(otherwise, e.message());
+      });
   return result;
 }

@@ -11,18 +11,15 @@
 //
 #include "DiffAttn/Execution/HostArray.h"
 #include "DiffAttn/Execution/InputFile.h"
+#include "DiffAttn/Execution/WriteFile.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <cerrno>
 #include <cstring>
-#include <fcntl.h>
-#include <unistd.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -199,69 +196,6 @@ llvm::Expected<HostArray> mlir::diffattn::readNpy(StringRef path) {
   return array;
 }
 
-static bool writeAll(int file, StringRef bytes) {
-  while (!bytes.empty()) {
-    ssize_t done =
-        ::write(file, bytes.data(), std::min<size_t>(bytes.size(), 1 << 30));
-    if (done < 0 && errno == EINTR)
-      continue;
-    if (done <= 0)
-      return false;
-    bytes = bytes.drop_front(done);
-  }
-  return true;
-}
-
-llvm::Error mlir::diffattn::writeFileWhole(StringRef path,
-                                           ArrayRef<StringRef> contents) {
-  auto fail = [&](int code) {
-    return makeError(
-        ErrorClass::Output,
-        path + ": expected to write the file, but got: " +
-            std::error_code(code, std::generic_category()).message());
-  };
-  auto writeTo = [&](int file) {
-    for (StringRef part : contents)
-      if (!writeAll(file, part))
-        return errno;
-    return 0;
-  };
-  if (path == "-") {
-    int code = writeTo(STDOUT_FILENO);
-    return code ? fail(code) : llvm::Error::success();
-  }
-  llvm::sys::fs::file_status status;
-  bool special = !llvm::sys::fs::status(path, status) &&
-                 status.type() != llvm::sys::fs::file_type::regular_file;
-  if (special) { // a pipe or a device cannot be replaced
-    int file = ::open(path.str().c_str(), O_WRONLY | O_CLOEXEC);
-    if (file < 0)
-      return fail(errno);
-    int code = writeTo(file);
-    if (::close(file) && !code)
-      code = errno;
-    return code ? fail(code) : llvm::Error::success();
-  }
-  llvm::SmallString<128> temporary;
-  int file;
-  if (std::error_code ec = llvm::sys::fs::createUniqueFile(
-          path + ".tmp-%%%%%%%%", file, temporary))
-    return fail(ec.value());
-  int code = writeTo(file);
-  // Some file systems say only now that there is no space.
-  if (!code && ::fsync(file) && errno != EINVAL)
-    code = errno;
-  if (::close(file) && !code)
-    code = errno;
-  if (!code && ::rename(temporary.c_str(), path.str().c_str()))
-    code = errno;
-  if (code) {
-    ::unlink(temporary.c_str());
-    return fail(code);
-  }
-  return llvm::Error::success();
-}
-
 llvm::Error mlir::diffattn::writeNpy(StringRef path, const void *data,
                                      DType dtype, SizeList shape) {
   std::string dictionary;
@@ -278,7 +212,6 @@ llvm::Error mlir::diffattn::writeNpy(StringRef path, const void *data,
   start += static_cast<char>(dictionary.size() & 0xff);
   start += static_cast<char>(dictionary.size() >> 8);
   int64_t bytes = *getByteSize(shape, dtype);
-  return writeFileWhole(
-      path,
-      {start, dictionary, StringRef(static_cast<const char *>(data), bytes)});
+  return writeFile(path, {start, dictionary,
+                          StringRef(static_cast<const char *>(data), bytes)});
 }

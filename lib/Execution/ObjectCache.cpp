@@ -7,39 +7,33 @@
 //
 // A record is one file: a line that names the format, the key, a SHA-256 of the
 // rest, then sizes, metadata as JSON, the object, and the bytes of kernels for
-// devices. It is written under
-// another name and renamed, so readers see whole records only. The checksum
-// catches accidents, not attackers: whoever can write the folder can run code,
-// which is why it is private to its user.
+// devices. It is written under another name and renamed, so readers see whole
+// records only. The checksum catches accidents, not attackers: whoever can
+// write a record can run code, which is why the folder and its files must be
+// their user's alone (CacheFolder.h).
 //
+#include "CacheFolder.h"
 #include "Codegen.h"
 #include "DeviceCode.h"
 #include "DiffAttn/Execution/Compile.h"
-#include "DiffAttn/Execution/HostArray.h"
 
-#include "mlir/Support/FileUtilities.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Config/llvm-config.h"
-#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/SHA256.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <chrono>
 #include <link.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using llvm::StringRef;
-namespace fs = llvm::sys::fs;
 namespace json = llvm::json;
 
 static constexpr StringRef kMagic = "diffattn object 2\n";
-static constexpr StringRef kSuffix = ".diffattn";
 
 static std::string sha256(ArrayRef<StringRef> parts) {
   llvm::SHA256 hash;
@@ -109,8 +103,9 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
   // The assembler is not in it: a program without machine code is as good.
   std::string choices = "isa " + target->isa + "; chip " + target->chip +
                         "; threads " + std::to_string(options.threads) +
-                        "; raise " + std::to_string(options.raise) +
-                        "; reference " + std::to_string(options.reference);
+                        "; raise " + std::to_string(options.raise) + "; from " +
+                        options.from + "; reference " +
+                        std::to_string(options.reference);
   return sha256({ir, choices, getToolchainKey(target->isa)});
 }
 
@@ -187,11 +182,10 @@ readDiagnostics(const json::Object &root, StringRef name) {
 
 static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
                                                 const CompileOptions &options) {
-  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
-                                            /*RequiresNullTerminator=*/false);
+  std::unique_ptr<llvm::MemoryBuffer> buffer = readCacheFile(path);
   if (!buffer)
     return std::nullopt;
-  std::optional<Record> record = parseRecord((*buffer)->getBuffer(), key);
+  std::optional<Record> record = parseRecord(buffer->getBuffer(), key);
   if (!record)
     return std::nullopt;
   llvm::Expected<json::Value> metadata = json::parse(record->metadata);
@@ -227,17 +221,14 @@ static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
   return module;
 }
 
-static std::error_code makePrivateFolder(StringRef directory) {
-  if (std::error_code ec = fs::create_directories(
-          directory, /*IgnoreExisting=*/true, fs::owner_all))
-    return ec;
-  struct stat status;
-  if (::stat(directory.str().c_str(), &status))
-    return std::error_code(errno, std::generic_category());
-  // Code is loaded from here: no one else may write.
-  if (status.st_uid != ::geteuid() || (status.st_mode & 022))
-    return std::make_error_code(std::errc::permission_denied);
-  return {};
+/// Keeps a record, and no more than `maxBytes` of all.
+static llvm::Error store(StringRef directory, StringRef path, StringRef record,
+                         int64_t maxBytes) {
+  if (static_cast<int64_t>(record.size()) > maxBytes)
+    return llvm::Error::success(); // it would push out all others, and go next
+  if (llvm::Error error = writeCacheFile(path, record))
+    return error;
+  return trimCacheFolder(directory, maxBytes);
 }
 
 llvm::Expected<CompiledModule>
@@ -252,9 +243,8 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   llvm::Expected<std::string> key = getKey(ir, options);
   if (!key)
     return key.takeError();
-  std::error_code folder = makePrivateFolder(directory);
-  llvm::SmallString<128> path(directory);
-  llvm::sys::path::append(path, *key + kSuffix);
+  const std::error_code folder = makePrivateFolder(directory);
+  const std::string path = getCacheFilePath(directory, *key);
   if (!folder)
     if (std::optional<CompiledModule> found = readModule(path, *key, options)) {
       found->seconds = std::chrono::duration<double>(
@@ -265,56 +255,34 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   llvm::Expected<CompiledModule> module = compileModule(ir, options);
   if (!module)
     return module;
-  if (folder) {
+  // Where others may write, or this user may not, there is no cache.
+  std::string problem;
+  if (folder == std::errc::permission_denied)
+    problem = "expected a folder that this user alone can write";
+  else if (folder)
+    problem = "expected a folder, but got: " + folder.message();
+  else if (llvm::Error error = store(
+               directory, path, writeRecord(*key, options, *module), maxBytes))
+    problem = describeError(std::move(error)).second;
+  if (!problem.empty())
     module->diagnostics.push_back(
-        {DiagnosticKind::Note, "diffattn-cache", "NotUsed",
-         "the cache " + directory + " is not used: " + folder.message(),
-         /*file=*/""});
-    return module;
-  }
-  std::string record = writeRecord(*key, options, *module);
-  if (llvm::Error error = writeFileWhole(path, {record}))
-    module->diagnostics.push_back(
-        {DiagnosticKind::Note, "diffattn-cache", "NotKept",
-         "not cached: " + describeError(std::move(error)).second,
+        {DiagnosticKind::Warning, "diffattn-cache", "NotKept",
+         "compiled code is not kept in " + directory + ": " + problem,
          /*file=*/""});
   return module;
 }
 
-/// Calls `visit(path)` for each record in the folder.
-static llvm::Error
-forEachRecord(StringRef directory,
-              llvm::function_ref<llvm::Error(StringRef path)> visit) {
-  if (!fs::exists(directory))
-    return llvm::Error::success();
-  std::error_code ec;
-  for (fs::directory_iterator it(directory, ec), end; it != end && !ec;
-       it.increment(ec))
-    if (StringRef(it->path()).ends_with(kSuffix))
-      if (llvm::Error error = visit(it->path()))
-        return error;
-  if (ec)
-    return makeError(
-        ErrorClass::Output,
-        directory + ": expected a readable folder, but got: " + ec.message());
-  return llvm::Error::success();
-}
-
 llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
+  auto files = listCacheFiles(directory);
+  if (!files)
+    return files.takeError();
   std::vector<Entry> entries;
-  auto visit = [&](StringRef path) -> llvm::Error {
-    auto buffer = llvm::MemoryBuffer::getFile(path, false, false);
-    fs::file_status status;
-    if (!buffer || fs::status(path, status))
-      return llvm::Error::success(); // removed meanwhile
-    Entry entry;
-    entry.key = llvm::sys::path::stem(path).str();
-    entry.bytes = static_cast<int64_t>(status.getSize());
-    entry.secondsOld =
-        std::chrono::duration_cast<std::chrono::seconds>(
-            std::chrono::system_clock::now() - status.getLastModificationTime())
-            .count();
-    entry.description = "damaged";
+  for (const CacheFile &file : *files) {
+    Entry entry{file.key, "damaged", file.bytes, file.secondsOld};
+    auto buffer = llvm::MemoryBuffer::getFile(file.path, /*IsText=*/false,
+                                              /*RequiresNullTerminator=*/false);
+    if (!buffer)
+      continue; // removed meanwhile
     if (auto record = parseRecord((*buffer)->getBuffer(), entry.key)) {
       llvm::Expected<json::Value> metadata = json::parse(record->metadata);
       if (!metadata)
@@ -323,28 +291,15 @@ llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
         entry.description = root->getString("description").value_or("").str();
     }
     entries.push_back(std::move(entry));
-    return llvm::Error::success();
-  };
-  if (llvm::Error error = forEachRecord(directory, visit))
-    return error;
-  llvm::sort(entries, [](const Entry &a, const Entry &b) {
-    return std::pair(a.secondsOld, a.key) < std::pair(b.secondsOld, b.key);
-  });
+  }
   return entries;
 }
 
 llvm::Expected<int64_t> ObjectCache::clear() {
-  int64_t count = 0;
-  auto visit = [&](StringRef path) -> llvm::Error {
-    if (std::error_code ec = fs::remove(path))
-      return makeError(ErrorClass::Output, path +
-                                               ": expected to remove the "
-                                               "file, but got: " +
-                                               ec.message());
-    ++count;
-    return llvm::Error::success();
-  };
-  if (llvm::Error error = forEachRecord(directory, visit))
+  auto files = listCacheFiles(directory);
+  if (!files)
+    return files.takeError();
+  if (llvm::Error error = trimCacheFolder(directory, /*maxBytes=*/0))
     return error;
-  return count;
+  return static_cast<int64_t>(files->size());
 }

@@ -168,6 +168,8 @@ llvm::Error Program::bindWeights(const WeightFiles &files,
                           impl->device ? nullptr : progress, slots, owned))
     return error;
   if (impl->device) {
+    // The device's copies are written over.
+    impl->bound = false;
     if (Failure failure =
             impl->device->loadWeights(slots.data(), slots.size(), progress))
       return toError(failure);

@@ -12,6 +12,7 @@
 #include "DiffAttn/Execution/HostArray.h"
 #include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Execution/Program.h"
+#include "DiffAttn/Execution/WriteFile.h"
 #include "DiffAttn/Host/BundleFormat.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
@@ -121,8 +122,13 @@ public:
                StringRef directory)
       : modules(modules), targets(targets), files(files), options(options),
         directory(directory) {
-    while (this->directory.size() > 1 && this->directory.ends_with("/"))
-      this->directory = this->directory.drop_back();
+    while (this->directory.size() > 1 && this->directory.back() == '/')
+      this->directory.pop_back();
+    // A link to an empty folder stays, and the bundle lies where it leads.
+    llvm::SmallString<128> real;
+    if (fs::is_symlink_file(this->directory) &&
+        !fs::real_path(this->directory, real))
+      this->directory = real.str().str();
   }
   ~BundleWriter() {
     if (!part.empty())
@@ -150,7 +156,7 @@ private:
   llvm::ArrayRef<ExecutionTarget> targets;
   const WeightFiles &files;
   const BundleOptions &options;
-  StringRef directory;
+  std::string directory;
   std::string part;
   std::vector<OwnFile> own;
   std::vector<const FileTensor *> tensors;
@@ -186,7 +192,7 @@ llvm::Error BundleWriter::makeFolder() {
 
 llvm::Error BundleWriter::addFile(StringRef name, StringRef contents) {
   own.push_back({name.str(), contents.size(), sha256Text(contents)});
-  return writeFileWhole(pathTo(part, name), {contents});
+  return writeFile(pathTo(part, name), {contents});
 }
 
 llvm::Error BundleWriter::addCode(const CompiledModule &module,
@@ -455,6 +461,7 @@ std::string BundleWriter::makeManifest() const {
 }
 
 llvm::Error BundleWriter::write() {
+  WriteErrorsScope scope;
   if (llvm::Error error = makeFolder())
     return error;
   for (auto [module, target] : llvm::zip(modules, targets))
@@ -465,7 +472,7 @@ llvm::Error BundleWriter::write() {
   if (llvm::Error error = addWeightFiles())
     return error;
   if (llvm::Error error =
-          writeFileWhole(pathTo(part, bundle::kManifest), {makeManifest()}))
+          writeFile(pathTo(part, bundle::kManifest), {makeManifest()}))
     return error;
   if (std::error_code ec = fs::rename(part, directory))
     return outputError(directory, ec);

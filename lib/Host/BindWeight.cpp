@@ -181,3 +181,10 @@ Failure mlir::diffattn::bindWeight(const WeightDeclaration &declared,
   owned.push_back(std::move(copy));
   return {};
 }
+
+Failure mlir::diffattn::stoppedAfter(int64_t done, int64_t total) {
+  return {ErrorClass::Run, "expected to bind all weights, but was told to stop "
+                           "after " +
+                               std::to_string(done) + " of " +
+                               std::to_string(total) + " bytes"};
+}

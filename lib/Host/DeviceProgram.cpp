@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Host/DeviceProgram.h"
+#include "DiffAttn/Host/BindWeight.h"
 
 #include <algorithm>
 
@@ -238,8 +239,8 @@ Failure DeviceProgram::loadWeights(diffattn_weight *slots, size_t count,
     slot.data = reinterpret_cast<void *>(at);
     at += aligned(bytes);
     done += bytes;
-    if (progress)
-      progress(done, total);
+    if (progress && !progress(done, total))
+      return stoppedAfter(done, total);
   }
   return check(table->stream_wait(table, stream));
 }

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Host/Failure.h"
 
+#include "DiffAttn/Host/Printable.h"
+
 using namespace mlir::diffattn;
 
 const char *mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
@@ -30,4 +32,12 @@ const char *mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
     return "bundle";
   }
   return "unknown";
+}
+
+std::string mlir::diffattn::printableMessage(ErrorClass errorClass,
+                                             const std::string &message) {
+  const bool isOneLine = errorClass == ErrorClass::Weights ||
+                         errorClass == ErrorClass::Input ||
+                         errorClass == ErrorClass::Output;
+  return printable(message, isOneLine ? Lines::Escape : Lines::Keep);
 }

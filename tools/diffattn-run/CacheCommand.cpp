@@ -8,6 +8,7 @@
 #include "CacheCommand.h"
 
 #include "DiffAttn/Execution/Compile.h"
+#include "DiffAttn/Host/Printable.h"
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Format.h"
@@ -34,6 +35,26 @@ std::string diffattn::getCacheFolder(const Options &options) {
   return path.str().str();
 }
 
+llvm::Expected<int64_t> diffattn::getCacheLimit(const Options &options) {
+  constexpr int64_t kMaxMiB = 1 << 20;
+  llvm::StringRef name = "--cache-limit";
+  std::string text = std::to_string(options.cacheMiB);
+  if (options.cacheMiB == -1) {
+    const char *own = std::getenv("DIFFATTN_CACHE_LIMIT");
+    if (!own || !*own)
+      return ObjectCache::kDefaultMaxBytes;
+    name = "DIFFATTN_CACHE_LIMIT";
+    text = own;
+  }
+  int64_t limit;
+  if (llvm::StringRef(text).getAsInteger(10, limit) || limit < 0 ||
+      limit > kMaxMiB)
+    return makeError(ErrorClass::Usage,
+                     name + ": expected a number of MiB from 0 to " +
+                         llvm::Twine(kMaxMiB) + ", but got '" + text + "'");
+  return limit << 20;
+}
+
 llvm::Error diffattn::runCacheCommand(const Options &options) {
   const std::string folder = getCacheFolder(options);
   ObjectCache cache(folder);
@@ -44,7 +65,8 @@ llvm::Error diffattn::runCacheCommand(const Options &options) {
     auto count = cache.clear();
     if (!count)
       return count.takeError();
-    llvm::outs() << "removed " << *count << " from " << folder << "\n";
+    llvm::outs() << "removed " << *count << " from " << printable(folder)
+                 << "\n";
     return llvm::Error::success();
   }
   auto entries = cache.list();
@@ -56,10 +78,10 @@ llvm::Error diffattn::runCacheCommand(const Options &options) {
                  << llvm::format("%8.1f KiB  %6ld min  ",
                                  static_cast<double>(found.bytes) / 1024,
                                  static_cast<long>(found.secondsOld / 60))
-                 << found.description << "\n";
+                 << printable(found.description) << "\n";
     total += found.bytes;
   }
-  llvm::outs() << entries->size() << " in " << folder << ", "
+  llvm::outs() << entries->size() << " in " << printable(folder) << ", "
                << llvm::format("%.1f MiB",
                                static_cast<double>(total) / (1 << 20))
                << "\n";

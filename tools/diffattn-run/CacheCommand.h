@@ -18,6 +18,10 @@ namespace mlir::diffattn {
 /// `diffattn` in $XDG_CACHE_HOME or in ~/.cache.
 std::string getCacheFolder(const Options &options);
 
+/// How many bytes of it: --cache-limit, else $DIFFATTN_CACHE_LIMIT, both in
+/// MiB, else the cache's default.
+llvm::Expected<int64_t> getCacheLimit(const Options &options);
+
 /// Lists what is kept on standard output, or removes it, as the words after
 /// `cache` say.
 llvm::Error runCacheCommand(const Options &options);

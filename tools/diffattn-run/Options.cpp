@@ -124,6 +124,11 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                      "Why it was not fused, or is no kernel\n(default)"),
           clEnumValN(RemarkChoice::All, "all", "Also which kernel it became")),
       cl::init(RemarkChoice::Missed), cl::cat(compile));
+  cl::opt<int64_t> cacheLimit("cache-limit",
+                              cl::desc("MiB of compiled code to keep (default\n"
+                                       "$DIFFATTN_CACHE_LIMIT, else 1024)"),
+                              cl::init(-1), cl::value_desc("MiB"),
+                              cl::cat(compile));
   cl::opt<std::string> reproducer(
       "reproducer", cl::desc("What a failing pipeline leaves (empty: nothing)"),
       cl::init("diffattn-reproducer.mlir"), cl::value_desc("file"),
@@ -180,6 +185,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.linker = linker;
   options.remarks = remarks;
   options.cacheDir = cacheDir;
+  options.cacheMiB = cacheLimit;
   options.reproducer = reproducer;
   options.ptxas = ptxas;
   options.cudaDriver = cudaDriver;

@@ -29,6 +29,7 @@ struct Options {
   bool noCache = false, copyWeights = false;
   std::string linker;
   RemarkChoice remarks = RemarkChoice::Missed;
+  int64_t cacheMiB = -1; // negative: not given
   std::string cacheDir, reproducer, ptxas, cudaDriver, cublasLt;
   std::vector<std::string> outputs, expected;
   std::optional<double> rtol, atol; // none: by element type

@@ -15,10 +15,13 @@
 #include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
+#include "DiffAttn/Execution/WriteFile.h"
 #include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Host/Printable.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -26,6 +29,9 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
 #include <unistd.h>
 
 using namespace mlir::diffattn;
@@ -60,6 +66,11 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
 
 static void report(const CompileDiagnostics &diagnostics) {
   for (const CompileDiagnostic &diagnostic : diagnostics) {
+    // Once, also where several modules are compiled.
+    static llvm::StringSet<> toldOfCache;
+    if (diagnostic.category == "diffattn-cache" &&
+        !toldOfCache.insert(diagnostic.message).second)
+      continue;
     const bool always = diagnostic.kind == DiagnosticKind::Note ||
                         diagnostic.kind == DiagnosticKind::Warning;
     const RemarkChoice least = diagnostic.kind == DiagnosticKind::Passed
@@ -74,9 +85,13 @@ static llvm::Expected<CompiledModule>
 compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
   SlowNotice notice(compile.reference ? "compiling the reference"
                                       : "compiling");
-  auto module = options.noCache
-                    ? compileModule(ir, compile)
-                    : ObjectCache(getCacheFolder(options)).compile(ir, compile);
+  auto limit = getCacheLimit(options);
+  if (!limit)
+    return limit.takeError();
+  auto module =
+      options.noCache
+          ? compileModule(ir, compile)
+          : ObjectCache(getCacheFolder(options), *limit).compile(ir, compile);
   if (module)
     report(module->diagnostics);
   return module;
@@ -113,7 +128,7 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
   if (llvm::Error error =
           writeBundle(modules, *targets, files, bundle, options.emitFile))
     return error;
-  llvm::errs() << "wrote " << options.emitFile << " for "
+  llvm::errs() << "wrote " << printable(options.emitFile) << " for "
                << llvm::join(*targets, ", ") << "\n";
   return llvm::Error::success();
 }
@@ -142,10 +157,11 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
   auto progress = [&](int64_t done, int64_t total) {
     // A line for every tenth of a gigabyte or more.
     if (total < (int64_t(1) << 30) || (done - shown) * 10 < total)
-      return;
+      return true;
     shown = done;
     llvm::errs() << "weights: " << (done >> 20) << " of " << (total >> 20)
                  << " MiB\n";
+    return true;
   };
   if (llvm::Error error = (*program)->bindWeights(files, progress))
     return error;
@@ -153,21 +169,22 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
 }
 
 static std::string printType(const ValueType &type) {
-  return type.text + (type.inPlace && type.kind == ValueType::Tensor
-                          ? " (updated in place)"
-                          : "");
+  return printable(type.text) + (type.inPlace && type.kind == ValueType::Tensor
+                                     ? " (updated in place)"
+                                     : "");
 }
 
 static void printSignature(const Signature &signature) {
   for (const FunctionSignature &function : signature.functions) {
-    llvm::outs() << "function " << function.name << "\n";
+    llvm::outs() << "function " << printable(function.name) << "\n";
     for (auto [i, type] : llvm::enumerate(function.arguments))
       llvm::outs() << "  argument " << i << ": " << printType(type) << "\n";
     for (auto [i, type] : llvm::enumerate(function.results))
-      llvm::outs() << "  result   " << i << ": " << type.text << "\n";
+      llvm::outs() << "  result   " << i << ": " << printable(type.text)
+                   << "\n";
   }
   for (const WeightDeclaration &weight : signature.weights) {
-    llvm::outs() << "weight " << weight.name << ": "
+    llvm::outs() << "weight " << printable(weight.name) << ": "
                  << describeType(weight.shape, weight.dtype);
     if (weight.layers)
       llvm::outs() << ", layers " << weight.firstLayer << " to "
@@ -367,7 +384,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     if (!text)
       return text.takeError();
     report(diagnostics);
-    if (llvm::Error error = writeFileWhole(options.emitFile, {*text}))
+    if (llvm::Error error = writeFile(options.emitFile, {*text}))
       return error;
     return true;
   }
@@ -500,7 +517,7 @@ static llvm::Expected<bool> run() {
     std::string error;
     llvm::outs() << getVersionText() << getMachineText() << "ptxas    "
                  << findPtxas(search, error).value_or("none") << "\ncache    "
-                 << getCacheFolder(options) << "\n";
+                 << printable(getCacheFolder(options)) << "\n";
     return true;
   }
   if (llvm::Error error = checkOptions())
@@ -508,7 +525,21 @@ static llvm::Expected<bool> run() {
   return runModel(options.positional[0]);
 }
 
+/// Files that are opened must not get the numbers of streams that the caller
+/// closed, else what is printed lands in them. Writes into a closed standard
+/// output fail, those into a closed standard error are lost.
+static void holdStandardStreams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
+      (void)::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+  holdStandardStreams();
+  // A pipe without a reader, and a limit of file sizes: writing fails with an
+  // error, of the linker and the assembler too, and files are cleared away.
+  ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);
   std::optional<Options> parsed = parseOptions(argc, argv);
   if (!parsed)
     return static_cast<int>(ErrorClass::Usage);
@@ -524,10 +555,14 @@ int main(int argc, char **argv) {
     code = static_cast<int>(ErrorClass::Mismatch);
   }
   llvm::outs().flush();
-  if (llvm::outs().has_error()) {
+  if (std::error_code ec = llvm::outs().error()) {
     llvm::outs().clear_error();
-    llvm::errs() << "error (output): expected to write to standard output\n";
+    llvm::errs() << "error (output): expected to write to standard output, but "
+                    "got: "
+                 << ec.message() << "\n";
     code = static_cast<int>(ErrorClass::Output);
   }
+  // What nobody can be told must not end the process in another way.
+  llvm::errs().clear_error();
   return code;
 }

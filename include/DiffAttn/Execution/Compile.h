@@ -76,22 +76,30 @@ emitStage(llvm::StringRef ir, const CompileOptions &options,
 /// compiler, LLVM's version, the CPU.
 std::string getToolchainKey(llvm::StringRef isa);
 
-/// Compiled modules on disk, one file each.
+/// Compiled modules on disk, one file each. They are machine code: the folder
+/// and what is read from it must be this user's, and nobody else may write it.
 class ObjectCache {
 public:
-  explicit ObjectCache(std::string directory)
-      : directory(std::move(directory)) {}
+  static constexpr int64_t kDefaultMaxBytes = int64_t(1) << 30;
+
+  /// At most `maxBytes` are kept. The modules that were not used for longest
+  /// make room for new ones.
+  explicit ObjectCache(std::string directory,
+                       int64_t maxBytes = kDefaultMaxBytes)
+      : directory(std::move(directory)), maxBytes(maxBytes) {}
 
   /// The module from the cache, or compiled now and added. A cache that cannot
-  /// be written is a note in `diagnostics`, never a failure.
+  /// be used is a `cacheProblem`, never a failure.
   llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
                                          const CompileOptions &options);
 
   struct Entry {
     std::string key, description;
     int64_t bytes = 0;
+    /// Since it was last used.
     int64_t secondsOld = 0;
   };
+  /// Those used last first.
   llvm::Expected<std::vector<Entry>> list() const;
   /// Removes all entries and returns how many there were.
   llvm::Expected<int64_t> clear();
@@ -102,6 +110,7 @@ public:
 
 private:
   std::string directory;
+  int64_t maxBytes;
 };
 
 } // namespace mlir::diffattn

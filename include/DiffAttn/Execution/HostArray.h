@@ -27,14 +27,10 @@ void writeElement(void *data, DType dtype, int64_t i, double value);
 /// ml_dtypes writes (two-byte void). The header is data and is never evaluated.
 llvm::Expected<HostArray> readNpy(llvm::StringRef path);
 
-/// Writes a .npy file under another name in the same folder first, so that
-/// `path` holds the whole array or what it held before.
+/// Writes a .npy file as `writeFile` does: `path` holds the whole array or what
+/// it held before.
 llvm::Error writeNpy(llvm::StringRef path, const void *data, DType dtype,
                      SizeList shape);
-
-/// Writes `contents` to `path` in the same manner; "-" is standard output.
-llvm::Error writeFileWhole(llvm::StringRef path,
-                           llvm::ArrayRef<llvm::StringRef> contents);
 
 } // namespace mlir::diffattn
 

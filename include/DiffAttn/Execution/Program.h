@@ -31,8 +31,8 @@ public:
 
   const Signature &getSignature() const;
 
-  /// Called between tensors with bytes done and bytes in all.
-  using Progress = std::function<void(int64_t done, int64_t total)>;
+  /// Called between tensors with bytes done and bytes in all; false stops.
+  using Progress = std::function<bool(int64_t done, int64_t total)>;
 
   /// Finds every declared weight by name. Weights of the declared type and
   /// order stay in the mapped file, others are converted once.

@@ -31,6 +31,9 @@ Failure bindWeight(const WeightDeclaration &declared,
                    const WeightSource &source, diffattn_weight &slot,
                    std::vector<HostArray> &owned);
 
+/// The failure of weights whose caller did not want the rest of them.
+Failure stoppedAfter(int64_t done, int64_t total);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_HOST_BINDWEIGHT_H

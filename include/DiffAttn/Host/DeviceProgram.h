@@ -37,8 +37,8 @@ public:
   DeviceProgram(const DeviceProgram &) = delete;
   DeviceProgram &operator=(const DeviceProgram &) = delete;
 
-  /// Called between weights with bytes done and bytes in all.
-  using Progress = std::function<void(int64_t done, int64_t total)>;
+  /// Called between weights with bytes done and bytes in all; false stops.
+  using Progress = std::function<bool(int64_t done, int64_t total)>;
 
   /// Copies weights, whose slots point to memory of the host, and lets the
   /// slots point to the copies, which lie at the same addresses every time.

@@ -8,7 +8,6 @@
 #define DIFFATTN_HOST_FAILURE_H
 
 #include <string>
-#include <utility>
 
 namespace mlir::diffattn {
 
@@ -29,12 +28,18 @@ enum class ErrorClass {
 /// The lower-case name of a class, for messages.
 const char *stringifyErrorClass(ErrorClass errorClass);
 
+/// A message of that class as it may be shown: without what could steer a
+/// terminal. The compiler and a device speak in lines; in the other classes a
+/// line break is part of a name, and is escaped too.
+std::string printableMessage(ErrorClass errorClass, const std::string &message);
+
 /// Why something could not be done; false if it could.
 class [[nodiscard]] Failure {
 public:
   Failure() = default;
-  Failure(ErrorClass errorClass, std::string message)
-      : failed(true), errorClass(errorClass), message(std::move(message)) {}
+  Failure(ErrorClass errorClass, const std::string &message)
+      : failed(true), errorClass(errorClass),
+        message(printableMessage(errorClass, message)) {}
 
   explicit operator bool() const { return failed; }
   ErrorClass getClass() const { return errorClass; }

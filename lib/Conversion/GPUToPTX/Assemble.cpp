@@ -97,6 +97,11 @@ std::optional<Cubin> mlir::diffattn::assemblePtx(StringRef ptx,
   if (!code) {
     llvm::raw_fd_ostream stream(input, code);
     stream << ptx;
+    stream.close();
+    // An error that is left in it would end the process.
+    if (!code)
+      code = stream.error();
+    stream.clear_error();
   }
   if (code) {
     error = "expected to write temporary files for ptxas, but got " +

@@ -42,10 +42,15 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
                       StringRef text) {
     std::error_code code;
     llvm::raw_fd_ostream stream(file + suffix.str(), code);
+    if (!code) {
+      stream << text;
+      stream.close();
+      code = stream.error();
+      stream.clear_error();
+    }
     if (code)
       return module.emitError() << "expected to write " << file << suffix
                                 << ", but got " << code.message();
-    stream << text;
     return success();
   }
 
