@@ -8,7 +8,10 @@
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["attention", "bundle", "load"]
+__all__ = ["DiffAttnError", "attention", "bundle", "errors", "load"]
+
+from . import errors
+from .errors import DiffAttnError
 
 
 def __dir__():

@@ -23,7 +23,9 @@ _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_d
          np.dtype(np.bool_): "i1", np.dtype(np.int64): "i64"}
 _FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
-_compiled: dict[tuple, Executable] = {}
+#: How many kinds of calls are kept compiled in this process; the one that was not used for longest makes room.
+MOST_COMPILED = 256
+_compiled: dict[tuple, Executable] = {}  # those used last at the end
 _lock = threading.Lock()
 
 
@@ -107,12 +109,15 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     types = {name: _memref(name, array) for name, array in arrays.items()}
     key = (tuple(types.items()), attributes, target)
     with _lock:
-        executable = _compiled.get(key)
+        executable = _compiled.pop(key, None)
         if executable is None:
-            executable = _compiled[key] = Executable(_module(types, attributes, shared), target=target, name="attention")
+            executable = Executable(_module(types, attributes, shared), target=target, name="attention")
             for diagnostic in executable.diagnostics:
                 if diagnostic.kind == "missed":
                     warnings.warn(f"{diagnostic.message} ({diagnostic.category})", RuntimeWarning, stacklevel=2)
+        _compiled[key] = executable
+        if len(_compiled) > MOST_COMPILED:
+            del _compiled[next(iter(_compiled))]
     executable.call("attention", *arrays.values(), stream=native)
     return out
 

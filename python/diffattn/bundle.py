@@ -20,9 +20,9 @@ import numpy as np
 
 from . import checks, files
 from .arrays import BFLOAT16
-from .calls import CLibrary, CompiledCode, Progress, library_folder, teller
-from .checkpoint import read_config
-from .errors import BundleError  # noqa: F401
+from .calls import CLibrary, CompiledCode, GoOn, Progress, ProgressCallback, library_folder
+from .checkpoint import has_weights, is_bundle, read_config
+from .errors import BundleError
 from .generation import CompiledModel
 
 API_MAJOR = 1
@@ -34,7 +34,7 @@ class _Options(ctypes.Structure):
     _fields_ = [("struct_bytes", ctypes.c_int32), ("gpu", ctypes.c_int32), ("weights", ctypes.c_char_p),
                 ("cuda_driver", ctypes.c_char_p), ("cublaslt", ctypes.c_char_p), ("package_folders", ctypes.c_char_p),
                 ("device", ctypes.c_void_p), ("progress", Progress), ("progress_data", ctypes.c_void_p),
-                ("read_only", ctypes.c_int32)]
+                ("read_only", ctypes.c_int32), ("go_on", GoOn)]
 
 
 class _Library(CLibrary):
@@ -75,9 +75,10 @@ class BundledCode(CompiledCode):
         gpu = checks.integer("gpu", gpu, 0, checks.MOST_INT32)
         device = None if device is None else checks.integer("device", device, 1, (1 << 64) - 1)
         read_only = checks.flag("read_only", read_only)
-        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, teller(progress), None, read_only)
+        told = ProgressCallback(progress)
+        options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, Progress(), None, read_only, told.c)
         lib, handle = library(), ctypes.c_void_p()
-        lib.check(lib.open_with(directory, ctypes.byref(options), ctypes.byref(handle)))
+        told.check(lib, lib.open_with(directory, ctypes.byref(options), ctypes.byref(handle)))
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)
         self.ordinal = gpu if lib.has_device(handle) else None
@@ -99,18 +100,16 @@ class BundledModel(CompiledModel):
 def load(directory: str | Path, *, weights: str | Path | None = None, threads: int | None = None, gpu: int = 0,
          cuda_driver: str | Path | None = None, cublaslt: str | Path | None = None, device: int | None = None,
          progress=None) -> BundledModel:
-    """Opens a bundle. `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
+    """Opens a bundle, and so runs its code: open only what you trust (docs/security.md). `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
     says; `threads` are for each call (None: the runtime's default). A bundle with kernels runs on GPU number `gpu`;
     `cuda_driver` and `cublaslt` are libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none. `device` is the
     address of a diffattn_device (DiffAttn/Runtime/Device.h) to run on in place of that GPU, which must outlive the model.
     `progress(done, total)` is called between weights, with the bytes that have been bound or copied to the GPU, and those of
-    all."""
+    all; what it raises ends the loading and is raised by it."""
     directory = Path(checks.path("directory", directory))
+    if not is_bundle(directory) and has_weights(directory):
+        raise BundleError(f"{directory}: expected a bundle, but got a checkpoint; diffattn.load compiles it")
     code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt,
                        device=device, progress=progress)
     config = read_config(directory) if files.exists(directory / "config.json") else {}
     return BundledModel(code, directory, config, str(config.get("model_type", config.get("architecture", "a bundle"))))
-
-
-def is_bundle(directory: str | Path) -> bool:
-    return os.path.isfile(Path(checks.path("directory", directory)) / "manifest.json")

@@ -46,14 +46,36 @@ def load_library(path) -> ctypes.CDLL:
         raise LibraryError(f"{path}: expected a shared library that loads, but got: {error}") from None
 
 
-#: progress_data, bytes done, bytes in all.
+#: Data of the caller, bytes done, bytes in all.
 Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+#: The same; 0 stops.
+GoOn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
-def teller(progress):
-    """`progress(done, total)`, or None, as the C interface takes it."""
-    checks.callback("progress", progress)
-    return Progress(lambda _, done, total: progress(done, total)) if progress else Progress()
+class ProgressCallback:
+    """`progress(done, total)`, or None, for the C interface. An exception cannot pass through C: the first one, also the
+    KeyboardInterrupt of a Ctrl-C that came meanwhile, stops the work, and `check` raises it."""
+
+    def __init__(self, progress):
+        self._progress, self._error = checks.callback("progress", progress), None
+        self.c = GoOn() if progress is None else GoOn(self._call)
+
+    def _call(self, _, done: int, total: int) -> int:
+        try:
+            self._progress(done, total)
+            return 1
+        except BaseException as error:
+            self._error = self._error or error
+            return 0
+
+    def check(self, library: CLibrary, status: int) -> None:
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # its traceback holds this frame
+        library.check(status)
 
 
 class CLibrary:

@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from . import checks, files
-from .models.config import ConfigError
+from .errors import CheckpointError, ConfigError
+from .text import shown
 
 DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
 # The header of the largest checkpoint known has 10 MB; the format itself allows 100.
 LARGEST_HEADER = 100 * 1000 * 1000
-
-
-class CheckpointError(ValueError):
-    """A directory that holds no usable checkpoint."""
 
 
 @dataclass
@@ -68,7 +65,7 @@ def read_json(path: Path, limit: int = files.MOST_CONFIG_BYTES) -> Any:
         if len(result) != len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
-            raise CheckpointError(f"{path}: expected every name once, but got {twice!r} twice")
+            raise CheckpointError(f"{path}: expected every name once, but got {shown(twice)} twice")
         return result
 
     return parse_json(files.read_regular(path, limit, CheckpointError), str(path), unique)
@@ -77,7 +74,7 @@ def read_json(path: Path, limit: int = files.MOST_CONFIG_BYTES) -> Any:
 def parse_json(text: bytes, source: str, hook=None) -> Any:
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=hook)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of thousands of digits, too deep
         raise CheckpointError(f"{source}: expected JSON, but got: {error}") from None
 
 
@@ -115,7 +112,7 @@ def read_header(path: Path) -> dict[str, Tensor]:
         shape = entry.get("shape") if isinstance(entry, dict) else None
         sized = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
         if not sized or not isinstance(entry.get("dtype"), str):
-            raise CheckpointError(f"{path}: expected {name!r} to have a dtype and a shape, but got {entry!r}"[:400])
+            raise CheckpointError(f"{path}: expected {shown(name)} to have a dtype and a shape, but got {shown(entry)}")
         tensors[name] = Tensor(entry["dtype"], tuple(shape), path)
     return tensors
 
@@ -127,11 +124,14 @@ def _shards(index: Path) -> list[Path]:
     if not isinstance(names, dict) or not names:
         raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {type(names).__name__}")
     found = []
-    for shard in dict.fromkeys(map(str, names.values())):
-        if Path(shard).name != shard or shard in ("", ".", "..") or "\\" in shard:
-            raise CheckpointError(f"{index}: expected names of files beside it, but got {shard!r}")
+    for name, shard in names.items():
+        if not isinstance(shard, str):
+            raise CheckpointError(f"{index}: expected the name of a file for {shown(name)}, but got {shown(shard)}")
+    for shard in dict.fromkeys(names.values()):
+        if Path(shard).name != shard or shard in ("", ".", "..") or "\\" in shard or "\0" in shard:
+            raise CheckpointError(f"{index}: expected names of files beside it, but got {shown(shard)}")
         if not files.exists(index.parent / shard):
-            raise CheckpointError(f"{index}: expected the file {shard!r} beside it, but it is missing")
+            raise CheckpointError(f"{index}: expected the file {shown(shard)} beside it, but it is missing")
         found.append(index.parent / shard)
     return found
 
@@ -169,12 +169,26 @@ def _no_directory(given: str, directory: Path) -> CheckpointError:
     return CheckpointError(f"{expected}, but there is none")
 
 
+# Of a folder that was opened as what it is not, for the message alone: what is opened is what the caller asked for.
+
+
+def is_bundle(directory: str | Path) -> bool:
+    return os.path.isfile(os.path.join(directory, "manifest.json"))
+
+
+def has_weights(directory: str | Path) -> bool:
+    return any(os.path.isfile(os.path.join(directory, name)) for name in ("model.safetensors", "model.safetensors.index.json"))
+
+
 def open_checkpoint(directory: str | Path) -> Checkpoint:
     """Reads what the directory holds, without its data."""
     given = checks.path("directory", directory)
     directory = Path(given)
     if not os.path.isdir(directory):  # Path's own raises for names that are too long
         raise _no_directory(given, directory)
+    if is_bundle(directory) and not has_weights(directory):
+        raise CheckpointError(f"{directory}: expected a checkpoint, but got a bundle, which is code; diffattn.bundle.load opens it, "
+                              "or --bundle in the command's arguments")
     config = read_config(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
     if files.exists(single):
@@ -187,7 +201,7 @@ def open_checkpoint(directory: str | Path) -> Checkpoint:
     for file in found:
         for name, tensor in read_header(file).items():
             if name in tensors:
-                raise CheckpointError(f"{file}: expected every tensor once, but got {name!r} also in "
+                raise CheckpointError(f"{file}: expected every tensor once, but got {shown(name)} also in "
                                       f"{tensors[name].file.name}")
             tensors[name] = tensor
     return Checkpoint(directory, config, found, tensors)

@@ -11,20 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from .errors import UsageError
+from .text import shown
 
 #: What the C interfaces count in.
 MOST_INT32, MOST_INT64 = (1 << 31) - 1, (1 << 63) - 1
 MOST_THREADS = 4096
-
-
-def shown(value: Any) -> str:
-    """A value as messages show it."""
-    try:
-        text = repr(value)
-    except Exception:  # an object of the caller's
-        text = f"an object of type {type(value).__name__}"
-    text = " ".join(text.split())
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def wrong(name: str, expected: str, value: Any) -> UsageError:
@@ -119,6 +110,10 @@ def path(name: str, value: Any) -> str:
         plain = ""
     if not plain or "\0" in plain:
         raise wrong(name, "a path", value)
+    try:
+        os.fsencode(plain)
+    except UnicodeEncodeError:
+        raise wrong(name, "a path that this system's encoding can write", value) from None
     return plain
 
 

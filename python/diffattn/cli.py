@@ -1,5 +1,5 @@
-"""The `diffattn` command: generate, eval, bench, info, build and bundle for a model in a directory; the first four for bundles
-too."""
+"""The `diffattn` command: generate, eval, bench, info, build and bundle for a model in a directory; the first four, with
+--bundle, for a compiled model."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ import warnings
 from pathlib import Path
 
 from . import __version__, checks, files, hints, models
-from .checkpoint import CheckpointError, open_checkpoint, read_config, read_json
-from .errors import InputError, UsageError
+from .checkpoint import has_weights, is_bundle, open_checkpoint, read_config, read_json
+from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, read_defaults
+from .output import prepare_streams, say, tell, write_file
+from .text import printable_generated, printable_name, shown
 from .tokenizer import Tokenizer
 
-# Exit codes, the same classes as diffattn-run's; argparse ends with 2 for wrong usage.
-CHECKPOINT, INPUT, OUTPUT, INTERRUPTED = 5, 6, 8, 130
+# Exit codes are the classes of errors, the same as diffattn-run's; argparse ends with 2 for wrong usage.
+INTERRUPTED = 130
 
 
 #: Weights of so many bytes tell how far they are.
@@ -38,7 +40,19 @@ class _WeightsProgress:
     def __call__(self, done: int, total: int) -> None:
         if total >= LONG and (done - self.shown) * 10 >= total:
             self.shown = done
-            print(f"\ndiffattn: weights: {done >> 20} of {total >> 20} MiB", end="", file=sys.stderr, flush=True)
+            tell(f"\ndiffattn: weights: {done >> 20} of {total >> 20} MiB", end="")
+
+
+def _check_kind(args) -> None:
+    """A bundle is code and a checkpoint is data, so the caller says which of them the folder is; its files do not."""
+    if args.bundle and not is_bundle(args.directory):
+        if has_weights(args.directory):
+            raise BundleError(f"{args.directory}: expected a bundle, but got a checkpoint; compile and run it with: "
+                              f"{hints.command()} {args.command} {shlex.quote(args.directory)}")
+        raise BundleError(f"{args.directory}: expected the folder of a bundle, but it has no manifest.json")
+    if not args.bundle and is_bundle(args.directory) and not has_weights(args.directory):
+        raise CheckpointError(f"{args.directory}: expected a checkpoint, but got a bundle; if you trust its code, run it with: "
+                              f"{hints.command()} {args.command} --bundle {shlex.quote(args.directory)}")
 
 
 def _load(args):
@@ -46,32 +60,42 @@ def _load(args):
     from .model import load
 
     begin = time.perf_counter()
-    ready = bundle.is_bundle(args.directory)
-    print(f"diffattn: {'opening' if ready else 'compiling'} {args.directory} ...", end="", file=sys.stderr, flush=True)
+    tell(f"diffattn: {'opening' if args.bundle else 'compiling'} {printable_name(args.directory)} ...", end="")
     try:
-        if ready:
+        if args.bundle:
             if args.dtype or args.target != "cpu":
-                raise ValueError(f"{args.directory}: expected no --dtype and no --target, because it is a bundle, whose code is "
-                                 "made")
+                raise UsageError(f"{args.directory}: expected no --dtype and no --target with --bundle, because its code is made")
             model = bundle.load(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver,
                                 progress=_WeightsProgress())
         else:
             if args.weights is not None:
-                raise UsageError(f"--weights: expected it with a bundle, but {args.directory} is none")
+                raise UsageError(f"--weights: expected it with --bundle, but {args.directory} is opened as a checkpoint")
             model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress(),
                          cuda_driver=args.cuda_driver)
     except BaseException:
-        print(file=sys.stderr)
+        tell()
         raise
-    print(f" {time.perf_counter() - begin:.2f} s", file=sys.stderr)
+    tell(f" {time.perf_counter() - begin:.2f} s")
     _report(getattr(model.executable, "diagnostics", ()))
     return model
 
 
 def _report(diagnostics) -> None:
-    """What the compiler said, on standard error."""
+    """What the compiler said, on standard error. Of the cache, the library has warned."""
     for diagnostic in diagnostics:
-        print(f"diffattn: {diagnostic}", file=sys.stderr)
+        if diagnostic.category != "diffattn-cache":
+            tell(f"diffattn: {diagnostic}")
+
+
+def _argument(name: str, text: str) -> str:
+    """Text of the command line, whatever the locale: the bytes that came, as UTF-8."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeEncodeError:  # not out of a command line, but a caller's of `main`
+        return checks.unicode_text(name, text)
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{name}: expected UTF-8 text, but got {shown(text)}, where byte {error.start} is "
+                         f"0x{error.object[error.start]:02x}") from None
 
 
 def _prompts(args) -> list[str]:
@@ -79,7 +103,7 @@ def _prompts(args) -> list[str]:
     if args.prompt_file is None:
         if files.waiting_on_standard_input():
             warnings.warn("standard input is not read; --prompt-file - takes prompts from it")
-        return [checks.unicode_text("--prompt", prompt) for prompt in args.prompt or [""]]
+        return [_argument("--prompt", prompt) for prompt in args.prompt or [""]]
     if args.prompt is not None:
         raise UsageError("expected --prompt or --prompt-file, but got both")
     lines = files.read_text(args.prompt_file).split("\n")
@@ -95,11 +119,11 @@ def _prompts(args) -> list[str]:
 
 def _decoder_config(args) -> dict:
     """The config of a model that can generate; of a bundle without one: nothing."""
-    from . import bundle
     from .model import build_graph
 
+    _check_kind(args)
     directory, checkpoint = Path(args.directory), None
-    if not bundle.is_bundle(directory):
+    if not args.bundle:
         checkpoint = open_checkpoint(directory)
         config = checkpoint.config
     elif files.exists(directory / "config.json"):
@@ -131,6 +155,11 @@ def _check_tokens(directory, rows: list[list[int]], vocabulary, bos: int | None 
                               f"text has token {largest}")
 
 
+def _shown_text(text: str) -> str:
+    """Text of a model as standard output takes it: to a file or a pipe as it is, to a terminal without its controls."""
+    return printable_generated(text) if sys.stdout.isatty() else text
+
+
 def generate(args) -> int:
     # What is wrong is said before anything is compiled.
     prompts = _prompts(args)
@@ -140,7 +169,7 @@ def generate(args) -> int:
     defaults = read_defaults(Path(args.directory), config)
     defaults.sampler(**options)
     if args.stop is not None:
-        options["stop"] = [checks.unicode_text("--stop", text) for text in checks.texts("--stop", args.stop)]
+        options["stop"] = [_argument("--stop", text) for text in checks.texts("--stop", args.stop)]
     _check_tokens(args.directory, [tokenizer.encode(prompt) for prompt in prompts], config.get("vocab_size"), defaults.bos)
     model = _load(args)
     model.tokenizer = tokenizer
@@ -148,20 +177,19 @@ def generate(args) -> int:
     code = 0
     try:
         if len(prompts) == 1:
-            print(prompts[0], end="", flush=True)
+            say(_shown_text(prompts[0]), end="")
             for piece in model.generate(prompts[0], args.max_new_tokens, **options):
-                print(piece, end="", flush=True)
-            print()
+                say(_shown_text(piece), end="")
+            say()
         else:
             for row, piece in model.generate(prompts, args.max_new_tokens, **options):
                 texts[row] += piece
     except KeyboardInterrupt:
-        print()
+        say()
         code = INTERRUPTED
     if len(prompts) > 1:
-        print("\n---\n".join(texts))
-    sys.stdout.flush()
-    print(f"diffattn: {model.timing}", file=sys.stderr)
+        say(_shown_text("\n---\n".join(texts)))
+    tell(f"diffattn: {model.timing}")
     return code
 
 
@@ -176,8 +204,8 @@ def evaluate(args) -> int:
     begin = time.perf_counter()
     bits = model.bits_per_character(text, args.window)
     seconds = time.perf_counter() - begin
-    print(f"bits per character: {bits:.4f}")
-    print(f"diffattn: {len(text)} characters in {seconds:.2f} s", file=sys.stderr)
+    say(f"bits per character: {bits:.4f}")
+    tell(f"diffattn: {len(text)} characters in {seconds:.2f} s")
     return 0
 
 
@@ -189,19 +217,10 @@ def build(args) -> int:
     module = models.build(config, dtype, str(directory / "config.json"))
     text = str(module)
     if args.output == "-":
-        sys.stdout.write(text)
+        say(text, end="")
         return 0
-    # Written beside its place and moved there whole, so that no half of it is ever seen.
-    output = Path(args.output)
-    part = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        part.write_text(text)
-        part.replace(output)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        print(f"diffattn: error: {output}: could not be written: {error.strerror}", file=sys.stderr)
-        return OUTPUT
-    print(f"diffattn: wrote {output}; " + _next_for_graph(output, directory, module), file=sys.stderr)
+    write_file(args.output, text)
+    tell(f"diffattn: wrote {printable_name(args.output)}; " + _next_for_graph(Path(args.output), directory, module))
     return 0
 
 
@@ -223,12 +242,12 @@ def bundle(args) -> int:
     module = build_graph(checkpoint, args.dtype)
     _report(write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files],
                          target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights))
-    print(f"diffattn: wrote {args.output}; " + _next_for_bundle(args, checkpoint, module), file=sys.stderr)
+    tell(f"diffattn: wrote {printable_name(args.output)}; " + _next_for_bundle(args, checkpoint, module))
     return 0
 
 
 def _next_for_bundle(args, checkpoint, module: models.Module) -> str:
-    here = f"{hints.command()} {{}} {shlex.quote(args.output)}"
+    here = f"{hints.command()} {{}} --bundle {shlex.quote(args.output)}"
     if args.target != "cpu":  # it may be for another machine
         return f"look at it with: {here.format('info')}"
     if "decode" not in module.arguments:
@@ -240,10 +259,9 @@ def _next_for_bundle(args, checkpoint, module: models.Module) -> str:
 
 def _print_rows(rows, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(dict(rows), indent=2))
+        say(json.dumps(dict(rows), indent=2))
     else:
-        for key, value in rows:
-            print(f"{key:24}{value}")
+        say("\n".join(f"{printable_name(key):24}{printable_name(value)}" for key, value in rows))
 
 
 def _bundle_info(args) -> int:
@@ -252,7 +270,7 @@ def _bundle_info(args) -> int:
     # Its own files are checked; what it is for need not be here: no GPU, no such CPU, no weights.
     code = bundle.BundledCode(args.directory, read_only=True)
     manifest = read_json(Path(args.directory) / "manifest.json")
-    rows = [("bundle", f"version {manifest['version']}, by {manifest['tool']}"),
+    rows = [("bundle", f"version {manifest['version']}, by {manifest.get('tool', 'an unknown tool')}"),
             ("code", f"{manifest['cpu']['isa']}, needs {' '.join(manifest['cpu']['features']) or 'any x86-64'}")]
     if manifest["devices"]:
         rows.append(("kernels", ", ".join(f"{part['chip']} ({' and '.join(image['format'] for image in part['images'])})"
@@ -268,9 +286,8 @@ def _bundle_info(args) -> int:
 
 
 def info(args) -> int:
-    from . import bundle
-
-    if bundle.is_bundle(args.directory):
+    _check_kind(args)
+    if args.bundle:
         return _bundle_info(args)
     checkpoint = open_checkpoint(args.directory)
     source = str(checkpoint.directory / "config.json")
@@ -284,7 +301,7 @@ def info(args) -> int:
     for key in ("num_hidden_layers", "num_layers", "hidden_size", "num_attention_heads", "num_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings"):
         if key in checkpoint.config:
-            rows.append((key, str(checkpoint.config[key])))
+            rows.append((key, shown(checkpoint.config[key])))
     for label, names in (("missing", needed - set(checkpoint.tensors)), ("not used", set(checkpoint.tensors) - needed)):
         if names:
             rows.append((label, ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")))
@@ -312,10 +329,10 @@ def bench(args) -> int:
               "new_tokens": args.max_new_tokens, "prefill_tokens_per_second": round(prefill, 1),
               "decode_tokens_per_second": round(decode, 1)}
     if args.json:
-        print(json.dumps(report, indent=2))
+        say(json.dumps(report, indent=2))
     else:
-        print(f"{args.runs} runs, batch {args.batch}, {args.prompt_tokens} tokens and {args.max_new_tokens} new ones; "
-              f"medians: prefill {prefill:.1f} tokens/s, decode {decode:.1f} tokens/s")
+        say(f"{args.runs} runs, batch {args.batch}, {args.prompt_tokens} tokens and {args.max_new_tokens} new ones; "
+            f"medians: prefill {prefill:.1f} tokens/s, decode {decode:.1f} tokens/s")
     return 0
 
 
@@ -352,6 +369,9 @@ def make_parser() -> argparse.ArgumentParser:
                                   epilog=f"example: {example}")
         sub.set_defaults(function=function)
         sub.add_argument("directory", metavar="DIR", help="config.json, safetensors and, for text, tokenizer.json")
+        if name not in ("build", "bundle"):
+            sub.add_argument("--bundle", action="store_true", help="DIR is a compiled model (diffattn bundle), which is code: open "
+                             "only what you trust")
         sub.add_argument("--dtype", choices=models.FLOATS, help="type of the weights (default: as in the files)")
         if name not in ("build", "info"):
             sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA, cuda[:CHIP][@NUMBER], or cuda-sim:CHIP, which simulates GPU "
@@ -416,25 +436,31 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     return args
 
 
-def main(argv: list[str] | None = None) -> int:
+def _run(argv: list[str] | None) -> int:
     args = _parse(argv)
-    warnings.showwarning = lambda message, *_: print(f"diffattn: warning: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: tell(f"diffattn: warning: {message}")
     try:
         return args.function(args)
+    except MemoryError:
+        raise RunError("expected memory for this model and these arguments, but there is too little") from None
+
+
+def main(argv: list[str] | None = None) -> int:
+    prepare_streams()
+    try:
+        try:
+            return _run(argv)
+        finally:
+            say(end="")  # what argparse has printed, too
     except KeyboardInterrupt:
-        print(file=sys.stderr)
+        tell()
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has gone; Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OUTPUT
-    except (CheckpointError, models.ConfigError) as error:
-        print(f"diffattn: error: {error}", file=sys.stderr)
-        return CHECKPOINT
+    except DiffAttnError as error:
+        tell(f"diffattn: error: {error}")
+        return error.code
     except (ValueError, RuntimeError) as error:
-        # The compiled library's errors carry the class of the failure.
-        print(f"diffattn: error: {error}", file=sys.stderr)
-        return getattr(error, "code", INPUT)
+        tell(f"diffattn: error: {error}")
+        return InputError.code
 
 
 if __name__ == "__main__":

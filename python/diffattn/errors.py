@@ -1,6 +1,8 @@
-"""Failures of the compiler and of compiled code."""
+"""Failures of the compiler, of compiled code and of what a model is made from. Every one is a `DiffAttnError`."""
 
 from __future__ import annotations
+
+from .text import printable
 
 
 class DiffAttnError(RuntimeError):
@@ -8,6 +10,10 @@ class DiffAttnError(RuntimeError):
 
     #: What the command `diffattn` ends with; never 0.
     code = 1
+
+    def __str__(self) -> str:
+        # A message may name what a file calls itself, and a traceback goes to a terminal.
+        return printable(super().__str__())
 
 
 class UsageError(DiffAttnError, ValueError):
@@ -34,8 +40,16 @@ class WeightsError(DiffAttnError):
     code = 5
 
 
+class CheckpointError(WeightsError, ValueError):
+    """A directory that holds no usable checkpoint."""
+
+
+class ConfigError(CheckpointError):
+    """A value of config.json or generation_config.json that no model can be made or used with."""
+
+
 class InputError(DiffAttnError, ValueError):
-    """Types and shapes of arguments."""
+    """Types and shapes of arguments, prompts and texts."""
 
     code = 6
 

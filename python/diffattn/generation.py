@@ -16,10 +16,10 @@ import numpy as np
 from . import checks, files
 from .arrays import as_array
 from .calls import CompiledCode
-from .checkpoint import CheckpointError
 from .device import DeviceArray
-from .errors import InputError, RunError
+from .errors import CheckpointError, InputError, RunError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
+from .models.config import Config
 from .sampling import Sampler
 from .tokenizer import TextStream, Tokenizer
 
@@ -107,6 +107,10 @@ class CompiledModel:
         self.executable, self.directory, self.config, self.kind = executable, directory, config, kind
         self.defaults = defaults or read_defaults(directory, config)
         self.timing = Timing()
+        #: The longest sequence that a decoder was made for.
+        self.context: int | None = None
+        if self.is_decoder:
+            self.context = Config(config, str(directory / "config.json")).integer("max_position_embeddings", None)
 
     @cached_property
     def tokenizer(self) -> Tokenizer | None:
@@ -122,11 +126,6 @@ class CompiledModel:
     def vocabulary(self) -> int:
         """How many tokens a decoder knows: the width of its logits."""
         return self.executable.signature("forward")[1][0].shape[-1]
-
-    @property
-    def context(self) -> int | None:
-        """The longest sequence that the model was made for."""
-        return self.config.get("max_position_embeddings") if self.is_decoder else None
 
     @property
     def bos(self) -> int | None:
@@ -162,7 +161,7 @@ class CompiledModel:
         try:
             return [self.executable.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
                     for cache in arguments if cache.in_place]
-        except (MemoryError, ValueError):  # NumPy refuses sizes that no address reaches with the second
+        except (MemoryError, OverflowError, ValueError):  # NumPy refuses sizes that no address reaches with the second
             raise RunError(f"expected memory for caches of {batch} rows of {capacity} tokens, but the system has no more; choose a "
                            "smaller max_new_tokens") from None
 
@@ -194,7 +193,7 @@ class CompiledModel:
         greedy and 128 tokens. `timing` then says how fast it was.
         """
         if not self.is_decoder:
-            raise ValueError(f"expected a decoder, but got {self.kind}, which cannot generate")
+            raise InputError(f"expected a decoder, but got {self.kind}, which cannot generate")
         sampler = self.defaults.sampler(temperature, top_k, top_p, seed, repetition_penalty)
         if max_new_tokens is not None:
             max_new_tokens = checks.integer("max_new_tokens", max_new_tokens, 1, MOST_TOKENS)
@@ -262,7 +261,7 @@ class CompiledModel:
         window = None if window is None else checks.integer("window", window, 2, MOST_TOKENS)
         batch = checks.integer("batch", batch, 1, MOST_TOKENS)
         if not self.is_decoder:
-            raise ValueError(f"expected a decoder, but got {self.kind}, which has no text to predict")
+            raise InputError(f"expected a decoder, but got {self.kind}, which has no text to predict")
         if self.tokenizer is None:
             raise CheckpointError(f"{self.directory}: expected a tokenizer.json, as the input is text")
         tokens = self.tokenizer.encode(text, special=False)

@@ -13,8 +13,10 @@ from typing import Any
 
 from . import files
 from .checkpoint import read_json
-from .models.config import Config, ConfigError
+from .errors import ConfigError, InputError
+from .models.config import Config
 from .sampling import Sampler
+from .text import printable_name
 
 NAME = "generation_config.json"
 #: What `generate` takes where neither the caller nor the file says how many.
@@ -76,7 +78,7 @@ class GenerationDefaults:
         if self.length is None:
             return NEW_TOKENS
         if self.length <= longest:
-            raise ValueError(f"expected max_new_tokens, because a prompt of {longest} tokens leaves no room in the max_length of "
+            raise InputError(f"expected max_new_tokens, because a prompt of {longest} tokens leaves no room in the max_length of "
                              f"{self.length} that {NAME} sets")
         return self.length - longest
 
@@ -118,6 +120,6 @@ def _warn_of_others(config: Config) -> None:
     others = sorted(key for key, value in config.values.items()
                     if key not in HONOURED | OF_NO_EFFECT and not key.startswith("_") and changes(key, value))
     if others:
-        warnings.warn(f"{config.source}: not honoured: {', '.join(others)}")
+        warnings.warn(f"{config.source}: not honoured: {', '.join(map(printable_name, others))}")
 
 

@@ -6,9 +6,11 @@ import warnings
 from pathlib import Path
 
 from . import checks, models
-from .checkpoint import DTYPES, Checkpoint, CheckpointError, open_checkpoint
+from .checkpoint import DTYPES, Checkpoint, open_checkpoint
+from .errors import CheckpointError
 from .generation import CompiledModel, Timing
 from .generation_config import read_defaults
+from .text import printable_name, shown
 
 __all__ = ["Model", "Timing", "build_graph", "load"]
 
@@ -22,7 +24,7 @@ def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *
 
 
 def _shown(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return ", ".join(map(printable_name, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> None:
@@ -31,14 +33,14 @@ def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> 
     missing = [name for name in wanted if name not in checkpoint.tensors]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {missing[0]!r}{more} is missing")
+        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {shown(missing[0])}{more} is missing")
     for name, (shape, elem) in wanted.items():
         tensor = checkpoint.tensors[name]
         if tensor.shape != tuple(shape):
-            raise CheckpointError(f"{tensor.file}: weight {name!r}: expected shape {list(shape)}, but got {list(tensor.shape)}")
+            raise CheckpointError(f"{tensor.file}: weight {shown(name)}: expected shape {list(shape)}, but got {list(tensor.shape)}")
         if tensor.dtype not in (*DTYPES, "F64"):
-            raise CheckpointError(f"{tensor.file}: weight {name!r}: expected element type {elem} or another float, but got "
-                                  f"{tensor.dtype}")
+            raise CheckpointError(f"{tensor.file}: weight {shown(name)}: expected element type {elem} or another float, but got "
+                                  f"{shown(tensor.dtype)}")
 
 
 def _leftover(checkpoint: Checkpoint, module: models.Module) -> list[str]:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sysconfig
+import warnings
 import weakref
 from dataclasses import dataclass, field
 
 from . import checks
 from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
-from .calls import CLibrary, CompiledCode, Progress, library_folder, load_library, teller
+from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback, library_folder, load_library
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
 from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError, LibraryError,  # noqa: F401
                      OutputError, RunError, UsageError, WeightsError)
@@ -97,7 +98,7 @@ class _Library(CLibrary):
             ("num_diagnostics", number, [program]),
             ("get_diagnostic", number, [program, number, out(_Diagnostic)]),
             ("program_from_cache", number, [program]),
-            ("bind_weights_telling", number, [program, out(text), number, Progress, ctypes.c_void_p]),
+            ("bind_weights_while", number, [program, out(text), number, GoOn, ctypes.c_void_p]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
         ])
@@ -135,6 +136,22 @@ def cache_folder() -> str:
         return own
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(base, "diffattn")
+
+
+def cache_limit() -> str:
+    """How many MiB are kept there: DIFFATTN_CACHE_LIMIT, else 1024."""
+    return os.environ.get("DIFFATTN_CACHE_LIMIT") or "1024"
+
+
+_told: set[str] = set()
+
+
+def _warn_of_cache(diagnostics: list[Diagnostic]) -> None:
+    """Once for each problem: a cache that does not work costs time, nothing else."""
+    for diagnostic in diagnostics:
+        if diagnostic.category == "diffattn-cache" and diagnostic.message not in _told:
+            _told.add(diagnostic.message)
+            warnings.warn(diagnostic.message, stacklevel=3)
 
 
 class Executable(CompiledCode):
@@ -176,6 +193,7 @@ class Executable(CompiledCode):
         super().__init__(lib, program, threads)
         self.ordinal = ordinal_of(target)
         said = _diagnostics(lib, program)
+        _warn_of_cache(said)
         #: Why attention was not fused or is no kernel, one `Diagnostic` each, warnings and notes; empty if all went well.
         self.diagnostics = [d for d in said if d.kind != "passed"]
         #: What was raised, and the kernel that each attention became.
@@ -185,9 +203,11 @@ class Executable(CompiledCode):
             self.bind_weights(weights, progress)
 
     def bind_weights(self, paths, progress=None) -> None:
-        """Finds the weights by name and, for a device, copies them there. `progress(done, total)` is called between them."""
+        """Finds the weights by name and, for a device, copies them there. `progress(done, total)` is called between them;
+        what it raises ends this and is raised by it."""
         array = _paths(paths)
-        self._lib.check(self._lib.bind_weights_telling(self._handle, array, len(array), teller(progress), None))
+        told = ProgressCallback(progress)
+        told.check(self._lib, self._lib.bind_weights_while(self._handle, array, len(array), told.c, None))
 
 
 def _cache(cache) -> str:
@@ -214,12 +234,14 @@ def _ptxas_folders() -> str:
 def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", **more):
     values = {"target": checks.text("target", target, "the name of a target"), "name": checks.text("name", name),
               "raise": "true" if checks.flag("raise_attention", raise_attention) else "false",
-              "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache,
+              "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache, "cache_limit": cache_limit(),
               "from": checks.choice("from_stage", from_stage, ("input", "gpu")), **more}
     options = lib.options_create()
     try:
         for key, value in values.items():
-            lib.check(lib.options_set(options, key.encode(), os.fsencode(value)))
+            # Texts are UTF-8 in every locale, paths are what the system calls them.
+            encoded = value.encode() if key in ("target", "name") else os.fsencode(value)
+            lib.check(lib.options_set(options, key.encode(), encoded))
     except BaseException:
         lib.options_destroy(options)
         raise
@@ -268,6 +290,8 @@ def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None
                        ptxas_folders=_ptxas_folders())
     try:
         lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
-        return [d for d in _diagnostics(lib) if d.kind != "passed"]
+        said = _diagnostics(lib)
+        _warn_of_cache(said)
+        return [d for d in said if d.kind != "passed"]
     finally:
         lib.options_destroy(options)

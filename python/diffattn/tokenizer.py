@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from . import checks, files
-from .checkpoint import CheckpointError
+from .errors import CheckpointError
 
 
 class Tokenizer:
@@ -15,21 +16,34 @@ class Tokenizer:
             import tokenizers
         except ImportError:
             raise CheckpointError("expected the Python package 'tokenizers', but it is not installed") from None
+        self.path = path
         content = files.read_regular(path, files.MOST_TOKENIZER_BYTES, CheckpointError)
-        try:
+        with self._blaming_the_file("a tokenizer of Hugging Face's tokenizers"):
             self.inner = tokenizers.Tokenizer.from_buffer(content)
-        except Exception as error:  # the package raises bare Exception for whatever is wrong in the file
-            raise CheckpointError(f"{path}: expected a tokenizer of Hugging Face's tokenizers, but got: {error}") from None
-        # A file may ask for padding or cutting to a fixed length; a model here takes any.
-        self.inner.no_padding()
-        self.inner.no_truncation()
+            # A file may ask for padding or cutting to a fixed length; a model here takes any.
+            self.inner.no_padding()
+            self.inner.no_truncation()
+
+    @contextmanager
+    def _blaming_the_file(self, expected: str):
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+            raise
+        except BaseException as error:
+            # The package raises bare Exception for whatever is wrong in the file, and where its Rust code gives up a
+            # PanicException, which is none.
+            raise CheckpointError(f"{self.path}: expected {expected}, but got: {error}") from None
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        return self.inner.encode(checks.unicode_text("text", text), add_special_tokens=checks.flag("special", special)).ids
+        text, special = checks.unicode_text("text", text), checks.flag("special", special)
+        with self._blaming_the_file("a tokenizer that takes any text"):
+            return self.inner.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Sequence[int]) -> str:
         ids = [checks.integer("ids", i, 0, (1 << 32) - 1) for i in ids]
-        return self.inner.decode(ids, skip_special_tokens=True)
+        with self._blaming_the_file("a tokenizer that turns ids into text"):
+            return self.inner.decode(ids, skip_special_tokens=True)
 
 
 class TextStream:

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 
 from diffattn import bundle, cli, errors, generation, runtime
-from diffattn.calls import teller
+from diffattn.calls import Progress
 from diffattn.device import DeviceArray
 
 # Kernels of attention and of others, and a weight.
@@ -220,7 +220,7 @@ def test_options_of_an_older_header(write, simulated, tmp_path):
     write(tmp_path / "b", "cuda-sim:sm_80")
     library, handle, told = bundle.library(), ctypes.c_void_p(), []
     options = bundle._Options(bundle._Options.progress.offset, 0, None, None, None, None, simulated,
-                              teller(lambda *_: told.append(1)), None, 1)
+                              Progress(lambda *_: told.append(1)), None, 1)
     assert library.open_with(os.fsencode(tmp_path / "b"), ctypes.byref(options), ctypes.byref(handle)) == 0
     assert library.has_device(handle) == 1 and not told
     library.close(handle)

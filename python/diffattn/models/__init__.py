@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..errors import UsageError
 from . import diff_v1, diff_v2, diffllama, edifice, multihead, timm_vit
 from .config import Config, ConfigError
 from .mlir_text import FLOATS, Module
@@ -26,7 +27,7 @@ def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.j
     """The module of the model that `config` describes, with weights of `dtype` (f32, bf16 or f16)."""
     checked = Config(config, source)
     if dtype not in FLOATS:
-        raise ValueError(f"expected dtype to be one of {', '.join(FLOATS)}, but got {dtype!r}")
+        raise UsageError(f"expected dtype to be one of {', '.join(FLOATS)}, but got {dtype!r}")
     return BUILDERS[model_type(checked)](checked, dtype)
 
 

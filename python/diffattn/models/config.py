@@ -6,14 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import ConfigError
+from ..text import shown
+
 _MISSING = object()
 # Larger sizes than any model has, but far from overflow in a product of three of them.
 LARGEST = 1 << 20
 MOST_LAYERS = 4096
-
-
-class ConfigError(ValueError):
-    """A config.json that no model can be built from."""
+# Numbers become float32 in a graph: its largest, and its smallest that keeps all digits.
+LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028234663852886e38, 1.1754943508222875e-38
 
 
 class Config:
@@ -25,7 +26,7 @@ class Config:
         self.values, self.source = values, source
 
     def fail(self, key: str, expected: str, got: Any) -> ConfigError:
-        return ConfigError(f"{self.source}: expected '{key}' to be {expected}, but got {got!r}")
+        return ConfigError(f"{self.source}: expected '{key}' to be {expected}, but got {shown(got)}")
 
     def _read(self, key: str, default: Any, expected: str) -> Any:
         value = self.values.get(key)
@@ -48,14 +49,24 @@ class Config:
         """A number of layers."""
         return self.integer(key, default, maximum=MOST_LAYERS)
 
-    def number(self, key: str, default: Any = _MISSING, above: float = -math.inf) -> float:
+    def number(self, key: str, default: Any = _MISSING, above: float = -math.inf, at_most: float = LARGEST_FLOAT) -> float:
+        """A number that float32 holds."""
         expected = "a finite number" + (f" above {above:g}" if above > -math.inf else "")
+        expected += f" and at most {at_most}" if at_most < LARGEST_FLOAT else ""
         value = self._read(key, default, expected)
         if value is default and default is not _MISSING:
             return value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value <= above:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise self.fail(key, expected, value)
-        return float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            raise self.fail(key, expected, value) from None
+        if not math.isfinite(number) or not above < number <= at_most:
+            raise self.fail(key, expected, value)
+        if number and not SMALLEST_FLOAT <= abs(number) <= LARGEST_FLOAT:
+            raise self.fail(key, expected + " that float32 holds", value)
+        return number
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._read(key, default, "true or false")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .config import Config
+from .config import LARGEST, Config
 from .mlir_text import Function, Value
 
 KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
@@ -35,15 +35,21 @@ def plain_frequencies(theta: float, width: int) -> np.ndarray:
     return (np.float32(1) / np.float32(theta) ** exponents).astype(np.float32)
 
 
+def read_factor(parameters: Config, **default) -> float:
+    """How many times longer sequences are to be. Within bounds that keep every frequency far from what float32 holds."""
+    return parameters.number("factor", **default, above=1 / LARGEST, at_most=LARGEST)
+
+
 def _llama3(parameters: Config, plain: np.ndarray) -> np.ndarray:
     """Long waves are slowed by `factor`, short ones kept, those between interpolated."""
-    factor = parameters.number("factor", above=0)
-    low, high = parameters.number("low_freq_factor"), parameters.number("high_freq_factor")
-    original = parameters.number("original_max_position_embeddings", above=0)
+    factor = read_factor(parameters)
+    low, high = (parameters.number(key, above=0, at_most=LARGEST) for key in ("low_freq_factor", "high_freq_factor"))
+    original = parameters.number("original_max_position_embeddings", above=0, at_most=LARGEST)
     if not high > low:
         raise parameters.fail("high_freq_factor", f"above low_freq_factor = {low:g}", high)
     waves = 2 * np.pi / plain
-    smooth = (original / waves - low) / (high - low)
+    with np.errstate(over="ignore"):  # of waves that are not between, where the two are close
+        smooth = np.clip((original / waves - low) / (high - low), 0, 1)
     between = (1 - smooth) * plain / factor + smooth * plain
     slowed = np.where(waves > original / low, plain / factor, between)
     return np.where(waves < original / high, plain, slowed).astype(np.float32)
@@ -52,14 +58,14 @@ def _llama3(parameters: Config, plain: np.ndarray) -> np.ndarray:
 def _yarn(parameters: Config, theta: float, width: int, longest: int) -> tuple[np.ndarray, float]:
     """Dimensions that turn often keep their frequency, those that turn seldom are slowed, with a ramp between."""
     original = parameters.integer("original_max_position_embeddings", longest)
-    factor = parameters.number("factor", longest / original, above=0)
+    factor = read_factor(parameters, default=longest / original)
     plain = plain_frequencies(theta, width)
 
     def dimension(turns: float) -> float:
         return width * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
 
-    low = dimension(parameters.number("beta_fast", 32.0, above=0))
-    high = dimension(parameters.number("beta_slow", 1.0, above=0))
+    low = dimension(parameters.number("beta_fast", 32.0, above=0, at_most=LARGEST))
+    high = dimension(parameters.number("beta_slow", 1.0, above=0, at_most=LARGEST))
     if parameters.flag("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
@@ -68,10 +74,13 @@ def _yarn(parameters: Config, theta: float, width: int, longest: int) -> tuple[n
     def magnitude(weight: float) -> float:
         return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
-    mscale, mscale_all = parameters.number("mscale", 0.0), parameters.number("mscale_all_dim", 0.0)
+    mscale, mscale_all = (parameters.number(key, 0.0, at_most=LARGEST) for key in ("mscale", "mscale_all_dim"))
+    for key, value in (("mscale", mscale), ("mscale_all_dim", mscale_all)):
+        if value < 0:
+            raise parameters.fail(key, "at least 0", value)
     usual = magnitude(mscale) / magnitude(mscale_all) if mscale and mscale_all else magnitude(1.0)
     frequencies = plain / np.float32(factor) * ramp + plain * (1 - ramp)
-    return frequencies.astype(np.float32), parameters.number("attention_factor", usual)
+    return frequencies.astype(np.float32), parameters.number("attention_factor", usual, above=0)
 
 
 def read_rope(config: Config, width: int, *, interleaved: bool, longest: int) -> Rope:
@@ -86,7 +95,7 @@ def read_rope(config: Config, width: int, *, interleaved: bool, longest: int) ->
         raise parameters.fail("partial_rotary_factor", "1", parameters.values["partial_rotary_factor"])
     plain = plain_frequencies(theta, width)
     if kind == "linear":
-        factor = parameters.number("factor", above=0)
+        factor = read_factor(parameters)
         return Rope(width, interleaved, theta, (plain / np.float32(factor)).astype(np.float32))
     if kind == "llama3":
         return Rope(width, interleaved, theta, _llama3(parameters, plain))
@@ -96,11 +105,9 @@ def read_rope(config: Config, width: int, *, interleaved: bool, longest: int) ->
     if kind == "dynamic":
         if width < 4:
             raise config.fail("head_dim", "at least 4 with dynamic rope", width)
-        factor = parameters.number("factor", above=0)
+        factor = read_factor(parameters)
         return Rope(width, interleaved, theta, plain, growth=factor, longest=longest)
     return Rope(width, interleaved, theta, plain)
-
-
 
 
 def _grown_frequencies(f: Function, rope: Rope, length: Value) -> Value:

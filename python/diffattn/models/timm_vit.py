@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import layers
-from .config import Config
+from .config import LARGEST, Config
 from .diff_v1 import LAMBDA, mix_heads
 from .mlir_text import Dim, Function, Module, Value
 
@@ -261,6 +261,9 @@ def build(config: Config, elem: str = "f32") -> Module:
         args.divides("patch_size", part, "img_size", whole)
     classes = args.integer("num_classes", config.integer("num_classes", 1000, minimum=0), minimum=0)
     pool = args.choice("global_pool", POOLS, "avg")
-    return Vit(width, args.depth("depth"), heads, int(args.number("mlp_ratio", above=0) * width), size,
+    inner = int(args.number("mlp_ratio", above=0, at_most=LARGEST) * width)
+    if not 1 <= inner <= LARGEST:
+        raise args.fail("mlp_ratio", f"1 to {LARGEST} when multiplied by embed_dim = {width}", args.values["mlp_ratio"])
+    return Vit(width, args.depth("depth"), heads, inner, size,
                patch, args.integer("in_chans", 3), classes, args.integer("reg_tokens", 1, minimum=0), pool,
                not args.flag("fc_norm", True), name.startswith("vit_dpwee"), elem).build()

@@ -98,7 +98,7 @@ def test_build_writes_all_or_nothing(good, tmp_path, capsys):
     assert cli.main(["build", str(good), "-o", str(out)]) == 0
     assert out.read_text().startswith("module {")
     assert cli.main(["build", str(good), "-o", str(tmp_path / "gone" / "model.mlir")]) == 8
-    assert "could not be written" in capsys.readouterr().err
+    assert "expected to write the file, but got: No such file" in capsys.readouterr().err
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 

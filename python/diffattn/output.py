@@ -1,0 +1,109 @@
+"""Where results go: files, and the standard streams of a command."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+from .errors import OutputError
+from .text import printable
+
+_PROC = "/proc/"
+
+
+def write_file(path: str | Path, text: str) -> None:
+    """Writes a file as diffattn-run does. A regular file, or the one that a link leads to, is replaced in one step and keeps its
+    permissions; pipes and devices are written to."""
+    try:
+        place = _follow_links(os.fspath(path))
+        try:
+            mode = os.stat(place).st_mode
+        except FileNotFoundError:
+            mode = None
+        if place.startswith(_PROC) or (mode is not None and not stat.S_ISREG(mode)):
+            # An open file of a process has no name to be replaced under; it is added to, as by a shell's >>.
+            with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY), "wb") as file:
+                file.write(text.encode())
+        else:
+            _replace(place, text.encode(), mode)
+    except OSError as error:
+        raise OutputError(f"{path}: expected to write the file, but got: {error.strerror}") from None
+
+
+def _follow_links(path: str) -> str:
+    for _ in range(40):
+        if not os.path.islink(path) or os.path.realpath(os.path.dirname(path) or ".").startswith(_PROC):
+            break
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
+    else:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+    if os.path.islink(path):
+        return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
+    return path
+
+
+def _replace(path: str, data: bytes, mode: int | None) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    file, part = tempfile.mkstemp(prefix=".diffattn-", suffix=".part", dir=os.path.dirname(path) or ".")
+    try:
+        with open(file, "wb") as out:
+            os.fchmod(file, 0o666 & ~umask if mode is None else stat.S_IMODE(mode) & 0o777)
+            out.write(data)
+            out.flush()
+            os.fsync(file)
+        os.replace(part, path)
+    except BaseException:
+        os.unlink(part)
+        raise
+
+
+def prepare_streams() -> None:
+    """Makes the standard streams safe to write to: characters that their encoding lacks come out as escapes, and a stream that
+    the caller has closed does not lend its number to a file that is opened later."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
+    if sys.stdout is None:  # closed: what is written fails, which print() would pass over
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+    if sys.stderr is None:  # print(file=None) would write to standard output
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: str = "", end: str = "\n") -> None:
+    """Writes results to standard output, at once."""
+    try:
+        sys.stdout.write(text + end)
+        sys.stdout.flush()
+    except OSError as error:
+        discard_output()
+        raise OutputError(f"standard output: expected to write to it, but got: {error.strerror}") from None
+
+
+def discard_output() -> None:
+    """What a stream has kept of a failed write would fail again when Python ends."""
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        pass
+
+
+def tell(text: str = "", end: str = "\n") -> None:
+    """Writes a message to standard error. That nobody can be told is no failure of what was done."""
+    try:
+        sys.stderr.write(printable(text) + end)
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
