@@ -27,7 +27,7 @@ class Replay:
         self._stream = choose_stream(name_arguments(entry, arrays), stream, executable.ordinal)
         self._views, packed = executable.pack(entry, arrays, self._stream)
         lib, handle = executable._lib, ctypes.c_void_p()
-        with executable._one_call:  # `pack` has found the entry, so its name is plain text
+        with executable._one_call:
             lib.check(lib.replay_create(executable._handle, entry.encode(), packed, len(arrays), ctypes.byref(handle)))
         self._handle, self._results = handle, len(executable.signature(entry)[1])
         # It holds the executable, which must not go before it.

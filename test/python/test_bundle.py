@@ -434,13 +434,13 @@ def test_the_command_line_opens_bundles(tiny):
         return subprocess.run([sys.executable, "-m", "diffattn", *arguments], cwd=ROOT / "python", capture_output=True, text=True,
                               env=ENVIRONMENT)
 
-    done = command("generate", str(tiny), "--prompt", "In the beginning", "--max-new-tokens", "8")
+    done = command("generate", "--bundle", str(tiny), "--prompt", "In the beginning", "--max-new-tokens", "8")
     assert done.returncode == 0 and done.stdout.startswith("In the beginning"), done.stderr
-    done = command("info", str(tiny))
+    done = command("info", "--bundle", str(tiny))
     assert done.returncode == 0 and "function forward        tensor<?x?xint64> -> tensor<?x?x2048xfloat32>" in done.stdout, done
     done = command("info", str(tiny.parent / "missing"))
     assert done.returncode == 5 and "expected a directory" in done.stderr
-    done = command("generate", str(tiny), "--dtype", "f32")
-    assert done.returncode == 6 and "because it is a bundle" in done.stderr
+    done = command("generate", "--bundle", str(tiny), "--dtype", "f32")
+    assert done.returncode == 2 and "because its code is made" in done.stderr
     done = command("bundle", str(TINY), "-o", str(tiny))
     assert done.returncode == 8 and "not there yet" in done.stderr

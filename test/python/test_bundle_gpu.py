@@ -227,7 +227,7 @@ def test_options_of_an_older_header(write, simulated, tmp_path):
 
 
 def test_what_is_in_it_is_told_without_a_gpu(written, tmp_path, capsys):
-    assert cli.main(["info", str(written)]) == 0
+    assert cli.main(["info", "--bundle", str(written)]) == 0
     said = capsys.readouterr().out
     assert "kernels                 sm_80 (cubin and ptx), sm_90 (cubin and ptx)" in said
     assert "function shift          tensor<?x4xfloat32> -> tensor<?x4xfloat32>" in said
@@ -237,7 +237,7 @@ def test_what_is_in_it_is_told_without_a_gpu(written, tmp_path, capsys):
         code.call("shift", np.ones((3, 4), np.float32))
     shutil.copytree(written, tmp_path / "b")
     (tmp_path / "b/sm_90/kernels.cubin").write_bytes(b"\x7fELF")
-    assert cli.main(["info", str(tmp_path / "b")]) == 9
+    assert cli.main(["info", "--bundle", str(tmp_path / "b")]) == 9
     assert "sm_90/kernels.cubin: expected" in capsys.readouterr().err
 
 

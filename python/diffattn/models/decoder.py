@@ -278,14 +278,13 @@ class Decoder:
         f.ret(self._logits(f, h), kcache, vcache)
 
 
-def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: float, tied: bool,
-               inner: int | None = None) -> Decoder:
+def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: float, tied: bool) -> Decoder:
     """The frame that the usual keys of a config describe."""
     hidden = config.integer("hidden_size")
     return Decoder(
         vocab=config.integer("vocab_size"),
         hidden=hidden,
-        inner=config.integer("intermediate_size", inner),
+        inner=config.integer("intermediate_size"),
         layers=config.depth("num_hidden_layers"),
         eps=config.number("rms_norm_eps", eps, above=0),
         activation=config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
