@@ -7,6 +7,7 @@ types, head counts, widths or options compiles; other batches, lengths and strid
 from __future__ import annotations
 
 import math
+import os
 import struct
 import threading
 import warnings
@@ -27,6 +28,15 @@ _FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat
 MOST_COMPILED = 256
 _compiled: dict[tuple, Executable] = {}  # those used last at the end
 _lock = threading.Lock()
+
+
+def _forget_lock() -> None:
+    """In a child of fork(): the thread that may have held it is not there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_lock)
 
 
 def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,

@@ -46,7 +46,7 @@ def folder(tmp_path):
 
 def test_the_stage_is_part_of_the_key(folder):
     assert not works(folder) and works(folder)
-    for stage, message in (("nonsense", "expected input or gpu as the stage"), ("gpu", "expected target cuda")):
+    for stage, message in (("nonsense", "expected 'input' or 'gpu'"), ("gpu", "expected target cuda")):
         with pytest.raises(runtime.UsageError, match=message):
             runtime.Executable(module(0), from_stage=stage, cache=folder)
 

@@ -435,10 +435,10 @@ def test_no_gpu(tool, command, tmp_path):
 def test_a_moved_bundle(command, tmp_path):
     model = shutil.copytree(TINY, tmp_path / "model")
     assert command("bundle", model, "-o", tmp_path / "b").returncode == 0
-    expected = command("generate", tmp_path / "b", "--prompt", "And", "--max-new-tokens", 3)
+    expected = command("generate", "--bundle", tmp_path / "b", "--prompt", "And", "--max-new-tokens", 3)
     assert expected.returncode == 0
     model.rename(tmp_path / "elsewhere")
-    done = command("generate", tmp_path / "b", "--prompt", "And")
+    done = command("generate", "--bundle", tmp_path / "b", "--prompt", "And")
     assert done.returncode == 5 and "diffattn --weights" in done.stderr and "model.safetensors" in done.stderr
-    done = command("generate", tmp_path / "b", "--prompt", "And", "--max-new-tokens", 3, "--weights", tmp_path / "elsewhere")
+    done = command("generate", "--bundle", tmp_path / "b", "--prompt", "And", "--max-new-tokens", 3, "--weights", tmp_path / "elsewhere")
     assert done.returncode == 0 and done.stdout == expected.stdout

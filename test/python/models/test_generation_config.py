@@ -173,5 +173,5 @@ def test_bundles_carry_it(load, plain, tmp_path, capsys):
     opened = diffattn.bundle.load(tmp_path / "b")
     assert ids(opened) == ids(model) == ids(plain, 3) and opened.ends == {1}
     capsys.readouterr()
-    assert cli.main(["generate", str(tmp_path / "b"), "--prompt", PROMPT]) == 0
+    assert cli.main(["generate", "--bundle", str(tmp_path / "b"), "--prompt", PROMPT]) == 0
     assert "decode: 2 tokens" in capsys.readouterr().err
