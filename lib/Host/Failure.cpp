@@ -36,8 +36,8 @@ const char *mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
 
 std::string mlir::diffattn::printableMessage(ErrorClass errorClass,
                                              const std::string &message) {
-  const bool isOneLine =
-      errorClass == ErrorClass::Usage || errorClass == ErrorClass::Weights ||
-      errorClass == ErrorClass::Input || errorClass == ErrorClass::Output;
+  const bool isOneLine = errorClass == ErrorClass::Weights ||
+                         errorClass == ErrorClass::Input ||
+                         errorClass == ErrorClass::Output;
   return printable(message, isOneLine ? Lines::Escape : Lines::Keep);
 }

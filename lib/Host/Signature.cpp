@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Host/Signature.h"
+#include "DiffAttn/Host/Printable.h"
 
 using namespace mlir::diffattn;
 
@@ -25,9 +26,9 @@ Failure Signature::get(std::string_view name,
                                "public functions"};
   std::string names;
   for (const FunctionSignature &known : functions)
-    names += (names.empty() ? "" : ", ") + known.name;
+    names += (names.empty() ? "" : ", ") + printable(known.name);
   return {ErrorClass::Usage, "expected an entry of " + names + ", but got '" +
-                                 std::string(name) + "'"};
+                                 printable(name) + "'"};
 }
 
 int64_t Signature::getNumWeightSlots() const {

@@ -15,10 +15,10 @@
 // RUN: diffattn-run cache ls --cache-dir=%t/cache | FileCheck %s --check-prefix=ONE
 // ONE: 1 in
 
-// A cache that is not used is a note in any case.
+// A cache that is not used is a warning in any case.
 // RUN: mkdir %t/open && chmod 777 %t/open
 // RUN: diffattn-run %s --info --cache-dir=%t/open --remarks=none 2>&1 >%t/info | FileCheck %s --check-prefix=NOTE
-// NOTE: {{^}}note: the cache {{.*}}open is not used: {{.*}} [diffattn-cache]{{$}}
+// NOTE: {{^}}warning: compiled code is not kept in {{.*}}open: {{.*}} [diffattn-cache]{{$}}
 
 // What docs/pipelines.md promises of diffattn-opt.
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline="until=scheduled" --remarks-filter=diffattn-schedule --remark-format=emitRemark 2>&1 >%t/opt \

@@ -89,7 +89,7 @@ public:
       : directory(std::move(directory)), maxBytes(maxBytes) {}
 
   /// The module from the cache, or compiled now and added. A cache that cannot
-  /// be used is a `cacheProblem`, never a failure.
+  /// be used is a warning in `diagnostics`, never a failure.
   llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
                                          const CompileOptions &options);
 
