@@ -138,7 +138,8 @@ def spell(half, *, widening="product", scaling="scores", round_scores=False, hal
     temperature     an f32 argument multiplies the scores
     gate            an argument in 16 bits; its sigmoid in f32 multiplies the result
     scaled_value    the values are multiplied by a number: "wide", in f32, or "half"
-    reader          what reads an f32 result: "body" rounds it where it is multiplied, "two" rounds it twice
+    reader          what reads an f32 result: "body" rounds it where it is multiplied, "two" rounds it twice,
+                    "factor" multiplies it by an argument before
     """
     g = Graph(half)
     arguments = []
@@ -237,6 +238,9 @@ def spell(half, *, widening="product", scaling="scores", round_scores=False, hal
         shape = (HEADS, VALUE, VALUE)
         units = g.add(f"arith.constant dense<[{', '.join([f'[{eye}]'] * HEADS)}]> : {g.of(shape, half)}", shape, half)
         results = [g.product(out, units, body=True, rounded=half)]
+    elif reader == "factor":
+        argument("f", (VALUE,), "f32")
+        results = [g.cast(g.binary("mulf", g.broadcast("%f", out), out), half)]
     elif reader == "two":
         results = [g.cast(out, half), g.cast(out, half, "generic")]
     types = [g.type(r) for r in results]

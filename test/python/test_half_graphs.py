@@ -30,6 +30,8 @@ def draw(half, options):
         arrays.append(np.array(0.8, np.float32))
     if options.get("gate"):
         arrays.append(rng.standard_normal((HEADS, QUERIES, VALUE)).astype(TYPES[half]))
+    if options.get("reader") == "factor":
+        arrays.append(rng.standard_normal(VALUE).astype(np.float32))
     return arrays
 
 
@@ -46,6 +48,8 @@ def check(text, half, options, gate_of, target="cpu"):
     expected, magnitude = attention(
         q1, k1, q2, k2, v, np.float32(LAMBDA), scale=SCALE * (float(arrays[5]) if options.get("temperature") else 1), **causal,
         norm="rms" if options.get("result") == "norm-f32" else None, gate=arrays[-1][None] if options.get("gate") else None)
+    if options.get("reader") == "factor":
+        expected, magnitude = expected * arrays[-1], magnitude * np.abs(arrays[-1])
     for got in results:
         compare(got[None], expected, magnitude, gate_of)
 
@@ -86,6 +90,7 @@ SPELLINGS = {
     "rounded-by-two-readers": (dict(result="f32", round_maps=False, widening="ops", reader="two"), "f32"),
     "scaled-values": (dict(scaled_value="wide", round_maps=False), "half"),
     "scaled-values-before-f32-norm": (dict(scaled_value="wide", result="norm-f32"), "f32"),
+    "rounded-behind-a-factor": (dict(result="f32", round_maps=False, widening="ops", reader="factor"), "f32"),
     "values-in-halves": (dict(value_in_halves=True), "half"),
     "values-in-halves-ops": (dict(value_in_halves=True, widening="ops", round_maps=False), "half"),
 }

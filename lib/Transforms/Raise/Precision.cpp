@@ -66,40 +66,44 @@ Expr fromHalf(ExprGraph &graph, Expr expr) {
   return nullptr;
 }
 
-/// Whether `use` rounds each element that it reads to `half`. What only moves
-/// elements adds its results to `moved`.
-static bool rounds(OpOperand &use, Type half, SmallVectorImpl<Value> &moved) {
+/// Whether `use` rounds what it reads to `half`. What only moves or multiplies
+/// it adds its own value to `work`.
+static bool rounds(OpOperand &use, Type half, llvm::SetVector<Value> &work) {
   Operation *user = use.getOwner();
   if (isa<tensor::DimOp>(user))
     return true;
-  if (auto truncation = dyn_cast<arith::TruncFOp>(user))
-    return elementType(truncation) == half;
-  if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
+  if (isa<arith::TruncFOp>(user))
+    return getElementTypeOrSelf(user->getResult(0).getType()) == half;
+  const bool scales = isa<arith::MulFOp, arith::NegFOp>(user) ||
+                      (isa<arith::DivFOp>(user) && use.getOperandNumber() == 0);
+  if (scales ||
+      isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
           tensor::ExtractSliceOp, tensor::ConcatOp, tensor::ReshapeOp>(user)) {
-    moved.push_back(user->getResult(0));
+    work.insert(user->getResult(0));
     return true;
   }
-  auto linalgOp = dyn_cast<linalg::LinalgOp>(user);
-  if (!linalgOp)
+  if (auto linalgOp = dyn_cast<linalg::LinalgOp>(user)) {
+    if (Value element = linalgOp.getMatchingBlockArgument(&use);
+        !element.use_empty())
+      work.insert(element);
+    return true;
+  }
+  // The end of a body that adds nothing up.
+  auto body = dyn_cast<linalg::LinalgOp>(user->getParentOp());
+  if (!isa<linalg::YieldOp>(user) || !body || body.getNumReductionLoops() > 0)
     return false;
-  return llvm::all_of(
-      linalgOp.getMatchingBlockArgument(&use).getUses(), [&](OpOperand &inner) {
-        if (auto truncation = dyn_cast<arith::TruncFOp>(inner.getOwner()))
-          return truncation.getType() == half;
-        if (!isa<linalg::YieldOp>(inner.getOwner()) ||
-            linalgOp.getNumReductionLoops() > 0)
-          return false;
-        moved.push_back(user->getResult(inner.getOperandNumber()));
-        return true;
-      });
+  work.insert(body->getResult(use.getOperandNumber()));
+  return true;
 }
 
-/// Whether everything that reads `result` rounds it to `half`.
+/// Whether everything that reads `result` rounds it to `half`, perhaps after it
+/// was multiplied.
 static bool isRoundedBehind(Value result, Type half) {
-  SmallVector<Value> work{result};
-  while (!work.empty()) {
-    Value value = work.pop_back_val();
-    // What nothing reads was returned, or is not known to be rounded.
+  llvm::SetVector<Value> work;
+  work.insert(result);
+  for (unsigned next = 0; next < work.size(); ++next) {
+    Value value = work[next];
+    // What nothing reads is not known to be rounded.
     if (value.use_empty() ||
         !llvm::all_of(value.getUses(),
                       [&](OpOperand &use) { return rounds(use, half, work); }))
