@@ -177,7 +177,7 @@ def test_no_pipe_is_waited_for_by_the_runner(tool, tmp_path, kind, got):
 
 def test_prompts_that_are_no_text(command):
     done = command("generate", TINY, "--prompt", os.fsdecode(b"And \xff"))
-    assert done.returncode == 2 and "--prompt: expected text that UTF-8 can encode, but got '\\udcff' at character 4" in done.stderr
+    assert done.returncode == 2 and re.search(r"--prompt: expected .*UTF-8.*, but got .*\\udcff", done.stderr)
     done = subprocess.run([sys.executable, "-m", "diffattn", "generate", TINY, "--prompt-file", "-"], cwd=ROOT / "python", input=b"And\xff\n",
                           capture_output=True, timeout=60)
     assert done.returncode == 6 and b"standard input: expected UTF-8 text" in done.stderr
@@ -307,8 +307,8 @@ def test_weights_are_checked_before_the_runner_compiles(tool, tmp_path):
                                          .replace("  %c0 =", "  func.call @nowhere() : () -> ()\n  %c0 =", 1))
     wrong = malformed.changed(w=malformed.entry("F32", [4, 3], 0, 48))
     (tmp_path / "w.safetensors").write_bytes(malformed.safetensors(wrong))
-    for more in ([], ["--emit=bundle", "-o", "b"]):
-        done = tool("model.mlir", "--weights=w.safetensors", "--input=2x4xf32=1", "--reproducer=", *more)
+    for more in (["--input=2x4xf32=1"], ["--emit=bundle", "-o", "b"]):
+        done = tool("model.mlir", "--weights=w.safetensors", "--reproducer=", *more)
         assert done.returncode == 5 and "expected shape [3, 4], but got [4, 3]" in done.stderr, done.stderr
 
 

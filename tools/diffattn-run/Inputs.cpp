@@ -145,9 +145,9 @@ static llvm::Expected<HostArray> makeRandom(DType dtype,
   return array;
 }
 
-llvm::Expected<HostArray>
-mlir::diffattn::makeDefaultInput(const ValueType &type, size_t number,
-                                 uint64_t seed) {
+/// A random array for an argument whose sizes are all static.
+static llvm::Expected<HostArray>
+makeDefaultInput(const ValueType &type, size_t number, uint64_t seed) {
   double low = isFloatDType(type.dtype) ? -1 : 0;
   double high = isFloatDType(type.dtype)      ? 1
                 : type.dtype == DIFFATTN_BOOL ? 1
@@ -182,8 +182,9 @@ static llvm::Expected<HostArray> parseRandom(StringRef text, StringRef rest,
   return makeRandom(type.dtype, type.shape, low, high, number, seed);
 }
 
-llvm::Expected<HostArray>
-mlir::diffattn::makeInput(StringRef text, size_t number, uint64_t seed) {
+/// Makes argument `number` of a function.
+static llvm::Expected<HostArray> makeInput(StringRef text, size_t number,
+                                           uint64_t seed) {
   StringRef rest = text;
   if (rest.consume_front("random:"))
     return parseRandom(text, rest, number, seed);
@@ -195,4 +196,65 @@ mlir::diffattn::makeInput(StringRef text, size_t number, uint64_t seed) {
                          text.drop_front(equals + 1));
   return inputError(text, "expected a .npy file, <type>=<elements> or "
                           "random:<type>");
+}
+
+/// Says which argument of `entry` an error is about.
+static llvm::Error onArgument(StringRef entry, size_t number,
+                              llvm::Error error) {
+  auto [errorClass, message] = describeError(std::move(error));
+  return makeError(errorClass, "argument " + Twine(number) + " of '" + entry +
+                                   "': " + message);
+}
+
+/// Options that make arguments of these types, if there are any. Sizes that are
+/// left open are all the same, as some of them must be equal.
+static std::string suggestInputs(llvm::ArrayRef<ValueType> types) {
+  constexpr int64_t kOpenSize = 4;
+  std::string text = "; for example";
+  for (const ValueType &type : types) {
+    if (type.kind == ValueType::Unsupported)
+      return "";
+    std::vector<int64_t> shape(type.shape.begin(), type.shape.end());
+    std::replace_if(
+        shape.begin(), shape.end(), [](int64_t size) { return size < 0; },
+        kOpenSize);
+    // Ids, lengths and positions of models take a 1.
+    const std::string name = describeType(shape, type.dtype);
+    text += isFloatDType(type.dtype) ? " --input=random:" + name
+                                     : " --input=" + name + "=1";
+  }
+  return text;
+}
+
+llvm::Expected<std::vector<HostArray>>
+mlir::diffattn::makeArguments(const FunctionSignature &function,
+                              llvm::ArrayRef<std::string> inputs,
+                              uint64_t seed) {
+  std::vector<HostArray> arguments;
+  if (inputs.empty()) {
+    for (auto [i, type] : llvm::enumerate(function.arguments)) {
+      bool isStatic =
+          type.kind != ValueType::Unsupported &&
+          llvm::none_of(type.shape, [](int64_t s) { return s < 0; });
+      if (!isStatic)
+        return makeError(ErrorClass::Usage,
+                         "expected --input for each of the " +
+                             Twine(function.arguments.size()) +
+                             " arguments of '" + function.name +
+                             "', because argument " + Twine(i) + " is " +
+                             type.text + suggestInputs(function.arguments));
+      auto array = makeDefaultInput(type, i, seed);
+      if (!array)
+        return onArgument(function.name, i, array.takeError());
+      arguments.push_back(std::move(*array));
+    }
+    return arguments;
+  }
+  for (auto [i, text] : llvm::enumerate(inputs)) {
+    auto array = makeInput(text, i, seed);
+    if (!array)
+      return onArgument(function.name, i, array.takeError());
+    arguments.push_back(std::move(*array));
+  }
+  return arguments;
 }

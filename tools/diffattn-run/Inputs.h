@@ -11,18 +11,16 @@
 
 namespace mlir::diffattn {
 
-/// Makes argument `number` of a function from what `--input` says:
+/// The arguments of a function from what `--input` says, once for each:
 ///   x.npy                 an array from a file
 ///   2x5xi64=1,2,...       elements in row-major order, or one for all
 ///   f32=0.5               a scalar
 ///   random:2x3xf32        floats in [-1, 1), integers in [0, 10)
 ///   random:2x3xi64:0:99   integers in [0, 99], or floats in [0, 99)
-llvm::Expected<HostArray> makeInput(llvm::StringRef text, size_t number,
-                                    uint64_t seed);
-
-/// A random array for an argument whose sizes are all static.
-llvm::Expected<HostArray> makeDefaultInput(const ValueType &type, size_t number,
-                                           uint64_t seed);
+/// Without any, random ones, if all sizes are static. Errors name the argument.
+llvm::Expected<std::vector<HostArray>>
+makeArguments(const FunctionSignature &function,
+              llvm::ArrayRef<std::string> inputs, uint64_t seed);
 
 } // namespace mlir::diffattn
 

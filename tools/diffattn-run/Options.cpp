@@ -6,10 +6,13 @@
 //===----------------------------------------------------------------------===//
 #include "Options.h"
 
+#include "DiffAttn/Execution/Error.h"
 #include "DiffAttn/Execution/Versions.h"
+#include "DiffAttn/Host/Call.h"
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -204,4 +207,44 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.optTool = optTool.str().str();
   options.info = info;
   return options;
+}
+
+llvm::Error mlir::diffattn::checkOptions(const Options &options) {
+  if (!options.check.empty() && options.check != "reference")
+    return makeError(ErrorClass::Usage,
+                     "--check: expected reference, but got '" + options.check +
+                         "'");
+  if (Failure failure = checkThreads(options.threads))
+    return makeError(failure.getClass(), "--" + failure.getMessage());
+  for (auto [tolerance, what] :
+       {std::pair(options.rtol, "--rtol"), std::pair(options.atol, "--atol")})
+    if (tolerance && !(*tolerance >= 0))
+      return makeError(ErrorClass::Usage,
+                       llvm::Twine(what) +
+                           ": expected a number of at least 0, but got " +
+                           llvm::formatv("{0}", *tolerance).str());
+  if (!options.emit.empty())
+    for (auto [given, what] :
+         {std::pair(!options.inputs.empty(), "--input"),
+          std::pair(!options.outputs.empty(), "--output"),
+          std::pair(!options.expected.empty(), "--expected"),
+          std::pair(!options.check.empty(), "--check"),
+          std::pair(options.bench > 0, "--bench")})
+      if (given)
+        return makeError(ErrorClass::Usage, llvm::Twine(what) +
+                                                ": expected none with --emit, "
+                                                "which calls no function");
+  if (options.emit != "bundle" && options.copyWeights)
+    return makeError(ErrorClass::Usage,
+                     "--copy-weights: expected it with --emit=bundle");
+  if (options.bench < 0)
+    return makeError(ErrorClass::Usage, "--bench: expected a number of calls, "
+                                        "but got " +
+                                            llvm::Twine(options.bench));
+  if (options.positional.size() != 1)
+    return makeError(ErrorClass::Usage,
+                     "expected one model file, but got " +
+                         llvm::Twine(options.positional.size()) +
+                         " (see diffattn-run --help)");
+  return llvm::Error::success();
 }

@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 #define DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 
+#include "llvm/Support/Error.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -44,6 +46,9 @@ struct Options {
 /// Nothing if the command line is wrong, which is then said on stderr.
 /// --help and --version end the process.
 std::optional<Options> parseOptions(int argc, char **argv);
+
+/// Fails if values are out of range, or do not go together.
+llvm::Error checkOptions(const Options &options);
 
 } // namespace mlir::diffattn
 

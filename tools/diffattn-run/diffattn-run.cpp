@@ -16,7 +16,6 @@
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
 #include "DiffAttn/Execution/WriteFile.h"
-#include "DiffAttn/Host/Call.h"
 #include "DiffAttn/Host/Printable.h"
 #include "DiffAttn/Runtime/Runtime.h"
 
@@ -24,7 +23,6 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -205,65 +203,6 @@ static llvm::Expected<std::string> chooseEntry(const Signature &signature) {
   return makeError(ErrorClass::Usage, "--entry: " + message);
 }
 
-/// Says which argument of `entry` an error is about.
-static llvm::Error onArgument(llvm::StringRef entry, size_t number,
-                              llvm::Error error) {
-  auto [errorClass, message] = describeError(std::move(error));
-  return makeError(errorClass, "argument " + llvm::Twine(number) + " of '" +
-                                   entry + "': " + message);
-}
-
-/// Options that make arguments of these types, if there are any. Sizes that are
-/// left open are all the same, as some of them must be equal.
-static std::string suggestInputs(llvm::ArrayRef<ValueType> types) {
-  constexpr int64_t kOpenSize = 4;
-  std::string text = "; for example";
-  for (const ValueType &type : types) {
-    if (type.kind == ValueType::Unsupported)
-      return "";
-    std::vector<int64_t> shape(type.shape.begin(), type.shape.end());
-    std::replace_if(
-        shape.begin(), shape.end(), [](int64_t size) { return size < 0; },
-        kOpenSize);
-    // Ids, lengths and positions of models take a 1.
-    const std::string name = describeType(shape, type.dtype);
-    text += isFloatDType(type.dtype) ? " --input=random:" + name
-                                     : " --input=" + name + "=1";
-  }
-  return text;
-}
-
-static llvm::Expected<std::vector<HostArray>>
-makeArguments(const FunctionSignature &function) {
-  std::vector<HostArray> arguments;
-  if (options.inputs.empty()) {
-    for (auto [i, type] : llvm::enumerate(function.arguments)) {
-      bool isStatic =
-          type.kind != ValueType::Unsupported &&
-          llvm::none_of(type.shape, [](int64_t s) { return s < 0; });
-      if (!isStatic)
-        return makeError(ErrorClass::Usage,
-                         "expected --input for each of the " +
-                             llvm::Twine(function.arguments.size()) +
-                             " arguments of '" + function.name +
-                             "', because argument " + llvm::Twine(i) + " is " +
-                             type.text + suggestInputs(function.arguments));
-      auto array = makeDefaultInput(type, i, options.seed);
-      if (!array)
-        return onArgument(function.name, i, array.takeError());
-      arguments.push_back(std::move(*array));
-    }
-    return arguments;
-  }
-  for (auto [i, text] : llvm::enumerate(options.inputs)) {
-    auto array = makeInput(text, i, options.seed);
-    if (!array)
-      return onArgument(function.name, i, array.takeError());
-    arguments.push_back(std::move(*array));
-  }
-  return arguments;
-}
-
 static std::vector<ArrayView> viewsOf(std::vector<HostArray> &arrays) {
   std::vector<ArrayView> views;
   for (HostArray &array : arrays) {
@@ -420,7 +359,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
       return array.takeError();
     wanted.push_back(std::move(*array));
   }
-  auto arguments = makeArguments(**function);
+  auto arguments = makeArguments(**function, options.inputs, options.seed);
   if (!arguments)
     return arguments.takeError();
   auto original = copyArrays(*arguments); // a call may update some
@@ -464,46 +403,6 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   return matches;
 }
 
-static llvm::Error checkOptions() {
-  if (!options.check.empty() && options.check != "reference")
-    return makeError(ErrorClass::Usage,
-                     "--check: expected reference, but got '" + options.check +
-                         "'");
-  if (Failure failure = checkThreads(options.threads))
-    return makeError(failure.getClass(), "--" + failure.getMessage());
-  for (auto [tolerance, what] :
-       {std::pair(options.rtol, "--rtol"), std::pair(options.atol, "--atol")})
-    if (tolerance && !(*tolerance >= 0))
-      return makeError(ErrorClass::Usage,
-                       llvm::Twine(what) +
-                           ": expected a number of at least 0, but got " +
-                           llvm::formatv("{0}", *tolerance).str());
-  if (!options.emit.empty())
-    for (auto [given, what] :
-         {std::pair(!options.inputs.empty(), "--input"),
-          std::pair(!options.outputs.empty(), "--output"),
-          std::pair(!options.expected.empty(), "--expected"),
-          std::pair(!options.check.empty(), "--check"),
-          std::pair(options.bench > 0, "--bench")})
-      if (given)
-        return makeError(ErrorClass::Usage, llvm::Twine(what) +
-                                                ": expected none with --emit, "
-                                                "which calls no function");
-  if (options.emit != "bundle" && options.copyWeights)
-    return makeError(ErrorClass::Usage,
-                     "--copy-weights: expected it with --emit=bundle");
-  if (options.bench < 0)
-    return makeError(ErrorClass::Usage, "--bench: expected a number of calls, "
-                                        "but got " +
-                                            llvm::Twine(options.bench));
-  if (options.positional.size() != 1)
-    return makeError(ErrorClass::Usage,
-                     "expected one model file, but got " +
-                         llvm::Twine(options.positional.size()) +
-                         " (see diffattn-run --help)");
-  return llvm::Error::success();
-}
-
 static llvm::Expected<bool> run() {
   if (!options.positional.empty() && options.positional[0] == "cache") {
     if (llvm::Error error = runCacheCommand(options))
@@ -520,7 +419,7 @@ static llvm::Expected<bool> run() {
                  << printable(getCacheFolder(options)) << "\n";
     return true;
   }
-  if (llvm::Error error = checkOptions())
+  if (llvm::Error error = checkOptions(options))
     return error;
   return runModel(options.positional[0]);
 }
