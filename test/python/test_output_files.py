@@ -174,13 +174,13 @@ except errors.OutputError as error:
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("emit", [["--emit=bufferized"], []])
-def test_a_reader_that_has_gone(emit, build_dir, model):
+@pytest.mark.parametrize("arguments", [["--emit=bufferized"], ["--entry=twice", "--input=3xf32=1"]])
+def test_a_reader_that_has_gone(arguments, build_dir, model):
     """EPIPE is an error like any other, whatever SIGPIPE was set to."""
     read, out = os.pipe()
     os.close(read)
-    done = subprocess.run([build_dir / "bin" / "diffattn-run", model / "m.mlir", "--entry=twice", "--input=3xf32=1", *emit],
-                          stdout=out, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run([build_dir / "bin" / "diffattn-run", model / "m.mlir", *arguments], stdout=out,
+                          stderr=subprocess.PIPE, text=True, timeout=60)
     os.close(out)
     assert done.returncode == 8 and "error (output):" in done.stderr and "Broken pipe" in done.stderr
 
@@ -197,6 +197,20 @@ def test_a_closed_stream_of_the_runner(closed, build_dir, model, tmp_path):
     assert done.returncode == (8 if closed == 1 else 0)
     if closed == 1:
         assert "Bad file descriptor" in done.stderr
+
+
+def test_full_streams_of_the_runner(build_dir, model, tmp_path):
+    tool, target = build_dir / "bin" / "diffattn-run", tmp_path / "out.npy"
+    command = [tool, model / "m.mlir", "--entry=twice", "--input=3xf32=1", f"--cache-dir={tmp_path / 'file'}", f"--output={target}"]
+    (tmp_path / "file").write_text("")  # so that there is a warning
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, timeout=60)
+        assert done.returncode == 0 and done.stdout and target.exists(), "that nobody can be told is no failure"
+        done = subprocess.run([*command, "--entry=nope"], stdout=subprocess.PIPE, stderr=full, timeout=60)
+        assert done.returncode == 2
+        for arguments in (["--help"], ["--version"], ["--info"], ["cache", "ls"]):
+            done = subprocess.run([tool, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+            assert done.returncode != 0 and "No space left on device" in done.stderr and "PLEASE submit" not in done.stderr, done
 
 
 def test_a_bundle_goes_where_a_link_leads(write, tmp_path):
