@@ -116,7 +116,7 @@ static Failure openCuda(const BundlePlaces &places, DeviceHandle &device) {
   if (diffattn_cuda_open(&options, &opened))
     return {ErrorClass::Bundle,
             std::string(diffattn_cuda_open_error()) +
-                "; a driver library that the loader does not find is named by "
+                "\na driver library that the loader does not find is named by "
                 "diffattn --cuda-driver, or cuda_driver of the interface"};
   device = DeviceHandle(opened, [](diffattn_device *d) { d->close(d); });
   return {};

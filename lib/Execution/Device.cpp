@@ -26,7 +26,7 @@ static llvm::Expected<DeviceHandle> openCuda(const ExecutionTarget &target,
     return makeError(
         ErrorClass::Usage,
         llvm::Twine(diffattn_cuda_open_error()) +
-            "; a driver library that the loader does not find is named by "
+            "\na driver library that the loader does not find is named by "
             "--cuda-driver, or option cuda_driver; without a GPU, target "
             "cuda-sim simulates one");
   return DeviceHandle(device, [](diffattn_device *d) { d->close(d); });

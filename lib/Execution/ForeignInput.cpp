@@ -100,7 +100,7 @@ std::string mlir::diffattn::adviseOnWeightFile(StringRef bytes) {
   case Format::Safetensors:
     return {};
   case Format::Onnx:
-    return "an ONNX model";
+    return ("an ONNX model" + kConvertWeights).str();
   case Format::Zip:
   case Format::Pickle:
     return ("a PyTorch archive" + kConvertWeights).str();

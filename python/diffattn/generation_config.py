@@ -93,6 +93,10 @@ def read_defaults(directory: Path, config: Mapping[str, Any]) -> GenerationDefau
     given = Config(values, str(path))
     _warn_of_others(given)
     tokens = {key: token_ids(given, key) or token_ids(own, key) for key in ("bos_token_id", "eos_token_id")}
+    vocabulary = own.values.get("vocab_size")
+    if isinstance(vocabulary, int) and any(token >= vocabulary for token in tokens["bos_token_id"]):
+        source = given if token_ids(given, "bos_token_id") else own
+        raise source.fail("bos_token_id", f"below the vocab_size of {vocabulary}", tokens["bos_token_id"][0])
     samples = given.flag("do_sample", False)
     temperature = given.number("temperature", 1.0)
     if temperature < 0:

@@ -159,6 +159,14 @@ def test_wrong_values(tmp_path, keys, message):
         defaults(tmp_path, **keys)
 
 
+def test_a_begin_token_outside_of_the_vocabulary(tmp_path):
+    for config, keys, where in [({"vocab_size": 9}, {"bos_token_id": 9}, "generation_config.json"),
+                                ({"vocab_size": 9, "bos_token_id": 10}, {}, "/config.json")]:
+        with pytest.raises(ConfigError, match=f"{where}: expected 'bos_token_id' to be below the vocab_size of 9"):
+            defaults(tmp_path, config, **keys)
+    assert defaults(tmp_path, {"vocab_size": 9, "bos_token_id": 10}, bos_token_id=8).bos == 8
+
+
 def test_malformed_files(tmp_path):
     for text, error, message in [("{", CheckpointError, "expected JSON"), ("[]", ConfigError, "expected an object, but got list"),
                                  ('{"top_k": 1, "top_k": 2}', CheckpointError, "every name once")]:
