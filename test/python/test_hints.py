@@ -151,3 +151,26 @@ def test_next_steps_of_the_demo(shell, tmp_path):
     assert len(steps) == 5 and "scripts/test.sh" in steps.pop()
     for step in steps:
         shell(f"v=.venv b=build\n{step}", tmp_path)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ("", "expected --input for each of the 6 arguments of 'attention'"),
+    ("--input=8xf32=1", "'attention': expected 6 arguments, but got 1; for example --input=random:4x8x4x64xf32 --input="),
+    ("--entry=atention", "expected an entry of attention, but got 'atention'"),
+    ("-o x.npy", "-o: expected it with --emit; results of a call are written by --output"),
+])
+def test_wrong_calls_are_told_before_compiling(arguments, message, build_dir, shell, tmp_path):
+    command = f"{build_dir.resolve()}/bin/diffattn-run {ROOT}/examples/attention.mlir --cache-dir=cache {arguments}"
+    assert message in shell(command, tmp_path, code=2)
+    assert not list((tmp_path / "cache").glob("*")), "nothing was compiled"
+
+
+def test_an_object_is_not_for_a_terminal(build_dir, tmp_path):
+    import pty
+
+    screen, terminal = pty.openpty()
+    done = subprocess.run([build_dir / "bin" / "diffattn-run", ROOT / "examples" / "attention.mlir", "--emit=object"], stdout=terminal,
+                          stderr=subprocess.PIPE, text=True, timeout=60)
+    os.close(terminal)
+    os.close(screen)
+    assert done.returncode == 2 and "--emit=object: expected -o with a file" in done.stderr

@@ -256,5 +256,11 @@ mlir::diffattn::makeArguments(const FunctionSignature &function,
       return onArgument(function.name, i, array.takeError());
     arguments.push_back(std::move(*array));
   }
+  if (inputs.size() != function.arguments.size())
+    return makeError(ErrorClass::Usage, "'" + function.name + "': expected " +
+                                            Twine(function.arguments.size()) +
+                                            " arguments, but got " +
+                                            Twine(inputs.size()) +
+                                            suggestInputs(function.arguments));
   return arguments;
 }

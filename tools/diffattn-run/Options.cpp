@@ -234,6 +234,16 @@ llvm::Error mlir::diffattn::checkOptions(const Options &options) {
         return makeError(ErrorClass::Usage, llvm::Twine(what) +
                                                 ": expected none with --emit, "
                                                 "which calls no function");
+  if (options.emit.empty() && options.emitFile != "-")
+    return makeError(ErrorClass::Usage,
+                     "-o: expected it with --emit; results of a call are "
+                     "written by --output");
+  if ((options.emit == "object" || options.emit == "cubin") &&
+      options.emitFile == "-" && llvm::outs().is_displayed())
+    return makeError(ErrorClass::Usage,
+                     "--emit=" + options.emit +
+                         ": expected -o with a file, because it is no text "
+                         "for a terminal");
   if (options.emit != "bundle" && options.copyWeights)
     return makeError(ErrorClass::Usage,
                      "--copy-weights: expected it with --emit=bundle");

@@ -9,6 +9,7 @@
 #include "Inputs.h"
 #include "Options.h"
 #include "PtxasFolders.h"
+#include "RequestedCall.h"
 #include "SlowNotice.h"
 
 #include "DiffAttn/Execution/Bundle.h"
@@ -133,17 +134,20 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
 
 static llvm::Expected<std::unique_ptr<Program>>
 makeProgram(llvm::StringRef ir, CompileOptions compile,
-            const WeightFiles &files) {
+            const WeightFiles &files,
+            llvm::function_ref<llvm::Error(const Signature &)> check) {
   CudaLibraries libraries{options.cudaDriver, options.cublasLt,
                           getPackageFolders()};
   auto target = resolveTarget(compile.target, libraries);
   if (!target)
     return target.takeError();
   compile.target = *target;
-  if (!options.weightPaths.empty())
-    compile.checkSignature = [&](const Signature &signature) {
-      return findWeights(signature, files).takeError();
-    };
+  compile.checkSignature = [&](const Signature &signature) {
+    if (!options.weightPaths.empty())
+      if (auto found = findWeights(signature, files); !found)
+        return found.takeError();
+    return check(signature);
+  };
   llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);
   if (!module)
     return module.takeError();
@@ -189,30 +193,6 @@ static void printSignature(const Signature &signature) {
                    << weight.firstLayer + weight.layers - 1;
     llvm::outs() << "\n";
   }
-}
-
-static llvm::Expected<std::string> chooseEntry(const Signature &signature) {
-  if (!options.entry.empty())
-    return options.entry;
-  if (signature.functions.size() == 1)
-    return signature.functions[0].name;
-  if (signature.find("forward"))
-    return std::string("forward");
-  auto found = getFunction(signature, "");
-  std::string message = describeError(found.takeError()).second;
-  return makeError(ErrorClass::Usage, "--entry: " + message);
-}
-
-static std::vector<ArrayView> viewsOf(std::vector<HostArray> &arrays) {
-  std::vector<ArrayView> views;
-  for (HostArray &array : arrays) {
-    ArrayView view;
-    view.data = array.data.get();
-    view.dtype = array.dtype;
-    view.shape = array.shape;
-    views.push_back(view);
-  }
-  return views;
 }
 
 static llvm::Expected<std::vector<HostArray>>
@@ -299,18 +279,6 @@ static llvm::Expected<bool> compareAll(const Results &results,
   return all;
 }
 
-static llvm::Error checkCounts(const FunctionSignature &function) {
-  for (auto [count, what] : {std::pair(options.outputs.size(), "--output"),
-                             std::pair(options.expected.size(), "--expected")})
-    if (count > function.results.size())
-      return makeError(ErrorClass::Usage,
-                       llvm::Twine("expected at most ") +
-                           llvm::Twine(function.results.size()) + " " + what +
-                           ", one for each result of '" + function.name +
-                           "', but got " + llvm::Twine(count));
-  return llvm::Error::success();
-}
-
 /// Returns false if results differ from what was expected of them.
 static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto ir = readModel(path);
@@ -336,39 +304,34 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
       return error;
     return true;
   }
-  auto program = makeProgram(*ir, compile, files);
+  std::optional<RequestedCall> call;
+  auto prepare = [&](const Signature &signature) -> llvm::Error {
+    if (options.info || call)
+      return llvm::Error::success();
+    auto prepared = prepareCall(signature, options);
+    if (!prepared)
+      return prepared.takeError();
+    call = std::move(*prepared);
+    return llvm::Error::success();
+  };
+  auto program = makeProgram(*ir, compile, files, prepare);
   if (!program)
     return program.takeError();
-  const Signature &signature = (*program)->getSignature();
   if (options.info) {
-    printSignature(signature);
+    printSignature((*program)->getSignature());
     return true;
   }
-  auto name = chooseEntry(signature);
-  if (!name)
-    return name.takeError();
-  auto function = getFunction(signature, *name);
-  if (!function)
-    return function.takeError();
-  if (llvm::Error error = checkCounts(**function))
+  // What comes from the cache was not compiled, so nothing was asked yet.
+  if (llvm::Error error = prepare((*program)->getSignature()))
     return error;
-  std::vector<HostArray> wanted;
-  for (const std::string &file : options.expected) {
-    auto array = readNpy(file);
-    if (!array)
-      return array.takeError();
-    wanted.push_back(std::move(*array));
-  }
-  auto arguments = makeArguments(**function, options.inputs, options.seed);
-  if (!arguments)
-    return arguments.takeError();
-  auto original = copyArrays(*arguments); // a call may update some
+  auto &[name, wanted, arguments] = *call;
+  auto original = copyArrays(arguments); // a call may update some
   if (!original)
     return original.takeError();
-  auto called = (*program)->call(*name, viewsOf(*arguments), options.threads);
+  auto called = (*program)->call(name, viewsOf(arguments), options.threads);
   if (!called)
     return called.takeError();
-  Results results(std::move(*called), *arguments);
+  Results results(std::move(*called), arguments);
   for (auto [i, file] : llvm::enumerate(options.outputs))
     if (llvm::Error error =
             writeNpy(file, results.views[i].data, results.views[i].dtype,
@@ -385,10 +348,10 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     return matches;
   if (!options.check.empty()) {
     compile.reference = true;
-    auto plain = makeProgram(*ir, compile, files);
+    auto plain = makeProgram(*ir, compile, files, prepare);
     if (!plain)
       return plain.takeError();
-    auto again = (*plain)->call(*name, viewsOf(*original), options.threads);
+    auto again = (*plain)->call(name, viewsOf(*original), options.threads);
     if (!again)
       return again.takeError();
     Results reference(std::move(*again), *original);
@@ -398,7 +361,7 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     *matches &= *same;
   }
   if (options.bench > 0)
-    if (llvm::Error error = timeCalls(**program, *name, viewsOf(*arguments)))
+    if (llvm::Error error = timeCalls(**program, name, viewsOf(arguments)))
       return error;
   return matches;
 }

@@ -1,0 +1,35 @@
+//===- RequestedCall.h - the call of a command line -------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_REQUESTEDCALL_H
+#define DIFFATTN_TOOLS_DIFFATTN_RUN_REQUESTEDCALL_H
+
+#include "Options.h"
+
+#include "DiffAttn/Execution/Program.h"
+
+#include <string>
+#include <vector>
+
+namespace mlir::diffattn {
+
+/// A call as the command line asks for it.
+struct RequestedCall {
+  std::string entry;
+  std::vector<HostArray> wanted, arguments;
+};
+
+/// Makes the arguments and reads what results must match. Fails where the
+/// module has no such function, or one with other arguments; needs its
+/// signature alone, so that nothing is compiled in vain.
+llvm::Expected<RequestedCall> prepareCall(const Signature &signature,
+                                          const Options &options);
+
+std::vector<ArrayView> viewsOf(std::vector<HostArray> &arrays);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_TOOLS_DIFFATTN_RUN_REQUESTEDCALL_H
