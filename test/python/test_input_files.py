@@ -238,6 +238,17 @@ def test_wrong_options_of_the_runner(tool, tmp_path, option, value, message):
     assert done.returncode in (1, 2) and message in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("values", ["2xf32=1e39", "2xf32=1,-1e400", "2xf64=1e400", "2xf16=70000", "2xbf16=3.4e38", "2xi8=128", "2xui8=-1", "2xi32=2147483648",
+                                    "2xi1=2", "2xi64=9223372036854775808", "random:2xf16:0:70000", "random:2xf32:-1e39:0"])
+def test_elements_that_no_type_holds(tool, tmp_path, values):
+    dtype = re.search(r"2x([a-z0-9]+)", values)[1]
+    (tmp_path / "model.mlir").write_text(f"func.func @f(%a: tensor<2x{dtype}>) {{\n  return\n}}\n")
+    done = tool("model.mlir", f"--input={values}")
+    assert done.returncode == 2 and f"argument 0 of 'f': --input={values}: expected" in done.stderr, done.stderr
+    for right in {"f32": ["inf", "-inf", "nan", "3.4e38"], "f16": ["65504", "inf"], "bf16": ["3.38e38"]}.get(dtype, []):
+        assert tool("model.mlir", f"--input=2x{dtype}={right}").returncode == 0
+
+
 @pytest.mark.parametrize("option", ["--input=2xf32=1", "--output=o.npy", "--expected=o.npy", "--check=reference", "--bench=3"])
 def test_options_of_calls_do_not_go_with_emit(tool, tmp_path, option):
     (tmp_path / "model.mlir").write_text(IDENTITY)

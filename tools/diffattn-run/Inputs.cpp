@@ -71,12 +71,21 @@ static bool fitsInteger(DType dtype, int64_t value) {
   }
 }
 
+/// Whether `value` is no more than rounded; only what was said to be infinite
+/// may be so.
+static bool fitsFloat(DType dtype, double value, bool infinite = false) {
+  char stored[8] = {};
+  writeElement(stored, dtype, 0, value);
+  return infinite == std::isinf(readElement(stored, dtype, 0));
+}
+
 /// Writes `element` to place `i`; false if it is no value of the type.
 static bool parseElement(StringRef element, HostArray &array, int64_t i) {
   element = element.trim();
   if (isFloatDType(array.dtype)) {
     double value;
-    if (element.getAsDouble(value, /*AllowInexact=*/true))
+    if (element.getAsDouble(value, /*AllowInexact=*/true) ||
+        !fitsFloat(array.dtype, value, element.contains_insensitive("inf")))
       return false;
     writeElement(array.data.get(), array.dtype, i, value);
     return true;
@@ -177,6 +186,10 @@ static llvm::Expected<HostArray> parseRandom(StringRef text, StringRef rest,
       (std::fabs(low) > 0x1p52 || std::fabs(high) > 0x1p52 ||
        !fitsInteger(type.dtype, static_cast<int64_t>(low)) ||
        !fitsInteger(type.dtype, static_cast<int64_t>(high))))
+    return inputError(text, "expected bounds that " +
+                                stringifyDType(type.dtype) + " holds");
+  if (isFloatDType(type.dtype) &&
+      !(fitsFloat(type.dtype, low) && fitsFloat(type.dtype, high)))
     return inputError(text, "expected bounds that " +
                                 stringifyDType(type.dtype) + " holds");
   return makeRandom(type.dtype, type.shape, low, high, number, seed);
