@@ -78,7 +78,9 @@ class BundledCode(CompiledCode):
         told = ProgressCallback(progress)
         options = _Options(ctypes.sizeof(_Options), gpu, *paths, device, Progress(), None, read_only, told.c)
         lib, handle = library(), ctypes.c_void_p()
-        told.check(lib, lib.open_with(directory, ctypes.byref(options), ctypes.byref(handle)))
+        with told:
+            status = lib.open_with(directory, ctypes.byref(options), ctypes.byref(handle))
+        told.check(lib, status)
         self._finalizer = weakref.finalize(self, lib.close, handle)
         super().__init__(lib, handle, threads)
         self.ordinal = gpu if lib.has_device(handle) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import sys
 import threading
 
 import numpy as np
@@ -54,11 +55,33 @@ GoOn = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.
 
 class ProgressCallback:
     """`progress(done, total)`, or None, for the C interface. An exception cannot pass through C: the first one, also the
-    KeyboardInterrupt of a Ctrl-C that came meanwhile, stops the work, and `check` raises it."""
+    KeyboardInterrupt of a Ctrl-C that came meanwhile, stops the work, and `check` raises it.
+
+        with callback:
+            status = library.function(..., callback.c, ...)
+        callback.check(library, status)
+    """
 
     def __init__(self, progress):
         self._progress, self._error = checks.callback("progress", progress), None
-        self.c = GoOn() if progress is None else GoOn(self._call)
+        self._hooked, self.c = None, GoOn() if progress is None else GoOn(self._call)
+
+    def __enter__(self) -> ProgressCallback:
+        # A signal's handler may raise before `_call` has reached its `try`: then ctypes tells this hook. Handlers run in the main
+        # thread alone, so no other thread's hook is in the way.
+        if threading.current_thread() is threading.main_thread():
+            self._hooked, sys.unraisablehook = sys.unraisablehook, self._keep
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._hooked is not None:
+            sys.unraisablehook, self._hooked = self._hooked, None
+
+    def _keep(self, unraisable) -> None:
+        if unraisable.object == self._call or (unraisable.object is None and "ctypes callback" in (unraisable.err_msg or "")):
+            self._error = self._error or unraisable.exc_value
+        else:
+            self._hooked(unraisable)
 
     def _call(self, _, done: int, total: int) -> int:
         try:

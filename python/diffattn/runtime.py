@@ -207,7 +207,9 @@ class Executable(CompiledCode):
         what it raises ends this and is raised by it."""
         array = _paths(paths)
         told = ProgressCallback(progress)
-        told.check(self._lib, self._lib.bind_weights_while(self._handle, array, len(array), told.c, None))
+        with told:
+            status = self._lib.bind_weights_while(self._handle, array, len(array), told.c, None)
+        told.check(self._lib, status)
 
 
 def _cache(cache) -> str:

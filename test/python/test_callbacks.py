@@ -1,6 +1,9 @@
 """Exceptions of Python functions that C calls: they end the work and reach the caller."""
 import os
 import signal
+import sys
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -75,6 +78,30 @@ def test_ctrl_c_within_progress():
     finally:
         signal.signal(signal.SIGINT, before)
     assert len(told) == 1
+
+
+def test_ctrl_c_at_any_time(capfd):
+    """Also where Python is about to enter the callback, or leaves it."""
+    executable = diffattn.load(TINY).executable
+    files, ended, hook = [TINY / "model.safetensors"], [], sys.unraisablehook
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        for trial in range(200):
+            timer = threading.Timer(1e-5 * (trial % 100), os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                timer.start()
+                executable.bind_weights(files, lambda *_: None)
+                while timer.is_alive():
+                    time.sleep(1e-3)
+                time.sleep(1e-3)
+                ended.append("lost")
+            except KeyboardInterrupt:
+                ended.append("raised")
+            timer.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended == ["raised"] * 200
+    assert "ignored" not in capfd.readouterr().err and sys.unraisablehook is hook
 
 
 def test_weights_stay_where_binding_was_stopped(weights, tmp_path):
