@@ -286,8 +286,8 @@ MODULES = {
                        "diffattn.row_blocks = array<i64: 0, 1>}", IR, "number of rows"),
     "layer-weight": ("func.func @f(%i: index) -> tensor<2xf32> { %w = diffattn.layer_weight @\"a.{}\"[%i] : tensor<2xf32> "
                      "return %w : tensor<2xf32> }", IR, "to name an ml_program.global"),
-    "name-of-an-entry-point": ("func.func @f(%x: f32) -> f32 { return %x : f32 } func.func @diffattn_entry_f(%x: f32) -> f32 "
-                               "{ return %x : f32 }", COMPILE, "expected no function or global named 'diffattn_entry_f'"),
+    "name-of-an-entry-point": ("func.func @f(%x: f32) -> f32 { %y = func.call @diffattn_entry_f(%x) : (f32) -> f32 return %y : f32 } "
+                               "func.func private @diffattn_entry_f(%x: f32) -> f32 { return %x : f32 }", COMPILE, "expected no function or global named 'diffattn_entry_f'"),
     "no-functions": ("", USAGE, "no public functions"),
     "complex-argument": ("func.func @f(%x: tensor<2xcomplex<f32>>) { return }", USAGE, "tensor<2xcomplex<f32>>"),
     "unranked": ("func.func @f(%x: memref<*xf32>) { return }", USAGE, "memref<*xf32>"),
