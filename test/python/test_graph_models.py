@@ -12,7 +12,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from diffattn.runtime import Executable
+from diffattn.runtime import Executable, emit
 
 MODELS = zipfile.ZipFile(pathlib.Path(__file__).resolve().parents[1] / "graphs/models.zip")
 MANIFEST = json.loads(MODELS.read("manifest.json"))
@@ -49,9 +49,7 @@ def test_every_attention_is_raised_alike(entry, build_dir, tmp_path):
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
-def test_raised_as_it_was(entry):
-    text = text_of(entry)
+def check_run(entry, text):
     raised, plain = (Executable(text, cache=False, raise_attention=raise_attention) for raise_attention in (True, False))
     is_dynamic = any(isinstance(size, str) for _, shape in entry["inputs"] for size in shape)
     for batch, length in ((1, 1), (2, 24), (3, 7), (1, 70)) if is_dynamic else ((0, 0),):
@@ -59,3 +57,20 @@ def test_raised_as_it_was(entry):
         for got, want in zip(raised.call(entry["function"], *inputs), plain.call(entry["function"], *inputs), strict=True):
             assert got.shape == want.shape
             assert np.abs(got - want).max() <= 2e-5 * np.abs(want).max(), (batch, length)
+
+
+@pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
+def test_raised_as_it_was(entry):
+    check_run(entry, text_of(entry))
+
+
+@pytest.mark.parametrize("entry", MANIFEST, ids=lambda entry: entry["name"])
+def test_bodies_that_were_fused(entry, build_dir, tmp_path, full):
+    """The same graphs behind upstream's fusion of element-wise ops: no value is a softmax alone."""
+    graph = tmp_path / "graph.mlir"
+    graph.write_text(text_of(entry))
+    done = subprocess.run([build_dir / "bin/diffattn-opt", graph, "--linalg-fuse-elementwise-ops"],
+                          capture_output=True, text=True, timeout=120, check=True)
+    assert emit(done.stdout, "raised").decode().count("diffattn.attention") == entry["attention_ops"]
+    if full or entry["name"] == "diffllama_dynamic":
+        check_run(entry, done.stdout)

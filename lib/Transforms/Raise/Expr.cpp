@@ -86,6 +86,12 @@ Expr ExprGraph::softmax(Expr scores, AtomId key, const IndexPoly &at) {
   return add(std::move(node));
 }
 
+Expr ExprGraph::withBody(Expr reduce, Expr body) {
+  Node node = *reduce;
+  node.operands = {body};
+  return add(std::move(node));
+}
+
 Expr ExprGraph::substitute(Expr expr, const IndexSpace::Substitution &map) {
   switch (expr->kind) {
   case Kind::Const:

@@ -7,6 +7,7 @@
 #include "DiffAttn/Transforms/Raise/Maps.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include <cmath>
@@ -34,8 +35,15 @@ Maps::Role Maps::computeRole(Value value) {
   }
   SmallVector<Value> sources;
   auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
-  if (linalgOp && !isElementwise(linalgOp))
-    return roleOfReduction(linalgOp, value);
+  std::optional<Body> body = readBody(value);
+  if (body)
+    bodies[value] = *body;
+  if (linalgOp && !isElementwise(linalgOp)) {
+    Role role = roleOfReduction(linalgOp, value);
+    return body ? body->role : role;
+  }
+  if (body)
+    return Role::Map;
   if (linalgOp) {
     sources = readBy(linalgOp);
   } else if (isa<tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp,
@@ -50,11 +58,92 @@ Maps::Role Maps::computeRole(Value value) {
   return role;
 }
 
+/// `expr` with each softmax along one of `loops` as a node.
+Expr Maps::withSoftmaxes(Expr expr, ArrayRef<IndexPoly> loops, Body &body) {
+  switch (expr->kind) {
+  case Kind::Const:
+  case Kind::Index:
+  case Kind::Load:
+  case Kind::Scalar:
+  case Kind::Reduce:
+  case Kind::Softmax:
+  case Kind::Opaque:
+    return expr;
+  case Kind::Div:
+  case Kind::Mul:
+  case Kind::Exp:
+    if (std::optional<Softmax> found = matchSoftmax(graph, expr, loops)) {
+      AtomId key = *loops[found->keyAxis].asAtom();
+      IndexPoly bound = graph.space.loop(IndexPoly(graph.space.extent(key)));
+      ++body.count;
+      if (key == body.summed)
+        body.role = Role::Attention;
+      if (!found->flaw.empty())
+        body.flaw = found->flaw;
+      return graph.softmax(graph.substitute(found->scores, {{key, bound}}),
+                           *bound.asAtom(), IndexPoly::atom(key));
+    }
+    break;
+  default:
+    break;
+  }
+  SmallVector<Expr> operands;
+  for (Expr operand : expr->operands)
+    operands.push_back(withSoftmaxes(operand, loops, body));
+  if (ArrayRef<Expr>(operands) == ArrayRef<Expr>(expr->operands))
+    return expr;
+  return graph.make(expr->kind, expr->type, operands, expr->predicate);
+}
+
+std::optional<Maps::Body> Maps::readBody(Value value) {
+  auto op = dyn_cast<linalg::LinalgOp>(value.getDefiningOp());
+  if (!op || !isa<FloatType>(elementType(value)))
+    return std::nullopt;
+  // At least a quotient, or a power, and what is made of it.
+  bool divides = llvm::any_of(*op.getBlock(), [](Operation &inner) {
+    return isa<arith::DivFOp, math::ExpOp>(inner);
+  });
+  if (!divides || llvm::hasNItemsOrLess(*op.getBlock(), 2))
+    return std::nullopt;
+  Body body;
+  body.loops = graph.freshLoops(value);
+  Expr element = graph.load(value, body.loops);
+  if (element->kind != Kind::Load || element->value != value)
+    return std::nullopt;
+  element = graph.expand(element);
+  if (!element)
+    return std::nullopt;
+  if (element->kind != Kind::Reduce) {
+    body.element = withSoftmaxes(element, body.loops, body);
+  } else if (element->combiner() == Combiner::Sum &&
+             element->bound.size() == 1) {
+    // Over the keys of a map, or over few maps.
+    body.summed = element->bound[0];
+    SmallVector<IndexPoly> loops(body.loops);
+    loops.push_back(IndexPoly::atom(*body.summed));
+    body.element = graph.withBody(
+        element, withSoftmaxes(element->operands[0], loops, body));
+  }
+  return body.count ? std::optional<Body>(body) : std::nullopt;
+}
+
+/// One op further up, with softmaxes as nodes.
+Expr Maps::open(Expr load) {
+  auto it = bodies.find(load->value);
+  if (it == bodies.end())
+    return graph.expand(load);
+  IndexSpace::Substitution at;
+  for (auto [loop, index] : llvm::zip(it->second.loops, load->indices))
+    at[*loop.asAtom()] = index;
+  return graph.substitute(it->second.element, at);
+}
+
 /// Maps of two heads or of signal and noise are a few; keys may be.
 static constexpr int64_t kMostFew = 4;
 
 bool Maps::runsAlongKeys(Value product) {
-  Expr sum = graph.expand(graph.load(product, graph.freshLoops(product)));
+  Expr load = graph.load(product, graph.freshLoops(product));
+  Expr sum = load->kind == Kind::Load ? open(load) : nullptr;
   return sum && sum->kind == Kind::Reduce && sum->bound.size() == 1 &&
          runsAlongKeys(sum->operands[0], sum->bound[0]);
 }
@@ -65,10 +154,11 @@ bool Maps::runsAlongKeys(Expr expr, AtomId loop) {
     auto it = softmaxes.find(expr->value);
     if (it != softmaxes.end())
       return graph.space.mentions(expr->indices[it->second.keyAxis], loop);
-    Expr opened =
-        roleOf(expr->value) != Role::None ? graph.expand(expr) : nullptr;
+    Expr opened = roleOf(expr->value) != Role::None ? open(expr) : nullptr;
     return opened && runsAlongKeys(opened, loop);
   }
+  if (expr->kind == Kind::Softmax)
+    return graph.space.mentions(expr->index, loop);
   return llvm::any_of(expr->operands, [&](Expr operand) {
     return runsAlongKeys(operand, loop);
   });
@@ -86,16 +176,17 @@ bool Maps::combinesFewMaps(linalg::LinalgOp op) const {
 /// Only the product with values leads on from maps to attention.
 Maps::Role Maps::roleOfReduction(linalg::LinalgOp op, Value result) {
   Role strongest = Role::None;
-  for (Value input : op.getDpsInputs())
+  SmallVector<Value> inputs = readBy(op);
+  for (Value input : inputs)
     strongest = std::max(strongest, roleOf(input));
   if (strongest != Role::Map)
     return Role::None;
   // A window over maps: no map any more, but worth a remark.
-  if (op.getNumReductionLoops() > 1)
-    return op.getNumDpsInputs() == 2 ? Role::Map : Role::None;
+  if (numberOfSums(op) > 1)
+    return inputs.size() >= 2 ? Role::Map : Role::None;
   if (combinesFewMaps(op) && !runsAlongKeys(result))
     return Role::Map;
-  return op.getNumDpsInputs() == 2 ? Role::Attention : Role::None;
+  return inputs.size() >= 2 ? Role::Attention : Role::None;
 }
 
 bool Maps::dependsOnMap(Expr expr) const {
@@ -224,6 +315,10 @@ llvm::SetVector<Value> Maps::mapsBehind(Value root, bool &combined) const {
       found.insert(value);
       continue;
     }
+    if (unsigned inside = softmaxesInside(value)) {
+      found.insert(value);
+      combined |= inside > 1;
+    }
     llvm::SmallPtrSet<Value, 4> maps;
     value.getDefiningOp()->walk([&](Operation *op) {
       for (Value operand : op->getOperands()) {
@@ -308,6 +403,12 @@ std::optional<Terms> Maps::linearize(Expr expr) {
   return terms;
 }
 
+/// True for what no body can compute.
+static bool holdsSoftmax(Expr expr) {
+  return expr->kind == Kind::Softmax ||
+         llvm::any_of(expr->operands, holdsSoftmax);
+}
+
 std::optional<Terms> Maps::linearizeNode(Expr expr) {
   if (expr->kind == Kind::Const)
     return Terms{{expr->number, {}, nullptr, nullptr}};
@@ -316,14 +417,22 @@ std::optional<Terms> Maps::linearizeNode(Expr expr) {
   if (!dependsOnMap(expr) || (summed && !graph.mentions(expr, *summed))) {
     if (std::optional<double> number = graph.constantValue(expr))
       return Terms{{*number, {}, nullptr, nullptr}};
+    if (holdsSoftmax(expr))
+      return fail();
     return Terms{{1, {expr}, nullptr, nullptr}};
   }
   switch (expr->kind) {
   case Kind::Load: {
     auto it = softmaxes.find(expr->value);
     if (it == softmaxes.end()) {
-      Expr opened = graph.expand(expr);
-      return opened ? linearize(opened) : fail();
+      auto body = bodies.find(expr->value);
+      if (body != bodies.end() && !body->second.flaw.empty())
+        flaw = body->second.flaw;
+      Expr opened = open(expr);
+      Value outer = std::exchange(source, expr->value);
+      std::optional<Terms> terms = opened ? linearize(opened) : fail();
+      source = outer;
+      return terms;
     }
     // Outside of a product, a softmax is a factor.
     if (!summed)
@@ -341,6 +450,11 @@ std::optional<Terms> Maps::linearizeNode(Expr expr) {
                              expr->indices[softmax.keyAxis]);
     return Terms{{1, {}, map, nullptr, {expr->value}}};
   }
+  case Kind::Softmax:
+    if (!summed)
+      return fail();
+    used.insert(source);
+    return Terms{{1, {}, expr, nullptr, {source}}};
   case Kind::Cast:
     return linearize(expr->operands[0]);
   case Kind::Neg:

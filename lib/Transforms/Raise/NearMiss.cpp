@@ -34,7 +34,8 @@ struct NearMissFinder {
 
 private:
   void visit(Operation *op);
-  bool resemblesSoftmax(Value value);
+  unsigned softmaxesIn(Value value);
+  unsigned softmaxesIn(Expr element);
   bool sumsPowersOf(Expr divisor, Expr numerator);
   void collectPowers(Expr expr, llvm::SetVector<Value> &bases);
   unsigned newPart(Value softmax) {
@@ -109,34 +110,38 @@ bool NearMissFinder::sumsPowersOf(Expr divisor, Expr numerator) {
   return llvm::any_of(mine, [&](Value base) { return theirs.contains(base); });
 }
 
-bool NearMissFinder::resemblesSoftmax(Value value) {
+/// How many quotients in `element` look like a softmax.
+unsigned NearMissFinder::softmaxesIn(Expr element) {
+  if (element->kind == Kind::Div &&
+      sumsPowersOf(element->operands[1], element->operands[0]))
+    return 1;
+  if (element->kind == Kind::Mul)
+    for (unsigned i : {0, 1}) {
+      Expr reciprocal = graph.open(element->operands[i]);
+      if (reciprocal->kind == Kind::Div &&
+          sumsPowersOf(reciprocal->operands[1], element->operands[1 - i]))
+        return 1;
+    }
+  unsigned count = 0;
+  for (Expr operand : element->operands)
+    count += softmaxesIn(operand);
+  return count;
+}
+
+/// The same of what makes `value`, at most 2.
+unsigned NearMissFinder::softmaxesIn(Value value) {
   Operation *op = value.getDefiningOp();
-  if (isa<linalg::SoftmaxOp>(op))
-    return true;
-  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
-  if (!(linalgOp && isElementwise(linalgOp)) &&
-      !op->hasTrait<OpTrait::Elementwise>())
-    return false;
+  if (maps.isSoftmax(value) || isa<linalg::SoftmaxOp>(op))
+    return 1;
+  if (!isa<linalg::LinalgOp>(op) && !op->hasTrait<OpTrait::Elementwise>())
+    return 0;
   if (!isa<FloatType>(elementType(value)))
-    return false;
+    return 0;
   Expr element = graph.load(value, graph.freshLoops(value));
   if (element->kind != Kind::Load || element->value != value)
-    return false;
+    return 0;
   element = graph.expand(element);
-  if (!element)
-    return false;
-  element = graph.stripCasts(element);
-  if (element->kind == Kind::Div)
-    return sumsPowersOf(element->operands[1], element->operands[0]);
-  if (element->kind != Kind::Mul)
-    return false;
-  for (unsigned i : {0, 1}) {
-    Expr reciprocal = graph.open(element->operands[i]);
-    if (reciprocal->kind == Kind::Div &&
-        sumsPowersOf(reciprocal->operands[1], element->operands[1 - i]))
-      return true;
-  }
-  return false;
+  return element ? std::min(softmaxesIn(element), 2u) : 0;
 }
 
 /// A subtraction or an addition whose operands are made of different parts.
@@ -146,7 +151,10 @@ void NearMissFinder::report(Operation *op, ArrayRef<Value> operands) {
     subtracts |= isa<arith::SubFOp>(inner);
     adds |= isa<arith::AddFOp>(inner);
   });
-  if (!subtracts && !adds)
+  // A sum adds in any case.
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+  if (!subtracts &&
+      (!adds || (linalgOp && linalgOp.getNumReductionLoops() > 0)))
     return;
   for (auto [k, a] : llvm::enumerate(operands))
     for (Value b : operands.drop_front(k + 1)) {
@@ -167,7 +175,8 @@ void NearMissFinder::report(Operation *op, ArrayRef<Value> operands) {
       if (miss.softmaxes.size() < 2 && !subtracts)
         continue;
       for (Value softmax : miss.softmaxes)
-        miss.recognized &= maps.isSoftmax(softmax);
+        miss.recognized &=
+            maps.isSoftmax(softmax) || maps.softmaxesInside(softmax) > 0;
       found.push_back(miss);
       return;
     }
@@ -193,25 +202,34 @@ void NearMissFinder::visit(Operation *op) {
     all.numbers.insert(some.numbers.begin(), some.numbers.end());
     all.isProduct |= some.isProduct;
   }
-  bool multiplies = linalgOp && linalgOp.getNumReductionLoops() > 0 &&
-                    linalgOp.getNumDpsInputs() > 1;
-  if (all.numbers.empty() || !multiplies) {
-    for (Value result : op->getResults())
-      if (isa<RankedTensorType>(result.getType()) &&
-          (maps.isSoftmax(result) || resemblesSoftmax(result))) {
-        parts[result].numbers.insert(newPart(result));
-        return;
-      }
+  bool multiplies =
+      linalgOp && linalgOp.getNumReductionLoops() > 0 && operands.size() > 1;
+  for (Value result : op->getResults()) {
+    unsigned inside =
+        isa<RankedTensorType>(result.getType()) ? softmaxesIn(result) : 0;
+    if (inside == 0)
+      continue;
+    // Bodies that were fused hold the difference too.
+    if (inside > 1) {
+      NearMiss miss;
+      miss.op = op;
+      miss.softmaxes.insert(result);
+      miss.recognized = maps.softmaxesInside(result) > 1;
+      found.push_back(miss);
+    }
+    parts[result].numbers.insert(newPart(result));
+    parts[result].isProduct = multiplies;
+    return;
   }
   if (all.numbers.empty())
     return;
+  if (linalgOp || op->hasTrait<OpTrait::Elementwise>())
+    report(op, operands);
   if (multiplies) {
     // A projection behind the values leads out of the attention.
     if (all.isProduct)
       return;
     all.isProduct = !maps.combinesFewMaps(linalgOp);
-  } else if (linalgOp || op->hasTrait<OpTrait::Elementwise>()) {
-    report(op, operands);
   }
   if (isa<tensor::ExtractSliceOp>(op)) {
     llvm::SetVector<unsigned> slices;

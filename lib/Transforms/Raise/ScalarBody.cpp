@@ -27,6 +27,14 @@ bool isElementwise(linalg::LinalgOp op) {
   });
 }
 
+unsigned numberOfSums(linalg::LinalgOp op) {
+  unsigned count = 0;
+  for (auto [iterator, size] :
+       llvm::zip(op.getIteratorTypesArray(), op.getStaticLoopRanges()))
+    count += iterator == utils::IteratorType::reduction && size != 1;
+  return count;
+}
+
 SmallVector<Value> readBy(linalg::LinalgOp op) {
   SmallVector<Value> read = op.getDpsInputs();
   op.getBlock()->walk(
@@ -229,9 +237,11 @@ Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
   if (it != known.end())
     return it->second;
   Operation *op = value.getDefiningOp();
-  // Block arguments that are not known are accumulators.
-  if (!op)
-    return nullptr;
+  // Arguments of the body that are not known are accumulators.
+  if (!op) {
+    Operation *owner = cast<BlockArgument>(value).getOwner()->getParentOp();
+    return isa<linalg::LinalgOp>(owner) ? nullptr : scalar(value);
+  }
   if (!op->getParentOfType<linalg::LinalgOp>())
     return known[value] = scalar(value);
   Expr result = nullptr;
@@ -394,9 +404,14 @@ Expr ExprGraph::expandLinalg(linalg::LinalgOp op, unsigned result,
           }
       if (!known)
         return nullptr;
-      IndexPoly loop = space.loop(extent);
-      bound.push_back(*loop.asAtom());
-      found[k] = loop;
+      // One element needs no sum, beside others that do.
+      if (extent == IndexPoly(1) && numberOfSums(op) > 0) {
+        found[k] = IndexPoly(0);
+      } else {
+        IndexPoly loop = space.loop(extent);
+        bound.push_back(*loop.asAtom());
+        found[k] = loop;
+      }
     } else if (iterators[k] == utils::IteratorType::reduction) {
       return nullptr;
     }

@@ -24,7 +24,7 @@ bool ScoreReader::leadsToProduct(Value value) {
   bool found = false;
   if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op)) {
     if (linalgOp.getNumReductionLoops() > 0)
-      found = linalgOp.getNumDpsInputs() == 2;
+      found = readBy(linalgOp).size() >= 2;
     else
       found = llvm::any_of(readBy(linalgOp),
                            [&](Value input) { return leadsToProduct(input); });

@@ -375,6 +375,15 @@ bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {
   return false;
 }
 
+std::optional<Softmax> matchSoftmax(ExprGraph &graph, Expr element,
+                                    ArrayRef<IndexPoly> loops) {
+  Softmax found;
+  found.loops.assign(loops.begin(), loops.end());
+  if (!SoftmaxMatcher{graph, found}.match(graph.stripCasts(element)))
+    return std::nullopt;
+  return found;
+}
+
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value) {
   Operation *op = value.getDefiningOp();
   Softmax found;
@@ -395,10 +404,7 @@ std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value) {
   if (element->kind != Kind::Load || element->value != value)
     return std::nullopt; // only moves elements: not where the map is made
   element = graph.expand(element);
-  if (!element ||
-      !SoftmaxMatcher{graph, found}.match(graph.stripCasts(element)))
-    return std::nullopt;
-  return found;
+  return element ? matchSoftmax(graph, element, found.loops) : std::nullopt;
 }
 
 } // namespace mlir::diffattn::raise

@@ -103,6 +103,8 @@ public:
   /// `a` where `condition` holds, else `b`.
   Expr choose(Type type, Expr condition, Expr a, Expr b);
   Expr softmax(Expr scores, AtomId key, const IndexPoly &at);
+  /// The reduction `reduce`, of `body` instead.
+  Expr withBody(Expr reduce, Expr body);
   /// Element of `tensor` at `indices`, seen through all that moves elements.
   Expr load(Value tensor, ArrayRef<IndexPoly> indices);
   /// A scalar that is computed outside of any tensor op.
@@ -264,6 +266,9 @@ std::optional<Clamp> matchClamp(ExprGraph &graph, Expr expr);
 
 /// True if every loop is parallel and each output position is one loop.
 bool isElementwise(linalg::LinalgOp op);
+
+/// The reduction loops of `op` that are not known to run once.
+unsigned numberOfSums(linalg::LinalgOp op);
 
 /// What `op` reads: its inputs, and what its body extracts from.
 SmallVector<Value> readBy(linalg::LinalgOp op);

@@ -44,6 +44,11 @@ public:
 
   Role roleOf(Value value) const { return roles.lookup(value); }
   bool isSoftmax(Value value) const { return softmaxes.contains(value); }
+  /// How many softmaxes the body that makes `value` holds among other things.
+  unsigned softmaxesInside(Value value) const {
+    auto it = bodies.find(value);
+    return it == bodies.end() ? 0 : it->second.count;
+  }
   /// True for a sum over an axis of few maps, or what may be one.
   bool combinesFewMaps(linalg::LinalgOp op) const;
   bool dependsOnMap(Expr expr) const;
@@ -74,6 +79,20 @@ public:
   llvm::SetVector<Value> used;
 
 private:
+  /// An element with the softmaxes inside of it as nodes: where bodies were
+  /// fused, no value is a softmax alone.
+  struct Body {
+    SmallVector<IndexPoly> loops;
+    Expr element = nullptr;
+    unsigned count = 0;
+    /// The loop of the sum that the element is, if it is one.
+    std::optional<AtomId> summed;
+    Role role = Role::Map;
+    llvm::StringRef flaw;
+  };
+  std::optional<Body> readBody(Value value);
+  Expr withSoftmaxes(Expr expr, ArrayRef<IndexPoly> loops, Body &body);
+  Expr open(Expr load);
   std::optional<Terms> linearizeNode(Expr expr);
   Role computeRole(Value value);
   Role roleOfReduction(linalg::LinalgOp op, Value result);
@@ -86,6 +105,9 @@ private:
   ExprGraph &graph;
   llvm::DenseMap<Value, Role> roles;
   llvm::DenseMap<Value, Softmax> softmaxes;
+  llvm::DenseMap<Value, Body> bodies;
+  /// The value whose body `linearize` is inside of.
+  Value source;
   /// The loop of the product that `linearize` is inside of.
   std::optional<AtomId> summed;
 };

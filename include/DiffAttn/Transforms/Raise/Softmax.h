@@ -28,6 +28,10 @@ bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
 
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);
 
+/// The same of an expression: a softmax along one of `loops`.
+std::optional<Softmax> matchSoftmax(ExprGraph &graph, Expr element,
+                                    ArrayRef<IndexPoly> loops);
+
 } // namespace mlir::diffattn::raise
 
 #endif // DIFFATTN_TRANSFORMS_RAISE_SOFTMAX_H
