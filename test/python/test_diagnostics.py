@@ -1,14 +1,16 @@
 """What the compiler says of each attention: one record with a reason where it was not fused or is no kernel, none elsewhere."""
 import json
+import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import diffattn
 from conftest import ROOT
-from diffattn import runtime
+from diffattn import models, runtime
 
 GRAPHS = ROOT / "test" / "graphs"
 MANIFEST = json.loads((GRAPHS / "manifest.json").read_text())
@@ -71,19 +73,24 @@ def test_of_a_stage_and_of_a_bundle(tmp_path):
     assert runtime.write_bundle(WIDE, tmp_path / "wide") == said
 
 
-def test_a_cache_that_is_not_used_is_a_note(tmp_path):
+def test_a_cache_that_is_not_used_is_told(tmp_path):
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
-    said = runtime.Executable(WIDE, cache=tmp_path / "open").diagnostics
-    assert [(d.kind, d.category) for d in said] == [("missed", "diffattn-schedule"), ("note", "diffattn-cache")]
+    with pytest.warns(UserWarning, match="open"):
+        said = runtime.Executable(WIDE, cache=tmp_path / "open").diagnostics
+    assert [(d.kind, d.category) for d in said] == [("missed", "diffattn-schedule"), ("warning", "diffattn-cache")]
 
 
 def test_the_command_says_it(tmp_path):
-    """The models here are all fused, so only the cache has something to say."""
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    done = subprocess.run([sys.executable, "-m", "diffattn", "generate", str(ROOT / "examples" / "tiny-lm"), "--max-new-tokens", "1"],
-                          capture_output=True, text=True, env={"DIFFATTN_CACHE_DIR": str(tmp_path / "open"), "PATH": "/usr/bin"})
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stderr.splitlines() if " note: " in line or "remark: " in line] == [
-        f"diffattn: note: the cache {tmp_path}/open is not used: Permission denied [diffattn-cache]"]
+    """Of a model with a head that gets no kernel: one line for each function that has an attention."""
+    config = {"model_type": "diff_v1", "vocab_size": 16, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1,
+              "num_attention_heads": 1, "head_dim": 520}
+    save_file({name: np.zeros(shape, np.float32) for name, (shape, _) in models.build(config).file_types().items()},
+              tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for arguments in (["bench", "--prompt-tokens", "2", "--max-new-tokens", "1", "--runs", "1"], ["bundle", "-o", "b"]):
+        done = subprocess.run([sys.executable, "-m", "diffattn", arguments[0], tmp_path, *arguments[1:]], capture_output=True,
+                              text=True, cwd=tmp_path, env={**os.environ, "DIFFATTN_CACHE_DIR": str(tmp_path / "cache")})
+        assert done.returncode == 0, done.stderr
+        said = [line for line in done.stderr.splitlines() if "remark: " in line]
+        assert len(said) == 3 and all(line.startswith("diffattn: module:") and "a head of 1040 is above 1024" in line for line in said)
