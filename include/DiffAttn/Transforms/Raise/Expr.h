@@ -177,6 +177,8 @@ private:
   Expr castTruth(Operation *op, Expr truth);
   /// What `op` makes of integers; null where it stays as it is.
   Expr integerOp(Operation *op, ArrayRef<Expr> operands);
+
+  // Sums.cpp
   std::optional<IndexPoly> countOf(Expr condition, AtomId loop);
   /// The sum of `body` over `loop`, or null.
   Expr sumOf(Expr body, AtomId loop, Type type);
