@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/GpuTarget.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
@@ -23,6 +24,17 @@ static const GpuTarget kTargets[] = {
     {"sm_90", "sm_90", 80, 228 << 10, 227 << 10, 2048, 32, 2, 0.25, true},
 };
 
+/// A chip of a compute capability, and the letters that may follow its number:
+/// they promise features of one chip or family alone, of which the code here
+/// needs none.
+struct ChipName {
+  StringLiteral number, letters;
+};
+static constexpr ChipName kChipNames[] = {
+    {"80", ""},    {"86", ""},    {"87", ""},    {"88", ""},
+    {"89", ""},    {"90", "a"},   {"100", "af"}, {"101", "af"},
+    {"103", "af"}, {"110", "af"}, {"120", "af"}, {"121", "af"}};
+
 ArrayRef<StringRef> mlir::diffattn::getGpuChipNames() {
   static const StringRef kNames[] = {"sm_80", "sm_86", "sm_89", "sm_90"};
   return kNames;
@@ -33,27 +45,27 @@ std::optional<GpuTarget> mlir::diffattn::getGpuTarget(StringRef chip,
   for (const GpuTarget &target : kTargets)
     if (chip == target.chip)
       return target;
-  StringRef digits = chip;
-  unsigned number = 0;
-  // A letter at the end promises features of one chip alone; the code here
-  // needs none.
-  if (digits.consume_front("sm_") && !digits.empty() &&
-      (llvm::isDigit(digits.back()) || digits.back() == 'a' ||
-       digits.back() == 'f')) {
-    if (!llvm::isDigit(digits.back()))
-      digits = digits.drop_back();
-    if (!digits.getAsInteger(10, number) && number >= 80) {
-      for (const GpuTarget &target : kTargets)
-        if (digits == StringRef(target.chip).drop_front(3))
-          return target;
-      GpuTarget target = kTargets[0];
-      target.tuned = false;
-      target.binaryChip = "sm_" + digits.str();
-      return target;
-    }
+  StringRef name = chip;
+  bool hasPrefix = name.consume_front("sm_");
+  for (const ChipName &known : kChipNames) {
+    StringRef letter = name;
+    if (!hasPrefix || !letter.consume_front(known.number) ||
+        letter.size() > 1 || !known.letters.contains(letter))
+      continue;
+    std::string number = "sm_" + known.number.str();
+    for (const GpuTarget &target : kTargets)
+      if (number == target.chip)
+        return target;
+    GpuTarget target = kTargets[0];
+    target.tuned = false;
+    target.binaryChip = number;
+    return target;
   }
-  error = "expected a chip of " + llvm::join(getGpuChipNames(), ", ") +
-          " or a newer one, but got \"" + chip.str() + "\"";
+  auto names = llvm::map_range(kChipNames, [](const ChipName &known) {
+    return "sm_" + known.number.str();
+  });
+  error = "expected a chip of " + llvm::join(names, ", ") + ", but got \"" +
+          chip.str() + "\"";
   return std::nullopt;
 }
 

@@ -46,9 +46,9 @@ struct GpuTarget {
 /// The chips that have tables of their own, oldest first.
 ArrayRef<StringRef> getGpuChipNames();
 
-/// The target called `chip`. A newer chip than those of the tables gets the
-/// code of sm_80, with `tuned` false. Nothing, and a message in `error`, if the
-/// name is no chip or the chip is older than sm_80.
+/// The target called `chip`. Another chip than those of the tables gets the
+/// code of sm_80, with `tuned` false. Nothing, and a message in `error` with
+/// the chips there are, if the name is none or the chip is older than sm_80.
 std::optional<GpuTarget> getGpuTarget(StringRef chip, std::string &error);
 
 /// Blocks that one SM holds at a time, by threads (from 1; a part of a warp
