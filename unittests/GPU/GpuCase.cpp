@@ -315,9 +315,14 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
     return operand;
   };
   Operand &q1 = tensor(s.signal, queries, s.d, gauss);
-  Operand &k1 = tensor(s.key1, shape.keys, s.d, gauss);
+  // In the order of memory, of which keys are the next to last axis.
+  auto growing = [&, element = int64_t(0)]() mutable {
+    return gauss() + shape.growth * (element++ / s.d % shape.keys);
+  };
+  require(shape.growth == 0.0 || !s.bthd, "expected bhtd with growing scores");
+  Operand &k1 = tensor(s.key1, shape.keys, s.d, growing);
   Operand &q2 = tensor(s.noise, queries, s.d, gauss);
-  Operand &k2 = tensor(s.key2, shape.keys, s.d, gauss);
+  Operand &k2 = tensor(s.key2, shape.keys, s.d, growing);
   Operand &v = tensor(s.value, shape.keys, s.dv, gauss);
   Operand &o =
       tensor(s.signal, queries, s.dv, [] { return std::nan(""); }, s.result);

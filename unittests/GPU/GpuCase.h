@@ -62,6 +62,9 @@ struct Shape {
   int64_t biasPad = 1;
   /// Elements between rows of Q, K, V and O, for addresses that are far apart.
   int64_t gap = 0;
+  /// Each key has so much more in every column than the one before it: scores
+  /// of some rows then grow from tile to tile, and those of others fall.
+  double growth = 0.0;
 };
 
 /// What a run gave, and what the reference says.

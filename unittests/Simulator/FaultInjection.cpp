@@ -53,6 +53,8 @@ StringRef mlir::diffattn::sim::stringifyInjection(Injection injection) {
     return "HalfWarp";
   case Injection::DropCopy:
     return "DropCopy";
+  case Injection::VoteAll:
+    return "VoteAll";
   }
   return "unknown";
 }
@@ -121,6 +123,8 @@ static bool applies(IntrinsicInst &call, Injection injection) {
     return name.starts_with("shfl.sync.") || name.starts_with("mma.") ||
            name.starts_with("ldmatrix.") ||
            name.starts_with("barrier.cta.sync.aligned");
+  case Injection::VoteAll:
+    return name == "vote.any.sync";
   }
   return false;
 }
@@ -194,6 +198,10 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
         builder, call, 0, 2,
         builder.CreateICmpEQ(special(Intrinsic::nvvm_read_ptx_sreg_laneid),
                              builder.getInt32(3)));
+  case Injection::VoteAll:
+    call.setCalledFunction(Intrinsic::getOrInsertDeclaration(
+        &module, Intrinsic::nvvm_vote_all_sync));
+    return;
   case Injection::WrongLane:
     call.setArgOperand(2, builder.CreateXor(call.getArgOperand(2), 7));
     return;

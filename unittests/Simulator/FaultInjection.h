@@ -41,9 +41,12 @@ enum class Injection : uint8_t {
   HalfWarp,
   /// A copy is not made.
   DropCopy,
+  /// A vote asks whether all lanes agree, not whether any does.
+  VoteAll,
 };
 
 llvm::StringRef stringifyInjection(Injection injection);
+/// All that apply to a product of matrices: all but VoteAll.
 llvm::ArrayRef<Injection> getAllInjections();
 
 /// How many instructions of function `kernel` the injection applies to.

@@ -37,6 +37,7 @@ std::vector<FaultKind> expectedKinds(Injection injection) {
     return {FaultKind::Uninitialized};
   case Injection::WrongSwizzle:
   case Injection::WrongLane:
+  case Injection::VoteAll:
     return {};
   }
   return {};
