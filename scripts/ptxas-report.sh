@@ -4,12 +4,14 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
 chips=sm_80,sm_90
+more=()
 for arg in "$@"; do
   case $arg in
-    --full) chips=sm_80,sm_86,sm_89,sm_90 ;;
+    --full) chips=sm_80,sm_86,sm_89,sm_90 more=(--every) ;;
     *)
       echo "usage: scripts/ptxas-report.sh [--full]"
-      echo "  --full  all chips: sm_80, sm_86, sm_89, sm_90; without it sm_80 and sm_90"
+      echo "  --full  all chips: sm_80, sm_86, sm_89, sm_90, without it sm_80 and sm_90; and all kernels that the table of"
+      echo "          schedules can choose, without it those of known models"
       [ "$arg" = --help ] && exit 0 || exit 2
       ;;
   esac
@@ -20,4 +22,4 @@ for folder in /usr/local/cuda/bin "$venv"/lib/python3*/site-packages/nvidia/cu13
   [ -x "$folder/ptxas" ] && PATH=$PATH:$folder
 done
 command -v ptxas >/dev/null || die "expected ptxas of the CUDA Toolkit or of the package nvidia-cuda-nvcc, but found none"
-exec python3 "$root/scripts/ptxas_report.py" --opt "$build/bin/diffattn-opt" --chips "$chips"
+exec python3 "$root/scripts/ptxas_report.py" --opt "$build/bin/diffattn-opt" --chips "$chips" "${more[@]}"

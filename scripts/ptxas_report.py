@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Assembles every shipped GPU kernel and prints what ptxas says of it.
 
-The list below is the one place that says which kernels are shipped: a row for each variant of differential attention, in f16 and
-bf16, for each chip. Each is taken from `diffattn.attention` to a cubin; equal kernels are made once. The table shows registers,
-spilled bytes, dynamic shared memory and the blocks that an SM holds. A spill, or more registers or shared memory than a chip
-has, ends with status 1.
+The list below says which kernels are shipped: a row for each variant of differential attention, in f16 and bf16, for each chip, and
+f32 at every width of the table of schedules. With --every also each width of the table with each feature that a kernel's code depends
+on, with and without K shared by both maps: all that the table can choose. Each is taken from `diffattn.attention` to a cubin; equal
+kernels are made once. The table shows registers, spilled bytes, dynamic shared memory and the blocks that an SM holds. A spill, or
+more registers or shared memory than a chip has, ends with status 1.
 """
 import argparse
+import itertools
 import pathlib
 import re
 import subprocess
@@ -47,6 +49,11 @@ VARIANTS = [
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
 DECODE = ["v1", "v1-wide", "v2", "gdla", "v1-f32-result"]
+SOFTCAP = "softcap = 30.0 : f32"
+#: What else the code of a kernel depends on: attributes, operands.
+FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"])]
+#: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
+PLAIN = [([CAUSAL], []), ([SOFTCAP, RMS], ["bias", "weight", "gate"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
          "sm_90": (2048, 32, 228 << 10)}
 
@@ -158,6 +165,22 @@ func.func @angles_ELEMENT_N(%at: memref<?xi64>, %f: memref<Nxf32>, %cos: memref<
 """
 
 
+def table_widths():
+    """The widths of heads that the table of schedules has rows for."""
+    source = pathlib.Path(__file__).parent.parent / "lib/Schedule/GpuSchedule.cpp"
+    widths = re.findall(r"\{(\d+), (\d+), k(?:Both|Pair|Apart),", source.read_text())
+    return list(dict.fromkeys((int(d), int(dv)) for d, dv in widths))
+
+
+def table_text(elements):
+    """Every width of the table with every feature."""
+    functions = []
+    for element, (d, dv), shared, (attrs, extra) in itertools.product(elements, table_widths(), (False, True), FEATURES):
+        variant = ("table", d, dv, (2, 2, 2, 2, 2), shared, attrs, extra)
+        functions.append(attention(f"table_{len(functions)}", element, variant, "?"))
+    return "".join(functions)
+
+
 def module_text(elements, names):
     functions, number = [], 0
     general = [(n, d, dv, (2, 2, 2, 2, 2), False, [CAUSAL], []) for n, d, dv in GENERAL]
@@ -168,7 +191,10 @@ def module_text(elements, names):
             functions.append(attention(f"{variant[0]}_{number}", element, variant, queries))
             number += 1
     if not names:
-        functions.append(attention("plain", "f32", VARIANTS[0], "?"))
+        widths = dict.fromkeys([*table_widths(), *[(d, dv) for _, d, dv in GENERAL]])
+        for (d, dv), (attrs, extra) in itertools.product(widths, PLAIN):
+            functions.append(attention(f"plain_{number}", "f32", ("plain", d, dv, (2, 2, 2, 2, 2), False, attrs, extra), "?"))
+            number += 1
         functions += [OTHERS.replace("ELEMENT", e).replace("N", n) for e in elements for n in ("64", "4096")]
     return "".join(functions)
 
@@ -204,9 +230,12 @@ def main():
     parser.add_argument("--chips", default="sm_80,sm_90")
     parser.add_argument("--types", default="bf16,f16")
     parser.add_argument("--variants", default="", help="only these, by name")
+    parser.add_argument("--every", action="store_true", help="also all that the table of schedules can choose: some minutes a chip")
     parser.add_argument("--print-module", action="store_true", help="print the ops and stop")
     args = parser.parse_args()
     text = module_text(args.types.split(","), [n for n in args.variants.split(",") if n])
+    if args.every:
+        text += table_text([*args.types.split(","), "f32"])
     if args.print_module:
         print(text)
         return 0

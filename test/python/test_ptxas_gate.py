@@ -24,9 +24,11 @@ def run_script(root, build_dir):
 
 
 def test_no_kernel_spills(run_script, full):
-    arguments = ["--chips", "sm_80,sm_86,sm_89,sm_90"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
+    arguments = ["--chips", "sm_80,sm_86,sm_89,sm_90", "--every"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
     printed = run_script("scripts/ptxas_report.py", *arguments)
     assert "diffattn_decode_64x128" in printed and "FAILED" not in printed
+    for d, dv in ((128, 256), (192, 128), (32, 64)):
+        assert f"diffattn_forward_{d}x{dv}_f32_plain" in printed
 
 
 def test_the_table_of_schedules_is_what_ptxas_says(run_script, full):

@@ -394,7 +394,7 @@ void GpuBuilder::branch(Value condition, function_ref<void()> then) {
 
 GpuBuilder::Values
 GpuBuilder::loop(Value lower, Value upper, int64_t step, ValueRange initial,
-                 function_ref<Values(Value, ValueRange)> body) {
+                 function_ref<Values(Value, ValueRange)> body, bool mayUnroll) {
   Region &region = kernel.getBody();
   Block *before = getInsertionBlock();
   SmallVector<Type> types{lower.getType()};
@@ -411,7 +411,14 @@ GpuBuilder::loop(Value lower, Value upper, int64_t step, ValueRange initial,
   Value counter = add(head->getArgument(0), step);
   Values back{counter};
   llvm::append_range(back, next);
-  LLVM::BrOp::create(*this, back, head);
+  auto again = LLVM::BrOp::create(*this, back, head);
+  if (!mayUnroll) {
+    auto unroll = LLVM::LoopUnrollAttr::get(
+        getContext(), /*disable=*/getBoolAttr(true), {}, {}, {}, {}, {}, {});
+    again.setLoopAnnotationAttr(
+        LLVM::LoopAnnotationAttr::get(getContext(), {}, {}, {}, unroll, {}, {},
+                                      {}, {}, {}, {}, {}, {}, {}, {}, {}));
+  }
 
   Block *exit = createBlock(&region, region.end());
   setInsertionPointToEnd(head);

@@ -124,9 +124,11 @@ public:
   /// Yields what `then` or `otherwise` returns, values of the same types.
   Values choose(Value condition, function_ref<Values()> then,
                 function_ref<Values()> otherwise);
-  /// for (i = lower; i < upper; i += step).
+  /// for (i = lower; i < upper; i += step). ptxas unrolls loops whose number of
+  /// turns it knows, unless told not to.
   Values loop(Value lower, Value upper, int64_t step, ValueRange initial,
-              function_ref<Values(Value, ValueRange)> body);
+              function_ref<Values(Value, ValueRange)> body,
+              bool mayUnroll = true);
   void finish();
 
   LLVM::LLVMFuncOp getKernel() { return kernel; }

@@ -52,17 +52,29 @@ private:
 Value PlainKernel::product(Value query, GpuParam queryStride, Value key,
                            GpuParam keyStride) {
   Type f32 = b.f32();
-  return b.loop(
-      b.i32(0), b.i32(spec.headDim), 1, ValueRange{b.f32(0.0)},
-      [&](Value i, ValueRange sum) -> Values {
-        Value wide = b.toI64(i);
-        Value x = b.loadConstant(
-            f32,
-            kernel.stridePointer(f32, query, wide, kernel.param(queryStride)));
-        Value y = b.loadConstant(
-            f32, kernel.stridePointer(f32, key, wide, kernel.param(keyStride)));
-        return {b.fma(x, y, sum[0])};
-      })[0];
+  auto multiply = [&](Value i, Value sum) {
+    Value wide = b.toI64(i);
+    Value x = b.loadConstant(
+        f32, kernel.stridePointer(f32, query, wide, kernel.param(queryStride)));
+    Value y = b.loadConstant(
+        f32, kernel.stridePointer(f32, key, wide, kernel.param(keyStride)));
+    return b.fma(x, y, sum);
+  };
+  // Unrolled here, and no more: ptxas was seen to unroll until it spilled.
+  constexpr int64_t unroll = 4;
+  int64_t whole = spec.headDim / unroll * unroll;
+  Value sum = b.loop(
+      b.i32(0), b.i32(whole), unroll, ValueRange{b.f32(0.0)},
+      [&](Value i, ValueRange carried) -> Values {
+        Value next = carried[0];
+        for (int64_t u = 0; u < unroll; ++u)
+          next = multiply(b.add(i, u), next);
+        return {next};
+      },
+      /*mayUnroll=*/false)[0];
+  for (int64_t i = whole; i < spec.headDim; ++i)
+    sum = multiply(b.i32(i), sum);
+  return sum;
 }
 
 Value PlainKernel::reduce(Value x, bool max) {
@@ -157,9 +169,10 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
 void PlainKernel::finish(ValueRange values) {
   Epilogue epilogue(kernel, batch, head);
   Value lambda = kernel.loadLambda(batch, row, head);
-  Value one = epilogue.inverseSum(reduce(values[1], /*max=*/false));
-  Value two = epilogue.inverseSum(reduce(values[3], /*max=*/false));
-  two = b.mulF(two, b.mulF(lambda, b.f32(-1.0)));
+  Value one =
+      epilogue.divideBySum(b.f32(1.0), reduce(values[1], /*max=*/false));
+  Value two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)),
+                                   reduce(values[3], /*max=*/false));
   SmallVector<Value> x;
   Value squares = b.f32(0.0);
   for (int64_t i = 0; i < columns; ++i) {
