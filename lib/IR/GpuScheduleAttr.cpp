@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
 
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -40,8 +42,17 @@ GpuScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError()
            << "expected split_keys to be a multiple of keys, but got "
            << splitKeys;
+  if (splitKeys > (1 << 20)) // gpu_schedule_c9
+    return emitError() << "expected split_keys of at most 1048576, but got "
+                       << splitKeys;
   if (splitKeys && keys != 16 * warps) // gpu_schedule_c8
     return emitError() << "expected 16 keys a warp with split_keys, but got "
                        << keys << " keys and " << warps << " warps";
+  // Threads share out the rows of a tile evenly, whatever its width.
+  for (auto [name, value] :
+       {std::pair<StringRef, int64_t>{"warps", warps}, {"keys", keys}})
+    if (!llvm::isPowerOf2_64(value)) // gpu_schedule_c10
+      return emitError() << "expected " << name
+                         << " to be a power of two, but got " << value;
   return success();
 }

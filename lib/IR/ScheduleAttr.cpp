@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
 
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -20,6 +22,17 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return success();
   if (lanes != 4 && lanes != 8 && lanes != 16) // schedule_c1
     return emitError() << "expected lanes to be 4, 8 or 16, but got " << lanes;
+  auto verifyAtMost = [&](StringRef name, int64_t value, int64_t most) {
+    if (value <= most)
+      return success();
+    return LogicalResult(emitError() << "expected " << name << " of at most "
+                                     << most << ", but got " << value);
+  };
+  // schedule_c11
+  if (failed(verifyAtMost("rows", rows, 1024)) ||
+      failed(verifyAtMost("chunk", chunk, 1 << 16)) ||
+      failed(verifyAtMost("split_keys", splitKeys, 1 << 16)))
+    return failure();
   if (rows <= 0 || rows % lanes) // schedule_c2
     return emitError()
            << "expected rows to be a positive multiple of lanes, but got "
@@ -35,7 +48,17 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
       if (n < 1 || n > 64) // schedule_c4
         return emitError() << "expected the numbers of " << name
                            << " to be between 1 and 64, but got " << n;
+    // schedule_c12
+    if (failed(verifyAtMost("a product of the numbers of " + name.str(),
+                            tile[0] * tile[1] * tile[2], 512)))
+      return failure();
   }
+  if (!llvm::isPowerOf2_64(productTile[1])) // schedule_c13
+    return emitError() << "expected the vectors of product_tile to be a power "
+                          "of two, but got "
+                       << productTile[1];
+  if (bf16Dot && lanes != 16) // schedule_c14
+    return emitError() << "expected 16 lanes with bf16_dot, but got " << lanes;
   if (rows % (scoreTile[1] * lanes)) // schedule_c5
     return emitError() << "expected rows to be a multiple of the score tile's "
                        << scoreTile[1] * lanes << ", but got " << rows;

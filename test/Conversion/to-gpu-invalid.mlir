@@ -85,3 +85,28 @@ func.func @not_a_schedule(%q: !q, %l: memref<f32>, %o: !q) {
 
 // expected-error @below {{expected split_keys to be a multiple of keys, but got 100}}
 #gpu_schedule_c7 = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, split_keys = 100>
+
+// -----
+
+// expected-error @below {{expected split_keys of at most 1048576, but got 1099511627776}}
+#gpu_schedule_c9 = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, split_keys = 1099511627776>
+
+// -----
+
+!q = memref<1x1x9x64xbf16>
+func.func @large_softcap(%q: !q, %l: memref<f32>, %o: !q) {
+  // expected-error @below {{'diffattn.attention' op expected a softcap of at most 1024 for 16-bit operands, but got 5000}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : memref<f32>) outs(%o : !q)
+    {scale = 1.0 : f32, softcap = 5.0e3 : f32, diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64>}
+  return
+}
+
+// -----
+
+// expected-error @below {{expected warps to be a power of two, but got 3}}
+#gpu_schedule_c10 = #diffattn.gpu_schedule<placement = both, warps = 3, keys = 32>
+
+// -----
+
+// expected-error @below {{expected keys to be a power of two, but got 48}}
+#gpu_schedule_c10 = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 48>

@@ -25,3 +25,13 @@ func.func @f32_result(%q: tensor<1x8x512x64xbf16>, %v: tensor<1x8x512x128xbf16>,
          -> tensor<1x8x512x128xf32>
   return %o : tensor<1x8x512x128xf32>
 }
+
+// Attributes of other dialects pass, and so do marks that passes leave.
+// CHECK-LABEL: func.func @foreign_attributes
+// CHECK: __mark__
+// CHECK-SAME: llvm.unknown = 3
+func.func @foreign_attributes(%q: memref<1x1x4x16xf32>, %l: memref<f32>, %o: memref<1x1x4x16xf32>) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>,
+      memref<1x1x4x16xf32>) lambda(%l : memref<f32>) outs(%o : memref<1x1x4x16xf32>) {scale = 1.0 : f32, llvm.unknown = 3 : i64, __mark__}
+  return
+}

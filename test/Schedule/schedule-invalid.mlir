@@ -48,3 +48,33 @@ func.func private @split_keys() attributes {s = #diffattn.schedule<path = nest, 
 // schedule_c10
 // expected-error @below {{expected shared_keys not to be negative, but got -2}}
 func.func private @shared_keys() attributes {s = #diffattn.schedule<path = nest, isa = "avx2", lanes = 8, rows = 48, score_tile = [4, 3, 4], product_tile = [6, 2, 4], chunk = 128, shared_keys = -2, split_keys = 256>}
+
+// -----
+// schedule_c11
+// expected-error @below {{expected rows of at most 1024, but got 1072}}
+func.func private @many_rows() attributes {s = #diffattn.schedule<path = nest, isa = "avx2", lanes = 8, rows = 1072, score_tile = [4, 3, 4], product_tile = [4, 2, 4], chunk = 128, split_keys = 256>}
+
+// -----
+// schedule_c11
+// expected-error @below {{expected chunk of at most 65536, but got 65552}}
+func.func private @long_chunk() attributes {s = #diffattn.schedule<path = nest, isa = "avx2", lanes = 8, rows = 48, score_tile = [4, 3, 4], product_tile = [6, 2, 4], chunk = 65552, split_keys = 256>}
+
+// -----
+// schedule_c11
+// expected-error @below {{expected split_keys of at most 65536, but got 4611686018427387904}}
+func.func private @many_split_keys() attributes {s = #diffattn.schedule<path = nest, isa = "avx2", lanes = 8, rows = 48, score_tile = [4, 3, 4], product_tile = [6, 2, 4], chunk = 128, split_keys = 4611686018427387904>}
+
+// -----
+// schedule_c12
+// expected-error @below {{expected a product of the numbers of score_tile of at most 512, but got 768}}
+func.func private @long_code() attributes {s = #diffattn.schedule<path = nest, isa = "avx2", lanes = 8, rows = 48, score_tile = [4, 3, 64], product_tile = [6, 2, 4], chunk = 128, split_keys = 256>}
+
+// -----
+// schedule_c13
+// expected-error @below {{expected the vectors of product_tile to be a power of two, but got 3}}
+func.func private @product_vectors() attributes {s = #diffattn.schedule<path = nest, isa = "avx2", lanes = 8, rows = 48, score_tile = [4, 3, 4], product_tile = [6, 3, 4], chunk = 128, split_keys = 256>}
+
+// -----
+// schedule_c14
+// expected-error @below {{expected 16 lanes with bf16_dot, but got 8}}
+func.func private @pairs() attributes {s = #diffattn.schedule<path = nest, isa = "avx512bf16", lanes = 8, rows = 48, score_tile = [4, 3, 4], product_tile = [6, 2, 4], chunk = 128, split_keys = 256, bf16_dot = true>}

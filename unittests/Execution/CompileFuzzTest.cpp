@@ -25,7 +25,7 @@ func.func @attend(%q1: !heads, %q2: !heads, %k1: tensor<1x2x?x16xf32>, %k2: tens
                   %v: tensor<1x2x?x32xf32>, %lambda: tensor<4xf32>, %e: tensor<1x4x?x32xf32>) -> tensor<1x4x?x32xf32> {
   %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !heads, tensor<1x2x?x16xf32>, !heads,
          tensor<1x2x?x16xf32>, tensor<1x2x?x32xf32>) lambda(%lambda : tensor<4xf32>)
-         outs(%e : tensor<1x4x?x32xf32>) {scale = 0.25 : f32, causal} -> tensor<1x4x?x32xf32>
+         outs(%e : tensor<1x4x?x32xf32>) {scale = 0.25 : f32, is_causal} -> tensor<1x4x?x32xf32>
   return %o : tensor<1x4x?x32xf32>
 }
 )";

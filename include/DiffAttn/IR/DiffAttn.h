@@ -26,6 +26,32 @@
 #define GET_ATTRDEF_CLASSES
 #include "DiffAttn/IR/DiffAttnAttrs.h.inc"
 
+namespace mlir::diffattn {
+/// Fails where `op` has an attribute that no one would read.
+LogicalResult verifyKnownAttributes(Operation *op);
+
+template <typename ConcreteType>
+class KnownAttributes
+    : public OpTrait::TraitBase<ConcreteType, KnownAttributes> {
+public:
+  static LogicalResult verifyTrait(Operation *op) {
+    return verifyKnownAttributes(op);
+  }
+};
+
+/// The attributes by which passes for GPUs keep their choices on attention:
+/// `#diffattn.gpu_schedule` of most kernels, of those for operands that are
+/// copied by element, and of those for few queries.
+constexpr StringLiteral kGpuScheduleName = "diffattn.gpu_schedule",
+                        kGpuElementScheduleName =
+                            "diffattn.gpu_element_schedule",
+                        kGpuDecodeScheduleName = "diffattn.gpu_decode_schedule";
+
+/// The largest magnitude of a scale: scores of operands up to 2^31 are then
+/// finite, also times log2(e).
+constexpr float kMaxScale = 0x1p64f;
+} // namespace mlir::diffattn
+
 #define GET_OP_CLASSES
 #include "DiffAttn/IR/DiffAttnOps.h.inc"
 

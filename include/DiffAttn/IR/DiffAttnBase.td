@@ -24,7 +24,14 @@ def DiffAttn_Dialect : Dialect {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::tensor::TensorDialect"];
 }
 
+/// Attributes without a dialect's prefix, and those of this dialect, are known
+/// ones: a misspelt attribute is an error, not a wrong result. Structural, so
+/// that a misspelt name is told before the right one is missed.
+def DiffAttn_KnownAttributes : NativeOpTrait<"KnownAttributes">, StructuralOpTrait {
+  let cppNamespace = "::mlir::diffattn";
+}
+
 class DiffAttn_Op<string mnemonic, list<Trait> traits = []>
-    : Op<DiffAttn_Dialect, mnemonic, traits>;
+    : Op<DiffAttn_Dialect, mnemonic, [DiffAttn_KnownAttributes] # traits>;
 
 #endif // DIFFATTN_IR_DIFFATTNBASE_TD

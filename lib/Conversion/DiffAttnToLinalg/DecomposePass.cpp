@@ -57,7 +57,7 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
       if (all || !attention)
         return true;
       // A GPU kernel takes it.
-      if (attention->hasAttr("diffattn.gpu_schedule"))
+      if (attention->hasAttr(kGpuScheduleName))
         return false;
       return !attention.getScheduleAttr() ||
              attention.getScheduleAttr().getPath() == SchedulePath::Linalg;

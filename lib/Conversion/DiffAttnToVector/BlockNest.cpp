@@ -53,7 +53,8 @@ BlockScratch BlockNest::layOut(KernelBuilder &b, const NestSpec &spec,
   if (paths.online)
     s.output[1] = take(panel);
   // A product tile may read past the last key's lanes.
-  s.probabilities = take(b.index(schedule.chunk * rows + 64));
+  int64_t overrun = 2 * schedule.product.height;
+  s.probabilities = take(b.index(schedule.chunk * rows + overrun));
   if (spec.bias.present())
     s.bias = take(b.index(schedule.chunk * rows));
   if (!spec.usesBf16Pairs() &&
@@ -74,7 +75,7 @@ BlockScratch BlockNest::layOut(KernelBuilder &b, const NestSpec &spec,
   for (int map : {0, 1}) {
     if (paths.shared)
       s.history[map] = take(b.mul(chunks, rows));
-    s.scores[map] = take(b.add(b.mul(planeKeys, rows), 64));
+    s.scores[map] = take(b.add(b.mul(planeKeys, rows), overrun));
   }
   s.total = at;
   return s;
