@@ -11,6 +11,8 @@
 #include "mlir/IR/Matchers.h"
 #include "mlir/IR/PatternMatch.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -99,6 +101,8 @@ struct FoldScaleOfQueries final : OpRewritePattern<AttentionOp> {
     if (lossy ||
         scale.multiply(factor, APFloat::rmNearestTiesToEven) != APFloat::opOK)
       return rewriter.notifyMatchFailure(op, "new scale would be rounded");
+    if (std::fabs(scale.convertToFloat()) > kMaxScale)
+      return rewriter.notifyMatchFailure(op, "new scale would be too large");
     rewriter.modifyOpInPlace(op, [&] {
       op.getQ1Mutable().assign(q1->source);
       op.getQ2Mutable().assign(q2->source);

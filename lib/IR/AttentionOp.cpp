@@ -96,7 +96,7 @@ LogicalResult AttentionOp::verify() {
       failed(verifyPerBatch(*this, {"q_offset", getQOffset()}, q1)))
     return failure();
   // attention_c16 to attention_c20
-  if (failed(verifyNumber(*this, "scale", getScale())) ||
+  if (failed(verifyScale(*this, getScale())) ||
       failed(verifyWindow(*this, getWindow())) ||
       failed(verifyNumber(*this, "softcap", getSoftcap(), Least::AboveZero)) ||
       failed(verifyNumber(*this, "norm_eps", getNormEps(), Least::Zero)) ||
@@ -140,6 +140,10 @@ Value AttentionOp::materializeQOffset(OpBuilder &b) {
         Value length = keys;
         if (getKvLen())
           length = tensor::ExtractOp::create(nested, l, getKvLen(), index);
+        // A length near the lowest number stays there instead of wrapping.
+        Value lowest = arith::ConstantIntOp::create(nested, l, INT64_MIN, 64);
+        Value limit = arith::AddIOp::create(nested, l, lowest, queries);
+        length = arith::MaxSIOp::create(nested, l, length, limit);
         tensor::YieldOp::create(
             nested, l, arith::SubIOp::create(nested, l, length, queries));
       });

@@ -70,7 +70,7 @@ LogicalResult OnlineAttentionOp::verify() {
     return emitOpError() << "expected q_offset where is_causal or window is "
                             "given, but got none";
   // online_attention_c14 to online_attention_c16
-  if (failed(verifyNumber(*this, "scale", getScale())) ||
+  if (failed(verifyScale(*this, getScale())) ||
       failed(verifyWindow(*this, getWindow())) ||
       failed(verifyNumber(*this, "softcap", getSoftcap(), Least::AboveZero)))
     return failure();

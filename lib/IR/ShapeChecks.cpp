@@ -8,6 +8,8 @@
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -248,6 +250,18 @@ LogicalResult diffattn::verifyNumber(Operation *op, StringRef name,
   value->toString(number);
   return op->emitOpError() << "expected " << name << " to be " << expected
                            << ", but got " << number;
+}
+
+LogicalResult diffattn::verifyScale(Operation *op, const APFloat &scale) {
+  if (failed(verifyNumber(op, "scale", scale)))
+    return failure();
+  if (std::fabs(scale.convertToFloat()) <= kMaxScale)
+    return success();
+  SmallString<16> number;
+  scale.toString(number);
+  return op->emitOpError()
+         << "expected scale to be at most 2^64 in magnitude, but got "
+         << number;
 }
 
 void diffattn::addMemRefEffects(

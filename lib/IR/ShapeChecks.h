@@ -89,6 +89,9 @@ LogicalResult verifyNumber(Operation *op, StringRef name,
                            std::optional<APFloat> value,
                            Least least = Least::None);
 
+/// `scale` is finite and not above kMaxScale in magnitude.
+LogicalResult verifyScale(Operation *op, const APFloat &scale);
+
 /// Reads of inputs and writes of inits of a memref form; `readsInits` where the
 /// op updates what is there.
 void addMemRefEffects(

@@ -117,6 +117,10 @@ Value TileSlicer::shiftedOffset(Value base) {
       builder, loc, type, sizes,
       [&](OpBuilder &b, Location l, ValueRange index) {
         Value offset = tensor::ExtractOp::create(b, l, base, index);
+        // An offset near the highest number stays there instead of wrapping.
+        Value highest = arith::ConstantIntOp::create(b, l, INT64_MAX, 64);
+        Value limit = arith::SubIOp::create(b, l, highest, shift);
+        offset = arith::MinSIOp::create(b, l, offset, limit);
         tensor::YieldOp::create(b, l,
                                 arith::AddIOp::create(b, l, offset, shift));
       });

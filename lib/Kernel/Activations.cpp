@@ -10,6 +10,9 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
+#include <algorithm>
+#include <limits>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -92,7 +95,10 @@ Value mlir::diffattn::emitSigmoid(ImplicitLocOpBuilder &b, Value x) {
 
 Value mlir::diffattn::emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap) {
   Type type = x.getType();
-  Value y = arith::MulFOp::create(b, x, emitConstant(b, type, 1.0f / cap));
+  // Where 1 / cap would be infinite, 0 / cap must still be 0; any other score
+  // is far beyond such a cap.
+  float inverse = std::min(1.0f / cap, std::numeric_limits<float>::max());
+  Value y = arith::MulFOp::create(b, x, emitConstant(b, type, inverse));
   Value magnitude = math::AbsFOp::create(b, y);
   // Far from zero: (1 - e) / (1 + e) with e = e^-2|y|, given the sign of y.
   Value e =

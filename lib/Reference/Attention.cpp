@@ -95,18 +95,28 @@ struct MapRow {
 
 static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+/// a + b, or the end of the range that the sum lies beyond.
+static int64_t saturatingAdd(int64_t a, int64_t b) {
+  constexpr int64_t lowest = std::numeric_limits<int64_t>::min(),
+                    highest = std::numeric_limits<int64_t>::max();
+  if (b >= 0)
+    return std::min(a, highest - b) + b;
+  return std::max(a, lowest - b) + b;
+}
+
 /// Whether query `i` of batch `b` sees key `j`; `group` is the noise head.
 static bool isVisible(const AttentionArguments &a, int64_t b, int64_t group,
                       int64_t i, int64_t j, double &bias) {
   int64_t tq = a.q1.sizes[2], tk = a.k1.sizes[2];
-  int64_t length = a.kvLen ? static_cast<int64_t>(a.kvLen.at({b})) : tk;
+  int64_t length = a.kvLen ? a.kvLen.integerAt({b}) : tk;
   int64_t offset =
-      a.qOffset ? static_cast<int64_t>(a.qOffset.at({b})) : length - tq;
-  int64_t distance = i + offset - j;
+      a.qOffset ? a.qOffset.integerAt({b}) : saturatingAdd(length, -tq);
+  // From the query's own number to the key's; the offset joins the limits.
+  int64_t distance = j - i;
   bias = 0.0;
-  if (j >= length || (a.isCausal && distance < 0) ||
-      (a.left >= 0 && distance > a.left) ||
-      (a.right >= 0 && distance < -a.right))
+  if (j >= length || (a.isCausal && distance > offset) ||
+      (a.left >= 0 && distance < saturatingAdd(offset, -a.left)) ||
+      (a.right >= 0 && distance > saturatingAdd(offset, a.right)))
     return false;
   if (!a.bias)
     return true;

@@ -121,13 +121,25 @@ bool View::isEmpty() const {
   return std::count(sizes.begin(), sizes.end(), 0) > 0;
 }
 
-double View::at(const std::vector<int64_t> &index) const {
-  assert(index.size() == sizes.size() && "expected one number for each axis");
+static const char *addressOf(const View &view,
+                             const std::vector<int64_t> &index) {
+  assert(index.size() == view.sizes.size() &&
+         "expected one number for each axis");
   int64_t offset = 0;
   for (size_t axis = 0; axis < index.size(); ++axis)
-    offset += index[axis] * strides[axis];
-  return load(element,
-              static_cast<const char *>(data) + offset * byteSize(element));
+    offset += index[axis] * view.strides[axis];
+  return static_cast<const char *>(view.data) + offset * byteSize(view.element);
+}
+
+double View::at(const std::vector<int64_t> &index) const {
+  return load(element, addressOf(*this, index));
+}
+
+int64_t View::integerAt(const std::vector<int64_t> &index) const {
+  assert(element == Element::I64 && "expected integers");
+  int64_t value;
+  std::memcpy(&value, addressOf(*this, index), sizeof(value));
+  return value;
 }
 
 View View::transposed(int64_t axis0, int64_t axis1) const {

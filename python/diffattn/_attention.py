@@ -24,6 +24,9 @@ _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_d
          np.dtype(np.bool_): "i1", np.dtype(np.int64): "i64"}
 _FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
+#: The largest position, and the largest scale of the op (docs/spec.md).
+_HIGHEST, _MAX_SCALE = checks.MOST_INT64, 2.0**64
+
 #: How many kinds of calls are kept compiled in this process; the one that was not used for longest makes room.
 MOST_COMPILED = 256
 _compiled: dict[tuple, Executable] = {}  # those used last at the end
@@ -49,7 +52,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     that many query heads. k2 given as the buffer and strides of k1 is read once.
 
     lam             a number, [Hs], [B, Tq, Hs] or [B, Tq, Hn]; with lam_activation="sigmoid" these are logits
-    scale           1/sqrt(d) by default
+    scale           1/sqrt(d) by default; at most 2^64 in magnitude
     is_causal       query i sees key j if j <= i + q_offset. The last query sees the last key: bottom-right, where
                     PyTorch's is_causal is top-left if Tq differs from Tk
     window          (left, right): also -right <= i + q_offset - j <= left; None or -1: no limit on that side
@@ -60,7 +63,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     out_scale       multiplies the output (1 - lambda_init in most models)
     gate            logits [B, Hs, Tq, dv]: the output times their sigmoid
     kv_len          [B] or a number: keys that exist; q_offset [B] or a number: the first query's position, by default
-                    (kv_len or Tk) - Tq
+                    (kv_len or Tk) - Tq; kv_len may exceed Tk, and positions may be negative
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
                     with every access checked
     out             where the result is written, and what is returned: [B, Hs, Tq, dv] with any strides, sharing no element with
@@ -94,9 +97,9 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     if gate is not None:
         arrays["gate"] = _typed("gate", gate, (dtype,), (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"]))
     if kv_len is not None:
-        arrays["kv_len"] = _positions("kv_len", kv_len, sizes, 0, sizes["Tk"])
+        arrays["kv_len"] = _positions("kv_len", kv_len, sizes, 0)
     if q_offset is not None:
-        arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -(1 << 40), 1 << 40)
+        arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -_HIGHEST - 1)
     attributes = _attributes(sizes, options)
     shape = (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"])
     if out is None and isinstance(arrays["q1"], OnDevice):
@@ -242,7 +245,7 @@ def _leading_axes(array):
     return array.reshape((1,) * more + array.shape)
 
 
-def _positions(name, value, sizes, low, high) -> np.ndarray:
+def _positions(name, value, sizes, low) -> np.ndarray:
     if device_of(value) is not None:
         raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
                          "but got an array on a device")
@@ -252,8 +255,8 @@ def _positions(name, value, sizes, low, high) -> np.ndarray:
     if array.shape not in ((), (sizes["B"],)):
         raise InputError(f"{name}: expected a number or shape [{sizes['B']}], but got {list(array.shape)}")
     # Before they become int64, which holds less than uint64 does.
-    if array.size and (int(array.min()) < low or int(array.max()) > high):
-        raise InputError(f"{name}: expected {low} to {high}, but got {array.min()} to {array.max()}")
+    if array.size and (int(array.min()) < low or int(array.max()) > _HIGHEST):
+        raise InputError(f"{name}: expected {low} to {_HIGHEST}, but got {array.min()} to {array.max()}")
     return np.ascontiguousarray(np.broadcast_to(array.astype(np.int64), (sizes["B"],)))
 
 
@@ -269,9 +272,13 @@ def _f32(name, value, expected="a finite number", holds=lambda _: True) -> str:
     return f"0x{struct.unpack('<I', bits)[0]:08X} : f32"
 
 
+def _scale(value) -> str:
+    return _f32("scale", value, "a finite number of at most 2^64 in magnitude", lambda x: abs(x) <= _MAX_SCALE)
+
+
 def _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale) -> list[str | None]:
     """Attributes of the op, the scale first: None stands for the default."""
-    result = [None if scale is None else f"scale = {_f32('scale', scale)}"]
+    result = [None if scale is None else f"scale = {_scale(scale)}"]
     if checks.flag("is_causal", is_causal):
         result.append("is_causal")
     if window is not None:
@@ -297,7 +304,7 @@ def _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, 
 
 def _attributes(sizes, options) -> str:
     scale, *others = options
-    return ", ".join([scale or f"scale = {_f32('scale', 1.0 / math.sqrt(sizes['d']))}", *others])
+    return ", ".join([scale or f"scale = {_scale(1.0 / math.sqrt(sizes['d']))}", *others])
 
 
 def _same_buffer(a, b) -> bool:

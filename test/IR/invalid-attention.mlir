@@ -455,6 +455,16 @@ func.func @attention_c16_nan(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32
 
 // -----
 
+func.func @attention_c16_large(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected scale to be at most 2^64 in magnitude, but got -3.00000001E+38}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = -3.0e38 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
 func.func @attention_c17_count(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>) {
   // expected-error @below {{'diffattn.attention' op expected window of two numbers, but got 1}}
   %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,

@@ -14,13 +14,30 @@ QUERIES = [1, 1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 63, 64, 65, 80]
 KEYS = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 130]
 
 
+#: Positions at which sums in 32 or 64 bits wrap.
+FAR = [2**28, 2**29 + 7, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1]
+
+
+def draw_lengths(rng, batch, keys):
+    """Numbers of valid keys: mostly those of the cache, some beyond it, none below 0."""
+    lengths = [int(rng.integers(0, keys + 1)) if rng.random() < 0.7 else int(rng.choice([0, keys + 3, *FAR])) for _ in range(batch)]
+    return np.array(lengths, np.int64)
+
+
+def draw_offsets(rng, batch, keys):
+    """Positions of the first query: mostly among the keys, some so far that no sum with a window may wrap."""
+    far = [x for y in FAR for x in (y, -y)] + [-(2**63)]
+    offsets = [int(rng.integers(-3, keys + 1)) if rng.random() < 0.7 else far[rng.integers(len(far))] for _ in range(batch)]
+    return np.array(offsets, np.int64)
+
+
 def draw_signature(rng, **fixed):
     """Everything that is fixed when a call is compiled."""
     pick = lambda *options: options[rng.integers(len(options))]
     divisor = lambda n: pick(*[x for x in range(1, n + 1) if n % x == 0])
     sig = dict(dtype=pick("bf16", "f16", "bf16", "f16", "f32"), causal=pick(False, True), window=None, softcap=None, mask=None,
                kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick("number", "head", "signal", "noise"),
-               sigmoid=pick(False, True), norm=pick(None, "rms"), eps_mode=pick("inside", "outside"), weight=None,
+               sigmoid=pick(False, True), norm=pick(None, "rms"), eps=pick(1e-5, 0.0), eps_mode=pick("inside", "outside"), weight=None,
                out_scale=pick(1.0, 0.7), gate=pick(False, False, True), layout=pick("bhtd", "bthd", "split"),
                step=pick(1, 1, 1, 1, 2), noise=pick(1, 2),
                widths=pick((32, 64), (64, 128), (64, 64), (128, 128), (96, 192), (128, 256), (16, 16), (20, 33), (8, 24), (2, 4), (192, 128)))
@@ -28,9 +45,9 @@ def draw_signature(rng, **fixed):
     sig["key1"], sig["key2"], sig["value"] = divisor(sig["signal"]), divisor(sig["noise"]), divisor(sig["signal"])
     sig["shared"] = sig["key1"] == sig["key2"] and pick(False, True)
     if pick(0, 0, 1):
-        sig["window"] = (pick(-1, 0, 3, 20, 70), pick(-1, 0, 5))
+        sig["window"] = (pick(-1, 0, 3, 20, 70, 2**29, 2**63 - 1), pick(-1, 0, 5, 2**62))
     if pick(0, 0, 0, 1):
-        sig["softcap"] = pick(2.0, 30.0)
+        sig["softcap"] = pick(1e-40, 2.0, 30.0)
     if pick(0, 0, 1):
         sig["mask"] = pick("bool", "f32", sig["dtype"])
     if sig["norm"]:
@@ -43,7 +60,7 @@ def draw_signature(rng, **fixed):
 def plain_signature(**changed):
     """The least of everything, with `changed`."""
     sig = dict(dtype="bf16", causal=False, window=None, softcap=None, mask=None, kv_len=False, q_offset=False, lam="number",
-               sigmoid=False, norm=None, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
+               sigmoid=False, norm=None, eps=1e-5, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
                signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64), result=None)
     unknown = set(changed) - set(sig)
     assert not unknown, unknown
@@ -68,7 +85,7 @@ class Call:
         self.lam = np.asarray(rng.normal(0.5, 0.4, shape), np.float32)
         self.options = dict(scale=0.17, is_causal=sig["causal"], window=sig["window"], softcap=sig["softcap"],
                             lam_activation="sigmoid" if sig["sigmoid"] else None, norm=sig["norm"],
-                            norm_eps_mode=sig["eps_mode"], out_scale=sig["out_scale"])
+                            norm_eps=sig["eps"], norm_eps_mode=sig["eps_mode"], out_scale=sig["out_scale"])
         if sig["mask"]:
             shape = (pick([1, b]), pick([1, sig["noise"]]), pick([1, tq]), tk)
             if sig["mask"] == "bool":
@@ -83,9 +100,9 @@ class Call:
         if sig["gate"]:
             self.options["gate"] = make(sig["signal"], tq, dv)
         if sig["kv_len"]:
-            self.options["kv_len"] = rng.integers(0, tk + 1, b)
+            self.options["kv_len"] = draw_lengths(rng, b, tk)
         if sig["q_offset"]:
-            self.options["q_offset"] = rng.integers(-3, tk + 1, b)
+            self.options["q_offset"] = draw_offsets(rng, b, tk)
 
     def _make(self, heads, length, width, dtype=None):
         """An array [B, H, T, w] as a view: [B, H, T, w], [B, T, H, w], or every second head of [B, T, 2H, w]."""
@@ -114,7 +131,7 @@ class Call:
         options["bias"] = options.pop("attn_mask", None)
         options["lam_sigmoid"] = options.pop("lam_activation") == "sigmoid"
         # The op holds its numbers in f32.
-        for name in ("scale", "softcap", "out_scale"):
+        for name in ("scale", "softcap", "out_scale", "norm_eps"):
             if options[name] is not None:
                 options[name] = float(np.float32(options[name]))
         return reference(*self.operands, **options)

@@ -12,18 +12,20 @@ def _sigmoid(x):
 
 def visible_keys(tq, tk, causal, window, kv_len, q_offset):
     """Which keys each query sees, [Tq, Tk]."""
-    n = tk if kv_len is None else min(max(kv_len, 0), tk)
-    offset = n - tq if q_offset is None else q_offset
-    p, j = np.arange(tq)[:, None] + offset, np.arange(tk)[None, :]
-    seen = np.broadcast_to(j < n, (tq, tk)).copy()
+    # Python's integers are exact; only then are limits brought into the range of NumPy's, far beyond every size.
+    near = lambda x: min(max(int(x), -(1 << 40)), 1 << 40)
+    length = tk if kv_len is None else int(kv_len)
+    offset = length - tq if q_offset is None else int(q_offset)
+    i, j = np.arange(tq)[:, None], np.arange(tk)[None, :]
+    seen = np.broadcast_to(j < near(length), (tq, tk)).copy()
     if causal:
-        seen &= j <= p
+        seen &= j - i <= near(offset)
     if window:
-        left, right = window
+        left, right = (-1 if side is None else int(side) for side in window)
         if left >= 0:
-            seen &= p - j <= left
+            seen &= j - i >= near(offset - left)
         if right >= 0:
-            seen &= p - j >= -right
+            seen &= j - i <= near(offset + right)
     return seen
 
 
@@ -79,7 +81,8 @@ def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, so
             if norm == "rms":
                 mean = (x * x).mean(1, keepdims=True)
                 root = np.sqrt(mean + norm_eps) if norm_eps_mode == "inside" else np.sqrt(mean) + norm_eps
-                factor = factor / root
+                # A row of zeros stays one, also where eps is 0.
+                factor = np.where(root == 0, 0, factor / np.where(root == 0, 1, root))
                 m = m + np.sqrt((m * m).mean(1, keepdims=True))
             factor = factor * (1 if weight is None else weight[None, :])
             if gate is not None:

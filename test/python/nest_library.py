@@ -25,7 +25,7 @@ def runnable_isas():
 def signature(**changes):
     """The plainest signature: f32, no mask, one lambda, no norm, the result in the operands' type; with `changes`."""
     plain = dict(type="f32", result=None, scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, lam=0,
-                 sigmoid=False, norm=None, weight=False, eps_mode="inside", out_scale=1.0, gate=False, layout="bhtd", shared_k=False,
+                 sigmoid=False, norm=None, weight=False, eps=1e-5, eps_mode="inside", out_scale=1.0, gate=False, layout="bhtd", shared_k=False,
                  unit=True, sizes=None, small=False)
     assert changes.keys() <= plain.keys()
     return {**plain, **changes}
@@ -69,7 +69,7 @@ def function_text(number, sig, isa):
     if sig["sigmoid"]:
         attrs.append("lambda_act = #diffattn.activation<sigmoid>")
     if sig["norm"]:
-        attrs.append(f"norm = #diffattn.norm<rms>, norm_eps_mode = #diffattn.eps_mode<{sig['eps_mode']}>")
+        attrs.append(f"norm = #diffattn.norm<rms>, norm_eps = {sig['eps']:e} : f32, norm_eps_mode = #diffattn.eps_mode<{sig['eps_mode']}>")
     attrs.append(f"out_scale = {sig['out_scale']:e} : f32")
     attrs += [f"{x}_layout = #diffattn.layout<{sig['layout']}>" for x in "qkvo"]
     attrs += [small_schedule(isa, sig["type"] == "bf16")] * sig["small"]

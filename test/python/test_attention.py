@@ -250,7 +250,11 @@ ERRORS = {
     "norm_weight: expected norm='rms'": dict(norm_weight=np.ones(32, F32)),
     "norm_weight: expected shape [32]": dict(norm="rms", norm_weight=np.ones(31, F32)),
     "gate: expected shape": dict(gate=np.zeros((2, 4, 33, 31), F32)),
-    "kv_len: expected 0 to 33, but got 34": dict(kv_len=34),
+    "kv_len: expected 0 to 9223372036854775807, but got -1": dict(kv_len=-1),
+    "kv_len: expected 0 to 9223372036854775807, but got 9223372036854775808": dict(kv_len=2**63),
+    "q_offset: expected -9223372036854775808 to 9223372036854775807, but got 9223372036854775808 to 9223372036854775808":
+        dict(q_offset=np.full(2, 2**63, np.uint64)),
+    "scale: expected a finite number of at most 2^64 in magnitude, but got -3e+38": dict(scale=-3e38),
     "kv_len: expected integers": dict(kv_len=3.5),
     "q_offset: expected a number or shape [2]": dict(q_offset=np.zeros(3, np.int64)),
     "expected target cpu": dict(target="gpu"),

@@ -8,12 +8,14 @@ import ctypes
 import numpy as np
 import pytest
 
+from attention_cases import draw_lengths, draw_offsets
 from attention_reference import attention, visible_keys
 from nest_library import TYPES, call, compile_library, function_text, runnable_isas
 
 # Bounds on |error| / M: docs/numerics.md.
 BOUNDS = {"f32": 5e-6, "f16": 1.5e-3, "bf16": 1.2e-2}
 SIGNATURES = 28
+HIGHEST = 2**63 - 1
 SHAPES = 4
 
 
@@ -22,13 +24,13 @@ def draw_signature(rng, number):
     pick = lambda *options: options[rng.integers(len(options))]
     sig = dict(type=pick("f32", "f32", "f16", "bf16", "bf16"), causal=pick(False, True), window=None, softcap=None, bias=None,
                kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick(0, 1, "signal", "noise"),
-               sigmoid=pick(False, True), norm=pick(None, "rms"), weight=False, eps_mode=pick("inside", "outside"),
+               sigmoid=pick(False, True), norm=pick(None, "rms"), weight=False, eps=pick(1e-5, 0.0), eps_mode=pick("inside", "outside"),
                out_scale=pick(1.0, 0.7), scale=0.17, gate=pick(False, False, True), layout=pick("bhtd", "bthd"),
                shared_k=pick(False, False, True), unit=pick(True, True, True, False), sizes=pick(None, None, (32, 64), (64, 128), (8, 24)))
     if pick(0, 0, 1):
-        sig["window"] = (pick(-1, 0, 3, 20), pick(-1, 0, 5))
+        sig["window"] = (pick(-1, 0, 3, 20, 2**62, HIGHEST), pick(-1, 0, 5, 2**62, HIGHEST))
     if pick(0, 0, 0, 1):
-        sig["softcap"] = pick(5.0, 30.0)
+        sig["softcap"] = pick(1e-40, 5.0, 30.0, 3e38)
     if pick(0, 0, 1):
         sig["bias"] = pick("i1", sig["type"], "f32")
     if sig["norm"]:
@@ -89,9 +91,9 @@ class Inputs:
         if sig["gate"]:
             self.arrays["gate"] = self.make((batch, hs, tq, dv))
         if sig["kv_len"]:
-            self.arrays["kv_len"] = rng.integers(0, tk + 1, batch)
+            self.arrays["kv_len"] = draw_lengths(rng, batch, tk)
         if sig["q_offset"]:
-            self.arrays["q_offset"] = rng.integers(-3, tk + 1, batch)
+            self.arrays["q_offset"] = draw_offsets(rng, batch, tk)
         self.arrays["out"] = self.make((batch, hs, tq, dv), fill=np.nan, dtype=TYPES[sig["result"] or sig["type"]])
 
     def make(self, shape, fill=None, dtype=None):
@@ -113,9 +115,9 @@ class Inputs:
     def reference(self):
         sig, a = self.sig, self.arrays
         return attention(*[a[n] for n in ("q1", "k1", "q2", "k2", "v", "lam")], scale=float(np.float32(sig["scale"])), is_causal=sig["causal"],
-                         window=sig["window"], softcap=sig["softcap"], bias=a.get("bias"), kv_len=a.get("kv_len"),
+                         window=sig["window"], softcap=sig["softcap"] and float(np.float32(sig["softcap"])), bias=a.get("bias"), kv_len=a.get("kv_len"),
                          q_offset=a.get("q_offset"), lam_sigmoid=sig["sigmoid"], norm=sig["norm"],
-                         norm_weight=a.get("norm_weight"), norm_eps_mode=sig["eps_mode"],
+                         norm_weight=a.get("norm_weight"), norm_eps=float(np.float32(sig["eps"])), norm_eps_mode=sig["eps_mode"],
                          out_scale=float(np.float32(sig["out_scale"])), gate=a.get("gate"))
 
 

@@ -222,6 +222,34 @@ TEST(Property, KeysBehindTheValidOnesAreHidden) {
   EXPECT_EQ(run(a), run(all));
 }
 
+TEST(Property, PositionsNeitherWrapNorRound) {
+  constexpr int64_t highest = std::numeric_limits<int64_t>::max();
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 5, 0.3);
+  a.isCausal = false;
+  std::vector<double> all = run(a), none(all.size(), 0.0);
+  a.isCausal = true;
+  for (int64_t far : {int64_t(1) << 31, (int64_t(1) << 53) + 1, highest}) {
+    a.qOffset = pool.integers({far});
+    expectNear(run(a), all, 0.0);
+    a.qOffset = pool.integers({-far - 1});
+    expectNear(run(a), none, 0.0);
+  }
+  // A window that reaches from the farthest position to key 1 and no further.
+  a.isCausal = false;
+  a.qOffset = pool.integers({highest});
+  a.left = highest - 1;
+  std::vector<double> far = run(a);
+  a.qOffset = pool.integers({1});
+  a.left = 0;
+  expectNear(far, run(a), 0.0);
+  // A length beyond the keys moves the last query there.
+  AttentionArguments b = plainV1(pool, 5, 0.3);
+  b.isCausal = true;
+  b.kvLen = pool.integers({highest});
+  expectNear(run(b), all, 0.0);
+}
+
 TEST(Property, EpsilonInsideAndOutsideOfTheRoot) {
   Pool pool;
   AttentionArguments a = plainV1(pool, 2, 0.0);

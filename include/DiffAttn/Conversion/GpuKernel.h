@@ -71,6 +71,10 @@ enum class GpuParam : unsigned {
   NormWeightW,
   KvLenB,
   QOffsetB,
+  // Key j is seen from position p if p - LeftLimit <= j <= p + RightLimit; -1
+  // stands for no limit.
+  LeftLimit,
+  RightLimit,
   // Queries and keys in memory.
   Queries,
   Keys,
@@ -82,7 +86,8 @@ enum class GpuParam : unsigned {
   SignalPerValue,
   NoisePerKey2,
   SignalPerLambda,
-  // Key j is seen from position p if p - WindowLeft <= j <= p + WindowRight.
+  // The limits, but from 0 to kGpuUnlimited: what loops over keys use, with
+  // positions that AttentionKernel::readPositions moved near.
   WindowLeft,
   WindowRight,
   // Bits of GpuFlag.
@@ -113,9 +118,10 @@ enum GpuFlag : unsigned {
   GpuFlagBiasPairs = 8
 };
 
-/// Stands for no limit in WindowLeft and WindowRight; lengths and offsets are
-/// below it.
-constexpr int64_t kGpuUnlimited = int64_t(1) << 29;
+/// Kernels count queries and keys in i32: lengths are below kGpuMaxLength, and
+/// no key is farther than kGpuUnlimited from a position near the keys.
+constexpr int64_t kGpuMaxLength = int64_t(1) << 28;
+constexpr int64_t kGpuUnlimited = 2 * kGpuMaxLength;
 
 StringRef getGpuParamName(GpuParam param);
 /// !llvm.ptr<1>, i64, i32 or f32.
@@ -141,7 +147,7 @@ struct GpuKernelSpec {
   Type biasType, normWeightType, gateType;
   bool softcap = false;
   /// Scale scores before the maximum is taken: with a bias, a softcap or a
-  /// scale that is not positive.
+  /// scale that is not positive, or large.
   bool scaledScores() const {
     return scaleFirst || softcap || (biasType && !biasType.isInteger(1));
   }

@@ -43,6 +43,8 @@ struct View {
   bool isEmpty() const;
   int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
   double at(const std::vector<int64_t> &index) const;
+  /// The same of an I64, exactly.
+  int64_t integerAt(const std::vector<int64_t> &index) const;
 
   /// Views of the same memory: two axes exchanged; every `step`-th of `count`
   /// elements from `offset` on along one axis; one axis cut in two.

@@ -44,29 +44,58 @@ Value AttentionKernel::headBase(GpuParam pointer, GpuParam firstStride,
       b.toI64(head), headStride);
 }
 
-void AttentionKernel::readPositions(Value batch) {
+Value AttentionKernel::readPerBatch(GpuParam pointer, GpuParam stride,
+                                    Value batch, Value otherwise) {
   Value null =
       LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
-  auto readOr = [&](GpuParam pointer, GpuParam stride, int64_t low, Value high,
-                    Value otherwise) {
-    Value given = b.compare(LLVM::ICmpPredicate::ne, param(pointer), null);
-    return b.branch(
-        given,
-        [&]() -> GpuBuilder::Values {
-          Type i64 = b.getI64Type();
-          Value loaded =
-              b.loadConstant(i64, stridePointer(i64, param(pointer),
-                                                b.toI64(batch), param(stride)));
-          return {b.toI32(b.minS(b.maxS(loaded, b.i64(low)), b.toI64(high)))};
-        },
-        otherwise)[0];
+  Value given = b.compare(LLVM::ICmpPredicate::ne, param(pointer), null);
+  return b.branch(
+      given,
+      [&]() -> GpuBuilder::Values {
+        Type i64 = b.getI64Type();
+        return {
+            b.loadConstant(i64, stridePointer(i64, param(pointer),
+                                              b.toI64(batch), param(stride)))};
+      },
+      otherwise)[0];
+}
+
+void AttentionKernel::readPositions(Value batch) {
+  Value keys = b.toI64(param(GpuParam::Keys));
+  Value length = readPerBatch(GpuParam::KvLen, GpuParam::KvLenB, batch, keys);
+  keyLimit = b.toI32(b.minS(b.maxS(length, b.i64(0)), keys));
+  // By default the last query stands at the last valid key, also where kv_len
+  // is beyond the keys in memory. A negative length hides every key.
+  Value last = b.sub(b.maxS(length, b.i64(-kGpuMaxLength)),
+                     b.toI64(param(GpuParam::Queries)));
+  position0 = nearPosition(
+      readPerBatch(GpuParam::QOffset, GpuParam::QOffsetB, batch, last));
+}
+
+/// With M = kGpuMaxLength, rows and keys are below M, and a window of 2 M hides
+/// nothing from a position between -M and M. From a position beyond M, no key
+/// is too far right: only the first key that is near enough on the left counts,
+/// which may be taken between -M and M; the position that sees it through
+/// WindowLeft is at least M again. The same holds on the other side.
+Value AttentionKernel::nearPosition(Value offset) {
+  constexpr int64_t m = kGpuMaxLength;
+  Value low = b.i64(-m), high = b.i64(m);
+  auto limit = [&](GpuParam window, Value given, Value otherwise) {
+    Value isLimited =
+        b.compare(LLVM::ICmpPredicate::sge, param(window), b.i64(0));
+    Value clamped = b.minS(b.maxS(given, low), high);
+    return b.select(isLimited, clamped, otherwise);
   };
-  Value keys = param(GpuParam::Keys);
-  keyLimit = readOr(GpuParam::KvLen, GpuParam::KvLenB, 0, keys, keys);
-  // By default the last query sees the last key.
-  position0 =
-      readOr(GpuParam::QOffset, GpuParam::QOffsetB, -kGpuUnlimited,
-             b.i32(kGpuUnlimited), b.sub(keyLimit, param(GpuParam::Queries)));
+  // Used where the offset is positive or negative: the sums do not wrap then.
+  Value first = limit(GpuParam::LeftLimit,
+                      b.sub(offset, param(GpuParam::LeftLimit)), low);
+  Value last = limit(GpuParam::RightLimit,
+                     b.add(offset, param(GpuParam::RightLimit)), high);
+  first = b.add(first, b.toI64(param(GpuParam::WindowLeft)));
+  last = b.sub(last, b.toI64(param(GpuParam::WindowRight)));
+  Value isBelow = b.compare(LLVM::ICmpPredicate::slt, offset, low);
+  Value isAbove = b.compare(LLVM::ICmpPredicate::sgt, offset, high);
+  return b.toI32(b.select(isBelow, last, b.select(isAbove, first, offset)));
 }
 
 Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {

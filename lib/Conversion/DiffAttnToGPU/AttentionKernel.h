@@ -63,7 +63,9 @@ struct AttentionKernel {
                  Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
 
-  /// kv_len, or the number of keys in memory, and the position of query 0.
+  /// Sets the number of keys that exist, and a position of query 0 that sees
+  /// the same keys through WindowLeft and WindowRight as the given one does
+  /// through the limits, and whose sums with rows and windows fit in i32.
   void readPositions(Value batch);
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
@@ -84,6 +86,11 @@ struct AttentionKernel {
   Value keyLimit, position0;
 
 private:
+  /// The number of batch `batch` at `pointer`, or `otherwise` where that is
+  /// null; i64.
+  Value readPerBatch(GpuParam pointer, GpuParam stride, Value batch,
+                     Value otherwise);
+  Value nearPosition(Value offset);
   void copyTileAsync(const SharedTile &tile, const GlobalRows &rows);
   void copyTileElements(const SharedTile &tile, const GlobalRows &rows);
 };
@@ -173,9 +180,10 @@ struct QuadColumns {
 class Epilogue {
 public:
   Epilogue(AttentionKernel &kernel, Value batch, Value head);
-  /// 1 / sum, or 0 for a row without keys. NaN stays NaN.
-  Value inverseSum(Value sum);
-  /// What a row is multiplied by, from the sum of its squares.
+  /// weight / sum, or 0 for a row without keys, whatever the weight is. NaN
+  /// stays NaN.
+  Value divideBySum(Value weight, Value sum);
+  /// What the norm multiplies a row by, from the sum of its squares.
   Value rowFactor(Value squares);
   /// Finishes and stores the row of query `query`, of which this lane has a
   /// pair in each tile of 8 columns; nothing beyond the last query or the

@@ -25,9 +25,21 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static constexpr StringLiteral kScheduleName = "diffattn.gpu_schedule",
-                               kElementName = "diffattn.gpu_element_schedule",
-                               kDecodeName = "diffattn.gpu_decode_schedule";
+/// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
+/// with the result; times a cap beyond these it would be seen in the weights.
+static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
+
+/// Why no kernel computes `op`, whatever its schedule; empty if one does.
+static std::string getObstacle(AttentionOp op) {
+  bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
+  float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
+  if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)
+    return "";
+  return "expected a softcap of at most " +
+         std::to_string(static_cast<int64_t>(maxCap)) + " for " +
+         (plain ? "f32" : "16-bit operands") + ", but got " +
+         std::to_string(op.getSoftcap()->convertToFloat());
+}
 
 namespace {
 struct SelectGpuSchedulePass final
@@ -42,12 +54,13 @@ struct SelectGpuSchedulePass final
       return signalPassFailure();
     }
     getOperation()->walk([&](AttentionOp op) {
-      if (op->hasAttr(kScheduleName))
+      if (op->hasAttr(kGpuScheduleName))
         return;
-      std::string reason;
+      std::string reason = getObstacle(op);
       GpuAttentionShape shape = getGpuAttentionShape(op);
-      GpuScheduleAttr schedule =
-          selectGpuSchedule(&getContext(), shape, *target, reason);
+      GpuScheduleAttr schedule;
+      if (reason.empty())
+        schedule = selectGpuSchedule(&getContext(), shape, *target, reason);
       if (!schedule) {
         remark::missed(op.getLoc(),
                        remark::RemarkOpts::name("SelectGpuSchedule")
@@ -66,7 +79,7 @@ struct SelectGpuSchedulePass final
                                       .category("diffattn-gpu"))
           << remark::metric("Schedule", schedule)
           << remark::metric("Summary", "attention is a GPU kernel");
-      op->setAttr(kScheduleName, schedule);
+      op->setAttr(kGpuScheduleName, schedule);
       if (schedule.getSplitKeys() ||
           schedule.getPlacement() == GpuPlacement::Plain)
         return;
@@ -76,12 +89,12 @@ struct SelectGpuSchedulePass final
       };
       GpuAttentionShape elements = shape;
       elements.elementwise = true;
-      other(kElementName, elements);
+      other(kGpuElementScheduleName, elements);
       if (!ShapedType::isDynamic(shape.queries))
         return;
       GpuAttentionShape decode = shape;
       decode.queries = decode.group = 1;
-      other(kDecodeName, decode);
+      other(kGpuDecodeScheduleName, decode);
     });
   }
 };
@@ -100,7 +113,7 @@ struct ConvertDiffAttnToGpuPass final
     }
     SmallVector<std::pair<AttentionOp, GpuSchedules>> ops;
     WalkResult walk = module.walk([&](AttentionOp op) {
-      if (!op->hasAttr(kScheduleName))
+      if (!op->hasAttr(kGpuScheduleName))
         return WalkResult::advance();
       GpuSchedules schedules;
       std::string obstacle = readSchedules(op, *target, schedules);
@@ -127,7 +140,7 @@ struct ConvertDiffAttnToGpuPass final
                                    GpuSchedules &schedules) {
     if (!isa<MemRefType>(op.getInit().getType()))
       return "expected memrefs, but got tensors: bufferize first";
-    std::string obstacle;
+    std::string obstacle = getObstacle(op);
     auto read = [&](StringRef name, GpuScheduleAttr otherwise) {
       auto schedule = op->getAttrOfType<GpuScheduleAttr>(name);
       if (obstacle.empty() && op->hasAttr(name))
@@ -136,20 +149,20 @@ struct ConvertDiffAttnToGpuPass final
                                   " to be a #diffattn.gpu_schedule";
       return schedule ? schedule : otherwise;
     };
-    schedules.chunks = read(kScheduleName, {});
-    schedules.elements = read(kElementName, schedules.chunks);
-    schedules.decode = read(kDecodeName, {});
+    schedules.chunks = read(kGpuScheduleName, {});
+    schedules.elements = read(kGpuElementScheduleName, schedules.chunks);
+    schedules.decode = read(kGpuDecodeScheduleName, {});
     if (!obstacle.empty())
       return obstacle;
     if (schedules.decode && !schedules.decode.getSplitKeys())
-      return "expected " + kDecodeName.str() + " to have split_keys";
+      return "expected " + kGpuDecodeScheduleName.str() + " to have split_keys";
     bool dynamic = ShapedType::isDynamic(getGpuAttentionShape(op).queries);
     for (GpuScheduleAttr schedule : {schedules.chunks, schedules.elements})
       if (schedule.getSplitKeys() && (dynamic || !fitsDecode(op)))
         return "expected at most 8 rows of queries with split_keys";
     if (schedules.chunks.getSplitKeys() != schedules.elements.getSplitKeys())
-      return "expected the split_keys of " + kScheduleName.str() + " in " +
-             kElementName.str() + ", but got " +
+      return "expected the split_keys of " + kGpuScheduleName.str() + " in " +
+             kGpuElementScheduleName.str() + ", but got " +
              std::to_string(schedules.elements.getSplitKeys());
     return "";
   }

@@ -30,9 +30,9 @@ Epilogue::Row Epilogue::locate(Value query) {
   return row;
 }
 
-Value Epilogue::inverseSum(Value sum) {
+Value Epilogue::divideBySum(Value weight, Value sum) {
   Value empty = b.compareF(LLVM::FCmpPredicate::oeq, sum, b.f32(0.0));
-  return b.select(empty, b.f32(0.0), b.reciprocal(sum));
+  return b.select(empty, b.f32(0.0), b.mulF(b.reciprocal(sum), weight));
 }
 
 Value Epilogue::rowFactor(Value squares) {
@@ -49,13 +49,14 @@ Value Epilogue::rowFactor(Value squares) {
   // A row of zeros stays one, also where eps is 0.
   Value zero = b.compareF(LLVM::FCmpPredicate::oeq, squares, b.f32(0.0));
   norm = b.select(zero, b.f32(0.0), norm);
-  norm = b.select(isSet(GpuFlagNorm), norm, b.f32(1.0));
-  return b.mulF(norm, kernel.param(GpuParam::OutScale));
+  return b.select(isSet(GpuFlagNorm), norm, b.f32(1.0));
 }
 
 Value Epilogue::finish(Value x, Value factor, const Row &row, Value column) {
   const GpuKernelSpec &spec = kernel.spec;
-  x = b.mulF(x, factor);
+  // Not as one product: out_scale / root may overflow where the result does
+  // not.
+  x = b.mulF(b.mulF(x, factor), kernel.param(GpuParam::OutScale));
   if (Type type = spec.normWeightType) {
     Value pointer = kernel.stridePointer(
         type, kernel.param(GpuParam::NormWeight), b.toI64(column),

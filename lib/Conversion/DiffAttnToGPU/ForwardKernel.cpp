@@ -365,8 +365,7 @@ void ForwardKernel::combine(SmallVector<Accumulator> &sums,
       Value minusLambda =
           b.mulF(kernel.loadLambda(batch, row, head), b.f32(-1.0));
       for (int64_t map = 0; map < scoreMaps(); ++map) {
-        Value inverse = epilogue.inverseSum(
-            softmax.reduceQuad(states[map][rowTile].sum[h]));
+        Value sum = softmax.reduceQuad(states[map][rowTile].sum[h]);
         Value weight = minusLambda;
         if (placement == GpuPlacement::Both)
           weight = map ? minusLambda : b.f32(1.0);
@@ -374,7 +373,7 @@ void ForwardKernel::combine(SmallVector<Accumulator> &sums,
           weight =
               b.select(b.compare(LLVM::ICmpPredicate::eq, ownMap, b.i32(0)),
                        b.f32(1.0), minusLambda);
-        factors[map][rowTile][h] = b.mulF(inverse, weight);
+        factors[map][rowTile][h] = epilogue.divideBySum(weight, sum);
       }
     }
   if (exchange) {

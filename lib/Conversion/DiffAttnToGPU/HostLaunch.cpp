@@ -11,6 +11,8 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 using namespace mlir;
@@ -69,7 +71,10 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
   spec.gateType = elementType(op.getGate());
   spec.softcap = op.getSoftcap().has_value();
   // A maximum of products is a maximum of scores only if the scale is positive.
-  spec.scaleFirst = !(op.getScale().convertToFloat() > 0.0f);
+  // A large scale is multiplied after the maximum is subtracted: products with
+  // it are rounded to numbers whose difference is no longer near 0.
+  float scale = op.getScale().convertToFloat();
+  spec.scaleFirst = !(scale > 0.0f && scale <= 16.0f);
   return spec;
 }
 
@@ -113,9 +118,12 @@ private:
   Value i32(int64_t value) {
     return arith::ConstantIntOp::create(b, value, 32);
   }
+  /// The nearest finite number.
   Value f32(double value) {
+    constexpr double highest = std::numeric_limits<float>::max();
     return arith::ConstantOp::create(
-        b, b.getF32FloatAttr(static_cast<float>(value)));
+        b, b.getF32FloatAttr(
+               static_cast<float>(std::clamp(value, -highest, highest))));
   }
   Value size(Value memref, int64_t axis) {
     auto type = cast<MemRefType>(memref.getType());
@@ -298,17 +306,20 @@ void LaunchBuilder::fillNumbers() {
   argument(P::SignalPerKey1) = i32(signal / op.getKey1Heads());
   argument(P::SignalPerValue) = i32(signal / op.getValueHeads());
   argument(P::NoisePerKey2) = i32(noise / op.getKey2Heads());
-  int64_t left = kGpuUnlimited, right = kGpuUnlimited;
+  int64_t left = -1, right = -1;
   if (auto window = op.getWindow()) {
-    if ((*window)[0] >= 0)
-      left = std::min((*window)[0], kGpuUnlimited);
-    if ((*window)[1] >= 0)
-      right = std::min((*window)[1], kGpuUnlimited);
+    left = (*window)[0];
+    right = (*window)[1];
   }
   if (op.getIsCausal())
     right = 0;
-  argument(P::WindowLeft) = i32(left);
-  argument(P::WindowRight) = i32(right);
+  auto near = [](int64_t limit) {
+    return limit < 0 ? kGpuUnlimited : std::min(limit, kGpuUnlimited);
+  };
+  argument(P::LeftLimit) = i64(index(left));
+  argument(P::RightLimit) = i64(index(right));
+  argument(P::WindowLeft) = i32(near(left));
+  argument(P::WindowRight) = i32(near(right));
   int64_t flags =
       (op.getNorm() == Norm::RMS ? GpuFlagNorm : 0) |
       (op.getNormEpsMode() == EpsMode::Outside ? GpuFlagEpsOutside : 0) |
@@ -326,8 +337,11 @@ void LaunchBuilder::fillNumbers() {
   double factor = op.getSoftcap() ? 2.0 * kLog2E * scale / cap
                   : scaled        ? scale
                                   : scale * kLog2E;
+  // A cap near 0 makes the factor infinite, and 0 * inf NaN: the largest number
+  // takes every score but 0 to the cap as well.
   argument(P::ScoreScale) = f32(factor);
-  // 8 units of log2, in the unit of the scores whose maximum is taken.
+  // 8 units of log2, in the unit of the scores whose maximum is taken; finite,
+  // so that a first maximum of minus infinity stays that.
   argument(P::RescaleMargin) = f32(scaled ? 8.0 / kLog2E : 8.0 / factor);
   argument(P::ExponentScale) = f32(scaled ? kLog2E : factor);
   argument(P::Softcap) = f32(cap);

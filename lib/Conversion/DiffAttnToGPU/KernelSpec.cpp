@@ -64,6 +64,8 @@ static const StringRef kNames[] = {"q1",
                                    "norm_weight_w",
                                    "kv_len_b",
                                    "q_offset_b",
+                                   "left_limit",
+                                   "right_limit",
                                    "queries",
                                    "keys",
                                    "signal_per_noise",
@@ -91,7 +93,7 @@ StringRef mlir::diffattn::getGpuParamName(GpuParam param) {
 Type mlir::diffattn::getGpuParamType(MLIRContext *context, GpuParam param) {
   if (param <= GpuParam::Workspace)
     return LLVM::LLVMPointerType::get(context, 1);
-  if (param <= GpuParam::QOffsetB)
+  if (param <= GpuParam::RightLimit)
     return IntegerType::get(context, 64);
   if (param <= GpuParam::Splits)
     return IntegerType::get(context, 32);

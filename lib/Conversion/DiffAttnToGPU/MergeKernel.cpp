@@ -71,10 +71,9 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
       });
 
   Epilogue epilogue(kernel, batch, head);
-  Value one = epilogue.inverseSum(final[1]);
+  Value one = epilogue.divideBySum(b.f32(1.0), final[1]);
   Value lambda = kernel.loadLambda(batch, query, head);
-  Value two =
-      b.mulF(epilogue.inverseSum(final[3]), b.mulF(lambda, b.f32(-1.0)));
+  Value two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)), final[3]);
   SmallVector<Value> x;
   Value squares = b.f32(0.0);
   for (int64_t i = 0; i < columns; ++i) {

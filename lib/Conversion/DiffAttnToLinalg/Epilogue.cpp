@@ -49,7 +49,7 @@ Value diffattn::normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
 }
 
 /// 1 / rms of a row whose squares sum to `sum`; 0 for a row of zeros, also
-/// where eps is 0.
+/// where eps is 0 or so small that 1 / eps overflows.
 static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
                         const EpilogueRules &rules) {
   Value one = f32(b, 1.0f), eps = f32(b, rules.eps);
@@ -60,10 +60,8 @@ static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
   else
     root = arith::AddFOp::create(b, math::SqrtOp::create(b, mean), eps);
   Value inverse = arith::DivFOp::create(b, one, root);
-  if (rules.eps > 0.0f)
-    return inverse;
   Value zero = f32(b, 0.0f);
-  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, zero);
+  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, mean, zero);
   return arith::SelectOp::create(b, empty, zero, inverse);
 }
 

@@ -69,6 +69,21 @@ static Value position(ImplicitLocOpBuilder &b, int64_t loop) {
   return arith::IndexCastOp::create(b, b.getI64Type(), index);
 }
 
+/// `value + shift` and `value - shift` for a `shift` that is not negative,
+/// which stop at the ends of i64 instead of wrapping.
+static Value saturatingAdd(ImplicitLocOpBuilder &b, Value value, Value shift) {
+  Value highest = arith::ConstantIntOp::create(b, INT64_MAX, 64);
+  Value limit = b.createOrFold<arith::SubIOp>(highest, shift);
+  value = b.createOrFold<arith::MinSIOp>(value, limit);
+  return b.createOrFold<arith::AddIOp>(value, shift);
+}
+static Value saturatingSub(ImplicitLocOpBuilder &b, Value value, Value shift) {
+  Value lowest = arith::ConstantIntOp::create(b, INT64_MIN, 64);
+  Value limit = b.createOrFold<arith::AddIOp>(lowest, shift);
+  value = b.createOrFold<arith::MaxSIOp>(value, limit);
+  return b.createOrFold<arith::SubIOp>(value, shift);
+}
+
 /// Conjunction where a null side is true.
 static Value both(ImplicitLocOpBuilder &b, Value lhs, Value rhs) {
   return lhs ? arith::AndIOp::create(b, lhs, rhs).getResult() : rhs;
@@ -103,16 +118,18 @@ static Value buildVisible(ImplicitLocOpBuilder &b, const ScoreRules &rules,
     if (rules.causal || windowed) {
       Value offset = elements.qOffset;
       if (!offset)
-        offset = arith::SubIOp::create(
-            b, elements.kvLen ? elements.kvLen : kLength, qLength);
-      Value query = arith::AddIOp::create(b, position(b, 2), offset);
-      Value distance = arith::SubIOp::create(b, query, key);
-      if (rules.causal)
-        require(arith::CmpIPredicate::sge, distance, constant(0));
+        offset = saturatingSub(b, elements.kvLen ? elements.kvLen : kLength,
+                               qLength);
+      // Limits on `key - query` without the offset, so that no sum wraps.
+      Value distance = arith::SubIOp::create(b, key, position(b, 2));
+      if (rules.causal || rules.right >= 0) {
+        int64_t right = rules.causal ? 0 : rules.right;
+        require(arith::CmpIPredicate::sle, distance,
+                saturatingAdd(b, offset, constant(right)));
+      }
       if (rules.left >= 0)
-        require(arith::CmpIPredicate::sle, distance, constant(rules.left));
-      if (rules.right >= 0)
-        require(arith::CmpIPredicate::sge, distance, constant(-rules.right));
+        require(arith::CmpIPredicate::sge, distance,
+                saturatingSub(b, offset, constant(rules.left)));
     }
   }
   if (elements.bias) {

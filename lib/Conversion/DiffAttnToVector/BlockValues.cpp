@@ -99,14 +99,13 @@ void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
   // high + r * highSlope.
   Value zero = b.index(0), one = b.index(1);
   Value low = zero, lowSlope = zero, high = n, highSlope = zero;
-  Value start = b.sub(b.add(firstRow, positions.offset), first);
-  if (spec.windowLeft >= 0) {
-    low = b.sub(start, b.index(spec.windowLeft));
+  Value start = b.sub(firstRow, first);
+  if (positions.low) {
+    low = b.add(positions.low, start);
     lowSlope = one;
   }
-  if (spec.causal || spec.windowRight >= 0) {
-    int64_t beyond = spec.causal ? 0 : spec.windowRight;
-    high = b.add(start, beyond + 1);
+  if (positions.high) {
+    high = b.add(positions.high, start);
     highSlope = one;
   }
   int64_t widest = schedule.product.vectors;

@@ -58,8 +58,14 @@ struct NestSpec {
   int64_t slots = 0;
 
   /// Whether which keys a query sees depends on its position.
-  bool hasPositionMask() const {
-    return causal || windowLeft >= 0 || windowRight >= 0;
+  bool hasPositionMask() const { return windowLeft >= 0 || rightReach(); }
+  /// How many keys after its position a query may see, if that is limited.
+  std::optional<int64_t> rightReach() const {
+    if (causal)
+      return 0;
+    if (windowRight >= 0)
+      return windowRight;
+    return std::nullopt;
   }
   /// Whether a score changes between the product and the softmax.
   bool editsEveryScore() const { return softcap || bias.present(); }

@@ -31,6 +31,9 @@ NestHeads mlir::diffattn::getNestHeads(NestValues &v, Value signal) {
   return heads;
 }
 
+/// Beyond every number of queries or keys, and far from the ends of i64.
+static constexpr int64_t kFarAway = int64_t(1) << 60;
+
 NestPositions mlir::diffattn::getNestPositions(NestValues &v, Value batch) {
   KernelBuilder &b = v.b;
   const NestSpec &spec = v.spec;
@@ -39,14 +42,27 @@ NestPositions mlir::diffattn::getNestPositions(NestValues &v, Value batch) {
     return b.load(b.i64, v.address(operand), b.i64,
                   b.mul(batch, v.stride(operand, 0)));
   };
-  positions.length = v.size(spec.keys);
+  Value length = v.size(spec.keys), keys = length;
   if (spec.kvLen.present())
-    positions.length =
-        b.max(b.min(perBatch(spec.kvLen), positions.length), b.index(0));
-  if (spec.qOffset.present())
-    positions.offset = perBatch(spec.qOffset);
-  else
-    positions.offset = b.sub(positions.length, v.size(spec.queries));
+    length = perBatch(spec.kvLen);
+  positions.length = b.max(b.min(length, keys), b.index(0));
+  if (!spec.hasPositionMask())
+    return positions;
+  // By default the last query stands at the last valid key, also where kv_len
+  // is beyond the keys in memory.
+  Value offset =
+      spec.qOffset.present()
+          ? perBatch(spec.qOffset)
+          : b.sub(b.max(length, b.index(-kFarAway)), v.size(spec.queries));
+  // Clamped before the sum, which then neither wraps nor leaves the range.
+  if (int64_t left = spec.windowLeft; left >= 0) {
+    Value low = b.sub(b.max(offset, b.index(left - kFarAway)), b.index(left));
+    positions.low = b.min(low, b.index(kFarAway));
+  }
+  if (std::optional<int64_t> right = spec.rightReach()) {
+    Value last = b.add(b.min(offset, b.index(kFarAway - *right)), *right);
+    positions.high = b.add(b.max(last, b.index(-kFarAway)), 1);
+  }
   return positions;
 }
 
@@ -54,15 +70,11 @@ KeyRange mlir::diffattn::getKeyRange(NestValues &v,
                                      const NestPositions &positions,
                                      Value row) {
   KernelBuilder &b = v.b;
-  const NestSpec &spec = v.spec;
   KeyRange range{b.index(0), positions.length};
-  Value position = b.add(row, positions.offset);
-  if (spec.windowLeft >= 0)
-    range.low = b.max(b.sub(position, b.index(spec.windowLeft)), b.index(0));
-  if (spec.causal)
-    range.high = b.min(range.high, b.add(position, 1));
-  if (spec.windowRight >= 0)
-    range.high = b.min(range.high, b.add(position, spec.windowRight + 1));
+  if (positions.low)
+    range.low = b.max(b.add(positions.low, row), b.index(0));
+  if (positions.high)
+    range.high = b.min(range.high, b.add(positions.high, row));
   range.low = b.min(range.low, positions.length);
   range.high = b.max(range.high, range.low);
   return range;
@@ -166,9 +178,12 @@ void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
     Value eps = emitConstant(b, b.f32, spec.eps);
     Value root = spec.epsOutside ? b.addf(math::SqrtOp::create(b, mean), eps)
                                  : math::SqrtOp::create(b, b.addf(mean, eps));
-    factor = b.splat(b.divf(emitConstant(b, b.f32, spec.outScale), root));
-  } else if (spec.outScale != 1.0f) {
-    factor = b.splat(spec.outScale);
+    Value inverse = b.divf(emitConstant(b, b.f32, 1.0f), root);
+    // A row of zeros stays one, also where eps is 0 or 1 / eps overflows.
+    Value zero = emitConstant(b, b.f32, 0.0f);
+    Value empty =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, mean, zero);
+    factor = b.splat(b.select(empty, zero, inverse));
   }
 
   Value out = b.at(v.head(spec.output, batch, signalHead), spec.output.element,
@@ -190,8 +205,11 @@ void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
                            count);
     };
     Value y = b.load(b.vector, x, c);
+    // Not as one product: out_scale / root may overflow where y does not.
     if (factor)
       y = b.mulf(y, factor);
+    if (spec.outScale != 1.0f)
+      y = b.mulf(y, b.splat(spec.outScale));
     if (weight)
       y = b.mulf(y, read(spec.normWeight, weight));
     if (gate)

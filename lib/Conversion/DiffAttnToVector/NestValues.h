@@ -51,10 +51,12 @@ struct NestHeads {
 };
 NestHeads getNestHeads(NestValues &values, Value signal);
 
-/// The keys that the queries of batch `batch` may see: below `length`; and the
-/// position of query 0.
+/// The keys that the queries of batch `batch` may see. All queries: those below
+/// `length`. Query i: those from `low + i` on and below `high + i`; null where
+/// the op sets no such limit. Both are clamped to a range in which sums with
+/// rows and keys do not overflow.
 struct NestPositions {
-  Value length, offset;
+  Value length, low, high;
 };
 NestPositions getNestPositions(NestValues &values, Value batch);
 

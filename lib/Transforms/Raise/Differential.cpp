@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Raise/Differential.h"
 
+#include "DiffAttn/IR/DiffAttn.h"
+
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 #include <cmath>
@@ -333,6 +335,16 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   scaleQuery(graph, found.first, sign);
   scaleQuery(graph, found.second, sameNumber(ratio, 1) ? sign : sign * ratio);
   found.second.scale = found.first.scale;
+  if (!(found.first.scale <= kMaxScale)) {
+    reason = "the scores are scaled by more than 2^64";
+    return std::nullopt;
+  }
+  auto isPositive = [](float cap) { return cap > 0 && std::isfinite(cap); };
+  if (found.first.softcap &&
+      !isPositive(static_cast<float>(*found.first.softcap))) {
+    reason = "the cap of the scores is no positive number in f32";
+    return std::nullopt;
+  }
   return found;
 }
 

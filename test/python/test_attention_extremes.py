@@ -1,0 +1,163 @@
+"""What the op says at the ends of its ranges, on every lowering, against docs/spec.md in f64: positions and windows at which
+sums in 32 or 64 bits wrap, kv_len beyond the keys, rows without keys, and numbers near the ends of f32."""
+import numpy as np
+import pytest
+
+import diffattn
+from attention_cases import BOUNDS, HALF_STEP, TYPES
+from attention_reference import attention as reference
+from diffattn import _attention, runtime
+from nest_library import runnable_isas
+
+HIGHEST = 2**63 - 1
+#: Lowering and type: every instruction set's nests, the decomposed op, and the kernels of a simulated GPU, tiled and plain.
+LOWERINGS = [*[f"cpu:{isa}" for isa in runnable_isas()], "plain", "cuda-sim:sm_80", "cuda-sim:sm_80 f32"]
+_plain = {}
+
+
+class Problem:
+    """Operands of one head, with one batch for each of `rows` positions."""
+
+    def __init__(self, dtype, queries, keys, batch=1, *, zero_scores=False, seed=0):
+        rng = np.random.default_rng(seed)
+        make = lambda length: rng.standard_normal((batch, 1, length, 16)).astype(TYPES[dtype])
+        self.dtype = dtype
+        self.arrays = [make(queries), make(keys), make(queries), make(keys), make(keys)]
+        if zero_scores:
+            self.arrays[0][...] = self.arrays[2][...] = 0
+
+    def run(self, lowering, lam=0.3, **options):
+        if lowering == "plain":
+            return self._decomposed(lam, **options)
+        return diffattn.attention(*self.arrays, lam, **options, target=lowering.split()[0])
+
+    def _decomposed(self, lam, **options):
+        """The op as linalg, which no target of `diffattn.attention` asks for."""
+        sizes = {"B": self.arrays[0].shape[0], "d": 16}
+        arrays = dict(zip(("q1", "k1", "q2", "k2", "v"), self.arrays))
+        arrays["lambda"] = np.asarray(lam, np.float32)
+        for name in ("kv_len", "q_offset"):
+            if options.get(name) is not None:
+                arrays[name] = np.asarray(options[name], np.int64)
+        names = ("scale", "is_causal", "window", "softcap", "lam_activation", "norm", "norm_eps", "norm_eps_mode", "out_scale")
+        defaults = dict(is_causal=False, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0)
+        attributes = _attention._attributes(sizes, _attention._options(*[options.get(n, defaults.get(n)) for n in names]))
+        arrays["init"] = np.empty_like(self.arrays[0])
+        module = _attention._module({n: _attention._memref(n, a) for n, a in arrays.items()}, attributes, False)
+        if module not in _plain:
+            _plain[module] = runtime.Executable(module, reference=True, name="attention")
+        _plain[module].call("attention", *arrays.values())
+        return arrays["init"]
+
+    def check(self, lowering, lam=0.3, **options):
+        got = self.run(lowering, lam, **options).astype(np.float64)
+        for name in ("scale", "softcap", "out_scale", "norm_eps"):
+            if options.get(name) is not None:
+                options[name] = float(np.float32(options[name]))
+        options.setdefault("scale", 0.25)
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected, magnitude = reference(*self.arrays, np.asarray(lam, np.float32), **options)
+        # GPUs take reciprocals below 2^-126 as 0.
+        least = 2.0**-126 if lowering.startswith("cuda") else 0.0
+        allowed = BOUNDS[self.dtype] * (magnitude + np.abs(expected)) + HALF_STEP[self.dtype] + least
+        wrong = ~(np.abs(got - expected) <= allowed)
+        if wrong.any():
+            at = tuple(int(i) for i in np.argwhere(wrong)[0])
+            chosen = {n: int(options[n][at[0]]) for n in ("kv_len", "q_offset") if n in options}
+            raise AssertionError(f"{lowering}: {wrong.sum()} of {wrong.size} wrong, the first at {at}: got {got[at]}, expected "
+                                 f"{expected[at]}; {chosen} {options}")
+        return got
+
+
+def dtype_of(lowering):
+    return {"cuda-sim:sm_80": "f16", "cpu:avx512bf16": "bf16"}.get(lowering, "f32")
+
+
+def positions(window):
+    """First queries around everything that a sum with `window` could meet."""
+    near = [0, 1, -1, 7, -7, 40, 2**28, 2**29, 2**31, 2**40, 2**62, HIGHEST]
+    for side in window or ():
+        if side is not None and side >= 0:
+            near += [side, side - 3, side + 9, HIGHEST - side]
+    both = {x for y in near for x in (y, -y, -y - 1)}
+    return sorted(x for x in both if -HIGHEST - 1 <= x <= HIGHEST)
+
+
+WINDOWS = [None, (5, 3), (HIGHEST, HIGHEST), (2**29 + 5, 2**29), (2**62, -1), (-1, 2**31)]
+SIZES = [(3, 40), (20, 40), (70, 90)]  # split over keys or decoded, one block, blocks
+
+
+def sizes_of(lowering):
+    return SIZES[:2] if lowering.startswith("cuda") else SIZES
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_positions_and_windows_do_not_wrap(lowering, window, causal):
+    offsets = np.array(positions(window), np.int64)
+    for queries, keys in sizes_of(lowering):
+        Problem(dtype_of(lowering), queries, keys, len(offsets)).check(lowering, is_causal=causal, window=window, q_offset=offsets)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("options", [dict(), dict(is_causal=True), dict(window=(4, 2)), dict(window=(HIGHEST, 1))], ids=str)
+def test_kv_len_may_exceed_the_keys(lowering, options):
+    """The last query then stands at the last valid key, which is not in memory."""
+    for queries, keys in sizes_of(lowering):
+        lengths = np.array([0, 1, keys - 1, keys, keys + 1, keys + queries + 2, 2**29, 2**31 + 2, 2**62, HIGHEST], np.int64)
+        Problem(dtype_of(lowering), queries, keys, len(lengths)).check(lowering, kv_len=lengths, **options)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("mode", ["inside", "outside"])
+@pytest.mark.parametrize("eps", [0.0, 1e-44])
+def test_rows_without_keys_are_zero(lowering, mode, eps):
+    norm = dict(norm="rms", norm_eps=eps, norm_eps_mode=mode)
+    for queries, keys in sizes_of(lowering):
+        problem = Problem(dtype_of(lowering), queries, keys)
+        # No key at all, and none for the first rows; whatever lambda is.
+        for lam in np.array([[0.3], [np.inf], [np.nan]], np.float32):
+            assert not problem.run(lowering, lam, kv_len=np.array([0]), **norm).any()
+            got = problem.run(lowering, lam, is_causal=True, q_offset=np.array([-2]), **norm)
+            assert not got[:, :, :2].any()
+        problem.check(lowering, is_causal=True, q_offset=np.array([-2]), **norm)
+        # Keys whose values are 0.
+        problem.arrays[4][...] = 0
+        assert not problem.run(lowering, **norm).any()
+    empty = Problem(dtype_of(lowering), 5, 0)
+    assert not empty.run(lowering, **norm).any() and not empty.run(lowering, is_causal=True, **norm).any()
+
+
+NUMBERS = [
+    *[dict(softcap=cap) for cap in (1e-45, 1e-38, 1e4, 3.4e38)],
+    *[dict(scale=scale) for scale in (0.0, 1e-45, 1e-38, 1e10, 2.0**64, -(2.0**64))],
+    *[dict(scale=scale, softcap=cap) for scale, cap in ((1e-45, 1e-45), (2.0**64, 1e-45), (-(2.0**64), 3.4e38))],
+    *[dict(out_scale=scale) for scale in (1e-45, -3e38)],
+    *[dict(norm="rms", norm_eps=eps, norm_eps_mode=mode) for eps in (0.0, 1e-45, 3e38) for mode in ("inside", "outside")],
+    dict(norm="rms", out_scale=1e38),
+]
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("number", range(len(NUMBERS)), ids=lambda i: str(NUMBERS[i]))
+def test_numbers_at_the_ends_of_f32(lowering, number):
+    options = NUMBERS[number]
+    for queries, keys in sizes_of(lowering)[:2]:
+        for zero_scores in (True, False):
+            problem = Problem(dtype_of(lowering), queries, keys, zero_scores=zero_scores)
+            if abs(options.get("out_scale", 1)) > 1e4:  # the result would be infinite
+                problem.arrays[4] *= np.asarray(0 if problem.dtype == "f16" else 1e-3, problem.arrays[4].dtype)
+            problem.check(lowering, **options)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+def test_lambda_at_the_ends_of_f32(lowering):
+    for queries, keys in sizes_of(lowering)[:2]:
+        problem = Problem(dtype_of(lowering), queries, keys)
+        problem.check(lowering, 1e-45)
+        problem.check(lowering, -1e-30)
+        for lam in (3e38, -3e38):
+            got = problem.run(lowering, lam, lam_activation="sigmoid").astype(np.float64)
+            expected = problem.run(lowering, 1.0 if lam > 0 else 0.0).astype(np.float64)
+            np.testing.assert_allclose(got, expected, rtol=0, atol={"f16": 2e-3, "bf16": 2e-2, "f32": 1e-6}[problem.dtype])
