@@ -4,10 +4,12 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "ContractionOperands.h"
+
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Transforms/Passes.h"
 
-#include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 namespace mlir::diffattn {
@@ -59,24 +61,116 @@ matchMultiplyAdd(linalg::LinalgOp op) {
   return std::pair(x, y);
 }
 
-/// True if the results of `map` from `first` on are the dimensions `dims`.
-bool endsWith(AffineMap map, unsigned first, ArrayRef<unsigned> dims) {
-  if (map.getNumResults() != first + dims.size())
-    return false;
-  for (auto [i, dim] : llvm::enumerate(dims))
-    if (map.getResult(first + i) != getAffineDimExpr(dim, map.getContext()))
-      return false;
-  return true;
-}
+/// A reshape between the axes of a linalg operand and those of a matrix, or of
+/// a batch of them: for each axis of the matrix, how many it is made of.
+class MatrixShape {
+public:
+  MatrixShape(int64_t batches, ArrayRef<unsigned> outer,
+              ArrayRef<unsigned> inner)
+      : counts(batches, 1) {
+    counts.push_back(outer.size());
+    counts.push_back(inner.size());
+  }
+  bool isIdentity() const {
+    return llvm::all_of(counts, [](int64_t count) { return count == 1; });
+  }
 
-/// True if `map` is (batches..., dims) or, without batches, (dims).
-bool isMatrixMap(AffineMap map, ArrayRef<unsigned> batches,
-                 ArrayRef<unsigned> dims) {
-  if (endsWith(map, 0, dims))
-    return true;
-  SmallVector<unsigned> all(batches);
-  llvm::append_range(all, dims);
-  return endsWith(map, 0, all);
+  /// `value`, a tensor unless nothing changes, in this shape.
+  Value apply(OpBuilder &b, Location loc, Value value) const {
+    if (llvm::any_of(counts, [](int64_t count) { return count > 1; }))
+      value = tensor::CollapseShapeOp::create(b, loc, value, merged());
+    if (!llvm::is_contained(counts, 0))
+      return value;
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<int64_t> shape;
+    int64_t next = 0;
+    for (int64_t count : counts)
+      shape.push_back(count ? type.getDimSize(next++) : 1);
+    SmallVector<OpFoldResult> sizes;
+    next = 0;
+    for (int64_t count : counts)
+      sizes.push_back(count ? tensor::getMixedSize(b, loc, value, next++)
+                            : OpFoldResult(b.getIndexAttr(1)));
+    return tensor::ExpandShapeOp::create(
+        b, loc, RankedTensorType::get(shape, type.getElementType()), value,
+        units(), sizes);
+  }
+
+  /// `value`, in this shape, in that of `like`.
+  Value undo(OpBuilder &b, Location loc, Value value, Value like) const {
+    if (llvm::is_contained(counts, 0))
+      value = tensor::CollapseShapeOp::create(b, loc, value, units());
+    if (llvm::none_of(counts, [](int64_t count) { return count > 1; }))
+      return value;
+    auto type = cast<RankedTensorType>(like.getType())
+                    .clone(getElementTypeOrSelf(value));
+    return tensor::ExpandShapeOp::create(b, loc, type, value, merged(),
+                                         tensor::getMixedSizes(b, loc, like));
+  }
+
+private:
+  /// The axes that become one, for each that is made of any.
+  SmallVector<ReassociationIndices> merged() const {
+    SmallVector<ReassociationIndices> groups;
+    int64_t next = 0;
+    for (int64_t count : counts)
+      if (count) {
+        ReassociationIndices &group = groups.emplace_back();
+        for (int64_t i = 0; i < count; ++i)
+          group.push_back(next++);
+      }
+    return groups;
+  }
+  /// For each axis but the added ones, itself and the added ones before it, or
+  /// behind the last.
+  SmallVector<ReassociationIndices> units() const {
+    SmallVector<ReassociationIndices> groups;
+    ReassociationIndices pending;
+    for (auto [axis, count] : llvm::enumerate(counts)) {
+      pending.push_back(axis);
+      if (count)
+        groups.push_back(std::exchange(pending, {}));
+    }
+    if (!groups.empty())
+      groups.back().append(pending);
+    return groups;
+  }
+
+  SmallVector<int64_t> counts;
+};
+
+/// A contraction's operands in the roles of a product.
+struct MatchedProduct {
+  Value a, b;
+  MatrixRoles roles;
+};
+
+/// The product that reads most directly from what the operands of `op` are
+/// copied from.
+std::optional<MatchedProduct> matchProduct(linalg::LinalgOp op) {
+  SmallVector<ContractionOperand> as =
+                                      findSources(op, op.getDpsInputOperand(0)),
+                                  bs =
+                                      findSources(op, op.getDpsInputOperand(1)),
+                                  cs = findSources(op, op.getDpsInitOperand(0));
+  if (cs.empty())
+    return std::nullopt;
+  auto isF64 = [](Value value) { return getElementTypeOrSelf(value).isF64(); };
+  for (const ContractionOperand &a : llvm::reverse(as))
+    for (const ContractionOperand &b : llvm::reverse(bs)) {
+      if (!isGemmFloat(getElementTypeOrSelf(a.value)) ||
+          !isGemmFloat(getElementTypeOrSelf(b.value)) ||
+          isF64(a.value) != isF64(cs.front().value) ||
+          isF64(b.value) != isF64(cs.front().value))
+        continue;
+      std::optional<MatrixRoles> roles = matchMatrixRoles(a, b, cs.front());
+      if (!roles)
+        continue;
+      Value left = roles->swapped ? b.value : a.value,
+            right = roles->swapped ? a.value : b.value;
+      return MatchedProduct{left, right, std::move(*roles)};
+    }
+  return std::nullopt;
 }
 
 struct ContractionToGemm final : OpInterfaceRewritePattern<linalg::LinalgOp> {
@@ -90,52 +184,46 @@ struct ContractionToGemm final : OpInterfaceRewritePattern<linalg::LinalgOp> {
       if (!isa<RankedTensorType, MemRefType>(operand.getType()) ||
           !isGemmFloat(getElementTypeOrSelf(operand)))
         return rewriter.notifyMatchFailure(op, "not floating-point shapes");
-    Value c = op.getDpsInits()[0];
-    bool isF64 = getElementTypeOrSelf(c).isF64();
-    if (llvm::any_of(op.getDpsInputs(), [&](Value value) {
-          return getElementTypeOrSelf(value).isF64() != isF64;
-        }))
-      return rewriter.notifyMatchFailure(op, "f64 beside another type");
-    auto factors = matchMultiplyAdd(op);
-    if (failed(factors))
+    if (failed(matchMultiplyAdd(op)))
       return rewriter.notifyMatchFailure(op, "not a sum of products");
-    FailureOr<linalg::ContractionDimensions> dims =
-        linalg::inferContractionDims(op);
-    if (failed(dims) || dims->m.size() != 1 || dims->n.size() != 1 ||
-        dims->k.size() != 1 || op.getNumLoops() != 3 + dims->batch.size())
-      return rewriter.notifyMatchFailure(op, "not one row, column and inner "
-                                             "dimension");
-    unsigned m = dims->m[0], n = dims->n[0], k = dims->k[0];
-    ArrayRef<unsigned> batch = dims->batch;
-    OpOperand *a = op.getDpsInputOperand(0), *b = op.getDpsInputOperand(1);
-    AffineMap mapC = op.getMatchingIndexingMap(op.getDpsInitOperand(0));
-    // A product whose result is stored transposed is the product of the
-    // operands the other way round.
-    if (mapC.getNumResults() >= 2 && mapC.getResult(mapC.getNumResults() - 1) ==
-                                         rewriter.getAffineDimExpr(m)) {
-      std::swap(a, b);
-      std::swap(m, n);
-    }
-    AffineMap mapA = op.getMatchingIndexingMap(a);
-    AffineMap mapB = op.getMatchingIndexingMap(b);
-    SmallVector<unsigned> order(batch);
-    llvm::append_range(order, ArrayRef<unsigned>{m, n});
-    bool transposed = isMatrixMap(mapB, batch, {n, k});
-    if (!endsWith(mapC, 0, order) || !isMatrixMap(mapA, batch, {m, k}) ||
-        (!transposed && !isMatrixMap(mapB, batch, {k, n})))
-      return rewriter.notifyMatchFailure(op, "rows are not rows");
+    std::optional<MatchedProduct> product = matchProduct(op);
+    if (!product)
+      return rewriter.notifyMatchFailure(op, "no matrices of one float type "
+                                             "whose rows are rows");
+    const MatrixRoles &roles = product->roles;
+    const int64_t batches = roles.batches.size();
+    MatrixShape shapeA(roles.sharedA ? 0 : batches, roles.rows, roles.inner);
+    MatrixShape shapeB = roles.transposeB
+                             ? MatrixShape(batches, roles.columns, roles.inner)
+                             : MatrixShape(batches, roles.inner, roles.columns);
+    MatrixShape shapeC(batches, roles.rows, roles.columns);
+    if (!op.hasPureTensorSemantics() &&
+        !(shapeA.isIdentity() && shapeB.isIdentity() && shapeC.isIdentity()))
+      return rewriter.notifyMatchFailure(op, "buffers of more than matrices");
+    Location loc = op.getLoc();
+    Value init = op.getDpsInits()[0];
     bool accumulate = true;
-    auto fill = c.getDefiningOp<linalg::FillOp>();
+    auto fill = init.getDefiningOp<linalg::FillOp>();
     if (fill && (matchPattern(fill.getInputs()[0], m_AnyZeroFloat()))) {
       // The product overwrites: what was filled need not exist.
-      c = fill.getOutputs()[0];
+      init = fill.getOutputs()[0];
       accumulate = false;
     }
-    auto gemm = GemmOp::create(rewriter, op.getLoc(), op->getResultTypes(),
-                               a->get(), b->get(), c,
-                               transposed ? rewriter.getUnitAttr() : nullptr,
-                               accumulate ? rewriter.getUnitAttr() : nullptr);
-    rewriter.replaceOp(op, gemm->getResults());
+    Value a = shapeA.apply(rewriter, loc, product->a),
+          b = shapeB.apply(rewriter, loc, product->b),
+          c = shapeC.apply(rewriter, loc, init);
+    SmallVector<Type> results;
+    if (op.hasPureTensorSemantics())
+      results.push_back(c.getType());
+    auto gemm =
+        GemmOp::create(rewriter, loc, results, a, b, c,
+                       roles.transposeB ? rewriter.getUnitAttr() : nullptr,
+                       accumulate ? rewriter.getUnitAttr() : nullptr);
+    if (results.empty())
+      rewriter.eraseOp(op);
+    else
+      rewriter.replaceOp(op,
+                         shapeC.undo(rewriter, loc, gemm.getResult(), init));
     return success();
   }
 };
@@ -158,17 +246,32 @@ struct RoundInGemm final : OpRewritePattern<linalg::GenericOp> {
     if (!round || round.getIn() != op.getBody()->getArgument(0) ||
         op.getBody()->getOperations().size() != 2)
       return rewriter.notifyMatchFailure(op, "not a rounding alone");
-    auto gemm = op.getDpsInputs()[0].getDefiningOp<GemmOp>();
+    // Rows of several axes are one in the product.
+    Value sums = op.getDpsInputs()[0];
+    auto expand = sums.getDefiningOp<tensor::ExpandShapeOp>();
+    if (expand && expand->hasOneUse())
+      sums = expand.getSrc();
+    auto gemm = sums.getDefiningOp<GemmOp>();
     Type type = round.getType();
     if (!gemm || !gemm->hasOneUse() || gemm.getAccumulate() ||
         getElementTypeOrSelf(gemm.getA()) != type ||
         getElementTypeOrSelf(gemm.getB()) != type)
       return rewriter.notifyMatchFailure(op, "no product of that type");
-    auto rounded =
-        GemmOp::create(rewriter, gemm.getLoc(), op->getResultTypes(),
-                       gemm.getA(), gemm.getB(), op.getDpsInits()[0],
-                       gemm.getTransposeBAttr(), gemm.getAccumulateAttr());
-    rewriter.replaceOp(op, rounded->getResults());
+    Value init = op.getDpsInits()[0];
+    if (expand)
+      init = tensor::CollapseShapeOp::create(rewriter, op.getLoc(), init,
+                                             expand.getReassociationIndices());
+    Value rounded =
+        GemmOp::create(rewriter, gemm.getLoc(), init.getType(), gemm.getA(),
+                       gemm.getB(), init, gemm.getTransposeBAttr(),
+                       gemm.getAccumulateAttr())
+            .getResult();
+    if (expand)
+      rounded = tensor::ExpandShapeOp::create(
+          rewriter, op.getLoc(), op.getResult(0).getType(), rounded,
+          expand.getReassociationIndices(),
+          tensor::getMixedSizes(rewriter, op.getLoc(), op.getDpsInits()[0]));
+    rewriter.replaceOp(op, rounded);
     return success();
   }
 };
