@@ -36,6 +36,9 @@ static Failure checkSize(const std::string &path, std::string_view bytes,
 LoadedBundle::~LoadedBundle() {
   for (int64_t i = 0; table && i < getSignature().getNumWeightSlots(); ++i)
     diffattn_rt_weight_release(&table[i]);
+  // Only code with products of constants has it.
+  if (void *release = image.find(bundle::kReleaseSymbol))
+    reinterpret_cast<void (*)()>(release)();
 }
 
 Failure LoadedBundle::open(const std::string &path, const BundlePlaces &places,

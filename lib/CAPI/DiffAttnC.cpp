@@ -134,6 +134,14 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
                  compile.threads >= 0 && compile.threads <= kMaxThreads;
   } else if (key == "raise") {
     understood = parseTruth(text, compile.raise);
+  } else if (key == "batch_invariant") {
+    auto choice = parseBatchInvariance(text);
+    if (!choice)
+      return fail(ErrorClass::Usage,
+                  "option batch_invariant: expected auto, true or false, but "
+                  "got '" +
+                      text + "'");
+    compile.batchInvariance = *choice;
   } else if (key == "reference") {
     understood = parseTruth(text, compile.reference);
   } else if (key == "cache") {
@@ -167,12 +175,13 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     text.split(folders, ':', -1, /*KeepEmpty=*/false);
     options->libraries.packageFolders.assign(folders.begin(), folders.end());
   } else {
-    return fail(ErrorClass::Usage,
-                "expected an option of target, threads, raise, reference, "
-                "cache, cache_limit, name, reproducer, from, ptxas, "
-                "ptxas_folders, cuda_driver, "
-                "cublaslt, package_folders, weights, but got '" +
-                    key + "'");
+    return fail(
+        ErrorClass::Usage,
+        "expected an option of target, threads, raise, batch_invariant, "
+        "reference, cache, cache_limit, name, reproducer, from, ptxas, "
+        "ptxas_folders, cuda_driver, "
+        "cublaslt, package_folders, weights, but got '" +
+            key + "'");
   }
   if (!understood)
     return fail(ErrorClass::Usage,
@@ -526,6 +535,7 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
   lastDiagnostics = DiagnosticList(diagnostics);
   BundleOptions bundle;
   bundle.copyWeights = copy_weights != 0;
+  bundle.batchInvariance = compileOptions.batchInvariance;
   bundle.modelFolder = model_folder ? model_folder : "";
   if (llvm::Error error =
           writeBundle(modules, *targets, files, bundle, directory))

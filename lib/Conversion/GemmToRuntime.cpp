@@ -9,6 +9,7 @@
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/Conversion/SmallGemm.h"
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Schedule/BatchInvariance.h"
 
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
@@ -32,6 +33,17 @@ int32_t getTypeCode(Type type) {
   return type.isBF16() ? 2 : 3;
 }
 
+/// diffattn_gemm_flags of Runtime.h.
+enum GemmFlags { TransposeB = 1, InOrder = 2, Bf16Pairs = 4 };
+
+/// How products are compiled.
+struct GemmChoices {
+  int64_t threads = 0;
+  BatchInvariance batchInvariance = BatchInvariance::Auto;
+  /// Null for products on a device.
+  const CpuTarget *target = nullptr;
+};
+
 /// What the runtime wants to know about one operand.
 struct Matrix {
   Value address;                   // i64
@@ -43,9 +55,9 @@ struct Matrix {
 
 class GemmCall {
 public:
-  /// `target` is null for products on a device.
-  GemmCall(GemmOp op, int64_t threads, const CpuTarget *target)
-      : op(op), b(op.getLoc(), op), threads(threads), target(target) {}
+  GemmCall(GemmOp op, const GemmChoices &choices)
+      : op(op), b(op.getLoc(), op), threads(choices.threads),
+        batchInvariance(choices.batchInvariance), target(choices.target) {}
 
   LogicalResult emit() {
     auto module = op->getParentOfType<ModuleOp>();
@@ -63,6 +75,11 @@ public:
         dim(op.getA(), cast<MemRefType>(op.getA().getType()).getRank() - 1);
     bool transposed = op.getTransposeB() != mB.transposed;
 
+    Value slot = target && batches == 0 ? weightSlot(module) : Value();
+    bool inOrder = target && sumsInOrder(batchInvariance, mB.element,
+                                         /*isWeight=*/static_cast<bool>(slot),
+                                         target->isa);
+
     OpBuilder::InsertionGuard guard(b);
     Value zero = arith::ConstantIndexOp::create(b, 0);
     Value one = arith::ConstantIndexOp::create(b, 1);
@@ -74,8 +91,8 @@ public:
         if (!matrix->batchStrides.empty())
           matrix->address = advance(*matrix, loop.getInductionVar(), i);
     }
-    if (target && batches == 0 && transposed && !mC.element.isF64() &&
-        !(typeC.getDimSize(0) > kSmallGemmRows)) {
+    if (target && !inOrder && batches == 0 && transposed &&
+        !mC.element.isF64() && !(typeC.getDimSize(0) > kSmallGemmRows)) {
       // Few rows are bound by reading B: the emitted kernel for them. Unsigned,
       // so that no rows at all go to the library.
       Value few = arith::CmpIOp::create(b, arith::CmpIPredicate::ult,
@@ -104,7 +121,8 @@ public:
         mA.leading,
         pointer(mB.address),
         mB.leading,
-        i32(transposed),
+        i32((transposed ? TransposeB : 0) |
+            (inOrder ? InOrder | (target->fastBf16Dot ? Bf16Pairs : 0) : 0)),
         pointer(mC.address),
         mC.leading,
         arith::ConstantOp::create(
@@ -113,7 +131,10 @@ public:
     if (target) {
       name = batches ? "diffattn_rt_batch_gemm" : "diffattn_rt_gemm";
       if (batches == 0)
-        arguments.push_back(weightSlot(module));
+        arguments.push_back(
+            slot ? slot
+                 : LLVM::ZeroOp::create(
+                       b, LLVM::LLVMPointerType::get(b.getContext())));
       arguments.push_back(i64(threads));
     }
     if (batches == 0 && !target) {
@@ -201,15 +222,24 @@ private:
     return arith::AddIOp::create(b, address, bytes);
   }
 
-  /// The slot whose weight B is, or null: only a weight can be packed.
+  /// The slot of the weight or constant that B is, whole; null if it is
+  /// neither: what may change cannot be packed once.
   Value weightSlot(ModuleOp module) {
     Value source = op.getB();
-    while (auto cast = source.getDefiningOp<memref::CastOp>())
-      source = cast.getSource();
+    for (Operation *view = source.getDefiningOp();
+         isa_and_nonnull<memref::CastOp, memref::CollapseShapeOp,
+                         memref::ExpandShapeOp, memref::TransposeOp>(view);
+         view = source.getDefiningOp())
+      source = view->getOperand(0);
     if (auto weight = source.getDefiningOp<WeightOp>())
       return emitWeightSlot(b, b.getLoc(), getOrDeclareWeightTable(module),
                             weight.getSlot());
-    return LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext()));
+    if (auto constant = source.getDefiningOp<memref::GetGlobalOp>())
+      if (auto global = SymbolTable::lookupNearestSymbolFrom<memref::GlobalOp>(
+              constant, constant.getNameAttr());
+          global && global.getConstant())
+        return emitConstantSlot(b, module, global.getSymName());
+    return {};
   }
 
   Value i32(int32_t value) {
@@ -232,6 +262,7 @@ private:
   GemmOp op;
   ImplicitLocOpBuilder b;
   int64_t threads;
+  BatchInvariance batchInvariance;
   const CpuTarget *target;
 };
 
@@ -245,6 +276,15 @@ struct ConvertGemmToRuntimePass final
           << llvm::join(getCpuIsaNames(), ", ") << ", but got " << isa;
       return signalPassFailure();
     }
+    std::optional<BatchInvariance> invariance =
+        parseBatchInvariance(batchInvariant);
+    if (!invariance) {
+      getOperation().emitError("expected batch-invariant to be auto, true or "
+                               "false, but got ")
+          << batchInvariant;
+      return signalPassFailure();
+    }
+    GemmChoices choices{threads, *invariance, device ? nullptr : &*target};
     SmallVector<GemmOp> ops;
     getOperation().walk([&](GemmOp op) { ops.push_back(op); });
     for (GemmOp op : ops) {
@@ -252,7 +292,7 @@ struct ConvertGemmToRuntimePass final
         op.emitOpError("expected operands that are buffers, but got tensors");
         return signalPassFailure();
       }
-      if (failed(GemmCall(op, threads, device ? nullptr : &*target).emit()))
+      if (failed(GemmCall(op, choices).emit()))
         return signalPassFailure();
     }
   }

@@ -23,6 +23,12 @@ LLVM::GlobalOp getOrDeclareWeightTable(ModuleOp module);
 Value emitWeightSlot(OpBuilder &builder, Location loc, LLVM::GlobalOp table,
                      Value slot);
 
+/// The address of a `diffattn_weight` of the module's own for the constant
+/// `name`, empty at first. The external function `diffattn_release_constants`,
+/// made with the first of them, frees what the runtime keeps in them: whoever
+/// loads the object calls it last.
+Value emitConstantSlot(OpBuilder &builder, ModuleOp module, StringRef name);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_CONVERSION_WEIGHTTABLE_H

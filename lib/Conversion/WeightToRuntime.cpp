@@ -11,6 +11,7 @@
 
 #include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
+#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/Transforms/DialectConversion.h"
 
 namespace mlir::diffattn {
@@ -60,6 +61,47 @@ Value mlir::diffattn::emitWeightSlot(OpBuilder &builder, Location loc,
   return LLVM::GEPOp::create(builder, loc, base.getType(),
                              getSlotType(builder.getContext()), base,
                              ArrayRef<LLVM::GEPArg>{index});
+}
+
+/// The function that frees the slots of constants; its body ends with a return.
+static LLVM::LLVMFuncOp getOrMakeReleaseFunction(ModuleOp module) {
+  StringRef name = "diffattn_release_constants";
+  if (auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name))
+    return function;
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  auto type = LLVM::LLVMFunctionType::get(
+      LLVM::LLVMVoidType::get(module.getContext()), {});
+  auto function =
+      LLVM::LLVMFuncOp::create(builder, module.getLoc(), name, type);
+  builder.setInsertionPointToStart(function.addEntryBlock(builder));
+  LLVM::ReturnOp::create(builder, module.getLoc(), ValueRange());
+  return function;
+}
+
+Value mlir::diffattn::emitConstantSlot(OpBuilder &builder, ModuleOp module,
+                                       StringRef name) {
+  Location loc = module.getLoc();
+  MLIRContext *context = module.getContext();
+  std::string symbol = ("diffattn_slot_of_" + name).str();
+  auto slot = module.lookupSymbol<LLVM::GlobalOp>(symbol);
+  if (!slot) {
+    OpBuilder top = OpBuilder::atBlockBegin(module.getBody());
+    slot = LLVM::GlobalOp::create(top, loc, getSlotType(context),
+                                  /*isConstant=*/false, LLVM::Linkage::Internal,
+                                  symbol, /*value=*/Attribute());
+    top.createBlock(&slot.getInitializerRegion());
+    LLVM::ReturnOp::create(
+        top, loc,
+        LLVM::ZeroOp::create(top, loc, getSlotType(context)).getRes());
+    LLVM::LLVMFuncOp release = getOrMakeReleaseFunction(module);
+    auto free = LLVM::lookupOrCreateFn(
+        top, module, "diffattn_rt_weight_release",
+        LLVM::LLVMPointerType::get(context), LLVM::LLVMVoidType::get(context));
+    top.setInsertionPoint(release.getBody().front().getTerminator());
+    LLVM::CallOp::create(top, loc, *free,
+                         LLVM::AddressOfOp::create(top, loc, slot).getRes());
+  }
+  return LLVM::AddressOfOp::create(builder, builder.getUnknownLoc(), slot);
 }
 
 namespace {

@@ -285,10 +285,12 @@ mlir::diffattn::linkBundleLibrary(const CompiledModule &module,
   auto glue = assemble(makeGlue(*needs, module));
   if (!glue)
     return glue.takeError();
+  // A pattern may match nothing: not all code has every symbol.
   std::string exports =
       (Twine("{ global: ") + bundle::kNeedsSymbol + "; " + bundle::kInitSymbol +
        "; " + bundle::kWeightsSymbol + "; " + bundle::kContractSymbol + "; " +
-       getEntryPointName("*") + "; local: *; };")
+       bundle::kReleaseSymbol + "*; " + getEntryPointName("*") +
+       "; local: *; };")
           .str();
   for (auto [name, contents] :
        {std::pair<StringRef, StringRef>("model.o", module.object),

@@ -63,6 +63,7 @@ public:
     pipeline.isa = target.isa;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
+    pipeline.batchInvariance = options.batchInvariance;
     // What results are checked against runs on the CPU alone.
     if (!options.reference)
       pipeline.gpuChip = target.chip;
@@ -432,11 +433,25 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
   return generateCode(**module, target.isa, output);
 }
 
+/// The target, if the options are for it.
+static llvm::Expected<ExecutionTarget>
+checkTarget(const CompileOptions &options) {
+  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  if (target && target->device != ExecutionDevice::Cpu &&
+      options.batchInvariance == BatchInvariance::Always)
+    return makeError(ErrorClass::Usage,
+                     "expected a CPU as the target of batch-invariant code, "
+                     "because cuBLASLt chooses the order of sums by the number "
+                     "of rows, but got '" +
+                         options.target + "'");
+  return target;
+}
+
 llvm::Expected<std::string>
 mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
                           llvm::StringRef stage,
                           CompileDiagnostics *diagnostics) {
-  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  llvm::Expected<ExecutionTarget> target = checkTarget(options);
   if (!target)
     return target.takeError();
   if (!llvm::is_contained(kStages, stage))
@@ -460,7 +475,7 @@ llvm::Expected<CompiledModule>
 mlir::diffattn::compileModule(llvm::StringRef ir,
                               const CompileOptions &options) {
   auto start = std::chrono::steady_clock::now();
-  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  llvm::Expected<ExecutionTarget> target = checkTarget(options);
   if (!target)
     return target.takeError();
   Compilation compilation(ir, options, *target);

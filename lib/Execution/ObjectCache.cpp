@@ -101,11 +101,12 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
   if (!target)
     return target.takeError();
   // The assembler is not in it: a program without machine code is as good.
-  std::string choices = "isa " + target->isa + "; chip " + target->chip +
-                        "; threads " + std::to_string(options.threads) +
-                        "; raise " + std::to_string(options.raise) + "; from " +
-                        options.from + "; reference " +
-                        std::to_string(options.reference);
+  std::string choices =
+      "isa " + target->isa + "; chip " + target->chip + "; threads " +
+      std::to_string(options.threads) + "; raise " +
+      std::to_string(options.raise) + "; batch_invariant " +
+      stringifyBatchInvariance(options.batchInvariance).str() + "; from " +
+      options.from + "; reference " + std::to_string(options.reference);
   return sha256({ir, choices, getToolchainKey(target->isa)});
 }
 

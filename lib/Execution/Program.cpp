@@ -34,6 +34,9 @@ struct Program::Impl {
   /// Null for programs on the CPU alone.
   std::unique_ptr<DeviceProgram> device;
 
+  /// Frees what constants were packed into; null if none can be.
+  void (*releaseConstants)() = nullptr;
+
   llvm::Expected<EntryPoint> lookup(llvm::StringRef name);
   void releasePacked() {
     for (diffattn_weight &weight : table)
@@ -42,7 +45,11 @@ struct Program::Impl {
 };
 
 Program::Program(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-Program::~Program() { impl->releasePacked(); }
+Program::~Program() {
+  impl->releasePacked();
+  if (impl->releaseConstants)
+    impl->releaseConstants();
+}
 
 const Signature &Program::getSignature() const { return impl->signature; }
 
@@ -155,6 +162,10 @@ Program::load(CompiledModule module, llvm::StringRef target,
       return linkError(symbol.takeError());
     impl->entries[function.name] = symbol->toPtr<EntryPoint>();
   }
+  if (auto release = impl->jit->lookup("diffattn_release_constants"))
+    impl->releaseConstants = release->toPtr<void (*)()>();
+  else // only objects with products of constants have it
+    llvm::consumeError(release.takeError());
   return std::unique_ptr<Program>(new Program(std::move(impl)));
 }
 

@@ -433,6 +433,8 @@ std::string BundleWriter::makeManifest() const {
           out.value(feature);
       });
     });
+    out.attribute("batch_invariant",
+                  stringifyBatchInvariance(options.batchInvariance));
     out.attributeArray("devices", [&] {
       for (auto [module, target] : llvm::zip(modules, targets))
         if (module.device)

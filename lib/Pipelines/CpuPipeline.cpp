@@ -146,6 +146,8 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
   products.threads = options.threads;
   products.isa = options.isa;
   products.device = device;
+  products.batchInvariant =
+      stringifyBatchInvariance(options.batchInvariance).str();
   pm.addPass(createConvertGemmToRuntimePass(products));
   pm.addNestedPass<func::FuncOp>(createConvertCopyToLoopsPass());
   ScopeArenaPassOptions scopes;
@@ -235,6 +237,16 @@ struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
       *this, "raise",
       llvm::cl::desc("look for differential attention in unfused graphs"),
       llvm::cl::init(true)};
+  Option<BatchInvariance> batchInvariance{
+      *this, "batch-invariant",
+      llvm::cl::desc(
+          "whether a row of a product must not depend on the others"),
+      llvm::cl::init(BatchInvariance::Auto),
+      llvm::cl::values(
+          clEnumValN(BatchInvariance::Auto, "auto",
+                     "products with weights, where it is as fast"),
+          clEnumValN(BatchInvariance::Always, "true", "all products"),
+          clEnumValN(BatchInvariance::Never, "false", "no product"))};
   Option<std::string> gpuChip{
       *this, "gpu-chip",
       llvm::cl::desc(
@@ -266,6 +278,7 @@ void mlir::diffattn::registerCpuPipeline() {
         options.isa = parsed.isa;
         options.threads = parsed.threads;
         options.raise = parsed.raise;
+        options.batchInvariance = parsed.batchInvariance;
         options.gpuChip = parsed.gpuChip;
         buildCpuPipelineUntil(pm, options, parsed.until);
       });

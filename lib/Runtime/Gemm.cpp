@@ -49,8 +49,9 @@ void product(const Product &p) {
   if (p.M <= 0 || p.N <= 0 || p.batch <= 0)
     return;
   int32_t backend = chosenBackend.load(std::memory_order_relaxed);
-  bool mayTry =
-      backend == DIFFATTN_GEMM_LIBRARY || backend == DIFFATTN_GEMM_AUTO;
+  // The library's order depends on the number of rows and of threads.
+  bool mayTry = !p.inOrder && (backend == DIFFATTN_GEMM_LIBRARY ||
+                               backend == DIFFATTN_GEMM_AUTO);
   const GemmLibrary *library = mayTry ? gemmLibrary() : nullptr;
   if (library && backend == DIFFATTN_GEMM_AUTO && ownIsFaster(*library, p))
     library = nullptr;
@@ -59,7 +60,33 @@ void product(const Product &p) {
   ownProduct(p, backend);
 }
 
+Product makeProduct(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
+                    int64_t K, const void *A, int64_t lda, const void *B,
+                    int64_t ldb, int32_t flags, void *C, int64_t ldc,
+                    float beta, int64_t maxThreads) {
+  Product p{dtA,
+            dtB,
+            dtC,
+            M,
+            N,
+            K,
+            A,
+            lda,
+            B,
+            ldb,
+            (flags & DIFFATTN_GEMM_TRANSPOSE_B) != 0,
+            C,
+            ldc,
+            beta,
+            maxThreads};
+  p.inOrder = flags & DIFFATTN_GEMM_IN_ORDER;
+  p.pairs = flags & DIFFATTN_GEMM_BF16_PAIRS;
+  return p;
+}
+
 } // namespace
+
+std::mutex diffattn::rt::packMutex;
 
 size_t diffattn::rt::dtypeSize(int32_t dtype) {
   switch (dtype) {
@@ -80,23 +107,23 @@ size_t diffattn::rt::dtypeSize(int32_t dtype) {
 
 void diffattn_rt_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M,
                       int64_t N, int64_t K, const void *A, int64_t lda,
-                      const void *B, int64_t ldb, int32_t transB, void *C,
+                      const void *B, int64_t ldb, int32_t flags, void *C,
                       int64_t ldc, float beta, diffattn_weight *w,
                       int64_t max_threads) {
-  Product p{dtA, dtB, dtC,         M, N,   K,    A,          lda,
-            B,   ldb, transB != 0, C, ldc, beta, max_threads};
+  Product p = makeProduct(dtA, dtB, dtC, M, N, K, A, lda, B, ldb, flags, C, ldc,
+                          beta, max_threads);
   p.weight = w;
   product(p);
 }
 
 void diffattn_rt_batch_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M,
                             int64_t N, int64_t K, const void *A, int64_t lda,
-                            const void *B, int64_t ldb, int32_t transB, void *C,
+                            const void *B, int64_t ldb, int32_t flags, void *C,
                             int64_t ldc, float beta, int64_t max_threads,
                             int64_t batch, int64_t strideA, int64_t strideB,
                             int64_t strideC) {
-  Product p{dtA, dtB, dtC,         M, N,   K,    A,          lda,
-            B,   ldb, transB != 0, C, ldc, beta, max_threads};
+  Product p = makeProduct(dtA, dtB, dtC, M, N, K, A, lda, B, ldb, flags, C, ldc,
+                          beta, max_threads);
   p.batch = batch;
   p.strideA = strideA;
   p.strideB = strideB;
@@ -105,9 +132,8 @@ void diffattn_rt_batch_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M,
 }
 
 void diffattn_rt_weight_release(diffattn_weight *w) {
-  // Nothing else packs.
-  if (w->packed)
-    gemmLibrary()->release(w->packed);
+  if (auto *packed = static_cast<PackedWeight *>(w->packed))
+    packed->destroy(packed);
   w->packed = nullptr;
 }
 

@@ -67,13 +67,16 @@ bool hasFastBF16() {
 Type toType(int32_t dtype) { return isBF16(dtype) ? Type::bf16 : Type::f32; }
 
 /// A weight in the library's layout.
-struct Packed {
+struct Packed final : PackedWeight {
   memory::desc layout;
   memory data;
-  int32_t dtype; // f32 or bf16
+  int32_t dtype = DIFFATTN_F32; // or bf16
+  explicit Packed(const Product &p)
+      : PackedWeight{
+            Form::Library,
+            [](PackedWeight *self) { delete static_cast<Packed *>(self); }, p.N,
+            p.K, p.transB} {}
 };
-
-std::mutex packMutex;
 
 struct Key {
   int64_t M, N, K, lda, ldb, ldc, batch, strideA, strideB, strideC;
@@ -143,15 +146,19 @@ Packed *packedWeight(const Product &p, int32_t dtype) {
   if (!p.weight || p.weight->flags & DIFFATTN_WEIGHT_NO_PACK)
     return nullptr;
   diffattn_weight &w = *p.weight;
-  std::lock_guard<std::mutex> lock(packMutex);
-  if (auto *packed = static_cast<Packed *>(w.packed))
+  std::lock_guard<std::mutex> lock(*services.packMutex);
+  if (auto *other = static_cast<PackedWeight *>(w.packed)) {
+    if (!other->fits(PackedWeight::Form::Library, p))
+      return nullptr;
+    auto *packed = static_cast<Packed *>(other);
     return packed->dtype == dtype ? packed : nullptr;
+  }
   Type type = toType(dtype);
   memory::desc any({p.K, p.N}, type, memory::format_tag::any);
   memory::desc a({kPackRows, p.K}, type, memory::format_tag::ab);
   memory::desc c({kPackRows, p.N}, Type::f32, memory::format_tag::ab);
   dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, any, c), engine());
-  auto made = std::make_unique<Packed>();
+  auto made = std::make_unique<Packed>(p);
   made->layout = pd.weights_desc();
   made->data = memory(made->layout, engine());
   made->dtype = dtype;
@@ -170,8 +177,9 @@ Packed *packedWeight(const Product &p, int32_t dtype) {
   dnnl::reorder(from, made->data).execute(stream, from, made->data);
   stream.wait();
   services.counters->packs.fetch_add(1, std::memory_order_relaxed);
-  w.packed = made.get();
-  return made.release();
+  Packed *packed = made.release();
+  w.packed = static_cast<PackedWeight *>(packed);
+  return packed;
 }
 
 /// The thread setting that oneDNN takes from OpenMP, for one call.
@@ -298,8 +306,6 @@ bool product(const Product &p) {
   return true;
 }
 
-void release(void *packed) { delete static_cast<Packed *>(packed); }
-
 } // namespace
 
 extern "C" DIFFATTN_RT_EXPORT const GemmLibrary *
@@ -313,7 +319,6 @@ DIFFATTN_OPEN_GEMM_LIBRARY(const GemmServices &given) {
   static const std::string name = "oneDNN " + std::to_string(v->major) + "." +
                                   std::to_string(v->minor) + "." +
                                   std::to_string(v->patch);
-  static const GemmLibrary library{name.c_str(), product, hasFastTypes,
-                                   release};
+  static const GemmLibrary library{name.c_str(), product, hasFastTypes};
   return &library;
 }

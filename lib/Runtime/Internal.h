@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <mutex>
 
 namespace diffattn::rt {
 
@@ -60,7 +61,23 @@ struct Product {
   int64_t maxThreads;
   int64_t batch = 1, strideA = 0, strideB = 0, strideC = 0;
   diffattn_weight *weight = nullptr;
+  /// See diffattn_gemm_flags.
+  bool inOrder = false, pairs = false;
 };
+
+/// What `packed` of a weight's slot points to.
+struct PackedWeight {
+  enum class Form { Library, Panels } form;
+  void (*destroy)(PackedWeight *self);
+  /// Of the product that it was packed for.
+  int64_t N, K;
+  bool transB;
+  bool fits(Form wanted, const Product &p) const {
+    return form == wanted && N == p.N && K == p.K && transB == p.transB;
+  }
+};
+/// Held while a slot is looked at or filled.
+extern std::mutex packMutex;
 
 size_t dtypeSize(int32_t dtype);
 /// "f32" and so on, for messages about products.
@@ -83,7 +100,6 @@ struct GemmLibrary {
   bool (*product)(const Product &p);
   /// True if the library multiplies these types with bf16 dot products.
   bool (*hasFastTypes)(const Product &p);
-  void (*release)(void *packed);
 };
 
 /// What that object needs of the runtime beside its public functions.
@@ -91,6 +107,7 @@ struct GemmServices {
   Counters *counters;
   int64_t (*regionThreads)(int64_t maxThreads);
   void (*storeSums)(const Product &p, const float *sums, int64_t maxThreads);
+  std::mutex *packMutex;
 };
 
 /// The one function of that object.

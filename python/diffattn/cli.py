@@ -65,13 +65,15 @@ def _load(args):
         if args.bundle:
             if args.dtype or args.target != "cpu":
                 raise UsageError(f"{args.directory}: expected no --dtype and no --target with --bundle, because its code is made")
+            if args.batch_invariant is not None:
+                raise UsageError(f"{args.directory}: expected no --batch-invariant with --bundle, because its code is made")
             model = bundle.load(args.directory, weights=args.weights, threads=args.threads, cuda_driver=args.cuda_driver,
                                 progress=_WeightsProgress())
         else:
             if args.weights is not None:
                 raise UsageError(f"--weights: expected it with --bundle, but {args.directory} is opened as a checkpoint")
             model = load(args.directory, args.target, args.dtype, threads=args.threads, progress=_WeightsProgress(),
-                         cuda_driver=args.cuda_driver)
+                         cuda_driver=args.cuda_driver, batch_invariant=args.batch_invariant)
     except BaseException:
         tell()
         raise
@@ -241,7 +243,8 @@ def bundle(args) -> int:
     checkpoint = open_checkpoint(args.directory)
     module = build_graph(checkpoint, args.dtype)
     _report(write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files],
-                         target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights))
+                         target=args.target, model_folder=checkpoint.directory, copy_weights=args.copy_weights,
+                         batch_invariant=args.batch_invariant))
     tell(f"diffattn: wrote {printable_name(args.output)}; " + _next_for_bundle(args, checkpoint, module))
     return 0
 
@@ -272,6 +275,9 @@ def _bundle_info(args) -> int:
     manifest = read_json(Path(args.directory) / "manifest.json")
     rows = [("bundle", f"version {manifest['version']}, by {manifest.get('tool', 'an unknown tool')}"),
             ("code", f"{manifest['cpu']['isa']}, needs {' '.join(manifest['cpu']['features']) or 'any x86-64'}")]
+    # Bundles that were written before there was a choice have none.
+    rows.append(("batch invariant", {"true": "yes", "false": "no"}.get(
+        manifest.get("batch_invariant"), "products with weights, where it is as fast") if "batch_invariant" in manifest else "no"))
     if manifest["devices"]:
         rows.append(("kernels", ", ".join(f"{part['chip']} ({' and '.join(image['format'] for image in part['images'])})"
                                           for part in manifest["devices"])))
@@ -376,6 +382,8 @@ def make_parser() -> argparse.ArgumentParser:
         if name not in ("build", "info"):
             sub.add_argument("--target", default="cpu", help="cpu, cpu:ISA, cuda[:CHIP][@NUMBER], or cuda-sim:CHIP, which simulates GPU "
                              "kernels; of a bundle that is written, cuda:CHIP,CHIP too (default: %(default)s)")
+            sub.add_argument("--batch-invariant", action=argparse.BooleanOptionalAction, help="a row's result does not depend on its "
+                             "batch (default: where that costs little)")
             if name == "bundle":
                 sub.add_argument("--threads", type=_no_threads, help=argparse.SUPPRESS)
             else:

@@ -16,11 +16,12 @@ __all__ = ["Model", "Timing", "build_graph", "load"]
 
 
 def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
-         progress=None, cuda_driver: str | Path | None = None) -> Model:
+         progress=None, cuda_driver: str | Path | None = None, batch_invariant: bool | None = None) -> Model:
     """The model in a directory, compiled; `dtype` (f32, bf16, f16) is that of the weights unless given. `progress(done, total)`
     is called between weights, with the bytes that have been bound or copied to the GPU, and those of all. `cuda_driver` is
-    libcuda.so.1, where the system's loader finds none."""
-    return Model(open_checkpoint(directory), target, dtype, threads, progress, cuda_driver)
+    libcuda.so.1, where the system's loader finds none. `batch_invariant` asks that a row does not depend on its batch; None asks
+    for it where it costs little (docs/numerics.md)."""
+    return Model(open_checkpoint(directory), target, dtype, threads, progress, cuda_driver, batch_invariant)
 
 
 def _shown(names: list[str]) -> str:
@@ -67,7 +68,7 @@ def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Modu
 
 class Model(CompiledModel):
     def __init__(self, checkpoint: Checkpoint, target: str = "cpu", dtype: str | None = None,
-                 threads: int | None = None, progress=None, cuda_driver=None) -> None:
+                 threads: int | None = None, progress=None, cuda_driver=None, batch_invariant: bool | None = None) -> None:
         from .runtime import Executable
 
         self.module = build_graph(checkpoint, dtype)
@@ -75,7 +76,7 @@ class Model(CompiledModel):
         # What its files say wrong is said before it is compiled.
         defaults = read_defaults(checkpoint.directory, checkpoint.config)
         executable = Executable(str(self.module), target=target, weights=[str(f) for f in checkpoint.files], threads=threads,
-                                progress=progress, cuda_driver=cuda_driver)
+                                progress=progress, cuda_driver=cuda_driver, batch_invariant=batch_invariant)
         config_file = str(checkpoint.directory / "config.json")
         super().__init__(executable, checkpoint.directory, checkpoint.config,
                          models.model_type(models.Config(checkpoint.config, config_file)), defaults)

@@ -163,6 +163,8 @@ class Executable(CompiledCode):
     weights   paths: safetensors files, indices of sharded checkpoints, folders
     threads   threads for each call, at most 4096; None or 0: the runtime's default
     cache     True: compiled code is kept in `cache_folder()`; False: not; or a folder
+    batch_invariant   True: a row of every product is bitwise the same for every number of rows and threads; None: of products
+              with weights, where that is as fast; False: of none (docs/numerics.md). True is for the CPU alone
     raise_attention, reference   see docs/knobs.md
     progress   called with bytes done and bytes in all while `weights` are bound
     cuda_driver, cublaslt   libcuda.so.1 and libcublasLt.so.13 or .12, where the system's loader finds none
@@ -172,7 +174,8 @@ class Executable(CompiledCode):
     """
 
     def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
-                 reference=False, from_stage="input", progress=None, cuda_driver=None, cublaslt=None):
+                 reference=False, from_stage="input", progress=None, cuda_driver=None, cublaslt=None,
+                 batch_invariant=None):
         # All that can be wrong with arguments is said before anything is compiled.
         ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
         checks.callback("progress", progress)
@@ -180,7 +183,7 @@ class Executable(CompiledCode):
                      if value is not None}
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
-                           cache=_cache(cache), ptxas_folders=_ptxas_folders(),
+                           cache=_cache(cache), ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant,
                            package_folders=sysconfig.get_paths()["purelib"], from_stage=from_stage, **libraries)
         try:
             for file in weights:  # so that ones that do not fit are told before anything is compiled
@@ -233,11 +236,17 @@ def _ptxas_folders() -> str:
                                                          f"{sysconfig.get_paths()['purelib']}/nvidia/cu13/bin"])
 
 
-def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", **more):
+def _choice(what: str, value: bool | None) -> str:
+    """The text of an option that is on, off or left to the compiler."""
+    return "auto" if value is None else "true" if checks.flag(what, value) else "false"
+
+
+def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", batch_invariant=None, **more):
     values = {"target": checks.text("target", target, "the name of a target"), "name": checks.text("name", name),
               "raise": "true" if checks.flag("raise_attention", raise_attention) else "false",
               "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache, "cache_limit": cache_limit(),
-              "from": checks.choice("from_stage", from_stage, ("input", "gpu")), **more}
+              "from": checks.choice("from_stage", from_stage, ("input", "gpu")),
+              "batch_invariant": _choice("batch_invariant", batch_invariant), **more}
     options = lib.options_create()
     try:
         for key, value in values.items():
@@ -251,7 +260,7 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
 
 
 def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, from_stage="input",
-         ptxas="ptxas", diagnostics: list | None = None) -> bytes:
+         ptxas="ptxas", diagnostics: list | None = None, batch_invariant=None) -> bytes:
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name. What the compiler says, `Diagnostic`s of every kind, is added to the list `diagnostics`."""
@@ -260,7 +269,8 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
         raise checks.wrong("diagnostics", "a list or None", diagnostics)
     lib = library()
     options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
-                       ptxas=checks.path("ptxas", ptxas), ptxas_folders=_ptxas_folders(), from_stage=from_stage)
+                       ptxas=checks.path("ptxas", ptxas), ptxas_folders=_ptxas_folders(), from_stage=from_stage,
+                       batch_invariant=batch_invariant)
     try:
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         lib.check(lib.emit(ir, len(ir), options, stage.encode(), ctypes.byref(text), ctypes.byref(size)))
@@ -275,7 +285,7 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
 
 
 def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None, copy_weights=False, cache=True,
-                 name="module") -> list[Diagnostic]:
+                 name="module", batch_invariant=None) -> list[Diagnostic]:
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
     compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns what the compiler said,
     without what went well.
@@ -283,13 +293,14 @@ def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None
     target         "cpu", "cpu:<isa>", or for GPUs "cuda:<chip>,<chip>/<isa>", the best instruction set by default
     weights        paths, as for `Executable`; with `copy_weights` the files are copied, else the bundle points at them
     model_folder   where config.json and tokenizer.json are taken from
+    batch_invariant   as for `Executable`; the code of the bundle is made so
     """
     ir, paths, copied = checks.module(mlir), _paths(weights), checks.flag("copy_weights", copy_weights)
     folder = None if model_folder is None else os.fsencode(checks.path("model_folder", model_folder))
     directory = checks.path("directory", directory)
     lib = library()
     options = _options(lib, target=target, name=name, raise_attention=True, reference=False, cache=_cache(cache),
-                       ptxas_folders=_ptxas_folders())
+                       ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant)
     try:
         lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
         said = _diagnostics(lib)

@@ -279,11 +279,15 @@ def byte(at, value):
     return change
 
 
-def needs(version=1, table=None):
+#: DIFFATTN_RT_TABLE_VERSION.
+TABLE = 2
+
+
+def needs(version=TABLE, table=None):
     """Changes what the code says that it needs of the runtime; the contract's digits stand behind it."""
 
     def change(data):
-        at = next(i for i in range(0, len(data) - 16, 8) if struct.unpack_from("<i", data, i)[0] == 1
+        at = next(i for i in range(0, len(data) - 16, 8) if struct.unpack_from("<i", data, i)[0] == TABLE
                   and 16 <= struct.unpack_from("<i", data, i + 4)[0] <= 512
                   and re.match(rb"[0-9a-f]{64}", data[i + 8 : i + 72]))
         struct.pack_into("<ii", data, at, version, table or struct.unpack_from("<i", data, at + 4)[0])
@@ -331,8 +335,8 @@ DAMAGES = {
     "an object, not linked": (code(byte(16, 1)), BUNDLE, "expected a shared object, but got ELF type 1"),
     "another library": (code(lambda d: pathlib.Path(LIBM).read_bytes(), sealed=True), BUNDLE,
                         "expected the symbol diffattn_bundle_needs"),
-    "another runtime": (code(needs(version=2), sealed=True), BUNDLE, "but got version 2 with"),
-    "a newer runtime": (code(needs(table=1 << 20), sealed=True), BUNDLE, "but got version 1 with 1048576 bytes"),
+    "another runtime": (code(needs(version=1), sealed=True), BUNDLE, "but got version 1 with"),
+    "a newer runtime": (code(needs(table=1 << 20), sealed=True), BUNDLE, f"but got version {TABLE} with 1048576 bytes"),
     "another contract": (edit(lambda m: m["functions"][0]["results"][0].update(shape=[])), BUNDLE, CONTRACT),
     "an argument in place": (edit(lambda m: m["functions"][0]["arguments"][0].update(in_place=True)), BUNDLE, CONTRACT),
     "weights of another shape": (edit(lambda m: m["weights"][1].update(shape=[2])), BUNDLE, CONTRACT),

@@ -74,6 +74,12 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<bool> raise(
       "raise", cl::desc("Look for attention in unfused graphs (default on)"),
       cl::init(true), cl::cat(compile));
+  cl::opt<cl::boolOrDefault> batchInvariant(
+      "batch-invariant",
+      cl::desc("A row of a product does not depend on the others\n"
+               "(default: products with weights, where that is\n"
+               "as fast)"),
+      cl::cat(compile));
   cl::opt<std::string> emit(
       "emit",
       cl::desc("Print the module after a stage, and stop: input,\n"
@@ -180,6 +186,10 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.target = target;
   options.threads = threads;
   options.raise = raise;
+  if (batchInvariant != cl::BOU_UNSET)
+    options.batchInvariance = batchInvariant == cl::BOU_TRUE
+                                  ? BatchInvariance::Always
+                                  : BatchInvariance::Never;
   options.emit = emit;
   options.from = from;
   options.emitFile = emitFile;

@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 #define DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 
+#include "DiffAttn/Schedule/BatchInvariance.h"
+
 #include "llvm/Support/Error.h"
 
 #include <cstdint>
@@ -27,6 +29,7 @@ struct Options {
   std::string target;
   int64_t threads = 0;
   bool raise = true;
+  BatchInvariance batchInvariance = BatchInvariance::Auto;
   std::string emit, emitFile, from;
   bool noCache = false, copyWeights = false;
   std::string linker;

@@ -54,6 +54,7 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   compile.target = options.target;
   compile.threads = options.threads;
   compile.raise = options.raise;
+  compile.batchInvariance = options.batchInvariance;
   compile.from = options.from;
   compile.inputName = name.str();
   compile.reproducer = options.reproducer;
@@ -115,6 +116,7 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
   BundleOptions bundle;
   bundle.linker.program = options.linker;
   bundle.copyWeights = options.copyWeights;
+  bundle.batchInvariance = options.batchInvariance;
   // The first folder of weights is the model's.
   if (!options.weightPaths.empty()) {
     llvm::StringRef first = options.weightPaths[0];

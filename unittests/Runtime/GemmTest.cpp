@@ -274,6 +274,135 @@ TEST(Gemm, PacksAWeightOnceAndOnlyForManyRows) {
   EXPECT_EQ(w.packed, nullptr);
 }
 
+/// Random numbers whose sums round, of any type.
+std::vector<char> randomMatrix(int32_t dtype, int64_t count, unsigned seed) {
+  Matrix one(dtype, 1, 1, 0);
+  std::vector<char> bytes(count * one.size());
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < count; ++i) {
+    one.set(0, 0, normal(random));
+    memcpy(&bytes[i * one.size()], one.at(0, 0), one.size());
+  }
+  return bytes;
+}
+
+struct OrderCase {
+  int32_t dtype, backend;
+  bool transB, pairs;
+};
+
+struct InOrder : testing::TestWithParam<OrderCase> {
+  void SetUp() override {
+    ASSERT_EQ(diffattn_rt_set_gemm_backend(GetParam().backend), 0);
+  }
+  void TearDown() override { diffattn_rt_set_gemm_backend(DIFFATTN_GEMM_AUTO); }
+};
+
+// A row of C is one result for every number of rows, place among them, number
+// of threads, and whether the weight is packed or read where it lies.
+TEST_P(InOrder, ARowIsTheSameAnywhere) {
+  const int32_t dtype = GetParam().dtype;
+  const bool transB = GetParam().transB, pairs = GetParam().pairs;
+  const int32_t flags = DIFFATTN_GEMM_IN_ORDER |
+                        (transB ? DIFFATTN_GEMM_TRANSPOSE_B : 0) |
+                        (pairs ? DIFFATTN_GEMM_BF16_PAIRS : 0);
+  const int64_t most = 198, size = dtype == DIFFATTN_F32 ? 4 : 2;
+  for (int64_t N : {1, 70})
+    for (int64_t K : {30, 47, 530}) {
+      SCOPED_TRACE(testing::Message() << "N " << N << " K " << K);
+      auto a = randomMatrix(dtype, most * K, 1);
+      auto b = randomMatrix(dtype, N * K, 2);
+      diffattn_weight w{b.data(), nullptr, N, K, dtype, 0};
+      auto multiply = [&](int64_t first, int64_t M, int64_t threads,
+                          diffattn_weight *weight) {
+        std::vector<char> c(M * N * size);
+        diffattn_rt_gemm(dtype, dtype, dtype, M, N, K, &a[first * K * size], K,
+                         b.data(), transB ? K : N, flags, c.data(), N, 0.0f,
+                         weight, threads);
+        return c;
+      };
+      auto all = multiply(0, most, 1, nullptr);
+      for (int64_t first : {0, 5})
+        for (int64_t M : {1, 2, 5, 8, 9, 33})
+          for (int64_t threads : {1, 2})
+            for (diffattn_weight *weight : {&w, (diffattn_weight *)nullptr}) {
+              auto part = multiply(first, M, threads, weight);
+              ASSERT_EQ(
+                  memcmp(part.data(), &all[first * N * size], part.size()), 0)
+                  << M << " rows from " << first << ", " << threads
+                  << " threads, " << (weight ? "packed" : "where it lies");
+            }
+      EXPECT_NE(w.packed, nullptr);
+      diffattn_rt_weight_release(&w);
+    }
+}
+
+std::vector<OrderCase> orderCases() {
+  std::vector<OrderCase> all;
+  for (int32_t dtype : {DIFFATTN_F32, DIFFATTN_F16, DIFFATTN_BF16})
+    for (int32_t backend :
+         {DIFFATTN_GEMM_AUTO, DIFFATTN_GEMM_OWN_256, DIFFATTN_GEMM_OWN_128})
+      for (bool transB : {false, true})
+        all.push_back({dtype, backend, transB, false});
+  for (bool transB : {false, true})
+    all.push_back({DIFFATTN_BF16, DIFFATTN_GEMM_AUTO, transB, true});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, InOrder, testing::ValuesIn(orderCases()));
+
+TEST(Gemm, InOrderIsOneChainOfMultiplyAdds) {
+  const int64_t M = 9, N = 37, K = 600;
+  auto a = randomMatrix(DIFFATTN_F32, M * K, 1);
+  auto b = randomMatrix(DIFFATTN_F32, N * K, 2);
+  auto *af = reinterpret_cast<float *>(a.data()),
+       *bf = reinterpret_cast<float *>(b.data());
+  std::vector<float> c(M * N);
+  diffattn_rt_gemm(0, 0, 0, M, N, K, af, K, bf, K,
+                   DIFFATTN_GEMM_TRANSPOSE_B | DIFFATTN_GEMM_IN_ORDER, c.data(),
+                   N, 0.0f, nullptr, 0);
+  const bool fused = __builtin_cpu_supports("fma");
+  for (int64_t i = 0; i < M; ++i)
+    for (int64_t j = 0; j < N; ++j) {
+      float sum = 0;
+      for (int64_t k = 0; k < K; ++k) {
+        // The product is rounded where the CPU cannot fuse.
+        volatile float product = af[i * K + k] * bf[j * K + k];
+        sum =
+            fused ? std::fma(af[i * K + k], bf[j * K + k], sum) : sum + product;
+      }
+      ASSERT_EQ(c[i * N + j], sum) << i << ", " << j;
+    }
+}
+
+TEST(Gemm, InOrderPacksAWeightOnceForAnyNumberOfRows) {
+  const int64_t N = 64, K = 32;
+  std::vector<float> a(50 * K, 1), b(N * K, 1), c(50 * N);
+  diffattn_weight w{b.data(), nullptr, N, K, DIFFATTN_F32, 0};
+  diffattn_rt_counters_reset();
+  diffattn_counters count;
+  for (int64_t M : {1, 9, 50}) {
+    diffattn_rt_gemm(0, 0, 0, M, N, K, a.data(), K, b.data(), K,
+                     DIFFATTN_GEMM_TRANSPOSE_B | DIFFATTN_GEMM_IN_ORDER,
+                     c.data(), N, 0.0f, &w, 0);
+    diffattn_rt_counters(&count);
+    EXPECT_EQ(count.packs, 1);
+    EXPECT_EQ(c[0], K);
+  }
+  // The library finds another's layout there and reads the weight itself.
+  diffattn_rt_gemm(0, 0, 0, 50, N, K, a.data(), K, b.data(), K,
+                   DIFFATTN_GEMM_TRANSPOSE_B, c.data(), N, 0.0f, &w, 0);
+  EXPECT_EQ(c[50 * N - 1], K);
+  diffattn_rt_weight_release(&w);
+  w.flags = DIFFATTN_WEIGHT_NO_PACK;
+  diffattn_rt_gemm(0, 0, 0, 50, N, K, a.data(), K, b.data(), K,
+                   DIFFATTN_GEMM_TRANSPOSE_B | DIFFATTN_GEMM_IN_ORDER, c.data(),
+                   N, 0.0f, &w, 0);
+  EXPECT_EQ(w.packed, nullptr);
+  EXPECT_EQ(c[50 * N - 1], K);
+}
+
 TEST(Gemm, OtherTypesAreErrors) {
   EXPECT_EQ(diffattn_rt_call(
                 [](void *) {

@@ -71,9 +71,16 @@ def ConvertGemmToRuntimePass
     contiguous rows are read where they lie, a B with contiguous columns is read
     as transposed, and only what has neither is copied first. Where B is a
     `diffattn.weight` the call gets its slot, so the runtime may pack it once.
-    A product of at most eight rows with a transposed B, which is that of a
-    decode step, is computed by a kernel that is emitted for `isa`; where the
-    number of rows is not static it is tested when the code runs.
+    A constant B gets a slot of its own, which `diffattn_release_constants`, an
+    external function that is emitted then, frees.
+
+    `batch-invariant` chooses products that sum in the order of their inner
+    dimension, by the runtime's own code, so that a row does not depend on the
+    others: all (`true`), none (`false`), or those with weights and constants
+    whose type the table of docs/numerics.md has for `isa` (`auto`). Of the
+    others, a product of at most eight rows with a transposed B, which is that
+    of a decode step, is computed by a kernel that is emitted for `isa`; where
+    the number of rows is not static it is tested when the code runs.
 
     With `device` every product is one call of `diffattn_rt_device_gemm` for each
     index of all batch dimensions but the last.
@@ -83,6 +90,8 @@ def ConvertGemmToRuntimePass
            "Instruction set of the kernels for few rows">,
     Option<"threads", "threads", "int64_t", /*default=*/"0",
                         "Most threads of a product; 0 leaves it to the runtime">,
+    Option<"batchInvariant", "batch-invariant", "std::string", /*default=*/"\"auto\"",
+           "Products whose rows do not depend on one another: auto, true or false">,
     Option<"device", "device", "bool", /*default=*/"false",
            "Buffers lie on a GPU: call the runtime's functions for it">];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",

@@ -28,6 +28,8 @@ struct BundleOptions {
   LinkerSearch linker = LinkerSearch::getDefault();
   /// Copy the weight files into the bundle instead of pointing at them.
   bool copyWeights = false;
+  /// What the modules were compiled with: the manifest says so.
+  BatchInvariance batchInvariance = BatchInvariance::Auto;
   /// Where config.json and tokenizer.json are taken from, if they are there;
   /// empty: nowhere.
   std::string modelFolder;

@@ -12,6 +12,7 @@
 #include "DiffAttn/Execution/ExecutionTarget.h"
 #include "DiffAttn/Execution/Signature.h"
 #include "DiffAttn/Host/DeviceCode.h"
+#include "DiffAttn/Schedule/BatchInvariance.h"
 
 #include <functional>
 #include <optional>
@@ -28,6 +29,9 @@ struct CompileOptions {
   int64_t threads = 0;
   /// Whether unfused graphs are searched for differential attention.
   bool raise = true;
+  /// Whether a row of a product must not depend on the other rows; `Always` is
+  /// for the CPU alone.
+  BatchInvariance batchInvariance = BatchInvariance::Auto;
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
   /// and independent of the kernels: what --check=reference runs.
   bool reference = false;

@@ -41,6 +41,9 @@ constexpr const char *kNeedsSymbol = "diffattn_bundle_needs";
 constexpr const char *kInitSymbol = "diffattn_bundle_init";
 constexpr const char *kWeightsSymbol = "diffattn_weights";
 constexpr const char *kContractSymbol = "diffattn_bundle_contract";
+/// A function that is called last and frees what constants were packed into;
+/// only in code with products of constants.
+constexpr const char *kReleaseSymbol = "diffattn_release_constants";
 
 } // namespace bundle
 } // namespace mlir::diffattn

@@ -54,7 +54,8 @@ def DiffAttn_ScheduleAttr : AttrDef<DiffAttn_Dialect, "Schedule"> {
     - `chunk`: keys between two updates of the running maximum;
     - `shared_keys`: up to this many keys the scores of both maps are kept and multiplied with V
       once; with more, chunks are merged as online states;
-    - `split_rows`, `split_keys`: up to so many queries, keys are split over threads in such blocks;
+    - `split_rows`, `split_keys`: up to so many queries, keys are split over threads in such blocks; where the
+      number of queries is not static, only if there are more keys than `split_rows`;
     - `bf16_dot`: multiply bf16 pairs as they are.
 
     Example:

@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_PIPELINES_CPUPIPELINE_H
 #define DIFFATTN_PIPELINES_CPUPIPELINE_H
 
+#include "DiffAttn/Schedule/BatchInvariance.h"
+
 #include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/StringRef.h"
 
@@ -26,6 +28,8 @@ struct CpuPipelineOptions {
   int64_t threads = 0;
   /// Whether to look for differential attention in unfused graphs.
   bool raise = true;
+  /// Whether a row of a product must not depend on the other rows.
+  BatchInvariance batchInvariance = BatchInvariance::Auto;
   /// GPU chip for which everything but products becomes kernels, for example
   /// sm_80. Empty: none.
   std::string gpuChip;

@@ -83,22 +83,35 @@ typedef enum diffattn_weight_flags {
   DIFFATTN_WEIGHT_NO_PACK = 1, // read the weight where it lies, always
 } diffattn_weight_flags;
 
+typedef enum diffattn_gemm_flags {
+  /// B is [N,K], as a linear layer's weight; otherwise [K,N].
+  DIFFATTN_GEMM_TRANSPOSE_B = 1,
+  /// Every sum is in the order of k, one fused multiply-add (or, where the CPU
+  /// has none, product and addition) after the other: a row of C is bitwise the
+  /// same for every M, position and number of threads. Always the runtime's own
+  /// code, which packs a weight at its first product, whatever M is.
+  DIFFATTN_GEMM_IN_ORDER = 2,
+  /// If A and B are bf16 and the CPU has bf16 dot products, the runtime's own
+  /// code adds the products of k and k + 1, k even, in one instruction.
+  DIFFATTN_GEMM_BF16_PAIRS = 4,
+} diffattn_gemm_flags;
+
 /// C[M,N] = A[M,K] * op(B) + beta * C, row-major with leading dimensions in
-/// elements. `transB` 0: B is [K,N]; 1: B is [N,K], as a linear layer's weight.
+/// elements. `flags` are diffattn_gemm_flags.
 /// A, B and C are f32, f16 or bf16 in any mix, with sums in f32 and one
 /// rounding at the end, or all f64. With `beta` 0, C is not read. `w` is null,
 /// or the slot whose `data` is B.
 DIFFATTN_RT_EXPORT void
 diffattn_rt_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
                  int64_t K, const void *A, int64_t lda, const void *B,
-                 int64_t ldb, int32_t transB, void *C, int64_t ldc, float beta,
+                 int64_t ldb, int32_t flags, void *C, int64_t ldc, float beta,
                  diffattn_weight *w, int64_t max_threads);
 
 /// The same `batch` times, with strides in elements between the matrices. A
 /// stride of 0 reads one A, or one B, for all.
 DIFFATTN_RT_EXPORT void diffattn_rt_batch_gemm(
     int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N, int64_t K,
-    const void *A, int64_t lda, const void *B, int64_t ldb, int32_t transB,
+    const void *A, int64_t lda, const void *B, int64_t ldb, int32_t flags,
     void *C, int64_t ldc, float beta, int64_t max_threads, int64_t batch,
     int64_t strideA, int64_t strideB, int64_t strideC);
 

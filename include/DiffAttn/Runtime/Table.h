@@ -22,7 +22,7 @@ extern "C" {
 
 /// Changes when a function of the table changes its meaning or its place. New
 /// functions are added at the end, which changes `bytes` alone.
-#define DIFFATTN_RT_TABLE_VERSION 1
+#define DIFFATTN_RT_TABLE_VERSION 2
 
 /// The functions diffattn_rt_<name> that compiled code calls, in the order of
 /// the table.
@@ -33,7 +33,8 @@ extern "C" {
   FUNCTION(release)                                                            \
   FUNCTION(gemm)                                                               \
   FUNCTION(batch_gemm)                                                         \
-  FUNCTION(fail)
+  FUNCTION(fail)                                                               \
+  FUNCTION(weight_release)
 
 #define DIFFATTN_RT_CONVERSIONS 5
 

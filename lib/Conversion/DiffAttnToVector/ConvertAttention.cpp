@@ -264,7 +264,9 @@ struct ConvertDiffAttnToVectorPass final
   }
 
   /// Few queries split the keys over threads, many are cut into blocks; both
-  /// are emitted where the number is not known.
+  /// are emitted where the number is not known. Few keys are not worth
+  /// splitting then, and a short sequence that attends to itself is cut as a
+  /// long one is: its rows are the same when it is padded.
   void callNest(KernelBuilder &b, Value context, SpecBuilder &builder,
                 StringRef name) {
     const NestSpec &spec = builder.spec;
@@ -276,7 +278,10 @@ struct ConvertDiffAttnToVectorPass final
     if (spec.queries.isStatic())
       return spec.queries.value <= splitRows ? split() : block();
     Value queries = builder.value(spec.queries);
-    b.ifElse(b.less(b.index(splitRows), queries), block, split);
+    Value keys = builder.value(spec.keys);
+    Value many = b.less(b.index(splitRows), queries),
+          alone = b.less(keys, b.index(splitRows + 1));
+    b.ifElse(arith::OrIOp::create(b, many, alone), block, split);
   }
 
   void callSplitNest(KernelBuilder &b, Value context, SpecBuilder &builder,

@@ -1,0 +1,40 @@
+//===- BatchInvarianceTest.cpp - which products sum in one order ----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/BatchInvariance.h"
+
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/MLIRContext.h"
+
+#include "gtest/gtest.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+TEST(BatchInvariance, NamesComeBack) {
+  for (StringRef name : {"auto", "true", "false"}) {
+    auto choice = parseBatchInvariance(name);
+    ASSERT_TRUE(choice);
+    EXPECT_EQ(stringifyBatchInvariance(*choice), name);
+  }
+  EXPECT_FALSE(parseBatchInvariance("1"));
+}
+
+TEST(BatchInvariance, AChoiceWinsOverTheTable) {
+  MLIRContext context;
+  Type types[] = {Float32Type::get(&context), Float16Type::get(&context),
+                  BFloat16Type::get(&context), Float64Type::get(&context)};
+  for (Type type : types)
+    for (CpuIsa isa :
+         {CpuIsa::AVX512BF16, CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
+      for (bool isWeight : {false, true}) {
+        EXPECT_TRUE(sumsInOrder(BatchInvariance::Always, type, isWeight, isa));
+        EXPECT_FALSE(sumsInOrder(BatchInvariance::Never, type, isWeight, isa));
+        // What cannot be packed is read faster in another order.
+        EXPECT_EQ(sumsInOrder(BatchInvariance::Auto, type, isWeight, isa),
+                  isWeight && isInvariantByDefault(type, isa));
+      }
+}
