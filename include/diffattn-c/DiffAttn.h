@@ -48,11 +48,12 @@ typedef struct diffattn_options diffattn_options;
 DIFFATTN_EXPORT diffattn_options *diffattn_options_create(void);
 DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
 /* Names: target ("cpu", "cpu:<isa>", "cuda-sim:<chip>", "cuda:<chip>"),
-   threads, raise ("true", "false"), reference, cache (a folder that nobody but
-   this user can write; empty: none), cache_limit (MiB that may be kept there),
-   name (of the module, in messages), reproducer (a file that a failing pipeline
-   leaves), from ("input", or "gpu" for what diffattn_emit gave under that
-   name), ptxas (the assembler: a path, or a name to look for in PATH),
+   threads, raise ("true", "false"), unchecked (indices and slices that are data
+   are not checked), reference, cache (a folder that nobody but this user can
+   write; empty: none), cache_limit (MiB that may be kept there), name (of the
+   module, in messages), reproducer (a file that a failing pipeline leaves),
+   from ("input", or "gpu" for what diffattn_emit gave under that name),
+   ptxas (the assembler: a path, or a name to look for in PATH),
    ptxas_folders (where else to look, separated by colons), cuda_driver and
    cublaslt (libcuda.so.1 and libcublasLt.so.13, where the loader finds none),
    package_folders (Python's, in which cuBLASLt may lie, separated by colons),

@@ -142,6 +142,8 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
                   "got '" +
                       text + "'");
     compile.batchInvariance = *choice;
+  } else if (key == "unchecked") {
+    understood = parseTruth(text, compile.unchecked);
   } else if (key == "reference") {
     understood = parseTruth(text, compile.reference);
   } else if (key == "cache") {
@@ -178,7 +180,8 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     return fail(
         ErrorClass::Usage,
         "expected an option of target, threads, raise, batch_invariant, "
-        "reference, cache, cache_limit, name, reproducer, from, ptxas, "
+        "unchecked, reference, cache, cache_limit, name, reproducer, from, "
+        "ptxas, "
         "ptxas_folders, cuda_driver, "
         "cublaslt, package_folders, weights, but got '" +
             key + "'");

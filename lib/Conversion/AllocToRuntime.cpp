@@ -36,12 +36,43 @@ struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
     Value bytes;
     getMemRefDescriptorSizes(loc, type, adaptor.getDynamicSizes(), rewriter,
                              sizes, strides, bytes, /*sizeInBytes=*/true);
+    if (!adaptor.getDynamicSizes().empty())
+      bytes = failIfUnreal(rewriter, loc, type, sizes, bytes);
     Value pointer =
         LLVM::CallOp::create(rewriter, loc, alloc, bytes).getResult();
     rewriter.replaceOp(op,
                        Value(createMemRefDescriptor(loc, type, pointer, pointer,
                                                     sizes, strides, rewriter)));
     return success();
+  }
+
+private:
+  /// `bytes`, or -1, which no workspace holds, if a size is negative or their
+  /// product with the bytes of an element does not fit into 63 bits.
+  static Value failIfUnreal(OpBuilder &b, Location loc, MemRefType type,
+                            ArrayRef<Value> sizes, Value bytes) {
+    Type i64 = b.getI64Type();
+    auto constant = [&](int64_t number) -> Value {
+      return LLVM::ConstantOp::create(b, loc, i64, b.getIndexAttr(number));
+    };
+    auto result =
+        LLVM::LLVMStructType::getLiteral(b.getContext(), {i64, b.getI1Type()});
+    // Nothing is larger than 16 bytes.
+    Value product = constant(16), zero = constant(0), wrong;
+    auto also = [&](Value condition) {
+      wrong = wrong ? LLVM::OrOp::create(b, loc, wrong, condition).getResult()
+                    : condition;
+    };
+    for (Value size : sizes) {
+      also(LLVM::ICmpOp::create(b, loc, LLVM::ICmpPredicate::slt, size, zero));
+      // An axis without elements does not make the others small.
+      Value factor = LLVM::UMaxOp::create(b, loc, size, constant(1));
+      Value pair =
+          LLVM::SMulWithOverflowOp::create(b, loc, result, product, factor);
+      product = LLVM::ExtractValueOp::create(b, loc, pair, 0);
+      also(LLVM::ExtractValueOp::create(b, loc, pair, 1));
+    }
+    return LLVM::SelectOp::create(b, loc, wrong, constant(-1), bytes);
   }
 
   mutable LLVM::LLVMFuncOp alloc;

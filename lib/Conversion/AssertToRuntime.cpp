@@ -4,8 +4,11 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "AssertMessage.h"
+
 #include "DiffAttn/Conversion/Passes.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "llvm/ADT/MapVector.h"
@@ -16,6 +19,7 @@ namespace mlir::diffattn {
 } // namespace mlir::diffattn
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 struct ConvertAssertToRuntimePass final
@@ -38,33 +42,75 @@ struct ConvertAssertToRuntimePass final
     if (asserts.empty())
       return;
     OpBuilder builder(&getContext());
-    auto pointer = LLVM::LLVMPointerType::get(&getContext());
-    FailureOr<LLVM::LLVMFuncOp> found = LLVM::lookupOrCreateFn(
-        builder, getOperation(), "diffattn_rt_fail", {pointer},
-        LLVM::LLVMVoidType::get(&getContext()));
-    if (failed(found))
-      return signalPassFailure();
-    fail = *found;
     for (cf::AssertOp op : asserts)
-      lower(builder, op);
+      if (failed(lower(builder, op)))
+        return signalPassFailure();
   }
 
 private:
+  /// The sides of the comparison that `condition` is, as i64: what a message
+  /// may tell.
+  static std::optional<std::pair<Value, Value>> findSides(Value condition) {
+    auto compare = condition.getDefiningOp<arith::CmpIOp>();
+    if (!compare)
+      return std::nullopt;
+    Type type = compare.getLhs().getType();
+    if (!type.isIndex() && !type.isSignlessInteger(64))
+      return std::nullopt;
+    // Constants go to the right, and predicates turn round with them: none of
+    // ours is one of these from the beginning.
+    using Predicate = arith::CmpIPredicate;
+    Predicate predicate = compare.getPredicate();
+    if (predicate == Predicate::ugt || predicate == Predicate::uge ||
+        predicate == Predicate::sle)
+      return std::pair(compare.getRhs(), compare.getLhs());
+    return std::pair(compare.getLhs(), compare.getRhs());
+  }
+
+  LLVM::LLVMFuncOp getFunction(OpBuilder &builder, StringRef name,
+                               ArrayRef<Type> arguments) {
+    FailureOr<LLVM::LLVMFuncOp> found =
+        LLVM::lookupOrCreateFn(builder, getOperation(), name, arguments,
+                               LLVM::LLVMVoidType::get(&getContext()));
+    return succeeded(found) ? *found : LLVM::LLVMFuncOp();
+  }
+
   /// ... assert(c); rest  ->  ... cond_br c, ^rest, ^fail
-  void lower(OpBuilder &builder, cf::AssertOp op) {
+  LogicalResult lower(OpBuilder &builder, cf::AssertOp op) {
     Location loc = op.getLoc();
+    auto sides = findSides(op.getArg());
+    const bool tellsSides =
+        sides && (op.getMsg().contains("{0}") || op.getMsg().contains("{1}"));
+    Type pointer = LLVM::LLVMPointerType::get(&getContext()),
+         i64 = builder.getI64Type();
+    LLVM::LLVMFuncOp fail =
+        tellsSides
+            ? getFunction(builder, "diffattn_rt_fail_with", {pointer, i64, i64})
+            : getFunction(builder, "diffattn_rt_fail", {pointer});
+    if (!fail)
+      return failure();
     Block *block = op->getBlock();
     Block *rest = block->splitBlock(op->getIterator());
-    Block *failure =
+    Block *failed =
         builder.createBlock(rest->getParent(), rest->getParent()->end());
-    Value text =
-        LLVM::AddressOfOp::create(builder, loc, getMessage(op.getMsg()));
-    LLVM::CallOp::create(builder, loc, fail, text);
+    std::string message =
+        tellsSides ? op.getMsg().str() : withoutSides(op.getMsg());
+    SmallVector<Value> arguments = {
+        LLVM::AddressOfOp::create(builder, loc, getMessage(message))};
+    if (tellsSides)
+      for (Value side : {sides->first, sides->second})
+        arguments.push_back(
+            side.getType().isIndex()
+                ? arith::IndexCastOp::create(builder, loc, i64, side)
+                      .getResult()
+                : side);
+    LLVM::CallOp::create(builder, loc, fail, arguments);
     LLVM::UnreachableOp::create(builder, loc);
     builder.setInsertionPointToEnd(block);
     cf::CondBranchOp::create(builder, loc, op.getArg(), rest, ValueRange(),
-                             failure, ValueRange());
+                             failed, ValueRange());
     op.erase();
+    return success();
   }
 
   LLVM::GlobalOp getMessage(StringRef text) {
@@ -83,7 +129,6 @@ private:
     return entry->second;
   }
 
-  LLVM::LLVMFuncOp fail;
   llvm::StringMap<LLVM::GlobalOp> messages;
 };
 } // namespace

@@ -75,6 +75,7 @@ static std::optional<size_t> findInTable(StringRef symbol) {
 #define DIFFATTN_PLACE(name)                                                   \
   result["diffattn_rt_" #name] = offsetof(diffattn_rt_table, name);
     DIFFATTN_RT_TABLE(DIFFATTN_PLACE)
+    DIFFATTN_RT_LATER_TABLE(DIFFATTN_PLACE)
 #undef DIFFATTN_PLACE
 #define DIFFATTN_PLACE(name)                                                   \
   result["diffattn_rt_device_" #name] =                                        \

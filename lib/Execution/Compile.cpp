@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/Compile.h"
 #include "Codegen.h"
+#include "CrashGuard.h"
 #include "DeviceCode.h"
 #include "ForeignInput.h"
 #include "InputLimits.h"
@@ -57,13 +58,16 @@ public:
   Compilation(llvm::StringRef ir, const CompileOptions &options,
               const ExecutionTarget &target)
       : options(options),
-        context(makeRegistry(), MLIRContext::Threading::DISABLED), ir(ir) {
+        ownContext(std::make_unique<MLIRContext>(
+            makeRegistry(), MLIRContext::Threading::DISABLED)),
+        context(*ownContext), ir(ir) {
     // A kernel is thousands of ops, and messages have lines.
     context.printOpOnDiagnostic(false);
     pipeline.isa = target.isa;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
     pipeline.batchInvariance = options.batchInvariance;
+    pipeline.unchecked = options.unchecked;
     // What results are checked against runs on the CPU alone.
     if (!options.reference)
       pipeline.gpuChip = target.chip;
@@ -99,7 +103,8 @@ private:
     return registry;
   }
 
-  /// Runs `action`; on failure, an error with what was said meanwhile.
+  /// Runs `action`; on failure or a crash, an error with what was said
+  /// meanwhile.
   llvm::Error guarded(ErrorClass errorClass, const Twine &what,
                       llvm::function_ref<LogicalResult()> action);
 
@@ -107,7 +112,8 @@ private:
   CpuPipelineOptions pipeline;
   /// Before the context, which adds remarks to it as long as it lives.
   CompileDiagnostics said;
-  MLIRContext context;
+  std::unique_ptr<MLIRContext> ownContext;
+  MLIRContext &context;
   llvm::StringRef ir;
   llvm::SourceMgr sources;
   OwningOpRef<ModuleOp> module;
@@ -140,7 +146,15 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
       said.push_back(describeDiagnostic(diagnostic));
     return failure();
   });
-  if (succeeded(action()))
+  bool done = false;
+  if (!runGuarded([&] { done = succeeded(action()); })) {
+    // In the middle of a change: neither can be destroyed.
+    (void)module.release();
+    (void)ownContext.release();
+    done = false;
+    text += "expected MLIR to report what it cannot take, but it crashed";
+  }
+  if (done)
     return llvm::Error::success();
   text = printable(clipLines(text), Lines::Keep);
   if (std::string advice =
@@ -179,7 +193,8 @@ llvm::Error Compilation::parse() {
   return guarded(
       ErrorClass::IR, options.inputName + ": expected a module of MLIR", [&] {
         module = parseSourceFile<ModuleOp>(sources, ParserConfig(&context));
-        return success(module && succeeded(checkSizeLimits(*module)));
+        return success(module && succeeded(checkSizeLimits(*module)) &&
+                       succeeded(checkCalls(*module)));
       });
 }
 

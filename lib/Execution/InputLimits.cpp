@@ -6,9 +6,11 @@
 //===----------------------------------------------------------------------===//
 #include "InputLimits.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/SymbolTable.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/MathExtras.h"
@@ -261,4 +263,45 @@ LogicalResult mlir::diffattn::checkSizeLimits(ModuleOp module) {
                                    : WalkResult::advance();
   });
   return failure(walked.wasInterrupted());
+}
+
+LogicalResult mlir::diffattn::checkCalls(ModuleOp module) {
+  // Each function once, after those that it calls; without recursion of our
+  // own, for chains of calls may be long.
+  enum class State { Open, Done };
+  struct Frame {
+    func::FuncOp function;
+    SmallVector<func::CallOp> calls;
+  };
+  SymbolTable symbols(module);
+  llvm::DenseMap<Operation *, State> states;
+  for (auto start : module.getOps<func::FuncOp>()) {
+    SmallVector<Frame> path;
+    auto enter = [&](func::FuncOp function) {
+      states[function] = State::Open;
+      Frame frame{function, {}};
+      function.walk([&](func::CallOp call) { frame.calls.push_back(call); });
+      path.push_back(std::move(frame));
+    };
+    if (!states.contains(start))
+      enter(start);
+    while (!path.empty()) {
+      if (path.back().calls.empty()) {
+        states[path.pop_back_val().function] = State::Done;
+        continue;
+      }
+      func::CallOp call = path.back().calls.pop_back_val();
+      auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+      if (!callee)
+        continue;
+      auto known = states.find(callee);
+      if (known == states.end())
+        enter(callee);
+      else if (known->second == State::Open)
+        return call.emitError("expected functions that do not call themselves, "
+                              "but '")
+               << call.getCallee() << "' does";
+    }
+  }
+  return success();
 }

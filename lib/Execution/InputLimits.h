@@ -31,6 +31,10 @@ std::string findTextBeyondLimits(llvm::StringRef text);
 /// constants of at most 1 GiB. Emits an error at the first op beyond that.
 LogicalResult checkSizeLimits(ModuleOp module);
 
+/// Checks that no function calls itself, also not by way of others: nothing
+/// says how deep the stack would get. Emits an error at the first such call.
+LogicalResult checkCalls(ModuleOp module);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_EXECUTION_INPUTLIMITS_H

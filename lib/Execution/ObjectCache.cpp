@@ -105,8 +105,9 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
       "isa " + target->isa + "; chip " + target->chip + "; threads " +
       std::to_string(options.threads) + "; raise " +
       std::to_string(options.raise) + "; batch_invariant " +
-      stringifyBatchInvariance(options.batchInvariance).str() + "; from " +
-      options.from + "; reference " + std::to_string(options.reference);
+      stringifyBatchInvariance(options.batchInvariance).str() + "; unchecked " +
+      std::to_string(options.unchecked) + "; from " + options.from +
+      "; reference " + std::to_string(options.reference);
   return sha256({ir, choices, getToolchainKey(target->isa)});
 }
 

@@ -323,7 +323,11 @@ Failure PreparedCall::invoke(EntryPoint entry, int64_t threads,
   CallThreads limit(threads);
   if (!caller(guard, &guarded))
     return {};
-  return {ErrorClass::Run, "'" + function.name + "': " + diffattn_rt_error()};
+  const std::string message = diffattn_rt_error();
+  // Checks of sizes name the argument and the function themselves.
+  if (message.rfind("argument ", 0) == 0)
+    return {ErrorClass::Run, message};
+  return {ErrorClass::Run, "'" + function.name + "': " + message};
 }
 
 Failure mlir::diffattn::checkThreads(int64_t threads) {

@@ -40,69 +40,79 @@ RankedTensorType AttentionOp::inferResultType(ShapedType q1, ShapedType v,
   return RankedTensorType::get(shape, q1.getElementType());
 }
 
-LogicalResult AttentionOp::verify() {
+LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   // attention_c1
-  auto dps = cast<DestinationStyleOpInterface>(getOperation());
+  auto dps = cast<DestinationStyleOpInterface>(op.getOperation());
   if (failed(verifyDestinationForm(dps)))
     return failure();
-  NamedOperand init{"init", getInit()}, q1{"q1", getQ1()}, v{"v", getV()};
-  MapInputs inputs{q1, {"k1", getK1()}, {"q2", getQ2()}, {"k2", getK2()},
-                   v,  getQLayout(),    getKLayout(),    getVLayout()};
+  NamedOperand init{"init", op.getInit()}, q1{"q1", op.getQ1()},
+      v{"v", op.getV()};
+  MapInputs inputs{
+      q1, {"k1", op.getK1()}, {"q2", op.getQ2()}, {"k2", op.getK2()},
+      v,  op.getQLayout(),    op.getKLayout(),    op.getVLayout()};
   // attention_c2
-  if (failed(verifySameElementType(*this,
+  if (failed(verifySameElementType(rules,
                                    {q1, inputs.k1, inputs.q2, inputs.k2, v})))
     return failure();
   Type element = q1.type().getElementType(),
        result = init.type().getElementType();
   if (result != element && !result.isF32())
-    return emitOpError() << "expected element type of init to be that of q1, "
+    return rules.error() << "expected element type of init to be that of q1, "
                          << element << (element.isF32() ? "" : ", or 'f32'")
                          << ", but got " << result;
   // attention_c3 to attention_c9
-  if (failed(verifyRank(*this, init, 4)) ||
-      failed(verifyMapInputs(*this, inputs)))
+  if (failed(verifyRank(rules, init, 4)) ||
+      failed(verifyMapInputs(rules, inputs)))
     return failure();
   // attention_c10
   auto verifyResultShape = [&](NamedOperand operand) -> LogicalResult {
-    int64_t qt = lengthAxis(getQLayout()), ot = lengthAxis(getOLayout());
-    if (failed(verifyRank(*this, operand, 4)) ||
-        failed(verifySame(*this, "batches", q1, 0, operand, 0)) ||
-        failed(verifySame(*this, "heads", q1, headAxis(getQLayout()), operand,
-                          headAxis(getOLayout()))) ||
-        failed(verifySame(*this, "lengths", q1, qt, operand, ot)) ||
-        failed(verifySame(*this, "widths", v, 3, operand, 3)))
+    int64_t qt = AttentionOp::lengthAxis(op.getQLayout()),
+            ot = AttentionOp::lengthAxis(op.getOLayout());
+    if (failed(verifyRank(rules, operand, 4)) ||
+        failed(verifySame(rules, "batches", q1, 0, operand, 0)) ||
+        failed(verifySame(rules, "heads", q1,
+                          AttentionOp::headAxis(op.getQLayout()), operand,
+                          AttentionOp::headAxis(op.getOLayout()))) ||
+        failed(verifySame(rules, "lengths", q1, qt, operand, ot)) ||
+        failed(verifySame(rules, "widths", v, 3, operand, 3)))
       return failure();
     return success();
   };
   if (failed(verifyResultShape(init)))
     return failure();
   // attention_c11
-  if (failed(verifyLambda(*this, {"lambda", getLambda()}, q1, 0,
-                          lengthAxis(getQLayout()), getSignalHeads(),
-                          getNoiseHeads())))
+  if (failed(verifyLambda(rules, {"lambda", op.getLambda()}, q1, 0,
+                          AttentionOp::lengthAxis(op.getQLayout()),
+                          {q1, AttentionOp::headAxis(op.getQLayout())},
+                          {inputs.q2, AttentionOp::headAxis(op.getQLayout())})))
     return failure();
   // attention_c12
-  if (failed(verifyBias(*this, {"bias", getBias()}, inputs)))
+  if (failed(verifyBias(rules, {"bias", op.getBias()}, inputs)))
     return failure();
   // attention_c13
-  if (failed(verifyNormWeight(*this, {"norm_weight", getNormWeight()},
-                              getNorm(), v)))
+  if (failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},
+                              op.getNorm(), v)))
     return failure();
   // attention_c14
-  if (getGate() && failed(verifyResultShape({"gate", getGate()})))
+  if (op.getGate() && failed(verifyResultShape({"gate", op.getGate()})))
     return failure();
   // attention_c15
-  if (failed(verifyPerBatch(*this, {"kv_len", getKvLen()}, q1)) ||
-      failed(verifyPerBatch(*this, {"q_offset", getQOffset()}, q1)))
+  if (failed(verifyPerBatch(rules, {"kv_len", op.getKvLen()}, q1)) ||
+      failed(verifyPerBatch(rules, {"q_offset", op.getQOffset()}, q1)))
     return failure();
   // attention_c16 to attention_c20
-  if (failed(verifyScale(*this, getScale())) ||
-      failed(verifyWindow(*this, getWindow())) ||
-      failed(verifyNumber(*this, "softcap", getSoftcap(), Least::AboveZero)) ||
-      failed(verifyNumber(*this, "norm_eps", getNormEps(), Least::Zero)) ||
-      failed(verifyNumber(*this, "out_scale", getOutScale())))
+  if (failed(verifyScale(rules, op.getScale())) ||
+      failed(verifyWindow(rules, op.getWindow())) ||
+      failed(
+          verifyNumber(rules, "softcap", op.getSoftcap(), Least::AboveZero)) ||
+      failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
+      failed(verifyNumber(rules, "out_scale", op.getOutScale())))
     return failure();
   return success();
+}
+
+LogicalResult AttentionOp::verify() {
+  return verifyRules(*this, getOperation());
 }
 
 void AttentionOp::getEffects(

@@ -4,62 +4,58 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/IR/DiffAttn.h"
+#include "ShapeChecks.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-LogicalResult GemmOp::verify() {
-  ShapedType a = getShaped(getA()), b = getShaped(getB()),
-             c = getShaped(getC());
+LogicalResult diffattn::verifyRules(GemmOp op, ShapeRules rules) {
+  NamedOperand a{"a", op.getA()}, b{"b", op.getB()}, c{"c", op.getC()};
+  const int64_t rank = c.type().getRank();
   // gemm_c1: one kind of operand, and a result exactly for tensors.
-  if (isa<MemRefType>(a) != isa<MemRefType>(c) ||
-      isa<MemRefType>(b) != isa<MemRefType>(c) ||
-      isa<MemRefType>(c) == static_cast<bool>(getResult()))
-    return emitOpError("expected operands that are all tensors with one "
-                       "result or all memrefs with none");
+  const bool onMemRefs = isa<MemRefType>(c.type());
+  if (isa<MemRefType>(a.type()) != onMemRefs ||
+      isa<MemRefType>(b.type()) != onMemRefs ||
+      onMemRefs == static_cast<bool>(op.getResult()))
+    return rules.error() << "expected operands that are all tensors with one "
+                            "result or all memrefs with none";
   // gemm_c2: ranks.
-  if (c.getRank() < 2)
-    return emitOpError("expected c of rank 2 or more, but got ") << c.getRank();
-  for (auto [name, type] : {std::pair("a", a), std::pair("b", b)})
-    if (type.getRank() != 2 && type.getRank() != c.getRank())
-      return emitOpError("expected ") << name << " of rank 2 or " << c.getRank()
-                                      << ", but got " << type.getRank();
+  if (rank < 2)
+    return rules.error() << "expected c of rank 2 or more, but got " << rank;
+  for (NamedOperand operand : {a, b})
+    if (operand.type().getRank() != 2 && operand.type().getRank() != rank)
+      return rules.error() << "expected " << operand.name << " of rank 2 or "
+                           << rank << ", but got " << operand.type().getRank();
   // gemm_c3: f64 only with itself.
-  if (a.getElementType().isF64() != c.getElementType().isF64() ||
-      b.getElementType().isF64() != c.getElementType().isF64())
-    return emitOpError("expected f64 in all operands or in none");
-  // gemm_c4: sizes.
-  auto verifySizes = [&](StringRef what, int64_t lhs, int64_t rhs) {
-    return succeeded(verifyCompatibleShape({lhs}, {rhs}))
-               ? success()
-               : emitOpError("expected ")
-                     << what << " to match, but got " << lhs << " and " << rhs;
+  for (NamedOperand operand : {a, b})
+    if (operand.type().getElementType().isF64() !=
+        c.type().getElementType().isF64())
+      return rules.error() << "expected f64 in all operands or in none";
+  // gemm_c4: sizes. The axes of rows and columns come last.
+  auto axis = [](NamedOperand operand, int64_t fromEnd) {
+    return operand.type().getRank() - fromEnd;
   };
-  auto last = [](ShapedType type, int64_t i) {
-    return type.getDimSize(type.getRank() - i);
-  };
-  bool transposed = getTransposeB();
-  if (failed(verifySizes("the columns of a and the inner size of b", last(a, 1),
-                         last(b, transposed ? 1 : 2))) ||
-      failed(verifySizes("the rows of a and c", last(a, 2), last(c, 2))) ||
-      failed(verifySizes("the columns of b and c", last(b, transposed ? 2 : 1),
-                         last(c, 1))))
+  const int64_t inner = op.getTransposeB() ? 1 : 2, columns = 3 - inner;
+  if (failed(verifySame(rules, "the inner sizes", a, axis(a, 1), b,
+                        axis(b, inner))) ||
+      failed(verifySame(rules, "the rows", a, axis(a, 2), c, axis(c, 2))) ||
+      failed(
+          verifySame(rules, "the columns", b, axis(b, columns), c, axis(c, 1))))
     return failure();
-  for (int64_t i = 0, e = c.getRank() - 2; i < e; ++i)
-    for (ShapedType type : {a, b})
-      if (type.getRank() != 2 &&
-          failed(verifySizes("the batches of the operands", type.getDimSize(i),
-                             c.getDimSize(i))))
+  for (int64_t i = 0; i < rank - 2; ++i)
+    for (NamedOperand operand : {a, b})
+      if (operand.type().getRank() != 2 &&
+          failed(verifySame(rules, "the batches", operand, i, c, i)))
         return failure();
-  if (getResult() && getResult().getType() != c) // gemm_c5
-    return emitOpError("expected a result of the type of c, ")
-           << c << ", but got " << getResult().getType();
+  if (op.getResult() && op.getResult().getType() != c.type()) // gemm_c5
+    return rules.error() << "expected a result of the type of c, " << c.type()
+                         << ", but got " << op.getResult().getType();
   return success();
 }
+
+LogicalResult GemmOp::verify() { return verifyRules(*this, getOperation()); }
 
 void GemmOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>

@@ -7,6 +7,7 @@
 #include "ShapeChecks.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 #include <cmath>
 
@@ -30,6 +31,35 @@ static bool agree(int64_t a, int64_t b) {
   return ShapedType::isDynamic(a) || ShapedType::isDynamic(b) || a == b;
 }
 
+static bool isDynamic(NamedAxis axis) {
+  return ShapedType::isDynamic(axis.size());
+}
+
+void ShapeRules::leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
+                           ArrayRef<NamedAxis> others, bool orOne) const {
+  if (!open)
+    return;
+  SizeRelation relation{kind, {subject.operand.value, subject.axis}, {}, orOne};
+  for (NamedAxis other : others)
+    relation.others.push_back({other.operand.value, other.axis});
+  open->push_back(std::move(relation));
+}
+
+/// Whether `subject` is one of `others`, or 1 if `orOne`; what is not known is
+/// left open.
+static bool isOneOf(ShapeRules rules, NamedAxis subject,
+                    ArrayRef<NamedAxis> others, bool orOne = false) {
+  bool fits = orOne && subject.size() == 1;
+  bool known = fits;
+  for (NamedAxis other : others) {
+    fits |= agree(subject.size(), other.size());
+    known |= !isDynamic(subject) && subject.size() == other.size();
+  }
+  if (fits && !known)
+    rules.leaveOpen(SizeRelation::Kind::Equal, subject, others, orOne);
+  return fits;
+}
+
 LogicalResult diffattn::verifyDestinationForm(DestinationStyleOpInterface op) {
   bool onTensors = isa<TensorType>(op.getDpsInits().front().getType());
   for (Value operand : op->getOperands())
@@ -44,65 +74,71 @@ LogicalResult diffattn::verifyDestinationForm(DestinationStyleOpInterface op) {
   return success();
 }
 
-LogicalResult diffattn::verifyRank(Operation *op, NamedOperand operand,
+LogicalResult diffattn::verifyRank(ShapeRules rules, NamedOperand operand,
                                    int64_t rank) {
   if (operand.type().getRank() != rank)
-    return op->emitOpError() << "expected " << operand.name << " of rank "
-                             << rank << ", but got " << operand.type();
+    return rules.error() << "expected " << operand.name << " of rank " << rank
+                         << ", but got " << operand.type();
   return success();
 }
 
-LogicalResult diffattn::verifyPositive(Operation *op, StringRef what,
+LogicalResult diffattn::verifyPositive(ShapeRules rules, StringRef what,
                                        NamedOperand operand, int64_t axis) {
   if (operand.size(axis) == 0)
-    return op->emitOpError() << "expected a positive " << what << " of "
-                             << operand.name << ", but got 0";
+    return rules.error() << "expected a positive " << what << " of "
+                         << operand.name << ", but got 0";
+  if (isDynamic({operand, axis}))
+    rules.leaveOpen(SizeRelation::Kind::Positive, {operand, axis});
   return success();
 }
 
-LogicalResult diffattn::verifyStatic(Operation *op, StringRef what,
+LogicalResult diffattn::verifyStatic(ShapeRules rules, StringRef what,
                                      NamedOperand operand, int64_t axis) {
   int64_t size = operand.size(axis);
   if (ShapedType::isDynamic(size) || size < 1)
-    return op->emitOpError() << "expected a static, positive " << what << " of "
-                             << operand.name << ", but got " << text(size);
+    return rules.error() << "expected a static, positive " << what << " of "
+                         << operand.name << ", but got " << text(size);
   return success();
 }
 
-LogicalResult diffattn::verifySame(Operation *op, StringRef what,
+LogicalResult diffattn::verifySame(ShapeRules rules, StringRef what,
                                    NamedOperand a, int64_t i, NamedOperand b,
                                    int64_t j) {
-  if (!agree(a.size(i), b.size(j)))
-    return op->emitOpError()
-           << "expected " << what << " of " << a.name << " and " << b.name
-           << " to match, but got " << a.size(i) << " and " << b.size(j);
+  if (!isOneOf(rules, {b, j}, {{a, i}}))
+    return rules.error() << "expected " << what << " of " << a.name << " and "
+                         << b.name << " to match, but got " << a.size(i)
+                         << " and " << b.size(j);
   return success();
 }
 
-LogicalResult diffattn::verifySameElementType(Operation *op,
+LogicalResult diffattn::verifySameElementType(ShapeRules rules,
                                               ArrayRef<NamedOperand> operands) {
   Type first = operands.front().type().getElementType();
   for (NamedOperand operand : operands)
     if (operand.type().getElementType() != first)
-      return op->emitOpError()
-             << "expected element type of " << operand.name << " to be that of "
-             << operands.front().name << ", " << first << ", but got "
-             << operand.type().getElementType();
+      return rules.error() << "expected element type of " << operand.name
+                           << " to be that of " << operands.front().name << ", "
+                           << first << ", but got "
+                           << operand.type().getElementType();
   return success();
 }
 
-LogicalResult diffattn::verifyDivides(Operation *op, StringRef partName,
-                                      int64_t part, StringRef wholeName,
-                                      int64_t whole) {
-  if (ShapedType::isStatic(whole) && ShapedType::isStatic(part) &&
-      whole % part != 0)
-    return op->emitOpError()
-           << "expected heads of " << partName << " to divide heads of "
-           << wholeName << ", but got " << part << " and " << whole;
+LogicalResult diffattn::verifyDivides(ShapeRules rules, NamedAxis part,
+                                      NamedAxis whole) {
+  if (isDynamic(part) || isDynamic(whole)) {
+    if (part.size() != 1)
+      rules.leaveOpen(SizeRelation::Kind::Divides, part, whole);
+    return success();
+  }
+  if (whole.size() % part.size() != 0)
+    return rules.error() << "expected heads of " << part.operand.name
+                         << " to divide heads of " << whole.operand.name
+                         << ", but got " << part.size() << " and "
+                         << whole.size();
   return success();
 }
 
-LogicalResult diffattn::verifyMapInputs(Operation *op, const MapInputs &in) {
+LogicalResult diffattn::verifyMapInputs(ShapeRules rules, const MapInputs &in) {
   int64_t qh = AttentionOp::headAxis(in.qLayout),
           qt = AttentionOp::lengthAxis(in.qLayout);
   int64_t kh = AttentionOp::headAxis(in.kLayout),
@@ -111,7 +147,7 @@ LogicalResult diffattn::verifyMapInputs(Operation *op, const MapInputs &in) {
           vt = AttentionOp::lengthAxis(in.vLayout);
   // c3
   for (NamedOperand operand : {in.q1, in.k1, in.q2, in.k2, in.v})
-    if (failed(verifyRank(op, operand, 4)))
+    if (failed(verifyRank(rules, operand, 4)))
       return failure();
   // c4
   for (auto [operand, axis] : {std::pair{in.q1, qh},
@@ -120,117 +156,119 @@ LogicalResult diffattn::verifyMapInputs(Operation *op, const MapInputs &in) {
                                {in.k2, kh},
                                {in.v, vh}})
     if (failed(in.staticHeads
-                   ? verifyStatic(op, "number of heads", operand, axis)
-                   : verifyPositive(op, "number of heads", operand, axis)))
+                   ? verifyStatic(rules, "number of heads", operand, axis)
+                   : verifyPositive(rules, "number of heads", operand, axis)))
       return failure();
   for (NamedOperand operand : {in.q1, in.k1, in.q2, in.k2, in.v})
-    if (failed(verifyPositive(op, "width", operand, 3)))
+    if (failed(verifyPositive(rules, "width", operand, 3)))
       return failure();
   // c5
   for (NamedOperand operand : {in.k1, in.q2, in.k2, in.v})
-    if (failed(verifySame(op, "batches", in.q1, 0, operand, 0)))
+    if (failed(verifySame(rules, "batches", in.q1, 0, operand, 0)))
       return failure();
   // c6
-  if (failed(verifySame(op, "lengths", in.q1, qt, in.q2, qt)))
+  if (failed(verifySame(rules, "lengths", in.q1, qt, in.q2, qt)))
     return failure();
   // c7
-  if (failed(verifySame(op, "lengths", in.k1, kt, in.k2, kt)) ||
-      failed(verifySame(op, "lengths", in.k1, kt, in.v, vt)))
+  if (failed(verifySame(rules, "lengths", in.k1, kt, in.k2, kt)) ||
+      failed(verifySame(rules, "lengths", in.k1, kt, in.v, vt)))
     return failure();
   // c8
   for (NamedOperand operand : {in.k1, in.q2, in.k2})
-    if (failed(verifySame(op, "widths", in.q1, 3, operand, 3)))
+    if (failed(verifySame(rules, "widths", in.q1, 3, operand, 3)))
       return failure();
   // c9
-  if (failed(verifyDivides(op, "q2", in.q2.size(qh), "q1", in.q1.size(qh))) ||
-      failed(verifyDivides(op, "k1", in.k1.size(kh), "q1", in.q1.size(qh))) ||
-      failed(verifyDivides(op, "k2", in.k2.size(kh), "q2", in.q2.size(qh))) ||
-      failed(verifyDivides(op, "v", in.v.size(vh), "q1", in.q1.size(qh))))
+  NamedAxis signal{in.q1, qh}, noise{in.q2, qh};
+  if (failed(verifyDivides(rules, noise, signal)) ||
+      failed(verifyDivides(rules, {in.k1, kh}, signal)) ||
+      failed(verifyDivides(rules, {in.k2, kh}, noise)) ||
+      failed(verifyDivides(rules, {in.v, vh}, signal)))
     return failure();
   return success();
 }
 
-LogicalResult diffattn::verifyLambda(Operation *op, NamedOperand lambda,
+LogicalResult diffattn::verifyLambda(ShapeRules rules, NamedOperand lambda,
                                      NamedOperand rows, int64_t b, int64_t t,
-                                     int64_t signalHeads, int64_t noiseHeads) {
+                                     NamedAxis signal, NamedAxis noise) {
   int64_t rank = lambda.type().getRank();
   bool fits = rank == 0;
   if (rank == 1)
-    fits = agree(lambda.size(0), signalHeads);
+    fits = isOneOf(rules, {lambda, 0}, signal);
   else if (rank == 3)
-    fits = agree(lambda.size(0), rows.size(b)) &&
-           agree(lambda.size(1), rows.size(t)) &&
-           (agree(lambda.size(2), signalHeads) ||
-            agree(lambda.size(2), noiseHeads));
+    fits = isOneOf(rules, {lambda, 0}, {{rows, b}}) &&
+           isOneOf(rules, {lambda, 1}, {{rows, t}}) &&
+           isOneOf(rules, {lambda, 2}, {signal, noise});
   if (fits)
     return success();
   std::string batchAndLength =
       text(rows.size(b)) + ", " + text(rows.size(t)) + ", ";
-  return op->emitOpError() << "expected lambda of shape [], [" << signalHeads
-                           << "], [" << batchAndLength << text(signalHeads)
-                           << "] or [" << batchAndLength << text(noiseHeads)
-                           << "], but got " << shapeText(lambda);
+  return rules.error() << "expected lambda of shape [], ["
+                       << text(signal.size()) << "], [" << batchAndLength
+                       << text(signal.size()) << "] or [" << batchAndLength
+                       << text(noise.size()) << "], but got "
+                       << shapeText(lambda);
 }
 
-LogicalResult diffattn::verifyBias(Operation *op, NamedOperand bias,
+LogicalResult diffattn::verifyBias(ShapeRules rules, NamedOperand bias,
                                    const MapInputs &in) {
   if (!bias.value)
     return success();
-  if (failed(verifyRank(op, bias, 4)))
+  if (failed(verifyRank(rules, bias, 4)))
     return failure();
-  int64_t sizes[] = {in.q1.size(0),
-                     in.q2.size(AttentionOp::headAxis(in.qLayout)),
-                     in.q1.size(AttentionOp::lengthAxis(in.qLayout)),
-                     in.k1.size(AttentionOp::lengthAxis(in.kLayout))};
-  bool fits = agree(bias.size(3), sizes[3]);
-  for (int64_t axis = 0; axis < 3; ++axis)
-    fits &= bias.size(axis) == 1 || agree(bias.size(axis), sizes[axis]);
+  const NamedAxis axes[] = {{in.q1, 0},
+                            {in.q2, AttentionOp::headAxis(in.qLayout)},
+                            {in.q1, AttentionOp::lengthAxis(in.qLayout)},
+                            {in.k1, AttentionOp::lengthAxis(in.kLayout)}};
+  bool fits = true;
+  for (int64_t axis = 0; axis < 4; ++axis)
+    fits &= isOneOf(rules, {bias, axis}, axes[axis], /*orOne=*/axis < 3);
   if (fits)
     return success();
-  return op->emitOpError() << "expected bias of shape [1 or " << text(sizes[0])
-                           << ", 1 or " << text(sizes[1]) << ", 1 or "
-                           << text(sizes[2]) << ", " << text(sizes[3])
-                           << "], but got " << shapeText(bias);
+  return rules.error() << "expected bias of shape [1 or "
+                       << text(axes[0].size()) << ", 1 or "
+                       << text(axes[1].size()) << ", 1 or "
+                       << text(axes[2].size()) << ", " << text(axes[3].size())
+                       << "], but got " << shapeText(bias);
 }
 
-LogicalResult diffattn::verifyPerBatch(Operation *op, NamedOperand operand,
+LogicalResult diffattn::verifyPerBatch(ShapeRules rules, NamedOperand operand,
                                        NamedOperand rows) {
   if (!operand.value)
     return success();
-  if (failed(verifyRank(op, operand, 1)))
+  if (failed(verifyRank(rules, operand, 1)))
     return failure();
-  return verifySame(op, "batches", rows, 0, operand, 0);
+  return verifySame(rules, "batches", rows, 0, operand, 0);
 }
 
-LogicalResult diffattn::verifyNormWeight(Operation *op, NamedOperand weight,
+LogicalResult diffattn::verifyNormWeight(ShapeRules rules, NamedOperand weight,
                                          Norm norm, NamedOperand values) {
   if (!weight.value)
     return success();
-  if (failed(verifyRank(op, weight, 1)) ||
-      failed(verifySame(op, "widths", values, 3, weight, 0)))
+  if (failed(verifyRank(rules, weight, 1)) ||
+      failed(verifySame(rules, "widths", values, 3, weight, 0)))
     return failure();
   if (norm == Norm::None)
-    return op->emitOpError()
+    return rules.error()
            << "expected a norm where norm_weight is given, but got none";
   return success();
 }
 
-LogicalResult diffattn::verifyWindow(Operation *op,
+LogicalResult diffattn::verifyWindow(ShapeRules rules,
                                      std::optional<ArrayRef<int64_t>> window) {
   if (!window)
     return success();
   if (window->size() != 2)
-    return op->emitOpError()
-           << "expected window of two numbers, but got " << window->size();
+    return rules.error() << "expected window of two numbers, but got "
+                         << window->size();
   for (int64_t reach : *window)
     if (reach < -1)
-      return op->emitOpError()
+      return rules.error()
              << "expected window of numbers that are at least -1, but got "
              << reach;
   return success();
 }
 
-LogicalResult diffattn::verifyNumber(Operation *op, StringRef name,
+LogicalResult diffattn::verifyNumber(ShapeRules rules, StringRef name,
                                      std::optional<APFloat> value,
                                      Least least) {
   if (!value)
@@ -248,18 +286,18 @@ LogicalResult diffattn::verifyNumber(Operation *op, StringRef name,
     return success();
   SmallString<16> number;
   value->toString(number);
-  return op->emitOpError() << "expected " << name << " to be " << expected
-                           << ", but got " << number;
+  return rules.error() << "expected " << name << " to be " << expected
+                       << ", but got " << number;
 }
 
-LogicalResult diffattn::verifyScale(Operation *op, const APFloat &scale) {
-  if (failed(verifyNumber(op, "scale", scale)))
+LogicalResult diffattn::verifyScale(ShapeRules rules, const APFloat &scale) {
+  if (failed(verifyNumber(rules, "scale", scale)))
     return failure();
   if (std::fabs(scale.convertToFloat()) <= kMaxScale)
     return success();
   SmallString<16> number;
   scale.toString(number);
-  return op->emitOpError()
+  return rules.error()
          << "expected scale to be at most 2^64 in magnitude, but got "
          << number;
 }
@@ -287,4 +325,13 @@ LogicalResult diffattn::reifyInitShapes(DestinationStyleOpInterface op,
   for (Value init : op.getDpsInits())
     dims.push_back(tensor::getMixedSizes(builder, op.getLoc(), init));
   return success();
+}
+
+SmallVector<SizeRelation> diffattn::getDynamicSizeRelations(Operation *op) {
+  SmallVector<SizeRelation> open;
+  // The op has been verified: all that is static holds.
+  llvm::TypeSwitch<Operation *>(op)
+      .Case<AttentionOp, OnlineAttentionOp, MergeOp, FinalizeOp, GemmOp>(
+          [&](auto typed) { (void)verifyRules(typed, {op, &open}); });
+  return open;
 }

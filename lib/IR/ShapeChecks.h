@@ -6,13 +6,15 @@
 //===----------------------------------------------------------------------===//
 //
 // What the verifiers of several ops share. Each check emits one diagnostic,
-// "expected X, but got Y"; a size that is dynamic passes.
+// "expected X, but got Y"; a size that is dynamic passes, and what is demanded
+// of it can be collected for a check at run time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_IR_SHAPECHECKS_H
 #define DIFFATTN_LIB_IR_SHAPECHECKS_H
 
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/IR/SizeRelations.h"
 
 namespace mlir::diffattn {
 
@@ -25,30 +27,56 @@ struct NamedOperand {
   int64_t size(int64_t axis) const { return type().getDimSize(axis); }
 };
 
+struct NamedAxis {
+  NamedOperand operand;
+  int64_t axis;
+  int64_t size() const { return operand.size(axis); }
+};
+
+/// Whose rules are checked, and where the ones about dynamic sizes go.
+struct ShapeRules {
+  ShapeRules(Operation *op, SmallVectorImpl<SizeRelation> *open = nullptr)
+      : op(op), open(open) {}
+
+  InFlightDiagnostic error() const { return op->emitOpError(); }
+  /// Notes a rule that only the run can decide.
+  void leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
+                 ArrayRef<NamedAxis> others = {}, bool orOne = false) const;
+
+  Operation *op;
+  SmallVectorImpl<SizeRelation> *open;
+};
+
+/// All rules of an op: its verifier.
+LogicalResult verifyRules(AttentionOp op, ShapeRules rules);
+LogicalResult verifyRules(OnlineAttentionOp op, ShapeRules rules);
+LogicalResult verifyRules(MergeOp op, ShapeRules rules);
+LogicalResult verifyRules(FinalizeOp op, ShapeRules rules);
+LogicalResult verifyRules(GemmOp op, ShapeRules rules);
+
 /// Operands are all tensors or all memrefs. That results match the inits is for
 /// the destination-style interface to check.
 LogicalResult verifyDestinationForm(DestinationStyleOpInterface op);
 
 /// `operand` has `rank` axes.
-LogicalResult verifyRank(Operation *op, NamedOperand operand, int64_t rank);
+LogicalResult verifyRank(ShapeRules rules, NamedOperand operand, int64_t rank);
 
 /// Axis `axis` of `operand`, its `what`, is not 0; `verifyStatic`: nor dynamic.
-LogicalResult verifyPositive(Operation *op, StringRef what,
+LogicalResult verifyPositive(ShapeRules rules, StringRef what,
                              NamedOperand operand, int64_t axis);
-LogicalResult verifyStatic(Operation *op, StringRef what, NamedOperand operand,
-                           int64_t axis);
+LogicalResult verifyStatic(ShapeRules rules, StringRef what,
+                           NamedOperand operand, int64_t axis);
 
 /// Size `i` of `a` and size `j` of `b`, the `what` of both, agree.
-LogicalResult verifySame(Operation *op, StringRef what, NamedOperand a,
+LogicalResult verifySame(ShapeRules rules, StringRef what, NamedOperand a,
                          int64_t i, NamedOperand b, int64_t j);
 
 /// Element types of all operands are that of the first.
-LogicalResult verifySameElementType(Operation *op,
+LogicalResult verifySameElementType(ShapeRules rules,
                                     ArrayRef<NamedOperand> operands);
 
-/// `part` heads of `partName` divide the `whole` heads of `wholeName`.
-LogicalResult verifyDivides(Operation *op, StringRef partName, int64_t part,
-                            StringRef wholeName, int64_t whole);
+/// The heads `part` divide the heads `whole`.
+LogicalResult verifyDivides(ShapeRules rules, NamedAxis part, NamedAxis whole);
 
 /// The five inputs of both maps with their layouts.
 struct MapInputs {
@@ -59,38 +87,38 @@ struct MapInputs {
 };
 /// Ranks, positive heads and widths, batches, lengths, widths and divisibility
 /// of heads: c3 to c9 of the op.
-LogicalResult verifyMapInputs(Operation *op, const MapInputs &inputs);
+LogicalResult verifyMapInputs(ShapeRules rules, const MapInputs &inputs);
 
 /// `lambda` is `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`, `b` and `t` being the
 /// axes of batch and query length of `rows`.
-LogicalResult verifyLambda(Operation *op, NamedOperand lambda,
+LogicalResult verifyLambda(ShapeRules rules, NamedOperand lambda,
                            NamedOperand rows, int64_t b, int64_t t,
-                           int64_t signalHeads, int64_t noiseHeads);
+                           NamedAxis signal, NamedAxis noise);
 
 /// `bias` is `[1|B, 1|Hn, 1|Tq, Tk]`.
-LogicalResult verifyBias(Operation *op, NamedOperand bias,
+LogicalResult verifyBias(ShapeRules rules, NamedOperand bias,
                          const MapInputs &inputs);
 
 /// `operand`, if there, has one number for each batch of `rows`.
-LogicalResult verifyPerBatch(Operation *op, NamedOperand operand,
+LogicalResult verifyPerBatch(ShapeRules rules, NamedOperand operand,
                              NamedOperand rows);
 
 /// `weight`, if there, is `[dv]` and `norm` is not none.
-LogicalResult verifyNormWeight(Operation *op, NamedOperand weight, Norm norm,
+LogicalResult verifyNormWeight(ShapeRules rules, NamedOperand weight, Norm norm,
                                NamedOperand values);
 
 /// `window`, if there, is two numbers of at least -1.
-LogicalResult verifyWindow(Operation *op,
+LogicalResult verifyWindow(ShapeRules rules,
                            std::optional<ArrayRef<int64_t>> window);
 
 /// `value`, if there, is finite; with `least`, also positive or not negative.
 enum class Least { None, Zero, AboveZero };
-LogicalResult verifyNumber(Operation *op, StringRef name,
+LogicalResult verifyNumber(ShapeRules rules, StringRef name,
                            std::optional<APFloat> value,
                            Least least = Least::None);
 
 /// `scale` is finite and not above kMaxScale in magnitude.
-LogicalResult verifyScale(Operation *op, const APFloat &scale);
+LogicalResult verifyScale(ShapeRules rules, const APFloat &scale);
 
 /// Reads of inputs and writes of inits of a memref form; `readsInits` where the
 /// op updates what is there.

@@ -115,6 +115,12 @@ void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
   addSimplify(pm);
   pm.addPass(bufferization::createDropEquivalentBufferResultsPass());
   addSimplify(pm);
+  if (options.unchecked)
+    return;
+  OpPassManager &checked = pm.nest<func::FuncOp>();
+  checked.addPass(createCheckAccessesPass());
+  checked.addPass(createCanonicalizerPass());
+  checked.addPass(createCSEPass());
 }
 
 void mlir::diffattn::buildGpuPasses(OpPassManager &pm,
@@ -247,6 +253,10 @@ struct PipelineOptions : PassPipelineOptions<PipelineOptions> {
                      "products with weights, where it is as fast"),
           clEnumValN(BatchInvariance::Always, "true", "all products"),
           clEnumValN(BatchInvariance::Never, "false", "no product"))};
+  Option<bool> unchecked{
+      *this, "unchecked",
+      llvm::cl::desc("do not check indices and slices that are data"),
+      llvm::cl::init(false)};
   Option<std::string> gpuChip{
       *this, "gpu-chip",
       llvm::cl::desc(
@@ -279,6 +289,7 @@ void mlir::diffattn::registerCpuPipeline() {
         options.threads = parsed.threads;
         options.raise = parsed.raise;
         options.batchInvariance = parsed.batchInvariance;
+        options.unchecked = parsed.unchecked;
         options.gpuChip = parsed.gpuChip;
         buildCpuPipelineUntil(pm, options, parsed.until);
       });

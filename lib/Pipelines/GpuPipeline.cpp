@@ -19,6 +19,7 @@ void mlir::diffattn::buildGpuPipeline(OpPassManager &pm,
                                       const GpuPipelineOptions &options) {
   CpuPipelineOptions host;
   host.raise = options.raise;
+  host.unchecked = options.unchecked;
   host.gpuChip = options.chip;
   buildCpuPipelineUntil(pm, host, Stage::GPU);
   GpuToPtxPassOptions ptx;
@@ -40,6 +41,9 @@ struct PipelineFlags : PassPipelineOptions<PipelineFlags> {
       llvm::cl::desc("Look for differential attention in unfused graphs")};
   Option<std::string> file{*this, "file", llvm::cl::init(""),
                            llvm::cl::desc("Write files with this stem")};
+  Option<bool> unchecked{
+      *this, "unchecked", llvm::cl::init(false),
+      llvm::cl::desc("Do not check indices and slices that are data")};
 };
 } // namespace
 
@@ -49,7 +53,7 @@ void mlir::diffattn::registerGpuPipeline() {
       "From a module of tensor IR to GPU kernels in PTX and cubin, and host "
       "functions that launch them",
       [](OpPassManager &pm, const PipelineFlags &flags) {
-        buildGpuPipeline(pm,
-                         {flags.chip, flags.raise, flags.assemble, flags.file});
+        buildGpuPipeline(pm, {flags.chip, flags.raise, flags.assemble,
+                              flags.file, flags.unchecked});
       });
 }

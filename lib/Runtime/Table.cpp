@@ -13,6 +13,7 @@ static diffattn_rt_table makeTable() {
   table.bytes = sizeof table;
 #define SLOT(name) table.name = &diffattn_rt_##name;
   DIFFATTN_RT_TABLE(SLOT)
+  DIFFATTN_RT_LATER_TABLE(SLOT)
 #undef SLOT
 #define SLOT(name) table.device_##name = &diffattn_rt_device_##name;
   DIFFATTN_RT_DEVICE_TABLE(SLOT)

@@ -179,6 +179,24 @@ void diffattn_rt_fail(const char *msg) {
   _longjmp(guard->env, 1);
 }
 
+void diffattn_rt_fail_with(const char *msg, int64_t first, int64_t second) {
+  char text[kMessageBytes];
+  size_t used = 0;
+  for (const char *at = msg; *at && used + 1 < sizeof text;) {
+    const bool isFirst = strncmp(at, "{0}", 3) == 0;
+    if (isFirst || strncmp(at, "{1}", 3) == 0) {
+      const int64_t number = isFirst ? first : second;
+      used += snprintf(text + used, sizeof text - used, "%lld",
+                       static_cast<long long>(number));
+      at += 3;
+    } else {
+      text[used++] = *at++;
+    }
+  }
+  text[used < sizeof text ? used : sizeof text - 1] = 0;
+  diffattn_rt_fail(text);
+}
+
 int32_t diffattn_rt_call(void (*fn)(void *), void *arg) {
   Guard own;
   own.outer = guard;

@@ -69,6 +69,7 @@ struct BindWeightsPass final
           entry.push_back(builder.getNamedAttr(name, attr));
       list.push_back(builder.getDictionaryAttr(entry));
       slots[global.getSymName()] = slot;
+      layerCounts[global.getSymName()] = layers;
       slot += layers;
     }
     if (globals.empty())
@@ -106,6 +107,8 @@ private:
                 arith::ConstantIndexOp::create(builder, load.getLoc(),
                                                slots.lookup(name)));
       } else if (auto weight = dyn_cast<LayerWeightOp>(op)) {
+        if (failed(checkLayer(builder, weight)))
+          return WalkResult::interrupt();
         Value first = arith::ConstantIndexOp::create(
             builder, op->getLoc(), slots.lookup(weight.getPattern()));
         replace(builder, weight,
@@ -115,6 +118,25 @@ private:
       return WalkResult::advance();
     });
     return failure(walked.wasInterrupted());
+  }
+
+  /// The table has a slot for each layer, and no more.
+  LogicalResult checkLayer(OpBuilder &builder, LayerWeightOp op) {
+    const int64_t count = layerCounts.lookup(op.getPattern());
+    if (std::optional<int64_t> layer = getConstantIntValue(op.getLayer())) {
+      if (*layer >= 0 && *layer < count)
+        return success();
+      return op.emitOpError("expected a layer from 0 and below ")
+             << count << ", but got " << *layer;
+    }
+    Location loc = op.getLoc();
+    Value below = arith::CmpIOp::create(
+        builder, loc, arith::CmpIPredicate::ult, op.getLayer(),
+        arith::ConstantIndexOp::create(builder, loc, count));
+    cf::AssertOp::create(
+        builder, loc, below,
+        "layer_weight: expected a layer from 0 and below {1}, but got {0}");
+    return success();
   }
 
   /// A tensor that bufferization may alias and must not write.
@@ -127,6 +149,6 @@ private:
     op->erase();
   }
 
-  llvm::StringMap<int64_t> slots;
+  llvm::StringMap<int64_t> slots, layerCounts;
 };
 } // namespace

@@ -166,6 +166,7 @@ class Executable(CompiledCode):
     batch_invariant   True: a row of every product is bitwise the same for every number of rows and threads; None: of products
               with weights, where that is as fast; False: of none (docs/numerics.md). True is for the CPU alone
     raise_attention, reference   see docs/knobs.md
+    unchecked  True: indices and slices that are data are taken without a check; one outside reads or writes other memory
     progress   called with bytes done and bytes in all while `weights` are bound
     cuda_driver, cublaslt   libcuda.so.1 and libcublasLt.so.13 or .12, where the system's loader finds none
     from_stage   "input", or "gpu": `mlir` is what `emit` gave for that stage, perhaps changed
@@ -174,7 +175,7 @@ class Executable(CompiledCode):
     """
 
     def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
-                 reference=False, from_stage="input", progress=None, cuda_driver=None, cublaslt=None,
+                 reference=False, unchecked=False, from_stage="input", progress=None, cuda_driver=None, cublaslt=None,
                  batch_invariant=None):
         # All that can be wrong with arguments is said before anything is compiled.
         ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
@@ -184,6 +185,7 @@ class Executable(CompiledCode):
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
                            cache=_cache(cache), ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant,
+                           unchecked=unchecked,
                            package_folders=sysconfig.get_paths()["purelib"], from_stage=from_stage, **libraries)
         try:
             for file in weights:  # so that ones that do not fit are told before anything is compiled
@@ -241,10 +243,12 @@ def _choice(what: str, value: bool | None) -> str:
     return "auto" if value is None else "true" if checks.flag(what, value) else "false"
 
 
-def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", batch_invariant=None, **more):
+def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", batch_invariant=None,
+             unchecked=False, **more):
     values = {"target": checks.text("target", target, "the name of a target"), "name": checks.text("name", name),
               "raise": "true" if checks.flag("raise_attention", raise_attention) else "false",
               "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache, "cache_limit": cache_limit(),
+              "unchecked": "true" if checks.flag("unchecked", unchecked) else "false",
               "from": checks.choice("from_stage", from_stage, ("input", "gpu")),
               "batch_invariant": _choice("batch_invariant", batch_invariant), **more}
     options = lib.options_create()
@@ -259,7 +263,7 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
     return options
 
 
-def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, from_stage="input",
+def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, unchecked=False, from_stage="input",
          ptxas="ptxas", diagnostics: list | None = None, batch_invariant=None) -> bytes:
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
@@ -270,7 +274,7 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
     lib = library()
     options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
                        ptxas=checks.path("ptxas", ptxas), ptxas_folders=_ptxas_folders(), from_stage=from_stage,
-                       batch_invariant=batch_invariant)
+                       batch_invariant=batch_invariant, unchecked=unchecked)
     try:
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         lib.check(lib.emit(ir, len(ir), options, stage.encode(), ctypes.byref(text), ctypes.byref(size)))
@@ -285,7 +289,7 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
 
 
 def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None, copy_weights=False, cache=True,
-                 name="module", batch_invariant=None) -> list[Diagnostic]:
+                 name="module", batch_invariant=None, unchecked=False) -> list[Diagnostic]:
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
     compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns what the compiler said,
     without what went well.
@@ -294,13 +298,14 @@ def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None
     weights        paths, as for `Executable`; with `copy_weights` the files are copied, else the bundle points at them
     model_folder   where config.json and tokenizer.json are taken from
     batch_invariant   as for `Executable`; the code of the bundle is made so
+    unchecked      as for `Executable`
     """
     ir, paths, copied = checks.module(mlir), _paths(weights), checks.flag("copy_weights", copy_weights)
     folder = None if model_folder is None else os.fsencode(checks.path("model_folder", model_folder))
     directory = checks.path("directory", directory)
     lib = library()
     options = _options(lib, target=target, name=name, raise_attention=True, reference=False, cache=_cache(cache),
-                       ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant)
+                       ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant, unchecked=unchecked)
     try:
         lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
         said = _diagnostics(lib)

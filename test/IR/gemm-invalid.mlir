@@ -33,7 +33,7 @@ func.func @gemm_c3(%a: tensor<4x8xf64>, %b: tensor<8x6xf64>, %c: tensor<4x6xf32>
 // -----
 
 func.func @gemm_c4(%a: tensor<4x8xf32>, %b: tensor<8x6xf32>, %c: tensor<4x6xf32>) {
-  // expected-error @below {{expected the columns of a and the inner size of b to match, but got 8 and 6}}
+  // expected-error @below {{expected the inner sizes of a and b to match, but got 8 and 6}}
   %0 = diffattn.gemm ins(%a, %b : tensor<4x8xf32>, tensor<8x6xf32>) outs(%c : tensor<4x6xf32>) {transpose_b} -> tensor<4x6xf32>
   return
 }
@@ -41,7 +41,7 @@ func.func @gemm_c4(%a: tensor<4x8xf32>, %b: tensor<8x6xf32>, %c: tensor<4x6xf32>
 // -----
 
 func.func @gemm_c4_batches(%a: tensor<2x4x8xf32>, %b: tensor<8x6xf32>, %c: tensor<3x4x6xf32>) {
-  // expected-error @below {{expected the batches of the operands to match, but got 2 and 3}}
+  // expected-error @below {{expected the batches of a and c to match, but got 2 and 3}}
   %0 = diffattn.gemm ins(%a, %b : tensor<2x4x8xf32>, tensor<8x6xf32>) outs(%c : tensor<3x4x6xf32>) -> tensor<3x4x6xf32>
   return
 }

@@ -11,7 +11,7 @@ func.func @main() {
   %g = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
       ins(%at : tensor<2xi64>) outs(%e : tensor<2xf32>) {
   ^bb0(%i: i64, %o: f32):
-    %ok = arith.cmpi slt, %i, %bound : i64
+    %ok = arith.cmpi ult, %i, %bound : i64
     cf.assert %ok, "expected an index below 3"
     %p = arith.index_cast %i : i64 to index
     %v = tensor.extract %table[%p] : tensor<3xf32>

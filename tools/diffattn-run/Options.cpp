@@ -80,6 +80,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                "(default: products with weights, where that is\n"
                "as fast)"),
       cl::cat(compile));
+  cl::opt<bool> unchecked(
+      "unchecked", cl::desc("Take indices that are data without a check"),
+      cl::init(false), cl::cat(compile));
   cl::opt<std::string> emit(
       "emit",
       cl::desc("Print the module after a stage, and stop: input,\n"
@@ -190,6 +193,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
     options.batchInvariance = batchInvariant == cl::BOU_TRUE
                                   ? BatchInvariance::Always
                                   : BatchInvariance::Never;
+  options.unchecked = unchecked;
   options.emit = emit;
   options.from = from;
   options.emitFile = emitFile;

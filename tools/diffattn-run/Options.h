@@ -30,6 +30,7 @@ struct Options {
   int64_t threads = 0;
   bool raise = true;
   BatchInvariance batchInvariance = BatchInvariance::Auto;
+  bool unchecked = false;
   std::string emit, emitFile, from;
   bool noCache = false, copyWeights = false;
   std::string linker;

@@ -55,6 +55,7 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   compile.threads = options.threads;
   compile.raise = options.raise;
   compile.batchInvariance = options.batchInvariance;
+  compile.unchecked = options.unchecked;
   compile.from = options.from;
   compile.inputName = name.str();
   compile.reproducer = options.reproducer;

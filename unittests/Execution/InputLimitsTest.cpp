@@ -132,4 +132,27 @@ TEST(InputLimits, SizesBeyondThem) {
         << checkSizes(text);
 }
 
+std::string checkCallsOf(llvm::StringRef text) {
+  MLIRContext context(MLIRContext::Threading::DISABLED);
+  context.loadDialect<func::FuncDialect>();
+  std::string said;
+  ScopedDiagnosticHandler handler(
+      &context, [&](Diagnostic &diagnostic) { said += diagnostic.str(); });
+  OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
+  return module && succeeded(checkCalls(*module)) ? "" : said;
+}
+
+TEST(InputLimits, FunctionsThatCallEachOther) {
+  const std::string chain = "func.func @c() { return }\n"
+                            "func.func @b() { call @c() : () -> () return }\n"
+                            "func.func @a() { call @b() : () -> ()\n"
+                            "  call @c() : () -> () return }";
+  EXPECT_EQ(checkCallsOf(chain), "");
+  EXPECT_EQ(checkCallsOf("func.func @f() { call @f() : () -> () return }"),
+            "expected functions that do not call themselves, but 'f' does");
+  EXPECT_EQ(checkCallsOf("func.func @f() { call @g() : () -> () return }\n"
+                         "func.func @g() { call @f() : () -> () return }"),
+            "expected functions that do not call themselves, but 'f' does");
+}
+
 } // namespace

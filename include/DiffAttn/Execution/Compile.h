@@ -32,6 +32,9 @@ struct CompileOptions {
   /// Whether a row of a product must not depend on the other rows; `Always` is
   /// for the CPU alone.
   BatchInvariance batchInvariance = BatchInvariance::Auto;
+  /// Whether indices and slices that are data are taken without a check that
+  /// they lie inside of their buffers.
+  bool unchecked = false;
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
   /// and independent of the kernels: what --check=reference runs.
   bool reference = false;

@@ -30,6 +30,9 @@ struct CpuPipelineOptions {
   bool raise = true;
   /// Whether a row of a product must not depend on the other rows.
   BatchInvariance batchInvariance = BatchInvariance::Auto;
+  /// Whether it is left out to check that indices and slices that are data lie
+  /// inside of their buffers.
+  bool unchecked = false;
   /// GPU chip for which everything but products becomes kernels, for example
   /// sm_80. Empty: none.
   std::string gpuChip;

@@ -22,6 +22,8 @@ struct GpuPipelineOptions {
   bool assemble = true;
   /// Stem of the files to write; empty to keep text and binary as attributes.
   std::string file;
+  /// As in CpuPipelineOptions.
+  bool unchecked = false;
 };
 
 /// Appends the passes that take a module of tensor IR, or of functions on

@@ -143,6 +143,10 @@ DIFFATTN_RT_EXPORT const char *diffattn_rt_gemm_library(void);
 /// and the process exits with status 1.
 DIFFATTN_RT_EXPORT void diffattn_rt_fail(const char *msg);
 
+/// The same; in the message `{0}` and `{1}` stand for the numbers.
+DIFFATTN_RT_EXPORT void diffattn_rt_fail_with(const char *msg, int64_t first,
+                                              int64_t second);
+
 /// Runs `fn(arg)` so that it may fail. Returns 0, or 1 if it failed; the
 /// thread's arena is then as it was before. The frames between must hold
 /// nothing that a destructor frees.

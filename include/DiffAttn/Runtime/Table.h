@@ -48,6 +48,9 @@ extern "C" {
   FUNCTION(check)                                                              \
   FUNCTION(gemm)
 
+/// What was added later, diffattn_rt_<name> again.
+#define DIFFATTN_RT_LATER_TABLE(FUNCTION) FUNCTION(fail_with)
+
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
   int32_t bytes;   // of the whole table
@@ -59,6 +62,9 @@ typedef struct diffattn_rt_table {
 #define DIFFATTN_RT_SLOT(name)                                                 \
   __typeof__(&diffattn_rt_device_##name) device_##name;
   DIFFATTN_RT_DEVICE_TABLE(DIFFATTN_RT_SLOT)
+#undef DIFFATTN_RT_SLOT
+#define DIFFATTN_RT_SLOT(name) __typeof__(&diffattn_rt_##name) name;
+  DIFFATTN_RT_LATER_TABLE(DIFFATTN_RT_SLOT)
 #undef DIFFATTN_RT_SLOT
 } diffattn_rt_table;
 

@@ -68,7 +68,7 @@ def BindWeightsPass : Pass<"diffattn-bind-weights", "ModuleOp"> {
     `row_block_size`, `row_blocks`, `source` and `transpose`. Globals with a
     value become constants.
   }];
-  let dependentDialects = ["arith::ArithDialect",
+  let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
                            "bufferization::BufferizationDialect",
                            "diffattn::DiffAttnDialect", "memref::MemRefDialect"];
 }
@@ -122,16 +122,36 @@ def CheckSizesPass
     : InterfacePass<"diffattn-check-sizes", "FunctionOpInterface"> {
   let summary = "Assert that sizes known only at run time fit together";
   let description = [{
-    Ops on tensors take it for granted that their sizes fit: that the operands
-    of a `linalg` op have one length along a loop, that a `tensor.cast` to a
-    known size, a reshape or a slice finds as many elements as it needs. What
+    Ops on tensors and memrefs take it for granted that their sizes fit: that
+    the operands of a `linalg` op have one length along a loop, that a cast to a
+    known size or a reshape finds as many elements as it needs, that padding is
+    not negative, and everything that the verifiers of our own ops demand. What
     does not follow from how the tensors were made is asserted (`cf.assert`),
     each fact once: at the start of the function where it is one about the
     function's arguments, else before the op. A run with other sizes then ends
-    with an error in place of reading past the end.
+    with an error in place of reading past the end. In a message `{0}` and `{1}`
+    stand for the sides of the comparison that is asserted.
   }];
   let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
-                           "tensor::TensorDialect"];
+                           "memref::MemRefDialect", "tensor::TensorDialect"];
+}
+
+def CheckAccessesPass : Pass<"diffattn-check-accesses", "func::FuncOp"> {
+  let summary = "Assert that elements and slices lie inside of their buffers";
+  let description = [{
+    Loads, stores and slices of memrefs take it for granted that their indices
+    lie inside, divisions that the quotient exists, shifts that they are less
+    than the width, loops that their counter goes up and does not wrap around.
+    What does not follow from sizes, counters, minima and maxima is asserted
+    (`cf.assert`). Loops do not get slower: of an index that runs with the
+    counters of loops the ends are compared before them, and the indices that a
+    `linalg` op reads as data are gone through once before it, along the loops
+    that they depend on. Only what neither is possible for is asserted before
+    the op. Large buffers of the stack are moved off it.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
+                           "cf::ControlFlowDialect", "linalg::LinalgDialect",
+                           "memref::MemRefDialect"];
 }
 
 def FuseDifferentialPass

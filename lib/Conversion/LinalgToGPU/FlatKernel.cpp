@@ -57,6 +57,12 @@ void linalggpu::emitChoice(ImplicitLocOpBuilder &host, Value condition,
   slow.emit(host);
 }
 
+static bool mayDivideByZero(Operation *op) {
+  return isa<arith::DivSIOp, arith::DivUIOp, arith::RemSIOp, arith::RemUIOp,
+             arith::CeilDivSIOp, arith::CeilDivUIOp, arith::FloorDivSIOp>(op) &&
+         !matchPattern(op->getOperand(1), m_Constant());
+}
+
 bool linalggpu::needsStatus(const Phase &phase) {
   auto byData = [&](Value value) {
     return DeviceValues::contains(value) ||
@@ -76,7 +82,12 @@ bool linalggpu::needsStatus(const Phase &phase) {
   }
   if (linalg::GenericOp generic = phase.getGeneric())
     return generic.getBody()
-        ->walk([](memref::LoadOp) { return WalkResult::interrupt(); })
+        ->walk([](Operation *op) {
+          // A division by 0 ends a process that simulates a GPU.
+          return isa<memref::LoadOp>(op) || mayDivideByZero(op)
+                     ? WalkResult::interrupt()
+                     : WalkResult::advance();
+        })
         .wasInterrupted();
   return false;
 }

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Grouping.h"
 
+#include "StatusWord.h"
+
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 
 using namespace mlir;
@@ -212,10 +214,13 @@ private:
              access.map.getNumResults() != phase.getLoops().size()))
           return false;
     }
-    bool checks = isa<cf::AssertOp>(phase.getOp());
+    // A kernel reads the word once, at its start.
+    auto writesStatus = [](const Phase &phase) {
+      return isa<cf::AssertOp>(phase.getOp()) || clearsStatus(phase.getOp());
+    };
     return llvm::none_of(group.phases, [&](const Phase &known) {
-      return checks ? needsStatus(known)
-                    : isa<cf::AssertOp>(known.getOp()) && needsStatus(phase);
+      return writesStatus(phase) ? needsStatus(known)
+                                 : writesStatus(known) && needsStatus(phase);
     });
   }
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "StatusWord.h"
 
+#include "../AssertMessage.h"
 #include "HostMemRef.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -20,6 +21,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::linalggpu;
 
+static constexpr StringLiteral kClears = "diffattn.clears_status";
 static constexpr StringLiteral kCode = "diffattn.status_code";
 static constexpr StringLiteral kChecker = "diffattn_rt_device_check";
 static constexpr StringLiteral kMessages = "diffattn_gpu_messages";
@@ -27,6 +29,8 @@ static constexpr StringLiteral kMessages = "diffattn_gpu_messages";
 int64_t linalggpu::getStatusCode(cf::AssertOp check) {
   return check->getAttrOfType<IntegerAttr>(kCode).getInt();
 }
+
+bool linalggpu::clearsStatus(Operation *op) { return op->hasAttr(kClears); }
 
 /// Asserts of all turns of `generic` what `check` in its body asserts of one:
 /// the conditions are joined by a reduction before the op.
@@ -89,7 +93,7 @@ static LLVM::GlobalOp createMessages(ModuleOp module,
                                      ArrayRef<StringRef> messages) {
   std::string text;
   for (StringRef message : messages)
-    text += message.str() + '\0';
+    text += withoutSides(message) + '\0';
   auto b = OpBuilder::atBlockBegin(module.getBody());
   auto type = LLVM::LLVMArrayType::get(b.getI8Type(), text.size());
   return LLVM::GlobalOp::create(b, module.getLoc(), type, /*isConstant=*/true,
@@ -162,8 +166,9 @@ linalggpu::addStatusWords(ModuleOp module) {
     host.setInsertionPointToStart(&function.getBody().front());
     Value word = memref::AllocOp::create(host, type, ValueRange(),
                                          host.getI64IntegerAttr(64));
-    memref::StoreOp::create(host, arith::ConstantIntOp::create(host, 0, 32),
-                            word);
+    auto clear = memref::StoreOp::create(
+        host, arith::ConstantIntOp::create(host, 0, 32), word);
+    clear->setAttr(kClears, host.getUnitAttr());
     words[function] = word;
     if (failed(readAtEnd(function, word, messages)))
       return failure();

@@ -22,6 +22,10 @@ void liftAssertions(func::FuncOp function);
 /// The number that a failed `check` leaves in the status word, from 1.
 int64_t getStatusCode(cf::AssertOp check);
 
+/// Whether `op` clears a status word: what comes before that must not be left
+/// out for what the word holds.
+bool clearsStatus(Operation *op);
+
 /// Numbers the assertions in `module` about values that only the device knows.
 /// What the host decides by them it decides as if they held. Public functions
 /// get a status word, which they clear first and have

@@ -247,9 +247,11 @@ IndexSpace::upperBoundOf(const Monomial &monomial) const {
 std::optional<IndexPoly> IndexSpace::lowerBound(const IndexPoly &poly) const {
   IndexPoly bound;
   for (auto &[monomial, coefficient] : poly.terms) {
-    bool sizesOnly =
-        llvm::all_of(monomial, [&](AtomId id) { return atoms[id].isSize; });
-    if (sizesOnly) {
+    // What is not known may still cancel out.
+    bool fixed = llvm::all_of(monomial, [&](AtomId id) {
+      return atoms[id].isSize || atoms[id].kind == Atom::Opaque;
+    });
+    if (fixed) {
       bound.addTerm(monomial, coefficient);
       continue;
     }
@@ -266,17 +268,21 @@ std::optional<IndexPoly> IndexSpace::lowerBound(const IndexPoly &poly) const {
   return bound;
 }
 
-bool IndexSpace::provablyNonNegative(const IndexPoly &poly) const {
+bool IndexSpace::provablyNonNegative(
+    const IndexPoly &poly, llvm::function_ref<bool(AtomId)> isPositive) const {
   std::optional<IndexPoly> low = lowerBound(poly);
   if (!low)
     return false;
-  // Every size is 1 + something, so a polynomial in the somethings without a
-  // negative coefficient is never negative.
+  // Every positive size is 1 + something, so a polynomial in the somethings
+  // and the other sizes without a negative coefficient is never negative.
   IndexPoly shifted;
   for (auto &[monomial, coefficient] : low->terms) {
     IndexPoly product = coefficient;
-    for (AtomId id : monomial)
-      product = product * (IndexPoly::atom(id) + 1);
+    for (AtomId id : monomial) {
+      if (!atoms[id].isSize)
+        return false;
+      product = product * (IndexPoly::atom(id) + (isPositive(id) ? 1 : 0));
+    }
     shifted = shifted + product;
   }
   return llvm::all_of(shifted.terms,

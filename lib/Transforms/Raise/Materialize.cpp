@@ -9,6 +9,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
 namespace mlir::diffattn::raise {
@@ -53,7 +54,10 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
           Operation *op = value.getDefiningOp();
           return !op || (!dying.contains(op) && isBefore(op));
         });
-        multiply(tensor::DimOp::create(body, loc, tensor, axis));
+        if (isa<MemRefType>(tensor.getType()))
+          multiply(memref::DimOp::create(body, loc, tensor, axis));
+        else
+          multiply(tensor::DimOp::create(body, loc, tensor, axis));
         break;
       }
       case IndexSpace::Atom::Opaque:

@@ -10,6 +10,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
 #include "llvm/ADT/TypeSwitch.h"
@@ -68,6 +69,13 @@ IndexPoly ExprGraph::readPoly(Value integer) {
       .Case([&](tensor::DimOp dim) {
         std::optional<int64_t> axis = knownAxis(dim);
         return axis ? sizeOf(dim.getSource(), *axis) : space.opaque(integer);
+      })
+      .Case([&](memref::DimOp dim) {
+        auto type = dyn_cast<MemRefType>(dim.getSource().getType());
+        std::optional<int64_t> axis = dim.getConstantIndex();
+        return type && axis && *axis >= 0 && *axis < type.getRank()
+                   ? sizeOf(dim.getSource(), *axis)
+                   : space.opaque(integer);
       })
       .Case([&](tensor::ExtractOp extract) -> IndexPoly {
         // Of a tensor of sizes.
@@ -233,6 +241,10 @@ void ExprGraph::joinSizesOf(Operation *op, bool trusting) {
           if (!dropped.test(k))
             space.join(sizeOf(slice.getResult(), axis++), polyOf(size));
       })
+      .Case([&](memref::AllocOp alloc) {
+        for (auto [axis, size] : llvm::enumerate(alloc.getMixedSizes()))
+          space.join(sizeOf(alloc, axis), polyOf(size));
+      })
       .Case([&](tensor::InsertSliceOp insert) {
         joinShapes(insert.getResult(), insert.getDest());
       })
@@ -264,7 +276,8 @@ void ExprGraph::joinSizes(Operation *function, bool trusting) {
   // everywhere.
   for (Region &region : function->getRegions())
     for (Value argument : region.getArguments())
-      if (auto type = dyn_cast<RankedTensorType>(argument.getType()))
+      if (auto type = dyn_cast<ShapedType>(argument.getType());
+          type && type.hasRank())
         for (int64_t axis = 0; axis < type.getRank(); ++axis)
           sizeOf(argument, axis);
   // Twice: what a later op states about an earlier one helps the first.

@@ -125,7 +125,12 @@ public:
   bool provablyLess(const IndexPoly &a, const IndexPoly &b) const {
     return provablyNonNegative(b - a - 1);
   }
-  bool provablyNonNegative(const IndexPoly &poly) const;
+  bool provablyNonNegative(const IndexPoly &poly) const {
+    return provablyNonNegative(poly, [](AtomId) { return true; });
+  }
+  /// The same where only the sizes that `isPositive` names cannot be 0.
+  bool provablyNonNegative(const IndexPoly &poly,
+                           llvm::function_ref<bool(AtomId)> isPositive) const;
   /// Numbers that `poly` stays between, if it never wraps around in 64 bits.
   /// Sizes known only at run time count as less than 2^31, and products of
   /// these as at most 2^40, which no tensor's elements exceed.
