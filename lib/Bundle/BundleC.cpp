@@ -100,6 +100,9 @@ const char *diffattn_bundle_entry_name(const diffattn_bundle *bundle,
 template <typename Use>
 static int32_t withFunction(const diffattn_bundle *bundle, const char *entry,
                             Use use) {
+  if (!bundle || !entry)
+    return fail({ErrorClass::Usage, "expected a bundle and the name of a "
+                                    "function, but got null"});
   const FunctionSignature *function;
   if (Failure failure = bundle->loaded.getSignature().get(entry, function))
     return fail(failure);
@@ -151,11 +154,15 @@ int32_t diffattn_bundle_call(diffattn_bundle *bundle, const char *entry,
                              const diffattn_array *arguments,
                              int32_t num_arguments, int32_t threads,
                              diffattn_result *results, int32_t num_results) {
+  if (!bundle)
+    return fail({ErrorClass::Usage, "expected a bundle, but got null"});
   std::vector<ArrayView> views;
-  if (Failure failure =
-          viewArguments(bundle->loaded.getSignature(), entry, arguments,
-                        num_arguments, num_results, views))
-    return fail(failure);
+  Failure wrong = viewArguments(entry, arguments, num_arguments, views);
+  if (!wrong)
+    wrong = checkResults(bundle->loaded.getSignature(), entry, results,
+                         num_results);
+  if (wrong)
+    return fail(wrong);
   std::vector<CallResult> called;
   if (Failure failure = bundle->loaded.call(entry, views, threads, called))
     return fail(failure);
@@ -238,12 +245,10 @@ int32_t diffattn_bundle_replay_create(diffattn_bundle *bundle,
                                       const diffattn_array *arguments,
                                       int32_t num_arguments,
                                       diffattn_replay **replay) {
-  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
+  return withFunction(bundle, entry, [&](const FunctionSignature &) {
     std::vector<ArrayView> views;
     auto created = std::make_unique<diffattn_replay>();
-    Failure failure = viewArguments(
-        bundle->loaded.getSignature(), entry, arguments, num_arguments,
-        static_cast<int32_t>(function.results.size()), views);
+    Failure failure = viewArguments(entry, arguments, num_arguments, views);
     if (!failure)
       failure = bundle->loaded.replay(entry, views, created->call);
     if (!failure)

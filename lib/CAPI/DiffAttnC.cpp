@@ -326,6 +326,9 @@ const char *diffattn_entry_name(const diffattn_program *program, int32_t i) {
 template <typename Use>
 static int32_t withFunction(const diffattn_program *program, const char *entry,
                             Use use) {
+  if (!program || !entry)
+    return fail(ErrorClass::Usage,
+                "expected a program and the name of a function, but got null");
   auto function = getFunction(program->program->getSignature(), entry);
   if (!function)
     return fail(function.takeError());
@@ -377,10 +380,14 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
                       const diffattn_array *arguments, int32_t num_arguments,
                       int32_t threads, diffattn_result *results,
                       int32_t num_results) {
+  if (!program)
+    return fail(ErrorClass::Usage, "expected a program, but got null");
   std::vector<ArrayView> views;
-  if (Failure failure =
-          viewArguments(program->program->getSignature(), entry, arguments,
-                        num_arguments, num_results, views))
+  Failure failure = viewArguments(entry, arguments, num_arguments, views);
+  if (!failure)
+    failure = checkResults(program->program->getSignature(), entry, results,
+                           num_results);
+  if (failure)
     return fail(failure);
   auto called = program->program->call(entry, views, threads);
   if (!called)
@@ -457,11 +464,9 @@ int32_t diffattn_replay_create(diffattn_program *program, const char *entry,
                                const diffattn_array *arguments,
                                int32_t num_arguments,
                                diffattn_replay **replay) {
-  return withFunction(program, entry, [&](const FunctionSignature &function) {
+  return withFunction(program, entry, [&](const FunctionSignature &) {
     std::vector<ArrayView> views;
-    if (Failure failure = viewArguments(
-            program->program->getSignature(), entry, arguments, num_arguments,
-            static_cast<int32_t>(function.results.size()), views))
+    if (Failure failure = viewArguments(entry, arguments, num_arguments, views))
       return fail(failure);
     auto call = program->program->replay(entry, views);
     if (!call)

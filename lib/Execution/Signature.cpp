@@ -12,7 +12,10 @@
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/Interfaces/DestinationStyleOpInterface.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -251,6 +254,32 @@ static llvm::Error readSlots(ModuleOp module, Signature &signature) {
   return llvm::Error::success();
 }
 
+/// Whether a function may write to the memory of `memref`, or give it to others
+/// that may. `seen` holds what has been looked at.
+static bool mayBeWritten(Value memref, ModuleOp module,
+                         llvm::SmallPtrSetImpl<Value> &seen) {
+  if (!seen.insert(memref).second)
+    return false;
+  return llvm::any_of(memref.getUses(), [&](OpOperand &use) {
+    Operation *user = use.getOwner();
+    if (isa<memref::LoadOp, memref::DimOp>(user))
+      return false;
+    if (isa<ViewLikeOpInterface>(user))
+      return mayBeWritten(user->getResult(0), module, seen);
+    if (auto copy = dyn_cast<memref::CopyOp>(user))
+      return copy.getTarget() == memref;
+    if (auto op = dyn_cast<DestinationStyleOpInterface>(user))
+      return op.isDpsInit(&use);
+    if (auto call = dyn_cast<func::CallOp>(user)) {
+      auto callee = module.lookupSymbol<func::FuncOp>(call.getCallee());
+      return !callee || callee.isExternal() ||
+             mayBeWritten(callee.getArgument(use.getOperandNumber()), module,
+                          seen);
+    }
+    return true;
+  });
+}
+
 llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
   Signature signature;
   if (llvm::Error error = readSlots(module, signature))
@@ -272,8 +301,11 @@ llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
       entry.arguments.push_back(toValueType(type));
       auto writable = function.getArgAttrOfType<BoolAttr>(
           i, bufferization::BufferizationDialect::kWritableAttrName);
+      llvm::SmallPtrSet<Value, 8> seen;
       entry.arguments.back().inPlace =
-          isa<BaseMemRefType>(type) || (writable && writable.getValue());
+          isa<BaseMemRefType>(type)
+              ? mayBeWritten(function.getArgument(i), module, seen)
+              : writable && writable.getValue();
     }
     for (Type type : function.getResultTypes())
       entry.results.push_back(toValueType(type));

@@ -31,41 +31,110 @@ Failure mlir::diffattn::describeValue(const std::vector<ValueType> &types,
 
 /// Fails if there is not room for the results of `function` and no more.
 static Failure checkRoom(const FunctionSignature &function,
-                         int32_t numResults) {
-  if (static_cast<size_t>(numResults) == function.results.size())
-    return {};
+                         const diffattn_result *results, int32_t numResults) {
+  if (static_cast<size_t>(numResults) == function.results.size()) {
+    if (results || numResults == 0)
+      return {};
+    return {ErrorClass::Usage, "'" + function.name + "': expected room for " +
+                                   std::to_string(numResults) +
+                                   " results, but got null"};
+  }
   return {ErrorClass::Usage, "'" + function.name + "': expected room for " +
                                  std::to_string(function.results.size()) +
                                  " results, but got " +
                                  std::to_string(numResults)};
 }
 
-Failure mlir::diffattn::viewArguments(const Signature &signature,
-                                      const char *entry,
+/// The element type of an array, whether it lies on a device or not.
+static int32_t dtypeOf(const diffattn_array &array) {
+  const bool onDevice = array.dtype >= DIFFATTN_ON_DEVICE + DIFFATTN_F32;
+  return array.dtype - (onDevice ? DIFFATTN_ON_DEVICE : 0);
+}
+
+static std::string describeSizes(SizeList sizes) {
+  std::string text;
+  for (int64_t size : sizes)
+    text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+/// Everything that could not even be looked at: what does not fit the function
+/// is found later.
+static Failure checkArray(const char *entry, int32_t i,
+                          const diffattn_array &array) {
+  auto fail = [&](const std::string &message) -> Failure {
+    return {ErrorClass::Input, "argument " + std::to_string(i) + " of '" +
+                                   std::string(entry) + "': " + message};
+  };
+  const int32_t dtype = dtypeOf(array);
+  if (dtype < DIFFATTN_F32 || dtype > DIFFATTN_I16)
+    return fail("expected a known element type, but got code " +
+                std::to_string(array.dtype));
+  if (array.rank < 0 || array.rank > DIFFATTN_MOST_RANK)
+    return fail("expected a rank from 0 to " +
+                std::to_string(DIFFATTN_MOST_RANK) + ", but got " +
+                std::to_string(array.rank));
+  if (array.rank > 0 && !array.shape)
+    return fail("expected the address of its sizes, but got null");
+  const SizeList shape(array.shape, static_cast<size_t>(array.rank));
+  std::optional<int64_t> bytes = getByteSize(shape, dtype);
+  if (!bytes)
+    return fail("expected sizes of an array that memory can hold, but got " +
+                describeSizes(shape));
+  if (*bytes > 0 && !array.data)
+    return fail("expected the address of its elements, but got null");
+  if (*bytes == 0 || !array.strides)
+    return {};
+  const SizeList strides(array.strides, static_cast<size_t>(array.rank));
+  int64_t low = 0, high = getDTypeBytes(dtype);
+  for (int32_t axis = 0; axis < array.rank; ++axis) {
+    int64_t reach;
+    int64_t &end = strides[axis] < 0 ? low : high;
+    if (__builtin_mul_overflow(shape[axis] - 1, strides[axis], &reach) ||
+        __builtin_mul_overflow(reach, getDTypeBytes(dtype), &reach) ||
+        __builtin_add_overflow(end, reach, &end))
+      return fail(
+          "expected strides of an array that memory can hold, but got " +
+          describeSizes(strides));
+  }
+  return {};
+}
+
+Failure mlir::diffattn::checkResults(const Signature &signature,
+                                     const char *entry,
+                                     const diffattn_result *results,
+                                     int32_t numResults) {
+  const FunctionSignature *function = signature.find(entry);
+  return function ? checkRoom(*function, results, numResults) : Failure();
+}
+
+Failure mlir::diffattn::viewArguments(const char *entry,
                                       const diffattn_array *arguments,
-                                      int32_t numArguments, int32_t numResults,
+                                      int32_t numArguments,
                                       std::vector<ArrayView> &views) {
+  if (!entry)
+    return {ErrorClass::Usage, "expected the name of a function, but got null"};
+  if (numArguments < 0 || (numArguments > 0 && !arguments))
+    return {ErrorClass::Usage,
+            "'" + std::string(entry) +
+                "': expected a list of arguments, but got " +
+                (arguments ? std::to_string(numArguments) + " of them"
+                           : std::string("null"))};
   views.resize(numArguments);
   for (int32_t i = 0; i < numArguments; ++i) {
     const diffattn_array &array = arguments[i];
-    const bool onDevice = array.dtype >= DIFFATTN_ON_DEVICE + DIFFATTN_F32;
-    const int32_t dtype = array.dtype - (onDevice ? DIFFATTN_ON_DEVICE : 0);
-    if (dtype < DIFFATTN_F32 || dtype > DIFFATTN_I16)
-      return {ErrorClass::Input, "argument " + std::to_string(i) + " of '" +
-                                     std::string(entry) +
-                                     "': expected a known element type, but "
-                                     "got code " +
-                                     std::to_string(array.dtype)};
-    size_t rank = static_cast<size_t>(array.rank);
+    if (Failure failure = checkArray(entry, i, array))
+      return failure;
+    const int32_t dtype = dtypeOf(array);
+    const size_t rank = static_cast<size_t>(array.rank);
     views[i].data = array.data;
     views[i].dtype = dtype;
-    views[i].onDevice = onDevice;
+    views[i].onDevice = dtype != array.dtype;
     views[i].shape = SizeList(array.shape, rank);
     if (array.strides)
       views[i].strides = SizeList(array.strides, rank);
   }
-  const FunctionSignature *function = signature.find(entry);
-  return function ? checkRoom(*function, numResults) : Failure();
+  return {};
 }
 
 /// All of a result but its memory.
@@ -88,7 +157,7 @@ Failure mlir::diffattn::runReplay(diffattn_replay &replay, int32_t threads,
   ReplayedCall &call = *replay.call;
   if (Failure failure = checkThreads(threads))
     return failure;
-  if (Failure failure = checkRoom(call.getFunction(), numResults))
+  if (Failure failure = checkRoom(call.getFunction(), results, numResults))
     return failure;
   if (Failure failure = call.run(threads))
     return failure;

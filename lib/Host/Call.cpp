@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Host/Overlap.h"
 
 #include "DiffAttn/Runtime/Runtime.h"
 
@@ -108,6 +109,36 @@ static Failure checkArgument(std::string_view entry, size_t i,
   return {};
 }
 
+/// An argument that the function may update shares no memory with another one:
+/// what is read would depend on what has been written.
+static Failure checkShared(const FunctionSignature &function,
+                           ListRef<ArrayView> args) {
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ValueType &type = function.arguments[i];
+    if (type.kind == ValueType::Scalar || !type.inPlace)
+      continue;
+    if (repeatsElements(args[i]))
+      return argumentFailure(function.name, i,
+                             "expected elements that share no memory, because "
+                             "it is updated in place, but got strides that "
+                             "reach one twice");
+    for (size_t j = 0; j < args.size(); ++j) {
+      const ValueType &other = function.arguments[j];
+      if (j == i || other.kind == ValueType::Scalar ||
+          (other.inPlace && j < i) || args[i].onDevice != args[j].onDevice ||
+          !shareMemory(args[i], args[j]))
+        continue;
+      return argumentFailure(function.name, j,
+                             "expected an array that shares no memory with "
+                             "argument " +
+                                 std::to_string(i) +
+                                 ", which is updated in place, but got one "
+                                 "that overlaps it");
+    }
+  }
+  return {};
+}
+
 Failure mlir::diffattn::checkArguments(const Signature &signature,
                                        std::string_view entry,
                                        ListRef<ArrayView> args) {
@@ -131,7 +162,7 @@ Failure mlir::diffattn::checkArguments(const Signature &signature,
     if (Failure failure =
             checkArgument(entry, i, function->arguments[i], args[i]))
       return failure;
-  return {};
+  return checkShared(*function, args);
 }
 
 Failure mlir::diffattn::copyDense(const ArrayView &array, HostArray &copy) {

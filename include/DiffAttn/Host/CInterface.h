@@ -21,12 +21,16 @@ namespace mlir::diffattn {
 Failure describeValue(const std::vector<ValueType> &types, int32_t i,
                       diffattn_type *type);
 
-/// The arguments of a call as views of them. Fails if an element type is not
-/// known, or if `signature` has the entry and `numResults` is not the number of
-/// its results.
-Failure viewArguments(const Signature &signature, const char *entry,
-                      const diffattn_array *arguments, int32_t numArguments,
-                      int32_t numResults, std::vector<ArrayView> &views);
+/// The arguments of a call as views of them. Fails where an array cannot be
+/// looked at: its element type is not known, its rank, sizes or strides are
+/// none that memory can hold, an address is null.
+Failure viewArguments(const char *entry, const diffattn_array *arguments,
+                      int32_t numArguments, std::vector<ArrayView> &views);
+
+/// Fails if `signature` has the entry and there is not room for as many results
+/// as it has.
+Failure checkResults(const Signature &signature, const char *entry,
+                     const diffattn_result *results, int32_t numResults);
 
 /// Runs `replay`; the memory of the results stays its own.
 Failure runReplay(diffattn_replay &replay, int32_t threads,
