@@ -157,7 +157,8 @@ int32_t diffattn_bundle_call(diffattn_bundle *bundle, const char *entry,
   if (!bundle)
     return fail({ErrorClass::Usage, "expected a bundle, but got null"});
   std::vector<ArrayView> views;
-  Failure wrong = viewArguments(entry, arguments, num_arguments, views);
+  Failure wrong = viewArguments(bundle->loaded.getSignature(), entry, arguments,
+                                num_arguments, views);
   if (!wrong)
     wrong = checkResults(bundle->loaded.getSignature(), entry, results,
                          num_results);
@@ -248,7 +249,8 @@ int32_t diffattn_bundle_replay_create(diffattn_bundle *bundle,
   return withFunction(bundle, entry, [&](const FunctionSignature &) {
     std::vector<ArrayView> views;
     auto created = std::make_unique<diffattn_replay>();
-    Failure failure = viewArguments(entry, arguments, num_arguments, views);
+    Failure failure = viewArguments(bundle->loaded.getSignature(), entry,
+                                    arguments, num_arguments, views);
     if (!failure)
       failure = bundle->loaded.replay(entry, views, created->call);
     if (!failure)

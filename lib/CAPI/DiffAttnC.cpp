@@ -383,7 +383,8 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
   if (!program)
     return fail(ErrorClass::Usage, "expected a program, but got null");
   std::vector<ArrayView> views;
-  Failure failure = viewArguments(entry, arguments, num_arguments, views);
+  Failure failure = viewArguments(program->program->getSignature(), entry,
+                                  arguments, num_arguments, views);
   if (!failure)
     failure = checkResults(program->program->getSignature(), entry, results,
                            num_results);
@@ -466,7 +467,8 @@ int32_t diffattn_replay_create(diffattn_program *program, const char *entry,
                                diffattn_replay **replay) {
   return withFunction(program, entry, [&](const FunctionSignature &) {
     std::vector<ArrayView> views;
-    if (Failure failure = viewArguments(entry, arguments, num_arguments, views))
+    if (Failure failure = viewArguments(program->program->getSignature(), entry,
+                                        arguments, num_arguments, views))
       return fail(failure);
     auto call = program->program->replay(entry, views);
     if (!call)

@@ -108,18 +108,22 @@ Failure mlir::diffattn::checkResults(const Signature &signature,
   return function ? checkRoom(*function, results, numResults) : Failure();
 }
 
-Failure mlir::diffattn::viewArguments(const char *entry,
+Failure mlir::diffattn::viewArguments(const Signature &signature,
+                                      const char *entry,
                                       const diffattn_array *arguments,
                                       int32_t numArguments,
                                       std::vector<ArrayView> &views) {
   if (!entry)
     return {ErrorClass::Usage, "expected the name of a function, but got null"};
-  if (numArguments < 0 || (numArguments > 0 && !arguments))
+  const FunctionSignature *function;
+  if (Failure failure = signature.get(entry, function))
+    return failure;
+  if (Failure failure = checkArgumentCount(*function, numArguments))
+    return failure;
+  if (numArguments > 0 && !arguments)
     return {ErrorClass::Usage,
-            "'" + std::string(entry) +
-                "': expected a list of arguments, but got " +
-                (arguments ? std::to_string(numArguments) + " of them"
-                           : std::string("null"))};
+            "'" + function->name +
+                "': expected a list of arguments, but got null"};
   views.resize(numArguments);
   for (int32_t i = 0; i < numArguments; ++i) {
     const diffattn_array &array = arguments[i];

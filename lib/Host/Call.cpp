@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Runtime/Runtime.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace mlir::diffattn;
@@ -27,13 +28,17 @@ static Failure argumentFailure(std::string_view entry, size_t i,
                                  std::string(entry) + "': " + message};
 }
 
+/// No stride leads anywhere in an empty array; NumPy sets them to 0.
+static bool isEmpty(const ArrayView &array) {
+  return std::find(array.shape.begin(), array.shape.end(), 0) !=
+         array.shape.end();
+}
+
 bool mlir::diffattn::isDense(const ArrayView &array) {
-  if (!array.strides)
+  if (!array.strides || isEmpty(array))
     return true;
   int64_t expected = 1;
   for (size_t i = array.shape.size(); i-- > 0;) {
-    if (array.shape[i] == 0)
-      return true;
     if (array.shape[i] != 1 && (*array.strides)[i] != expected)
       return false;
     expected *= array.shape[i];
@@ -91,7 +96,7 @@ static Failure checkArgument(std::string_view entry, size_t i,
                            "expected a dense row-major array, because "
                            "it is updated in place, but got a strided "
                            "view");
-  if (type.kind != ValueType::MemRef)
+  if (type.kind != ValueType::MemRef || isEmpty(array))
     return {};
   std::vector<int64_t> strides(array.shape.size());
   if (array.strides)
@@ -139,6 +144,16 @@ static Failure checkShared(const FunctionSignature &function,
   return {};
 }
 
+Failure mlir::diffattn::checkArgumentCount(const FunctionSignature &function,
+                                           int64_t count) {
+  if (count == static_cast<int64_t>(function.arguments.size()))
+    return {};
+  return {ErrorClass::Usage, "'" + function.name + "': expected " +
+                                 std::to_string(function.arguments.size()) +
+                                 " arguments, but got " +
+                                 std::to_string(count)};
+}
+
 Failure mlir::diffattn::checkArguments(const Signature &signature,
                                        std::string_view entry,
                                        ListRef<ArrayView> args) {
@@ -153,11 +168,8 @@ Failure mlir::diffattn::checkArguments(const Signature &signature,
                                        ": expected arguments and results that "
                                        "arrays can hold, but got " +
                                        type.text};
-  if (args.size() != function->arguments.size())
-    return {ErrorClass::Usage, quoted + ": expected " +
-                                   std::to_string(function->arguments.size()) +
-                                   " arguments, but got " +
-                                   std::to_string(args.size())};
+  if (Failure failure = checkArgumentCount(*function, args.size()))
+    return failure;
   for (size_t i = 0; i < args.size(); ++i)
     if (Failure failure =
             checkArgument(entry, i, function->arguments[i], args[i]))

@@ -30,6 +30,8 @@ def command() -> str:
     called = sys.argv[0]
     if os.path.basename(called) == "__main__.py":
         return f"{shlex.quote(sys.executable)} -m diffattn"
+    if not os.path.isfile(called):  # called from Python, as with -c
+        return "diffattn"
     return _spelled(called, "diffattn")
 
 

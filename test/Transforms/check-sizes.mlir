@@ -244,3 +244,12 @@ func.func @bodies(%a: tensor<8xf32>, %b: tensor<?xf32>) -> tensor<8xf32> {
   } -> tensor<8xf32>
   return %r : tensor<8xf32>
 }
+
+// A softmax states that its shapes agree, which is what has to be checked.
+
+// CHECK-LABEL: func.func @softmax_into_known_sizes(
+// CHECK:         "argument 0 of 'softmax_into_known_sizes': expected size 5 on axis 1, but got {0}"
+func.func @softmax_into_known_sizes(%x: tensor<1x?xf32>, %z: tensor<1x5xf32>) -> tensor<1x5xf32> {
+  %r = linalg.softmax dimension(1) ins(%x : tensor<1x?xf32>) outs(%z : tensor<1x5xf32>) -> tensor<1x5xf32>
+  return %r : tensor<1x5xf32>
+}

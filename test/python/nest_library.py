@@ -11,7 +11,7 @@ import subprocess
 import ml_dtypes
 import numpy as np
 
-from conftest import LLVM
+from paths import LLVM
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64}
 FLAGS = {"avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2"}

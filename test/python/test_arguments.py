@@ -143,6 +143,8 @@ EXECUTABLE = {
     "progress": [1, "a", True],
     "cuda_driver": NO_PATHS,
     "cublaslt": NO_PATHS,
+    "batch_invariant": NO_FLAGS,
+    "unchecked": [None, *NO_FLAGS],
 }
 
 
@@ -164,6 +166,8 @@ EMIT = {
     "from_stage": [None, "out"],
     "ptxas": [None, *NO_PATHS],
     "diagnostics": [(), "", 1, {}],
+    "batch_invariant": NO_FLAGS,
+    "unchecked": [None, *NO_FLAGS],
 }
 
 
@@ -184,6 +188,8 @@ WRITE_BUNDLE = {
     "copy_weights": [None, *NO_FLAGS],
     "cache": [None, 1, ""],
     "name": [None, *NO_TEXTS],
+    "batch_invariant": NO_FLAGS,
+    "unchecked": [None, *NO_FLAGS],
 }
 
 
@@ -209,6 +215,7 @@ LOAD = {
     "threads": NO_THREADS,
     "progress": [1, "a"],
     "cuda_driver": NO_PATHS,
+    "batch_invariant": NO_FLAGS,
 }
 
 

@@ -7,8 +7,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from conftest import LLVM
 from nest_library import TYPES, call, function_text
+from paths import LLVM
 from test_attention_random import SHAPES, Inputs, check, draw_signature
 
 SIGNATURES = 38  # times 4 shapes and 2 forms: 304 configurations

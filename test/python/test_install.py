@@ -7,8 +7,7 @@ import sysconfig
 
 import pytest
 from elf import is_loaded, search_path
-
-from conftest import LLVM, ROOT
+from paths import LLVM, ROOT
 
 # What a build with sanitizers needs in every process.
 SANITIZER = {name: os.environ[name] for name in ("LD_PRELOAD", "ASAN_OPTIONS", "UBSAN_OPTIONS") if name in os.environ}

@@ -5,8 +5,7 @@ import subprocess
 import sys
 
 import pytest
-
-from conftest import LLVM, ROOT
+from paths import LLVM, ROOT
 
 TINY = str(ROOT / "examples" / "tiny-lm")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("DIFFATTN_", "PYTHON"))}

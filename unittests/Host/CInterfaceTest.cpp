@@ -25,7 +25,7 @@ struct CInterface : testing::Test {
 
   std::string view(const diffattn_array &array) {
     std::vector<ArrayView> views;
-    Failure failure = viewArguments("f", &array, 1, views);
+    Failure failure = viewArguments(signature, "f", &array, 1, views);
     return failure ? failure.getMessage() : "";
   }
 
@@ -79,7 +79,7 @@ TEST_F(CInterface, RefusesCallsWithoutTheirParts) {
   std::vector<ArrayView> views;
   auto message = [&](const char *entry, const diffattn_array *arguments,
                      int32_t count, diffattn_result *results) -> std::string {
-    Failure failure = viewArguments(entry, arguments, count, views);
+    Failure failure = viewArguments(signature, entry, arguments, count, views);
     if (!failure)
       failure = checkResults(signature, entry, results, 1);
     return failure ? failure.getMessage() : "";
@@ -89,7 +89,9 @@ TEST_F(CInterface, RefusesCallsWithoutTheirParts) {
   EXPECT_EQ(message("f", nullptr, 1, &result),
             "'f': expected a list of arguments, but got null");
   EXPECT_EQ(message("f", &array, -1, &result),
-            "'f': expected a list of arguments, but got -1 of them");
+            "'f': expected 1 arguments, but got -1");
+  EXPECT_EQ(message("f", &array, INT32_MAX, &result),
+            "'f': expected 1 arguments, but got 2147483647");
   EXPECT_EQ(message("f", &array, 1, nullptr),
             "'f': expected room for 1 results, but got null");
 }

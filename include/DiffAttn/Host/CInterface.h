@@ -21,11 +21,13 @@ namespace mlir::diffattn {
 Failure describeValue(const std::vector<ValueType> &types, int32_t i,
                       diffattn_type *type);
 
-/// The arguments of a call as views of them. Fails where an array cannot be
-/// looked at: its element type is not known, its rank, sizes or strides are
-/// none that memory can hold, an address is null.
-Failure viewArguments(const char *entry, const diffattn_array *arguments,
-                      int32_t numArguments, std::vector<ArrayView> &views);
+/// The arguments of a call as views of them. Fails where the list has another
+/// length than that of the function, before it is read, and where an array
+/// cannot be looked at: its element type is not known, its rank, sizes or
+/// strides are none that memory can hold, an address is null.
+Failure viewArguments(const Signature &signature, const char *entry,
+                      const diffattn_array *arguments, int32_t numArguments,
+                      std::vector<ArrayView> &views);
 
 /// Fails if `signature` has the entry and there is not room for as many results
 /// as it has.

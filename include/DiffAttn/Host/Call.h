@@ -58,6 +58,9 @@ public:
 /// is empty.
 std::pair<int64_t, int64_t> getElementSpan(SizeList shape, SizeList strides);
 
+/// Fails if `function` does not take `count` arguments.
+Failure checkArgumentCount(const FunctionSignature &function, int64_t count);
+
 /// Checks the entry, the number of arguments, and of each its type, shape and
 /// strides.
 Failure checkArguments(const Signature &signature, std::string_view entry,

@@ -260,7 +260,10 @@ void ExprGraph::joinSizesOf(Operation *op, bool trusting) {
         space.join(sizeOf(concat.getResult(), along), sum);
       })
       .Case([&](linalg::SoftmaxOp softmax) {
-        if (softmax->getNumResults() == 1)
+        if (softmax->getNumResults() != 1)
+          return;
+        joinShapes(softmax->getResult(0), softmax.getOutput());
+        if (trusting)
           joinShapes(softmax->getResult(0), softmax.getInput());
       })
       .Case([&](cf::AssertOp assertion) {

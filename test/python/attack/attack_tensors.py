@@ -6,7 +6,8 @@ from guarded import Fence
 from judge import Tally
 
 CALLS = 12
-FAR = [2**31 - 1, 2**31, -(2**31), 2**40, 2**61, 2**62, -(2**62), 2**63 - 1, -(2**63)]
+#: Nothing between what is small and what no machine holds: whether such an array can be had is the machine's affair.
+FAR = [-(2**31), 2**45, 2**61, 2**62, -(2**62), 2**63 - 1, -(2**63)]
 
 
 class Refused(Exception):
@@ -17,14 +18,22 @@ class Unclear(Exception):
     """MLIR leaves open what this means: an error and a value are both right, as long as nothing is touched outside."""
 
 
+class Skipped(Exception):
+    """An array that a large machine holds and a small one does not, or a loop that takes too long: the call is not made."""
+
+
 def inside(index, size):
     if not 0 <= index < size:
         raise Refused
 
 
 def allocate(*sizes):
-    if any(n < 0 for n in sizes) or np.prod([float(n) for n in sizes]) > 1e9:
+    if any(n < 0 for n in sizes) or np.prod([float(n) for n in sizes]) > 2**40:
         raise Refused
+    if max(sizes) > 2**40:
+        raise Unclear  # none of rows that are too long
+    if np.prod(sizes) > 2**22:
+        raise Skipped
     return np.zeros(sizes, np.float32)
 
 
@@ -36,9 +45,13 @@ class Program:
         self.lines, self.steps = [], []
         self.vectors, self.numbers, self.indices = ["t0", "t1"], ["x"], ["i0", "i1", "i2"]
         self.made = []  # names that are returned
+        #: Arrays of one number throughout. MLIR reads the number, not the array, so no place is outside.
+        self.uniform = set()
 
-    def add(self, kind, line, step):
+    def add(self, kind, line, step, uniform=False):
         name = f"r{len(self.steps)}"
+        if uniform:
+            self.uniform.add(name)
         self.lines.append(f"  %{name} = {line}")
         self.steps.append((name, step))
         getattr(self, kind).append(name)
@@ -47,15 +60,26 @@ class Program:
     def draw(self):
         getattr(self, "op_" + self._pick([n[3:] for n in dir(self) if n.startswith("op_")]))()
 
+    def _inside(self, name):
+        """The check of an index into an array."""
+        uniform = name in self.uniform
+
+        def check(index, size):
+            if uniform and not 0 <= index < size:
+                raise Unclear
+            inside(index, size)
+        return check
+
     def _some(self):
         pick = self._pick
         return pick(self.vectors), pick(self.numbers), pick(self.indices), pick(self.indices)
 
     def op_extract(self):
         t, _, i, _ = self._some()
+        check = self._inside(t)
 
         def step(e):
-            inside(e[i], e[t].size)
+            check(e[i], e[t].size)
             return e[t][e[i]]
         self.add("numbers", f"tensor.extract %{t}[%{i}] : tensor<?xf32>", step)
 
@@ -72,6 +96,7 @@ class Program:
     def op_extract_slice(self):
         t, _, i, n = self._some()
         stride = self._pick([1, 1, 2, 3])
+        check = self._inside(t)
 
         def step(e):
             if e[n] < 0:
@@ -80,23 +105,24 @@ class Program:
                 if not 0 <= e[i] <= e[t].size:
                     raise Unclear
                 return e[t][:0]
-            inside(e[i], e[t].size)
-            inside(e[i] + (e[n] - 1) * stride, e[t].size)
+            check(e[i], e[t].size)
+            check(e[i] + (e[n] - 1) * stride, e[t].size)
             return e[t][e[i]: e[i] + (e[n] - 1) * stride + 1: stride]
-        self.add("vectors", f"tensor.extract_slice %{t}[%{i}] [%{n}] [{stride}] : tensor<?xf32> to tensor<?xf32>", step)
+        self.add("vectors", f"tensor.extract_slice %{t}[%{i}] [%{n}] [{stride}] : tensor<?xf32> to tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_extract_slice_by_a_step(self):
         t, _, i, s = self._some()
+        check = self._inside(t)
 
         def step(e):
             places = [e[i] + k * e[s] for k in range(3)]
             for place in places:
-                inside(place, e[t].size)
+                check(place, e[t].size)
             if e[s] <= 0:
                 raise Unclear
             return e[t][places]
         self.lines.append("  %c3 = arith.constant 3 : index") if "c3" not in str(self.lines) else None
-        self.add("vectors", f"tensor.extract_slice %{t}[%{i}] [%c3] [%{s}] : tensor<?xf32> to tensor<?xf32>", step)
+        self.add("vectors", f"tensor.extract_slice %{t}[%{i}] [%c3] [%{s}] : tensor<?xf32> to tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_insert_slice(self):
         t, _, i, _ = self._some()
@@ -120,30 +146,32 @@ class Program:
     def op_gather(self):
         t = self._pick(self.vectors)
         signed = self._pick(["index_cast", "index_castui"])
+        check = self._inside(t)
 
         def step(e):
             for i in e["ids"]:
-                inside(i, e[t].size)
+                check(i, e[t].size)
             return e[t][e["ids"]] if e["ids"].size else e[t][:0]
         n = f"n{len(self.steps)}"
         self.lines += [f"  %{n}d = tensor.dim %ids, %zero : tensor<?xi64>", f"  %{n}e = tensor.empty(%{n}d) : tensor<?xf32>"]
         self.add("vectors", "linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = [\"parallel\"]} "
                  f"ins(%ids : tensor<?xi64>) outs(%{n}e : tensor<?xf32>) {{\n  ^bb0(%a: i64, %b: f32):\n    %at = arith.{signed} %a : i64 to index\n"
-                 f"    %y = tensor.extract %{t}[%at] : tensor<?xf32>\n    linalg.yield %y : f32\n  }} -> tensor<?xf32>", step)
+                 f"    %y = tensor.extract %{t}[%at] : tensor<?xf32>\n    linalg.yield %y : f32\n  }} -> tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_shifted_read(self):
         t, _, i, _ = self._some()
+        check = self._inside(t)
 
         def step(e):
             n = e[t].size
             for k in range(n):
-                inside(k + e[i], n)
+                check(k + e[i], n)
             return e[t][np.arange(n) + e[i]] if n else e[t]
         n = f"n{len(self.steps)}"
         self.lines += [f"  %{n}d = tensor.dim %{t}, %zero : tensor<?xf32>", f"  %{n}e = tensor.empty(%{n}d) : tensor<?xf32>"]
         self.add("vectors", f"linalg.generic {{indexing_maps = [affine_map<(i) -> (i)>], iterator_types = [\"parallel\"]}} outs(%{n}e : tensor<?xf32>) "
                  f"{{\n  ^bb0(%b: f32):\n    %k = linalg.index 0 : index\n    %at = arith.addi %k, %{i} : index\n    %y = tensor.extract %{t}[%at] : tensor<?xf32>\n"
-                 "    linalg.yield %y : f32\n  } -> tensor<?xf32>", step)
+                 "    linalg.yield %y : f32\n  } -> tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_scatter(self):
         t, x, _, _ = self._some()
@@ -173,7 +201,7 @@ class Program:
         _, x, n, _ = self._some()
         name = f"n{len(self.steps)}"
         self.lines.append(f"  %{name} = tensor.empty(%{n}) : tensor<?xf32>")
-        self.add("vectors", f"linalg.fill ins(%{x} : f32) outs(%{name} : tensor<?xf32>) -> tensor<?xf32>", lambda e: allocate(e[n]) + np.float32(e[x]))
+        self.add("vectors", f"linalg.fill ins(%{x} : f32) outs(%{name} : tensor<?xf32>) -> tensor<?xf32>", lambda e: allocate(e[n]) + np.float32(e[x]), uniform=True)
 
     def op_fill_plane(self):
         _, x, n, m = self._some()
@@ -184,7 +212,7 @@ class Program:
             return np.full(e[n] * e[m], e[x], np.float32)
         self.lines += [f"  %{name} = tensor.empty(%{n}, %{m}) : tensor<?x?xf32>",
                        f"  %{name}f = linalg.fill ins(%{x} : f32) outs(%{name} : tensor<?x?xf32>) -> tensor<?x?xf32>"]
-        self.add("vectors", f"tensor.collapse_shape %{name}f [[0, 1]] : tensor<?x?xf32> into tensor<?xf32>", step)
+        self.add("vectors", f"tensor.collapse_shape %{name}f [[0, 1]] : tensor<?x?xf32> into tensor<?xf32>", step, uniform=True)
 
     def op_add(self):
         t, u = self._pick(self.vectors), self._pick(self.vectors)
@@ -193,7 +221,7 @@ class Program:
             if e[t].size != e[u].size:
                 raise Refused
             return e[t] + e[u]
-        self.add("vectors", f"arith.addf %{t}, %{u} : tensor<?xf32>", step)
+        self.add("vectors", f"arith.addf %{t}, %{u} : tensor<?xf32>", step, uniform=t in self.uniform and u in self.uniform)
 
     def op_expand(self):
         t, _, n, m = self._some()
@@ -204,7 +232,7 @@ class Program:
             return e[t]
         name = f"n{len(self.steps)}"
         self.lines.append(f"  %{name} = tensor.expand_shape %{t} [[0, 1]] output_shape [%{n}, %{m}] : tensor<?xf32> into tensor<?x?xf32>")
-        self.add("vectors", f"tensor.collapse_shape %{name} [[0, 1]] : tensor<?x?xf32> into tensor<?xf32>", step)
+        self.add("vectors", f"tensor.collapse_shape %{name} [[0, 1]] : tensor<?x?xf32> into tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_reshape(self):
         t, _, n, _ = self._some()
@@ -215,7 +243,7 @@ class Program:
             return e[t]
         name = f"n{len(self.steps)}"
         self.lines.append(f"  %{name} = tensor.from_elements %{n} : tensor<1xindex>")
-        self.add("vectors", f"tensor.reshape %{t}(%{name}) : (tensor<?xf32>, tensor<1xindex>) -> tensor<?xf32>", step)
+        self.add("vectors", f"tensor.reshape %{t}(%{name}) : (tensor<?xf32>, tensor<1xindex>) -> tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_cast(self):
         t = self._pick(self.vectors)
@@ -226,7 +254,7 @@ class Program:
             return e[t]
         name = f"n{len(self.steps)}"
         self.lines.append(f"  %{name} = tensor.cast %{t} : tensor<?xf32> to tensor<5xf32>")
-        self.add("vectors", f"tensor.cast %{name} : tensor<5xf32> to tensor<?xf32>", step)
+        self.add("vectors", f"tensor.cast %{name} : tensor<5xf32> to tensor<?xf32>", step, uniform=t in self.uniform)
 
     def op_divide(self):
         a, b = self._pick(self.indices), self._pick(self.indices)
@@ -250,6 +278,8 @@ class Program:
         t, _, i, _ = self._some()
 
         def step(e):
+            if t not in e:
+                raise Unclear  # a size needs no elements, so what made them may be left out
             inside(e[i], 1)
             return e[t].size
         self.add("indices", f"tensor.dim %{t}, %{i} : tensor<?xf32>", step)
@@ -262,7 +292,7 @@ class Program:
                 raise Refused
             count = max(0, -(-(e[n] - 0) // e[s]))
             if count > 10**6:
-                raise Unclear
+                raise Skipped
             total = np.float32(0)
             for _ in range(count):
                 total = np.float32(total + 1)
@@ -298,7 +328,10 @@ def run(seed: int) -> Tally:
         arrays = [fence.copy(e["t0"]), fence.copy(e["t1"]), fence.copy(ids), e["x"], e["i0"], e["i1"], e["i2"]]
         what = f"{ {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in e.items()} }\n{module}"
         # An op whose result nobody needs may be left out with its checks, so only what is needed decides.
-        must, before = _evaluate(program, e, {n for n, _ in keep})
+        try:
+            must, before = _evaluate(program, e, {n for n, _ in keep})
+        except Skipped:
+            continue
 
         def judge(got):
             fence.check()
@@ -316,18 +349,25 @@ def run(seed: int) -> Tally:
 
 def _evaluate(program, e, kept):
     """What the call must do, and the values if it must be taken."""
-    e, must, everything = dict(e), "take", True
+    e, must, everything, unclear = dict(e), "take", True, set()
     with np.errstate(all="ignore"):
         for name, step in program.steps:
             try:
                 e[name] = step(e)
-            except (Refused, Unclear, KeyError) as error:
-                # KeyError: it needs what was refused before.
-                if name in kept and isinstance(error, (Refused, KeyError)) and must == "take":
-                    must = "refuse"
-                if isinstance(error, Unclear):
-                    must = None
-                everything = False
+                continue
+            except Refused:
+                # Nobody makes an array of one number that is only read.
+                is_clear = name not in program.uniform or name in kept
+            except Unclear:
+                is_clear = False
+            except KeyError as error:  # it needs what failed before
+                is_clear = error.args[0] not in unclear
+            everything = False
+            if not is_clear:
+                unclear.add(name)
+                must = None
+            elif name in kept and must == "take":
+                must = "refuse"
     if not everything and must == "take":
         must = None  # something that perhaps nobody needs
     return must, e

@@ -14,6 +14,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -24,7 +25,15 @@ LONGEST_CASE = 60
 
 
 def one_case(kind: str, seed: int) -> dict:
-    return dict(importlib.import_module(f"attack_{kind}").run(seed))
+    """Runs a case in an empty folder, because a name of a file may be among what is attacked."""
+    attack = importlib.import_module(f"attack_{kind}")
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            return dict(attack.run(seed))
+        finally:
+            os.chdir(before)
 
 
 def serve() -> None:
