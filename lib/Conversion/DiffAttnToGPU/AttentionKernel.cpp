@@ -61,15 +61,33 @@ Value AttentionKernel::readPerBatch(GpuParam pointer, GpuParam stride,
 }
 
 void AttentionKernel::readPositions(Value batch) {
-  Value keys = b.toI64(param(GpuParam::Keys));
-  Value length = readPerBatch(GpuParam::KvLen, GpuParam::KvLenB, batch, keys);
-  keyLimit = b.toI32(b.minS(b.maxS(length, b.i64(0)), keys));
-  // By default the last query stands at the last valid key, also where kv_len
-  // is beyond the keys in memory. A negative length hides every key.
-  Value last = b.sub(b.maxS(length, b.i64(-kGpuMaxLength)),
-                     b.toI64(param(GpuParam::Queries)));
-  position0 = nearPosition(
-      readPerBatch(GpuParam::QOffset, GpuParam::QOffsetB, batch, last));
+  // By default all keys exist, and the last query stands at the last one. What
+  // is given is i64: it is made i32 within the branch, so that no wide number
+  // takes registers afterwards.
+  Value keys = param(GpuParam::Keys), queries = param(GpuParam::Queries);
+  Value null =
+      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
+  auto isGiven = [&](GpuParam pointer) {
+    return b.compare(LLVM::ICmpPredicate::ne, param(pointer), null);
+  };
+  GpuBuilder::Values numbers = b.branch(
+      b.orI(isGiven(GpuParam::KvLen), isGiven(GpuParam::QOffset)),
+      [&]() -> GpuBuilder::Values {
+        Value all = b.toI64(keys);
+        Value length =
+            readPerBatch(GpuParam::KvLen, GpuParam::KvLenB, batch, all);
+        // The default position is that of the last valid key also where kv_len
+        // is beyond the keys in memory. A negative length hides every key.
+        Value last =
+            b.sub(b.maxS(length, b.i64(-kGpuMaxLength)), b.toI64(queries));
+        Value offset =
+            readPerBatch(GpuParam::QOffset, GpuParam::QOffsetB, batch, last);
+        return {b.toI32(b.minS(b.maxS(length, b.i64(0)), all)),
+                nearPosition(offset)};
+      },
+      {keys, b.sub(keys, queries)});
+  keyLimit = numbers[0];
+  position0 = numbers[1];
 }
 
 /// With M = kGpuMaxLength, rows and keys are below M, and a window of 2 M hides
@@ -113,6 +131,18 @@ Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
   return b.select(isSigmoid, b.sigmoid(lambda), lambda);
 }
 
+/// Blocks of a plain kernel that an SM is to hold; 0 for other kernels. Without
+/// this, ptxas aims at a number of its own and was seen to spill for it. Each
+/// column of a lane takes about 8 registers more.
+static int32_t getPlainBlocksPerSM(const GpuKernelSpec &spec) {
+  if (spec.schedule.getPlacement() != GpuPlacement::Plain)
+    return 0;
+  // The products of widths that are not multiples of 4 take a second loop.
+  constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 6};
+  constexpr std::array<int32_t, 8> split{10, 10, 9, 8, 7, 6, 5, 5};
+  return (spec.headDim % 4 ? split : whole)[(spec.valueDim - 1) / 32];
+}
+
 LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                                                     const GpuKernelSpec &spec) {
   std::string name = spec.getName();
@@ -142,6 +172,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
   int32_t threads = spec.getThreads();
   kernel->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
                   builder.getDenseI32ArrayAttr({threads, 1, 1}));
+  if (int32_t blocks = getPlainBlocksPerSM(spec))
+    kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                    builder.getI32IntegerAttr(blocks));
   kernel->setAttr("diffattn.shared_bytes",
                   builder.getI64IntegerAttr(spec.getSharedBytes()));
 

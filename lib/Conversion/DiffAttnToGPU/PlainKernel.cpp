@@ -61,20 +61,21 @@ Value PlainKernel::product(Value query, GpuParam queryStride, Value key,
     return b.fma(x, y, sum);
   };
   // Unrolled here, and no more: ptxas was seen to unroll until it spilled.
+  auto sumOf = [&](int64_t begin, int64_t end, int64_t unroll, Value sum) {
+    return b.loop(
+        b.i32(begin), b.i32(end), unroll, sum,
+        [&](Value i, ValueRange carried) -> Values {
+          Value next = carried[0];
+          for (int64_t u = 0; u < unroll; ++u)
+            next = multiply(b.add(i, u), next);
+          return {next};
+        },
+        /*mayUnroll=*/false)[0];
+  };
   constexpr int64_t unroll = 4;
   int64_t whole = spec.headDim / unroll * unroll;
-  Value sum = b.loop(
-      b.i32(0), b.i32(whole), unroll, ValueRange{b.f32(0.0)},
-      [&](Value i, ValueRange carried) -> Values {
-        Value next = carried[0];
-        for (int64_t u = 0; u < unroll; ++u)
-          next = multiply(b.add(i, u), next);
-        return {next};
-      },
-      /*mayUnroll=*/false)[0];
-  for (int64_t i = whole; i < spec.headDim; ++i)
-    sum = multiply(b.i32(i), sum);
-  return sum;
+  Value sum = sumOf(0, whole, unroll, b.f32(0.0));
+  return whole < spec.headDim ? sumOf(whole, spec.headDim, 1, sum) : sum;
 }
 
 Value PlainKernel::reduce(Value x, bool max) {

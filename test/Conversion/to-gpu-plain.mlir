@@ -1,0 +1,29 @@
+// RUN: diffattn-opt %s --diffattn-select-gpu-schedule --convert-diffattn-to-gpu | FileCheck %s
+
+// The assembler is told how many blocks an SM is to hold: fewer for wider sums of a lane, and where the width of a head leaves a rest of
+// the products that a second loop takes.
+// CHECK: llvm.func @diffattn_forward_64x64_f32_plain{{.*}}(
+// CHECK-SAME: nvvm.minctasm = 12 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
+// CHECK: llvm.func @diffattn_forward_64x256_f32_plain{{.*}}(
+// CHECK-SAME: nvvm.minctasm = 6 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
+// CHECK: llvm.func @diffattn_forward_23x64_f32_plain{{.*}}(
+// CHECK-SAME: nvvm.minctasm = 10 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
+!q = memref<2x?x4x64xf32>
+!v = memref<2x?x4x64xf32>
+!wide = memref<2x?x4x256xf32>
+!odd = memref<2x?x4x23xf32>
+func.func @even(%q: !q, %k: !q, %v: !v, %l: memref<f32>, %o: !v) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
+    outs(%o : !v) {scale = 0.125 : f32}
+  return
+}
+func.func @wide(%q: !q, %k: !q, %v: !wide, %l: memref<f32>, %o: !wide) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q, !q, !q, !q, !wide) lambda(%l : memref<f32>)
+    outs(%o : !wide) {scale = 0.125 : f32}
+  return
+}
+func.func @odd(%q: !odd, %k: !odd, %v: !v, %l: memref<f32>, %o: !v) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !odd, !odd, !odd, !odd, !v) lambda(%l : memref<f32>)
+    outs(%o : !v) {scale = 0.125 : f32}
+  return
+}
