@@ -5,9 +5,8 @@ import numpy as np
 
 from diffattn.arrays import CODES, MOST_RANK, Array, Result
 from diffattn.runtime import Executable, library
-from diffattn.errors import ERRORS
 from guarded import Fence
-from judge import Fault, Tally
+from judge import Tally
 
 CALLS = 60
 MODULE = """
@@ -113,8 +112,6 @@ def _lies(rng, tally):
         assert np.array_equal(got, data + data)
 
     tally.attempt(call, judge, must=must, what=f"{field} {one[0].rank} {one[0].dtype} {shape[:2]} {strides[:2]} {count} {results} {entry} {threads}")
-    if not ERRORS:
-        raise Fault("no classes of errors")
 
 
 def _shares(rng, tally):

@@ -25,10 +25,8 @@ def _merge(a):
 
 def _finalize(a):
     quotient = lambda acc, total: np.where(total == 0, 0, acc / np.where(total == 0, 1, total))
-    group = a["acc1"].shape[1] // a["sum2"].shape[1]
     second = quotient(a["acc2"], np.repeat(a["sum2"], a["acc2"].shape[1] // a["sum2"].shape[1], axis=1)[..., None])
     second = np.repeat(second, a["acc1"].shape[1] // second.shape[1], axis=1)
-    assert group
     return (quotient(a["acc1"], a["sum1"][..., None]) - a["lam"][None, :, None, None] * second,)
 
 
