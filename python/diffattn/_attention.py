@@ -6,6 +6,7 @@ types, head counts, widths or options compiles; other batches, lengths and strid
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import struct
@@ -115,6 +116,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
         _check_out(result, dtype, shape, arrays)
     arrays["init"] = as_array(result, "out")
     if arrays["init"].size == 0:
+        _check_target(target)
         return out
     shared = _same_buffer(arrays["k1"], arrays["k2"])
     if shared:
@@ -133,6 +135,12 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
             del _compiled[next(iter(_compiled))]
     executable.call("attention", *arrays.values(), stream=native)
     return out
+
+
+@functools.lru_cache(maxsize=None)
+def _check_target(target) -> None:
+    """Refuses for an empty result what any other result would be refused for."""
+    Executable("module {}", target=target, name="attention")
 
 
 def _check_out(out, dtype, shape, arrays) -> None:

@@ -206,6 +206,13 @@ def test_empty():
     assert (diffattn.attention(q1, k1, q2, k2, v, 0.4) == 0).all()
 
 
+@pytest.mark.parametrize("batch", [0, 2])
+@pytest.mark.parametrize("target", ["gpu", "cpu:fast", "cuda-sim:sm_91"])
+def test_an_unknown_target_is_refused_for_an_empty_result_too(batch, target):
+    with pytest.raises(diffattn.errors.UsageError, match="target"):
+        diffattn.attention(*inputs(11, batch=batch), 0.4, target=target)
+
+
 def test_dlpack():
     import torch
     arrays = inputs(12)
