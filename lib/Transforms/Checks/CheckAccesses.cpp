@@ -20,7 +20,7 @@ namespace mlir::diffattn {
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using namespace mlir::diffattn::raise;
+using namespace mlir::diffattn::tensorexpr;
 
 namespace {
 class AccessChecker {

@@ -16,7 +16,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using namespace mlir::diffattn::raise;
+using namespace mlir::diffattn::tensorexpr;
 
 ImplicitLocOpBuilder Guards::before(Operation *op) {
   Operation *parent = op->getParentOp();

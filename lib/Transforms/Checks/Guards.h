@@ -51,7 +51,7 @@ public:
 private:
   /// One loop as `from + i`, with i below `to - from`.
   struct Counter {
-    raise::AtomId atom;
+    tensorexpr::AtomId atom;
     OpFoldResult from, to; // of a loop of the host
     Value memref;          // else the axis whose size is the number of turns
     int64_t axis = 0;
@@ -65,8 +65,8 @@ private:
   SmallVector<Level> levelsAround(Operation *op);
   bool hoist(const IndexUse &use, StringRef message);
   bool hoistTo(const IndexUse &use, ArrayRef<Level> levels, StringRef message);
-  Value materialize(ImplicitLocOpBuilder &b, const raise::IndexPoly &poly);
-  bool isKnownOutside(const raise::IndexPoly &poly, Operation *anchor);
+  Value materialize(ImplicitLocOpBuilder &b, const tensorexpr::IndexPoly &poly);
+  bool isKnownOutside(const tensorexpr::IndexPoly &poly, Operation *anchor);
 
   /// How a value of every turn of an op is folded into one.
   struct Fold {

@@ -14,10 +14,9 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using namespace mlir::diffattn::raise;
+using namespace mlir::diffattn::tensorexpr;
 
-/// Beyond these an integer stands for itself: written out, chains of
-/// arithmetic may have more terms than memory.
+/// Beyond these an integer stands for itself.
 static constexpr unsigned kMaxDepth = 32;
 static constexpr size_t kMaxTerms = 32, kMaxDegree = 8;
 
@@ -33,11 +32,7 @@ IndexPoly IndexFacts::polyOf(Value integer) {
   ++depth;
   IndexPoly poly = readPoly(integer);
   --depth;
-  bool small = poly.terms.size() <= kMaxTerms &&
-               llvm::all_of(poly.terms, [](const auto &term) {
-                 return term.first.size() <= kMaxDegree;
-               });
-  return small ? poly : space.opaque(integer);
+  return poly.isWithin(kMaxTerms, kMaxDegree) ? poly : space.opaque(integer);
 }
 
 /// Whether arithmetic in `type` wraps around where addresses do.
@@ -46,10 +41,8 @@ static bool isWide(Type type) {
 }
 
 IndexPoly IndexFacts::readPoly(Value integer) {
-  APInt number;
-  if (matchPattern(integer, m_ConstantInt(&number)))
-    return number.isSignedIntN(64) ? IndexPoly(number.getSExtValue())
-                                   : space.opaque(integer);
+  if (std::optional<int64_t> number = constantInteger(integer))
+    return *number;
   if (!isWide(integer.getType()))
     return space.opaque(integer);
   auto range = [&](OpFoldResult from, OpFoldResult to) {
@@ -77,11 +70,8 @@ IndexPoly IndexFacts::readPoly(Value integer) {
   }
   return TypeSwitch<Operation *, IndexPoly>(integer.getDefiningOp())
       .Case([&](memref::DimOp dim) {
-        auto type = dyn_cast<MemRefType>(dim.getSource().getType());
-        std::optional<int64_t> axis = dim.getConstantIndex();
-        return type && axis && *axis >= 0 && *axis < type.getRank()
-                   ? sizeOf(dim.getSource(), *axis)
-                   : space.opaque(integer);
+        std::optional<int64_t> axis = knownAxis(dim);
+        return axis ? sizeOf(dim.getSource(), *axis) : space.opaque(integer);
       })
       .Case([&](linalg::IndexOp index) {
         // An op in a region of a body is still one of the body's turns.

@@ -8,7 +8,7 @@
 
 #include "Assertion.h"
 
-#include "DiffAttn/Transforms/Raise/Materialize.h"
+#include "../Raising/Materialize.h"
 
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -17,7 +17,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using namespace mlir::diffattn::raise;
+using namespace mlir::diffattn::tensorexpr;
 
 static Value constant(OpBuilder &builder, Location loc, int64_t number) {
   return arith::ConstantIndexOp::create(builder, loc, number);
@@ -77,7 +77,7 @@ Value SizeAssertions::valueOf(OpBuilder &builder, Location loc,
 
 Value SizeAssertions::valueOf(OpBuilder &builder, Location loc,
                               const IndexPoly &poly) {
-  return Materializer(graph, builder, loc).index(poly);
+  return raise::Materializer(graph, builder, loc).index(poly);
 }
 
 bool SizeAssertions::isOfArguments(const IndexPoly &poly) {

@@ -7,8 +7,8 @@
 #ifndef DIFFATTN_LIB_TRANSFORMS_CHECKS_SIZEASSERTIONS_H
 #define DIFFATTN_LIB_TRANSFORMS_CHECKS_SIZEASSERTIONS_H
 
+#include "DiffAttn/Analysis/TensorExpr/Expr.h"
 #include "DiffAttn/IR/SizeRelations.h"
-#include "DiffAttn/Transforms/Raise/Expr.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
@@ -65,26 +65,28 @@ private:
   using Compare =
       llvm::function_ref<Sides(OpBuilder &, Value got, Value expected)>;
 
-  raise::IndexPoly polyOf(const Size &size);
-  raise::IndexPoly polyOf(OperandAxis axis) {
+  tensorexpr::IndexPoly polyOf(const Size &size);
+  tensorexpr::IndexPoly polyOf(OperandAxis axis) {
     return graph.sizeOf(axis.operand, axis.axis);
   }
   Value valueOf(OpBuilder &builder, Location loc, const Size &size);
-  Value valueOf(OpBuilder &builder, Location loc, const raise::IndexPoly &poly);
-  bool isOfArguments(const raise::IndexPoly &poly);
+  Value valueOf(OpBuilder &builder, Location loc,
+                const tensorexpr::IndexPoly &poly);
+  bool isOfArguments(const tensorexpr::IndexPoly &poly);
   /// Whether the function always comes to `op`, or to a loop around it.
   bool isUnconditional(Operation *op) const;
-  Place placeOf(Operation *op, const raise::IndexPoly &poly, const Size &size);
+  Place placeOf(Operation *op, const tensorexpr::IndexPoly &poly,
+                const Size &size);
   std::string begin(Operation *op, const Place &place) const;
   /// Sets `builder` to where sizes `polys` are known and `op` is not yet
   /// reached; true if that is at the start of the function.
   bool setInsertionPoint(OpBuilder &builder, Operation *op,
-                         ArrayRef<raise::IndexPoly> polys);
+                         ArrayRef<tensorexpr::IndexPoly> polys);
   void check(OpBuilder &builder, Location loc, arith::CmpIPredicate predicate,
              Value a, Value b, const Twine &message, bool early = false);
 
   FunctionOpInterface function;
-  raise::ExprGraph graph;
+  tensorexpr::ExprGraph graph;
   /// The last assertion at the start of the function: the next comes after it.
   Operation *lastEarly = nullptr;
 };

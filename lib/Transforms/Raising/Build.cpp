@@ -1,0 +1,214 @@
+//===- Build.cpp - writing the op -----------------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Build.h"
+
+#include "AttentionBuilder.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include <cmath>
+
+namespace mlir::diffattn::raise {
+
+/// A band of visible keys as `is_causal`, `window` and `q_offset`.
+bool AttentionBuilder::placeBand(Mask &mask, bool &causal,
+                                 SmallVectorImpl<int64_t> &window,
+                                 Value &offset) {
+  const Band &band = mask.band;
+  causal = false;
+  if (!band.low && !band.high)
+    return true;
+  const Roles &r = found.roles;
+  // With a number of valid keys the op's queries would end at the last of
+  // these, unless it is told otherwise.
+  bool ends = !mask.validKeys;
+  auto sides = [&](const IndexPoly &at) {
+    // low <= j - i <= high, with p = i + at: -(high - at) <= p - j <= at - low
+    std::optional<int64_t> left = -1, right = -1;
+    if (band.low)
+      left = (at - *band.low).constant();
+    if (band.high)
+      right = (*band.high - at).constant();
+    if (!left || !right || (band.low && *left < 0) || (band.high && *right < 0))
+      return false;
+    causal = band.high && *right == 0;
+    if (causal)
+      right = -1;
+    window.clear();
+    if (*left >= 0 || *right >= 0)
+      window.assign({*left, *right});
+    return true;
+  };
+  IndexPoly at = extent(r.key) - extent(r.query);
+  if (sides(at)) {
+    if (ends)
+      return true;
+  } else {
+    at = band.high ? *band.high : *band.low;
+    if (!sides(at))
+      return false;
+  }
+  // Positions that do not end with the keys.
+  std::optional<int64_t> number = at.constant(),
+                         batches = extent(r.batch).constant();
+  auto shape = RankedTensorType::get(
+      {batches ? *batches : ShapedType::kDynamic}, builder.getI64Type());
+  if (number && batches) {
+    offset = arith::ConstantOp::create(builder, loc,
+                                       DenseElementsAttr::get(shape, *number));
+    return true;
+  }
+  Value start = arith::IndexCastOp::create(builder, loc, builder.getI64Type(),
+                                           tensors.index(at));
+  SmallVector<Value> sizes;
+  if (!batches)
+    sizes.push_back(tensors.index(extent(r.batch)));
+  offset = tensor::SplatOp::create(builder, loc, shape, start, sizes);
+  return true;
+}
+
+Value build(ExprGraph &graph, const Differential &found,
+            const Epilogue &epilogue, Type elements,
+            const llvm::SetVector<Operation *> &dying, AttentionOp &attention) {
+  Operation *anchor = epilogue.result.getDefiningOp();
+  OpBuilder builder(anchor);
+  Location loc = anchor->getLoc();
+  AttentionBuilder b{graph,   found, epilogue,
+                     builder, loc,   Materializer(graph, builder, loc),
+                     elements};
+  b.tensors.dying.insert(dying.begin(), dying.end());
+  const Roles &r = found.roles;
+  std::optional<SmallVector<AtomId>> order = b.resultOrder();
+  if (!order)
+    return Value();
+
+  // Heads that share a query, a key or a value.
+  SmallVector<Expr> noiseExprs{found.second.query, found.second.key};
+  noiseExprs.append(found.mask.visible);
+  noiseExprs.append(found.mask.bias);
+  int64_t noiseShared = b.sharedHeads(noiseExprs, 1);
+  int64_t key1Shared = b.sharedHeads({found.first.key}, 1);
+  int64_t key2Shared = b.sharedHeads({found.second.key}, noiseShared);
+  int64_t valueShared = b.sharedHeads({found.value}, 1);
+  AtomId noise = b.groupLoop(noiseShared), key1 = b.groupLoop(key1Shared),
+         key2 = b.groupLoop(key2Shared), valueHead = b.groupLoop(valueShared);
+
+  Value q1, q2, k1, k2;
+  Layout qLayout, kLayout, vLayout, oLayout;
+  b.headTensors(found.first.query, {r.batch, r.head, r.query, r.width},
+                b.perGroup(found.second.query, noiseShared, noise),
+                {r.batch, noise, r.query, r.width}, q1, q2, qLayout);
+  b.headTensors(b.perGroup(found.first.key, key1Shared, key1),
+                {r.batch, key1, r.key, r.width},
+                b.perGroup(found.second.key, key2Shared, key2),
+                {r.batch, key2, r.key, r.width}, k1, k2, kLayout);
+  Expr valueExpr = b.perGroup(found.value, valueShared, valueHead);
+  auto valueOrders = bothLayouts({r.batch, valueHead, r.key, r.valueWidth});
+  unsigned chosen = 0;
+  Value v = b.headTensor(valueExpr, valueOrders, chosen);
+  if (!v)
+    v = b.tensors.generic(valueExpr, valueOrders[chosen], b.type);
+  vLayout = chosen == 0 ? Layout::BHTD : Layout::BTHD;
+
+  Activation activation;
+  Value lambda = b.lambda(noiseShared, noise, activation);
+  Mask mask = found.mask;
+  bool causal = false;
+  SmallVector<int64_t> window;
+  Value offset;
+  if (!b.placeBand(mask, causal, window, offset)) {
+    // No attribute says this band: a truth value for each pair does.
+    Type boolean = builder.getI1Type();
+    Expr distance =
+        graph.index(IndexPoly::atom(r.key) - IndexPoly::atom(r.query));
+    auto require = [&](Expr low, Expr high) {
+      mask.visible.push_back(
+          graph.make(Kind::CmpI, boolean, {low, high},
+                     static_cast<int64_t>(arith::CmpIPredicate::sle)));
+    };
+    if (mask.band.low)
+      require(graph.index(*mask.band.low), distance);
+    if (mask.band.high)
+      require(distance, graph.index(*mask.band.high));
+    causal = false;
+    window.clear();
+  }
+  Value bias = b.bias(noiseShared, noise, mask);
+  Value validKeys;
+  if (mask.validKeys)
+    validKeys =
+        b.tensors.tensor(mask.validKeys, {r.batch}, builder.getI64Type());
+
+  bool bthd = (*order)[1] == r.query && (*order)[2] == r.head;
+  oLayout = bthd ? Layout::BTHD : Layout::BHTD;
+  SmallVector<AtomId> layoutOrder =
+      inLayout(oLayout, r.batch, r.head, r.query, r.valueWidth);
+  Value weight, gate;
+  if (!epilogue.weights.empty())
+    weight = b.product(epilogue.weights, {r.valueWidth});
+  if (epilogue.gate)
+    gate = b.gate(layoutOrder);
+
+  SmallVector<OpFoldResult> sizes;
+  for (AtomId loop : layoutOrder)
+    sizes.push_back(b.tensors.size(b.extent(loop)));
+  // Rounded once: what is not the last of it stays f32.
+  bool isLast =
+      found.commonFactors.empty() && elementType(epilogue.result) == b.type;
+  Type resultType = isLast ? b.type : b.f32();
+  Value init = tensor::EmptyOp::create(builder, loc, sizes, resultType);
+
+  // A factor before a norm only moves its eps.
+  double outScale = epilogue.outScale, eps = epilogue.eps;
+  if (!epilogue.norm) {
+    outScale *= found.outScale;
+  } else if (found.outScale != 1) {
+    double size = std::fabs(found.outScale);
+    eps /= epilogue.epsOutside ? size : size * size;
+    outScale = found.outScale < 0 ? -outScale : outScale;
+  }
+
+  MLIRContext *context = builder.getContext();
+  OperationState state(loc, AttentionOp::getOperationName());
+  attention = AttentionOp::create(
+      builder, loc, init.getType(), q1, k1, q2, k2, v, lambda, bias, weight,
+      gate, validKeys, offset, init, builder.getF32FloatAttr(found.first.scale),
+      causal ? builder.getUnitAttr() : UnitAttr(),
+      window.empty() ? DenseI64ArrayAttr()
+                     : builder.getDenseI64ArrayAttr(window),
+      found.first.softcap ? builder.getF32FloatAttr(*found.first.softcap)
+                          : FloatAttr(),
+      ActivationAttr::get(context, activation),
+      NormAttr::get(context, epilogue.norm ? Norm::RMS : Norm::None),
+      builder.getF32FloatAttr(epilogue.norm ? eps : 1e-5f),
+      EpsModeAttr::get(context, epilogue.epsOutside ? EpsMode::Outside
+                                                    : EpsMode::Inside),
+      builder.getF32FloatAttr(outScale), LayoutAttr::get(context, qLayout),
+      LayoutAttr::get(context, kLayout), LayoutAttr::get(context, vLayout),
+      LayoutAttr::get(context, oLayout), /*schedule=*/nullptr);
+  Value result = attention.getResult();
+  if (!found.commonFactors.empty())
+    result = b.scaled(result, layoutOrder);
+  if (layoutOrder != *order) {
+    SmallVector<int64_t> permutation;
+    SmallVector<OpFoldResult> permuted;
+    for (AtomId loop : *order) {
+      permutation.push_back(llvm::find(layoutOrder, loop) -
+                            layoutOrder.begin());
+      permuted.push_back(sizes[permutation.back()]);
+    }
+    Value empty =
+        tensor::EmptyOp::create(builder, loc, permuted, elementType(result));
+    result =
+        linalg::TransposeOp::create(builder, loc, result, empty, permutation)
+            ->getResult(0);
+  }
+  return b.shaped(result, *order);
+}
+
+} // namespace mlir::diffattn::raise

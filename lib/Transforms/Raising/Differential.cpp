@@ -1,0 +1,351 @@
+//===- Differential.cpp - recognising a difference of two maps ------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Differential.h"
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+#include <cmath>
+
+namespace mlir::diffattn::raise {
+
+/// Loops over `root`. Axes that a reshape behind it splits are split at once,
+/// so that batch and head have loops of their own.
+static SmallVector<IndexPoly> positionOf(ExprGraph &graph, Value root) {
+  for (Operation *user : root.getUsers()) {
+    auto expand = dyn_cast<tensor::ExpandShapeOp>(user);
+    if (!expand)
+      continue;
+    SmallVector<IndexPoly> position;
+    for (auto &group : expand.getReassociationIndices()) {
+      IndexPoly flat;
+      for (int64_t k : group) {
+        IndexPoly size = graph.sizeOf(expand.getResult(), k);
+        flat = flat * size +
+               (size == IndexPoly(1) ? IndexPoly(0) : graph.space.loop(size));
+      }
+      position.push_back(flat);
+    }
+    return position;
+  }
+  SmallVector<IndexPoly> position;
+  for (int64_t k = 0; k < cast<ShapedType>(root.getType()).getRank(); ++k) {
+    IndexPoly size = graph.sizeOf(root, k);
+    position.push_back(size == IndexPoly(1) ? IndexPoly(0)
+                                            : graph.space.loop(size));
+  }
+  return position;
+}
+
+void flattenProduct(Expr expr, SmallVectorImpl<Expr> &factors) {
+  if (expr->kind == Kind::Mul) {
+    flattenProduct(expr->operands[0], factors);
+    flattenProduct(expr->operands[1], factors);
+  } else {
+    factors.push_back(expr);
+  }
+}
+
+/// Moves the factors that `a` and `b` share to `common`.
+static void takeCommon(ExprGraph &graph, SmallVectorImpl<Expr> &a,
+                       SmallVectorImpl<Expr> &b,
+                       SmallVectorImpl<Expr> &common) {
+  for (auto *x = a.begin(); x != a.end();) {
+    auto *y = llvm::find_if(b, [&](Expr e) { return graph.equal(*x, e); });
+    if (y == b.end()) {
+      ++x;
+      continue;
+    }
+    common.push_back(*x);
+    b.erase(y);
+    x = a.erase(x);
+  }
+}
+
+/// `expr` in the type that it was widened from.
+static Expr withoutWidening(ExprGraph &graph, Expr expr) {
+  while (true) {
+    Expr cast = expr->kind == Kind::Load ? graph.expand(expr) : expr;
+    if (!cast || cast->kind != Kind::Cast ||
+        cast->operands[0]->type.getIntOrFloatBitWidth() >=
+            cast->type.getIntOrFloatBitWidth())
+      return expr;
+    expr = cast->operands[0];
+  }
+}
+
+/// The factors of `value`, also of products that are ops of their own.
+static void openProduct(ExprGraph &graph, Expr value,
+                        SmallVectorImpl<Expr> &factors) {
+  SmallVector<Expr> parts;
+  flattenProduct(value, parts);
+  for (Expr part : parts) {
+    Expr opened = graph.open(part);
+    if (opened->kind == Kind::Mul)
+      openProduct(graph, opened, factors);
+    else
+      factors.push_back(withoutWidening(graph, part));
+  }
+}
+
+static void openFactors(ExprGraph &graph, Term &term) {
+  SmallVector<Expr> factors;
+  for (Expr factor : term.factors)
+    openProduct(graph, factor, factors);
+  term.factors.clear();
+  for (Expr factor : factors)
+    if (std::optional<double> number = graph.constantValue(factor))
+      term.coefficient *= *number;
+    else
+      term.factors.push_back(factor);
+}
+
+/// One value for both maps, or the reason why there is none. What multiplies
+/// the values alike for all keys becomes a factor of the term.
+static Expr commonValue(ExprGraph &graph, Term &first, Term &second, AtomId key,
+                        std::string &reason) {
+  if (graph.equal(first.value, second.value))
+    return first.value;
+  SmallVector<Expr> a, b, common;
+  openProduct(graph, first.value, a);
+  openProduct(graph, second.value, b);
+  takeCommon(graph, a, b, common);
+  bool perKey = !common.empty(), free = perKey;
+  for (auto [term, rest] : {std::pair(&first, &a), std::pair(&second, &b)})
+    for (Expr factor : *rest) {
+      factor = graph.withoutLoop(factor, key);
+      bool depends = graph.mentions(factor, key);
+      perKey &= depends;
+      free &= !depends;
+      if (std::optional<double> number = graph.constantValue(factor))
+        term->coefficient *= *number;
+      else
+        term->factors.push_back(factor);
+    }
+  if (!free) {
+    reason = perKey ? "lambda depends on the key"
+                    : "the two maps are multiplied by different values";
+    return nullptr;
+  }
+  Expr value = nullptr;
+  for (Expr factor : common)
+    value =
+        value ? graph.make(Kind::Mul, factor->type, {value, factor}) : factor;
+  return value;
+}
+
+/// Adds up terms that differ by their numbers alone.
+static void mergeTerms(ExprGraph &graph, Terms &terms) {
+  auto alike = [&](const Term &x, const Term &y) {
+    SmallVector<Expr> a(x.factors.begin(), x.factors.end()),
+        b(y.factors.begin(), y.factors.end()), common;
+    takeCommon(graph, a, b, common);
+    return a.empty() && b.empty() && x.map && y.map && x.value && y.value &&
+           graph.equal(x.map, y.map) && graph.equal(x.value, y.value);
+  };
+  for (unsigned i = 0; i < terms.size(); ++i)
+    for (unsigned k = i + 1; k < terms.size();)
+      if (alike(terms[i], terms[k])) {
+        terms[i].coefficient += terms[k].coefficient;
+        terms[i].sources.append(terms[k].sources);
+        keepCommon(terms[i].roundedTo, terms[k].roundedTo);
+        terms.erase(terms.begin() + k);
+      } else {
+        ++k;
+      }
+}
+
+static bool sameNumber(double a, double b) {
+  return std::fabs(a - b) <= 1e-6 * std::max(std::fabs(a), std::fabs(b));
+}
+
+static bool sameMasks(ExprGraph &graph, const Mask &a, const Mask &b) {
+  auto same = [&](ArrayRef<Expr> x, ArrayRef<Expr> y) {
+    return x.size() == y.size() &&
+           llvm::all_of(llvm::zip(x, y), [&](auto pair) {
+             return graph.equal(std::get<0>(pair), std::get<1>(pair));
+           });
+  };
+  bool sameKeys = a.validKeys && b.validKeys
+                      ? graph.equal(a.validKeys, b.validKeys)
+                      : a.validKeys == b.validKeys;
+  return a.band == b.band && sameKeys && same(a.visible, b.visible) &&
+         same(a.bias, b.bias);
+}
+
+/// Puts factors known at run time, and what is left of the scale, on a query.
+static void scaleQuery(ExprGraph &graph, Scores &scores, double number) {
+  Expr &query = scores.query;
+  for (Expr factor : scores.factors) {
+    // A product that the graph makes in a wider type is not rounded.
+    bool widens = isHalfFloat(query->type) && !isHalfFloat(factor->type);
+    Type type = widens ? factor->type : query->type;
+    query = graph.make(Kind::Mul, type,
+                       {graph.make(Kind::Cast, type, {query}),
+                        graph.make(Kind::Cast, type, {factor})});
+  }
+  scores.factors.clear();
+  if (number != 1)
+    query = graph.make(Kind::Mul, query->type,
+                       {query, graph.constant(number, query->type)});
+}
+
+void forEachExpr(Differential &found, llvm::function_ref<void(Expr &)> fn) {
+  for (Scores *scores : {&found.first, &found.second}) {
+    fn(scores->query);
+    fn(scores->key);
+    for (Expr &factor : scores->factors)
+      fn(factor);
+    for (MaskPart &part : scores->mask)
+      fn(part.visible ? part.visible : part.bias);
+  }
+  for (Expr &expr : found.lambdaFactors)
+    fn(expr);
+  for (Expr &expr : found.commonFactors)
+    fn(expr);
+  fn(found.value);
+}
+
+std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
+                                      const RecognizerOptions &options,
+                                      std::string &reason) {
+  maps.start();
+  Differential found;
+  found.root = root;
+  found.position = positionOf(graph, root);
+  Expr element = graph.load(root, found.position);
+  if (element->kind != Kind::Load || element->value != root)
+    return std::nullopt; // only moves elements of another result
+  std::optional<Terms> terms = maps.linearize(element);
+  if (!terms) {
+    reason = maps.reason;
+    return std::nullopt;
+  }
+  if (terms->size() < 2 || !llvm::all_of(*terms, [](const Term &term) {
+        return term.map && term.value;
+      }))
+    return std::nullopt;
+  if (terms->size() > 2)
+    mergeTerms(graph, *terms);
+  if (terms->size() < 2)
+    return std::nullopt;
+  if (terms->size() > 2) {
+    reason = "the result combines more than two maps";
+    return std::nullopt;
+  }
+  if (!maps.flaw.empty()) {
+    reason = maps.flaw;
+    return std::nullopt;
+  }
+  found.droppedNanGuard = maps.droppedNanGuard;
+  for (const Term &term : *terms)
+    found.replaced.append(term.sources);
+  found.roundedTo = terms->front().roundedTo;
+  keepCommon(found.roundedTo, terms->back().roundedTo);
+
+  AtomId key = *maps.sharedKey;
+  found.value = commonValue(graph, (*terms)[0], (*terms)[1], key, reason);
+  if (!found.value)
+    return std::nullopt;
+  found.roles.key = key;
+
+  // Which map is first: the one that no run-time factor scales.
+  Term *a = &(*terms)[0], *b = &(*terms)[1];
+  takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  // lambda and lambda * 0.5 have lambda in common.
+  if (!a->factors.empty() && !b->factors.empty()) {
+    openFactors(graph, *a);
+    openFactors(graph, *b);
+    takeCommon(graph, a->factors, b->factors, found.commonFactors);
+  }
+  if (!a->factors.empty() ||
+      (b->factors.empty() && a->coefficient < 0 && b->coefficient > 0))
+    std::swap(a, b);
+  if (!a->factors.empty()) {
+    reason = "both maps are scaled by values known only at run time";
+    return std::nullopt;
+  }
+  if (a->coefficient == 0)
+    std::swap(a, b);
+  if (a->coefficient == 0 || !a->factors.empty())
+    return std::nullopt;
+  found.outScale = a->coefficient;
+  found.lambda = -b->coefficient / a->coefficient;
+  found.lambdaFactors.assign(b->factors.begin(), b->factors.end());
+
+  ScoreReader reader(graph, key, reason);
+  for (auto [term, scores] :
+       {std::pair(a, &found.first), std::pair(b, &found.second)}) {
+    std::optional<Scores> read = reader.read(graph.substitute(
+        term->map->operands[0], {{term->map->bound[0], IndexPoly::atom(key)}}));
+    if (!read) {
+      if (reason.empty())
+        reason = "a softmax is not over products of queries and keys";
+      return std::nullopt;
+    }
+    *scores = *read;
+    found.replaced.push_back(scores->product);
+  }
+  // One loop over the width of a head.
+  found.roles.width = found.first.width;
+  if (graph.space.extent(found.first.width) !=
+      graph.space.extent(found.second.width)) {
+    reason = "the two maps have heads of different width";
+    return std::nullopt;
+  }
+  IndexSpace::Substitution width{
+      {found.second.width, IndexPoly::atom(found.first.width)}};
+  found.second.query = graph.substitute(found.second.query, width);
+  found.second.key = graph.substitute(found.second.key, width);
+
+  if (!solveRoles(graph, found, reason))
+    return std::nullopt;
+
+  MaskClassifier classifier(graph, found.roles.head, found.roles.query, key,
+                            reason);
+  std::optional<Mask> first = classifier.classify(found.first.mask);
+  std::optional<Mask> second = classifier.classify(found.second.mask);
+  if (!first || !second)
+    return std::nullopt;
+  if (!sameMasks(graph, *first, *second)) {
+    reason = "the two maps have different masks";
+    return std::nullopt;
+  }
+  found.mask = *first;
+  if (found.first.softcap != found.second.softcap) {
+    reason = "the scores of the two maps are capped differently";
+    return std::nullopt;
+  }
+
+  double ratio = found.second.scale / found.first.scale;
+  if (!sameNumber(found.first.scale, found.second.scale) &&
+      !options.rescaleQueries) {
+    reason = "the scores of the two maps are scaled differently (the option "
+             "rescale-queries raises them by scaling the second query)";
+    return std::nullopt;
+  }
+  // The op's scale is positive; a sign goes to the queries.
+  double sign = found.first.scale < 0 ? -1 : 1;
+  found.first.scale *= sign;
+  scaleQuery(graph, found.first, sign);
+  scaleQuery(graph, found.second, sameNumber(ratio, 1) ? sign : sign * ratio);
+  found.second.scale = found.first.scale;
+  if (!(found.first.scale <= kMaxScale)) {
+    reason = "the scores are scaled by more than 2^64";
+    return std::nullopt;
+  }
+  auto isPositive = [](float cap) { return cap > 0 && std::isfinite(cap); };
+  if (found.first.softcap &&
+      !isPositive(static_cast<float>(*found.first.softcap))) {
+    reason = "the cap of the scores is no positive number in f32";
+    return std::nullopt;
+  }
+  return found;
+}
+
+} // namespace mlir::diffattn::raise

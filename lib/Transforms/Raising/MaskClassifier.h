@@ -1,0 +1,69 @@
+//===- MaskClassifier.h - which keys a mask hides ---------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TRANSFORMS_RAISING_MASKCLASSIFIER_H
+#define DIFFATTN_LIB_TRANSFORMS_RAISING_MASKCLASSIFIER_H
+
+#include "Scores.h"
+
+namespace mlir::diffattn::raise {
+
+/// low <= key - query <= high; a missing side has no limit.
+struct Band {
+  std::optional<IndexPoly> low, high;
+  bool operator==(const Band &other) const {
+    return low == other.low && high == other.high;
+  }
+};
+
+/// The mask of one map: a band, a number of keys for each batch, and operands
+/// for what is no band.
+struct Mask {
+  Band band;
+  Expr validKeys = nullptr;  ///< keys at or behind this number are hidden
+  SmallVector<Expr> visible; ///< all must be true
+  SmallVector<Expr> bias;    ///< all are added
+};
+
+/// Proves what a mask does, from its expression or by evaluating it for every
+/// query and key.
+class MaskClassifier {
+public:
+  /// `query` is absent where there is one query and no loop for it.
+  MaskClassifier(ExprGraph &graph, AtomId head, std::optional<AtomId> query,
+                 AtomId key, std::string &reason)
+      : graph(graph), head(head), query(query), key(key), reason(reason) {}
+
+  std::optional<Mask> classify(ArrayRef<MaskPart> parts);
+
+private:
+  bool addBias(Mask &mask, Expr bias);
+  bool addVisible(Mask &mask, Expr visible, double fill, bool isSelect);
+  Expr plus(Expr count, int64_t more, Type boolean);
+  Expr validKeysOf(Expr visible);
+  Expr openCondition(Expr condition);
+  std::optional<Band> bandOf(Expr visible);
+  std::optional<Band> bandFromComparisons(Expr visible);
+  std::optional<Band> bandByEvaluation(Expr visible);
+  /// `closed` for every query and key, row-major.
+  std::optional<std::vector<double>> evaluate(Expr closed);
+  bool keepsAKey(const Band &band);
+  bool intersect(Band &band, const Band &other);
+  IndexPoly queries() const {
+    return query ? graph.space.extent(*query) : IndexPoly(1);
+  }
+  IndexPoly keys() const { return graph.space.extent(key); }
+
+  ExprGraph &graph;
+  AtomId head;
+  std::optional<AtomId> query;
+  AtomId key;
+  std::string &reason;
+};
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_LIB_TRANSFORMS_RAISING_MASKCLASSIFIER_H

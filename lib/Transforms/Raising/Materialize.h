@@ -1,0 +1,67 @@
+//===- Materialize.h - tensors out of expressions ---------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TRANSFORMS_RAISING_MATERIALIZE_H
+#define DIFFATTN_LIB_TRANSFORMS_RAISING_MATERIALIZE_H
+
+#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+
+#include "mlir/IR/Builders.h"
+#include "llvm/ADT/SetVector.h"
+
+namespace mlir::diffattn::raise {
+
+using namespace tensorexpr;
+
+/// Writes tensors whose elements are given as expressions.
+class Materializer {
+public:
+  Materializer(ExprGraph &graph, OpBuilder &builder, Location loc)
+      : graph(graph), builder(builder), loc(loc),
+        block(builder.getInsertionBlock()), at(builder.getInsertionPoint()) {}
+
+  /// The tensor over `loops`, converted to `type`: a view of an existing value
+  /// where that is enough, else a `linalg.generic`.
+  Value tensor(Expr element, ArrayRef<AtomId> loops, Type type);
+  /// A view of the base that `element` reads, with `loops` as its axes in any
+  /// order of `orders`; sets `chosen`. Null where a copy would be needed.
+  Value view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
+             unsigned &chosen);
+  Value generic(Expr element, ArrayRef<AtomId> loops, Type type);
+  OpFoldResult size(const IndexPoly &poly);
+  Value index(const IndexPoly &poly);
+
+  /// Ops that will be gone: sizes are taken from other values.
+  llvm::SetVector<Operation *> dying;
+
+private:
+  struct Piece {
+    IndexPoly size, offset;
+    int64_t stride = 1;
+    std::optional<AtomId> loop;
+  };
+  bool isBefore(Operation *op);
+  /// `tensor`, or a copy of it where it is a constant of another body.
+  Value baseOf(OpBuilder &body, Value tensor);
+  bool decompose(const IndexPoly &poly, const IndexPoly &size,
+                 SmallVectorImpl<Piece> &pieces);
+  Value scalar(OpBuilder &body, Expr expr,
+               const llvm::DenseMap<AtomId, Value> &loops,
+               llvm::DenseMap<Expr, Value> &known);
+  Value asIndex(OpBuilder &body, const IndexPoly &poly,
+                const llvm::DenseMap<AtomId, Value> &loops);
+
+  ExprGraph &graph;
+  OpBuilder &builder;
+  Location loc;
+  /// Where the tensors are written; the builder also goes into their bodies.
+  Block *block;
+  Block::iterator at;
+};
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_LIB_TRANSFORMS_RAISING_MATERIALIZE_H

@@ -1,0 +1,38 @@
+//===- Precision.h - the element type of a raised op ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TRANSFORMS_RAISING_PRECISION_H
+#define DIFFATTN_LIB_TRANSFORMS_RAISING_PRECISION_H
+
+#include "Epilogue.h"
+
+namespace mlir::diffattn::raise {
+
+/// `expr` in `half` (f16 or bf16) where it is an exact widening of numbers of
+/// that type, or has it already; null elsewhere.
+Expr narrowed(ExprGraph &graph, Expr expr, Type half);
+
+/// `expr` in the 16-bit type that it reads and widens; null where there is
+/// none.
+Expr fromHalf(ExprGraph &graph, Expr expr);
+
+struct Precision {
+  /// Of queries, keys and values.
+  Type elements;
+  /// Why 16-bit operands are computed in f32; empty where they are not.
+  std::string whyF32;
+};
+
+/// A 16-bit type T where queries, keys and values are exact widenings of it,
+/// and the graph rounds the maps or the result to it: T's arithmetic is then
+/// the graph's own. Else f32. With T the operands of `found` are expressed in
+/// it.
+Precision choosePrecision(ExprGraph &graph, Differential &found,
+                          const Epilogue &epilogue);
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_LIB_TRANSFORMS_RAISING_PRECISION_H

@@ -1,0 +1,197 @@
+//===- Roles.cpp - which loop is batch, head, query and width -------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Differential.h"
+
+namespace mlir::diffattn::raise {
+
+namespace {
+struct RoleSolver {
+  ExprGraph &graph;
+  Differential &found;
+  std::string &reason;
+
+  bool in(Expr expr, AtomId loop) { return graph.mentions(expr, loop); }
+  bool inQuery(AtomId loop) {
+    return in(found.first.query, loop) || in(found.second.query, loop);
+  }
+  bool inKey(AtomId loop) {
+    return in(found.first.key, loop) || in(found.second.key, loop);
+  }
+  bool inMask(AtomId loop) {
+    for (Scores *scores : {&found.first, &found.second})
+      for (MaskPart &part : scores->mask)
+        if (in(part.visible ? part.visible : part.bias, loop))
+          return true;
+    return false;
+  }
+  AtomId unit() { return *graph.space.loop(1).asAtom(); }
+
+  void substitute(const IndexSpace::Substitution &map) {
+    forEachExpr(found, [&](Expr &expr) { expr = graph.substitute(expr, map); });
+    for (IndexPoly &poly : found.position)
+      poly = graph.space.substitute(poly, map);
+  }
+
+  /// A divisor by which an expression splits `loop` into batch and head.
+  std::optional<int64_t> splitOf(AtomId loop) {
+    std::optional<int64_t> best;
+    std::optional<int64_t> extent = graph.space.extent(loop).constant();
+    auto look = [&](const IndexPoly &poly) {
+      graph.space.visit(poly, [&](AtomId id) {
+        const IndexSpace::Atom &atom = graph.space[id];
+        if (atom.kind != IndexSpace::Atom::FloorDiv ||
+            atom.first != IndexPoly::atom(loop))
+          return;
+        std::optional<int64_t> divisor = atom.second.constant();
+        if (divisor && (!extent || *extent % *divisor == 0) &&
+            (!best || *divisor > *best))
+          best = divisor;
+      });
+    };
+    std::function<void(Expr)> walk = [&](Expr expr) {
+      look(expr->index);
+      for (const IndexPoly &poly : expr->indices)
+        look(poly);
+      for (Expr operand : expr->operands)
+        walk(operand);
+    };
+    forEachExpr(found, [&](Expr &expr) { walk(expr); });
+    return best;
+  }
+
+  bool solve();
+};
+} // namespace
+
+bool RoleSolver::solve() {
+  SmallVector<AtomId> loops;
+  for (const IndexPoly &poly : found.position)
+    graph.space.visit(poly, [&](AtomId id) {
+      if (graph.space[id].kind == IndexSpace::Atom::Loop)
+        loops.push_back(id);
+    });
+  // What multiplies a map, not the values, and differs by query and key.
+  SmallVector<Expr> factors;
+  flattenProduct(found.value, factors);
+  for (AtomId loop : loops)
+    if (inQuery(loop) && !inKey(loop) && in(found.value, loop) &&
+        !llvm::all_of(factors, [&](Expr e) { return in(e, loop); })) {
+      reason = "a map is multiplied by a value that depends on query and key";
+      return false;
+    }
+  // Merged axes come back in the order of their atoms, outermost first.
+  SmallVector<AtomId> widths, queries, outer;
+  for (AtomId loop : loops) {
+    bool query = inQuery(loop), key = inKey(loop),
+         value = in(found.value, loop);
+    if (value && !query && !key && !inMask(loop))
+      widths.push_back(loop);
+    else if (query && !key && !value)
+      queries.push_back(loop);
+    else
+      outer.push_back(loop);
+  }
+  if (widths.size() > 1) {
+    reason = "the values have more than one axis of their own";
+    return false;
+  }
+  found.roles.valueWidth = widths.empty() ? unit() : widths[0];
+  // With one key head for all, heads and queries look alike. A mask tells them
+  // apart; without one either reading is right.
+  if (queries.size() > 1) {
+    auto *chosen = llvm::find_if(queries, [&](AtomId l) { return inMask(l); });
+    if (chosen == queries.end())
+      chosen = llvm::find_if(queries, [&](AtomId loop) {
+        return !graph.space.extent(loop).constant();
+      });
+    if (chosen == queries.end())
+      chosen = std::max_element(queries.begin(), queries.end(),
+                                [&](AtomId a, AtomId b) {
+                                  return *graph.space.extent(a).constant() <
+                                         *graph.space.extent(b).constant();
+                                });
+    found.roles.query = *chosen;
+    for (AtomId loop : loops)
+      if (loop != *chosen && llvm::is_contained(queries, loop))
+        outer.push_back(loop);
+    llvm::sort(outer, [&](AtomId a, AtomId b) {
+      return llvm::find(loops, a) < llvm::find(loops, b);
+    });
+  } else {
+    found.roles.query = queries.empty() ? unit() : queries[0];
+  }
+
+  if (outer.size() == 1) {
+    if (std::optional<int64_t> heads = splitOf(outer[0])) {
+      IndexPoly batches =
+          graph.space.floorDiv(graph.space.extent(outer[0]), IndexPoly(*heads));
+      IndexPoly batch = graph.space.loop(batches),
+                head = graph.space.loop(*heads);
+      substitute({{outer[0], batch * IndexPoly(*heads) + head}});
+      outer = {*batch.asAtom(), *head.asAtom()};
+    }
+  }
+  // Several axes of heads (groups, and heads in a group) are one.
+  if (outer.size() > 2) {
+    IndexPoly heads = 1;
+    for (AtomId loop : ArrayRef(outer).drop_front())
+      heads = heads * graph.space.extent(loop);
+    IndexPoly head = graph.space.loop(heads), rest = head;
+    IndexSpace::Substitution map;
+    for (AtomId loop : llvm::reverse(ArrayRef(outer).drop_front())) {
+      IndexPoly extent = graph.space.extent(loop);
+      map[loop] = loop == outer[1] ? rest : graph.space.mod(rest, extent);
+      rest = graph.space.floorDiv(rest, extent);
+    }
+    substitute(map);
+    outer = {outer[0], *head.asAtom()};
+  }
+  found.roles.batch = outer.empty() ? unit() : outer[0];
+  found.roles.head = outer.size() < 2 ? unit() : outer[1];
+  if (!graph.space.extent(found.roles.head).constant()) {
+    std::swap(found.roles.batch, found.roles.head);
+    if (!graph.space.extent(found.roles.head).constant()) {
+      reason = "the number of heads is not known";
+      return false;
+    }
+  }
+  for (AtomId loop : {found.roles.width, found.roles.valueWidth})
+    if (!graph.space.extent(loop).constant()) {
+      reason = "the width of a head is not known";
+      return false;
+    }
+  // Operands may depend on their own loops only.
+  auto only = [&](Expr expr, std::initializer_list<AtomId> allowed) {
+    for (AtomId loop :
+         {found.roles.batch, found.roles.head, found.roles.query,
+          found.roles.key, found.roles.width, found.roles.valueWidth})
+      if (!llvm::is_contained(allowed, loop) && in(expr, loop))
+        return false;
+    return true;
+  };
+  const Roles &r = found.roles;
+  bool separate = only(found.value, {r.batch, r.head, r.key, r.valueWidth});
+  for (Scores *scores : {&found.first, &found.second})
+    separate &= only(scores->query, {r.batch, r.head, r.query, r.width}) &&
+                only(scores->key, {r.batch, r.head, r.key, r.width});
+  if (!separate) {
+    reason = "queries, keys and values do not separate";
+    return false;
+  }
+  for (Expr factor : found.lambdaFactors)
+    if (in(factor, r.valueWidth) || in(factor, r.key)) {
+      reason = "lambda depends on the width of the values";
+      return false;
+    }
+  return true;
+}
+
+bool solveRoles(ExprGraph &graph, Differential &found, std::string &reason) {
+  return RoleSolver{graph, found, reason}.solve();
+}
+
+} // namespace mlir::diffattn::raise

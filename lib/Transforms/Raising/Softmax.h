@@ -1,0 +1,39 @@
+//===- Softmax.h - where a softmax map is made ------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TRANSFORMS_RAISING_SOFTMAX_H
+#define DIFFATTN_LIB_TRANSFORMS_RAISING_SOFTMAX_H
+
+#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+
+namespace mlir::diffattn::raise {
+
+using namespace tensorexpr;
+
+/// Element `loops` of a tensor as the softmax of `scores` along one axis. What
+/// is the same for all keys of a row is left out of the scores.
+struct Softmax {
+  SmallVector<IndexPoly> loops;
+  unsigned keyAxis;
+  Expr scores;
+  /// Why this is not quite a softmax, with an article; empty where it is one.
+  llvm::StringRef flaw;
+};
+
+/// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or
+/// exp(x - log(sum(exp(x)))), each with any shift of the rows.
+/// True if `scores` are -inf, shifted or not, wherever `visible` is false.
+bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
+
+std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);
+
+/// The same of an expression: a softmax along one of `loops`.
+std::optional<Softmax> matchSoftmax(ExprGraph &graph, Expr element,
+                                    ArrayRef<IndexPoly> loops);
+
+} // namespace mlir::diffattn::raise
+
+#endif // DIFFATTN_LIB_TRANSFORMS_RAISING_SOFTMAX_H
