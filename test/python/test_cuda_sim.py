@@ -79,9 +79,11 @@ def test_rows_and_bases_that_are_not_aligned():
     call.check(SM_80)
 
 
-def test_axes_that_run_backwards_or_stand_still():
-    call = Call(np.random.default_rng(1), plain_signature(signal=4, noise=4, key1=4, key2=4, value=4, causal=True), batch=2,
+@pytest.mark.parametrize("softcap", [None, 2000.0], ids=["kernel", "decomposed"])
+def test_axes_that_run_backwards_or_stand_still(softcap):
+    call = Call(np.random.default_rng(1), plain_signature(signal=4, noise=4, key1=4, key2=4, value=4, causal=True, softcap=softcap), batch=2,
                 queries=17, keys=33, room=8)
+    call.q1, call.v = call.q1[:, :, ::-1], call.v[:, :, ::-1]
     call.k1, call.v = call.k1[:, :, ::-1], call.v[:, ::-1]
     call.q2 = np.broadcast_to(call.q2[:, :1], call.q2.shape)
     call.check(SM_80)

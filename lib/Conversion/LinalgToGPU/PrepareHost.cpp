@@ -76,6 +76,18 @@ static bool isAdjacent(Value buffer, int64_t fromLast) {
          (fromLast == 0 && type.getDimSize(axis) == 1);
 }
 
+/// Whether the caller chooses where the rows of `buffer` lie. They may then
+/// run backwards or all be one, and cuBLASLt wants each behind the last.
+static bool hasRowsOfTheCaller(Value buffer) {
+  while (auto view = buffer.getDefiningOp<ViewLikeOpInterface>())
+    buffer = view.getViewSource();
+  auto type = cast<MemRefType>(buffer.getType());
+  return isa<BlockArgument>(buffer) && !type.getLayout().isIdentity() &&
+         llvm::any_of(type.getStridesAndOffset().first, [](int64_t stride) {
+           return ShapedType::isDynamic(stride) || stride <= 0;
+         });
+}
+
 void linalggpu::copyOddMatrices(func::FuncOp function) {
   SmallVector<GemmOp> products;
   function.walk([&](GemmOp op) {
@@ -87,8 +99,9 @@ void linalggpu::copyOddMatrices(func::FuncOp function) {
     for (OpOperand &operand : op->getOpOperands()) {
       Value matrix = operand.get();
       bool isB = matrix == op.getB(), isC = matrix == result;
-      if (!isa<MemRefType>(matrix.getType()) || isAdjacent(matrix, 0) ||
-          (isB && !isC && isAdjacent(matrix, 1)))
+      if (!isa<MemRefType>(matrix.getType()) ||
+          ((isAdjacent(matrix, 0) || (isB && !isC && isAdjacent(matrix, 1))) &&
+           !hasRowsOfTheCaller(matrix)))
         continue;
       OpBuilder b(op);
       Value plain = allocateLike(b, op.getLoc(), matrix);

@@ -21,7 +21,8 @@ LogicalResult generalize(func::FuncOp function, RewriterBase &rewriter);
 void hoistSizes(func::FuncOp function);
 
 /// Products read and write rows (B also columns) whose elements lie side by
-/// side: other operands get a contiguous buffer, to and from which is copied.
+/// side, each row behind the last: other operands get a contiguous buffer, to
+/// and from which is copied.
 void copyOddMatrices(func::FuncOp function);
 
 /// Moves what only sets a fresh buffer to before the buffer's next use, where

@@ -78,6 +78,10 @@ def attention_error(got, operands, visible, *, scale, softcap=None, bias=None, n
     with np.errstate(all="ignore"):
         expected, size = reference(q1, k1, q2, k2, v, lam, scale=scale, softcap=softcap, bias=bias, norm=norm,
                                    norm_eps=norm_eps, **options)
+        # Below about -87 the sigmoid of a gate is some number up to 2^-125.
+        gate = options.pop("gate", None)
+        ungated = 0.0 if gate is None else reference(q1, k1, q2, k2, v, lam, scale=scale, softcap=softcap, bias=bias, norm=norm,
+                                                     norm_eps=norm_eps, **options)[1]
     score_error = 2.0**-24 * 4 * math.sqrt(q1.shape[3]) * max(largest, 1)
     if softcap is not None:
         score_error = min(score_error, 2 * softcap) + 2.0**-22 * min(largest, softcap)
@@ -89,7 +93,8 @@ def attention_error(got, operands, visible, *, scale, softcap=None, bias=None, n
     empty = np.repeat(empty, q1.shape[1] // q2.shape[1] if empty.shape[1] > 1 else q1.shape[1], axis=1)
     assert (result[empty] == 0).all(), f"a row without keys is not 0 but {result[empty].ravel()[:4]}"
     with np.errstate(all="ignore"):
-        wrong = judged & ~(np.abs(result - expected) <= relative * (size + np.abs(expected)) + HALF_STEP[name] + 1e-30)
+        wrong = judged & ~(np.abs(result - expected) <= relative * (size + np.abs(expected)) + 2.0**-125 * ungated
+                           + HALF_STEP[name] + 1e-30)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise AssertionError(f"{wrong.sum()} of {wrong.size} wrong, the first at {at}: got {result[at]}, expected {expected[at]}, M {size[at]}, "
