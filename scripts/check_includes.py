@@ -9,14 +9,16 @@ import pathlib
 import re
 import sys
 
-LAYERS = ["IR", "Analysis", "Reference", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime", "Host", "Bundle", "Simulator",
-         "Execution", "CAPI", "Plugin"]
+LAYERS = ["IR", "Analysis", "Reference", "Interpreter", "Target", "Schedule", "Kernel", "Transforms", "Conversion", "Pipelines", "Runtime",
+         "Host", "Bundle", "Simulator", "Execution", "CAPI", "Plugin"]
 FORBIDDEN = {
     "Runtime": (r'^(mlir|llvm)/', "the runtime knows neither MLIR nor LLVM"),
     "Host": (r'^(mlir|llvm)/', "what calls compiled code knows neither MLIR nor LLVM"),
     "Bundle": (r'^(mlir|llvm)/', "the loader of bundles knows neither MLIR nor LLVM"),
     "Analysis": (r'^mlir/(Pass|Transforms|Rewrite|IR/(Builders|PatternMatch))', "an analysis reads and rewrites nothing"),
     "Reference": (r'^mlir/(Pass|Transforms|Dialect)', "the reference has no passes and no dialects"),
+    "Interpreter": (r'^mlir/(Pass|Transforms)/|^DiffAttn/(?!IR/|Reference/|Interpreter/)',
+                    "the interpreter uses IR and Reference and has no passes"),
     "Simulator": (r'^mlir/', "the simulator takes LLVM IR and knows no MLIR"),
     "Target": (r'^mlir/(Pass|Dialect|IR)', "a target states facts and knows no IR"),
 }

@@ -1,0 +1,144 @@
+//===- DiffAttnOps.cpp - ops of ours by the reference ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "CodeBuilder.h"
+#include "Strided.h"
+
+#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Reference/Attention.h"
+
+using namespace mlir;
+using namespace mlir::diffattn::interpreter;
+namespace diffattn = mlir::diffattn;
+namespace reference = mlir::diffattn::reference;
+
+/// An array as the reference reads it, whose axes are those of layout bhtd.
+static reference::View
+viewOf(const Array &array, diffattn::Layout layout = diffattn::Layout::BHTD) {
+  if (!array)
+    return {};
+  reference::View view(
+      array.begin(),
+      array.isFloat() ? reference::Element::F64 : reference::Element::I64,
+      std::vector<int64_t>(array.getShape().begin(), array.getShape().end()));
+  return layout == diffattn::Layout::BTHD ? view.transposed(1, 2) : view;
+}
+
+namespace {
+struct Attention : Details {
+  reference::AttentionArguments attributes;
+  diffattn::Layout qLayout, kLayout, vLayout, oLayout;
+  int32_t q1, k1, q2, k2, v, lambda, init;
+  int32_t bias = -1, normWeight = -1, gate = -1, kvLen = -1, qOffset = -1;
+  FloatKind kind = FloatKind::F64;
+};
+} // namespace
+
+static bool runAttention(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<Attention>();
+  auto tensor = [&](int32_t number) {
+    return number < 0 ? Array() : m.tensors[number];
+  };
+  reference::AttentionArguments a = details.attributes;
+  a.q1 = viewOf(tensor(details.q1), details.qLayout);
+  a.q2 = viewOf(tensor(details.q2), details.qLayout);
+  a.k1 = viewOf(tensor(details.k1), details.kLayout);
+  a.k2 = viewOf(tensor(details.k2), details.kLayout);
+  a.v = viewOf(tensor(details.v), details.vLayout);
+  a.lambda = viewOf(tensor(details.lambda));
+  a.normWeight = viewOf(tensor(details.normWeight));
+  a.gate = viewOf(tensor(details.gate), details.oLayout);
+  a.kvLen = viewOf(tensor(details.kvLen));
+  a.qOffset = viewOf(tensor(details.qOffset));
+  const Array bias = tensor(details.bias);
+  std::vector<uint8_t> mask;
+  a.bias = viewOf(bias);
+  if (bias && !bias.isFloat()) {
+    mask.resize(std::max<int64_t>(bias.getNumElements(), 1));
+    bias.write(mask.data());
+    a.bias =
+        reference::View(mask.data(), reference::Element::Bool, a.bias.sizes);
+  }
+  if (std::string wrong = reference::check(a); !wrong.empty())
+    return m.fail(inst, wrong);
+  const Array &init = m.tensors[details.init];
+  SmallVector<int64_t> shape{a.q1.sizes[0], a.q1.sizes[1], a.q1.sizes[2],
+                             a.v.sizes[3]};
+  SmallVector<int64_t> axes(shape);
+  const bool isTransposed = details.oLayout == diffattn::Layout::BTHD;
+  if (isTransposed)
+    std::swap(axes[1], axes[2]);
+  if (init.getShape() != ArrayRef<int64_t>(axes))
+    return m.fail(inst, "expected outs of shape " + describeShape(axes) +
+                            ", but got " + describeShape(init.getShape()));
+  // The scores of two maps, and P V.
+  const __int128 steps = __int128(shape[0]) * shape[1] * shape[2] *
+                         a.k1.sizes[2] * (2 * a.q1.sizes[3] + 2 * shape[3]);
+  if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
+               inst.op))
+    return false;
+  Array array = m.create(inst, init.getElementType(), axes);
+  if (!array)
+    return false;
+  const reference::AttentionResult result = reference::attention(a);
+  SmallVector<Slot> rounded(result.output.size());
+  for (auto [slot, value] : llvm::zip_equal(rounded, result.output))
+    slot.f = roundTo(details.kind, value);
+  SmallVector<int64_t> strides = stridesOf(axes);
+  if (isTransposed)
+    std::swap(strides[1], strides[2]);
+  if (array.getNumElements())
+    copyStrided(array.begin(), strides, rounded.data(), stridesOf(shape),
+                shape);
+  m.tensors[inst.dst] = std::move(array);
+  return true;
+}
+
+static bool buildAttention(CodeBuilder &b, Operation *operation) {
+  auto op = cast<diffattn::AttentionOp>(operation);
+  if (!op.getResult())
+    return b.unsupported(op, "expected operands that are tensors");
+  if (!b.emitOp(runAttention, op))
+    return false;
+  auto &details = b.addDetails<Attention>(b.code->insts.back());
+  auto number = [&](Value value) { return value ? b.scalar(value) : -1; };
+  details.q1 = number(op.getQ1());
+  details.k1 = number(op.getK1());
+  details.q2 = number(op.getQ2());
+  details.k2 = number(op.getK2());
+  details.v = number(op.getV());
+  details.lambda = number(op.getLambda());
+  details.bias = number(op.getBias());
+  details.normWeight = number(op.getNormWeight());
+  details.gate = number(op.getGate());
+  details.kvLen = number(op.getKvLen());
+  details.qOffset = number(op.getQOffset());
+  details.init = number(op.getInit());
+  details.qLayout = op.getQLayout();
+  details.kLayout = op.getKLayout();
+  details.vLayout = op.getVLayout();
+  details.oLayout = op.getOLayout();
+  details.kind = b.kindOf(op.getResult().getType());
+  reference::AttentionArguments &a = details.attributes;
+  a.scale = op.getScale().convertToFloat();
+  a.isCausal = op.getIsCausal();
+  if (auto window = op.getWindow()) {
+    a.left = (*window)[0];
+    a.right = (*window)[1];
+  }
+  if (auto softcap = op.getSoftcap())
+    a.softcap = softcap->convertToFloat();
+  a.lambdaSigmoid = op.getLambdaAct() == diffattn::Activation::Sigmoid;
+  a.rmsNorm = op.getNorm() == diffattn::Norm::RMS;
+  a.normEps = op.getNormEps().convertToFloat();
+  a.epsOutside = op.getNormEpsMode() == diffattn::EpsMode::Outside;
+  a.outScale = op.getOutScale().convertToFloat();
+  return true;
+}
+
+void mlir::diffattn::interpreter::addDiffAttnOps(OpTable &table) {
+  table["diffattn.attention"] = buildAttention;
+}

@@ -1,0 +1,34 @@
+//===- ElementBody.h - a region that computes an element --------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_INTERPRETER_ELEMENTBODY_H
+#define DIFFATTN_LIB_INTERPRETER_ELEMENTBODY_H
+
+#include "CodeBuilder.h"
+
+namespace mlir::diffattn::interpreter {
+
+/// A region whose arguments are the indices of an element, which it yields.
+struct ElementBody {
+  SmallVector<int32_t> indices;
+  Code code;
+  int32_t yielded = -1;
+
+  bool build(CodeBuilder &b, Block &block);
+  /// Computes every element of `array`.
+  bool fill(Machine &m, const Inst &inst, Array &array) const;
+};
+
+/// Steps that `code` takes for each of `count` elements.
+inline int64_t stepsOf(const Code &code, int64_t count) {
+  int64_t steps;
+  return __builtin_mul_overflow(count, code.size() + 1, &steps) ? INT64_MAX
+                                                                : steps;
+}
+
+} // namespace mlir::diffattn::interpreter
+
+#endif // DIFFATTN_LIB_INTERPRETER_ELEMENTBODY_H
