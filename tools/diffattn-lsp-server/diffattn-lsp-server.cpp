@@ -4,6 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "../CrashMessage.h"
+
 #include "DiffAttn/InitAll.h"
 
 #include "mlir/InitAllDialects.h"
@@ -11,6 +13,7 @@
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 
 int main(int argc, char **argv) {
+  mlir::diffattn::tellOfCrashes(argv[0]);
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);

@@ -4,6 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "../CrashMessage.h"
+
 #include "DiffAttn/InitAll.h"
 
 #include "mlir/InitAllDialects.h"
@@ -12,6 +14,7 @@
 #include "mlir/Tools/mlir-reduce/MlirReduceMain.h"
 
 int main(int argc, char **argv) {
+  mlir::diffattn::tellOfCrashes(argv[0]);
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();
   mlir::DialectRegistry registry;
