@@ -4,6 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "KnownAttributes.h"
+
 #include "DiffAttn/IR/DiffAttn.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -21,13 +23,19 @@ using namespace mlir::diffattn;
 #define GET_ATTRDEF_CLASSES
 #include "DiffAttn/IR/DiffAttnAttrs.cpp.inc"
 
+/// Registers ops under their own type ids.
+template <typename... Ops>
+static void insertOperations(Dialect &dialect) {
+  (RegisteredOperationName::insert<WithKnownProperties<Ops>>(dialect), ...);
+}
+
 void DiffAttnDialect::initialize() {
   addAttributes<
 #define GET_ATTRDEF_LIST
 #include "DiffAttn/IR/DiffAttnAttrs.cpp.inc"
       >();
-  addOperations<
+  insertOperations<
 #define GET_OP_LIST
 #include "DiffAttn/IR/DiffAttnOps.cpp.inc"
-      >();
+      >(*this);
 }

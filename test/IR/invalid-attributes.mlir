@@ -101,3 +101,78 @@ func.func @gemm(%a: memref<2x3xf32>, %b: memref<4x3xf32>, %c: memref<2x4xf32>) {
   diffattn.gemm ins(%a, %b : memref<2x3xf32>, memref<4x3xf32>) outs(%c : memref<2x4xf32>) {transposed_b}
   return
 }
+
+// -----
+
+// The generated code would drop properties with unknown names in silence.
+func.func @attention_c21_property(%q: memref<1x1x4x16xf32>, %l: memref<f32>) {
+  // expected-error @below {{expected a known property, but got 'softcapp'; did you mean 'softcap'?}}
+  "diffattn.attention"(%q, %q, %q, %q, %q, %l, %q)
+    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1>, scale = 1.0 : f32, softcapp = 3.0 : f32}>
+    : (memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<f32>,
+       memref<1x1x4x16xf32>) -> ()
+  return
+}
+
+// -----
+
+// Nor is what other dialects name a property of ours.
+func.func @attention_c21_property_of_others(%q: memref<1x1x4x16xf32>, %l: memref<f32>) {
+  // expected-error @below {{expected a known property, but got 'llvm.scale'; did you mean 'out_scale'?}}
+  "diffattn.attention"(%q, %q, %q, %q, %q, %l, %q)
+    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1>, scale = 1.0 : f32, llvm.scale = 3.0 : f32}>
+    : (memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<1x1x4x16xf32>, memref<f32>,
+       memref<1x1x4x16xf32>) -> ()
+  return
+}
+
+// -----
+
+!q = memref<1x2x8x4xf32>
+!k = memref<1x2x6x4xf32>
+!m = memref<1x2x8xf32>
+func.func @online_attention_c17_property(%q: !q, %k: !k, %m: !m, %acc: !q) {
+  // expected-error @below {{expected a known property, but got 'is_casual'; did you mean 'is_causal'?}}
+  "diffattn.online_attention"(%q, %k, %q, %k, %k, %m, %m, %acc, %m, %m, %acc)
+    <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1>, scale = 1.0 : f32, is_casual}>
+    : (!q, !k, !q, !k, !k, !m, !m, !q, !m, !m, !q) -> ()
+  return
+}
+
+// -----
+
+!m = memref<1x2x8xf32>
+!a = memref<1x2x8x4xf32>
+func.func @merge_c6_property(%m: !m, %a: !a) {
+  // expected-error @below {{this operation does not support properties}}
+  "diffattn.merge"(%m, %m, %a, %m, %m, %a) <{layout}> : (!m, !m, !a, !m, !m, !a) -> ()
+  return
+}
+
+// -----
+
+!s = memref<1x2x8xf32>
+!a = memref<1x2x8x4xf32>
+func.func @finalize_c12_property(%s: !s, %a: !a, %l: memref<f32>) {
+  // expected-error @below {{expected a known property, but got 'outscale'; did you mean 'out_scale'?}}
+  "diffattn.finalize"(%s, %a, %s, %a, %l, %a) <{operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 0, 0, 1>, outscale = 0.5 : f32}>
+    : (!s, !a, !s, !a, memref<f32>, !a) -> ()
+  return
+}
+
+// -----
+
+ml_program.global private @"w.{}"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32>
+func.func @layer_weight_c4_property(%layer: index) {
+  // expected-error @below {{expected a known property, but got 'patern'; did you mean 'pattern'?}}
+  %w = "diffattn.layer_weight"(%layer) <{patern = @"w.{}"}> : (index) -> tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @gemm_property(%a: memref<2x3xf32>, %b: memref<4x3xf32>, %c: memref<2x4xf32>) {
+  // expected-error @below {{expected a known property, but got 'transposed_b'; did you mean 'transpose_b'?}}
+  "diffattn.gemm"(%a, %b, %c) <{transposed_b}> : (memref<2x3xf32>, memref<4x3xf32>, memref<2x4xf32>) -> ()
+  return
+}
