@@ -16,6 +16,11 @@
 // stay the caller's. A bundle may be used by one thread at a time, different
 // bundles by different threads.
 //
+// A null pointer where none is said to be allowed is an error of class usage
+// that names the parameter. Without a bundle or replay, functions that give
+// something else than a status leave that message and give 0 for a number, null
+// for a name and "" for a text. What ends or frees ignores null.
+//
 //===----------------------------------------------------------------------===*/
 
 #ifndef DIFFATTN_C_BUNDLE_H

@@ -14,6 +14,11 @@
 // caller's. A program may be used by one thread at a time, different programs
 // by different threads.
 //
+// A null pointer where none is said to be allowed is an error of class usage
+// that names the parameter. Without a program or replay, functions that give
+// something else than a status leave that message and give 0 for a number, null
+// for a name and "" for a text. What ends or frees ignores null.
+//
 //===----------------------------------------------------------------------===*/
 
 #ifndef DIFFATTN_C_DIFFATTN_H

@@ -40,6 +40,9 @@ static std::string orEmpty(const char *text) { return text ? text : ""; }
 int32_t diffattn_bundle_open_with(const char *directory,
                                   const diffattn_bundle_options *options,
                                   diffattn_bundle **bundle) {
+  if (Failure failure =
+          checkPointers({{"directory", directory}, {"bundle", bundle}}))
+    return fail(failure);
   // What a caller of an older header does not have is zero.
   diffattn_bundle_options known = {};
   if (options)
@@ -80,7 +83,15 @@ int32_t diffattn_bundle_open(const char *directory, const char *weights,
 
 void diffattn_bundle_close(diffattn_bundle *bundle) { delete bundle; }
 
+/// Whether `bundle` is one; otherwise the last error says so, for functions
+/// that return none.
+static bool isGiven(const diffattn_bundle *bundle) {
+  return fail(checkPointers({{"bundle", bundle}})) == DIFFATTN_OK;
+}
+
 int32_t diffattn_bundle_num_entries(const diffattn_bundle *bundle) {
+  if (!isGiven(bundle))
+    return 0;
   return static_cast<int32_t>(bundle->loaded.getSignature().functions.size());
 }
 
@@ -93,16 +104,18 @@ static const char *nameOf(const std::vector<Named> &list, int32_t i) {
 
 const char *diffattn_bundle_entry_name(const diffattn_bundle *bundle,
                                        int32_t i) {
+  if (!isGiven(bundle))
+    return nullptr;
   return nameOf(bundle->loaded.getSignature().functions, i);
 }
 
-/// Calls `use` with the signature of `entry`.
+/// Calls `use` with the signature of `entry`. `out` is where it writes.
 template <typename Use>
 static int32_t withFunction(const diffattn_bundle *bundle, const char *entry,
-                            Use use) {
-  if (!bundle || !entry)
-    return fail({ErrorClass::Usage, "expected a bundle and the name of a "
-                                    "function, but got null"});
+                            NamedPointer out, Use use) {
+  if (Failure failure =
+          checkPointers({{"bundle", bundle}, {"entry", entry}, out}))
+    return fail(failure);
   const FunctionSignature *function;
   if (Failure failure = bundle->loaded.getSignature().get(entry, function))
     return fail(failure);
@@ -111,42 +124,50 @@ static int32_t withFunction(const diffattn_bundle *bundle, const char *entry,
 
 int32_t diffattn_bundle_num_arguments(const diffattn_bundle *bundle,
                                       const char *entry, int32_t *count) {
-  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
-    *count = static_cast<int32_t>(function.arguments.size());
-    return Failure();
-  });
+  return withFunction(
+      bundle, entry, {"count", count}, [&](const FunctionSignature &function) {
+        *count = static_cast<int32_t>(function.arguments.size());
+        return Failure();
+      });
 }
 
 int32_t diffattn_bundle_num_results(const diffattn_bundle *bundle,
                                     const char *entry, int32_t *count) {
-  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
-    *count = static_cast<int32_t>(function.results.size());
-    return Failure();
-  });
+  return withFunction(bundle, entry, {"count", count},
+                      [&](const FunctionSignature &function) {
+                        *count = static_cast<int32_t>(function.results.size());
+                        return Failure();
+                      });
 }
 
 int32_t diffattn_bundle_argument_type(const diffattn_bundle *bundle,
                                       const char *entry, int32_t i,
                                       diffattn_type *type) {
-  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
-    return describeValue(function.arguments, i, type);
-  });
+  return withFunction(bundle, entry, {"type", type},
+                      [&](const FunctionSignature &function) {
+                        return describeValue(function.arguments, i, type);
+                      });
 }
 
 int32_t diffattn_bundle_result_type(const diffattn_bundle *bundle,
                                     const char *entry, int32_t i,
                                     diffattn_type *type) {
-  return withFunction(bundle, entry, [&](const FunctionSignature &function) {
-    return describeValue(function.results, i, type);
-  });
+  return withFunction(bundle, entry, {"type", type},
+                      [&](const FunctionSignature &function) {
+                        return describeValue(function.results, i, type);
+                      });
 }
 
 int32_t diffattn_bundle_num_weights(const diffattn_bundle *bundle) {
+  if (!isGiven(bundle))
+    return 0;
   return static_cast<int32_t>(bundle->loaded.getSignature().weights.size());
 }
 
 const char *diffattn_bundle_weight_name(const diffattn_bundle *bundle,
                                         int32_t i) {
+  if (!isGiven(bundle))
+    return nullptr;
   return nameOf(bundle->loaded.getSignature().weights, i);
 }
 
@@ -154,8 +175,8 @@ int32_t diffattn_bundle_call(diffattn_bundle *bundle, const char *entry,
                              const diffattn_array *arguments,
                              int32_t num_arguments, int32_t threads,
                              diffattn_result *results, int32_t num_results) {
-  if (!bundle)
-    return fail({ErrorClass::Usage, "expected a bundle, but got null"});
+  if (Failure failure = checkPointers({{"bundle", bundle}, {"entry", entry}}))
+    return fail(failure);
   std::vector<ArrayView> views;
   Failure wrong = viewArguments(bundle->loaded.getSignature(), entry, arguments,
                                 num_arguments, views);
@@ -173,12 +194,19 @@ int32_t diffattn_bundle_call(diffattn_bundle *bundle, const char *entry,
 void diffattn_bundle_free(void *data) { std::free(data); }
 
 int32_t diffattn_bundle_has_device(const diffattn_bundle *bundle) {
-  return bundle->loaded.getDevice() != nullptr;
+  return isGiven(bundle) && bundle->loaded.getDevice() != nullptr;
 }
 
-/// Calls `use`, which may fail, with what the bundle has on its device.
+/// Calls `use`, which may fail, with what the bundle has on its device. `host`
+/// is the memory of the caller that it reads or writes.
 template <typename Use>
-static int32_t withDevice(const diffattn_bundle *bundle, Use use) {
+static int32_t withDevice(const diffattn_bundle *bundle,
+                          std::initializer_list<NamedPointer> host, Use use) {
+  Failure failure = checkPointers({{"bundle", bundle}});
+  if (!failure)
+    failure = checkPointers(host);
+  if (failure)
+    return fail(failure);
   DeviceProgram *device = bundle->loaded.getDevice();
   if (!device)
     return fail({ErrorClass::Usage, "expected a bundle that runs on a device, "
@@ -188,33 +216,34 @@ static int32_t withDevice(const diffattn_bundle *bundle, Use use) {
 
 int32_t diffattn_bundle_memory_allocate(diffattn_bundle *bundle, int64_t bytes,
                                         uint64_t *address) {
-  return withDevice(bundle, [&](DeviceProgram &device) {
+  return withDevice(bundle, {{"address", address}}, [&](DeviceProgram &device) {
     return device.allocate(bytes, *address);
   });
 }
 
 int32_t diffattn_bundle_memory_free(diffattn_bundle *bundle, uint64_t address) {
-  return withDevice(
-      bundle, [&](DeviceProgram &device) { return device.release(address); });
+  return withDevice(bundle, {}, [&](DeviceProgram &device) {
+    return device.release(address);
+  });
 }
 
 int32_t diffattn_bundle_memory_write(diffattn_bundle *bundle, uint64_t to,
                                      const void *from, int64_t bytes) {
-  return withDevice(bundle, [&](DeviceProgram &device) {
-    return device.write(to, from, bytes);
-  });
+  return withDevice(
+      bundle, {{"from", bytes ? from : &bytes}},
+      [&](DeviceProgram &device) { return device.write(to, from, bytes); });
 }
 
 int32_t diffattn_bundle_memory_read(diffattn_bundle *bundle, void *to,
                                     uint64_t from, int64_t bytes) {
-  return withDevice(bundle, [&](DeviceProgram &device) {
-    return device.read(to, from, bytes);
-  });
+  return withDevice(
+      bundle, {{"to", bytes ? to : &bytes}},
+      [&](DeviceProgram &device) { return device.read(to, from, bytes); });
 }
 
 int32_t diffattn_bundle_memory_fill(diffattn_bundle *bundle, uint64_t to,
                                     int32_t value, int64_t bytes) {
-  return withDevice(bundle, [&](DeviceProgram &device) {
+  return withDevice(bundle, {}, [&](DeviceProgram &device) {
     return device.fill(to, value, bytes);
   });
 }
@@ -223,22 +252,24 @@ int32_t diffattn_bundle_memory_copy(diffattn_bundle *bundle, uint64_t to,
                                     int64_t to_pitch, uint64_t from,
                                     int64_t from_pitch, int64_t bytes,
                                     int64_t rows) {
-  return withDevice(bundle, [&](DeviceProgram &device) {
+  return withDevice(bundle, {}, [&](DeviceProgram &device) {
     return device.copyRows(to, to_pitch, from, from_pitch, bytes, rows);
   });
 }
 
 int32_t diffattn_bundle_memory_stream(diffattn_bundle *bundle, void *stream) {
-  return withDevice(
-      bundle, [&](DeviceProgram &device) { return device.setStream(stream); });
+  return withDevice(bundle, {}, [&](DeviceProgram &device) {
+    return device.setStream(stream);
+  });
 }
 
 int32_t diffattn_bundle_memory_traffic(const diffattn_bundle *bundle,
                                        diffattn_traffic *traffic) {
-  return withDevice(bundle, [&](DeviceProgram &device) -> Failure {
-    *traffic = device.getTraffic();
-    return {};
-  });
+  return withDevice(bundle, {{"traffic", traffic}},
+                    [&](DeviceProgram &device) -> Failure {
+                      *traffic = device.getTraffic();
+                      return {};
+                    });
 }
 
 int32_t diffattn_bundle_replay_create(diffattn_bundle *bundle,
@@ -246,17 +277,18 @@ int32_t diffattn_bundle_replay_create(diffattn_bundle *bundle,
                                       const diffattn_array *arguments,
                                       int32_t num_arguments,
                                       diffattn_replay **replay) {
-  return withFunction(bundle, entry, [&](const FunctionSignature &) {
-    std::vector<ArrayView> views;
-    auto created = std::make_unique<diffattn_replay>();
-    Failure failure = viewArguments(bundle->loaded.getSignature(), entry,
-                                    arguments, num_arguments, views);
-    if (!failure)
-      failure = bundle->loaded.replay(entry, views, created->call);
-    if (!failure)
-      *replay = created.release();
-    return failure;
-  });
+  return withFunction(
+      bundle, entry, {"replay", replay}, [&](const FunctionSignature &) {
+        std::vector<ArrayView> views;
+        auto created = std::make_unique<diffattn_replay>();
+        Failure failure = viewArguments(bundle->loaded.getSignature(), entry,
+                                        arguments, num_arguments, views);
+        if (!failure)
+          failure = bundle->loaded.replay(entry, views, created->call);
+        if (!failure)
+          *replay = created.release();
+        return failure;
+      });
 }
 
 void diffattn_bundle_replay_destroy(diffattn_replay *replay) { delete replay; }
@@ -264,9 +296,13 @@ void diffattn_bundle_replay_destroy(diffattn_replay *replay) { delete replay; }
 int32_t diffattn_bundle_replay_run(diffattn_replay *replay, int32_t threads,
                                    diffattn_result *results,
                                    int32_t num_results) {
+  if (Failure failure = checkPointers({{"replay", replay}}))
+    return fail(failure);
   return fail(runReplay(*replay, threads, results, num_results));
 }
 
 const char *diffattn_bundle_replay_refusal(const diffattn_replay *replay) {
+  if (fail(checkPointers({{"replay", replay}})))
+    return "";
   return replay->call->getRefusal().c_str();
 }

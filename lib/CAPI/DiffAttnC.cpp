@@ -116,6 +116,9 @@ static bool parseTruth(llvm::StringRef text, bool &value) {
 
 int32_t diffattn_options_set(diffattn_options *options, const char *name,
                              const char *value) {
+  if (Failure failure = checkPointers(
+          {{"options", options}, {"name", name}, {"value", value}}))
+    return fail(failure);
   llvm::StringRef key(name), text(value);
   CompileOptions &compile = options->compile;
   bool understood = true;
@@ -181,9 +184,8 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
         ErrorClass::Usage,
         "expected an option of target, threads, raise, batch_invariant, "
         "unchecked, reference, cache, cache_limit, name, reproducer, from, "
-        "ptxas, "
-        "ptxas_folders, cuda_driver, "
-        "cublaslt, package_folders, weights, but got '" +
+        "ptxas, ptxas_folders, cuda_driver, cublaslt, package_folders, "
+        "weights, but got '" +
             key + "'");
   }
   if (!understood)
@@ -194,6 +196,15 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
                                             : "truth value") +
                     ", but got '" + text + "'");
   return DIFFATTN_OK;
+}
+
+/// Fails where a module of `bytes` bytes, or what is asked for, has no address.
+static Failure checkModule(const char *ir, size_t bytes,
+                           std::initializer_list<NamedPointer> others) {
+  if (bytes > 0)
+    if (Failure failure = checkPointers({{"ir", ir}}))
+      return failure;
+  return checkPointers(others);
 }
 
 /// Compiles, or takes from the cache that `options` name.
@@ -209,6 +220,8 @@ static llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
 int32_t diffattn_compile(const char *ir, size_t ir_bytes,
                          const diffattn_options *options,
                          diffattn_program **program) {
+  if (Failure failure = checkModule(ir, ir_bytes, {{"program", program}}))
+    return fail(failure);
   diffattn_options defaults;
   if (!options)
     options = &defaults;
@@ -243,7 +256,15 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
 
 void diffattn_program_destroy(diffattn_program *program) { delete program; }
 
+/// Whether `program` is one; otherwise the last error says so, for functions
+/// that return none.
+static bool isGiven(const diffattn_program *program) {
+  return fail(checkPointers({{"program", program}})) == DIFFATTN_OK;
+}
+
 const char *diffattn_program_diagnostics(const diffattn_program *program) {
+  if (!isGiven(program))
+    return "";
   return program->diagnostics.getLines().c_str();
 }
 
@@ -257,6 +278,8 @@ int32_t diffattn_num_diagnostics(const diffattn_program *program) {
 
 int32_t diffattn_get_diagnostic(const diffattn_program *program, int32_t i,
                                 diffattn_diagnostic *diagnostic) {
+  if (Failure failure = checkPointers({{"diagnostic", diagnostic}}))
+    return fail(failure);
   const DiagnosticList &list = getDiagnostics(program);
   if (i < 0 || static_cast<size_t>(i) >= list.size())
     return fail(ErrorClass::Usage,
@@ -267,18 +290,23 @@ int32_t diffattn_get_diagnostic(const diffattn_program *program, int32_t i,
 }
 
 int32_t diffattn_program_from_cache(const diffattn_program *program) {
-  return program->fromCache;
+  return isGiven(program) && program->fromCache;
 }
 
-static int32_t bindWeights(diffattn_program &program, const char *const *paths,
+static int32_t bindWeights(diffattn_program *program, const char *const *paths,
                            int32_t count, const Program::Progress &progress) {
+  Failure failure = checkPointers({{"program", program}});
+  if (!failure)
+    failure = checkTexts("paths", paths, count);
+  if (failure)
+    return fail(failure);
   auto files = std::make_unique<WeightFiles>();
   for (int32_t i = 0; i < count; ++i)
     if (llvm::Error error = files->add(paths[i]))
       return fail(std::move(error));
-  if (llvm::Error error = program.program->bindWeights(*files, progress))
+  if (llvm::Error error = program->program->bindWeights(*files, progress))
     return fail(std::move(error));
-  program.files.push_back(std::move(files));
+  program->files.push_back(std::move(files));
   return DIFFATTN_OK;
 }
 
@@ -297,7 +325,7 @@ int32_t diffattn_bind_weights_telling(
       progress(progress_data, done, total);
       return true;
     };
-  return bindWeights(*program, paths, count, tell);
+  return bindWeights(program, paths, count, tell);
 }
 
 int32_t diffattn_bind_weights_while(
@@ -308,27 +336,31 @@ int32_t diffattn_bind_weights_while(
     ask = [&](int64_t done, int64_t total) {
       return go_on(data, done, total) != 0;
     };
-  return bindWeights(*program, paths, count, ask);
+  return bindWeights(program, paths, count, ask);
 }
 
 int32_t diffattn_num_entries(const diffattn_program *program) {
+  if (!isGiven(program))
+    return 0;
   return static_cast<int32_t>(
       program->program->getSignature().functions.size());
 }
 
 const char *diffattn_entry_name(const diffattn_program *program, int32_t i) {
+  if (!isGiven(program))
+    return nullptr;
   const auto &functions = program->program->getSignature().functions;
   bool known = i >= 0 && static_cast<size_t>(i) < functions.size();
   return known ? functions[i].name.c_str() : nullptr;
 }
 
-/// Calls `use` with the signature of `entry`.
+/// Calls `use` with the signature of `entry`. `out` is where it writes.
 template <typename Use>
 static int32_t withFunction(const diffattn_program *program, const char *entry,
-                            Use use) {
-  if (!program || !entry)
-    return fail(ErrorClass::Usage,
-                "expected a program and the name of a function, but got null");
+                            NamedPointer out, Use use) {
+  if (Failure failure =
+          checkPointers({{"program", program}, {"entry", entry}, out}))
+    return fail(failure);
   auto function = getFunction(program->program->getSignature(), entry);
   if (!function)
     return fail(function.takeError());
@@ -337,40 +369,48 @@ static int32_t withFunction(const diffattn_program *program, const char *entry,
 
 int32_t diffattn_num_arguments(const diffattn_program *program,
                                const char *entry, int32_t *count) {
-  return withFunction(program, entry, [&](const FunctionSignature &function) {
-    *count = static_cast<int32_t>(function.arguments.size());
-    return DIFFATTN_OK;
-  });
+  return withFunction(
+      program, entry, {"count", count}, [&](const FunctionSignature &function) {
+        *count = static_cast<int32_t>(function.arguments.size());
+        return DIFFATTN_OK;
+      });
 }
 
 int32_t diffattn_num_results(const diffattn_program *program, const char *entry,
                              int32_t *count) {
-  return withFunction(program, entry, [&](const FunctionSignature &function) {
-    *count = static_cast<int32_t>(function.results.size());
-    return DIFFATTN_OK;
-  });
+  return withFunction(program, entry, {"count", count},
+                      [&](const FunctionSignature &function) {
+                        *count = static_cast<int32_t>(function.results.size());
+                        return DIFFATTN_OK;
+                      });
 }
 
 int32_t diffattn_argument_type(const diffattn_program *program,
                                const char *entry, int32_t i,
                                diffattn_type *type) {
-  return withFunction(program, entry, [&](const FunctionSignature &function) {
-    return fail(describeValue(function.arguments, i, type));
-  });
+  return withFunction(program, entry, {"type", type},
+                      [&](const FunctionSignature &function) {
+                        return fail(describeValue(function.arguments, i, type));
+                      });
 }
 
 int32_t diffattn_result_type(const diffattn_program *program, const char *entry,
                              int32_t i, diffattn_type *type) {
-  return withFunction(program, entry, [&](const FunctionSignature &function) {
-    return fail(describeValue(function.results, i, type));
-  });
+  return withFunction(program, entry, {"type", type},
+                      [&](const FunctionSignature &function) {
+                        return fail(describeValue(function.results, i, type));
+                      });
 }
 
 int32_t diffattn_num_weights(const diffattn_program *program) {
+  if (!isGiven(program))
+    return 0;
   return static_cast<int32_t>(program->program->getSignature().weights.size());
 }
 
 const char *diffattn_weight_name(const diffattn_program *program, int32_t i) {
+  if (!isGiven(program))
+    return nullptr;
   const auto &weights = program->program->getSignature().weights;
   bool known = i >= 0 && static_cast<size_t>(i) < weights.size();
   return known ? weights[i].name.c_str() : nullptr;
@@ -380,8 +420,8 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
                       const diffattn_array *arguments, int32_t num_arguments,
                       int32_t threads, diffattn_result *results,
                       int32_t num_results) {
-  if (!program)
-    return fail(ErrorClass::Usage, "expected a program, but got null");
+  if (Failure failure = checkPointers({{"program", program}, {"entry", entry}}))
+    return fail(failure);
   std::vector<ArrayView> views;
   Failure failure = viewArguments(program->program->getSignature(), entry,
                                   arguments, num_arguments, views);
@@ -397,8 +437,15 @@ int32_t diffattn_call(diffattn_program *program, const char *entry,
 }
 
 /// Calls `use`, which may fail, with what the program has on its device.
+/// `host` is the memory of the caller that it reads or writes.
 template <typename Use>
-static int32_t withDevice(const diffattn_program *program, Use use) {
+static int32_t withDevice(const diffattn_program *program,
+                          std::initializer_list<NamedPointer> host, Use use) {
+  Failure failure = checkPointers({{"program", program}});
+  if (!failure)
+    failure = checkPointers(host);
+  if (failure)
+    return fail(failure);
   DeviceProgram *device = program->program->getDevice();
   if (!device)
     return fail(ErrorClass::Usage,
@@ -409,33 +456,34 @@ static int32_t withDevice(const diffattn_program *program, Use use) {
 
 int32_t diffattn_memory_allocate(diffattn_program *program, int64_t bytes,
                                  uint64_t *address) {
-  return withDevice(program, [&](DeviceProgram &device) {
-    return device.allocate(bytes, *address);
-  });
+  return withDevice(
+      program, {{"address", address}},
+      [&](DeviceProgram &device) { return device.allocate(bytes, *address); });
 }
 
 int32_t diffattn_memory_free(diffattn_program *program, uint64_t address) {
-  return withDevice(
-      program, [&](DeviceProgram &device) { return device.release(address); });
+  return withDevice(program, {}, [&](DeviceProgram &device) {
+    return device.release(address);
+  });
 }
 
 int32_t diffattn_memory_write(diffattn_program *program, uint64_t to,
                               const void *from, int64_t bytes) {
-  return withDevice(program, [&](DeviceProgram &device) {
-    return device.write(to, from, bytes);
-  });
+  return withDevice(
+      program, {{"from", bytes ? from : &bytes}},
+      [&](DeviceProgram &device) { return device.write(to, from, bytes); });
 }
 
 int32_t diffattn_memory_read(diffattn_program *program, void *to, uint64_t from,
                              int64_t bytes) {
-  return withDevice(program, [&](DeviceProgram &device) {
-    return device.read(to, from, bytes);
-  });
+  return withDevice(
+      program, {{"to", bytes ? to : &bytes}},
+      [&](DeviceProgram &device) { return device.read(to, from, bytes); });
 }
 
 int32_t diffattn_memory_fill(diffattn_program *program, uint64_t to,
                              int32_t value, int64_t bytes) {
-  return withDevice(program, [&](DeviceProgram &device) {
+  return withDevice(program, {}, [&](DeviceProgram &device) {
     return device.fill(to, value, bytes);
   });
 }
@@ -443,49 +491,57 @@ int32_t diffattn_memory_fill(diffattn_program *program, uint64_t to,
 int32_t diffattn_memory_copy(diffattn_program *program, uint64_t to,
                              int64_t to_pitch, uint64_t from,
                              int64_t from_pitch, int64_t bytes, int64_t rows) {
-  return withDevice(program, [&](DeviceProgram &device) {
+  return withDevice(program, {}, [&](DeviceProgram &device) {
     return device.copyRows(to, to_pitch, from, from_pitch, bytes, rows);
   });
 }
 
 int32_t diffattn_memory_stream(diffattn_program *program, void *stream) {
-  return withDevice(
-      program, [&](DeviceProgram &device) { return device.setStream(stream); });
+  return withDevice(program, {}, [&](DeviceProgram &device) {
+    return device.setStream(stream);
+  });
 }
 
 int32_t diffattn_memory_traffic(const diffattn_program *program,
                                 diffattn_traffic *traffic) {
-  return withDevice(program, [&](DeviceProgram &device) -> Failure {
-    *traffic = device.getTraffic();
-    return {};
-  });
+  return withDevice(program, {{"traffic", traffic}},
+                    [&](DeviceProgram &device) -> Failure {
+                      *traffic = device.getTraffic();
+                      return {};
+                    });
 }
 
 int32_t diffattn_replay_create(diffattn_program *program, const char *entry,
                                const diffattn_array *arguments,
                                int32_t num_arguments,
                                diffattn_replay **replay) {
-  return withFunction(program, entry, [&](const FunctionSignature &) {
-    std::vector<ArrayView> views;
-    if (Failure failure = viewArguments(program->program->getSignature(), entry,
-                                        arguments, num_arguments, views))
-      return fail(failure);
-    auto call = program->program->replay(entry, views);
-    if (!call)
-      return fail(call.takeError());
-    *replay = new diffattn_replay{std::move(*call)};
-    return static_cast<int32_t>(DIFFATTN_OK);
-  });
+  return withFunction(
+      program, entry, {"replay", replay}, [&](const FunctionSignature &) {
+        std::vector<ArrayView> views;
+        if (Failure failure =
+                viewArguments(program->program->getSignature(), entry,
+                              arguments, num_arguments, views))
+          return fail(failure);
+        auto call = program->program->replay(entry, views);
+        if (!call)
+          return fail(call.takeError());
+        *replay = new diffattn_replay{std::move(*call)};
+        return static_cast<int32_t>(DIFFATTN_OK);
+      });
 }
 
 void diffattn_replay_destroy(diffattn_replay *replay) { delete replay; }
 
 int32_t diffattn_replay_run(diffattn_replay *replay, int32_t threads,
                             diffattn_result *results, int32_t num_results) {
+  if (Failure failure = checkPointers({{"replay", replay}}))
+    return fail(failure);
   return fail(runReplay(*replay, threads, results, num_results));
 }
 
 const char *diffattn_replay_refusal(const diffattn_replay *replay) {
+  if (fail(checkPointers({{"replay", replay}})))
+    return "";
   return replay->call->getRefusal().c_str();
 }
 
@@ -494,6 +550,10 @@ void diffattn_free(void *data) { std::free(data); }
 int32_t diffattn_emit(const char *ir, size_t ir_bytes,
                       const diffattn_options *options, const char *stage,
                       char **out, size_t *out_bytes) {
+  if (Failure failure = checkModule(
+          ir, ir_bytes,
+          {{"stage", stage}, {"out", out}, {"out_bytes", out_bytes}}))
+    return fail(failure);
   diffattn_options defaults;
   if (!options)
     options = &defaults;
@@ -517,6 +577,11 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
                               const char *const *weights, int32_t num_weights,
                               const char *model_folder, int32_t copy_weights,
                               const char *directory) {
+  Failure failure = checkModule(ir, ir_bytes, {{"directory", directory}});
+  if (!failure)
+    failure = checkTexts("weights", weights, num_weights);
+  if (failure)
+    return fail(failure);
   diffattn_options defaults;
   if (!options)
     options = &defaults;
@@ -555,6 +620,8 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
 
 int32_t diffattn_open_simulated_device(const char *chip,
                                        diffattn_device **out) {
+  if (Failure failure = checkPointers({{"chip", chip}, {"out", out}}))
+    return fail(failure);
   llvm::Expected<diffattn_device *> device = makeSimulatedDevice(chip);
   if (!device)
     return fail(device.takeError());

@@ -10,6 +10,33 @@
 
 using namespace mlir::diffattn;
 
+static Failure failAtNull(const std::string &name) {
+  return {ErrorClass::Usage, name + ": expected an address, but got null"};
+}
+
+Failure
+mlir::diffattn::checkPointers(std::initializer_list<NamedPointer> pointers) {
+  for (const NamedPointer &given : pointers)
+    if (!given.pointer)
+      return failAtNull(given.name);
+  return {};
+}
+
+Failure mlir::diffattn::checkTexts(const char *name, const char *const *texts,
+                                   int32_t count) {
+  if (count < 0)
+    return {ErrorClass::Usage, std::string(name) +
+                                   ": expected a number of them from 0, but "
+                                   "got " +
+                                   std::to_string(count)};
+  if (count > 0 && !texts)
+    return failAtNull(name);
+  for (int32_t i = 0; i < count; ++i)
+    if (!texts[i])
+      return failAtNull(std::string(name) + "[" + std::to_string(i) + "]");
+  return {};
+}
+
 Failure mlir::diffattn::describeValue(const std::vector<ValueType> &types,
                                       int32_t i, diffattn_type *type) {
   if (i < 0 || static_cast<size_t>(i) >= types.size())

@@ -11,11 +11,25 @@
 
 #include "diffattn-c/Types.h"
 
+#include <initializer_list>
+
 struct diffattn_replay {
   std::unique_ptr<mlir::diffattn::ReplayedCall> call;
 };
 
 namespace mlir::diffattn {
+
+/// A pointer that a caller gave, and the name of its parameter.
+struct NamedPointer {
+  const char *name;
+  const void *pointer;
+};
+
+/// Fails at the first that is null.
+Failure checkPointers(std::initializer_list<NamedPointer> pointers);
+
+/// Fails where a list of `count` texts, or one of them, is null.
+Failure checkTexts(const char *name, const char *const *texts, int32_t count);
 
 /// Describes value `i` of `types`. Fails if there is none.
 Failure describeValue(const std::vector<ValueType> &types, int32_t i,
