@@ -74,7 +74,11 @@ bool AttentionBuilder::placeBand(Mask &mask, bool &causal,
 
 Value build(ExprGraph &graph, const Differential &found,
             const Epilogue &epilogue, Type elements,
-            const llvm::SetVector<Operation *> &dying, AttentionOp &attention) {
+            const llvm::SetVector<Operation *> &dying, AttentionOp &attention,
+            std::string &reason) {
+  std::optional<OutputNumbers> numbers = outputNumbers(found, epilogue, reason);
+  if (!numbers)
+    return Value();
   Operation *anchor = epilogue.result.getDefiningOp();
   OpBuilder builder(anchor);
   Location loc = anchor->getLoc();
@@ -84,8 +88,11 @@ Value build(ExprGraph &graph, const Differential &found,
   b.tensors.dying.insert(dying.begin(), dying.end());
   const Roles &r = found.roles;
   std::optional<SmallVector<AtomId>> order = b.resultOrder();
-  if (!order)
+  if (!order) {
+    reason = "the axes of the result are no order of batch, head, query and "
+             "width";
     return Value();
+  }
 
   // Heads that share a query, a key or a value.
   SmallVector<Expr> noiseExprs{found.second.query, found.second.key};
@@ -163,16 +170,6 @@ Value build(ExprGraph &graph, const Differential &found,
   Type resultType = isLast ? b.type : b.f32();
   Value init = tensor::EmptyOp::create(builder, loc, sizes, resultType);
 
-  // A factor before a norm only moves its eps.
-  double outScale = epilogue.outScale, eps = epilogue.eps;
-  if (!epilogue.norm) {
-    outScale *= found.outScale;
-  } else if (found.outScale != 1) {
-    double size = std::fabs(found.outScale);
-    eps /= epilogue.epsOutside ? size : size * size;
-    outScale = found.outScale < 0 ? -outScale : outScale;
-  }
-
   MLIRContext *context = builder.getContext();
   OperationState state(loc, AttentionOp::getOperationName());
   attention = AttentionOp::create(
@@ -185,12 +182,13 @@ Value build(ExprGraph &graph, const Differential &found,
                           : FloatAttr(),
       ActivationAttr::get(context, activation),
       NormAttr::get(context, epilogue.norm ? Norm::RMS : Norm::None),
-      builder.getF32FloatAttr(epilogue.norm ? eps : 1e-5f),
+      builder.getF32FloatAttr(static_cast<float>(numbers->eps)),
       EpsModeAttr::get(context, epilogue.epsOutside ? EpsMode::Outside
                                                     : EpsMode::Inside),
-      builder.getF32FloatAttr(outScale), LayoutAttr::get(context, qLayout),
-      LayoutAttr::get(context, kLayout), LayoutAttr::get(context, vLayout),
-      LayoutAttr::get(context, oLayout), /*schedule=*/nullptr);
+      builder.getF32FloatAttr(static_cast<float>(numbers->outScale)),
+      LayoutAttr::get(context, qLayout), LayoutAttr::get(context, kLayout),
+      LayoutAttr::get(context, vLayout), LayoutAttr::get(context, oLayout),
+      /*schedule=*/nullptr);
   Value result = attention.getResult();
   if (!found.commonFactors.empty())
     result = b.scaled(result, layoutOrder);

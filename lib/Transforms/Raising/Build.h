@@ -14,11 +14,12 @@ namespace mlir::diffattn::raise {
 
 /// Writes the op, with queries, keys and values of type `elements`, before the
 /// op that makes `epilogue.result`, with the tensor that takes that result's
-/// place; null, with nothing written, where the order of the result's axes
-/// cannot be reached.
+/// place; null, with nothing written and a `reason`, where the op does not hold
+/// a number, or the order of the result's axes cannot be reached.
 Value build(ExprGraph &graph, const Differential &found,
             const Epilogue &epilogue, Type elements,
-            const llvm::SetVector<Operation *> &dying, AttentionOp &attention);
+            const llvm::SetVector<Operation *> &dying, AttentionOp &attention,
+            std::string &reason);
 
 } // namespace mlir::diffattn::raise
 

@@ -422,4 +422,31 @@ Epilogue findEpilogue(ExprGraph &graph, const Differential &found) {
   return best;
 }
 
+std::optional<OutputNumbers> outputNumbers(const Differential &found,
+                                           const Epilogue &epilogue,
+                                           std::string &reason) {
+  OutputNumbers numbers;
+  numbers.outScale = epilogue.outScale;
+  if (!epilogue.norm) {
+    numbers.outScale *= found.outScale;
+  } else {
+    // A factor before a norm only moves its eps.
+    const double size = std::fabs(found.outScale);
+    numbers.eps = epilogue.eps / (epilogue.epsOutside ? size : size * size);
+    numbers.outScale *= found.outScale < 0 ? -1 : 1;
+  }
+  auto isFinite = [](double number) {
+    return std::isfinite(static_cast<float>(number));
+  };
+  if (!isFinite(found.lambda))
+    reason = "lambda is no finite number of f32";
+  else if (!isFinite(numbers.outScale))
+    reason = "the factor of the difference is no finite number of f32";
+  else if (!isFinite(numbers.eps) || numbers.eps < 0)
+    reason = "the eps of the norm is negative, or no finite number of f32";
+  else
+    return numbers;
+  return std::nullopt;
+}
+
 } // namespace mlir::diffattn::raise

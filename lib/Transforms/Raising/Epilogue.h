@@ -38,6 +38,16 @@ Expr logitsOf(ExprGraph &graph, Expr sigmoid);
 /// The furthest result behind `found.root` that is still one head's affair.
 Epilogue findEpilogue(ExprGraph &graph, const Differential &found);
 
+/// The numbers of the op that stands for a difference and what follows it.
+struct OutputNumbers {
+  double outScale = 1, eps = 1e-5;
+};
+
+/// None, with a `reason`, where the op's f32 does not hold them or lambda.
+std::optional<OutputNumbers> outputNumbers(const Differential &found,
+                                           const Epilogue &epilogue,
+                                           std::string &reason);
+
 } // namespace mlir::diffattn::raise
 
 #endif // DIFFATTN_LIB_TRANSFORMS_RAISING_EPILOGUE_H

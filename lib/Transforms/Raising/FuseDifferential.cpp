@@ -139,13 +139,10 @@ private:
     AttentionOp attention;
     Location loc = root.getLoc();
     Precision precision = choosePrecision(graph, *found, epilogue);
-    Value result =
-        build(graph, *found, epilogue, precision.elements, dying, attention);
-    if (!result) {
-      reason = "the axes of the result are no order of batch, head, query and "
-               "width";
+    Value result = build(graph, *found, epilogue, precision.elements, dying,
+                         attention, reason);
+    if (!result)
       return false;
-    }
     epilogue.result.replaceAllUsesWith(result);
     eraseDead(epilogue.result.getDefiningOp(), dying);
 
