@@ -221,3 +221,37 @@ def test_op(name):
 def test_op_without_a_lowering_is_named():
     with pytest.raises(CompileError, match="math.ipowi"):
         elementwise("math.ipowi", [I, J], I)
+
+
+RESOURCES = """
+func.func @f() -> (tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tensor<2x2xi1>, tensor<2xf32>, tensor<0xi1>) {
+  %none = arith.constant dense_resource<none> : tensor<2x0xf32>
+  %one = arith.constant dense_resource<one> : tensor<f32>
+  %half = arith.constant dense_resource<half> : tensor<f16>
+  %number = arith.constant dense_resource<number> : tensor<i64>
+  %bits = arith.constant dense_resource<bits> : tensor<2x2xi1>
+  %pair = arith.constant dense_resource<pair> : tensor<2xf32>
+  %no_bits = arith.constant dense_resource<none> : tensor<0xi1>
+  return %none, %one, %half, %number, %bits, %pair, %no_bits
+    : tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tensor<2x2xi1>, tensor<2xf32>, tensor<0xi1>
+}
+{-# dialect_resources: { builtin: {
+  none: "0x04000000", one: "0x040000000000C03F", half: "0x02000000003E", number: "0x08000000FEFFFFFFFFFFFFFF", bits: "0x0100000001000001",
+  pair: "0x040000000000803F00000040" } } #-}
+"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda-sim:sm_80"])
+def test_constants_that_are_resources(target):
+    """Without elements, of rank 0 and of bits, on which upstream's conversions crash or give up."""
+    got = Executable(RESOURCES, target=target, cache=False).call("f")
+    want = [np.ones((2, 0), np.float32), np.float32(1.5), np.float16(1.5), np.int64(-2), np.array([[True, False], [False, True]]),
+            np.array([1, 2], np.float32), np.ones(0, bool)]
+    for value, expected in zip(got, want, strict=True):
+        assert value.dtype == expected.dtype
+        np.testing.assert_array_equal(value, expected)
+
+
+def test_resources_of_a_wrong_size():
+    with pytest.raises(CompileError, match="expected 4 bytes in the resource 'one' of 'tensor<f32>', but got 2"):
+        Executable(RESOURCES.replace("0x040000000000C03F", "0x02000000C03F"), cache=False)

@@ -17,7 +17,9 @@ def DecomposeTensorOpsPass
     slices of one destination, `tensor.pad` to a fill and a slice,
     `linalg.pack`, `linalg.unpack` and elementwise `arith` and `math` ops on
     tensors to loops' worth of `linalg`, and named `linalg` ops that are not
-    contractions or convolutions to `linalg.generic`. Exact: no value changes.
+    contractions or convolutions to `linalg.generic`. A `dense_resource` without
+    elements, of rank 0 or of i1 becomes `dense`; one of a wrong size is an
+    error. Exact: no value changes.
   }];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect",
                            "tensor::TensorDialect", "scf::SCFDialect"];
