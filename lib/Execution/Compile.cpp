@@ -198,19 +198,6 @@ llvm::Error Compilation::parse() {
       });
 }
 
-/// One word of a command that can be pasted into a shell.
-static std::string quoteForShell(llvm::StringRef word) {
-  constexpr llvm::StringRef kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"
-      "QRSTUVWXYZ0123456789_-+=./:,@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == llvm::StringRef::npos)
-    return word.str();
-  std::string quoted = "'";
-  for (char c : word)
-    quoted += c == '\'' ? "'\\''" : std::string(1, c);
-  return quoted + "'";
-}
-
 llvm::Error Compilation::lower(Stage stage) {
   PassManager manager(&context, ModuleOp::getOperationName());
   // Checking after every pass takes a third of the time; the parser has checked

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 #include "ForeignInput.h"
 
+#include "DiffAttn/Host/BundleFormat.h"
+#include "DiffAttn/Host/Printable.h"
+
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FileSystem.h"
@@ -15,7 +18,20 @@ using namespace mlir::diffattn;
 using llvm::StringRef;
 
 namespace {
-enum class Format { Unknown, Onnx, Zip, Pickle, Hdf5, Gguf, Safetensors };
+enum class Format {
+  Unknown,
+  Onnx,
+  Zip,
+  Pickle,
+  Hdf5,
+  Gguf,
+  Safetensors,
+  Elf,
+  Bitcode,
+  Npy,
+  Gzip,
+  Json
+};
 
 struct DialectAdvice {
   StringRef dialect, advice;
@@ -48,7 +64,15 @@ static constexpr DialectAdvice kDialects[] = {
     {"mhlo", "convert it with mlir-hlo-opt --hlo-legalize-to-stablehlo, then "
              "lower it with stablehlo-opt --stablehlo-legalize-to-linalg"},
     {"onnx", kImportOnnx},
+    {"tm_tensor",
+     "torch-mlir makes it of cumsum, sort, scatter and the like; export the "
+     "model with what it computes by them (positions, masks) as arguments, or "
+     "with a decomposition_table for them (docs/pipelines.md)"},
 };
+
+static constexpr StringRef kOpenBundle =
+    "if it is a bundle's, look at the bundle with: diffattn info --bundle "
+    "FOLDER";
 
 static Format recognize(StringRef bytes) {
   // The length of a header below 4 GB, and the header. First, since the length
@@ -70,7 +94,26 @@ static Format recognize(StringRef bytes) {
   if (bytes.size() > 2 && bytes[0] == '\x08' && bytes[1] > 0 && bytes[1] < 32 &&
       StringRef("\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2").contains(bytes[2]))
     return Format::Onnx;
+  if (bytes.starts_with("\x7f"
+                        "ELF"))
+    return Format::Elf;
+  if (bytes.starts_with("BC\xc0\xde"))
+    return Format::Bitcode;
+  if (bytes.starts_with("\x93NUMPY"))
+    return Format::Npy;
+  if (bytes.starts_with("\x1f\x8b"))
+    return Format::Gzip;
+  // A module may start with a brace too, of `{-#`.
+  StringRef text = bytes.ltrim();
+  if (text.consume_front("{") && text.ltrim().starts_with("\""))
+    return Format::Json;
   return Format::Unknown;
+}
+
+static bool hasFile(StringRef folder, StringRef name) {
+  llvm::SmallString<128> file = folder;
+  llvm::sys::path::append(file, name);
+  return llvm::sys::fs::exists(file);
 }
 
 std::string mlir::diffattn::adviseOnModuleFile(StringRef bytes) {
@@ -90,13 +133,46 @@ std::string mlir::diffattn::adviseOnModuleFile(StringRef bytes) {
     return "a GGUF file; a module is MLIR text or bytecode";
   case Format::Safetensors:
     return "a safetensors file; weights are named by --weights";
+  case Format::Elf:
+    return ("compiled code (ELF); " + kOpenBundle).str();
+  case Format::Bitcode:
+    return "bitcode of LLVM; a module is MLIR text or bytecode of MLIR";
+  case Format::Npy:
+    return "an array of NumPy; arguments are named by --input";
+  case Format::Gzip:
+    return "a file that gzip has packed; unpack it first";
+  case Format::Json:
+    return "a JSON file; of a model's folder, write the graph with: diffattn "
+           "build FOLDER -o model.mlir";
   }
   llvm_unreachable("unknown format");
+}
+
+std::string mlir::diffattn::adviseOnModuleFolder(StringRef path) {
+  if (!llvm::sys::fs::is_directory(path))
+    return {};
+  const std::string name = quoteForShell(path.str());
+  if (hasFile(path, bundle::kManifest))
+    return "a bundle, which is code; look at it with: diffattn info --bundle " +
+           name;
+  if (hasFile(path, "config.json"))
+    return "a model's folder; write its graph with: diffattn build " + name +
+           " -o model.mlir";
+  return "a folder";
+}
+
+/// Whether it is text of ASCII, as far as can be told by a few bytes. Read as
+/// the length of a header they would be beyond all limits.
+static bool startsWithText(StringRef bytes) {
+  return llvm::all_of(bytes.take_front(8), [](char c) {
+    return llvm::isPrint(c) || llvm::isSpace(c);
+  });
 }
 
 std::string mlir::diffattn::adviseOnWeightFile(StringRef bytes) {
   switch (recognize(bytes)) {
   case Format::Unknown:
+    return startsWithText(bytes) ? "text" : "";
   case Format::Safetensors:
     return {};
   case Format::Onnx:
@@ -108,18 +184,27 @@ std::string mlir::diffattn::adviseOnWeightFile(StringRef bytes) {
     return ("an HDF5 file" + kConvertWeights).str();
   case Format::Gguf:
     return ("a GGUF file" + kConvertWeights).str();
+  case Format::Elf:
+    return ("compiled code (ELF); " + kOpenBundle).str();
+  case Format::Bitcode:
+    return "bitcode of LLVM";
+  case Format::Npy:
+    return "an array of NumPy; write it with safetensors.numpy.save_file(...)";
+  case Format::Gzip:
+    return "a file that gzip has packed; unpack it first";
+  case Format::Json:
+    return "a JSON file";
   }
   llvm_unreachable("unknown format");
 }
 
 std::string mlir::diffattn::adviseOnWeightFolder(StringRef folder) {
   for (StringRef name : {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                         "model.onnx", "tf_model.h5", "flax_model.msgpack"}) {
-    llvm::SmallString<128> file = folder;
-    llvm::sys::path::append(file, name);
-    if (llvm::sys::fs::exists(file))
+                         "model.onnx", "tf_model.h5", "flax_model.msgpack"})
+    if (hasFile(folder, name))
       return (name + kConvertWeights).str();
-  }
+  if (hasFile(folder, bundle::kManifest))
+    return "a bundle; name the folder of the model that it was made from";
   return {};
 }
 

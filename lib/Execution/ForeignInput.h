@@ -17,10 +17,15 @@ namespace mlir::diffattn {
 /// makes a module of it; empty for MLIR and for what is not known.
 std::string adviseOnModuleFile(llvm::StringRef bytes);
 
+/// The same for a path that leads to a folder, and the command for what the
+/// folder holds; empty if it leads to none.
+std::string adviseOnModuleFolder(llvm::StringRef path);
+
 /// The same for a file that was given as safetensors.
 std::string adviseOnWeightFile(llvm::StringRef bytes);
 
-/// The same for a folder without safetensors: its weights in another format.
+/// The same for a folder without safetensors: a bundle, or weights in another
+/// format.
 std::string adviseOnWeightFolder(llvm::StringRef folder);
 
 /// What lowers a module to dialects that are known here, if MLIR's parser

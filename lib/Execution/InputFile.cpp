@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/InputFile.h"
+#include "ForeignInput.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -45,23 +46,33 @@ static llvm::Error checkLimit(StringRef path, int64_t bytes, int64_t limit,
                                    " bytes, but got " + Twine(bytes));
 }
 
+/// The file that was opened as `descriptor`, or could not be, and what it is.
+static llvm::Expected<RegularFile> holdOpenFile(StringRef path, int descriptor,
+                                                struct stat &status,
+                                                ErrorClass errorClass) {
+  if (descriptor < 0)
+    return unreadable(path, errorClass, errno);
+  RegularFile file(descriptor, 0);
+  if (::fstat(descriptor, &status))
+    return unreadable(path, errorClass, errno);
+  return file;
+}
+
 llvm::Expected<RegularFile>
 mlir::diffattn::openRegularFile(StringRef path, int64_t limit,
                                 ErrorClass errorClass) {
   // Without O_NONBLOCK the other end of a pipe would be waited for.
   int descriptor =
       ::open(path.str().c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0)
-    return unreadable(path, errorClass, errno);
-  RegularFile file(descriptor, 0);
   struct stat status;
-  if (::fstat(descriptor, &status))
-    return unreadable(path, errorClass, errno);
+  auto file = holdOpenFile(path, descriptor, status, errorClass);
+  if (!file)
+    return file.takeError();
   if (!S_ISREG(status.st_mode))
     return makeError(errorClass, path + ": expected a regular file, but got " +
                                      describeKind(status.st_mode));
-  file.bytes = status.st_size;
-  if (llvm::Error error = checkLimit(path, file.bytes, limit, errorClass))
+  file->bytes = status.st_size;
+  if (llvm::Error error = checkLimit(path, file->bytes, limit, errorClass))
     return error;
   return file;
 }
@@ -114,12 +125,10 @@ mlir::diffattn::readFileOrPipe(StringRef path, int64_t limit,
   int descriptor = standardInput ? ::dup(STDIN_FILENO)
                                  : ::open(path.str().c_str(),
                                           O_RDONLY | O_CLOEXEC | O_NOCTTY);
-  if (descriptor < 0)
-    return unreadable(path, errorClass, errno);
-  RegularFile file(descriptor, 0);
   struct stat status;
-  if (::fstat(descriptor, &status))
-    return unreadable(path, errorClass, errno);
+  auto file = holdOpenFile(path, descriptor, status, errorClass);
+  if (!file)
+    return file.takeError();
   const bool isTerminal = S_ISCHR(status.st_mode) && ::isatty(descriptor);
   if (S_ISDIR(status.st_mode) || S_ISBLK(status.st_mode) ||
       (S_ISCHR(status.st_mode) && !isTerminal)) // /dev/zero never ends
@@ -132,4 +141,12 @@ mlir::diffattn::readFileOrPipe(StringRef path, int64_t limit,
   if (llvm::Error error = checkLimit(path, status.st_size, limit, errorClass))
     return error;
   return readOpenFile(path, descriptor, status.st_size, errorClass);
+}
+
+llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
+mlir::diffattn::readModuleFile(StringRef path) {
+  if (std::string advice = adviseOnModuleFolder(path); !advice.empty())
+    return makeError(ErrorClass::Usage,
+                     path + ": expected a module of MLIR, but got " + advice);
+  return readFileOrPipe(path, kMaxModuleBytes, ErrorClass::Usage);
 }

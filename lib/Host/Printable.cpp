@@ -82,3 +82,15 @@ std::string mlir::diffattn::printable(std::string_view text, Lines lines) {
   }
   return result;
 }
+
+std::string mlir::diffattn::quoteForShell(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"
+      "QRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos)
+    return std::string(word);
+  std::string quoted = "'";
+  for (char c : word)
+    quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}

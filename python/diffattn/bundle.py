@@ -21,7 +21,7 @@ import numpy as np
 from . import checks, files
 from .arrays import BFLOAT16
 from .calls import CLibrary, CompiledCode, GoOn, Progress, ProgressCallback, library_folder
-from .checkpoint import has_weights, is_bundle, read_config
+from .checkpoint import has_weights, is_bundle, kind_of_file, read_config
 from .errors import BundleError
 from .generation import CompiledModel
 
@@ -111,6 +111,8 @@ def load(directory: str | Path, *, weights: str | Path | None = None, threads: i
     directory = Path(checks.path("directory", directory))
     if not is_bundle(directory) and has_weights(directory):
         raise BundleError(f"{directory}: expected a bundle, but got a checkpoint; diffattn.load compiles it")
+    if os.path.isfile(directory):
+        raise BundleError(f"{directory}: expected the folder of a bundle, but got {kind_of_file(directory)}")
     code = BundledCode(directory, weights=weights, threads=threads, gpu=gpu, cuda_driver=cuda_driver, cublaslt=cublaslt,
                        device=device, progress=progress)
     config = read_config(directory) if files.exists(directory / "config.json") else {}

@@ -154,15 +154,35 @@ def _missing_weights(directory: Path) -> CheckpointError:
                            "that made it")
 
 
+ONNX, MLIR, CODE, FILE = "an ONNX file", "a file of MLIR", "compiled code", "a file"
+
+
+def kind_of_file(path: str | Path) -> str:
+    """What was given in place of a folder, as its name and its first bytes say."""
+    suffix = Path(path).suffix
+    if suffix == ".onnx":
+        return ONNX
+    try:
+        descriptor, _ = files.open_regular(path, CheckpointError)
+        with os.fdopen(descriptor, "rb") as file:
+            head = file.read(4)
+    except (OSError, CheckpointError):
+        head = b""
+    if head == b"\x7fELF":
+        return CODE
+    return MLIR if head == b"ML\xefR" or suffix in (".mlir", ".mlirbc") else FILE
+
+
+#: What to do with such a file.
+_WAYS = {ONNX: "import it with torch-mlir-import-onnx, lower it to linalg and run it with diffattn-run",
+         MLIR: "run it with diffattn-run", CODE: "if it is a bundle's, name the bundle's folder", FILE: "name the folder that it lies in"}
+
+
 def _no_directory(given: str, directory: Path) -> CheckpointError:
     expected = f"{directory}: expected a directory with config.json and safetensors"
     if files.exists(directory):
-        if directory.suffix == ".onnx":
-            return CheckpointError(f"{expected}, but got an ONNX file; import it with torch-mlir-import-onnx, lower it to linalg and "
-                                   "run it with diffattn-run")
-        if directory.suffix in (".mlir", ".mlirbc"):
-            return CheckpointError(f"{expected}, but got a file of MLIR; run it with diffattn-run")
-        return CheckpointError(f"{expected}, but got a file; name the folder that it lies in")
+        kind = kind_of_file(directory)
+        return CheckpointError(f"{expected}, but got {kind}; {_WAYS[kind]}")
     if re.fullmatch(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", given):
         return CheckpointError(f"{expected}, but there is none; if it is a model of the Hugging Face Hub, download it first: "
                                f"hf download {given} --local-dir {directory.name}")

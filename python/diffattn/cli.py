@@ -16,7 +16,7 @@ import warnings
 from pathlib import Path
 
 from . import __version__, checks, files, hints, models
-from .checkpoint import has_weights, is_bundle, open_checkpoint, read_config, read_json
+from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, read_defaults
 from .output import prepare_streams, say, tell, write_file
@@ -43,16 +43,46 @@ class _WeightsProgress:
             tell(f"\ndiffattn: weights: {done >> 20} of {total >> 20} MiB", end="")
 
 
+def _command_for(args, folder: str, bundle: bool) -> str:
+    """This command with another folder, and for the other kind of it if need be."""
+    words = [args.command, *(["--bundle"] if bundle else []), folder]
+    if bundle and args.command in ("build", "bundle"):  # which make something of checkpoints alone
+        words[0] = "info"
+    elif args.command == "eval":
+        words.append(str(args.file))
+    elif args.command == "bundle":
+        words += ["-o", args.output]
+    return f"{hints.command()} {shlex.join(words)}"
+
+
+def _way_from_file(args) -> str:
+    """What to do with a file that was given in place of a folder."""
+    folder = os.path.dirname(args.directory) or "."
+    if kind_of_file(args.directory) == MLIR:
+        return f"; run it with: {hints.runner()} {shlex.quote(args.directory)}"
+    if not is_bundle(folder) and not has_weights(folder):
+        return ""
+    return f"; name its folder: {_command_for(args, folder, bundle=not has_weights(folder))}"
+
+
 def _check_kind(args) -> None:
     """A bundle is code and a checkpoint is data, so the caller says which of them the folder is; its files do not."""
-    if args.bundle and not is_bundle(args.directory):
-        if has_weights(args.directory):
-            raise BundleError(f"{args.directory}: expected a bundle, but got a checkpoint; compile and run it with: "
-                              f"{hints.command()} {args.command} {shlex.quote(args.directory)}")
-        raise BundleError(f"{args.directory}: expected the folder of a bundle, but it has no manifest.json")
-    if not args.bundle and is_bundle(args.directory) and not has_weights(args.directory):
-        raise CheckpointError(f"{args.directory}: expected a checkpoint, but got a bundle; if you trust its code, run it with: "
-                              f"{hints.command()} {args.command} --bundle {shlex.quote(args.directory)}")
+    bundle, given = getattr(args, "bundle", False), args.directory
+    expected = f"{given}: expected {'the folder of a bundle' if bundle else 'a directory with config.json and safetensors'}"
+    error = BundleError if bundle else CheckpointError
+    if os.path.isfile(given) and (way := _way_from_file(args)):
+        raise error(f"{expected}, but got {kind_of_file(given)}{way}")
+    if bundle and not is_bundle(given):
+        if has_weights(given):
+            raise BundleError(f"{given}: expected a bundle, but got a checkpoint; compile and run it with: "
+                              f"{_command_for(args, given, bundle=False)}")
+        if os.path.isdir(given):
+            raise BundleError(f"{expected}, but it has no manifest.json")
+        raise BundleError(f"{expected}, but {'got ' + kind_of_file(given) if files.exists(Path(given)) else 'there is none'}")
+    if not bundle and is_bundle(given) and not has_weights(given):
+        raise CheckpointError(f"{given}: expected a checkpoint, but got a bundle; if you trust its code, "
+                              f"{'look at it' if args.command in ('build', 'bundle') else 'run it'} with: "
+                              f"{_command_for(args, given, bundle=True)}")
 
 
 def _load(args):
@@ -212,6 +242,7 @@ def evaluate(args) -> int:
 
 
 def build(args) -> int:
+    _check_kind(args)
     directory = Path(args.directory)
     # The type comes from the weights; without any, a graph can still be built for a given type.
     dtype = args.dtype or open_checkpoint(directory).dtype
@@ -240,6 +271,7 @@ def bundle(args) -> int:
     from .model import build_graph
     from .runtime import write_bundle
 
+    _check_kind(args)
     checkpoint = open_checkpoint(args.directory)
     module = build_graph(checkpoint, args.dtype)
     _report(write_bundle(str(module), args.output, weights=[str(f) for f in checkpoint.files],
@@ -446,7 +478,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _run(argv: list[str] | None) -> int:
     args = _parse(argv)
-    warnings.showwarning = lambda message, *_: tell(f"diffattn: warning: {message}")
+    warnings.showwarning = lambda message, *_: tell(f"diffattn: warning: {message}", fresh=True)
     try:
         return args.function(args)
     except MemoryError:

@@ -187,7 +187,7 @@ INDICES = {
     "twice": (b'{"weight_map": {"w": "a.safetensors", "w": "a.safetensors"}}', "expected each name once"),
     "deep": (b'{"metadata": ' + b"[" * 100000 + b"]" * 100000 + b', "weight_map": {}}', "less nesting"),
     "not-utf8": (b'{"weight_map": {"\xff": "a.safetensors"}}', "UTF-8"),
-    "shard-is-index": (index({**EVERY, "more": "model.safetensors.index.json"}), "at most 100 MB"),
+    "shard-is-index": (index({**EVERY, "more": "model.safetensors.index.json"}), "expected a safetensors file, but got a JSON file"),
 }
 
 

@@ -1,6 +1,9 @@
 """A folder is what its user says: a checkpoint, which is data, or a bundle, which is code. Its files decide nothing."""
 import json
+import re
+import shlex
 import shutil
+import subprocess
 
 import pytest
 
@@ -75,11 +78,117 @@ def test_the_error_for_the_other_kind_has_the_right_command(command, bundle, tmp
     assert "expected a bundle, but got a checkpoint" in said and f"diffattn {command} {TINY}" in said
 
 
+@pytest.fixture
+def places(bundle, tmp_path, monkeypatch, capsys):
+    """One of each that a user may name, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(bundle, "my bundle")
+    shutil.copytree(TINY, "model")
+    shutil.copy("my bundle/model.so", "alone.so")
+    assert cli.main(["build", "model", "-o", "m.mlir"]) == 0
+    capsys.readouterr()
+    for name in ("text.txt", "other.mlir"):
+        (tmp_path / name).write_text("In the beginning God created")
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+#: What a command without and with --bundle says to it, and the folder and kind that it names instead.
+CHECKPOINT, BUNDLE = ("model", False), ("my bundle", True)
+KINDS = {
+    "model": (None, "expected a bundle, but got a checkpoint", CHECKPOINT),
+    "my bundle": ("expected a checkpoint, but got a bundle", None, BUNDLE),
+    "model/config.json": ("but got a file", "but got a file", CHECKPOINT),
+    "model/model.safetensors": ("but got a file", "but got a file", CHECKPOINT),
+    "my bundle/manifest.json": ("but got a file", "but got a file", BUNDLE),
+    "my bundle/model.so": ("but got compiled code", "but got compiled code", BUNDLE),
+    "alone.so": ("but got compiled code", "but got compiled code", None),
+    "m.mlir": ("but got a file of MLIR", "but got a file of MLIR", None),
+    "text.txt": ("but got a file; name the folder that it lies in", "but got a file", None),
+    "empty": ("expected a config.json, but there is none", "but it has no manifest.json", None),
+    "nothing": ("but there is none", "but there is none", None),
+    "/dev/null": ("but got a file", "but got a file", None),
+}
+MORE = {"generate": ["--prompt", "And", "--max-new-tokens", "1"], "eval": ["text.txt"], "bench": ["--runs", "1"], "info": [],
+        "build": ["-o", "out.mlir"], "bundle": ["-o", "out.bundle"]}
+
+
+@pytest.mark.parametrize("command", MORE)
+def test_each_command_names_what_it_got_and_the_way(command, places, capsys):
+    for name, (plain, bundled, way) in KINDS.items():
+        for flag, message in (([], plain), (["--bundle"], bundled)):
+            if message is None or flag and command in ("build", "bundle"):
+                continue
+            code = cli.main([command, *flag, name, *MORE[command]])
+            said = capsys.readouterr().err.strip()
+            assert code == (errors.BundleError if flag else errors.CheckpointError).code, (name, said)
+            assert f"{name}: expected " in said and message in said and "\n" not in said, said
+            if name == "m.mlir":
+                assert re.search(r"; run it with: \S*diffattn-run m\.mlir$", said), said
+            if way is None:
+                continue
+            # The command works as it stands.
+            words = shlex.split(said.rsplit(": ", 1)[1])
+            words = words[[word == "diffattn" or word.endswith("/diffattn") for word in words].index(True) + 1:]
+            assert way[0] in words and ("--bundle" in words) == way[1], said
+            assert cli.main(words) == 0, said
+            capsys.readouterr()
+            shutil.rmtree("out.bundle", ignore_errors=True)
+
+
+#: The same for diffattn-run, as a module and as weights.
+MODULES = {
+    "model": "got a model's folder; write its graph with: diffattn build model -o model.mlir",
+    "my bundle": "got a bundle, which is code; look at it with: diffattn info --bundle 'my bundle'",
+    "my bundle/model.so": "got compiled code (ELF); if it is a bundle's, look at the bundle with: diffattn info --bundle",
+    "model/model.safetensors": "got a safetensors file; weights are named by --weights",
+    "model/config.json": "got a JSON file; of a model's folder, write the graph with: diffattn build",
+    "x.npy": "got an array of NumPy; arguments are named by --input",
+    "m.mlir.gz": "got a file that gzip has packed",
+    "empty": "got a folder",
+    "text.txt": "error: custom op 'In' is unknown",
+    "nothing": "nothing: expected a readable file, but got: No such file",
+}
+WEIGHTS = {
+    "my bundle": "got a bundle; name the folder of the model that it was made from",
+    "my bundle/model.so": "expected a safetensors file, but got compiled code (ELF)",
+    "x.npy": "expected a safetensors file, but got an array of NumPy",
+    "m.mlir": "expected a safetensors file, but got text",
+    "model/config.json": "expected a weight_map",
+    "empty": "expected model.safetensors or model.safetensors.index.json in the folder",
+    "/dev/null": "expected a regular file, but got a device",
+}
+
+
+def test_the_runner_names_what_it_got_and_the_way(places, build_dir):
+    import gzip
+
+    import numpy as np
+
+    (places / "m.mlir.gz").write_bytes(gzip.compress((places / "m.mlir").read_bytes()))
+    np.save(places / "x.npy", np.ones(3))
+
+    def run(*arguments):
+        done = subprocess.run([build_dir.resolve() / "bin" / "diffattn-run", *arguments, "--no-cache"], capture_output=True, text=True)
+        return done.returncode, done.stderr
+
+    for name, message in MODULES.items():
+        code, said = run(name)
+        assert code in (2, 3) and message in said, said
+    for name, message in WEIGHTS.items():
+        code, said = run("m.mlir", "--entry=forward", "--input=1x1xi64=1", f"--weights={name}")
+        assert code == errors.WeightsError.code and message in said, said
+
+
 def test_the_same_in_python(bundle):
     with pytest.raises(errors.CheckpointError, match="got a bundle, which is code; diffattn.bundle.load opens it"):
         diffattn.load(bundle)
     with pytest.raises(errors.BundleError, match="expected a bundle, but got a checkpoint; diffattn.load compiles it"):
         diffattn.bundle.load(TINY)
+    with pytest.raises(errors.BundleError, match="model.so: expected the folder of a bundle, but got compiled code"):
+        diffattn.bundle.load(bundle / "model.so")
+    with pytest.raises(errors.CheckpointError, match="model.so: expected a directory .*, but got compiled code"):
+        diffattn.load(bundle / "model.so")
 
 
 def test_neither_kind(tmp_path, capsys):

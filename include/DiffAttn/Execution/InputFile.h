@@ -49,6 +49,11 @@ readRegularFile(llvm::StringRef path, int64_t limit, ErrorClass errorClass);
 llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
 readFileOrPipe(llvm::StringRef path, int64_t limit, ErrorClass errorClass);
 
+/// A module of MLIR as `readFileOrPipe` reads it; of a folder the error says
+/// what it holds and which command takes that.
+llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
+readModuleFile(llvm::StringRef path);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_EXECUTION_INPUTFILE_H

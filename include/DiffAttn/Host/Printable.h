@@ -22,6 +22,9 @@ enum class Lines { Keep, Escape };
 /// applying this twice changes nothing more.
 std::string printable(std::string_view text, Lines lines = Lines::Escape);
 
+/// One word of a command that can be pasted into a shell.
+std::string quoteForShell(std::string_view word);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_HOST_PRINTABLE_H
