@@ -12,6 +12,7 @@
 #include "DiffAttn/Execution/HostArray.h"
 #include "DiffAttn/Execution/InputFile.h"
 #include "DiffAttn/Execution/Program.h"
+#include "DiffAttn/Execution/UnfinishedFiles.h"
 #include "DiffAttn/Execution/WriteFile.h"
 #include "DiffAttn/Host/BundleFormat.h"
 #include "DiffAttn/Target/CpuTarget.h"
@@ -25,6 +26,8 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 #include "llvm/TargetParser/X86TargetParser.h"
+
+#include <deque>
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -158,6 +161,8 @@ private:
   const BundleOptions &options;
   std::string directory;
   std::string part;
+  /// The folder of the bundle, those in it and their files.
+  std::deque<UnfinishedFile> unfinished;
   std::vector<OwnFile> own;
   std::vector<const FileTensor *> tensors;
   llvm::MapVector<StringRef, UsedWeightFile> weightFiles; // by tensor's file
@@ -183,6 +188,7 @@ llvm::Error BundleWriter::makeFolder() {
       pathTo(parent, "." + path::filename(directory).str() + ".%%%%%%%%"),
       unique,
       /*MakeAbsolute=*/false);
+  unfinished.emplace_back(unique);
   if ((ec = fs::create_directory(unique, /*IgnoreExisting=*/false,
                                  fs::perms::all_all)))
     return outputError(directory, ec);
@@ -192,6 +198,7 @@ llvm::Error BundleWriter::makeFolder() {
 
 llvm::Error BundleWriter::addFile(StringRef name, StringRef contents) {
   own.push_back({name.str(), contents.size(), sha256Text(contents)});
+  unfinished.emplace_back(pathTo(part, name));
   return writeFile(pathTo(part, name), {contents});
 }
 
@@ -199,9 +206,11 @@ llvm::Error BundleWriter::addCode(const CompiledModule &module,
                                   const ExecutionTarget &target) {
   // Code for the CPU alone lies at the top.
   StringRef folder = module.device ? StringRef(target.chip) : "";
-  if (!folder.empty())
+  if (!folder.empty()) {
+    unfinished.emplace_back(pathTo(part, folder));
     if (std::error_code ec = fs::create_directory(pathTo(part, folder)))
       return outputError(pathTo(directory, folder), ec);
+  }
   auto library = linkBundleLibrary(module, options.linker);
   if (!library)
     return library.takeError();
@@ -295,6 +304,8 @@ llvm::Error BundleWriter::addWeightFile(const FileTensor &tensor) {
   } else {
     std::string folder = pathTo(part, bundle::kWeightsFolder);
     used.path = pathTo(bundle::kWeightsFolder, name);
+    unfinished.emplace_back(folder);
+    unfinished.emplace_back(pathTo(folder, name));
     std::error_code ec = fs::create_directory(folder, /*IgnoreExisting=*/true,
                                               fs::perms::all_all);
     if (!ec)
@@ -473,6 +484,7 @@ llvm::Error BundleWriter::write() {
     return error;
   if (llvm::Error error = addWeightFiles())
     return error;
+  unfinished.emplace_back(pathTo(part, bundle::kManifest));
   if (llvm::Error error =
           writeFile(pathTo(part, bundle::kManifest), {makeManifest()}))
     return error;

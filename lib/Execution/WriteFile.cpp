@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/WriteFile.h"
+#include "DiffAttn/Execution/UnfinishedFiles.h"
 
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
@@ -96,9 +97,14 @@ static int replace(StringRef file, ArrayRef<StringRef> contents,
   llvm::SmallString<128> model = path::parent_path(file), part;
   path::append(model, kPartPrefix + "%%%%%%%%" + kPartSuffix);
   int out;
-  if (std::error_code ec =
-          fs::createUniqueFile(model, out, part, fs::OF_None, mode))
-    return ec.value();
+  std::optional<UnfinishedFile> unfinished;
+  do { // named before it is there, so that no interrupt can miss it
+    fs::createUniquePath(model, part, /*MakeAbsolute=*/false);
+    unfinished.emplace(part);
+    out = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  } while (out < 0 && errno == EEXIST);
+  if (out < 0)
+    return errno;
   int code = writeAll(out, contents);
   // Some file systems say only now that there is no space.
   if (!code && ::fsync(out) && errno != EINVAL)

@@ -1,6 +1,7 @@
 """What tools write: whole files or none, through links, into pipes and devices, and an error where there is no room."""
 import os
 import resource
+import signal
 import stat
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from malformed import MODEL, PLAIN
 from safetensors.numpy import save_file
 
 from conftest import ROOT
+from paths import LLVM
 
 TINY = ROOT / "examples" / "tiny-lm"
 
@@ -221,3 +223,64 @@ def test_a_bundle_goes_where_a_link_leads(write, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = write("bundle", tmp_path / "pipe")
     assert done.returncode == 8 and b"expected a folder" in done.stderr and names(tmp_path) == ["link", "pipe", "real"]
+
+
+#: Sends a signal from within a process, where it writes a file out or moves a folder to its place.
+INTERRUPTER = """
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+static void interrupt(const char *at) {
+  if (strcmp(getenv("INTERRUPT_AT"), at) != 0)
+    return;
+  kill(getpid(), atoi(getenv("INTERRUPT_BY")));
+  usleep(300000); /* another thread may be the one that it ends */
+}
+int fsync(int file) { interrupt("file"); return 0; }
+int rename(const char *from, const char *to) {
+  struct stat status;
+  if (stat(from, &status) == 0 && S_ISDIR(status.st_mode))
+    interrupt("folder");
+  return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def interrupter(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("interrupter")
+    (folder / "i.c").write_text(INTERRUPTER)
+    subprocess.run([LLVM / "clang", "-shared", "-fPIC", "-o", folder / "i.so", folder / "i.c"], check=True)
+    return folder / "i.so"
+
+
+def interrupted(write, interrupter, tool, path, number, at, action):
+    preload = " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(interrupter)]))
+    environment = {**os.environ, "LD_PRELOAD": preload, "INTERRUPT_AT": at, "INTERRUPT_BY": str(int(number))}
+    return write(tool, path, env=environment, preexec_fn=lambda: signal.signal(number, action))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("tool, at", [("array", "file"), ("object", "file"), ("bundle", "file"), ("bundle", "folder")])
+def test_an_interrupt_leaves_nothing_half_written(tool, at, number, write, interrupter, tmp_path):
+    (tmp_path / "y.npy").write_text("before")
+    path = tmp_path / ("b" if tool == "bundle" else "y.npy")
+    done = interrupted(write, interrupter, tool, path, number, at, signal.SIG_DFL)
+    assert done.returncode == -number, done.stderr
+    assert names(tmp_path) == ["y.npy"] and (tmp_path / "y.npy").read_text() == "before"
+
+
+def test_an_interrupt_of_the_command_leaves_nothing_half_written(write, interrupter, tmp_path):
+    done = interrupted(write, interrupter, "graph", tmp_path / "m.mlir", signal.SIGINT, "file", signal.default_int_handler)
+    assert done.returncode == 130 and names(tmp_path) == [], done.stderr
+
+
+@pytest.mark.parametrize("tool", ["array", "bundle"])
+def test_an_interrupt_that_the_caller_ignores(tool, write, interrupter, tmp_path):
+    """As nohup does, and a shell for what it starts in the background."""
+    done = interrupted(write, interrupter, tool, tmp_path / "y", signal.SIGHUP, "file", signal.SIG_IGN)
+    assert done.returncode == 0 and names(tmp_path) == ["y"], done.stderr

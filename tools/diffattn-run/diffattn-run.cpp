@@ -7,6 +7,7 @@
 #include "CacheCommand.h"
 #include "Compare.h"
 #include "Inputs.h"
+#include "Interrupts.h"
 #include "Options.h"
 #include "PtxasFolders.h"
 #include "RequestedCall.h"
@@ -43,7 +44,7 @@ static DenseView viewOf(const HostArray &array) {
 }
 
 static llvm::Expected<std::string> readModel(llvm::StringRef path) {
-  auto buffer = readFileOrPipe(path, kMaxModuleBytes, ErrorClass::Usage);
+  auto buffer = readModuleFile(path);
   if (!buffer)
     return buffer.takeError();
   return (*buffer)->getBuffer().str();
@@ -405,6 +406,7 @@ int main(int argc, char **argv) {
   // error, of the linker and the assembler too, and files are cleared away.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);
+  removeUnfinishedOnInterrupt();
   std::optional<Options> parsed = parseOptions(argc, argv);
   if (!parsed)
     return static_cast<int>(ErrorClass::Usage);
