@@ -54,7 +54,7 @@ mlir::diffattn::parseTarget(llvm::StringRef text) {
                      "expected target cpu, cpu:<isa> with an isa of " +
                          llvm::join(getCpuIsaNames(), ", ") +
                          ", cuda:<chip> or cuda-sim:<chip> with a chip of " +
-                         llvm::join(getGpuChipNames(), ", ") + ", but got '" +
-                         text + "'");
+                         llvm::join(getGpuChipNames(), ", ") +
+                         " or newer, but got '" + text + "'");
   return target;
 }

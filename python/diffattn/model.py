@@ -33,8 +33,8 @@ def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> 
     wanted = module.file_types()
     missing = [name for name in wanted if name not in checkpoint.tensors]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {shown(missing[0])}{more} is missing")
+        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {shown(missing[0])}{more} missing")
     for name, (shape, elem) in wanted.items():
         tensor = checkpoint.tensors[name]
         if tensor.shape != tuple(shape):

@@ -100,10 +100,17 @@ def discard_output() -> None:
         pass
 
 
-def tell(text: str = "", end: str = "\n") -> None:
-    """Writes a message to standard error. That nobody can be told is no failure of what was done."""
+#: Whether the last message to standard error left its line open.
+_open_line = False
+
+
+def tell(text: str = "", end: str = "\n", fresh: bool = False) -> None:
+    """Writes a message to standard error, if `fresh` on a line of its own. That nobody can be told is no failure of what was
+    done."""
+    global _open_line
     try:
-        sys.stderr.write(printable(text) + end)
+        sys.stderr.write(("\n" if fresh and _open_line else "") + printable(text) + end)
+        _open_line = end == ""
         sys.stderr.flush()
     except (OSError, ValueError):
         pass
