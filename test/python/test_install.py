@@ -33,20 +33,30 @@ def prefix(build_dir, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def bundle(build_dir, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bundle") / "attention.bundle"
-    run(build_dir / "bin" / "diffattn-run", ROOT / "examples" / "attention.mlir", "--emit=bundle", "--no-cache", "-o", folder)
+def bundles(build_dir, tmp_path_factory):
+    """One for CPUs and one for GPUs, with machine code of theirs where there is an assembler."""
+    folder = tmp_path_factory.mktemp("bundles")
+    for name, target in (("cpu", "cpu"), ("cuda", "cuda:sm_80,sm_90")):
+        run(build_dir / "bin" / "diffattn-run", ROOT / "examples" / "attention.mlir", "--emit=bundle", "--no-cache", f"--target={target}",
+            "-o", folder / name)
     return folder
+
+
+@pytest.fixture(scope="module")
+def bundle(bundles):
+    return bundles / "cpu"
 
 
 def loaded_files(folder):
     return [path for path in folder.rglob("*") if "CMakeFiles" not in path.parts and is_loaded(path)]
 
 
-def test_no_library_is_taken_from_the_current_folder(build_dir, prefix, bundle):
+def test_no_library_is_taken_from_the_current_folder(build_dir, prefix, bundles):
     """An empty entry is the current folder, a relative one lies below it."""
+    host = {str(path.relative_to(bundles)) for path in loaded_files(bundles) if path.suffix == ".so"}
+    assert host == {"cpu/model.so", "cuda/sm_80/model.so", "cuda/sm_90/model.so"}
     own = [path for part in ("bin", "lib", "unittests") if (build_dir / part).is_dir() for path in loaded_files(build_dir / part)]
-    for files in (own, loaded_files(prefix), loaded_files(bundle)):
+    for files in (own, loaded_files(prefix), loaded_files(bundles)):
         assert files
         for path in files:
             for entry in search_path(path):
