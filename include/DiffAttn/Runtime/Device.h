@@ -109,8 +109,8 @@ typedef struct diffattn_product {
 } diffattn_product;
 
 /// Null if devices multiply these: A and B of one type, C of the same or, for
-/// 16-bit floats, f32, and rows that do not overlap. Else a message, valid until
-/// the thread's next call.
+/// 16-bit floats, f32, and rows that do not overlap. Else a message, valid
+/// until the thread's next call.
 DIFFATTN_RT_EXPORT const char *
 diffattn_device_check_product(const diffattn_product *product);
 

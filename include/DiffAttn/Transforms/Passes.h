@@ -1,4 +1,4 @@
-//===- Passes.h - passes of the room Transforms ----------------*- C++ -*-===//
+//===- Passes.h - passes of the layer Transforms ----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
