@@ -22,7 +22,7 @@ std::optional<double> constantAt(Attribute elements, int64_t position) {
   if (auto dense = dyn_cast<DenseElementsAttr>(elements)) {
     if (position >= dense.getNumElements())
       return std::nullopt;
-    if (isa<FloatType>(dense.getElementType()))
+    if (isNumberOfF64(dense.getElementType()))
       return dense.getValues<APFloat>()[position].convertToDouble();
     if (dense.getElementType().isInteger(1))
       return dense.getValues<bool>()[position];
@@ -53,8 +53,10 @@ std::optional<double> constantAt(Attribute elements, int64_t position) {
       return read(int16_t());
     if (type.isInteger(8))
       return read(int8_t());
-    if (type.isInteger(1))
-      return read(uint8_t());
+    if (type.isInteger(1)) {
+      std::optional<double> byte = read(uint8_t());
+      return byte ? std::optional<double>(*byte != 0) : byte;
+    }
     if (auto half = dyn_cast<FloatType>(type); half && half.getWidth() == 16)
       if (std::optional<double> bits = read(uint16_t()))
         return APFloat(half.getFloatSemantics(),
@@ -266,18 +268,17 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
       })
       .Case([&](tensor::SplatOp splat) { return scalar(splat.getInput()); })
       .Case([&](tensor::FromElementsOp from) -> Expr {
-        auto elements = from.getElements();
         int64_t position = 0;
         for (auto [axis, poly] : llvm::enumerate(indices)) {
-          std::optional<int64_t> at = poly.constant();
-          if (!at && from.getType().getNumElements() != 1)
+          int64_t size = from.getType().getDimSize(axis);
+          // In an axis of one element there is one position.
+          std::optional<int64_t> at =
+              size == 1 ? std::optional<int64_t>(0) : poly.constant();
+          if (!at || *at < 0 || *at >= size)
             return nullptr;
-          position =
-              position * from.getType().getDimSize(axis) + (at ? *at : 0);
+          position = position * size + *at;
         }
-        return position < static_cast<int64_t>(elements.size())
-                   ? scalar(elements[position])
-                   : nullptr;
+        return scalar(from.getElements()[position]);
       })
       .Case([&](linalg::FillOp fill) { return scalar(fill.getInputs()[0]); })
       .Case([&](linalg::LinalgOp linalgOp) -> Expr {

@@ -237,6 +237,9 @@ ExprGraph::evaluate(Expr expr, const llvm::DenseMap<AtomId, int64_t> &at) {
       return std::nullopt;
     values.push_back(*value);
   }
+  // Arithmetic of f64 is too coarse for what is wider.
+  if (isa_and_nonnull<FloatType>(expr->type) && !isNumberOfF64(expr->type))
+    return std::nullopt;
   std::optional<double> result = fold(expr->kind, values);
   return result ? std::optional<double>(roundTo(*result, expr->type)) : result;
 }

@@ -10,8 +10,6 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/TypeSwitch.h"
 
-#include <limits>
-
 namespace mlir::diffattn::tensorexpr {
 
 bool isElementwise(linalg::LinalgOp op) {
@@ -37,13 +35,17 @@ SmallVector<Value> readBy(linalg::LinalgOp op) {
   return read;
 }
 
-/// The neutral element that a reduction has to start from.
+/// The neutral element that a reduction has to start from. The ends of a type's
+/// finite numbers count as its infinities: exporters start from either.
 static bool isNeutral(Combiner combiner, Expr init) {
-  constexpr double lowest = std::numeric_limits<float>::lowest();
   if (init->kind == Kind::Index)
     return combiner == Combiner::Sum && init->index == IndexPoly(0);
   if (init->kind != Kind::Const)
     return false;
+  auto type = isNumberOfF64(init->type) ? cast<FloatType>(init->type) : nullptr;
+  double largest = type ? llvm::APFloat::getLargest(type.getFloatSemantics())
+                              .convertToDouble()
+                        : 0;
   switch (combiner) {
   case Combiner::Sum:
   case Combiner::Or:
@@ -51,9 +53,9 @@ static bool isNeutral(Combiner combiner, Expr init) {
   case Combiner::And:
     return init->number != 0;
   case Combiner::Max:
-    return init->number <= lowest;
+    return type && init->number <= -largest;
   case Combiner::Min:
-    return init->number >= -lowest;
+    return type && init->number >= largest;
   }
   llvm_unreachable("unknown combiner");
 }

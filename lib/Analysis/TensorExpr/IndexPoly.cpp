@@ -328,8 +328,9 @@ IndexPoly IndexSpace::broadcast(const IndexPoly &position,
                                 const IndexPoly &size) {
   if (size == IndexPoly(1))
     return 0;
-  // In an axis of one element such a position is 0 as well.
-  if (size.constant() || provablyLess(position, size))
+  // In an axis of one element a position inside of it is 0 as well.
+  if (size.constant() ||
+      (provablyNonNegative(position) && provablyLess(position, size)))
     return position;
   return IndexPoly::atom(intern(
       {Atom::Broadcast, position, size, {}, 0, provablyNonNegative(position)}));
@@ -460,7 +461,8 @@ IndexSpace::evaluate(const IndexPoly &poly,
         return std::nullopt;
       std::optional<int64_t> a = evaluate(atoms[id].first, at),
                              b = evaluate(atoms[id].second, at);
-      if (!a || !b || *b <= 0)
+      // There is no quotient by 0 and no position in an empty axis.
+      if (!a || !b || (*b <= 0 && atoms[id].kind != Atom::Broadcast))
         return std::nullopt;
       switch (atoms[id].kind) {
       case Atom::FloorDiv:

@@ -98,8 +98,15 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
           return make(Kind::Exp2, type, {o[1]});
         return opaque();
       })
-      .Case<arith::ExtFOp, arith::TruncFOp>(
-          [&](auto) { return unary(Kind::Cast); })
+      .Case<arith::ExtFOp>([&](auto) { return unary(Kind::Cast); })
+      .Case([&](arith::TruncFOp cast) {
+        // A cast is one to the nearest number.
+        return cast.getRoundingmode().value_or(
+                   arith::RoundingMode::to_nearest_even) ==
+                       arith::RoundingMode::to_nearest_even
+                   ? unary(Kind::Cast)
+                   : opaque();
+      })
       .Case<arith::SIToFPOp, arith::UIToFPOp>([&](auto) -> Expr {
         if (o[0]->type && o[0]->type.isInteger(1))
           return truthAsNumber(*this, o[0], isa<arith::SIToFPOp>(op) ? -1 : 1,
@@ -141,7 +148,8 @@ Expr ExprGraph::scalar(Value value) {
   Type type = value.getType();
   Attribute attribute;
   if (matchPattern(value, m_Constant(&attribute))) {
-    if (auto number = dyn_cast<FloatAttr>(attribute))
+    if (auto number = dyn_cast<FloatAttr>(attribute);
+        number && isNumberOfF64(type))
       return constant(number.getValueAsDouble(), type);
     if (auto number = dyn_cast<IntegerAttr>(attribute)) {
       if (type.isInteger(1))

@@ -236,6 +236,12 @@ bool isInteger(Type type);
 std::optional<int64_t> evaluateInteger(Operation *op,
                                        ArrayRef<int64_t> operands);
 
+/// True for floats whose numbers are numbers of f64 too.
+inline bool isNumberOfF64(Type type) {
+  auto real = dyn_cast_or_null<FloatType>(type);
+  return real && real.getWidth() <= 64;
+}
+
 /// `number` as a value of `type` holds it.
 double roundTo(double number, Type type);
 
