@@ -122,7 +122,8 @@ def _shards(index: Path) -> list[Path]:
     content = read_json(index, files.MOST_INDEX_BYTES)
     names = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(names, dict) or not names:
-        raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {type(names).__name__}")
+        got = "an empty one" if names == {} else "none" if names is None else type(names).__name__
+        raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {got}")
     found = []
     for name, shard in names.items():
         if not isinstance(shard, str):

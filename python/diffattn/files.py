@@ -97,11 +97,13 @@ def _read_text_bytes(descriptor: int, path, limit: int, close: bool) -> bytes:
         status = os.fstat(descriptor)
     except OSError as failure:
         raise InputError(f"{path}: expected a readable text file, but got: {failure.strerror}") from None
+    mode = status.st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
+        if close:
+            os.close(descriptor)
+        # /dev/zero never ends, and a folder makes no file object.
+        raise InputError(f"{path}: expected a file or a pipe, but got {_kind(mode)}")
     with os.fdopen(descriptor, "rb", closefd=close) as file:
-        mode = status.st_mode
-        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)):
-            # /dev/zero never ends.
-            raise InputError(f"{path}: expected a file or a pipe, but got {_kind(mode)}")
         if stat.S_ISREG(mode) and status.st_size > limit:
             raise _too_large(path, limit, str(status.st_size), InputError)
         return _read(file, path, limit, InputError)

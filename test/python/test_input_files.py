@@ -159,6 +159,12 @@ def test_eval_reads_pipes(command, tmp_path):
     assert "expected a file or a pipe, but got a device" in command("eval", TINY, "/dev/zero").stderr
 
 
+def test_a_folder_is_no_text(command, tmp_path):
+    for arguments in (["eval", TINY, tmp_path], ["generate", TINY, "--prompt-file", tmp_path]):
+        done = command(*arguments)
+        assert done.returncode == 6 and f"{tmp_path}: expected a file or a pipe, but got a folder" in done.stderr, done.stderr
+
+
 @pytest.mark.parametrize("kind, got", [("pipe", "a pipe"), ("device", "a device"), ("folder", "a folder")])
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"])
 def test_no_pipe_is_waited_for(command, folder, name, kind, got):

@@ -59,8 +59,8 @@ def test_bad_safetensors(content, message, good):
 
 
 @pytest.mark.parametrize("index, message", [
-    ({}, "expected a weight_map with names of files, but got NoneType"),
-    ({"weight_map": {}}, "expected a weight_map with names of files"),
+    ({}, "expected a weight_map with names of files, but got none"),
+    ({"weight_map": {}}, "expected a weight_map with names of files, but got an empty one"),
     ({"weight_map": {"a": "../good/model.safetensors"}}, "expected names of files beside it, but got '../good"),
     ({"weight_map": {"a": ".."}}, "expected names of files beside it, but got '..'"),
     ({"weight_map": {"a": "/etc/passwd"}}, "expected names of files beside it, but got '/etc/passwd'"),
@@ -89,7 +89,7 @@ def test_missing_parts(tmp_path, capsys):
 
 def test_missing_weights_are_counted(good, capsys):
     assert cli.main(["generate", str(good)]) == 5
-    assert "expected the weights of edifice_diff_attention, but 'diff_attn_q_proj.kernel' and 9 more is missing" in \
+    assert "expected the weights of edifice_diff_attention, but 'diff_attn_q_proj.kernel' and 9 more are missing" in \
         capsys.readouterr().err
 
 
