@@ -60,9 +60,18 @@ findTensor(const WeightDeclaration &declared, int64_t i,
   return tensor;
 }
 
+llvm::Error mlir::diffattn::missWeightFiles(const Signature &signature) {
+  return makeError(ErrorClass::Weights,
+                   "expected weight files, because the module declares "
+                   "weights (the first is '" +
+                       signature.weights[0].name + "')");
+}
+
 llvm::Expected<std::vector<const FileTensor *>>
 mlir::diffattn::findWeights(const Signature &signature,
                             const WeightFiles &files) {
+  if (!signature.weights.empty() && files.empty())
+    return missWeightFiles(signature);
   std::vector<const FileTensor *> tensors;
   for (const WeightDeclaration &declared : signature.weights)
     for (int64_t i = 0; i < declared.getNumSlots(); ++i) {

@@ -199,10 +199,7 @@ llvm::Error Program::checkArguments(llvm::StringRef entry,
   if (Failure failure = diffattn::checkArguments(impl->signature, entry, args))
     return toError(failure);
   if (!hasWeights())
-    return makeError(ErrorClass::Weights,
-                     "expected weight files, because the module declares "
-                     "weights (the first is '" +
-                         impl->signature.weights[0].name + "')");
+    return missWeightFiles(impl->signature);
   return llvm::Error::success();
 }
 

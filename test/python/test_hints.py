@@ -157,6 +157,7 @@ def test_next_steps_of_the_demo(shell, tmp_path):
     ("", "expected --input for each of the 6 arguments of 'attention'"),
     ("--input=8xf32=1", "'attention': expected 6 arguments, but got 1; for example --input=random:4x8x4x64xf32 --input="),
     ("--entry=atention", "expected an entry of attention, but got 'atention'"),
+    ("--emit=bundle", "--emit=bundle: expected -o with a folder for the bundle"),
     ("-o x.npy", "-o: expected it with --emit; results of a call are written by --output"),
 ])
 def test_wrong_calls_are_told_before_compiling(arguments, message, build_dir, shell, tmp_path):

@@ -258,6 +258,9 @@ llvm::Error mlir::diffattn::checkOptions(const Options &options) {
                      "--emit=" + options.emit +
                          ": expected -o with a file, because it is no text "
                          "for a terminal");
+  if (options.emit == "bundle" && options.emitFile == "-")
+    return makeError(ErrorClass::Usage,
+                     "--emit=bundle: expected -o with a folder for the bundle");
   if (options.emit != "bundle" && options.copyWeights)
     return makeError(ErrorClass::Usage,
                      "--copy-weights: expected it with --emit=bundle");

@@ -69,6 +69,9 @@ private:
 llvm::Expected<std::vector<const FileTensor *>>
 findWeights(const Signature &signature, const WeightFiles &files);
 
+/// The error where a module declares weights and no files were named.
+llvm::Error missWeightFiles(const Signature &signature);
+
 /// Finds them and fills `slots`; converted copies are kept in `owned`.
 llvm::Error bindWeightSlots(const Signature &signature,
                             const WeightFiles &files,

@@ -40,6 +40,8 @@ public:
   /// were whole, and nothing of the one that was not.
   llvm::Error add(llvm::StringRef path);
 
+  /// Whether no file was added.
+  bool empty() const { return mappings.empty(); }
   const FileTensor *find(llvm::StringRef name) const;
   /// In the order of the files.
   const std::vector<std::string> &getNames() const { return names; }
