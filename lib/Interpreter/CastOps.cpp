@@ -278,7 +278,19 @@ static bool buildConstant(CodeBuilder &b, Operation *op) {
   return true;
 }
 
+static bool buildIndexConstant(CodeBuilder &b, Operation *op) {
+  Register result;
+  if (!b.define(op->getResult(0), result))
+    return false;
+  b.function.scalars[result.number] = readScalar(op->getAttr("value"));
+  return true;
+}
+
 void mlir::diffattn::interpreter::addCastOps(OpTable &table) {
+  table["index.constant"] = buildIndexConstant;
+  table["index.bool.constant"] = buildIndexConstant;
+  table["index.casts"] = buildSignExtend;
+  table["index.castu"] = buildZeroExtend;
   table["arith.constant"] = buildConstant;
   table["arith.select"] = buildSelect;
   table["arith.extsi"] = buildSignExtend;

@@ -12,6 +12,7 @@
 #include "CodeBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Index/IR/IndexOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/bit.h"
 
@@ -241,6 +242,13 @@ static bool buildCompare(CodeBuilder &b, Operation *op) {
                   static_cast<int64_t>(cast<arith::CmpIOp>(op).getPredicate()));
 }
 
+/// The index dialect numbers the predicates in an order of its own.
+static bool buildCompareIndex(CodeBuilder &b, Operation *op) {
+  auto predicate = arith::symbolizeCmpIPredicate(
+      index::stringifyIndexCmpPredicate(cast<index::CmpOp>(op).getPred()));
+  return b.emitOp(runCompare, op, static_cast<int64_t>(*predicate));
+}
+
 // --- two results: the second one's register is `c`
 
 static bool runAddExtended(Machine &m, const Inst &inst) {
@@ -350,4 +358,25 @@ void mlir::diffattn::interpreter::addIntegerOps(OpTable &table) {
   table["math.cttz"] = buildUnary<trailingZeros>;
   table["math.ctpop"] = buildUnary<populationCount>;
   table["math.ipowi"] = buildBinary<power>;
+  table["index.add"] = buildBinary<add>;
+  table["index.sub"] = buildBinary<sub>;
+  table["index.mul"] = buildBinary<mul>;
+  table["index.divs"] = buildBinary<divS>;
+  table["index.divu"] = buildBinary<divU>;
+  table["index.ceildivs"] = buildBinary<ceilDivS>;
+  table["index.ceildivu"] = buildBinary<ceilDivU>;
+  table["index.floordivs"] = buildBinary<floorDivS>;
+  table["index.rems"] = buildBinary<remS>;
+  table["index.remu"] = buildBinary<remU>;
+  table["index.maxs"] = buildBinary<maxS>;
+  table["index.maxu"] = buildBinary<maxU>;
+  table["index.mins"] = buildBinary<minS>;
+  table["index.minu"] = buildBinary<minU>;
+  table["index.shl"] = buildBinary<shiftL>;
+  table["index.shrs"] = buildBinary<shiftRS>;
+  table["index.shru"] = buildBinary<shiftRU>;
+  table["index.and"] = buildBinary<bitAnd>;
+  table["index.or"] = buildBinary<bitOr>;
+  table["index.xor"] = buildBinary<bitXor>;
+  table["index.cmp"] = buildCompareIndex;
 }
