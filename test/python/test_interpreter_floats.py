@@ -327,7 +327,7 @@ def test_casts_between_integers_and_floats(build_dir):
                 calls.append((symbol, "as-written", [np.array(integers)]))
                 checks.append([rounded(view(x, width), name) for x in integers])
             ends = [half, half - 1, -half, -half - 1, 2.0 * half, 2.0 * half - 1, 0.99, -0.99, -1.0]
-            floats = [x for x in [*edges(name, width).tolist(), *give(ends, name).astype(float).tolist()] if math.isfinite(x)]
+            floats = [x for x in [*edges(name, width).tolist(), *give(np.array(ends, float), name).astype(float).tolist()] if math.isfinite(x)]
             for op, low, high in (("fptosi", -half, half), ("fptoui", 0, 2 * half)):
                 symbol = f"{op}_{width}_{name}"
                 widen = "" if width == 64 else f"%r = arith.extsi %n : tensor<?xi{width}> to tensor<?xi64>"
