@@ -63,6 +63,7 @@ static void addSimplify(OpPassManager &pm) {
 
 void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
                                       const CpuPipelineOptions &options) {
+  pm.addPass(createInlineResourcesPass());
   // Raised ops state less about sizes than the ops that they replace.
   pm.addNestedPass<func::FuncOp>(createCheckSizesPass());
   if (options.raise)

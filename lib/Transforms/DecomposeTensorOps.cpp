@@ -11,7 +11,6 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/Transforms/Transforms.h"
-#include "mlir/IR/DialectResourceBlobManager.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 namespace mlir::diffattn {
@@ -227,77 +226,12 @@ struct CompareMagnitude final : OpRewritePattern<Op> {
   }
 };
 
-/// A resource of rank 0, of bits or without elements becomes `dense`: the
-/// translation to LLVM IR cannot read those.
-struct WriteOutResource final : OpRewritePattern<arith::ConstantOp> {
-  using OpRewritePattern::OpRewritePattern;
-  LogicalResult matchAndRewrite(arith::ConstantOp op,
-                                PatternRewriter &rewriter) const override {
-    auto resource = dyn_cast<DenseResourceElementsAttr>(op.getValue());
-    if (!resource)
-      return rewriter.notifyMatchFailure(op, "not a resource");
-    ShapedType type = resource.getType();
-    const bool isEmpty = type.getNumElements() == 0,
-               isBits = type.getElementType().isInteger(1);
-    if (!isEmpty && !isBits && type.getRank() != 0)
-      return rewriter.notifyMatchFailure(op, "translates as it is");
-    DenseElementsAttr value;
-    if (isEmpty) {
-      value = DenseElementsAttr::get(type, ArrayRef<Attribute>());
-    } else {
-      ArrayRef<char> data = resource.getRawHandle().getBlob()->getData();
-      value = isBits
-                  ? DenseElementsAttr::get(
-                        type, llvm::to_vector_of<bool>(llvm::map_range(
-                                  data, [](char byte) { return byte != 0; })))
-                  : DenseElementsAttr::getFromRawBuffer(type, data);
-    }
-    rewriter.replaceOpWithNewOp<arith::ConstantOp>(op, value);
-    return success();
-  }
-};
-
-/// Fails at a constant whose resource is missing or has another size. Of rank 0
-/// no one else would look.
-static LogicalResult checkResource(arith::ConstantOp op) {
-  auto resource = dyn_cast<DenseResourceElementsAttr>(op.getValue());
-  if (!resource || resource.getType().getNumElements() == 0)
-    return success();
-  ShapedType type = resource.getType();
-  Type element = type.getElementType();
-  const unsigned bits = element.isIndex() ? 64
-                        : element.isIntOrFloat()
-                            ? element.getIntOrFloatBitWidth()
-                            : 0;
-  StringRef name = resource.getRawHandle().getKey();
-  AsmResourceBlob *blob = resource.getRawHandle().getBlob();
-  if (!blob)
-    return op.emitOpError() << "expected the resource '" << name
-                            << "' in the module, but there is none";
-  if (bits == 0 || (bits != 1 && bits % 8 != 0))
-    return success(); // of no size that can be told here
-  const int64_t expected = type.getNumElements() * std::max(1u, bits / 8),
-                got = static_cast<int64_t>(blob->getData().size());
-  if (got == expected)
-    return success();
-  return op.emitOpError() << "expected " << expected
-                          << " bytes in the resource '" << name << "' of "
-                          << type << ", but got " << got;
-}
-
 struct DecomposeTensorOpsPass final
     : diffattn::impl::DecomposeTensorOpsPassBase<DecomposeTensorOpsPass> {
   void runOnOperation() override {
-    WalkResult checked = getOperation()->walk([](arith::ConstantOp op) {
-      return failed(checkResource(op)) ? WalkResult::interrupt()
-                                       : WalkResult::advance();
-    });
-    if (checked.wasInterrupted())
-      return signalPassFailure();
     RewritePatternSet patterns(&getContext());
     patterns.add<DecomposeAggregate, GeneralizeNamedOp, LowerPack, LowerUnpack,
-                 LowerGather, LowerScatter, WriteOutResource,
-                 CompareMagnitude<math::IsInfOp>,
+                 LowerGather, LowerScatter, CompareMagnitude<math::IsInfOp>,
                  CompareMagnitude<math::IsNormalOp>>(&getContext());
     linalg::populateElementwiseToLinalgConversionPatterns(patterns);
     linalg::populateDecomposePadPatterns(patterns);

@@ -36,28 +36,3 @@ func.func @named(%x: tensor<4x4xf32>, %y: tensor<4x4xf32>) -> tensor<4x4xf32> {
   %b = linalg.transpose ins(%a : tensor<4x4xf32>) outs(%y : tensor<4x4xf32>) permutation = [1, 0]
   return %b : tensor<4x4xf32>
 }
-
-// Resources that the translation to LLVM IR cannot read are written out, the others stay.
-// CHECK-LABEL: func.func @resources(
-// CHECK-DAG:     arith.constant dense<> : tensor<2x0xf32>
-// CHECK-DAG:     arith.constant dense<1.500000e+00> : tensor<f32>
-// CHECK-DAG:     arith.constant dense<[true, false, true]> : tensor<3xi1>
-// CHECK-DAG:     arith.constant dense_resource<pair> : tensor<2xf32>
-func.func @resources() -> (tensor<2x0xf32>, tensor<f32>, tensor<3xi1>, tensor<2xf32>) {
-  %none = arith.constant dense_resource<none> : tensor<2x0xf32>
-  %one = arith.constant dense_resource<one> : tensor<f32>
-  %bits = arith.constant dense_resource<bits> : tensor<3xi1>
-  %pair = arith.constant dense_resource<pair> : tensor<2xf32>
-  return %none, %one, %bits, %pair : tensor<2x0xf32>, tensor<f32>, tensor<3xi1>, tensor<2xf32>
-}
-
-{-#
-  dialect_resources: {
-    builtin: {
-      none: "0x0400000000000000",
-      one: "0x040000000000C03F",
-      bits: "0x01000000010001",
-      pair: "0x040000000000803F00000040"
-    }
-  }
-#-}

@@ -224,7 +224,9 @@ def test_op_without_a_lowering_is_named():
 
 
 RESOURCES = """
-func.func @f() -> (tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tensor<2x2xi1>, tensor<2xf32>, tensor<0xi1>) {
+ml_program.global private @global(dense_resource<one> : tensor<f32>) : tensor<f32>
+func.func @f() -> (tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tensor<2x2xi1>, tensor<2xf32>, tensor<0xi1>, tensor<f32>, f32) {
+  %global = ml_program.global_load_const @global : tensor<f32>
   %none = arith.constant dense_resource<none> : tensor<2x0xf32>
   %one = arith.constant dense_resource<one> : tensor<f32>
   %half = arith.constant dense_resource<half> : tensor<f16>
@@ -232,8 +234,10 @@ func.func @f() -> (tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tenso
   %bits = arith.constant dense_resource<bits> : tensor<2x2xi1>
   %pair = arith.constant dense_resource<pair> : tensor<2xf32>
   %no_bits = arith.constant dense_resource<none> : tensor<0xi1>
-  return %none, %one, %half, %number, %bits, %pair, %no_bits
-    : tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tensor<2x2xi1>, tensor<2xf32>, tensor<0xi1>
+  %at = arith.constant 1 : index
+  %second = tensor.extract %pair[%at] : tensor<2xf32>
+  return %none, %one, %half, %number, %bits, %pair, %no_bits, %global, %second
+    : tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tensor<2x2xi1>, tensor<2xf32>, tensor<0xi1>, tensor<f32>, f32
 }
 {-# dialect_resources: { builtin: {
   none: "0x04000000", one: "0x040000000000C03F", half: "0x02000000003E", number: "0x08000000FEFFFFFFFFFFFFFF", bits: "0x0100000001000001",
@@ -243,10 +247,10 @@ func.func @f() -> (tensor<2x0xf32>, tensor<f32>, tensor<f16>, tensor<i64>, tenso
 
 @pytest.mark.parametrize("target", ["cpu", "cuda-sim:sm_80"])
 def test_constants_that_are_resources(target):
-    """Without elements, of rank 0 and of bits, on which upstream's conversions crash or give up."""
+    """Without elements, of rank 0, of bits and those that folders read, on which upstream crashes or gives up."""
     got = Executable(RESOURCES, target=target, cache=False).call("f")
     want = [np.ones((2, 0), np.float32), np.float32(1.5), np.float16(1.5), np.int64(-2), np.array([[True, False], [False, True]]),
-            np.array([1, 2], np.float32), np.ones(0, bool)]
+            np.array([1, 2], np.float32), np.ones(0, bool), np.float32(1.5), np.float32(2)]
     for value, expected in zip(got, want, strict=True):
         assert value.dtype == expected.dtype
         np.testing.assert_array_equal(value, expected)

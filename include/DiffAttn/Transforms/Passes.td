@@ -17,12 +17,20 @@ def DecomposeTensorOpsPass
     slices of one destination, `tensor.pad` to a fill and a slice,
     `linalg.pack`, `linalg.unpack` and elementwise `arith` and `math` ops on
     tensors to loops' worth of `linalg`, and named `linalg` ops that are not
-    contractions or convolutions to `linalg.generic`. A `dense_resource` without
-    elements, of rank 0 or of i1 becomes `dense`; one of a wrong size is an
-    error. Exact: no value changes.
+    contractions or convolutions to `linalg.generic`. Exact: no value changes.
   }];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect",
                            "tensor::TensorDialect", "scf::SCFDialect"];
+}
+
+def InlineResourcesPass : Pass<"diffattn-inline-resources", "ModuleOp"> {
+  let summary = "Write resources as dense constants where upstream asks for it";
+  let description = [{
+    A `dense_resource` of at most 1024 elements, of rank 0 or of i1 becomes
+    `dense`: folders read no elements of a resource, and the translation to LLVM
+    IR takes none of rank 0, of i1 or without elements. A resource that is
+    missing or of a wrong size is an error. Larger ones stay where they lie.
+  }];
 }
 
 def FuseElementwisePass

@@ -1,4 +1,4 @@
-// RUN: diffattn-opt %s --split-input-file --verify-diagnostics --pass-pipeline="builtin.module(func.func(diffattn-decompose-tensor-ops))"
+// RUN: diffattn-opt %s --split-input-file --verify-diagnostics --diffattn-inline-resources
 
 func.func @too_small() -> tensor<f32> {
   // expected-error @below {{expected 4 bytes in the resource 'one' of 'tensor<f32>', but got 2}}
@@ -9,11 +9,8 @@ func.func @too_small() -> tensor<f32> {
 
 // -----
 
-func.func @too_large() -> tensor<2xi1> {
-  // expected-error @below {{expected 2 bytes in the resource 'bits' of 'tensor<2xi1>', but got 3}}
-  %bits = arith.constant dense_resource<bits> : tensor<2xi1>
-  return %bits : tensor<2xi1>
-}
+// expected-error @below {{expected 2 bytes in the resource 'bits' of 'tensor<2xi1>', but got 3}}
+ml_program.global private @too_large(dense_resource<bits> : tensor<2xi1>) : tensor<2xi1>
 {-# dialect_resources: { builtin: { bits: "0x01000000010001" } } #-}
 
 // -----
