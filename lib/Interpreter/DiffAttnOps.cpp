@@ -83,7 +83,9 @@ static bool runAttention(Machine &m, const Inst &inst) {
   Array array = m.create(inst, init.getElementType(), axes);
   if (!array)
     return false;
-  const reference::AttentionResult result = reference::attention(a);
+  reference::AttentionResult result = reference::attention(a);
+  if (m.options.onAttention)
+    m.options.onAttention(cast<diffattn::AttentionOp>(inst.op), result);
   SmallVector<Slot> rounded(result.output.size());
   for (auto [slot, value] : llvm::zip_equal(rounded, result.output))
     slot.f = roundTo(details.kind, value);

@@ -30,6 +30,13 @@ class FuncOp;
 } // namespace func
 } // namespace mlir
 
+namespace mlir::diffattn {
+class AttentionOp;
+namespace reference {
+struct AttentionResult;
+} // namespace reference
+} // namespace mlir::diffattn
+
 namespace mlir::diffattn::interpreter {
 
 enum class Precision {
@@ -54,6 +61,9 @@ struct Options {
   std::function<llvm::Expected<Array>(llvm::StringRef name, int64_t layer,
                                       RankedTensorType type)>
       weight;
+  /// Sees what each attention op computes, its magnitude M too, before it is
+  /// rounded to the op's type, and may change it.
+  std::function<void(AttentionOp, reference::AttentionResult &)> onAttention;
 };
 
 struct Outcome {
