@@ -299,3 +299,33 @@ func.func @chosen_bias(%q1: !qw, %k1: !ktw, %q2: !qw, %k2: !ktw, %v: !vw, %where
   %o = linalg.batch_matmul ins(%c, %v : !sw, !vw) outs(%zv : !vw) -> !vw
   return %o : !vw
 }
+
+// Values that were widened before they were weighed are so again, also where lambda is on one of them.
+
+// CHECK-LABEL: func.func @weighed_values(
+// CHECK:         linalg.generic
+// CHECK:         %[[WIDE:.+]] = arith.extf %{{.+}} : bf16 to f32
+// CHECK:         arith.mulf {{.*}}%[[WIDE]]{{.*}} : f32
+// CHECK:         diffattn.attention
+// CHECK-SAME:      -> tensor<6x1x20x32xf32>
+func.func @weighed_values(%q1: tensor<6x20x16xf32>, %k1: tensor<6x16x20xf32>, %q2: tensor<6x20x16xf32>, %k2: tensor<6x16x20xf32>,
+                          %v: tensor<6x20x32xbf16>, %w: tensor<6x20x32xf32>) -> tensor<6x20x32xf32> {
+  %zero = arith.constant 0.0 : f32
+  %lambda = arith.constant dense<1.5> : tensor<6x20x32xf32>
+  %es = tensor.empty() : tensor<6x20x20xf32>
+  %zs = linalg.fill ins(%zero : f32) outs(%es : tensor<6x20x20xf32>) -> tensor<6x20x20xf32>
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : tensor<6x20x16xf32>, tensor<6x16x20xf32>) outs(%zs : tensor<6x20x20xf32>) -> tensor<6x20x20xf32>
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : tensor<6x20x16xf32>, tensor<6x16x20xf32>) outs(%zs : tensor<6x20x20xf32>) -> tensor<6x20x20xf32>
+  %a1 = linalg.softmax dimension(2) ins(%s1 : tensor<6x20x20xf32>) outs(%es : tensor<6x20x20xf32>) -> tensor<6x20x20xf32>
+  %a2 = linalg.softmax dimension(2) ins(%s2 : tensor<6x20x20xf32>) outs(%es : tensor<6x20x20xf32>) -> tensor<6x20x20xf32>
+  %wide = arith.extf %v : tensor<6x20x32xbf16> to tensor<6x20x32xf32>
+  %v1 = arith.mulf %wide, %w : tensor<6x20x32xf32>
+  %v2 = arith.mulf %v1, %lambda : tensor<6x20x32xf32>
+  %ev = tensor.empty() : tensor<6x20x32xf32>
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : tensor<6x20x32xf32>) -> tensor<6x20x32xf32>
+  %o1 = linalg.batch_matmul ins(%a1, %v1 : tensor<6x20x20xf32>, tensor<6x20x32xf32>) outs(%zv : tensor<6x20x32xf32>) -> tensor<6x20x32xf32>
+  %o2 = linalg.batch_matmul ins(%a2, %v2 : tensor<6x20x20xf32>, tensor<6x20x32xf32>) outs(%zv : tensor<6x20x32xf32>) -> tensor<6x20x32xf32>
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = arith.subf %o1, %o2 : tensor<6x20x32xf32>
+  return %o : tensor<6x20x32xf32>
+}

@@ -383,3 +383,77 @@ func.func @boolean(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32, %mask:
   %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
   return %o : !v
 }
+
+// What is added to all keys of a row changes nothing, unless it hides the row, which is 0 then.
+
+// CHECK-LABEL: func.func @hidden_rows(
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%{{.+}} : tensor<1x1x20x20xi1>)
+// CHECK:         return
+func.func @hidden_rows(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %rows: tensor<20xi1>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %x1 = linalg.generic {indexing_maps = [#s, #i, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1, %rows : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: i1, %out: f32):
+    %fill = arith.constant 0xFF800000 : f32
+    %none = arith.constant 0.0 : f32
+    %b = arith.select %m, %none, %fill : f32
+    %r = arith.addf %b, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #i, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2, %rows : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: i1, %out: f32):
+    %fill = arith.constant 0xFF800000 : f32
+    %none = arith.constant 0.0 : f32
+    %b = arith.select %m, %none, %fill : f32
+    %r = arith.addf %b, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %d = arith.subf %a1, %a2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
+// Scores beside 1e9 are lost in f32, also where it is added to all of them.
+
+// CHECK-LABEL: func.func @drowned_rows(
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%{{.+}} : tensor<1x1x20x20xf32>)
+// CHECK:         return
+func.func @drowned_rows(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %rows: tensor<20xi1>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %x1 = linalg.generic {indexing_maps = [#s, #i, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1, %rows : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: i1, %out: f32):
+    %fill = arith.constant -1.0e+09 : f32
+    %none = arith.constant 0.0 : f32
+    %b = arith.select %m, %none, %fill : f32
+    %r = arith.addf %b, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #i, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2, %rows : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %m: i1, %out: f32):
+    %fill = arith.constant -1.0e+09 : f32
+    %none = arith.constant 0.0 : f32
+    %b = arith.select %m, %none, %fill : f32
+    %r = arith.addf %b, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %d = arith.subf %a1, %a2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}

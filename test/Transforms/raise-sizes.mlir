@@ -107,3 +107,71 @@ func.func @doubled(%a0: index, %m0: index) -> tensor<?x?xf32> {
   %e = tensor.empty(%a40, %m40) : tensor<?x?xf32>
   return %e : tensor<?x?xf32>
 }
+
+// A size that an op states is known where the types do not tell it.
+
+// CHECK-LABEL: func.func @stated_size(
+// CHECK:         %[[CAST:.+]] = tensor.cast %{{.+}} : tensor<?x4x8xf32> to tensor<2x4x8xf32>
+// CHECK:         tensor.expand_shape %[[CAST]] {{.+}} output_shape [2, 1, 4, 8]
+// CHECK:         diffattn.attention
+// CHECK:         tensor.cast %{{.+}} : tensor<2x4x8xf32> to tensor<?x4x8xf32>
+func.func @stated_size(%q1: tensor<?x4x8xf32>, %k1: tensor<?x8x4xf32>, %q2: tensor<?x4x8xf32>, %k2: tensor<?x8x4xf32>, %v: tensor<?x4x8xf32>) -> tensor<?x4x8xf32> {
+  %b = arith.constant 2 : index
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty(%b) : tensor<?x4x4xf32>
+  %zs = linalg.fill ins(%zero : f32) outs(%es : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : tensor<?x4x8xf32>, tensor<?x8x4xf32>) outs(%zs : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : tensor<?x4x8xf32>, tensor<?x8x4xf32>) outs(%zs : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %a1 = linalg.softmax dimension(2) ins(%s1 : tensor<?x4x4xf32>) outs(%es : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %a2 = linalg.softmax dimension(2) ins(%s2 : tensor<?x4x4xf32>) outs(%es : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %d = arith.subf %a1, %a2 : tensor<?x4x4xf32>
+  %ev = tensor.empty(%b) : tensor<?x4x8xf32>
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
+  %o = linalg.batch_matmul ins(%d, %v : tensor<?x4x4xf32>, tensor<?x4x8xf32>) outs(%zv : tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
+  return %o : tensor<?x4x8xf32>
+}
+
+// No tensor has such sizes: the program fails when it runs, and nothing follows from them.
+
+// CHECK-LABEL: func.func @size_below_zero(
+// CHECK:         %[[SIZE:.+]] = tensor.dim
+// CHECK:         tensor.expand_shape %{{.+}} output_shape [%{{.+}}, 1, 4, 8]
+// CHECK:         diffattn.attention
+func.func @size_below_zero(%q1: tensor<?x4x8xf32>, %k1: tensor<?x8x4xf32>, %q2: tensor<?x4x8xf32>, %k2: tensor<?x8x4xf32>, %v: tensor<?x4x8xf32>) -> tensor<?x4x8xf32> {
+  %b = arith.constant -9223372036854775808 : index
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty(%b) : tensor<?x4x4xf32>
+  %zs = linalg.fill ins(%zero : f32) outs(%es : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : tensor<?x4x8xf32>, tensor<?x8x4xf32>) outs(%zs : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : tensor<?x4x8xf32>, tensor<?x8x4xf32>) outs(%zs : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %a1 = linalg.softmax dimension(2) ins(%s1 : tensor<?x4x4xf32>) outs(%es : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %a2 = linalg.softmax dimension(2) ins(%s2 : tensor<?x4x4xf32>) outs(%es : tensor<?x4x4xf32>) -> tensor<?x4x4xf32>
+  %d = arith.subf %a1, %a2 : tensor<?x4x4xf32>
+  %ev = tensor.empty(%b) : tensor<?x4x8xf32>
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
+  %o = linalg.batch_matmul ins(%d, %v : tensor<?x4x4xf32>, tensor<?x4x8xf32>) outs(%zv : tensor<?x4x8xf32>) -> tensor<?x4x8xf32>
+  return %o : tensor<?x4x8xf32>
+}
+
+// One of four rows that are said to be there, every second of them three times, is not: no view of the operand is valid.
+
+// CHECK-LABEL: func.func @sizes_that_contradict(
+// CHECK:         diffattn.attention
+func.func @sizes_that_contradict(%q1: tensor<2x?x8xf32>, %k1: tensor<2x8x5xf32>, %q2: tensor<2x3x8xf32>, %k2: tensor<2x8x5xf32>, %v: tensor<2x5x8xf32>) -> tensor<2x3x8xf32> {
+  %c4 = arith.constant 4 : index
+  %same = tensor.empty(%c4) : tensor<2x?x8xf32>
+  %all = arith.addf %q1, %same : tensor<2x?x8xf32>
+  %part = tensor.extract_slice %all[0, 1, 0] [2, 3, 8] [1, 2, 1] : tensor<2x?x8xf32> to tensor<2x3x8xf32>
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : tensor<2x3x5xf32>
+  %zs = linalg.fill ins(%zero : f32) outs(%es : tensor<2x3x5xf32>) -> tensor<2x3x5xf32>
+  %s1 = linalg.batch_matmul ins(%part, %k1 : tensor<2x3x8xf32>, tensor<2x8x5xf32>) outs(%zs : tensor<2x3x5xf32>) -> tensor<2x3x5xf32>
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : tensor<2x3x8xf32>, tensor<2x8x5xf32>) outs(%zs : tensor<2x3x5xf32>) -> tensor<2x3x5xf32>
+  %a1 = linalg.softmax dimension(2) ins(%s1 : tensor<2x3x5xf32>) outs(%es : tensor<2x3x5xf32>) -> tensor<2x3x5xf32>
+  %a2 = linalg.softmax dimension(2) ins(%s2 : tensor<2x3x5xf32>) outs(%es : tensor<2x3x5xf32>) -> tensor<2x3x5xf32>
+  %d = arith.subf %a1, %a2 : tensor<2x3x5xf32>
+  %ev = tensor.empty() : tensor<2x3x8xf32>
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  %o = linalg.batch_matmul ins(%d, %v : tensor<2x3x5xf32>, tensor<2x5x8xf32>) outs(%zv : tensor<2x3x8xf32>) -> tensor<2x3x8xf32>
+  return %o : tensor<2x3x8xf32>
+}

@@ -142,6 +142,11 @@ void IndexSpace::join(const IndexPoly &one, const IndexPoly &other) {
   };
   if (a == b)
     return;
+  // A size counts as at least 1: a program that says otherwise is wrong when it
+  // runs, or computes nothing.
+  for (const IndexPoly *poly : {&a, &b})
+    if (std::optional<int64_t> number = poly->constant(); number && *number < 1)
+      return;
   // A value that is a size is at least 1.
   std::optional<AtomId> x = a.asAtom(), y = b.asAtom();
   if (x && y && (atoms[*x].isSize || atoms[*y].isSize))

@@ -84,9 +84,15 @@ bool AttentionBuilder::sameRowMajor(ArrayRef<AtomId> order) {
     ours =
         ours * extent(loop) +
         (extent(loop) == IndexPoly(1) ? IndexPoly(0) : IndexPoly::atom(loop));
-  for (auto [axis, poly] : llvm::enumerate(plainPosition()))
-    theirs = theirs * graph.sizeOf(epilogue.result, axis) + poly;
-  return ours == theirs;
+  IndexPoly count = 1, theirCount = 1;
+  for (AtomId loop : order)
+    count = count * extent(loop);
+  for (auto [axis, poly] : llvm::enumerate(plainPosition())) {
+    IndexPoly size = graph.sizeOf(epilogue.result, axis);
+    theirs = theirs * size + poly;
+    theirCount = theirCount * size;
+  }
+  return ours == theirs && count == theirCount;
 }
 
 static ReassociationIndices allAxes(int64_t rank) {
@@ -104,10 +110,7 @@ Value AttentionBuilder::regrouped(Value value) {
   value = tensor::CollapseShapeOp::create(
       builder, loc, value,
       SmallVector<ReassociationIndices>{allAxes(now.getRank())});
-  return tensor::ExpandShapeOp::create(
-      builder, loc,
-      RankedTensorType::get(target.getShape(), now.getElementType()), value,
-      SmallVector<ReassociationIndices>{allAxes(target.getRank())}, sizes);
+  return tensors.expanded(value, {allAxes(target.getRank())}, sizes);
 }
 
 /// The result times what both maps are multiplied by.
@@ -152,9 +155,7 @@ Value AttentionBuilder::shaped(Value value, ArrayRef<AtomId> order) {
       sizes.push_back(tensors.size(
           graph.sizeOf(epilogue.result, static_cast<int64_t>(axis))));
     }
-    value = tensor::ExpandShapeOp::create(
-        builder, loc, RankedTensorType::get(target.getShape(), scalar), value,
-        insert, sizes);
+    value = tensors.expanded(value, insert, sizes);
   }
   if (scalar != target.getElementType()) {
     SmallVector<IndexPoly> loops = graph.freshLoops(epilogue.result);

@@ -132,10 +132,13 @@ static Expr commonValue(ExprGraph &graph, Term &first, Term &second, AtomId key,
                     : "the two maps are multiplied by different values";
     return nullptr;
   }
-  Expr value = nullptr;
-  for (Expr factor : common)
-    value =
-        value ? graph.make(Kind::Mul, factor->type, {value, factor}) : factor;
+  // Factors that were widened before they were multiplied are again.
+  if (common.size() > 1)
+    for (Expr &factor : common)
+      factor = graph.make(Kind::Cast, first.value->type, {factor});
+  Expr value = common[0];
+  for (Expr factor : ArrayRef(common).drop_front())
+    value = multiply(graph, value, factor);
   return value;
 }
 
@@ -289,7 +292,10 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
       return std::nullopt;
     }
     *scores = *read;
-    found.replaced.push_back(scores->product);
+    // No value holds the bare product where the sum starts at a number other
+    // than 0, which is the same for all keys and was dropped.
+    if (scores->product)
+      found.replaced.push_back(scores->product);
   }
   // One loop over the width of a head.
   found.roles.width = found.first.width;

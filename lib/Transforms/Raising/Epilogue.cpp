@@ -440,7 +440,7 @@ std::optional<OutputNumbers> outputNumbers(const Differential &found,
   };
   if (!isFinite(found.lambda))
     reason = "lambda is no finite number of f32";
-  else if (!isFinite(numbers.outScale))
+  else if (!isFinite(found.outScale) || !isFinite(numbers.outScale))
     reason = "the factor of the difference is no finite number of f32";
   else if (!isFinite(numbers.eps) || numbers.eps < 0)
     reason = "the eps of the norm is negative, or no finite number of f32";

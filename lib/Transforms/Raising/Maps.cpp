@@ -122,6 +122,15 @@ bool Maps::dependsOnMap(Expr expr) const {
 
 static std::optional<Terms> fail() { return std::nullopt; }
 
+Expr multiply(ExprGraph &graph, Expr a, Expr b) {
+  if (a->type == b->type)
+    return graph.make(Kind::Mul, a->type, {a, b});
+  Type wide = Float32Type::get(a->type.getContext());
+  return graph.make(
+      Kind::Mul, wide,
+      {graph.make(Kind::Cast, wide, {a}), graph.make(Kind::Cast, wide, {b})});
+}
+
 /// True if `condition` says that no key of the map's row has a finite score:
 /// the guard of a safe softmax. The op gives zeros for such a row by itself.
 bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
@@ -281,9 +290,7 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
         continue;
       }
       factor = graph.substitute(factor, {{loop, key}});
-      term.value =
-          term.value ? graph.make(Kind::Mul, factor->type, {term.value, factor})
-                     : factor;
+      term.value = term.value ? multiply(graph, term.value, factor) : factor;
     }
     if (!term.value)
       return fail();

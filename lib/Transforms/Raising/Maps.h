@@ -113,6 +113,9 @@ private:
   std::optional<AtomId> summed;
 };
 
+/// The product of two factors, in f32 where their types differ.
+Expr multiply(ExprGraph &graph, Expr a, Expr b);
+
 } // namespace mlir::diffattn::raise
 
 #endif // DIFFATTN_LIB_TRANSFORMS_RAISING_MAPS_H

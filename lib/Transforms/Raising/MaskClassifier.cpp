@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "MaskClassifier.h"
 
+#include "Softmax.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 #include <algorithm>
@@ -354,9 +356,8 @@ bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
 }
 
 bool MaskClassifier::addBias(Mask &mask, Expr bias) {
-  if (!graph.mentions(bias, key)) {
+  if (!graph.mentions(bias, key) && !hidesRows(graph, bias))
     return true; // the same for all keys of a row: no effect
-  }
   Expr opened = graph.stripCasts(bias);
   while (opened->kind == Kind::Load) {
     Expr further = graph.expand(opened);
@@ -364,8 +365,6 @@ bool MaskClassifier::addBias(Mask &mask, Expr bias) {
       break;
     opened = graph.stripCasts(further);
   }
-  if (opened->kind == Kind::Const)
-    return true;
   if (opened->kind == Kind::Select)
     for (unsigned i : {1, 2}) {
       std::optional<double> zero = graph.constantValue(opened->operands[i]);

@@ -31,6 +31,11 @@ public:
   Value view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
              unsigned &chosen);
   Value generic(Expr element, ArrayRef<AtomId> loops, Type type);
+  /// `source` with its axes split into `sizes`, by groups. Where sizes are
+  /// known of which its type does not tell, or the other way round, it is cast
+  /// first.
+  Value expanded(Value source, ArrayRef<ReassociationIndices> groups,
+                 ArrayRef<OpFoldResult> sizes);
   OpFoldResult size(const IndexPoly &poly);
   Value index(const IndexPoly &poly);
 

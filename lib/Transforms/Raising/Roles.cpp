@@ -47,7 +47,7 @@ struct RoleSolver {
             atom.first != IndexPoly::atom(loop))
           return;
         std::optional<int64_t> divisor = atom.second.constant();
-        if (divisor && (!extent || *extent % *divisor == 0) &&
+        if (divisor && *divisor > 0 && (!extent || *extent % *divisor == 0) &&
             (!best || *divisor > *best))
           best = divisor;
       });

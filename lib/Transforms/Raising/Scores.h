@@ -30,7 +30,7 @@ struct Scores {
   Expr query = nullptr;
   Expr key = nullptr;
   AtomId width = 0;
-  Value product; ///< where query and key are multiplied
+  Value product; ///< where query and key are multiplied; may be absent
   std::optional<double> softcap;
   SmallVector<MaskPart> mask;
   bool droppedNanToNum = false;

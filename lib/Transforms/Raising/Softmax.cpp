@@ -6,11 +6,16 @@
 //===----------------------------------------------------------------------===//
 #include "Softmax.h"
 
+#include "HalfFloats.h"
+
 #include "mlir/Dialect/Math/IR/Math.h"
 
 #include <cmath>
 
 namespace mlir::diffattn::raise {
+
+/// Numbers of this size and more are fills of masks.
+static constexpr double kFarNumber = 1e4;
 
 namespace {
 /// A term of a sum and its sign.
@@ -43,6 +48,7 @@ private:
 /// the shift by the maximum, or by anything else, is not part of the scores.
 Expr SoftmaxMatcher::withoutKeyFreeTerms(Expr expr, AtomId key) {
   auto isFree = [&](Expr e) { return !graph.mentions(e, key); };
+  auto isShift = [&](Expr e) { return isFree(e) && !hidesRows(graph, e); };
   switch (expr->kind) {
   case Kind::Load:
   case Kind::Cast: {
@@ -54,11 +60,11 @@ Expr SoftmaxMatcher::withoutKeyFreeTerms(Expr expr, AtomId key) {
     return rest == opened ? expr : rest;
   }
   case Kind::Add:
-    if (isFree(expr->operands[0]))
+    if (isShift(expr->operands[0]))
       return withoutKeyFreeTerms(expr->operands[1], key);
     [[fallthrough]];
   case Kind::Sub:
-    if (isFree(expr->operands[1]))
+    if (isShift(expr->operands[1]))
       return withoutKeyFreeTerms(expr->operands[0], key);
     return expr;
   case Kind::Mul:
@@ -83,10 +89,15 @@ void SoftmaxMatcher::take(unsigned axis, Expr exponent, AtomId key,
                           bool base2) {
   found.keyAxis = axis;
   found.scores = withoutKeyFreeTerms(exponent, key);
-  if (base2)
-    found.scores =
-        graph.make(Kind::Mul, exponent->type,
-                   {found.scores, graph.constant(M_LN2, exponent->type)});
+  if (!base2)
+    return;
+  // In 16 bits ln 2 would be another number.
+  Type type = exponent->type;
+  if (isHalfFloat(type))
+    type = Float32Type::get(type.getContext());
+  found.scores = graph.make(Kind::Mul, type,
+                            {graph.make(Kind::Cast, type, {found.scores}),
+                             graph.constant(M_LN2, type)});
 }
 
 /// The loop of `axis` if it can be the keys that `total` sums over.
@@ -358,6 +369,28 @@ bool SoftmaxMatcher::match(Expr element) {
   default:
     return false;
   }
+}
+
+bool hidesRows(ExprGraph &graph, Expr term) {
+  llvm::SetVector<Expr> seen;
+  seen.insert(term);
+  bool isFar = false;
+  for (unsigned next = 0; next < seen.size(); ++next) {
+    Expr expr = seen[next];
+    if (expr->kind == Kind::Load) {
+      if (Expr opened = graph.expand(expr))
+        seen.insert(opened);
+      continue;
+    }
+    if (expr->kind == Kind::Reduce)
+      return false;
+    isFar |= expr->kind == Kind::Const && isa<FloatType>(expr->type) &&
+             std::fabs(expr->number) >= kFarNumber;
+    for (Expr operand : expr->operands)
+      if (operand->type && isa<FloatType>(operand->type))
+        seen.insert(operand);
+  }
+  return isFar;
 }
 
 bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {

@@ -23,11 +23,16 @@ struct Softmax {
   llvm::StringRef flaw;
 };
 
-/// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or
-/// exp(x - log(sum(exp(x)))), each with any shift of the rows.
+/// True if `term`, which is one for all keys, may be so far from zero that it
+/// hides a row or drowns its scores. What is computed from the scores, as their
+/// maximum is, is near them.
+bool hidesRows(ExprGraph &graph, Expr term);
+
 /// True if `scores` are -inf, shifted or not, wherever `visible` is false.
 bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
 
+/// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or
+/// exp(x - log(sum(exp(x)))), each with any shift of the rows.
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);
 
 /// The same of an expression: a softmax along one of `loops`.

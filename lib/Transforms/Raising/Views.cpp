@@ -83,6 +83,34 @@ bool Materializer::decompose(const IndexPoly &poly, const IndexPoly &size,
   return false;
 }
 
+static int64_t staticSize(OpFoldResult size) {
+  std::optional<int64_t> number = getConstantIntValue(size);
+  return number && isa<Attribute>(size) ? *number : ShapedType::kDynamic;
+}
+
+Value Materializer::expanded(Value source,
+                             ArrayRef<ReassociationIndices> groups,
+                             ArrayRef<OpFoldResult> sizes) {
+  auto type = cast<RankedTensorType>(source.getType());
+  SmallVector<int64_t> shape = llvm::map_to_vector(sizes, staticSize);
+  SmallVector<int64_t> before;
+  for (const ReassociationIndices &group : groups) {
+    int64_t product = 1;
+    for (int64_t axis : group)
+      product =
+          ShapedType::isDynamic(product) || ShapedType::isDynamic(shape[axis])
+              ? ShapedType::kDynamic
+              : product * shape[axis];
+    before.push_back(product);
+  }
+  auto wanted = RankedTensorType::get(before, type.getElementType());
+  if (wanted != type)
+    source = tensor::CastOp::create(builder, loc, wanted, source);
+  return tensor::ExpandShapeOp::create(
+      builder, loc, RankedTensorType::get(shape, type.getElementType()), source,
+      groups, sizes);
+}
+
 Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
                          unsigned &chosen) {
   if (element->kind != Kind::Load)
@@ -109,6 +137,17 @@ Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
         return Value(); // a diagonal
       axes.push_back(*piece.loop);
     }
+  // Sizes that contradict one another are those of a program that fails when
+  // it runs; a view of them would not be valid.
+  for (const Piece &piece : pieces) {
+    IndexPoly extent =
+        piece.loop ? graph.space.extent(*piece.loop) : IndexPoly(1);
+    IndexPoly last = piece.offset + IndexPoly(piece.stride) * (extent - 1);
+    if (std::optional<int64_t> room =
+            (piece.size - IndexPoly(1) - last).constant();
+        room && *room < 0)
+      return Value();
+  }
   // A loop that the base does not have must be of extent 1; it is inserted.
   bool fits = false;
   for (auto [number, order] : llvm::enumerate(orders)) {
@@ -136,15 +175,10 @@ Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
   };
   Type scalarType = elementType(base);
   if (pieces.size() > groups.size()) {
-    SmallVector<int64_t> shape;
     SmallVector<OpFoldResult> sizes;
-    for (const Piece &piece : pieces) {
-      shape.push_back(staticOf(piece.size));
+    for (const Piece &piece : pieces)
       sizes.push_back(size(piece.size));
-    }
-    base = tensor::ExpandShapeOp::create(
-        builder, loc, RankedTensorType::get(shape, scalarType), base, groups,
-        sizes);
+    base = expanded(base, groups, sizes);
   }
   // Take the part of each axis that the loops run over, and drop fixed axes.
   SmallVector<OpFoldResult> offsets, sizes, strides;
@@ -169,7 +203,6 @@ Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
   const SmallVector<AtomId> &order = orders[chosen];
   if (order.size() != axes.size()) {
     SmallVector<ReassociationIndices> insert(axes.size());
-    SmallVector<int64_t> full;
     SmallVector<OpFoldResult> fullSizes;
     unsigned at = 0;
     for (auto [k, loop] : llvm::enumerate(order)) {
@@ -182,12 +215,9 @@ Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
           ++at;
         insert[at].push_back(k);
       }
-      full.push_back(staticOf(graph.space.extent(loop)));
       fullSizes.push_back(size(graph.space.extent(loop)));
     }
-    base = tensor::ExpandShapeOp::create(
-        builder, loc, RankedTensorType::get(full, scalarType), base, insert,
-        fullSizes);
+    base = expanded(base, insert, fullSizes);
   }
   return base;
 }
