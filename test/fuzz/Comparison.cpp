@@ -1,0 +1,345 @@
+//===- Comparison.cpp - a module before and after raising -----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Comparison.h"
+
+#include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Interpreter/Interpreter.h"
+#include "DiffAttn/Reference/Attention.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <cmath>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::fuzz;
+using interpreter::Array;
+using interpreter::Precision;
+
+namespace {
+using Arrays = std::vector<Array>;
+using AttentionResult = reference::AttentionResult;
+using Limits = std::vector<std::vector<double>>;
+using Change = std::function<void(AttentionOp, AttentionResult &)>;
+
+struct Run {
+  Arrays results;
+  std::string undefined, error;
+  bool isUnsupported = false;
+  bool ok() const { return error.empty(); }
+};
+
+Run run(ModuleOp module, const Arrays &arguments, Precision precision,
+        Change change = nullptr) {
+  interpreter::Options options;
+  options.precision = precision;
+  options.maxSteps = 100'000'000;
+  options.onAttention = std::move(change);
+  Run run;
+  auto outcome = interpreter::interpret(module, "main", arguments, options);
+  if (outcome) {
+    run.results = std::move(outcome->results);
+    run.undefined = outcome->undefined;
+    return run;
+  }
+  llvm::handleAllErrors(
+      outcome.takeError(), [&](const interpreter::InterpreterError &error) {
+        run.error = error.getMessage();
+        run.isUnsupported =
+            error.getKind() != interpreter::InterpreterError::Kind::Fault;
+      });
+  return run;
+}
+
+/// True if a number of the module is so large or so small that docs/raising.md
+/// may rest on the rounding of f32 beside others: finite fills, and what guards
+/// add to a sum.
+bool restsOnRounding(ModuleOp module) {
+  auto rests = [](const llvm::APFloat &value) {
+    double number = std::fabs(value.convertToDouble());
+    return std::isfinite(number) && number != 0 &&
+           (number >= 1e4 || number <= 0x1p-24);
+  };
+  bool found = false;
+  module.walk([&](arith::ConstantOp constant) {
+    if (auto number = dyn_cast<FloatAttr>(constant.getValue()))
+      found |= rests(number.getValue());
+    auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
+    if (dense && isa<FloatType>(dense.getElementType()))
+      found |= llvm::any_of(dense.getValues<llvm::APFloat>(), rests);
+  });
+  return found;
+}
+
+/// The gate of docs/numerics.md for the narrowest type of the function.
+double gateOf(ModuleOp module) {
+  double gate = 5e-5;
+  module.walk([&](Operation *op) {
+    for (Type type : op->getResultTypes()) {
+      Type element = getElementTypeOrSelf(type);
+      gate = std::max(gate, element.isF16() ? 1.5e-3 : 0);
+      gate = std::max(gate, element.isBF16() ? 1.2e-2 : 0);
+    }
+  });
+  return gate;
+}
+
+/// Adds `relative` · M to what attention computes; with a pattern, M's sign
+/// changes from element to element.
+Change offBy(double relative, unsigned pattern) {
+  return [=](AttentionOp, AttentionResult &result) {
+    for (size_t i = 0; i < result.output.size(); ++i) {
+      bool negative = pattern && ((i * 2654435761u) >> pattern & 1);
+      result.output[i] += (negative ? -1 : 1) * relative * result.magnitude[i];
+    }
+  };
+}
+
+/// What the op computes where a graph without a guard has 0 / 0.
+void rowsWithoutKeysAreNaN(AttentionOp op, AttentionResult &result) {
+  int64_t width = cast<ShapedType>(op.getV().getType()).getShape().back();
+  if (ShapedType::isDynamic(width) || width == 0)
+    return;
+  for (size_t row = 0; row < result.output.size(); row += width) {
+    auto size = ArrayRef(result.magnitude).slice(row, width);
+    if (llvm::all_of(size, [](double m) { return m == 0; }))
+      std::fill_n(result.output.begin() + row, width, std::nan(""));
+  }
+}
+
+std::string digits(double value) {
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::format("%.9g", value);
+  return text;
+}
+
+/// How the results of the raised module are compared with those of the graph.
+class Judge {
+public:
+  /// Where a graph that was changed at random overflows or makes NaN, any
+  /// number is right: a shift of the scores, for one, is not part of what is
+  /// raised.
+  bool mayOverflow = false;
+
+  /// `evaluated` is what is compared: `raised` itself, or the same in other
+  /// ops.
+  Judge(ModuleOp raised, ModuleOp evaluated, const Arrays &arguments,
+        Precision precision, double relative)
+      : raised(raised), evaluated(evaluated), arguments(arguments),
+        precision(precision), relative(relative) {}
+
+  /// What differs; empty if nothing does.
+  std::string differs(const Arrays &wanted) {
+    largestScore = 0;
+    Run plain = run(raised, arguments, precision,
+                    [&](AttentionOp, AttentionResult &result) {
+                      largestScore =
+                          std::max(largestScore, result.scoreMagnitude);
+                    });
+    if (!plain.ok())
+      return "the raised module fails: " + plain.error;
+    const Arrays near = plain.results;
+    got = near;
+    if (evaluated != raised) {
+      Run other = run(evaluated, arguments, precision);
+      if (!other.ok())
+        return "the raised module fails: " + other.error;
+      got = other.results;
+    }
+    if (got.size() != wanted.size())
+      return "the number of results differs";
+    // A number that two constants make is an f32 in the op: it is off by up to
+    // 2^-24, and the scores with it.
+    const double allowed = relative * std::max(1.0, largestScore / 8);
+    Run off = run(raised, arguments, precision, offBy(allowed, 0));
+    if (!off.ok())
+      return "the raised module fails: " + off.error;
+    limits.clear();
+    std::string first;
+    for (size_t r = 0; r < wanted.size(); ++r) {
+      limits.emplace_back(wanted[r].getNumElements());
+      for (int64_t i = 0; i < wanted[r].getNumElements(); ++i)
+        limits[r][i] =
+            std::fabs(off.results[r].getNumber(i) - near[r].getNumber(i)) +
+            allowed * std::fabs(got[r].getNumber(i)) + 1e-30;
+      if (got[r].getShape() != wanted[r].getShape())
+        return llvm::formatv("result {0} is {1}, not {2}", r,
+                             interpreter::describe(got[r]),
+                             interpreter::describe(wanted[r]));
+    }
+    if (agree(wanted).empty())
+      return "";
+    // What lies behind attention may add up elements, in which deviations of
+    // one sign cancel: take the largest deviation of several.
+    for (unsigned pattern : {3u, 7u, 11u}) {
+      off = run(raised, arguments, precision, offBy(allowed, pattern));
+      for (size_t r = 0; off.ok() && r < wanted.size(); ++r) {
+        double most = 0;
+        for (int64_t i = 0; i < wanted[r].getNumElements(); ++i) {
+          double by =
+              std::fabs(off.results[r].getNumber(i) - near[r].getNumber(i));
+          most = std::isfinite(by) ? std::max(most, by) : most;
+        }
+        for (double &limit : limits[r])
+          limit = std::max(limit, most);
+      }
+    }
+    std::string difference = agree(wanted);
+    if (difference.empty())
+      return "";
+    Run without = run(raised, arguments, precision, rowsWithoutKeysAreNaN);
+    if (without.ok()) {
+      alternative = without.results;
+      difference = agree(wanted);
+    }
+    return difference;
+  }
+
+  Arrays got;
+  Limits limits;
+  double largestScore = 0;
+
+private:
+  static bool isNear(double a, double b, double limit) {
+    if (std::isnan(a) || std::isnan(b))
+      return std::isnan(a) && std::isnan(b);
+    return a == b || std::fabs(a - b) <= limit;
+  }
+
+  std::string agree(const Arrays &wanted) const {
+    for (size_t r = 0; r < wanted.size(); ++r)
+      for (int64_t i = 0; i < wanted[r].getNumElements(); ++i) {
+        double want = wanted[r].getNumber(i), have = got[r].getNumber(i);
+        if (isNear(want, have, limits[r][i]) ||
+            (!alternative.empty() &&
+             isNear(want, alternative[r].getNumber(i), limits[r][i])))
+          continue;
+        if (mayOverflow && !std::isfinite(want) && std::isfinite(have))
+          continue;
+        return llvm::formatv("element {0} of result {1}: the graph has {2}, "
+                             "raised it is {3}, allowed {4}",
+                             i, r, digits(want), digits(have),
+                             digits(limits[r][i]));
+      }
+    return "";
+  }
+
+  ModuleOp raised, evaluated;
+  const Arrays &arguments;
+  Precision precision;
+  double relative;
+  Arrays alternative;
+};
+
+void writeFile(const llvm::Twine &path, ArrayRef<char> bytes) {
+  std::error_code error;
+  llvm::raw_fd_ostream file(path.str(), error);
+  if (!error)
+    file.write(bytes.data(), bytes.size());
+}
+
+void dumpArrays(const std::string &prefix, StringRef name,
+                const Arrays &arrays) {
+  for (auto [number, array] : llvm::enumerate(arrays)) {
+    std::vector<char> bytes(array.getNumElements() * 8 + 8);
+    array.write(bytes.data());
+    writeFile(prefix + "-" + name + std::to_string(number), bytes);
+  }
+}
+/// What is compared with compiled code: results, and how far they may be off
+/// for a relative error of 1e-6.
+void dumpResults(const std::string &prefix, const Arrays &graph,
+                 const Arrays &raised, const Limits &allowed) {
+  dumpArrays(prefix, "out", graph);
+  dumpArrays(prefix, "raised", raised);
+  for (auto [number, limits] : llvm::enumerate(allowed))
+    writeFile(prefix + "-limit" + std::to_string(number),
+              ArrayRef(reinterpret_cast<const char *>(limits.data()),
+                       limits.size() * sizeof(double)));
+}
+
+/// Without attention there is no M: what rounding to the types written changes
+/// stands for it.
+void dumpKept(const Case &given, ModuleOp graph, const Arrays &arguments,
+              const Arrays &exact) {
+  Run written = run(graph, arguments, Precision::AsWritten);
+  if (!written.ok())
+    return;
+  Limits limits;
+  for (auto [precise, rounded] : llvm::zip_equal(exact, written.results)) {
+    double largest = 0, error = 0;
+    for (int64_t i = 0; i < precise.getNumElements(); ++i) {
+      double value = std::fabs(precise.getNumber(i));
+      double off = std::fabs(precise.getNumber(i) - rounded.getNumber(i));
+      largest = std::isfinite(value) ? std::max(largest, value) : largest;
+      error = std::isfinite(off) ? std::max(error, off) : error;
+    }
+    limits.emplace_back(precise.getNumElements(), error + 1e-6 * largest);
+  }
+  dumpResults(given.dump, exact, written.results, limits);
+}
+} // namespace
+
+Verdict fuzz::compare(const Case &given, ModuleOp graph, ModuleOp raised) {
+  int64_t count = 0;
+  raised.walk([&](AttentionOp) { ++count; });
+  auto inputs = drawInputs(given, graph.getContext());
+  if (!inputs)
+    return {"fault", llvm::toString(inputs.takeError())};
+  const Arrays &arguments = *inputs;
+  if (!given.dump.empty())
+    dumpArrays(given.dump, "in", arguments);
+  if (count == 0 && given.dump.empty())
+    return {"kept", ""};
+  Run before = run(graph, arguments, Precision::Exact);
+  if (!before.ok())
+    return {before.isUnsupported ? "unknown" : "undefined", before.error};
+  if (!before.undefined.empty())
+    return {"undefined", before.undefined};
+  if (count == 0) {
+    dumpKept(given, graph, arguments, before.results);
+    return {"kept", ""};
+  }
+  Judge exact(raised, raised, arguments, Precision::Exact, 1e-6);
+  std::string difference = exact.differs(before.results);
+  if (!given.dump.empty())
+    dumpResults(given.dump, before.results, exact.got, exact.limits);
+  if (difference.empty())
+    return {"same", std::to_string(count)};
+  if (given.isChanged) {
+    exact.mayOverflow = true;
+    if (exact.differs(before.results).empty())
+      return {"same-overflow", std::to_string(count)};
+  }
+  if (!restsOnRounding(graph))
+    return {"fault", difference};
+  before = run(graph, arguments, Precision::AsWritten);
+  if (!given.dump.empty())
+    dumpArrays(given.dump, "out", before.results);
+  if (!before.ok())
+    return {"fault", "the graph fails as written: " + before.error};
+  // The op's meaning is exact; what it becomes rounds as f32 does.
+  OwningOpRef<ModuleOp> decomposed(raised.clone());
+  PassManager pm(raised.getContext());
+  pm.addPass(createDecomposePass());
+  if (failed(pm.run(*decomposed)))
+    return {"fault", "attention is not decomposed"};
+  Judge written(raised, *decomposed, arguments, Precision::AsWritten,
+                gateOf(graph));
+  written.mayOverflow = given.isChanged;
+  std::string inTypes = written.differs(before.results);
+  if (inTypes.empty())
+    return {"same-f32", std::to_string(count)};
+  return {"fault", inTypes + " (in f64: " + difference + ")"};
+}
