@@ -85,7 +85,7 @@ struct SignedToFloat {
       const uint64_t magnitude =
           value < 0 ? -static_cast<uint64_t>(value) : value;
       result = oddFromMagnitude(magnitude);
-      result = roundTo<kind>(value < 0 ? -result : result);
+      result = roundTo<kind>(value < 0 ? -result : result, m.random);
     }
     m.scalars[inst.dst].f = result;
     return true;
@@ -97,9 +97,10 @@ struct UnsignedToFloat {
   static bool run(Machine &m, const Inst &inst) {
     const auto value = static_cast<uint64_t>(
         zeroExtend(m.scalars[inst.a].i, static_cast<int>(inst.imm)));
-    m.scalars[inst.dst].f = kind == FloatKind::F64
-                                ? static_cast<double>(value)
-                                : roundTo<kind>(oddFromMagnitude(value));
+    m.scalars[inst.dst].f =
+        kind == FloatKind::F64
+            ? static_cast<double>(value)
+            : roundTo<kind>(oddFromMagnitude(value), m.random);
     return true;
   }
 };
@@ -148,7 +149,7 @@ namespace {
 template <FloatKind kind>
 struct Round {
   static bool run(Machine &m, const Inst &inst) {
-    m.scalars[inst.dst].f = roundTo<kind>(m.scalars[inst.a].f);
+    m.scalars[inst.dst].f = roundTo<kind>(m.scalars[inst.a].f, m.random);
     return true;
   }
 };
@@ -189,7 +190,7 @@ static bool buildExtF(CodeBuilder &b, Operation *op) {
 static bool buildTruncF(CodeBuilder &b, Operation *op) {
   auto mode = cast<arith::TruncFOp>(op).getRoundingmode();
   Type type = elementOf(op->getResult(0));
-  if (!mode || b.isExact())
+  if (!mode || b.machine.options.precision != Precision::AsWritten)
     return b.emitOp(pickFloat<Round>(b.kindOf(type)), op);
   if (!b.emitOp(runRoundBy, op))
     return false;

@@ -175,9 +175,13 @@ FloatKind CodeBuilder::kindOf(Type type) const {
   Type element = getElementTypeOrSelf(type);
   if (isExact() || element.isF64())
     return FloatKind::F64;
-  return element.isF32()   ? FloatKind::F32
-         : element.isF16() ? FloatKind::F16
-                           : FloatKind::BF16;
+  if (machine.options.precision == Precision::AsWritten)
+    return element.isF32()   ? FloatKind::F32
+           : element.isF16() ? FloatKind::F16
+                             : FloatKind::BF16;
+  return element.isF32()   ? FloatKind::RandomF32
+         : element.isF16() ? FloatKind::RandomF16
+                           : FloatKind::RandomBF16;
 }
 
 /// Finds for each tensor that `block` defines the op of the block that reads it

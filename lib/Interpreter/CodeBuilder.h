@@ -129,17 +129,9 @@ bool buildStructuredOp(CodeBuilder &builder, Operation *op);
 /// `Fn<kind>::run` for the kind that is chosen when building.
 template <template <FloatKind> class Fn>
 Handler pickFloat(FloatKind kind) {
-  switch (kind) {
-  case FloatKind::F64:
-    return Fn<FloatKind::F64>::run;
-  case FloatKind::F32:
-    return Fn<FloatKind::F32>::run;
-  case FloatKind::F16:
-    return Fn<FloatKind::F16>::run;
-  case FloatKind::BF16:
-    return Fn<FloatKind::BF16>::run;
-  }
-  return nullptr;
+  return withKind(kind, [](auto constant) -> Handler {
+    return Fn<decltype(constant)::value>::run;
+  });
 }
 
 } // namespace mlir::diffattn::interpreter

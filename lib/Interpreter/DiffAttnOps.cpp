@@ -34,6 +34,18 @@ struct Attention : Details {
   int32_t q1, k1, q2, k2, v, lambda, init;
   int32_t bias = -1, normWeight = -1, gate = -1, kvLen = -1, qOffset = -1;
   FloatKind kind = FloatKind::F64;
+  /// What the operands are written in, if results are to be moved at random.
+  std::optional<reference::Element> moved;
+
+  /// By how much of their magnitude results are moved: as much of what
+  /// docs/numerics.md allows as other ops are off by.
+  double getErrorPart(const reference::AttentionArguments &a,
+                      const reference::AttentionResult &result) const {
+    return moved ? reference::errorBound(*moved, a.q1.sizes[3], a.k1.sizes[2],
+                                         result.scoreMagnitude) /
+                       kRandomRoundingsToBound
+                 : 0.0;
+  }
 };
 } // namespace
 
@@ -87,8 +99,14 @@ static bool runAttention(Machine &m, const Inst &inst) {
   if (m.options.onAttention)
     m.options.onAttention(cast<diffattn::AttentionOp>(inst.op), result);
   SmallVector<Slot> rounded(result.output.size());
-  for (auto [slot, value] : llvm::zip_equal(rounded, result.output))
-    slot.f = roundTo(details.kind, value);
+  const double part = details.getErrorPart(a, result);
+  for (auto [slot, value, magnitude] :
+       llvm::zip_equal(rounded, result.output, result.magnitude)) {
+    slot.f = value;
+    if (part > 0)
+      slot.f += part * magnitude * m.random.nextSigned();
+    slot.f = roundTo(details.kind, slot.f, m.random);
+  }
   SmallVector<int64_t> strides = stridesOf(axes);
   if (isTransposed)
     std::swap(strides[1], strides[2]);
@@ -124,6 +142,12 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   details.vLayout = op.getVLayout();
   details.oLayout = op.getOLayout();
   details.kind = b.kindOf(op.getResult().getType());
+  if (b.machine.options.precision == Precision::RandomlyRounded) {
+    Type element = getElementTypeOrSelf(op.getQ1().getType());
+    details.moved = element.isF32()   ? reference::Element::F32
+                    : element.isF16() ? reference::Element::F16
+                                      : reference::Element::BF16;
+  }
   reference::AttentionArguments &a = details.attributes;
   a.scale = op.getScale().convertToFloat();
   a.isCausal = op.getIsCausal();

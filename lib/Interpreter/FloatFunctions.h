@@ -17,7 +17,7 @@ struct UnaryOp {
   template <FloatKind kind>
   struct Kind {
     static bool run(Machine &m, const Inst &inst) {
-      m.scalars[inst.dst].f = roundTo<kind>(fn(m.scalars[inst.a].f));
+      m.scalars[inst.dst].f = roundTo<kind>(fn(m.scalars[inst.a].f), m.random);
       return true;
     }
   };
@@ -32,7 +32,7 @@ struct BinaryOp {
   struct Kind {
     static bool run(Machine &m, const Inst &inst) {
       m.scalars[inst.dst].f =
-          roundTo<kind>(fn(m.scalars[inst.a].f, m.scalars[inst.b].f));
+          roundTo<kind>(fn(m.scalars[inst.a].f, m.scalars[inst.b].f), m.random);
       return true;
     }
   };

@@ -38,7 +38,8 @@ std::string mlir::diffattn::interpreter::describeAt(Operation *op,
 }
 
 Machine::Machine(const Options &options)
-    : options(options), budget(std::make_shared<MemoryBudget>()) {
+    : options(options), budget(std::make_shared<MemoryBudget>()),
+      random(options.seed) {
   budget->limit = options.maxBytes;
 }
 

@@ -14,6 +14,7 @@
 #define DIFFATTN_LIB_INTERPRETER_MACHINE_H
 
 #include "DiffAttn/Interpreter/Interpreter.h"
+#include "Rounding.h"
 
 #include "mlir/IR/Operation.h"
 #include "llvm/ADT/DenseMap.h"
@@ -128,6 +129,7 @@ public:
 
   const Options &options;
   std::shared_ptr<MemoryBudget> budget;
+  Random random;
 
 private:
   bool failSteps(Operation *op);

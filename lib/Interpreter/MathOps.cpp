@@ -19,8 +19,9 @@ namespace {
 template <FloatKind kind>
 struct FusedMultiplyAdd {
   static bool run(Machine &m, const Inst &inst) {
-    m.scalars[inst.dst].f = fusedMultiplyAdd<kind>(
-        m.scalars[inst.a].f, m.scalars[inst.b].f, m.scalars[inst.c].f);
+    m.scalars[inst.dst].f =
+        fusedMultiplyAdd<kind>(m.scalars[inst.a].f, m.scalars[inst.b].f,
+                               m.scalars[inst.c].f, m.random);
     return true;
   }
 };
@@ -30,8 +31,8 @@ template <FloatKind kind>
 struct SinCos {
   static bool run(Machine &m, const Inst &inst) {
     const double value = m.scalars[inst.a].f;
-    m.scalars[inst.dst].f = roundTo<kind>(std::sin(value));
-    m.scalars[inst.c].f = roundTo<kind>(std::cos(value));
+    m.scalars[inst.dst].f = roundTo<kind>(std::sin(value), m.random);
+    m.scalars[inst.c].f = roundTo<kind>(std::cos(value), m.random);
     return true;
   }
 };
@@ -47,7 +48,7 @@ struct IntegerPower {
         std::pow(std::fabs(base), static_cast<double>(exponent));
     const bool negative = std::signbit(base) && (exponent & 1);
     m.scalars[inst.dst].f =
-        roundTo<kind>(negative && exponent ? -magnitude : magnitude);
+        roundTo<kind>(negative && exponent ? -magnitude : magnitude, m.random);
     return true;
   }
 };

@@ -35,9 +35,12 @@ Product mlir::diffattn::interpreter::findProduct(linalg::LinalgOp op,
        add.getRhs() == mul.getResult()) ||
       (add.getRhs() == body.getArgument(2) && add.getLhs() == mul.getResult());
   const FloatKind kind = b.kindOf(add.getType());
-  if (!isSum || (kind != FloatKind::F64 && kind != FloatKind::F32))
+  if (!isSum)
     return Product::No;
-  return kind == FloatKind::F64 ? Product::F64 : Product::F32;
+  return kind == FloatKind::F64         ? Product::F64
+         : kind == FloatKind::F32       ? Product::F32
+         : kind == FloatKind::RandomF32 ? Product::RandomF32
+                                        : Product::No;
 }
 
 namespace {
@@ -67,7 +70,7 @@ private:
   bool findPlace(Cursor &cursor, int64_t &place);
   bool runElements();
   bool runElement();
-  template <typename Float>
+  template <FloatKind kind>
   void runProduct();
 
   Machine &m;
@@ -246,30 +249,28 @@ bool Nest::runElements() {
 }
 
 /// The same for acc + a * b, the loop over the elements of a sum or row inside.
-template <typename Float>
+template <FloatKind kind>
 void Nest::runProduct() {
   const size_t last = sizes.size() - 1;
   Cursor &a = cursors[0], &b = cursors[1], &c = cursors[2];
   const int64_t stepA = a.strides[last], stepB = b.strides[last],
                 stepC = c.strides[last];
+  auto add = [&](double x, double y) { return roundTo<kind>(x + y, m.random); };
+  auto multiply = [&](double x, double y) {
+    return roundTo<kind>(x * y, m.random);
+  };
   for (;;) {
     const Slot *fromA = a.slots + a.offset, *fromB = b.slots + b.offset;
     Slot *to = c.slots + c.offset;
     if (stepC == 0) {
-      auto sum = static_cast<Float>(to->f);
-      for (int64_t i = 0; i < sizes[last]; ++i) {
-        const Float product = static_cast<Float>(fromA[i * stepA].f) *
-                              static_cast<Float>(fromB[i * stepB].f);
-        sum += product;
-      }
+      double sum = to->f;
+      for (int64_t i = 0; i < sizes[last]; ++i)
+        sum = add(sum, multiply(fromA[i * stepA].f, fromB[i * stepB].f));
       to->f = sum;
     } else {
-      for (int64_t i = 0; i < sizes[last]; ++i) {
-        const Float product = static_cast<Float>(fromA[i * stepA].f) *
-                              static_cast<Float>(fromB[i * stepB].f);
-        const Float sum = static_cast<Float>(to[i * stepC].f) + product;
-        to[i * stepC].f = sum;
-      }
+      for (int64_t i = 0; i < sizes[last]; ++i)
+        to[i * stepC].f = add(to[i * stepC].f,
+                              multiply(fromA[i * stepA].f, fromB[i * stepB].f));
     }
     size_t loop = last;
     while (loop-- > 0) {
@@ -299,9 +300,11 @@ bool Nest::run() {
     placeCursors();
     index.assign(sizes.size(), 0);
     if (details.product == Product::F64 && !sizes.empty())
-      runProduct<double>();
+      runProduct<FloatKind::F64>();
     else if (details.product == Product::F32 && !sizes.empty())
-      runProduct<float>();
+      runProduct<FloatKind::F32>();
+    else if (details.product == Product::RandomF32 && !sizes.empty())
+      runProduct<FloatKind::RandomF32>();
     else if (!runElements())
       return false;
   }

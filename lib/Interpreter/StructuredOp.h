@@ -36,7 +36,7 @@ struct LoopSize {
 };
 
 /// A body that only adds the product of its two inputs to its output.
-enum class Product { No, F64, F32 };
+enum class Product { No, F64, F32, RandomF32 };
 
 struct StructuredOp : Details {
   SmallVector<StructuredOperand> operands; ///< inputs, then inits

@@ -165,12 +165,14 @@ static bool runSoftmax(Machine &m, const Inst &inst) {
       if (!(from[j * stride].f <= max) && !std::isnan(max))
         max = from[j * stride].f;
     for (int64_t j = 0; j < size; ++j) {
-      const double distance = roundTo(details.kind, from[j * stride].f - max);
-      to[j * stride].f = roundTo(details.kind, std::exp(distance));
-      sum = roundTo(details.kind, sum + to[j * stride].f);
+      const double distance =
+          roundTo(details.kind, from[j * stride].f - max, m.random);
+      to[j * stride].f = roundTo(details.kind, std::exp(distance), m.random);
+      sum = roundTo(details.kind, sum + to[j * stride].f, m.random);
     }
     for (int64_t j = 0; j < size; ++j)
-      to[j * stride].f = roundTo(details.kind, to[j * stride].f / sum);
+      to[j * stride].f =
+          roundTo(details.kind, to[j * stride].f / sum, m.random);
   }
   m.tensors[inst.dst] = std::move(array);
   return true;

@@ -129,6 +129,21 @@ static bool isVisible(const AttentionArguments &a, int64_t b, int64_t group,
   return element != -kInf;
 }
 
+/// The elements of the last axis at [b, head, i].
+static void readRow(const View &view, int64_t b, int64_t head, int64_t i,
+                    std::vector<double> &row) {
+  const int64_t bytes = byteSize(view.element);
+  const char *from =
+      static_cast<const char *>(view.data) +
+      (b * view.strides[0] + head * view.strides[1] + i * view.strides[2]) *
+          bytes;
+  row.resize(view.sizes[3]);
+  for (double &element : row) {
+    element = load(view.element, from);
+    from += view.strides[3] * bytes;
+  }
+}
+
 static MapRow mapRow(const AttentionArguments &a, const View &q, const View &k,
                      int64_t b, int64_t head, int64_t keyHead, int64_t i,
                      const std::vector<bool> &visible,
@@ -136,13 +151,16 @@ static MapRow mapRow(const AttentionArguments &a, const View &q, const View &k,
   int64_t tk = k.sizes[2], d = q.sizes[3];
   MapRow row;
   row.weights.assign(tk, 0.0);
+  std::vector<double> query, key;
+  readRow(q, b, head, i, query);
   double max = -kInf;
   for (int64_t j = 0; j < tk; ++j) {
     if (!visible[j])
       continue;
+    readRow(k, b, keyHead, j, key);
     double dot = 0.0, magnitude = 0.0;
     for (int64_t x = 0; x < d; ++x) {
-      double product = q.at({b, head, i, x}) * k.at({b, keyHead, j, x});
+      double product = query[x] * key[x];
       dot += product;
       magnitude += std::fabs(product);
     }
@@ -225,7 +243,7 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
   result.output.assign(batch * hs * tq * dv, 0.0);
   result.magnitude = result.output;
   std::vector<bool> visible(tk);
-  std::vector<double> bias(tk);
+  std::vector<double> bias(tk), values;
 
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t s = 0; s < hs; ++s)
@@ -248,8 +266,9 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
           double weight = map1.weights[j] - lambda * map2.weights[j];
           double absolute =
               map1.weights[j] + std::fabs(lambda) * map2.weights[j];
+          readRow(a.v, b, s / perValue, j, values);
           for (int64_t c = 0; c < dv; ++c) {
-            double value = a.v.at({b, s / perValue, j, c});
+            double value = values[c];
             x[c] += weight * value;
             magnitude[c] += absolute * std::fabs(value);
           }

@@ -157,7 +157,10 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<double> atol("atol", cl::desc("Absolute tolerance (default by type)"),
                        cl::cat(results));
   cl::opt<std::string> check(
-      "check", cl::desc("reference: compare with the plain path, unfused"),
+      "check",
+      cl::desc("reference: compare with the plain path, unfused;\n"
+               "oracle: with the module as given, interpreted in\n"
+               "f64, by docs/numerics.md's bounds"),
       cl::value_desc("what"), cl::cat(results));
   cl::opt<int64_t> bench("bench", cl::desc("Time n calls, after a warm-up"),
                          cl::init(0), cl::value_desc("n"), cl::cat(results));
@@ -224,10 +227,16 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
 }
 
 llvm::Error mlir::diffattn::checkOptions(const Options &options) {
-  if (!options.check.empty() && options.check != "reference")
+  if (!options.check.empty() && options.check != "reference" &&
+      options.check != "oracle")
     return makeError(ErrorClass::Usage,
-                     "--check: expected reference, but got '" + options.check +
-                         "'");
+                     "--check: expected reference or oracle, but got '" +
+                         options.check + "'");
+  if (options.check == "oracle" && options.from != "input")
+    return makeError(ErrorClass::Usage,
+                     "--check=oracle: expected a module in stage input, which "
+                     "can be interpreted, but got stage " +
+                         options.from);
   if (Failure failure = checkThreads(options.threads))
     return makeError(failure.getClass(), "--" + failure.getMessage());
   for (auto [tolerance, what] :

@@ -15,6 +15,7 @@
 
 #include "DiffAttn/Execution/Bundle.h"
 #include "DiffAttn/Execution/InputFile.h"
+#include "DiffAttn/Execution/Oracle.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
 #include "DiffAttn/Execution/WriteFile.h"
@@ -283,6 +284,31 @@ static llvm::Expected<bool> compareAll(const Results &results,
   return all;
 }
 
+/// Judges results by the module as given, interpreted on `arguments`; false if
+/// one is too far off.
+static llvm::Expected<bool>
+judgeAll(llvm::StringRef ir, const CompileOptions &compile,
+         llvm::StringRef entry, llvm::ArrayRef<HostArray> arguments,
+         const WeightFiles &files, const Results &results) {
+  SlowNotice notice("interpreting the module");
+  OracleOptions oracleOptions;
+  oracleOptions.inputName = compile.inputName;
+  auto oracle = Oracle::create(ir, entry, arguments, files, oracleOptions);
+  if (!oracle)
+    return oracle.takeError();
+  bool all = true;
+  for (auto [i, view] : llvm::enumerate(results.views)) {
+    auto judgement =
+        oracle->judge(i, "result " + std::to_string(i) + " and the oracle",
+                      view.data, view.dtype, view.shape);
+    if (!judgement)
+      return judgement.takeError();
+    llvm::outs() << judgement->text << "\n";
+    all &= judgement->matches;
+  }
+  return all;
+}
+
 /// Returns false if results differ from what was expected of them.
 static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto ir = readModel(path);
@@ -350,7 +376,12 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto matches = compareAll(results, wantedViews, "");
   if (!matches)
     return matches;
-  if (!options.check.empty()) {
+  if (options.check == "oracle") {
+    auto judged = judgeAll(*ir, compile, name, *original, files, results);
+    if (!judged)
+      return judged.takeError();
+    *matches &= *judged;
+  } else if (!options.check.empty()) {
     compile.reference = true;
     auto plain = makeProgram(*ir, compile, files, prepare);
     if (!plain)

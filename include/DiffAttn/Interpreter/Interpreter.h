@@ -45,10 +45,21 @@ enum class Precision {
   AsWritten,
   /// Every float is an f64, whatever type is written; nothing is rounded to it.
   Exact,
+  /// As written, but up or down by chance (the nearer the likelier), so that
+  /// runs with several seeds show how far roundings move each result. What a
+  /// type holds exactly stays. Attention, which is computed in f64, is moved by
+  /// a part of what docs/numerics.md allows: 1 / kRandomRoundingsToBound.
+  RandomlyRounded,
 };
+
+/// How many times the error of a few randomly rounded runs other code for the
+/// same program may be off.
+constexpr double kRandomRoundingsToBound = 16.0;
 
 struct Options {
   Precision precision = Precision::AsWritten;
+  /// Of the chance in `RandomlyRounded`.
+  uint64_t seed = 0;
   /// Ops on elements, counted before each loop nest is begun, and at most this
   /// many.
   int64_t maxSteps = int64_t(10) * 1000 * 1000 * 1000;

@@ -7,8 +7,8 @@
 //
 // diffattn-interpret module.mlir < calls
 //
-// A line of `calls` has words: the function, `exact` or `as-written`, the most
-// steps (0: the default), a prefix of the files of results, and a .npy file for
+// A line of `calls` has words: the function, `exact`, `as-written` or
+// `random:SEED`, the most steps (0: the default), a prefix of the files of results, and a .npy file for
 // each argument. Answers with one line each, "ok STEPS MILLISECONDS UNDEFINED"
 // or "KIND: MESSAGE". Results are f64 for floats of an exact call.
 //
@@ -51,6 +51,12 @@ static llvm::Expected<std::string> callOnce(ModuleOp module,
   const bool isExact = words[1] == "exact";
   options.precision = isExact ? interpreter::Precision::Exact
                               : interpreter::Precision::AsWritten;
+  StringRef seed = words[1];
+  if (seed.consume_front("random:")) {
+    options.precision = interpreter::Precision::RandomlyRounded;
+    if (seed.getAsInteger(10, options.seed))
+      return llvm::createStringError("expected random:SEED");
+  }
   int64_t steps;
   if (!words[2].getAsInteger(10, steps) && steps)
     options.maxSteps = steps;
