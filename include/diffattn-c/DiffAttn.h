@@ -35,7 +35,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 9
+#define DIFFATTN_API_MINOR 10
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -243,6 +243,22 @@ DIFFATTN_EXPORT int32_t diffattn_emit(const char *ir, size_t ir_bytes,
                                       const diffattn_options *options,
                                       const char *stage, char **out,
                                       size_t *out_bytes);
+
+/*===-- Judging -----------------------------------------------------------===*/
+
+/* Judges what a call of `entry` gave by the module that the program was
+   compiled from, interpreted in f64 before any pass (docs/numerics.md).
+   `arguments` are what the call was given, as they were before it; `results`
+   are what it gave, with updated arguments in their places; all lie in memory
+   of the host. Weights are those of the options "weights". `matches` becomes 1
+   if all results are right, else 0; `report` has a line for each of them, to be
+   freed with diffattn_free. */
+DIFFATTN_EXPORT int32_t
+diffattn_judge(const diffattn_program *program, const char *ir, size_t ir_bytes,
+               const diffattn_options *options, const char *entry,
+               const diffattn_array *arguments, int32_t num_arguments,
+               const diffattn_array *results, int32_t num_results,
+               int32_t *matches, char **report);
 
 /*===-- Bundles -----------------------------------------------------------===*/
 

@@ -11,6 +11,7 @@
 
 #include "DiffAttn/Execution/Bundle.h"
 #include "DiffAttn/Execution/Device.h"
+#include "DiffAttn/Execution/Oracle.h"
 #include "DiffAttn/Execution/Program.h"
 #include "DiffAttn/Execution/Versions.h"
 #include "DiffAttn/Host/CInterface.h"
@@ -547,6 +548,16 @@ const char *diffattn_replay_refusal(const diffattn_replay *replay) {
 
 void diffattn_free(void *data) { std::free(data); }
 
+/// A copy that the caller frees.
+static int32_t giveText(const std::string &text, char **out) {
+  auto *copy = static_cast<char *>(std::malloc(text.size() + 1));
+  if (!copy)
+    return fail(ErrorClass::Run, "expected memory for the text");
+  memcpy(copy, text.c_str(), text.size() + 1);
+  *out = copy;
+  return DIFFATTN_OK;
+}
+
 int32_t diffattn_emit(const char *ir, size_t ir_bytes,
                       const diffattn_options *options, const char *stage,
                       char **out, size_t *out_bytes) {
@@ -563,13 +574,56 @@ int32_t diffattn_emit(const char *ir, size_t ir_bytes,
   lastDiagnostics = DiagnosticList(diagnostics);
   if (!text)
     return fail(text.takeError());
-  auto *copy = static_cast<char *>(std::malloc(text->size() + 1));
-  if (!copy)
-    return fail(ErrorClass::Run, "expected memory for the text");
-  memcpy(copy, text->c_str(), text->size() + 1);
-  *out = copy;
   *out_bytes = text->size();
-  return DIFFATTN_OK;
+  return giveText(*text, out);
+}
+
+int32_t diffattn_judge(const diffattn_program *program, const char *ir,
+                       size_t ir_bytes, const diffattn_options *options,
+                       const char *entry, const diffattn_array *arguments,
+                       int32_t num_arguments, const diffattn_array *results,
+                       int32_t num_results, int32_t *matches, char **report) {
+  Failure failure = checkModule(ir, ir_bytes,
+                                {{"program", program},
+                                 {"entry", entry},
+                                 {"matches", matches},
+                                 {"report", report}});
+  const FunctionSignature *function;
+  if (!failure)
+    failure = program->program->getSignature().get(entry, function);
+  if (failure)
+    return fail(failure);
+  // Results are checked as the arguments of a function that takes them.
+  const std::string taker = "results of " + std::string(entry);
+  const Signature taking{{{taker, function->results, {}}}, {}};
+  std::vector<HostArray> given, got;
+  failure = copyArguments(program->program->getSignature(), entry, arguments,
+                          num_arguments, given);
+  if (!failure)
+    failure = copyArguments(taking, taker.c_str(), results, num_results, got);
+  if (failure)
+    return fail(failure);
+  const diffattn_options defaults;
+  if (!options)
+    options = &defaults;
+  WeightFiles files;
+  for (const std::string &path : options->weights)
+    if (llvm::Error error = files.add(path))
+      return fail(std::move(error));
+  llvm::StringRef text(ir, ir_bytes);
+  // What compiling refuses is refused in the same words.
+  if (auto input = emitStage(text, options->compile, "input", nullptr); !input)
+    return fail(input.takeError());
+  OracleOptions oracleOptions;
+  oracleOptions.inputName = options->compile.inputName;
+  std::vector<ArrayView> views;
+  for (const HostArray &array : got)
+    views.push_back({array.data.get(), array.dtype, array.shape, {}, false});
+  auto judged = judgeCall(text, entry, given, views, files, oracleOptions);
+  if (!judged)
+    return fail(judged.takeError());
+  *matches = judged->matches;
+  return giveText(judged->text, report);
 }
 
 int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,

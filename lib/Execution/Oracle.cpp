@@ -113,6 +113,13 @@ private:
 
 // --- runs
 
+/// How elements of a type lie in memory; nothing for those that do not.
+static std::optional<DType> toDType(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return parseDType(type.isIndex() ? "i64" : text);
+}
+
 static llvm::Expected<std::vector<Array>>
 readArguments(func::FuncOp function, llvm::ArrayRef<HostArray> arguments) {
   if (function.getNumArguments() != arguments.size())
@@ -121,9 +128,18 @@ readArguments(func::FuncOp function, llvm::ArrayRef<HostArray> arguments) {
                          " arguments, but got " +
                          llvm::Twine(arguments.size()));
   std::vector<Array> arrays;
-  for (auto [argument, type] :
-       llvm::zip_equal(arguments, function.getArgumentTypes())) {
+  for (auto [i, argument] : llvm::enumerate(arguments)) {
+    Type type = function.getArgumentTypes()[i];
     Type element = getElementTypeOrSelf(type);
+    if (toDType(element) != argument.dtype) {
+      std::string text;
+      llvm::raw_string_ostream(text) << type;
+      return makeError(ErrorClass::Input,
+                       "oracle: argument " + llvm::Twine(i) + " of '" +
+                           function.getName() + "': expected " + text +
+                           ", but got " +
+                           describeType(argument.shape, argument.dtype));
+    }
     auto array = Array::read(element, argument.shape, argument.data.get());
     if (!array)
       return convertError(array.takeError());
@@ -272,18 +288,16 @@ llvm::Expected<Judgement> Oracle::judge(size_t number, llvm::StringRef name,
                                         llvm::ArrayRef<int64_t> shape) const {
   const Expectation &result = impl->results[number];
   Type type = result.exact.getElementType();
-  auto got = Array::read(type, shape, data);
-  std::string text;
-  llvm::raw_string_ostream(text) << type;
-  if (!got || parseDType(type.isIndex() ? "i64" : text) != dtype ||
-      shape != result.exact.getShape()) {
-    if (!got)
-      llvm::consumeError(got.takeError());
+  // Types and shapes first: nothing is read of another.
+  if (toDType(type) != dtype || shape != result.exact.getShape()) {
     return makeError(
         ErrorClass::Input,
         name + ": expected " + interpreter::describe(result.exact) +
             " as the oracle computes, but got " + describeType(shape, dtype));
   }
+  auto got = Array::read(type, shape, data);
+  if (!got)
+    return convertError(got.takeError());
   const int64_t count = got->getNumElements();
   int64_t wrong = 0, worst = -1;
   double largest = 0, worstShare = 0;
@@ -330,4 +344,28 @@ llvm::Expected<Judgement> Oracle::judge(size_t number, llvm::StringRef name,
   if (!impl->undefined.empty())
     os << " (" << impl->undefined << ")";
   return judgement;
+}
+
+llvm::Expected<Judgement> mlir::diffattn::judgeCall(
+    llvm::StringRef ir, llvm::StringRef entry,
+    llvm::ArrayRef<HostArray> arguments, llvm::ArrayRef<ArrayView> results,
+    const WeightFiles &files, const OracleOptions &options) {
+  auto oracle = Oracle::create(ir, entry, arguments, files, options);
+  if (!oracle)
+    return oracle.takeError();
+  if (results.size() != oracle->getNumResults())
+    return makeError(ErrorClass::Usage,
+                     "expected " + llvm::Twine(oracle->getNumResults()) +
+                         " results, but got " + llvm::Twine(results.size()));
+  Judgement all;
+  for (auto [i, array] : llvm::enumerate(results)) {
+    auto judgement = oracle->judge(
+        i, "result " + std::to_string(i) + " and the oracle", array.data,
+        array.dtype, llvm::ArrayRef(array.shape.begin(), array.shape.size()));
+    if (!judgement)
+      return judgement.takeError();
+    all.matches &= judgement->matches;
+    all.text += (i ? "\n" : "") + judgement->text;
+  }
+  return all;
 }

@@ -127,6 +127,26 @@ static Failure checkArray(const char *entry, int32_t i,
   return {};
 }
 
+Failure mlir::diffattn::copyArguments(const Signature &signature,
+                                      const char *entry,
+                                      const diffattn_array *arrays,
+                                      int32_t count,
+                                      std::vector<HostArray> &copies) {
+  std::vector<ArrayView> views;
+  Failure failure = viewArguments(signature, entry, arrays, count, views);
+  if (!failure)
+    failure = checkArguments(signature, entry, views);
+  for (size_t i = 0; i < views.size() && !failure; ++i) {
+    if (views[i].onDevice)
+      return {ErrorClass::Input,
+              "argument " + std::to_string(i) + " of '" + entry +
+                  "': expected an array in memory of the host, but got one on "
+                  "a device"};
+    failure = copyDense(views[i], copies.emplace_back());
+  }
+  return failure;
+}
+
 Failure mlir::diffattn::checkResults(const Signature &signature,
                                      const char *entry,
                                      const diffattn_result *results,

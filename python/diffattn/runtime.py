@@ -17,8 +17,10 @@ import warnings
 import weakref
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from . import checks
-from .arrays import DTYPES, MOST_RANK, ValueType, as_array  # noqa: F401
+from .arrays import CODES, DTYPES, MOST_RANK, Array, ValueType, as_array  # noqa: F401
 from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback, library_folder, load_library
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
 from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError, LibraryError,  # noqa: F401
@@ -100,6 +102,8 @@ class _Library(CLibrary):
             ("program_from_cache", number, [program]),
             ("bind_weights_while", number, [program, out(text), number, GoOn, ctypes.c_void_p]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
+            ("judge", number, [program, text, size, options, text, out(Array), number, out(Array), number, out(number),
+                               out(ctypes.c_void_p)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
         ])
 
@@ -152,6 +156,17 @@ def _warn_of_cache(diagnostics: list[Diagnostic]) -> None:
         if diagnostic.category == "diffattn-cache" and diagnostic.message not in _told:
             _told.add(diagnostic.message)
             warnings.warn(diagnostic.message, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether results are right, and one line about each of them."""
+
+    matches: bool
+    lines: list[str]
+
+    def __bool__(self) -> bool:
+        return self.matches
 
 
 class Executable(CompiledCode):
@@ -215,6 +230,39 @@ class Executable(CompiledCode):
         with told:
             status = self._lib.bind_weights_while(self._handle, array, len(array), told.c, None)
         told.check(self._lib, status)
+
+
+    def judge(self, mlir, entry: str, arguments, results, *, weights=()) -> Judgement:
+        """Whether `results` are what `entry` of `mlir`, the module that this was compiled from, gives for `arguments`: it is
+        interpreted in f64, before any pass, and as written with random roundings (docs/numerics.md). All arrays lie in memory of
+        the host; arguments that the call updated must be what they were before it.
+
+        weights   paths, as for `Executable`, of a module that has weights
+
+        Raises RunError for a module that takes more than 4e9 steps, and IRError for an op that the interpreter does not know.
+        """
+        ir, paths = checks.module(mlir), checks.paths("weights", weights)
+        given, packed = self.pack(entry, arguments)
+        got = [np.asarray(as_array(result, f"result {i}"), order="C") for i, result in enumerate(results)]
+        judged = (Array * max(len(got), 1))()
+        for i, (slot, array) in enumerate(zip(judged, got)):
+            if array.dtype not in CODES:
+                raise InputError(f"result {i}: expected elements of a type that calls give, but got {array.dtype}")
+            slot.data, slot.dtype, slot.rank = array.ctypes.data, CODES[array.dtype], array.ndim
+            slot.shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        lib, matches, report = self._lib, ctypes.c_int32(), ctypes.c_void_p()
+        options = _options(lib, target="cpu", name="module", raise_attention=True, reference=False, cache="")
+        try:
+            for file in paths:
+                lib.check(lib.options_set(options, b"weights", os.fsencode(file)))
+            lib.check(lib.judge(self._handle, ir, len(ir), options, entry.encode(), packed, len(given), judged, len(got),
+                                ctypes.byref(matches), ctypes.byref(report)))
+        finally:
+            lib.options_destroy(options)
+        try:
+            return Judgement(bool(matches.value), ctypes.string_at(report.value).decode().splitlines())
+        finally:
+            lib.free(report)
 
 
 def _cache(cache) -> str:

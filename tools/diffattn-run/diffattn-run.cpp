@@ -293,20 +293,18 @@ judgeAll(llvm::StringRef ir, const CompileOptions &compile,
   SlowNotice notice("interpreting the module");
   OracleOptions oracleOptions;
   oracleOptions.inputName = compile.inputName;
-  auto oracle = Oracle::create(ir, entry, arguments, files, oracleOptions);
-  if (!oracle)
-    return oracle.takeError();
-  bool all = true;
-  for (auto [i, view] : llvm::enumerate(results.views)) {
-    auto judgement =
-        oracle->judge(i, "result " + std::to_string(i) + " and the oracle",
-                      view.data, view.dtype, view.shape);
-    if (!judgement)
-      return judgement.takeError();
-    llvm::outs() << judgement->text << "\n";
-    all &= judgement->matches;
-  }
-  return all;
+  std::vector<ArrayView> views;
+  for (const DenseView &view : results.views)
+    views.push_back({const_cast<void *>(view.data),
+                     view.dtype,
+                     SizeList(view.shape.data(), view.shape.size()),
+                     {},
+                     false});
+  auto judged = judgeCall(ir, entry, arguments, views, files, oracleOptions);
+  if (!judged)
+    return judged.takeError();
+  llvm::outs() << judged->text << "\n";
+  return judged->matches;
 }
 
 /// Returns false if results differ from what was expected of them.

@@ -10,6 +10,7 @@
 #include "DiffAttn/Execution/HostArray.h"
 #include "DiffAttn/Execution/Signature.h"
 #include "DiffAttn/Execution/WeightFiles.h"
+#include "DiffAttn/Host/Call.h"
 
 #include <memory>
 
@@ -58,6 +59,14 @@ private:
   explicit Oracle(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl;
 };
+
+/// Judges all `results` of a call, dense arrays, in the order of the
+/// function's; the text has a line for each.
+llvm::Expected<Judgement> judgeCall(llvm::StringRef ir, llvm::StringRef entry,
+                                    llvm::ArrayRef<HostArray> arguments,
+                                    llvm::ArrayRef<ArrayView> results,
+                                    const WeightFiles &files,
+                                    const OracleOptions &options);
 
 } // namespace mlir::diffattn
 

@@ -43,6 +43,11 @@ Failure viewArguments(const Signature &signature, const char *entry,
                       const diffattn_array *arguments, int32_t numArguments,
                       std::vector<ArrayView> &views);
 
+/// Dense copies of arrays of the host, checked as arguments of `entry`.
+Failure copyArguments(const Signature &signature, const char *entry,
+                      const diffattn_array *arrays, int32_t count,
+                      std::vector<HostArray> &copies);
+
 /// Fails if `signature` has the entry and there is not room for as many results
 /// as it has.
 Failure checkResults(const Signature &signature, const char *entry,

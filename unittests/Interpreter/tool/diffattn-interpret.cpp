@@ -8,9 +8,10 @@
 // diffattn-interpret module.mlir < calls
 //
 // A line of `calls` has words: the function, `exact`, `as-written` or
-// `random:SEED`, the most steps (0: the default), a prefix of the files of results, and a .npy file for
-// each argument. Answers with one line each, "ok STEPS MILLISECONDS UNDEFINED"
-// or "KIND: MESSAGE". Results are f64 for floats of an exact call.
+// `random:SEED`, the most steps (0: the default), a prefix of the files of
+// results, and a .npy file for each argument. Answers with one line each, "ok
+// STEPS MILLISECONDS UNDEFINED" or "KIND: MESSAGE". Results are f64 for floats
+// of an exact call.
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Execution/HostArray.h"
