@@ -90,10 +90,11 @@ def attention_error(got, operands, visible, *, scale, softcap=None, bias=None, n
     result = got.astype(np.float64)
     judged = np.isfinite(expected) & np.isfinite(size) & (ungated < LARGEST["float32"] / 8) & (np.abs(expected) + relative * size < LARGEST[name])
     if norm is not None:
-        # Squares of rows below 2^-63 are subnormal: the fewer digits they have, the fewer has the row's root.
+        # Squares of rows below 2^-63 are subnormal: the fewer digits they have, the fewer has the row's root. Where the maps
+        # cancel wholly, nothing but rounding is left to be divided by its own size.
         with np.errstate(all="ignore"):
-            row, _ = reference(q1, k1, q2, k2, v, lam, scale=scale, softcap=softcap, bias=bias, lam_sigmoid=options.get("lam_sigmoid", False))
-        judged &= (np.sqrt(np.square(row).mean(-1, keepdims=True)) > 2.0**-55) | (row == 0).all(-1, keepdims=True)
+            row, row_size = reference(q1, k1, q2, k2, v, lam, scale=scale, softcap=softcap, bias=bias, lam_sigmoid=options.get("lam_sigmoid", False))
+        judged &= (np.sqrt(np.square(row).mean(-1, keepdims=True)) > 2.0**-55) | (row_size == 0).all(-1, keepdims=True)
     empty = ~(bias if bias.dtype == np.bool_ else ~np.isneginf(bias)).any(-1)
     empty = np.repeat(empty, q1.shape[1] // q2.shape[1] if empty.shape[1] > 1 else q1.shape[1], axis=1)
     assert (result[empty] == 0).all(), f"a row without keys is not 0 but {result[empty].ravel()[:4]}"
