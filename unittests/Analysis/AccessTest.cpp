@@ -91,4 +91,33 @@ TEST(AccessTest, PositionsLeadToTheElementsOfTheBase) {
   EXPECT_GT(counts.opened, 100);
 }
 
+/// The example in the header.
+TEST(AccessTest, OpensOneOpAtATime) {
+  auto module = parseProgram(R"(
+    func.func @main(%x: tensor<4x8xf32>) {
+      %e = tensor.empty() : tensor<8x4xf32>
+      %y = linalg.transpose ins(%x : tensor<4x8xf32>)
+          outs(%e : tensor<8x4xf32>) permutation = [1, 0]
+      %z = math.exp %y : tensor<8x4xf32>
+      return
+    })");
+  ASSERT_TRUE(module);
+  auto function = *module->getOps<func::FuncOp>().begin();
+  Value z = *std::prev(function.getBody().front().end(), 2)->result_begin();
+  ExprGraph graph(function);
+  Position at = graph.freshLoops(z);
+  Expr element = graph.load(z, at);
+  ASSERT_EQ(element->kind, Kind::Load);
+  EXPECT_EQ(element->value, z);
+  Expr opened = graph.expand(element);
+  ASSERT_TRUE(opened && opened->kind == Kind::Exp);
+  Expr base = opened->operands[0];
+  ASSERT_EQ(base->kind, Kind::Load);
+  EXPECT_EQ(base->value, function.getArgument(0));
+  ASSERT_EQ(base->indices.size(), 2u);
+  EXPECT_EQ(base->indices[0], at[1]);
+  EXPECT_EQ(base->indices[1], at[0]);
+  EXPECT_EQ(graph.expand(base), nullptr);
+}
+
 } // namespace

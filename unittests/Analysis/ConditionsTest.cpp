@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Meaning.h"
+
+#include "DiffAttn/Analysis/TensorExpr/Conditions.h"
 #include "Programs.h"
 
 #include "gtest/gtest.h"

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Programs.h"
 
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
@@ -49,15 +49,17 @@ DenseResourceElementsAttr resourceOf(RankedTensorType type,
 TEST(ConstantsTest, ReadsIntegersOfEveryWidth) {
   MLIRContext *context = &Program::context();
   Draw draw(1);
-  for (unsigned width : {1, 4, 8, 16, 32, 64}) {
-    Type type = IntegerType::get(context, width);
+  for (unsigned width : {1, 4, 8, 16, 32, 64, 0}) {
+    Type type = width ? Type(IntegerType::get(context, width))
+                      : Type(IndexType::get(context));
     std::vector<int64_t> edges = edgesOf(type, draw);
     auto tensor =
         RankedTensorType::get(static_cast<int64_t>(edges.size()), type);
     SmallVector<APInt> bits;
     SmallVector<uint64_t> raw;
     for (int64_t edge : edges) {
-      bits.push_back(APInt(width, static_cast<uint64_t>(edge), true, true));
+      bits.push_back(
+          APInt(widthOf(type), static_cast<uint64_t>(edge), true, true));
       raw.push_back(static_cast<uint64_t>(edge));
     }
     SmallVector<Attribute> constants = {DenseElementsAttr::get(tensor, bits)};

@@ -14,7 +14,7 @@
 
 #include "Plain.h"
 
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 namespace plain {
 

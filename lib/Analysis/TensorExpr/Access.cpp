@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -45,7 +45,7 @@ std::optional<double> constantAt(Attribute elements, int64_t position) {
       return read(float());
     if (type.isF64())
       return read(double());
-    if (type.isInteger(64))
+    if (type.isInteger(64) || type.isIndex())
       return read(int64_t());
     if (type.isInteger(32))
       return read(int32_t());
@@ -81,7 +81,7 @@ std::optional<int64_t> integerAt(Attribute elements, int64_t position) {
   auto resource = dyn_cast<DenseResourceElementsAttr>(elements);
   if (AsmResourceBlob *blob =
           resource ? resource.getRawHandle().getBlob() : nullptr;
-      blob && type.isInteger(64)) {
+      blob && (type.isInteger(64) || type.isIndex())) {
     int64_t number;
     if ((position + 1) * sizeof(number) > blob->getData().size())
       return std::nullopt;
@@ -207,6 +207,39 @@ static bool movesElements(Operation &op) {
          llvm::all_of(op.getResultTypes(), isInt);
 }
 
+/// What a body that only yields, or gathers at positions that it computes,
+/// reads.
+Expr ExprGraph::seeThroughBody(Value tensor, ArrayRef<IndexPoly> indices) {
+  auto op = cast<linalg::LinalgOp>(tensor.getDefiningOp());
+  if (!isElementwise(op) || !op.hasPureTensorSemantics() ||
+      !llvm::all_of(op.getBlock()->without_terminator(), movesElements))
+    return nullptr;
+  auto read = [&]() -> Expr {
+    Expr element =
+        expandLinalg(op, cast<OpResult>(tensor).getResultNumber(), indices);
+    return element && (element->kind == Kind::Load ||
+                       element->kind == Kind::Const ||
+                       element->kind == Kind::Index ||
+                       element->kind == Kind::Scalar)
+               ? element
+               : nullptr;
+  };
+  if (op.getBlock()->without_terminator().empty())
+    return read();
+  // It may read one tensor twice, and that another. What stops at the limits of
+  // polyOf and scalar is not kept.
+  Place place(conditional, {});
+  for (const IndexPoly &at : indices)
+    place.second.push_back(at.terms);
+  if (auto it = gathered.find(tensor); it != gathered.end())
+    if (auto found = it->second.find(place); found != it->second.end())
+      return found->second ? add(*found->second) : nullptr;
+  Expr element = read();
+  if (polyDepth == 0 && scalarDepth == 0)
+    gathered[tensor][place] = element;
+  return element;
+}
+
 Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
   Operation *op = tensor.getDefiningOp();
   if (!op)
@@ -281,30 +314,16 @@ Expr ExprGraph::seeThrough(Value tensor, ArrayRef<IndexPoly> indices) {
         return scalar(from.getElements()[position]);
       })
       .Case([&](linalg::FillOp fill) { return scalar(fill.getInputs()[0]); })
-      .Case([&](linalg::LinalgOp linalgOp) -> Expr {
-        // A body that only yields, or gathers at positions that it computes.
-        if (!isElementwise(linalgOp) || !linalgOp.hasPureTensorSemantics())
-          return nullptr;
-        Block &body = *linalgOp.getBlock();
-        for (Operation &inner : body.without_terminator())
-          if (!movesElements(inner))
-            return nullptr;
-        Expr element = expandLinalg(
-            linalgOp, cast<OpResult>(tensor).getResultNumber(), indices);
-        if (element &&
-            (element->kind == Kind::Load || element->kind == Kind::Const ||
-             element->kind == Kind::Index || element->kind == Kind::Scalar))
-          return element;
-        return nullptr;
-      })
+      .Case([&](linalg::LinalgOp) { return seeThroughBody(tensor, indices); })
       .Default([](Operation *) { return nullptr; });
 }
 
 Expr ExprGraph::load(Value tensor, ArrayRef<IndexPoly> indices) {
   if (Expr number = constantElement(tensor, indices))
     return number;
-  if (Expr further = seeThrough(tensor, indices))
-    return further;
+  if (llvm::all_of(indices, [&](const IndexPoly &at) { return isSmall(at); }))
+    if (Expr further = seeThrough(tensor, indices))
+      return further;
   Node node(Kind::Load, elementType(tensor));
   node.value = tensor;
   node.indices.assign(indices.begin(), indices.end());

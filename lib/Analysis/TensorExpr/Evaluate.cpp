@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -26,6 +26,13 @@ static bool isEvaluated(Operation *op) {
 }
 
 Expr ExprGraph::close(Expr expr) {
+  unsigned steps = 0;
+  return close(expr, steps);
+}
+
+Expr ExprGraph::close(Expr expr, unsigned &steps) {
+  if (++steps > kMaxNodes)
+    return nullptr;
   switch (expr->kind) {
   case Kind::Const:
   case Kind::Index:
@@ -34,12 +41,12 @@ Expr ExprGraph::close(Expr expr) {
     if (Attribute elements; matchPattern(expr->value, m_Constant(&elements)))
       return constantAt(elements, 0) ? expr : nullptr;
     if (Expr opened = expand(expr))
-      return close(opened);
+      return close(opened, steps);
     return nullptr;
   case Kind::Reduce:
     if (isInteger(expr->type) && expr->combiner() == Combiner::Sum &&
         expr->bound.size() == 1)
-      if (Expr body = close(expr->operands[0]))
+      if (Expr body = close(expr->operands[0], steps))
         return sumOf(body, expr->bound[0], expr->type);
     return nullptr;
   case Kind::Scalar:
@@ -47,7 +54,7 @@ Expr ExprGraph::close(Expr expr) {
     return nullptr;
   case Kind::Opaque:
     if (isa<math::AbsFOp>(expr->proto))
-      if (Expr closed = close(expr->operands[0]);
+      if (Expr closed = close(expr->operands[0], steps);
           closed && closed->kind == Kind::Const)
         return constant(std::fabs(closed->number), expr->type);
     if (!isEvaluated(expr->proto))
@@ -58,7 +65,7 @@ Expr ExprGraph::close(Expr expr) {
   }
   SmallVector<Expr> operands;
   for (Expr operand : expr->operands) {
-    Expr closed = close(operand);
+    Expr closed = close(operand, steps);
     if (!closed)
       return nullptr;
     operands.push_back(closed);

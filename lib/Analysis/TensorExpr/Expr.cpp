@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -25,6 +25,15 @@ double roundTo(double number, Type type) {
     return value.convertToDouble();
   }
   return number;
+}
+
+Expr ExprGraph::add(Node node) {
+  constexpr unsigned most = 1u << 30;
+  node.size = 1;
+  for (Expr operand : node.operands)
+    node.size = std::min(most, node.size + operand->size);
+  nodes.push_back(std::move(node));
+  return &nodes.back();
 }
 
 Expr ExprGraph::constant(double number, Type type) {
@@ -50,7 +59,7 @@ Expr ExprGraph::make(Kind kind, Type type, ArrayRef<Expr> operands,
                        : kind == Kind::Sub ? a - b
                                            : a * b;
     // In a narrow type it may wrap around.
-    if (holds(type, result))
+    if (holds(type, result) && isSmall(result))
       return index(result);
   }
   if (Expr simpler = simplify(kind, operands, predicate))
@@ -146,9 +155,11 @@ static bool sameConstants(Attribute a, Attribute b) {
   return p && q && p->getData() == q->getData();
 }
 
-bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
+bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth, unsigned &steps) {
   if (a == b)
     return true;
+  if (++steps > 4 * kMaxNodes)
+    return false;
   if (a->kind == Kind::Load && b->kind == Kind::Load &&
       a->indices == b->indices) {
     Attribute lhs, rhs;
@@ -174,15 +185,16 @@ bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
     for (auto [x, y] : llvm::zip(a->operands, b->operands)) {
       if (!same)
         break;
-      same = equalNodes(x, rename.empty() ? y : substitute(y, rename), depth);
+      same = equalNodes(x, rename.empty() ? y : substitute(y, rename), depth,
+                        steps);
     }
     if (same)
       return true;
     // a + b = b + a
     if (a->kind == Kind::Add || a->kind == Kind::Mul || a->kind == Kind::Max ||
         a->kind == Kind::And || a->kind == Kind::Or)
-      if (equalNodes(a->operands[0], b->operands[1], depth) &&
-          equalNodes(a->operands[1], b->operands[0], depth))
+      if (equalNodes(a->operands[0], b->operands[1], depth, steps) &&
+          equalNodes(a->operands[1], b->operands[0], depth, steps))
         return true;
   }
   if (depth == 0)
@@ -192,10 +204,13 @@ bool ExprGraph::equalNodes(Expr a, Expr b, unsigned depth) {
   Expr openB = b->kind == Kind::Load ? expand(b) : nullptr;
   if (!openA && !openB)
     return false;
-  return equalNodes(openA ? openA : a, openB ? openB : b, depth - 1);
+  return equalNodes(openA ? openA : a, openB ? openB : b, depth - 1, steps);
 }
 
-bool ExprGraph::equal(Expr a, Expr b) { return equalNodes(a, b, /*depth=*/8); }
+bool ExprGraph::equal(Expr a, Expr b) {
+  unsigned steps = 0;
+  return equalNodes(a, b, /*depth=*/8, steps);
+}
 
 Expr ExprGraph::withoutLoop(Expr expr, AtomId loop) {
   for (Expr opened = expr; opened; opened = expand(stripCasts(opened)))

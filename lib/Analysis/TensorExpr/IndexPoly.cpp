@@ -78,12 +78,22 @@ IndexPoly operator*(const IndexPoly &a, const IndexPoly &b) {
   return product;
 }
 
+unsigned IndexSpace::weight(const IndexPoly &poly) const {
+  constexpr unsigned most = 1u << 30;
+  unsigned sum = 0;
+  for (auto &[monomial, coefficient] : poly.terms)
+    for (AtomId id : monomial)
+      sum = std::min(most, sum + atoms[id].weight);
+  return sum;
+}
+
 AtomId IndexSpace::intern(Atom atom) {
   for (auto [id, other] : llvm::enumerate(atoms))
     if (atom.kind != Atom::Loop && other.kind == atom.kind &&
         other.first == atom.first && other.second == atom.second &&
         other.value == atom.value && other.axis == atom.axis)
       return id;
+  atom.weight = 1 + weight(atom.first) + weight(atom.second);
   atoms.push_back(std::move(atom));
   return atoms.size() - 1;
 }
@@ -134,8 +144,9 @@ void IndexSpace::join(const IndexPoly &one, const IndexPoly &other) {
   IndexPoly a = resolve(one), b = resolve(other);
   auto take = [&](const IndexPoly &name, const IndexPoly &other) {
     std::optional<AtomId> atom = name.asAtom();
-    // Not in terms of itself: the names would go round in circles.
-    if (!atom || mentions(other, *atom))
+    // Not in terms of itself: the names would go round in circles. Nor of what
+    // is long to write, as the square of a square of a size.
+    if (!atom || mentions(other, *atom) || !other.isWithin(64, 16))
       return false;
     joined[*atom] = other;
     return true;

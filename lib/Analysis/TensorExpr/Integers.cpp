@@ -12,7 +12,7 @@
 // where their operands are numbers.
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -183,7 +183,7 @@ std::optional<IndexPoly> ExprGraph::polyOf(Operation *op,
     return number ? Poly(*number) : std::nullopt;
   }
   auto held = [&](const IndexPoly &poly) {
-    return holds(type, poly) ? Poly(poly) : std::nullopt;
+    return isSmall(poly) && holds(type, poly) ? Poly(poly) : std::nullopt;
   };
   /// The quotient of operands that are not negative where `isFloor` is false.
   auto quotient = [&](bool isFloor, bool isCeil) -> Poly {
@@ -210,7 +210,7 @@ std::optional<IndexPoly> ExprGraph::polyOf(Operation *op,
     Poly divisor = power();
     if (!divisor || !isBounded(o[0]) || (!isSigned && !isNeverNegative(o[0])))
       return std::nullopt;
-    return space.floorDiv(o[0], *divisor);
+    return held(space.floorDiv(o[0], *divisor));
   };
   auto choose = [&](bool wantSmaller, bool isSigned) -> Poly {
     if (!isSigned && !(isNeverNegative(o[0]) && isNeverNegative(o[1])))

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -97,6 +97,8 @@ Expr ExprGraph::bodyExpr(Value value, ArrayRef<IndexPoly> loops,
       result = exprOf(op, operands);
     }
   }
+  if (result && result->size > kMaxNodes)
+    result = nullptr;
   return known[value] = result;
 }
 

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -144,7 +144,27 @@ Expr ExprGraph::operation(Operation *op, Type type, ArrayRef<Expr> operands) {
   return add(std::move(node));
 }
 
+// Scalars may be computed by long chains that use each value twice. What models
+// compute as scalars stays far below.
+static constexpr unsigned kMostScalarDepth = 100, kMostScalarSteps = 500;
+
 Expr ExprGraph::scalar(Value value) {
+  if (scalarDepth == 0)
+    scalarSteps = 0;
+  if (scalarDepth == kMostScalarDepth || ++scalarSteps > kMostScalarSteps) {
+    if (isInteger(value.getType()))
+      return index(space.opaque(value));
+    Node node(Kind::Scalar, value.getType());
+    node.value = value;
+    return add(std::move(node));
+  }
+  ++scalarDepth;
+  Expr expr = readScalar(value);
+  --scalarDepth;
+  return expr;
+}
+
+Expr ExprGraph::readScalar(Value value) {
   Type type = value.getType();
   Attribute attribute;
   if (matchPattern(value, m_Constant(&attribute))) {

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -57,6 +57,12 @@ IndexPoly ExprGraph::polyOf(OpFoldResult size) {
 // The sizes of models stay far below.
 static constexpr unsigned kMostPolyDepth = 100, kMostPolySteps = 500;
 static constexpr size_t kMostTerms = 64, kMostDegree = 16;
+static constexpr unsigned kMostWeight = 4096;
+
+bool ExprGraph::isSmall(const IndexPoly &poly) const {
+  return poly.isWithin(kMostTerms, kMostDegree) &&
+         space.weight(poly) <= kMostWeight;
+}
 
 IndexPoly ExprGraph::polyOf(Value integer) {
   if (polyDepth == 0)
@@ -66,7 +72,7 @@ IndexPoly ExprGraph::polyOf(Value integer) {
   ++polyDepth;
   IndexPoly poly = readPoly(integer);
   --polyDepth;
-  return poly.isWithin(kMostTerms, kMostDegree) ? poly : space.opaque(integer);
+  return isSmall(poly) ? poly : space.opaque(integer);
 }
 
 IndexPoly ExprGraph::readPoly(Value integer) {
@@ -296,6 +302,8 @@ void ExprGraph::joinSizes(Operation *function, bool trusting) {
       if (op->getNumRegions() == 0 || isa<linalg::LinalgOp>(op))
         joinSizesOf(op, trusting);
     });
+  // Positions that were read before all was known.
+  gathered.clear();
 }
 
 SmallVector<IndexPoly> ExprGraph::freshLoops(Value tensor) {

@@ -17,7 +17,7 @@ using namespace mlir::diffattn;
 using namespace mlir::diffattn::tensorexpr;
 
 /// Beyond these an integer stands for itself.
-static constexpr unsigned kMaxDepth = 32;
+static constexpr unsigned kMaxDepth = 32, kMaxSteps = 2000;
 static constexpr size_t kMaxTerms = 32, kMaxDegree = 8;
 
 IndexPoly IndexFacts::polyOf(OpFoldResult integer) {
@@ -27,7 +27,9 @@ IndexPoly IndexFacts::polyOf(OpFoldResult integer) {
 }
 
 IndexPoly IndexFacts::polyOf(Value integer) {
-  if (depth == kMaxDepth)
+  if (depth == 0)
+    steps = 0;
+  if (depth == kMaxDepth || ++steps > kMaxSteps)
     return space.opaque(integer);
   ++depth;
   IndexPoly poly = readPoly(integer);
@@ -245,7 +247,9 @@ static bool isBehind(Operation *assertion, Operation *user) {
 }
 
 bool IndexFacts::isNotNegative(Value index, Operation *user) {
-  if (depth == kMaxDepth)
+  if (depth == 0)
+    steps = 0;
+  if (depth == kMaxDepth || ++steps > kMaxSteps)
     return false;
   for (const Fact &fact : asserted.lookup(index))
     if (fact.isNotNegative && isBehind(fact.assertion, user))
@@ -285,7 +289,9 @@ bool IndexFacts::isNotNegative(Value index, Operation *user) {
 }
 
 bool IndexFacts::isBelow(Value index, const IndexPoly &size, Operation *user) {
-  if (depth == kMaxDepth)
+  if (depth == 0)
+    steps = 0;
+  if (depth == kMaxDepth || ++steps > kMaxSteps)
     return false;
   for (const Fact &fact : asserted.lookup(index))
     if (fact.limit && isBehind(fact.assertion, user) &&

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_TRANSFORMS_CHECKS_INDEXFACTS_H
 #define DIFFATTN_LIB_TRANSFORMS_CHECKS_INDEXFACTS_H
 
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -60,6 +60,8 @@ private:
   DenseMap<Value, tensorexpr::IndexPoly> counters;
   DenseMap<std::pair<Operation *, unsigned>, tensorexpr::IndexPoly> indices;
   unsigned depth = 0;
+  /// Since the outermost call that is under way.
+  unsigned steps = 0;
 };
 
 } // namespace mlir::diffattn

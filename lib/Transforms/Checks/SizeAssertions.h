@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_TRANSFORMS_CHECKS_SIZEASSERTIONS_H
 #define DIFFATTN_LIB_TRANSFORMS_CHECKS_SIZEASSERTIONS_H
 
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 #include "DiffAttn/IR/SizeRelations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Maps.h"
 
+#include "DiffAttn/Analysis/TensorExpr/Conditions.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_TRANSFORMS_RAISING_MATERIALIZE_H
 #define DIFFATTN_LIB_TRANSFORMS_RAISING_MATERIALIZE_H
 
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 #include "mlir/IR/Builders.h"
 #include "llvm/ADT/SetVector.h"

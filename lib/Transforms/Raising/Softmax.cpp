@@ -8,6 +8,8 @@
 
 #include "HalfFloats.h"
 
+#include "DiffAttn/Analysis/TensorExpr/Conditions.h"
+
 #include "mlir/Dialect/Math/IR/Math.h"
 
 #include <cmath>

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_TRANSFORMS_RAISING_SOFTMAX_H
 #define DIFFATTN_LIB_TRANSFORMS_RAISING_SOFTMAX_H
 
-#include "DiffAttn/Analysis/TensorExpr/Expr.h"
+#include "DiffAttn/Analysis/TensorExpr/ExprGraph.h"
 
 namespace mlir::diffattn::raise {
 

@@ -5,11 +5,27 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Positions in a tensor as polynomials over atoms: loop indices with a known
-// extent, sizes that are only known when the program runs, and floor
-// divisions. Affine expressions of MLIR are not enough here: splitting and
-// merging axes of dynamic size multiplies an index by a size, and whether
+// Integers as polynomials over *atoms*: loop indices with a known extent, sizes
+// that are only known when the program runs, integers that nothing is known of,
+// and floor divisions. A *position* in a tensor is one polynomial for each
+// axis. Affine expressions of MLIR are not enough here: splitting and merging
+// axes of dynamic size multiplies an index by a size, and whether
 // `(b * H + h) floordiv H` is `b` depends on the extent of `h`.
+//
+// Of a loop b below B and a loop h below H, which is a size,
+//
+//     IndexSpace space;
+//     IndexPoly H = space.size(tensor, 1);
+//     IndexPoly b = space.loop(space.size(tensor, 0)), h = space.loop(H);
+//     space.floorDiv(b * H + h, H) == b
+//     space.mod(b * H + h, H) == h
+//     space.provablyLess(b * H + h, space.size(tensor, 0) * H)
+//
+// Polynomials of one IndexSpace are equal if and only if they are written
+// alike, so == is exact up to what is not seen. "Provably" means for all loops
+// and sizes; what is not proven may hold all the same. Two limits are taken for
+// granted: a size is at least 1 and less than 2^31, and a product of sizes and
+// positions is at most 2^40.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_ANALYSIS_TENSOREXPR_INDEXPOLY_H
@@ -64,6 +80,9 @@ public:
   std::map<Monomial, int64_t> terms;
 };
 
+/// Where an element lies: a polynomial for each axis.
+using Position = SmallVector<IndexPoly>;
+
 /// Owns the atoms of one analysis.
 class IndexSpace {
 public:
@@ -81,16 +100,21 @@ public:
     /// The size of an axis, so at least 1 and less than 2^31: also an index
     /// value that was joined with one.
     bool isSize = false;
+    /// The number of atoms inside, with this one.
+    unsigned weight = 1;
   };
   struct Range {
     int64_t low, high;
   };
   using Substitution = std::map<AtomId, IndexPoly>;
 
+  /// A new loop from 0 to `extent` - 1.
   IndexPoly loop(const IndexPoly &extent);
   /// The size of a dynamic axis; equal sizes that were joined are one atom.
   IndexPoly size(Value tensor, int64_t axis);
+  /// An integer that is not looked into, extended by its sign.
   IndexPoly opaque(Value index);
+  /// The quotient, rounded down; `b` is positive.
   IndexPoly floorDiv(const IndexPoly &a, const IndexPoly &b);
   /// 0 in an axis of one element, else `position`: what is broadcast at run
   /// time.
@@ -135,10 +159,16 @@ public:
   /// The same where only the sizes that `isPositive` names cannot be 0.
   bool provablyNonNegative(const IndexPoly &poly,
                            llvm::function_ref<bool(AtomId)> isPositive) const;
+  /// The number of atoms in `poly`, also of those inside of divisions: what it
+  /// costs to look at. At most 2^30.
+  unsigned weight(const IndexPoly &poly) const;
+
   /// Numbers that `poly` stays between, if it never wraps around in 64 bits.
   /// Sizes known only at run time count as less than 2^31, and products of
   /// these as at most 2^40, which no tensor's elements exceed.
   std::optional<Range> rangeOf(const IndexPoly &poly) const;
+  /// The value of `poly` with 64 bits that wrap around, where atoms have the
+  /// numbers `at`; none where one has no number or no value.
   std::optional<int64_t> evaluate(const IndexPoly &poly,
                                   const llvm::DenseMap<AtomId, int64_t> &at);
 
