@@ -4,20 +4,19 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "CodeBuilder.h"
+#include "DiffAttnOps.h"
+#include "ElementBody.h"
 #include "Strided.h"
 
-#include "DiffAttn/IR/DiffAttn.h"
-#include "DiffAttn/Reference/Attention.h"
+#include "DiffAttn/IR/SizeRelations.h"
 
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;
 namespace diffattn = mlir::diffattn;
 namespace reference = mlir::diffattn::reference;
 
-/// An array as the reference reads it, whose axes are those of layout bhtd.
-static reference::View
-viewOf(const Array &array, diffattn::Layout layout = diffattn::Layout::BHTD) {
+reference::View mlir::diffattn::interpreter::viewOf(const Array &array,
+                                                    Layout layout) {
   if (!array)
     return {};
   reference::View view(
@@ -51,9 +50,7 @@ struct Attention : Details {
 
 static bool runAttention(Machine &m, const Inst &inst) {
   const auto &details = inst.as<Attention>();
-  auto tensor = [&](int32_t number) {
-    return number < 0 ? Array() : m.tensors[number];
-  };
+  auto tensor = [&](int32_t number) { return arrayOf(m, number); };
   reference::AttentionArguments a = details.attributes;
   a.q1 = viewOf(tensor(details.q1), details.qLayout);
   a.q2 = viewOf(tensor(details.q2), details.qLayout);
@@ -165,6 +162,129 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   return true;
 }
 
+// --- rules about sizes
+
+namespace {
+struct Rules : Details {
+  struct Axis {
+    int32_t tensor;
+    int64_t axis, operand;
+  };
+  struct Rule {
+    diffattn::SizeRelation::Kind kind;
+    Axis subject;
+    SmallVector<Axis, 2> others;
+    bool orOne;
+  };
+  SmallVector<Rule> rules;
+};
+} // namespace
+
+static bool runSizeRules(Machine &m, const Inst &inst) {
+  auto sizeOf = [&](const Rules::Axis &axis) {
+    return m.tensors[axis.tensor].getShape()[axis.axis];
+  };
+  for (const Rules::Rule &rule : inst.as<Rules>().rules) {
+    const int64_t size = sizeOf(rule.subject);
+    bool holds = size > 0;
+    std::string wanted = "a size of at least 1";
+    if (rule.kind == diffattn::SizeRelation::Kind::Equal) {
+      holds = rule.orOne && size == 1;
+      wanted = rule.orOne ? "size 1" : "";
+      for (const Rules::Axis &other : rule.others) {
+        holds |= size == sizeOf(other);
+        wanted +=
+            (wanted.empty() ? "size " : " or ") + std::to_string(sizeOf(other));
+      }
+    } else if (rule.kind == diffattn::SizeRelation::Kind::Divides) {
+      holds = size > 0 && sizeOf(rule.others[0]) % size == 0;
+      wanted = "a divisor of " + std::to_string(sizeOf(rule.others[0]));
+    }
+    if (!holds)
+      return m.fail(inst, "expected " + wanted + " on axis " +
+                              Twine(rule.subject.axis) + " of operand " +
+                              Twine(rule.subject.operand) + ", but got " +
+                              Twine(size));
+  }
+  return true;
+}
+
+void mlir::diffattn::interpreter::emitSizeRules(CodeBuilder &b, Operation *op) {
+  auto rules = std::make_unique<Rules>();
+  auto read = [&](const diffattn::OperandAxis &axis) {
+    const int64_t number = std::distance(
+        op->operand_begin(), llvm::find(op->getOperands(), axis.operand));
+    return Rules::Axis{b.scalar(axis.operand), axis.axis, number};
+  };
+  for (const diffattn::SizeRelation &relation :
+       diffattn::getDynamicSizeRelations(op))
+    rules->rules.push_back({relation.kind, read(relation.subject),
+                            llvm::map_to_vector<2>(relation.others, read),
+                            relation.orOne});
+  if (!rules->rules.empty())
+    b.keepDetails(b.emit(runSizeRules, op), std::move(rules));
+}
+
+// --- products
+
+namespace {
+struct Gemm : Details {
+  bool transposeB = false, accumulate = false;
+  FloatKind sumKind = FloatKind::F64, kind = FloatKind::F64;
+};
+} // namespace
+
+static bool runGemm(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<Gemm>();
+  const Array a = m.tensors[inst.a], b = m.tensors[inst.b];
+  Array c = m.makeWritable(inst, m.take(inst, inst.c));
+  if (!c)
+    return false;
+  const int64_t rank = c.getRank(), rows = c.getShape()[rank - 2],
+                columns = c.getShape()[rank - 1],
+                depth = a.getShape()[a.getRank() - 1];
+  if (!m.count(stepsOf(depth, c.getNumElements()), inst.op))
+    return false;
+  const int64_t area = rows * columns;
+  for (int64_t i = 0; i < c.getNumElements(); ++i) {
+    const int64_t batch = i / area, row = i / columns % rows,
+                  column = i % columns;
+    const Slot *fromA =
+        a.begin() + ((a.getRank() == 2 ? 0 : batch) * rows + row) * depth;
+    const Slot *fromB = b.begin() +
+                        (b.getRank() == 2 ? 0 : batch) * depth * columns +
+                        (details.transposeB ? column * depth : column);
+    const int64_t stepB = details.transposeB ? 1 : columns;
+    double sum = details.accumulate ? c.begin()[i].f : 0.0;
+    for (int64_t l = 0; l < depth; ++l)
+      sum = roundTo(details.sumKind, sum + fromA[l].f * fromB[l * stepB].f,
+                    m.random);
+    c.begin()[i].f = roundTo(details.kind, sum, m.random);
+  }
+  m.tensors[inst.dst] = std::move(c);
+  return true;
+}
+
+static bool buildGemm(CodeBuilder &b, Operation *operation) {
+  auto op = cast<diffattn::GemmOp>(operation);
+  if (!op.getResult())
+    return b.unsupported(op, "expected operands that are tensors");
+  emitSizeRules(b, op);
+  if (!b.emitOp(runGemm, op))
+    return false;
+  auto &details = b.addDetails<Gemm>(b.code->insts.back());
+  details.transposeB = op.getTransposeB();
+  details.accumulate = op.getAccumulate();
+  Type type = getElementTypeOrSelf(op.getResult().getType());
+  details.kind = b.kindOf(type);
+  // Sums are in f32, or in f64.
+  details.sumKind =
+      b.kindOf(type.isF64() ? type : Float32Type::get(op.getContext()));
+  return true;
+}
+
 void mlir::diffattn::interpreter::addDiffAttnOps(OpTable &table) {
+  addOnlineOps(table);
+  table["diffattn.gemm"] = buildGemm;
   table["diffattn.attention"] = buildAttention;
 }

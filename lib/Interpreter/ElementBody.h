@@ -22,11 +22,16 @@ struct ElementBody {
   bool fill(Machine &m, const Inst &inst, Array &array) const;
 };
 
-/// Steps that `code` takes for each of `count` elements.
-inline int64_t stepsOf(const Code &code, int64_t count) {
+/// Steps of `count` elements that take `each` and one more.
+inline int64_t stepsOf(int64_t each, int64_t count) {
   int64_t steps;
-  return __builtin_mul_overflow(count, code.size() + 1, &steps) ? INT64_MAX
-                                                                : steps;
+  return __builtin_add_overflow(each, 1, &each) ||
+                 __builtin_mul_overflow(count, each, &steps)
+             ? INT64_MAX
+             : steps;
+}
+inline int64_t stepsOf(const Code &code, int64_t count) {
+  return stepsOf(code.size(), count);
 }
 
 } // namespace mlir::diffattn::interpreter

@@ -356,3 +356,104 @@ def test_attention_is_the_formula(build_dir):
     for precision in ("as-written", "exact"):
         got, = Interpreter(build_dir, module).call("f", q1, k1, q2, k2, v, np.float32(0.25), length, f32(1, 5, 2, 3), precision=precision)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+ONLINE = """
+func.func @{name}(%q1: tensor<?x4x?x8xf32>, %k1: tensor<?x{hk}x?x8xf32>, %q2: tensor<?x2x?x8xf32>, %k2: tensor<?x2x?x8xf32>, %v: tensor<?x{hv}x?x3xf32>,
+    %l: tensor<?x?x2xf32>, %bias: tensor<1x2x?x?xf32>, %len: tensor<?xi64>, %at: tensor<?xi64>, %w: tensor<3xf32>, %g: tensor<?x?x4x3xf32>, %init: tensor<?x?x4x3xf32>,
+    %max1: tensor<?x4x?xf32>, %acc1: tensor<?x4x?x3xf32>, %max2: tensor<?x2x?xf32>, %acc2: tensor<?x{ha}x?x3xf32>, %n: index) -> tensor<?x?x4x3xf32> {{
+  {body}
+  return %o : tensor<?x?x4x3xf32>
+}}"""
+MASKS = "is_causal, window = array<i64: 6, 2>, softcap = 3.0 : f32, scale = 0.5 : f32"
+EPILOGUE = "lambda_act = #diffattn.activation<sigmoid>, norm = #diffattn.norm<rms>, norm_eps = 1.0e-3 : f32, out_scale = 0.8 : f32, o_layout = #diffattn.layout<bthd>"
+QKV = "%q1, {k1}, %q2, {k2}, {v} : tensor<?x4x?x8xf32>, tensor<?x{hk}x?x8xf32>, tensor<?x2x?x8xf32>, tensor<?x2x?x8xf32>, tensor<?x{hv}x?x3xf32>"
+STATE = "tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<?x4x?x3xf32>, tensor<?x2x?xf32>, tensor<?x2x?xf32>, tensor<?x{ha}x?x3xf32>"
+
+
+def online_step(name, keys, offset, before, ha, hk, hv):
+    k1, k2, v, bias = keys
+    where = f" k_offset({offset})" if offset else ""
+    return (f"%{name}:6 = diffattn.online_attention ins({QKV.format(k1=k1, k2=k2, v=v, hk=hk, hv=hv)}) bias({bias} : tensor<1x2x?x?xf32>) "
+            f"kv_len(%len : tensor<?xi64>) q_offset(%at : tensor<?xi64>){where} outs({before} : {STATE.format(ha=ha)}) {{{MASKS}}} -> {STATE.format(ha=ha)}")
+
+
+@pytest.mark.parametrize("hk, hv", [(2, 2), (4, 1), (1, 4)])
+def test_attention_in_steps_is_attention(hk, hv, build_dir):
+    """One op, one step, two steps and two merged states of keys: the same rows. Value heads that do not divide the noise heads have an
+    accumulator a signal head."""
+    ha = 2 if 2 % hv == 0 else 4
+    tail = "lambda(%l : tensor<?x?x2xf32>) norm_weight(%w : tensor<3xf32>) gate(%g : tensor<?x?x4x3xf32>) outs(%init : tensor<?x?x4x3xf32>)"
+    one = (f"%o = diffattn.attention ins({QKV.format(k1='%k1', k2='%k2', v='%v', hk=hk, hv=hv)}) lambda(%l : tensor<?x?x2xf32>) "
+           "bias(%bias : tensor<1x2x?x?xf32>) norm_weight(%w : tensor<3xf32>) gate(%g : tensor<?x?x4x3xf32>) kv_len(%len : tensor<?xi64>) "
+           f"q_offset(%at : tensor<?xi64>) outs(%init : tensor<?x?x4x3xf32>) {{{MASKS}, {EPILOGUE}}} -> tensor<?x?x4x3xf32>")
+    start = "%max1, %sum1, %acc1, %max2, %sum2, %acc2"
+    zeros = ["%c0 = arith.constant 0 : index", "%c2 = arith.constant 2 : index", "%b = tensor.dim %q1, %c0 : tensor<?x4x?x8xf32>",
+             "%tq = tensor.dim %q1, %c2 : tensor<?x4x?x8xf32>", "%tk = tensor.dim %k1, %c2 : tensor<?x" + str(hk) + "x?x8xf32>",
+             "%rest = arith.subi %tk, %n : index", "%zero = arith.constant 0.0 : f32",
+             "%sum1 = tensor.splat %zero[%b, %tq] : tensor<?x4x?xf32>", "%sum2 = tensor.splat %zero[%b, %tq] : tensor<?x2x?xf32>"]
+    for part, (begin, size) in enumerate((("0", "%n"), ("%n", "%rest"))):
+        for name, heads, width in (("k1", hk, 8), ("k2", 2, 8), ("v", hv, 3)):
+            zeros.append(f"%{name}_{part} = tensor.extract_slice %{name}[0, 0, {begin}, 0] [%b, {heads}, {size}, {width}] [1, 1, 1, 1] : "
+                         f"tensor<?x{heads}x?x{width}xf32> to tensor<?x{heads}x?x{width}xf32>")
+        zeros.append(f"%bias_{part} = tensor.extract_slice %bias[0, 0, 0, {begin}] [1, 2, %tq, {size}] [1, 1, 1, 1] : "
+                     "tensor<1x2x?x?xf32> to tensor<1x2x?x?xf32>")
+    parts = [[f"%{name}_{part}" for name in ("k1", "k2", "v", "bias")] for part in range(2)]
+    whole = ["%k1", "%k2", "%v", "%bias"]
+    end = (f"%o = diffattn.finalize ins({{0}}#1, {{0}}#2, {{1}}#1, {{1}}#2 : tensor<?x4x?xf32>, tensor<?x4x?x3xf32>, tensor<?x2x?xf32>, "
+           f"tensor<?x{ha}x?x3xf32>) {tail} {{{{{EPILOGUE}}}}} -> tensor<?x?x4x3xf32>")
+    # Results 3 to 5 are the second state: renamed by a call, so that #1 and #2 are its sum and accumulator.
+    second = (f"func.func private @second(%a: tensor<?x2x?xf32>, %b: tensor<?x2x?xf32>, %c: tensor<?x{ha}x?x3xf32>) -> (tensor<?x2x?xf32>, tensor<?x2x?xf32>, "
+              f"tensor<?x{ha}x?x3xf32>) {{ return %a, %b, %c : tensor<?x2x?xf32>, tensor<?x2x?xf32>, tensor<?x{ha}x?x3xf32> }}")
+    types2 = f"tensor<?x2x?xf32>, tensor<?x2x?xf32>, tensor<?x{ha}x?x3xf32>"
+
+    def split(state):
+        return f"%{state}b:3 = func.call @second(%{state}#3, %{state}#4, %{state}#5) : ({types2}) -> ({types2})"
+
+    def results(state):
+        return ", ".join(f"%{state}#{i}" for i in range(6))
+
+    def merge(result, a, b, heads, accs):
+        types = f"tensor<?x{heads}x?xf32>, tensor<?x{heads}x?xf32>, tensor<?x{accs}x?x3xf32>"
+        state = [", ".join(f"%{x}#{i}" for i in range(3)) for x in (a, b)]
+        return f"%{result}:3 = diffattn.merge ins({state[0]} : {types}) outs({state[1]} : {types}) -> {types}"
+
+    args = ha, hk, hv
+    bodies = {
+        "one": [one],
+        "step": [*zeros, online_step("s", whole, "", start, *args), split("s"), end.format("%s", "%sb")],
+        "steps": [*zeros, online_step("s", parts[1], "%n", start, *args), online_step("t", parts[0], "", results("s"), *args), split("t"),
+                  end.format("%t", "%tb")],
+        "merged": [*zeros, online_step("s", parts[0], "", start, *args), online_step("t", parts[1], "%n", start, *args), split("s"), split("t"),
+                   merge("m", "s", "t", 4, 4), merge("u", "sb", "tb", 2, ha), end.format("%m", "%u")],
+    }
+    module = second + "".join(ONLINE.format(name=name, hk=hk, hv=hv, ha=ha, body="\n  ".join(body)) for name, body in bodies.items())
+    b, tq, tk = 2, 5, 9
+    bias = f32(1, 2, tq, tk)
+    bias[0, 0, 1, :5] = bias[0, 1, 3, 2] = -np.inf
+    arguments = [f32(b, 4, tq, 8), f32(b, hk, tk, 8), f32(b, 2, tq, 8), f32(b, 2, tk, 8), f32(b, hv, tk, 3), f32(b, tq, 2), bias, np.array([9, 7]),
+                 np.array([4, -1]), f32(3), f32(b, tq, 4, 3), f32(b, tq, 4, 3), np.full((b, 4, tq), -np.inf, np.float32), np.zeros((b, 4, tq, 3), np.float32),
+                 np.full((b, 2, tq), -np.inf, np.float32), np.zeros((b, ha, tq, 3), np.float32), 4]
+    answers = Interpreter(build_dir, module).calls([(name, precision, arguments) for precision in ("exact", "as-written") for name in bodies])
+    for name, answer in zip([*bodies, *bodies], answers):
+        assert answer.kind == "ok", (name, answer.message)
+        np.testing.assert_allclose(answer.results[0], answers[0].results[0], rtol=1e-5, atol=1e-6, err_msg=name)
+    # A query of the second prompt that sees no key.
+    assert not answers[0].results[0][1, 0].any() and answers[0].results[0][1, 1].any()
+    for name, answer in zip(bodies, answers):
+        np.testing.assert_allclose(answer.results[0], answers[0].results[0], rtol=1e-12, atol=1e-14, err_msg=name)
+
+
+@pytest.mark.parametrize("flags", ["", "{transpose_b}", "{accumulate}", "{transpose_b, accumulate}"])
+def test_gemm(flags, build_dir):
+    b_shape = (4, 5) if "transpose_b" in flags else (5, 4)
+    b_type = "x".join(map(str, b_shape))
+    module = f"""func.func @f(%a: tensor<2x?x5xf32>, %b: tensor<{b_type}xf32>, %c: tensor<2x?x4xf32>) -> tensor<2x?x4xf32> {{
+      %r = diffattn.gemm ins(%a, %b : tensor<2x?x5xf32>, tensor<{b_type}xf32>) outs(%c : tensor<2x?x4xf32>) {flags} -> tensor<2x?x4xf32>
+      return %r : tensor<2x?x4xf32>
+    }}"""
+    a, b, c = f32(2, 3, 5), f32(*b_shape), f32(2, 3, 4)
+    want = a @ (b.T if "transpose_b" in flags else b) + (c if "accumulate" in flags else 0)
+    got, short = Interpreter(build_dir, module).calls([("f", "as-written", [a, b, c]), ("f", "as-written", [a, b, c[:, :2]])])
+    np.testing.assert_allclose(got.results[0], want, rtol=1e-5, atol=1e-6)
+    assert short.kind == "fault" and "'diffattn.gemm': expected size" in short.message

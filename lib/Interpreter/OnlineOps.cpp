@@ -1,0 +1,334 @@
+//===- OnlineOps.cpp - attention in steps over keys -----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The formulas of the ops' descriptions in f64; each result is rounded once.
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttnOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn::interpreter;
+namespace diffattn = mlir::diffattn;
+using diffattn::reference::View;
+
+static constexpr double kInf = std::numeric_limits<double>::infinity();
+
+static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+namespace {
+/// An op by its operands' registers; -1: absent.
+struct States : Details {
+  Operation *op = nullptr;
+  SmallVector<int32_t> operands, inits, results;
+  FloatKind kind = FloatKind::F64;
+};
+
+/// Arrays of results with the elements of the inits.
+struct Updated {
+  SmallVector<Array> arrays;
+
+  bool begin(Machine &m, const Inst &inst) {
+    for (int32_t number : inst.as<States>().inits)
+      arrays.push_back(m.makeWritable(inst, m.tensors[number]));
+    return llvm::all_of(arrays, [](const Array &array) { return bool(array); });
+  }
+  void end(Machine &m, const Inst &inst) {
+    const auto &details = inst.as<States>();
+    for (auto [number, array] : llvm::zip_equal(details.results, arrays)) {
+      Slot *slots = array.begin();
+      for (int64_t i = 0; i < array.getNumElements(); ++i)
+        slots[i].f = roundTo(details.kind, slots[i].f, m.random);
+      m.tensors[number] = std::move(array);
+    }
+  }
+};
+
+/// One step of one map: scores of the visible keys join the state of a row.
+struct Step {
+  diffattn::OnlineAttentionOp op;
+  View q1, k1, q2, k2, v, bias;
+  Array biasArray, kvLen, qOffset;
+  int64_t kOffset = 0;
+
+  bool isVisible(int64_t b, int64_t group, int64_t i, int64_t j, double &add);
+  void run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
+           double &max, double &sum, Slot *acc, int64_t valueHead);
+};
+} // namespace
+
+bool Step::isVisible(int64_t b, int64_t group, int64_t i, int64_t j,
+                     double &add) {
+  const int64_t at = kOffset + j;
+  add = 0;
+  if (kvLen && at >= kvLen.begin()[b].i)
+    return false;
+  if (qOffset) {
+    // The masks need it (verified).
+    const __int128 position = __int128(i) + qOffset.begin()[b].i;
+    if (op.getIsCausal() && at > position)
+      return false;
+    if (auto window = op.getWindow())
+      if (((*window)[0] >= 0 && position - at > (*window)[0]) ||
+          ((*window)[1] >= 0 && at - position > (*window)[1]))
+        return false;
+  }
+  if (!biasArray)
+    return true;
+  const int64_t place = (((bias.sizes[0] == 1 ? 0 : b) * bias.sizes[1] +
+                          (bias.sizes[1] == 1 ? 0 : group)) *
+                             bias.sizes[2] +
+                         (bias.sizes[2] == 1 ? 0 : i)) *
+                            bias.sizes[3] +
+                        j;
+  if (!biasArray.isFloat())
+    return biasArray.begin()[place].i != 0;
+  add = biasArray.begin()[place].f;
+  return add != -kInf;
+}
+
+void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
+               double &max, double &sum, Slot *acc, int64_t valueHead) {
+  const View &q = first ? q1 : q2, &k = first ? k1 : k2;
+  const int64_t keyHead = head / (q.sizes[1] / k.sizes[1]);
+  std::vector<double> scores(k.sizes[2], -kInf);
+  double newMax = max;
+  for (int64_t j = 0; j < k.sizes[2]; ++j) {
+    double add;
+    if (!isVisible(b, group, i, j, add))
+      continue;
+    double score = 0;
+    for (int64_t x = 0; x < q.sizes[3]; ++x)
+      score += q.at({b, head, i, x}) * k.at({b, keyHead, j, x});
+    score *= op.getScale().convertToFloat();
+    if (auto softcap = op.getSoftcap()) {
+      const double cap = softcap->convertToFloat();
+      score = cap * std::tanh(score / cap);
+    }
+    scores[j] = score + add;
+    // A NaN stays the maximum.
+    if (!(scores[j] <= newMax) && !std::isnan(newMax))
+      newMax = scores[j];
+  }
+  if (newMax == -kInf)
+    return;
+  const double before = max == -kInf ? 0.0 : std::exp(max - newMax);
+  sum *= before;
+  for (int64_t c = 0; c < v.sizes[3]; ++c)
+    acc[c].f *= before;
+  for (int64_t j = 0; j < k.sizes[2]; ++j) {
+    if (scores[j] == -kInf)
+      continue;
+    const double weight = std::exp(scores[j] - newMax);
+    sum += weight;
+    for (int64_t c = 0; c < v.sizes[3]; ++c)
+      acc[c].f += weight * v.at({b, valueHead, j, c});
+  }
+  max = newMax;
+}
+
+static bool runOnline(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<States>();
+  auto op = cast<diffattn::OnlineAttentionOp>(details.op);
+  // q1, k1, q2, k2, v, bias, kv_len, q_offset; k_offset is a scalar.
+  SmallVector<Array> given;
+  for (int32_t number : details.operands)
+    given.push_back(arrayOf(m, number));
+  Step step{op,
+            viewOf(given[0], op.getQLayout()),
+            viewOf(given[1], op.getKLayout()),
+            viewOf(given[2], op.getQLayout()),
+            viewOf(given[3], op.getKLayout()),
+            viewOf(given[4], op.getVLayout()),
+            viewOf(given[5]),
+            given[5],
+            given[6],
+            given[7]};
+  if (inst.a >= 0)
+    step.kOffset = m.scalars[inst.a].i;
+  const int64_t batch = step.q1.sizes[0], hs = step.q1.sizes[1],
+                hn = step.q2.sizes[1], tq = step.q1.sizes[2],
+                hv = step.v.sizes[1], dv = step.v.sizes[3];
+  const __int128 steps = __int128(batch) * hs * tq * step.k1.sizes[2] * 2 *
+                         (step.q1.sizes[3] + dv);
+  Updated to;
+  if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
+               inst.op) ||
+      !to.begin(m, inst))
+    return false;
+  const int64_t heads2 = to.arrays[5].getShape()[1];
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t i = 0; i < tq; ++i) {
+      auto place = [&](int64_t heads, int64_t head) {
+        return (b * heads + head) * tq + i;
+      };
+      for (int64_t s = 0; s < hs; ++s)
+        step.run(true, b, s, s / (hs / hn), i,
+                 to.arrays[0].begin()[place(hs, s)].f,
+                 to.arrays[1].begin()[place(hs, s)].f,
+                 to.arrays[2].begin() + place(hs, s) * dv, s / (hs / hv));
+      // Of each noise head one state, and an accumulator or one for each of its
+      // signal heads.
+      for (int64_t g = 0; g < hn; ++g) {
+        double &max = to.arrays[3].begin()[place(hn, g)].f;
+        double &sum = to.arrays[4].begin()[place(hn, g)].f;
+        const double maxBefore = max, sumBefore = sum;
+        for (int64_t part = 0; part < heads2 / hn; ++part) {
+          const int64_t a = g * (heads2 / hn) + part;
+          max = maxBefore;
+          sum = sumBefore;
+          step.run(false, b, g, g, i, max, sum,
+                   to.arrays[5].begin() + place(heads2, a) * dv,
+                   a / (heads2 / hv));
+        }
+      }
+    }
+  to.end(m, inst);
+  return true;
+}
+
+/// Operands max, sum, acc join the states of the inits.
+static bool runMerge(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<States>();
+  Array max = m.tensors[details.operands[0]],
+        sum = m.tensors[details.operands[1]],
+        acc = m.tensors[details.operands[2]];
+  Updated to;
+  if (!m.count(acc.getNumElements(), inst.op) || !to.begin(m, inst))
+    return false;
+  const int64_t batch = acc.getShape()[0], heads = acc.getShape()[1],
+                rows = acc.getShape()[2], width = acc.getShape()[3];
+  const int64_t perState = heads / max.getShape()[1];
+  const Array initMax = m.tensors[details.inits[0]],
+              initSum = m.tensors[details.inits[1]];
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t state = (b * max.getShape()[1] + h / perState) * rows + i;
+        const double a = max.getFloat(state), c = initMax.getFloat(state);
+        const double top =
+            std::isnan(a) || std::isnan(c) ? a + c : std::max(a, c);
+        const double factorA = a == -kInf ? 0 : std::exp(a - top),
+                     factorC = c == -kInf ? 0 : std::exp(c - top);
+        to.arrays[0].begin()[state].f = top;
+        to.arrays[1].begin()[state].f =
+            sum.getFloat(state) * factorA + initSum.getFloat(state) * factorC;
+        const int64_t row = ((b * heads + h) * rows + i) * width;
+        for (int64_t x = row; x < row + width; ++x)
+          to.arrays[2].begin()[x].f =
+              acc.getFloat(x) * factorA + to.arrays[2].begin()[x].f * factorC;
+      }
+  to.end(m, inst);
+  return true;
+}
+
+/// Operands: sum1, acc1, sum2, acc2, lambda, norm_weight, gate.
+static bool runFinalize(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<States>();
+  auto op = cast<diffattn::FinalizeOp>(details.op);
+  SmallVector<Array> given;
+  for (int32_t number : details.operands)
+    given.push_back(arrayOf(m, number));
+  const View sum1 = viewOf(given[0]), acc1 = viewOf(given[1]),
+             sum2 = viewOf(given[2]), acc2 = viewOf(given[3]),
+             lambda = viewOf(given[4]),
+             gate = viewOf(given[6], op.getOLayout());
+  const int64_t batch = acc1.sizes[0], hs = acc1.sizes[1], rows = acc1.sizes[2],
+                width = acc1.sizes[3], hn = sum2.sizes[1];
+  Updated to;
+  if (!m.count(given[1].getNumElements() * 8, inst.op) || !to.begin(m, inst))
+    return false;
+  const bool isTransposed = op.getOLayout() == diffattn::Layout::BTHD;
+  std::vector<double> x(width);
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t s = 0; s < hs; ++s)
+      for (int64_t i = 0; i < rows; ++i) {
+        const int64_t g = s / (hs / hn), h2 = s / (hs / acc2.sizes[1]);
+        double factor = lambda.rank() == 0 ? lambda.at({})
+                        : lambda.rank() == 1
+                            ? lambda.at({s})
+                            : lambda.at({b, i, lambda.sizes[2] == hs ? s : g});
+        if (op.getLambdaAct() == diffattn::Activation::Sigmoid)
+          factor = sigmoid(factor);
+        const double total1 = sum1.at({b, s, i}), total2 = sum2.at({b, g, i});
+        double squares = 0;
+        for (int64_t c = 0; c < width; ++c) {
+          x[c] = (total1 == 0 ? 0 : acc1.at({b, s, i, c}) / total1) -
+                 factor * (total2 == 0 ? 0 : acc2.at({b, h2, i, c}) / total2);
+          squares += x[c] * x[c];
+        }
+        const double mean = squares / static_cast<double>(width),
+                     eps = op.getNormEps().convertToFloat();
+        const double root = op.getNorm() != diffattn::Norm::RMS ? 1.0
+                            : op.getNormEpsMode() == diffattn::EpsMode::Outside
+                                ? std::sqrt(mean) + eps
+                                : std::sqrt(mean + eps);
+        const int64_t row =
+            isTransposed ? (b * rows + i) * hs + s : (b * hs + s) * rows + i;
+        for (int64_t c = 0; c < width; ++c) {
+          double y = x[c] == 0 ? 0 : x[c] / root;
+          y *= op.getOutScale().convertToFloat();
+          if (given[5])
+            y *= given[5].getFloat(c);
+          if (given[6])
+            y *= sigmoid(gate.at({b, s, i, c}));
+          to.arrays[0].begin()[row * width + c].f = y;
+        }
+      }
+  to.end(m, inst);
+  return true;
+}
+
+/// An op on `operands`, whose results begin as `inits`.
+static bool buildStates(CodeBuilder &b, Operation *op, Handler run,
+                        ArrayRef<Value> operands, ValueRange inits,
+                        Value scalar = nullptr) {
+  if (op->getNumResults() == 0)
+    return b.unsupported(op, "expected operands that are tensors");
+  emitSizeRules(b, op);
+  SmallVector<Register> results;
+  if (!b.define(op->getResults(), &results))
+    return false;
+  Inst &inst = b.emit(run, op);
+  if (scalar)
+    inst.a = b.scalar(scalar);
+  auto &details = b.addDetails<States>(inst);
+  details.op = op;
+  details.kind = b.kindOf(op->getResult(0).getType());
+  for (Value operand : operands)
+    details.operands.push_back(operand ? b.scalar(operand) : -1);
+  for (Value init : inits)
+    details.inits.push_back(b.scalar(init));
+  for (Register result : results)
+    details.results.push_back(result.number);
+  return true;
+}
+
+static bool buildOnline(CodeBuilder &b, Operation *operation) {
+  auto op = cast<diffattn::OnlineAttentionOp>(operation);
+  return buildStates(b, op, runOnline,
+                     {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(), op.getV(),
+                      op.getBias(), op.getKvLen(), op.getQOffset()},
+                     op.getDpsInits(), op.getKOffset());
+}
+static bool buildMerge(CodeBuilder &b, Operation *operation) {
+  auto op = cast<diffattn::MergeOp>(operation);
+  return buildStates(b, op, runMerge, {op.getMax(), op.getSum(), op.getAcc()},
+                     op.getDpsInits());
+}
+static bool buildFinalize(CodeBuilder &b, Operation *operation) {
+  auto op = cast<diffattn::FinalizeOp>(operation);
+  return buildStates(b, op, runFinalize,
+                     {op.getSum1(), op.getAcc1(), op.getSum2(), op.getAcc2(),
+                      op.getLambda(), op.getNormWeight(), op.getGate()},
+                     op.getDpsInits());
+}
+
+void mlir::diffattn::interpreter::addOnlineOps(OpTable &table) {
+  table["diffattn.online_attention"] = buildOnline;
+  table["diffattn.merge"] = buildMerge;
+  table["diffattn.finalize"] = buildFinalize;
+}
