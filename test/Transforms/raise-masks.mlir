@@ -457,3 +457,64 @@ func.func @drowned_rows(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %rows: ten
   %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
   return %o : !v
 }
+
+// A fill times log2 e is no number of f32, but the powers of 2 take it back.
+
+// CHECK-LABEL: func.func @fill_of_powers_of_two(
+// CHECK:         arith.constant -3.40282347E+38 : f32
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(%{{.+}} : tensor<1x1x1x20xf32>)
+// CHECK:         return
+func.func @fill_of_powers_of_two(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %m: tensor<20xi1>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %low = arith.constant 0xFF800000 : f32
+  %log2e = arith.constant dense<1.44269502> : !s
+  %er = tensor.empty() : tensor<6x20xf32>
+  %zr = linalg.fill ins(%zero : f32) outs(%er : tensor<6x20xf32>) -> tensor<6x20xf32>
+  %lr = linalg.fill ins(%low : f32) outs(%er : tensor<6x20xf32>) -> tensor<6x20xf32>
+  %x1 = linalg.generic {indexing_maps = [#s, #j, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1, %m : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %seen: i1, %out: f32):
+    %fill = arith.constant -3.40282347E+38 : f32
+    %true = arith.constant true
+    %hidden = arith.xori %seen, %true : i1
+    %one = arith.uitofp %hidden : i1 to f32
+    %b = arith.mulf %one, %fill : f32
+    %r = arith.addf %b, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %m1 = linalg.reduce { arith.maximumf } ins(%x1 : !s) outs(%lr : tensor<6x20xf32>) dimensions = [2]
+  %mb1 = linalg.broadcast ins(%m1 : tensor<6x20xf32>) outs(%es : !s) dimensions = [2]
+  %d1 = arith.subf %x1, %mb1 : !s
+  %p1 = arith.mulf %d1, %log2e : !s
+  %e1 = math.exp2 %p1 : !s
+  %t1 = linalg.reduce { arith.addf } ins(%e1 : !s) outs(%zr : tensor<6x20xf32>) dimensions = [2]
+  %tb1 = linalg.broadcast ins(%t1 : tensor<6x20xf32>) outs(%es : !s) dimensions = [2]
+  %a1 = arith.divf %e1, %tb1 : !s
+  %x2 = linalg.generic {indexing_maps = [#s, #j, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2, %m : !s, tensor<20xi1>) outs(%es : !s) {
+  ^bb0(%in: f32, %seen: i1, %out: f32):
+    %fill = arith.constant -3.40282347E+38 : f32
+    %true = arith.constant true
+    %hidden = arith.xori %seen, %true : i1
+    %one = arith.uitofp %hidden : i1 to f32
+    %b = arith.mulf %one, %fill : f32
+    %r = arith.addf %b, %in : f32
+    linalg.yield %r : f32
+  } -> !s
+  %m2 = linalg.reduce { arith.maximumf } ins(%x2 : !s) outs(%lr : tensor<6x20xf32>) dimensions = [2]
+  %mb2 = linalg.broadcast ins(%m2 : tensor<6x20xf32>) outs(%es : !s) dimensions = [2]
+  %d2 = arith.subf %x2, %mb2 : !s
+  %p2 = arith.mulf %d2, %log2e : !s
+  %e2 = math.exp2 %p2 : !s
+  %t2 = linalg.reduce { arith.addf } ins(%e2 : !s) outs(%zr : tensor<6x20xf32>) dimensions = [2]
+  %tb2 = linalg.broadcast ins(%t2 : tensor<6x20xf32>) outs(%es : !s) dimensions = [2]
+  %a2 = arith.divf %e2, %tb2 : !s
+  %d = arith.subf %a1, %a2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}

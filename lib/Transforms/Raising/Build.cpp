@@ -94,6 +94,19 @@ Value build(ExprGraph &graph, const Differential &found,
     return Value();
   }
 
+  SmallVector<IndexPoly> needed;
+  for (AtomId loop : {r.batch, r.head, r.query, r.key, r.width, r.valueWidth})
+    needed.push_back(b.extent(loop));
+  for (int64_t axis = 0; axis < static_cast<int64_t>(epilogue.position.size());
+       ++axis)
+    needed.push_back(graph.sizeOf(epilogue.result, axis));
+  if (!llvm::all_of(needed, [&](const IndexPoly &size) {
+        return b.tensors.canCompute(size);
+      })) {
+    reason = "a size of the result is not known before it";
+    return Value();
+  }
+
   // Heads that share a query, a key or a value.
   SmallVector<Expr> noiseExprs{found.second.query, found.second.key};
   noiseExprs.append(found.mask.visible);

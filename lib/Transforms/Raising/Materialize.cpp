@@ -25,6 +25,25 @@ bool Materializer::isBefore(Operation *op) {
   return here && op->isBeforeInBlock(here);
 }
 
+bool Materializer::isReadable(Value value) {
+  Operation *op = value.getDefiningOp();
+  return !op || (!dying.contains(op) && isBefore(op));
+}
+
+bool Materializer::canCompute(const IndexPoly &poly) {
+  bool all = true;
+  graph.space.visit(poly, [&](AtomId id) {
+    const IndexSpace::Atom &atom = graph.space[id];
+    if (atom.kind == IndexSpace::Atom::Size)
+      all &= isReadable(
+          graph.space.sizeSource(id, [&](Value v) { return isReadable(v); })
+              .first);
+    else if (atom.kind == IndexSpace::Atom::Opaque)
+      all &= isReadable(atom.value);
+  });
+  return all;
+}
+
 Value Materializer::baseOf(OpBuilder &body, Value tensor) {
   Operation *op = tensor.getDefiningOp();
   if (op && op->hasTrait<OpTrait::ConstantLike>() && !isBefore(op))
@@ -50,10 +69,8 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
         multiply(loops.lookup(id));
         break;
       case IndexSpace::Atom::Size: {
-        auto [tensor, axis] = graph.space.sizeSource(id, [&](Value value) {
-          Operation *op = value.getDefiningOp();
-          return !op || (!dying.contains(op) && isBefore(op));
-        });
+        auto [tensor, axis] = graph.space.sizeSource(
+            id, [&](Value value) { return isReadable(value); });
         if (isa<MemRefType>(tensor.getType()))
           multiply(memref::DimOp::create(body, loc, tensor, axis));
         else

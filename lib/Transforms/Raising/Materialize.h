@@ -37,6 +37,8 @@ public:
   Value expanded(Value source, ArrayRef<ReassociationIndices> groups,
                  ArrayRef<OpFoldResult> sizes);
   OpFoldResult size(const IndexPoly &poly);
+  /// True if all that `poly` is computed from is there before the tensors.
+  bool canCompute(const IndexPoly &poly);
   Value index(const IndexPoly &poly);
 
   /// Ops that will be gone: sizes are taken from other values.
@@ -49,6 +51,8 @@ private:
     std::optional<AtomId> loop;
   };
   bool isBefore(Operation *op);
+  /// True if sizes and numbers can be read from `value`.
+  bool isReadable(Value value);
   /// `tensor`, or a copy of it where it is a constant of another body.
   Value baseOf(OpBuilder &body, Value tensor);
   bool decompose(const IndexPoly &poly, const IndexPoly &size,

@@ -93,13 +93,26 @@ void SoftmaxMatcher::take(unsigned axis, Expr exponent, AtomId key,
   found.scores = withoutKeyFreeTerms(exponent, key);
   if (!base2)
     return;
-  // In 16 bits ln 2 would be another number.
-  Type type = exponent->type;
+  // exp2(c x) = exp(c ln 2 x): one factor, since a fill times c may leave f32,
+  // and ln 2 in 16 bits would be another number.
+  double factor = M_LN2;
+  Expr scores = graph.open(graph.stripCasts(found.scores));
+  if (scores->kind == Kind::Mul)
+    for (unsigned i : {0, 1})
+      if (std::optional<double> number =
+              graph.constantValue(scores->operands[i])) {
+        factor *= *number;
+        found.scores = scores->operands[1 - i];
+        break;
+      }
+  if (std::fabs(factor - 1) <= 1e-6)
+    return;
+  Type type = found.scores->type;
   if (isHalfFloat(type))
     type = Float32Type::get(type.getContext());
   found.scores = graph.make(Kind::Mul, type,
                             {graph.make(Kind::Cast, type, {found.scores}),
-                             graph.constant(M_LN2, type)});
+                             graph.constant(factor, type)});
 }
 
 /// The loop of `axis` if it can be the keys that `total` sums over.
