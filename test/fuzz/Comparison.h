@@ -26,6 +26,8 @@ namespace mlir::diffattn::fuzz {
 struct Verdict {
   /// - `same`: raised, and agrees; `same-f32`: only in the types written;
   ///   `same-overflow`: but where a graph changed at random makes NaN
+  /// - `far-scores`: differs, but scores are so large that they do not vanish
+  ///   beside a finite fill
   /// - `kept`: not raised
   /// - `undefined`: the graph as given has no meaning for these arguments
   /// - `invalid`: no module

@@ -26,12 +26,12 @@ class Case:
 
 
 def round_numbers(graph) -> None:
-    """Numbers that both 16-bit types hold: rounding them changes nothing, so that interpreting in f64 is exact."""
+    """To numbers that both 16-bit types hold, towards zero: rounding them further changes nothing, so that interpreting in f64 is exact."""
     for node in [part for node in graph.nodes for part in (node.body if isinstance(node, Generic) else [node])]:
         kind = node.type and node.type.removesuffix(">").split("x")[-1].split("<")[-1]
         if node.form.startswith("{r} = arith.constant") and kind in FLOATS and not node.attr.startswith("0x"):
             mantissa, exponent = math.frexp(float(node.attr))
-            node.attr = literal(math.ldexp(round(mantissa * 256) / 256, exponent), kind)
+            node.attr = literal(math.ldexp(int(mantissa * 256) / 256, exponent), kind)
 
 
 def draw(seed: int) -> Case:

@@ -19,11 +19,28 @@ class Mutation:
             if isinstance(node, Generic) and "reduction" not in node.iterators:
                 self.unwritten |= {name for name, _ in node.arguments[len(node.ins):]}
 
-    @staticmethod
-    def is_shift(node):
-        """True for the maximum of a row: it is not part of what is raised (docs/raising.md), so a wrong one makes a false fault."""
-        return isinstance(node, Generic) and any("maximumf" in part.form or "maxnumf" in part.form for part in node.body
-                                                 if "reduction" in node.iterators and part.result in node.yields)
+        self.shifts = self.find_shifts()
+
+    def find_shifts(self):
+        """The maxima of rows, and what only these read: they are not part of what is raised (docs/raising.md), so wrong ones make false faults."""
+        def is_maximum(node):
+            return isinstance(node, Generic) and "reduction" in node.iterators and any(
+                part.result in node.yields and self.kind(part) in ("arith.maximumf", "arith.maxnumf") for part in node.body)
+
+        def reads(node):
+            return [*node.operands, *(name for part in node.body for name in part.operands)] if isinstance(node, Generic) else node.operands
+
+        shifts, needed = set(), set(self.graph.returns)
+        for node in reversed(self.graph.nodes):
+            unneeded = node.results() and not any(name in needed for name, _ in node.results())
+            if is_maximum(node) or unneeded:
+                shifts.add(node)
+            else:
+                needed.update(reads(node))
+        return shifts
+
+    def is_shift(self, node):
+        return node in self.shifts
 
     def nodes(self):
         return [node for node in self.graph.nodes if not self.is_shift(node)]
@@ -207,7 +224,7 @@ class Mutation:
     def used_again(self):
         """Something computed on the way is returned too."""
         values = [name for node in self.graph.nodes for name, type in node.results() if type and type.startswith("tensor")]
-        values = [name for name in values if name not in self.graph.returns]
+        values = [name for name in values if name not in self.graph.returns and name not in self.unwritten]
         if not values:
             return None
         self.graph.returns.append(self.rng.choice(values))
