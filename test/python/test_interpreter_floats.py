@@ -316,6 +316,8 @@ def test_casts_between_integers_and_floats(build_dir):
         # Beside what a float of 8, 11, 24 or 53 bits can say.
         for bits in (8, 11, 24, 53):
             integers |= {(1 << bits) + k for k in range(-3, 4)} | {((1 << bits) + 1 << shift) + k for shift in (1, 5, 9) for k in (-1, 0, 1)}
+        # An f64 of these lies half way between two narrower floats.
+        integers |= {(1 << 60) + (1 << 60 - bits) + k for bits in (8, 24) for k in (-1, 0, 1)}
         integers |= {int(x) for x in random.integers(-half, half - 1, 20, endpoint=True)}
         integers = sorted(x for x in integers | {-x for x in integers} if -half <= x < half)
         for name in FORMATS:
@@ -383,3 +385,19 @@ def test_exact_floats_are_f64_whatever_is_written(name, build_dir):
     exact, written = Interpreter(build_dir, elementwise("f", text, ["f64"], ["f64"])).calls([("f", p, [x]) for p in ("exact", "as-written")])
     np.testing.assert_allclose(exact.results[0], np.exp(x * x) / x, rtol=1e-15)
     assert name == "f64" or np.abs(written.results[0] / exact.results[0] - 1).max() > 2.0 ** -FORMATS[name][0]
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "bf16"])
+def test_random_roundings_are_the_two_neighbours(name, build_dir):
+    bits, least, _ = FORMATS[name]
+    x = np.concatenate([np.full(400, 1 + 2.0 ** (1 - bits) / 4), np.full(400, -2.0 ** (least - bits + 1) * 2.5), [1.5, 0.0, -0.0, INF, NAN, 2.0 ** 200]])
+    module = elementwise("f", f"%r = arith.truncf %x0 : tensor<?xf64> to tensor<?x{name}>", ["f64"], [name])
+    first, again, other = Interpreter(build_dir, module).calls([("f", f"random:{seed}", [x]) for seed in (1, 1, 2)])
+    got = read(first.results[0])
+    assert_same(first.results[0], read(again.results[0]), lambda i: (name, i))
+    assert (got[:800] != read(other.results[0])[:800]).any()
+    # A quarter of the way up, and half of it below the normal range.
+    assert set(got[:400]) == {1.0, 1 + 2.0 ** (1 - bits)} and 0.15 < np.mean(got[:400] > 1) < 0.35
+    unit = 2.0 ** (least - bits + 1)
+    assert set(got[400:800]) == {-2 * unit, -3 * unit} and 0.4 < np.mean(got[400:800] == -3 * unit) < 0.6
+    assert_same(first.results[0][800:], [1.5, 0.0, -0.0, INF, NAN, INF], lambda i: (name, i))
