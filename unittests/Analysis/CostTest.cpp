@@ -189,7 +189,8 @@ TEST(CostTest, ChoicesOfTensors) {
     }
 }
 
-/// Shapes that have no axis in common: positions are quotients of quotients.
+/// Turned around and cut anew, over and over: positions are quotients of
+/// quotients.
 TEST(CostTest, Reshapes) {
   for (int length : {4, 60}) {
     Program program;
@@ -206,6 +207,14 @@ TEST(CostTest, Reshapes) {
       SmallVector<Value> sizes;
       for (int64_t size : shape)
         sizes.push_back(program.integer(size, program.index()));
+      // Turned around in between, or the position would be that of all elements
+      // in their order.
+      SmallVector<int64_t> turned(llvm::reverse(shapes[k % 6]));
+      Value init =
+          tensor::EmptyOp::create(b, program.loc, turned, b.getF32Type());
+      x = linalg::TransposeOp::create(b, program.loc, x, init,
+                                      ArrayRef<int64_t>{1, 0})
+              ->getResult(0);
       Value wanted = tensor::FromElementsOp::create(b, program.loc, sizes);
       x = tensor::ReshapeOp::create(b, program.loc, type(shape), x, wanted);
     }

@@ -11,9 +11,10 @@
 // tree.
 //
 // A node says which number it is for every choice of positions, and no more:
-// sums have no order, the sign of a zero is not kept, and the greater or
-// smaller one of NaN and a number is not defined (`arith.maximumf` and
-// `arith.maxnumf` are one kind).
+// sums have no order, the sign of a zero is not kept, a maximum that starts
+// from the least finite number starts from nothing, and the greater or smaller
+// one of NaN and a number is not defined (`arith.maximumf` and `arith.maxnumf`
+// are one kind).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_ANALYSIS_TENSOREXPR_EXPR_H

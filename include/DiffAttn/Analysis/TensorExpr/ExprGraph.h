@@ -16,9 +16,9 @@
 // the following reads what %z is:
 //
 //     ExprGraph graph(function);
-//     Position at = graph.freshLoops(z);        // [i, j]: one loop for each
-//     axis Expr element = graph.load(z, at);         // Load z [i, j] Expr
-//     opened = graph.expand(element);      // Exp(Load x [j, i])
+//     Position at = graph.freshLoops(z);      // [i, j], a loop for each axis
+//     Expr element = graph.load(z, at);       // Load z [i, j]
+//     Expr opened = graph.expand(element);    // Exp(Load x [j, i])
 //
 // A *position* (IndexPoly.h) has one polynomial of loops and sizes for each
 // axis. Ops that only move elements (transposes, reshapes, slices, broadcasts,
