@@ -32,17 +32,24 @@ bool AttentionBuilder::groupsOf(ArrayRef<AtomId> order,
   unsigned at = 0;
   ReassociationIndices group;
   auto isUnit = [&](unsigned k) { return extent(order[k]) == IndexPoly(1); };
-  for (const IndexPoly &poly : plainPosition()) {
+  for (auto [axis, poly] : llvm::enumerate(plainPosition())) {
     if (poly == IndexPoly(0))
       continue;
-    IndexPoly flat;
+    IndexPoly flat, size = 1;
     do {
       if (at == order.size())
         return false;
       if (!isUnit(at))
         flat = flat * extent(order[at]) + IndexPoly::atom(order[at]);
+      size = size * extent(order[at]);
       group.push_back(at++);
     } while (flat != poly);
+    // Sizes that contradict one another are those of a program that fails when
+    // it runs.
+    if (std::optional<int64_t> more =
+            (size - graph.sizeOf(epilogue.result, axis)).constant();
+        more && *more != 0)
+      return false;
     groups.push_back(group);
     group.clear();
   }

@@ -143,10 +143,10 @@ Value Materializer::view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
     IndexPoly extent =
         piece.loop ? graph.space.extent(*piece.loop) : IndexPoly(1);
     IndexPoly last = piece.offset + IndexPoly(piece.stride) * (extent - 1);
-    if (std::optional<int64_t> room =
-            (piece.size - IndexPoly(1) - last).constant();
-        room && *room < 0)
-      return Value();
+    for (const IndexPoly &room : {piece.offset, piece.size - 1 - last})
+      if (std::optional<int64_t> number = room.constant();
+          number && *number < 0)
+        return Value();
   }
   // A loop that the base does not have must be of extent 1; it is inserted.
   bool fits = false;
