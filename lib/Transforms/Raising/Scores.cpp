@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Scores.h"
 
+#include "Softmax.h"
+
 #include "DiffAttn/Analysis/TensorExpr/Conditions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -228,6 +230,15 @@ std::optional<Scores> ScoreReader::readSelect(Expr expr) {
       reason = matchClamp(graph, expr)
                    ? "the scores are clamped"
                    : "scores are masked by a condition on the scores";
+      return std::nullopt;
+    }
+    // A finite fill hides a key only from scores that are near zero.
+    if (std::isfinite(*fill) &&
+        llvm::any_of(scores->mask, [&](const MaskPart &part) {
+          return part.bias && !graph.mentions(part.bias, key) &&
+                 hidesRows(graph, part.bias);
+        })) {
+      reason = "a finite number replaces scores that are far from zero";
       return std::nullopt;
     }
     scores->mask.push_back(
