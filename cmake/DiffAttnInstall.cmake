@@ -33,7 +33,7 @@ install(FILES ${CMAKE_BINARY_DIR}/DiffAttnBundleConfig.cmake ${CMAKE_BINARY_DIR}
 diffattn_install_pc(diffattn-bundle loader)
 install(FILES ${CMAKE_SOURCE_DIR}/include/diffattn-c/Bundle.h ${CMAKE_SOURCE_DIR}/include/diffattn-c/Types.h
   DESTINATION include/diffattn-c COMPONENT loader)
-install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ElementType.h DESTINATION include/DiffAttn/Runtime COMPONENT loader)
+install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ABI/ElementType.h DESTINATION include/DiffAttn/Runtime/ABI COMPONENT loader)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader FILES_MATCHING PATTERN "*.py")
 # For `pip install -e PREFIX/python`, which brings the command `diffattn`.
 install(FILES ${CMAKE_SOURCE_DIR}/python/pyproject.toml DESTINATION python COMPONENT loader)

@@ -1,4 +1,4 @@
-"""The device table of include/DiffAttn/Runtime/Device.h by ctypes: the CUDA driver's, or the simulator's."""
+"""The device table of include/DiffAttn/Runtime/ABI/Device.h by ctypes: the CUDA driver's, or the simulator's."""
 import ctypes
 import json
 from pathlib import Path

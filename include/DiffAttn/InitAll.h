@@ -7,7 +7,8 @@
 #ifndef DIFFATTN_INITALL_H
 #define DIFFATTN_INITALL_H
 
-#include "DiffAttn/Conversion/GpuToPtx.h"
+#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
@@ -28,6 +29,7 @@ inline void registerAllDialects(DialectRegistry &registry) {
 inline void registerAllPasses() {
   registerDiffAttnSchedulePasses();
   registerDiffAttnTransformsPasses();
+  registerDiffAttnCodegenPasses();
   registerDiffAttnConversionPasses();
   registerCpuPipeline();
   registerGpuPipeline();

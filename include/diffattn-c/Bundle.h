@@ -63,7 +63,7 @@ typedef struct diffattn_bundle_options {
      colons. */
   const char *cuda_driver, *cublaslt, *package_folders;
   /* Runs the kernels in place of a GPU of the CUDA driver: the table of
-     functions of DiffAttn/Runtime/Device.h. It stays the caller's, and must
+     functions of DiffAttn/Runtime/ABI/Device.h. It stays the caller's, and must
      outlive the bundle. */
   struct diffattn_device *device;
   /* Called between weights, with the bytes that are bound, and on a device

@@ -276,8 +276,8 @@ DIFFATTN_EXPORT int32_t diffattn_write_bundle(
 /*===-- Devices -----------------------------------------------------------===*/
 
 /* A GPU that is simulated, as the table of functions of
-   DiffAttn/Runtime/Device.h, which also has the maker of a real one. `chip` is
-   "sm_80" or newer. To be ended with the table's own function `close`. */
+   DiffAttn/Runtime/ABI/Device.h, which also has the maker of a real one. `chip`
+   is "sm_80" or newer. To be ended with the table's own function `close`. */
 struct diffattn_device;
 DIFFATTN_EXPORT int32_t
 diffattn_open_simulated_device(const char *chip, struct diffattn_device **out);

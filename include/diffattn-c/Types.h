@@ -8,7 +8,7 @@
 #ifndef DIFFATTN_C_TYPES_H
 #define DIFFATTN_C_TYPES_H
 
-#include "DiffAttn/Runtime/ElementType.h"
+#include "DiffAttn/Runtime/ABI/ElementType.h"
 
 #include <stdint.h>
 

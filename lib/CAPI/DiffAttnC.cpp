@@ -5,17 +5,17 @@
 //
 //===----------------------------------------------------------------------===//
 // First: the C API's header has the element types only where this has not.
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "diffattn-c/DiffAttn.h"
 
-#include "DiffAttn/Execution/Bundle.h"
-#include "DiffAttn/Execution/Device.h"
-#include "DiffAttn/Execution/Oracle.h"
-#include "DiffAttn/Execution/Program.h"
-#include "DiffAttn/Execution/Versions.h"
-#include "DiffAttn/Host/CInterface.h"
-#include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Compiler/Bundle.h"
+#include "DiffAttn/Compiler/Device.h"
+#include "DiffAttn/Compiler/Oracle.h"
+#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/Versions.h"
+#include "DiffAttn/Runtime/Program/CInterface.h"
+#include "DiffAttn/Runtime/Program/Call.h"
 
 #include <cstring>
 

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "AssertMessage.h"
+#include "DiffAttn/Codegen/AssertMessage.h"
 
 #include "DiffAttn/Conversion/Passes.h"
 

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "WeightTable.h"
 
+#include "DiffAttn/Codegen/CPU/SmallGemm.h"
 #include "DiffAttn/Conversion/Passes.h"
-#include "DiffAttn/Conversion/SmallGemm.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Schedule/BatchInvariance.h"
 

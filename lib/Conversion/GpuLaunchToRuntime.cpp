@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Conversion/GpuLaunch.h"
-#include "DiffAttn/Conversion/HostAccess.h"
+#include "DiffAttn/Analysis/HostAccess.h"
+#include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

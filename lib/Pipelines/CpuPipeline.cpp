@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Pipelines/CpuPipeline.h"
 
+#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/Schedule/Passes.h"
 #include "DiffAttn/Transforms/Passes.h"

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Pipelines/GpuPipeline.h"
 
+#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/Pipelines/CpuPipeline.h"
 

@@ -105,7 +105,7 @@ def load(directory: str | Path, *, weights: str | Path | None = None, threads: i
     """Opens a bundle, and so runs its code: open only what you trust (docs/security.md). `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
     says; `threads` are for each call (None: the runtime's default). A bundle with kernels runs on GPU number `gpu`;
     `cuda_driver` and `cublaslt` are libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none. `device` is the
-    address of a diffattn_device (DiffAttn/Runtime/Device.h) to run on in place of that GPU, which must outlive the model.
+    address of a diffattn_device (DiffAttn/Runtime/ABI/Device.h) to run on in place of that GPU, which must outlive the model.
     `progress(done, total)` is called between weights, with the bytes that have been bound or copied to the GPU, and those of
     all; what it raises ends the loading and is raised by it."""
     directory = Path(checks.path("directory", directory))

@@ -7,8 +7,8 @@
 
 #include "CacheCommand.h"
 
-#include "DiffAttn/Execution/Compile.h"
-#include "DiffAttn/Host/Printable.h"
+#include "DiffAttn/Compiler/Compile.h"
+#include "DiffAttn/Runtime/Support/Printable.h"
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Format.h"

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_RUN_COMPARE_H
 #define DIFFATTN_RUN_COMPARE_H
 
-#include "DiffAttn/Execution/HostArray.h"
+#include "DiffAttn/Compiler/HostArray.h"
 
 namespace mlir::diffattn {
 

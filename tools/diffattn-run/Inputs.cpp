@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Inputs.h"
 
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_RUN_INPUTS_H
 #define DIFFATTN_RUN_INPUTS_H
 
-#include "DiffAttn/Execution/Program.h"
+#include "DiffAttn/Compiler/Program.h"
 
 namespace mlir::diffattn {
 

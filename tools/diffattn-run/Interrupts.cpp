@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Interrupts.h"
 
-#include "DiffAttn/Execution/UnfinishedFiles.h"
+#include "DiffAttn/Compiler/UnfinishedFiles.h"
 
 #include <signal.h>
 

@@ -6,9 +6,9 @@
 //===----------------------------------------------------------------------===//
 #include "Options.h"
 
-#include "DiffAttn/Execution/Error.h"
-#include "DiffAttn/Execution/Versions.h"
-#include "DiffAttn/Host/Call.h"
+#include "DiffAttn/Compiler/Error.h"
+#include "DiffAttn/Compiler/Versions.h"
+#include "DiffAttn/Runtime/Program/Call.h"
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/CommandLine.h"

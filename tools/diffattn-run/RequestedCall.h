@@ -9,7 +9,7 @@
 
 #include "Options.h"
 
-#include "DiffAttn/Execution/Program.h"
+#include "DiffAttn/Compiler/Program.h"
 
 #include <string>
 #include <vector>

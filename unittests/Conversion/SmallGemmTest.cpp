@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Conversion/SmallGemm.h"
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Codegen/CPU/SmallGemm.h"
+#include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -6,8 +6,10 @@
 //===----------------------------------------------------------------------===//
 #include "GpuCase.h"
 
-#include "DiffAttn/Conversion/GpuToPtx.h"
+#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Schedule/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

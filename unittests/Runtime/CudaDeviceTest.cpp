@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "DiffAttn/Runtime/Device.h"
+#include "DiffAttn/Runtime/ABI/Device.h"
 
 #include "gtest/gtest.h"
 

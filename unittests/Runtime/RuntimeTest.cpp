@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "gtest/gtest.h"
 

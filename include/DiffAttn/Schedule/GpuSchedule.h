@@ -32,6 +32,12 @@ struct GpuAttentionShape {
   bool sharedKeys = false;
 };
 
+/// What the choice of a kernel may depend on in `op`.
+GpuAttentionShape getGpuAttentionShape(AttentionOp op);
+
+/// Why no kernel computes `op`, whatever its schedule; empty if one does.
+std::string getGpuUnsupportedReason(AttentionOp op);
+
 /// Registers of a thread with each feature, 0 where the kernel spills: what
 /// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. `bias`
 /// and `mask` hold with and without a softcap, `elements` (copies by element)

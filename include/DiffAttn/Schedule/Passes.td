@@ -25,4 +25,20 @@ def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
            "Give every op the linalg path">];
 }
 
+def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {
+  let summary = "Choose how each attention op is cut into GPU blocks and warps";
+  let description = [{
+    Puts `diffattn.gpu_schedule` on every `diffattn.attention` that has none: a row of the table of
+    schedules that assemble without a spill, by the cost model of docs/gpu.md, or the general
+    schedule for other widths; the decode kernel where there are at most 8 queries. Where their number
+    is dynamic, `diffattn.gpu_decode_schedule` is that of up to 8. `diffattn.gpu_element_schedule` is
+    for pointers and strides that do not allow copies of 16 bytes.
+    A schedule written by hand stays. An op without a GPU kernel is left alone, with a missed
+    remark of category `diffattn-gpu`. Chips older than sm_80 are refused; a newer chip than those
+    of the tables gets what sm_80 gets, with a remark.
+  }];
+  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
+                        "Chip to choose for: sm_80, sm_86, sm_89, sm_90 or newer">];
+}
+
 #endif // DIFFATTN_SCHEDULE_PASSES_TD

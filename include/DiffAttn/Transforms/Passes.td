@@ -188,4 +188,67 @@ def FuseDifferentialPass
                            "tensor::TensorDialect"];
 }
 
+def ConvertCopyToLoopsPass
+    : InterfacePass<"convert-diffattn-copy-to-loops", "FunctionOpInterface"> {
+  let summary = "Copy strided buffers by loops instead of a library call";
+  let description = [{
+    Rewrites a `memref.copy` that is not between two contiguous buffers of one
+    type to a `linalg.generic`, and drops copies of a buffer to itself. The rest
+    becomes `llvm.intr.memcpy` with the other memref ops.
+  }];
+  let dependentDialects = ["linalg::LinalgDialect"];
+}
+
+def ConvertReshapeToStridedPass
+    : InterfacePass<"convert-diffattn-reshape-to-strided", "FunctionOpInterface"> {
+  let summary = "Rewrite memref reshapes to one reinterpreted view";
+  let description = [{
+    Rewrites `memref.expand_shape` with two or more dynamic sizes in a group,
+    which `expand-strided-metadata` cannot take, to `memref.reinterpret_cast`
+    with the offset and strides of its source.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "memref::MemRefDialect"];
+}
+
+def ScopeArenaPass : Pass<"diffattn-scope-arena", "ModuleOp"> {
+  let summary = "Release the arena at the ends of functions and loop bodies";
+  let description = [{
+    Surrounds the body of a function that allocates and returns no memref, and
+    the body of a loop that allocates and yields none, by `diffattn_rt_mark` and
+    `diffattn_rt_release`, so that a deep model needs the memory of one layer.
+    With `device` these are `diffattn_rt_device_mark` and
+    `diffattn_rt_device_release`.
+  }];
+  let options = [Option<"device", "device", "bool", /*default=*/"false",
+           "Buffers lie on a GPU: call the runtime's functions for it">];
+  let dependentDialects = ["LLVM::LLVMDialect"];
+}
+
+def ExportFunctionsPass : Pass<"diffattn-export-functions", "ModuleOp"> {
+  let summary = "Give public functions the C interface, hide the private ones";
+  let description = [{
+    Sets `llvm.emit_c_interface` on public functions with a body, so that they
+    can be called with descriptors by pointer, and internal linkage on private
+    ones. Declarations stay as the user wrote them.
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect"];
+}
+
+def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"> {
+  let summary = "Compute exp, log, tanh, erf and powers without a library";
+  let description = [{
+    Rewrites `math` ops on f32, and on f16 and bf16 through f32, to arithmetic
+    that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
+    `erf`, `rsqrt`, and powers to a small constant integer. Each is good to a few
+    units in the last place of f32; infinities and NaN come out as from a library.
+    `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all`
+    is set: then `sin` and `cos` on f32 are polynomials too, right to a few units
+    in the last place up to 2^50, and so are the rest on f32 by what they are in
+    terms of the others.
+  }];
+  let options = [Option<"all", "all", "bool", /*default=*/"false",
+                        "Leave no function of f32 to a library">];
+  let dependentDialects = ["arith::ArithDialect", "math::MathDialect", "vector::VectorDialect"];
+}
+
 #endif // DIFFATTN_TRANSFORMS_PASSES_TD

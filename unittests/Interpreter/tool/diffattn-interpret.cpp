@@ -14,10 +14,10 @@
 // of an exact call.
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Execution/HostArray.h"
+#include "DiffAttn/Compiler/HostArray.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Interpreter/Interpreter.h"
-#include "DiffAttn/Runtime/Runtime.h"
+#include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -1,0 +1,47 @@
+//===- GpuToPtx.h - from a GPU module to PTX and cubin ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CODEGEN_NVVM_GPUTOPTX_H
+#define DIFFATTN_CODEGEN_NVVM_GPUTOPTX_H
+
+#include "DiffAttn/Codegen/NVVM/Ptxas.h"
+#include "DiffAttn/Target/GpuTarget.h"
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "llvm/IR/Module.h"
+
+#include <memory>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// Registers the translations that `translateGpuModule` needs.
+void registerGpuTranslations(DialectRegistry &registry);
+
+/// Whether each launch in `module` names a kernel of it and passes what that
+/// kernel takes: the dialect leaves it open, and a driver reads whatever lies
+/// there. Fails with a diagnostic at the launch.
+LogicalResult checkLaunches(ModuleOp module);
+
+/// The LLVM module of the kernels in `module`, with triple and data layout of
+/// NVPTX. Every collective of a warp is marked convergent, which neither MLIR
+/// nor LLVM 22 does for matrix instructions; so the module may be optimized.
+/// Fails with a diagnostic at the module; also if a kernel calls a function
+/// that is not in the module, such as one of a device library.
+FailureOr<std::unique_ptr<llvm::Module>>
+translateGpuModule(gpu::GPUModuleOp module, const GpuTarget &target,
+                   llvm::LLVMContext &context);
+
+/// Runs LLVM's O2 pipeline for `target`.
+LogicalResult optimizeGpuModule(llvm::Module &module, const GpuTarget &target);
+
+/// The PTX of `module`, as it is: optimize it first. Nothing, if NVPTX refuses
+/// it.
+FailureOr<std::string> emitPtx(llvm::Module &module, const GpuTarget &target);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_CODEGEN_NVVM_GPUTOPTX_H

@@ -1,0 +1,112 @@
+//===- Passes.td - passes that emit kernels    --------------*- tablegen -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CODEGEN_PASSES_TD
+#define DIFFATTN_CODEGEN_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def ConvertLinalgToRegisterLoopsPass
+    : InterfacePass<"convert-diffattn-linalg-to-loops", "FunctionOpInterface"> {
+  let summary = "Lower linalg to loops that keep their sums in registers";
+  let description = [{
+    Lowers `linalg` ops on memrefs to `scf.for`. Where the reduction dimensions
+    are the innermost ones the accumulator is a value carried by the loops, read
+    before and written after them, so that LLVM can vectorize the sum without
+    proving that nothing else writes to it.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect"];
+}
+
+def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp"> {
+  let summary = "Emit a fused loop nest for each scheduled attention on memrefs";
+  let description = [{
+    Replaces every `diffattn.attention` on memrefs whose schedule says
+    `path = nest` by a call of the runtime's `diffattn_rt_parallel_for` over work
+    items. What one work item does is a private `llvm.func` a signature (operand
+    types, attributes, schedule), made of `scf`, `arith`, `vector` and `math` ops
+    on raw pointers; ops of equal signature share it. Its register-blocked phases
+    are private functions of their own, shared by all signatures of a module.
+
+    A work item computes some rows of the result from the operands as they lie in
+    memory, epilogue included. Which thread runs it, and how many there are, has no
+    influence on the result.
+  }];
+  let options = [Option<"threads", "threads", "int64_t", /*default=*/"0",
+                        "The most threads to use; 0 leaves it to the runtime">];
+  let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
+}
+
+def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
+  let summary = "Emit GPU kernels for everything but attention and products";
+  let description = [{
+    Replaces what computes or moves elements in host functions on memrefs
+    (`linalg` ops, `memref.copy`, `memref.load`, `memref.store`, assertions about
+    what was loaded) by `gpu.launch_func`s of kernels in the `gpu.module`
+    `diffattn_kernels`. What is left is control flow, sizes, views, allocations,
+    products, attention and launches, so memrefs may lie in device memory.
+
+    Three forms: `flat` (a thread computes up to 16 bytes of consecutive
+    outputs), `row` (a warp or a block computes a row: reductions, with what is
+    element-wise before and after them over the same row, in one kernel; sums in
+    f32 in an order that depends on the row's length alone) and `each` (a thread
+    computes one output by loops, with a remark of category `diffattn-gpu`).
+
+    Scalars that are read from memrefs stay on the device: they are computed in
+    the kernels that use them. A size, a trip count or a result of a function
+    that depends on one is an error. An assertion about one sets a status word,
+    which every kernel that writes an argument or addresses memory by data
+    tests, and which is read at the end of a public function
+    (`diffattn_rt_device_check`).
+  }];
+  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
+                        "Chip to emit kernels for">];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "cf::ControlFlowDialect",
+                           "gpu::GPUDialect", "linalg::LinalgDialect", "LLVM::LLVMDialect",
+                           "math::MathDialect", "memref::MemRefDialect", "NVVM::NVVMDialect",
+                           "scf::SCFDialect", "ub::UBDialect", "vector::VectorDialect"];
+}
+
+def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
+  let summary = "Emit whole GPU kernels for scheduled attention ops";
+  let description = [{
+    Replaces every `diffattn.attention` on memrefs that has a `diffattn.gpu_schedule` by
+    `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`. Kernels are functions of
+    the `llvm` and `nvvm` dialects and need no further lowering; ops with equal kernels share them.
+    Which of the op's schedules is launched is chosen at run time: `diffattn.gpu_decode_schedule`, if it
+    is there, for at most 8 queries, and `diffattn.gpu_element_schedule` (or, if it is not there, element
+    copies under the same schedule) where pointers or strides do not allow copies of 16 bytes. Nothing is
+    launched without queries. The memrefs must lie in memory that the device can read.
+  }];
+  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
+                        "Chip to emit kernels for">];
+  let dependentDialects = ["arith::ArithDialect", "gpu::GPUDialect", "LLVM::LLVMDialect",
+                           "memref::MemRefDialect", "NVVM::NVVMDialect", "scf::SCFDialect"];
+}
+
+def GpuToPtxPass : Pass<"diffattn-gpu-to-ptx", "ModuleOp"> {
+  let summary = "Translate GPU modules to PTX and assemble them";
+  let description = [{
+    Translates every `gpu.module` to LLVM IR, marks what the threads of a warp must reach together
+    (which `gpu-module-to-binary` cannot), optimizes, writes PTX, and runs `ptxas`. The module gets
+    `diffattn.ptx`, `diffattn.cubin` (both only without `file`) and `diffattn.ptxas`, which has
+    registers and spilled bytes of each kernel. With `file`, text and binary are written to
+    `<file>.ll`, `<file>.ptx` and `<file>.cubin` instead. A spill is an error with `no-spills`.
+  }];
+  let options = [
+    Option<"chip", "chip", "std::string", /*default=*/"\"\"",
+           "Chip; by default that of the module's target attribute">,
+    Option<"file", "file", "std::string", /*default=*/"\"\"", "Write files with this stem">,
+    Option<"assemble", "assemble", "bool", /*default=*/"true", "Run ptxas">,
+    Option<"noSpills", "no-spills", "bool", /*default=*/"false", "Refuse kernels that spill">,
+    Option<"ptxas", "ptxas", "std::string", /*default=*/"\"ptxas\"",
+           "Path or name of the assembler">];
+  let dependentDialects = ["gpu::GPUDialect", "LLVM::LLVMDialect", "NVVM::NVVMDialect"];
+}
+
+#endif // DIFFATTN_CODEGEN_PASSES_TD

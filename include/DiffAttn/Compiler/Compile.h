@@ -1,0 +1,125 @@
+//===- Compile.h - from IR to an object -------------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_COMPILER_COMPILE_H
+#define DIFFATTN_COMPILER_COMPILE_H
+
+#include "DiffAttn/Codegen/NVVM/Ptxas.h"
+#include "DiffAttn/Compiler/Diagnostics.h"
+#include "DiffAttn/Compiler/ExecutionTarget.h"
+#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Runtime/Program/DeviceCode.h"
+#include "DiffAttn/Schedule/BatchInvariance.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// What a user can choose about compiling. All but the last four change the
+/// code and are part of the key of the cache.
+struct CompileOptions {
+  /// What `parseTarget` takes.
+  std::string target = "cpu";
+  /// Threads that compiled code may use; 0 leaves it to the runtime.
+  int64_t threads = 0;
+  /// Whether unfused graphs are searched for differential attention.
+  bool raise = true;
+  /// Whether a row of a product must not depend on the other rows; `Always` is
+  /// for the CPU alone.
+  BatchInvariance batchInvariance = BatchInvariance::Auto;
+  /// Whether indices and slices that are data are taken without a check that
+  /// they lie inside of their buffers.
+  bool unchecked = false;
+  /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
+  /// and independent of the kernels: what --check=reference runs.
+  bool reference = false;
+  /// The stage that the input is in: "input", or "gpu" for what emitStage wrote
+  /// under that name.
+  std::string from = "input";
+  /// Name of the input in diagnostics.
+  std::string inputName = "module";
+  /// Where a failing pipeline leaves its reproducer; empty: nowhere.
+  std::string reproducer;
+  /// What the message of a failing pipeline calls diffattn-opt.
+  std::string optTool = "diffattn-opt";
+  /// The assembler that stage cubin runs.
+  PtxasSearch ptxas;
+  /// Called before anything is compiled; what it returns ends the compilation.
+  /// So weights that do not fit are told without the wait. Null: not called.
+  std::function<llvm::Error(const Signature &)> checkSignature;
+};
+
+struct CompiledModule {
+  Signature signature;
+  std::string object;               // relocatable ELF
+  std::optional<DeviceCode> device; // of targets with a GPU
+  CompileDiagnostics diagnostics;   // the same from the cache
+  bool fromCache = false;
+  double seconds = 0; // taken to compile, or to read from the cache
+};
+
+/// Compiles MLIR, text or bytecode.
+llvm::Expected<CompiledModule> compileModule(llvm::StringRef ir,
+                                             const CompileOptions &options);
+
+/// The names that `emitStage` takes, in the order of the pipeline.
+llvm::ArrayRef<llvm::StringRef> getEmitStages();
+
+/// The module after `stage`: input, raised, scheduled, bufferized, loops and
+/// llvm are MLIR, llvm-ir and assembly are text, object is ELF. For targets
+/// with a GPU there are also gpu (MLIR), ptx (text: one module with all
+/// kernels) and cubin (ELF, made by ptxas). What the compiler says beside
+/// errors goes to `diagnostics`.
+llvm::Expected<std::string>
+emitStage(llvm::StringRef ir, const CompileOptions &options,
+          llvm::StringRef stage, CompileDiagnostics *diagnostics = nullptr);
+
+/// What the code depends on beside the IR and the options: this build of the
+/// compiler, LLVM's version, the CPU.
+std::string getToolchainKey(llvm::StringRef isa);
+
+/// Compiled modules on disk, one file each. They are machine code: the folder
+/// and what is read from it must be this user's, and nobody else may write it.
+class ObjectCache {
+public:
+  static constexpr int64_t kDefaultMaxBytes = int64_t(1) << 30;
+
+  /// At most `maxBytes` are kept. The modules that were not used for longest
+  /// make room for new ones.
+  explicit ObjectCache(std::string directory,
+                       int64_t maxBytes = kDefaultMaxBytes)
+      : directory(std::move(directory)), maxBytes(maxBytes) {}
+
+  /// The module from the cache, or compiled now and added. A cache that cannot
+  /// be used is a warning in `diagnostics`, never a failure.
+  llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
+                                         const CompileOptions &options);
+
+  struct Entry {
+    std::string key, description;
+    int64_t bytes = 0;
+    /// Since it was last used.
+    int64_t secondsOld = 0;
+  };
+  /// Those used last first.
+  llvm::Expected<std::vector<Entry>> list() const;
+  /// Removes all entries and returns how many there were.
+  llvm::Expected<int64_t> clear();
+
+  /// The key under which `ir` with `options` is kept.
+  static llvm::Expected<std::string> getKey(llvm::StringRef ir,
+                                            const CompileOptions &options);
+
+private:
+  std::string directory;
+  int64_t maxBytes;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_COMPILER_COMPILE_H

@@ -1,0 +1,37 @@
+//===- HostArray.h - elements of arrays, and files of arrays ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_COMPILER_HOSTARRAY_H
+#define DIFFATTN_COMPILER_HOSTARRAY_H
+
+#include "DiffAttn/Compiler/Error.h"
+#include "DiffAttn/Runtime/Program/HostArray.h"
+
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringRef.h"
+
+namespace mlir::diffattn {
+
+/// An uninitialised array. Fails if memory does not hold it.
+llvm::Expected<HostArray> createArray(DType dtype, SizeList shape);
+
+/// Element `i` of a buffer as f64; integers above 2^53 are rounded.
+double readElement(const void *data, DType dtype, int64_t i);
+/// Rounds `value` to nearest even, or converts it to an integer.
+void writeElement(void *data, DType dtype, int64_t i, double value);
+
+/// Reads a .npy file: version 1 to 3, little-endian, C order. bfloat16 is what
+/// ml_dtypes writes (two-byte void). The header is data and is never evaluated.
+llvm::Expected<HostArray> readNpy(llvm::StringRef path);
+
+/// Writes a .npy file as `writeFile` does: `path` holds the whole array or what
+/// it held before.
+llvm::Error writeNpy(llvm::StringRef path, const void *data, DType dtype,
+                     SizeList shape);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_COMPILER_HOSTARRAY_H

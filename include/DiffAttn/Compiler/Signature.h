@@ -1,0 +1,37 @@
+//===- Signature.h - signatures of modules, and as JSON ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_COMPILER_SIGNATURE_H
+#define DIFFATTN_COMPILER_SIGNATURE_H
+
+#include "DiffAttn/Compiler/Error.h"
+#include "DiffAttn/Runtime/Program/Signature.h"
+
+#include "llvm/ADT/StringRef.h"
+
+namespace llvm::json {
+class Value;
+} // namespace llvm::json
+
+namespace mlir {
+class ModuleOp;
+} // namespace mlir
+
+namespace mlir::diffattn {
+
+/// The function called `name`, or an error that names the functions there are.
+llvm::Expected<const FunctionSignature *>
+getFunction(const Signature &signature, llvm::StringRef name);
+
+/// Reads the signature of a module of tensor IR, before it is lowered.
+llvm::Expected<Signature> readSignature(ModuleOp module);
+
+llvm::json::Value toJSON(const Signature &signature);
+llvm::Expected<Signature> signatureFromJSON(const llvm::json::Value &json);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_COMPILER_SIGNATURE_H

@@ -1,0 +1,190 @@
+//===- Runtime.h - What compiled code calls ---------------------*- C -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The C ABI between compiled code and libDiffAttnRuntime: threads, workspace,
+// matrix products, errors. It knows neither MLIR nor LLVM, so that an object
+// made by the compiler runs wherever this one library is.
+//
+// Every function may be called from any thread. Pointers stay the caller's.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DIFFATTN_RUNTIME_ABI_RUNTIME_H
+#define DIFFATTN_RUNTIME_ABI_RUNTIME_H
+
+#include "DiffAttn/Runtime/ABI/ElementType.h"
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define DIFFATTN_RT_EXPORT __attribute__((visibility("default")))
+
+//===----------------------------------------------------------------------===//
+// Threads
+//===----------------------------------------------------------------------===//
+
+/// Calls `body(ctx, i, scratch)` once for each `i` in [0, count). Indices are
+/// handed out in increasing order, one at a time, to whichever thread is free:
+/// put the largest pieces of work first. `scratch` is `scratch_bytes` of memory
+/// of the thread that runs the body: 64-byte aligned, kept between calls, its
+/// contents undefined on entry. `max_threads` 0 means the runtime's default.
+/// Inside a parallel region the loop runs on the calling thread.
+DIFFATTN_RT_EXPORT void
+diffattn_rt_parallel_for(void (*body)(void *ctx, int64_t index, void *scratch),
+                         void *ctx, int64_t count, int64_t scratch_bytes,
+                         int64_t max_threads);
+
+/// Threads that a parallel region of the calling thread uses by default: what
+/// it has set, else what OpenMP was told (OMP_NUM_THREADS, or the number of
+/// processors).
+DIFFATTN_RT_EXPORT int64_t diffattn_rt_threads(void);
+/// Sets it for the calling thread; 0 leaves it to OpenMP again. Returns what
+/// was set before.
+DIFFATTN_RT_EXPORT int64_t diffattn_rt_set_threads(int64_t threads);
+
+//===----------------------------------------------------------------------===//
+// Workspace
+//===----------------------------------------------------------------------===//
+
+/// Memory of the calling thread's arena, 64-byte aligned, uninitialised. It
+/// lives until a `release` of a mark taken before it. The arena keeps what it
+/// has mapped, so a call that was made before maps nothing.
+DIFFATTN_RT_EXPORT void *diffattn_rt_alloc(int64_t bytes);
+DIFFATTN_RT_EXPORT int64_t diffattn_rt_mark(void);
+DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
+
+/// Gives the calling thread's arena back to the system. Nothing in it may be
+/// in use.
+DIFFATTN_RT_EXPORT void diffattn_rt_trim(void);
+
+//===----------------------------------------------------------------------===//
+// Matrix products
+//===----------------------------------------------------------------------===//
+
+/// A slot of the table of weights that compiled code reads. `packed` belongs to
+/// the runtime: null at first, then the weight in the layout that the library
+/// prefers, made at the first product that profits.
+typedef struct diffattn_weight {
+  void *data;
+  void *packed;
+  int64_t rows, cols;
+  int32_t dtype;
+  int32_t flags; // diffattn_weight_flags
+} diffattn_weight;
+
+typedef enum diffattn_weight_flags {
+  DIFFATTN_WEIGHT_NO_PACK = 1, // read the weight where it lies, always
+} diffattn_weight_flags;
+
+typedef enum diffattn_gemm_flags {
+  /// B is [N,K], as a linear layer's weight; otherwise [K,N].
+  DIFFATTN_GEMM_TRANSPOSE_B = 1,
+  /// Every sum is in the order of k, one fused multiply-add (or, where the CPU
+  /// has none, product and addition) after the other: a row of C is bitwise the
+  /// same for every M, position and number of threads. Always the runtime's own
+  /// code, which packs a weight at its first product, whatever M is.
+  DIFFATTN_GEMM_IN_ORDER = 2,
+  /// If A and B are bf16 and the CPU has bf16 dot products, the runtime's own
+  /// code adds the products of k and k + 1, k even, in one instruction.
+  DIFFATTN_GEMM_BF16_PAIRS = 4,
+} diffattn_gemm_flags;
+
+/// C[M,N] = A[M,K] * op(B) + beta * C, row-major with leading dimensions in
+/// elements. `flags` are diffattn_gemm_flags.
+/// A, B and C are f32, f16 or bf16 in any mix, with sums in f32 and one
+/// rounding at the end, or all f64. With `beta` 0, C is not read. `w` is null,
+/// or the slot whose `data` is B.
+DIFFATTN_RT_EXPORT void
+diffattn_rt_gemm(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
+                 int64_t K, const void *A, int64_t lda, const void *B,
+                 int64_t ldb, int32_t flags, void *C, int64_t ldc, float beta,
+                 diffattn_weight *w, int64_t max_threads);
+
+/// The same `batch` times, with strides in elements between the matrices. A
+/// stride of 0 reads one A, or one B, for all.
+DIFFATTN_RT_EXPORT void diffattn_rt_batch_gemm(
+    int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N, int64_t K,
+    const void *A, int64_t lda, const void *B, int64_t ldb, int32_t flags,
+    void *C, int64_t ldc, float beta, int64_t max_threads, int64_t batch,
+    int64_t strideA, int64_t strideB, int64_t strideC);
+
+/// Frees what the runtime keeps in `w->packed` and sets it to null.
+DIFFATTN_RT_EXPORT void diffattn_rt_weight_release(diffattn_weight *w);
+
+/// Which code computes products: the library where this build knows it and this
+/// machine has it, else the runtime's own. Returns 0, or 1 if there is no such
+/// code.
+typedef enum diffattn_gemm_backend {
+  DIFFATTN_GEMM_AUTO = 0,
+  DIFFATTN_GEMM_OWN = 1,     // best vectors that the machine has
+  DIFFATTN_GEMM_OWN_256 = 2, // 256-bit vectors
+  DIFFATTN_GEMM_OWN_128 = 3, // any x86-64
+  DIFFATTN_GEMM_LIBRARY = 4,
+} diffattn_gemm_backend;
+DIFFATTN_RT_EXPORT int32_t diffattn_rt_set_gemm_backend(int32_t backend);
+
+/// Name and version of the GEMM library, or "none".
+DIFFATTN_RT_EXPORT const char *diffattn_rt_gemm_library(void);
+
+//===----------------------------------------------------------------------===//
+// Errors
+//===----------------------------------------------------------------------===//
+
+/// Ends the current call with an error: control goes back to the innermost
+/// `diffattn_rt_call` of this thread, across threads of a parallel loop too.
+/// The first message is kept. Outside of any such call the message is printed
+/// and the process exits with status 1.
+DIFFATTN_RT_EXPORT void diffattn_rt_fail(const char *msg);
+
+/// The same; in the message `{0}` and `{1}` stand for the numbers.
+DIFFATTN_RT_EXPORT void diffattn_rt_fail_with(const char *msg, int64_t first,
+                                              int64_t second);
+
+/// Runs `fn(arg)` so that it may fail. Returns 0, or 1 if it failed; the
+/// thread's arena is then as it was before. The frames between must hold
+/// nothing that a destructor frees.
+DIFFATTN_RT_EXPORT int32_t diffattn_rt_call(void (*fn)(void *arg), void *arg);
+
+/// The message of the last `diffattn_rt_call` of this thread that failed.
+DIFFATTN_RT_EXPORT const char *diffattn_rt_error(void);
+
+//===----------------------------------------------------------------------===//
+// Conversions
+//===----------------------------------------------------------------------===//
+
+/// Functions that LLVM calls by these names to convert to and from f16 and bf16
+/// on CPUs without instructions for it.
+typedef struct diffattn_named_function {
+  const char *name;
+  void (*address)(void);
+} diffattn_named_function;
+DIFFATTN_RT_EXPORT void
+diffattn_rt_float_conversions(diffattn_named_function out[5]);
+
+//===----------------------------------------------------------------------===//
+// Counters, for tests and for --bench
+//===----------------------------------------------------------------------===//
+
+typedef struct diffattn_counters {
+  int64_t gemm_calls;       // products asked for; a batch counts once
+  int64_t parallel_calls;   // calls of parallel_for
+  int64_t arena_grows;      // times an arena or a scratch asked the system
+  int64_t arena_bytes_peak; // most bytes of one arena in use at once
+  int64_t packs;            // weights packed
+} diffattn_counters;
+
+DIFFATTN_RT_EXPORT void diffattn_rt_counters(diffattn_counters *out);
+DIFFATTN_RT_EXPORT void diffattn_rt_counters_reset(void);
+
+#ifdef __cplusplus
+} // extern "C"
+#endif
+
+#endif // DIFFATTN_RUNTIME_ABI_RUNTIME_H

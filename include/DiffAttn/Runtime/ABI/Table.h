@@ -1,0 +1,85 @@
+//===- Table.h - The runtime as a table of functions ------------*- C -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Compiled code that is linked into a shared object of its own does not look
+// for the runtime by name: whoever loads it hands it this table. So the object
+// needs libc and libm alone, and the runtime may lie anywhere.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DIFFATTN_RUNTIME_ABI_TABLE_H
+#define DIFFATTN_RUNTIME_ABI_TABLE_H
+
+#include "DiffAttn/Runtime/ABI/DeviceCalls.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/// Changes when a function of the table changes its meaning or its place. New
+/// functions are added at the end, which changes `bytes` alone.
+#define DIFFATTN_RT_TABLE_VERSION 2
+
+/// The functions diffattn_rt_<name> that compiled code calls, in the order of
+/// the table.
+#define DIFFATTN_RT_TABLE(FUNCTION)                                            \
+  FUNCTION(parallel_for)                                                       \
+  FUNCTION(alloc)                                                              \
+  FUNCTION(mark)                                                               \
+  FUNCTION(release)                                                            \
+  FUNCTION(gemm)                                                               \
+  FUNCTION(batch_gemm)                                                         \
+  FUNCTION(fail)                                                               \
+  FUNCTION(weight_release)
+
+#define DIFFATTN_RT_CONVERSIONS 5
+
+/// The functions diffattn_rt_device_<name> that host code of a GPU calls.
+#define DIFFATTN_RT_DEVICE_TABLE(FUNCTION)                                     \
+  FUNCTION(launch)                                                             \
+  FUNCTION(alloc)                                                              \
+  FUNCTION(mark)                                                               \
+  FUNCTION(release)                                                            \
+  FUNCTION(copy)                                                               \
+  FUNCTION(check)                                                              \
+  FUNCTION(gemm)
+
+/// What was added later, diffattn_rt_<name> again.
+#define DIFFATTN_RT_LATER_TABLE(FUNCTION) FUNCTION(fail_with)
+
+typedef struct diffattn_rt_table {
+  int32_t version; // DIFFATTN_RT_TABLE_VERSION
+  int32_t bytes;   // of the whole table
+#define DIFFATTN_RT_SLOT(name) __typeof__(&diffattn_rt_##name) name;
+  DIFFATTN_RT_TABLE(DIFFATTN_RT_SLOT)
+#undef DIFFATTN_RT_SLOT
+  /// The addresses of diffattn_rt_float_conversions, in its order.
+  void (*conversions[DIFFATTN_RT_CONVERSIONS])(void);
+#define DIFFATTN_RT_SLOT(name)                                                 \
+  __typeof__(&diffattn_rt_device_##name) device_##name;
+  DIFFATTN_RT_DEVICE_TABLE(DIFFATTN_RT_SLOT)
+#undef DIFFATTN_RT_SLOT
+#define DIFFATTN_RT_SLOT(name) __typeof__(&diffattn_rt_##name) name;
+  DIFFATTN_RT_LATER_TABLE(DIFFATTN_RT_SLOT)
+#undef DIFFATTN_RT_SLOT
+} diffattn_rt_table;
+
+/// What a shared object of compiled code says under the name
+/// `diffattn_bundle_needs`: the version of the table that it was made for, and
+/// how many bytes of it it reads.
+typedef struct diffattn_rt_needs {
+  int32_t version, bytes;
+} diffattn_rt_needs;
+
+/// The table of this runtime. It lives as long as the runtime does.
+DIFFATTN_RT_EXPORT const diffattn_rt_table *diffattn_rt_get_table(void);
+
+#ifdef __cplusplus
+} // extern "C"
+#endif
+
+#endif // DIFFATTN_RUNTIME_ABI_TABLE_H

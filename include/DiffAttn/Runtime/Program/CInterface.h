@@ -1,0 +1,67 @@
+//===- CInterface.h - calls by the types of the C interfaces ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_RUNTIME_PROGRAM_CINTERFACE_H
+#define DIFFATTN_RUNTIME_PROGRAM_CINTERFACE_H
+
+#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+
+#include "diffattn-c/Types.h"
+
+#include <initializer_list>
+
+struct diffattn_replay {
+  std::unique_ptr<mlir::diffattn::ReplayedCall> call;
+};
+
+namespace mlir::diffattn {
+
+/// A pointer that a caller gave, and the name of its parameter.
+struct NamedPointer {
+  const char *name;
+  const void *pointer;
+};
+
+/// Fails at the first that is null.
+Failure checkPointers(std::initializer_list<NamedPointer> pointers);
+
+/// Fails where a list of `count` texts, or one of them, is null.
+Failure checkTexts(const char *name, const char *const *texts, int32_t count);
+
+/// Describes value `i` of `types`. Fails if there is none.
+Failure describeValue(const std::vector<ValueType> &types, int32_t i,
+                      diffattn_type *type);
+
+/// The arguments of a call as views of them. Fails where the list has another
+/// length than that of the function, before it is read, and where an array
+/// cannot be looked at: its element type is not known, its rank, sizes or
+/// strides are none that memory can hold, an address is null.
+Failure viewArguments(const Signature &signature, const char *entry,
+                      const diffattn_array *arguments, int32_t numArguments,
+                      std::vector<ArrayView> &views);
+
+/// Dense copies of arrays of the host, checked as arguments of `entry`.
+Failure copyArguments(const Signature &signature, const char *entry,
+                      const diffattn_array *arrays, int32_t count,
+                      std::vector<HostArray> &copies);
+
+/// Fails if `signature` has the entry and there is not room for as many results
+/// as it has.
+Failure checkResults(const Signature &signature, const char *entry,
+                     const diffattn_result *results, int32_t numResults);
+
+/// Runs `replay`; the memory of the results stays its own.
+Failure runReplay(diffattn_replay &replay, int32_t threads,
+                  diffattn_result *results, int32_t numResults);
+
+/// Gives the results' memory to the caller, who frees it with `free`.
+Failure giveResults(std::vector<CallResult> called,
+                    const std::vector<ArrayView> &views,
+                    diffattn_result *results);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_RUNTIME_PROGRAM_CINTERFACE_H

@@ -1,0 +1,45 @@
+//===- DeviceCode.h - what a program has for a device --------- -*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_RUNTIME_PROGRAM_DEVICECODE_H
+#define DIFFATTN_RUNTIME_PROGRAM_DEVICECODE_H
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace mlir::diffattn {
+
+/// What a program has beside its host code if it runs on a device: tables that
+/// the host code knows by numbers.
+struct DeviceCode {
+  struct Kernel {
+    std::string name;
+    std::string hash;       // SHA-256 of its LLVM IR
+    std::string parameters; // as in diffattn_kernel
+  };
+  struct Image {
+    std::string chip;
+    int32_t format = 0; // diffattn_image_format
+    int32_t driver = 0; // oldest CUDA version of a driver that loads it
+    std::string data;
+  };
+  std::vector<Kernel> kernels;
+  std::vector<Image> images;
+  /// Contents of the slots behind those of the weights.
+  std::vector<std::string> constants;
+  /// Whether host code reads and writes buffers too, which only the simulator
+  /// allows.
+  bool hostAccess = false;
+};
+
+/// What calls of the code take for granted of `code`, as text: its kernels in
+/// their order, and the sizes of its constants.
+std::string getContractText(const DeviceCode &code);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_RUNTIME_PROGRAM_DEVICECODE_H

@@ -1,0 +1,112 @@
+//===- ReplayedCall.h - a call that is captured once ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Host code of a program on a device depends on shapes and addresses alone:
+// what lies in arrays is read by kernels. A call with the same arrays therefore
+// gives a stream the same work every time. The first run gives it, and writes
+// it down as a graph; later runs launch the graph, with the copies of what is
+// in memory of the host in it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H
+#define DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H
+
+#include "DiffAttn/Runtime/Program/DeviceProgram.h"
+
+namespace mlir::diffattn {
+
+/// A call of a function with fixed arguments: arrays on the device, which it
+/// uses and updates there, and arrays in memory of the host, which every run
+/// reads anew. It has a workspace of its own. Whoever made it ends it before
+/// the program.
+class ReplayedCall final {
+public:
+  /// The arguments must have been checked; their memory must stay where it is.
+  /// Fails if one is a number, or lies in memory of the host and is not dense
+  /// or may be updated, or if a result is a number.
+  static Failure create(DeviceProgram &program,
+                        const FunctionSignature &function, EntryPoint entry,
+                        ListRef<ArrayView> args,
+                        std::unique_ptr<ReplayedCall> &call);
+  ~ReplayedCall();
+  ReplayedCall(const ReplayedCall &) = delete;
+  ReplayedCall &operator=(const ReplayedCall &) = delete;
+
+  const FunctionSignature &getFunction() const { return function; }
+
+  /// Runs it and waits for its results; assertions of the function fail it
+  /// then. `threads` as in PreparedCall::run.
+  Failure run(int64_t threads);
+
+  /// A result of the last run: the argument that it is, or a dense array, valid
+  /// until the next run.
+  struct Result {
+    std::optional<int> argument;
+    const char *data = nullptr;
+    DType dtype = 0;
+    std::vector<int64_t> shape;
+  };
+  const std::vector<Result> &getResults() const { return results; }
+
+  /// Why runs are given to the stream kernel by kernel: what the device said
+  /// when one was to be captured. Empty if it was, and before the first run.
+  const std::string &getRefusal() const { return refusal; }
+
+private:
+  ReplayedCall(DeviceProgram &program, const FunctionSignature &function,
+               EntryPoint entry, ListRef<ArrayView> args);
+
+  Failure check(int32_t status) const {
+    return deviceFailure(program.getDevice(), status);
+  }
+  Failure takeInputs();
+  Failure placeOutputs();
+  /// Gives the stream all of a run.
+  Failure record(int64_t threads);
+  Failure launchKernels(int64_t threads);
+  void capture(int64_t threads);
+  Failure launchGraph(int64_t threads);
+  void dropGraph();
+  Failure takeResults();
+
+  /// An argument in memory of the host.
+  struct Input {
+    const void *from;
+    int64_t bytes, offset; // in both blocks of inputs
+  };
+  /// A result that is no argument: the bytes from its lowest element on.
+  struct Output {
+    PlacedResult placed;
+    size_t result;
+    int64_t low, bytes, offset; // `low` in bytes from its first element
+  };
+
+  DeviceProgram &program;
+  const FunctionSignature &function;
+  EntryPoint entry;
+  std::vector<std::vector<int64_t>> sizes; // of `args`, and their strides
+  std::vector<ArrayView> args;
+  std::unique_ptr<PreparedCall> prepared;
+  diffattn_context *context = nullptr;
+  diffattn_graph *graph = nullptr;
+  std::string refusal;
+
+  std::vector<Input> inputs;
+  diffattn_address inputMemory = 0;
+  /// In memory for copies: the inputs, the words of assertions, the outputs.
+  char *inputHere = nullptr;
+  int32_t *words = nullptr;
+  char *outputHere = nullptr;
+  int64_t inputBytes = 0, outputBytes = 0;
+  std::vector<Output> outputs;
+  std::vector<Result> results;
+  std::vector<HostArray> copies; // of results that are not dense
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H

@@ -1,0 +1,30 @@
+//===- Printable.h - text from files, for terminals -------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_RUNTIME_SUPPORT_PRINTABLE_H
+#define DIFFATTN_RUNTIME_SUPPORT_PRINTABLE_H
+
+#include <string>
+#include <string_view>
+
+namespace mlir::diffattn {
+
+/// Whether line breaks are part of a text or of a name in it.
+enum class Lines { Keep, Escape };
+
+/// `text` with what could steer a terminal written as escapes: control
+/// characters (but tabs) and bytes that are no UTF-8 as \x1b, invisible marks
+/// that reorder text as \u202e. Names out of files come through here before
+/// they are shown. Text that needs no escapes is returned as it is, so that
+/// applying this twice changes nothing more.
+std::string printable(std::string_view text, Lines lines = Lines::Escape);
+
+/// One word of a command that can be pasted into a shell.
+std::string quoteForShell(std::string_view word);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_RUNTIME_SUPPORT_PRINTABLE_H

@@ -1,0 +1,125 @@
+//===- Activations.cpp - exponentials that kernels share ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include <algorithm>
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static Value fma(ImplicitLocOpBuilder &b, Value x, Value y, Value z) {
+  // vector.fma becomes a fused product where the CPU has one and two
+  // instructions elsewhere; math.fma would become a call of libm there.
+  if (isa<VectorType>(x.getType()))
+    return vector::FMAOp::create(b, x, y, z);
+  return arith::AddFOp::create(b, arith::MulFOp::create(b, x, y), z);
+}
+
+/// i32 of the same shape as `type`.
+static Type integersLike(Type type) {
+  Type i32 = IntegerType::get(type.getContext(), 32);
+  if (auto vector = dyn_cast<VectorType>(type))
+    return vector.clone(i32);
+  return i32;
+}
+
+Value mlir::diffattn::emitConstant(ImplicitLocOpBuilder &b, Type type,
+                                   float value) {
+  FloatAttr scalar = b.getF32FloatAttr(value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    return arith::ConstantOp::create(b, DenseElementsAttr::get(vector, scalar));
+  return arith::ConstantOp::create(b, scalar);
+}
+
+Value mlir::diffattn::emitMaximum(ImplicitLocOpBuilder &b, Value running,
+                                  Value next) {
+  Value greater =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, next, running);
+  return arith::SelectOp::create(b, greater, next, running);
+}
+
+Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
+  // Minimax over [-0.5, 0.5], relative error.
+  static const float kCoefficients[3][6] = {
+      {0x1.fff692p-1f, 0x1.62f31ap-1f, 0x1.f0de1ap-3f, 0x1.c3f760p-5f},
+      {0x1.ffffe8p-1f, 0x1.62e0dcp-1f, 0x1.ec06dap-3f, 0x1.ca1442p-5f,
+       0x1.3997d6p-7f},
+      {0x1.000002p+0f, 0x1.62e428p-1f, 0x1.ebf918p-3f, 0x1.c6b6e4p-5f,
+       0x1.3d0c54p-7f, 0x1.5c08e6p-10f}};
+  const float *coefficients = kCoefficients[degree - 3];
+  Type type = x.getType();
+  Value lowest = emitConstant(b, type, -126.0f);
+  // The order of the operands lets NaN through.
+  Value below = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, lowest, x);
+  x = arith::SelectOp::create(b, below, lowest, x);
+  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
+  Value magic = emitConstant(b, type, 12582912.0f);
+  Value shifted = arith::AddFOp::create(b, x, magic);
+  Value whole = arith::SubFOp::create(b, shifted, magic);
+  Value fraction = arith::SubFOp::create(b, x, whole);
+  Value p = emitConstant(b, type, coefficients[degree]);
+  for (int i = degree - 1; i >= 0; --i)
+    p = fma(b, p, fraction, emitConstant(b, type, coefficients[i]));
+  Type integers = integersLike(type);
+  Value bits = arith::BitcastOp::create(b, integers, shifted);
+  TypedAttr twentyThree = b.getI32IntegerAttr(23);
+  if (auto vector = dyn_cast<VectorType>(integers))
+    twentyThree = DenseElementsAttr::get(vector, Attribute(twentyThree));
+  Value exponent =
+      arith::ShLIOp::create(b, bits, arith::ConstantOp::create(b, twentyThree));
+  Value result = arith::AddIOp::create(
+      b, exponent, arith::BitcastOp::create(b, integers, p));
+  return arith::BitcastOp::create(b, type, result);
+}
+
+Value mlir::diffattn::emitSigmoid(ImplicitLocOpBuilder &b, Value x) {
+  Type type = x.getType();
+  Value power = arith::MulFOp::create(b, x, emitConstant(b, type, -kLog2E));
+  Value highest = emitConstant(b, type, 126.0f);
+  Value above =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, power, highest);
+  power = arith::SelectOp::create(b, above, highest, power);
+  Value one = emitConstant(b, type, 1.0f);
+  return arith::DivFOp::create(
+      b, one, arith::AddFOp::create(b, one, emitExp2(b, power)));
+}
+
+Value mlir::diffattn::emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap) {
+  Type type = x.getType();
+  // Where 1 / cap would be infinite, 0 / cap must still be 0; any other score
+  // is far beyond such a cap.
+  float inverse = std::min(1.0f / cap, std::numeric_limits<float>::max());
+  Value y = arith::MulFOp::create(b, x, emitConstant(b, type, inverse));
+  Value magnitude = math::AbsFOp::create(b, y);
+  // Far from zero: (1 - e) / (1 + e) with e = e^-2|y|, given the sign of y.
+  Value e =
+      emitExp2(b, arith::MulFOp::create(b, magnitude,
+                                        emitConstant(b, type, -2.0f * kLog2E)));
+  Value one = emitConstant(b, type, 1.0f);
+  Value far = arith::DivFOp::create(b, arith::SubFOp::create(b, one, e),
+                                    arith::AddFOp::create(b, one, e));
+  far = math::CopySignOp::create(b, far, y);
+  // Near zero that difference cancels: an odd polynomial, minimax over [0,
+  // 0.625].
+  static const float kNear[5] = {-5.70498872745e-3f, 2.06390887954e-2f,
+                                 -5.37397155531e-2f, 1.33314422036e-1f,
+                                 -3.33332819422e-1f};
+  Value square = arith::MulFOp::create(b, y, y);
+  Value p = emitConstant(b, type, kNear[0]);
+  for (int i = 1; i < 5; ++i)
+    p = fma(b, p, square, emitConstant(b, type, kNear[i]));
+  Value near = fma(b, arith::MulFOp::create(b, p, square), y, y);
+  Value isNear = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, magnitude,
+                                       emitConstant(b, type, 0.625f));
+  Value tanh = arith::SelectOp::create(b, isNear, near, far);
+  return arith::MulFOp::create(b, tanh, emitConstant(b, type, cap));
+}

@@ -1,0 +1,307 @@
+//===- BlockNest.cpp - attention of a block of queries
+//---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "BlockNest.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+KeyPaths mlir::diffattn::getKeyPaths(const NestSpec &spec) {
+  if (!spec.keys.isStatic())
+    return {};
+  bool shared = spec.keys.value <= spec.schedule.sharedKeys;
+  return {shared, !shared};
+}
+
+BlockScratch BlockNest::layOut(KernelBuilder &b, const NestSpec &spec,
+                               Value base, Value keys, Value headDim,
+                               Value valueDim) {
+  const NestSchedule &schedule = spec.schedule;
+  int64_t rows = schedule.rows;
+  KeyPaths paths = getKeyPaths(spec);
+  BlockScratch s;
+  Value at = b.index(0);
+  // Every part begins on a cache line.
+  auto take = [&](Value count) {
+    Value part = base ? b.at(base, b.f32, at) : Value();
+    at = b.add(at, b.roundUp(count, 16));
+    return part;
+  };
+  for (int map : {0, 1})
+    s.queries[map] = take(b.mul(headDim, rows));
+  for (int map : {0, 1}) {
+    s.maxima[map] = take(b.index(rows));
+    s.sums[map] = take(b.index(rows));
+    s.factors[map] = take(b.index(rows));
+  }
+  s.newMaxima = take(b.index(rows));
+  s.lambda = take(b.index(rows));
+  s.lows = take(b.index(rows));
+  s.highs = take(b.index(rows));
+  s.valuePanelStride = b.roundUp(valueDim, b.lanes);
+  Value panel = b.mul(s.valuePanelStride, productPanelRows(schedule));
+  s.output[0] = take(panel);
+  if (paths.online)
+    s.output[1] = take(panel);
+  // A product tile may read past the last key's lanes.
+  int64_t overrun = 2 * schedule.product.height;
+  s.probabilities = take(b.index(schedule.chunk * rows + overrun));
+  if (spec.bias.present())
+    s.bias = take(b.index(schedule.chunk * rows));
+  if (!spec.usesBf16Pairs() &&
+      (!NestSpec::readsInPlace(spec.k1) || !NestSpec::readsInPlace(spec.k2)))
+    s.keyPanel = take(b.mul(headDim, schedule.chunk));
+  if (!NestSpec::readsInPlace(spec.v))
+    s.valuePanel = take(b.mul(s.valuePanelStride, schedule.chunk));
+  // Chunks: those of three ranges of keys, each of which may end with a short
+  // one.
+  Value chunks = b.add(b.ceilDiv(keys, schedule.chunk), 3);
+  Value planeKeys = keys;
+  if (!paths.shared)
+    planeKeys = b.index(schedule.chunk);
+  else if (paths.online)
+    planeKeys = b.select(b.less(b.index(schedule.sharedKeys), keys),
+                         b.index(schedule.chunk), keys);
+  planeKeys = b.add(planeKeys, scorePlanePadding(schedule));
+  for (int map : {0, 1}) {
+    if (paths.shared)
+      s.history[map] = take(b.mul(chunks, rows));
+    s.scores[map] = take(b.add(b.mul(planeKeys, rows), overrun));
+  }
+  s.total = at;
+  return s;
+}
+
+Value mlir::diffattn::emitBlockNestScratch(KernelBuilder &b,
+                                           const NestSpec &spec, Value keys,
+                                           Value headDim, Value valueDim) {
+  return b.mul(
+      BlockNest::layOut(b, spec, Value(), keys, headDim, valueDim).total, 4);
+}
+
+void BlockNest::forVectors(function_ref<void(Value, int64_t)> body) {
+  int64_t widest = schedule.scores.vectors;
+  Value whole = b.mul(b.div(vectors, widest), widest);
+  b.loop(b.index(0), whole, widest,
+         [&](Value vector) { body(b.mul(vector, b.lanes), widest); });
+  // What is left over; with a static number of queries only some widths occur.
+  for (int64_t rest = 1; rest < widest; ++rest) {
+    if (spec.queries.isStatic()) {
+      int64_t lastRows = spec.queries.value % schedule.rows;
+      if ((lastRows + b.lanes - 1) / b.lanes % widest != rest)
+        continue;
+    }
+    b.ifThen(b.equal(b.sub(vectors, whole), b.index(rest)),
+             [&] { body(b.mul(whole, b.lanes), rest); });
+  }
+}
+
+void BlockNest::forEachVector(function_ref<void(Value)> body) {
+  b.loop(vectors, [&](Value vector) { body(b.mul(vector, b.lanes)); });
+}
+
+//===----------------------------------------------------------------------===//
+// Before the keys
+//===----------------------------------------------------------------------===//
+
+void BlockNest::locate() {
+  headDim = v.size(spec.headDim);
+  valueDim = v.size(spec.valueDim);
+  keys = v.size(spec.keys);
+  Value queries = v.size(spec.queries), signalHeads = v.size(spec.signalHeads);
+  Value blocks = b.ceilDiv(queries, schedule.rows);
+  // The last blocks of a causal head are the longest, so they begin.
+  Value block = b.sub(b.add(blocks, -1), b.rem(index, blocks));
+  Value head = b.div(index, blocks);
+  batch = b.div(head, signalHeads);
+  heads = getNestHeads(v, b.rem(head, signalHeads));
+  firstRow = b.mul(block, schedule.rows);
+  rows = b.min(b.sub(queries, firstRow), b.index(schedule.rows));
+  vectors = b.ceilDiv(rows, b.lanes);
+  positions = getNestPositions(v, batch);
+  s = layOut(b, spec, scratchBase, keys, headDim, valueDim);
+  keyBase[0] = v.head(spec.k1, batch, heads.key1);
+  keyBase[1] = v.head(spec.k2, batch, heads.key2);
+  valueBase = v.head(spec.v, batch, heads.value);
+}
+
+/// In the order [column][lane]. Lanes past the last query repeat it; they are
+/// never stored.
+void BlockNest::packQueries() {
+  Value last = b.sub(rows, b.index(1));
+  for (int map : {0, 1}) {
+    const NestOperand &operand = map ? spec.q2 : spec.q1;
+    Value base = v.head(operand, batch, map ? heads.noise : heads.signal);
+    Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
+    b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
+      Value row = b.add(firstRow, b.min(lane, last));
+      Value from = b.at(base, operand.element, b.mul(row, rowStride));
+      if (spec.usesBf16Pairs()) {
+        Value to = b.at(s.queries[map], b.i32, lane);
+        packQueryPairs(from, columnStride, to);
+        return;
+      }
+      float scale = spec.foldsLog2E() ? spec.scale * kLog2E : spec.scale;
+      Value factor = emitConstant(b, b.f32, scale);
+      Value to = b.at(s.queries[map], b.f32, lane);
+      b.loop(headDim, [&](Value c) {
+        Value q =
+            b.loadWideScalar(from, operand.element, b.mul(c, columnStride));
+        b.store(b.mulf(q, factor), to, b.mul(c, schedule.rows));
+      });
+    });
+  }
+}
+
+/// One query's columns in pairs, the last of an odd number with 0.
+void BlockNest::packQueryPairs(Value from, Value columnStride, Value to) {
+  Type i16 = b.getI16Type();
+  auto load = [&](Value c) {
+    return b.load(i16, from, i16, b.mul(c, columnStride));
+  };
+  auto store = [&](Value pair, Value low, Value high) {
+    low = arith::ExtUIOp::create(b, b.i32, low);
+    high = arith::ShLIOp::create(
+        b, arith::ExtUIOp::create(b, b.i32, high),
+        arith::ConstantOp::create(b, b.getI32IntegerAttr(16)));
+    b.store(arith::OrIOp::create(b, low, high), to, b.i32,
+            b.mul(pair, schedule.rows));
+  };
+  Value whole = b.div(headDim, 2);
+  b.loop(whole, [&](Value pair) {
+    Value c = b.mul(pair, 2);
+    store(pair, load(c), load(b.add(c, 1)));
+  });
+  Value nothing = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
+  b.loop(whole, b.ceilDiv(headDim, 2), 1,
+         [&](Value pair) { store(pair, load(b.mul(pair, 2)), nothing); });
+}
+
+void BlockNest::packLambda() {
+  Value last = b.sub(rows, b.index(1));
+  b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
+    Value row = b.add(firstRow, b.min(lane, last));
+    b.store(emitLambdaScalar(v, batch, heads, row), s.lambda, lane);
+  });
+  if (spec.lambdaSigmoid)
+    forEachVector([&](Value lane) {
+      b.store(emitSigmoid(b, b.load(b.vector, s.lambda, lane)), s.lambda, lane);
+    });
+}
+
+void BlockNest::packKeyRanges() {
+  Value last = b.add(firstRow, b.sub(rows, b.index(1)));
+  KeyRange atFirst = getKeyRange(v, positions, firstRow);
+  KeyRange atLast = getKeyRange(v, positions, last);
+  seen = {atFirst.low, atLast.high};
+  // Keys that every row sees, in whole tiles from the first seen key.
+  int64_t tile = schedule.scores.height;
+  if (spec.hasPositionMask()) {
+    wholeBegin =
+        b.min(b.add(seen.low, b.roundUp(b.sub(atLast.low, seen.low), tile)),
+              seen.high);
+    Value common = b.max(b.sub(atFirst.high, wholeBegin), b.index(0));
+    Value wholeTiles = b.add(wholeBegin, b.mul(b.div(common, tile), tile));
+    wholeEnd = b.select(b.less(atFirst.high, seen.high), wholeTiles, seen.high);
+    wholeEnd = b.max(wholeEnd, wholeBegin);
+    b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
+      KeyRange range =
+          getKeyRange(v, positions, b.min(b.add(firstRow, lane), last));
+      b.store(b.narrow(range.low), s.lows, b.i32, lane);
+      b.store(b.narrow(range.high), s.highs, b.i32, lane);
+    });
+  } else {
+    wholeBegin = seen.low;
+    wholeEnd = seen.high;
+  }
+}
+
+void BlockNest::cutKeys() {
+  packKeyRanges();
+  chunksBefore = b.ceilDiv(b.sub(wholeBegin, seen.low), schedule.chunk);
+  chunksWhole = b.ceilDiv(b.sub(wholeEnd, wholeBegin), schedule.chunk);
+  Value chunksAfter = b.ceilDiv(b.sub(seen.high, wholeEnd), schedule.chunk);
+  chunks = b.add(chunksBefore, b.add(chunksWhole, chunksAfter));
+}
+
+BlockNest::Chunk BlockNest::getChunk(Value chunk) {
+  Value inBefore = b.less(chunk, chunksBefore);
+  Value upToWhole = b.add(chunksBefore, chunksWhole);
+  Value inWhole = b.less(chunk, upToWhole);
+  auto pick = [&](Value before, Value whole, Value after) {
+    return b.select(inBefore, before, b.select(inWhole, whole, after));
+  };
+  Value number =
+      pick(chunk, b.sub(chunk, chunksBefore), b.sub(chunk, upToWhole));
+  Value begin = pick(seen.low, wholeBegin, wholeEnd);
+  Value end = pick(wholeBegin, wholeEnd, seen.high);
+  Chunk result;
+  result.first = b.add(begin, b.mul(number, schedule.chunk));
+  result.n = b.min(b.sub(end, result.first), b.index(schedule.chunk));
+  if (spec.hasPositionMask()) {
+    Value always = arith::ConstantOp::create(b, b.getBoolAttr(true));
+    Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
+    result.partial = pick(always, never, always);
+  }
+  return result;
+}
+
+void BlockNest::clear() {
+  Value lowest = b.splat(-std::numeric_limits<float>::max());
+  for (int map : {0, 1})
+    forEachVector([&](Value lane) {
+      b.store(lowest, s.maxima[map], lane);
+      b.store(b.zero(), s.sums[map], lane);
+    });
+  Value count = b.mul(s.valuePanelStride, productPanelRows(schedule));
+  for (Value panel : s.output)
+    if (panel)
+      b.loop(b.index(0), count, b.lanes,
+             [&](Value i) { b.store(b.zero(), panel, i); });
+}
+
+void BlockNest::emit() {
+  locate();
+  packQueries();
+  packLambda();
+  clear();
+  cutKeys();
+  KeyPaths paths = getKeyPaths(spec);
+  Value isOnline = b.less(b.index(schedule.sharedKeys), keys);
+  b.loop(chunks, [&](Value chunk) {
+    scoreChunk(chunk);
+    if (paths.online && paths.shared)
+      b.ifThen(isOnline, [&] { mergeChunk(chunk); });
+    else if (paths.online)
+      mergeChunk(chunk);
+  });
+  finishMaxima();
+  auto combine = [&] {
+    b.loop(chunks, [&](Value chunk) { combineChunk(chunk); });
+  };
+  if (paths.online && paths.shared)
+    b.ifElse(isOnline, [&] { finishOnline(); }, combine);
+  else if (paths.online)
+    finishOnline();
+  else
+    combine();
+  finishRows();
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::emitBlockNest(KernelBuilder &b,
+                                               ModuleOp module, StringRef name,
+                                               const NestSpec &spec) {
+  return b.getOrEmitFunction(
+      module, name, {b.pointer, b.i64, b.pointer}, [&](ValueRange args) {
+        BlockNest(b, module, spec, args[0], args[1], args[2]).emit();
+      });
+}

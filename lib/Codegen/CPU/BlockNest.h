@@ -1,0 +1,113 @@
+//===- BlockNest.h - attention of a block of queries ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One work item is one block of queries of one signal head. Queries are lanes
+// of vectors, so softmax needs no horizontal step. Scores of both maps stay in
+// scratch, in chunks of keys, each relative to the maximum known when it was
+// made; when the maxima are final, a factor for each chunk and lane corrects
+// that, and P = A1 - lambda * A2 is multiplied with V once.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_BLOCKNEST_H
+#define DIFFATTN_LIB_CODEGEN_CPU_BLOCKNEST_H
+
+#include "MicroKernels.h"
+#include "NestValues.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+namespace mlir::diffattn {
+
+/// Where the parts of a thread's scratch lie, in f32.
+struct BlockScratch {
+  Value queries[2], maxima[2], sums[2], history[2], scores[2], output[2];
+  Value newMaxima, lambda, factors[2], lows, highs, probabilities, bias,
+      keyPanel, valuePanel;
+  Value total, valuePanelStride;
+};
+
+/// Which of the two ways through the keys are emitted: fixed where the number
+/// of keys is known.
+struct KeyPaths {
+  bool shared = true, online = true;
+};
+
+KeyPaths getKeyPaths(const NestSpec &spec);
+
+class BlockNest {
+public:
+  BlockNest(KernelBuilder &b, ModuleOp module, const NestSpec &spec,
+            Value context, Value index, Value scratch)
+      : b(b), module(module), spec(spec), schedule(spec.schedule),
+        v(b, spec, context), index(index), scratchBase(scratch) {}
+
+  void emit();
+
+  static BlockScratch layOut(KernelBuilder &b, const NestSpec &spec, Value base,
+                             Value keys, Value headDim, Value valueDim);
+
+private:
+  // Phases, in the order of their use.
+  void locate();
+  void packQueries();
+  void packQueryPairs(Value from, Value columnStride, Value to);
+  void packLambda();
+  void packKeyRanges();
+  void clear();
+  void cutKeys();
+  void scoreChunk(Value chunk);
+  void editScores(int map, Value n, Value first, Value scores);
+  void exponentiate(int map, Value n, Value scores, Value edited);
+  void finishMaxima();
+  void combineChunk(Value chunk);
+  void mergeChunk(Value chunk);
+  void multiply(Value p, Value n, Value first, Value partial, Value out,
+                Value evidence);
+  void multiplyTiles(Value p, Value n, Value first, Value out);
+  void multiplyCarefully(Value p, Value n, Value first, Value out,
+                         Value evidence);
+  Value hasNonFinite(Value n, Value first);
+  Value loadValues(Value row, Value c, Value mask, Value count);
+  Value scaleExponent(Value difference);
+  void finishOnline();
+  void finishRows();
+
+  struct Chunk {
+    Value first, n, partial;
+  };
+  Chunk getChunk(Value chunk);
+  /// The keys' row `first`, as f32 rows, and their stride.
+  std::pair<Value, Value> getKeyRows(int map, Value first, Value n);
+  std::pair<Value, Value> getValueRows(Value first, Value n);
+  /// Runs `body` over the block's vectors of queries, as many at once as a
+  /// score tile takes.
+  void forVectors(function_ref<void(Value firstLane, int64_t vectors)> body);
+  void forEachVector(function_ref<void(Value firstLane)> body);
+
+  ProductInput productInput() const {
+    return spec.usesBf16Pairs() ? ProductInput::Bf16Pairs : ProductInput::F32;
+  }
+
+  KernelBuilder &b;
+  ModuleOp module;
+  const NestSpec &spec;
+  const NestSchedule &schedule;
+  NestValues v;
+  Value index, scratchBase;
+  BlockScratch s;
+
+  Value batch, firstRow, rows, vectors, headDim, valueDim, keys;
+  NestHeads heads;
+  NestPositions positions;
+  KeyRange seen;
+  Value wholeBegin, wholeEnd, chunksBefore, chunksWhole, chunks;
+  Value keyBase[2], valueBase;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_BLOCKNEST_H

@@ -1,0 +1,195 @@
+//===- BlockScores.cpp - scores and exponentials of a block
+//----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "BlockNest.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+std::pair<Value, Value> BlockNest::getKeyRows(int map, Value first, Value n) {
+  const NestOperand &operand = map ? spec.k2 : spec.k1;
+  Value stride = v.stride(operand, 2);
+  if (spec.usesBf16Pairs())
+    return {b.at(keyBase[map], b.bf16, b.mul(first, stride)), stride};
+  if (NestSpec::readsInPlace(operand))
+    return {b.at(keyBase[map], b.f32, b.mul(first, stride)), stride};
+  packRows(v, operand, keyBase[map], first, n, headDim, headDim, s.keyPanel);
+  return {s.keyPanel, headDim};
+}
+
+std::pair<Value, Value> BlockNest::getValueRows(Value first, Value n) {
+  Value stride = v.stride(spec.v, 2);
+  if (spec.usesBf16Pairs()) {
+    packValuePairs(v, valueBase, first, n, s.valuePanel, s.valuePanelStride);
+    return {s.valuePanel, s.valuePanelStride};
+  }
+  if (NestSpec::readsInPlace(spec.v))
+    return {b.at(valueBase, b.f32, b.mul(first, stride)), stride};
+  packRows(v, spec.v, valueBase, first, n, valueDim, s.valuePanelStride,
+           s.valuePanel);
+  return {s.valuePanel, s.valuePanelStride};
+}
+
+void BlockNest::scoreChunk(Value number) {
+  Chunk chunk = getChunk(number);
+  KeyPaths paths = getKeyPaths(spec);
+  Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
+  Value edited = chunk.partial ? chunk.partial : never;
+  if (spec.editsEveryScore())
+    edited = arith::ConstantOp::create(b, b.getBoolAttr(true));
+  // In the shared way every chunk has its place; in the online way all use the
+  // first.
+  Value position = b.sub(chunk.first, seen.low);
+  if (!paths.shared)
+    position = b.index(0);
+  else if (paths.online)
+    position = b.select(b.less(b.index(schedule.sharedKeys), keys), b.index(0),
+                        position);
+  for (int map : {0, 1}) {
+    std::pair<Value, Value> keyRows = getKeyRows(map, chunk.first, chunk.n);
+    Value scores = b.at(s.scores[map], b.f32, b.mul(position, schedule.rows));
+    forEachVector([&](Value lane) {
+      b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
+    });
+    forVectors([&](Value lane, int64_t width) {
+      auto kernel = getScoresKernel(b, module, schedule, width, productInput());
+      LLVM::CallOp::create(b, kernel,
+                           ValueRange{keyRows.first, keyRows.second,
+                                      b.at(s.queries[map], b.f32, lane),
+                                      headDim, chunk.n,
+                                      b.at(scores, b.f32, lane),
+                                      b.at(s.newMaxima, b.f32, lane)});
+    });
+    if (spec.editsEveryScore())
+      editScores(map, chunk.n, chunk.first, scores);
+    else if (spec.hasPositionMask())
+      b.ifThen(edited, [&] { editScores(map, chunk.n, chunk.first, scores); });
+    exponentiate(map, chunk.n, scores, edited);
+    if (s.history[map])
+      forEachVector([&](Value lane) {
+        b.store(b.load(b.vector, s.maxima[map], lane),
+                b.at(s.history[map], b.f32, b.mul(number, schedule.rows)),
+                lane);
+      });
+  }
+}
+
+/// Softcap, bias and mask over raw scores, and the maximum of what is left.
+void BlockNest::editScores(int map, Value n, Value first, Value scores) {
+  if (spec.bias.present() && map == 0) {
+    // Transposed once for both maps; a boolean mask becomes 0 and -inf.
+    Value base = v.head(spec.bias, batch, heads.noise);
+    Type element = spec.bias.element.isInteger(1) ? b.i8 : spec.bias.element;
+    Value last = b.sub(rows, b.index(1));
+    Value visible = emitConstant(b, b.f32, 0.0f);
+    Value hidden =
+        emitConstant(b, b.f32, -std::numeric_limits<float>::infinity());
+    b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
+      Value row = b.add(firstRow, b.min(lane, last));
+      Value from = b.at(base, element,
+                        b.add(b.mul(row, v.stride(spec.bias, 2)),
+                              b.mul(first, v.stride(spec.bias, 3))));
+      Value to = b.at(s.bias, b.f32, lane);
+      b.loop(n, [&](Value key) {
+        Value position = b.mul(key, v.stride(spec.bias, 3)), value;
+        if (element == b.i8) {
+          Value flag = b.load(b.i8, from, b.i8, position);
+          Value zero = arith::ConstantOp::create(b, b.getI8IntegerAttr(0));
+          value = b.select(b.equal(flag, zero), hidden, visible);
+        } else {
+          value = b.loadWideScalar(from, element, position);
+        }
+        b.store(value, to, b.mul(key, schedule.rows));
+      });
+    });
+  }
+  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  forEachVector([&](Value lane) {
+    Value low, high;
+    if (spec.hasPositionMask()) {
+      low = b.load(b.integers, s.lows, b.i32, lane);
+      high = b.load(b.integers, s.highs, b.i32, lane);
+    }
+    Value maximum = b.load(b.vector, s.maxima[map], lane);
+    maximum =
+        b.loop(b.index(0), n, 1, maximum, [&](Value key, ValueRange carried) {
+          Value position = b.add(b.mul(key, schedule.rows), lane);
+          Value score = b.load(b.vector, scores, position);
+          if (spec.usesBf16Pairs() && spec.editsEveryScore())
+            score = b.mulf(score, b.splat(spec.scale));
+          if (spec.softcap)
+            score = emitSoftcap(b, score, *spec.softcap);
+          if (spec.bias.present()) {
+            Value bias = b.load(b.vector, s.bias, position);
+            // Selected, not added: a NaN score that is hidden must not come
+            // back.
+            Value hidden = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
+                                                 bias, lowest);
+            score =
+                arith::SelectOp::create(b, hidden, lowest, b.addf(score, bias));
+          }
+          if (spec.hasPositionMask()) {
+            Value number = b.splat(b.narrow(b.add(first, key)));
+            auto compare = [&](arith::CmpIPredicate predicate, Value limit) {
+              return arith::CmpIOp::create(b, predicate, number, limit);
+            };
+            Value visible = arith::AndIOp::create(
+                b, compare(arith::CmpIPredicate::sge, low),
+                compare(arith::CmpIPredicate::slt, high));
+            score = arith::SelectOp::create(b, visible, score, lowest);
+          }
+          b.store(score, scores, position);
+          return SmallVector<Value>{emitMaximum(b, carried[0], score)};
+        })[0];
+    b.store(maximum, s.newMaxima, lane);
+  });
+}
+
+Value BlockNest::scaleExponent(Value difference) {
+  std::optional<float> factor = spec.exponentFactor();
+  return factor ? b.mulf(difference, b.splat(*factor)) : difference;
+}
+
+void BlockNest::exponentiate(int map, Value n, Value scores, Value edited) {
+  std::optional<float> factor = spec.exponentFactor();
+  // Pairs are rounded to bf16 next, which hides a shorter polynomial's error.
+  int degree = spec.usesBf16Pairs() ? 3 : 5;
+  // Sums so far move to the new maximum.
+  forEachVector([&](Value lane) {
+    Value before = b.load(b.vector, s.maxima[map], lane);
+    Value after = b.load(b.vector, s.newMaxima, lane);
+    Value decay = emitExp2(b, scaleExponent(b.subf(before, after)));
+    b.store(b.mulf(b.load(b.vector, s.sums[map], lane), decay), s.sums[map],
+            lane);
+    b.store(after, s.maxima[map], lane);
+    b.store(decay, s.factors[map], lane);
+  });
+  auto run = [&](bool masked) {
+    forVectors([&](Value lane, int64_t width) {
+      auto kernel = getExponentialKernel(b, module, schedule, width, masked,
+                                         factor.has_value(), degree);
+      LLVM::CallOp::create(
+          b, kernel,
+          ValueRange{b.at(scores, b.f32, lane), n,
+                     b.at(s.maxima[map], b.f32, lane),
+                     b.at(s.sums[map], b.f32, lane),
+                     emitConstant(b, b.f32, factor.value_or(1.0f))});
+    });
+  };
+  if (spec.editsEveryScore())
+    run(/*masked=*/true);
+  else if (spec.hasPositionMask())
+    b.ifElse(
+        edited, [&] { run(/*masked=*/true); }, [&] { run(/*masked=*/false); });
+  else
+    run(/*masked=*/false);
+}

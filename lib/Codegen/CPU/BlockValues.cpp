@@ -1,0 +1,255 @@
+//===- BlockValues.cpp - both maps combined, times the values
+//--------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "BlockNest.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+/// Sums become weights: 1 / sum of map 1, lambda / sum of map 2; 0 for a row
+/// that saw no key.
+void BlockNest::finishMaxima() {
+  for (int map : {0, 1})
+    forEachVector([&](Value lane) {
+      Value sum = b.load(b.vector, s.sums[map], lane);
+      Value numerator = map ? b.load(b.vector, s.lambda, lane) : b.splat(1.0f);
+      Value empty =
+          arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, b.zero());
+      Value weight =
+          arith::SelectOp::create(b, empty, b.zero(), b.divf(numerator, sum));
+      b.store(weight, s.sums[map], lane);
+    });
+}
+
+void BlockNest::combineChunk(Value number) {
+  Chunk chunk = getChunk(number);
+  for (int map : {0, 1})
+    forEachVector([&](Value lane) {
+      Value then = b.load(
+          b.vector, b.at(s.history[map], b.f32, b.mul(number, schedule.rows)),
+          lane);
+      Value difference =
+          scaleExponent(b.subf(then, b.load(b.vector, s.maxima[map], lane)));
+      Value weight = b.load(b.vector, s.sums[map], lane);
+      b.store(b.mulf(emitExp2(b, difference), weight), s.factors[map], lane);
+    });
+  Value position = b.mul(b.sub(chunk.first, seen.low), schedule.rows);
+  Value e1 = b.at(s.scores[0], b.f32, position),
+        e2 = b.at(s.scores[1], b.f32, position);
+  forVectors([&](Value lane, int64_t width) {
+    auto kernel = getCombineKernel(b, module, schedule, width, productInput());
+    LLVM::CallOp::create(b, kernel,
+                         ValueRange{b.at(e1, b.f32, lane),
+                                    b.at(e2, b.f32, lane),
+                                    b.at(s.factors[0], b.f32, lane),
+                                    b.at(s.factors[1], b.f32, lane), chunk.n,
+                                    b.at(s.probabilities, b.f32, lane)});
+  });
+  multiply(s.probabilities, chunk.n, chunk.first, chunk.partial, s.output[0],
+           e1);
+}
+
+/// Online: both outputs move to the new maxima, then take this chunk.
+void BlockNest::mergeChunk(Value number) {
+  Chunk chunk = getChunk(number);
+  for (int map : {0, 1}) {
+    b.loop(rows, [&](Value row) {
+      Value factor = b.splat(b.load(b.f32, s.factors[map], row));
+      Value out = b.at(s.output[map], b.f32, b.mul(row, s.valuePanelStride));
+      b.loop(b.index(0), s.valuePanelStride, b.lanes, [&](Value c) {
+        b.store(b.mulf(b.load(b.vector, out, c), factor), out, c);
+      });
+    });
+    Value p = s.scores[map];
+    if (spec.usesBf16Pairs()) {
+      // The exponentials as they are, in pairs.
+      forEachVector([&](Value lane) {
+        b.store(b.splat(1.0f), s.newMaxima, lane);
+        b.store(b.zero(), s.factors[map], lane);
+      });
+      p = s.probabilities;
+      forVectors([&](Value lane, int64_t width) {
+        auto kernel = getCombineKernel(b, module, schedule, width,
+                                       ProductInput::Bf16Pairs);
+        Value e = b.at(s.scores[map], b.f32, lane);
+        LLVM::CallOp::create(b, kernel,
+                             ValueRange{e, e, b.at(s.newMaxima, b.f32, lane),
+                                        b.at(s.factors[map], b.f32, lane),
+                                        chunk.n, b.at(p, b.f32, lane)});
+      });
+    }
+    multiply(p, chunk.n, chunk.first, chunk.partial, s.output[map],
+             s.scores[map]);
+  }
+}
+
+/// out += p * values for the keys from `first` on, by register tiles.
+void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
+  std::pair<Value, Value> valueRows = getValueRows(first, n);
+  // Row r of the block sees keys from low + r * lowSlope up to
+  // high + r * highSlope.
+  Value zero = b.index(0), one = b.index(1);
+  Value low = zero, lowSlope = zero, high = n, highSlope = zero;
+  Value start = b.sub(firstRow, first);
+  if (positions.low) {
+    low = b.add(positions.low, start);
+    lowSlope = one;
+  }
+  if (positions.high) {
+    high = b.add(positions.high, start);
+    highSlope = one;
+  }
+  int64_t widest = schedule.product.vectors;
+  auto call = [&](int64_t vectors, bool masked, Value column, Value columns) {
+    auto kernel =
+        getProductKernel(b, module, schedule, vectors, masked, productInput());
+    LLVM::CallOp::create(b, kernel,
+                         ValueRange{p, b.at(valueRows.first, b.f32, column),
+                                    valueRows.second, b.at(out, b.f32, column),
+                                    s.valuePanelStride, rows, columns, n, low,
+                                    lowSlope, high, highSlope});
+  };
+  // A packed panel is padded to whole vectors; V itself is not.
+  bool inPlace = NestSpec::readsInPlace(spec.v);
+  Value columns = inPlace ? valueDim : s.valuePanelStride;
+  Value done = b.mul(b.div(columns, widest * b.lanes), widest * b.lanes);
+  call(widest, /*masked=*/false, zero, done);
+  for (int64_t width = widest / 2; width; width /= 2) {
+    if (spec.valueDim.isStatic()) {
+      int64_t whole = inPlace ? spec.valueDim.value / b.lanes
+                              : (spec.valueDim.value + b.lanes - 1) / b.lanes;
+      if (whole % widest % (2 * width) < width)
+        continue;
+    }
+    Value rest = b.sub(columns, done);
+    Value here = b.mul(b.div(rest, width * b.lanes), width * b.lanes);
+    call(width, /*masked=*/false, done, here);
+    done = b.add(done, here);
+  }
+  if (inPlace && (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes))
+    call(/*vectors=*/1, /*masked=*/true, done, b.sub(columns, done));
+}
+
+/// A hidden key has probability 0, but 0 times Inf or NaN would reach rows that
+/// do not see it: where some rows see a key and others not, and its values are
+/// not finite, only those are added that a row sees.
+void BlockNest::multiply(Value p, Value n, Value first, Value partial,
+                         Value out, Value evidence) {
+  auto tiles = [&] { multiplyTiles(p, n, first, out); };
+  if (!spec.hasPositionMask() && !spec.bias.present())
+    return tiles();
+  Value suspects = n;
+  if (!spec.bias.present())
+    suspects = b.select(partial, n, b.index(0));
+  Value suspect = hasNonFinite(suspects, first);
+  b.ifElse(
+      suspect, [&] { multiplyCarefully(p, n, first, out, evidence); }, tiles);
+}
+
+/// Whether a value of `n` keys from `first` on is Inf or NaN.
+Value BlockNest::hasNonFinite(Value n, Value first) {
+  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
+  Value rest = b.sub(valueDim, whole);
+  Value mask = b.firstLanes(rest);
+  Value stride = v.stride(spec.v, 2);
+  auto row = [&](Value key) {
+    return b.at(valueBase, spec.v.element, b.mul(b.add(first, key), stride));
+  };
+  auto add = [&](Value key, Value c, Value mask, Value count, Value sum) {
+    return b.fma(loadValues(row(key), c, mask, count), b.zero(), sum);
+  };
+  Value found =
+      b.loop(b.index(0), n, 1, b.zero(), [&](Value key, ValueRange carried) {
+        return b.loop(b.index(0), whole, b.lanes, carried,
+                      [&](Value c, ValueRange carried) {
+                        return SmallVector<Value>{
+                            add(key, c, Value(), b.index(b.lanes), carried[0])};
+                      });
+      })[0];
+  if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes) {
+    Value keysWithRest = b.select(b.less(b.index(0), rest), n, b.index(0));
+    found = b.loop(
+        b.index(0), keysWithRest, 1, found, [&](Value key, ValueRange carried) {
+          return SmallVector<Value>{add(key, whole, mask, rest, carried[0])};
+        })[0];
+  }
+  Value sum = b.sum(found);
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
+}
+
+Value BlockNest::loadValues(Value row, Value c, Value mask, Value count) {
+  if (spec.v.hasUnitColumns())
+    return b.loadWide(row, spec.v.element, c, mask);
+  Value stride = v.stride(spec.v, 3);
+  return b.loadStrided(row, spec.v.element, b.mul(c, stride), stride, count);
+}
+
+/// Adds only keys that a row sees: those whose exponential is not 0.
+void BlockNest::multiplyCarefully(Value p, Value n, Value first, Value out,
+                                  Value evidence) {
+  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
+  Value rest = b.sub(valueDim, whole);
+  Value mask = b.firstLanes(rest);
+  b.loop(rows, [&](Value row) {
+    Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
+    b.loop(n, [&](Value key) {
+      Value position = b.add(b.mul(key, schedule.rows), row);
+      Value e = b.load(b.f32, evidence, position);
+      Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
+                                            emitConstant(b, b.f32, 0.0f));
+      b.ifThen(visible, [&] {
+        Value weight;
+        if (spec.usesBf16Pairs()) {
+          Value pair = b.add(b.mul(b.div(key, 2), schedule.rows), row);
+          Value half = b.add(b.mul(pair, 2), b.rem(key, 2));
+          weight = b.loadWideScalar(p, b.bf16, half);
+        } else {
+          weight = b.load(b.f32, p, position);
+        }
+        weight = b.splat(weight);
+        Value from = b.at(valueBase, spec.v.element,
+                          b.mul(b.add(first, key), v.stride(spec.v, 2)));
+        auto add = [&](Value c, Value mask, Value count) {
+          Value sum = b.fma(weight, loadValues(from, c, mask, count),
+                            b.load(b.vector, to, c));
+          b.store(sum, to, c);
+        };
+        b.loop(b.index(0), whole, b.lanes,
+               [&](Value c) { add(c, Value(), b.index(b.lanes)); });
+        if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes)
+          b.ifThen(b.less(b.index(0), rest), [&] { add(whole, mask, rest); });
+      });
+    });
+  });
+}
+
+void BlockNest::finishOnline() {
+  b.loop(rows, [&](Value row) {
+    Value weight1 = b.splat(b.load(b.f32, s.sums[0], row));
+    Value weight2 = b.splat(b.load(b.f32, s.sums[1], row));
+    Value offset = b.mul(row, s.valuePanelStride);
+    Value o1 = b.at(s.output[0], b.f32, offset),
+          o2 = b.at(s.output[1], b.f32, offset);
+    b.loop(b.index(0), s.valuePanelStride, b.lanes, [&](Value c) {
+      Value x1 = b.mulf(b.load(b.vector, o1, c), weight1);
+      Value x2 = b.mulf(b.load(b.vector, o2, c), weight2);
+      b.store(b.subf(x1, x2), o1, c);
+    });
+  });
+}
+
+void BlockNest::finishRows() {
+  b.loop(rows, [&](Value row) {
+    Value x = b.at(s.output[0], b.f32, b.mul(row, s.valuePanelStride));
+    emitFinishRow(v, x, batch, heads.signal, b.add(firstRow, row));
+  });
+}

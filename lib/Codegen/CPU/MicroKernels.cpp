@@ -1,0 +1,327 @@
+//===- MicroKernels.cpp - the register-blocked phases of a nest -----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "MicroKernels.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+int64_t mlir::diffattn::scoreTileHeight(const NestSchedule &schedule,
+                                        int64_t vectors) {
+  const RegisterTile &tile = schedule.scores;
+  return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
+}
+
+int64_t mlir::diffattn::productTileHeight(const NestSchedule &schedule,
+                                          int64_t vectors) {
+  const RegisterTile &tile = schedule.product;
+  return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
+}
+
+int64_t mlir::diffattn::productPanelRows(const NestSchedule &schedule) {
+  // Heights of narrower tiles need not divide the rows.
+  return schedule.rows + 2 * schedule.product.height;
+}
+
+int64_t mlir::diffattn::scorePlanePadding(const NestSchedule &schedule) {
+  return 2 * schedule.scores.height;
+}
+
+/// A loop over [0, d) in steps of `unroll`, and one step at a time over the
+/// rest. `step` takes the position and the values carried, and gives the values
+/// carried on.
+static SmallVector<Value>
+unrolledLoop(KernelBuilder &b, Value lower, Value upper, int64_t unroll,
+             ValueRange inits,
+             function_ref<SmallVector<Value>(Value, ArrayRef<Value>)> step) {
+  Value whole =
+      b.add(lower, b.mul(b.div(b.max(b.sub(upper, lower), b.index(0)), unroll),
+                         unroll));
+  SmallVector<Value> values =
+      b.loop(lower, whole, unroll, inits, [&](Value i, ValueRange carried) {
+        SmallVector<Value> current(carried);
+        for (int64_t u = 0; u < unroll; ++u)
+          current = step(b.add(i, u), current);
+        return current;
+      });
+  if (unroll == 1)
+    return values;
+  return b.loop(whole, upper, 1, values, [&](Value i, ValueRange carried) {
+    return step(i, SmallVector<Value>(carried));
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// f32, or pairs of bf16 as i32
+//===----------------------------------------------------------------------===//
+
+static Value loadInput(KernelBuilder &b, ProductInput input, Value base,
+                       Value index) {
+  Type type = input == ProductInput::F32 ? b.f32 : b.i32;
+  return b.load(type, base, type, index);
+}
+
+static Value loadInputs(KernelBuilder &b, ProductInput input, Value base,
+                        Value index) {
+  if (input == ProductInput::F32)
+    return b.load(b.vector, base, b.f32, index);
+  return b.load(b.integers, base, b.i32, index);
+}
+
+static Value multiplyAdd(KernelBuilder &b, ProductInput input, Value x, Value y,
+                         Value sum) {
+  return input == ProductInput::F32 ? b.fma(x, y, sum) : b.dotPairs(x, y, sum);
+}
+
+/// Two vectors of f32 as one vector of bf16 pairs.
+static Value makePairs(KernelBuilder &b, Value first, Value second) {
+  VectorType half = VectorType::get({b.lanes}, b.bf16);
+  return vector::BitCastOp::create(
+      b, b.integers,
+      vector::InterleaveOp::create(b, arith::TruncFOp::create(b, half, first),
+                                   arith::TruncFOp::create(b, half, second)));
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
+                                                 ModuleOp module,
+                                                 const NestSchedule &schedule,
+                                                 int64_t vectors,
+                                                 ProductInput input) {
+  bool pairs = input == ProductInput::Bf16Pairs;
+  int64_t height = scoreTileHeight(schedule, vectors),
+          unroll = schedule.scores.unroll;
+  std::string name = b.kernelName(
+      "scores_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
+      (pairs ? "_bf16" : "") + "_r" + Twine(schedule.rows));
+  Type p = b.pointer, i = b.i64;
+  return b.getOrEmitFunction(
+      module, name, {p, i, p, i, i, p, p}, [&](ValueRange args) {
+        Value keys = args[0], keyStride = args[1], queries = args[2],
+              d = args[3], n = args[4], scores = args[5], maxima = args[6];
+        b.loop(b.index(0), n, height, [&](Value key) {
+          // The last tile repeats the last key: its scores lie in the padding,
+          // and a repeated score does not change a maximum.
+          SmallVector<Value> rows;
+          Value last = b.sub(n, b.index(1));
+          for (int64_t j = 0; j < height; ++j)
+            rows.push_back(b.at(keys, pairs ? b.bf16 : b.f32,
+                                b.mul(b.min(b.add(key, j), last), keyStride)));
+          SmallVector<Value> accumulators(height * vectors, b.zero());
+          // One step along the contracted axis; `scalar` is a key's part of it.
+          auto step = [&](Value c, ArrayRef<Value> carried,
+                          function_ref<Value(Value)> scalar) {
+            SmallVector<Value> next(carried), q;
+            Value row = b.mul(c, schedule.rows);
+            for (int64_t v = 0; v < vectors; ++v)
+              q.push_back(
+                  loadInputs(b, input, queries, b.add(row, v * b.lanes)));
+            for (int64_t j = 0; j < height; ++j) {
+              Value k = b.splat(scalar(rows[j]));
+              for (int64_t v = 0; v < vectors; ++v)
+                next[j * vectors + v] =
+                    multiplyAdd(b, input, k, q[v], next[j * vectors + v]);
+            }
+            return next;
+          };
+          Value steps = pairs ? b.div(d, 2) : d;
+          accumulators =
+              unrolledLoop(b, b.index(0), steps, unroll, accumulators,
+                           [&](Value c, ArrayRef<Value> carried) {
+                             return step(c, carried, [&](Value row) {
+                               return loadInput(b, input, row, c);
+                             });
+                           });
+          if (pairs)
+            // The last of an odd number of columns: what follows it in memory
+            // is not read.
+            accumulators = b.loop(
+                steps, b.ceilDiv(d, 2), 1, accumulators,
+                [&](Value c, ValueRange carried) {
+                  return step(c, SmallVector<Value>(carried), [&](Value row) {
+                    Type i16 = b.getI16Type();
+                    Value half = b.load(i16, row, i16, b.mul(c, 2));
+                    return arith::ExtUIOp::create(b, b.i32, half).getResult();
+                  });
+                });
+          Value out = b.at(scores, b.f32, b.mul(key, schedule.rows));
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value maximum = b.load(b.vector, maxima, b.index(v * b.lanes));
+            for (int64_t j = 0; j < height; ++j) {
+              Value score = accumulators[j * vectors + v];
+              b.store(score, out, b.index(j * schedule.rows + v * b.lanes));
+              maximum = emitMaximum(b, maximum, score);
+            }
+            b.store(maximum, maxima, b.index(v * b.lanes));
+          }
+        });
+      });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
+    KernelBuilder &b, ModuleOp module, const NestSchedule &schedule,
+    int64_t vectors, bool hasMasked, bool scaled, int degree) {
+  std::string name =
+      b.kernelName("exp_" + Twine(vectors) + "_d" + Twine(degree) +
+                   (hasMasked ? "_masked" : "") + (scaled ? "_scaled" : "") +
+                   "_r" + Twine(schedule.rows));
+  Type p = b.pointer;
+  return b.getOrEmitFunction(
+      module, name, {p, b.i64, p, p, b.f32}, [&](ValueRange args) {
+        Value factor = b.splat(args[4]);
+        Value scores = args[0], n = args[1], maxima = args[2], sums = args[3];
+        SmallVector<Value> maximum, sum;
+        for (int64_t v = 0; v < vectors; ++v) {
+          maximum.push_back(b.load(b.vector, maxima, b.index(v * b.lanes)));
+          sum.push_back(b.load(b.vector, sums, b.index(v * b.lanes)));
+        }
+        sum = b.loop(b.index(0), n, 1, sum, [&](Value key, ValueRange carried) {
+          SmallVector<Value> next;
+          Value row = b.at(scores, b.f32, b.mul(key, schedule.rows));
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value score = b.load(b.vector, row, b.index(v * b.lanes));
+            // The difference first: a score of -3.4e38 would overflow if it
+            // were scaled.
+            Value x = b.subf(score, maximum[v]);
+            if (scaled)
+              x = b.mulf(x, factor);
+            Value e = emitExp2(b, x, degree);
+            if (hasMasked) {
+              // A lowest exponent is not 0, and times an infinite value it
+              // would be seen.
+              Value masked = arith::CmpFOp::create(
+                  b, arith::CmpFPredicate::OEQ, score,
+                  b.splat(-std::numeric_limits<float>::infinity()));
+              e = arith::SelectOp::create(b, masked, b.zero(), e);
+            }
+            b.store(e, row, b.index(v * b.lanes));
+            next.push_back(b.addf(carried[v], e));
+          }
+          return next;
+        });
+        for (int64_t v = 0; v < vectors; ++v)
+          b.store(sum[v], sums, b.index(v * b.lanes));
+      });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
+                                                  ModuleOp module,
+                                                  const NestSchedule &schedule,
+                                                  int64_t vectors,
+                                                  ProductInput input) {
+  bool pairs = input == ProductInput::Bf16Pairs;
+  std::string name =
+      b.kernelName("combine_" + Twine(vectors) + (pairs ? "_bf16" : "") + "_r" +
+                   Twine(schedule.rows));
+  Type p = b.pointer;
+  return b.getOrEmitFunction(
+      module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
+        SmallVector<Value> factor1, factor2;
+        for (int64_t v = 0; v < vectors; ++v) {
+          factor1.push_back(b.load(b.vector, args[2], b.index(v * b.lanes)));
+          factor2.push_back(b.load(b.vector, args[3], b.index(v * b.lanes)));
+        }
+        Value n = args[4], out = args[5];
+        auto combine = [&](Value key, int64_t v) {
+          Value position = b.add(b.mul(key, schedule.rows), v * b.lanes);
+          Value e1 = b.load(b.vector, args[0], position),
+                e2 = b.load(b.vector, args[1], position);
+          return b.subf(b.mulf(e1, factor1[v]), b.mulf(e2, factor2[v]));
+        };
+        if (!pairs) {
+          b.loop(n, [&](Value key) {
+            for (int64_t v = 0; v < vectors; ++v)
+              b.store(combine(key, v), out,
+                      b.add(b.mul(key, schedule.rows), v * b.lanes));
+          });
+          return;
+        }
+        auto storePairs = [&](Value pair, int64_t v, Value first,
+                              Value second) {
+          b.store(makePairs(b, first, second), out, b.i32,
+                  b.add(b.mul(pair, schedule.rows), v * b.lanes));
+        };
+        Value whole = b.div(n, 2);
+        b.loop(whole, [&](Value pair) {
+          Value key = b.mul(pair, 2);
+          for (int64_t v = 0; v < vectors; ++v)
+            storePairs(pair, v, combine(key, v), combine(b.add(key, 1), v));
+        });
+        b.loop(whole, b.ceilDiv(n, 2), 1, [&](Value pair) {
+          for (int64_t v = 0; v < vectors; ++v)
+            storePairs(pair, v, combine(b.mul(pair, 2), v), b.zero());
+        });
+      });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
+                                                  ModuleOp module,
+                                                  const NestSchedule &schedule,
+                                                  int64_t vectors, bool masked,
+                                                  ProductInput input) {
+  bool pairs = input == ProductInput::Bf16Pairs;
+  int64_t height = productTileHeight(schedule, vectors),
+          unroll = schedule.product.unroll;
+  std::string name =
+      b.kernelName("product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
+                   Twine(unroll) + (masked ? "_masked" : "") +
+                   (pairs ? "_bf16" : "") + "_r" + Twine(schedule.rows));
+  Type p = b.pointer, i = b.i64;
+  return b.getOrEmitFunction(
+      module, name, {p, p, i, p, i, i, i, i, i, i, i, i}, [&](ValueRange args) {
+        Value probabilities = args[0], values = args[1], valueStride = args[2],
+              out = args[3], outStride = args[4], rows = args[5],
+              columns = args[6], n = args[7], low = args[8], lowSlope = args[9],
+              high = args[10], highSlope = args[11];
+        Value mask = masked ? b.firstLanes(columns) : Value();
+        b.loop(b.index(0), columns, vectors * b.lanes, [&](Value column) {
+          b.loop(b.index(0), rows, height, [&](Value row) {
+            Value first = b.max(b.add(low, b.mul(row, lowSlope)), b.index(0));
+            Value last =
+                b.min(b.add(high, b.mul(b.add(row, height - 1), highSlope)), n);
+            if (pairs) {
+              first = b.div(first, 2);
+              last = b.ceilDiv(b.max(last, b.index(0)), 2);
+            }
+            Value panel = b.at(values, b.f32, column),
+                  lanes = b.at(probabilities, b.f32, row);
+            Value tile = b.at(out, b.f32, b.add(b.mul(row, outStride), column));
+            SmallVector<Value> accumulators;
+            for (int64_t r = 0; r < height; ++r)
+              for (int64_t v = 0; v < vectors; ++v)
+                accumulators.push_back(b.load(
+                    b.vector, tile, b.add(b.mul(outStride, r), v * b.lanes)));
+            accumulators = unrolledLoop(
+                b, first, last, unroll, accumulators,
+                [&](Value key, ArrayRef<Value> carried) {
+                  SmallVector<Value> next(carried), value;
+                  Value row = b.mul(key, valueStride);
+                  for (int64_t v = 0; v < vectors; ++v)
+                    value.push_back(mask ? b.loadWide(panel, b.f32, row, mask)
+                                         : loadInputs(b, input, panel,
+                                                      b.add(row, v * b.lanes)));
+                  Value scalars = b.mul(key, schedule.rows);
+                  for (int64_t r = 0; r < height; ++r) {
+                    Value scalar =
+                        b.splat(loadInput(b, input, lanes, b.add(scalars, r)));
+                    for (int64_t v = 0; v < vectors; ++v)
+                      next[r * vectors + v] = multiplyAdd(
+                          b, input, scalar, value[v], next[r * vectors + v]);
+                  }
+                  return next;
+                });
+            for (int64_t r = 0; r < height; ++r)
+              for (int64_t v = 0; v < vectors; ++v)
+                b.store(accumulators[r * vectors + v], tile,
+                        b.add(b.mul(outStride, r), v * b.lanes));
+          });
+        });
+      });
+}

@@ -1,0 +1,103 @@
+//===- NestSpec.h - one signature of an attention nest ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H
+#define DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Schedule/NestSchedule.h"
+
+namespace mlir::diffattn {
+
+/// A size or stride: a number, or a slot of the context that a work item is
+/// given.
+struct NestSize {
+  int64_t value = ShapedType::kDynamic;
+  int64_t slot = -1;
+  bool isStatic() const { return slot < 0; }
+};
+
+/// An operand in memory: a slot with its address, and its strides in elements.
+/// Head-split operands have them in the order batch, head, position, column,
+/// whatever their layout.
+struct NestOperand {
+  Type element;
+  int64_t slot = -1;
+  NestSize strides[4];
+  bool present() const { return slot >= 0; }
+  bool hasUnitColumns() const {
+    return strides[3].isStatic() && strides[3].value == 1;
+  }
+};
+
+/// Everything that an attention nest is made from. Lambda uses the strides of
+/// batch, head and position (0 where it does not vary); kv_len and q_offset
+/// that of batch; norm_weight that of columns. A bias that is broadcast along
+/// an axis has stride 0 there.
+struct NestSpec {
+  NestSchedule schedule;
+  CpuTarget target;
+  NestSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
+  NestSize queries, keys, headDim, valueDim;
+  NestOperand q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
+      output;
+  /// How many heads a lambda of one value per token has: all signal heads or
+  /// the noise heads.
+  NestSize lambdaHeads;
+  bool lambdaSigmoid = false;
+  bool causal = false;
+  int64_t windowLeft = -1, windowRight = -1;
+  std::optional<float> softcap;
+  float scale = 1.0f;
+  bool rmsNorm = false, epsOutside = false;
+  float eps = 0.0f, outScale = 1.0f;
+  /// Addresses and dynamic sizes in the context.
+  int64_t slots = 0;
+
+  /// Whether which keys a query sees depends on its position.
+  bool hasPositionMask() const { return windowLeft >= 0 || rightReach(); }
+  /// How many keys after its position a query may see, if that is limited.
+  std::optional<int64_t> rightReach() const {
+    if (causal)
+      return 0;
+    if (windowRight >= 0)
+      return windowRight;
+    return std::nullopt;
+  }
+  /// Whether a score changes between the product and the softmax.
+  bool editsEveryScore() const { return softcap || bias.present(); }
+  /// Operands whose rows the register tiles of f32 read where they lie.
+  static bool readsInPlace(const NestOperand &operand) {
+    return operand.element.isF32() && operand.hasUnitColumns();
+  }
+  /// Whether a block of queries multiplies bf16 pairs as they lie in memory.
+  /// The scale then waits until after the product, and must keep the order of
+  /// scores.
+  bool usesBf16Pairs() const {
+    auto suits = [](const NestOperand &operand, bool needsUnit) {
+      return operand.element.isBF16() &&
+             (!needsUnit || operand.hasUnitColumns());
+    };
+    return schedule.bf16Dot && target.isa == CpuIsa::AVX512BF16 &&
+           scale > 0.0f && suits(q1, false) && suits(q2, false) &&
+           suits(k1, true) && suits(k2, true) && suits(v, true);
+  }
+  /// Whether scores leave the product in units of log2(e), ready for powers of
+  /// two.
+  bool foldsLog2E() const { return !editsEveryScore(); }
+  /// What the differences of scores are multiplied with before 2^x, if at all.
+  std::optional<float> exponentFactor() const {
+    if (editsEveryScore())
+      return kLog2E;
+    if (usesBf16Pairs())
+      return scale * kLog2E;
+    return std::nullopt;
+  }
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H

@@ -1,0 +1,236 @@
+//===- NestValues.cpp - heads, positions, panels and the end of a row -----===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "NestValues.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+NestHeads mlir::diffattn::getNestHeads(NestValues &v, Value signal) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  // Head x of many uses head x / (many / few) of few.
+  auto shared = [&](Value head, const NestSize &many, const NestSize &few) {
+    return b.div(head, b.div(v.size(many), v.size(few)));
+  };
+  NestHeads heads;
+  heads.signal = signal;
+  heads.noise = shared(signal, spec.signalHeads, spec.noiseHeads);
+  heads.key1 = shared(signal, spec.signalHeads, spec.key1Heads);
+  heads.key2 = shared(heads.noise, spec.noiseHeads, spec.key2Heads);
+  heads.value = shared(signal, spec.signalHeads, spec.valueHeads);
+  return heads;
+}
+
+/// Beyond every number of queries or keys, and far from the ends of i64.
+static constexpr int64_t kFarAway = int64_t(1) << 60;
+
+NestPositions mlir::diffattn::getNestPositions(NestValues &v, Value batch) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  NestPositions positions;
+  auto perBatch = [&](const NestOperand &operand) {
+    return b.load(b.i64, v.address(operand), b.i64,
+                  b.mul(batch, v.stride(operand, 0)));
+  };
+  Value length = v.size(spec.keys), keys = length;
+  if (spec.kvLen.present())
+    length = perBatch(spec.kvLen);
+  positions.length = b.max(b.min(length, keys), b.index(0));
+  if (!spec.hasPositionMask())
+    return positions;
+  // By default the last query stands at the last valid key, also where kv_len
+  // is beyond the keys in memory.
+  Value offset =
+      spec.qOffset.present()
+          ? perBatch(spec.qOffset)
+          : b.sub(b.max(length, b.index(-kFarAway)), v.size(spec.queries));
+  // Clamped before the sum, which then neither wraps nor leaves the range.
+  if (int64_t left = spec.windowLeft; left >= 0) {
+    Value low = b.sub(b.max(offset, b.index(left - kFarAway)), b.index(left));
+    positions.low = b.min(low, b.index(kFarAway));
+  }
+  if (std::optional<int64_t> right = spec.rightReach()) {
+    Value last = b.add(b.min(offset, b.index(kFarAway - *right)), *right);
+    positions.high = b.add(b.max(last, b.index(-kFarAway)), 1);
+  }
+  return positions;
+}
+
+KeyRange mlir::diffattn::getKeyRange(NestValues &v,
+                                     const NestPositions &positions,
+                                     Value row) {
+  KernelBuilder &b = v.b;
+  KeyRange range{b.index(0), positions.length};
+  if (positions.low)
+    range.low = b.max(b.add(positions.low, row), b.index(0));
+  if (positions.high)
+    range.high = b.min(range.high, b.add(positions.high, row));
+  range.low = b.min(range.low, positions.length);
+  range.high = b.max(range.high, range.low);
+  return range;
+}
+
+Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
+                                       const NestHeads &heads, Value row) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  Value head = b.div(heads.signal,
+                     b.div(v.size(spec.signalHeads), v.size(spec.lambdaHeads)));
+  Value offset = b.add(b.mul(batch, v.stride(spec.lambda, 0)),
+                       b.add(b.mul(head, v.stride(spec.lambda, 1)),
+                             b.mul(row, v.stride(spec.lambda, 2))));
+  return b.load(b.f32, v.address(spec.lambda), b.f32, offset);
+}
+
+void mlir::diffattn::packRows(NestValues &v, const NestOperand &operand,
+                              Value base, Value first, Value n, Value columns,
+                              Value paddedColumns, Value panel) {
+  KernelBuilder &b = v.b;
+  Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
+  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
+  b.loop(n, [&](Value key) {
+    Value from =
+        b.at(base, operand.element, b.mul(b.add(first, key), rowStride));
+    Value to = b.at(panel, b.f32, b.mul(key, paddedColumns));
+    if (!operand.hasUnitColumns()) {
+      b.loop(columns, [&](Value c) {
+        b.store(b.loadWideScalar(from, operand.element, b.mul(c, columnStride)),
+                to, c);
+      });
+      b.loop(columns, paddedColumns, 1,
+             [&](Value c) { b.store(emitConstant(b, b.f32, 0.0f), to, c); });
+      return;
+    }
+    b.loop(b.index(0), whole, b.lanes, [&](Value c) {
+      b.store(b.loadWide(from, operand.element, c), to, c);
+    });
+    b.loop(whole, columns, 1, [&](Value c) {
+      b.store(b.loadWideScalar(from, operand.element, c), to, c);
+    });
+    b.loop(columns, paddedColumns, 1,
+           [&](Value c) { b.store(emitConstant(b, b.f32, 0.0f), to, c); });
+  });
+}
+
+void mlir::diffattn::packValuePairs(NestValues &v, Value base, Value first,
+                                    Value n, Value panel, Value panelStride) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  Value valueDim = v.size(spec.valueDim);
+  VectorType halves = VectorType::get({b.lanes}, b.bf16);
+  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
+  Value stride = v.stride(spec.v, 2);
+  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
+  bool hasTail = !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
+  Value mask = b.firstLanes(b.sub(valueDim, whole));
+  auto pack = [&](Value pair, bool isLast) {
+    Value row = b.at(base, b.bf16, b.mul(b.add(first, b.mul(pair, 2)), stride));
+    Value next = isLast ? Value() : b.at(row, b.bf16, stride);
+    Value to = b.at(panel, b.i32, b.mul(pair, panelStride));
+    auto columns = [&](Value c, Value mask) {
+      auto load = [&](Value from) -> Value {
+        if (!from)
+          return zeros;
+        return mask ? b.loadMasked(halves, from, c, mask)
+                    : b.load(halves, from, b.bf16, c);
+      };
+      Value pairs = vector::InterleaveOp::create(b, load(row), load(next));
+      b.store(vector::BitCastOp::create(b, b.integers, pairs), to, b.i32, c);
+    };
+    b.loop(b.index(0), whole, b.lanes, [&](Value c) { columns(c, Value()); });
+    if (hasTail)
+      b.ifThen(b.less(whole, valueDim), [&] { columns(whole, mask); });
+  };
+  Value pairs = b.div(n, 2);
+  b.loop(pairs, [&](Value pair) { pack(pair, /*isLast=*/false); });
+  b.loop(pairs, b.ceilDiv(n, 2), 1,
+         [&](Value pair) { pack(pair, /*isLast=*/true); });
+}
+
+void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
+                                   Value signalHead, Value row) {
+  KernelBuilder &b = v.b;
+  const NestSpec &spec = v.spec;
+  Value columns = v.size(spec.valueDim);
+  Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
+
+  Value factor;
+  if (spec.rmsNorm) {
+    Value squares = b.zero();
+    squares =
+        b.loop(b.index(0), columns, b.lanes, squares,
+               [&](Value c, ValueRange carried) {
+                 Value value = b.load(b.vector, x, c);
+                 return SmallVector<Value>{b.fma(value, value, carried[0])};
+               })[0];
+    Value count = arith::SIToFPOp::create(b, b.f32, columns);
+    Value mean = b.divf(b.sum(squares), count);
+    Value eps = emitConstant(b, b.f32, spec.eps);
+    Value root = spec.epsOutside ? b.addf(math::SqrtOp::create(b, mean), eps)
+                                 : math::SqrtOp::create(b, b.addf(mean, eps));
+    Value inverse = b.divf(emitConstant(b, b.f32, 1.0f), root);
+    // A row of zeros stays one, also where eps is 0 or 1 / eps overflows.
+    Value zero = emitConstant(b, b.f32, 0.0f);
+    Value empty =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, mean, zero);
+    factor = b.splat(b.select(empty, zero, inverse));
+  }
+
+  Value out = b.at(v.head(spec.output, batch, signalHead), spec.output.element,
+                   b.mul(row, v.stride(spec.output, 2)));
+  Value gate;
+  if (spec.gate.present())
+    gate = b.at(v.head(spec.gate, batch, signalHead), spec.gate.element,
+                b.mul(row, v.stride(spec.gate, 2)));
+  Value weight =
+      spec.normWeight.present() ? v.address(spec.normWeight) : Value();
+
+  // One vector of columns from `c`; of the last, `count` are valid.
+  auto finish = [&](Value c, Value mask, Value count) {
+    auto read = [&](const NestOperand &operand, Value base) {
+      if (operand.hasUnitColumns())
+        return b.loadWide(base, operand.element, c, mask);
+      Value stride = v.stride(operand, 3);
+      return b.loadStrided(base, operand.element, b.mul(c, stride), stride,
+                           count);
+    };
+    Value y = b.load(b.vector, x, c);
+    // Not as one product: out_scale / root may overflow where y does not.
+    if (factor)
+      y = b.mulf(y, factor);
+    if (spec.outScale != 1.0f)
+      y = b.mulf(y, b.splat(spec.outScale));
+    if (weight)
+      y = b.mulf(y, read(spec.normWeight, weight));
+    if (gate)
+      y = b.mulf(y, emitSigmoid(b, read(spec.gate, gate)));
+    if (spec.output.hasUnitColumns())
+      b.storeNarrow(y, out, spec.output.element, c, mask);
+    else
+      b.store(y, x, c);
+  };
+  b.loop(b.index(0), whole, b.lanes,
+         [&](Value c) { finish(c, Value(), b.index(b.lanes)); });
+  if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes) {
+    Value rest = b.sub(columns, whole);
+    b.ifThen(b.less(b.index(0), rest),
+             [&] { finish(whole, b.firstLanes(rest), rest); });
+  }
+  if (spec.output.hasUnitColumns())
+    return;
+  Value stride = v.stride(spec.output, 3);
+  b.loop(columns, [&](Value c) {
+    b.storeNarrow(b.load(b.f32, x, c), out, spec.output.element,
+                  b.mul(c, stride));
+  });
+}

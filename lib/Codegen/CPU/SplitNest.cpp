@@ -1,0 +1,282 @@
+//===- SplitNest.cpp - attention of few queries, keys split over threads --===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "SplitNest.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static NestCallSizes readSizes(NestValues v) {
+  const NestSpec &spec = v.spec;
+  NestCallSizes sizes;
+  sizes.batch = v.size(spec.batch);
+  sizes.signalHeads = v.size(spec.signalHeads);
+  sizes.noiseHeads = v.size(spec.noiseHeads);
+  sizes.key1Heads = v.size(spec.key1Heads);
+  sizes.key2Heads = v.size(spec.key2Heads);
+  sizes.valueHeads = v.size(spec.valueHeads);
+  sizes.queries = v.size(spec.queries);
+  sizes.keys = v.size(spec.keys);
+  sizes.headDim = v.size(spec.headDim);
+  sizes.valueDim = v.size(spec.valueDim);
+  return sizes;
+}
+
+SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec,
+                     const NestCallSizes &sizes, Value context)
+    : b(b), spec(spec), v(b, spec, context), sizes(sizes), context(context) {
+  groups = getGroups();
+  groupRows[0] = b.mul(groups.signal, sizes.queries);
+  groupRows[1] = b.mul(groups.noise, sizes.queries);
+  queryStride = b.roundUp(sizes.headDim, b.lanes);
+  // A width that is not known has a last step of masked keys, perhaps of none:
+  // the query must be 0 there, not what lay in memory.
+  if (!spec.headDim.isStatic())
+    queryStride = b.add(queryStride, b.lanes);
+  paddedValueDim = b.roundUp(sizes.valueDim, b.lanes);
+  blocks = b.ceilDiv(sizes.keys, spec.schedule.splitKeys);
+  paddedBlocks = b.roundUp(blocks, b.lanes);
+  m = layOutMemory(context
+                       ? b.load(b.pointer, context, b.i64, b.index(spec.slots))
+                       : Value());
+  s = layOutScratch(Value());
+}
+
+HeadGroups SplitNest::getGroups() {
+  // The signal heads of one head of each operand; groups must be made of whole
+  // ones. (A noise head's lie within those of its head of K2.)
+  Value all = sizes.signalHeads, size = b.index(1);
+  Value parts[] = {b.div(all, sizes.key1Heads), b.div(all, sizes.key2Heads),
+                   b.div(all, sizes.valueHeads)};
+  for (Value part : parts)
+    size = b.max(size, part);
+  Value most = size;
+  for (Value part : parts)
+    size = b.select(b.equal(b.rem(most, part), b.index(0)), size, all);
+  HeadGroups result;
+  result.groups = b.div(all, size);
+  result.signal = size;
+  result.noise = b.div(sizes.noiseHeads, result.groups);
+  result.key1 = b.div(sizes.key1Heads, result.groups);
+  result.key2 = b.div(sizes.key2Heads, result.groups);
+  result.value = b.div(sizes.valueHeads, result.groups);
+  return result;
+}
+
+/// Lays parts one after another, each on a cache line.
+static auto partTaker(KernelBuilder &b, Value base, Value &at) {
+  at = b.index(0);
+  return [&b, base, &at](Value count) {
+    Value part = base ? b.at(base, b.f32, at) : Value();
+    at = b.add(at, b.roundUp(count, 16));
+    return part;
+  };
+}
+
+SplitMemory SplitNest::layOutMemory(Value base) {
+  SplitMemory m;
+  auto take = partTaker(b, base, m.total);
+  Value rows[] = {b.mul(sizes.signalHeads, sizes.queries),
+                  b.mul(sizes.noiseHeads, sizes.queries)};
+  for (int map : {0, 1}) {
+    Value count = b.mul(b.mul(sizes.batch, rows[map]), paddedBlocks);
+    m.maxima[map] = take(count);
+    m.sums[map] = take(count);
+  }
+  m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks), 2));
+  Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  Value both = b.add(groupRows[0], groupRows[1]);
+  m.scores = take(b.mul(b.mul(items, both), spec.schedule.splitKeys));
+  m.outputs = take(b.mul(b.mul(items, groupRows[0]), paddedValueDim));
+  return m;
+}
+
+SplitScratch SplitNest::layOutScratch(Value base) {
+  SplitScratch s;
+  {
+    auto take = partTaker(b, base, s.scores);
+    s.queries = take(b.mul(queryStride, rowBlock()));
+    s.keyPanel = take(b.mul(queryStride, b.lanes));
+  }
+  auto take = partTaker(b, base, s.values);
+  s.weights = take(b.mul(groupRows[0], spec.schedule.splitKeys));
+  s.valuePanel = take(b.mul(paddedValueDim, valueTile()));
+  return s;
+}
+
+SplitNestSizes SplitNest::getSizes() {
+  SplitNestSizes result;
+  result.items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  result.rows = b.mul(b.mul(sizes.batch, sizes.signalHeads), sizes.queries);
+  result.stateBytes = b.mul(m.total, 4);
+  result.scoresScratch = b.mul(s.scores, 4);
+  result.valuesScratch = b.mul(s.values, 4);
+  result.rowScratch = b.mul(paddedValueDim, 4);
+  return result;
+}
+
+void SplitNest::forBlocks(Value total, int64_t largest,
+                          function_ref<void(Value, int64_t)> body) {
+  Value done = b.index(0);
+  std::optional<int64_t> known = KernelBuilder::known(total);
+  for (int64_t count = largest; count; count /= 2) {
+    if (known && (count < largest ? *known % (2 * count) : *known) < count)
+      continue;
+    Value end = b.mul(b.div(total, count), count);
+    b.loop(done, end, count, [&](Value first) { body(first, count); });
+    done = end;
+  }
+}
+
+Value SplitNest::getHeader(Value part, int map, Value head, Value query) {
+  Value heads = map ? sizes.noiseHeads : sizes.signalHeads;
+  Value number = row(b.add(b.mul(batch, heads), head), query);
+  return b.at(part, b.f32, b.mul(number, paddedBlocks));
+}
+
+Value SplitNest::getFactors(int map, Value head, Value query) {
+  Value number = row(b.add(b.mul(batch, sizes.signalHeads), head), query);
+  number = b.add(b.mul(number, 2), map);
+  return b.at(m.factors, b.f32, b.mul(number, paddedBlocks));
+}
+
+Value SplitNest::getScores(int map, Value row) {
+  Value number = b.mul(item, b.add(groupRows[0], groupRows[1]));
+  if (map)
+    number = b.add(number, groupRows[0]);
+  return b.at(m.scores, b.f32,
+              b.mul(b.add(number, row), spec.schedule.splitKeys));
+}
+
+Value SplitNest::getOutput(Value item, Value row) {
+  Value number = b.add(b.mul(item, groupRows[0]), row);
+  return b.at(m.outputs, b.f32, b.mul(number, paddedValueDim));
+}
+
+KeyRange SplitNest::getSeenKeys(Value query) {
+  if (!spec.hasPositionMask())
+    return {b.index(0), n};
+  KeyRange range = getKeyRange(v, positions, query);
+  auto clamp = [&](Value key) {
+    return b.max(b.min(b.sub(key, begin), n), b.index(0));
+  };
+  // Without a window, a row sees every key before its last.
+  Value low = spec.windowLeft >= 0 ? clamp(range.low) : b.index(0);
+  return {low, clamp(range.high)};
+}
+
+Value SplitNest::scaleExponent(Value difference) {
+  std::optional<float> factor = spec.exponentFactor();
+  return factor ? b.mulf(difference, b.splat(*factor)) : difference;
+}
+
+void SplitNest::beginItem(Value index) {
+  item = index;
+  block = b.rem(index, blocks);
+  Value rest = b.div(index, blocks);
+  group = b.rem(rest, groups.groups);
+  batch = b.div(rest, groups.groups);
+  positions = getNestPositions(v, batch);
+  int64_t size = spec.schedule.splitKeys;
+  // Keys that any query sees.
+  KeyRange first = getKeyRange(v, positions, b.index(0));
+  KeyRange last = getKeyRange(v, positions, b.add(sizes.queries, -1));
+  begin = b.max(first.low, b.mul(block, size));
+  Value end = b.min(last.high, b.mul(b.add(block, 1), size));
+  n = b.sub(end, begin);
+}
+
+void SplitNest::emitScores(int map, Value index, Value scratch) {
+  s = layOutScratch(scratch);
+  beginItem(index);
+  b.ifElse(
+      b.less(b.index(0), n), [&] { scoreMap(map); },
+      [&] {
+        Value heads = map ? groups.noise : groups.signal;
+        b.loop(heads, [&](Value i) {
+          Value head = b.add(b.mul(group, heads), i);
+          b.loop(sizes.queries, [&](Value query) {
+            b.store(emitConstant(b, b.f32, -std::numeric_limits<float>::max()),
+                    getHeader(m.maxima[map], map, head, query), block);
+            b.store(emitConstant(b, b.f32, 0.0f),
+                    getHeader(m.sums[map], map, head, query), block);
+          });
+        });
+      });
+}
+
+void SplitNest::emitValues(Value index, Value scratch) {
+  s = layOutScratch(scratch);
+  beginItem(index);
+  b.ifThen(b.less(b.index(0), n), [&] { multiplyValues(); });
+}
+
+/// All items of map 1, then those of map 2: K2 is read after K1, not in turn
+/// with it, so that a thread reads on where it stopped. Where both are the
+/// same, both maps take a block while it is in the cache.
+void SplitNest::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
+                           Value scratch) {
+  Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  auto address = [&](const NestOperand &keys) {
+    return b.load(b.i64, context, b.i64, b.index(keys.slot));
+  };
+  Value shared = b.equal(address(spec.k1), address(spec.k2));
+  auto call = [&](int map, Value index) {
+    LLVM::CallOp::create(b, maps[map], ValueRange{context, index, scratch});
+  };
+  b.ifElse(
+      b.less(index, items),
+      [&] {
+        call(0, index);
+        b.ifThen(shared, [&] { call(1, index); });
+      },
+      [&] { b.ifElse(shared, [] {}, [&] { call(1, b.sub(index, items)); }); });
+}
+
+SplitNestFunctions mlir::diffattn::emitSplitNest(KernelBuilder &b,
+                                                 ModuleOp module,
+                                                 StringRef name,
+                                                 const NestSpec &spec) {
+  SmallVector<Type> arguments = {b.pointer, b.i64, b.pointer};
+  auto emit = [&](const Twine &suffix,
+                  function_ref<void(SplitNest &, Value, Value)> body) {
+    return b.getOrEmitFunction(
+        module, (name + suffix).str(), arguments, [&](ValueRange args) {
+          NestCallSizes sizes = readSizes(NestValues(b, spec, args[0]));
+          SplitNest nest(b, spec, sizes, args[0]);
+          body(nest, args[1], args[2]);
+        });
+  };
+  SplitNestFunctions functions;
+  // Registers are allocated for one map at a time.
+  LLVM::LLVMFuncOp maps[2];
+  for (int map : {0, 1})
+    maps[map] = emit("_scores" + Twine(map + 1),
+                     [&](SplitNest &nest, Value index, Value scratch) {
+                       nest.emitScores(map, index, scratch);
+                     });
+  functions.scores =
+      emit("_scores", [&](SplitNest &nest, Value index, Value scratch) {
+        nest.callScores(maps, index, scratch);
+      });
+  functions.factors = emit(
+      "_factors", [](SplitNest &nest, Value i, Value) { nest.emitFactors(i); });
+  functions.values = emit("_values", [](SplitNest &nest, Value i, Value s) {
+    nest.emitValues(i, s);
+  });
+  functions.merge = emit("_merge", [](SplitNest &nest, Value i, Value s) {
+    nest.emitMerge(i, s);
+  });
+  return functions;
+}
+
+SplitNestSizes mlir::diffattn::emitSplitNestSizes(KernelBuilder &b,
+                                                  const NestSpec &spec,
+                                                  const NestCallSizes &sizes) {
+  return SplitNest(b, spec, sizes).getSizes();
+}

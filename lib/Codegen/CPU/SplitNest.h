@@ -1,0 +1,171 @@
+//===- SplitNest.h - attention of few queries -------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// With few queries the time is that of reading K and V. One work item takes a
+// block of keys of fixed size and a group of heads: the fewest that share no
+// head of K or V with others. Four loops of items:
+//   scores   exponentials of each map against the block's maximum, its sum;
+//            a key is read once for several queries, and scores of map 2 are
+//            made once for all signal heads of a noise head
+//   factors  per row, what turns a block's exponentials into weights
+//   values   P = A1 - lambda * A2 of the block, multiplied with V once
+//   merge    sums a row's blocks in the order of the keys and ends the row
+// Blocks lie at fixed positions, so neither threads nor batch have an influence
+// on the result.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_SPLITNEST_H
+#define DIFFATTN_LIB_CODEGEN_CPU_SPLITNEST_H
+
+#include "MicroKernels.h"
+#include "NestValues.h"
+
+namespace mlir::diffattn {
+
+/// How many groups of heads there are, and the heads of each operand in one.
+struct HeadGroups {
+  Value groups, signal, noise, key1, key2, value;
+};
+
+/// Where the parts of a call's memory lie, in f32. A row is a query of a head
+/// (signal heads for map 1, noise heads for map 2).
+struct SplitMemory {
+  /// [row][block], blocks padded to whole vectors.
+  Value maxima[2], sums[2];
+  /// [row][map][block]
+  Value factors;
+  /// [item][rows of both maps][key]: scores, which become exponentials.
+  Value scores;
+  /// [item][row][column], columns padded to whole vectors.
+  Value outputs;
+  Value total;
+};
+
+/// A thread's scratch, in f32. That for scores and that for values use the same
+/// memory.
+struct SplitScratch {
+  Value queries, keyPanel, scores;
+  Value weights, valuePanel, values;
+};
+
+class SplitNest {
+public:
+  /// In a loop's function, with its context; in the calling function, where
+  /// only sizes count, without.
+  SplitNest(KernelBuilder &b, const NestSpec &spec, const NestCallSizes &sizes,
+            Value context = {});
+
+  void emitScores(int map, Value index, Value scratch);
+  void callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index, Value scratch);
+  void emitFactors(Value index);
+  void emitValues(Value index, Value scratch);
+  void emitMerge(Value index, Value scratch);
+  SplitNestSizes getSizes();
+
+private:
+  /// Rows of K or V as a step of the arithmetic reads them. Those of a panel
+  /// are padded with zeros to whole vectors of columns.
+  struct Rows {
+    Value base;
+    Type element;
+    Value stride, columns;
+    bool padded;
+  };
+
+  /// Rows of queries in the panel, and their vectors where those fit in
+  /// registers; a vector holds `width` columns.
+  struct Queries {
+    SmallVector<Value> rows;
+    SmallVector<SmallVector<Value>> loaded;
+    int64_t width;
+  };
+
+  /// Rows of one query that take the same values: where their exponentials of
+  /// map 1, their weights and their outputs lie.
+  struct Outputs {
+    SmallVector<Value> exponentials, weights, outputs;
+  };
+
+  void beginItem(Value index);
+  SplitMemory layOutMemory(Value base);
+  SplitScratch layOutScratch(Value base);
+
+  // Scores: SplitScores.cpp.
+  void scoreMap(int map);
+  int64_t rowBlock();
+  Queries packQueries(int map, Value row, int64_t count);
+  void packQuery(int map, Value row, Value to);
+  void scoreRows(int map, Value base, Value row, int64_t count);
+  Rows getKeyTile(int map, Value base, Value key, Value count);
+  Value loadQuery(const Queries &queries, size_t i, Value c);
+  Value emitDots(const Rows &rows, Value last, const Queries &queries);
+  SmallVector<Value> emitDot(const Rows &rows, Value row,
+                             const Queries &queries);
+  Value fold(Value x, Value y, int64_t count);
+  void emitSoftmax(int map, Value head, Value query);
+  Value editScores(int map, Value scores, Value bias, const KeyRange &seen);
+
+  // Outputs: SplitValues.cpp.
+  void multiplyValues();
+  void emitWeights(Value head, Value query);
+  Value getWeights(Value row);
+  Rows getValueTile(const Rows &inPlace, Value first, Value end);
+  /// Whether a row of values is known to be too wide for one pass.
+  bool takesPasses();
+  /// Keys whose values are used by all rows before the next are read.
+  int64_t valueTile();
+  /// Rows that take a value as it is loaded.
+  int64_t outputBlock();
+  void multiplyTile(const Rows &values, Value first, Value end, Value head,
+                    int64_t count, Value query);
+  void emitOutputs(const Rows &rows, ProductInput input, Value first, Value end,
+                   const Outputs &outputs);
+  void emitColumns(const Rows &rows, ProductInput input, Value first, Value end,
+                   const Outputs &outputs, Value column, int64_t vectors,
+                   bool masked);
+  SmallVector<Value> loadValues(const Rows &rows, ProductInput input, Value key,
+                                Value column, int64_t vectors, Value mask);
+
+  /// Sets the batch; the head's number counts over all batches.
+  NestHeads beginRow(Value head);
+  Value highest(Value vector);
+
+  /// `body` for [0, total) in blocks of `largest`, a power of two, and smaller
+  /// ones.
+  void forBlocks(Value total, int64_t largest,
+                 function_ref<void(Value first, int64_t count)> body);
+  /// A row's maxima or sums (`part` of the memory) by block.
+  Value getHeader(Value part, int map, Value head, Value query);
+  Value getFactors(int map, Value head, Value query);
+  Value getScores(int map, Value row);
+  Value getOutput(Value item, Value row);
+  /// The keys that a query sees, counted from the item's first.
+  KeyRange getSeenKeys(Value query);
+  /// The number of a row in the item's group.
+  Value row(Value head, Value query) {
+    return b.add(b.mul(head, sizes.queries), query);
+  }
+  HeadGroups getGroups();
+  Value scaleExponent(Value difference);
+
+  KernelBuilder &b;
+  const NestSpec &spec;
+  NestValues v;
+  NestCallSizes sizes;
+  Value context;
+  HeadGroups groups;
+  SplitMemory m;
+  SplitScratch s;
+  Value groupRows[2], queryStride, paddedValueDim, blocks, paddedBlocks;
+  // Of the item: `n` keys from `begin` on.
+  Value item, batch, group, block, begin, n;
+  NestPositions positions;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_SPLITNEST_H

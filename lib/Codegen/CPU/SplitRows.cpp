@@ -1,0 +1,106 @@
+//===- SplitRows.cpp - blocks of keys of one row come together ------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "SplitNest.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+Value SplitNest::highest(Value vector) {
+  SmallVector<int64_t> order(b.lanes);
+  for (int64_t half = b.lanes / 2; half; half /= 2) {
+    for (int64_t i = 0; i < b.lanes; ++i)
+      order[i] = (i + half) % b.lanes;
+    vector = emitMaximum(b, vector,
+                         vector::ShuffleOp::create(b, vector, vector, order));
+  }
+  return vector;
+}
+
+NestHeads SplitNest::beginRow(Value head) {
+  batch = b.div(head, sizes.signalHeads);
+  return getNestHeads(v, b.rem(head, sizes.signalHeads));
+}
+
+void SplitNest::emitFactors(Value index) {
+  Value query = b.rem(index, sizes.queries);
+  NestHeads heads = beginRow(b.div(index, sizes.queries));
+  Value lambdas = b.splat(emitLambdaScalar(v, batch, heads, query));
+  if (spec.lambdaSigmoid)
+    lambdas = emitSigmoid(b, lambdas);
+  for (int map : {0, 1}) {
+    Value head = map ? heads.noise : heads.signal;
+    Value maxima = getHeader(m.maxima[map], map, head, query);
+    Value sums = getHeader(m.sums[map], map, head, query);
+    auto overBlocks =
+        [&](Value init, function_ref<Value(Value first, Value carried)> next) {
+          return b.loop(b.index(0), blocks, b.lanes, init,
+                        [&](Value first, ValueRange carried) {
+                          Value valid = b.firstLanes(b.sub(blocks, first));
+                          return SmallVector<Value>{b.select(
+                              valid, next(first, carried[0]), carried[0])};
+                        })[0];
+        };
+    Value maximum = highest(overBlocks(
+        b.splat(-std::numeric_limits<float>::max()),
+        [&](Value first, Value carried) {
+          return emitMaximum(b, carried, b.load(b.vector, maxima, first));
+        }));
+    auto factor = [&](Value first) {
+      Value difference = b.subf(b.load(b.vector, maxima, first), maximum);
+      return emitExp2(b, scaleExponent(difference));
+    };
+    Value sum =
+        b.splat(b.sum(overBlocks(b.zero(), [&](Value first, Value carried) {
+          return b.fma(b.load(b.vector, sums, first), factor(first), carried);
+        })));
+    Value empty =
+        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, b.zero());
+    Value numerator = map ? b.subf(b.zero(), lambdas) : b.splat(1.0f);
+    Value weight = b.select(empty, b.zero(), b.divf(numerator, sum));
+    Value factors = getFactors(map, heads.signal, query);
+    b.loop(b.index(0), blocks, b.lanes, [&](Value first) {
+      b.store(b.mulf(factor(first), weight), factors, first);
+    });
+  }
+}
+
+void SplitNest::emitMerge(Value index, Value scratch) {
+  Value query = b.rem(index, sizes.queries);
+  NestHeads heads = beginRow(b.div(index, sizes.queries));
+  Value head = heads.signal;
+  b.loop(b.index(0), paddedValueDim, b.lanes,
+         [&](Value c) { b.store(b.zero(), scratch, c); });
+  Value group = b.div(head, groups.signal);
+  Value first = b.mul(b.add(b.mul(batch, groups.groups), group), blocks);
+  Value inGroup = row(b.rem(head, groups.signal), query);
+  Value sums[] = {getHeader(m.sums[0], 0, head, query),
+                  getHeader(m.sums[1], 1, heads.noise, query)};
+  b.loop(blocks, [&](Value block) {
+    // A block whose keys no query sees has no output.
+    Value used;
+    for (Value sum : sums) {
+      Value some = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                         b.load(b.f32, sum, block),
+                                         emitConstant(b, b.f32, 0.0f));
+      used = used ? arith::OrIOp::create(b, used, some) : some;
+    }
+    b.ifThen(used, [&] {
+      Value output = getOutput(b.add(first, block), inGroup);
+      b.loop(b.index(0), paddedValueDim, b.lanes, [&](Value c) {
+        b.store(
+            b.addf(b.load(b.vector, scratch, c), b.load(b.vector, output, c)),
+            scratch, c);
+      });
+    });
+  });
+  emitFinishRow(v, scratch, batch, head, query);
+}

@@ -1,0 +1,313 @@
+//===- SplitScores.cpp - scores and exponentials of few queries -----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "SplitNest.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+int64_t SplitNest::rowBlock() { return b.target.vectorRegisters >= 32 ? 4 : 2; }
+
+/// The queries of `count` rows from `row` on of the group, and as many of their
+/// columns as registers hold beside the sums.
+SplitNest::Queries SplitNest::packQueries(int map, Value row, int64_t count) {
+  Queries queries;
+  queries.width = spec.usesBf16Pairs() ? 2 * b.lanes : b.lanes;
+  for (int64_t i = 0; i < count; ++i) {
+    queries.rows.push_back(
+        b.at(s.queries, b.f32, b.mul(queryStride, b.index(i))));
+    packQuery(map, b.add(row, i), queries.rows.back());
+  }
+  std::optional<int64_t> columns = KernelBuilder::known(sizes.headDim);
+  if (!columns ||
+      count * (*columns / queries.width) > b.target.vectorRegisters / 2)
+    return queries;
+  for (int64_t i = 0; i < count; ++i) {
+    SmallVector<Value> &vectors = queries.loaded.emplace_back();
+    for (int64_t c = 0; c + queries.width <= *columns; c += queries.width)
+      vectors.push_back(loadQuery(queries, i, b.index(c)));
+  }
+  return queries;
+}
+
+/// Scaled and as f32, or as it is where pairs are multiplied; padded with
+/// zeros.
+void SplitNest::packQuery(int map, Value row, Value to) {
+  const NestOperand &operand = map ? spec.q2 : spec.q1;
+  bool pairs = spec.usesBf16Pairs();
+  Value head = b.mul(group, map ? groups.noise : groups.signal);
+  head = b.add(head, b.div(row, sizes.queries));
+  Value from = b.at(v.head(operand, batch, head), operand.element,
+                    b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
+  float scale = spec.foldsLog2E() ? spec.scale * kLog2E : spec.scale;
+  Type i16 = b.getI16Type(), element = pairs ? i16 : b.f32;
+  // Whole vectors where they can be loaded, then columns.
+  Value done = b.index(0);
+  if (operand.hasUnitColumns()) {
+    done = b.mul(b.div(sizes.headDim, b.lanes), b.lanes);
+    b.loop(b.index(0), done, b.lanes, [&](Value c) {
+      if (pairs)
+        b.store(b.load(VectorType::get({b.lanes}, i16), from, i16, c), to, i16,
+                c);
+      else
+        b.store(b.mulf(b.loadWide(from, operand.element, c), b.splat(scale)),
+                to, c);
+    });
+  }
+  b.loop(done, sizes.headDim, 1, [&](Value c) {
+    Value position = b.mul(c, v.stride(operand, 3));
+    Value q = pairs ? b.load(i16, from, i16, position)
+                    : b.mulf(b.loadWideScalar(from, operand.element, position),
+                             emitConstant(b, b.f32, scale));
+    b.store(q, to, element, c);
+  });
+  Value end = b.mul(queryStride, pairs ? 2 : 1);
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(element));
+  b.loop(sizes.headDim, end, 1,
+         [&](Value c) { b.store(zero, to, element, c); });
+}
+
+Value SplitNest::loadQuery(const Queries &queries, size_t i, Value c) {
+  if (spec.usesBf16Pairs())
+    return b.load(b.integers, queries.rows[i], b.bf16, c);
+  return b.load(b.vector, queries.rows[i], c);
+}
+
+/// `count` keys from `key` on: where they lie, or copied to f32 where a vector
+/// cannot be loaded.
+SplitNest::Rows SplitNest::getKeyTile(int map, Value base, Value key,
+                                      Value count) {
+  const NestOperand &operand = map ? spec.k2 : spec.k1;
+  Value stride = v.stride(operand, 2);
+  if (operand.hasUnitColumns())
+    return {b.at(base, operand.element, b.mul(key, stride)), operand.element,
+            stride, sizes.headDim, /*padded=*/false};
+  packRows(v, operand, base, key, count, sizes.headDim, queryStride,
+           s.keyPanel);
+  return {s.keyPanel, b.f32, queryStride, queryStride, /*padded=*/true};
+}
+
+/// The products of a key's columns with those of each query, each summed to one
+/// vector; the key is read once.
+SmallVector<Value> SplitNest::emitDot(const Rows &rows, Value row,
+                                      const Queries &queries) {
+  bool pairs = spec.usesBf16Pairs();
+  int64_t width = queries.width;
+  auto step = [&](Value c, Value mask, ValueRange sums,
+                  function_ref<Value(size_t)> query) {
+    Value k;
+    if (pairs) {
+      VectorType halves = VectorType::get({width}, b.getI16Type());
+      k = mask ? b.loadMasked(halves, row, c, mask)
+               : b.load(halves, row, rows.element, c);
+      k = vector::BitCastOp::create(b, b.integers, k);
+    } else {
+      k = b.loadWide(row, rows.element, c, mask);
+    }
+    SmallVector<Value> next;
+    for (auto [i, sum] : llvm::enumerate(sums)) {
+      Value q = query(i);
+      next.push_back(pairs ? b.dotPairs(k, q, sum) : b.fma(k, q, sum));
+    }
+    return next;
+  };
+  auto loadStep = [&](Value c, Value mask, ValueRange sums) {
+    return step(c, mask, sums,
+                [&](size_t i) { return loadQuery(queries, i, c); });
+  };
+  SmallVector<Value> sums(queries.rows.size(), b.zero());
+  Value whole = b.mul(b.div(rows.columns, width), width);
+  // Unrolled up to heads of 256, beyond which code would grow with the head.
+  std::optional<int64_t> known = KernelBuilder::known(whole);
+  if (known && *known <= 16 * width) {
+    for (int64_t c = 0; c < *known; c += width)
+      sums = queries.loaded.empty() || rows.padded
+                 ? loadStep(b.index(c), Value(), sums)
+                 : step(b.index(c), Value(), sums,
+                        [&](size_t i) { return queries.loaded[i][c / width]; });
+  } else {
+    sums = b.loop(b.index(0), whole, width, sums,
+                  [&](Value c, ValueRange carried) {
+                    return loadStep(c, Value(), carried);
+                  });
+  }
+  Value rest = b.sub(rows.columns, whole);
+  if (!rows.padded && KernelBuilder::known(rest) != 0)
+    sums = loadStep(whole, b.firstLanes(rest, width), sums);
+  return sums;
+}
+
+/// The products of `lanes / queries` keys with each of the queries, in the
+/// order [key][query]: each is a sum over lanes, and sums of neighbours are
+/// folded into one vector as soon as there are two, so that keys are read in
+/// the order of their addresses, on which the speed of memory depends. Past row
+/// `last`, it is repeated.
+Value SplitNest::emitDots(const Rows &rows, Value last,
+                          const Queries &queries) {
+  int64_t perQuery = b.lanes / queries.rows.size();
+  SmallVector<std::pair<int64_t, Value>> folded;
+  for (int64_t key = 0; key < perQuery; ++key) {
+    b.keepOrder();
+    Value position = b.min(b.index(key), last);
+    Value row = b.at(rows.base, rows.element, b.mul(position, rows.stride));
+    for (Value sum : emitDot(rows, row, queries)) {
+      folded.push_back({1, sum});
+      while (folded.size() > 1 &&
+             folded[folded.size() - 2].first == folded.back().first) {
+        auto [size, y] = folded.pop_back_val();
+        folded.back() = {2 * size, fold(folded.back().second, y, size)};
+      }
+    }
+  }
+  return folded.front().second;
+}
+
+/// One vector of the sums of two with `count` each. A sum has its lanes in
+/// every four lanes of a vector until there are four sums; from then on it has
+/// every fourth lane in a run of them. So the first two folds, of which there
+/// are most, move nothing over the borders of four lanes, which costs least.
+Value SplitNest::fold(Value x, Value y, int64_t count) {
+  bool inside = count < 4;
+  int64_t group = inside ? 4 : b.lanes, unit = inside ? 1 : 4;
+  int64_t half = group / std::max<int64_t>(count, unit) / 2;
+  SmallVector<int64_t> low, high;
+  for (int64_t first = 0; first < b.lanes; first += group)
+    for (int64_t from : {first, b.lanes + first})
+      for (int64_t sum = 0; sum < count / unit; ++sum)
+        for (int64_t i = 0; i < half * unit; ++i) {
+          low.push_back(from + sum * 2 * half * unit + i);
+          high.push_back(low.back() + half * unit);
+        }
+  return b.addf(vector::ShuffleOp::create(b, x, y, low),
+                vector::ShuffleOp::create(b, x, y, high));
+}
+
+/// The scores of `count` rows from `row` on with all keys of a head.
+void SplitNest::scoreRows(int map, Value base, Value row, int64_t count) {
+  int64_t perQuery = b.lanes / count;
+  Queries queries = packQueries(map, row, count);
+  b.loop(b.index(0), n, perQuery, [&](Value key) {
+    Value keys = b.min(b.sub(n, key), b.index(perQuery));
+    Rows tile = getKeyTile(map, base, key, keys);
+    Value dots = emitDots(tile, b.add(keys, -1), queries);
+    SmallVector<int64_t> order;
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t k = 0; k < perQuery; ++k)
+        order.push_back(k * count + i);
+    if (count > 1)
+      dots = vector::ShuffleOp::create(b, dots, dots, order);
+    for (int64_t i = 0; i < count; ++i) {
+      Value part = dots;
+      if (count > 1)
+        part = vector::ExtractStridedSliceOp::create(
+            b, dots, ArrayRef<int64_t>{i * perQuery},
+            ArrayRef<int64_t>{perQuery}, ArrayRef<int64_t>{1});
+      b.store(part, getScores(map, b.add(row, i)), key);
+    }
+  });
+}
+
+/// Softcap, bias, and -inf where a key is not seen; gives the maximum in all
+/// lanes.
+Value SplitNest::editScores(int map, Value scores, Value bias,
+                            const KeyRange &seen) {
+  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
+  auto edit = [&](Value key, bool masked, Value maximum) {
+    Value score = b.load(b.vector, scores, key);
+    if (spec.usesBf16Pairs() && spec.editsEveryScore())
+      score = b.mulf(score, b.splat(spec.scale));
+    if (spec.softcap)
+      score = emitSoftcap(b, score, *spec.softcap);
+    if (bias) {
+      Value stride = v.stride(spec.bias, 3), add;
+      Value count = b.min(b.sub(n, key), b.index(b.lanes));
+      if (spec.bias.element.isInteger(1)) {
+        Value flags = b.loadFlags(bias, b.mul(key, stride), stride, count);
+        add = b.select(flags, b.zero(), lowest);
+      } else {
+        add = b.loadStrided(bias, spec.bias.element, b.mul(key, stride), stride,
+                            count);
+      }
+      Value hidden =
+          arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, add, lowest);
+      score = b.select(hidden, lowest, b.addf(score, add));
+    }
+    if (masked) {
+      Value visible = b.firstLanes(b.sub(seen.high, key));
+      if (KernelBuilder::known(seen.low) != 0)
+        visible = b.select(b.firstLanes(b.sub(seen.low, key)), never, visible);
+      score = b.select(visible, score, lowest);
+    }
+    if (masked || spec.editsEveryScore())
+      b.store(score, scores, key);
+    return SmallVector<Value>{emitMaximum(b, maximum, score)};
+  };
+  // Without a mask, only the last vector has keys that are not seen.
+  Value whole =
+      spec.hasPositionMask() ? b.index(0) : b.mul(b.div(n, b.lanes), b.lanes);
+  Value maximum = b.splat(-std::numeric_limits<float>::max());
+  for (bool masked : {false, true})
+    maximum = b.loop(masked ? whole : b.index(0), masked ? n : whole, b.lanes,
+                     maximum, [&](Value key, ValueRange carried) {
+                       return edit(key, masked, carried[0]);
+                     })[0];
+  return highest(maximum);
+}
+
+/// One row's scores become exponentials.
+void SplitNest::emitSoftmax(int map, Value head, Value query) {
+  Value perNoise = b.div(groups.signal, groups.noise);
+  Value noise = map ? head : b.div(head, perNoise), bias;
+  if (spec.bias.present()) {
+    Type element = spec.bias.element.isInteger(1) ? b.i8 : spec.bias.element;
+    noise = b.add(b.mul(group, groups.noise), noise);
+    bias = b.at(v.head(spec.bias, batch, noise), element,
+                b.add(b.mul(query, v.stride(spec.bias, 2)),
+                      b.mul(begin, v.stride(spec.bias, 3))));
+  }
+  Value scores = getScores(map, row(head, query));
+  Value maximum = editScores(map, scores, bias, getSeenKeys(query));
+  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  int degree = spec.usesBf16Pairs() ? 3 : 5;
+  Value sums = b.loop(
+      b.index(0), n, b.lanes, b.zero(), [&](Value key, ValueRange carried) {
+        Value score = b.load(b.vector, scores, key);
+        Value x = scaleExponent(b.subf(score, maximum));
+        Value hidden =
+            arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, score, lowest);
+        Value e = b.select(hidden, b.zero(), emitExp2(b, x, degree));
+        b.store(e, scores, key);
+        return SmallVector<Value>{b.addf(carried[0], e)};
+      })[0];
+  head = b.add(b.mul(group, map ? groups.noise : groups.signal), head);
+  b.store(b.lane(maximum, 0), getHeader(m.maxima[map], map, head, query),
+          block);
+  b.store(b.sum(sums), getHeader(m.sums[map], map, head, query), block);
+}
+
+void SplitNest::scoreMap(int map) {
+  const NestOperand &operand = map ? spec.k2 : spec.k1;
+  Value heads = map ? groups.noise : groups.signal;
+  Value keyHeads = map ? groups.key2 : groups.key1;
+  Value rows = b.mul(b.div(heads, keyHeads), sizes.queries);
+  b.loop(keyHeads, [&](Value keyHead) {
+    Value number = b.add(b.mul(group, keyHeads), keyHead);
+    Value base = b.at(v.head(operand, batch, number), operand.element,
+                      b.mul(begin, v.stride(operand, 2)));
+    forBlocks(rows, rowBlock(), [&](Value first, int64_t count) {
+      scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
+    });
+  });
+  b.loop(heads, [&](Value head) {
+    b.loop(sizes.queries, [&](Value query) { emitSoftmax(map, head, query); });
+  });
+}

@@ -1,0 +1,225 @@
+//===- AttentionKernel.h - what all kernels are made of ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_ATTENTIONKERNEL_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_ATTENTIONKERNEL_H
+
+#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+#include "GpuBuilder.h"
+
+namespace mlir::diffattn::gpucode {
+
+std::string typeName(Type type);
+
+/// Where things lie in a block's shared memory, in bytes: queries (both maps),
+/// then the ring of stages, each with K1, K2 and V, then what warps exchange.
+struct SharedLayout {
+  explicit SharedLayout(const GpuKernelSpec &spec);
+  int64_t headPitch = 0, valuePitch = 0;
+  int64_t queryBytes = 0, ringOffset = 0;
+  int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
+  int64_t exchangeOffset = 0, exchangeBytes = 0;
+  /// Decode: floats from one row of a warp's sums to the next, so that no two
+  /// lanes that store together meet in a bank.
+  int64_t statePitch = 0;
+  int64_t total = 0;
+};
+
+/// Rows of 16-bit numbers in shared memory. The 16-byte chunk c of row r lies
+/// at r * pitch + 16 * (c ^ f(r)): neither ldmatrix nor cp.async then meets a
+/// bank twice.
+struct SharedTile {
+  Value base; // !llvm.ptr<3>
+  int64_t rows, width, pitch;
+  /// Bits of the chunk number that f changes.
+  int64_t swizzleMask() const { return pitch % 128 == 0 ? 7 : 3; }
+  /// f(row), shifted by 16 bytes.
+  Value swizzle(GpuBuilder &b, Value row) const;
+};
+
+/// Rows in global memory.
+struct GlobalRows {
+  Value base;                    // !llvm.ptr<1>, of batch and head
+  Value rowStride, columnStride; // i64
+  Value first,
+      limit; // i32: the tile's first row; rows from `limit` on are zeros
+  int64_t width;
+};
+
+/// A kernel under construction: its builder, arguments and the values that all
+/// phases use.
+struct AttentionKernel {
+  AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec);
+
+  Value param(GpuParam param) {
+    return b.getKernel().getArgument(static_cast<unsigned>(param));
+  }
+  /// Pointer to (batch, head) of a tensor whose parameters start at `pointer`
+  /// and `stride`.
+  Value headBase(GpuParam pointer, GpuParam firstStride, Value batch,
+                 Value head);
+  Value stridePointer(Type type, Value pointer, Value index, Value stride);
+
+  /// Sets the number of keys that exist, and a position of query 0 that sees
+  /// the same keys through WindowLeft and WindowRight as the given one does
+  /// through the limits, and whose sums with rows and windows fit in i32.
+  void readPositions(Value batch);
+  /// lambda of signal head `head` at row `row`, after its activation.
+  Value loadLambda(Value batch, Value row, Value head);
+
+  /// Starts the copy of `rows` to `tile` by all threads: zeros beyond the limit
+  /// and beyond the width. With 16-byte copies it ends at a later wait, else
+  /// with the next barrier.
+  void copyTile(const SharedTile &tile, const GlobalRows &rows);
+
+  GpuBuilder &b;
+  const GpuKernelSpec &spec;
+  SharedLayout layout;
+  Type element;
+  Value thread, lane, warp;
+  /// Lane / 4 and lane % 4: row and pair of columns of a fragment.
+  Value laneRow, laneColumn;
+  Value shared; // !llvm.ptr<3>
+  Value keyLimit, position0;
+
+private:
+  /// The number of batch `batch` at `pointer`, or `otherwise` where that is
+  /// null; i64.
+  Value readPerBatch(GpuParam pointer, GpuParam stride, Value batch,
+                     Value otherwise);
+  Value nearPosition(Value offset);
+  void copyTileAsync(const SharedTile &tile, const GlobalRows &rows);
+  void copyTileElements(const SharedTile &tile, const GlobalRows &rows);
+};
+
+/// Addresses of ldmatrix in one tile. Lane l names row `row` of a block of 16
+/// and chunk `half` of a pair; the rest are constants, which become part of the
+/// instructions.
+class MatrixReader {
+public:
+  /// A (16 rows x 16 columns) and, transposed, B from rows along the contracted
+  /// axis.
+  enum Pattern { RowsFirst, ColumnsFirst };
+  MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
+               Value chunk = {});
+  /// Rows from 16 * rowBlock, chunks from `chunk`, which leaves the low bits to
+  /// the lane.
+  Fragment read(Value tileBase, int64_t rowBlock, int64_t chunk,
+                bool transpose);
+
+private:
+  AttentionKernel &kernel;
+  int64_t pitch, mask;
+  Value row, half;
+  DenseMap<int64_t, Value> offsets;
+};
+
+/// Running maximum and (this lane's part of the) sum of two rows, g and g + 8.
+struct RowState {
+  std::array<Value, 2> max, sum;
+};
+
+/// How scores become probabilities.
+class OnlineSoftmax {
+public:
+  OnlineSoftmax(AttentionKernel &kernel);
+
+  struct Step {
+    RowState state;
+    /// P as operands of the second product, one a step of 16 keys.
+    SmallVector<Fragment> probabilities;
+    /// 2^(old maximum - new maximum) of both rows, and whether it is not 1 for
+    /// any row of the warp.
+    std::array<Value, 2> alpha;
+    Value rescale;
+  };
+  /// Scale, softcap and bias: scores in the unit in which the maximum is taken.
+  /// `row` is the query of row g, `key` the first key of the tile.
+  void transform(MutableArrayRef<Fragment> scores, Value batch, Value noiseHead,
+                 std::array<Value, 2> rows, Value key);
+  /// Sets scores of keys that row g or g + 8 does not see to minus infinity.
+  SmallVector<Fragment> mask(ArrayRef<Fragment> scores,
+                             std::array<Value, 2> rows, Value key);
+  /// One tile. With a maximum that grew by no more than the margin, the old one
+  /// is kept, and nothing is rescaled.
+  Step step(ArrayRef<Fragment> scores, const RowState &state);
+  /// Sums of the row tiles of `steps`, in their order, as fragments: multiplied
+  /// by alpha if any row of the warp needs it.
+  GpuBuilder::Values rescale(ArrayRef<Value> sums, ArrayRef<Step> steps);
+  /// Sum over the four lanes of a row.
+  Value reduceQuad(Value x);
+
+private:
+  /// Scores with the bias, as fragments; `pairs`: neighbours in one load.
+  GpuBuilder::Values addBias(ArrayRef<Fragment> scores, Value batch,
+                             Value noiseHead, std::array<Value, 2> rows,
+                             Value key, bool pairs);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+};
+
+/// Which columns of a row the four lanes of a quad hold: tile n of 8 columns
+/// begins at `start` + offset(n), and lane t has its columns 2t and 2t + 1.
+struct QuadColumns {
+  Value start; // i32: 0, or 16 for the second warp of a pair
+  /// Two warps take turns at 16 columns: so both use the same chunks of a
+  /// swizzle.
+  bool alternating;
+  int64_t offset(int64_t n) const {
+    return alternating ? 32 * (n / 2) + 8 * (n % 2) : 8 * n;
+  }
+  int64_t maxStart() const { return alternating ? 16 : 0; }
+};
+
+/// Norm, weight, scale, gate, rounding and the store of rows of one head whose
+/// columns are spread over lanes.
+class Epilogue {
+public:
+  Epilogue(AttentionKernel &kernel, Value batch, Value head);
+  /// weight / sum, or 0 for a row without keys, whatever the weight is. NaN
+  /// stays NaN.
+  Value divideBySum(Value weight, Value sum);
+  /// What the norm multiplies a row by, from the sum of its squares.
+  Value rowFactor(Value squares);
+  /// Finishes and stores the row of query `query`, of which this lane has a
+  /// pair in each tile of 8 columns; nothing beyond the last query or the
+  /// width. All lanes of the warp call it together: quads exchange pairs, so
+  /// that a lane stores 16 bytes of 16-bit elements.
+  void storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor, Value query,
+                const QuadColumns &columns);
+  /// Finishes and stores one column of each 32 for this lane, from column
+  /// `lane` on, of a query that exists.
+  void storeColumns(ArrayRef<Value> x, Value factor, Value query);
+
+private:
+  struct Row {
+    Value out, gate;
+  };
+  Row locate(Value query);
+  Value finish(Value x, Value factor, const Row &row, Value column);
+  void storeOne(Value x, Value factor, const Row &row, Value column,
+                int64_t maxColumn);
+  /// Finishes and stores pairs as they lie, each element alone or 8 bytes of
+  /// f32 at once.
+  void storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
+                  const Row &row, const QuadColumns &columns);
+  /// Word j of lane t of each quad becomes word t of lane j.
+  void transposeQuads(std::array<Value, 4> &words);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  Value outBase, gateBase;
+};
+
+void emitForwardKernel(AttentionKernel &kernel);
+void emitPlainKernel(AttentionKernel &kernel);
+void emitDecodeKernel(AttentionKernel &kernel);
+void emitMergeKernel(AttentionKernel &kernel);
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_ATTENTIONKERNEL_H

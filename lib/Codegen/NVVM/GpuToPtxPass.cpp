@@ -1,0 +1,136 @@
+//===- GpuToPtxPass.cpp - translates and assembles GPU modules ------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/Codegen/Passes.h"
+
+#include "mlir/Dialect/GPU/IR/GPUDialect.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/raw_ostream.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_GPUTOPTXPASS
+#include "DiffAttn/Codegen/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
+  using GpuToPtxPassBase::GpuToPtxPassBase;
+
+  void getDependentDialects(DialectRegistry &registry) const override {
+    GpuToPtxPassBase::getDependentDialects(registry);
+    registerGpuTranslations(registry);
+  }
+
+  void runOnOperation() override {
+    for (auto module : getOperation().getOps<gpu::GPUModuleOp>())
+      if (failed(process(module)))
+        return signalPassFailure();
+  }
+
+  LogicalResult write(gpu::GPUModuleOp module, StringRef suffix,
+                      StringRef text) {
+    std::error_code code;
+    llvm::raw_fd_ostream stream(file + suffix.str(), code);
+    if (!code) {
+      stream << text;
+      stream.close();
+      code = stream.error();
+      stream.clear_error();
+    }
+    if (code)
+      return module.emitError() << "expected to write " << file << suffix
+                                << ", but got " << code.message();
+    return success();
+  }
+
+  LogicalResult process(gpu::GPUModuleOp module) {
+    std::string name = chip;
+    if (name.empty()) {
+      if (ArrayAttr targets = module.getTargetsAttr())
+        for (Attribute attr : targets)
+          if (auto nvvm = dyn_cast<NVVM::NVVMTargetAttr>(attr))
+            name = nvvm.getChip().str();
+    }
+    std::string error;
+    std::optional<GpuTarget> target = getGpuTarget(name, error);
+    if (!target)
+      return module.emitError() << error;
+
+    llvm::LLVMContext context;
+    FailureOr<std::unique_ptr<llvm::Module>> translated =
+        translateGpuModule(module, *target, context);
+    if (failed(translated))
+      return failure();
+    if (failed(optimizeGpuModule(**translated, *target)))
+      return module.emitError()
+             << "expected LLVM to optimize for " << target->chip;
+    if (!file.empty()) {
+      std::string text;
+      llvm::raw_string_ostream stream(text);
+      (*translated)->print(stream, nullptr);
+      if (failed(write(module, ".ll", text)))
+        return failure();
+    }
+    FailureOr<std::string> ptx = emitPtx(**translated, *target);
+    if (failed(ptx))
+      return module.emitError()
+             << "expected LLVM to write PTX for " << target->chip;
+    if (!file.empty()) {
+      if (failed(write(module, ".ptx", *ptx)))
+        return failure();
+    } else {
+      module->setAttr("diffattn.ptx", StringAttr::get(&getContext(), *ptx));
+    }
+    return assemble ? runAssembler(module, *ptx, *target) : success();
+  }
+
+  LogicalResult runAssembler(gpu::GPUModuleOp module, StringRef ptx,
+                             const GpuTarget &target) {
+    std::string error;
+    PtxasSearch search;
+    search.program = ptxas;
+    std::optional<Cubin> cubin = assemblePtx(ptx, target, search, error);
+    if (!cubin)
+      return module.emitError()
+             << "expected ptxas to assemble the module, but got: " << error;
+    if (!file.empty()) {
+      if (failed(write(module, ".cubin", cubin->data)))
+        return failure();
+    } else {
+      module->setAttr("diffattn.cubin",
+                      StringAttr::get(&getContext(), cubin->data));
+    }
+    Builder b(&getContext());
+    SmallVector<NamedAttribute> report;
+    for (const PtxasKernel &kernel : cubin->kernels) {
+      report.push_back(b.getNamedAttr(
+          kernel.name,
+          b.getDictionaryAttr(
+              {b.getNamedAttr("registers",
+                              b.getI64IntegerAttr(kernel.registers)),
+               b.getNamedAttr("spill_loads",
+                              b.getI64IntegerAttr(kernel.spillLoadBytes)),
+               b.getNamedAttr("spill_stores",
+                              b.getI64IntegerAttr(kernel.spillStoreBytes))})));
+      if (noSpills && (kernel.spillStoreBytes || kernel.spillLoadBytes))
+        return module.emitError()
+               << "expected no spills of " << kernel.name << " on "
+               << target.chip << ", but got " << kernel.spillStoreBytes
+               << " bytes stored and " << kernel.spillLoadBytes << " loaded";
+    }
+    module->setAttr("diffattn.ptxas", b.getDictionaryAttr(report));
+    return success();
+  }
+};
+} // namespace

@@ -1,0 +1,462 @@
+//===- HostLaunch.cpp - launches of kernels -------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "HostLaunch.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static constexpr double kLog2E = 1.44269504088896340736;
+
+GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
+                                               GpuScheduleAttr schedule,
+                                               bool elementwise) {
+  auto elementType = [&](Value value) {
+    return value ? cast<ShapedType>(value.getType()).getElementType() : Type();
+  };
+  GpuKernelSpec spec;
+  if (schedule && schedule.getSplitKeys())
+    spec.kind = GpuKernelKind::Decode;
+  spec.elementType = elementType(op.getQ1());
+  spec.resultType = elementType(op.getInit());
+  spec.headDim = op.getHeadDim();
+  spec.valueDim = op.getValueDim();
+  spec.schedule = schedule;
+  spec.elementwise = elementwise;
+  spec.sharedKeys = op.getK1() == op.getK2();
+  spec.biasType = elementType(op.getBias());
+  spec.normWeightType = elementType(op.getNormWeight());
+  spec.gateType = elementType(op.getGate());
+  spec.softcap = op.getSoftcap().has_value();
+  // A maximum of products is a maximum of scores only if the scale is positive.
+  // A large scale is multiplied after the maximum is subtracted: products with
+  // it are rounded to numbers whose difference is no longer near 0.
+  float scale = op.getScale().convertToFloat();
+  spec.scaleFirst = !(scale > 0.0f && scale <= 16.0f);
+  return spec;
+}
+
+namespace {
+class LaunchBuilder {
+public:
+  LaunchBuilder(RewriterBase &rewriter, AttentionOp op, gpu::GPUModuleOp module)
+      : b(op.getLoc(), rewriter), op(op), module(module),
+        arguments(static_cast<size_t>(GpuParam::Count)) {}
+  void emit(const GpuSchedules &schedules);
+
+private:
+  using Emit = function_ref<void()>;
+  /// scf.if; without it where `condition` is a constant.
+  void choose(Value condition, Emit then, Emit otherwise = nullptr);
+  void launch(const GpuKernelSpec &spec);
+  void launchDecode(const GpuKernelSpec &spec);
+  /// One of two kernels, by whether 16 bytes can be copied.
+  void launchAligned(GpuScheduleAttr chunks, GpuScheduleAttr elements);
+  /// Whether all copies and stores of 16 bytes are aligned and contiguous.
+  Value canCopyChunks();
+  /// Signal heads that a block of decode takes.
+  Value decodeGroup();
+
+  Value index(int64_t value) {
+    return arith::ConstantIndexOp::create(b, value);
+  }
+  template <typename Op>
+  Value compute(Value x, Value y) {
+    return b.createOrFold<Op>(x, y);
+  }
+  Value compare(arith::CmpIPredicate predicate, Value x, int64_t y) {
+    return b.createOrFold<arith::CmpIOp>(predicate, x, index(y));
+  }
+  Value i64(Value value) {
+    return arith::IndexCastOp::create(b, b.getI64Type(), value);
+  }
+  Value i32(Value value) {
+    return arith::IndexCastOp::create(b, b.getI32Type(), value);
+  }
+  Value i32(int64_t value) {
+    return arith::ConstantIntOp::create(b, value, 32);
+  }
+  /// The nearest finite number.
+  Value f32(double value) {
+    constexpr double highest = std::numeric_limits<float>::max();
+    return arith::ConstantOp::create(
+        b, b.getF32FloatAttr(
+               static_cast<float>(std::clamp(value, -highest, highest))));
+  }
+  Value size(Value memref, int64_t axis) {
+    auto type = cast<MemRefType>(memref.getType());
+    if (!type.isDynamicDim(axis))
+      return index(type.getDimSize(axis));
+    return memref::DimOp::create(b, memref, axis);
+  }
+  /// The offset, or with `axis` a stride, as a constant where the type tells
+  /// it.
+  Value stride(Value memref, int64_t axis);
+  Value offset(Value memref);
+  /// Address of the first element, as an index.
+  Value address(Value memref);
+  Value ceilDiv(Value a, int64_t by) {
+    return arith::DivUIOp::create(b, arith::AddIOp::create(b, a, index(by - 1)),
+                                  index(by));
+  }
+
+  Value &argument(GpuParam param) {
+    return arguments[static_cast<size_t>(param)];
+  }
+  void setPointer(GpuParam param, Value memref);
+  void setTensor(GpuParam pointer, GpuParam firstStride, Value memref,
+                 Layout layout);
+  void fillArguments();
+  void fillBias();
+  /// Whether neighbours along the keys can be read in pairs.
+  Value biasInPairs();
+  void fillNumbers();
+  void launchKernel(const GpuKernelSpec &spec, std::array<Value, 3> blocks);
+
+  ImplicitLocOpBuilder b;
+  AttentionOp op;
+  gpu::GPUModuleOp module;
+  SmallVector<Value> arguments;
+  DenseMap<Value, memref::ExtractStridedMetadataOp> metadata;
+  Value batches, queries, keys, chunksAllowed;
+};
+} // namespace
+
+Value LaunchBuilder::stride(Value memref, int64_t axis) {
+  auto type = cast<MemRefType>(memref.getType());
+  auto [strides, offset] = type.getStridesAndOffset();
+  if (!ShapedType::isDynamic(strides[axis]))
+    return index(strides[axis]);
+  auto &known = metadata[memref];
+  if (!known)
+    known = memref::ExtractStridedMetadataOp::create(b, memref);
+  return known.getStrides()[axis];
+}
+
+Value LaunchBuilder::offset(Value memref) {
+  auto [strides, offset] =
+      cast<MemRefType>(memref.getType()).getStridesAndOffset();
+  if (!ShapedType::isDynamic(offset))
+    return index(offset);
+  auto &known = metadata[memref];
+  if (!known)
+    known = memref::ExtractStridedMetadataOp::create(b, memref);
+  return known.getOffset();
+}
+
+/// Bytes of an element in memory; an i1 takes a byte.
+static int64_t elementBytes(Value memref) {
+  Type element = cast<MemRefType>(memref.getType()).getElementType();
+  return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
+}
+
+Value LaunchBuilder::address(Value memref) {
+  Value base = memref::ExtractAlignedPointerAsIndexOp::create(b, memref);
+  return arith::AddIOp::create(
+      b, base,
+      arith::MulIOp::create(b, offset(memref), index(elementBytes(memref))));
+}
+
+void LaunchBuilder::setPointer(GpuParam param, Value memref) {
+  argument(param) = LLVM::IntToPtrOp::create(
+      b, LLVM::LLVMPointerType::get(b.getContext(), 1), i64(address(memref)));
+}
+
+void LaunchBuilder::setTensor(GpuParam pointer, GpuParam firstStride,
+                              Value memref, Layout layout) {
+  setPointer(pointer, memref);
+  const int64_t axes[] = {0, AttentionOp::headAxis(layout),
+                          AttentionOp::lengthAxis(layout), 3};
+  for (int64_t i = 0; i < 4; ++i)
+    arguments[static_cast<size_t>(firstStride) + i] =
+        i64(stride(memref, axes[i]));
+}
+
+void LaunchBuilder::fillArguments() {
+  using P = GpuParam;
+  Value null =
+      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
+  Value zero64 = i64(index(0));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    Type type = getGpuParamType(b.getContext(), static_cast<P>(i));
+    arguments[i] = isa<LLVM::LLVMPointerType>(type) ? null
+                   : type.isInteger(64)             ? zero64
+                                                    : Value();
+  }
+  setTensor(P::Q1, P::Q1B, op.getQ1(), op.getQLayout());
+  setTensor(P::Q2, P::Q2B, op.getQ2(), op.getQLayout());
+  setTensor(P::K1, P::K1B, op.getK1(), op.getKLayout());
+  setTensor(P::K2, P::K2B, op.getK2(), op.getKLayout());
+  setTensor(P::V, P::VB, op.getV(), op.getVLayout());
+  setTensor(P::O, P::OB, op.getInit(), op.getOLayout());
+  if (op.getGate())
+    setTensor(P::Gate, P::GateB, op.getGate(), op.getOLayout());
+
+  Value lambda = op.getLambda();
+  setPointer(P::Lambda, lambda);
+  int64_t rank = cast<ShapedType>(lambda.getType()).getRank();
+  argument(P::SignalPerLambda) = i32(1);
+  if (rank == 1) {
+    argument(P::LambdaH) = i64(stride(lambda, 0));
+  } else if (rank == 3) {
+    argument(P::LambdaB) = i64(stride(lambda, 0));
+    argument(P::LambdaT) = i64(stride(lambda, 1));
+    argument(P::LambdaH) = i64(stride(lambda, 2));
+    argument(P::SignalPerLambda) = i32(
+        arith::DivUIOp::create(b, index(op.getSignalHeads()), size(lambda, 2)));
+  }
+  if (op.getBias())
+    fillBias();
+  if (Value weight = op.getNormWeight()) {
+    setPointer(P::NormWeight, weight);
+    argument(P::NormWeightW) = i64(stride(weight, 0));
+  }
+  if (Value length = op.getKvLen()) {
+    setPointer(P::KvLen, length);
+    argument(P::KvLenB) = i64(stride(length, 0));
+  }
+  if (Value position = op.getQOffset()) {
+    setPointer(P::QOffset, position);
+    argument(P::QOffsetB) = i64(stride(position, 0));
+  }
+  fillNumbers();
+}
+
+void LaunchBuilder::fillBias() {
+  using P = GpuParam;
+  Value bias = op.getBias();
+  setPointer(P::Bias, bias);
+  const P strides[] = {P::BiasB, P::BiasH, P::BiasQ};
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    // An axis of size 1 is broadcast: its stride is 0.
+    Value step = stride(bias, axis);
+    Value single = arith::CmpIOp::create(b, arith::CmpIPredicate::eq,
+                                         size(bias, axis), index(1));
+    argument(strides[axis]) =
+        i64(arith::SelectOp::create(b, single, index(0), step));
+  }
+  argument(P::BiasK) = i64(stride(bias, 3));
+}
+
+Value LaunchBuilder::biasInPairs() {
+  Value bias = op.getBias();
+  int64_t bytes = elementBytes(bias);
+  // Bits that must be 0; the stride of an axis of size 1 is not used, and may
+  // still forbid pairs.
+  Value bits = address(bias);
+  for (int64_t axis = 0; axis < 3; ++axis)
+    bits = compute<arith::OrIOp>(
+        bits, compute<arith::MulIOp>(stride(bias, axis), index(bytes)));
+  bits =
+      compute<arith::OrIOp>(bits, compute<arith::MulIOp>(keys, index(bytes)));
+  bits = compute<arith::AndIOp>(bits, index(2 * bytes - 1));
+  Value apart = compute<arith::SubIOp>(stride(bias, 3), index(1));
+  return compare(arith::CmpIPredicate::eq, compute<arith::OrIOp>(bits, apart),
+                 0);
+}
+
+void LaunchBuilder::fillNumbers() {
+  using P = GpuParam;
+  argument(P::Queries) = i32(queries);
+  argument(P::Keys) = i32(keys);
+  int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
+  argument(P::SignalPerNoise) = i32(signal / noise);
+  argument(P::SignalPerKey1) = i32(signal / op.getKey1Heads());
+  argument(P::SignalPerValue) = i32(signal / op.getValueHeads());
+  argument(P::NoisePerKey2) = i32(noise / op.getKey2Heads());
+  int64_t left = -1, right = -1;
+  if (auto window = op.getWindow()) {
+    left = (*window)[0];
+    right = (*window)[1];
+  }
+  if (op.getIsCausal())
+    right = 0;
+  auto near = [](int64_t limit) {
+    return limit < 0 ? kGpuUnlimited : std::min(limit, kGpuUnlimited);
+  };
+  argument(P::LeftLimit) = i64(index(left));
+  argument(P::RightLimit) = i64(index(right));
+  argument(P::WindowLeft) = i32(near(left));
+  argument(P::WindowRight) = i32(near(right));
+  int64_t flags =
+      (op.getNorm() == Norm::RMS ? GpuFlagNorm : 0) |
+      (op.getNormEpsMode() == EpsMode::Outside ? GpuFlagEpsOutside : 0) |
+      (op.getLambdaAct() == Activation::Sigmoid ? GpuFlagLambdaSigmoid : 0);
+  argument(P::Flags) = i32(flags);
+  if (op.getBias())
+    argument(P::Flags) = b.createOrFold<arith::SelectOp>(
+        biasInPairs(), i32(flags | GpuFlagBiasPairs), i32(flags));
+  argument(P::Group) = i32(1);
+  argument(P::Splits) = i32(1);
+
+  double scale = op.getScale().convertToFloat();
+  double cap = op.getSoftcap() ? op.getSoftcap()->convertToFloat() : 0.0;
+  bool scaled = getGpuKernelSpec(op, {}, /*elementwise=*/false).scaledScores();
+  double factor = op.getSoftcap() ? 2.0 * kLog2E * scale / cap
+                  : scaled        ? scale
+                                  : scale * kLog2E;
+  // A cap near 0 makes the factor infinite, and 0 * inf NaN: the largest number
+  // takes every score but 0 to the cap as well.
+  argument(P::ScoreScale) = f32(factor);
+  // 8 units of log2, in the unit of the scores whose maximum is taken; finite,
+  // so that a first maximum of minus infinity stays that.
+  argument(P::RescaleMargin) = f32(scaled ? 8.0 / kLog2E : 8.0 / factor);
+  argument(P::ExponentScale) = f32(scaled ? kLog2E : factor);
+  argument(P::Softcap) = f32(cap);
+  argument(P::NormEps) = f32(op.getNormEps().convertToFloat());
+  argument(P::OutScale) = f32(op.getOutScale().convertToFloat());
+}
+
+Value LaunchBuilder::canCopyChunks() {
+  // The bits that must be 0 of everything that is added to an address, in
+  // bytes.
+  Value all = index(0);
+  for (Value memref : {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
+                       op.getV(), op.getInit()}) {
+    Value bits = address(memref);
+    Value bytes = index(elementBytes(memref));
+    for (int64_t axis = 0; axis < 3; ++axis)
+      bits = compute<arith::OrIOp>(
+          bits, compute<arith::MulIOp>(stride(memref, axis), bytes));
+    bits = compute<arith::AndIOp>(bits, index(15));
+    // An innermost stride other than 1 counts as a bit.
+    Value apart = compute<arith::SubIOp>(stride(memref, 3), index(1));
+    all = compute<arith::OrIOp>(all, compute<arith::OrIOp>(bits, apart));
+  }
+  return compare(arith::CmpIPredicate::eq, all, 0);
+}
+
+void LaunchBuilder::launchKernel(const GpuKernelSpec &spec,
+                                 std::array<Value, 3> blocks) {
+  LLVM::LLVMFuncOp kernel = getOrEmitGpuKernel(module, spec);
+  auto symbol = SymbolRefAttr::get(module.getNameAttr(),
+                                   {FlatSymbolRefAttr::get(kernel)});
+  Value one = index(1);
+  gpu::LaunchFuncOp::create(b, symbol,
+                            gpu::KernelDim3{blocks[0], blocks[1], blocks[2]},
+                            gpu::KernelDim3{index(spec.getThreads()), one, one},
+                            i32(spec.getSharedBytes()), arguments);
+}
+
+Value LaunchBuilder::decodeGroup() {
+  GpuAttentionShape shape = getGpuAttentionShape(op);
+  if (!ShapedType::isDynamic(shape.queries))
+    return index(shape.group);
+  // The largest part of the group whose rows fit.
+  Value group = index(1);
+  for (int64_t part = 2; part <= kGpuDecodeRows; ++part)
+    if (shape.group % part == 0)
+      group = arith::SelectOp::create(
+          b, compare(arith::CmpIPredicate::ule, queries, kGpuDecodeRows / part),
+          index(part), group);
+  return group;
+}
+
+void LaunchBuilder::launchDecode(const GpuKernelSpec &spec) {
+  // A block for each block of keys, also where there is none: the merge of
+  // their states, in order, takes what it finds.
+  Value group = decodeGroup();
+  Value splits = compute<arith::MaxUIOp>(
+      ceilDiv(keys, spec.schedule.getSplitKeys()), index(1));
+  Value heads = compute<arith::DivUIOp>(index(op.getSignalHeads()), group);
+  argument(GpuParam::Group) = i32(group);
+  argument(GpuParam::Splits) = i32(splits);
+  // Sums of 16 rows, with maximum and sum of each.
+  Value states =
+      compute<arith::MulIOp>(compute<arith::MulIOp>(batches, heads), splits);
+  Value numbers = compute<arith::MulIOp>(
+      states, index(16 * (spec.getPaddedValueDim() + 2)));
+  auto type = MemRefType::get({ShapedType::kDynamic}, b.getF32Type());
+  Value workspace = gpu::AllocOp::create(b, type, Type(), ValueRange(),
+                                         ValueRange{numbers}, ValueRange())
+                        .getMemref();
+  setPointer(GpuParam::Workspace, workspace);
+  launchKernel(spec, {splits, heads, batches});
+  GpuKernelSpec merge = spec;
+  merge.kind = GpuKernelKind::Merge;
+  launchKernel(merge, {queries, index(op.getSignalHeads()), batches});
+  gpu::DeallocOp::create(b, TypeRange(), ValueRange(), workspace);
+}
+
+void LaunchBuilder::launch(const GpuKernelSpec &spec) {
+  if (spec.kind == GpuKernelKind::Forward)
+    return launchKernel(spec, {ceilDiv(queries, spec.getRows()),
+                               index(op.getSignalHeads()), batches});
+  // What is computed for one launch must not be an argument of another, which
+  // may stand in another branch.
+  SmallVector<Value> saved = arguments;
+  launchDecode(spec);
+  arguments = saved;
+}
+
+void LaunchBuilder::choose(Value condition, Emit then, Emit otherwise) {
+  if (std::optional<int64_t> known = getConstantIntValue(condition)) {
+    if (*known)
+      then();
+    else if (otherwise)
+      otherwise();
+    return;
+  }
+  auto choice =
+      scf::IfOp::create(b, condition, /*withElseRegion=*/bool(otherwise));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(choice.thenBlock());
+  then();
+  if (!otherwise)
+    return;
+  b.setInsertionPointToStart(choice.elseBlock());
+  otherwise();
+}
+
+void LaunchBuilder::launchAligned(GpuScheduleAttr chunks,
+                                  GpuScheduleAttr elements) {
+  auto launchElements = [&] {
+    launch(getGpuKernelSpec(op, elements, /*elementwise=*/true));
+  };
+  if (!chunksAllowed)
+    return launchElements();
+  choose(
+      chunksAllowed,
+      [&] { launch(getGpuKernelSpec(op, chunks, /*elementwise=*/false)); },
+      launchElements);
+}
+
+void LaunchBuilder::emit(const GpuSchedules &schedules) {
+  batches = size(op.getInit(), 0);
+  queries = size(op.getInit(), AttentionOp::lengthAxis(op.getOLayout()));
+  keys = size(op.getV(), AttentionOp::lengthAxis(op.getVLayout()));
+  Value rows = compute<arith::MulIOp>(batches, queries);
+  choose(compare(arith::CmpIPredicate::ne, rows, 0), [&] {
+    fillArguments();
+    bool plain = schedules.chunks.getPlacement() == GpuPlacement::Plain;
+    if (!plain && op.getHeadDim() % 8 == 0 && op.getValueDim() % 8 == 0)
+      chunksAllowed = canCopyChunks();
+    auto forward = [&] { launchAligned(schedules.chunks, schedules.elements); };
+    if (!schedules.decode)
+      return forward();
+    choose(
+        compare(arith::CmpIPredicate::ule, queries, kGpuDecodeRows),
+        [&] { launchAligned(schedules.decode, schedules.decode); }, forward);
+  });
+}
+
+void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
+                                     gpu::GPUModuleOp module,
+                                     const GpuSchedules &schedules) {
+  OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPoint(op);
+  LaunchBuilder(rewriter, op, module).emit(schedules);
+  rewriter.eraseOp(op);
+}

@@ -1,0 +1,42 @@
+//===- PairExchange.h - what two warps tell each other ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_PAIREXCHANGE_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_PAIREXCHANGE_H
+
+#include "AttentionKernel.h"
+
+namespace mlir::diffattn::gpucode {
+
+/// Two warps that share rows, each with the softmax of one map. Every lane
+/// writes to places of its own and reads those of the same lane of the other
+/// warp, 16, 8 or 4 bytes at a time and next to its neighbours': no bank is met
+/// twice.
+class PairExchange {
+public:
+  /// `rowGroup` numbers the pairs of a block.
+  PairExchange(AttentionKernel &kernel, Value rowGroup);
+
+  /// Gives the partner this warp's probabilities and factors of each row tile,
+  /// and takes the partner's. Safe once a tile: what is read here is
+  /// overwritten only after the block's barrier of the next tile.
+  SmallVector<OnlineSoftmax::Step> steps(ArrayRef<OnlineSoftmax::Step> own);
+  /// The same for some numbers, after the loop, as often as needed: waits until
+  /// both warps have read what was there before.
+  SmallVector<Value> numbers(ArrayRef<Value> own);
+
+private:
+  Value slot(Value ofWarp);
+  void meet() { b.namedBarrier(barrierId, 64); }
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  Value barrierId;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_PAIREXCHANGE_H

@@ -1,0 +1,522 @@
+//===- Compile.cpp - from IR to an object ---------------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Compiler/Compile.h"
+#include "Codegen.h"
+#include "CrashGuard.h"
+#include "DeviceCode.h"
+#include "ForeignInput.h"
+#include "InputLimits.h"
+
+#include "DiffAttn/Analysis/HostAccess.h"
+#include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
+#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/InitAll.h"
+#include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Runtime/Support/Printable.h"
+
+#include "mlir/Bytecode/BytecodeReader.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/Remarks.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/InitAllDialects.h"
+#include "mlir/InitAllExtensions.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/All.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Bitcode/BitcodeWriter.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <chrono>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+
+/// What the kernels of a GPU can be handed on as.
+enum class KernelForm { None, Ptx, Cubin };
+
+/// One module on its way down, with the text of what was said about it.
+class Compilation {
+public:
+  Compilation(llvm::StringRef ir, const CompileOptions &options,
+              const ExecutionTarget &target)
+      : options(options),
+        ownContext(std::make_unique<MLIRContext>(
+            makeRegistry(), MLIRContext::Threading::DISABLED)),
+        context(*ownContext), ir(ir) {
+    // A kernel is thousands of ops, and messages have lines.
+    context.printOpOnDiagnostic(false);
+    pipeline.isa = target.isa;
+    pipeline.threads = options.threads;
+    pipeline.raise = options.raise && !options.reference;
+    pipeline.batchInvariance = options.batchInvariance;
+    pipeline.unchecked = options.unchecked;
+    // What results are checked against runs on the CPU alone.
+    if (!options.reference)
+      pipeline.gpuChip = target.chip;
+    collectRemarks(context, said);
+  }
+
+  llvm::Error parse();
+  llvm::Error lower(Stage stage);
+  /// Takes the GPU's kernels out of the module; empty if there are none.
+  llvm::Expected<std::string> takeKernels(KernelForm form);
+  /// Takes all that a device needs out of a module in stage gpu.
+  llvm::Expected<DeviceCode> takeDeviceCode(ExecutionDevice device);
+  /// The constants of a module in stage LLVM, for their slots.
+  llvm::Error takeConstants(DeviceCode &code);
+  llvm::Expected<Signature> signature() { return readSignature(*module); }
+  llvm::Expected<std::unique_ptr<llvm::Module>>
+  translate(llvm::LLVMContext &llvmContext, const Signature &signature);
+  std::string print();
+  CompileDiagnostics takeDiagnostics() { return std::move(said); }
+
+private:
+  /// The kernels as optimized LLVM IR, out of the module; null if there are
+  /// none.
+  llvm::Expected<std::unique_ptr<llvm::Module>>
+  translateKernels(llvm::LLVMContext &llvmContext, const GpuTarget &target,
+                   bool locations);
+  static DialectRegistry makeRegistry() {
+    DialectRegistry registry;
+    mlir::registerAllDialects(registry);
+    mlir::registerAllExtensions(registry);
+    mlir::registerAllToLLVMIRTranslations(registry);
+    mlir::diffattn::registerAllDialects(registry);
+    return registry;
+  }
+
+  /// Runs `action`; on failure or a crash, an error with what was said
+  /// meanwhile.
+  llvm::Error guarded(ErrorClass errorClass, const Twine &what,
+                      llvm::function_ref<LogicalResult()> action);
+
+  const CompileOptions &options;
+  CpuPipelineOptions pipeline;
+  /// Before the context, which adds remarks to it as long as it lives.
+  CompileDiagnostics said;
+  std::unique_ptr<MLIRContext> ownContext;
+  MLIRContext &context;
+  llvm::StringRef ir;
+  llvm::SourceMgr sources;
+  OwningOpRef<ModuleOp> module;
+  /// How far down the module is.
+  Stage reached = Stage::Input;
+};
+
+} // namespace
+
+/// What MLIR says shows the line that it speaks of, however long that is.
+static std::string clipLines(llvm::StringRef text) {
+  constexpr size_t kMostColumns = 1000;
+  std::string clipped;
+  for (llvm::StringRef line : llvm::split(text, '\n')) {
+    clipped += line.take_front(kMostColumns);
+    clipped += line.size() > kMostColumns ? " ...\n" : "\n";
+  }
+  clipped.pop_back();
+  return clipped;
+}
+
+llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
+                                 llvm::function_ref<LogicalResult()> action) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  SourceMgrDiagnosticHandler handler(sources, &context, os);
+  // Asked before the other one, which writes what an error is to show.
+  ScopedDiagnosticHandler keep(&context, [&](mlir::Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+      said.push_back(describeDiagnostic(diagnostic));
+    return failure();
+  });
+  bool done = false;
+  if (!runGuarded([&] { done = succeeded(action()); })) {
+    // In the middle of a change: neither can be destroyed.
+    (void)module.release();
+    (void)ownContext.release();
+    done = false;
+    text += "expected MLIR to report what it cannot take, but it crashed";
+  }
+  if (done)
+    return llvm::Error::success();
+  text = printable(clipLines(text), Lines::Keep);
+  if (std::string advice =
+          errorClass == ErrorClass::IR ? adviseOnDialects(text) : "";
+      !advice.empty())
+    text += (text.empty() || text.back() == '\n' ? "" : "\n") + advice;
+  return makeError(errorClass, what + (text.empty() ? "" : "\n" + text));
+}
+
+llvm::Error Compilation::parse() {
+  if (std::string advice = adviseOnModuleFile(ir); !advice.empty())
+    return makeError(ErrorClass::IR, options.inputName +
+                                         ": expected a module of MLIR, but "
+                                         "got " +
+                                         advice);
+  bool isText = !isBytecode(llvm::MemoryBufferRef(ir, options.inputName));
+  if (std::string fault = isText ? findTextBeyondLimits(ir) : "";
+      !fault.empty())
+    return makeError(ErrorClass::IR, options.inputName + ": " + fault);
+  sources.AddNewSourceBuffer(
+      llvm::MemoryBuffer::getMemBufferCopy(ir, options.inputName), {});
+  if (options.from != "input" && options.from != "gpu")
+    return makeError(ErrorClass::Usage, "expected input or gpu as the stage "
+                                        "that the module is in, but got '" +
+                                            options.from + "'");
+  if (options.from == "gpu" && options.reference)
+    return makeError(ErrorClass::Usage,
+                     "expected a module in stage input to make the reference "
+                     "from, because in stage gpu the kernels are made");
+  if (options.from == "gpu" && pipeline.gpuChip.empty())
+    return makeError(ErrorClass::Usage,
+                     "expected target cuda:<chip> or cuda-sim:<chip> for a "
+                     "module in stage gpu, but got '" +
+                         options.target + "'");
+  reached = *parseStage(options.from);
+  return guarded(
+      ErrorClass::IR, options.inputName + ": expected a module of MLIR", [&] {
+        module = parseSourceFile<ModuleOp>(sources, ParserConfig(&context));
+        return success(module && succeeded(checkSizeLimits(*module)) &&
+                       succeeded(checkCalls(*module)));
+      });
+}
+
+llvm::Error Compilation::lower(Stage stage) {
+  PassManager manager(&context, ModuleOp::getOperationName());
+  // Checking after every pass takes a third of the time; the parser has checked
+  // what comes in, and what comes out is checked below.
+  manager.enableVerifier(false);
+  std::string hint;
+  if (!options.reproducer.empty()) {
+    llvm::StringRef folder = llvm::sys::path::parent_path(options.reproducer);
+    if (llvm::sys::fs::access(folder.empty() ? "." : folder,
+                              llvm::sys::fs::AccessMode::Write)) {
+      hint = " (no reproducer: " + options.reproducer + " cannot be written)";
+    } else {
+      manager.enableCrashReproducerGeneration(options.reproducer);
+      hint = " (reproduce with: " + quoteForShell(options.optTool) +
+             " --run-reproducer " + quoteForShell(options.reproducer) + ")";
+    }
+  }
+  if (options.reference && reached == Stage::Input) {
+    DecomposePassOptions all;
+    all.all = true;
+    manager.addPass(createDecomposePass(all));
+  }
+  buildCpuPipelineBetween(manager, pipeline, reached, stage);
+  reached = stage;
+  return guarded(ErrorClass::Compile,
+                 options.inputName +
+                     ": expected a module that the pipeline "
+                     "can lower" +
+                     hint,
+                 [&] {
+                   return success(succeeded(manager.run(*module)) &&
+                                  succeeded(verify(*module)));
+                 });
+}
+
+llvm::Expected<std::unique_ptr<llvm::Module>>
+Compilation::translateKernels(llvm::LLVMContext &llvmContext,
+                              const GpuTarget &target, bool locations) {
+  std::unique_ptr<llvm::Module> kernels;
+  if (llvm::Error error =
+          guarded(ErrorClass::IR,
+                  options.inputName + ": expected launches that fit kernels",
+                  [&] { return checkLaunches(*module); }))
+    return error;
+  llvm::SmallVector<gpu::GPUModuleOp> found(module->getOps<gpu::GPUModuleOp>());
+  if (found.empty())
+    return kernels;
+  if (found.size() > 1)
+    return makeError(ErrorClass::Compile,
+                     "expected one gpu.module, but got " + Twine(found.size()));
+  if (llvm::Error error = guarded(
+          ErrorClass::Compile,
+          options.inputName + ": expected kernels that translate to LLVM IR",
+          [&] {
+            PassManager manager(&context, ModuleOp::getOperationName());
+            if (locations)
+              manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
+            if (failed(manager.run(*module)) || failed(listGpuKernels(*module)))
+              return failure();
+            auto made = translateGpuModule(found[0], target, llvmContext);
+            if (failed(made) || failed(optimizeGpuModule(**made, target)))
+              return failure();
+            kernels = std::move(*made);
+            return success();
+          }))
+    return error;
+  found[0].erase();
+  return kernels;
+}
+
+llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
+  std::string message;
+  std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
+  if (!target)
+    return std::string();
+  llvm::LLVMContext llvmContext;
+  auto kernels = translateKernels(llvmContext, *target, /*locations=*/false);
+  if (!kernels)
+    return kernels.takeError();
+  if (!*kernels || form == KernelForm::None)
+    return std::string();
+  FailureOr<std::string> ptx = emitPtx(**kernels, *target);
+  if (failed(ptx))
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM to write PTX for " + Twine(target->chip));
+  if (form == KernelForm::Ptx)
+    return std::move(*ptx);
+  std::optional<Cubin> cubin =
+      assemblePtx(*ptx, *target, options.ptxas, message);
+  if (!cubin)
+    return makeError(ErrorClass::Compile, message);
+  return std::move(cubin->data);
+}
+
+llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
+  DeviceCode code;
+  std::string message;
+  const GpuTarget target = *getGpuTarget(pipeline.gpuChip, message);
+  const bool simulated = device == ExecutionDevice::CudaSim;
+  Operation *host = findHostAccess(*module);
+  code.hostAccess = host != nullptr;
+  if (host)
+    if (llvm::Error error = guarded(
+            ErrorClass::Compile,
+            options.inputName + ": expected a module of which nothing but "
+                                "control flow is left for the host",
+            [&] {
+              const std::string text =
+                  "expected an op that becomes a kernel, a product or a copy "
+                  "on the GPU, but '" +
+                  host->getName().getStringRef().str() + "' runs on the host";
+              if (!simulated)
+                return LogicalResult(emitError(host->getLoc()) << text);
+              remark::missed(host->getLoc(),
+                             remark::RemarkOpts::name("HostAccess")
+                                 .category("diffattn-gpu"))
+                  << remark::reason("{0}", text);
+              return success();
+            }))
+      return error;
+  llvm::LLVMContext llvmContext;
+  // A fault of the simulator names the line of the kernel that it is in.
+  auto kernels = translateKernels(llvmContext, target, simulated);
+  if (!kernels)
+    return kernels.takeError();
+  if (!*kernels)
+    return code;
+  code.kernels = describeKernels(*listGpuKernels(*module), **kernels);
+  if (simulated) {
+    DeviceCode::Image image{target.chip, DIFFATTN_IMAGE_BITCODE, 0, ""};
+    llvm::raw_string_ostream os(image.data);
+    llvm::WriteBitcodeToFile(**kernels, os);
+    code.images.push_back(std::move(image));
+    return code;
+  }
+  FailureOr<std::string> ptx = emitPtx(**kernels, target);
+  if (failed(ptx))
+    return makeError(ErrorClass::Compile,
+                     "expected LLVM to write PTX for " + Twine(target.chip));
+  // Without an assembler the driver compiles the PTX when the program is
+  // loaded.
+  if (auto cubin = assemblePtx(*ptx, target, options.ptxas, message))
+    code.images.push_back({target.chip, DIFFATTN_IMAGE_CUBIN, kCubinDriver,
+                           std::move(cubin->data)});
+  else
+    said.push_back({DiagnosticKind::Note, "diffattn-gpu", "NoMachineCode",
+                    "no machine code for " + target.chip +
+                        ", the driver will compile PTX: " + message,
+                    /*file=*/""});
+  code.images.push_back(
+      {target.chip, DIFFATTN_IMAGE_PTX, kPtxDriver, std::move(*ptx)});
+  return code;
+}
+
+llvm::Error Compilation::takeConstants(DeviceCode &code) {
+  auto list = (*module)->getAttrOfType<ArrayAttr>("diffattn.constants");
+  if (!list)
+    return llvm::Error::success();
+  for (Attribute value : list) {
+    llvm::Expected<std::string> bytes = getElementBytes(value);
+    if (!bytes)
+      return bytes.takeError();
+    code.constants.push_back(std::move(*bytes));
+  }
+  return llvm::Error::success();
+}
+
+std::string Compilation::print() {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  module->print(os, OpPrintingFlags().printNameLocAsPrefix());
+  os << '\n';
+  return text;
+}
+
+llvm::Expected<std::unique_ptr<llvm::Module>>
+Compilation::translate(llvm::LLVMContext &llvmContext,
+                       const Signature &signature) {
+  std::unique_ptr<llvm::Module> result;
+  if (llvm::Error error = guarded(
+          ErrorClass::Compile,
+          options.inputName + ": expected a module that translates to LLVM IR",
+          [&] {
+            result = translateModuleToLLVMIR(*module, llvmContext);
+            return success(static_cast<bool>(result));
+          }))
+    return error;
+  if (llvm::Error error = addEntryPoints(*result, signature))
+    return error;
+  return result;
+}
+
+static constexpr llvm::StringRef kStages[] = {
+    "input", "raised", "scheduled", "bufferized", "gpu",      "ptx",
+    "cubin", "loops",  "llvm",      "llvm-ir",    "assembly", "object"};
+
+llvm::ArrayRef<llvm::StringRef> mlir::diffattn::getEmitStages() {
+  return kStages;
+}
+
+/// The rest of the way to `stage`, once its names are known to be right.
+static llvm::Expected<std::string> emit(Compilation &compilation,
+                                        const ExecutionTarget &target,
+                                        llvm::StringRef stage) {
+  if (llvm::Error error = compilation.parse())
+    return error;
+  llvm::Expected<Signature> signature = compilation.signature();
+  if (!signature)
+    return signature.takeError();
+  const bool isKernels = stage == "ptx" || stage == "cubin";
+  std::optional<Stage> mlirStage = isKernels ? Stage::GPU : parseStage(stage);
+  if (llvm::Error error = compilation.lower(mlirStage.value_or(Stage::LLVM)))
+    return error;
+  if (isKernels) {
+    auto kernels = compilation.takeKernels(stage == "ptx" ? KernelForm::Ptx
+                                                          : KernelForm::Cubin);
+    if (kernels && kernels->empty())
+      return makeError(ErrorClass::Compile,
+                       "expected attention that has a kernel, but found none "
+                       "in the module\n" +
+                           printDiagnostics(compilation.takeDiagnostics()));
+    return kernels;
+  }
+  if (mlirStage)
+    return compilation.print();
+  if (auto kernels = compilation.takeKernels(KernelForm::None); !kernels)
+    return kernels.takeError();
+  llvm::LLVMContext llvmContext;
+  auto module = compilation.translate(llvmContext, *signature);
+  if (!module)
+    return module.takeError();
+  CodegenOutput output = stage == "llvm-ir"    ? CodegenOutput::LLVMIR
+                         : stage == "assembly" ? CodegenOutput::Assembly
+                                               : CodegenOutput::Object;
+  return generateCode(**module, target.isa, output);
+}
+
+/// The target, if the options are for it.
+static llvm::Expected<ExecutionTarget>
+checkTarget(const CompileOptions &options) {
+  llvm::Expected<ExecutionTarget> target = parseTarget(options.target);
+  if (target && target->device != ExecutionDevice::Cpu &&
+      options.batchInvariance == BatchInvariance::Always)
+    return makeError(ErrorClass::Usage,
+                     "expected a CPU as the target of batch-invariant code, "
+                     "because cuBLASLt chooses the order of sums by the number "
+                     "of rows, but got '" +
+                         options.target + "'");
+  return target;
+}
+
+llvm::Expected<std::string>
+mlir::diffattn::emitStage(llvm::StringRef ir, const CompileOptions &options,
+                          llvm::StringRef stage,
+                          CompileDiagnostics *diagnostics) {
+  llvm::Expected<ExecutionTarget> target = checkTarget(options);
+  if (!target)
+    return target.takeError();
+  if (!llvm::is_contained(kStages, stage))
+    return makeError(ErrorClass::Usage, "expected a stage of " +
+                                            llvm::join(getEmitStages(), ", ") +
+                                            ", but got '" + stage + "'");
+  if ((stage == "ptx" || stage == "cubin") &&
+      target->device == ExecutionDevice::Cpu)
+    return makeError(
+        ErrorClass::Usage,
+        "expected target cuda:<chip> or cuda-sim:<chip> for stage " + stage +
+            ", but got '" + options.target + "'");
+  Compilation compilation(ir, options, *target);
+  auto result = emit(compilation, *target, stage);
+  if (result && diagnostics)
+    *diagnostics = compilation.takeDiagnostics();
+  return result;
+}
+
+llvm::Expected<CompiledModule>
+mlir::diffattn::compileModule(llvm::StringRef ir,
+                              const CompileOptions &options) {
+  auto start = std::chrono::steady_clock::now();
+  llvm::Expected<ExecutionTarget> target = checkTarget(options);
+  if (!target)
+    return target.takeError();
+  Compilation compilation(ir, options, *target);
+  if (llvm::Error error = compilation.parse())
+    return error;
+  llvm::Expected<Signature> signature = compilation.signature();
+  if (!signature)
+    return signature.takeError();
+  if (options.checkSignature)
+    if (llvm::Error error = options.checkSignature(*signature))
+      return error;
+  if (llvm::Error error = compilation.lower(Stage::GPU))
+    return error;
+  std::optional<DeviceCode> device;
+  if (target->device != ExecutionDevice::Cpu && !options.reference) {
+    auto taken = compilation.takeDeviceCode(target->device);
+    if (!taken)
+      return taken.takeError();
+    device = std::move(*taken);
+  }
+  if (llvm::Error error = compilation.lower(Stage::LLVM))
+    return error;
+  if (device)
+    if (llvm::Error error = compilation.takeConstants(*device))
+      return error;
+  llvm::LLVMContext llvmContext;
+  auto module = compilation.translate(llvmContext, *signature);
+  if (!module)
+    return module.takeError();
+  auto object = generateCode(**module, target->isa, CodegenOutput::Object);
+  if (!object)
+    return object.takeError();
+  CompiledModule result;
+  result.signature = std::move(*signature);
+  result.object = std::move(*object);
+  result.device = std::move(device);
+  result.diagnostics = compilation.takeDiagnostics();
+  result.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  return result;
+}

@@ -1,0 +1,23 @@
+//===- CrashGuard.h - crashes of upstream as errors -------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_COMPILER_CRASHGUARD_H
+#define DIFFATTN_LIB_COMPILER_CRASHGUARD_H
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+namespace mlir::diffattn {
+
+/// Runs `action`; false if it crashed. MLIR's parser and passes do so on some
+/// modules that their verifiers let pass, and a process that compiles what
+/// others wrote has to live on. A crash leaves without destructors: whatever
+/// `action` was changing must be leaked. While it runs, the process has
+/// handlers for SIGSEGV, SIGABRT and the like; those before come back after.
+bool runGuarded(llvm::function_ref<void()> action);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_COMPILER_CRASHGUARD_H

@@ -1,0 +1,22 @@
+//===- CpuFeatures.h - what this CPU can do ---------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_RUNTIME_BUNDLE_CPUFEATURES_H
+#define DIFFATTN_LIB_RUNTIME_BUNDLE_CPUFEATURES_H
+
+#include <string_view>
+
+namespace mlir::diffattn {
+
+enum class FeatureState { Present, Missing, Unknown };
+
+/// Whether this CPU has the feature that LLVM calls `name`, and the system
+/// saves its registers. Unknown: this loader has not heard of it.
+FeatureState getCpuFeature(std::string_view name);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_RUNTIME_BUNDLE_CPUFEATURES_H

@@ -1,0 +1,101 @@
+//===- LoadedBundle.h - a compiled model without its compiler ---*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_RUNTIME_BUNDLE_LOADEDBUNDLE_H
+#define DIFFATTN_LIB_RUNTIME_BUNDLE_LOADEDBUNDLE_H
+
+#include "CodeImage.h"
+#include "FileMapping.h"
+#include "Manifest.h"
+
+#include "DiffAttn/Runtime/Bundle/BundleFormat.h"
+#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+
+namespace mlir::diffattn {
+
+/// Where a bundle finds what is not its own.
+struct BundlePlaces {
+  /// Folder to look for weight files in, by their names; empty: they are where
+  /// the manifest says.
+  std::string weightsFolder;
+  /// For bundles with kernels: the number of the GPU, and libraries where the
+  /// system's loader finds none; see diffattn_cuda_options.
+  int32_t gpu = 0;
+  std::string cudaDriver, cublasLt;
+  std::vector<std::string> packageFolders;
+  /// Runs the bundle in place of a GPU of the CUDA driver, if it is set.
+  DeviceHandle device;
+};
+
+/// What is done when a bundle is opened.
+struct BundleOpening {
+  /// Called between weights; may be empty.
+  DeviceProgram::Progress progress;
+  /// Only the manifest is read and the bundle's own files are checked.
+  bool readOnly = false;
+};
+
+class LoadedBundle {
+public:
+  LoadedBundle() = default;
+  LoadedBundle(const LoadedBundle &) = delete;
+  LoadedBundle &operator=(const LoadedBundle &) = delete;
+  ~LoadedBundle();
+
+  /// Opens the bundle in `directory`: checks every file of it, opens the device
+  /// that it is for, links its code and binds its weights.
+  Failure open(const std::string &directory, const BundlePlaces &places,
+               const BundleOpening &opening);
+
+  const Signature &getSignature() const { return manifest.signature; }
+
+  /// What the bundle has on its device; null if it runs on the CPU.
+  DeviceProgram *getDevice() const { return program.get(); }
+
+  /// Calls a function. One call of a bundle at a time. Fails if the bundle was
+  /// opened to be read only.
+  Failure call(std::string_view entry, ListRef<ArrayView> args, int64_t threads,
+               std::vector<CallResult> &results) const;
+
+  /// A call that is captured once, of a bundle on a device. To be ended before
+  /// the bundle.
+  Failure replay(std::string_view entry, ListRef<ArrayView> args,
+                 std::unique_ptr<ReplayedCall> &call) const;
+
+private:
+  Failure readManifest();
+  Failure checkCpu() const;
+  Failure openDevice(const BundlePlaces &places);
+  Failure checkFile(const BundledFile &listed, bool isCode,
+                    FileMapping &file) const;
+  Failure loadCode();
+  void takeDeviceFile(const std::string &path, std::string_view bytes);
+  Failure loadOnDevice();
+  /// Path within the bundle of the code that runs here.
+  std::string getLibrary() const {
+    return part ? part->library : bundle::kLibrary;
+  }
+  Failure lacksSymbol(const std::string &symbol) const;
+  Failure bindWeights(const std::string &weightsFolder,
+                      const DeviceProgram::Progress &progress);
+
+  std::string directory;
+  Manifest manifest;
+  /// Of a bundle for GPUs: the device and the part for it.
+  DeviceHandle device;
+  const DevicePart *part = nullptr;
+  DeviceCode deviceCode;
+  CodeImage image;
+  std::vector<EntryPoint> entries; // one a function, or none: it is only read
+  std::vector<FileMapping> mappings;
+  std::vector<HostArray> owned;
+  diffattn_weight *table = nullptr;       // of the image
+  std::unique_ptr<DeviceProgram> program; // null on the CPU
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_RUNTIME_BUNDLE_LOADEDBUNDLE_H

@@ -1,0 +1,538 @@
+//===- Manifest.cpp - what a bundle says of itself ------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "Manifest.h"
+
+#include "DiffAttn/Runtime/Bundle/BundleFormat.h"
+#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Support/StrictJson.h"
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+#include <limits>
+#include <set>
+
+using namespace mlir::diffattn;
+
+namespace {
+
+/// More axes than any array that a caller can describe.
+constexpr size_t kMostRank = 32;
+constexpr uint64_t kMostLayers = 1 << 20;
+
+/// Reads the parts of a manifest. Every function returns false on an error,
+/// which the reader of the JSON keeps.
+class ManifestReader {
+public:
+  ManifestReader(std::string_view text, Manifest &manifest)
+      : json(text), manifest(manifest) {}
+
+  Failure read();
+
+private:
+  using Member = std::function<bool(std::string_view key)>;
+
+  /// An object with at least the keys `needed`, of which `member` reads those
+  /// that it knows and skips others.
+  bool record(std::initializer_list<std::string_view> needed,
+              const Member &member);
+  bool text(std::string &value) { return json.string(value); }
+  bool number(uint64_t &value) { return json.integer(value); }
+  bool number(int64_t &value);
+  bool sizes(std::vector<int64_t> &list);
+  bool dtype(DType &value);
+  bool digest(std::string &value);
+  bool machine();
+  bool devicePart();
+  bool image(DevicePart::Image &image);
+  bool checkDevices();
+  bool file();
+  bool types(std::vector<ValueType> &list);
+  bool type(ValueType &value);
+  bool function();
+  bool weightFile();
+  bool weight();
+  bool checkWeight(const WeightDeclaration &declared,
+                   const std::vector<TensorPlace> &places);
+  bool checkPlaces();
+  bool root();
+
+  StrictJson json;
+  Manifest &manifest;
+  uint64_t version = 0;
+  /// Set for manifests that are sound and not for this loader.
+  std::string foreign;
+};
+
+} // namespace
+
+bool ManifestReader::record(std::initializer_list<std::string_view> needed,
+                            const Member &member) {
+  std::set<std::string, std::less<>> seen;
+  bool read = json.object([&](std::string_view key) {
+    seen.emplace(key);
+    return member(key);
+  });
+  if (!read)
+    return false;
+  for (std::string_view key : needed)
+    if (!seen.count(key))
+      return json.fail("expected '" + std::string(key) + "' in the object");
+  return true;
+}
+
+bool ManifestReader::number(int64_t &value) {
+  uint64_t wide;
+  if (!json.integer(wide))
+    return false;
+  value = static_cast<int64_t>(wide);
+  return true;
+}
+
+/// Numbers, or null for any size.
+bool ManifestReader::sizes(std::vector<int64_t> &list) {
+  return json.array([&] {
+    int64_t size = -1;
+    if (list.size() == kMostRank)
+      return json.fail("expected at most " + std::to_string(kMostRank) +
+                       " sizes");
+    if (!json.eatNull() && !number(size))
+      return false;
+    list.push_back(size);
+    return true;
+  });
+}
+
+bool ManifestReader::dtype(DType &value) {
+  std::string name;
+  if (!text(name))
+    return false;
+  std::optional<DType> known = parseDType(name);
+  if (!known)
+    return json.fail("expected a known element type, but got '" + name + "'");
+  value = *known;
+  return true;
+}
+
+bool ManifestReader::digest(std::string &value) {
+  if (!text(value))
+    return false;
+  bool hexadecimal =
+      value.size() == 64 &&
+      value.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return hexadecimal ||
+         json.fail("expected 64 hexadecimal digits, but got '" + value + "'");
+}
+
+bool ManifestReader::machine() {
+  std::string architecture;
+  bool read = record({"architecture", "isa", "features"}, [&](auto key) {
+    if (key == "architecture")
+      return text(architecture);
+    if (key == "isa")
+      return text(manifest.isa);
+    if (key == "features")
+      return json.array(
+          [&] { return text(manifest.cpuFeatures.emplace_back()); });
+    return json.skip();
+  });
+  if (read && architecture != bundle::kArchitecture)
+    foreign = std::string("expected a bundle for ") + bundle::kArchitecture +
+              ", but got one for " + architecture;
+  return read;
+}
+
+std::optional<int> mlir::diffattn::parseChip(std::string_view chip) {
+  int number = 0;
+  if (chip.substr(0, 3) != "sm_")
+    return std::nullopt;
+  chip.remove_prefix(3);
+  auto [end, error] =
+      std::from_chars(chip.data(), chip.data() + chip.size(), number);
+  if (error != std::errc() || end != chip.data() + chip.size() || number <= 0)
+    return std::nullopt;
+  return number;
+}
+
+bool ManifestReader::image(DevicePart::Image &image) {
+  std::string format;
+  bool read = record({"format", "path", "driver"}, [&](auto key) {
+    if (key == "format")
+      return text(format);
+    if (key == "path")
+      return text(image.path);
+    if (key == "driver")
+      return number(image.driver);
+    return json.skip();
+  });
+  if (!read)
+    return false;
+  auto *found =
+      std::find(std::begin(bundle::kImageFormats),
+                std::end(bundle::kImageFormats), std::string_view(format));
+  if (found == std::end(bundle::kImageFormats))
+    return json.fail("expected a known format of kernels, but got '" + format +
+                     "'");
+  image.format =
+      static_cast<int32_t>(found - std::begin(bundle::kImageFormats));
+  return image.driver <= std::numeric_limits<int32_t>::max() ||
+         json.fail("expected the version of a driver, but got " +
+                   std::to_string(image.driver));
+}
+
+bool ManifestReader::devicePart() {
+  DevicePart &part = manifest.devices.emplace_back();
+  bool read = record(
+      {"chip", "library", "kernels", "images", "constant_bytes"},
+      [&](auto key) {
+        if (key == "chip")
+          return text(part.chip);
+        if (key == "library")
+          return text(part.library);
+        if (key == "images")
+          return json.array([&] { return image(part.images.emplace_back()); });
+        if (key == "kernels")
+          return json.array([&] {
+            DeviceCode::Kernel &kernel = part.kernels.emplace_back();
+            return record({"name", "hash", "parameters"}, [&](auto field) {
+              if (field == "name")
+                return text(kernel.name);
+              if (field == "hash")
+                return text(kernel.hash);
+              if (field == "parameters")
+                return text(kernel.parameters);
+              return json.skip();
+            });
+          });
+        if (key == "constants")
+          return text(part.constants);
+        if (key == "constant_bytes")
+          return json.array(
+              [&] { return number(part.constantBytes.emplace_back()); });
+        return json.skip();
+      });
+  if (!read)
+    return false;
+  if (!parseChip(part.chip))
+    return json.fail("expected a chip of the form sm_80, but got '" +
+                     part.chip + "'");
+  for (const DevicePart &other : manifest.devices)
+    if (&other != &part && other.chip == part.chip)
+      return json.fail("expected each chip once, but got " + part.chip +
+                       " twice");
+  for (const DeviceCode::Kernel &kernel : part.kernels)
+    if (kernel.name.empty() ||
+        kernel.parameters.find_first_not_of("p1248") != std::string::npos)
+      return json.fail("kernel '" + kernel.name +
+                       "': expected parameters of p, 1, 2, 4 and 8, but got '" +
+                       kernel.parameters + "'");
+  return true;
+}
+
+/// Every file of a part must be among the files, and hold the constants.
+bool ManifestReader::checkDevices() {
+  for (const DevicePart &part : manifest.devices) {
+    std::vector<std::string> paths = {part.library};
+    for (const DevicePart::Image &image : part.images)
+      paths.push_back(image.path);
+    if (!part.constantBytes.empty())
+      paths.push_back(part.constants);
+    for (const std::string &path : paths)
+      if (!manifest.findFile(path))
+        return json.fail(part.chip + ": expected '" + path +
+                         "' among the files");
+    uint64_t total = 0;
+    for (uint64_t bytes : part.constantBytes)
+      if (__builtin_add_overflow(total, bytes, &total))
+        return json.fail(part.chip +
+                         ": expected constants that memory can hold");
+    if (!part.constantBytes.empty() &&
+        manifest.findFile(part.constants)->bytes != total)
+      return json.fail(
+          part.chip + ": expected a file with constants of " +
+          std::to_string(total) + " bytes, but got one of " +
+          std::to_string(manifest.findFile(part.constants)->bytes));
+  }
+  return true;
+}
+
+/// A name below the bundle and nowhere else.
+static bool staysInside(const std::string &path) {
+  if (path.empty() || path[0] == '/' || path.find('\0') != std::string::npos)
+    return false;
+  std::string padded = "/" + path + "/";
+  return padded.find("/../") == std::string::npos &&
+         padded.find("//") == std::string::npos;
+}
+
+bool ManifestReader::file() {
+  BundledFile &file = manifest.files.emplace_back();
+  bool read = record({"path", "bytes", "sha256"}, [&](auto key) {
+    if (key == "path")
+      return text(file.path);
+    if (key == "bytes")
+      return number(file.bytes);
+    if (key == "sha256")
+      return digest(file.sha256);
+    return json.skip();
+  });
+  return read && (staysInside(file.path) ||
+                  json.fail("expected the path of a file in the bundle, but "
+                            "got '" +
+                            file.path + "'"));
+}
+
+bool ManifestReader::types(std::vector<ValueType> &list) {
+  return json.array([&] { return type(list.emplace_back()); });
+}
+
+bool ManifestReader::type(ValueType &value) {
+  std::string kind;
+  bool read =
+      record({"kind", "dtype", "shape", "in_place", "type"}, [&](auto key) {
+        if (key == "kind")
+          return text(kind);
+        if (key == "dtype")
+          return dtype(value.dtype);
+        if (key == "shape")
+          return sizes(value.shape);
+        if (key == "strides")
+          return sizes(value.strides);
+        if (key == "in_place")
+          return json.boolean(value.inPlace);
+        if (key == "type")
+          return text(value.text);
+        return json.skip();
+      });
+  if (!read)
+    return false;
+  auto *found = std::find(std::begin(bundle::kKinds), std::end(bundle::kKinds),
+                          std::string_view(kind));
+  if (found == std::end(bundle::kKinds))
+    return json.fail("expected a known kind of value, but got '" + kind + "'");
+  value.kind = static_cast<ValueType::Kind>(found - std::begin(bundle::kKinds));
+  if (value.kind == ValueType::Scalar && !value.shape.empty())
+    return json.fail("expected no sizes of a scalar");
+  if (value.kind == ValueType::MemRef &&
+      value.strides.size() != value.shape.size())
+    return json.fail("expected a stride for each axis of a memref");
+  return true;
+}
+
+bool ManifestReader::function() {
+  FunctionSignature &function = manifest.signature.functions.emplace_back();
+  bool read = record({"name", "arguments", "results"}, [&](auto key) {
+    if (key == "name")
+      return text(function.name);
+    if (key == "arguments")
+      return types(function.arguments);
+    if (key == "results")
+      return types(function.results);
+    return json.skip();
+  });
+  return read && (manifest.signature.find(function.name) == &function ||
+                  json.fail("expected each function once, but got '" +
+                            function.name + "' twice"));
+}
+
+bool ManifestReader::weightFile() {
+  WeightFile &file = manifest.weightFiles.emplace_back();
+  bool read =
+      record({"path", "bytes", "header_bytes", "header_sha256"}, [&](auto key) {
+        if (key == "path")
+          return text(file.path);
+        if (key == "bytes")
+          return number(file.bytes);
+        if (key == "header_bytes")
+          return number(file.headerBytes);
+        if (key == "header_sha256")
+          return digest(file.headerSha256);
+        return json.skip();
+      });
+  if (!read)
+    return false;
+  if (file.path.empty() || file.path.find('\0') != std::string::npos)
+    return json.fail("expected the path of a file, but got '" + file.path +
+                     "'");
+  return file.headerBytes <= file.bytes ||
+         json.fail("expected a header within the file, but got " +
+                   std::to_string(file.headerBytes) + " of " +
+                   std::to_string(file.bytes) + " bytes");
+}
+
+bool ManifestReader::weight() {
+  WeightDeclaration &declared = manifest.signature.weights.emplace_back();
+  std::vector<TensorPlace> places;
+  bool read =
+      record({"name", "dtype", "shape", "layers", "tensors"}, [&](auto key) {
+        if (key == "name")
+          return text(declared.name);
+        if (key == "dtype")
+          return dtype(declared.dtype);
+        if (key == "shape")
+          return sizes(declared.shape);
+        if (key == "layers")
+          return number(declared.layers);
+        if (key == "transpose")
+          return json.boolean(declared.transpose);
+        if (key == "row_block_size")
+          return number(declared.rowBlockSize);
+        if (key == "row_blocks")
+          return json.array([&] { // as many as a weight has rows
+            return number(declared.rowBlocks.emplace_back());
+          });
+        if (key == "tensors")
+          return json.array([&] {
+            TensorPlace &place = places.emplace_back();
+            return record({"name", "file", "offset", "dtype"}, [&](auto part) {
+              if (part == "name")
+                return text(place.name);
+              if (part == "file")
+                return number(place.file);
+              if (part == "offset")
+                return number(place.offset);
+              if (part == "dtype")
+                return dtype(place.dtype);
+              return json.skip();
+            });
+          });
+        return json.skip();
+      });
+  if (!read || !checkWeight(declared, places))
+    return false;
+  manifest.places.insert(manifest.places.end(),
+                         std::make_move_iterator(places.begin()),
+                         std::make_move_iterator(places.end()));
+  return true;
+}
+
+bool ManifestReader::checkWeight(const WeightDeclaration &declared,
+                                 const std::vector<TensorPlace> &places) {
+  auto wrong = [&](const std::string &what) {
+    return json.fail("weight '" + declared.name + "': " + what);
+  };
+  if (!getByteSize(declared.shape, declared.dtype))
+    return wrong("expected a shape that memory can hold");
+  if (declared.layers > static_cast<int64_t>(kMostLayers) ||
+      static_cast<int64_t>(places.size()) != declared.getNumSlots())
+    return wrong("expected a tensor for each layer, but got " +
+                 std::to_string(places.size()));
+  if (declared.transpose && declared.shape.size() != 2)
+    return wrong("expected two sizes, because it is transposed");
+  for (const TensorPlace &place : places)
+    if (!canConvertWeight(place.dtype, declared.dtype))
+      return wrong("expected element type " + stringifyDType(declared.dtype) +
+                   ", but got " + stringifyDType(place.dtype));
+  if (declared.rowBlocks.empty() && !declared.rowBlockSize)
+    return true;
+  std::vector<bool> seen(declared.rowBlocks.size());
+  int64_t rows;
+  bool sized =
+      !declared.shape.empty() && declared.rowBlockSize > 0 &&
+      !__builtin_mul_overflow(declared.rowBlockSize,
+                              static_cast<int64_t>(seen.size()), &rows) &&
+      rows == declared.shape[0];
+  for (int64_t block : declared.rowBlocks) {
+    sized = sized && block < static_cast<int64_t>(seen.size()) && !seen[block];
+    if (sized)
+      seen[block] = true;
+  }
+  return sized || wrong("expected row_blocks that name each block of rows "
+                        "once");
+}
+
+/// Every tensor must lie behind the header of its file and end in it.
+bool ManifestReader::checkPlaces() {
+  size_t slot = 0;
+  for (const WeightDeclaration &declared : manifest.signature.weights)
+    for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
+      const TensorPlace &place = manifest.places[slot];
+      std::optional<int64_t> bytes = getByteSize(declared.shape, place.dtype);
+      bool known = place.file < manifest.weightFiles.size() && bytes;
+      const WeightFile *file =
+          known ? &manifest.weightFiles[place.file] : nullptr;
+      if (!file || place.offset < file->headerBytes ||
+          place.offset > file->bytes ||
+          static_cast<uint64_t>(*bytes) > file->bytes - place.offset)
+        return json.fail("weight '" + place.name +
+                         "': expected its data within a weight file, but got "
+                         "file " +
+                         std::to_string(place.file) + ", offset " +
+                         std::to_string(place.offset));
+    }
+  return true;
+}
+
+bool ManifestReader::root() {
+  std::string format;
+  // The first two keys say whether the rest can be read at all.
+  bool read = record(
+      {"format", "version", "cpu", "files", "functions", "weight_files",
+       "weights"},
+      [&](auto key) {
+        if (key == "format") {
+          if (!text(format))
+            return false;
+          return format == bundle::kFormat ||
+                 json.fail("expected format '" + std::string(bundle::kFormat) +
+                           "', but got '" + format + "'");
+        }
+        if (format.empty())
+          return json.fail("expected 'format' as the first key");
+        if (key == "version") {
+          if (!number(version))
+            return false;
+          if (version == bundle::kVersion)
+            return true;
+          foreign =
+              "expected format version " + std::to_string(bundle::kVersion) +
+              ", but got " + std::to_string(version) +
+              (version > bundle::kVersion ? "; a newer diffattn has written it"
+                                          : "");
+          return json.fail(foreign);
+        }
+        if (!version)
+          return json.fail("expected 'version' as the second key");
+        if (key == "tool")
+          return text(manifest.tool);
+        if (key == "cpu")
+          return machine();
+        if (key == "devices")
+          return json.array([&] { return devicePart(); });
+        if (key == "files")
+          return json.array([&] { return file(); });
+        if (key == "functions")
+          return json.array([&] { return function(); });
+        if (key == "weight_files")
+          return json.array([&] { return weightFile(); });
+        if (key == "weights")
+          return json.array([&] { return weight(); });
+        return json.skip();
+      });
+  return read && json.end() && checkPlaces() && checkDevices();
+}
+
+Failure ManifestReader::read() {
+  bool read = root();
+  if (!foreign.empty())
+    return {ErrorClass::Bundle, foreign};
+  if (!read)
+    return {ErrorClass::Bundle, "malformed manifest: " + json.getError()};
+  return {};
+}
+
+const BundledFile *Manifest::findFile(std::string_view path) const {
+  for (const BundledFile &file : files)
+    if (file.path == path)
+      return &file;
+  return nullptr;
+}
+
+Failure mlir::diffattn::parseManifest(std::string_view text,
+                                      Manifest &manifest) {
+  return ManifestReader(text, manifest).read();
+}

@@ -1,0 +1,307 @@
+//===- ReplayedCall.cpp - a call that is captured once --------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+
+#include <cstring>
+
+using namespace mlir::diffattn;
+
+/// What memory of the device is aligned to; kernels choose by it whether to
+/// copy 16 bytes at a time.
+static constexpr int64_t kAlign = 256;
+/// Functions with assertions that one call may go through.
+static constexpr int32_t kMostChecks = 16;
+
+static int64_t aligned(int64_t bytes) {
+  return (bytes + kAlign - 1) / kAlign * kAlign;
+}
+
+static Failure cannotReplay(const FunctionSignature &function,
+                            const std::string &what, const char *expected) {
+  return {ErrorClass::Usage,
+          what + " of '" + function.name + "': expected " + expected};
+}
+
+static Failure checkReplayed(const FunctionSignature &function,
+                             ListRef<ArrayView> args) {
+  constexpr const char *kNoNumber =
+      "an array, because the call is replayed, but got a number";
+  for (size_t i = 0; i < args.size(); ++i) {
+    const ValueType &type = function.arguments[i];
+    const std::string what = "argument " + std::to_string(i);
+    if (type.kind == ValueType::Scalar)
+      return cannotReplay(function, what, kNoNumber);
+    if (args[i].onDevice)
+      continue;
+    if (type.inPlace || type.kind == ValueType::MemRef)
+      return cannotReplay(function, what,
+                          "an array on the device, because the call is "
+                          "replayed and may update it, but got one in memory "
+                          "of the host");
+    if (!isDense(args[i]))
+      return cannotReplay(function, what,
+                          "a dense row-major array, because the call is "
+                          "replayed, but got a strided view");
+  }
+  for (size_t i = 0; i < function.results.size(); ++i)
+    if (function.results[i].kind == ValueType::Scalar)
+      return cannotReplay(function, "result " + std::to_string(i), kNoNumber);
+  return {};
+}
+
+ReplayedCall::ReplayedCall(DeviceProgram &program,
+                           const FunctionSignature &function, EntryPoint entry,
+                           ListRef<ArrayView> given)
+    : program(program), function(function), entry(entry),
+      args(given.begin(), given.end()) {
+  // The caller's lists of sizes need not stay.
+  sizes.reserve(2 * args.size());
+  for (ArrayView &view : args) {
+    view.shape = sizes.emplace_back(view.shape.begin(), view.shape.end());
+    if (view.strides)
+      view.strides = SizeList(
+          sizes.emplace_back(view.strides->begin(), view.strides->end()));
+  }
+}
+
+Failure ReplayedCall::create(DeviceProgram &program,
+                             const FunctionSignature &function,
+                             EntryPoint entry, ListRef<ArrayView> args,
+                             std::unique_ptr<ReplayedCall> &result) {
+  if (Failure failure = checkReplayed(function, args))
+    return failure;
+  std::unique_ptr<ReplayedCall> call(
+      new ReplayedCall(program, function, entry, args));
+  call->context = diffattn_context_create(
+      &program.getDevice(), program.getModule(), program.getOwnStream());
+  if (program.hasHostAccess())
+    call->refusal = "the host computes a part of this program";
+  if (Failure failure = call->takeInputs())
+    return failure;
+  call->prepared = std::make_unique<PreparedCall>(function, call->args);
+  if (Failure failure = call->prepared->prepare())
+    return failure;
+  result = std::move(call);
+  return {};
+}
+
+ReplayedCall::~ReplayedCall() {
+  diffattn_device *table = &program.getDevice();
+  // Every run has waited for its end, so nothing is under way; and to wait for
+  // the stream here would break a capture of another thread. What fails has
+  // failed before, and was told then.
+  dropGraph();
+  diffattn_context_destroy(context);
+  (void)table->release(table, inputMemory);
+  (void)table->host_release(table, inputHere);
+  (void)table->host_release(table, words);
+  (void)table->host_release(table, outputHere);
+}
+
+/// A place on the device for every argument in memory of the host, which is
+/// then an argument on the device.
+Failure ReplayedCall::takeInputs() {
+  diffattn_device *table = &program.getDevice();
+  void *here = nullptr;
+  if (Failure failure = check(
+          table->host_allocate(table, kMostChecks * sizeof(int32_t), &here)))
+    return failure;
+  words = static_cast<int32_t *>(here);
+  std::vector<ArrayView *> views;
+  for (ArrayView &view : args) {
+    if (view.onDevice)
+      continue;
+    int64_t bytes = getDTypeBytes(view.dtype);
+    for (int64_t size : view.shape)
+      bytes *= size;
+    inputs.push_back({view.data, bytes, inputBytes});
+    inputBytes += aligned(bytes);
+    views.push_back(&view);
+  }
+  if (inputs.empty())
+    return {};
+  if (Failure failure = check(table->host_allocate(table, inputBytes, &here)))
+    return failure;
+  inputHere = static_cast<char *>(here);
+  if (Failure failure = check(table->allocate(
+          table, inputBytes, "arguments of a replayed call", &inputMemory)))
+    return failure;
+  diffattn_traffic traffic = {};
+  traffic.allocations = 1;
+  program.count(traffic);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const diffattn_address there = inputMemory + inputs[i].offset;
+    views[i]->data = reinterpret_cast<void *>(there);
+    views[i]->strides.reset();
+    views[i]->onDevice = true;
+    if (Failure failure = check(table->name_range(
+            table, there, inputs[i].bytes, "argument of a replayed call")))
+      return failure;
+  }
+  return {};
+}
+
+/// Finds where compiled code left the results, and a place here for those that
+/// are no arguments.
+Failure ReplayedCall::placeOutputs() {
+  diffattn_device *table = &program.getDevice();
+  outputs.clear();
+  results.assign(function.results.size(), {});
+  int64_t room = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    PlacedResult placed = prepared->locate(i);
+    const DType dtype = function.results[i].dtype;
+    const int64_t size = getDTypeBytes(dtype);
+    results[i] = {placed.argument, nullptr, dtype, placed.shape};
+    if (placed.argument)
+      continue;
+    auto [low, high] = getElementSpan(placed.shape, placed.strides);
+    outputs.push_back(
+        {std::move(placed), i, low * size, (high - low) * size, room});
+    room += aligned(outputs.back().bytes);
+  }
+  if (room <= outputBytes)
+    return {};
+  if (Failure failure = check(table->host_release(table, outputHere)))
+    return failure;
+  outputHere = nullptr;
+  void *here = nullptr;
+  if (Failure failure = check(table->host_allocate(table, room, &here)))
+    return failure;
+  outputHere = static_cast<char *>(here);
+  outputBytes = room;
+  return {};
+}
+
+Failure ReplayedCall::record(int64_t threads) {
+  diffattn_device *table = &program.getDevice();
+  diffattn_stream *stream = program.getOwnStream();
+  for (const Input &input : inputs)
+    if (Failure failure =
+            check(table->copy_in(table, stream, inputMemory + input.offset,
+                                 inputHere + input.offset, input.bytes)))
+      return failure;
+  diffattn_context_defer_checks(context, words, kMostChecks);
+  const int64_t mark = diffattn_rt_mark();
+  Failure failure = prepared->invoke(
+      entry, threads, [this](void (*run)(void *), void *argument) {
+        return diffattn_rt_call_on(context, run, argument);
+      });
+  diffattn_rt_release(mark);
+  diffattn_context_release(context, 0);
+  if (!failure)
+    failure = placeOutputs();
+  for (const Output &output : outputs) {
+    if (failure)
+      return failure;
+    const char *from = output.placed.data + output.low;
+    failure = check(table->copy_out(table, stream, outputHere + output.offset,
+                                    reinterpret_cast<diffattn_address>(from),
+                                    output.bytes));
+  }
+  return failure;
+}
+
+Failure ReplayedCall::launchKernels(int64_t threads) {
+  diffattn_device *table = &program.getDevice();
+  // Arguments may still be written there.
+  if (program.getStream() != program.getOwnStream())
+    if (Failure failure = check(table->stream_wait(table, program.getStream())))
+      return failure;
+  diffattn_context_counters before, after;
+  diffattn_context_count(context, &before);
+  Failure failure = record(threads);
+  diffattn_context_count(context, &after);
+  diffattn_traffic traffic = {};
+  traffic.allocations = after.allocations - before.allocations;
+  traffic.bytes_within = after.copied_bytes - before.copied_bytes;
+  traffic.launches = after.launches - before.launches;
+  program.count(traffic);
+  Failure waited = check(table->stream_wait(table, program.getOwnStream()));
+  return failure ? failure : waited;
+}
+
+void ReplayedCall::capture(int64_t threads) {
+  diffattn_device *table = &program.getDevice();
+  diffattn_stream *stream = program.getOwnStream();
+  diffattn_context_counters before, after;
+  diffattn_context_count(context, &before);
+  if (diffattn_context_settle(context)) {
+    refusal = diffattn_rt_error();
+    return;
+  }
+  diffattn_context_count(context, &after);
+  diffattn_traffic traffic = {};
+  traffic.allocations = after.allocations - before.allocations;
+  program.count(traffic);
+  Failure failure = check(table->capture_begin(table, stream));
+  if (!failure) {
+    failure = record(threads);
+    Failure ended = check(table->capture_end(table, stream, &graph));
+    if (!failure)
+      failure = ended;
+  }
+  if (!failure)
+    return;
+  dropGraph();
+  refusal = failure.getMessage();
+}
+
+Failure ReplayedCall::launchGraph(int64_t threads) {
+  diffattn_device *table = &program.getDevice();
+  diffattn_stream *stream = program.getStream();
+  CallThreads limit(threads);
+  diffattn_traffic traffic = {};
+  traffic.launches = 1;
+  program.count(traffic);
+  if (Failure failure = check(table->graph_launch(table, graph, stream)))
+    return failure;
+  return check(table->stream_wait(table, stream));
+}
+
+void ReplayedCall::dropGraph() {
+  diffattn_device *table = &program.getDevice();
+  (void)table->graph_destroy(table, graph);
+  graph = nullptr;
+}
+
+Failure ReplayedCall::run(int64_t threads) {
+  diffattn_traffic traffic = {};
+  for (const Input &input : inputs) {
+    memcpy(inputHere + input.offset, input.from, input.bytes);
+    traffic.bytes_in += input.bytes;
+  }
+  const bool first = !graph;
+  if (Failure failure = first ? launchKernels(threads) : launchGraph(threads))
+    return failure;
+  for (const Output &output : outputs)
+    traffic.bytes_out += output.bytes;
+  program.count(traffic);
+  if (const char *message = diffattn_context_deferred(context))
+    return {ErrorClass::Run, "'" + function.name + "': " + message};
+  if (first && refusal.empty())
+    capture(threads);
+  return takeResults();
+}
+
+Failure ReplayedCall::takeResults() {
+  copies.clear();
+  for (const Output &output : outputs) {
+    Result &result = results[output.result];
+    char *here = outputHere + output.offset;
+    result.data = here;
+    const ArrayView view = {here - output.low, result.dtype,
+                            output.placed.shape,
+                            SizeList(output.placed.strides)};
+    if (isDense(view))
+      continue;
+    if (Failure failure = copyDense(view, copies.emplace_back()))
+      return failure;
+    result.data = copies.back().data.get();
+  }
+  return {};
+}

@@ -1,0 +1,88 @@
+//===- Signature.cpp - what compiled code takes and gives -----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Runtime/Program/Signature.h"
+#include "DiffAttn/Runtime/Support/Printable.h"
+
+using namespace mlir::diffattn;
+
+const FunctionSignature *Signature::find(std::string_view name) const {
+  for (const FunctionSignature &function : functions)
+    if (function.name == name)
+      return &function;
+  return nullptr;
+}
+
+Failure Signature::get(std::string_view name,
+                       const FunctionSignature *&function) const {
+  function = find(name);
+  if (function)
+    return {};
+  if (functions.empty())
+    return {ErrorClass::Usage, "expected an entry of the module, but it has no "
+                               "public functions"};
+  std::string names;
+  for (const FunctionSignature &known : functions)
+    names += (names.empty() ? "" : ", ") + printable(known.name);
+  return {ErrorClass::Usage, "expected an entry of " + names + ", but got '" +
+                                 printable(name) + "'"};
+}
+
+int64_t Signature::getNumWeightSlots() const {
+  int64_t count = 0;
+  for (const WeightDeclaration &weight : weights)
+    count += weight.getNumSlots();
+  return count;
+}
+
+std::string WeightDeclaration::getFileName(int64_t i) const {
+  std::string result = source.empty() ? name : source;
+  if (!layers)
+    return result;
+  // A name may say the layer's number more than once.
+  std::string number = std::to_string(firstLayer + i);
+  for (size_t hole = result.find("{}"); hole != std::string::npos;
+       hole = result.find("{}", hole + number.size()))
+    result.replace(hole, 2, number);
+  return result;
+}
+
+static void addNumbers(std::string &text, SizeList numbers) {
+  for (int64_t number : numbers)
+    text += std::to_string(number) + ",";
+  text += ";";
+}
+
+static void addTypes(std::string &text, const std::vector<ValueType> &types) {
+  for (const ValueType &type : types) {
+    addNumbers(text, {type.kind, type.dtype, type.inPlace});
+    addNumbers(text, type.shape);
+    addNumbers(text, type.strides);
+  }
+  text += "\n";
+}
+
+std::string mlir::diffattn::getContractText(const Signature &signature) {
+  std::string text;
+  for (const FunctionSignature &function : signature.functions) {
+    text += "function " + function.name + "\n";
+    addTypes(text, function.arguments);
+    addTypes(text, function.results);
+  }
+  for (const WeightDeclaration &weight : signature.weights) {
+    text += "weight " + weight.name + "\n";
+    addNumbers(text, {weight.dtype, weight.layers, weight.transpose,
+                      weight.rowBlockSize});
+    addNumbers(text, weight.shape);
+    addNumbers(text, weight.rowBlocks);
+    text += "\n";
+  }
+  return text;
+}
+
+std::string mlir::diffattn::getEntryPointName(std::string_view function) {
+  return "diffattn_entry_" + std::string(function);
+}

@@ -1,0 +1,38 @@
+//===- DynamicLibrary.h - Libraries opened at run time ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DIFFATTN_LIB_RUNTIME_SUPPORT_DYNAMICLIBRARY_H
+#define DIFFATTN_LIB_RUNTIME_SUPPORT_DYNAMICLIBRARY_H
+
+#include <string>
+#include <vector>
+
+namespace diffattn::rt {
+
+/// A library that stays open: what it started would not survive its end.
+class DynamicLibrary {
+public:
+  /// Opens the first of `paths` that can be opened. `onlyLoaded`: takes those
+  /// alone that the process has already. What was tried, with the reason of
+  /// each failure, is appended to `tried`.
+  bool open(const std::vector<std::string> &paths, bool onlyLoaded,
+            std::string &tried);
+
+  /// The function called `name`, or null.
+  void *find(const char *name) const;
+  /// The file that was opened.
+  const std::string &getPath() const { return path; }
+  bool isOpen() const { return handle != nullptr; }
+
+private:
+  void *handle = nullptr;
+  std::string path;
+};
+
+} // namespace diffattn::rt
+
+#endif // DIFFATTN_LIB_RUNTIME_SUPPORT_DYNAMICLIBRARY_H

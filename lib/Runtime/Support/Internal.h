@@ -1,0 +1,122 @@
+//===- Internal.h - What the files of the runtime share ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DIFFATTN_LIB_RUNTIME_SUPPORT_INTERNAL_H
+#define DIFFATTN_LIB_RUNTIME_SUPPORT_INTERNAL_H
+
+#include "DiffAttn/Runtime/ABI/Runtime.h"
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+
+namespace diffattn::rt {
+
+struct Counters {
+  std::atomic<int64_t> gemmCalls{0}, parallelCalls{0}, arenaGrows{0},
+      arenaBytesPeak{0}, packs{0};
+};
+extern Counters counters;
+
+/// Pages from the system, huge ones where it has them and they fit; counted as
+/// growth. Fails the current call if there are none.
+void *mapPages(size_t bytes);
+void unmapPages(void *pages, size_t bytes);
+
+/// Threads that a region asked to use `maxThreads` should use here: 1 inside a
+/// parallel region.
+int64_t regionThreads(int64_t maxThreads);
+
+/// Calls `body(index)` for each index on up to `maxThreads` threads.
+template <typename Body>
+void parallelFor(int64_t count, int64_t maxThreads, Body &body) {
+  diffattn_rt_parallel_for([](void *ctx, int64_t index,
+                              void *) { (*static_cast<Body *>(ctx))(index); },
+                           &body, count, /*scratch_bytes=*/0, maxThreads);
+}
+
+/// Frees what was allocated in the arena since its construction. Its scope must
+/// not be left by `diffattn_rt_fail`; the guard of the call releases then.
+struct ArenaScope {
+  int64_t mark = diffattn_rt_mark();
+  ~ArenaScope() { diffattn_rt_release(mark); }
+};
+
+/// One product, or `batch` of them; see diffattn_rt_batch_gemm.
+struct Product {
+  int32_t dtA, dtB, dtC;
+  int64_t M, N, K;
+  const void *A;
+  int64_t lda;
+  const void *B;
+  int64_t ldb;
+  bool transB;
+  void *C;
+  int64_t ldc;
+  float beta;
+  int64_t maxThreads;
+  int64_t batch = 1, strideA = 0, strideB = 0, strideC = 0;
+  diffattn_weight *weight = nullptr;
+  /// See diffattn_gemm_flags.
+  bool inOrder = false, pairs = false;
+};
+
+/// What `packed` of a weight's slot points to.
+struct PackedWeight {
+  enum class Form { Library, Panels } form;
+  void (*destroy)(PackedWeight *self);
+  /// Of the product that it was packed for.
+  int64_t N, K;
+  bool transB;
+  bool fits(Form wanted, const Product &p) const {
+    return form == wanted && N == p.N && K == p.K && transB == p.transB;
+  }
+};
+/// Held while a slot is looked at or filled.
+extern std::mutex packMutex;
+
+size_t dtypeSize(int32_t dtype);
+/// "f32" and so on, for messages about products.
+const char *dtypeName(int32_t dtype);
+
+/// The runtime's own code, for any product. `backend` is one of
+/// diffattn_gemm_backend's OWN values.
+void ownProduct(const Product &p, int32_t backend);
+
+/// C = sums + beta * C for a product of one matrix with a 16-bit C, where
+/// `sums` is packed.
+void storeSums(const Product &p, const float *sums, int64_t maxThreads);
+
+/// What the runtime knows of a GEMM library. It is a shared object of its own
+/// beside the runtime, opened at the first product, so that the runtime loads
+/// where the library is not installed.
+struct GemmLibrary {
+  const char *name;
+  /// Returns false if the library does not take this product.
+  bool (*product)(const Product &p);
+  /// True if the library multiplies these types with bf16 dot products.
+  bool (*hasFastTypes)(const Product &p);
+};
+
+/// What that object needs of the runtime beside its public functions.
+struct GemmServices {
+  Counters *counters;
+  int64_t (*regionThreads)(int64_t maxThreads);
+  void (*storeSums)(const Product &p, const float *sums, int64_t maxThreads);
+  std::mutex *packMutex;
+};
+
+/// The one function of that object.
+using OpenGemmLibrary = const GemmLibrary *(const GemmServices &services);
+#define DIFFATTN_OPEN_GEMM_LIBRARY diffattn_open_gemm_library
+
+/// The library, or null where there is none.
+const GemmLibrary *gemmLibrary();
+
+} // namespace diffattn::rt
+
+#endif // DIFFATTN_LIB_RUNTIME_SUPPORT_INTERNAL_H

@@ -1,0 +1,124 @@
+//===- SelectGpuSchedulePass.cpp - the schedule of each GPU kernel --------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/GpuSchedule.h"
+#include "DiffAttn/Schedule/Passes.h"
+
+#include "mlir/IR/Remarks.h"
+
+#include <numeric>
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_SELECTGPUSCHEDULEPASS
+#include "DiffAttn/Schedule/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
+  GpuAttentionShape shape;
+  ShapedType q = op.getShaped(op.getQ1());
+  shape.elementType = q.getElementType();
+  shape.headDim = op.getHeadDim();
+  shape.valueDim = op.getValueDim();
+  shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  // Signal heads s of an aligned block of this size share all three heads of
+  // keys and values.
+  int64_t signal = op.getSignalHeads();
+  shape.group =
+      std::gcd(std::gcd(signal / op.getKey1Heads(), signal / op.getKey2Heads()),
+               signal / op.getValueHeads());
+  // Of a group that is too large for one tile of decode, blocks take parts.
+  if (!ShapedType::isDynamic(shape.queries) &&
+      shape.queries <= kGpuDecodeRows) {
+    int64_t part = shape.group;
+    while (shape.group % part || part * shape.queries > kGpuDecodeRows)
+      --part;
+    shape.group = part;
+  }
+  if (Value bias = op.getBias()) {
+    shape.mask = op.getShaped(bias).getElementType().isInteger(1);
+    shape.bias = !shape.mask;
+  }
+  shape.softcap = op.getSoftcap().has_value();
+  shape.sharedKeys = op.getK1() == op.getK2();
+  return shape;
+}
+
+/// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
+/// with the result; times a cap beyond these it would be seen in the weights.
+static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
+
+std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
+  bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
+  float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
+  if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)
+    return "";
+  return "expected a softcap of at most " +
+         std::to_string(static_cast<int64_t>(maxCap)) + " for " +
+         (plain ? "f32" : "16-bit operands") + ", but got " +
+         std::to_string(op.getSoftcap()->convertToFloat());
+}
+
+namespace {
+struct SelectGpuSchedulePass final
+    : diffattn::impl::SelectGpuSchedulePassBase<SelectGpuSchedulePass> {
+  using SelectGpuSchedulePassBase::SelectGpuSchedulePassBase;
+
+  void runOnOperation() override {
+    std::string error;
+    std::optional<GpuTarget> target = getGpuTarget(chip, error);
+    if (!target) {
+      getOperation()->emitError() << error;
+      return signalPassFailure();
+    }
+    getOperation()->walk([&](AttentionOp op) {
+      if (op->hasAttr(kGpuScheduleName))
+        return;
+      std::string reason = getGpuUnsupportedReason(op);
+      GpuAttentionShape shape = getGpuAttentionShape(op);
+      GpuScheduleAttr schedule;
+      if (reason.empty())
+        schedule = selectGpuSchedule(&getContext(), shape, *target, reason);
+      if (!schedule) {
+        remark::missed(op.getLoc(),
+                       remark::RemarkOpts::name("SelectGpuSchedule")
+                           .category("diffattn-gpu"))
+            << remark::reason("{0}", reason)
+            << remark::metric("Summary", "attention has no GPU kernel");
+        return;
+      }
+      if (!target->tuned)
+        remark::analysis(op.getLoc(),
+                         remark::RemarkOpts::name("SelectGpuSchedule")
+                             .category("diffattn-gpu"))
+            << ("untuned: " + chip + " gets the code and the schedules of " +
+                target->chip);
+      remark::passed(op.getLoc(), remark::RemarkOpts::name("SelectGpuSchedule")
+                                      .category("diffattn-gpu"))
+          << remark::metric("Schedule", schedule)
+          << remark::metric("Summary", "attention is a GPU kernel");
+      op->setAttr(kGpuScheduleName, schedule);
+      if (schedule.getSplitKeys() ||
+          schedule.getPlacement() == GpuPlacement::Plain)
+        return;
+      auto other = [&](StringRef name, const GpuAttentionShape &shape) {
+        op->setAttr(name,
+                    selectGpuSchedule(&getContext(), shape, *target, reason));
+      };
+      GpuAttentionShape elements = shape;
+      elements.elementwise = true;
+      other(kGpuElementScheduleName, elements);
+      if (!ShapedType::isDynamic(shape.queries))
+        return;
+      GpuAttentionShape decode = shape;
+      decode.queries = decode.group = 1;
+      other(kGpuDecodeScheduleName, decode);
+    });
+  }
+};
+} // namespace

@@ -1,0 +1,188 @@
+//===- ExpandMath.cpp - math without a library -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "ExpandTrigonometry.h"
+
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_EXPANDMATHPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+
+namespace {
+/// Arithmetic on f32 in which a product and a sum may become one instruction.
+struct Arithmetic {
+  ImplicitLocOpBuilder &b;
+  Type type;
+
+  Value constant(float value) {
+    TypedAttr attr = b.getF32FloatAttr(value);
+    if (auto vector = dyn_cast<VectorType>(type))
+      attr = DenseElementsAttr::get(vector, Attribute(attr));
+    return arith::ConstantOp::create(b, attr);
+  }
+  Value integer(int32_t value) {
+    TypedAttr attr = b.getI32IntegerAttr(value);
+    if (auto vector = dyn_cast<VectorType>(type))
+      attr =
+          DenseElementsAttr::get(vector.clone(b.getI32Type()), Attribute(attr));
+    return arith::ConstantOp::create(b, attr);
+  }
+  Type integers() {
+    if (auto vector = dyn_cast<VectorType>(type))
+      return vector.clone(b.getI32Type());
+    return b.getI32Type();
+  }
+  Value multiply(Value x, Value y) {
+    return arith::MulFOp::create(b, x, y, arith::FastMathFlags::contract);
+  }
+  Value add(Value x, Value y) {
+    return arith::AddFOp::create(b, x, y, arith::FastMathFlags::contract);
+  }
+  Value fma(Value x, Value y, Value z) { return add(multiply(x, y), z); }
+  /// NaN stays: no comparison with it is true.
+  Value clamp(Value x, float low, float high) {
+    Value l = constant(low), h = constant(high);
+    x = arith::SelectOp::create(
+        b, arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, l), l, x);
+    return arith::SelectOp::create(
+        b, arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, x, h), h, x);
+  }
+  /// 2^n for an integer n from -126 to 127.
+  Value powerOfTwo(Value n) {
+    Value biased = arith::AddIOp::create(b, n, integer(127));
+    return arith::BitcastOp::create(
+        b, type, arith::ShLIOp::create(b, biased, integer(23)));
+  }
+  /// Nearest integer to |x| < 2^21, as a float and as an integer. The plain
+  /// sums must not be contracted or reassociated.
+  std::pair<Value, Value> round(Value x) {
+    Value magic =
+        constant(12582912.0f); // 1.5 * 2^23: the integer lands in the low bits
+    Value shifted = arith::AddFOp::create(b, x, magic);
+    Value whole = arith::SubFOp::create(b, shifted, magic);
+    Value bits = arith::BitcastOp::create(b, integers(), shifted);
+    return {whole, arith::SubIOp::create(b, bits, integer(0x4B400000))};
+  }
+  /// e^r * 2^n for |r| <= ln(2)/2 and n from -252 to 254: two factors, so that
+  /// results that are not normal come out right.
+  Value expOfReduced(Value r, Value n) {
+    // (e^r - 1 - r) / r^2, minimax.
+    static const float kTail[] = {0x1.9f0810p-13f, 0x1.6d8db0p-10f,
+                                  0x1.111272p-7f,  0x1.55548ep-5f,
+                                  0x1.555554p-3f,  0x1.000000p-1f};
+    Value p = constant(kTail[0]);
+    for (float c : ArrayRef<float>(kTail).drop_front())
+      p = fma(p, r, constant(c));
+    p = add(fma(p, multiply(r, r), r), constant(1.0f));
+    Value half = arith::ShRSIOp::create(b, n, integer(1));
+    Value rest = arith::SubIOp::create(b, n, half);
+    return arith::MulFOp::create(
+        b, arith::MulFOp::create(b, p, powerOfTwo(half)), powerOfTwo(rest));
+  }
+};
+
+bool isF32(Value value) { return getElementTypeOrSelf(value).isF32(); }
+
+struct ExpandExp final : OpRewritePattern<math::ExpOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::ExpOp op,
+                                PatternRewriter &rewriter) const override {
+    if (!isF32(op.getOperand()))
+      return rewriter.notifyMatchFailure(op, "not f32");
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    Arithmetic f{b, op.getType()};
+    Value x = f.clamp(op.getOperand(), -104.0f, 89.0f);
+    auto [whole, n] =
+        f.round(f.multiply(x, f.constant(1.44269504088896340736f)));
+    // ln(2) in two parts: the first has zeros at its end, so its product is
+    // exact.
+    Value r = f.fma(whole, f.constant(-0.693359375f), x);
+    r = f.fma(whole, f.constant(2.12194440e-4f), r);
+    rewriter.replaceOp(op, f.expOfReduced(r, n));
+    return success();
+  }
+};
+
+struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::Exp2Op op,
+                                PatternRewriter &rewriter) const override {
+    if (!isF32(op.getOperand()))
+      return rewriter.notifyMatchFailure(op, "not f32");
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    Arithmetic f{b, op.getType()};
+    Value x = f.clamp(op.getOperand(), -151.0f, 129.0f);
+    auto [whole, n] = f.round(x);
+    Value r = f.multiply(arith::SubFOp::create(b, x, whole),
+                         f.constant(0.69314718055994531f));
+    rewriter.replaceOp(op, f.expOfReduced(r, n));
+    return success();
+  }
+};
+
+/// Ops that come in half precision are computed in single precision.
+bool throughF32(StringRef name) {
+  return name != "math.absf" && name != "math.copysign";
+}
+
+/// Upstream's approximations that are good to a few units in the last place.
+bool approximate(StringRef name) {
+  return llvm::is_contained(
+      {math::TanhOp::getOperationName(), math::ErfOp::getOperationName(),
+       math::LogOp::getOperationName(), math::Log2Op::getOperationName(),
+       math::Log1pOp::getOperationName(), math::ExpM1Op::getOperationName()},
+      name);
+}
+
+/// Those that a library knows better, where there is one.
+bool approximateElsewhere(StringRef name) {
+  return llvm::is_contained(
+      {math::AsinOp::getOperationName(), math::AcosOp::getOperationName(),
+       math::AtanOp::getOperationName(), math::Atan2Op::getOperationName(),
+       math::CbrtOp::getOperationName(), math::ErfcOp::getOperationName()},
+      name);
+}
+
+struct ExpandMathPass final
+    : diffattn::impl::ExpandMathPassBase<ExpandMathPass> {
+  using ExpandMathPassBase::ExpandMathPassBase;
+
+  void runOnOperation() override {
+    // Powers to small constants first, then what is left of `fpowi`, `rsqrt`
+    // and the like in terms of other ops, then those ops.
+    RewritePatternSet algebra(&getContext());
+    populateMathAlgebraicSimplificationPatterns(algebra);
+    if (failed(applyPatternsGreedily(getOperation(), std::move(algebra))))
+      return signalPassFailure();
+    RewritePatternSet patterns(&getContext());
+    patterns.add<ExpandExp, ExpandExp2>(&getContext());
+    SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
+    if (all) {
+      llvm::append_range(inOtherTerms,
+                         ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh",
+                                             "powf", "round", "sinh", "tan"});
+      diffattn::populateTrigonometryPatterns(patterns);
+    }
+    math::populateExpansionPatterns(patterns, inOtherTerms);
+    arith::populateCeilFloorDivExpandOpsPatterns(patterns);
+    populateMathF32ExpansionPatterns(patterns, throughF32);
+    populateMathPolynomialApproximationPatterns(patterns, [&](StringRef name) {
+      return approximate(name) || (all && approximateElsewhere(name));
+    });
+    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
+      signalPassFailure();
+  }
+};
+} // namespace

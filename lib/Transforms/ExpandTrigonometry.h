@@ -1,0 +1,20 @@
+//===- ExpandTrigonometry.h - sin and cos without a library -----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H
+#define DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H
+
+#include "mlir/IR/PatternMatch.h"
+
+namespace mlir::diffattn {
+
+/// Rewrites `math.sin` and `math.cos` on scalars of f32 to arithmetic, right to
+/// a few units in the last place up to 2^50.
+void populateTrigonometryPatterns(RewritePatternSet &patterns);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H

@@ -1,0 +1,136 @@
+//===- SignatureTest.cpp - signatures of modules, and as JSON -------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Runtime/ABI/Runtime.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MLProgram/IR/MLProgram.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/Parser/Parser.h"
+#include "llvm/Support/JSON.h"
+#include "gtest/gtest.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+
+llvm::Expected<Signature> read(llvm::StringRef text) {
+  MLIRContext context;
+  context.loadDialect<arith::ArithDialect, func::FuncDialect,
+                      ml_program::MLProgramDialect,
+                      bufferization::BufferizationDialect>();
+  OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
+  EXPECT_TRUE(static_cast<bool>(module));
+  return readSignature(*module);
+}
+
+constexpr const char *kGlobals = R"(
+  ml_program.global private @embed(#ml_program.extern<tensor<8x4xbf16>>) : tensor<8x4xbf16> {diffattn.source = "lm_head", diffattn.transpose}
+  ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x2xf32>>) : tensor<4x2xf32> {diffattn.layers = 3 : i64, diffattn.first_layer = 5 : i64,
+     diffattn.row_block_size = 2 : i64, diffattn.row_blocks = array<i64: 1, 0>}
+  ml_program.global private @constant(dense<1.0> : tensor<2xf32>) : tensor<2xf32>
+)";
+
+// What diffattn-bind-weights leaves of these globals.
+constexpr const char *kSlots = R"(
+  module attributes {diffattn.weights = [
+    {name = "embed", index = 0 : i64, shape = array<i64: 8, 4>, dtype = bf16, source = "lm_head", transpose},
+    {name = "l.{}.w", index = 1 : i64, shape = array<i64: 4, 2>, dtype = f32, layers = 3 : i64, first_layer = 5 : i64,
+     row_block_size = 2 : i64, row_blocks = array<i64: 1, 0>}]} {
+)";
+
+constexpr const char *kFunctions = R"(
+  func.func @f(%x: tensor<?x4xf16>, %c: tensor<2x?xf32> {bufferization.writable = true},
+               %m: memref<2x3xi64, strided<[?, 1], offset: ?>>, %i: index, %b: i1)
+      -> (tensor<2x?xf32>, f64) {
+    %z = arith.constant 0.0 : f64
+    return %c, %z : tensor<2x?xf32>, f64
+  }
+  func.func private @hidden() { return }
+)";
+
+void expectModule(const Signature &signature) {
+  ASSERT_EQ(signature.functions.size(), 1u);
+  const FunctionSignature &f = signature.functions[0];
+  EXPECT_EQ(f.name, "f");
+  ASSERT_EQ(f.arguments.size(), 5u);
+  EXPECT_EQ(f.arguments[0].dtype, DIFFATTN_F16);
+  EXPECT_EQ(f.arguments[0].shape, (std::vector<int64_t>{-1, 4}));
+  EXPECT_FALSE(f.arguments[0].inPlace);
+  EXPECT_TRUE(f.arguments[1].inPlace);
+  EXPECT_EQ(f.arguments[2].kind, ValueType::MemRef);
+  EXPECT_EQ(f.arguments[2].strides, (std::vector<int64_t>{-1, 1}));
+  EXPECT_EQ(f.arguments[3].kind, ValueType::Scalar);
+  EXPECT_EQ(f.arguments[3].dtype, DIFFATTN_I64);
+  EXPECT_EQ(f.arguments[4].dtype, DIFFATTN_BOOL);
+  EXPECT_EQ(f.results[1].dtype, DIFFATTN_F64);
+  ASSERT_EQ(signature.weights.size(), 2u);
+  EXPECT_EQ(signature.getNumWeightSlots(), 4);
+  EXPECT_TRUE(signature.weights[0].transpose);
+  EXPECT_EQ(signature.weights[0].getFileName(0), "lm_head");
+  EXPECT_EQ(signature.weights[1].getFileName(2), "l.7.w");
+  EXPECT_EQ(signature.weights[1].rowBlocks, (std::vector<int64_t>{1, 0}));
+}
+
+TEST(Signature, OfAModule) {
+  auto signature = read(std::string(kGlobals) + kFunctions);
+  ASSERT_TRUE(static_cast<bool>(signature));
+  expectModule(*signature);
+}
+
+TEST(Signature, OfAModuleWithBoundWeights) {
+  auto signature = read(std::string(kSlots) + kFunctions + "}");
+  ASSERT_TRUE(static_cast<bool>(signature));
+  expectModule(*signature);
+}
+
+TEST(Signature, BadSlotsAreAnError) {
+  for (auto [list, message] :
+       {std::pair("3", "expected an array of dictionaries"),
+        {"[3]", "expected name, index, shape and dtype of weight 0"},
+        {"[{name = \"a\", index = 0 : i64, shape = array<i64: -1>, dtype = "
+         "f32}]",
+         "expected name, index, shape and dtype of weight 0"},
+        {"[{name = \"a\", index = 1 : i64, shape = array<i64: 2>, dtype = "
+         "f32}]",
+         "expected weight 0 at index 0"},
+        {"[{name = \"a\", index = 0 : i64, shape = array<i64: 2>, dtype = f32, "
+         "layers = 2 : i64}]",
+         "expected diffattn.layers on a name with {}"}}) {
+    auto signature = read(
+        "module attributes {diffattn.weights = " + std::string(list) + "} {}");
+    ASSERT_FALSE(static_cast<bool>(signature)) << list;
+    EXPECT_NE(llvm::toString(signature.takeError()).find(message),
+              std::string::npos)
+        << list;
+  }
+}
+
+TEST(Signature, SurvivesJson) {
+  auto signature = read(std::string(kGlobals) + kFunctions);
+  ASSERT_TRUE(static_cast<bool>(signature));
+  auto back = signatureFromJSON(toJSON(*signature));
+  ASSERT_TRUE(static_cast<bool>(back));
+  expectModule(*back);
+}
+
+TEST(Signature, OtherJsonIsAnError) {
+  for (const char *text : {"{}", "[]", "{\"functions\": 3, \"weights\": []}",
+                           "{\"functions\": [{}], \"weights\": []}"}) {
+    auto json = llvm::json::parse(text);
+    ASSERT_TRUE(static_cast<bool>(json));
+    auto signature = signatureFromJSON(*json);
+    EXPECT_FALSE(static_cast<bool>(signature)) << text;
+    llvm::consumeError(signature.takeError());
+  }
+}
+
+} // namespace

@@ -1,0 +1,285 @@
+//===- ReplayedCallTest.cpp - calls that are captured, on a mock driver ---===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Which calls the driver gets, in which order, on which stream, and what it
+// could refuse. test/python/test_replay.py has what replays compute.
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+
+#include "gtest/gtest.h"
+
+#include <cstring>
+#include <dlfcn.h>
+#include <sstream>
+
+using namespace mlir::diffattn;
+
+namespace {
+
+template <typename Function>
+Function lookUp(const char *name) {
+  void *handle = dlopen(MOCK_CUDA, RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<Function>(dlsym(handle, name));
+}
+
+/// Stands for compiled code: f(x in place [2] f32, y [3] f32) -> (x, z [2]
+/// f32). z = 10 y[:2], multiplied on the way by a 1x1 matrix of ones; x *= 2.
+/// y[2] is the word of an assertion. Its workspace is more than a first block.
+void compiled(void **pointers) {
+  auto *results = static_cast<int64_t *>(pointers[0]);
+  const auto *x = static_cast<int64_t *>(pointers[1]);
+  const auto *y = static_cast<int64_t *>(pointers[2]);
+  auto at = [](int64_t address) { return reinterpret_cast<void *>(address); };
+  diffattn_rt_device_alloc(1 << 20);
+  void *more = diffattn_rt_device_alloc(4 << 20);
+  void *z = diffattn_rt_device_alloc(8);
+  diffattn_rt_device_copy(more, at(y[1]), 8);
+  diffattn_rt_device_gemm(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 2, 1, 1,
+                          more, 1, at(y[1] + 4), 1, 0, z, 1, 0, 1, 0, 0, 0);
+  auto scale = [](void *what, float factor) {
+    uint64_t words[3] = {reinterpret_cast<uint64_t>(what), 2, 0};
+    memcpy(&words[2], &factor, 4);
+    const diffattn_launch_shape shape = {{1, 1, 1}, {32, 1, 1}, 64 << 10};
+    diffattn_rt_device_launch(0, &shape, words);
+  };
+  diffattn_rt_device_copy(z, at(y[1]), 8);
+  scale(z, 10);
+  scale(at(x[1]), 2);
+  diffattn_rt_device_check(at(y[1] + 8), "expected a\0expected b\0");
+  memcpy(results, x, 5 * 8);
+  const int64_t address = reinterpret_cast<int64_t>(z);
+  const int64_t placed[5] = {address, address, 0, 2, 1};
+  memcpy(results + 5, placed, sizeof placed);
+}
+
+class ReplayedCallTest : public testing::Test {
+protected:
+  void SetUp() override {
+    lookUp<void (*)()>("mock_cuda_reset")();
+    diffattn_cuda_options options = {};
+    options.driver_library = MOCK_CUDA;
+    options.gemm_library = MOCK_CUBLASLT;
+    diffattn_device *device = nullptr;
+    ASSERT_EQ(diffattn_cuda_open(&options, &device), 0)
+        << diffattn_cuda_open_error();
+    DeviceCode code;
+    code.images.push_back({"sm_80", DIFFATTN_IMAGE_PTX, 0, "ptx scale"});
+    code.kernels.push_back({"scale", "0", "p44"});
+    Failure failure = DeviceProgram::create(
+        code, DeviceHandle(device, [](diffattn_device *d) { d->close(d); }),
+        nullptr, program);
+    ASSERT_FALSE(failure) << failure.getMessage();
+    ValueType vector;
+    vector.kind = ValueType::Tensor;
+    vector.shape = {-1};
+    function.name = "f";
+    function.arguments = {vector, vector};
+    function.arguments[0].inPlace = true;
+    function.results = {vector, vector};
+    ASSERT_FALSE(program->allocate(8, x));
+    const float ones[2] = {1, 1};
+    ASSERT_FALSE(program->write(x, ones, 8));
+  }
+  void TearDown() override {
+    call.reset();
+    ASSERT_FALSE(program->release(x));
+    program.reset();
+    for (const char *what : {"memory", "pinned", "retained", "contexts"})
+      EXPECT_EQ(live(what), 0) << what;
+  }
+
+  void create() {
+    const std::vector<int64_t> two = {2}, three = {3};
+    const ArrayView views[] = {
+        {reinterpret_cast<void *>(x), DIFFATTN_F32, two, std::nullopt, true},
+        {y, DIFFATTN_F32, three, std::nullopt, false}};
+    Failure failure = ReplayedCall::create(*program, function, compiled,
+                                           ListRef<ArrayView>(views, 2), call);
+    ASSERT_FALSE(failure) << failure.getMessage();
+  }
+  /// z of a run.
+  std::vector<float> run() {
+    Failure failure = call->run(0);
+    EXPECT_FALSE(failure) << failure.getMessage();
+    const auto &results = call->getResults();
+    EXPECT_EQ(results[0].argument, 0);
+    EXPECT_EQ(results[1].shape, std::vector<int64_t>{2});
+    const auto *z = reinterpret_cast<const float *>(results[1].data);
+    return {z, z + 2};
+  }
+  float readX() {
+    float values[2];
+    EXPECT_FALSE(program->read(values, x, 8));
+    return values[0];
+  }
+  static long live(const char *what) {
+    return lookUp<long (*)(const char *)>("mock_cuda_live")(what);
+  }
+  static void set(const char *name, long value) {
+    lookUp<void (*)(const char *, long)>("mock_cuda_set")(name, value);
+  }
+  /// What another library does with the driver.
+  template <typename Body>
+  static void elsewhere(const Body &body) {
+    void *context = nullptr;
+    lookUp<int (*)(void **, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
+    lookUp<int (*)(void *)>("cuCtxPushCurrent_v2")(context);
+    body();
+    lookUp<int (*)(void **)>("cuCtxPopCurrent_v2")(&context);
+    lookUp<int (*)(int)>("cuDevicePrimaryCtxRelease_v2")(0);
+  }
+  /// What the driver was asked since the last time, a line each.
+  std::vector<std::string> asked() {
+    const std::string log = lookUp<const char *(*)()>("mock_cuda_log")();
+    std::istringstream lines(log.substr(seen));
+    seen = log.size();
+    std::vector<std::string> result;
+    for (std::string line; std::getline(lines, line);)
+      result.push_back(line);
+    return result;
+  }
+
+  std::unique_ptr<DeviceProgram> program;
+  FunctionSignature function;
+  diffattn_address x = 0;
+  float y[3] = {1, 2, 0};
+  std::unique_ptr<ReplayedCall> call;
+  size_t seen = 0;
+};
+
+/// What a run gives a stream.
+const std::vector<std::string> kWork = {
+    "cuMemcpyHtoDAsync 12 on 1",
+    "cuMemcpyDtoDAsync 8",
+    "cuMemcpyDtoDAsync 8",
+    "cuLaunchKernel scale 1 1 1 32 1 1 65536 on 1",
+    "cuLaunchKernel scale 1 1 1 32 1 1 65536 on 1",
+    "cuMemcpyDtoHAsync 4 on 1",
+    "cuMemcpyDtoHAsync 8 on 1",
+};
+
+using Lines = std::vector<std::string>;
+
+TEST_F(ReplayedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
+  create();
+  asked();
+  EXPECT_EQ(run(), (std::vector<float>{10, 20}));
+  EXPECT_EQ(call->getRefusal(), "");
+  // All that takes memory comes before the capture, and between its ends is the
+  // work and nothing else.
+  const Lines first = asked();
+  auto begin =
+      std::find(first.begin(), first.end(), "cuStreamBeginCapture 1 on 1");
+  ASSERT_NE(begin, first.end());
+  Lines captured(begin + 1, first.end());
+  Lines expected = kWork;
+  expected.insert(expected.end(),
+                  {"cuStreamEndCapture on 1", "cuGraphInstantiateWithFlags",
+                   "cuGraphDestroy"});
+  EXPECT_EQ(captured, expected);
+  Lines before(first.begin(), begin), plain;
+  for (const std::string &line : before)
+    if (line.find("cuMemAlloc") && line.find("cuMemFree") &&
+        line.find("cuMemHostAlloc") && line.find("cuFuncSetAttribute"))
+      plain.push_back(line);
+  expected = kWork;
+  expected.push_back("cuStreamSynchronize on 1");
+  EXPECT_EQ(plain, expected);
+  EXPECT_EQ(readX(), 2) << "what was captured has run";
+
+  asked();
+  y[0] = 3;
+  EXPECT_EQ(run(), (std::vector<float>{30, 20}));
+  EXPECT_EQ(asked(), (Lines{"cuGraphLaunch on 1", "cuStreamSynchronize on 1"}));
+  EXPECT_EQ(readX(), 4);
+
+  asked();
+  call.reset();
+  const Lines last = asked();
+  EXPECT_EQ(std::count(last.begin(), last.end(), "cuGraphExecDestroy"), 1);
+  EXPECT_EQ(std::count(last.begin(), last.end(), "cuStreamSynchronize on 1"), 0)
+      << "another thread may be capturing the stream";
+}
+
+TEST_F(ReplayedCallTest, ATableOfAnotherVersionIsRefused) {
+  diffattn_device other = program->getDevice();
+  --other.version;
+  std::unique_ptr<DeviceProgram> none;
+  Failure failure = DeviceProgram::create(
+      {}, DeviceHandle(&other, [](diffattn_device *) {}), nullptr, none);
+  ASSERT_TRUE(failure);
+  EXPECT_NE(failure.getMessage().find("expected a device table of version 2"),
+            std::string::npos)
+      << failure.getMessage();
+}
+
+TEST_F(ReplayedCallTest, RunsOnTheStreamOfTheCaller) {
+  create();
+  void *native = nullptr;
+  elsewhere([&] {
+    lookUp<int (*)(void **, unsigned)>("cuStreamCreate")(&native, 0);
+  });
+  ASSERT_FALSE(program->setStream(native));
+  asked();
+  run();
+  Lines first = asked();
+  // Arguments may still be written there.
+  EXPECT_EQ(first.front(), "cuStreamSynchronize on 2");
+  EXPECT_EQ(
+      std::count(first.begin(), first.end(), "cuStreamBeginCapture 1 on 1"), 1);
+  run();
+  EXPECT_EQ(asked(), (Lines{"cuGraphLaunch on 2", "cuStreamSynchronize on 2"}));
+  ASSERT_FALSE(program->setStream(nullptr));
+  elsewhere([&] { lookUp<int (*)(void *)>("cuStreamDestroy_v2")(native); });
+}
+
+TEST_F(ReplayedCallTest, AssertionsAreReadAfterTheRun) {
+  create();
+  const int32_t second = 2;
+  for (int i = 0; i < 2; ++i) {
+    memcpy(&y[2], &second, 4);
+    Failure failure = call->run(0);
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure.getMessage(), "'f': expected b");
+    y[2] = 0;
+    EXPECT_EQ(run(), (std::vector<float>{10, 20}));
+  }
+  EXPECT_EQ(call->getRefusal(), "");
+}
+
+class Refusals : public ReplayedCallTest,
+                 public testing::WithParamInterface<const char *> {};
+
+TEST_P(Refusals, LeaveRunsAsTheyWere) {
+  create();
+  set((std::string("fail ") + GetParam()).c_str(), 900);
+  EXPECT_EQ(run(), (std::vector<float>{10, 20}));
+  EXPECT_NE(call->getRefusal().find("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
+            std::string::npos)
+      << call->getRefusal();
+  EXPECT_EQ(readX(), 2) << "what was captured has run";
+  // It is not tried again: kernel by kernel, with the same results.
+  set((std::string("fail ") + GetParam()).c_str(), 0);
+  asked();
+  y[1] = 4;
+  EXPECT_EQ(run(), (std::vector<float>{10, 40}));
+  Lines expected = kWork;
+  expected.push_back("cuStreamSynchronize on 1");
+  EXPECT_EQ(asked(), expected);
+  EXPECT_EQ(readX(), 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfTheDriver, Refusals,
+                         testing::Values("cuStreamBeginCapture",
+                                         "cuStreamEndCapture",
+                                         "cuGraphInstantiateWithFlags"),
+                         [](const auto &info) {
+                           return std::string(info.param);
+                         });
+
+} // namespace
