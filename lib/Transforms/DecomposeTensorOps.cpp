@@ -29,11 +29,43 @@ struct DecomposeAggregate final
                                 PatternRewriter &rewriter) const override {
     if (!isa<linalg::SoftmaxOp>(op))
       return rewriter.notifyMatchFailure(op, "not linalg.softmax");
+    Operation *before = op->getPrevNode();
     FailureOr<SmallVector<Value>> values = op.decomposeOperation(rewriter);
     if (failed(values))
       return rewriter.notifyMatchFailure(op, "cannot be decomposed");
+    for (Operation *made = before ? before->getNextNode()
+                                  : &op->getBlock()->front();
+         made != op; made = made->getNextNode())
+      if (auto reduction = dyn_cast<linalg::GenericOp>(made))
+        letNaNThrough(reduction, rewriter);
     rewriter.replaceOp(op, *values);
     return success();
+  }
+
+private:
+  /// Upstream's maximum of a row skips NaN and starts from it; the result is
+  /// the same, since a NaN reaches its row by the sum, but only the maximum
+  /// that starts from a number is computed in vectors.
+  static void letNaNThrough(linalg::GenericOp reduction,
+                            PatternRewriter &rewriter) {
+    auto maximum = dyn_cast<arith::MaxNumFOp>(reduction.getBody()->front());
+    auto fill = reduction.getNumDpsInits() == 1
+                    ? reduction.getDpsInits()[0].getDefiningOp<linalg::FillOp>()
+                    : linalg::FillOp();
+    if (!maximum || !fill)
+      return;
+    OpBuilder::InsertionGuard guard(rewriter);
+    rewriter.setInsertionPoint(fill);
+    auto type = cast<FloatType>(fill.getInputs()[0].getType());
+    Value lowest = arith::ConstantOp::create(
+        rewriter, fill.getLoc(),
+        rewriter.getFloatAttr(
+            type, llvm::APFloat::getInf(type.getFloatSemantics(), true)));
+    rewriter.modifyOpInPlace(fill,
+                             [&] { fill.getInputsMutable().assign(lowest); });
+    rewriter.setInsertionPoint(maximum);
+    rewriter.replaceOpWithNewOp<arith::MaximumFOp>(maximum, maximum.getLhs(),
+                                                   maximum.getRhs());
   }
 };
 

@@ -132,6 +132,23 @@ struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
   }
 };
 
+/// `arith.maxnumf` and `arith.minnumf` as comparisons: LLVM 22 vectorizes
+/// reductions by them, and for 5 or 6 elements forgets those behind the fourth.
+template <typename Op, arith::CmpFPredicate Wins>
+struct ExpandNumber final : OpRewritePattern<Op> {
+  using OpRewritePattern<Op>::OpRewritePattern;
+  LogicalResult matchAndRewrite(Op op,
+                                PatternRewriter &rewriter) const override {
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    Value x = op.getLhs(), y = op.getRhs();
+    Value wins = arith::CmpFOp::create(b, Wins, x, y);
+    Value number = arith::SelectOp::create(b, wins, x, y);
+    Value isNaN = arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, y, y);
+    rewriter.replaceOpWithNewOp<arith::SelectOp>(op, isNaN, x, number);
+    return success();
+  }
+};
+
 /// Ops that come in half precision are computed in single precision.
 bool throughF32(StringRef name) {
   return name != "math.absf" && name != "math.copysign";
@@ -167,7 +184,10 @@ struct ExpandMathPass final
     if (failed(applyPatternsGreedily(getOperation(), std::move(algebra))))
       return signalPassFailure();
     RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandExp, ExpandExp2>(&getContext());
+    patterns.add<ExpandExp, ExpandExp2,
+                 ExpandNumber<arith::MaxNumFOp, arith::CmpFPredicate::OGT>,
+                 ExpandNumber<arith::MinNumFOp, arith::CmpFPredicate::OLT>>(
+        &getContext());
     SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
     if (all) {
       llvm::append_range(inOtherTerms,

@@ -20,12 +20,13 @@ TEXTS = {"program_diagnostics", "replay_refusal"}
 #: What ends or frees: null is ignored.
 ENDS = {"options_destroy", "program_destroy", "replay_destroy", "close", "free"}
 #: Parameters that the headers say may be null.
-OPTIONAL = {("compile", "options"), ("emit", "options"), ("write_bundle", "options"), ("write_bundle", "model_folder"),
+OPTIONAL = {("compile", "options"), ("emit", "options"), ("write_bundle", "options"), ("write_bundle", "model_folder"), ("judge", "options"),
             ("num_diagnostics", "program"), ("get_diagnostic", "program"), ("bind_weights_telling", "progress"),
             ("bind_weights_telling", "progress_data"), ("bind_weights_while", "go_on"), ("bind_weights_while", "data"),
             ("memory_stream", "stream"), ("open", "weights"), ("open_with", "options")}
 #: Lists whose lengths a function knows.
-LISTS = {"arguments": "'f': expected a list of arguments, but got null", "results": "'f': expected room for 1 results, but got null"}
+LISTS = {"arguments": "'f': expected a list of arguments, but got null", "results": "'f': expected room for 1 results, but got null",
+         ("judge", "results"): "'results of f': expected a list of arguments, but got null"}
 
 MODULE = b"""func.func @f(%x: tensor<4xf32>) -> tensor<4xf32> {
   %y = arith.addf %x, %x : tensor<4xf32>
@@ -99,6 +100,9 @@ class Caller:
         arguments = []
         for parameter, is_pointer in parameters:
             value = given.get(parameter, self.values.get(parameter, self.out if is_pointer else 0))
+            # Results that are judged are given.
+            if name == "judge" and parameter == "results" and parameter not in given:
+                value = self.values["arguments"]
             # Counts are pointers where they are given back.
             if parameter not in given and (is_pointer == "handle" or is_pointer and parameter == "count"):
                 value = self.out
@@ -175,7 +179,8 @@ def test_null_is_an_error_that_names_the_parameter(library, build_dir, tmp_path)
             assert got == (0 if name in NUMBERS else None if name in NAMES else ""), what
         else:
             assert got == 2, what
-        assert message == LISTS.get(parameter, f"{parameter}: expected an address, but got null"), what
+        expected = LISTS.get((name, parameter)) or LISTS.get(parameter) or f"{parameter}: expected an address, but got null"
+        assert message == expected, what
 
 
 def test_lists_of_texts(build_dir, tmp_path):

@@ -218,6 +218,44 @@ def test_op(name):
     run(body, inputs, [("%r", want)])
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic", "cuda-sim:sm_80"])
+@pytest.mark.parametrize("op, reduce", [("maxnumf", np.fmax.reduce), ("minnumf", np.fmin.reduce), ("maximumf", np.maximum.reduce),
+                                        ("minimumf", np.minimum.reduce)])
+def test_reductions_to_an_extreme(op, reduce, target):
+    """Of every small number of elements, some of them NaN or infinite, from NaN and from a number."""
+    for start in ("0x7FC00000", "0x00000000"):
+        for length in (1, 4, 5, 6, 7, 9) if target.startswith("cuda") else (1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 33, 70):
+            text = f"""func.func @f(%x: tensor<9x{length}xf32>) -> tensor<9xf32> {{
+  %c = arith.constant {start} : f32
+  %e = tensor.empty() : tensor<9xf32>
+  %i = linalg.fill ins(%c : f32) outs(%e : tensor<9xf32>) -> tensor<9xf32>
+  %r = linalg.generic {{indexing_maps = [affine_map<(a, b) -> (a, b)>, affine_map<(a, b) -> (a)>], iterator_types = ["parallel", "reduction"]}}
+      ins(%x : tensor<9x{length}xf32>) outs(%i : tensor<9xf32>) {{
+  ^bb0(%p: f32, %q: f32):
+    %m = arith.{op} %p, %q : f32
+    linalg.yield %m : f32
+  }} -> tensor<9xf32>
+  return %r : tensor<9xf32>
+}}"""
+            code = Executable(text, target=target, cache=False)
+            for odd in (None, -np.inf, np.nan, np.float32(-3.4e38)):
+                x = RNG.standard_normal((9, length)).astype(np.float32)
+                if odd is not None:
+                    x[RNG.random(x.shape) < 0.5] = odd
+                first = np.full((9, 1), np.array(int(start, 16), np.uint32).view(np.float32))
+                got, = code.call("f", x)
+                np.testing.assert_array_equal(got, reduce(np.concatenate([first, x], 1), axis=1), f"{length} {odd}")
+
+
+@pytest.mark.parametrize("length", [1, 3, 5, 6, 33])
+def test_softmax_of_rows_with_infinite_scores(length):
+    x = RNG.standard_normal((4, length, 1, 1)).astype(np.float32)
+    x[1, : length - 1] = -np.inf
+    powers = np.exp(x - x.max(1, keepdims=True))
+    run(f"""  %e = tensor.empty() : {tensor(x)}
+  %r = linalg.softmax dimension(1) ins(%a0 : {tensor(x)}) outs(%e : {tensor(x)}) -> {tensor(x)}""", [x], [("%r", powers / powers.sum(1, keepdims=True))])
+
+
 def test_op_without_a_lowering_is_named():
     with pytest.raises(CompileError, match="math.ipowi"):
         elementwise("math.ipowi", [I, J], I)

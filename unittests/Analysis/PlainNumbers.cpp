@@ -313,13 +313,18 @@ static bool wrapsAgainstPromise(Operation *op, StringRef name, Type type,
   };
   if (name != "addi" && name != "subi" && name != "muli")
     return false;
-  Wide isSigned = exact(withSign(x, type), withSign(y, type)),
-       isUnsigned = exact(withoutSign(x, type), withoutSign(y, type));
   Wide half = Wide(1) << (widthOf(type) - 1);
+  Wide isSigned = exact(withSign(x, type), withSign(y, type));
+  Wide a = withoutSign(x, type), b = withoutSign(y, type);
+  // The product of two numbers of 64 bits needs all 128.
+  using UnsignedWide = unsigned __int128;
+  bool leavesUnsigned =
+      name == "muli"
+          ? UnsignedWide(a) * UnsignedWide(b) >= UnsignedWide(2 * half)
+          : exact(a, b) < 0 || exact(a, b) >= 2 * half;
   return (hasFlag(op, arith::IntegerOverflowFlags::nsw) &&
           (isSigned < -half || isSigned >= half)) ||
-         (hasFlag(op, arith::IntegerOverflowFlags::nuw) &&
-          (isUnsigned < 0 || isUnsigned >= 2 * half));
+         (hasFlag(op, arith::IntegerOverflowFlags::nuw) && leavesUnsigned);
 }
 
 Number compute(Operation *op, ArrayRef<Number> o) {

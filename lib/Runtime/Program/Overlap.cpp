@@ -92,7 +92,8 @@ static Bytes bytesOf(const ArrayView &array) {
   for (size_t axis = array.shape.size(); axis-- > 0;) {
     const int64_t size = array.shape[axis];
     int64_t stride = (array.strides ? (*array.strides)[axis] : dense) * element;
-    dense *= size;
+    if (!array.strides) // else sizes may be those of no memory
+      dense *= size;
     if (size < 2 || stride == 0)
       continue;
     if (stride < 0) {
