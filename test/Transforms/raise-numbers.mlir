@@ -278,3 +278,28 @@ func.func @eps_of_a_factor(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32
   } -> !v
   return %y : !v
 }
+
+// Scores that are divided by 0: two infinite scales are not one number.
+
+// CHECK-LABEL: func.func @scores_by_zero(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @scores_by_zero(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %none = arith.constant dense<0.0> : !s
+  %d1 = arith.divf %s1, %none : !s
+  %a1 = linalg.softmax dimension(2) ins(%d1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="the scores are scaled by a number that is not finite", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}

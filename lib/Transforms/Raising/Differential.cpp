@@ -328,6 +328,11 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     return std::nullopt;
   }
 
+  // Two infinities would pass for one number.
+  if (!std::isfinite(found.first.scale) || !std::isfinite(found.second.scale)) {
+    reason = "the scores are scaled by a number that is not finite";
+    return std::nullopt;
+  }
   double ratio = found.second.scale / found.first.scale;
   if (!sameNumber(found.first.scale, found.second.scale) &&
       !options.rescaleQueries) {

@@ -286,7 +286,8 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
   for (AtomId loop : loops)
     sizes.push_back(size(graph.space.extent(loop)));
   Value init = tensor::EmptyOp::create(builder, loc, sizes, type);
-  // Loads at plain positions are operands; others are read in the body.
+  // Loads at plain positions are operands; others are read in the body, also
+  // those outside of their tensor, which no map may name.
   SmallVector<Expr> all, operands;
   collectLoads(element, all);
   SmallVector<Value> inputs;
@@ -296,11 +297,13 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
     for (auto [axis, poly] : llvm::enumerate(load->indices)) {
       std::optional<AtomId> atom = poly.asAtom();
       auto *at = atom ? llvm::find(loops, *atom) : loops.end();
-      std::optional<int64_t> number = poly.constant();
+      std::optional<int64_t> number = poly.constant(),
+                             room = (graph.sizeOf(load->value, axis) - 1 - poly)
+                                        .constant();
       if (at != loops.end() &&
           graph.space.extent(*atom) == graph.sizeOf(load->value, axis))
         results.push_back(getAffineDimExpr(at - loops.begin(), context));
-      else if (number)
+      else if (number && *number >= 0 && (!room || *room >= 0))
         results.push_back(getAffineConstantExpr(*number, context));
     }
     if (results.size() != load->indices.size())
