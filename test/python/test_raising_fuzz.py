@@ -12,7 +12,7 @@ FOLDER = pathlib.Path(__file__).resolve().parent / "raising_fuzz"
 sys.path.insert(0, str(FOLDER))
 
 import case  # noqa: E402
-import driver  # noqa: E402
+import fuzzing  # noqa: E402
 
 #: Graphs in the quick suite.
 CASES = 5000
@@ -26,7 +26,7 @@ SHARE = 1250
 def test_raised_graphs_compute_what_they_did(first, full):
     times = 20 if full else 1
     seeds = [*range(first * times, (first + SHARE) * times), *(seed for seed in KEPT if seed % (CASES // SHARE) == first // SHARE)]
-    counts, faults = driver.campaign(seeds, compiled=100)
+    counts, faults = fuzzing.campaign(seeds, compiled=100)
     assert not faults, "\n".join(f"{seed}: {text}" for seed, text in faults[:5])
     # Graphs that are all raised, or none of them, show little; so does what cannot be interpreted.
     raised = counts["same"] + counts["same-f32"] + counts["same-overflow"]
@@ -46,8 +46,8 @@ def test_a_crash_and_a_difference_are_faults(tmp_path, monkeypatch):
                         "echo $first fault differs\n"
                         "if [ $first = 0 ]; then echo 1 begins; kill -ABRT $$; fi\n")
     crashing.chmod(0o755)
-    monkeypatch.setattr(driver, "program", lambda: crashing)
-    verdicts = driver.Compared(cases, tmp_path).run()
+    monkeypatch.setattr(fuzzing, "program", lambda: crashing)
+    verdicts = fuzzing.Compared(cases, tmp_path).run()
     assert verdicts[0] == verdicts[2] == ("fault", "differs")
     assert verdicts[1][0] == "fault" and "SIGABRT" in verdicts[1][1]
 

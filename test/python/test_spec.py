@@ -97,7 +97,7 @@ def mlir_files():
 
 @pytest.mark.parametrize("name", mlir_files())
 def test_files_survive_text_and_bytecode(opt, tmp_path, name):
-    pieces = re.split(r"^// -----.*$", (ROOT / name).read_text(), flags=re.M)
+    pieces = re.split(r"^//(?: -----|--- ).*$", (ROOT / name).read_text(), flags=re.M)
     for piece in pieces:
         done = opt("-", "--verify-roundtrip", "--allow-unregistered-dialect", source=piece.encode())
         assert done.returncode == 0, done.stderr.decode()
