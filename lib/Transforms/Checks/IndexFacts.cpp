@@ -143,7 +143,10 @@ IndexPoly IndexFacts::sizeOf(Value memref, int64_t axis) {
       })
       .Case([&](memref::CollapseShapeOp collapse) {
         IndexPoly product = 1;
-        for (int64_t k : collapse.getReassociationIndices()[axis])
+        // A copy: what the loop runs over must outlive the call.
+        const ReassociationIndices group =
+            collapse.getReassociationIndices()[axis];
+        for (int64_t k : group)
           product = product * sizeOf(collapse.getSrc(), k);
         return product;
       })
