@@ -19,6 +19,8 @@ build_targets
 # tools, the plugin and the C library alike; and the simulator's fibers leave the frames behind that a stack's reuse is found by.
 export ASAN_OPTIONS=detect_leaks=0:detect_container_overflow=0:allow_user_poisoning=0:detect_odr_violation=0
 ASAN_OPTIONS+=:detect_stack_use_after_return=0
+# Tests ask for more memory than a machine has, and want to be told.
+ASAN_OPTIONS+=:allocator_may_return_null=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 ASAN_SYMBOLIZER_PATH=$(llvm_bin)/llvm-symbolizer
 export ASAN_SYMBOLIZER_PATH
@@ -37,7 +39,7 @@ for binary in "$build"/unittests/*; do
 done
 
 say "pytest"
-(cd "$root" && LD_PRELOAD=$(clang_runtime) "$venv/bin/python" -m pytest -q -m "not oracle" test/python --ignore=test/python/test_docs.py \
+(cd "$root" && LD_PRELOAD=$(clang_runtime) "$venv/bin/python" -m pytest -q --capture=sys -m "not oracle" test/python --ignore=test/python/test_docs.py \
   --ignore=test/python/test_house.py) || failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then
