@@ -122,7 +122,7 @@ def record_kernels():
 
 
 def record(args):
-    """Some six minutes of a core."""
+    """Some four minutes of a core."""
     sys.path[:0] = [str(ROOT / "python"), str(ROOT / "test/python")]
     entries = {}
     with tempfile.TemporaryDirectory() as folder:

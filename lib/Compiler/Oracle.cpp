@@ -271,7 +271,8 @@ llvm::Expected<Oracle> Oracle::create(llvm::StringRef ir, llvm::StringRef entry,
 
 // --- judging
 
-static std::string formatIndex(int64_t i, llvm::ArrayRef<int64_t> shape) {
+std::string mlir::diffattn::formatIndex(int64_t i,
+                                        llvm::ArrayRef<int64_t> shape) {
   llvm::SmallVector<std::string> parts(shape.size());
   for (size_t axis = shape.size(); axis-- > 0; i /= shape[axis])
     parts[axis] = std::to_string(i % shape[axis]);

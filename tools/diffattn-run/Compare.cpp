@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Compare.h"
 
+#include "DiffAttn/Compiler/Oracle.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -21,13 +22,6 @@ static int64_t countElements(llvm::ArrayRef<int64_t> shape) {
   for (int64_t size : shape)
     count *= size;
   return count;
-}
-
-static std::string formatIndex(int64_t i, llvm::ArrayRef<int64_t> shape) {
-  llvm::SmallVector<std::string> parts(shape.size());
-  for (size_t axis = shape.size(); axis-- > 0; i /= shape[axis])
-    parts[axis] = std::to_string(i % shape[axis]);
-  return "[" + llvm::join(parts, ", ") + "]";
 }
 
 /// What one rounding to the type and a different order of sums may cost.

@@ -1,4 +1,4 @@
-//===- Passes.td - passes that emit kernels    --------------*- tablegen -*-===//
+//===- Passes.td - passes that emit kernels ----------------*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -68,6 +68,10 @@ llvm::Expected<Judgement> judgeCall(llvm::StringRef ir, llvm::StringRef entry,
                                     const WeightFiles &files,
                                     const OracleOptions &options);
 
+/// The place of element `i`, counted in row-major order, of a tensor of
+/// `shape`: "[1, 0, 3]".
+std::string formatIndex(int64_t i, llvm::ArrayRef<int64_t> shape);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_COMPILER_ORACLE_H
