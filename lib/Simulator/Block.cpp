@@ -120,6 +120,7 @@ void Block::run(uint64_t index) {
     wake(i);
   }
   takeReady(active);
+  main = Fiber();
   switchFiber(main, lanes[active].fiber);
   if (exited < threads && !launch.stopped)
     reportDeadlock();
@@ -130,7 +131,7 @@ void Block::run(uint64_t index) {
 }
 
 void Block::entry() {
-  enterFiber();
+  enterFiber(currentBlock->main);
   currentBlock->launch.entry(currentBlock->launch.arguments);
   currentBlock->exitThread();
 }

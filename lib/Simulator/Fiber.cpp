@@ -111,8 +111,16 @@ void mlir::diffattn::sim::switchFiber(Fiber &from, Fiber &to) {
 #endif
 }
 
-void mlir::diffattn::sim::enterFiber() {
+void mlir::diffattn::sim::enterFiber([[maybe_unused]] Fiber &main) {
 #ifdef DIFFATTN_SIM_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+  const void *low = nullptr;
+  size_t bytes = 0;
+  __sanitizer_finish_switch_fiber(nullptr, &low, &bytes);
+  // The first fiber comes from the thread's own stack. Without its bounds the
+  // sanitizer takes the thread to have none after the switch back.
+  if (!main.high) {
+    main.low = const_cast<char *>(static_cast<const char *>(low));
+    main.high = main.low + bytes;
+  }
 #endif
 }

@@ -43,8 +43,9 @@ void prepareFiber(Fiber &fiber, void (*entry)());
 /// Leaves `from` and goes on where `to` was left.
 void switchFiber(Fiber &from, Fiber &to);
 
-/// To be called first in a fiber's entry.
-void enterFiber();
+/// To be called first in a fiber's entry. `main` is where the first switch came
+/// from: a thread's own stack, whose bounds are not known before.
+void enterFiber(Fiber &main);
 
 } // namespace mlir::diffattn::sim
 
