@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/Device.h"
 
+#include "DiffAttn/Simulator/Device.h"
+
 using namespace mlir::diffattn;
 
 static llvm::Expected<DeviceHandle> openCuda(const ExecutionTarget &target,
@@ -30,6 +32,23 @@ static llvm::Expected<DeviceHandle> openCuda(const ExecutionTarget &target,
             "--cuda-driver, or option cuda_driver; without a GPU, target "
             "cuda-sim simulates one");
   return DeviceHandle(device, [](diffattn_device *d) { d->close(d); });
+}
+
+llvm::Expected<diffattn_device *>
+mlir::diffattn::makeSimulatedDevice(llvm::StringRef chip, bool hostAccess) {
+  std::string message;
+  diffattn_device *device = sim::createDevice(chip, hostAccess, message);
+  if (!device)
+    return makeError(ErrorClass::Usage, message);
+  return device;
+}
+
+llvm::Expected<DeviceHandle>
+mlir::diffattn::openSimulatedDevice(llvm::StringRef chip, bool hostAccess) {
+  auto device = makeSimulatedDevice(chip, hostAccess);
+  if (!device)
+    return device.takeError();
+  return DeviceHandle(*device, [](diffattn_device *d) { d->close(d); });
 }
 
 llvm::Expected<DeviceHandle>

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "SimulatedDevice.h"
 
-#include "DiffAttn/Compiler/Device.h"
+#include "DiffAttn/Simulator/Device.h"
 #include "DiffAttn/Target/GpuTarget.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -16,8 +16,8 @@
 
 #include <cstring>
 
-using namespace mlir;
 using namespace mlir::diffattn;
+using namespace mlir::diffattn::sim;
 using llvm::Twine;
 
 static thread_local std::string lastError;
@@ -506,23 +506,15 @@ static unsigned getCapability(llvm::StringRef chip) {
   return chip.consumeInteger(10, number) ? 80 : number;
 }
 
-llvm::Expected<diffattn_device *>
-mlir::diffattn::makeSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
-  std::string message;
+diffattn_device *mlir::diffattn::sim::createDevice(llvm::StringRef chipName,
+                                                   bool hostAccess,
+                                                   std::string &message) {
   std::optional<GpuTarget> target = getGpuTarget(chipName, message);
   if (!target)
-    return makeError(ErrorClass::Usage, message);
-  sim::SimChip chip;
+    return nullptr;
+  SimChip chip;
   chip.name = target->chip;
   chip.capability = getCapability(target->chip);
   chip.sharedBytesPerBlock = target->sharedBytesPerBlock;
   return new SimulatedDevice(chip, hostAccess);
-}
-
-llvm::Expected<DeviceHandle>
-mlir::diffattn::openSimulatedDevice(llvm::StringRef chipName, bool hostAccess) {
-  auto device = makeSimulatedDevice(chipName, hostAccess);
-  if (!device)
-    return device.takeError();
-  return DeviceHandle(*device, [](diffattn_device *d) { d->close(d); });
 }

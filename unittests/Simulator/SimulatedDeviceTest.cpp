@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/Device.h"
-#include "DiffAttn/Runtime/ABI/DeviceCalls.h"
+#include "DiffAttn/Runtime/Program/DeviceProgram.h"
+#include "DiffAttn/Simulator/Device.h"
 
 #include "llvm/AsmParser/Parser.h"
 #include "llvm/Bitcode/BitcodeWriter.h"
@@ -64,10 +64,10 @@ class SimulatedDeviceTest : public testing::Test {
 protected:
   void SetUp() override { open(false); }
   void open(bool hostAccess) {
-    auto opened = openSimulatedDevice("sm_80", hostAccess);
-    ASSERT_TRUE(static_cast<bool>(opened));
-    handle = std::move(*opened);
-    device = handle.get();
+    std::string message;
+    device = sim::createDevice("sm_80", hostAccess, message);
+    ASSERT_TRUE(device) << message;
+    handle = DeviceHandle(device, [](diffattn_device *d) { d->close(d); });
   }
   void ok(int32_t status) {
     ASSERT_EQ(status, DIFFATTN_DEVICE_OK) << device->last_error(device);
@@ -476,26 +476,6 @@ TEST_F(SimulatedDeviceTest, WorksOnTheStreamThatItIsGiven) {
   log.clear();
   program.reset();
   EXPECT_EQ(log, "wait\ndestroy\ndestroy\n");
-}
-
-TEST(ExecutionTargets, Parse) {
-  auto target = parseTarget("cuda:sm_90@2");
-  ASSERT_TRUE(static_cast<bool>(target));
-  EXPECT_EQ(target->chip, "sm_90");
-  EXPECT_EQ(target->ordinal, 2);
-  EXPECT_TRUE(target->chipNamed);
-  target = parseTarget("cuda");
-  ASSERT_TRUE(static_cast<bool>(target));
-  EXPECT_FALSE(target->chipNamed);
-  EXPECT_EQ(target->ordinal, 0);
-  for (const char *wrong : {"cuda@", "cuda@-1", "cuda:sm_90@x", "cpu@0"}) {
-    auto refused = parseTarget(wrong);
-    EXPECT_FALSE(static_cast<bool>(refused)) << wrong;
-    llvm::consumeError(refused.takeError());
-  }
-  // Nothing is open in these.
-  EXPECT_EQ(llvm::cantFail(resolveTarget("cpu:avx2", {})), "cpu:avx2");
-  EXPECT_EQ(llvm::cantFail(resolveTarget("cuda-sim", {})), "cuda-sim");
 }
 
 } // namespace

@@ -4,15 +4,15 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_COMPILER_SIMULATEDMEMORY_H
-#define DIFFATTN_LIB_COMPILER_SIMULATEDMEMORY_H
+#ifndef DIFFATTN_LIB_SIMULATOR_SIMULATEDMEMORY_H
+#define DIFFATTN_LIB_SIMULATOR_SIMULATEDMEMORY_H
 
 #include "DiffAttn/Runtime/ABI/Device.h"
 
 #include <map>
 #include <string>
 
-namespace mlir::diffattn {
+namespace mlir::diffattn::sim {
 
 /// Allocations of a simulated device. A device address is one of this process
 /// at which nothing may be read or written, so that host code which takes it
@@ -65,6 +65,6 @@ private:
   std::map<diffattn_address, Range> ranges;
 };
 
-} // namespace mlir::diffattn
+} // namespace mlir::diffattn::sim
 
-#endif // DIFFATTN_LIB_COMPILER_SIMULATEDMEMORY_H
+#endif // DIFFATTN_LIB_SIMULATOR_SIMULATEDMEMORY_H

@@ -4,14 +4,15 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_COMPILER_SIMULATEDDEVICE_H
-#define DIFFATTN_LIB_COMPILER_SIMULATEDDEVICE_H
+#ifndef DIFFATTN_LIB_SIMULATOR_SIMULATEDDEVICE_H
+#define DIFFATTN_LIB_SIMULATOR_SIMULATEDDEVICE_H
 
 #include "SimulatedMemory.h"
 
-#include "DiffAttn/Compiler/Error.h"
 #include "DiffAttn/Runtime/ABI/Device.h"
 #include "DiffAttn/Simulator/Simulator.h"
+
+#include "llvm/ADT/ArrayRef.h"
 
 #include <functional>
 #include <map>
@@ -19,13 +20,13 @@
 #include <set>
 #include <thread>
 
-namespace mlir::diffattn {
+namespace mlir::diffattn::sim {
 
 /// The runtime's table over the simulator. Work is done when it is given: a
 /// stream is a place to record a graph, an event a count of launches.
 class SimulatedDevice final : public diffattn_device {
 public:
-  SimulatedDevice(sim::SimChip chip, bool hostAccess);
+  SimulatedDevice(SimChip chip, bool hostAccess);
 
 private:
   /// Something that was given to a stream; returns a status.
@@ -43,7 +44,7 @@ private:
     std::vector<Work> work;
   };
   struct Module {
-    std::unique_ptr<sim::Simulator> simulator;
+    std::unique_ptr<Simulator> simulator;
     std::vector<std::string> kernels;
   };
 
@@ -68,7 +69,7 @@ private:
     return *static_cast<SimulatedDevice *>(device);
   }
 
-  sim::SimChip chip;
+  SimChip chip;
   SimulatedMemory memory;
   std::mutex mutex;
   uint64_t launches = 0;
@@ -76,6 +77,6 @@ private:
   std::map<const char *, int64_t> hostMemory; // of `host_allocate`
 };
 
-} // namespace mlir::diffattn
+} // namespace mlir::diffattn::sim
 
-#endif // DIFFATTN_LIB_COMPILER_SIMULATEDDEVICE_H
+#endif // DIFFATTN_LIB_SIMULATOR_SIMULATEDDEVICE_H

@@ -10,7 +10,7 @@
 #include <iterator>
 #include <sys/mman.h>
 
-using namespace mlir::diffattn;
+using namespace mlir::diffattn::sim;
 
 static constexpr int64_t kPage = 4096;
 /// Larger allocations are left as the system gives them, so that only what is
