@@ -3,8 +3,8 @@
 
 There are two trees. The compiler's layers and the runtime's each have an order: a file may include headers of its own layer and of
 those before it. They meet in `Runtime/ABI` alone, which both see. `Compiler` and what stands on it may use all. Some layers have rules
-of their own: the runtime knows neither MLIR nor LLVM, the reference has no passes, only code generators and conversions know the
-dialects of one machine. Prints one line for each breach and exits with 1.
+of their own: the runtime knows neither MLIR nor LLVM and has a namespace of its own, the reference has no passes, only code generators
+and conversions know the dialects of one machine. Prints one line for each breach and exits with 1.
 """
 import pathlib
 import re
@@ -60,6 +60,8 @@ def main():
             continue
         rule, reason = FORBIDDEN.get(layer.split("/")[0], (None, None))
         for number, line in enumerate(path.read_text().splitlines(), 1):
+            if layer in RUNTIME and re.search(r'\bmlir::|^namespace mlir\b', line):
+                breaches.append(f"{path.relative_to(root)}:{number}: expected the namespace diffattn_rt in the runtime, but got mlir")
             found = re.match(r'\s*#?include\s+["<]([^">]+)[">]', line)
             if not found:
                 continue

@@ -60,7 +60,7 @@ struct Folded<R (*)(A...)> {
                 #name);
 
 namespace driver {
-using namespace diffattn::rt::cuda;
+using namespace diffattn_rt::cuda;
 DIFFATTN_CUDA_DRIVER_FUNCTIONS(SAME_FUNCTION)
 static_assert(std::is_same_v<Pointer, CUdeviceptr>);
 SAME(kSuccess, CUDA_SUCCESS)
@@ -79,8 +79,8 @@ SAME(kJitErrorLogBytes, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
 } // namespace driver
 
 namespace products {
-using diffattn::rt::cuda::Stream;
-using namespace diffattn::rt::cuda::lt;
+using diffattn_rt::cuda::Stream;
+using namespace diffattn_rt::cuda::lt;
 DIFFATTN_CUBLASLT_FUNCTIONS(SAME_FUNCTION)
 SAME(kR32F, CUDA_R_32F)
 SAME(kR64F, CUDA_R_64F)

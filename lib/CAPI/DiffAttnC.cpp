@@ -20,6 +20,7 @@
 #include <cstring>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 struct diffattn_options {
   CompileOptions compile;

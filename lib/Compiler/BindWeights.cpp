@@ -12,6 +12,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::Twine;
 
 static llvm::Error weightError(const FileTensor *tensor, const Twine &name,

@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 namespace fs = llvm::sys::fs;
 

@@ -24,6 +24,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 llvm::Error mlir::diffattn::addEntryPoints(llvm::Module &module,
                                            const Signature &signature) {

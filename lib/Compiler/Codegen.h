@@ -20,7 +20,8 @@ enum class CodegenOutput { LLVMIR, Assembly, Object };
 /// Adds a function of one type for each function of the signature, named as
 /// `getEntryPointName` says: it takes an array of pointers to the arguments of
 /// the function's C interface and, last, to its result.
-llvm::Error addEntryPoints(llvm::Module &module, const Signature &signature);
+llvm::Error addEntryPoints(llvm::Module &module,
+                           const diffattn_rt::Signature &signature);
 
 /// Optimizes `module` for `isa` and generates position-independent code.
 llvm::Expected<std::string>

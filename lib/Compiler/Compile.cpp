@@ -46,6 +46,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

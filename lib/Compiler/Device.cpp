@@ -9,6 +9,7 @@
 #include "DiffAttn/Simulator/Device.h"
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static llvm::Expected<DeviceHandle> openCuda(const ExecutionTarget &target,
                                              const CudaLibraries &libraries) {

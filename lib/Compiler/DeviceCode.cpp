@@ -18,6 +18,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 namespace json = llvm::json;
 
 std::vector<DeviceCode::Kernel>

@@ -25,8 +25,8 @@ namespace mlir::diffattn {
 constexpr int32_t kCubinDriver = 13000, kPtxDriver = 12000;
 
 /// `list` is that of listGpuKernels; hashes are of the functions in `kernels`.
-std::vector<DeviceCode::Kernel> describeKernels(ArrayAttr list,
-                                                const llvm::Module &kernels);
+std::vector<diffattn_rt::DeviceCode::Kernel>
+describeKernels(ArrayAttr list, const llvm::Module &kernels);
 
 /// The elements of a dense attribute as they lie in memory, row-major; an i1
 /// takes a byte.
@@ -34,11 +34,11 @@ llvm::Expected<std::string> getElementBytes(Attribute value);
 
 /// What a record keeps: all but the bytes of images and constants in JSON, and
 /// these one after another.
-llvm::json::Object toJSON(const DeviceCode &code);
-std::string getBlobs(const DeviceCode &code);
+llvm::json::Object toJSON(const diffattn_rt::DeviceCode &code);
+std::string getBlobs(const diffattn_rt::DeviceCode &code);
 /// Nothing if the two do not belong together.
-std::optional<DeviceCode> deviceCodeFromJSON(const llvm::json::Object &json,
-                                             llvm::StringRef blobs);
+std::optional<diffattn_rt::DeviceCode>
+deviceCodeFromJSON(const llvm::json::Object &json, llvm::StringRef blobs);
 
 } // namespace mlir::diffattn
 

@@ -16,6 +16,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 namespace json = llvm::json;
 

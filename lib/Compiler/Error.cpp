@@ -8,6 +8,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 char ExecutionError::ID = 0;
 

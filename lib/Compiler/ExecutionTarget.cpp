@@ -12,6 +12,7 @@
 #include "llvm/ADT/StringExtras.h"
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 llvm::Expected<ExecutionTarget>
 mlir::diffattn::parseTarget(llvm::StringRef text) {

@@ -15,6 +15,7 @@
 #include "llvm/Support/Path.h"
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 
 namespace {

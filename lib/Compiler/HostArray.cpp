@@ -14,6 +14,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 llvm::Expected<HostArray> mlir::diffattn::createArray(DType dtype,
                                                       SizeList shape) {

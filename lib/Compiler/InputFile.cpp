@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 using llvm::Twine;
 

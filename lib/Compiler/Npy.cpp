@@ -23,6 +23,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::ArrayRef;
 using llvm::StringRef;
 using llvm::Twine;

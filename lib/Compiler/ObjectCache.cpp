@@ -30,6 +30,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 namespace json = llvm::json;
 

@@ -22,6 +22,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using interpreter::Array;
 
 namespace {

@@ -22,6 +22,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 namespace orc = llvm::orc;
 
 struct Program::Impl {
@@ -196,7 +197,8 @@ llvm::Error Program::bindWeights(const WeightFiles &files,
 
 llvm::Error Program::checkArguments(llvm::StringRef entry,
                                     ArrayRef<ArrayView> args) const {
-  if (Failure failure = diffattn::checkArguments(impl->signature, entry, args))
+  if (Failure failure =
+          diffattn_rt::checkArguments(impl->signature, entry, args))
     return toError(failure);
   if (!hasWeights())
     return missWeightFiles(impl->signature);

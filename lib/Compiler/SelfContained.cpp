@@ -10,6 +10,7 @@
 #include "llvm/Support/VersionTuple.h"
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 using llvm::Twine;
 namespace object = llvm::object;

@@ -21,6 +21,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 namespace json = llvm::json;
 
 /// A model has hundreds of layers at most; the table of weights has a slot for

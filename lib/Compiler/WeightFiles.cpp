@@ -20,6 +20,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 using llvm::Twine;
 

@@ -21,6 +21,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::ArrayRef;
 using llvm::StringRef;
 namespace fs = llvm::sys::fs;

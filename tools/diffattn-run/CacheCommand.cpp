@@ -19,6 +19,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 std::string diffattn::getCacheFolder(const Options &options) {
   if (!options.cacheDir.empty())

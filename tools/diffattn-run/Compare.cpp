@@ -16,6 +16,7 @@
 #include <cmath>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static int64_t countElements(llvm::ArrayRef<int64_t> shape) {
   int64_t count = 1;

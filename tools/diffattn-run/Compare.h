@@ -14,7 +14,7 @@ namespace mlir::diffattn {
 /// A dense array that someone else owns.
 struct DenseView {
   const void *data;
-  DType dtype;
+  diffattn_rt::DType dtype;
   llvm::ArrayRef<int64_t> shape;
 };
 

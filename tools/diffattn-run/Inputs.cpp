@@ -14,6 +14,7 @@
 #include <random>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 using llvm::Twine;
 

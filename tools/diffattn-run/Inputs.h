@@ -18,8 +18,8 @@ namespace mlir::diffattn {
 ///   random:2x3xf32        floats in [-1, 1), integers in [0, 10)
 ///   random:2x3xi64:0:99   integers in [0, 99], or floats in [0, 99)
 /// Without any, random ones, if all sizes are static. Errors name the argument.
-llvm::Expected<std::vector<HostArray>>
-makeArguments(const FunctionSignature &function,
+llvm::Expected<std::vector<diffattn_rt::HostArray>>
+makeArguments(const diffattn_rt::FunctionSignature &function,
               llvm::ArrayRef<std::string> inputs, uint64_t seed);
 
 } // namespace mlir::diffattn

@@ -17,6 +17,7 @@
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 namespace cl = llvm::cl;
 
 static constexpr const char *kExamples = R"(

@@ -10,6 +10,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static llvm::Expected<std::string> chooseEntry(const Signature &signature,
                                                const Options &options) {

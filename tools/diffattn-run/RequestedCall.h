@@ -19,16 +19,17 @@ namespace mlir::diffattn {
 /// A call as the command line asks for it.
 struct RequestedCall {
   std::string entry;
-  std::vector<HostArray> wanted, arguments;
+  std::vector<diffattn_rt::HostArray> wanted, arguments;
 };
 
 /// Makes the arguments and reads what results must match. Fails where the
 /// module has no such function, or one with other arguments; needs its
 /// signature alone, so that nothing is compiled in vain.
-llvm::Expected<RequestedCall> prepareCall(const Signature &signature,
-                                          const Options &options);
+llvm::Expected<RequestedCall>
+prepareCall(const diffattn_rt::Signature &signature, const Options &options);
 
-std::vector<ArrayView> viewsOf(std::vector<HostArray> &arrays);
+std::vector<diffattn_rt::ArrayView>
+viewsOf(std::vector<diffattn_rt::HostArray> &arrays);
 
 } // namespace mlir::diffattn
 

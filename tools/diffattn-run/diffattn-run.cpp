@@ -36,6 +36,7 @@
 #include <unistd.h>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static Options options;
 

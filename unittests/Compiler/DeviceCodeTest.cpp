@@ -14,6 +14,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 TEST(DeviceCode, IsReadAsItWasWritten) {
   DeviceCode code;

@@ -14,6 +14,7 @@
 #include <cstring>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

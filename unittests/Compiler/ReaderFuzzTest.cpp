@@ -29,6 +29,7 @@
 #include <set>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using llvm::StringRef;
 
 namespace {

@@ -16,6 +16,7 @@
 #include <set>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <fstream>
 
-using namespace diffattn::rt::cuda;
+using namespace diffattn_rt::cuda;
 
 namespace {
 

@@ -19,6 +19,7 @@
 #include <thread>
 
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

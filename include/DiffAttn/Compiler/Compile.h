@@ -51,14 +51,14 @@ struct CompileOptions {
   PtxasSearch ptxas;
   /// Called before anything is compiled; what it returns ends the compilation.
   /// So weights that do not fit are told without the wait. Null: not called.
-  std::function<llvm::Error(const Signature &)> checkSignature;
+  std::function<llvm::Error(const diffattn_rt::Signature &)> checkSignature;
 };
 
 struct CompiledModule {
-  Signature signature;
-  std::string object;               // relocatable ELF
-  std::optional<DeviceCode> device; // of targets with a GPU
-  CompileDiagnostics diagnostics;   // the same from the cache
+  diffattn_rt::Signature signature;
+  std::string object;                            // relocatable ELF
+  std::optional<diffattn_rt::DeviceCode> device; // of targets with a GPU
+  CompileDiagnostics diagnostics;                // the same from the cache
   bool fromCache = false;
   double seconds = 0; // taken to compile, or to read from the cache
 };

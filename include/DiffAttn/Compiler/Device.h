@@ -26,13 +26,13 @@ struct CudaLibraries {
 
 /// The device of a target that is not the CPU. An error of class Usage if there
 /// is none: no driver, no GPU, no such chip.
-llvm::Expected<DeviceHandle> openDevice(const ExecutionTarget &target,
-                                        const CudaLibraries &libraries);
+llvm::Expected<diffattn_rt::DeviceHandle>
+openDevice(const ExecutionTarget &target, const CudaLibraries &libraries);
 
 /// A GPU that is simulated. Its memory is not the host's: to touch it faults,
 /// unless `hostAccess` is set, for programs whose host code computes too.
-llvm::Expected<DeviceHandle> openSimulatedDevice(llvm::StringRef chip,
-                                                 bool hostAccess = false);
+llvm::Expected<diffattn_rt::DeviceHandle>
+openSimulatedDevice(llvm::StringRef chip, bool hostAccess = false);
 /// The same for a caller who ends it with its own function `close`.
 llvm::Expected<diffattn_device *> makeSimulatedDevice(llvm::StringRef chip,
                                                       bool hostAccess = false);

@@ -20,10 +20,10 @@ namespace mlir::diffattn {
 class ExecutionError : public llvm::ErrorInfo<ExecutionError> {
 public:
   static char ID;
-  ExecutionError(ErrorClass errorClass, std::string message)
+  ExecutionError(diffattn_rt::ErrorClass errorClass, std::string message)
       : errorClass(errorClass), message(std::move(message)) {}
 
-  ErrorClass getClass() const { return errorClass; }
+  diffattn_rt::ErrorClass getClass() const { return errorClass; }
   const std::string &getMessage() const { return message; }
 
   void log(llvm::raw_ostream &os) const override { os << message; }
@@ -32,16 +32,18 @@ public:
   }
 
 private:
-  ErrorClass errorClass;
+  diffattn_rt::ErrorClass errorClass;
   std::string message;
 };
 
-llvm::Error makeError(ErrorClass errorClass, const llvm::Twine &message);
-llvm::Error toError(const Failure &failure);
+llvm::Error makeError(diffattn_rt::ErrorClass errorClass,
+                      const llvm::Twine &message);
+llvm::Error toError(const diffattn_rt::Failure &failure);
 
 /// The class and text of an error; any foreign error is of `otherwise`.
-std::pair<ErrorClass, std::string>
-describeError(llvm::Error error, ErrorClass otherwise = ErrorClass::Run);
+std::pair<diffattn_rt::ErrorClass, std::string>
+describeError(llvm::Error error,
+              diffattn_rt::ErrorClass otherwise = diffattn_rt::ErrorClass::Run);
 
 } // namespace mlir::diffattn
 

@@ -16,21 +16,23 @@
 namespace mlir::diffattn {
 
 /// An uninitialised array. Fails if memory does not hold it.
-llvm::Expected<HostArray> createArray(DType dtype, SizeList shape);
+llvm::Expected<diffattn_rt::HostArray> createArray(diffattn_rt::DType dtype,
+                                                   diffattn_rt::SizeList shape);
 
 /// Element `i` of a buffer as f64; integers above 2^53 are rounded.
-double readElement(const void *data, DType dtype, int64_t i);
+double readElement(const void *data, diffattn_rt::DType dtype, int64_t i);
 /// Rounds `value` to nearest even, or converts it to an integer.
-void writeElement(void *data, DType dtype, int64_t i, double value);
+void writeElement(void *data, diffattn_rt::DType dtype, int64_t i,
+                  double value);
 
 /// Reads a .npy file: version 1 to 3, little-endian, C order. bfloat16 is what
 /// ml_dtypes writes (two-byte void). The header is data and is never evaluated.
-llvm::Expected<HostArray> readNpy(llvm::StringRef path);
+llvm::Expected<diffattn_rt::HostArray> readNpy(llvm::StringRef path);
 
 /// Writes a .npy file as `writeFile` does: `path` holds the whole array or what
 /// it held before.
-llvm::Error writeNpy(llvm::StringRef path, const void *data, DType dtype,
-                     SizeList shape);
+llvm::Error writeNpy(llvm::StringRef path, const void *data,
+                     diffattn_rt::DType dtype, diffattn_rt::SizeList shape);
 
 } // namespace mlir::diffattn
 

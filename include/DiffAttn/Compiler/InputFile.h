@@ -38,16 +38,18 @@ struct RegularFile {
 /// Opens a regular file of at most `limit` bytes. A pipe or a device is an
 /// error at once, and is never waited for.
 llvm::Expected<RegularFile> openRegularFile(llvm::StringRef path, int64_t limit,
-                                            ErrorClass errorClass);
+                                            diffattn_rt::ErrorClass errorClass);
 
 /// The contents of such a file, mapped where that is cheaper.
 llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
-readRegularFile(llvm::StringRef path, int64_t limit, ErrorClass errorClass);
+readRegularFile(llvm::StringRef path, int64_t limit,
+                diffattn_rt::ErrorClass errorClass);
 
 /// The contents of a file or pipe of at most `limit` bytes, of standard input
 /// if `path` is "-". A device is an error, except a terminal.
 llvm::Expected<std::unique_ptr<llvm::MemoryBuffer>>
-readFileOrPipe(llvm::StringRef path, int64_t limit, ErrorClass errorClass);
+readFileOrPipe(llvm::StringRef path, int64_t limit,
+               diffattn_rt::ErrorClass errorClass);
 
 /// A module of MLIR as `readFileOrPipe` reads it; of a folder the error says
 /// what it holds and which command takes that.

@@ -39,11 +39,10 @@ class Oracle {
 public:
   /// Interprets `entry` on copies of `arguments`. Fails for a program that is
   /// too large, or that the interpreter does not know.
-  static llvm::Expected<Oracle> create(llvm::StringRef ir,
-                                       llvm::StringRef entry,
-                                       llvm::ArrayRef<HostArray> arguments,
-                                       const WeightFiles &files,
-                                       const OracleOptions &options = {});
+  static llvm::Expected<Oracle>
+  create(llvm::StringRef ir, llvm::StringRef entry,
+         llvm::ArrayRef<diffattn_rt::HostArray> arguments,
+         const WeightFiles &files, const OracleOptions &options = {});
   Oracle(Oracle &&) noexcept;
   ~Oracle();
 
@@ -51,7 +50,7 @@ public:
   /// Judges result number `i`, a dense array in row-major order. Fails if it
   /// has another type or shape.
   llvm::Expected<Judgement> judge(size_t i, llvm::StringRef name,
-                                  const void *data, DType dtype,
+                                  const void *data, diffattn_rt::DType dtype,
                                   llvm::ArrayRef<int64_t> shape) const;
 
 private:
@@ -62,11 +61,11 @@ private:
 
 /// Judges all `results` of a call, dense arrays, in the order of the
 /// function's; the text has a line for each.
-llvm::Expected<Judgement> judgeCall(llvm::StringRef ir, llvm::StringRef entry,
-                                    llvm::ArrayRef<HostArray> arguments,
-                                    llvm::ArrayRef<ArrayView> results,
-                                    const WeightFiles &files,
-                                    const OracleOptions &options);
+llvm::Expected<Judgement>
+judgeCall(llvm::StringRef ir, llvm::StringRef entry,
+          llvm::ArrayRef<diffattn_rt::HostArray> arguments,
+          llvm::ArrayRef<diffattn_rt::ArrayView> results,
+          const WeightFiles &files, const OracleOptions &options);
 
 /// The place of element `i`, counted in row-major order, of a tensor of
 /// `shape`: "[1, 0, 3]".

@@ -29,7 +29,7 @@ public:
        const CudaLibraries &libraries = {});
   ~Program();
 
-  const Signature &getSignature() const;
+  const diffattn_rt::Signature &getSignature() const;
 
   /// Called between tensors with bytes done and bytes in all; false stops.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
@@ -41,22 +41,22 @@ public:
   bool hasWeights() const;
 
   /// What the program has on its device; null for code of the CPU.
-  DeviceProgram *getDevice() const;
+  diffattn_rt::DeviceProgram *getDevice() const;
 
   /// Calls a public function. `threads` 0: the runtime's default. One call of a
   /// program at a time.
-  llvm::Expected<std::vector<CallResult>> call(llvm::StringRef entry,
-                                               llvm::ArrayRef<ArrayView> args,
-                                               int64_t threads = 0);
+  llvm::Expected<std::vector<diffattn_rt::CallResult>>
+  call(llvm::StringRef entry, llvm::ArrayRef<diffattn_rt::ArrayView> args,
+       int64_t threads = 0);
 
   /// A call of a public function that is captured once, of a program on a
   /// device. To be ended before the program.
-  llvm::Expected<std::unique_ptr<ReplayedCall>>
-  replay(llvm::StringRef entry, llvm::ArrayRef<ArrayView> args);
+  llvm::Expected<std::unique_ptr<diffattn_rt::ReplayedCall>>
+  replay(llvm::StringRef entry, llvm::ArrayRef<diffattn_rt::ArrayView> args);
 
   /// Checks arguments as `call` does, without a call.
   llvm::Error checkArguments(llvm::StringRef entry,
-                             llvm::ArrayRef<ArrayView> args) const;
+                             llvm::ArrayRef<diffattn_rt::ArrayView> args) const;
 
 private:
   struct Impl;
@@ -67,17 +67,17 @@ private:
 /// The tensors of the weights that `signature` declares, one for each slot of
 /// the table, checked against the declarations.
 llvm::Expected<std::vector<const FileTensor *>>
-findWeights(const Signature &signature, const WeightFiles &files);
+findWeights(const diffattn_rt::Signature &signature, const WeightFiles &files);
 
 /// The error where a module declares weights and no files were named.
-llvm::Error missWeightFiles(const Signature &signature);
+llvm::Error missWeightFiles(const diffattn_rt::Signature &signature);
 
 /// Finds them and fills `slots`; converted copies are kept in `owned`.
-llvm::Error bindWeightSlots(const Signature &signature,
+llvm::Error bindWeightSlots(const diffattn_rt::Signature &signature,
                             const WeightFiles &files,
                             const Program::Progress &progress,
                             std::vector<diffattn_weight> &slots,
-                            std::vector<HostArray> &owned);
+                            std::vector<diffattn_rt::HostArray> &owned);
 
 } // namespace mlir::diffattn
 

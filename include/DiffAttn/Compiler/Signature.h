@@ -23,14 +23,15 @@ class ModuleOp;
 namespace mlir::diffattn {
 
 /// The function called `name`, or an error that names the functions there are.
-llvm::Expected<const FunctionSignature *>
-getFunction(const Signature &signature, llvm::StringRef name);
+llvm::Expected<const diffattn_rt::FunctionSignature *>
+getFunction(const diffattn_rt::Signature &signature, llvm::StringRef name);
 
 /// Reads the signature of a module of tensor IR, before it is lowered.
-llvm::Expected<Signature> readSignature(ModuleOp module);
+llvm::Expected<diffattn_rt::Signature> readSignature(ModuleOp module);
 
-llvm::json::Value toJSON(const Signature &signature);
-llvm::Expected<Signature> signatureFromJSON(const llvm::json::Value &json);
+llvm::json::Value toJSON(const diffattn_rt::Signature &signature);
+llvm::Expected<diffattn_rt::Signature>
+signatureFromJSON(const llvm::json::Value &json);
 
 } // namespace mlir::diffattn
 

@@ -21,7 +21,7 @@ namespace mlir::diffattn {
 /// A tensor as it lies in a mapped file. Its data has no alignment.
 struct FileTensor {
   std::string dtypeName; // as the file spells it
-  std::optional<DType> dtype;
+  std::optional<diffattn_rt::DType> dtype;
   llvm::SmallVector<int64_t> shape;
   const char *data = nullptr;
   int64_t offset = 0; // of the data in the file

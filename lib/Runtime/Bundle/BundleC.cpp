@@ -14,7 +14,7 @@
 #include <cstring>
 #include <sstream>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 struct diffattn_bundle {
   LoadedBundle loaded;

@@ -16,13 +16,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static Failure bundleFailure(std::string message) {
   return {ErrorClass::Bundle, std::move(message)};
 }
 
-Failure mlir::diffattn::checkElfHeader(std::string_view bytes) {
+Failure diffattn_rt::checkElfHeader(std::string_view bytes) {
   Elf64_Ehdr header;
   if (bytes.size() < sizeof header ||
       memcmp(bytes.data(), ELFMAG, SELFMAG) != 0)

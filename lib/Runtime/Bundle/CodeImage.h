@@ -11,7 +11,7 @@
 
 #include <string_view>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A shared object of compiled code, linked into this process. It is loaded
 /// from a copy in memory: what was checked is what runs, whatever happens to
@@ -38,6 +38,6 @@ private:
 /// Checks that `bytes` begin as a shared object for this machine does.
 Failure checkElfHeader(std::string_view bytes);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_BUNDLE_CODEIMAGE_H

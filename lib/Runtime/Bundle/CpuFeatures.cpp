@@ -9,7 +9,7 @@
 #include <cpuid.h>
 #include <cstdint>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 
@@ -71,7 +71,7 @@ uint64_t savedState() {
 
 } // namespace
 
-FeatureState mlir::diffattn::getCpuFeature(std::string_view name) {
+FeatureState diffattn_rt::getCpuFeature(std::string_view name) {
   static const uint64_t saved = savedState();
   for (const Feature &feature : kFeatures) {
     if (name != feature.name)

@@ -9,7 +9,7 @@
 
 #include <string_view>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 enum class FeatureState { Present, Missing, Unknown };
 
@@ -17,6 +17,6 @@ enum class FeatureState { Present, Missing, Unknown };
 /// saves its registers. Unknown: this loader has not heard of it.
 FeatureState getCpuFeature(std::string_view name);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_BUNDLE_CPUFEATURES_H

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 FileMapping::~FileMapping() {
   if (data)

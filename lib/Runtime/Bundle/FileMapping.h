@@ -13,7 +13,7 @@
 #include <string_view>
 #include <utility>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A file, mapped and never changed.
 class FileMapping {
@@ -37,6 +37,6 @@ private:
   size_t count = 0;
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_BUNDLE_FILEMAPPING_H

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static constexpr size_t kMostManifestBytes = 100'000'000;
 

@@ -14,7 +14,7 @@
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
 #include "DiffAttn/Runtime/Program/ReplayedCall.h"
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// Where a bundle finds what is not its own.
 struct BundlePlaces {
@@ -96,6 +96,6 @@ private:
   std::unique_ptr<DeviceProgram> program; // null on the CPU
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_BUNDLE_LOADEDBUNDLE_H

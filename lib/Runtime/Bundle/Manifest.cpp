@@ -16,7 +16,7 @@
 #include <limits>
 #include <set>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 
@@ -146,7 +146,7 @@ bool ManifestReader::machine() {
   return read;
 }
 
-std::optional<int> mlir::diffattn::parseChip(std::string_view chip) {
+std::optional<int> diffattn_rt::parseChip(std::string_view chip) {
   int number = 0;
   if (chip.substr(0, 3) != "sm_")
     return std::nullopt;
@@ -532,7 +532,6 @@ const BundledFile *Manifest::findFile(std::string_view path) const {
   return nullptr;
 }
 
-Failure mlir::diffattn::parseManifest(std::string_view text,
-                                      Manifest &manifest) {
+Failure diffattn_rt::parseManifest(std::string_view text, Manifest &manifest) {
   return ManifestReader(text, manifest).read();
 }

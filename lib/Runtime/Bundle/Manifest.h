@@ -12,7 +12,7 @@
 
 #include <optional>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A file of the bundle's own.
 struct BundledFile {
@@ -72,6 +72,6 @@ struct Manifest {
 /// Failures are of class Bundle and do not name the file.
 Failure parseManifest(std::string_view text, Manifest &manifest);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_BUNDLE_MANIFEST_H

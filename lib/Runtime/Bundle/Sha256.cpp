@@ -57,7 +57,7 @@ static void addBlock(uint32_t (&hash)[8], const unsigned char *block) {
     hash[i] += v[i];
 }
 
-std::string mlir::diffattn::sha256(std::string_view bytes) {
+std::string diffattn_rt::sha256(std::string_view bytes) {
   uint32_t hash[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                       0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   auto *data = reinterpret_cast<const unsigned char *>(bytes.data());

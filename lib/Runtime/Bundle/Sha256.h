@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// SHA-256 (FIPS 180-4) of `bytes`, as 64 hexadecimal digits in lower case.
 std::string sha256(std::string_view bytes);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_BUNDLE_SHA256_H

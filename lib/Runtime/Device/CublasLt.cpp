@@ -18,9 +18,9 @@
 
 #include <algorithm>
 
-using namespace diffattn::rt;
-using namespace diffattn::rt::cuda;
-using namespace diffattn::rt::cuda::lt;
+using namespace diffattn_rt;
+using namespace diffattn_rt::cuda;
+using namespace diffattn_rt::cuda::lt;
 
 /// Plans that are kept. Prompts of every length make one each.
 static constexpr size_t kMostPlans = 4096;

@@ -26,7 +26,7 @@
 #include <tuple>
 #include <type_traits>
 
-namespace diffattn::rt::cuda {
+namespace diffattn_rt::cuda {
 
 using Stream = struct StreamTag *; // CUstream, and the runtime's cudaStream_t
 
@@ -143,6 +143,6 @@ private:
   std::map<Key, std::unique_ptr<Plan>> plans;
 };
 
-} // namespace diffattn::rt::cuda
+} // namespace diffattn_rt::cuda
 
 #endif // DIFFATTN_LIB_RUNTIME_DEVICE_CUBLASLT_H

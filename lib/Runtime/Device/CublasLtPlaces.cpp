@@ -9,7 +9,7 @@
 
 #include <glob.h>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 std::vector<std::string> cuda::cublasLtSonames() {
   return {"libcublasLt.so.13", "libcublasLt.so.12"};

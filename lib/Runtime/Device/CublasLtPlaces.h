@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace diffattn::rt::cuda {
+namespace diffattn_rt::cuda {
 
 /// The versions that CublasLt.h declares, newest first.
 std::vector<std::string> cublasLtSonames();
@@ -24,6 +24,6 @@ std::vector<std::string>
 cublasLtPlaces(const std::string &path,
                const std::vector<std::string> &packageFolders);
 
-} // namespace diffattn::rt::cuda
+} // namespace diffattn_rt::cuda
 
 #endif // DIFFATTN_LIB_RUNTIME_DEVICE_CUBLASLTPLACES_H

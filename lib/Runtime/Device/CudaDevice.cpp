@@ -10,14 +10,14 @@
 #include <cstdio>
 #include <cstring>
 
-using namespace diffattn::rt::cuda;
+using namespace diffattn_rt::cuda;
 
 /// The oldest driver whose functions these are and that takes PTX 8.0.
 static constexpr int kOldestDriver = 12000;
 
 static thread_local std::string lastError;
 
-int32_t diffattn::rt::cuda::fail(int32_t status, std::string text) {
+int32_t diffattn_rt::cuda::fail(int32_t status, std::string text) {
   lastError = std::move(text);
   return status;
 }

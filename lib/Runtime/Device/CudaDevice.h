@@ -16,7 +16,7 @@
 #include <memory>
 #include <mutex>
 
-namespace diffattn::rt::cuda {
+namespace diffattn_rt::cuda {
 
 /// Keeps `text` as this thread's message and returns `status`.
 int32_t fail(int32_t status, std::string text);
@@ -113,6 +113,6 @@ private:
   std::unique_ptr<CublasLt> gemmEngine;
 };
 
-} // namespace diffattn::rt::cuda
+} // namespace diffattn_rt::cuda
 
 #endif // DIFFATTN_LIB_RUNTIME_DEVICE_CUDADEVICE_H

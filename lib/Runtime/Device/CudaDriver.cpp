@@ -7,8 +7,8 @@
 
 #include "CudaDriver.h"
 
-using namespace diffattn::rt;
-using namespace diffattn::rt::cuda;
+using namespace diffattn_rt;
+using namespace diffattn_rt::cuda;
 
 /// Where drivers put their library when the loader does not know of it. The
 /// stub of a toolkit is none of them: it opens, and every call of it fails.

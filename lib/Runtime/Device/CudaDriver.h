@@ -24,7 +24,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace diffattn::rt::cuda {
+namespace diffattn_rt::cuda {
 
 using Result = int;
 using Device = int;
@@ -120,6 +120,6 @@ struct Driver {
   std::string describe(Result result) const;
 };
 
-} // namespace diffattn::rt::cuda
+} // namespace diffattn_rt::cuda
 
 #endif // DIFFATTN_LIB_RUNTIME_DEVICE_CUDADRIVER_H

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 
-using namespace diffattn::rt::cuda;
+using namespace diffattn_rt::cuda;
 
 /// The driver takes at most 4 KiB of parameters before CUDA 12.1.
 static constexpr int kMostParameters = 512;

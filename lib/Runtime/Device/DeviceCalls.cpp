@@ -12,7 +12,7 @@
 #include <cstring>
 #include <vector>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 namespace {
 

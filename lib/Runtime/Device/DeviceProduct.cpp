@@ -11,9 +11,9 @@
 
 #include <string>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
-const char *diffattn::rt::dtypeName(int32_t dtype) {
+const char *diffattn_rt::dtypeName(int32_t dtype) {
   switch (dtype) {
   case DIFFATTN_F32:
     return "f32";

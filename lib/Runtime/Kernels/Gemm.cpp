@@ -9,7 +9,7 @@
 
 #include <cstdio>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 namespace {
 
@@ -86,9 +86,9 @@ Product makeProduct(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
 
 } // namespace
 
-std::mutex diffattn::rt::packMutex;
+std::mutex diffattn_rt::packMutex;
 
-size_t diffattn::rt::dtypeSize(int32_t dtype) {
+size_t diffattn_rt::dtypeSize(int32_t dtype) {
   switch (dtype) {
   case DIFFATTN_F64:
   case DIFFATTN_I64:

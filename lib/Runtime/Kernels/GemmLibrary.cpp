@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <string>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 #define DIFFATTN_TEXT_OF(name) #name
 #define DIFFATTN_NAME_OF(name) DIFFATTN_TEXT_OF(name)
@@ -37,7 +37,7 @@ static const GemmLibrary *openBeside() {
   return open ? open(services) : nullptr;
 }
 
-const GemmLibrary *diffattn::rt::gemmLibrary() {
+const GemmLibrary *diffattn_rt::gemmLibrary() {
   static const GemmLibrary *library = openBeside();
   return library;
 }

@@ -28,7 +28,7 @@ int omp_get_max_threads(void);
 void omp_set_num_threads(int);
 }
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -26,7 +26,7 @@
 #include <type_traits>
 #include <utility>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 namespace {
 
@@ -446,7 +446,7 @@ void pairsByC(const Product &p, int bytes) {
 
 } // namespace
 
-void diffattn::rt::ownProduct(const Product &p, int32_t backend) {
+void diffattn_rt::ownProduct(const Product &p, int32_t backend) {
   int bytes = vectorBytes(backend);
   if (p.pairs && bytes == 64 && p.dtA == DIFFATTN_BF16 &&
       p.dtB == DIFFATTN_BF16 && hasBf16Pairs())
@@ -463,8 +463,8 @@ void diffattn::rt::ownProduct(const Product &p, int32_t backend) {
   }
 }
 
-void diffattn::rt::storeSums(const Product &p, const float *sums,
-                             int64_t maxThreads) {
+void diffattn_rt::storeSums(const Product &p, const float *sums,
+                            int64_t maxThreads) {
   const int bytes = vectorBytes(DIFFATTN_GEMM_OWN);
   auto row = [&](int64_t i) {
     const float *from = sums + i * p.N;

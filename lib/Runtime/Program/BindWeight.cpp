@@ -11,7 +11,7 @@
 
 #include <cstring>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 
@@ -89,9 +89,9 @@ struct BF16 {
     memcpy(&value, &wide, sizeof value);
     return value;
   }
-  static BF16 fromWide(float wide) { return {::diffattn::rt::toBFloat(wide)}; }
+  static BF16 fromWide(float wide) { return {diffattn_rt::toBFloat(wide)}; }
   static BF16 fromWide(double wide) {
-    return {::diffattn::rt::toBFloat(::diffattn::rt::toOdd(wide))};
+    return {diffattn_rt::toBFloat(diffattn_rt::toOdd(wide))};
   }
 };
 
@@ -148,14 +148,14 @@ void convertRows(Rearranged rearranged) {
 
 } // namespace
 
-bool mlir::diffattn::canConvertWeight(DType from, DType to) {
+bool diffattn_rt::canConvertWeight(DType from, DType to) {
   return from == to || (isFloatDType(from) && isFloatDType(to));
 }
 
-Failure mlir::diffattn::bindWeight(const WeightDeclaration &declared,
-                                   const WeightSource &source,
-                                   diffattn_weight &slot,
-                                   std::vector<HostArray> &owned) {
+Failure diffattn_rt::bindWeight(const WeightDeclaration &declared,
+                                const WeightSource &source,
+                                diffattn_weight &slot,
+                                std::vector<HostArray> &owned) {
   int64_t rows = declared.shape.empty() ? 1 : declared.shape[0], columns = 1;
   for (size_t axis = 1; axis < declared.shape.size(); ++axis)
     columns *= declared.shape[axis];
@@ -182,7 +182,7 @@ Failure mlir::diffattn::bindWeight(const WeightDeclaration &declared,
   return {};
 }
 
-Failure mlir::diffattn::stoppedAfter(int64_t done, int64_t total) {
+Failure diffattn_rt::stoppedAfter(int64_t done, int64_t total) {
   return {ErrorClass::Run, "expected to bind all weights, but was told to stop "
                            "after " +
                                std::to_string(done) + " of " +

@@ -8,22 +8,22 @@
 
 #include <cstring>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static Failure failAtNull(const std::string &name) {
   return {ErrorClass::Usage, name + ": expected an address, but got null"};
 }
 
 Failure
-mlir::diffattn::checkPointers(std::initializer_list<NamedPointer> pointers) {
+diffattn_rt::checkPointers(std::initializer_list<NamedPointer> pointers) {
   for (const NamedPointer &given : pointers)
     if (!given.pointer)
       return failAtNull(given.name);
   return {};
 }
 
-Failure mlir::diffattn::checkTexts(const char *name, const char *const *texts,
-                                   int32_t count) {
+Failure diffattn_rt::checkTexts(const char *name, const char *const *texts,
+                                int32_t count) {
   if (count < 0)
     return {ErrorClass::Usage, std::string(name) +
                                    ": expected a number of them from 0, but "
@@ -37,8 +37,8 @@ Failure mlir::diffattn::checkTexts(const char *name, const char *const *texts,
   return {};
 }
 
-Failure mlir::diffattn::describeValue(const std::vector<ValueType> &types,
-                                      int32_t i, diffattn_type *type) {
+Failure diffattn_rt::describeValue(const std::vector<ValueType> &types,
+                                   int32_t i, diffattn_type *type) {
   if (i < 0 || static_cast<size_t>(i) >= types.size())
     return {ErrorClass::Usage, "expected a number below " +
                                    std::to_string(types.size()) + ", but got " +
@@ -127,11 +127,10 @@ static Failure checkArray(const char *entry, int32_t i,
   return {};
 }
 
-Failure mlir::diffattn::copyArguments(const Signature &signature,
-                                      const char *entry,
-                                      const diffattn_array *arrays,
-                                      int32_t count,
-                                      std::vector<HostArray> &copies) {
+Failure diffattn_rt::copyArguments(const Signature &signature,
+                                   const char *entry,
+                                   const diffattn_array *arrays, int32_t count,
+                                   std::vector<HostArray> &copies) {
   std::vector<ArrayView> views;
   Failure failure = viewArguments(signature, entry, arrays, count, views);
   if (!failure)
@@ -147,19 +146,18 @@ Failure mlir::diffattn::copyArguments(const Signature &signature,
   return failure;
 }
 
-Failure mlir::diffattn::checkResults(const Signature &signature,
-                                     const char *entry,
-                                     const diffattn_result *results,
-                                     int32_t numResults) {
+Failure diffattn_rt::checkResults(const Signature &signature, const char *entry,
+                                  const diffattn_result *results,
+                                  int32_t numResults) {
   const FunctionSignature *function = signature.find(entry);
   return function ? checkRoom(*function, results, numResults) : Failure();
 }
 
-Failure mlir::diffattn::viewArguments(const Signature &signature,
-                                      const char *entry,
-                                      const diffattn_array *arguments,
-                                      int32_t numArguments,
-                                      std::vector<ArrayView> &views) {
+Failure diffattn_rt::viewArguments(const Signature &signature,
+                                   const char *entry,
+                                   const diffattn_array *arguments,
+                                   int32_t numArguments,
+                                   std::vector<ArrayView> &views) {
   if (!entry)
     return {ErrorClass::Usage, "expected the name of a function, but got null"};
   const FunctionSignature *function;
@@ -202,9 +200,8 @@ static Failure describeResult(SizeList shape, DType dtype,
   return {};
 }
 
-Failure mlir::diffattn::runReplay(diffattn_replay &replay, int32_t threads,
-                                  diffattn_result *results,
-                                  int32_t numResults) {
+Failure diffattn_rt::runReplay(diffattn_replay &replay, int32_t threads,
+                               diffattn_result *results, int32_t numResults) {
   ReplayedCall &call = *replay.call;
   if (Failure failure = checkThreads(threads))
     return failure;
@@ -222,9 +219,9 @@ Failure mlir::diffattn::runReplay(diffattn_replay &replay, int32_t threads,
   return {};
 }
 
-Failure mlir::diffattn::giveResults(std::vector<CallResult> called,
-                                    const std::vector<ArrayView> &views,
-                                    diffattn_result *results) {
+Failure diffattn_rt::giveResults(std::vector<CallResult> called,
+                                 const std::vector<ArrayView> &views,
+                                 diffattn_result *results) {
   for (size_t i = 0; i < called.size(); ++i) {
     const CallResult &result = called[i];
     SizeList shape = result.array.shape;

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 /// A strided memref's descriptor for any rank: two addresses, an offset, sizes,
 /// strides.
@@ -34,7 +34,7 @@ static bool isEmpty(const ArrayView &array) {
          array.shape.end();
 }
 
-bool mlir::diffattn::isDense(const ArrayView &array) {
+bool diffattn_rt::isDense(const ArrayView &array) {
   if (!array.strides || isEmpty(array))
     return true;
   int64_t expected = 1;
@@ -144,8 +144,8 @@ static Failure checkShared(const FunctionSignature &function,
   return {};
 }
 
-Failure mlir::diffattn::checkArgumentCount(const FunctionSignature &function,
-                                           int64_t count) {
+Failure diffattn_rt::checkArgumentCount(const FunctionSignature &function,
+                                        int64_t count) {
   if (count == static_cast<int64_t>(function.arguments.size()))
     return {};
   return {ErrorClass::Usage, "'" + function.name + "': expected " +
@@ -154,9 +154,9 @@ Failure mlir::diffattn::checkArgumentCount(const FunctionSignature &function,
                                  std::to_string(count)};
 }
 
-Failure mlir::diffattn::checkArguments(const Signature &signature,
-                                       std::string_view entry,
-                                       ListRef<ArrayView> args) {
+Failure diffattn_rt::checkArguments(const Signature &signature,
+                                    std::string_view entry,
+                                    ListRef<ArrayView> args) {
   const FunctionSignature *function;
   if (Failure failure = signature.get(entry, function))
     return failure;
@@ -177,7 +177,7 @@ Failure mlir::diffattn::checkArguments(const Signature &signature,
   return checkShared(*function, args);
 }
 
-Failure mlir::diffattn::copyDense(const ArrayView &array, HostArray &copy) {
+Failure diffattn_rt::copyDense(const ArrayView &array, HostArray &copy) {
   if (Failure failure = copy.allocate(array.dtype, array.shape))
     return failure;
   int64_t count = copy.getNumElements();
@@ -332,8 +332,8 @@ Failure PreparedCall::takeResult(size_t i, CallResult &result,
                    result.array);
 }
 
-std::pair<int64_t, int64_t> mlir::diffattn::getElementSpan(SizeList shape,
-                                                           SizeList strides) {
+std::pair<int64_t, int64_t> diffattn_rt::getElementSpan(SizeList shape,
+                                                        SizeList strides) {
   int64_t low = 0, high = 0;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (shape[axis] == 0)
@@ -373,7 +373,7 @@ Failure PreparedCall::invoke(EntryPoint entry, int64_t threads,
   return {ErrorClass::Run, "'" + function.name + "': " + message};
 }
 
-Failure mlir::diffattn::checkThreads(int64_t threads) {
+Failure diffattn_rt::checkThreads(int64_t threads) {
   if (threads >= 0 && threads <= kMaxThreads)
     return {};
   return {ErrorClass::Usage, "threads: expected 0 to " +

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/DeviceCode.h"
 
-std::string mlir::diffattn::getContractText(const DeviceCode &code) {
+std::string diffattn_rt::getContractText(const DeviceCode &code) {
   std::string text;
   for (const DeviceCode::Kernel &kernel : code.kernels)
     text += "kernel " + kernel.name + " " + kernel.hash + " " +

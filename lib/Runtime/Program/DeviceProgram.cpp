@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 /// What the runtime's workspace is aligned to, and buffers here are too.
 static constexpr int64_t kAlign = 256;
@@ -24,7 +24,7 @@ static int64_t aligned(int64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-Failure mlir::diffattn::deviceFailure(diffattn_device &device, int32_t status) {
+Failure diffattn_rt::deviceFailure(diffattn_device &device, int32_t status) {
   if (!status)
     return {};
   return {ErrorClass::Run, device.last_error(&device)};

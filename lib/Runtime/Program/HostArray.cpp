@@ -8,7 +8,7 @@
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 struct DTypeFacts {
@@ -28,27 +28,22 @@ static constexpr DTypeFacts kDTypes[] = {
     {DIFFATTN_U8, "ui8", 1, false},   {DIFFATTN_I16, "i16", 2, false},
 };
 
-std::string mlir::diffattn::stringifyDType(DType dtype) {
+std::string diffattn_rt::stringifyDType(DType dtype) {
   return kDTypes[dtype].name;
 }
 
-std::optional<DType> mlir::diffattn::parseDType(std::string_view name) {
+std::optional<DType> diffattn_rt::parseDType(std::string_view name) {
   for (const DTypeFacts &facts : kDTypes)
     if (name == facts.name)
       return facts.dtype;
   return std::nullopt;
 }
 
-int64_t mlir::diffattn::getDTypeBytes(DType dtype) {
-  return kDTypes[dtype].bytes;
-}
+int64_t diffattn_rt::getDTypeBytes(DType dtype) { return kDTypes[dtype].bytes; }
 
-bool mlir::diffattn::isFloatDType(DType dtype) {
-  return kDTypes[dtype].isFloat;
-}
+bool diffattn_rt::isFloatDType(DType dtype) { return kDTypes[dtype].isFloat; }
 
-std::optional<int64_t> mlir::diffattn::getByteSize(SizeList shape,
-                                                   DType dtype) {
+std::optional<int64_t> diffattn_rt::getByteSize(SizeList shape, DType dtype) {
   int64_t bytes = getDTypeBytes(dtype);
   // A size of 0 must not hide a product that overflows.
   bool empty = false;
@@ -63,7 +58,7 @@ std::optional<int64_t> mlir::diffattn::getByteSize(SizeList shape,
   return empty ? 0 : bytes;
 }
 
-std::string mlir::diffattn::describeType(SizeList shape, DType dtype) {
+std::string diffattn_rt::describeType(SizeList shape, DType dtype) {
   std::string text;
   for (int64_t size : shape)
     text += (size < 0 ? std::string("?") : std::to_string(size)) + "x";

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <numeric>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 /// Sums of products of strides and counts do not fit into 64 bits.
@@ -109,7 +109,7 @@ static Bytes bytesOf(const ArrayView &array) {
   return bytes;
 }
 
-bool mlir::diffattn::shareMemory(const ArrayView &a, const ArrayView &b) {
+bool diffattn_rt::shareMemory(const ArrayView &a, const ArrayView &b) {
   if (isEmpty(a) || isEmpty(b))
     return false;
   Bytes x = bytesOf(a);
@@ -120,7 +120,7 @@ bool mlir::diffattn::shareMemory(const ArrayView &a, const ArrayView &b) {
   return SumSearch(std::move(x.terms)).finds(sum);
 }
 
-bool mlir::diffattn::repeatsElements(const ArrayView &array) {
+bool diffattn_rt::repeatsElements(const ArrayView &array) {
   if (isEmpty(array) || !array.strides)
     return false;
   std::vector<std::pair<int64_t, int64_t>> steps;

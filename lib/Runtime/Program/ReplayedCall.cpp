@@ -8,7 +8,7 @@
 
 #include <cstring>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 /// What memory of the device is aligned to; kernels choose by it whether to
 /// copy 16 bytes at a time.

@@ -7,7 +7,7 @@
 #include "DiffAttn/Runtime/Program/Signature.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 const FunctionSignature *Signature::find(std::string_view name) const {
   for (const FunctionSignature &function : functions)
@@ -65,7 +65,7 @@ static void addTypes(std::string &text, const std::vector<ValueType> &types) {
   text += "\n";
 }
 
-std::string mlir::diffattn::getContractText(const Signature &signature) {
+std::string diffattn_rt::getContractText(const Signature &signature) {
   std::string text;
   for (const FunctionSignature &function : signature.functions) {
     text += "function " + function.name + "\n";
@@ -83,6 +83,6 @@ std::string mlir::diffattn::getContractText(const Signature &signature) {
   return text;
 }
 
-std::string mlir::diffattn::getEntryPointName(std::string_view function) {
+std::string diffattn_rt::getEntryPointName(std::string_view function) {
   return "diffattn_entry_" + std::string(function);
 }

@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <sys/mman.h>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 namespace {
 
@@ -26,7 +26,7 @@ thread_local BlockStack<Pages> arena(kAlign);
 
 } // namespace
 
-void *diffattn::rt::mapPages(size_t bytes) {
+void *diffattn_rt::mapPages(size_t bytes) {
   counters.arenaGrows.fetch_add(1, std::memory_order_relaxed);
   void *pages = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -42,7 +42,7 @@ void *diffattn::rt::mapPages(size_t bytes) {
   return pages;
 }
 
-void diffattn::rt::unmapPages(void *pages, size_t bytes) {
+void diffattn_rt::unmapPages(void *pages, size_t bytes) {
   if (pages)
     munmap(pages, bytes);
 }

@@ -17,7 +17,7 @@
 
 #include "Internal.h"
 
-namespace diffattn::rt {
+namespace diffattn_rt {
 
 /// `Source` has `char *map(int64_t bytes)`, which fails the current call if
 /// there is nothing left, and `void unmap(char *base, int64_t bytes)`. The
@@ -116,6 +116,6 @@ private:
   int64_t most = 0;     // highest position since the stack was empty
 };
 
-} // namespace diffattn::rt
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_SUPPORT_BLOCKSTACK_H

@@ -9,7 +9,7 @@
 
 #include <dlfcn.h>
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 bool DynamicLibrary::open(const std::vector<std::string> &paths,
                           bool onlyLoaded, std::string &tried) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace diffattn::rt {
+namespace diffattn_rt {
 
 /// A library that stays open: what it started would not survive its end.
 class DynamicLibrary {
@@ -33,6 +33,6 @@ private:
   std::string path;
 };
 
-} // namespace diffattn::rt
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_SUPPORT_DYNAMICLIBRARY_H

@@ -8,9 +8,9 @@
 
 #include "DiffAttn/Runtime/Support/Printable.h"
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
-const char *mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
+const char *diffattn_rt::stringifyErrorClass(ErrorClass errorClass) {
   switch (errorClass) {
   case ErrorClass::Mismatch:
     return "mismatch";
@@ -34,8 +34,8 @@ const char *mlir::diffattn::stringifyErrorClass(ErrorClass errorClass) {
   return "unknown";
 }
 
-std::string mlir::diffattn::printableMessage(ErrorClass errorClass,
-                                             const std::string &message) {
+std::string diffattn_rt::printableMessage(ErrorClass errorClass,
+                                          const std::string &message) {
   const bool isOneLine = errorClass == ErrorClass::Weights ||
                          errorClass == ErrorClass::Input ||
                          errorClass == ErrorClass::Output;

@@ -17,7 +17,7 @@
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Support/Rounding.h"
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -14,7 +14,7 @@
 #include <cstddef>
 #include <mutex>
 
-namespace diffattn::rt {
+namespace diffattn_rt {
 
 struct Counters {
   std::atomic<int64_t> gemmCalls{0}, parallelCalls{0}, arenaGrows{0},
@@ -117,6 +117,6 @@ using OpenGemmLibrary = const GemmLibrary *(const GemmServices &services);
 /// The library, or null where there is none.
 const GemmLibrary *gemmLibrary();
 
-} // namespace diffattn::rt
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_LIB_RUNTIME_SUPPORT_INTERNAL_H

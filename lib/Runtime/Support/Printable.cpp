@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <cstdio>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 struct CodePoint {
@@ -54,7 +54,7 @@ static bool isInvisible(uint32_t value) {
   return false;
 }
 
-std::string mlir::diffattn::printable(std::string_view text, Lines lines) {
+std::string diffattn_rt::printable(std::string_view text, Lines lines) {
   std::string result;
   result.reserve(text.size());
   char escape[16];
@@ -83,7 +83,7 @@ std::string mlir::diffattn::printable(std::string_view text, Lines lines) {
   return result;
 }
 
-std::string mlir::diffattn::quoteForShell(std::string_view word) {
+std::string diffattn_rt::quoteForShell(std::string_view word) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"
       "QRSTUVWXYZ0123456789_-+=./:,@%";

@@ -9,7 +9,7 @@
 #include <charconv>
 #include <set>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 static constexpr int kMostDepth = 64;
 

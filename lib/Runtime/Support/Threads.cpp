@@ -37,9 +37,9 @@ int omp_in_parallel(void);
 int omp_pause_resource_all(int kind);
 }
 
-using namespace diffattn::rt;
+using namespace diffattn_rt;
 
-Counters diffattn::rt::counters;
+Counters diffattn_rt::counters;
 
 namespace {
 
@@ -134,7 +134,7 @@ __attribute__((constructor)) void watchForks() {
 
 } // namespace
 
-int64_t diffattn::rt::regionThreads(int64_t maxThreads) {
+int64_t diffattn_rt::regionThreads(int64_t maxThreads) {
   if (insideLoop || omp_in_parallel())
     return 1;
   return maxThreads > 0 ? maxThreads : diffattn_rt_threads();

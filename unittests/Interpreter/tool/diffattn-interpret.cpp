@@ -33,6 +33,7 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
+using namespace diffattn_rt;
 using interpreter::Array;
 
 static Type toType(DType dtype, MLIRContext *context) {

@@ -13,7 +13,7 @@
 #include <random>
 #include <set>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include <dlfcn.h>
 #include <sstream>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include <functional>
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 
-using namespace mlir::diffattn;
+using namespace diffattn_rt;
 
 namespace {
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_RUNTIME_BUNDLE_BUNDLEFORMAT_H
 #define DIFFATTN_RUNTIME_BUNDLE_BUNDLEFORMAT_H
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// What whoever writes a bundle and whoever opens it agree on; docs/bundles.md
 /// describes the manifest.
@@ -46,6 +46,6 @@ constexpr const char *kContractSymbol = "diffattn_bundle_contract";
 constexpr const char *kReleaseSymbol = "diffattn_release_constants";
 
 } // namespace bundle
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_BUNDLE_BUNDLEFORMAT_H

@@ -11,7 +11,7 @@
 
 struct diffattn_weight;
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A weight as it lies in a file: row-major, of the declared shape (with
 /// `transpose`, of the shape with its two sizes exchanged), without alignment.
@@ -34,6 +34,6 @@ Failure bindWeight(const WeightDeclaration &declared,
 /// The failure of weights whose caller did not want the rest of them.
 Failure stoppedAfter(int64_t done, int64_t total);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_BINDWEIGHT_H

@@ -14,10 +14,10 @@
 #include <initializer_list>
 
 struct diffattn_replay {
-  std::unique_ptr<mlir::diffattn::ReplayedCall> call;
+  std::unique_ptr<diffattn_rt::ReplayedCall> call;
 };
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A pointer that a caller gave, and the name of its parameter.
 struct NamedPointer {
@@ -62,6 +62,6 @@ Failure giveResults(std::vector<CallResult> called,
                     const std::vector<ArrayView> &views,
                     diffattn_result *results);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_CINTERFACE_H

@@ -11,7 +11,7 @@
 
 #include <functional>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// An array of the caller's: strides in elements, row-major if there are none.
 /// `data` is an address of the device's if it lies there: the host must not
@@ -134,6 +134,6 @@ private:
   std::unique_ptr<char, FreeMemory> results;
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_CALL_H

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// What a program has beside its host code if it runs on a device: tables that
 /// the host code knows by numbers.
@@ -40,6 +40,6 @@ struct DeviceCode {
 /// their order, and the sizes of its constants.
 std::string getContractText(const DeviceCode &code);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_DEVICECODE_H

@@ -15,7 +15,7 @@
 
 #include <functional>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A table of the runtime's that is closed with its last owner.
 using DeviceHandle = std::shared_ptr<diffattn_device>;
@@ -142,6 +142,6 @@ private:
   std::vector<char> fetched;
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_DEVICEPROGRAM_H

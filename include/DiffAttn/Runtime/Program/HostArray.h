@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// An element type, by its number in the runtime's ABI (diffattn_dtype).
 using DType = int32_t;
@@ -56,6 +56,6 @@ struct HostArray {
   Failure allocate(DType dtype, SizeList shape);
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_HOSTARRAY_H

@@ -9,7 +9,7 @@
 
 #include "DiffAttn/Runtime/Program/Call.h"
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// Whether an element of `a` and one of `b` have a byte in common. Exact for
 /// views of arrays, whatever their strides: elements of one that lie between
@@ -21,6 +21,6 @@ bool shareMemory(const ArrayView &a, const ArrayView &b);
 /// over all that the shorter strides reach count as such.
 bool repeatsElements(const ArrayView &array);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_OVERLAP_H

@@ -17,7 +17,7 @@
 
 #include "DiffAttn/Runtime/Program/DeviceProgram.h"
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// A call of a function with fixed arguments: arrays on the device, which it
 /// uses and updates there, and arrays in memory of the host, which every run
@@ -107,6 +107,6 @@ private:
   std::vector<HostArray> copies; // of results that are not dense
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H

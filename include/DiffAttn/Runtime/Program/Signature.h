@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// The type of an argument or a result.
 struct ValueType {
@@ -77,6 +77,6 @@ std::string getContractText(const Signature &signature);
 /// result.
 std::string getEntryPointName(std::string_view function);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_PROGRAM_SIGNATURE_H

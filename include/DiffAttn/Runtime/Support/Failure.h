@@ -9,7 +9,7 @@
 
 #include <string>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// What went wrong, by whose hands it can be put right. The numbers are exit
 /// codes of the tools and codes of the C API.
@@ -51,6 +51,6 @@ private:
   std::string message;
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_SUPPORT_FAILURE_H

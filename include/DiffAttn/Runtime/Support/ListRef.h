@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// Elements of any container that has them side by side. The container must
 /// outlive it.
@@ -47,6 +47,6 @@ private:
   size_t count = 0;
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_SUPPORT_LISTREF_H

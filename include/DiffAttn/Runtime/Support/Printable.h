@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// Whether line breaks are part of a text or of a name in it.
 enum class Lines { Keep, Escape };
@@ -25,6 +25,6 @@ std::string printable(std::string_view text, Lines lines = Lines::Escape);
 /// One word of a command that can be pasted into a shell.
 std::string quoteForShell(std::string_view word);
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_SUPPORT_PRINTABLE_H

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace diffattn::rt {
+namespace diffattn_rt {
 
 template <typename To, typename From>
 To bitsOf(From from) {
@@ -41,6 +41,6 @@ inline float toOdd(double d) {
   return bitsOf<float>(grew ? bits - 1 : bits + 1);
 }
 
-} // namespace diffattn::rt
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_SUPPORT_ROUNDING_H

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace mlir::diffattn {
+namespace diffattn_rt {
 
 /// Reads JSON from front to back and refuses what a lenient parser lets pass:
 /// keys given twice, numbers that are no plain non-negative integers where one
@@ -53,6 +53,6 @@ private:
   std::string error;
 };
 
-} // namespace mlir::diffattn
+} // namespace diffattn_rt
 
 #endif // DIFFATTN_RUNTIME_SUPPORT_STRICTJSON_H
