@@ -171,6 +171,14 @@ bool EpilogueReader::readOpened(Expr expr) {
   }
 }
 
+/// How far a constant of this type lies from the number that was meant, as a
+/// share of it: its rounding and that of the one it was computed from.
+static double tolerance(Type type) {
+  unsigned precision = llvm::APFloat::semanticsPrecision(
+      cast<FloatType>(type).getFloatSemantics());
+  return std::max(std::ldexp(1.0, 1 - int(precision)), 1e-6);
+}
+
 /// The mean over one head of the square of the difference: the eps beside it.
 std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
   double eps = 0;
@@ -184,14 +192,17 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
         break;
       }
   std::optional<double> divisor;
+  double allowed = 0;
   if (expr->kind == Kind::Div) {
     divisor = graph.constantValue(expr->operands[1]);
+    allowed = tolerance(expr->operands[1]->type);
     expr = open(expr->operands[0]);
   } else if (expr->kind == Kind::Mul) {
     for (unsigned i : {0, 1})
       if (std::optional<double> value =
               graph.constantValue(expr->operands[i])) {
         divisor = 1.0 / *value;
+        allowed = tolerance(expr->operands[i]->type);
         expr = open(expr->operands[1 - i]);
         break;
       }
@@ -200,7 +211,7 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
       expr->combiner() != Combiner::Sum || expr->bound.size() != 1)
     return std::nullopt;
   std::optional<int64_t> width = graph.space.extent(expr->bound[0]).constant();
-  if (!width || std::fabs(*divisor - *width) > 1e-3 * *width)
+  if (!width || std::fabs(*divisor - *width) > allowed * *width)
     return std::nullopt;
   Expr square = open(expr->operands[0]);
   if (square->kind != Kind::Mul)

@@ -279,7 +279,10 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
   for (Term &term : *terms) {
     if (!term.map || term.value)
       return fail();
-    if (term.map->index != IndexPoly::atom(loop)) {
+    // The sum is over the keys of one row: where it moves along another axis
+    // too, each weight was divided by a sum of its own.
+    if (term.map->index != IndexPoly::atom(loop) ||
+        graph.mentions(term.map->operands[0], loop)) {
       if (used.size() > 1)
         reason = "a softmax does not run along the axis that is summed";
       return fail();

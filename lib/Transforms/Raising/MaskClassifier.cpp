@@ -21,198 +21,6 @@ static constexpr double hidden = -1e4;
 /// Adding a score to these gives the number back, give or take its last bits,
 /// so that replacing a score and adding to it hide a key alike.
 static constexpr double swallows = -1e8;
-/// Masks are evaluated in full up to this many pairs of query and key.
-static constexpr int64_t evaluationLimit = 1 << 24;
-
-bool MaskClassifier::intersect(Band &band, const Band &other) {
-  auto merge = [&](std::optional<IndexPoly> &mine,
-                   const std::optional<IndexPoly> &theirs, bool wantSmaller) {
-    if (!theirs)
-      return true;
-    if (!mine) {
-      mine = theirs;
-      return true;
-    }
-    bool mineSmaller = graph.space.provablyNonNegative(*theirs - *mine);
-    bool theirsSmaller = graph.space.provablyNonNegative(*mine - *theirs);
-    if (!mineSmaller && !theirsSmaller)
-      return false;
-    if (mineSmaller != wantSmaller && *mine != *theirs)
-      mine = theirs;
-    return true;
-  };
-  return merge(band.low, other.low, /*wantSmaller=*/false) &&
-         merge(band.high, other.high, /*wantSmaller=*/true);
-}
-
-/// True if the first row and the last, and so every row between, sees a key.
-bool MaskClassifier::keepsAKey(const Band &band) {
-  if (band.high && !graph.space.provablyNonNegative(*band.high))
-    return false;
-  if (band.low &&
-      !graph.space.provablyNonNegative(keys() - queries() - *band.low))
-    return false;
-  return !band.low || !band.high ||
-         graph.space.provablyNonNegative(*band.high - *band.low);
-}
-
-std::optional<Band> MaskClassifier::bandFromComparisons(Expr visible) {
-  if (visible->kind == Kind::Const)
-    return visible->number != 0 ? std::optional<Band>(Band()) : std::nullopt;
-  if (visible->kind == Kind::And) {
-    std::optional<Band> a = bandFromComparisons(visible->operands[0]),
-                        b = bandFromComparisons(visible->operands[1]);
-    if (!a || !b || !intersect(*a, *b))
-      return std::nullopt;
-    return a;
-  }
-  bool negated = false;
-  while (visible->kind == Kind::Xor) {
-    Expr inner = nullptr;
-    for (unsigned i : {0, 1})
-      if (visible->operands[i]->kind == Kind::Const &&
-          visible->operands[i]->number != 0)
-        inner = visible->operands[1 - i];
-    if (!inner)
-      return std::nullopt;
-    visible = inner;
-    negated = !negated;
-  }
-  // not (a or b) = not a and not b
-  if (negated && visible->kind == Kind::Or) {
-    std::optional<Band> a =
-        bandFromComparisons(graph.notOf(visible->operands[0]));
-    std::optional<Band> b =
-        bandFromComparisons(graph.notOf(visible->operands[1]));
-    if (!a || !b || !intersect(*a, *b))
-      return std::nullopt;
-    return a;
-  }
-  if (visible->kind != Kind::CmpI)
-    return std::nullopt;
-  Expr a = visible->operands[0], b = visible->operands[1];
-  if (a->kind != Kind::Index || b->kind != Kind::Index ||
-      !graph.isBounded(a->index) || !graph.isBounded(b->index))
-    return std::nullopt;
-  IndexPoly offset = IndexPoly::atom(key);
-  if (query)
-    offset = offset - IndexPoly::atom(*query);
-  auto free = [&](const IndexPoly &poly) {
-    bool sizes = true;
-    graph.space.visit(poly,
-                      [&](AtomId id) { sizes &= graph.space[id].isSize; });
-    return sizes;
-  };
-  Band band;
-  // difference >= 0, with difference = sign * (key - query) + rest
-  auto limit = [&](const IndexPoly &difference) {
-    if (IndexPoly rest = difference + offset; free(rest)) {
-      band.high = rest;
-      return true;
-    }
-    IndexPoly rest = difference - offset;
-    if (!free(rest))
-      return false;
-    band.low = IndexPoly(0) - rest;
-    return true;
-  };
-  IndexPoly more = a->index - b->index, less = b->index - a->index;
-  auto predicate = static_cast<arith::CmpIPredicate>(visible->predicate);
-  if (negated)
-    predicate = arith::invertPredicate(predicate);
-  bool known = false;
-  switch (predicate) {
-  case arith::CmpIPredicate::sge:
-    known = limit(more);
-    break;
-  case arith::CmpIPredicate::sgt:
-    known = limit(more - 1);
-    break;
-  case arith::CmpIPredicate::sle:
-    known = limit(less);
-    break;
-  case arith::CmpIPredicate::slt:
-    known = limit(less - 1);
-    break;
-  case arith::CmpIPredicate::eq:
-    known = limit(more) && limit(less);
-    break;
-  default:
-    break;
-  }
-  return known ? std::optional<Band>(band) : std::nullopt;
-}
-
-std::optional<std::vector<double>> MaskClassifier::evaluate(Expr closed) {
-  std::optional<int64_t> rows = queries().constant();
-  std::optional<int64_t> columns = keys().constant();
-  if (!rows || !columns || *rows * *columns > evaluationLimit)
-    return std::nullopt;
-  std::vector<double> values;
-  values.reserve(*rows * *columns);
-  llvm::DenseMap<AtomId, int64_t> at;
-  for (int64_t i = 0; i < *rows; ++i)
-    for (int64_t j = 0; j < *columns; ++j) {
-      if (query)
-        at[*query] = i;
-      at[key] = j;
-      // Nothing where batch or head matter too.
-      std::optional<double> value = graph.evaluate(closed, at);
-      if (!value)
-        return std::nullopt;
-      values.push_back(*value);
-    }
-  return values;
-}
-
-std::optional<Band> MaskClassifier::bandByEvaluation(Expr visible) {
-  std::optional<std::vector<double>> seen = evaluate(visible);
-  if (!seen)
-    return std::nullopt;
-  int64_t rows = *queries().constant(), columns = *keys().constant();
-  int64_t low = columns, high = -rows;
-  auto forEach = [&](auto fn) {
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j)
-        if (!fn(j - i, (*seen)[i * columns + j] != 0))
-          return false;
-    return true;
-  };
-  forEach([&](int64_t offset, bool visible) {
-    if (visible) {
-      low = std::min(low, offset);
-      high = std::max(high, offset);
-    }
-    return true;
-  });
-  if (!forEach([&](int64_t offset, bool visible) {
-        return visible == (low <= offset && offset <= high);
-      }))
-    return std::nullopt;
-  Band band;
-  band.low = IndexPoly(low);
-  band.high = IndexPoly(high);
-  return band;
-}
-
-std::optional<Band> MaskClassifier::bandOf(Expr visible) {
-  Expr closed = graph.close(visible);
-  if (!closed)
-    return std::nullopt;
-  std::optional<Band> band = bandFromComparisons(closed);
-  if (!band)
-    band = bandByEvaluation(closed);
-  if (!band)
-    return std::nullopt;
-  // Limits that no pair of query and key reaches are none.
-  if (band->low &&
-      graph.space.provablyNonNegative(IndexPoly(1) - queries() - *band->low))
-    band->low.reset();
-  if (band->high && graph.space.provablyNonNegative(*band->high - keys() + 1))
-    band->high.reset();
-  return band;
-}
-
 /// Opens element-wise ops until a conjunction is on top, and turns negated
 /// disjunctions into conjunctions.
 Expr MaskClassifier::openCondition(Expr condition) {
@@ -310,54 +118,29 @@ Expr MaskClassifier::validKeysOf(Expr visible) {
   return nullptr;
 }
 
-bool MaskClassifier::addVisible(Mask &mask, Expr visible, double fill,
-                                bool isSelect) {
-  if (fill > hidden) {
-    reason = "scores are replaced by a number that does not hide a key";
-    return false;
-  }
-  bool infinite = std::isinf(fill);
-  // A conjunction of a band and of something else: each in its own way.
-  if (infinite && !bandOf(visible)) {
-    Expr opened = openCondition(visible);
-    if (opened->kind == Kind::And)
-      return addVisible(mask, opened->operands[0], fill, isSelect) &&
-             addVisible(mask, opened->operands[1], fill, isSelect);
-  }
-  if (std::optional<Band> band = bandOf(visible)) {
-    Band joined = mask.band;
-    if ((infinite || keepsAKey(*band)) && intersect(joined, *band)) {
-      mask.band = joined;
-      return true;
-    }
-  }
-  if (infinite && !mask.validKeys)
-    if (Expr count = validKeysOf(visible)) {
-      mask.validKeys = count;
-      return true;
-    }
-  if (infinite) {
-    mask.visible.push_back(visible);
-    return true;
-  }
-  // Rows may see no key: a large negative number then weighs all keys alike,
-  // which a mask would not.
-  if (isSelect && fill > swallows) {
-    reason = "scores are replaced by a finite number, and a row may see no key";
-    return false;
-  }
-  Type type = mask.bias.empty()
-                  ? FloatType(Float32Type::get(visible->type.getContext()))
-                  : mask.bias.front()->type;
-  mask.bias.push_back(graph.make(
-      Kind::Select, type,
-      {visible, graph.constant(0, type), graph.constant(fill, type)}));
-  return true;
+/// The keys that stay visible are those that `condition` shows; the others get
+/// `fill`, or, where it is added, a score with `fill` in it.
+void MaskClassifier::hide(Expr condition, double fill, bool isSelect) {
+  steps.push_back({condition, fill, isSelect, /*bias=*/nullptr});
 }
 
-bool MaskClassifier::addBias(Mask &mask, Expr bias) {
+static Type boolean(Expr expr) {
+  return IntegerType::get(expr->type.getContext(), 1);
+}
+
+Expr MaskClassifier::sumOf(ArrayRef<Expr> numbers, Type type) {
+  Expr sum = nullptr;
+  for (Expr number : numbers) {
+    Expr wide =
+        number->type == type ? number : graph.make(Kind::Cast, type, {number});
+    sum = sum ? graph.make(Kind::Add, type, {sum, wide}) : wide;
+  }
+  return sum;
+}
+
+void MaskClassifier::readBias(Expr bias) {
   if (!graph.mentions(bias, key) && !hidesRows(graph, bias))
-    return true; // the same for all keys of a row: no effect
+    return; // the same for all keys of a row: no effect
   Expr opened = graph.stripCasts(bias);
   while (opened->kind == Kind::Load) {
     Expr further = graph.expand(opened);
@@ -371,13 +154,14 @@ bool MaskClassifier::addBias(Mask &mask, Expr bias) {
       std::optional<double> fill = graph.constantValue(opened->operands[3 - i]);
       if (zero && fill && *zero == 0 && *fill <= hidden) {
         Expr condition = opened->operands[0];
-        return addVisible(mask, i == 1 ? condition : graph.notOf(condition),
-                          *fill, /*isSelect=*/false);
+        return hide(i == 1 ? condition : graph.notOf(condition), *fill,
+                    /*isSelect=*/false);
       }
     }
-  if (opened->kind == Kind::Add)
-    return addBias(mask, opened->operands[0]) &&
-           addBias(mask, opened->operands[1]);
+  if (opened->kind == Kind::Add) {
+    readBias(opened->operands[0]);
+    return readBias(opened->operands[1]);
+  }
   // Constants of zeros and large negative numbers.
   if (Expr closed = graph.close(bias)) {
     if (std::optional<std::vector<double>> values = evaluate(closed)) {
@@ -385,28 +169,113 @@ bool MaskClassifier::addBias(Mask &mask, Expr bias) {
       bool twoValues = llvm::all_of(
           *values, [&](double value) { return value == 0 || value == lowest; });
       if (twoValues && lowest == 0)
-        return true;
-      Type boolean = IntegerType::get(bias->type.getContext(), 1);
+        return;
       if (twoValues && lowest <= hidden)
-        return addVisible(
-            mask,
-            graph.make(Kind::CmpF, boolean,
-                       {closed, graph.constant(0, closed->type)},
-                       static_cast<int64_t>(arith::CmpFPredicate::OEQ)),
-            lowest, /*isSelect=*/false);
+        return hide(graph.make(Kind::CmpF, boolean(bias),
+                               {closed, graph.constant(0, closed->type)},
+                               static_cast<int64_t>(arith::CmpFPredicate::OEQ)),
+                    lowest, /*isSelect=*/false);
     }
   }
-  mask.bias.push_back(bias);
+  steps.push_back({nullptr, 0, false, bias});
+}
+
+/// Takes finite fills for infinite ones where each row provably sees a key
+/// through all masks together: the hidden keys' weights are 0 in f32 then.
+void MaskClassifier::proveFinite() {
+  Band joined;
+  for (const Step &step : steps) {
+    if (!step.visible)
+      continue;
+    std::optional<Band> band = bandOf(step.visible);
+    if (!band || !intersect(joined, *band))
+      return;
+  }
+  if (keepsAKey(joined))
+    for (Step &step : steps)
+      step.fill = -INFINITY;
+}
+
+/// Rows may see no key: a large negative number then weighs all keys alike,
+/// which a mask would not. So it stays a number. Where it replaces the score it
+/// replaces what was added before too, and shows what was hidden for good.
+bool MaskClassifier::foldFinite(SmallVector<Expr> &numbers,
+                                SmallVector<Expr> &conditions) {
+  for (const Step &step : steps) {
+    if (step.bias) {
+      numbers.push_back(step.bias);
+      continue;
+    }
+    if (std::isinf(step.fill)) {
+      conditions.push_back(step.visible);
+      continue;
+    }
+    if (step.isSelect && step.fill > swallows) {
+      reason =
+          "scores are replaced by a finite number, and a row may see no key";
+      return false;
+    }
+    // A fill may be too large for the type of a bias.
+    Type type = Float32Type::get(step.visible->type.getContext());
+    Expr before = graph.constant(0, type);
+    if (step.isSelect) {
+      if (!numbers.empty())
+        before = sumOf(numbers, type);
+      numbers.clear();
+      for (Expr &condition : conditions)
+        condition = graph.make(Kind::Or, condition->type,
+                               {condition, graph.notOf(step.visible)});
+    }
+    numbers.push_back(
+        graph.make(Kind::Select, type,
+                   {step.visible, before, graph.constant(step.fill, type)}));
+  }
   return true;
 }
 
+/// A key is hidden for good unless `visible`.
+void MaskClassifier::addVisible(Mask &mask, Expr visible) {
+  if (std::optional<Band> band = bandOf(visible)) {
+    Band joined = mask.band;
+    if (intersect(joined, *band)) {
+      mask.band = joined;
+      return;
+    }
+  } else {
+    // A conjunction of a band and of something else: each in its own way.
+    Expr opened = openCondition(visible);
+    if (opened->kind == Kind::And) {
+      addVisible(mask, opened->operands[0]);
+      return addVisible(mask, opened->operands[1]);
+    }
+  }
+  if (!mask.validKeys)
+    if (Expr count = validKeysOf(visible)) {
+      mask.validKeys = count;
+      return;
+    }
+  mask.visible.push_back(visible);
+}
+
 std::optional<Mask> MaskClassifier::classify(ArrayRef<MaskPart> parts) {
-  Mask mask;
-  for (const MaskPart &part : parts)
-    if (!(part.bias ? addBias(mask, part.bias)
-                    : addVisible(mask, part.visible, part.fill,
-                                 /*isSelect=*/true)))
+  steps.clear();
+  for (const MaskPart &part : parts) {
+    if (part.bias)
+      readBias(part.bias);
+    else
+      hide(part.visible, part.fill, /*isSelect=*/true);
+    if (!steps.empty() && steps.back().visible && steps.back().fill > hidden) {
+      reason = "scores are replaced by a number that does not hide a key";
       return std::nullopt;
+    }
+  }
+  proveFinite();
+  Mask mask;
+  SmallVector<Expr> conditions;
+  if (!foldFinite(mask.bias, conditions))
+    return std::nullopt;
+  for (Expr condition : conditions)
+    addVisible(mask, condition);
   return mask;
 }
 

@@ -40,8 +40,20 @@ public:
   std::optional<Mask> classify(ArrayRef<MaskPart> parts);
 
 private:
-  bool addBias(Mask &mask, Expr bias);
-  bool addVisible(Mask &mask, Expr visible, double fill, bool isSelect);
+  /// Hides keys that are not visible, or adds a bias; innermost first.
+  struct Step {
+    Expr visible;
+    double fill;
+    bool isSelect; ///< `fill` replaces the score, else it is added
+    Expr bias;
+  };
+
+  void hide(Expr condition, double fill, bool isSelect);
+  void readBias(Expr bias);
+  void proveFinite();
+  bool foldFinite(SmallVector<Expr> &numbers, SmallVector<Expr> &conditions);
+  Expr sumOf(ArrayRef<Expr> numbers, Type type);
+  void addVisible(Mask &mask, Expr visible);
   Expr plus(Expr count, int64_t more, Type boolean);
   Expr validKeysOf(Expr visible);
   Expr openCondition(Expr condition);
@@ -62,6 +74,7 @@ private:
   std::optional<AtomId> query;
   AtomId key;
   std::string &reason;
+  SmallVector<Step> steps;
 };
 
 } // namespace mlir::diffattn::raise

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Scores.h"
 
+#include "HalfFloats.h"
+
 #include "Softmax.h"
 
 #include "DiffAttn/Analysis/TensorExpr/Conditions.h"
@@ -141,10 +143,16 @@ static bool scaleBy(ExprGraph &graph, Scores &scores, AtomId key, Expr factor,
       *scores.softcap *= *number;
     for (MaskPart &part : scores.mask) {
       part.fill *= *number;
-      if (part.bias)
-        part.bias =
-            graph.make(Kind::Mul, part.bias->type,
-                       {part.bias, graph.constant(*number, part.bias->type)});
+      if (part.bias) {
+        // ln 2 in 16 bits would be another number.
+        Type type = part.bias->type;
+        if (isHalfFloat(type) && !isHalfFloat(factor->type)) {
+          type = factor->type;
+          part.bias = graph.make(Kind::Cast, type, {part.bias});
+        }
+        part.bias = graph.make(Kind::Mul, type,
+                               {part.bias, graph.constant(*number, type)});
+      }
     }
     return true;
   }

@@ -87,9 +87,23 @@ Expr SoftmaxMatcher::withoutKeyFreeTerms(Expr expr, AtomId key) {
   }
 }
 
+/// True if `exponent` is x + max(x): powers that leave f32 from x = 44 on,
+/// where the quotient is NaN, and what takes NaN for another number gives that.
+static bool addsItsMaximum(ExprGraph &graph, Expr exponent, AtomId key) {
+  Expr sum = graph.open(exponent);
+  return sum->kind == Kind::Add && llvm::any_of(sum->operands, [&](Expr term) {
+           Expr maximum = graph.open(term);
+           return maximum->kind == Kind::Reduce &&
+                  maximum->combiner() == Combiner::Max &&
+                  !graph.mentions(maximum, key);
+         });
+}
+
 void SoftmaxMatcher::take(unsigned axis, Expr exponent, AtomId key,
                           bool base2) {
   found.keyAxis = axis;
+  if (addsItsMaximum(graph, exponent, key))
+    found.flaw = "a softmax adds the maximum to its scores";
   found.scores = withoutKeyFreeTerms(exponent, key);
   if (!base2)
     return;

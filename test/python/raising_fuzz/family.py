@@ -13,6 +13,7 @@ class Family:
     def __init__(self, seed):
         self.seed = seed
         self.rng = rng = random.Random(f"graph {seed}")
+        self.seconds = random.Random(f"mask 13 {seed}")
         self.graph = g = Graph(rng)
         self.half = rng.choice(["f16", "bf16"]) if rng.random() < 0.12 else None
         dynamic = rng.random() < 0.2
@@ -287,15 +288,24 @@ class Family:
             self.finite_fill = fill != INFINITE
         if rng.random() < 0.2:
             added = self.w.maybe_cut(self.masks.additive(), 0.5)
+        # Drawn apart, so that the graphs of the other seeds stay what they were.
+        self.second = None
+        if self.seconds.random() < 0.25:
+            self.second = self.masks.condition(), self.masks.fill(), self.seconds.random() < 0.5
+            self.finite_fill |= self.second[1] != INFINITE
         guard = rng.choice(["sum", "tiny", "limit", "maximum", "powers"]) if rng.random() < 0.15 else None
         return seen, fill, added, guard
 
     def masked(self, s, seen, fill, added):
         w = self.w
+        if self.second and self.second[2]:
+            s = w.maybe_cut(self.masks.masked(s, *self.second[:2]))
         if added is not None:
             s = w.maybe_cut(w.add(s, self.narrow(added, s.dtype)))
         if seen is not None:
             s = w.maybe_cut(self.masks.masked(s, seen, fill))
+        if self.second and not self.second[2]:
+            s = w.maybe_cut(self.masks.masked(s, *self.second[:2]))
         return s
 
     def narrow(self, value, dtype):
