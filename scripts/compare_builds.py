@@ -113,7 +113,7 @@ def record_graphs():
 
 
 def record_kernels():
-    done = subprocess.run([sys.executable, ROOT / "scripts/ptxas_report.py", "--chips=sm_80,sm_90"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "tools/gpu-check", "ptxas", "--chips=sm_80,sm_90"], capture_output=True, text=True)
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
     if not rows:
         sys.exit(f"expected a report of ptxas, but got {done.stderr[-2000:]}")

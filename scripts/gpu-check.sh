@@ -12,4 +12,4 @@ case " $* " in
     }
     ;;
 esac
-exec "$python" "$root/benchmarks/gpu/check.py" "$@"
+exec "$python" "$root/tools/gpu-check" check "$@"

@@ -13,8 +13,8 @@ while [ $# -gt 0 ]; do
       echo "usage: scripts/gpu-pack.sh [-o DIR] [--chips=sm_80,sm_90] [--cases=NAME,...] [--models=NAME,...] [--device=cuda|sim] [--jobs=N]"
       echo "  -o DIR    where to; by default build/gpu-pack"
       echo "  --chips   chips that get machine code; the first one's PTX serves all others"
-      echo "  --cases   only these ops of benchmarks/gpu/cases.py"
-      echo "  --models  only these of benchmarks/gpu/model_pack.py, or none; by default all, none with --cases"
+      echo "  --cases   only these ops of tools/gpu-check/gpu_check/cases.py"
+      echo "  --models  only these of tools/gpu-check/gpu_check/model_pack.py, or none; by default all, none with --cases"
       echo "  --device  cuda: cubins and PTX. sim: code for the simulator"
       [ "$1" = --help ] && exit 0 || exit 2
       ;;
@@ -30,4 +30,4 @@ done
 # The models are compiled through the Python package.
 python=$venv/bin/python
 [ -x "$python" ] || die "expected $python: scripts/test.sh makes it"
-exec "$python" "$root/benchmarks/gpu/pack.py" --build "$build" --output "$output" --llvm-as "$(llvm_bin)/llvm-as" "${options[@]}"
+exec "$python" "$root/tools/gpu-check" pack --build "$build" --output "$output" --llvm-as "$(llvm_bin)/llvm-as" "${options[@]}"

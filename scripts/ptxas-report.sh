@@ -22,4 +22,4 @@ for folder in /usr/local/cuda/bin "$venv"/lib/python3*/site-packages/nvidia/cu13
   [ -x "$folder/ptxas" ] && PATH=$PATH:$folder
 done
 command -v ptxas >/dev/null || die "expected ptxas of the CUDA Toolkit or of the package nvidia-cuda-nvcc, but found none"
-exec python3 "$root/scripts/ptxas_report.py" --opt "$build/bin/diffattn-opt" --chips "$chips" "${more[@]}"
+exec python3 "$root/tools/gpu-check" ptxas --opt "$build/bin/diffattn-opt" --chips "$chips" "${more[@]}"

@@ -16,23 +16,23 @@ import torch
 
 from conftest import ROOT
 
-sys.path.insert(0, str(ROOT / "benchmarks/gpu"))
-import check_kernels  # noqa: E402
-import check_models  # noqa: E402
-import check_timing  # noqa: E402
-import device as devices  # noqa: E402
-import generated  # noqa: E402
-import host_program  # noqa: E402
-import launcher as launchers  # noqa: E402
-import one_check  # noqa: E402
-import operands  # noqa: E402
-import pack as packs  # noqa: E402
-import results  # noqa: E402
-import sanitizer  # noqa: E402
-import table  # noqa: E402
-import targets  # noqa: E402
-import time_models  # noqa: E402
-import timing  # noqa: E402
+sys.path.insert(0, str(ROOT / "tools/gpu-check"))
+from gpu_check import check_kernels  # noqa: E402
+from gpu_check import check_models  # noqa: E402
+from gpu_check import check_timing  # noqa: E402
+from gpu_check import device as devices  # noqa: E402
+from gpu_check import generated  # noqa: E402
+from gpu_check import host_program  # noqa: E402
+from gpu_check import launcher as launchers  # noqa: E402
+from gpu_check import one_check  # noqa: E402
+from gpu_check import operands  # noqa: E402
+from gpu_check import pack as packs  # noqa: E402
+from gpu_check import results  # noqa: E402
+from gpu_check import sanitizer  # noqa: E402
+from gpu_check import table  # noqa: E402
+from gpu_check import targets  # noqa: E402
+from gpu_check import time_models  # noqa: E402
+from gpu_check import timing  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 MODELS = ["diff_v1_f32", "diff_v2", "edifice", "tiny-lm", "decoder"]
@@ -231,7 +231,7 @@ def test_the_command(pack, simulator, tmp_path):
 
 
 def test_a_part_that_dies_says_so(tmp_path, monkeypatch):
-    import check
+    from gpu_check import check
     args = argparse.Namespace(pack=tmp_path, device="sim", chip="sm_80", seed=1, simulator=None)
     monkeypatch.setattr(check.sys, "executable", "/bin/false")
     assert check.run_part("probe", args, tmp_path)["failures"] == ["ended with status 1"]
@@ -244,7 +244,7 @@ def test_a_part_that_dies_says_so(tmp_path, monkeypatch):
 
 
 def test_all_parts_fit_into_eight_minutes():
-    import check
+    from gpu_check import check
     assert sum(results.BUDGETS.values()) * check.LENIENCE < 480
 
 
@@ -400,7 +400,7 @@ def test_a_wrong_decoder_is_not_timed(opened_pack, simulated, monkeypatch):
 
 
 def test_a_pack_without_models(pack, simulator, tmp_path, monkeypatch):
-    import part
+    from gpu_check import part
     monkeypatch.setenv("DIFFATTN_BUILD_DIR", "")  # set by the part, for its process
     shutil.copytree(pack, tmp_path / "pack")
     manifest = json.loads((tmp_path / "pack/manifest.json").read_text())
@@ -459,14 +459,14 @@ def test_the_image_for_a_chip(build_dir, tmp_path):
 
 def test_openmp_comes_along(pack):
     """In a process of its own, where no libgomp is loaded yet, and with a loader that finds none on the machine."""
-    code = ("import ctypes, sys; sys.path.insert(0, sys.argv[1]); import device; plain = ctypes.CDLL; tried = []\n"
+    code = ("import ctypes, sys; sys.path.insert(0, sys.argv[1]); from gpu_check import device; plain = ctypes.CDLL; tried = []\n"
             "def refuse(name, **options):\n"
             "    tried.append(name)\n"
             "    if name == 'libgomp.so.1': raise OSError(name + ': not there')\n"
             "    return plain(name, **options)\n"
             "ctypes.CDLL = refuse; pack = device.Pack(sys.argv[2])\n"
             "print(pack.provide_openmp(), tried, 'libgomp' in open('/proc/self/maps').read())")
-    done = subprocess.run([sys.executable, "-c", code, ROOT / "benchmarks/gpu", pack], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code, ROOT / "tools/gpu-check", pack], capture_output=True, text=True, check=True)
     path = str(pack / packs.OPENMP)
     assert done.stdout.split()[0] == path and str(["libgomp.so.1", path]) in done.stdout and done.stdout.endswith("True\n")
 

@@ -8,14 +8,14 @@ import pytest
 
 
 @pytest.fixture
-def run_script(root, build_dir):
-    """Runs a script of ours that needs ptxas; returns what it prints."""
+def run_command(root, build_dir):
+    """Runs a command of tools/gpu-check that needs ptxas; returns what it prints."""
     folders = [os.environ["PATH"], "/usr/local/cuda/bin", os.path.join(sysconfig.get_paths()["purelib"], "nvidia/cu13/bin")]
     path = os.pathsep.join(folders)
     assert shutil.which("ptxas", path=path), "expected ptxas of the CUDA Toolkit or of the package nvidia-cuda-nvcc"
 
-    def run(script, *arguments):
-        command = ["python3", script, "--opt", str(build_dir / "bin/diffattn-opt"), *arguments]
+    def run(name, *arguments):
+        command = ["python3", "tools/gpu-check", name, "--opt", str(build_dir / "bin/diffattn-opt"), *arguments]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, env={**os.environ, "PATH": path})
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
         return done.stdout
@@ -23,14 +23,14 @@ def run_script(root, build_dir):
     return run
 
 
-def test_no_kernel_spills(run_script, full):
+def test_no_kernel_spills(run_command, full):
     arguments = ["--chips", "sm_80,sm_86,sm_89,sm_90", "--every"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
-    printed = run_script("scripts/ptxas_report.py", *arguments)
+    printed = run_command("ptxas", *arguments)
     assert "diffattn_decode_64x128" in printed and "FAILED" not in printed
     for d, dv in ((128, 256), (192, 128), (32, 64)):
         assert f"diffattn_forward_{d}x{dv}_f32_plain" in printed
 
 
-def test_the_table_of_schedules_is_what_ptxas_says(run_script, full):
-    printed = run_script("scripts/gpu_schedule_search.py", "--table", *([] if full else ["--plain", "--chips", "sm_80"]))
+def test_the_table_of_schedules_is_what_ptxas_says(run_command, full):
+    printed = run_command("schedules", "--table", *([] if full else ["--plain", "--chips", "sm_80"]))
     assert "kBoth" in printed and "WRONG" not in printed

@@ -62,7 +62,7 @@ struct GpuScheduleRow {
   GpuScheduleRegisters registers;
 };
 
-/// The schedules to choose from, as scripts/gpu_schedule_search.py found them.
+/// The schedules to choose from, as tools/gpu-check found them.
 ArrayRef<GpuScheduleRow> getGpuScheduleTable();
 
 /// The cost model: cycles of an SM for 16 queries x 16 keys of both maps of

@@ -6,9 +6,9 @@ import sys
 
 import torch
 
-import timing
-from device import DTYPES, Product
-from nvidia_smi import smi
+from . import timing
+from .device import DTYPES, Product
+from .nvidia_smi import smi
 
 GEMM, SMALL_GEMM = 8192, 32
 COPY_BYTES, SMALL_COPY = 2 << 30, 1 << 16

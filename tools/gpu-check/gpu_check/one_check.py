@@ -1,14 +1,12 @@
 """Launches a few cases once, for compute-sanitizer to watch; without PyTorch, whose start under the tool takes longer than all of it.
 
-    python one_check.py PACK CASE[,CASE...] [SIMULATOR]
+    python3 tools/gpu-check one-check PACK CASE[,CASE...] [SIMULATOR]
 
 Each operand is an allocation of just its size, so that an access beyond it is seen. Without cases, memory is allocated and
 filled: the probe that tells whether the tool works here at all."""
-import sys
 
-import cases
-import host_program
-from device import Device, Pack
+from . import cases, host_program
+from .device import Device, Pack
 
 ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 LAYOUTS = ("dense", "odd")
@@ -82,6 +80,3 @@ def main(folder, names, simulator=None):
     device.close()
     print("checks done")
 
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -1,11 +1,8 @@
-"""Representatives of the kernels that are generated for everything but attention: those of scripts/ptxas_report.py, with what they compute."""
+"""Representatives of the kernels that are generated for everything but attention: those of ptxas_report.py, with what they compute."""
 import dataclasses
 import re
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-import ptxas_report as shipped  # noqa: E402
+from . import ptxas_report as shipped
 
 ELEMENTS, WIDTHS = ("bf16", "f16"), (64, 4096)
 ROUNDOFF = {"bf16": 2.0 ** -8, "f16": 2.0 ** -11}
@@ -36,7 +33,7 @@ def make(item, rows, aligned, seed, device):
     """(operands, outputs): operands in order; outputs: (number of the operand, or None for the result, exact, allowed error)."""
     import torch
 
-    from operands import TYPES
+    from .operands import TYPES
     generator = torch.Generator(device=device).manual_seed(seed)
     element, width, unit = TYPES[item.element], item.width, ROUNDOFF[item.element]
     skip = 0 if aligned else 1

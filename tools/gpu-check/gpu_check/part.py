@@ -7,16 +7,9 @@ from pathlib import Path
 
 import torch
 
-import check_kernels
-import check_models
-import check_timing
-import launcher
-import probe
-import sanitizer
-import time_models
-import timing
-from device import Device, DeviceError, Pack
-from results import BUDGETS, write
+from . import check_kernels, check_models, check_timing, launcher, probe, sanitizer, time_models, timing
+from .device import Device, DeviceError, Pack
+from .results import BUDGETS, write
 
 
 def run_models(args, deadline):
@@ -80,6 +73,3 @@ def main():
         result = {"complete": False, "failures": [f"{type(problem).__name__}: {problem}"[:2000]], "trace": traceback.format_exc()[-4000:]}
     write(args.output, {**result, "seconds": time.monotonic() - begin})
 
-
-if __name__ == "__main__":
-    main()

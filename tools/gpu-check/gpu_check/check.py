@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Checks and times the packed kernels and models on this machine's GPU: see docs/gpu-check.md.
 
     scripts/gpu-check.sh                      every part
@@ -15,11 +14,10 @@ import sys
 import time
 from pathlib import Path
 
-import results
-import table
-from nvidia_smi import smi
+from . import results, table
+from .nvidia_smi import smi
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # What a process may take beyond its budget before it is ended.
 LENIENCE = 1.14
 
@@ -33,10 +31,10 @@ def result_folder(device):
 
 
 def run_part(name, args, folder):
-    """Starts part.py and returns what its file holds."""
+    """Starts the part and returns what its file holds."""
     path = folder / f"{name}.json"
     path.unlink(missing_ok=True)
-    command = [sys.executable, str(Path(__file__).parent / "part.py"), name, "--pack", str(args.pack), "--device", args.device, "--chip",
+    command = [sys.executable, str(ROOT / "tools/gpu-check"), "part", name, "--pack", str(args.pack), "--device", args.device, "--chip",
                args.chip, "--seed", str(args.seed), "--output", str(path)]
     if args.simulator:
         command += ["--simulator", str(args.simulator)]
@@ -85,6 +83,3 @@ def main():
     print(f"{folder}/table.md")
     return 1 if failed else 0
 
-
-if __name__ == "__main__":
-    sys.exit(main())

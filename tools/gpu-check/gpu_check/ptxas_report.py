@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Assembles every shipped GPU kernel and prints what ptxas says of it.
 
 The list below says which kernels are shipped: a row for each variant of differential attention, in f16 and bf16, for each chip, and
@@ -167,7 +166,7 @@ func.func @angles_ELEMENT_N(%at: memref<?xi64>, %f: memref<Nxf32>, %cos: memref<
 
 def table_widths():
     """The widths of heads that the table of schedules has rows for."""
-    source = pathlib.Path(__file__).parent.parent / "lib/Schedule/GpuSchedule.cpp"
+    source = pathlib.Path(__file__).resolve().parents[3] / "lib/Schedule/GpuSchedule.cpp"
     widths = re.findall(r"\{(\d+), (\d+), k(?:Both|Pair|Apart),", source.read_text())
     return list(dict.fromkeys((int(d), int(dv)) for d, dv in widths))
 
@@ -226,7 +225,7 @@ def occupancy(chip, registers, shared, threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--opt", default=str(pathlib.Path(__file__).parent.parent / "build/bin/diffattn-opt"))
+    parser.add_argument("--opt", default=str(pathlib.Path(__file__).resolve().parents[3] / "build/bin/diffattn-opt"))
     parser.add_argument("--chips", default="sm_80,sm_90")
     parser.add_argument("--types", default="bf16,f16")
     parser.add_argument("--variants", default="", help="only these, by name")
@@ -250,6 +249,3 @@ def main():
                 print(f"{chip:6} {registers:9} {spills:6} {shared:7} {threads:7} {blocks:9}  {name}{'  FAILED' * failed}")
     return 1 if bad else 0
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from nvidia_smi import smi
+from .nvidia_smi import smi
 
 SAMPLE_SECONDS = 1e-3  # a sample lasts at least this long
 

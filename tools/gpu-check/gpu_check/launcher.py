@@ -3,10 +3,9 @@ import ctypes
 
 import torch
 
-import cases
-import host_program
-from device import Device, DeviceError, Pack, Shape
-from generated import Generated
+from . import cases, host_program
+from .device import Device, DeviceError, Pack, Shape
+from .generated import Generated
 
 
 class Call:

@@ -5,13 +5,14 @@ import sys
 import time
 from pathlib import Path
 
-from device import Pack
+from .device import Pack
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
 CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16")
 PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
           "/opt/nvidia/compute-sanitizer/compute-sanitizer")
-CHECK = str(Path(__file__).parent / "one_check.py")
+#: The command that is watched: its arguments before the pack.
+CHECK = (str(Path(__file__).resolve().parents[1]), "one-check")
 
 
 def find():
@@ -38,7 +39,7 @@ def run(pack_folder, device_kind, seconds):
     if not chosen:
         return {"not_run": f"not run: the pack has none of {', '.join(CASES)}", "failures": []}
     end = time.monotonic() + seconds
-    status, text = _run([tool, "--tool", "memcheck", "--error-exitcode", "9", sys.executable, CHECK, str(pack_folder), ""], seconds / 3)
+    status, text = _run([tool, "--tool", "memcheck", "--error-exitcode", "9", sys.executable, *CHECK, str(pack_folder), ""], seconds / 3)
     if status != 0 or "checks done" not in text:
         return {"not_run": f"not run: its probe failed: {(text.strip().splitlines() or ['no output'])[-1][:300]}", "failures": [],
                 "probe": text}
@@ -49,7 +50,7 @@ def run(pack_folder, device_kind, seconds):
             failures.append(f"{name}: not reached in time")
             continue
         status, text = _run([tool, "--tool", name, "--error-exitcode", "9", "--kernel-regex", "kns=diffattn_", sys.executable,
-                             CHECK, str(pack_folder), ",".join(chosen)], left)
+                             *CHECK, str(pack_folder), ",".join(chosen)], left)
         summary = next((line for line in reversed(text.splitlines()) if "SUMMARY" in line), "")
         results.append({"tool": name, "status": status, "summary": summary, "output": text if status else ""})
         if status != 0:

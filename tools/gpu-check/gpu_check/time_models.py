@@ -7,10 +7,9 @@ from pathlib import Path
 
 import torch
 
-import safetensors_file
-import timing
-from check_models import open_model
-from torch_decoder import TorchDecoder
+from . import safetensors_file, timing
+from .check_models import open_model
+from .torch_decoder import TorchDecoder
 
 # name, tokens of the call, context that it ends at, seconds of samples.
 WORK = [("prefill 512", 512, 512, 6), ("prefill 2048", 2048, 2048, 6), ("decode at 512", 1, 512, 6), ("decode at 8k", 1, 8192, 6)]

@@ -1,13 +1,10 @@
 """The attention ops that are packed: every shipped kernel for the checks, and the ops that are timed.
 
-Shipped kernels are the list of scripts/ptxas_report.py. A case is data alone, so it is written into the manifest of the pack.
+Shipped kernels are the list of ptxas_report.py. A case is data alone, so it is written into the manifest of the pack.
 """
 import dataclasses
-import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
-import ptxas_report as shipped  # noqa: E402
+from . import ptxas_report as shipped
 
 SCALE, OUT_SCALE, EPS, SOFTCAP = 0.125, 0.8, 1e-5, 30.0
 PAIRS = 16  # heads of the ops that are timed: those of the first differential transformer with d = 64 and 2048 channels

@@ -3,8 +3,7 @@ import contextlib
 
 import torch
 
-import cases
-import exact_attention
+from . import cases, exact_attention
 
 sdpa = torch.nn.functional.scaled_dot_product_attention
 
@@ -80,8 +79,8 @@ def naive(case, tensors, which):
 
 
 def triton_kernel(case, tensors, which):
-    """benchmarks/gpu/triton_diff_attention.py; `which` may be the sizes of its blocks."""
-    import triton_diff_attention
+    """triton_diff_attention.py; `which` may be the sizes of its blocks."""
+    from . import triton_diff_attention
     out = torch.empty_like(tensors["o"])
     return lambda: triton_diff_attention.forward(
         tensors["q1"], tensors["k1"], tensors["q2"], tensors["k2"], tensors["v"], tensors["lambda"], out, scale=cases.SCALE,

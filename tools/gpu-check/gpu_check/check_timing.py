@@ -4,10 +4,7 @@ import time
 
 import torch
 
-import exact_attention
-import operands
-import peers
-import timing
+from . import exact_attention, operands, peers, timing
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64

@@ -2,9 +2,7 @@
 import math
 import time
 
-import exact_attention
-import generated
-import operands
+from . import exact_attention, generated, operands
 
 # layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read; rows that see nothing; few queries, which decode.
 PREFILL = [("dense", 2, 197, 333), ("bthd", 1, 256, 512), ("odd", 2, 70, 131), ("dense", 1, 90, 40), ("dense", 2, 3, 700), ("odd", 1, 5, 130)]

@@ -3,7 +3,7 @@ same tokens. Needs NumPy."""
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # A greedy token of tiny-lm, whose matrices are bf16, is sure if it leads by this part of the logits' largest magnitude.
 LEAD = 2e-2
 

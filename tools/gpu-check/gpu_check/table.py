@@ -1,5 +1,5 @@
 """table.md: the results of all parts that have one, for people."""
-import targets
+from . import targets
 
 
 def _seconds(value):

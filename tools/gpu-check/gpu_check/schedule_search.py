@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Looks for schedules that ptxas assembles without a spill: the rows of lib/Schedule/GpuSchedule.cpp come from here.
 
 For two widths (d, dv), every sensible schedule is emitted and assembled with every feature that needs registers, and a row is printed
@@ -8,16 +7,14 @@ registers than ptxas takes, or no spill where there is one.
 """
 import argparse
 import itertools
-import os
 import pathlib
 import re
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.dirname(__file__))
-from ptxas_report import CHIPS, attention, occupancy, report  # noqa: E402
+from .ptxas_report import CHIPS, attention, occupancy, report
 
-ROOT = pathlib.Path(__file__).parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOFTCAP = "softcap = 30.0 : f32"
 # The part of a kernel's name -> attributes, operands.
 FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "softcap_bias": ([SOFTCAP], ["bias"]),
@@ -120,6 +117,3 @@ def main():
         sys.exit(f"expected {len(known)} rows, but assembled {len(found)}")
     return 1 if wrong else 0
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,7 @@ import math
 
 import torch
 
-import cases
+from . import cases
 
 # |error| / M of docs/numerics.md, by the type of the result.
 GATES = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Packs what scripts/gpu-check.sh needs on a machine without MLIR: kernels, the host code that launches them, the runtime.
 
 The folder holds manifest.json, the runtime's library and the loader of bundles, for each chip an image of all kernels (a cubin, PTX for
@@ -18,11 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import cases
-import generated
-import host_program
-import model_pack
-from device import PACK_VERSION
+from . import cases, generated, host_program, model_pack
+from .device import PACK_VERSION
 
 LIMIT = 40 << 20
 RUNTIME, LOADER, OPENMP = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so", "lib/libgomp.so.1"
@@ -132,6 +128,3 @@ def main():
                         [] if models == "none" else models.split(","), args.ptxas, args.llvm_as, args.jobs)
     print(f"{args.output}: {size / (1 << 20):.1f} MB, " + ", ".join(f"{count} kernels in {name}" for name, count in images.items()))
 
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,5 @@
 """The models of a pack: small ones of every family with what the CPU answers, tiny-lm, and a decoder whose weights are made on the
-other side. Needs the build and the package `diffattn`; benchmarks/gpu/check_models.py and time_models.py are the other end.
+other side. Needs the build and the package `diffattn`; check_models.py and time_models.py are the other end.
 """
 import json
 import math
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-import safetensors_file
-from check_models import farthest
+from . import safetensors_file
+from .check_models import farthest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TINY_LM = ROOT / "examples/tiny-lm"
 # No machine that has a GPU of these chips lacks it; what the host computes beside launches is little.
 HOST = "avx2"
