@@ -11,8 +11,8 @@
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
-#include "DiffAttn/Pipelines/CpuPipeline.h"
-#include "DiffAttn/Pipelines/GpuPipeline.h"
+#include "DiffAttn/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Pipelines/NVVMPipeline.h"
 #include "DiffAttn/Schedule/Passes.h"
 #include "DiffAttn/Transforms/Passes.h"
 
@@ -31,8 +31,8 @@ inline void registerAllPasses() {
   registerDiffAttnTransformsPasses();
   registerDiffAttnCodegenPasses();
   registerDiffAttnConversionPasses();
-  registerCpuPipeline();
-  registerGpuPipeline();
+  registerCPUPipeline();
+  registerNVVMPipeline();
 }
 
 } // namespace mlir::diffattn

@@ -15,7 +15,7 @@
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Pipelines/CPUPipeline.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
 #include "mlir/Bytecode/BytecodeReader.h"
@@ -110,7 +110,7 @@ private:
                       llvm::function_ref<LogicalResult()> action);
 
   const CompileOptions &options;
-  CpuPipelineOptions pipeline;
+  CPUPipelineOptions pipeline;
   /// Before the context, which adds remarks to it as long as it lives.
   CompileDiagnostics said;
   std::unique_ptr<MLIRContext> ownContext;
@@ -221,7 +221,7 @@ llvm::Error Compilation::lower(Stage stage) {
     all.all = true;
     manager.addPass(createDecomposePass(all));
   }
-  buildCpuPipelineBetween(manager, pipeline, reached, stage);
+  buildCPUPipelineBetween(manager, pipeline, reached, stage);
   reached = stage;
   return guarded(ErrorClass::Compile,
                  options.inputName +

@@ -1,28 +1,47 @@
-//===- GpuPipeline.cpp - from tensors to PTX ------------------------------===//
+//===- NVVMPipeline.cpp - from tensors to PTX -----------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Pipelines/GpuPipeline.h"
+#include "DiffAttn/Pipelines/NVVMPipeline.h"
 
 #include "DiffAttn/Codegen/Passes.h"
-#include "DiffAttn/Conversion/Passes.h"
-#include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Schedule/Passes.h"
 
-#include "mlir/Pass/PassOptions.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-void mlir::diffattn::buildGpuPipeline(OpPassManager &pm,
-                                      const GpuPipelineOptions &options) {
-  CpuPipelineOptions host;
-  host.raise = options.raise;
-  host.unchecked = options.unchecked;
-  host.gpuChip = options.chip;
-  buildCpuPipelineUntil(pm, host, Stage::GPU);
+void mlir::diffattn::buildGpuSchedulePasses(OpPassManager &pm, StringRef chip) {
+  // What has a kernel must not be decomposed; what has none is.
+  SelectGpuSchedulePassOptions select;
+  select.chip = chip.str();
+  pm.addPass(createSelectGpuSchedulePass(select));
+  buildTensorPasses(pm);
+}
+
+void mlir::diffattn::buildGpuPasses(OpPassManager &pm, StringRef chip) {
+  // First, while buffers of attention are operands that can be seen.
+  ConvertLinalgToGpuPassOptions others;
+  others.chip = chip.str();
+  pm.addPass(createConvertLinalgToGpuPass(others));
+  ConvertDiffAttnToGpuPassOptions kernels;
+  kernels.chip = chip.str();
+  pm.addPass(createConvertDiffAttnToGpuPass(kernels));
+  pm.addNestedPass<func::FuncOp>(createCanonicalizerPass());
+  pm.addNestedPass<func::FuncOp>(createCSEPass());
+}
+
+void mlir::diffattn::buildNVVMPipeline(OpPassManager &pm,
+                                       const NVVMPipelineOptions &options) {
+  buildRaisePasses(pm, options);
+  buildGpuSchedulePasses(pm, options.chip);
+  buildBufferizePasses(pm, options);
+  buildGpuPasses(pm, options.chip);
   GpuToPtxPassOptions ptx;
   ptx.chip = options.chip;
   ptx.assemble = options.assemble;
@@ -30,31 +49,10 @@ void mlir::diffattn::buildGpuPipeline(OpPassManager &pm,
   pm.addPass(createGpuToPtxPass(ptx));
 }
 
-namespace {
-struct PipelineFlags : PassPipelineOptions<PipelineFlags> {
-  Option<std::string> chip{
-      *this, "chip", llvm::cl::init("sm_80"),
-      llvm::cl::desc("Chip: sm_80, sm_86, sm_89, sm_90 or newer")};
-  Option<bool> assemble{*this, "assemble", llvm::cl::init(true),
-                        llvm::cl::desc("Run ptxas")};
-  Option<bool> raise{
-      *this, "raise", llvm::cl::init(true),
-      llvm::cl::desc("Look for differential attention in unfused graphs")};
-  Option<std::string> file{*this, "file", llvm::cl::init(""),
-                           llvm::cl::desc("Write files with this stem")};
-  Option<bool> unchecked{
-      *this, "unchecked", llvm::cl::init(false),
-      llvm::cl::desc("Do not check indices and slices that are data")};
-};
-} // namespace
-
-void mlir::diffattn::registerGpuPipeline() {
-  PassPipelineRegistration<PipelineFlags>(
+void mlir::diffattn::registerNVVMPipeline() {
+  PassPipelineRegistration<NVVMPipelineOptions>(
       "diffattn-gpu-pipeline",
       "From a module of tensor IR to GPU kernels in PTX and cubin, and host "
       "functions that launch them",
-      [](OpPassManager &pm, const PipelineFlags &flags) {
-        buildGpuPipeline(pm, {flags.chip, flags.raise, flags.assemble,
-                              flags.file, flags.unchecked});
-      });
+      buildNVVMPipeline);
 }

@@ -7,7 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Pipelines/CPUPipeline.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
@@ -47,9 +47,9 @@ int main(int argc, char **argv) {
                              "Limit windows, then compile for the CPU",
                              [](OpPassManager &pm) {
                                pm.addPass(std::make_unique<LimitWindowPass>());
-                               diffattn::CpuPipelineOptions options;
+                               diffattn::CPUPipelineOptions options;
                                options.threads = 1;
-                               diffattn::buildCpuPipeline(pm, options);
+                               diffattn::buildCPUPipeline(pm, options);
                              });
   DialectRegistry registry;
   registerAllDialects(registry);

@@ -15,7 +15,7 @@
 #include "GivenInputs.h"
 
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Pipelines/CpuPipeline.h"
+#include "DiffAttn/Pipelines/CPUPipeline.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -54,8 +54,8 @@ Verdict check(const Case &given, MLIRContext &context) {
     return {"invalid", said};
   OwningOpRef<ModuleOp> raised(module->clone());
   PassManager pm(&context);
-  CpuPipelineOptions options;
-  buildCpuPipelineUntil(pm, options, Stage::Raised);
+  CPUPipelineOptions options;
+  buildCPUPipelineUntil(pm, options, Stage::Raised);
   if (failed(pm.run(*raised)))
     return {"fault", "raising fails: " + said};
   if (printModules)

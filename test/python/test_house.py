@@ -19,7 +19,7 @@ def test_layers_use_only_layers_above(root):
 def test_a_breach_is_seen(root, tmp_path):
     (tmp_path / "lib/IR").mkdir(parents=True)
     (tmp_path / "include/DiffAttn").mkdir(parents=True)
-    (tmp_path / "lib/IR/Bad.cpp").write_text('#include "DiffAttn/Pipelines/CpuPipeline.h"\n')
+    (tmp_path / "lib/IR/Bad.cpp").write_text('#include "DiffAttn/Pipelines/CPUPipeline.h"\n')
     (tmp_path / "lib/Runtime/Support").mkdir(parents=True)
     (tmp_path / "lib/Runtime/Support/Bad.cpp").write_text("using namespace mlir::diffattn;\nnamespace mlir {}\n")
     done = subprocess.run([sys.executable, "scripts/check_includes.py", tmp_path], cwd=root, capture_output=True, text=True)

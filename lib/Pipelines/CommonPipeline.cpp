@@ -1,0 +1,90 @@
+//===- CommonPipeline.cpp - steps that all pipelines share ----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Pipelines/CommonPipeline.h"
+
+#include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Bufferization/Transforms/Passes.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Transforms/Passes.h"
+#include "llvm/ADT/StringSwitch.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+std::optional<Stage> mlir::diffattn::parseStage(StringRef name) {
+  return llvm::StringSwitch<std::optional<Stage>>(name)
+      .Case("input", Stage::Input)
+      .Case("raised", Stage::Raised)
+      .Case("scheduled", Stage::Scheduled)
+      .Case("bufferized", Stage::Bufferized)
+      .Case("gpu", Stage::GPU)
+      .Case("loops", Stage::Loops)
+      .Case("llvm", Stage::LLVM)
+      .Default(std::nullopt);
+}
+
+static void addSimplify(OpPassManager &pm) {
+  // cse first: canonicalization before it leaves copies of a buffer to itself.
+  pm.addPass(createCSEPass());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
+                                      const CommonPipelineOptions &options) {
+  pm.addPass(createInlineResourcesPass());
+  // Raised ops state less about sizes than the ops that they replace.
+  pm.addNestedPass<func::FuncOp>(createCheckSizesPass());
+  if (options.raise)
+    pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
+}
+
+void mlir::diffattn::buildTensorPasses(OpPassManager &pm) {
+  pm.addPass(createDecomposePass());
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  functions.addPass(createDecomposeTensorOpsPass());
+  functions.addPass(createCanonicalizerPass());
+  functions.addPass(createCSEPass());
+  // Before fusion, which would pull reshapes through products.
+  functions.addPass(createFormGemmPass());
+  functions.addPass(createFuseElementwisePass());
+  functions.addPass(createRelaxReductionsPass());
+  functions.addPass(createCanonicalizerPass());
+}
+
+void mlir::diffattn::buildBufferizePasses(
+    OpPassManager &pm, const CommonPipelineOptions &options) {
+  pm.addPass(createBindWeightsPass());
+  pm.addPass(createProtectArgumentsPass());
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  functions.addPass(memref::createResolveShapedTypeResultDimsPass());
+  functions.addPass(createCanonicalizerPass());
+  functions.addPass(createSplitDestinationsPass());
+  functions.addPass(bufferization::createEmptyTensorEliminationPass());
+  functions.addPass(bufferization::createEmptyTensorToAllocTensorPass());
+  bufferization::OneShotBufferizePassOptions bufferize;
+  bufferize.bufferizeFunctionBoundaries = true;
+  bufferize.functionBoundaryTypeConversion =
+      bufferization::LayoutMapOption::IdentityLayoutMap;
+  bufferize.bufferAlignment = 64;
+  bufferize.allowReturnAllocsFromLoops = true;
+  pm.addPass(bufferization::createOneShotBufferizePass(bufferize));
+  // Loops that yield their own arguments go first, then results that are
+  // arguments of the function can be seen.
+  addSimplify(pm);
+  pm.addPass(bufferization::createDropEquivalentBufferResultsPass());
+  addSimplify(pm);
+  if (options.unchecked)
+    return;
+  OpPassManager &checked = pm.nest<func::FuncOp>();
+  checked.addPass(createCheckAccessesPass());
+  checked.addPass(createCanonicalizerPass());
+  checked.addPass(createCSEPass());
+}
