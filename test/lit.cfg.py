@@ -32,6 +32,10 @@ config.substitutions += [
     ("%runtime", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnRuntime.so")),
 ]
 
+# Every file is printed and read again before a pass sees it, unless lit is given --param roundtrip=off.
+if lit_config.params.get("roundtrip", "on") != "off":
+    config.substitutions.append((r"(?<![\w/=-])diffattn-opt(?![\w-])", "diffattn-opt --verify-roundtrip"))
+
 # Built with the unit tests: libraries in the place of CUDA's.
 mock_cuda = os.path.join(config.diffattn_build_dir, "unittests", "mocks", "libMockCuda.so")
 if os.path.exists(mock_cuda):

@@ -53,7 +53,7 @@ void mlir::diffattn::buildTensorPasses(OpPassManager &pm) {
   functions.addPass(createCanonicalizerPass());
   functions.addPass(createCSEPass());
   // Before fusion, which would pull reshapes through products.
-  functions.addPass(createFormGemmPass());
+  functions.addPass(createConvertLinalgToGemmPass());
   functions.addPass(createFuseElementwisePass());
   functions.addPass(createRelaxReductionsPass());
   functions.addPass(createCanonicalizerPass());
@@ -62,7 +62,7 @@ void mlir::diffattn::buildTensorPasses(OpPassManager &pm) {
 void mlir::diffattn::buildBufferizePasses(
     OpPassManager &pm, const CommonPipelineOptions &options) {
   pm.addPass(createBindWeightsPass());
-  pm.addPass(createProtectArgumentsPass());
+  pm.addPass(createMarkReadOnlyArgumentsPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(memref::createResolveShapedTypeResultDimsPass());
   functions.addPass(createCanonicalizerPass());

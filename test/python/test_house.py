@@ -1,4 +1,5 @@
 """The rules of CONTRIBUTING.md that a script can check."""
+import pathlib
 import re
 import shutil
 import subprocess
@@ -43,6 +44,19 @@ def test_cpp_is_formatted(root):
 def test_files_stay_small(root, limit, pattern):
     long = {name: lines for name in tracked(root, pattern) if (lines := sum(1 for _ in open(root / name))) > limit}
     assert not long
+
+
+def test_tests_are_named_after_flags(root):
+    """`<flag>.mlir`, or `<flag>-<what>.mlir` beside it: a reader finds a pass by its name."""
+    flags = {"diffattn-cpu-pipeline", "diffattn-gpu-pipeline"}
+    for name in tracked(root, "include/*/Passes.td"):
+        flags.update(re.findall(r'Pass<\s*"([a-z0-9-]+)"', (root / name).read_text()))
+    files = [pathlib.PurePath(name) for layer in ("Codegen", "Conversion", "Pipelines", "Schedule", "Transforms")
+             for name in tracked(root, f"test/{layer}/*.mlir")]
+    assert not flags - {file.stem for file in files}, "flags without a test of their name"
+    for file in files:
+        mine = [flag for flag in flags if file.stem == flag or file.stem.startswith(flag + "-")]
+        assert mine and max(mine, key=len) in (root / file).read_text(), f"expected {file} to be named after a flag that it tests"
 
 
 def test_libraries_read_no_environment_and_own_no_options(root):

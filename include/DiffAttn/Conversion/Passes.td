@@ -27,6 +27,26 @@ def DecomposePass : Pass<"diffattn-decompose"> {
                            "memref::MemRefDialect", "tensor::TensorDialect"];
 }
 
+def ConvertLinalgToGemmPass
+    : InterfacePass<"convert-linalg-to-gemm", "FunctionOpInterface"> {
+  let summary = "Turn contractions into products of the runtime's library";
+  let description = [{
+    Rewrites `linalg` contractions of f32, f16, bf16 or f64 (`linalg.matmul` with
+    any maps, batched ones, products with a vector, generics that multiply and
+    add) to `diffattn.gemm`, if rows of A and C are rows: B may be transposed.
+    Rows, columns and the inner dimension may each be of several axes that lie
+    side by side; on tensors they are collapsed. What copies an operand without
+    change (transpositions, broadcasts, widenings, unit axes, casts) is not
+    computed if the operand's source is matrices as well, so that a weight that
+    is repeated for a batch becomes one product of all rows. A zero fill of the destination becomes the form
+    that overwrites. Sums are in f32 whatever the element type, so a product in
+    half precision is rounded once and not at every step. Where nothing but a
+    rounding to the operands' type needs a result in f32, the product stores
+    that type. Other contractions stay and become loops.
+  }];
+  let dependentDialects = ["diffattn::DiffAttnDialect", "tensor::TensorDialect"];
+}
+
 def ConvertGemmToRuntimePass
     : Pass<"convert-diffattn-gemm-to-runtime", "ModuleOp"> {
   let summary = "Call the runtime's library for matrix products";

@@ -47,26 +47,6 @@ def FuseElementwisePass
                            "linalg::LinalgDialect", "tensor::TensorDialect"];
 }
 
-def FormGemmPass
-    : InterfacePass<"diffattn-form-gemm", "FunctionOpInterface"> {
-  let summary = "Turn contractions into products of the runtime's library";
-  let description = [{
-    Rewrites `linalg` contractions of f32, f16, bf16 or f64 (`linalg.matmul` with
-    any maps, batched ones, products with a vector, generics that multiply and
-    add) to `diffattn.gemm`, if rows of A and C are rows: B may be transposed.
-    Rows, columns and the inner dimension may each be of several axes that lie
-    side by side; on tensors they are collapsed. What copies an operand without
-    change (transpositions, broadcasts, widenings, unit axes, casts) is not
-    computed if the operand's source is matrices as well, so that a weight that
-    is repeated for a batch becomes one product of all rows. A zero fill of the destination becomes the form
-    that overwrites. Sums are in f32 whatever the element type, so a product in
-    half precision is rounded once and not at every step. Where nothing but a
-    rounding to the operands' type needs a result in f32, the product stores
-    that type. Other contractions stay and become loops.
-  }];
-  let dependentDialects = ["diffattn::DiffAttnDialect", "tensor::TensorDialect"];
-}
-
 def BindWeightsPass : Pass<"diffattn-bind-weights", "ModuleOp"> {
   let summary = "Give each weight of a model a slot in one table";
   let description = [{
@@ -104,8 +84,8 @@ def SplitDestinationsPass
   }];
 }
 
-def ProtectArgumentsPass
-    : Pass<"diffattn-protect-arguments", "ModuleOp"> {
+def MarkReadOnlyArgumentsPass
+    : Pass<"diffattn-mark-read-only-arguments", "ModuleOp"> {
   let summary = "Keep bufferization from writing to a caller's inputs";
   let description = [{
     Sets `bufferization.writable = false` on the tensor arguments of public

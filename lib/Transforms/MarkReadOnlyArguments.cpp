@@ -1,4 +1,5 @@
-//===- ProtectArguments.cpp - inputs that stay as the caller made them -===//
+//===- MarkReadOnlyArguments.cpp - inputs that stay as the caller made them
+//-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,15 +11,15 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
 namespace mlir::diffattn {
-#define GEN_PASS_DEF_PROTECTARGUMENTSPASS
+#define GEN_PASS_DEF_MARKREADONLYARGUMENTSPASS
 #include "DiffAttn/Transforms/Passes.h.inc"
 } // namespace mlir::diffattn
 
 using namespace mlir;
 
 namespace {
-struct ProtectArgumentsPass final
-    : diffattn::impl::ProtectArgumentsPassBase<ProtectArgumentsPass> {
+struct MarkReadOnlyArgumentsPass final
+    : diffattn::impl::MarkReadOnlyArgumentsPassBase<MarkReadOnlyArgumentsPass> {
   void runOnOperation() override {
     StringRef writable = bufferization::BufferizationDialect::kWritableAttrName;
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_TRANSFORMS_CONTRACTIONOPERANDS_H
-#define DIFFATTN_LIB_TRANSFORMS_CONTRACTIONOPERANDS_H
+#ifndef DIFFATTN_LIB_CONVERSION_LINALGTOGEMM_CONTRACTIONOPERANDS_H
+#define DIFFATTN_LIB_CONVERSION_LINALGTOGEMM_CONTRACTIONOPERANDS_H
 
 #include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
 
@@ -44,4 +44,4 @@ std::optional<MatrixRoles> matchMatrixRoles(const ContractionOperand &a,
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_TRANSFORMS_CONTRACTIONOPERANDS_H
+#endif // DIFFATTN_LIB_CONVERSION_LINALGTOGEMM_CONTRACTIONOPERANDS_H

@@ -1,4 +1,4 @@
-//===- FormGemm.cpp - contractions as matrix products -===//
+//===- LinalgToGemm.cpp - contractions as matrix products -===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,15 +6,15 @@
 //===----------------------------------------------------------------------===//
 #include "ContractionOperands.h"
 
+#include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
-#include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 namespace mlir::diffattn {
-#define GEN_PASS_DEF_FORMGEMMPASS
-#include "DiffAttn/Transforms/Passes.h.inc"
+#define GEN_PASS_DEF_CONVERTLINALGTOGEMMPASS
+#include "DiffAttn/Conversion/Passes.h.inc"
 } // namespace mlir::diffattn
 
 using namespace mlir;
@@ -276,7 +276,8 @@ struct RoundInGemm final : OpRewritePattern<linalg::GenericOp> {
   }
 };
 
-struct FormGemmPass final : diffattn::impl::FormGemmPassBase<FormGemmPass> {
+struct ConvertLinalgToGemmPass final
+    : diffattn::impl::ConvertLinalgToGemmPassBase<ConvertLinalgToGemmPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<ContractionToGemm, RoundInGemm>(&getContext());

@@ -1,4 +1,4 @@
-// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-form-gemm))" | FileCheck %s
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(convert-linalg-to-gemm))" | FileCheck %s
 
 // A zero fill becomes the form that overwrites.
 // CHECK-LABEL: func.func @linear(

@@ -1,4 +1,4 @@
-// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-form-gemm))" --split-input-file | FileCheck %s --implicit-check-not=linalg.transpose --implicit-check-not=linalg.broadcast --implicit-check-not=linalg.generic
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(convert-linalg-to-gemm))" --split-input-file | FileCheck %s --implicit-check-not=linalg.transpose --implicit-check-not=linalg.broadcast --implicit-check-not=linalg.generic
 
 // A linear layer as importers write it: the weight is transposed and repeated for each of the batch by ops of their own.
 // It is one product of all rows with the weight as it lies.
