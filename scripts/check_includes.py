@@ -10,8 +10,8 @@ import pathlib
 import re
 import sys
 
-COMPILER = ["IR", "Analysis", "Target", "Schedule", "Codegen/Attention", "Transforms", "Codegen", "Codegen/CPU", "Codegen/NVVM", "Conversion",
-            "Pipelines"]
+COMPILER = ["IR", "Analysis", "Target", "Schedule", "Codegen/Runtime", "Codegen/Attention", "Transforms", "Codegen", "Codegen/CPU",
+            "Codegen/NVVM", "Conversion", "Pipelines"]
 RUNTIME = ["Runtime/ABI", "Runtime/Support", "Runtime/Kernels", "Runtime/Device", "Runtime/Program", "Runtime/Bundle"]
 BOTH = ["Compiler", "CAPI", "Plugin"]
 #: What is in neither order.
@@ -25,6 +25,8 @@ FORBIDDEN = {
     "Simulator": (r'^mlir/', "the simulator takes LLVM IR and knows no MLIR"),
     "Target": (r'^mlir/(Pass|Dialect|IR)', "a target states facts and knows no IR"),
 }
+#: A function of the runtime, spelt as a text.
+RUNTIME_NAME = re.compile(r'"diffattn_(rt_|weights"|release_constants")')
 MACHINE = re.compile(r'^mlir/Dialect/(AMX|X86Vector|NVGPU|AMDGPU|ArmSME|ArmNeon)/|^mlir/Dialect/LLVMIR/(NVVM|ROCDL)')
 
 
@@ -60,6 +62,9 @@ def main():
             continue
         rule, reason = FORBIDDEN.get(layer.split("/")[0], (None, None))
         for number, line in enumerate(path.read_text().splitlines(), 1):
+            if layer in COMPILER and layer != "Codegen/Runtime" and RUNTIME_NAME.search(line):
+                breaches.append(f"{path.relative_to(root)}:{number}: expected the names of the runtime in Runtime/ABI alone, but got "
+                                f"{line.strip()}")
             if layer in RUNTIME and re.search(r'\bmlir::|^namespace mlir\b', line):
                 breaches.append(f"{path.relative_to(root)}:{number}: expected the namespace diffattn_rt in the runtime, but got mlir")
             found = re.match(r'\s*#?include\s+["<]([^">]+)[">]', line)

@@ -7,7 +7,7 @@
 #include "DiffAttn/Compiler/Program.h"
 #include "Codegen.h"
 
-#include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Runtime/ABI/Table.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -143,7 +143,7 @@ Program::load(CompiledModule module, llvm::StringRef target,
     library.addGenerator(std::move(*generator));
   }
   orc::SymbolMap symbols;
-  symbols[impl->jit->mangleAndIntern("diffattn_weights")] = {
+  symbols[impl->jit->mangleAndIntern(DIFFATTN_WEIGHTS_SYMBOL)] = {
       orc::ExecutorAddr::fromPtr(impl->table.data()),
       llvm::JITSymbolFlags::Exported};
   diffattn_named_function conversions[5];
@@ -163,7 +163,7 @@ Program::load(CompiledModule module, llvm::StringRef target,
       return linkError(symbol.takeError());
     impl->entries[function.name] = symbol->toPtr<EntryPoint>();
   }
-  if (auto release = impl->jit->lookup("diffattn_release_constants"))
+  if (auto release = impl->jit->lookup(DIFFATTN_RELEASE_SYMBOL))
     impl->releaseConstants = release->toPtr<void (*)()>();
   else // only objects with products of constants have it
     llvm::consumeError(release.takeError());

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/Signature.h"
 
-#include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -28,36 +28,6 @@ namespace json = llvm::json;
 /// each.
 static constexpr int64_t kMostLayers = 65536;
 
-static std::optional<DType> toDType(Type type) {
-  if (type.isIndex())
-    return DIFFATTN_I64;
-  if (auto integer = dyn_cast<IntegerType>(type)) {
-    bool isUnsigned = integer.isUnsigned();
-    switch (integer.getWidth()) {
-    case 1:
-      return DIFFATTN_BOOL;
-    case 8:
-      return isUnsigned ? DIFFATTN_U8 : DIFFATTN_I8;
-    case 16:
-      return isUnsigned ? std::nullopt : std::optional<DType>(DIFFATTN_I16);
-    case 32:
-      return isUnsigned ? std::nullopt : std::optional<DType>(DIFFATTN_I32);
-    case 64:
-      return isUnsigned ? std::nullopt : std::optional<DType>(DIFFATTN_I64);
-    }
-    return std::nullopt;
-  }
-  if (type.isF32())
-    return DIFFATTN_F32;
-  if (type.isF16())
-    return DIFFATTN_F16;
-  if (type.isBF16())
-    return DIFFATTN_BF16;
-  if (type.isF64())
-    return DIFFATTN_F64;
-  return std::nullopt;
-}
-
 static void assignSizes(ArrayRef<int64_t> sizes, std::vector<int64_t> &to) {
   for (int64_t size : sizes)
     to.push_back(ShapedType::isDynamic(size) ? -1 : size);
@@ -67,7 +37,8 @@ static ValueType toValueType(Type type) {
   ValueType value;
   llvm::raw_string_ostream(value.text) << type;
   auto shaped = dyn_cast<ShapedType>(type);
-  std::optional<DType> dtype = toDType(shaped ? shaped.getElementType() : type);
+  std::optional<DType> dtype =
+      getElementTypeCode(shaped ? shaped.getElementType() : type);
   value.kind = ValueType::Unsupported;
   if (!dtype || (shaped && !shaped.hasRank()))
     return value;
@@ -179,7 +150,7 @@ readWeight(ml_program::GlobalOp global) {
   weight.name = global.getSymName().str();
   auto type = dyn_cast<RankedTensorType>(global.getType());
   std::optional<DType> dtype =
-      type ? toDType(type.getElementType()) : std::nullopt;
+      type ? getElementTypeCode(type.getElementType()) : std::nullopt;
   if (!dtype || !type.hasStaticShape())
     return weightError(global, "expected a tensor of static shape, of floats "
                                "or integers");
@@ -378,8 +349,7 @@ static bool typesFromJSON(const json::Value *json,
         !object->get("shape") || !object->get("strides") ||
         !sizesFromJSON(*object->get("shape"), type.shape, path) ||
         !sizesFromJSON(*object->get("strides"), type.strides, path) ||
-        kind < 0 || kind > ValueType::Unsupported || type.dtype < 0 ||
-        type.dtype > DIFFATTN_I16)
+        kind < 0 || kind > ValueType::Unsupported || !isDType(type.dtype))
       return false;
     type.kind = static_cast<ValueType::Kind>(kind);
     types.push_back(std::move(type));
@@ -389,10 +359,9 @@ static bool typesFromJSON(const json::Value *json,
 
 /// Whether `weight` is what readWeight may have made.
 static bool isSound(const WeightDeclaration &weight) {
-  if (weight.dtype < 0 || weight.dtype > DIFFATTN_I16 ||
-      !getByteSize(weight.shape, weight.dtype) || weight.layers < 0 ||
-      weight.layers > kMostLayers || weight.firstLayer < 0 ||
-      weight.firstLayer > INT32_MAX ||
+  if (!isDType(weight.dtype) || !getByteSize(weight.shape, weight.dtype) ||
+      weight.layers < 0 || weight.layers > kMostLayers ||
+      weight.firstLayer < 0 || weight.firstLayer > INT32_MAX ||
       (weight.transpose && weight.shape.size() != 2))
     return false;
   int64_t size = weight.rowBlockSize, count = weight.rowBlocks.size();

@@ -4,10 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/Transforms/DialectConversion.h"
 
 namespace mlir::diffattn {
@@ -16,6 +16,7 @@ namespace mlir::diffattn {
 } // namespace mlir::diffattn
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
@@ -100,11 +101,9 @@ struct ConvertAllocToRuntimePass final
              .wasInterrupted())
       return;
     OpBuilder builder(&getContext());
-    auto pointer = LLVM::LLVMPointerType::get(&getContext());
-    FailureOr<LLVM::LLVMFuncOp> alloc = LLVM::lookupOrCreateFn(
+    FailureOr<LLVM::LLVMFuncOp> alloc = getOrDeclareRuntimeFunction(
         builder, getOperation(),
-        device ? "diffattn_rt_device_alloc" : "diffattn_rt_alloc",
-        {builder.getI64Type()}, pointer);
+        device ? RuntimeFunction::device_alloc : RuntimeFunction::alloc);
     if (failed(alloc))
       return signalPassFailure();
     // Fresh memory: lets LLVM tell buffers of one function apart.

@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Codegen/AssertMessage.h"
-
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "llvm/ADT/MapVector.h"
 
 namespace mlir::diffattn {
@@ -67,27 +66,16 @@ private:
     return std::pair(compare.getLhs(), compare.getRhs());
   }
 
-  LLVM::LLVMFuncOp getFunction(OpBuilder &builder, StringRef name,
-                               ArrayRef<Type> arguments) {
-    FailureOr<LLVM::LLVMFuncOp> found =
-        LLVM::lookupOrCreateFn(builder, getOperation(), name, arguments,
-                               LLVM::LLVMVoidType::get(&getContext()));
-    return succeeded(found) ? *found : LLVM::LLVMFuncOp();
-  }
-
   /// ... assert(c); rest  ->  ... cond_br c, ^rest, ^fail
   LogicalResult lower(OpBuilder &builder, cf::AssertOp op) {
     Location loc = op.getLoc();
     auto sides = findSides(op.getArg());
     const bool tellsSides =
         sides && (op.getMsg().contains("{0}") || op.getMsg().contains("{1}"));
-    Type pointer = LLVM::LLVMPointerType::get(&getContext()),
-         i64 = builder.getI64Type();
-    LLVM::LLVMFuncOp fail =
-        tellsSides
-            ? getFunction(builder, "diffattn_rt_fail_with", {pointer, i64, i64})
-            : getFunction(builder, "diffattn_rt_fail", {pointer});
-    if (!fail)
+    FailureOr<LLVM::LLVMFuncOp> fail = getOrDeclareRuntimeFunction(
+        builder, getOperation(),
+        tellsSides ? RuntimeFunction::fail_with : RuntimeFunction::fail);
+    if (mlir::failed(fail))
       return failure();
     Block *block = op->getBlock();
     Block *rest = block->splitBlock(op->getIterator());
@@ -99,12 +87,12 @@ private:
         LLVM::AddressOfOp::create(builder, loc, getMessage(message))};
     if (tellsSides)
       for (Value side : {sides->first, sides->second})
-        arguments.push_back(
-            side.getType().isIndex()
-                ? arith::IndexCastOp::create(builder, loc, i64, side)
-                      .getResult()
-                : side);
-    LLVM::CallOp::create(builder, loc, fail, arguments);
+        arguments.push_back(side.getType().isIndex()
+                                ? arith::IndexCastOp::create(
+                                      builder, loc, builder.getI64Type(), side)
+                                      .getResult()
+                                : side);
+    LLVM::CallOp::create(builder, loc, *fail, arguments);
     LLVM::UnreachableOp::create(builder, loc);
     builder.setInsertionPointToEnd(block);
     cf::CondBranchOp::create(builder, loc, op.getArg(), rest, ValueRange(),

@@ -7,12 +7,12 @@
 #include "WeightTable.h"
 
 #include "DiffAttn/Codegen/CPU/SmallGemm.h"
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Schedule/BatchInvariance.h"
 
 #include "mlir/Dialect/Arith/Utils/Utils.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace mlir::diffattn {
@@ -24,18 +24,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// diffattn_dtype of Runtime.h.
-int32_t getTypeCode(Type type) {
-  if (type.isF32())
-    return 0;
-  if (type.isF16())
-    return 1;
-  return type.isBF16() ? 2 : 3;
-}
-
-/// diffattn_gemm_flags of Runtime.h.
-enum GemmFlags { TransposeB = 1, InOrder = 2, Bf16Pairs = 4 };
-
 /// How products are compiled.
 struct GemmChoices {
   int64_t threads = 0;
@@ -111,9 +99,9 @@ public:
       b.setInsertionPointToStart(choice.elseBlock());
     }
     SmallVector<Value> arguments = {
-        i32(getTypeCode(mA.element)),
-        i32(getTypeCode(mB.element)),
-        i32(getTypeCode(mC.element)),
+        i32(*getElementTypeCode(mA.element)),
+        i32(*getElementTypeCode(mB.element)),
+        i32(*getElementTypeCode(mC.element)),
         m,
         n,
         k,
@@ -121,15 +109,17 @@ public:
         mA.leading,
         pointer(mB.address),
         mB.leading,
-        i32((transposed ? TransposeB : 0) |
-            (inOrder ? InOrder | (target->fastBf16Dot ? Bf16Pairs : 0) : 0)),
+        i32((transposed ? DIFFATTN_GEMM_TRANSPOSE_B : 0) |
+            (inOrder ? DIFFATTN_GEMM_IN_ORDER |
+                           (target->fastBf16Dot ? DIFFATTN_GEMM_BF16_PAIRS : 0)
+                     : 0)),
         pointer(mC.address),
         mC.leading,
         arith::ConstantOp::create(
             b, b.getF32FloatAttr(op.getAccumulate() ? 1.0f : 0.0f))};
-    StringRef name = "diffattn_rt_device_gemm";
+    auto function = RuntimeFunction::device_gemm;
     if (target) {
-      name = batches ? "diffattn_rt_batch_gemm" : "diffattn_rt_gemm";
+      function = batches ? RuntimeFunction::batch_gemm : RuntimeFunction::gemm;
       if (batches == 0)
         arguments.push_back(
             slot ? slot
@@ -147,9 +137,8 @@ public:
                                 ? i64(0)
                                 : toI64(matrix->batchStrides[batches - 1]));
     }
-    FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
-        b, module, name, llvm::to_vector(ValueRange(arguments).getTypes()),
-        LLVM::LLVMVoidType::get(b.getContext()));
+    FailureOr<LLVM::LLVMFuncOp> callee =
+        getOrDeclareRuntimeFunction(b, module, function);
     if (failed(callee))
       return failure();
     LLVM::CallOp::create(b, *callee, arguments);

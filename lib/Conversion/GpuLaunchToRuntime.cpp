@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Analysis/HostAccess.h"
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/IR/IRMapping.h"
 
 namespace mlir::diffattn {
@@ -21,8 +21,14 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static constexpr StringLiteral kLauncher = "diffattn_rt_device_launch";
-static constexpr StringLiteral kCopier = "diffattn_rt_device_copy";
+/// The words of diffattn_launch_shape: grid, block, shared_bytes.
+static constexpr int64_t kShapeWords =
+    sizeof(diffattn_launch_shape) / sizeof(uint32_t);
+static constexpr int64_t kSharedBytesWord =
+    offsetof(diffattn_launch_shape, shared_bytes) / sizeof(uint32_t);
+static_assert(offsetof(diffattn_launch_shape, block) == 3 * sizeof(uint32_t) &&
+                  kSharedBytesWord == 6,
+              "expected the sizes of grid and block before shared_bytes");
 static constexpr StringLiteral kKernels = "diffattn.kernels";
 
 /// The bits of `value` as an i64, or null if it is no number and no pointer.
@@ -149,9 +155,8 @@ struct ConvertGpuLaunchToRuntimePass final
     if (copies.empty())
       return success();
     Type pointer = LLVM::LLVMPointerType::get(&getContext());
-    FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
-        b, module, kCopier, {pointer, pointer, b.getI64Type()},
-        LLVM::LLVMVoidType::get(&getContext()));
+    FailureOr<LLVM::LLVMFuncOp> callee =
+        getOrDeclareRuntimeFunction(b, module, RuntimeFunction::device_copy);
     if (failed(callee))
       return failure();
     for (memref::CopyOp copy : copies) {
@@ -197,9 +202,8 @@ struct ConvertGpuLaunchToRuntimePass final
     ModuleOp module = getOperation();
     Location loc = launch.getLoc();
     Type pointer = LLVM::LLVMPointerType::get(&getContext());
-    FailureOr<LLVM::LLVMFuncOp> callee = LLVM::lookupOrCreateFn(
-        b, module, kLauncher, {b.getI32Type(), pointer, pointer},
-        LLVM::LLVMVoidType::get(&getContext()));
+    FailureOr<LLVM::LLVMFuncOp> callee =
+        getOrDeclareRuntimeFunction(b, module, RuntimeFunction::device_launch);
     if (failed(callee))
       return failure();
     StringRef name = launch.getKernelName().getValue();
@@ -215,8 +219,9 @@ struct ConvertGpuLaunchToRuntimePass final
     auto constant = [&](int64_t n) {
       return LLVM::ConstantOp::create(b, loc, b.getI64Type(), n).getResult();
     };
-    Value shape = LLVM::AllocaOp::create(b, loc, pointer, b.getI32Type(),
-                                         constant(7), /*alignment=*/4);
+    Value shape =
+        LLVM::AllocaOp::create(b, loc, pointer, b.getI32Type(),
+                               constant(kShapeWords), /*alignment=*/4);
     Value words = LLVM::AllocaOp::create(b, loc, pointer, b.getI64Type(),
                                          constant(std::max<int64_t>(count, 1)),
                                          /*alignment=*/8);
@@ -238,7 +243,7 @@ struct ConvertGpuLaunchToRuntimePass final
     }
     if (!shared)
       shared = LLVM::ConstantOp::create(b, loc, b.getI32Type(), 0);
-    store(shared, shape, b.getI32Type(), 6);
+    store(shared, shape, b.getI32Type(), kSharedBytesWord);
     for (auto [i, operand] : llvm::enumerate(launch.getKernelOperands())) {
       Value bits = bitsOf(b, loc, operand);
       if (!bits)

@@ -6,12 +6,12 @@
 //===----------------------------------------------------------------------===//
 #include "WeightTable.h"
 
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
 
 #include "mlir/Conversion/LLVMCommon/MemRefBuilder.h"
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/Transforms/DialectConversion.h"
 
 namespace mlir::diffattn {
@@ -21,14 +21,6 @@ namespace mlir::diffattn {
 
 using namespace mlir;
 using namespace mlir::diffattn;
-
-/// `diffattn_weight` of Runtime.h: data, packed, rows, cols, dtype, flags.
-static LLVM::LLVMStructType getSlotType(MLIRContext *context) {
-  Type pointer = LLVM::LLVMPointerType::get(context);
-  Type i64 = IntegerType::get(context, 64), i32 = IntegerType::get(context, 32);
-  return LLVM::LLVMStructType::getLiteral(
-      context, {pointer, pointer, i64, i64, i32, i32});
-}
 
 int64_t mlir::diffattn::getNumWeightSlots(ModuleOp module) {
   int64_t slots = 0;
@@ -41,16 +33,17 @@ int64_t mlir::diffattn::getNumWeightSlots(ModuleOp module) {
 }
 
 LLVM::GlobalOp mlir::diffattn::getOrDeclareWeightTable(ModuleOp module) {
-  if (auto table = module.lookupSymbol<LLVM::GlobalOp>("diffattn_weights"))
+  if (auto table = module.lookupSymbol<LLVM::GlobalOp>(DIFFATTN_WEIGHTS_SYMBOL))
     return table;
   int64_t slots = getNumWeightSlots(module);
   if (auto constants = module->getAttrOfType<ArrayAttr>("diffattn.constants"))
     slots += constants.size();
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
-  auto type = LLVM::LLVMArrayType::get(getSlotType(module.getContext()), slots);
+  auto type =
+      LLVM::LLVMArrayType::get(getWeightSlotType(module.getContext()), slots);
   return LLVM::GlobalOp::create(builder, module.getLoc(), type,
                                 /*isConstant=*/false, LLVM::Linkage::External,
-                                "diffattn_weights", /*value=*/Attribute());
+                                DIFFATTN_WEIGHTS_SYMBOL, /*value=*/Attribute());
 }
 
 Value mlir::diffattn::emitWeightSlot(OpBuilder &builder, Location loc,
@@ -59,13 +52,13 @@ Value mlir::diffattn::emitWeightSlot(OpBuilder &builder, Location loc,
   Value index =
       arith::IndexCastOp::create(builder, loc, builder.getI64Type(), slot);
   return LLVM::GEPOp::create(builder, loc, base.getType(),
-                             getSlotType(builder.getContext()), base,
+                             getWeightSlotType(builder.getContext()), base,
                              ArrayRef<LLVM::GEPArg>{index});
 }
 
 /// The function that frees the slots of constants; its body ends with a return.
 static LLVM::LLVMFuncOp getOrMakeReleaseFunction(ModuleOp module) {
-  StringRef name = "diffattn_release_constants";
+  StringRef name = DIFFATTN_RELEASE_SYMBOL;
   if (auto function = module.lookupSymbol<LLVM::LLVMFuncOp>(name))
     return function;
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -86,17 +79,16 @@ Value mlir::diffattn::emitConstantSlot(OpBuilder &builder, ModuleOp module,
   auto slot = module.lookupSymbol<LLVM::GlobalOp>(symbol);
   if (!slot) {
     OpBuilder top = OpBuilder::atBlockBegin(module.getBody());
-    slot = LLVM::GlobalOp::create(top, loc, getSlotType(context),
+    slot = LLVM::GlobalOp::create(top, loc, getWeightSlotType(context),
                                   /*isConstant=*/false, LLVM::Linkage::Internal,
                                   symbol, /*value=*/Attribute());
     top.createBlock(&slot.getInitializerRegion());
     LLVM::ReturnOp::create(
         top, loc,
-        LLVM::ZeroOp::create(top, loc, getSlotType(context)).getRes());
+        LLVM::ZeroOp::create(top, loc, getWeightSlotType(context)).getRes());
     LLVM::LLVMFuncOp release = getOrMakeReleaseFunction(module);
-    auto free = LLVM::lookupOrCreateFn(
-        top, module, "diffattn_rt_weight_release",
-        LLVM::LLVMPointerType::get(context), LLVM::LLVMVoidType::get(context));
+    auto free = getOrDeclareRuntimeFunction(top, module,
+                                            RuntimeFunction::weight_release);
     top.setInsertionPoint(release.getBody().front().getTerminator());
     LLVM::CallOp::create(top, loc, *free,
                          LLVM::AddressOfOp::create(top, loc, slot).getRes());

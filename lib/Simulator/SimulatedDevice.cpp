@@ -458,12 +458,13 @@ int32_t SimulatedDevice::launchKernel(Module &module, int32_t number,
 int32_t SimulatedDevice::multiply(const diffattn_product &p) {
   if (p.m <= 0 || p.n <= 0 || p.batch <= 0)
     return DIFFATTN_DEVICE_OK;
+#define DIFFATTN_ROW(name, number, text, bytes, isFloat) bytes,
+  static constexpr int64_t kBytes[] = {DIFFATTN_DTYPES(DIFFATTN_ROW)};
+#undef DIFFATTN_ROW
   // Where the last element ends.
   auto span = [&](int64_t rows, int64_t columns, int64_t leading,
                   int64_t stride, int32_t dtype) {
-    const int64_t bytes = dtype == DIFFATTN_F64   ? 8
-                          : dtype == DIFFATTN_F32 ? 4
-                                                  : 2;
+    const int64_t bytes = kBytes[dtype];
     if (rows == 0 || columns == 0)
       return int64_t(0);
     return ((p.batch - 1) * stride + (rows - 1) * leading + columns) * bytes;

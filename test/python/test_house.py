@@ -23,9 +23,12 @@ def test_a_breach_is_seen(root, tmp_path):
     (tmp_path / "lib/IR/Bad.cpp").write_text('#include "DiffAttn/Pipelines/CPUPipeline.h"\n')
     (tmp_path / "lib/Runtime/Support").mkdir(parents=True)
     (tmp_path / "lib/Runtime/Support/Bad.cpp").write_text("using namespace mlir::diffattn;\nnamespace mlir {}\n")
+    (tmp_path / "lib/Conversion").mkdir()
+    (tmp_path / "lib/Conversion/Bad.cpp").write_text('auto f = lookup("diffattn_rt_alloc");\n')
     done = subprocess.run([sys.executable, "scripts/check_includes.py", tmp_path], cwd=root, capture_output=True, text=True)
     assert done.returncode == 1
     assert "lib/IR/Bad.cpp:1: IR may not use Pipelines" in done.stdout
+    assert "lib/Conversion/Bad.cpp:1: expected the names of the runtime in Runtime/ABI alone" in done.stdout
     for line in (1, 2):
         assert f"lib/Runtime/Support/Bad.cpp:{line}: expected the namespace diffattn_rt in the runtime, but got mlir" in done.stdout
 

@@ -300,14 +300,12 @@ struct ConvertDiffAttnToVectorPass final
     sizes.headDim = builder.value(spec.headDim);
     sizes.valueDim = builder.value(spec.valueDim);
     SplitNestSizes needs = emitSplitNestSizes(b, spec, sizes);
-    auto call = [&](StringRef callee, TypeRange results, ValueRange arguments) {
-      auto function = b.getRuntimeFunction(getOperation(), callee, results,
-                                           arguments.getTypes());
+    auto call = [&](RuntimeFunction callee, ValueRange arguments) {
+      auto function = b.getRuntimeFunction(getOperation(), callee);
       return LLVM::CallOp::create(b, function, arguments);
     };
-    Value mark = call("diffattn_rt_mark", b.i64, {}).getResult();
-    Value states =
-        call("diffattn_rt_alloc", b.pointer, needs.stateBytes).getResult();
+    Value mark = call(RuntimeFunction::mark, {}).getResult();
+    Value states = call(RuntimeFunction::alloc, needs.stateBytes).getResult();
     b.store(states, context, b.i64, b.index(spec.slots));
     callParallelFor(b, functions.scores, context, b.mul(needs.items, 2),
                     needs.scoresScratch);
@@ -315,7 +313,7 @@ struct ConvertDiffAttnToVectorPass final
     callParallelFor(b, functions.values, context, needs.items,
                     needs.valuesScratch);
     callParallelFor(b, functions.merge, context, needs.rows, needs.rowScratch);
-    call("diffattn_rt_release", {}, mark);
+    call(RuntimeFunction::release, mark);
   }
 
   void callBlockNest(KernelBuilder &b, Value context, SpecBuilder &builder,
@@ -337,8 +335,7 @@ struct ConvertDiffAttnToVectorPass final
     Value address = LLVM::AddressOfOp::create(b, body);
     Value arguments[] = {address, context, count, scratch, b.index(threads)};
     auto function =
-        b.getRuntimeFunction(getOperation(), "diffattn_rt_parallel_for", {},
-                             ValueRange(arguments).getTypes());
+        b.getRuntimeFunction(getOperation(), RuntimeFunction::parallel_for);
     LLVM::CallOp::create(b, function, arguments);
   }
 

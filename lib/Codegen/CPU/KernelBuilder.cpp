@@ -466,16 +466,12 @@ std::string KernelBuilder::kernelName(const Twine &name) const {
 }
 
 LLVM::LLVMFuncOp KernelBuilder::getRuntimeFunction(ModuleOp module,
-                                                   StringRef name,
-                                                   TypeRange results,
-                                                   TypeRange arguments) {
+                                                   RuntimeFunction function) {
+  StringRef name = getRuntimeFunctionName(function);
   if (auto existing = module.lookupSymbol<LLVM::LLVMFuncOp>(name))
     return existing;
   OpBuilder::InsertionGuard guard(*this);
   setInsertionPointToStart(module.getBody());
-  Type result = results.empty() ? Type(LLVM::LLVMVoidType::get(getContext()))
-                                : results.front();
   return LLVM::LLVMFuncOp::create(
-      *this, name,
-      LLVM::LLVMFunctionType::get(result, SmallVector<Type>(arguments)));
+      *this, name, getRuntimeFunctionType(getContext(), function));
 }

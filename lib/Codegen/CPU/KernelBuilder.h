@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_KERNELBUILDER_H
 #define DIFFATTN_LIB_CODEGEN_CPU_KERNELBUILDER_H
 
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -123,8 +124,8 @@ public:
                                      TypeRange arguments,
                                      function_ref<void(ValueRange)> body);
   /// The declaration of a function of the runtime.
-  LLVM::LLVMFuncOp getRuntimeFunction(ModuleOp module, StringRef name,
-                                      TypeRange results, TypeRange arguments);
+  LLVM::LLVMFuncOp getRuntimeFunction(ModuleOp module,
+                                      RuntimeFunction function);
   /// `name` with the vector width and the ISA, by which kernels are shared in a
   /// module.
   std::string kernelName(const Twine &name) const;

@@ -107,8 +107,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitSmallGemm(ModuleOp module,
   LLVM::LLVMFuncOp item = b.getOrEmitFunction(
       module, name + "_item", {p, i, p},
       [&](ValueRange args) { emitItem(b, spec, args[0], args[1]); });
-  LLVM::LLVMFuncOp runtime = b.getRuntimeFunction(
-      module, "diffattn_rt_parallel_for", {}, {p, p, i, i, i});
+  LLVM::LLVMFuncOp runtime =
+      b.getRuntimeFunction(module, RuntimeFunction::parallel_for);
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, p, i, i, i, i, i}, [&](ValueRange args) {
         Value context =

@@ -94,7 +94,7 @@ static Failure checkArray(const char *entry, int32_t i,
                                    std::string(entry) + "': " + message};
   };
   const int32_t dtype = dtypeOf(array);
-  if (dtype < DIFFATTN_F32 || dtype > DIFFATTN_I16)
+  if (!isDType(dtype))
     return fail("expected a known element type, but got code " +
                 std::to_string(array.dtype));
   if (array.rank < 0 || array.rank > DIFFATTN_MOST_RANK)

@@ -6,7 +6,9 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/HostArray.h"
 
-#include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Runtime/ABI/ElementType.h"
+
+#include <iterator>
 
 using namespace diffattn_rt;
 
@@ -21,12 +23,15 @@ struct DTypeFacts {
 
 /// In the order of diffattn_dtype.
 static constexpr DTypeFacts kDTypes[] = {
-    {DIFFATTN_F32, "f32", 4, true},   {DIFFATTN_F16, "f16", 2, true},
-    {DIFFATTN_BF16, "bf16", 2, true}, {DIFFATTN_F64, "f64", 8, true},
-    {DIFFATTN_I64, "i64", 8, false},  {DIFFATTN_I32, "i32", 4, false},
-    {DIFFATTN_BOOL, "i1", 1, false},  {DIFFATTN_I8, "i8", 1, false},
-    {DIFFATTN_U8, "ui8", 1, false},   {DIFFATTN_I16, "i16", 2, false},
+#define DIFFATTN_ROW(name, number, text, bytes, isFloat)                       \
+  {DIFFATTN_##name, text, bytes, isFloat != 0},
+    DIFFATTN_DTYPES(DIFFATTN_ROW)
+#undef DIFFATTN_ROW
 };
+
+bool diffattn_rt::isDType(DType dtype) {
+  return dtype >= 0 && dtype < static_cast<DType>(std::size(kDTypes));
+}
 
 std::string diffattn_rt::stringifyDType(DType dtype) {
   return kDTypes[dtype].name;

@@ -4,10 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_SCOPEARENAPASS
@@ -15,6 +15,7 @@ namespace mlir::diffattn {
 } // namespace mlir::diffattn
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 bool isBuffer(Type type) { return isa<BaseMemRefType>(type); }
@@ -53,14 +54,12 @@ struct ScopeArenaPass final
     if (scopes.empty())
       return;
     OpBuilder builder(&getContext());
-    auto i64 = builder.getI64Type();
-    FailureOr<LLVM::LLVMFuncOp> mark = LLVM::lookupOrCreateFn(
+    FailureOr<LLVM::LLVMFuncOp> mark = getOrDeclareRuntimeFunction(
         builder, getOperation(),
-        device ? "diffattn_rt_device_mark" : "diffattn_rt_mark", {}, i64);
-    FailureOr<LLVM::LLVMFuncOp> release = LLVM::lookupOrCreateFn(
+        device ? RuntimeFunction::device_mark : RuntimeFunction::mark);
+    FailureOr<LLVM::LLVMFuncOp> release = getOrDeclareRuntimeFunction(
         builder, getOperation(),
-        device ? "diffattn_rt_device_release" : "diffattn_rt_release", {i64},
-        LLVM::LLVMVoidType::get(&getContext()));
+        device ? RuntimeFunction::device_release : RuntimeFunction::release);
     if (failed(mark) || failed(release))
       return signalPassFailure();
     for (Operation *scope : scopes) {

@@ -8,18 +8,28 @@
 #ifndef DIFFATTN_RUNTIME_ABI_ELEMENTTYPE_H
 #define DIFFATTN_RUNTIME_ABI_ELEMENTTYPE_H
 
-/// Element types as compiled code and callers name them. The numbers are ABI.
+/// The table of element types: ROW(name, number, as MLIR spells it, bytes of an
+/// element, 1 for floats), in the order of the numbers, which are ABI. BOOL is
+/// one byte, 0 or 1.
+#define DIFFATTN_DTYPES(ROW)                                                   \
+  ROW(F32, 0, "f32", 4, 1)                                                     \
+  ROW(F16, 1, "f16", 2, 1)                                                     \
+  ROW(BF16, 2, "bf16", 2, 1)                                                   \
+  ROW(F64, 3, "f64", 8, 1)                                                     \
+  ROW(I64, 4, "i64", 8, 0)                                                     \
+  ROW(I32, 5, "i32", 4, 0)                                                     \
+  ROW(BOOL, 6, "i1", 1, 0)                                                     \
+  ROW(I8, 7, "i8", 1, 0)                                                       \
+  ROW(U8, 8, "ui8", 1, 0)                                                      \
+  ROW(I16, 9, "i16", 2, 0)
+
+/// Element types as compiled code and callers name them: DIFFATTN_F32 and so
+/// on.
 typedef enum diffattn_dtype {
-  DIFFATTN_F32 = 0,
-  DIFFATTN_F16 = 1,
-  DIFFATTN_BF16 = 2,
-  DIFFATTN_F64 = 3,
-  DIFFATTN_I64 = 4,
-  DIFFATTN_I32 = 5,
-  DIFFATTN_BOOL = 6, // one byte, 0 or 1
-  DIFFATTN_I8 = 7,
-  DIFFATTN_U8 = 8,
-  DIFFATTN_I16 = 9,
+#define DIFFATTN_ROW(name, number, text, bytes, isFloat)                       \
+  DIFFATTN_##name = (number),
+  DIFFATTN_DTYPES(DIFFATTN_ROW)
+#undef DIFFATTN_ROW
 } diffattn_dtype;
 
 #endif // DIFFATTN_RUNTIME_ABI_ELEMENTTYPE_H

@@ -68,15 +68,22 @@ DIFFATTN_RT_EXPORT void diffattn_rt_trim(void);
 // Matrix products
 //===----------------------------------------------------------------------===//
 
-/// A slot of the table of weights that compiled code reads. `packed` belongs to
-/// the runtime: null at first, then the weight in the layout that the library
-/// prefers, made at the first product that profits.
+/// A slot of the table of weights that compiled code reads, as FIELD(type,
+/// name). `packed` belongs to the runtime: null at first, then the weight in
+/// the layout that the library prefers, made at the first product that profits.
+/// `flags` are diffattn_weight_flags.
+#define DIFFATTN_WEIGHT_FIELDS(FIELD)                                          \
+  FIELD(void *, data)                                                          \
+  FIELD(void *, packed)                                                        \
+  FIELD(int64_t, rows)                                                         \
+  FIELD(int64_t, cols)                                                         \
+  FIELD(int32_t, dtype)                                                        \
+  FIELD(int32_t, flags)
+
 typedef struct diffattn_weight {
-  void *data;
-  void *packed;
-  int64_t rows, cols;
-  int32_t dtype;
-  int32_t flags; // diffattn_weight_flags
+#define DIFFATTN_FIELD(type, name) type name;
+  DIFFATTN_WEIGHT_FIELDS(DIFFATTN_FIELD)
+#undef DIFFATTN_FIELD
 } diffattn_weight;
 
 typedef enum diffattn_weight_flags {

@@ -68,6 +68,14 @@ typedef struct diffattn_rt_table {
 #undef DIFFATTN_RT_SLOT
 } diffattn_rt_table;
 
+/// Symbols of an object of compiled code. It reads the first, an array of
+/// diffattn_weight that whoever loads it provides: a slot for each weight, then
+/// one for each constant of a device. The second, which is only there if
+/// products have constants, takes nothing and frees what those were packed
+/// into: it is called last. An entry point is called by getEntryPointName.
+#define DIFFATTN_WEIGHTS_SYMBOL "diffattn_weights"
+#define DIFFATTN_RELEASE_SYMBOL "diffattn_release_constants"
+
 /// What a shared object of compiled code says under the name
 /// `diffattn_bundle_needs`: the version of the table that it was made for, and
 /// how many bytes of it it reads.

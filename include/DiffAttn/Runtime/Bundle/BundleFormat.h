@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_RUNTIME_BUNDLE_BUNDLEFORMAT_H
 #define DIFFATTN_RUNTIME_BUNDLE_BUNDLEFORMAT_H
 
+#include "DiffAttn/Runtime/ABI/Table.h"
+
 namespace diffattn_rt {
 
 /// What whoever writes a bundle and whoever opens it agree on; docs/bundles.md
@@ -39,11 +41,11 @@ constexpr const char *kKinds[] = {"tensor", "memref", "scalar", "unsupported"};
 /// there is any, as 64 hexadecimal digits.
 constexpr const char *kNeedsSymbol = "diffattn_bundle_needs";
 constexpr const char *kInitSymbol = "diffattn_bundle_init";
-constexpr const char *kWeightsSymbol = "diffattn_weights";
+constexpr const char *kWeightsSymbol = DIFFATTN_WEIGHTS_SYMBOL;
 constexpr const char *kContractSymbol = "diffattn_bundle_contract";
 /// A function that is called last and frees what constants were packed into;
 /// only in code with products of constants.
-constexpr const char *kReleaseSymbol = "diffattn_release_constants";
+constexpr const char *kReleaseSymbol = DIFFATTN_RELEASE_SYMBOL;
 
 } // namespace bundle
 } // namespace diffattn_rt

@@ -25,6 +25,9 @@ using DType = int32_t;
 /// Sizes or strides of axes.
 using SizeList = ListRef<int64_t>;
 
+/// Whether `dtype` is one of the ABI's numbers.
+bool isDType(DType dtype);
+
 /// As MLIR spells them: f32, bf16, i64, i1, ui8, ...
 std::string stringifyDType(DType dtype);
 std::optional<DType> parseDType(std::string_view name);

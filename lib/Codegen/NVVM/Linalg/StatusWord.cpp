@@ -7,10 +7,10 @@
 #include "StatusWord.h"
 
 #include "DiffAttn/Codegen/AssertMessage.h"
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "HostMemRef.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/FunctionCallUtils.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/IR/Dominance.h"
@@ -23,7 +23,6 @@ using namespace mlir::diffattn::linalggpu;
 
 static constexpr StringLiteral kClears = "diffattn.clears_status";
 static constexpr StringLiteral kCode = "diffattn.status_code";
-static constexpr StringLiteral kChecker = "diffattn_rt_device_check";
 static constexpr StringLiteral kMessages = "diffattn_gpu_messages";
 
 int64_t linalggpu::getStatusCode(cf::AssertOp check) {
@@ -107,9 +106,8 @@ static LogicalResult readAtEnd(func::FuncOp function, Value status,
   auto module = function->getParentOfType<ModuleOp>();
   OpBuilder builder(function->getContext());
   auto pointer = LLVM::LLVMPointerType::get(function->getContext());
-  auto checker =
-      LLVM::lookupOrCreateFn(builder, module, kChecker, {pointer, pointer},
-                             LLVM::LLVMVoidType::get(function->getContext()));
+  auto checker = getOrDeclareRuntimeFunction(builder, module,
+                                             RuntimeFunction::device_check);
   if (failed(checker))
     return failure();
   function.walk([&](func::ReturnOp end) {
