@@ -46,7 +46,7 @@ install(TARGETS DiffAttnC EXPORT DiffAttnCTargets LIBRARY DESTINATION lib COMPON
 install(EXPORT DiffAttnCTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
 diffattn_install_pc(diffattn development)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ DESTINATION include COMPONENT development
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.td")
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.td" PATTERN "*.inc")
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include COMPONENT development
   FILES_MATCHING PATTERN "*.inc")
 configure_package_config_file(cmake/DiffAttnConfig.cmake.in ${CMAKE_BINARY_DIR}/DiffAttnConfig.cmake

@@ -10,9 +10,9 @@
 #include "diffattn-c/DiffAttn.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/Compiler/Device.h"
 #include "DiffAttn/Compiler/Oracle.h"
-#include "DiffAttn/Compiler/Program.h"
 #include "DiffAttn/Compiler/Versions.h"
 #include "DiffAttn/Runtime/Program/CInterface.h"
 #include "DiffAttn/Runtime/Program/Call.h"
@@ -66,7 +66,7 @@ private:
 } // namespace
 
 struct diffattn_program {
-  std::unique_ptr<Program> program;
+  std::unique_ptr<CompiledProgram> program;
   DiagnosticList diagnostics;
   bool fromCache;
   // One for each call of bind_weights; the program reads from their mappings.
@@ -90,6 +90,15 @@ static int32_t fail(llvm::Error error) {
 static int32_t fail(const Failure &failure) {
   return failure ? fail(failure.getClass(), failure.getMessage()) : DIFFATTN_OK;
 }
+
+static Program &programOf(const diffattn_program *program) {
+  return *program->program;
+}
+
+#define DIFFATTN_HANDLE diffattn_program
+#define DIFFATTN_NAME(name) diffattn_##name
+#define DIFFATTN_NOUN "program"
+#include "DiffAttn/Runtime/Program/CFunctions.inc"
 
 int32_t diffattn_api_version(void) {
   return DIFFATTN_API_MAJOR * 1000 + DIFFATTN_API_MINOR;
@@ -247,8 +256,8 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
   auto result = std::make_unique<diffattn_program>();
   result->diagnostics = DiagnosticList(module->diagnostics);
   result->fromCache = module->fromCache;
-  auto loaded =
-      Program::load(std::move(*module), chosen.target, options->libraries);
+  auto loaded = CompiledProgram::load(std::move(*module), chosen.target,
+                                      options->libraries);
   if (!loaded)
     return fail(loaded.takeError());
   result->program = std::move(*loaded);
@@ -257,12 +266,6 @@ int32_t diffattn_compile(const char *ir, size_t ir_bytes,
 }
 
 void diffattn_program_destroy(diffattn_program *program) { delete program; }
-
-/// Whether `program` is one; otherwise the last error says so, for functions
-/// that return none.
-static bool isGiven(const diffattn_program *program) {
-  return fail(checkPointers({{"program", program}})) == DIFFATTN_OK;
-}
 
 const char *diffattn_program_diagnostics(const diffattn_program *program) {
   if (!isGiven(program))
@@ -296,7 +299,8 @@ int32_t diffattn_program_from_cache(const diffattn_program *program) {
 }
 
 static int32_t bindWeights(diffattn_program *program, const char *const *paths,
-                           int32_t count, const Program::Progress &progress) {
+                           int32_t count,
+                           const CompiledProgram::Progress &progress) {
   Failure failure = checkPointers({{"program", program}});
   if (!failure)
     failure = checkTexts("paths", paths, count);
@@ -321,7 +325,7 @@ int32_t diffattn_bind_weights_telling(
     diffattn_program *program, const char *const *paths, int32_t count,
     void (*progress)(void *progress_data, int64_t done, int64_t total),
     void *progress_data) {
-  Program::Progress tell;
+  CompiledProgram::Progress tell;
   if (progress)
     tell = [&](int64_t done, int64_t total) {
       progress(progress_data, done, total);
@@ -333,221 +337,13 @@ int32_t diffattn_bind_weights_telling(
 int32_t diffattn_bind_weights_while(
     diffattn_program *program, const char *const *paths, int32_t count,
     int32_t (*go_on)(void *data, int64_t done, int64_t total), void *data) {
-  Program::Progress ask;
+  CompiledProgram::Progress ask;
   if (go_on)
     ask = [&](int64_t done, int64_t total) {
       return go_on(data, done, total) != 0;
     };
   return bindWeights(program, paths, count, ask);
 }
-
-int32_t diffattn_num_entries(const diffattn_program *program) {
-  if (!isGiven(program))
-    return 0;
-  return static_cast<int32_t>(
-      program->program->getSignature().functions.size());
-}
-
-const char *diffattn_entry_name(const diffattn_program *program, int32_t i) {
-  if (!isGiven(program))
-    return nullptr;
-  const auto &functions = program->program->getSignature().functions;
-  bool known = i >= 0 && static_cast<size_t>(i) < functions.size();
-  return known ? functions[i].name.c_str() : nullptr;
-}
-
-/// Calls `use` with the signature of `entry`. `out` is where it writes.
-template <typename Use>
-static int32_t withFunction(const diffattn_program *program, const char *entry,
-                            NamedPointer out, Use use) {
-  if (Failure failure =
-          checkPointers({{"program", program}, {"entry", entry}, out}))
-    return fail(failure);
-  auto function = getFunction(program->program->getSignature(), entry);
-  if (!function)
-    return fail(function.takeError());
-  return use(**function);
-}
-
-int32_t diffattn_num_arguments(const diffattn_program *program,
-                               const char *entry, int32_t *count) {
-  return withFunction(
-      program, entry, {"count", count}, [&](const FunctionSignature &function) {
-        *count = static_cast<int32_t>(function.arguments.size());
-        return DIFFATTN_OK;
-      });
-}
-
-int32_t diffattn_num_results(const diffattn_program *program, const char *entry,
-                             int32_t *count) {
-  return withFunction(program, entry, {"count", count},
-                      [&](const FunctionSignature &function) {
-                        *count = static_cast<int32_t>(function.results.size());
-                        return DIFFATTN_OK;
-                      });
-}
-
-int32_t diffattn_argument_type(const diffattn_program *program,
-                               const char *entry, int32_t i,
-                               diffattn_type *type) {
-  return withFunction(program, entry, {"type", type},
-                      [&](const FunctionSignature &function) {
-                        return fail(describeValue(function.arguments, i, type));
-                      });
-}
-
-int32_t diffattn_result_type(const diffattn_program *program, const char *entry,
-                             int32_t i, diffattn_type *type) {
-  return withFunction(program, entry, {"type", type},
-                      [&](const FunctionSignature &function) {
-                        return fail(describeValue(function.results, i, type));
-                      });
-}
-
-int32_t diffattn_num_weights(const diffattn_program *program) {
-  if (!isGiven(program))
-    return 0;
-  return static_cast<int32_t>(program->program->getSignature().weights.size());
-}
-
-const char *diffattn_weight_name(const diffattn_program *program, int32_t i) {
-  if (!isGiven(program))
-    return nullptr;
-  const auto &weights = program->program->getSignature().weights;
-  bool known = i >= 0 && static_cast<size_t>(i) < weights.size();
-  return known ? weights[i].name.c_str() : nullptr;
-}
-
-int32_t diffattn_call(diffattn_program *program, const char *entry,
-                      const diffattn_array *arguments, int32_t num_arguments,
-                      int32_t threads, diffattn_result *results,
-                      int32_t num_results) {
-  if (Failure failure = checkPointers({{"program", program}, {"entry", entry}}))
-    return fail(failure);
-  std::vector<ArrayView> views;
-  Failure failure = viewArguments(program->program->getSignature(), entry,
-                                  arguments, num_arguments, views);
-  if (!failure)
-    failure = checkResults(program->program->getSignature(), entry, results,
-                           num_results);
-  if (failure)
-    return fail(failure);
-  auto called = program->program->call(entry, views, threads);
-  if (!called)
-    return fail(called.takeError());
-  return fail(giveResults(std::move(*called), views, results));
-}
-
-/// Calls `use`, which may fail, with what the program has on its device.
-/// `host` is the memory of the caller that it reads or writes.
-template <typename Use>
-static int32_t withDevice(const diffattn_program *program,
-                          std::initializer_list<NamedPointer> host, Use use) {
-  Failure failure = checkPointers({{"program", program}});
-  if (!failure)
-    failure = checkPointers(host);
-  if (failure)
-    return fail(failure);
-  DeviceProgram *device = program->program->getDevice();
-  if (!device)
-    return fail(ErrorClass::Usage,
-                "expected a program on a device (target "
-                "cuda or cuda-sim), but got one for the CPU");
-  return fail(use(*device));
-}
-
-int32_t diffattn_memory_allocate(diffattn_program *program, int64_t bytes,
-                                 uint64_t *address) {
-  return withDevice(
-      program, {{"address", address}},
-      [&](DeviceProgram &device) { return device.allocate(bytes, *address); });
-}
-
-int32_t diffattn_memory_free(diffattn_program *program, uint64_t address) {
-  return withDevice(program, {}, [&](DeviceProgram &device) {
-    return device.release(address);
-  });
-}
-
-int32_t diffattn_memory_write(diffattn_program *program, uint64_t to,
-                              const void *from, int64_t bytes) {
-  return withDevice(
-      program, {{"from", bytes ? from : &bytes}},
-      [&](DeviceProgram &device) { return device.write(to, from, bytes); });
-}
-
-int32_t diffattn_memory_read(diffattn_program *program, void *to, uint64_t from,
-                             int64_t bytes) {
-  return withDevice(
-      program, {{"to", bytes ? to : &bytes}},
-      [&](DeviceProgram &device) { return device.read(to, from, bytes); });
-}
-
-int32_t diffattn_memory_fill(diffattn_program *program, uint64_t to,
-                             int32_t value, int64_t bytes) {
-  return withDevice(program, {}, [&](DeviceProgram &device) {
-    return device.fill(to, value, bytes);
-  });
-}
-
-int32_t diffattn_memory_copy(diffattn_program *program, uint64_t to,
-                             int64_t to_pitch, uint64_t from,
-                             int64_t from_pitch, int64_t bytes, int64_t rows) {
-  return withDevice(program, {}, [&](DeviceProgram &device) {
-    return device.copyRows(to, to_pitch, from, from_pitch, bytes, rows);
-  });
-}
-
-int32_t diffattn_memory_stream(diffattn_program *program, void *stream) {
-  return withDevice(program, {}, [&](DeviceProgram &device) {
-    return device.setStream(stream);
-  });
-}
-
-int32_t diffattn_memory_traffic(const diffattn_program *program,
-                                diffattn_traffic *traffic) {
-  return withDevice(program, {{"traffic", traffic}},
-                    [&](DeviceProgram &device) -> Failure {
-                      *traffic = device.getTraffic();
-                      return {};
-                    });
-}
-
-int32_t diffattn_replay_create(diffattn_program *program, const char *entry,
-                               const diffattn_array *arguments,
-                               int32_t num_arguments,
-                               diffattn_replay **replay) {
-  return withFunction(
-      program, entry, {"replay", replay}, [&](const FunctionSignature &) {
-        std::vector<ArrayView> views;
-        if (Failure failure =
-                viewArguments(program->program->getSignature(), entry,
-                              arguments, num_arguments, views))
-          return fail(failure);
-        auto call = program->program->replay(entry, views);
-        if (!call)
-          return fail(call.takeError());
-        *replay = new diffattn_replay{std::move(*call)};
-        return static_cast<int32_t>(DIFFATTN_OK);
-      });
-}
-
-void diffattn_replay_destroy(diffattn_replay *replay) { delete replay; }
-
-int32_t diffattn_replay_run(diffattn_replay *replay, int32_t threads,
-                            diffattn_result *results, int32_t num_results) {
-  if (Failure failure = checkPointers({{"replay", replay}}))
-    return fail(failure);
-  return fail(runReplay(*replay, threads, results, num_results));
-}
-
-const char *diffattn_replay_refusal(const diffattn_replay *replay) {
-  if (fail(checkPointers({{"replay", replay}})))
-    return "";
-  return replay->call->getRefusal().c_str();
-}
-
-void diffattn_free(void *data) { std::free(data); }
 
 /// A copy that the caller frees.
 static int32_t giveText(const std::string &text, char **out) {

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_COMPILER_CODEGEN_H
 #define DIFFATTN_LIB_COMPILER_CODEGEN_H
 
-#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Compiler/ReadSignature.h"
 
 namespace llvm {
 class Module;

@@ -7,9 +7,9 @@
 #include "DiffAttn/Compiler/Compile.h"
 #include "Codegen.h"
 #include "CrashGuard.h"
-#include "DeviceCode.h"
 #include "ForeignInput.h"
 #include "InputLimits.h"
+#include "SerializeDeviceCode.h"
 
 #include "DiffAttn/Analysis/HostAccess.h"
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"

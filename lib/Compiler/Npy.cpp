@@ -9,7 +9,7 @@
 // legal shape is read here: three known keys, each once, with a string, a truth
 // value and a tuple of sizes.
 //
-#include "DiffAttn/Compiler/HostArray.h"
+#include "DiffAttn/Compiler/Npy.h"
 #include "DiffAttn/Compiler/InputFile.h"
 #include "DiffAttn/Compiler/WriteFile.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
@@ -181,6 +181,14 @@ static llvm::Expected<HostArray> parseNpy(StringRef bytes) {
   if (array->dtype == DIFFATTN_BOOL)
     for (char &byte : llvm::MutableArrayRef<char>(array->data.get(), *size))
       byte = byte != 0; // compiled code reads one bit of it
+  return array;
+}
+
+llvm::Expected<HostArray> mlir::diffattn::createArray(DType dtype,
+                                                      SizeList shape) {
+  HostArray array;
+  if (Failure failure = array.allocate(dtype, shape))
+    return toError(failure);
   return array;
 }
 

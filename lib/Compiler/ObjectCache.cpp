@@ -14,8 +14,8 @@
 //
 #include "CacheFolder.h"
 #include "Codegen.h"
-#include "DeviceCode.h"
 #include "DiffAttn/Compiler/Compile.h"
+#include "SerializeDeviceCode.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Config/llvm-config.h"

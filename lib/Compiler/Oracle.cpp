@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/Oracle.h"
 
-#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Interpreter/Interpreter.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"

@@ -8,10 +8,10 @@
 #include "Codegen.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/Compiler/ExecutionTarget.h"
-#include "DiffAttn/Compiler/HostArray.h"
 #include "DiffAttn/Compiler/InputFile.h"
-#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/Npy.h"
 #include "DiffAttn/Compiler/UnfinishedFiles.h"
 #include "DiffAttn/Compiler/WriteFile.h"
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"

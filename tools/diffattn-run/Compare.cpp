@@ -8,6 +8,7 @@
 
 #include "DiffAttn/Compiler/Oracle.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Runtime/Program/Elements.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_RUN_COMPARE_H
 #define DIFFATTN_RUN_COMPARE_H
 
-#include "DiffAttn/Compiler/HostArray.h"
+#include "DiffAttn/Compiler/Npy.h"
 
 namespace mlir::diffattn {
 

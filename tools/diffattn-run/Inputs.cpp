@@ -7,6 +7,7 @@
 #include "Inputs.h"
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Runtime/Program/Elements.h"
 
 #include "llvm/ADT/StringExtras.h"
 

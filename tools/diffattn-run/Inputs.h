@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_RUN_INPUTS_H
 #define DIFFATTN_RUN_INPUTS_H
 
-#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 
 namespace mlir::diffattn {
 

@@ -9,7 +9,7 @@
 
 #include "Options.h"
 
-#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 
 #include <string>
 #include <vector>

@@ -14,9 +14,9 @@
 #include "SlowNotice.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/Compiler/InputFile.h"
 #include "DiffAttn/Compiler/Oracle.h"
-#include "DiffAttn/Compiler/Program.h"
 #include "DiffAttn/Compiler/Versions.h"
 #include "DiffAttn/Compiler/WriteFile.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
@@ -138,7 +138,7 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
   return llvm::Error::success();
 }
 
-static llvm::Expected<std::unique_ptr<Program>>
+static llvm::Expected<std::unique_ptr<CompiledProgram>>
 makeProgram(llvm::StringRef ir, CompileOptions compile,
             const WeightFiles &files,
             llvm::function_ref<llvm::Error(const Signature &)> check) {
@@ -157,7 +157,8 @@ makeProgram(llvm::StringRef ir, CompileOptions compile,
   llvm::Expected<CompiledModule> module = compileOrTake(ir, compile);
   if (!module)
     return module.takeError();
-  auto program = Program::load(std::move(*module), compile.target, libraries);
+  auto program =
+      CompiledProgram::load(std::move(*module), compile.target, libraries);
   if (!program || options.weightPaths.empty())
     return program;
   SlowNotice notice("binding weights");
@@ -217,17 +218,19 @@ copyArrays(const std::vector<HostArray> &arrays) {
 static llvm::Error timeCalls(Program &program, llvm::StringRef name,
                              llvm::ArrayRef<ArrayView> views) {
   constexpr int kWarmUp = 3;
+  std::vector<CallResult> results;
   for (int i = 0; i < kWarmUp; ++i)
-    if (auto warm = program.call(name, views, options.threads); !warm)
-      return warm.takeError();
+    if (Failure failure =
+            program.call(name.str(), views, options.threads, results))
+      return toError(failure);
   diffattn_rt_counters_reset();
   std::vector<double> times;
   for (int64_t i = 0; i < options.bench; ++i) {
     auto start = std::chrono::steady_clock::now();
-    auto called = program.call(name, views, options.threads);
+    Failure failure = program.call(name.str(), views, options.threads, results);
     auto end = std::chrono::steady_clock::now();
-    if (!called)
-      return called.takeError();
+    if (failure)
+      return toError(failure);
     times.push_back(
         std::chrono::duration<double, std::milli>(end - start).count());
   }
@@ -357,10 +360,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   auto original = copyArrays(arguments); // a call may update some
   if (!original)
     return original.takeError();
-  auto called = (*program)->call(name, viewsOf(arguments), options.threads);
-  if (!called)
-    return called.takeError();
-  Results results(std::move(*called), arguments);
+  std::vector<CallResult> called;
+  if (Failure failure =
+          (*program)->call(name, viewsOf(arguments), options.threads, called))
+    return toError(failure);
+  Results results(std::move(called), arguments);
   for (auto [i, file] : llvm::enumerate(options.outputs))
     if (llvm::Error error =
             writeNpy(file, results.views[i].data, results.views[i].dtype,
@@ -385,10 +389,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     auto plain = makeProgram(*ir, compile, files, prepare);
     if (!plain)
       return plain.takeError();
-    auto again = (*plain)->call(name, viewsOf(*original), options.threads);
-    if (!again)
-      return again.takeError();
-    Results reference(std::move(*again), *original);
+    std::vector<CallResult> again;
+    if (Failure failure =
+            (*plain)->call(name, viewsOf(*original), options.threads, again))
+      return toError(failure);
+    Results reference(std::move(again), *original);
     auto same = compareAll(results, reference.views, " and the reference");
     if (!same)
       return same;

@@ -12,8 +12,8 @@
 #include "Manifest.h"
 #include "Mutation.h"
 
-#include "DiffAttn/Compiler/HostArray.h"
-#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Compiler/Npy.h"
+#include "DiffAttn/Compiler/ReadSignature.h"
 #include "DiffAttn/Compiler/WeightFiles.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Support/StrictJson.h"

@@ -10,7 +10,7 @@
 #include "DiffAttn/Codegen/NVVM/Ptxas.h"
 #include "DiffAttn/Compiler/Diagnostics.h"
 #include "DiffAttn/Compiler/ExecutionTarget.h"
-#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Compiler/ReadSignature.h"
 #include "DiffAttn/Runtime/Program/DeviceCode.h"
 #include "DiffAttn/Schedule/BatchInvariance.h"
 

@@ -7,8 +7,8 @@
 #ifndef DIFFATTN_COMPILER_ORACLE_H
 #define DIFFATTN_COMPILER_ORACLE_H
 
-#include "DiffAttn/Compiler/HostArray.h"
-#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Compiler/Npy.h"
+#include "DiffAttn/Compiler/ReadSignature.h"
 #include "DiffAttn/Compiler/WeightFiles.h"
 #include "DiffAttn/Runtime/Program/Call.h"
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_COMPILER_WEIGHTFILES_H
 #define DIFFATTN_COMPILER_WEIGHTFILES_H
 
-#include "DiffAttn/Compiler/HostArray.h"
+#include "DiffAttn/Compiler/Npy.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringMap.h"

@@ -10,7 +10,7 @@
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
-#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -306,7 +306,7 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
       const TensorPlace &place = manifest.places[slot];
       const char *data = mappings[place.file].bytes().data() + place.offset;
       if (Failure failure =
-              bindWeight(declared, {data, place.dtype}, table[slot], owned))
+              convertWeight(declared, {data, place.dtype}, table[slot], owned))
         return failure;
       done += bytesOf(declared);
       // On a device it is the copies that take time.
@@ -322,35 +322,19 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
   return {};
 }
 
-Failure LoadedBundle::call(std::string_view entry, ListRef<ArrayView> args,
-                           int64_t threads,
-                           std::vector<CallResult> &results) const {
-  const Signature &signature = manifest.signature;
-  if (Failure failure = checkArguments(signature, entry, args))
-    return failure;
-  if (entries.empty())
-    return {ErrorClass::Usage,
-            directory + ": expected a bundle that was opened to run, but got "
-                        "one that was opened to be read only"};
-  const FunctionSignature *function = signature.find(entry);
-  PreparedCall call(*function, args);
-  if (Failure failure = call.prepare())
-    return failure;
-  return call.run(entries[function - signature.functions.data()], threads,
-                  results, program.get());
+Failure LoadedBundle::checkReady() const {
+  if (!entries.empty() || getSignature().functions.empty())
+    return {};
+  return {ErrorClass::Usage,
+          directory + ": expected a bundle that was opened to run, but got "
+                      "one that was opened to be read only"};
 }
 
-Failure LoadedBundle::replay(std::string_view entry, ListRef<ArrayView> args,
-                             std::unique_ptr<ReplayedCall> &call) const {
-  const Signature &signature = manifest.signature;
-  if (!program)
-    return {ErrorClass::Usage, directory +
-                                   ": expected a bundle that runs on a device "
-                                   "to replay calls of, but got one without"};
-  if (Failure failure = checkArguments(signature, entry, args))
-    return failure;
-  const FunctionSignature *function = signature.find(entry);
-  return ReplayedCall::create(*program, *function,
-                              entries[function - signature.functions.data()],
-                              args, call);
+EntryPoint
+LoadedBundle::getEntryPoint(const FunctionSignature &function) const {
+  return entries[&function - getSignature().functions.data()];
+}
+
+std::pair<std::string, std::string> LoadedBundle::describeNoDevice() const {
+  return {"a bundle that runs on a device", "one without"};
 }

@@ -12,7 +12,7 @@
 #include "Manifest.h"
 
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
-#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+#include "DiffAttn/Runtime/Program/Program.h"
 
 namespace diffattn_rt {
 
@@ -38,34 +38,25 @@ struct BundleOpening {
   bool readOnly = false;
 };
 
-class LoadedBundle {
+class LoadedBundle final : public Program {
 public:
-  LoadedBundle() = default;
-  LoadedBundle(const LoadedBundle &) = delete;
-  LoadedBundle &operator=(const LoadedBundle &) = delete;
-  ~LoadedBundle();
+  ~LoadedBundle() override;
 
   /// Opens the bundle in `directory`: checks every file of it, opens the device
   /// that it is for, links its code and binds its weights.
   Failure open(const std::string &directory, const BundlePlaces &places,
                const BundleOpening &opening);
 
-  const Signature &getSignature() const { return manifest.signature; }
+  const Signature &getSignature() const override { return manifest.signature; }
 
-  /// What the bundle has on its device; null if it runs on the CPU.
-  DeviceProgram *getDevice() const { return program.get(); }
-
-  /// Calls a function. One call of a bundle at a time. Fails if the bundle was
-  /// opened to be read only.
-  Failure call(std::string_view entry, ListRef<ArrayView> args, int64_t threads,
-               std::vector<CallResult> &results) const;
-
-  /// A call that is captured once, of a bundle on a device. To be ended before
-  /// the bundle.
-  Failure replay(std::string_view entry, ListRef<ArrayView> args,
-                 std::unique_ptr<ReplayedCall> &call) const;
+  DeviceProgram *getDevice() const override { return program.get(); }
 
 private:
+  /// Fails if the bundle was opened to be read only.
+  Failure checkReady() const override;
+  EntryPoint getEntryPoint(const FunctionSignature &function) const override;
+  std::pair<std::string, std::string> describeNoDevice() const override;
+
   Failure readManifest();
   Failure checkCpu() const;
   Failure openDevice(const BundlePlaces &places);

@@ -7,7 +7,7 @@
 #include "Manifest.h"
 
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
-#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Program/ConvertWeight.h"
 #include "DiffAttn/Runtime/Support/StrictJson.h"
 
 #include <algorithm>

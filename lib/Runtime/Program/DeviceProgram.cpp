@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/DeviceProgram.h"
-#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include <algorithm>
 

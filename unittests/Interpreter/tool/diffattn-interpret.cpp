@@ -14,7 +14,7 @@
 // of an exact call.
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/HostArray.h"
+#include "DiffAttn/Compiler/Npy.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Interpreter/Interpreter.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"

@@ -1,11 +1,11 @@
-//===- HostArray.h - elements of arrays, and files of arrays ----*- C++ -*-===//
+//===- Npy.h - arrays in .npy files ------------------------------*- C++ -*-==//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_COMPILER_HOSTARRAY_H
-#define DIFFATTN_COMPILER_HOSTARRAY_H
+#ifndef DIFFATTN_COMPILER_NPY_H
+#define DIFFATTN_COMPILER_NPY_H
 
 #include "DiffAttn/Compiler/Error.h"
 #include "DiffAttn/Runtime/Program/HostArray.h"
@@ -19,12 +19,6 @@ namespace mlir::diffattn {
 llvm::Expected<diffattn_rt::HostArray> createArray(diffattn_rt::DType dtype,
                                                    diffattn_rt::SizeList shape);
 
-/// Element `i` of a buffer as f64; integers above 2^53 are rounded.
-double readElement(const void *data, diffattn_rt::DType dtype, int64_t i);
-/// Rounds `value` to nearest even, or converts it to an integer.
-void writeElement(void *data, diffattn_rt::DType dtype, int64_t i,
-                  double value);
-
 /// Reads a .npy file: version 1 to 3, little-endian, C order. bfloat16 is what
 /// ml_dtypes writes (two-byte void). The header is data and is never evaluated.
 llvm::Expected<diffattn_rt::HostArray> readNpy(llvm::StringRef path);
@@ -36,4 +30,4 @@ llvm::Error writeNpy(llvm::StringRef path, const void *data,
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_COMPILER_HOSTARRAY_H
+#endif // DIFFATTN_COMPILER_NPY_H

@@ -1,10 +1,10 @@
-//===- DeviceCode.cpp - the tables of a program on a device ---------------===//
+//===- SerializeDeviceCode.cpp - a device's tables as JSON ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DeviceCode.h"
+#include "SerializeDeviceCode.h"
 
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/BuiltinAttributes.h"

@@ -1,11 +1,11 @@
-//===- BindWeight.h - weights in the order and type declared ----*- C++ -*-===//
+//===- ConvertWeight.h - weights in the order and type declared -*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_RUNTIME_PROGRAM_BINDWEIGHT_H
-#define DIFFATTN_RUNTIME_PROGRAM_BINDWEIGHT_H
+#ifndef DIFFATTN_RUNTIME_PROGRAM_CONVERTWEIGHT_H
+#define DIFFATTN_RUNTIME_PROGRAM_CONVERTWEIGHT_H
 
 #include "DiffAttn/Runtime/Program/Signature.h"
 
@@ -27,13 +27,13 @@ bool canConvertWeight(DType from, DType to);
 /// Fills one slot of the table that compiled code reads. A weight of the
 /// declared type and order stays where it lies; others are converted once, on
 /// all threads, into an array that is added to `owned`.
-Failure bindWeight(const WeightDeclaration &declared,
-                   const WeightSource &source, diffattn_weight &slot,
-                   std::vector<HostArray> &owned);
+Failure convertWeight(const WeightDeclaration &declared,
+                      const WeightSource &source, diffattn_weight &slot,
+                      std::vector<HostArray> &owned);
 
 /// The failure of weights whose caller did not want the rest of them.
 Failure stoppedAfter(int64_t done, int64_t total);
 
 } // namespace diffattn_rt
 
-#endif // DIFFATTN_RUNTIME_PROGRAM_BINDWEIGHT_H
+#endif // DIFFATTN_RUNTIME_PROGRAM_CONVERTWEIGHT_H

@@ -1,10 +1,10 @@
-//===- BindWeight.cpp - weights in the order and type declared ------------===//
+//===- ConvertWeight.cpp - weights in the order and type declared ---------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Support/Rounding.h"
@@ -152,10 +152,10 @@ bool diffattn_rt::canConvertWeight(DType from, DType to) {
   return from == to || (isFloatDType(from) && isFloatDType(to));
 }
 
-Failure diffattn_rt::bindWeight(const WeightDeclaration &declared,
-                                const WeightSource &source,
-                                diffattn_weight &slot,
-                                std::vector<HostArray> &owned) {
+Failure diffattn_rt::convertWeight(const WeightDeclaration &declared,
+                                   const WeightSource &source,
+                                   diffattn_weight &slot,
+                                   std::vector<HostArray> &owned) {
   int64_t rows = declared.shape.empty() ? 1 : declared.shape[0], columns = 1;
   for (size_t axis = 1; axis < declared.shape.size(); ++axis)
     columns *= declared.shape[axis];

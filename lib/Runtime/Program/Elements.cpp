@@ -1,28 +1,17 @@
-//===- HostArray.cpp - elements of arrays ---------------------------------===//
+//===- Elements.cpp - elements of arrays as numbers -----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/HostArray.h"
+#include "DiffAttn/Runtime/Program/Elements.h"
 
-#include "DiffAttn/Runtime/ABI/Runtime.h"
-
-#include "llvm/ADT/APFloat.h"
+#include "DiffAttn/Runtime/ABI/ElementType.h"
+#include "DiffAttn/Runtime/Support/Rounding.h"
 
 #include <cstring>
 
-using namespace mlir;
-using namespace mlir::diffattn;
 using namespace diffattn_rt;
-
-llvm::Expected<HostArray> mlir::diffattn::createArray(DType dtype,
-                                                      SizeList shape) {
-  HostArray array;
-  if (Failure failure = array.allocate(dtype, shape))
-    return toError(failure);
-  return array;
-}
 
 template <typename T>
 static T loadAs(const void *data, int64_t i) {
@@ -36,7 +25,7 @@ static void storeAs(void *data, int64_t i, T value) {
   memcpy(static_cast<char *>(data) + i * sizeof(T), &value, sizeof(T));
 }
 
-double mlir::diffattn::readElement(const void *data, DType dtype, int64_t i) {
+double diffattn_rt::readElement(const void *data, DType dtype, int64_t i) {
   switch (dtype) {
   case DIFFATTN_F32:
     return loadAs<float>(data, i);
@@ -63,23 +52,17 @@ double mlir::diffattn::readElement(const void *data, DType dtype, int64_t i) {
   }
 }
 
-void mlir::diffattn::writeElement(void *data, DType dtype, int64_t i,
-                                  double value) {
-  auto rounded = [&](const llvm::fltSemantics &semantics) {
-    llvm::APFloat number(value);
-    bool losesInfo;
-    number.convert(semantics, llvm::APFloat::rmNearestTiesToEven, &losesInfo);
-    return static_cast<uint16_t>(number.bitcastToAPInt().getZExtValue());
-  };
+void diffattn_rt::writeElement(void *data, DType dtype, int64_t i,
+                               double value) {
   switch (dtype) {
   case DIFFATTN_F32:
     return storeAs<float>(data, i, static_cast<float>(value));
   case DIFFATTN_F64:
     return storeAs<double>(data, i, value);
   case DIFFATTN_F16:
-    return storeAs<uint16_t>(data, i, rounded(llvm::APFloat::IEEEhalf()));
+    return storeAs<_Float16>(data, i, static_cast<_Float16>(value));
   case DIFFATTN_BF16:
-    return storeAs<uint16_t>(data, i, rounded(llvm::APFloat::BFloat()));
+    return storeAs<uint16_t>(data, i, toBFloat(toOdd(value)));
   case DIFFATTN_I64:
     return storeAs<int64_t>(data, i, static_cast<int64_t>(value));
   case DIFFATTN_I32:

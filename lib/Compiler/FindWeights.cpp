@@ -1,12 +1,12 @@
-//===- BindWeights.cpp - weights by name, in the order and type declared --===//
+//===- FindWeights.cpp - weights by name, checked and bound ---------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
-#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include "llvm/ADT/StringExtras.h"
 
@@ -61,18 +61,17 @@ findTensor(const WeightDeclaration &declared, int64_t i,
   return tensor;
 }
 
-llvm::Error mlir::diffattn::missWeightFiles(const Signature &signature) {
-  return makeError(ErrorClass::Weights,
-                   "expected weight files, because the module declares "
-                   "weights (the first is '" +
-                       signature.weights[0].name + "')");
+Failure mlir::diffattn::missWeightFiles(const Signature &signature) {
+  return {ErrorClass::Weights, "expected weight files, because the module "
+                               "declares weights (the first is '" +
+                                   signature.weights[0].name + "')"};
 }
 
 llvm::Expected<std::vector<const FileTensor *>>
 mlir::diffattn::findWeights(const Signature &signature,
                             const WeightFiles &files) {
   if (!signature.weights.empty() && files.empty())
-    return missWeightFiles(signature);
+    return toError(missWeightFiles(signature));
   std::vector<const FileTensor *> tensors;
   for (const WeightDeclaration &declared : signature.weights)
     for (int64_t i = 0; i < declared.getNumSlots(); ++i) {
@@ -84,11 +83,10 @@ mlir::diffattn::findWeights(const Signature &signature,
   return tensors;
 }
 
-llvm::Error mlir::diffattn::bindWeightSlots(const Signature &signature,
-                                            const WeightFiles &files,
-                                            const Program::Progress &progress,
-                                            std::vector<diffattn_weight> &slots,
-                                            std::vector<HostArray> &owned) {
+llvm::Error mlir::diffattn::bindWeightSlots(
+    const Signature &signature, const WeightFiles &files,
+    const CompiledProgram::Progress &progress,
+    std::vector<diffattn_weight> &slots, std::vector<HostArray> &owned) {
   // Everything is found and checked before anything is converted.
   auto tensors = findWeights(signature, files);
   if (!tensors)
@@ -101,8 +99,8 @@ llvm::Error mlir::diffattn::bindWeightSlots(const Signature &signature,
   for (const WeightDeclaration &declared : signature.weights)
     for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
       const FileTensor &tensor = *(*tensors)[slot];
-      if (Failure failure = bindWeight(declared, {tensor.data, *tensor.dtype},
-                                       slots[slot], owned))
+      if (Failure failure = convertWeight(
+              declared, {tensor.data, *tensor.dtype}, slots[slot], owned))
         return toError(failure);
       done += tensor.bytes;
       if (progress && !progress(done, total))

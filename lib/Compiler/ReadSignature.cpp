@@ -1,10 +1,10 @@
-//===- Signature.cpp - signatures of modules, and as JSON -----------------===//
+//===- ReadSignature.cpp - what a module takes and gives ------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Compiler/ReadSignature.h"
 
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 

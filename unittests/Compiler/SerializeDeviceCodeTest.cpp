@@ -1,10 +1,10 @@
-//===- DeviceCodeTest.cpp - the tables of a program on a device -----------===//
+//===- SerializeDeviceCodeTest.cpp - tables of a program on a device ------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DeviceCode.h"
+#include "SerializeDeviceCode.h"
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"

@@ -1,11 +1,11 @@
-//===- DeviceCode.h - the tables of a program on a device -------*- C++ -*-===//
+//===- SerializeDeviceCode.h - a device's tables as JSON --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_COMPILER_DEVICECODE_H
-#define DIFFATTN_LIB_COMPILER_DEVICECODE_H
+#ifndef DIFFATTN_LIB_COMPILER_SERIALIZEDEVICECODE_H
+#define DIFFATTN_LIB_COMPILER_SERIALIZEDEVICECODE_H
 
 #include "DiffAttn/Compiler/Compile.h"
 #include "DiffAttn/Runtime/ABI/Device.h"
@@ -42,4 +42,4 @@ deviceCodeFromJSON(const llvm::json::Object &json, llvm::StringRef blobs);
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_COMPILER_DEVICECODE_H
+#endif // DIFFATTN_LIB_COMPILER_SERIALIZEDEVICECODE_H

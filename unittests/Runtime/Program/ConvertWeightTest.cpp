@@ -1,10 +1,10 @@
-//===- BindWeightTest.cpp - weights as declared, from weights as stored ---===//
+//===- ConvertWeightTest.cpp - weights as declared, from those stored -----===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Runtime/Program/BindWeight.h"
+#include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 
@@ -28,7 +28,7 @@ struct Bound {
   diffattn_weight slot;
   std::vector<HostArray> owned;
   Bound(const WeightDeclaration &declared, const void *data, DType dtype) {
-    Failure failure = bindWeight(
+    Failure failure = convertWeight(
         declared, {static_cast<const char *>(data), dtype}, slot, owned);
     EXPECT_FALSE(failure) << failure.getMessage();
   }

@@ -1,11 +1,11 @@
-//===- Signature.h - signatures of modules, and as JSON ---------*- C++ -*-===//
+//===- ReadSignature.h - what a module takes and gives ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_COMPILER_SIGNATURE_H
-#define DIFFATTN_COMPILER_SIGNATURE_H
+#ifndef DIFFATTN_COMPILER_READSIGNATURE_H
+#define DIFFATTN_COMPILER_READSIGNATURE_H
 
 #include "DiffAttn/Compiler/Error.h"
 #include "DiffAttn/Runtime/Program/Signature.h"
@@ -35,4 +35,4 @@ signatureFromJSON(const llvm::json::Value &json);
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_COMPILER_SIGNATURE_H
+#endif // DIFFATTN_COMPILER_READSIGNATURE_H

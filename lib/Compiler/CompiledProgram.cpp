@@ -1,10 +1,10 @@
-//===- Program.cpp - compiled code, ready to run --------------------------===//
+//===- CompiledProgram.cpp - compiled code, ready to run ------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/Program.h"
+#include "DiffAttn/Compiler/CompiledProgram.h"
 #include "Codegen.h"
 
 #include "DiffAttn/Runtime/ABI/Table.h"
@@ -25,7 +25,7 @@ using namespace mlir::diffattn;
 using namespace diffattn_rt;
 namespace orc = llvm::orc;
 
-struct Program::Impl {
+struct CompiledProgram::Impl {
   Signature signature;
   std::unique_ptr<orc::LLJIT> jit;
   llvm::StringMap<EntryPoint> entries;
@@ -38,27 +38,29 @@ struct Program::Impl {
   /// Frees what constants were packed into; null if none can be.
   void (*releaseConstants)() = nullptr;
 
-  llvm::Expected<EntryPoint> lookup(llvm::StringRef name);
   void releasePacked() {
     for (diffattn_weight &weight : table)
       diffattn_rt_weight_release(&weight);
   }
 };
 
-Program::Program(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-Program::~Program() {
+CompiledProgram::CompiledProgram(std::unique_ptr<Impl> impl)
+    : impl(std::move(impl)) {}
+CompiledProgram::~CompiledProgram() {
   impl->releasePacked();
   if (impl->releaseConstants)
     impl->releaseConstants();
 }
 
-const Signature &Program::getSignature() const { return impl->signature; }
+const Signature &CompiledProgram::getSignature() const {
+  return impl->signature;
+}
 
-bool Program::hasWeights() const {
+bool CompiledProgram::hasWeights() const {
   return impl->bound || impl->signature.weights.empty();
 }
 
-DeviceProgram *Program::getDevice() const { return impl->device.get(); }
+DeviceProgram *CompiledProgram::getDevice() const { return impl->device.get(); }
 
 /// Folds LLVM's errors into ours: they are faults of the object or the system.
 static llvm::Error linkError(llvm::Error error) {
@@ -93,9 +95,9 @@ loadOnDevice(const DeviceCode &code, const ExecutionTarget &target,
   return program;
 }
 
-llvm::Expected<std::unique_ptr<Program>>
-Program::load(CompiledModule module, llvm::StringRef target,
-              const CudaLibraries &libraries) {
+llvm::Expected<std::unique_ptr<CompiledProgram>>
+CompiledProgram::load(CompiledModule module, llvm::StringRef target,
+                      const CudaLibraries &libraries) {
   llvm::Expected<ExecutionTarget> parsed = parseTarget(target);
   if (!parsed)
     return parsed.takeError();
@@ -167,11 +169,11 @@ Program::load(CompiledModule module, llvm::StringRef target,
     impl->releaseConstants = release->toPtr<void (*)()>();
   else // only objects with products of constants have it
     llvm::consumeError(release.takeError());
-  return std::unique_ptr<Program>(new Program(std::move(impl)));
+  return std::unique_ptr<CompiledProgram>(new CompiledProgram(std::move(impl)));
 }
 
-llvm::Error Program::bindWeights(const WeightFiles &files,
-                                 const Progress &progress) {
+llvm::Error CompiledProgram::bindWeights(const WeightFiles &files,
+                                         const Progress &progress) {
   std::vector<diffattn_weight> slots;
   std::vector<HostArray> owned;
   // On a device it is the copies that take time.
@@ -195,44 +197,15 @@ llvm::Error Program::bindWeights(const WeightFiles &files,
   return llvm::Error::success();
 }
 
-llvm::Error Program::checkArguments(llvm::StringRef entry,
-                                    ArrayRef<ArrayView> args) const {
-  if (Failure failure =
-          diffattn_rt::checkArguments(impl->signature, entry, args))
-    return toError(failure);
-  if (!hasWeights())
-    return missWeightFiles(impl->signature);
-  return llvm::Error::success();
+Failure CompiledProgram::checkReady() const {
+  return hasWeights() ? Failure() : missWeightFiles(impl->signature);
 }
 
-llvm::Expected<std::vector<CallResult>> Program::call(llvm::StringRef entry,
-                                                      ArrayRef<ArrayView> args,
-                                                      int64_t threads) {
-  if (llvm::Error error = checkArguments(entry, args))
-    return error;
-  const FunctionSignature &function = *impl->signature.find(entry);
-  PreparedCall call(function, args);
-  if (Failure failure = call.prepare())
-    return toError(failure);
-  std::vector<CallResult> results;
-  if (Failure failure =
-          call.run(impl->entries[entry], threads, results, impl->device.get()))
-    return toError(failure);
-  return results;
+EntryPoint
+CompiledProgram::getEntryPoint(const FunctionSignature &function) const {
+  return impl->entries.lookup(function.name);
 }
 
-llvm::Expected<std::unique_ptr<ReplayedCall>>
-Program::replay(llvm::StringRef entry, ArrayRef<ArrayView> args) {
-  if (!impl->device)
-    return makeError(ErrorClass::Usage,
-                     "expected a program on a device (target cuda or "
-                     "cuda-sim) to replay calls of, but got one for the CPU");
-  if (llvm::Error error = checkArguments(entry, args))
-    return error;
-  std::unique_ptr<ReplayedCall> call;
-  if (Failure failure =
-          ReplayedCall::create(*impl->device, *impl->signature.find(entry),
-                               impl->entries[entry], args, call))
-    return toError(failure);
-  return call;
+std::pair<std::string, std::string> CompiledProgram::describeNoDevice() const {
+  return {"a program on a device (target cuda or cuda-sim)", "one for the CPU"};
 }

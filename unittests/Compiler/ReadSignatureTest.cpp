@@ -1,10 +1,10 @@
-//===- SignatureTest.cpp - signatures of modules, and as JSON -------------===//
+//===- ReadSignatureTest.cpp - signatures of modules, and as JSON ---------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Compiler/Signature.h"
+#include "DiffAttn/Compiler/ReadSignature.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
