@@ -14,9 +14,9 @@
 #if __has_feature(address_sanitizer)
 #include <sanitizer/common_interface_defs.h>
 #define DIFFATTN_SIM_ASAN 1
-/// What the compiler calls behind a frame of a size known only at run time:
-/// unlike the public calls it also works where a program may not poison.
-extern "C" void __asan_alloca_unpoison(uintptr_t low, uintptr_t high);
+/// What the compiler calls behind a variable: unlike the public calls it also
+/// works where a program may not poison.
+extern "C" void __asan_unpoison_stack_memory(uintptr_t low, size_t bytes);
 #endif
 #endif
 
@@ -91,8 +91,8 @@ Fiber FiberStacks::get(unsigned index) const {
 void mlir::diffattn::sim::prepareFiber(Fiber &fiber, void (*entry)()) {
 #ifdef DIFFATTN_SIM_ASAN
   // The thread that had this stack never came back to end its frames.
-  __asan_alloca_unpoison(reinterpret_cast<uintptr_t>(fiber.low),
-                         reinterpret_cast<uintptr_t>(fiber.high));
+  __asan_unpoison_stack_memory(reinterpret_cast<uintptr_t>(fiber.low),
+                               fiber.high - fiber.low);
 #endif
   // As if `entry` had been called: the stack pointer is 8 off a multiple of 16.
   uint64_t *top = reinterpret_cast<uint64_t *>(fiber.high) - 2;
