@@ -1,6 +1,6 @@
 // The kernels of attention run on the simulator, the rest of the module on the CPU.
-// RUN: diffattn-run %s --target=cuda-sim:sm_80 --check=reference --quiet | FileCheck %s
-// RUN: diffattn-run %s --target=cuda-sim:sm_90 --check=reference --quiet | FileCheck %s
+// RUN: diffattn-run %s --target=cuda-sim:sm_80 --check=unfused --quiet | FileCheck %s
+// RUN: diffattn-run %s --target=cuda-sim:sm_90 --check=unfused --quiet | FileCheck %s
 // CHECK: result 0{{.*}}: matches
 
 // A kernel is text: written, changed, run.
@@ -23,7 +23,7 @@
 // CHIP: sm_70
 // RUN: not diffattn-run %t.mlir --from=gpu --quiet 2>&1 | FileCheck %s --check-prefix=TARGET
 // TARGET: expected target cuda:<chip> or cuda-sim:<chip> for a module in stage gpu, but got 'cpu'
-// RUN: not diffattn-run %t.mlir --from=gpu --target=cuda-sim:sm_80 --check=reference 2>&1 | FileCheck %s --check-prefix=REFERENCE
+// RUN: not diffattn-run %t.mlir --from=gpu --target=cuda-sim:sm_80 --check=unfused 2>&1 | FileCheck %s --check-prefix=REFERENCE
 // REFERENCE: expected a module in stage input to make the reference from
 
 !q = tensor<1x2x20x32xbf16>

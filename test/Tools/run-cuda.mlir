@@ -38,7 +38,7 @@
 // SIM: error (usage): expected a target cuda:<chip>@<number of the GPU>, but got 'cuda-sim:sm_80@1'
 
 // The same host code on the simulator gives numbers.
-// RUN: diffattn-run %s --target=cuda-sim:sm_90 --check=reference --quiet | FileCheck %s --check-prefix=SAME
+// RUN: diffattn-run %s --target=cuda-sim:sm_90 --check=unfused --quiet | FileCheck %s --check-prefix=SAME
 // SAME: result 0{{.*}}: matches
 
 !q = tensor<1x2x20x32xbf16>

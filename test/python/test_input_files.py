@@ -265,7 +265,7 @@ def test_elements_that_no_type_holds(tool, tmp_path, values):
         assert tool("model.mlir", f"--input=2x{dtype}={right}").returncode == 0
 
 
-@pytest.mark.parametrize("option", ["--input=2xf32=1", "--output=o.npy", "--expected=o.npy", "--check=reference", "--bench=3"])
+@pytest.mark.parametrize("option", ["--input=2xf32=1", "--output=o.npy", "--expected=o.npy", "--check=unfused", "--bench=3"])
 def test_options_of_calls_do_not_go_with_emit(tool, tmp_path, option):
     (tmp_path / "model.mlir").write_text(IDENTITY)
     done = tool("model.mlir", "--emit=input", option)

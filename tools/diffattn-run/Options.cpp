@@ -25,7 +25,7 @@ EXAMPLES:
   diffattn-run model.mlir --entry=forward --weights=model.safetensors \
                --input=1x4xi64=1,2,3,4 --output=logits.npy
   diffattn-run attention.mlir --input=random:1x8x512x64xf32 ... \
-               --check=reference --bench=20
+               --check=unfused --bench=20
   diffattn-run model.mlir --emit=scheduled
   diffattn-run model.mlir --target=cuda:sm_90 --emit=cubin -o model.cubin
   diffattn-run model.mlir --weights=folder --emit=bundle -o model.bundle
@@ -159,7 +159,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                        cl::cat(results));
   cl::opt<std::string> check(
       "check",
-      cl::desc("reference: compare with the plain path, unfused;\n"
+      cl::desc("unfused: compare with the plain path, nothing fused;\n"
                "oracle: with the module as given, interpreted in\n"
                "f64, by docs/numerics.md's bounds"),
       cl::value_desc("what"), cl::cat(results));
@@ -218,6 +218,10 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   if (atol.getNumOccurrences())
     options.atol = atol;
   options.check = check;
+  if (check == "reference") {
+    llvm::errs() << "warning: --check=reference is called --check=unfused\n";
+    options.check = "unfused";
+  }
   options.bench = bench;
   options.quiet = quiet;
   llvm::SmallString<128> optTool(llvm::sys::path::parent_path(argv[0]));
@@ -228,10 +232,10 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
 }
 
 llvm::Error mlir::diffattn::checkOptions(const Options &options) {
-  if (!options.check.empty() && options.check != "reference" &&
+  if (!options.check.empty() && options.check != "unfused" &&
       options.check != "oracle")
     return makeError(ErrorClass::Usage,
-                     "--check: expected reference or oracle, but got '" +
+                     "--check: expected unfused or oracle, but got '" +
                          options.check + "'");
   if (options.check == "oracle" && options.from != "input")
     return makeError(ErrorClass::Usage,

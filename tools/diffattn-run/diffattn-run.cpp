@@ -87,7 +87,7 @@ static void report(const CompileDiagnostics &diagnostics) {
 
 static llvm::Expected<CompiledModule>
 compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
-  SlowNotice notice(compile.reference ? "compiling the reference"
+  SlowNotice notice(compile.reference ? "compiling the unfused path"
                                       : "compiling");
   auto limit = getCacheLimit(options);
   if (!limit)

@@ -36,7 +36,7 @@ struct CompileOptions {
   /// they lie inside of their buffers.
   bool unchecked = false;
   /// The plain path: every op of ours decomposed to loops, nothing fused. Slow,
-  /// and independent of the kernels: what --check=reference runs.
+  /// and independent of the kernels: what --check=unfused runs.
   bool reference = false;
   /// The stage that the input is in: "input", or "gpu" for what emitStage wrote
   /// under that name.
