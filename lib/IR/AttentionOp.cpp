@@ -14,20 +14,34 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+void mlir::diffattn::addOperandSegments(OpBuilder &builder,
+                                        OperationState &state,
+                                        ArrayRef<Value> operands) {
+  SmallVector<int32_t> segments;
+  for (Value operand : operands) {
+    segments.push_back(operand ? 1 : 0);
+    if (operand)
+      state.addOperands(operand);
+  }
+  state.addAttribute("operandSegmentSizes",
+                     builder.getDenseI32ArrayAttr(segments));
+}
+
 void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
                         Value k1, Value q2, Value k2, Value v, Value lambda,
                         Value init, float scale, bool isCausal) {
   SmallVector<Type> results;
   if (isa<RankedTensorType>(init.getType()))
     results.push_back(init.getType());
-  build(builder, state, results, q1, k1, q2, k2, v, lambda, /*bias=*/Value(),
-        /*norm_weight=*/Value(), /*gate=*/Value(), /*kv_len=*/Value(),
-        /*q_offset=*/Value(), init, builder.getF32FloatAttr(scale),
-        isCausal ? builder.getUnitAttr() : UnitAttr(), /*window=*/nullptr,
-        /*softcap=*/nullptr, /*lambda_act=*/nullptr, /*norm=*/nullptr,
-        /*norm_eps=*/nullptr, /*norm_eps_mode=*/nullptr, /*out_scale=*/nullptr,
-        /*q_layout=*/nullptr, /*k_layout=*/nullptr, /*v_layout=*/nullptr,
-        /*o_layout=*/nullptr, /*schedule=*/nullptr);
+  state.addTypes(results);
+  addOperandSegments(builder, state,
+                     {q1, k1, q2, k2, v, lambda, /*bias=*/Value(),
+                      /*norm_weight=*/Value(), /*gate=*/Value(),
+                      /*kv_len=*/Value(), /*q_offset=*/Value(), init});
+  state.addAttribute(getScaleAttrName(state.name),
+                     builder.getF32FloatAttr(scale));
+  if (isCausal)
+    state.addAttribute(getIsCausalAttrName(state.name), builder.getUnitAttr());
 }
 
 RankedTensorType AttentionOp::inferResultType(ShapedType q1, ShapedType v,

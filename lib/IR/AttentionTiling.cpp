@@ -13,6 +13,7 @@
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/Dialect/Utils/StructuredOpsUtils.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -24,15 +25,13 @@ static int64_t headGroups(AttentionOp op) {
                                     op.getKey1Heads(), op.getKey2Heads(),
                                     op.getValueHeads()});
   // An operand whose heads are not known cannot be cut along them.
-  int64_t oHeads = AttentionOp::headAxis(op.getOLayout());
-  for (auto [operand, axis] : {std::pair<Value, int64_t>{op.getBias(), 1},
-                               {op.getGate(), oHeads},
-                               {op.getInit(), oHeads}})
-    if (operand && op.getShaped(operand).isDynamicDim(axis))
-      groups = 1;
-  auto lambda = op.getShaped(op.getLambda());
-  if (lambda.getRank() > 0 && lambda.isDynamicDim(lambda.getRank() - 1))
-    groups = 1;
+  for (OpOperand &operand : op->getOpOperands()) {
+    auto type = cast<ShapedType>(operand.get().getType());
+    for (auto [i, axis] :
+         llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
+      if (axis.kind == AxisRole::Head && type.isDynamicDim(i))
+        groups = 1;
+  }
   return groups;
 }
 
@@ -62,32 +61,22 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
       {b.getIndexAttr(0), sizeOf(b, loc, getK1(), lengthAxis(getKLayout()))}};
   TileSlicer slicer(b, loc, tile, headGroups(*this));
 
-  // Without the rows before it, a tile must be told where it stands.
+  // A tile need not start at query 0: masks by position are told where it
+  // stands.
   Value qOffset = getQOffset();
   OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));
-  if ((getIsCausal() || getWindow()) &&
+  if (readPosition(getMasks()) &&
       !isEqualConstantIntOrValue(sizes[2], allQueries))
     qOffset = materializeQOffset(b);
-  qOffset = slicer.perBatch(qOffset);
   if (qOffset)
-    qOffset = slicer.shiftedOffset(qOffset);
+    qOffset = slicer.shiftedOffset(slicer.slice(qOffset, {AxisRole::Batch}));
 
-  Value init = slicer.headSplit(getInit(), getOLayout(), tile.query);
-  auto tiled = AttentionOp::create(
-      b, loc, TypeRange{init.getType()},
-      slicer.headSplit(getQ1(), getQLayout(), tile.query),
-      slicer.headSplit(getK1(), getKLayout(), tile.key),
-      slicer.headSplit(getQ2(), getQLayout(), tile.query),
-      slicer.headSplit(getK2(), getKLayout(), tile.key),
-      slicer.headSplit(getV(), getVLayout(), tile.key),
-      slicer.lambda(getLambda()), slicer.bias(getBias()), getNormWeight(),
-      slicer.headSplit(getGate(), getOLayout(), tile.query),
-      slicer.perBatch(getKvLen()), qOffset, init, getScaleAttr(),
-      getIsCausalAttr(), getWindowAttr(), getSoftcapAttr(), getLambdaActAttr(),
-      getNormAttr(), getNormEpsAttr(), getNormEpsModeAttr(), getOutScaleAttr(),
-      getQLayoutAttr(), getKLayoutAttr(), getVLayoutAttr(), getOLayoutAttr(),
-      getScheduleAttr());
-  tiled->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
+  Value init = slicer.slice(getInit(),
+                            getAxisRoles(getInitMutable().getOperandNumber()));
+  auto tiled = mlir::clone(b, *this, TypeRange{init.getType()},
+                           slicer.operands(*this, init, qOffset));
+  if (qOffset)
+    tiled.getQOffsetMutable().assign(qOffset);
   return makeTilingResult(tiled);
 }
 

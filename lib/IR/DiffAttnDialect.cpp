@@ -20,6 +20,8 @@ using namespace mlir::diffattn;
 
 #include "DiffAttn/IR/DiffAttnEnums.cpp.inc"
 
+#include "DiffAttn/IR/MaskInterface.cpp.inc"
+
 #define GET_ATTRDEF_CLASSES
 #include "DiffAttn/IR/DiffAttnAttrs.cpp.inc"
 

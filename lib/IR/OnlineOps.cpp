@@ -9,9 +9,30 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// Adds those attributes of `op` that `names` holds.
+static void addAttributesOf(AttentionOp op, OperationState &state,
+                            ArrayRef<StringRef> names) {
+  for (NamedAttribute attribute : op->getAttrs())
+    if (attribute.getName() != op.getOperandSegmentSizesAttrName() &&
+        llvm::is_contained(names, attribute.getName().getValue()))
+      state.attributes.push_back(attribute);
+}
+
 //===----------------------------------------------------------------------===//
 // OnlineAttentionOp
 //===----------------------------------------------------------------------===//
+
+void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
+                              AttentionOp op, Value qOffset,
+                              ValueRange states) {
+  SmallVector<Value> operands = {
+      op.getQ1(),   op.getK1(),    op.getQ2(), op.getK2(),          op.getV(),
+      op.getBias(), op.getKvLen(), qOffset,    /*k_offset=*/Value()};
+  llvm::append_range(operands, states);
+  addOperandSegments(builder, state, operands);
+  addAttributesOf(op, state, getAttributeNames());
+  state.addTypes(states.getTypes());
+}
 
 LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
   // online_attention_c1
@@ -160,6 +181,16 @@ LogicalResult MergeOp::reifyResultShapes(OpBuilder &builder,
 //===----------------------------------------------------------------------===//
 // FinalizeOp
 //===----------------------------------------------------------------------===//
+
+void FinalizeOp::build(OpBuilder &builder, OperationState &state,
+                       AttentionOp op, ValueRange states) {
+  addOperandSegments(builder, state,
+                     {/*sum1=*/states[1], /*acc1=*/states[2],
+                      /*sum2=*/states[4], /*acc2=*/states[5], op.getLambda(),
+                      op.getNormWeight(), op.getGate(), op.getInit()});
+  addAttributesOf(op, state, getAttributeNames());
+  state.addTypes(op.getInit().getType());
+}
 
 LogicalResult diffattn::verifyRules(FinalizeOp op, ShapeRules rules) {
   // finalize_c1

@@ -17,6 +17,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "mlir/Dialect/Utils/StructuredOpsUtils.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -85,9 +86,9 @@ static TilingResult tileOnto(OnlineAttentionOp op, TileSlicer &slicer,
   OpBuilder &b = slicer.builder;
   Location loc = slicer.loc;
   const AttentionTile &tile = slicer.tile;
-  Value qOffset = slicer.perBatch(op.getQOffset());
+  Value qOffset = op.getQOffset();
   if (qOffset)
-    qOffset = slicer.shiftedOffset(qOffset);
+    qOffset = slicer.shiftedOffset(slicer.slice(qOffset, {AxisRole::Batch}));
   // Keys before the tile move the position of its first key.
   Value kOffset = op.getKOffset();
   if (getConstantIntValue(tile.key.offset) != 0) {
@@ -99,19 +100,10 @@ static TilingResult tileOnto(OnlineAttentionOp op, TileSlicer &slicer,
           {kOffset, tile.key.offset});
     kOffset = getValueOrCreateConstantIndexOp(b, loc, position);
   }
-  auto tiled = OnlineAttentionOp::create(
-      b, loc, TypeRange(ValueRange(states)),
-      slicer.headSplit(op.getQ1(), op.getQLayout(), tile.query),
-      slicer.headSplit(op.getK1(), op.getKLayout(), tile.key),
-      slicer.headSplit(op.getQ2(), op.getQLayout(), tile.query),
-      slicer.headSplit(op.getK2(), op.getKLayout(), tile.key),
-      slicer.headSplit(op.getV(), op.getVLayout(), tile.key),
-      slicer.bias(op.getBias()), slicer.perBatch(op.getKvLen()), qOffset,
-      kOffset, states[0], states[1], states[2], states[3], states[4], states[5],
-      op.getScaleAttr(), op.getIsCausalAttr(), op.getWindowAttr(),
-      op.getSoftcapAttr(), op.getQLayoutAttr(), op.getKLayoutAttr(),
-      op.getVLayoutAttr());
-  tiled->setDiscardableAttrs(op->getDiscardableAttrDictionary());
+  auto tiled = mlir::clone(b, op, TypeRange(ValueRange(states)),
+                           slicer.operands(op, states, qOffset));
+  if (kOffset)
+    tiled.getKOffsetMutable().assign(kOffset);
   return makeTilingResult(tiled);
 }
 

@@ -63,43 +63,37 @@ Value TileSlicer::slice(Value value, ArrayRef<TileRange> ranges) {
                                         strides);
 }
 
-Value TileSlicer::headSplit(Value value, Layout layout, TileRange length) {
-  if (!value)
+Value TileSlicer::slice(Value value, ArrayRef<AxisRole> axes) {
+  if (llvm::all_of(axes, [](const AxisRole &axis) {
+        return axis.kind == AxisRole::Width;
+      }))
     return value;
-  int64_t headAxis = AttentionOp::headAxis(layout);
-  SmallVector<TileRange> ranges(4);
-  ranges[0] = tile.batch;
-  ranges[headAxis] = heads(value, headAxis);
-  ranges[AttentionOp::lengthAxis(layout)] = length;
-  ranges[3] = whole(value, 3);
-  return slice(value, ranges);
-}
-
-Value TileSlicer::lambda(Value value) {
-  auto type = cast<ShapedType>(value.getType());
-  if (type.getRank() == 0)
-    return value;
-  if (type.getRank() == 1)
-    return slice(value, {heads(value, 0)});
-  return slice(value, {tile.batch, tile.query, heads(value, 2)});
-}
-
-Value TileSlicer::bias(Value value) {
-  if (!value)
-    return value;
-  auto type = cast<ShapedType>(value.getType());
-  SmallVector<TileRange> ranges = {tile.batch, {}, tile.query, tile.key};
-  for (int64_t axis : {0, 1, 2}) {
-    if (type.getDimSize(axis) == 1)
-      ranges[axis] = whole(value, axis);
-    else if (axis == 1)
-      ranges[axis] = heads(value, axis);
+  SmallVector<TileRange> ranges;
+  for (auto [i, axis] : llvm::enumerate(axes)) {
+    if (axis.mayBroadcast &&
+        cast<ShapedType>(value.getType()).getDimSize(i) == 1) {
+      ranges.push_back(whole(value, i));
+      continue;
+    }
+    switch (axis.kind) {
+    case AxisRole::Batch:
+      ranges.push_back(tile.batch);
+      break;
+    case AxisRole::Head:
+      ranges.push_back(heads(value, i));
+      break;
+    case AxisRole::Query:
+      ranges.push_back(tile.query);
+      break;
+    case AxisRole::Key:
+      ranges.push_back(tile.key);
+      break;
+    case AxisRole::Width:
+      ranges.push_back(whole(value, i));
+      break;
+    }
   }
   return slice(value, ranges);
-}
-
-Value TileSlicer::perBatch(Value value) {
-  return value ? slice(value, {tile.batch}) : value;
 }
 
 Value TileSlicer::shiftedOffset(Value base) {

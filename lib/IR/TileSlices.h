@@ -40,11 +40,21 @@ public:
   /// `value` restricted along each axis.
   Value slice(Value value, ArrayRef<TileRange> ranges);
 
-  /// Slices by the meaning of the axes; null stays null.
-  Value headSplit(Value value, Layout layout, TileRange length);
-  Value lambda(Value value);
-  Value bias(Value value);
-  Value perBatch(Value value);
+  /// `value` restricted along the axes that a tile has a part of.
+  Value slice(Value value, ArrayRef<AxisRole> axes);
+  /// The operands of `op` on the tile, with `inits` for what it writes and
+  /// `qOffset` for q_offset where the op has one.
+  template <typename Op>
+  SmallVector<Value> operands(Op op, ValueRange inits, Value qOffset) {
+    SmallVector<Value> result;
+    for (OpOperand &operand : op->getOpOperands().drop_back(inits.size()))
+      result.push_back(
+          slice(operand.get(), op.getAxisRoles(operand.getOperandNumber())));
+    if (MutableOperandRange given = op.getQOffsetMutable(); !given.empty())
+      result[given[0].getOperandNumber()] = qOffset;
+    llvm::append_range(result, inits);
+    return result;
+  }
 
   /// The position of the first query of the tile, [B] of the tile, on tensors:
   /// `base[b] + queries before the tile`.

@@ -64,21 +64,10 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
 
   // The online op does not know how many keys there are in all.
   Value qOffset = op.getQOffset();
-  if (!qOffset && (op.getIsCausal() || op.getWindow()))
+  if (!qOffset && readPosition(op.getMasks()))
     qOffset = op.materializeQOffset(rewriter);
-  auto online = OnlineAttentionOp::create(
-      rewriter, loc, TypeRange(ValueRange(states)), op.getQ1(), op.getK1(),
-      op.getQ2(), op.getK2(), op.getV(), op.getBias(), op.getKvLen(), qOffset,
-      /*k_offset=*/Value(), states[0], states[1], states[2], states[3],
-      states[4], states[5], op.getScaleAttr(), op.getIsCausalAttr(),
-      op.getWindowAttr(), op.getSoftcapAttr(), op.getQLayoutAttr(),
-      op.getKLayoutAttr(), op.getVLayoutAttr());
-  auto finalize = FinalizeOp::create(
-      rewriter, loc, op.getInit().getType(), online.getResult(1),
-      online.getResult(2), online.getResult(4), online.getResult(5),
-      op.getLambda(), op.getNormWeight(), op.getGate(), op.getInit(),
-      op.getLambdaActAttr(), op.getNormAttr(), op.getNormEpsAttr(),
-      op.getNormEpsModeAttr(), op.getOutScaleAttr(), op.getOLayoutAttr());
+  auto online = OnlineAttentionOp::create(rewriter, loc, op, qOffset, states);
+  auto finalize = FinalizeOp::create(rewriter, loc, op, online.getResults());
   rewriter.replaceOp(op, finalize);
   return OnlineForm{online, finalize};
 }

@@ -35,3 +35,11 @@ func.func @foreign_attributes(%q: memref<1x1x4x16xf32>, %l: memref<f32>, %o: mem
       memref<1x1x4x16xf32>) lambda(%l : memref<f32>) outs(%o : memref<1x1x4x16xf32>) {scale = 1.0 : f32, llvm.unknown = 3 : i64, __mark__}
   return
 }
+
+// The kinds of masks that `getMasks()` lists.
+// CHECK-LABEL: func.func private @masks
+// CHECK-SAME:  diffattn.m = [#diffattn.length_mask, #diffattn.causal_mask, #diffattn.window_mask<left = 3, right = -1>,
+// CHECK-SAME:  #diffattn.boolean_mask, #diffattn.additive_bias]
+func.func private @masks() attributes {
+  diffattn.m = [#diffattn.length_mask, #diffattn.causal_mask, #diffattn.window_mask<left = 3, right = -1>,
+                #diffattn.boolean_mask, #diffattn.additive_bias]}

@@ -66,6 +66,18 @@ func.func @attention(%q1: !q, %q2: !n, %k: !k, %v: !v, %l: tensor<?x?x2xf32>, %g
   return %o : !o
 }
 
+// One value may be two operands of which a tile changes one.
+// TILES-LABEL: func.func @one_value_twice(
+// TILES:       %[[P:.+]] = tensor.generate
+// TILES:       %[[N:.+]] = tensor.extract_slice %[[ALL:.+]][{{.*}}] [1] [1] : tensor<?xi64> to tensor<1xi64>
+// TILES:       diffattn.attention {{.*}} kv_len(%[[N]] : tensor<1xi64>) q_offset(%[[P]] : tensor<1xi64>)
+func.func @one_value_twice(%q: !q, %k: !k, %v: !v, %l: tensor<f32>, %n: tensor<?xi64>, %init: !o) -> !o {
+  %o = diffattn.attention ins(%q, %k, %q, %k, %v : !q, !k, !q, !k, !v) lambda(%l : tensor<f32>)
+         kv_len(%n : tensor<?xi64>) q_offset(%n : tensor<?xi64>) outs(%init : !o)
+         {scale = 0.5 : f32, is_causal} -> !o
+  return %o : !o
+}
+
 func.func private @printF32(f32)
 func.func private @printNewline()
 

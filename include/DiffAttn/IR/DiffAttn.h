@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_IR_DIFFATTN_H
 #define DIFFATTN_IR_DIFFATTN_H
 
+#include "DiffAttn/IR/MaskBuilder.h"
+
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -23,10 +25,31 @@
 
 #include "DiffAttn/IR/DiffAttnEnums.h.inc"
 
+#include "DiffAttn/IR/MaskInterface.h.inc"
+
 #define GET_ATTRDEF_CLASSES
 #include "DiffAttn/IR/DiffAttnAttrs.h.inc"
 
 namespace mlir::diffattn {
+/// What an axis of an operand counts.
+struct AxisRole {
+  enum Kind { Batch, Head, Query, Key, Width };
+  AxisRole(Kind kind, bool mayBroadcast = false)
+      : kind(kind), mayBroadcast(mayBroadcast) {}
+
+  Kind kind;
+  /// The axis may have size 1, which is then used for every place.
+  bool mayBroadcast;
+};
+
+/// Adds operands to `state` in the order of the op's definition, of which null
+/// ones are optional and absent.
+void addOperandSegments(OpBuilder &builder, OperationState &state,
+                        ArrayRef<Value> operands);
+
+/// Whether a mask depends on the positions of queries.
+bool readPosition(ArrayRef<MaskAttrInterface> masks);
+
 /// Fails where `op` has an attribute that no one would read.
 LogicalResult verifyKnownAttributes(Operation *op);
 

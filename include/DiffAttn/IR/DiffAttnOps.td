@@ -9,6 +9,8 @@
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
 include "DiffAttn/IR/DiffAttnGpuAttrs.td"
+include "DiffAttn/IR/DiffAttnMasks.td"
+include "DiffAttn/IR/DiffAttnMaps.td"
 include "DiffAttn/IR/DiffAttnTypes.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
@@ -16,10 +18,7 @@ include "mlir/Interfaces/SideEffectInterfaces.td"
 include "mlir/Interfaces/TilingInterface.td"
 include "mlir/IR/SymbolInterfaces.td"
 
-def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
-    AttrSizedOperandSegments, DestinationStyleOpInterface,
-    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
-    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>,
+def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     DeclareOpInterfaceMethods<TilingInterface,
       ["getLoopIteratorTypes", "getIterationDomain", "getTiledImplementation",
        "getResultTilePosition", "getIterationDomainTileFromResultTile",
@@ -65,24 +64,11 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
            -> tensor<1x8x512x128xf32>
     ```
   }];
-  let arguments = (ins
-    DiffAttn_Data:$q1, DiffAttn_Data:$k1, DiffAttn_Data:$q2, DiffAttn_Data:$k2, DiffAttn_Data:$v,
-    DiffAttn_F32Data:$lambda,
-    Optional<DiffAttn_BiasData>:$bias, Optional<DiffAttn_Data>:$norm_weight,
-    Optional<DiffAttn_Data>:$gate, Optional<DiffAttn_I64Data>:$kv_len,
-    Optional<DiffAttn_I64Data>:$q_offset, DiffAttn_Data:$init,
-    F32Attr:$scale, UnitAttr:$is_causal, OptionalAttr<DenseI64ArrayAttr>:$window,
-    OptionalAttr<F32Attr>:$softcap,
-    DefaultValuedAttr<DiffAttn_ActivationAttr, "Activation::Identity">:$lambda_act,
-    DefaultValuedAttr<DiffAttn_NormAttr, "Norm::None">:$norm,
-    DefaultValuedAttr<F32Attr, "1.0e-5f">:$norm_eps,
-    DefaultValuedAttr<DiffAttn_EpsModeAttr, "EpsMode::Inside">:$norm_eps_mode,
-    DefaultValuedAttr<F32Attr, "1.0f">:$out_scale,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$q_layout,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$k_layout,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$v_layout,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
-    OptionalAttr<DiffAttn_ScheduleAttr>:$schedule);
+  let arguments = !con(mapOperands, (ins DiffAttn_F32Data:$lambda), biasOperand,
+    (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
+    (ins DiffAttn_Data:$init), scoreAttributes, DiffAttn_EpilogueAttributes.arguments, inputLayouts,
+    (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
+         OptionalAttr<DiffAttn_ScheduleAttr>:$schedule));
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
@@ -101,9 +87,8 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
     OpBuilder<(ins "Value":$q1, "Value":$k1, "Value":$q2, "Value":$k2, "Value":$v,
                    "Value":$lambda, "Value":$init, "float":$scale,
                    CArg<"bool", "false">:$isCausal)>];
-  let hasVerifier = 1;
   let hasCanonicalizer = 1;
-  let extraClassDeclaration = [{
+  let extraClassDeclaration = mapsDeclaration # [{
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
 
     /// The type of the result for queries and values of these types: batch, heads
@@ -112,17 +97,6 @@ def DiffAttn_AttentionOp : DiffAttn_Op<"attention", [
                                             Layout qLayout = Layout::BHTD,
                                             Layout oLayout = Layout::BHTD);
 
-    /// Axis numbers of a head-split operand in `layout`.
-    static int64_t headAxis(Layout layout) { return layout == Layout::BHTD ? 1 : 2; }
-    static int64_t lengthAxis(Layout layout) { return layout == Layout::BHTD ? 2 : 1; }
-
-    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
-    /// Static head counts and widths; verified.
-    int64_t getSignalHeads() { return getShaped(getQ1()).getDimSize(headAxis(getQLayout())); }
-    int64_t getNoiseHeads() { return getShaped(getQ2()).getDimSize(headAxis(getQLayout())); }
-    int64_t getKey1Heads() { return getShaped(getK1()).getDimSize(headAxis(getKLayout())); }
-    int64_t getKey2Heads() { return getShaped(getK2()).getDimSize(headAxis(getKLayout())); }
-    int64_t getValueHeads() { return getShaped(getV()).getDimSize(headAxis(getVLayout())); }
     int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
     int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
 

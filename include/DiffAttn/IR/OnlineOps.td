@@ -8,16 +8,14 @@
 #define DIFFATTN_IR_ONLINEOPS_TD
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
+include "DiffAttn/IR/DiffAttnMaps.td"
 include "DiffAttn/IR/DiffAttnTypes.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 include "mlir/Interfaces/TilingInterface.td"
 
-def DiffAttn_OnlineAttentionOp : DiffAttn_Op<"online_attention", [
-    AttrSizedOperandSegments, DestinationStyleOpInterface,
-    DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
-    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>,
+def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     DeclareOpInterfaceMethods<TilingInterface,
       ["getLoopIteratorTypes", "getIterationDomain", "getTiledImplementation",
        "getResultTilePosition"]>,
@@ -66,17 +64,11 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_Op<"online_attention", [
              tensor<1x8x16xf32>, tensor<1x8x16xf32>, tensor<1x8x16x128xf32>
     ```
   }];
-  let arguments = (ins
-    DiffAttn_Data:$q1, DiffAttn_Data:$k1, DiffAttn_Data:$q2, DiffAttn_Data:$k2, DiffAttn_Data:$v,
-    Optional<DiffAttn_BiasData>:$bias, Optional<DiffAttn_I64Data>:$kv_len,
-    Optional<DiffAttn_I64Data>:$q_offset, Optional<Index>:$k_offset,
-    DiffAttn_F32Data:$max1, DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1,
-    DiffAttn_F32Data:$max2, DiffAttn_F32Data:$sum2, DiffAttn_F32Data:$acc2,
-    F32Attr:$scale, UnitAttr:$is_causal, OptionalAttr<DenseI64ArrayAttr>:$window,
-    OptionalAttr<F32Attr>:$softcap,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$q_layout,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$k_layout,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$v_layout);
+  let arguments = !con(mapOperands, biasOperand, positionOperands,
+    (ins Optional<Index>:$k_offset,
+         DiffAttn_F32Data:$max1, DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1,
+         DiffAttn_F32Data:$max2, DiffAttn_F32Data:$sum2, DiffAttn_F32Data:$acc2),
+    scoreAttributes, inputLayouts);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = [{
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
@@ -89,26 +81,12 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_Op<"online_attention", [
       type($sum1) `,` type($acc1) `,` type($max2) `,` type($sum2) `,` type($acc2) `)`
     attr-dict (`->` type($results)^)?
   }];
-  let hasVerifier = 1;
-  let extraClassDeclaration = [{
+  let builders = [
+    /// The keys of `op`, on tensors, added to six states.
+    OpBuilder<(ins "AttentionOp":$op, "Value":$qOffset, "ValueRange":$states)>];
+  let extraClassDeclaration = mapsDeclaration # [{
     MutableOperandRange getDpsInitsMutable() {
       return MutableOperandRange(getOperation(), getMax1Mutable().getOperandNumber(), 6);
-    }
-    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
-    int64_t getSignalHeads() {
-      return getShaped(getQ1()).getDimSize(AttentionOp::headAxis(getQLayout()));
-    }
-    int64_t getNoiseHeads() {
-      return getShaped(getQ2()).getDimSize(AttentionOp::headAxis(getQLayout()));
-    }
-    int64_t getKey1Heads() {
-      return getShaped(getK1()).getDimSize(AttentionOp::headAxis(getKLayout()));
-    }
-    int64_t getKey2Heads() {
-      return getShaped(getK2()).getDimSize(AttentionOp::headAxis(getKLayout()));
-    }
-    int64_t getValueHeads() {
-      return getShaped(getV()).getDimSize(AttentionOp::headAxis(getVLayout()));
     }
     /// Heads of acc2: the noise heads, unless signal heads of one noise head
     /// read different values.
@@ -185,16 +163,11 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
            {norm = #diffattn.norm<rms>, out_scale = 0.8 : f32} -> tensor<1x8x16x128xbf16>
     ```
   }];
-  let arguments = (ins
+  let arguments = !con((ins
     DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1, DiffAttn_F32Data:$sum2,
     DiffAttn_F32Data:$acc2, DiffAttn_F32Data:$lambda, Optional<DiffAttn_Data>:$norm_weight,
-    Optional<DiffAttn_Data>:$gate, DiffAttn_Data:$init,
-    DefaultValuedAttr<DiffAttn_ActivationAttr, "Activation::Identity">:$lambda_act,
-    DefaultValuedAttr<DiffAttn_NormAttr, "Norm::None">:$norm,
-    DefaultValuedAttr<F32Attr, "1.0e-5f">:$norm_eps,
-    DefaultValuedAttr<DiffAttn_EpsModeAttr, "EpsMode::Inside">:$norm_eps_mode,
-    DefaultValuedAttr<F32Attr, "1.0f">:$out_scale,
-    DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout);
+    Optional<DiffAttn_Data>:$gate, DiffAttn_Data:$init), DiffAttn_EpilogueAttributes.arguments,
+    (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout));
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
     `ins` `(` $sum1 `,` $acc1 `,` $sum2 `,` $acc2 `:` type($sum1) `,` type($acc1) `,` type($sum2)
@@ -204,6 +177,9 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     (`gate` `(` $gate^ `:` type($gate) `)`)?
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
+  let builders = [
+    /// The end of `op`, on tensors, from six states.
+    OpBuilder<(ins "AttentionOp":$op, "ValueRange":$states)>];
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }

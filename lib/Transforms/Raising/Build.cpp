@@ -183,25 +183,34 @@ Value build(ExprGraph &graph, const Differential &found,
   Type resultType = isLast ? b.type : b.f32();
   Value init = tensor::EmptyOp::create(builder, loc, sizes, resultType);
 
-  MLIRContext *context = builder.getContext();
-  OperationState state(loc, AttentionOp::getOperationName());
-  attention = AttentionOp::create(
-      builder, loc, init.getType(), q1, k1, q2, k2, v, lambda, bias, weight,
-      gate, validKeys, offset, init, builder.getF32FloatAttr(found.first.scale),
-      causal ? builder.getUnitAttr() : UnitAttr(),
-      window.empty() ? DenseI64ArrayAttr()
-                     : builder.getDenseI64ArrayAttr(window),
-      found.first.softcap ? builder.getF32FloatAttr(*found.first.softcap)
-                          : FloatAttr(),
-      ActivationAttr::get(context, activation),
-      NormAttr::get(context, epilogue.norm ? Norm::RMS : Norm::None),
-      builder.getF32FloatAttr(static_cast<float>(numbers->eps)),
-      EpsModeAttr::get(context, epilogue.epsOutside ? EpsMode::Outside
-                                                    : EpsMode::Inside),
-      builder.getF32FloatAttr(static_cast<float>(numbers->outScale)),
-      LayoutAttr::get(context, qLayout), LayoutAttr::get(context, kLayout),
-      LayoutAttr::get(context, vLayout), LayoutAttr::get(context, oLayout),
-      /*schedule=*/nullptr);
+  attention = AttentionOp::create(builder, loc, q1, k1, q2, k2, v, lambda, init,
+                                  found.first.scale, causal);
+  if (bias)
+    attention.getBiasMutable().assign(bias);
+  if (weight)
+    attention.getNormWeightMutable().assign(weight);
+  if (gate)
+    attention.getGateMutable().assign(gate);
+  if (validKeys)
+    attention.getKvLenMutable().assign(validKeys);
+  if (offset)
+    attention.getQOffsetMutable().assign(offset);
+  if (!window.empty())
+    attention.setWindow(window);
+  if (found.first.softcap)
+    attention.setSoftcapAttr(builder.getF32FloatAttr(*found.first.softcap));
+  attention.setLambdaAct(activation);
+  attention.setNorm(epilogue.norm ? Norm::RMS : Norm::None);
+  attention.setNormEpsAttr(
+      builder.getF32FloatAttr(static_cast<float>(numbers->eps)));
+  attention.setNormEpsMode(epilogue.epsOutside ? EpsMode::Outside
+                                               : EpsMode::Inside);
+  attention.setOutScaleAttr(
+      builder.getF32FloatAttr(static_cast<float>(numbers->outScale)));
+  attention.setQLayout(qLayout);
+  attention.setKLayout(kLayout);
+  attention.setVLayout(vLayout);
+  attention.setOLayout(oLayout);
   Value result = attention.getResult();
   if (!found.commonFactors.empty())
     result = b.scaled(result, layoutOrder);

@@ -1,0 +1,123 @@
+//===- MaskBuilder.h - what kinds of masks are written in -------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// A kind of mask is an attribute with MaskAttrInterface (MaskInterface.td). It
+// says once, in calls of a MaskBuilder, which keys a tile of queries may see
+// and whether one query sees one key. Each code generator has a builder of its
+// own: scalars of a linalg body, lanes of vectors, registers of a GPU thread;
+// the unit tests have one that computes with numbers.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_MASKBUILDER_H
+#define DIFFATTN_IR_MASKBUILDER_H
+
+#include "mlir/Support/LLVM.h"
+
+#include <cstdint>
+#include <optional>
+
+namespace mlir::diffattn {
+
+/// An integer, a float or a condition of a MaskBuilder, or none. What the bits
+/// are is the builder's own: the number, or the address of a value that the
+/// emitted code will compute.
+class MaskValue {
+public:
+  MaskValue() = default;
+  explicit MaskValue(uint64_t bits) : bits(bits), present(true) {}
+  explicit operator bool() const { return present; }
+  uint64_t getBits() const { return bits; }
+  bool operator==(const MaskValue &other) const {
+    return present == other.present && bits == other.bits;
+  }
+
+private:
+  uint64_t bits = 0;
+  bool present = false;
+};
+
+/// The operands that masks read.
+enum class MaskOperand { Bias, KvLen, QOffset };
+
+/// How many keys before and after its own position a query sees; none: no
+/// limit.
+struct KeyReach {
+  std::optional<int64_t> left, right;
+  explicit operator bool() const { return left || right; }
+};
+
+/// A query and a key, counted from the first ones of the sequence.
+struct MaskPoint {
+  MaskValue query, key;
+};
+
+/// Queries from `first` to `last`, both included.
+struct MaskTile {
+  MaskValue first, last;
+};
+
+/// The keys that a tile of queries may see. A null bound is no bound.
+struct VisibleRange {
+  /// No query of the tile sees a key outside of [begin, end).
+  MaskValue begin, end;
+  /// All queries of the tile see all keys of [wholeBegin, wholeEnd), unless
+  /// nothing of that kind is known.
+  MaskValue wholeBegin, wholeEnd;
+  bool knowsWhole = true;
+};
+
+/// Builds what masks compute, at one batch and one noise head. No sum of
+/// positions wraps: what lies beyond the ends of the range that a builder
+/// counts in stays at its end.
+class MaskBuilder {
+public:
+  virtual ~MaskBuilder();
+
+  // Integers.
+  virtual MaskValue min(MaskValue a, MaskValue b) = 0;
+  virtual MaskValue max(MaskValue a, MaskValue b) = 0;
+
+  // Conditions.
+  virtual MaskValue less(MaskValue a, MaskValue b) = 0;
+  virtual MaskValue both(MaskValue a, MaskValue b) = 0;
+
+  // Operands.
+  /// The element of `operand` for `point`: an integer, a float, or of a boolean
+  /// operand a condition.
+  virtual MaskValue load(MaskOperand operand, const MaskPoint &point) = 0;
+  /// Whether a float is another one than minus infinity.
+  virtual MaskValue isNotMinusInfinity(MaskValue element) = 0;
+
+  // Positions. Query i stands at i + q_offset.
+  /// The number of valid keys: kv_len, or all.
+  virtual MaskValue length() = 0;
+  /// The key `left` before the position of `query`.
+  virtual MaskValue keyBefore(MaskValue query, int64_t left) = 0;
+  /// The key that follows the one `right` after the position of `query`.
+  virtual MaskValue endAfter(MaskValue query, int64_t right) = 0;
+  /// Whether a key lies at most `left` before the position of the query, or at
+  /// most `right` after it.
+  virtual MaskValue isWithinLeft(const MaskPoint &point, int64_t left) = 0;
+  virtual MaskValue isWithinRight(const MaskPoint &point, int64_t right) = 0;
+
+  /// Conjunction and extrema in which a null side says nothing.
+  MaskValue bothIfAny(MaskValue a, MaskValue b);
+  MaskValue minIfAny(MaskValue a, MaskValue b);
+  MaskValue maxIfAny(MaskValue a, MaskValue b);
+};
+
+/// The keys that a tile may see by a limit on both sides of its positions.
+VisibleRange getRangeOfReach(MaskBuilder &b, const KeyReach &reach,
+                             const MaskTile &tile);
+
+/// The keys that a tile may see by two masks.
+VisibleRange intersect(MaskBuilder &b, const VisibleRange &x,
+                       const VisibleRange &y);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_IR_MASKBUILDER_H

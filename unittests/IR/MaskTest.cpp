@@ -1,0 +1,306 @@
+//===- MaskTest.cpp - masks against plain enumeration ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "NumericMasks.h"
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Parser/Parser.h"
+
+#include "gtest/gtest.h"
+
+#include <cmath>
+#include <random>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min(),
+                  kHighest = std::numeric_limits<int64_t>::max();
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+/// The masks of an op, as written, and the numbers of its operands.
+struct Case {
+  MaskNumbers numbers;
+  bool causal = false;
+  std::optional<std::pair<int64_t, int64_t>> window;
+};
+
+std::string describe(const Case &c) {
+  std::string text;
+  llvm::raw_string_ostream os(text);
+  os << c.numbers.queries << " queries, " << c.numbers.keys << " keys";
+  if (c.numbers.kvLen)
+    os << ", kv_len " << *c.numbers.kvLen;
+  if (c.numbers.qOffset)
+    os << ", q_offset " << *c.numbers.qOffset;
+  if (c.causal)
+    os << ", causal";
+  if (c.window)
+    os << ", window " << c.window->first << " " << c.window->second;
+  if (!c.numbers.bias.empty())
+    os << (c.numbers.biasIsBoolean ? ", boolean mask" : ", bias");
+  return text;
+}
+
+/// What docs/spec.md says, pair by pair.
+bool isVisible(const Case &c, int64_t i, int64_t j) {
+  const MaskNumbers &n = c.numbers;
+  int64_t length = n.kvLen.value_or(n.keys);
+  if (j >= length)
+    return false;
+  int64_t offset = n.qOffset.value_or(saturated(__int128(length) - n.queries));
+  int64_t distance = j - i;
+  if (c.causal && distance > offset)
+    return false;
+  if (c.window) {
+    auto [left, right] = *c.window;
+    if (left >= 0 && distance < saturated(__int128(offset) - left))
+      return false;
+    if (right >= 0 && distance > saturated(__int128(offset) + right))
+      return false;
+  }
+  if (n.bias.empty())
+    return true;
+  double element = n.bias[i * n.keys + j];
+  return n.biasIsBoolean ? element != 0.0 : element != -kInf;
+}
+
+class MaskTest : public ::testing::Test {
+protected:
+  MaskTest() { context.loadDialect<DiffAttnDialect, func::FuncDialect>(); }
+
+  /// The masks of an attention with the case's operands and attributes.
+  SmallVector<MaskAttrInterface> getMasks(const Case &c, bool online = false) {
+    std::string text;
+    llvm::raw_string_ostream os(text);
+    const MaskNumbers &n = c.numbers;
+    const bool givesOffset = n.qOffset || online;
+    std::string bias =
+        n.biasIsBoolean ? "tensor<1x1x?x?xi1>" : "tensor<1x1x?x?xf32>";
+    const std::string x = "tensor<1x1x?x4xf32>", row = "tensor<1x1x?xf32>";
+    os << "func.func @f(%x: " << x << ", %l: tensor<f32>, %b: " << bias
+       << ", %n: tensor<1xi64>, %r: " << row << ") {\n";
+    os << (online ? "%o:6 = diffattn.online_attention"
+                  : "%o = diffattn.attention")
+       << " ins(%x, %x, %x, %x, %x : " << x << ", " << x << ", " << x << ", "
+       << x << ", " << x << ")";
+    if (!online)
+      os << " lambda(%l : tensor<f32>)";
+    if (!n.bias.empty())
+      os << " bias(%b : " << bias << ")";
+    if (n.kvLen)
+      os << " kv_len(%n : tensor<1xi64>)";
+    if (givesOffset)
+      os << " q_offset(%n : tensor<1xi64>)";
+    if (online)
+      os << " outs(%r, %r, %x, %r, %r, %x : " << row << ", " << row << ", " << x
+         << ", " << row << ", " << row << ", " << x << ")";
+    else
+      os << " outs(%x : " << x << ")";
+    os << " {scale = 1.0 : f32";
+    if (c.causal)
+      os << ", is_causal";
+    if (c.window)
+      os << ", window = array<i64: " << c.window->first << ", "
+         << c.window->second << ">";
+    os << "} -> ";
+    if (online)
+      os << row << ", " << row << ", " << x << ", " << row << ", " << row
+         << ", " << x;
+    else
+      os << x;
+    os << "\nreturn\n}\n";
+    module = parseSourceString<ModuleOp>(text, &context);
+    EXPECT_TRUE(module) << text;
+    SmallVector<MaskAttrInterface> masks;
+    if (module)
+      module->walk([&](Operation *op) {
+        if (auto attention = dyn_cast<AttentionOp>(op))
+          masks = attention.getMasks();
+        if (auto step = dyn_cast<OnlineAttentionOp>(op))
+          masks = step.getMasks();
+      });
+    return masks;
+  }
+
+  void check(const Case &c);
+
+  MLIRContext context;
+  OwningOpRef<ModuleOp> module;
+};
+
+MaskValue number(int64_t x) { return NumericMasks::number(x); }
+
+/// `value` within the keys, or `otherwise` where it is null.
+int64_t clampKey(MaskValue value, int64_t keys, int64_t otherwise) {
+  return value ? std::clamp<int64_t>(NumericMasks::number(value), 0, keys)
+               : otherwise;
+}
+
+/// Ranges of all tiles of queries, and predicates of all pairs.
+void MaskTest::check(const Case &c) {
+  SCOPED_TRACE(describe(c));
+  SmallVector<MaskAttrInterface> masks = getMasks(c);
+  EXPECT_EQ(masks, getMasks(c, /*online=*/true));
+  NumericMasks b(c.numbers);
+  const int64_t queries = c.numbers.queries, keys = c.numbers.keys;
+  bool areIntervals = llvm::all_of(
+      masks, [](MaskAttrInterface mask) { return mask.isInterval(); });
+  EXPECT_EQ(areIntervals, c.numbers.bias.empty());
+  EXPECT_EQ(readPosition(masks), c.causal || c.window.has_value());
+
+  for (int64_t i = 0; i < queries; ++i)
+    for (int64_t j = 0; j < keys; ++j) {
+      MaskPoint point{number(i), number(j)};
+      MaskValue visible;
+      for (MaskAttrInterface mask : masks)
+        visible = b.bothIfAny(visible, mask.isVisible(b, point));
+      EXPECT_EQ(!visible || NumericMasks::number(visible), isVisible(c, i, j))
+          << "query " << i << ", key " << j;
+    }
+
+  for (int64_t first = 0; first < queries; ++first)
+    for (int64_t last = first; last < queries; ++last) {
+      VisibleRange range;
+      for (MaskAttrInterface mask : masks)
+        range = intersect(
+            b, range, mask.getVisibleRange(b, {number(first), number(last)}));
+      const int64_t begin = clampKey(range.begin, keys, 0),
+                    end = clampKey(range.end, keys, keys),
+                    wholeBegin = clampKey(range.wholeBegin, keys, 0),
+                    wholeEnd = clampKey(range.wholeEnd, keys, keys);
+      EXPECT_EQ(range.knowsWhole, c.numbers.bias.empty());
+      for (int64_t j = 0; j < keys; ++j) {
+        int64_t count = 0;
+        for (int64_t i = first; i <= last; ++i)
+          count += isVisible(c, i, j);
+        const bool some = j >= begin && j < end,
+                   all = range.knowsWhole && j >= wholeBegin && j < wholeEnd;
+        SCOPED_TRACE("queries " + std::to_string(first) + " to " +
+                     std::to_string(last) + ", key " + std::to_string(j));
+        // Without elements to look at, ranges are exact.
+        if (areIntervals) {
+          EXPECT_EQ(some, count > 0);
+          EXPECT_EQ(all, count == last - first + 1);
+        }
+        EXPECT_TRUE(some || count == 0);
+        EXPECT_FALSE(all && count < last - first + 1);
+      }
+    }
+}
+
+TEST_F(MaskTest, NoMaskHidesNothing) {
+  Case c;
+  c.numbers.queries = 3;
+  c.numbers.keys = 4;
+  EXPECT_TRUE(getMasks(c).empty());
+  check(c);
+}
+
+TEST_F(MaskTest, LengthBeyondBothEnds) {
+  for (int64_t length : {kLowest, int64_t(-1), int64_t(0), int64_t(1),
+                         int64_t(5), int64_t(6), int64_t(7), kHighest})
+    for (bool causal : {false, true}) {
+      Case c;
+      c.numbers.queries = 3;
+      c.numbers.keys = 6;
+      c.numbers.kvLen = length;
+      c.causal = causal;
+      check(c);
+    }
+}
+
+TEST_F(MaskTest, PositionsSaturate) {
+  const int64_t offsets[] = {kLowest, kLowest + 1, -7,           -1,      0,
+                             2,       7,           kHighest - 1, kHighest};
+  const int64_t reaches[] = {-1, 0, 1, 3, 100, kHighest - 1, kHighest};
+  for (int64_t offset : offsets)
+    for (int64_t left : reaches)
+      for (int64_t right : reaches)
+        for (bool causal : {false, true}) {
+          Case c;
+          c.numbers.queries = 3;
+          c.numbers.keys = 5;
+          c.numbers.qOffset = offset;
+          c.window = {left, right};
+          c.causal = causal;
+          check(c);
+        }
+}
+
+TEST_F(MaskTest, OffsetByDefaultSaturates) {
+  for (int64_t length :
+       {kLowest, kLowest + 2, int64_t(-4), int64_t(0), kHighest - 1, kHighest})
+    for (int64_t right : {int64_t(0), int64_t(3), kHighest - 3, kHighest}) {
+      Case c;
+      c.numbers.queries = 4;
+      c.numbers.keys = 5;
+      c.numbers.kvLen = length;
+      c.window = {right, right};
+      check(c);
+    }
+}
+
+TEST_F(MaskTest, BiasHidesOnlyMinusInfinity) {
+  Case c;
+  c.numbers.queries = 1;
+  c.numbers.keys = 6;
+  c.numbers.bias = {0.0,  -kInf,   kInf,
+                    -0.0, -3.4e38, std::numeric_limits<double>::quiet_NaN()};
+  check(c);
+  SmallVector<MaskAttrInterface> masks = getMasks(c);
+  ASSERT_EQ(masks.size(), 1u);
+  EXPECT_TRUE(masks[0].hasScoreTerm());
+  NumericMasks b(c.numbers);
+  MaskValue term = masks[0].getScoreTerm(b, {number(0), number(4)});
+  EXPECT_EQ(llvm::bit_cast<double>(term.getBits()), -3.4e38);
+}
+
+TEST_F(MaskTest, BooleanMaskAddsNothing) {
+  Case c;
+  c.numbers.queries = 2;
+  c.numbers.keys = 3;
+  c.numbers.bias = {1, 0, 1, 0, 0, 1};
+  c.numbers.biasIsBoolean = true;
+  check(c);
+  SmallVector<MaskAttrInterface> masks = getMasks(c);
+  ASSERT_EQ(masks.size(), 1u);
+  EXPECT_FALSE(masks[0].hasScoreTerm());
+}
+
+TEST_F(MaskTest, RandomMasksTogether) {
+  std::mt19937_64 random(7);
+  auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 1500; ++round) {
+    Case c;
+    c.numbers.queries = pick(0, 7);
+    c.numbers.keys = pick(0, 9);
+    if (pick(0, 1))
+      c.numbers.kvLen = pick(-2, 12);
+    if (pick(0, 1))
+      c.numbers.qOffset = pick(-12, 12);
+    c.causal = pick(0, 1);
+    if (pick(0, 1))
+      c.window = {pick(-1, 5), pick(-1, 5)};
+    c.numbers.biasIsBoolean = pick(0, 1);
+    if (pick(0, 2) == 0 && c.numbers.queries && c.numbers.keys)
+      for (int64_t i = 0; i < c.numbers.queries * c.numbers.keys; ++i)
+        c.numbers.bias.push_back(pick(0, 2)                ? 1.0
+                                 : c.numbers.biasIsBoolean ? 0.0
+                                                           : -kInf);
+    else
+      c.numbers.biasIsBoolean = false;
+    check(c);
+    if (HasFailure())
+      return;
+  }
+}
+} // namespace
