@@ -52,8 +52,12 @@ VisibleRange mlir::diffattn::intersect(MaskBuilder &b, const VisibleRange &x,
   range.knowsWhole = x.knowsWhole && y.knowsWhole;
   if (!range.knowsWhole)
     return range;
-  range.wholeBegin = b.maxIfAny(x.wholeBegin, y.wholeBegin);
-  range.wholeEnd = b.minIfAny(x.wholeEnd, y.wholeEnd);
+  // Of one query, both ranges are the same.
+  const bool isBegin = x.wholeBegin == x.begin && y.wholeBegin == y.begin,
+             isEnd = x.wholeEnd == x.end && y.wholeEnd == y.end;
+  range.wholeBegin =
+      isBegin ? range.begin : b.maxIfAny(x.wholeBegin, y.wholeBegin);
+  range.wholeEnd = isEnd ? range.end : b.minIfAny(x.wholeEnd, y.wholeEnd);
   return range;
 }
 
@@ -217,23 +221,27 @@ SmallVector<MaskAttrInterface> OnlineAttentionOp::getMasks() {
 }
 
 template <typename Op>
-static Value findMaskOperand(Op op, MaskOperand operand) {
-  switch (operand) {
-  case MaskOperand::Bias:
-    return op.getBias();
-  case MaskOperand::KvLen:
-    return op.getKvLen();
-  case MaskOperand::QOffset:
-    return op.getQOffset();
-  }
-  llvm_unreachable("unknown operand of a mask");
+static OpOperand *lookUpOperand(Op op, MaskOperand operand) {
+  auto getRange = [&]() -> MutableOperandRange {
+    switch (operand) {
+    case MaskOperand::Bias:
+      return op.getBiasMutable();
+    case MaskOperand::KvLen:
+      return op.getKvLenMutable();
+    case MaskOperand::QOffset:
+      return op.getQOffsetMutable();
+    }
+    llvm_unreachable("unknown operand of a mask");
+  };
+  MutableOperandRange range = getRange();
+  return range.empty() ? nullptr : &range[0];
 }
 
-Value AttentionOp::getMaskOperand(MaskOperand operand) {
-  return findMaskOperand(*this, operand);
+OpOperand *AttentionOp::findMaskOperand(MaskOperand operand) {
+  return lookUpOperand(*this, operand);
 }
-Value OnlineAttentionOp::getMaskOperand(MaskOperand operand) {
-  return findMaskOperand(*this, operand);
+OpOperand *OnlineAttentionOp::findMaskOperand(MaskOperand operand) {
+  return lookUpOperand(*this, operand);
 }
 
 bool mlir::diffattn::readPosition(ArrayRef<MaskAttrInterface> masks) {

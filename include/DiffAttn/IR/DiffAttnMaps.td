@@ -50,7 +50,7 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     /// The masks: a key is visible where all of them say so.
     ::llvm::SmallVector<MaskAttrInterface> getMasks();
     /// The operand that masks read as `operand`; null where it is absent.
-    Value getMaskOperand(MaskOperand operand);
+    OpOperand *findMaskOperand(MaskOperand operand);
     /// What each axis of operand `number` counts.
     ::llvm::SmallVector<AxisRole> getAxisRoles(unsigned number);
   }];

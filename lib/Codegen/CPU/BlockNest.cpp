@@ -127,7 +127,7 @@ void BlockNest::locate() {
   firstRow = b.mul(block, schedule.rows);
   rows = b.min(b.sub(queries, firstRow), b.index(schedule.rows));
   vectors = b.ceilDiv(rows, b.lanes);
-  positions = getNestPositions(v, batch);
+  masks.emplace(v, batch);
   s = layOut(b, spec, scratchBase, keys, headDim, valueDim);
   keyBase[0] = v.head(spec.k1, batch, heads.key1);
   keyBase[1] = v.head(spec.k2, batch, heads.key2);
@@ -150,7 +150,8 @@ void BlockNest::packQueries() {
         packQueryPairs(from, columnStride, to);
         return;
       }
-      float scale = spec.foldsLog2E() ? spec.scale * kLog2E : spec.scale;
+      float scale =
+          spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
       Value factor = emitConstant(b, b.f32, scale);
       Value to = b.at(s.queries[map], b.f32, lane);
       b.loop(headDim, [&](Value c) {
@@ -192,7 +193,7 @@ void BlockNest::packLambda() {
     Value row = b.add(firstRow, b.min(lane, last));
     b.store(emitLambdaScalar(v, batch, heads, row), s.lambda, lane);
   });
-  if (spec.lambdaSigmoid)
+  if (spec.epilogue.lambdaSigmoid)
     forEachVector([&](Value lane) {
       b.store(emitSigmoid(b, b.load(b.vector, s.lambda, lane)), s.lambda, lane);
     });
@@ -200,22 +201,21 @@ void BlockNest::packLambda() {
 
 void BlockNest::packKeyRanges() {
   Value last = b.add(firstRow, b.sub(rows, b.index(1)));
-  KeyRange atFirst = getKeyRange(v, positions, firstRow);
-  KeyRange atLast = getKeyRange(v, positions, last);
-  seen = {atFirst.low, atLast.high};
+  TileKeys keys = masks->getTileKeys(firstRow, last);
+  seen = keys.some;
   // Keys that every row sees, in whole tiles from the first seen key.
   int64_t tile = schedule.scores.height;
   if (spec.hasPositionMask()) {
     wholeBegin =
-        b.min(b.add(seen.low, b.roundUp(b.sub(atLast.low, seen.low), tile)),
+        b.min(b.add(seen.low, b.roundUp(b.sub(keys.all.low, seen.low), tile)),
               seen.high);
-    Value common = b.max(b.sub(atFirst.high, wholeBegin), b.index(0));
+    Value common = b.max(b.sub(keys.all.high, wholeBegin), b.index(0));
     Value wholeTiles = b.add(wholeBegin, b.mul(b.div(common, tile), tile));
-    wholeEnd = b.select(b.less(atFirst.high, seen.high), wholeTiles, seen.high);
+    wholeEnd =
+        b.select(b.less(keys.all.high, seen.high), wholeTiles, seen.high);
     wholeEnd = b.max(wholeEnd, wholeBegin);
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
-      KeyRange range =
-          getKeyRange(v, positions, b.min(b.add(firstRow, lane), last));
+      KeyRange range = masks->getRowKeys(b.min(b.add(firstRow, lane), last));
       b.store(b.narrow(range.low), s.lows, b.i32, lane);
       b.store(b.narrow(range.high), s.highs, b.i32, lane);
     });

@@ -102,7 +102,7 @@ private:
 
   Value batch, firstRow, rows, vectors, headDim, valueDim, keys;
   NestHeads heads;
-  NestPositions positions;
+  std::optional<NestMasks> masks;
   KeyRange seen;
   Value wholeBegin, wholeEnd, chunksBefore, chunksWhole, chunks;
   Value keyBase[2], valueBase;

@@ -125,18 +125,17 @@ void BlockNest::editScores(int map, Value n, Value first, Value scores) {
           Value position = b.add(b.mul(key, schedule.rows), lane);
           Value score = b.load(b.vector, scores, position);
           if (spec.usesBf16Pairs() && spec.editsEveryScore())
-            score = b.mulf(score, b.splat(spec.scale));
-          if (spec.softcap)
-            score = emitSoftcap(b, score, *spec.softcap);
-          if (spec.bias.present()) {
+            score = b.mulf(score, b.splat(spec.scores.scale));
+          if (spec.scores.softcap)
+            score = emitSoftcap(b, score, *spec.scores.softcap);
+          masks->loadLanes = [&](MaskOperand operand) -> Value {
             Value bias = b.load(b.vector, s.bias, position);
-            // Selected, not added: a NaN score that is hidden must not come
-            // back.
-            Value hidden = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ,
-                                                 bias, lowest);
-            score =
-                arith::SelectOp::create(b, hidden, lowest, b.addf(score, bias));
-          }
+            if (!spec.bias.element.isInteger(1))
+              return bias;
+            return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias,
+                                         lowest);
+          };
+          score = masks->maskElements(score);
           if (spec.hasPositionMask()) {
             Value number = b.splat(b.narrow(b.add(first, key)));
             auto compare = [&](arith::CmpIPredicate predicate, Value limit) {

@@ -100,12 +100,12 @@ void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
   Value zero = b.index(0), one = b.index(1);
   Value low = zero, lowSlope = zero, high = n, highSlope = zero;
   Value start = b.sub(firstRow, first);
-  if (positions.low) {
-    low = b.add(positions.low, start);
+  if (masks->low) {
+    low = b.add(masks->low, start);
     lowSlope = one;
   }
-  if (positions.high) {
-    high = b.add(positions.high, start);
+  if (masks->high) {
+    high = b.add(masks->high, start);
     highSlope = one;
   }
   int64_t widest = schedule.product.vectors;
@@ -145,10 +145,10 @@ void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
 void BlockNest::multiply(Value p, Value n, Value first, Value partial,
                          Value out, Value evidence) {
   auto tiles = [&] { multiplyTiles(p, n, first, out); };
-  if (!spec.hasPositionMask() && !spec.bias.present())
+  if (!spec.hasPositionMask() && !spec.scores.hasElementMasks())
     return tiles();
   Value suspects = n;
-  if (!spec.bias.present())
+  if (!spec.scores.hasElementMasks())
     suspects = b.select(partial, n, b.index(0));
   Value suspect = hasNonFinite(suspects, first);
   b.ifElse(

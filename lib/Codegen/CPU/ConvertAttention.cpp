@@ -42,9 +42,8 @@ public:
 
 private:
   NestSize bind(int64_t fixed, Value dynamic);
-  NestSize bindDim(Value memref, int64_t axis);
-  LogicalResult bindOperand(Value memref, NestOperand &operand,
-                            ArrayRef<int64_t> axes, bool broadcasts = false);
+  NestSize bindDim(const OperandView &view, OperandView::Role role);
+  LogicalResult bindOperand(const OperandView &view, NestOperand &operand);
 
   KernelBuilder &b;
   AttentionOp op;
@@ -66,19 +65,19 @@ NestSize SpecBuilder::bind(int64_t fixed, Value dynamic) {
   return size;
 }
 
-NestSize SpecBuilder::bindDim(Value memref, int64_t axis) {
-  int64_t fixed = cast<MemRefType>(memref.getType()).getDimSize(axis);
+NestSize SpecBuilder::bindDim(const OperandView &view, OperandView::Role role) {
+  int64_t axis = view.axes[role], fixed = view.getType().getDimSize(axis);
   Value dynamic;
   if (ShapedType::isDynamic(fixed))
-    dynamic = memref::DimOp::create(b, memref, axis);
+    dynamic = memref::DimOp::create(b, view.value, axis);
   return bind(fixed, dynamic);
 }
 
-/// `axes` has, for each of the operand's four strides, the axis of the memref
-/// (-1: none, stride 0).
-LogicalResult SpecBuilder::bindOperand(Value memref, NestOperand &operand,
-                                       ArrayRef<int64_t> axes,
-                                       bool broadcasts) {
+/// An axis that the memref does not have gets stride 0.
+LogicalResult SpecBuilder::bindOperand(const OperandView &view,
+                                       NestOperand &operand) {
+  Value memref = view.value;
+  bool broadcasts = view.mayBroadcast;
   auto type = cast<MemRefType>(memref.getType());
   SmallVector<int64_t> strides;
   int64_t offset;
@@ -99,7 +98,7 @@ LogicalResult SpecBuilder::bindOperand(Value memref, NestOperand &operand,
   operand.element = type.getElementType();
   operand.slot = context.size();
   context.push_back(LLVM::IntToPtrOp::create(b, b.pointer, address));
-  for (auto [i, axis] : llvm::enumerate(axes)) {
+  for (auto [i, axis] : llvm::enumerate(view.axes)) {
     if (axis < 0 || (broadcasts && type.getDimSize(axis) == 1)) {
       operand.strides[i] = bind(0, Value());
       continue;
@@ -132,69 +131,40 @@ LogicalResult SpecBuilder::build() {
   spec.target = *target;
   spec.schedule = getNestSchedule(schedule);
 
-  auto axes = [](Layout layout) {
-    return SmallVector<int64_t>{0, AttentionOp::headAxis(layout),
-                                AttentionOp::lengthAxis(layout), 3};
-  };
-  auto qAxes = axes(op.getQLayout()), kAxes = axes(op.getKLayout()),
-       vAxes = axes(op.getVLayout()), oAxes = axes(op.getOLayout());
-  spec.batch = bindDim(op.getQ1(), 0);
-  spec.signalHeads = bindDim(op.getQ1(), qAxes[1]);
-  spec.noiseHeads = bindDim(op.getQ2(), qAxes[1]);
-  spec.key1Heads = bindDim(op.getK1(), kAxes[1]);
-  spec.key2Heads = bindDim(op.getK2(), kAxes[1]);
-  spec.valueHeads = bindDim(op.getV(), vAxes[1]);
-  spec.queries = bindDim(op.getQ1(), qAxes[2]);
-  spec.keys = bindDim(op.getK1(), kAxes[2]);
-  spec.headDim = bindDim(op.getQ1(), 3);
-  spec.valueDim = bindDim(op.getV(), 3);
+  spec.scores = getScoreRules(op);
+  spec.epilogue = getEpilogueRules(op);
+  AttentionOperands operands = getAttentionOperands(op);
+  using View = OperandView;
+  spec.batch = bindDim(operands.q1, View::Batch);
+  spec.signalHeads = bindDim(operands.q1, View::Head);
+  spec.noiseHeads = bindDim(operands.q2, View::Head);
+  spec.key1Heads = bindDim(operands.k1, View::Head);
+  spec.key2Heads = bindDim(operands.k2, View::Head);
+  spec.valueHeads = bindDim(operands.v, View::Head);
+  spec.queries = bindDim(operands.q1, View::Row);
+  spec.keys = bindDim(operands.k1, View::Row);
+  spec.headDim = bindDim(operands.q1, View::Column);
+  spec.valueDim = bindDim(operands.v, View::Column);
+  spec.lambdaHeads = operands.lambda.getType().getRank() == 3
+                         ? bindDim(operands.lambda, View::Head)
+                         : spec.signalHeads;
 
-  auto lambdaType = cast<MemRefType>(op.getLambda().getType());
-  SmallVector<int64_t> lambdaAxes = {-1, -1, -1, -1};
-  if (lambdaType.getRank() == 1)
-    lambdaAxes = {-1, 0, -1, -1};
-  else if (lambdaType.getRank() == 3)
-    lambdaAxes = {0, 2, 1, -1};
-  spec.lambdaHeads =
-      lambdaType.getRank() == 3 ? bindDim(op.getLambda(), 2) : spec.signalHeads;
-  spec.lambdaSigmoid = op.getLambdaAct() == Activation::Sigmoid;
-
-  if (failed(bindOperand(op.getQ1(), spec.q1, qAxes)) ||
-      failed(bindOperand(op.getQ2(), spec.q2, qAxes)) ||
-      failed(bindOperand(op.getK1(), spec.k1, kAxes)) ||
-      failed(bindOperand(op.getK2(), spec.k2, kAxes)) ||
-      failed(bindOperand(op.getV(), spec.v, vAxes)) ||
-      failed(bindOperand(op.getInit(), spec.output, oAxes)) ||
-      failed(bindOperand(op.getLambda(), spec.lambda, lambdaAxes)))
-    return failure();
-  if (Value bias = op.getBias())
-    if (failed(bindOperand(bias, spec.bias, {0, 1, 2, 3}, /*broadcasts=*/true)))
+  const std::pair<const OperandView &, NestOperand &> bound[] = {
+      {operands.q1, spec.q1},
+      {operands.q2, spec.q2},
+      {operands.k1, spec.k1},
+      {operands.k2, spec.k2},
+      {operands.v, spec.v},
+      {operands.output, spec.output},
+      {operands.lambda, spec.lambda},
+      {operands.bias, spec.bias},
+      {operands.normWeight, spec.normWeight},
+      {operands.gate, spec.gate},
+      {operands.kvLen, spec.kvLen},
+      {operands.qOffset, spec.qOffset}};
+  for (auto &[view, operand] : bound)
+    if (view && failed(bindOperand(view, operand)))
       return failure();
-  if (Value weight = op.getNormWeight())
-    if (failed(bindOperand(weight, spec.normWeight, {-1, -1, -1, 0})))
-      return failure();
-  if (Value gate = op.getGate())
-    if (failed(bindOperand(gate, spec.gate, oAxes)))
-      return failure();
-  if (Value length = op.getKvLen())
-    if (failed(bindOperand(length, spec.kvLen, {0, -1, -1, -1})))
-      return failure();
-  if (Value offset = op.getQOffset())
-    if (failed(bindOperand(offset, spec.qOffset, {0, -1, -1, -1})))
-      return failure();
-
-  spec.causal = op.getIsCausal();
-  if (std::optional<ArrayRef<int64_t>> window = op.getWindow()) {
-    spec.windowLeft = (*window)[0];
-    spec.windowRight = (*window)[1];
-  }
-  if (op.getSoftcap())
-    spec.softcap = op.getSoftcap()->convertToFloat();
-  spec.scale = op.getScale().convertToFloat();
-  spec.rmsNorm = op.getNorm() == Norm::RMS;
-  spec.epsOutside = op.getNormEpsMode() == EpsMode::Outside;
-  spec.eps = op.getNormEps().convertToFloat();
-  spec.outScale = op.getOutScale().convertToFloat();
   spec.slots = context.size();
   return success();
 }

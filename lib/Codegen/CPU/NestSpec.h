@@ -8,6 +8,7 @@
 #define DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Codegen/Attention/AttentionRules.h"
 #include "DiffAttn/Schedule/NestSchedule.h"
 
 namespace mlir::diffattn {
@@ -47,28 +48,17 @@ struct NestSpec {
   /// How many heads a lambda of one value per token has: all signal heads or
   /// the noise heads.
   NestSize lambdaHeads;
-  bool lambdaSigmoid = false;
-  bool causal = false;
-  int64_t windowLeft = -1, windowRight = -1;
-  std::optional<float> softcap;
-  float scale = 1.0f;
-  bool rmsNorm = false, epsOutside = false;
-  float eps = 0.0f, outScale = 1.0f;
+  ScoreRules scores;
+  EpilogueRules epilogue;
   /// Addresses and dynamic sizes in the context.
   int64_t slots = 0;
 
   /// Whether which keys a query sees depends on its position.
-  bool hasPositionMask() const { return windowLeft >= 0 || rightReach(); }
-  /// How many keys after its position a query may see, if that is limited.
-  std::optional<int64_t> rightReach() const {
-    if (causal)
-      return 0;
-    if (windowRight >= 0)
-      return windowRight;
-    return std::nullopt;
-  }
+  bool hasPositionMask() const { return static_cast<bool>(scores.reach); }
   /// Whether a score changes between the product and the softmax.
-  bool editsEveryScore() const { return softcap || bias.present(); }
+  bool editsEveryScore() const {
+    return scores.softcap || scores.hasElementMasks();
+  }
   /// Operands whose rows the register tiles of f32 read where they lie.
   static bool readsInPlace(const NestOperand &operand) {
     return operand.element.isF32() && operand.hasUnitColumns();
@@ -82,7 +72,7 @@ struct NestSpec {
              (!needsUnit || operand.hasUnitColumns());
     };
     return schedule.bf16Dot && target.isa == CpuIsa::AVX512BF16 &&
-           scale > 0.0f && suits(q1, false) && suits(q2, false) &&
+           scores.scale > 0.0f && suits(q1, false) && suits(q2, false) &&
            suits(k1, true) && suits(k2, true) && suits(v, true);
   }
   /// Whether scores leave the product in units of log2(e), ready for powers of
@@ -93,7 +83,7 @@ struct NestSpec {
     if (editsEveryScore())
       return kLog2E;
     if (usesBf16Pairs())
-      return scale * kLog2E;
+      return scores.scale * kLog2E;
     return std::nullopt;
   }
 };

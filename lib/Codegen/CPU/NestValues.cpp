@@ -12,6 +12,8 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
+#include <limits>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -34,50 +36,95 @@ NestHeads mlir::diffattn::getNestHeads(NestValues &v, Value signal) {
 /// Beyond every number of queries or keys, and far from the ends of i64.
 static constexpr int64_t kFarAway = int64_t(1) << 60;
 
-NestPositions mlir::diffattn::getNestPositions(NestValues &v, Value batch) {
-  KernelBuilder &b = v.b;
+NestMasks::NestMasks(NestValues &v, Value batch)
+    : b(v.b), rules(v.spec.scores) {
   const NestSpec &spec = v.spec;
-  NestPositions positions;
   auto perBatch = [&](const NestOperand &operand) {
     return b.load(b.i64, v.address(operand), b.i64,
                   b.mul(batch, v.stride(operand, 0)));
   };
-  Value length = v.size(spec.keys), keys = length;
+  Value valid = v.size(spec.keys), keys = valid;
   if (spec.kvLen.present())
-    length = perBatch(spec.kvLen);
-  positions.length = b.max(b.min(length, keys), b.index(0));
-  if (!spec.hasPositionMask())
-    return positions;
+    valid = perBatch(spec.kvLen);
+  keyCount = b.max(b.min(valid, keys), b.index(0));
+  if (!rules.reach)
+    return;
   // By default the last query stands at the last valid key, also where kv_len
   // is beyond the keys in memory.
   Value offset =
       spec.qOffset.present()
           ? perBatch(spec.qOffset)
-          : b.sub(b.max(length, b.index(-kFarAway)), v.size(spec.queries));
+          : b.sub(b.max(valid, b.index(-kFarAway)), v.size(spec.queries));
   // Clamped before the sum, which then neither wraps nor leaves the range.
-  if (int64_t left = spec.windowLeft; left >= 0) {
-    Value low = b.sub(b.max(offset, b.index(left - kFarAway)), b.index(left));
-    positions.low = b.min(low, b.index(kFarAway));
+  if (std::optional<int64_t> left = rules.reach.left) {
+    Value first =
+        b.sub(b.max(offset, b.index(*left - kFarAway)), b.index(*left));
+    low = b.min(first, b.index(kFarAway));
   }
-  if (std::optional<int64_t> right = spec.rightReach()) {
+  if (std::optional<int64_t> right = rules.reach.right) {
     Value last = b.add(b.min(offset, b.index(kFarAway - *right)), *right);
-    positions.high = b.add(b.max(last, b.index(-kFarAway)), 1);
+    high = b.add(b.max(last, b.index(-kFarAway)), 1);
   }
-  return positions;
 }
 
-KeyRange mlir::diffattn::getKeyRange(NestValues &v,
-                                     const NestPositions &positions,
-                                     Value row) {
-  KernelBuilder &b = v.b;
-  KeyRange range{b.index(0), positions.length};
-  if (positions.low)
-    range.low = b.max(b.add(positions.low, row), b.index(0));
-  if (positions.high)
-    range.high = b.min(range.high, b.add(positions.high, row));
-  range.low = b.min(range.low, positions.length);
-  range.high = b.max(range.high, range.low);
-  return range;
+MaskValue NestMasks::isNotMinusInfinity(MaskValue element) {
+  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  return wrap(arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                    unwrap(element), lowest));
+}
+
+// The nearest limits of all masks are the ones that count.
+MaskValue NestMasks::keyBefore(MaskValue query, int64_t left) {
+  return wrap(b.add(low, unwrap(query)));
+}
+MaskValue NestMasks::endAfter(MaskValue query, int64_t right) {
+  return wrap(b.add(high, unwrap(query)));
+}
+
+// Nests keep to the ranges of keys.
+MaskValue NestMasks::isWithinLeft(const MaskPoint &point, int64_t left) {
+  llvm_unreachable("a mask of positions is an interval");
+}
+MaskValue NestMasks::isWithinRight(const MaskPoint &point, int64_t right) {
+  llvm_unreachable("a mask of positions is an interval");
+}
+
+Value NestMasks::hideScore(Value visible, Value score) {
+  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  return arith::SelectOp::create(b, visible, score, lowest);
+}
+
+Value NestMasks::maskElements(Value score) {
+  SmallVector<MaskAttrInterface> elements;
+  for (MaskAttrInterface mask : rules.masks)
+    if (!mask.isInterval())
+      elements.push_back(mask);
+  return maskScore(elements, MaskPoint(), score);
+}
+
+TileKeys NestMasks::getTileKeys(Value first, Value last) {
+  VisibleRange range;
+  range.end = range.wholeEnd = length();
+  for (MaskAttrInterface mask : rules.masks)
+    if (mask.isInterval())
+      range = intersect(*this, range,
+                        mask.getVisibleRange(*this, {wrap(first), wrap(last)}));
+  // Within the keys, and none where a range would end before it begins.
+  auto begin = [&](MaskValue key) {
+    Value from = key ? b.max(unwrap(key), b.index(0)) : b.index(0);
+    return b.min(from, keyCount);
+  };
+  TileKeys keys;
+  keys.some.low = begin(range.begin);
+  if (first == last) {
+    keys.some.high = b.max(unwrap(range.end), keys.some.low);
+    keys.all = keys.some;
+    return keys;
+  }
+  keys.all.low = begin(range.wholeBegin);
+  keys.some.high = b.max(unwrap(range.end), keys.all.low);
+  keys.all.high = b.max(unwrap(range.wholeEnd), keys.some.low);
+  return keys;
 }
 
 Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
@@ -165,7 +212,7 @@ void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
   Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
 
   Value factor;
-  if (spec.rmsNorm) {
+  if (spec.epilogue.rmsNorm) {
     Value squares = b.zero();
     squares =
         b.loop(b.index(0), columns, b.lanes, squares,
@@ -175,9 +222,10 @@ void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
                })[0];
     Value count = arith::SIToFPOp::create(b, b.f32, columns);
     Value mean = b.divf(b.sum(squares), count);
-    Value eps = emitConstant(b, b.f32, spec.eps);
-    Value root = spec.epsOutside ? b.addf(math::SqrtOp::create(b, mean), eps)
-                                 : math::SqrtOp::create(b, b.addf(mean, eps));
+    Value eps = emitConstant(b, b.f32, spec.epilogue.eps);
+    Value root = spec.epilogue.epsOutside
+                     ? b.addf(math::SqrtOp::create(b, mean), eps)
+                     : math::SqrtOp::create(b, b.addf(mean, eps));
     Value inverse = b.divf(emitConstant(b, b.f32, 1.0f), root);
     // A row of zeros stays one, also where eps is 0 or 1 / eps overflows.
     Value zero = emitConstant(b, b.f32, 0.0f);
@@ -208,8 +256,8 @@ void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
     // Not as one product: out_scale / root may overflow where y does not.
     if (factor)
       y = b.mulf(y, factor);
-    if (spec.outScale != 1.0f)
-      y = b.mulf(y, b.splat(spec.outScale));
+    if (spec.epilogue.outScale != 1.0f)
+      y = b.mulf(y, b.splat(spec.epilogue.outScale));
     if (weight)
       y = b.mulf(y, read(spec.normWeight, weight));
     if (gate)

@@ -10,7 +10,11 @@
 #include "KernelBuilder.h"
 #include "NestSpec.h"
 
+#include "DiffAttn/Codegen/Attention/EmittedMasks.h"
+
 #include "llvm/ADT/DenseMap.h"
+
+#include <functional>
 
 namespace mlir::diffattn {
 
@@ -51,21 +55,71 @@ struct NestHeads {
 };
 NestHeads getNestHeads(NestValues &values, Value signal);
 
-/// The keys that the queries of batch `batch` may see. All queries: those below
-/// `length`. Query i: those from `low + i` on and below `high + i`; null where
-/// the op sets no such limit. Both are clamped to a range in which sums with
-/// rows and keys do not overflow.
-struct NestPositions {
-  Value length, low, high;
-};
-NestPositions getNestPositions(NestValues &values, Value batch);
-
-/// The keys [low, high) that query `row` sees (i64; `length` already applied).
+/// Keys [low, high) that queries see, i64. Masks that look at elements are left
+/// out.
 struct KeyRange {
   Value low, high;
 };
-KeyRange getKeyRange(NestValues &values, const NestPositions &positions,
-                     Value row);
+
+/// Of rows that follow each other: the keys that one of them sees or that lie
+/// between such keys, and those that all of them see.
+struct TileKeys {
+  KeyRange some, all;
+};
+
+/// The masks of one batch: ranges of keys as scalars, elements as lanes.
+class NestMasks final : public EmittedMasks {
+public:
+  /// Emits what depends on the batch alone.
+  NestMasks(NestValues &values, Value batch);
+
+  /// The keys that the rows from `first` to `last` see, and that one row sees.
+  TileKeys getTileKeys(Value first, Value last);
+  KeyRange getRowKeys(Value row) { return getTileKeys(row, row).some; }
+
+  /// Keys from `keyCount` on are seen by no query. Query i sees keys from
+  /// `low + i` on and below `high + i`; null where the op sets no such limit.
+  /// Both are clamped to a range in which sums with rows and keys do not
+  /// overflow.
+  Value keyCount, low, high;
+  /// Loads lanes of an operand; f32, or i1 of a boolean operand.
+  std::function<Value(MaskOperand)> loadLanes;
+
+  MaskValue min(MaskValue x, MaskValue y) override {
+    return wrap(b.min(unwrap(x), unwrap(y)));
+  }
+  MaskValue max(MaskValue x, MaskValue y) override {
+    return wrap(b.max(unwrap(x), unwrap(y)));
+  }
+  MaskValue less(MaskValue x, MaskValue y) override {
+    return wrap(b.less(unwrap(x), unwrap(y)));
+  }
+  MaskValue both(MaskValue x, MaskValue y) override {
+    return wrap(b.both(unwrap(x), unwrap(y)));
+  }
+  MaskValue load(MaskOperand operand, const MaskPoint &point) override {
+    return wrap(loadLanes(operand));
+  }
+  MaskValue isNotMinusInfinity(MaskValue element) override;
+  MaskValue length() override { return wrap(keyCount); }
+  MaskValue keyBefore(MaskValue query, int64_t left) override;
+  MaskValue endAfter(MaskValue query, int64_t right) override;
+  MaskValue isWithinLeft(const MaskPoint &point, int64_t left) override;
+  MaskValue isWithinRight(const MaskPoint &point, int64_t right) override;
+
+  /// The score of a pair by the masks that look at elements.
+  Value maskElements(Value score);
+
+protected:
+  Value addToScore(Value score, Value term) override {
+    return b.addf(score, term);
+  }
+  Value hideScore(Value visible, Value score) override;
+
+private:
+  KernelBuilder &b;
+  const ScoreRules &rules;
+};
 
 /// Copies `n` rows of `operand`, from row `first` after `base` on, to `panel`
 /// as f32 rows of `paddedColumns`, of which those from `columns` on become 0.

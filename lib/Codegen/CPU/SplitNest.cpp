@@ -161,12 +161,12 @@ Value SplitNest::getOutput(Value item, Value row) {
 KeyRange SplitNest::getSeenKeys(Value query) {
   if (!spec.hasPositionMask())
     return {b.index(0), n};
-  KeyRange range = getKeyRange(v, positions, query);
+  KeyRange range = masks->getRowKeys(query);
   auto clamp = [&](Value key) {
     return b.max(b.min(b.sub(key, begin), n), b.index(0));
   };
   // Without a window, a row sees every key before its last.
-  Value low = spec.windowLeft >= 0 ? clamp(range.low) : b.index(0);
+  Value low = spec.scores.reach.left ? clamp(range.low) : b.index(0);
   return {low, clamp(range.high)};
 }
 
@@ -181,13 +181,12 @@ void SplitNest::beginItem(Value index) {
   Value rest = b.div(index, blocks);
   group = b.rem(rest, groups.groups);
   batch = b.div(rest, groups.groups);
-  positions = getNestPositions(v, batch);
+  masks.emplace(v, batch);
   int64_t size = spec.schedule.splitKeys;
   // Keys that any query sees.
-  KeyRange first = getKeyRange(v, positions, b.index(0));
-  KeyRange last = getKeyRange(v, positions, b.add(sizes.queries, -1));
-  begin = b.max(first.low, b.mul(block, size));
-  Value end = b.min(last.high, b.mul(b.add(block, 1), size));
+  KeyRange seen = masks->getTileKeys(b.index(0), b.add(sizes.queries, -1)).some;
+  begin = b.max(seen.low, b.mul(block, size));
+  Value end = b.min(seen.high, b.mul(b.add(block, 1), size));
   n = b.sub(end, begin);
 }
 

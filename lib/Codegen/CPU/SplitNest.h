@@ -163,7 +163,7 @@ private:
   Value groupRows[2], queryStride, paddedValueDim, blocks, paddedBlocks;
   // Of the item: `n` keys from `begin` on.
   Value item, batch, group, block, begin, n;
-  NestPositions positions;
+  std::optional<NestMasks> masks;
 };
 
 } // namespace mlir::diffattn

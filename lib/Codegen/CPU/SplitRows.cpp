@@ -34,7 +34,7 @@ void SplitNest::emitFactors(Value index) {
   Value query = b.rem(index, sizes.queries);
   NestHeads heads = beginRow(b.div(index, sizes.queries));
   Value lambdas = b.splat(emitLambdaScalar(v, batch, heads, query));
-  if (spec.lambdaSigmoid)
+  if (spec.epilogue.lambdaSigmoid)
     lambdas = emitSigmoid(b, lambdas);
   for (int map : {0, 1}) {
     Value head = map ? heads.noise : heads.signal;

@@ -47,7 +47,8 @@ void SplitNest::packQuery(int map, Value row, Value to) {
   head = b.add(head, b.div(row, sizes.queries));
   Value from = b.at(v.head(operand, batch, head), operand.element,
                     b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
-  float scale = spec.foldsLog2E() ? spec.scale * kLog2E : spec.scale;
+  float scale =
+      spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
   Type i16 = b.getI16Type(), element = pairs ? i16 : b.f32;
   // Whole vectors where they can be loaded, then columns.
   Value done = b.index(0);
@@ -224,23 +225,17 @@ Value SplitNest::editScores(int map, Value scores, Value bias,
   auto edit = [&](Value key, bool masked, Value maximum) {
     Value score = b.load(b.vector, scores, key);
     if (spec.usesBf16Pairs() && spec.editsEveryScore())
-      score = b.mulf(score, b.splat(spec.scale));
-    if (spec.softcap)
-      score = emitSoftcap(b, score, *spec.softcap);
-    if (bias) {
-      Value stride = v.stride(spec.bias, 3), add;
+      score = b.mulf(score, b.splat(spec.scores.scale));
+    if (spec.scores.softcap)
+      score = emitSoftcap(b, score, *spec.scores.softcap);
+    masks->loadLanes = [&](MaskOperand operand) {
+      Value stride = v.stride(spec.bias, 3), position = b.mul(key, stride);
       Value count = b.min(b.sub(n, key), b.index(b.lanes));
-      if (spec.bias.element.isInteger(1)) {
-        Value flags = b.loadFlags(bias, b.mul(key, stride), stride, count);
-        add = b.select(flags, b.zero(), lowest);
-      } else {
-        add = b.loadStrided(bias, spec.bias.element, b.mul(key, stride), stride,
-                            count);
-      }
-      Value hidden =
-          arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, add, lowest);
-      score = b.select(hidden, lowest, b.addf(score, add));
-    }
+      if (spec.bias.element.isInteger(1))
+        return b.loadFlags(bias, position, stride, count);
+      return b.loadStrided(bias, spec.bias.element, position, stride, count);
+    };
+    score = masks->maskElements(score);
     if (masked) {
       Value visible = b.firstLanes(b.sub(seen.high, key));
       if (KernelBuilder::known(seen.low) != 0)

@@ -132,7 +132,7 @@ void SplitNest::emitColumns(const Rows &rows, ProductInput input, Value first,
           }
           return next;
         };
-        if (!spec.bias.present())
+        if (!spec.scores.hasElementMasks())
           return add();
         // A hidden key's value may be Inf or NaN, which 0 does not silence.
         Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
@@ -178,7 +178,7 @@ void SplitNest::multiplyTile(const Rows &values, Value first, Value end,
   KeyRange seen = getSeenKeys(query);
   first = b.max(first, seen.low);
   end = b.min(end, seen.high);
-  if (!spec.usesBf16Pairs() || spec.bias.present())
+  if (!spec.usesBf16Pairs() || spec.scores.hasElementMasks())
     return emitOutputs(values, ProductInput::F32, first, end, outputs);
   // Pairs, before and after them a key that has no partner.
   Value firstPair = b.min(b.roundUp(first, 2), end);
@@ -212,7 +212,7 @@ void SplitNest::multiplyValues() {
         Rows values =
             size == valueTile() ? getValueTile(inPlace, first, end) : inPlace;
         b.loop(sizes.queries, [&](Value query) {
-          forBlocks(heads, spec.bias.present() ? 1 : outputBlock(),
+          forBlocks(heads, spec.scores.hasElementMasks() ? 1 : outputBlock(),
                     [&](Value i, int64_t count) {
                       Value head = b.add(b.mul(valueHead, heads), i);
                       multiplyTile(values, first, end, head, count, query);

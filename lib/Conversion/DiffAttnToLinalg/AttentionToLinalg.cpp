@@ -32,9 +32,9 @@ struct SoftmaxMap {
 } // namespace
 
 static SoftmaxMap buildSoftmax(StructuredBuilder &sb, const MapOperands &map,
-                               const ScoreRules &rules) {
+                               const ScoreInputs &inputs) {
   SoftmaxMap result;
-  result.scores = buildScores(sb, map, rules);
+  result.scores = buildScores(sb, map, inputs);
   SmallVector<OpFoldResult> sizes;
   for (int64_t axis = 0; axis < 4; ++axis)
     sizes.push_back(sb.size(result.scores, axis));
@@ -57,13 +57,14 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
   OpFoldResult perKey1 = sb.ratio(signal, heads(op.getK1(), op.getKLayout()));
   OpFoldResult perKey2 = sb.ratio(noise, heads(op.getK2(), op.getKLayout()));
   OpFoldResult perValue = sb.ratio(signal, heads(op.getV(), op.getVLayout()));
-  ScoreRules rules = getScoreRules(op);
+  ScoreInputs inputs = getScoreInputs(op);
+  EpilogueRules epilogue = getEpilogueRules(op);
 
   SoftmaxMap map1 = buildSoftmax(
-      sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, rules);
+      sb, {op.getQ1(), op.getK1(), signal, perKey1, perNoise}, inputs);
   SoftmaxMap map2 = buildSoftmax(
       sb, {op.getQ2(), op.getK2(), noise, perKey2, builder.getIndexAttr(1)},
-      rules);
+      inputs);
 
   // P = A1 - lambda * A2, over the weights of map 1.
   Axis g(s, perNoise);
@@ -76,7 +77,7 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
                          Value a1 = normalized(ib, args[4], args[0]),
                                a2 = normalized(ib, args[1], args[2]);
                          Value lambda =
-                             activated(ib, args[3], op.getLambdaAct());
+                             activated(ib, args[3], epilogue.lambdaSigmoid);
                          return arith::SubFOp::create(
                              ib, a1, arith::MulFOp::create(ib, lambda, a2));
                        });
@@ -102,11 +103,9 @@ Value diffattn::decomposeAttention(OpBuilder &builder, AttentionOp op) {
         return arith::SelectOp::create(ib, hidden, args[4], sum);
       });
 
-  EpilogueRules epilogue{op.getNormWeight(),  op.getGate(),
-                         op.getNorm(),        op.getNormEps().convertToFloat(),
-                         op.getNormEpsMode(), op.getOutScale().convertToFloat(),
-                         op.getOLayout()};
-  Value result = buildEpilogue(sb, x, op.getInit(), epilogue);
+  Value result = buildEpilogue(
+      sb, x, op.getInit(),
+      {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()});
   sb.freeTemporaries();
   return result;
 }

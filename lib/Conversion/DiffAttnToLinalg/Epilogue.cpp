@@ -37,8 +37,8 @@ static Value sigmoid(ImplicitLocOpBuilder &b, Value x) {
 }
 
 Value diffattn::activated(ImplicitLocOpBuilder &b, Value lambda,
-                          Activation activation) {
-  return activation == Activation::Sigmoid ? sigmoid(b, lambda) : lambda;
+                          bool isSigmoid) {
+  return isSigmoid ? sigmoid(b, lambda) : lambda;
 }
 
 Value diffattn::normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
@@ -55,10 +55,10 @@ static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
   Value one = f32(b, 1.0f), eps = f32(b, rules.eps);
   Value mean = arith::DivFOp::create(b, sum, width);
   Value root;
-  if (rules.epsMode == EpsMode::Inside)
-    root = math::SqrtOp::create(b, arith::AddFOp::create(b, mean, eps));
-  else
+  if (rules.epsOutside)
     root = arith::AddFOp::create(b, math::SqrtOp::create(b, mean), eps);
+  else
+    root = math::SqrtOp::create(b, arith::AddFOp::create(b, mean, eps));
   Value inverse = arith::DivFOp::create(b, one, root);
   Value zero = f32(b, 0.0f);
   Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, mean, zero);
@@ -66,13 +66,14 @@ static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
 }
 
 Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
-                              const EpilogueRules &rules) {
+                              const EpilogueInputs &epilogue) {
+  const EpilogueRules &rules = epilogue.rules;
   const SmallVector<Axis> all = {b, s, i, c}, row = {b, s, i};
-  const SmallVector<Axis> result = layoutAxes(rules.oLayout, b, s, i, c);
+  const SmallVector<Axis> result = layoutAxes(epilogue.oLayout, b, s, i, c);
   Value width;
 
   SmallVector<StructuredInput> inputs = {{x, all}};
-  if (rules.norm == Norm::RMS) {
+  if (rules.rmsNorm) {
     width = sb.sizeAsF32(x, 3);
     Value squares =
         sb.filled({sb.size(x, 0), sb.size(x, 1), sb.size(x, 2)}, 0.0f);
@@ -84,24 +85,24 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
                    });
     inputs.push_back({squares, row});
   }
-  if (rules.normWeight)
-    inputs.push_back({rules.normWeight, {c}});
-  if (rules.gate)
-    inputs.push_back({rules.gate, result});
+  if (epilogue.normWeight)
+    inputs.push_back({epilogue.normWeight, {c}});
+  if (epilogue.gate)
+    inputs.push_back({epilogue.gate, result});
 
   return sb.generic(
       inputs, init, result, {par, par, par, par},
       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
         unsigned next = 0;
         Value y = args[next++];
-        if (rules.norm == Norm::RMS)
+        if (rules.rmsNorm)
           y = arith::MulFOp::create(ib, y,
                                     inverseRms(ib, args[next++], width, rules));
-        if (rules.normWeight)
+        if (epilogue.normWeight)
           y = arith::MulFOp::create(ib, y, widen(ib, args[next++]));
         if (rules.outScale != 1.0f)
           y = arith::MulFOp::create(ib, y, f32(ib, rules.outScale));
-        if (rules.gate)
+        if (epilogue.gate)
           y = arith::MulFOp::create(ib, y,
                                     sigmoid(ib, widen(ib, args[next++])));
         Type element = args.back().getType();

@@ -7,18 +7,16 @@
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_EPILOGUE_H
 #define DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_EPILOGUE_H
 
-#include "DiffAttn/IR/DiffAttn.h"
 #include "StructuredBuilder.h"
+
+#include "DiffAttn/Codegen/Attention/AttentionRules.h"
 
 namespace mlir::diffattn {
 
 /// What follows the difference of the maps; values are null where absent.
-struct EpilogueRules {
+struct EpilogueInputs {
+  EpilogueRules rules;
   Value normWeight, gate;
-  Norm norm;
-  float eps;
-  EpsMode epsMode;
-  float outScale;
   Layout oLayout;
 };
 
@@ -27,7 +25,7 @@ StructuredInput lambdaInput(StructuredBuilder &sb, Value lambda,
                             OpFoldResult signalHeads);
 
 /// The element of lambda after its activation.
-Value activated(ImplicitLocOpBuilder &b, Value lambda, Activation activation);
+Value activated(ImplicitLocOpBuilder &b, Value lambda, bool isSigmoid);
 
 /// `weight` / `sum` of a map's row, 0 in a row that sees no key.
 Value normalized(ImplicitLocOpBuilder &b, Value weight, Value sum);
@@ -35,7 +33,7 @@ Value normalized(ImplicitLocOpBuilder &b, Value weight, Value sum);
 /// Writes norm, out_scale, norm_weight and gate of `x` (f32 [B,Hs,Tq,dv]) to
 /// `init`, rounded once.
 Value buildEpilogue(StructuredBuilder &sb, Value x, Value init,
-                    const EpilogueRules &rules);
+                    const EpilogueInputs &inputs);
 
 } // namespace mlir::diffattn
 

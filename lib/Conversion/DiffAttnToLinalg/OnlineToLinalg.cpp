@@ -65,9 +65,9 @@ static Value buildRescale(StructuredBuilder &sb, Value value, Value from,
 /// Adds keys to the state of one map. Accumulator head `h` reads value head
 /// `h / (heads of acc / value heads)`.
 static State buildStep(StructuredBuilder &sb, const MapOperands &map,
-                       const ScoreRules &rules, Value v, Layout vLayout,
+                       const ScoreInputs &inputs, Value v, Layout vLayout,
                        State state) {
-  Value scores = buildScores(sb, map, rules);
+  Value scores = buildScores(sb, map, inputs);
   SmallVector<OpFoldResult> sizes;
   for (int64_t axis = 0; axis < 4; ++axis)
     sizes.push_back(sb.size(scores, axis));
@@ -102,9 +102,9 @@ SmallVector<Value> diffattn::decomposeOnlineAttention(OpBuilder &builder,
   StructuredBuilder sb(builder, op.getLoc(),
                        /*onTensors=*/!op.getResults().empty());
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
-  ScoreRules rules = getScoreRules(op);
+  ScoreInputs inputs = getScoreInputs(op);
   if (op.getKOffset())
-    rules.keyOffset = arith::IndexCastOp::create(
+    inputs.keyOffset = arith::IndexCastOp::create(
         builder, op.getLoc(), builder.getI64Type(), op.getKOffset());
   auto count = [&](int64_t value) -> OpFoldResult {
     return builder.getIndexAttr(value);
@@ -113,12 +113,12 @@ SmallVector<Value> diffattn::decomposeOnlineAttention(OpBuilder &builder,
       buildStep(sb,
                 {op.getQ1(), op.getK1(), count(signal),
                  count(signal / op.getKey1Heads()), count(signal / noise)},
-                rules, op.getV(), op.getVLayout(),
+                inputs, op.getV(), op.getVLayout(),
                 {op.getMax1(), op.getSum1(), op.getAcc1()});
   State map2 = buildStep(sb,
                          {op.getQ2(), op.getK2(), count(noise),
                           count(noise / op.getKey2Heads()), count(1)},
-                         rules, op.getV(), op.getVLayout(),
+                         inputs, op.getV(), op.getVLayout(),
                          {op.getMax2(), op.getSum2(), op.getAcc2()});
   sb.freeTemporaries();
   return {map1.max, map1.sum, map1.acc, map2.max, map2.sum, map2.acc};
@@ -162,6 +162,7 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
   StructuredBuilder sb(builder, op.getLoc(),
                        /*onTensors=*/static_cast<bool>(op.getResult()));
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
+  EpilogueRules epilogue = getEpilogueRules(op);
   const SmallVector<Axis> all = {b, h, i, 3};
   Axis group(h, builder.getIndexAttr(signal / noise));
   Axis acc2Head(h, builder.getIndexAttr(signal / headsOf(op.getAcc2())));
@@ -176,7 +177,7 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
        lambdaInput(sb, op.getLambda(), builder.getIndexAttr(signal))},
       sb.empty(sizes), all, {par, par, par, par},
       [&](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-        Value lambda = activated(ib, args[4], op.getLambdaAct());
+        Value lambda = activated(ib, args[4], epilogue.lambdaSigmoid);
         Value x1 = normalized(ib, args[0], args[1]);
         Value x2 = normalized(ib, args[2], args[3]);
         Value x = arith::SubFOp::create(ib, x1,
@@ -190,11 +191,9 @@ Value diffattn::decomposeFinalize(OpBuilder &builder, FinalizeOp op) {
         Value empty = arith::AndIOp::create(ib, empty1, empty2);
         return arith::SelectOp::create(ib, empty, zero, x);
       });
-  EpilogueRules epilogue{op.getNormWeight(),  op.getGate(),
-                         op.getNorm(),        op.getNormEps().convertToFloat(),
-                         op.getNormEpsMode(), op.getOutScale().convertToFloat(),
-                         op.getOLayout()};
-  Value result = buildEpilogue(sb, x, op.getInit(), epilogue);
+  Value result = buildEpilogue(
+      sb, x, op.getInit(),
+      {epilogue, op.getNormWeight(), op.getGate(), op.getOLayout()});
   sb.freeTemporaries();
   return result;
 }

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "SoftmaxSteps.h"
 
+#include "DiffAttn/Codegen/Attention/EmittedMasks.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -43,18 +45,42 @@ Value diffattn::isHidden(ImplicitLocOpBuilder &b, Value score) {
                                f32(b, -kInf));
 }
 
+template <typename Op>
+static ScoreInputs readScoreInputs(Op op) {
+  ScoreInputs inputs;
+  inputs.rules = getScoreRules(op);
+  for (MaskOperand operand :
+       {MaskOperand::Bias, MaskOperand::KvLen, MaskOperand::QOffset}) {
+    OpOperand *found = op.findMaskOperand(operand);
+    if (!found)
+      continue;
+    inputs.masked.push_back({operand, found->get()});
+    inputs.maskedAxes.push_back(op.getAxisRoles(found->getOperandNumber()));
+  }
+  inputs.qLayout = op.getQLayout();
+  inputs.kLayout = op.getKLayout();
+  return inputs;
+}
+
+ScoreInputs diffattn::getScoreInputs(AttentionOp op) {
+  return readScoreInputs(op);
+}
+ScoreInputs diffattn::getScoreInputs(OnlineAttentionOp op) {
+  return readScoreInputs(op);
+}
+
 /// scale * Q * K^T, f32 [B,heads,Tq,Tk].
 static Value buildProduct(StructuredBuilder &sb, const MapOperands &map,
-                          const ScoreRules &rules) {
-  int64_t qLength = AttentionOp::lengthAxis(rules.qLayout);
-  int64_t kLength = AttentionOp::lengthAxis(rules.kLayout);
+                          const ScoreInputs &inputs) {
+  int64_t qLength = AttentionOp::lengthAxis(inputs.qLayout);
+  int64_t kLength = AttentionOp::lengthAxis(inputs.kLayout);
   Value out = sb.filled({sb.size(map.q, 0), map.heads, sb.size(map.q, qLength),
                          sb.size(map.k, kLength)},
                         0.0f);
   // Loops: batch, head, query, key, width.
   Axis keyHead(h, map.keyGroup);
-  return sb.generic({{map.q, layoutAxes(rules.qLayout, b, h, i, x)},
-                     {map.k, layoutAxes(rules.kLayout, b, keyHead, j, x)}},
+  return sb.generic({{map.q, layoutAxes(inputs.qLayout, b, h, i, x)},
+                     {map.k, layoutAxes(inputs.kLayout, b, keyHead, j, x)}},
                     out, {b, h, i, j}, {par, par, par, par, red},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
                       Value product = arith::MulFOp::create(
@@ -84,103 +110,153 @@ static Value saturatingSub(ImplicitLocOpBuilder &b, Value value, Value shift) {
   return b.createOrFold<arith::SubIOp>(value, shift);
 }
 
-/// Conjunction where a null side is true.
-static Value both(ImplicitLocOpBuilder &b, Value lhs, Value rhs) {
-  return lhs ? arith::AndIOp::create(b, lhs, rhs).getResult() : rhs;
-}
-
 namespace {
-/// Elements of the optional operands inside the body; null where absent.
-struct MaskElements {
-  Value bias, kvLen, qOffset;
+/// Masks as scalars of one generic's body, at its loops.
+class BodyMasks final : public EmittedMasks {
+public:
+  /// `elements`: of the operands that masks read. `qLength` and `kLength` are
+  /// used for the default of q_offset.
+  BodyMasks(ImplicitLocOpBuilder &b,
+            const llvm::SmallDenseMap<MaskOperand, Value> &elements,
+            Value qLength, Value kLength)
+      : b(b), elements(elements), qLength(qLength), kLength(kLength) {}
+
+  MaskValue min(MaskValue x, MaskValue y) override {
+    return wrap(arith::MinSIOp::create(b, unwrap(x), unwrap(y)));
+  }
+  MaskValue max(MaskValue x, MaskValue y) override {
+    return wrap(arith::MaxSIOp::create(b, unwrap(x), unwrap(y)));
+  }
+  MaskValue less(MaskValue x, MaskValue y) override {
+    return compare(arith::CmpIPredicate::slt, unwrap(x), unwrap(y));
+  }
+  MaskValue both(MaskValue x, MaskValue y) override {
+    return wrap(arith::AndIOp::create(b, unwrap(x), unwrap(y)));
+  }
+  MaskValue load(MaskOperand operand, const MaskPoint &point) override {
+    Value element = elements.lookup(operand);
+    return wrap(isa<FloatType>(element.getType()) ? widen(b, element)
+                                                  : element);
+  }
+  MaskValue isNotMinusInfinity(MaskValue element) override {
+    return wrap(arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                      unwrap(element), f32(b, -kInf)));
+  }
+  MaskValue length() override {
+    Value given = elements.lookup(MaskOperand::KvLen);
+    return wrap(given ? given : kLength);
+  }
+  MaskValue keyBefore(MaskValue query, int64_t left) override {
+    return wrap(saturatingAdd(b, lowest(left), unwrap(query)));
+  }
+  MaskValue endAfter(MaskValue query, int64_t right) override {
+    Value last = saturatingAdd(b, highest(right), unwrap(query));
+    return wrap(saturatingAdd(b, last, constant(1)));
+  }
+  MaskValue isWithinLeft(const MaskPoint &point, int64_t left) override {
+    return compare(arith::CmpIPredicate::sge, distance(point), lowest(left));
+  }
+  MaskValue isWithinRight(const MaskPoint &point, int64_t right) override {
+    return compare(arith::CmpIPredicate::sle, distance(point), highest(right));
+  }
+
+protected:
+  Value addToScore(Value score, Value term) override {
+    return arith::AddFOp::create(b, score, term);
+  }
+  Value hideScore(Value visible, Value score) override {
+    return arith::SelectOp::create(b, visible, score, f32(b, -kInf));
+  }
+
+private:
+  Value constant(int64_t value) {
+    return arith::ConstantIntOp::create(b, value, 64);
+  }
+  MaskValue compare(arith::CmpIPredicate predicate, Value x, Value y) {
+    return wrap(arith::CmpIOp::create(b, predicate, x, y));
+  }
+  /// Limits on `key - query` without the query, so that no sum wraps.
+  Value distance(const MaskPoint &point) {
+    return arith::SubIOp::create(b, unwrap(point.key), unwrap(point.query));
+  }
+  Value lowest(int64_t left) {
+    return saturatingSub(b, offset(), constant(left));
+  }
+  Value highest(int64_t right) {
+    return saturatingAdd(b, offset(), constant(right));
+  }
+  Value offset() {
+    Value given = elements.lookup(MaskOperand::QOffset);
+    return given ? given : saturatingSub(b, unwrap(length()), qLength);
+  }
+
+  ImplicitLocOpBuilder &b;
+  const llvm::SmallDenseMap<MaskOperand, Value> &elements;
+  Value qLength, kLength;
 };
 } // namespace
 
-/// Whether query and key of the current loops see each other; null if always.
-/// `qLength` and `kLength` are used for the default of q_offset.
-static Value buildVisible(ImplicitLocOpBuilder &b, const ScoreRules &rules,
-                          const MaskElements &elements, Value qLength,
-                          Value kLength) {
-  Value visible;
-  auto require = [&](arith::CmpIPredicate predicate, Value lhs, Value rhs) {
-    visible = both(b, visible, arith::CmpIOp::create(b, predicate, lhs, rhs));
-  };
-  auto constant = [&](int64_t value) -> Value {
-    return arith::ConstantIntOp::create(b, value, 64);
-  };
-  bool windowed = rules.left >= 0 || rules.right >= 0;
-  if (elements.kvLen || rules.causal || windowed) {
-    Value key = position(b, 3);
-    if (rules.keyOffset)
-      key = arith::AddIOp::create(b, key, rules.keyOffset);
-    if (elements.kvLen)
-      require(arith::CmpIPredicate::slt, key, elements.kvLen);
-    if (rules.causal || windowed) {
-      Value offset = elements.qOffset;
-      if (!offset)
-        offset = saturatingSub(b, elements.kvLen ? elements.kvLen : kLength,
-                               qLength);
-      // Limits on `key - query` without the offset, so that no sum wraps.
-      Value distance = arith::SubIOp::create(b, key, position(b, 2));
-      if (rules.causal || rules.right >= 0) {
-        int64_t right = rules.causal ? 0 : rules.right;
-        require(arith::CmpIPredicate::sle, distance,
-                saturatingAdd(b, offset, constant(right)));
-      }
-      if (rules.left >= 0)
-        require(arith::CmpIPredicate::sge, distance,
-                saturatingSub(b, offset, constant(rules.left)));
+/// Where the loops batch, head, query and key read an operand of a mask.
+static SmallVector<Axis> maskAxes(ArrayRef<AxisRole> roles,
+                                  OpFoldResult headGroup) {
+  SmallVector<Axis> axes;
+  for (const AxisRole &role : roles)
+    switch (role.kind) {
+    case AxisRole::Batch:
+      axes.push_back(Axis(b, {}, role.mayBroadcast));
+      break;
+    case AxisRole::Head:
+      axes.push_back(Axis(h, headGroup, role.mayBroadcast));
+      break;
+    case AxisRole::Query:
+      axes.push_back(Axis(i, {}, role.mayBroadcast));
+      break;
+    case AxisRole::Key:
+      axes.push_back(Axis(j, {}, role.mayBroadcast));
+      break;
+    case AxisRole::Width:
+      llvm_unreachable("a mask has no width");
     }
-  }
-  if (elements.bias) {
-    Value seen = elements.bias;
-    if (!seen.getType().isInteger(1))
-      seen = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
-                                   widen(b, elements.bias), f32(b, -kInf));
-    visible = both(b, visible, seen);
-  }
-  return visible;
+  return axes;
 }
 
 Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
-                            const ScoreRules &rules) {
-  Value product = buildProduct(sb, map, rules);
-  Value qLength = sb.sizeAsI64(map.q, AttentionOp::lengthAxis(rules.qLayout));
-  Value kLength = sb.sizeAsI64(map.k, AttentionOp::lengthAxis(rules.kLayout));
-  SmallVector<StructuredInput> inputs;
-  if (rules.bias) // A size of 1 is broadcast (attention_c12).
-    inputs.push_back({rules.bias,
-                      {Axis(b, {}, /*mayBroadcast=*/true),
-                       Axis(h, map.biasGroup, /*mayBroadcast=*/true),
-                       Axis(i, {}, /*mayBroadcast=*/true), j}});
-  for (Value perBatch : {rules.kvLen, rules.qOffset})
-    if (perBatch)
-      inputs.push_back({perBatch, {b}});
+                            const ScoreInputs &inputs) {
+  const ScoreRules &rules = inputs.rules;
+  Value product = buildProduct(sb, map, inputs);
+  Value qLength = sb.sizeAsI64(map.q, AttentionOp::lengthAxis(inputs.qLayout));
+  Value kLength = sb.sizeAsI64(map.k, AttentionOp::lengthAxis(inputs.kLayout));
+  SmallVector<StructuredInput> read;
+  for (auto [masked, axes] : llvm::zip_equal(inputs.masked, inputs.maskedAxes))
+    read.push_back({masked.second, maskAxes(axes, map.biasGroup)});
 
   return sb.generic(
-      inputs, product, {b, h, i, j}, {par, par, par, par},
+      read, product, {b, h, i, j}, {par, par, par, par},
       [&](ImplicitLocOpBuilder &b, ValueRange args) -> Value {
-        MaskElements elements;
-        unsigned next = 0;
-        if (rules.bias)
-          elements.bias = args[next++];
-        if (rules.kvLen)
-          elements.kvLen = args[next++];
-        if (rules.qOffset)
-          elements.qOffset = args[next++];
-        Value score = arith::MulFOp::create(b, args[next], f32(b, rules.scale));
+        llvm::SmallDenseMap<MaskOperand, Value> elements;
+        for (auto [masked, element] : llvm::zip(inputs.masked, args))
+          elements[masked.first] = element;
+        Value score =
+            arith::MulFOp::create(b, args.back(), f32(b, rules.scale));
         if (rules.softcap) {
           Value cap = f32(b, *rules.softcap);
           Value tanh =
               math::TanhOp::create(b, arith::DivFOp::create(b, score, cap));
           score = arith::MulFOp::create(b, tanh, cap);
         }
-        if (elements.bias && !elements.bias.getType().isInteger(1))
-          score = arith::AddFOp::create(b, score, widen(b, elements.bias));
-        Value visible = buildVisible(b, rules, elements, qLength, kLength);
-        if (!visible)
-          return score;
-        return arith::SelectOp::create(b, visible, score, f32(b, -kInf));
+        MaskPoint point;
+        if (llvm::any_of(rules.masks, [](MaskAttrInterface mask) {
+              return mask.isInterval();
+            })) {
+          Value key = position(b, 3);
+          if (inputs.keyOffset)
+            key = arith::AddIOp::create(b, key, inputs.keyOffset);
+          point.key = EmittedMasks::wrap(key);
+        }
+        if (rules.reach)
+          point.query = EmittedMasks::wrap(position(b, 2));
+        BodyMasks masks(b, elements, qLength, kLength);
+        return masks.maskScore(rules.masks, point, score);
       });
 }
 

@@ -7,43 +7,26 @@
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
 #define DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
 
-#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Codegen/Attention/AttentionRules.h"
 #include "StructuredBuilder.h"
 
 namespace mlir::diffattn {
 
-/// How scores are made and which keys a query sees: the same for both maps.
-struct ScoreRules {
-  float scale;
-  std::optional<float> softcap;
-  bool causal;
-  /// Left and right reach; -1 is without limit.
-  int64_t left = -1, right = -1;
-  /// Null where absent. `keyOffset` (i64) is the position of the first key.
-  Value bias, kvLen, qOffset, keyOffset;
+/// What both maps make their scores with.
+struct ScoreInputs {
+  ScoreRules rules;
+  /// The operands that masks read, and the axes of those that are there.
+  SmallVector<std::pair<MaskOperand, Value>> masked;
+  SmallVector<SmallVector<AxisRole>> maskedAxes;
+  /// The position (i64) of the first key; null: 0.
+  Value keyOffset;
   Layout qLayout, kLayout;
 };
 
-/// The rules of an attention or an online step, all but the position of the
+/// The inputs of an attention or an online step, all but the position of the
 /// first key.
-template <typename Op>
-ScoreRules getScoreRules(Op op) {
-  ScoreRules rules;
-  rules.scale = op.getScale().convertToFloat();
-  if (op.getSoftcap())
-    rules.softcap = op.getSoftcap()->convertToFloat();
-  rules.causal = op.getIsCausal();
-  if (std::optional<ArrayRef<int64_t>> window = op.getWindow()) {
-    rules.left = (*window)[0];
-    rules.right = (*window)[1];
-  }
-  rules.bias = op.getBias();
-  rules.kvLen = op.getKvLen();
-  rules.qOffset = op.getQOffset();
-  rules.qLayout = op.getQLayout();
-  rules.kLayout = op.getKLayout();
-  return rules;
-}
+ScoreInputs getScoreInputs(AttentionOp op);
+ScoreInputs getScoreInputs(OnlineAttentionOp op);
 
 /// The operands of one map. Head `h` reads key head `h / keyGroup` and bias
 /// head `h / biasGroup`.
@@ -60,7 +43,7 @@ SmallVector<Axis> layoutAxes(Layout layout, Axis batch, Axis head, Axis length,
 /// Scores of one map, f32 [B,heads,Tq,Tk]; -inf where the query does not see
 /// the key, and nowhere else unless the product itself is -inf.
 Value buildScores(StructuredBuilder &sb, const MapOperands &map,
-                  const ScoreRules &rules);
+                  const ScoreInputs &inputs);
 
 /// `init` [B,heads,Tq] raised to the maximum of each row of `scores`. NaN wins.
 Value buildRowMax(StructuredBuilder &sb, Value scores, Value init);

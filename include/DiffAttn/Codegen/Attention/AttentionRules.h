@@ -1,0 +1,77 @@
+//===- AttentionRules.h - what an attention op computes, decoded -*- C++ -*-==//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every code generator reads an op through these, so that each attribute and
+// operand is understood in one place.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CODEGEN_ATTENTION_ATTENTIONRULES_H
+#define DIFFATTN_CODEGEN_ATTENTION_ATTENTIONRULES_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include <array>
+
+namespace mlir::diffattn {
+
+/// How scores are made and masked: scale, softcap, bias, mask, in this order.
+/// The same for both maps.
+struct ScoreRules {
+  float scale = 1.0f;
+  std::optional<float> softcap;
+  SmallVector<MaskAttrInterface> masks;
+  /// How far a query sees by all masks together.
+  KeyReach reach;
+
+  /// Whether each score must be asked about: the ranges of keys do not tell
+  /// all.
+  bool hasElementMasks() const;
+  /// Whether a number is added to each score.
+  bool hasScoreTerms() const;
+};
+
+/// What follows the softmax.
+struct EpilogueRules {
+  bool lambdaSigmoid = false;
+  bool rmsNorm = false;
+  /// Added to the mean of squares, or to its root.
+  float eps = 0.0f;
+  bool epsOutside = false;
+  float outScale = 1.0f;
+};
+
+ScoreRules getScoreRules(AttentionOp op);
+ScoreRules getScoreRules(OnlineAttentionOp op);
+EpilogueRules getEpilogueRules(AttentionOp op);
+EpilogueRules getEpilogueRules(FinalizeOp op);
+
+/// An operand, null where it is absent, and which of its axes count batches,
+/// heads, rows and columns; -1: it does not vary with them. Rows are queries,
+/// or the keys of K and V; columns are widths, or the keys of a bias.
+struct OperandView {
+  enum Role { Batch, Head, Row, Column };
+  Value value;
+  std::array<int64_t, 4> axes = {-1, -1, -1, -1};
+  /// An axis of size 1 is used for every place.
+  bool mayBroadcast = false;
+
+  explicit operator bool() const { return static_cast<bool>(value); }
+  ShapedType getType() const { return cast<ShapedType>(value.getType()); }
+};
+
+/// The operands of attention. What each is per head of: q1, gate and output of
+/// signal heads, q2 and bias of noise heads, k1, k2 and v of their own.
+struct AttentionOperands {
+  OperandView q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
+      output;
+};
+
+AttentionOperands getAttentionOperands(AttentionOp op);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_CODEGEN_ATTENTION_ATTENTIONRULES_H

@@ -1,0 +1,118 @@
+//===- AttentionRules.cpp - what an attention op computes, decoded --------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/Attention/AttentionRules.h"
+
+#include <algorithm>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+bool ScoreRules::hasElementMasks() const {
+  return llvm::any_of(
+      masks, [](MaskAttrInterface mask) { return !mask.isInterval(); });
+}
+
+bool ScoreRules::hasScoreTerms() const {
+  return llvm::any_of(
+      masks, [](MaskAttrInterface mask) { return mask.hasScoreTerm(); });
+}
+
+/// The smaller one of two limits.
+static std::optional<int64_t> nearer(std::optional<int64_t> a,
+                                     std::optional<int64_t> b) {
+  return a && b ? std::min(*a, *b) : a ? a : b;
+}
+
+template <typename Op>
+static ScoreRules decodeScores(Op op) {
+  ScoreRules rules;
+  rules.scale = op.getScale().convertToFloat();
+  if (op.getSoftcap())
+    rules.softcap = op.getSoftcap()->convertToFloat();
+  rules.masks = op.getMasks();
+  for (MaskAttrInterface mask : rules.masks) {
+    KeyReach reach = mask.getReach();
+    rules.reach.left = nearer(rules.reach.left, reach.left);
+    rules.reach.right = nearer(rules.reach.right, reach.right);
+  }
+  return rules;
+}
+
+ScoreRules mlir::diffattn::getScoreRules(AttentionOp op) {
+  return decodeScores(op);
+}
+ScoreRules mlir::diffattn::getScoreRules(OnlineAttentionOp op) {
+  return decodeScores(op);
+}
+
+template <typename Op>
+static EpilogueRules decodeEpilogue(Op op) {
+  EpilogueRules rules;
+  rules.lambdaSigmoid = op.getLambdaAct() == Activation::Sigmoid;
+  rules.rmsNorm = op.getNorm() == Norm::RMS;
+  rules.eps = op.getNormEps().convertToFloat();
+  rules.epsOutside = op.getNormEpsMode() == EpsMode::Outside;
+  rules.outScale = op.getOutScale().convertToFloat();
+  return rules;
+}
+
+EpilogueRules mlir::diffattn::getEpilogueRules(AttentionOp op) {
+  return decodeEpilogue(op);
+}
+EpilogueRules mlir::diffattn::getEpilogueRules(FinalizeOp op) {
+  return decodeEpilogue(op);
+}
+
+static OperandView getView(AttentionOp op, OpOperand &operand) {
+  OperandView view;
+  view.value = operand.get();
+  bool hasRows = false;
+  for (auto [i, axis] :
+       llvm::enumerate(op.getAxisRoles(operand.getOperandNumber()))) {
+    view.mayBroadcast |= axis.mayBroadcast;
+    switch (axis.kind) {
+    case AxisRole::Batch:
+      view.axes[OperandView::Batch] = i;
+      break;
+    case AxisRole::Head:
+      view.axes[OperandView::Head] = i;
+      break;
+    case AxisRole::Query:
+      view.axes[OperandView::Row] = i;
+      hasRows = true;
+      break;
+    case AxisRole::Key:
+      view.axes[hasRows ? OperandView::Column : OperandView::Row] = i;
+      break;
+    case AxisRole::Width:
+      view.axes[OperandView::Column] = i;
+      break;
+    }
+  }
+  return view;
+}
+
+static OperandView getView(AttentionOp op, MutableOperandRange optional) {
+  return optional.empty() ? OperandView() : getView(op, optional[0]);
+}
+
+AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
+  AttentionOperands operands;
+  operands.q1 = getView(op, op.getQ1Mutable());
+  operands.k1 = getView(op, op.getK1Mutable());
+  operands.q2 = getView(op, op.getQ2Mutable());
+  operands.k2 = getView(op, op.getK2Mutable());
+  operands.v = getView(op, op.getVMutable());
+  operands.lambda = getView(op, op.getLambdaMutable());
+  operands.bias = getView(op, op.getBiasMutable());
+  operands.normWeight = getView(op, op.getNormWeightMutable());
+  operands.gate = getView(op, op.getGateMutable());
+  operands.kvLen = getView(op, op.getKvLenMutable());
+  operands.qOffset = getView(op, op.getQOffsetMutable());
+  operands.output = getView(op, op.getInitMutable());
+  return operands;
+}
