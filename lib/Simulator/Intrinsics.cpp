@@ -4,7 +4,6 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Target/PtxAsm.h"
 #include "Lowering.h"
 #include "Numerics.h"
 
@@ -74,44 +73,41 @@ static constexpr Intrinsic::ID kCommon[] = {
 
 Error Lowering::lowerIntrinsic(CallInst &call) {
   IRBuilder<> builder(&call);
+  if (const auto *assembly = dyn_cast<InlineAsm>(call.getCalledOperand()))
+    return unsupported(call, "the inline assembly \"" +
+                                 assembly->getAsmString() + "\"");
+  Function *callee = call.getCalledFunction();
+  if (!callee)
+    return unsupported(call, "a call through a pointer");
+  if (!callee->isIntrinsic())
+    return callee->isDeclaration() &&
+                   !callee->getName().starts_with("diffattn_sim_")
+               ? unsupported(call, "function @" + callee->getName() +
+                                       ", which has no body")
+               : Error::success();
+  if (isa<MemIntrinsic>(call))
+    return lowerBlockTransfer(call);
+  StringRef name = callee->getName();
   Expected<Value *> value = nullptr;
-  if (call.isInlineAsm()) {
-    value = lowerAsm(builder, call);
+  Intrinsic::ID id = callee->getIntrinsicID();
+  if (name.consume_front("llvm.nvvm.")) {
+    value = lowerNvvm(builder, call, name);
+  } else if (id == Intrinsic::trap || id == Intrinsic::ubsantrap ||
+             id == Intrinsic::debugtrap) {
+    uint32_t site = addSite(Site{OpKind::Trap}, call, "trap");
+    value = builder.CreateCall(runtime("diffattn_sim_trap", voidType, {i32}),
+                               {ConstantInt::get(i32, site)});
+  } else if (id == Intrinsic::exp2 && call.getType()->isFloatTy()) {
+    value = lowerApproximation(builder, call, "ex2.approx.f");
+  } else if (is_contained(kCommon, id)) {
+    return Error::success();
   } else {
-    Function *callee = call.getCalledFunction();
-    if (!callee)
-      return unsupported(call, "a call through a pointer");
-    if (!callee->isIntrinsic())
-      return callee->isDeclaration() &&
-                     !callee->getName().starts_with("diffattn_sim_")
-                 ? unsupported(call, "function @" + callee->getName() +
-                                         ", which has no body")
-                 : Error::success();
-    if (isa<MemIntrinsic>(call))
-      return lowerBlockTransfer(call);
-    StringRef name = callee->getName();
-    Intrinsic::ID id = callee->getIntrinsicID();
-    if (name.consume_front("llvm.nvvm.")) {
-      value = lowerNvvm(builder, call, name);
-    } else if (id == Intrinsic::trap || id == Intrinsic::ubsantrap ||
-               id == Intrinsic::debugtrap) {
-      uint32_t site = addSite(Site{OpKind::Trap}, call, "trap");
-      value = builder.CreateCall(runtime("diffattn_sim_trap", voidType, {i32}),
-                                 {ConstantInt::get(i32, site)});
-    } else if (id == Intrinsic::exp2 && call.getType()->isFloatTy()) {
-      value = lowerApproximation(builder, call, "ex2.approx.f");
-    } else if (is_contained(kCommon, id)) {
-      return Error::success();
-    } else {
-      return unsupported(call, name);
-    }
+    return unsupported(call, name);
   }
   if (!value)
     return value.takeError();
   if (!*value)
-    return unsupported(call, call.isInlineAsm()
-                                 ? "this inline assembly"
-                                 : call.getCalledFunction()->getName());
+    return unsupported(call, callee->getName());
   if (!call.getType()->isVoidTy())
     call.replaceAllUsesWith(*value);
   call.eraseFromParent();
@@ -306,90 +302,4 @@ Expected<Value *> Lowering::lowerCopy(IRBuilder<> &builder, CallInst &call,
        addressOf(builder, call.getArgOperand(1)), bytes,
        ConstantInt::get(i32, number)});
   return nothing;
-}
-
-Expected<Value *> Lowering::lowerAsm(IRBuilder<> &builder, CallInst &call) {
-  const auto *assembly = cast<InlineAsm>(call.getCalledOperand());
-  const PtxAsmRow *row = findPtxAsm(assembly->getAsmString());
-  if (!row)
-    return unsupported(call, "the inline assembly \"" +
-                                 assembly->getAsmString() + "\"");
-  auto integer = [&](Value *value) -> Value * {
-    return value->getType()->isPointerTy()
-               ? addressOf(builder, value)
-               : builder.CreateZExtOrTrunc(value, i64);
-  };
-  StringRef mnemonic = row->text.take_until([](char c) { return c == ' '; });
-  Type *four = FixedVectorType::get(i32, 4);
-  switch (row->instruction) {
-  case PtxAsm::BarArrive: {
-    Site site;
-    site.kind = OpKind::BarrierArrive;
-    site.aligned = true;
-    return callCollective(builder, call, site);
-  }
-  case PtxAsm::CpAsyncL2Prefetch128:
-  case PtxAsm::CpAsyncL2Prefetch256: {
-    Site site;
-    site.kind = OpKind::CopyAsync;
-    site.bytes = site.alignment = 16;
-    uint32_t number = addSite(site, call, mnemonic);
-    builder.CreateCall(
-        runtime("diffattn_sim_copy", voidType, {i64, i64, i32, i32}),
-        {integer(call.getArgOperand(0)), integer(call.getArgOperand(1)),
-         call.getArgOperand(2), ConstantInt::get(i32, number)});
-    return PoisonValue::get(i32);
-  }
-  case PtxAsm::LoadStreaming: {
-    Site site;
-    site.kind = OpKind::Load;
-    site.space = 1;
-    site.bytes = site.alignment = 16;
-    site.invariant = true;
-    Value *host =
-        resolve(builder,
-                builder.CreateIntToPtr(integer(call.getArgOperand(0)), pointer),
-                ConstantInt::get(i64, 16), addSite(site, call, mnemonic));
-    Value *loaded = builder.CreateAlignedLoad(four, host, Align(1));
-    Value *result = PoisonValue::get(call.getType());
-    for (unsigned i = 0; i < 4; ++i)
-      result = builder.CreateInsertValue(
-          result, builder.CreateExtractElement(loaded, i), i);
-    return result;
-  }
-  case PtxAsm::StoreStreaming: {
-    Site site;
-    site.kind = OpKind::Store;
-    site.space = 1;
-    site.bytes = site.alignment = 16;
-    Value *host =
-        resolve(builder,
-                builder.CreateIntToPtr(integer(call.getArgOperand(0)), pointer),
-                ConstantInt::get(i64, 16), addSite(site, call, mnemonic));
-    Value *stored = PoisonValue::get(four);
-    for (unsigned i = 0; i < 4; ++i)
-      stored = builder.CreateInsertElement(
-          stored, builder.CreateBitCast(call.getArgOperand(i + 1), i32), i);
-    return builder.CreateAlignedStore(stored, host, Align(1));
-  }
-  case PtxAsm::TanhApprox:
-    return lowerApproximation(builder, call, "tanh.approx.f");
-  case PtxAsm::Lop3: {
-    auto *table = dyn_cast<ConstantInt>(call.getArgOperand(3));
-    if (!table)
-      return unsupported(call, "lop3 with a truth table that is no constant");
-    Value *a = call.getArgOperand(0), *b = call.getArgOperand(1),
-          *c = call.getArgOperand(2);
-    Value *result = ConstantInt::get(i32, 0);
-    for (unsigned row = 0; row < 8; ++row)
-      if (table->getZExtValue() >> row & 1)
-        result = builder.CreateOr(
-            result, builder.CreateAnd(
-                        builder.CreateAnd(row & 4 ? a : builder.CreateNot(a),
-                                          row & 2 ? b : builder.CreateNot(b)),
-                        row & 1 ? c : builder.CreateNot(c)));
-    return result;
-  }
-  }
-  return nullptr;
 }

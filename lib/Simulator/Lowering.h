@@ -78,8 +78,6 @@ private:
   llvm::Expected<llvm::Value *> lowerCopy(llvm::IRBuilder<> &builder,
                                           llvm::CallInst &call,
                                           llvm::StringRef name);
-  llvm::Expected<llvm::Value *> lowerAsm(llvm::IRBuilder<> &builder,
-                                         llvm::CallInst &call);
 
   // CollectiveOps.cpp: fills the site of a collective from its name. Returns
   // false if there is no such collective.

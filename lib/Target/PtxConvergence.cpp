@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/PtxConvergence.h"
-#include "DiffAttn/Target/PtxAsm.h"
 
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"
@@ -22,10 +21,9 @@ static constexpr StringLiteral kFamilies[] = {
     "barrier", "bar.",  "setmaxnreg.", "activemask"};
 
 bool mlir::diffattn::isWarpCollective(const CallBase &call) {
-  if (const auto *assembly = dyn_cast<InlineAsm>(call.getCalledOperand())) {
-    const PtxAsmRow *row = findPtxAsm(assembly->getAsmString());
-    return !row || row->convergent;
-  }
+  // It may hold anything.
+  if (call.isInlineAsm())
+    return true;
   const Function *callee = call.getCalledFunction();
   if (!callee)
     return false;

@@ -282,20 +282,16 @@ TEST_F(CollectivesTest, WrongBarrierCounts) {
 }
 
 TEST_F(CollectivesTest, ArriveWithoutWaiting) {
-  // Warp 0 arrives and goes on; warp 1 waits for it. Once by the intrinsic,
-  // once by the asm of the table.
+  // Warp 0 arrives and goes on; warp 1 waits for it.
   std::string sync =
       "  call void @llvm.nvvm.barrier.cta.sync.aligned.count(i32 1, i32 64)\n";
-  for (const char *arrive :
-       {"  call void @llvm.nvvm.barrier.cta.arrive.aligned.count(i32 1, i32 "
-        "64)\n",
-        "  call void asm sideeffect \"bar.arrive $0, $1;\", \"n,n\"(i32 1, i32 "
-        "64)\n"}) {
-    run(kernel(byWarp(arrive, sync)), 64);
-    EXPECT_EQ(report.str(), "");
-    run(kernel(byWarp(arrive, arrive)), 64);
-    EXPECT_EQ(report.str(), "");
-  }
+  std::string arrive =
+      "  call void @llvm.nvvm.barrier.cta.arrive.aligned.count(i32 1, i32 "
+      "64)\n";
+  run(kernel(byWarp(arrive, sync)), 64);
+  EXPECT_EQ(report.str(), "");
+  run(kernel(byWarp(arrive, arrive)), 64);
+  EXPECT_EQ(report.str(), "");
 }
 
 TEST_F(CollectivesTest, BarrierThatReduces) {

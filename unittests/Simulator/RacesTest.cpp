@@ -327,17 +327,4 @@ TEST_F(CopiesTest, ShortCopiesFillZeros) {
   EXPECT_EQ(out[5], 0);
 }
 
-TEST_F(CopiesTest, AsmWithPrefetchIsTheSameCopy) {
-  std::string text =
-      replaced(kCopy,
-               "call void @llvm.nvvm.cp.async.cg.shared.global.16(ptr "
-               "addrspace(3) %to, ptr addrspace(1) %source)",
-               "%to32 = ptrtoint ptr addrspace(3) %to to i32\n  call void asm "
-               "sideeffect "
-               "\"cp.async.cg.shared.global.L2::128B [$0], [$1], 16, $2;\", "
-               "\"r,l,r\"(i32 %to32, ptr addrspace(1) %source, i32 16)");
-  EXPECT_EQ(copy(text, CopyTiming::Late).str(), "");
-  EXPECT_EQ(out[0], 4);
-}
-
 } // namespace

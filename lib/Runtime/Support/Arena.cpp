@@ -60,5 +60,3 @@ void *diffattn_rt_alloc(int64_t bytes) {
 int64_t diffattn_rt_mark(void) { return arena.mark(); }
 
 void diffattn_rt_release(int64_t mark) { arena.release(mark); }
-
-void diffattn_rt_trim(void) { arena.unmapAll(); }

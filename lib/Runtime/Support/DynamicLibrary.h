@@ -26,7 +26,6 @@ public:
   void *find(const char *name) const;
   /// The file that was opened.
   const std::string &getPath() const { return path; }
-  bool isOpen() const { return handle != nullptr; }
 
 private:
   void *handle = nullptr;

@@ -60,10 +60,6 @@ DIFFATTN_RT_EXPORT void *diffattn_rt_alloc(int64_t bytes);
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_mark(void);
 DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
 
-/// Gives the calling thread's arena back to the system. Nothing in it may be
-/// in use.
-DIFFATTN_RT_EXPORT void diffattn_rt_trim(void);
-
 //===----------------------------------------------------------------------===//
 // Matrix products
 //===----------------------------------------------------------------------===//
