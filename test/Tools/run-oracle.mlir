@@ -15,7 +15,7 @@
 // WRONG-SAME: 'arith.addi': the result of an overflow under nsw or nuw is not defined
 // LARGE: error (run): oracle: {{.*}}large.mlir:5:8: 'linalg.matmul': expected at most 4000000000 steps, but the program takes more
 // UNKNOWN: error (ir): oracle: {{.*}}unknown.mlir:2:8: 'bufferization.alloc_tensor': expected an op that the interpreter knows
-// NAME: error (usage): --check: expected reference or oracle, but got 'oracel'
+// NAME: error (usage): --check: expected unfused or oracle, but got 'oracel'
 // STAGE: error (usage): --check=oracle: expected a module in stage input, which can be interpreted, but got stage gpu
 
 //--- graph.mlir
