@@ -16,11 +16,6 @@ bool ScoreRules::hasElementMasks() const {
       masks, [](MaskAttrInterface mask) { return !mask.isInterval(); });
 }
 
-bool ScoreRules::hasScoreTerms() const {
-  return llvm::any_of(
-      masks, [](MaskAttrInterface mask) { return mask.hasScoreTerm(); });
-}
-
 /// The smaller one of two limits.
 static std::optional<int64_t> nearer(std::optional<int64_t> a,
                                      std::optional<int64_t> b) {

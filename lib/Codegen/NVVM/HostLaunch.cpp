@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "HostLaunch.h"
 
+#include "DiffAttn/Codegen/Attention/AttentionRules.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -39,12 +41,12 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
   spec.biasType = elementType(op.getBias());
   spec.normWeightType = elementType(op.getNormWeight());
   spec.gateType = elementType(op.getGate());
-  spec.softcap = op.getSoftcap().has_value();
+  ScoreRules scores = getScoreRules(op);
+  spec.softcap = scores.softcap.has_value();
   // A maximum of products is a maximum of scores only if the scale is positive.
   // A large scale is multiplied after the maximum is subtracted: products with
   // it are rounded to numbers whose difference is no longer near 0.
-  float scale = op.getScale().convertToFloat();
-  spec.scaleFirst = !(scale > 0.0f && scale <= 16.0f);
+  spec.scaleFirst = !(scores.scale > 0.0f && scores.scale <= 16.0f);
   return spec;
 }
 
@@ -276,13 +278,10 @@ void LaunchBuilder::fillNumbers() {
   argument(P::SignalPerKey1) = i32(signal / op.getKey1Heads());
   argument(P::SignalPerValue) = i32(signal / op.getValueHeads());
   argument(P::NoisePerKey2) = i32(noise / op.getKey2Heads());
-  int64_t left = -1, right = -1;
-  if (auto window = op.getWindow()) {
-    left = (*window)[0];
-    right = (*window)[1];
-  }
-  if (op.getIsCausal())
-    right = 0;
+  ScoreRules scores = getScoreRules(op);
+  EpilogueRules epilogue = getEpilogueRules(op);
+  int64_t left = scores.reach.left.value_or(-1),
+          right = scores.reach.right.value_or(-1);
   auto near = [](int64_t limit) {
     return limit < 0 ? kGpuUnlimited : std::min(limit, kGpuUnlimited);
   };
@@ -290,10 +289,9 @@ void LaunchBuilder::fillNumbers() {
   argument(P::RightLimit) = i64(index(right));
   argument(P::WindowLeft) = i32(near(left));
   argument(P::WindowRight) = i32(near(right));
-  int64_t flags =
-      (op.getNorm() == Norm::RMS ? GpuFlagNorm : 0) |
-      (op.getNormEpsMode() == EpsMode::Outside ? GpuFlagEpsOutside : 0) |
-      (op.getLambdaAct() == Activation::Sigmoid ? GpuFlagLambdaSigmoid : 0);
+  int64_t flags = (epilogue.rmsNorm ? GpuFlagNorm : 0) |
+                  (epilogue.epsOutside ? GpuFlagEpsOutside : 0) |
+                  (epilogue.lambdaSigmoid ? GpuFlagLambdaSigmoid : 0);
   argument(P::Flags) = i32(flags);
   if (op.getBias())
     argument(P::Flags) = b.createOrFold<arith::SelectOp>(
@@ -301,12 +299,11 @@ void LaunchBuilder::fillNumbers() {
   argument(P::Group) = i32(1);
   argument(P::Splits) = i32(1);
 
-  double scale = op.getScale().convertToFloat();
-  double cap = op.getSoftcap() ? op.getSoftcap()->convertToFloat() : 0.0;
+  double scale = scores.scale, cap = scores.softcap.value_or(0.0f);
   bool scaled = getGpuKernelSpec(op, {}, /*elementwise=*/false).scaledScores();
-  double factor = op.getSoftcap() ? 2.0 * kLog2E * scale / cap
-                  : scaled        ? scale
-                                  : scale * kLog2E;
+  double factor = scores.softcap ? 2.0 * kLog2E * scale / cap
+                  : scaled       ? scale
+                                 : scale * kLog2E;
   // A cap near 0 makes the factor infinite, and 0 * inf NaN: the largest number
   // takes every score but 0 to the cap as well.
   argument(P::ScoreScale) = f32(factor);
@@ -315,8 +312,8 @@ void LaunchBuilder::fillNumbers() {
   argument(P::RescaleMargin) = f32(scaled ? 8.0 / kLog2E : 8.0 / factor);
   argument(P::ExponentScale) = f32(scaled ? kLog2E : factor);
   argument(P::Softcap) = f32(cap);
-  argument(P::NormEps) = f32(op.getNormEps().convertToFloat());
-  argument(P::OutScale) = f32(op.getOutScale().convertToFloat());
+  argument(P::NormEps) = f32(epilogue.eps);
+  argument(P::OutScale) = f32(epilogue.outScale);
 }
 
 Value LaunchBuilder::canCopyChunks() {

@@ -30,8 +30,6 @@ struct ScoreRules {
   /// Whether each score must be asked about: the ranges of keys do not tell
   /// all.
   bool hasElementMasks() const;
-  /// Whether a number is added to each score.
-  bool hasScoreTerms() const;
 };
 
 /// What follows the softmax.
