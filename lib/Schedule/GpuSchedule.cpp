@@ -38,18 +38,8 @@ ArrayRef<GpuScheduleRow> mlir::diffattn::getGpuScheduleTable() {
 
 int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
                                           bool sharedKeys) {
-  int64_t d = llvm::alignTo(row.headDim, 32),
-          dv = llvm::alignTo(row.valueDim, 32);
-  int64_t groups = row.placement == kBoth ? row.warps : row.warps / 2;
-  int64_t rows = 16 * row.rowTiles * groups;
-  int64_t queries = 2 * rows * 2 * d;
-  int64_t ring = row.stages * row.keys * 2 * ((sharedKeys ? 1 : 2) * d + dv);
-  int64_t bytes = row.qInRegisters ? std::max(queries, ring) : queries + ring;
-  if (row.placement == kPair)
-    bytes += row.warps * 32 * row.rowTiles * (row.keys + 8);
-  if (row.placement == kApart)
-    bytes = std::max(bytes, rows * dv * 4);
-  return bytes;
+  return GpuSharedLayout(row.getTiles(), row.headDim, row.valueDim, sharedKeys)
+      .total;
 }
 
 double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
@@ -109,24 +99,26 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   // not depend on what is beside it.
   if (!ShapedType::isDynamic(shape.queries) &&
       shape.queries * shape.group <= kGpuDecodeRows) {
-    int64_t warps = 4;
-    GpuScheduleRow row{
-        shape.headDim, shape.valueDim, kBoth, warps, 1, 0, 2, false, {}};
-    for (; warps > 1; warps /= 2) {
-      row.warps = 1; // one tile of queries holds both maps
-      row.keys = 16 * warps;
-      // Two blocks on an SM if two warps can do it; one warp alone only where
-      // nothing else fits.
-      int64_t bytes = getGpuSharedBytes(row, shape.sharedKeys);
+    bool narrow = shape.valueDim <= 128;
+    GpuTiles tiles;
+    tiles.qInRegisters = narrow && shape.headDim <= 192;
+    tiles.splitKeys = narrow ? 512 : 256;
+    for (tiles.warps = 4;; tiles.warps /= 2) {
+      tiles.keys = 16 * tiles.warps;
+      if (tiles.warps == 1)
+        break;
+      // Two blocks on an SM if two warps can do it, with room to spare for
+      // another tile of queries; one warp alone only where nothing else fits.
+      GpuSharedLayout layout(tiles, shape.headDim, shape.valueDim,
+                             shape.sharedKeys);
+      int64_t bytes = layout.queries.bytes + layout.ring.end();
       if (bytes <= target.sharedBytesPerSM / 2 ||
-          (warps == 2 && bytes <= target.sharedBytesPerBlock))
+          (tiles.warps == 2 && bytes <= target.sharedBytesPerBlock))
         break;
     }
-    bool narrow = shape.valueDim <= 128;
-    return GpuScheduleAttr::get(context, kBoth, warps, 1, 16 * warps, 2,
-                                /*q_in_registers=*/narrow &&
-                                    shape.headDim <= 192,
-                                /*split_keys=*/narrow ? 512 : 256);
+    return GpuScheduleAttr::get(context, tiles.placement, tiles.warps,
+                                tiles.rowTiles, tiles.keys, tiles.stages,
+                                tiles.qInRegisters, tiles.splitKeys);
   }
   const GpuScheduleRow *best = nullptr;
   double bestCycles = std::numeric_limits<double>::infinity();

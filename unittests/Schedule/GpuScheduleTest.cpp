@@ -162,9 +162,7 @@ TEST_F(GpuScheduleTest, EveryWidthFits) {
           s.queries = queries;
           GpuScheduleAttr attr = select(s, chip);
           ASSERT_TRUE(attr) << d << ", " << dv;
-          if (attr.getSplitKeys())
-            continue; // its ring is laid out by the decode kernel
-          EXPECT_LE(getGpuSharedBytes(toRow(attr, s), false),
+          EXPECT_LE(GpuSharedLayout(GpuTiles::of(attr), d, dv, false).total,
                     target(chip).sharedBytesPerBlock)
               << chip.str() << " " << d << ", " << dv;
         }

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_SCHEDULE_GPUSCHEDULE_H
 #define DIFFATTN_SCHEDULE_GPUSCHEDULE_H
 
-#include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Schedule/GpuSharedLayout.h"
 #include "DiffAttn/Target/GpuTarget.h"
 
 namespace mlir::diffattn {
@@ -60,6 +60,10 @@ struct GpuScheduleRow {
   int64_t warps, rowTiles, keys, stages;
   bool qInRegisters;
   GpuScheduleRegisters registers;
+
+  GpuTiles getTiles() const {
+    return {placement, warps, rowTiles, keys, stages, qInRegisters, 0};
+  }
 };
 
 /// The schedules to choose from, as tools/gpu-check found them.

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
 
+#include "llvm/Support/ErrorHandling.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
@@ -13,15 +15,30 @@ using namespace mlir::diffattn::gpucode;
 static constexpr StringLiteral kSharedName = "diffattn_shared";
 
 AttentionKernel::AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec)
-    : b(b), spec(spec), layout(spec), element(spec.elementType) {
+    : b(b), spec(spec), layout(spec.getSharedLayout()),
+      element(spec.elementType) {
+  for (auto [param, argument] :
+       llvm::zip_equal(getGpuParams(spec), b.getKernel().getArguments()))
+    arguments[static_cast<size_t>(param)] = argument;
   thread = b.threadId();
   lane = b.remU(thread, 32);
   warp = b.divU(thread, 32);
   laneRow = b.divU(lane, 4);
   laneColumn = b.remU(lane, 4);
-  if (layout.total)
-    shared = LLVM::AddressOfOp::create(
-        b, LLVM::LLVMPointerType::get(b.getContext(), 3), kSharedName);
+  if (!layout.total)
+    return;
+  shared = LLVM::AddressOfOp::create(
+      b, LLVM::LLVMPointerType::get(b.getContext(), 3), kSharedName);
+  loader = TileLoader::create(*this);
+}
+
+Value AttentionKernel::param(GpuParam param) {
+  Value argument = arguments[static_cast<size_t>(param)];
+  if (!argument)
+    llvm::report_fatal_error("kernel " + spec.getName() + " reads " +
+                             getGpuParam(param).name +
+                             ", which the table of parameters denies it");
+  return argument;
 }
 
 Value AttentionKernel::stridePointer(Type type, Value pointer, Value index,
@@ -29,18 +46,16 @@ Value AttentionKernel::stridePointer(Type type, Value pointer, Value index,
   return b.element(type, pointer, b.mul(index, stride));
 }
 
-Value AttentionKernel::headBase(GpuParam pointer, GpuParam firstStride,
-                                Value batch, Value head) {
-  Value batchStride = param(firstStride);
-  Value headStride =
-      param(static_cast<GpuParam>(static_cast<unsigned>(firstStride) + 1));
+Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
+  Value batchStride = param(getGpuStride(tensor, 0));
+  Value headStride = param(getGpuStride(tensor, 1));
   Type type = element;
-  if (pointer == GpuParam::Gate)
+  if (tensor == GpuParam::Gate)
     type = spec.gateType;
-  else if (pointer == GpuParam::O)
+  else if (tensor == GpuParam::O)
     type = spec.resultType;
   return stridePointer(
-      type, stridePointer(type, param(pointer), b.toI64(batch), batchStride),
+      type, stridePointer(type, param(tensor), b.toI64(batch), batchStride),
       b.toI64(head), headStride);
 }
 
@@ -135,7 +150,7 @@ Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
 /// this, ptxas aims at a number of its own and was seen to spill for it. Each
 /// column of a lane takes about 8 registers more.
 static int32_t getPlainBlocksPerSM(const GpuKernelSpec &spec) {
-  if (spec.schedule.getPlacement() != GpuPlacement::Plain)
+  if (!spec.isPlain())
     return 0;
   // The products of widths that are not multiples of 4 take a second loop.
   constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 6};
@@ -159,9 +174,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                            LLVM::Linkage::External, kSharedName, Attribute(),
                            /*alignment=*/1024, /*addrSpace=*/3);
   }
+  const SmallVector<GpuParam> params = getGpuParams(spec);
   SmallVector<Type> types;
-  for (unsigned i = 0; i < static_cast<unsigned>(GpuParam::Count); ++i)
-    types.push_back(getGpuParamType(context, static_cast<GpuParam>(i)));
+  for (GpuParam param : params)
+    types.push_back(getGpuParamType(context, param));
   auto type =
       LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(context), types);
   auto kernel = LLVM::LLVMFuncOp::create(builder, loc, name, type);
@@ -176,19 +192,19 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(blocks));
   kernel->setAttr("diffattn.shared_bytes",
-                  builder.getI64IntegerAttr(spec.getSharedBytes()));
+                  builder.getI64IntegerAttr(spec.getSharedLayout().total));
 
   GpuBuilder b(loc, kernel);
   // Names for whoever prints the kernel to read it.
-  for (auto [i, argument] : llvm::enumerate(kernel.getArguments()))
-    argument.setLoc(NameLoc::get(
-        builder.getStringAttr(getGpuParamName(static_cast<GpuParam>(i))), loc));
+  for (auto [param, argument] : llvm::zip_equal(params, kernel.getArguments()))
+    argument.setLoc(
+        NameLoc::get(builder.getStringAttr(getGpuParam(param).name), loc));
   AttentionKernel state(b, spec);
   if (spec.kind == GpuKernelKind::Merge)
     emitMergeKernel(state);
   else if (spec.kind == GpuKernelKind::Decode)
     emitDecodeKernel(state);
-  else if (spec.schedule.getPlacement() == GpuPlacement::Plain)
+  else if (spec.isPlain())
     emitPlainKernel(state);
   else
     emitForwardKernel(state);

@@ -8,59 +8,30 @@
 #define DIFFATTN_LIB_CODEGEN_NVVM_ATTENTIONKERNEL_H
 
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
-#include "GpuBuilder.h"
+#include "TileLoader.h"
+
+#include "DiffAttn/Schedule/GpuSharedLayout.h"
 
 namespace mlir::diffattn::gpucode {
 
 std::string typeName(Type type);
-
-/// Where things lie in a block's shared memory, in bytes: queries (both maps),
-/// then the ring of stages, each with K1, K2 and V, then what warps exchange.
-struct SharedLayout {
-  explicit SharedLayout(const GpuKernelSpec &spec);
-  int64_t headPitch = 0, valuePitch = 0;
-  int64_t queryBytes = 0, ringOffset = 0;
-  int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
-  int64_t exchangeOffset = 0, exchangeBytes = 0;
-  /// Decode: floats from one row of a warp's sums to the next, so that no two
-  /// lanes that store together meet in a bank.
-  int64_t statePitch = 0;
-  int64_t total = 0;
-};
-
-/// Rows of 16-bit numbers in shared memory. The 16-byte chunk c of row r lies
-/// at r * pitch + 16 * (c ^ f(r)): neither ldmatrix nor cp.async then meets a
-/// bank twice.
-struct SharedTile {
-  Value base; // !llvm.ptr<3>
-  int64_t rows, width, pitch;
-  /// Bits of the chunk number that f changes.
-  int64_t swizzleMask() const { return pitch % 128 == 0 ? 7 : 3; }
-  /// f(row), shifted by 16 bytes.
-  Value swizzle(GpuBuilder &b, Value row) const;
-};
-
-/// Rows in global memory.
-struct GlobalRows {
-  Value base;                    // !llvm.ptr<1>, of batch and head
-  Value rowStride, columnStride; // i64
-  Value first,
-      limit; // i32: the tile's first row; rows from `limit` on are zeros
-  int64_t width;
-};
 
 /// A kernel under construction: its builder, arguments and the values that all
 /// phases use.
 struct AttentionKernel {
   AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec);
 
-  Value param(GpuParam param) {
-    return b.getKernel().getArgument(static_cast<unsigned>(param));
+  /// The argument that is `param`, which the table must give to this kernel.
+  Value param(GpuParam param);
+  /// Strides of the tensor `tensor` along its length and its width; the latter
+  /// is null where the kernel does not read by element, and it is 1.
+  Value rowStride(GpuParam tensor) { return param(getGpuStride(tensor, 2)); }
+  Value columnStride(GpuParam tensor) {
+    return spec.elementwise || spec.isPlain() ? param(getGpuStride(tensor, 3))
+                                              : Value();
   }
-  /// Pointer to (batch, head) of a tensor whose parameters start at `pointer`
-  /// and `stride`.
-  Value headBase(GpuParam pointer, GpuParam firstStride, Value batch,
-                 Value head);
+  /// Pointer to (batch, head) of the tensor `tensor`.
+  Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
 
   /// Sets the number of keys that exist, and a position of query 0 that sees
@@ -70,19 +41,16 @@ struct AttentionKernel {
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
 
-  /// Starts the copy of `rows` to `tile` by all threads: zeros beyond the limit
-  /// and beyond the width. With 16-byte copies it ends at a later wait, else
-  /// with the next barrier.
-  void copyTile(const SharedTile &tile, const GlobalRows &rows);
-
   GpuBuilder &b;
   const GpuKernelSpec &spec;
-  SharedLayout layout;
+  GpuSharedLayout layout;
   Type element;
   Value thread, lane, warp;
   /// Lane / 4 and lane % 4: row and pair of columns of a fragment.
   Value laneRow, laneColumn;
   Value shared; // !llvm.ptr<3>
+  /// Null where nothing comes into shared memory.
+  std::unique_ptr<TileLoader> loader;
   Value keyLimit, position0;
 
 private:
@@ -91,30 +59,8 @@ private:
   Value readPerBatch(GpuParam pointer, GpuParam stride, Value batch,
                      Value otherwise);
   Value nearPosition(Value offset);
-  void copyTileAsync(const SharedTile &tile, const GlobalRows &rows);
-  void copyTileElements(const SharedTile &tile, const GlobalRows &rows);
-};
-
-/// Addresses of ldmatrix in one tile. Lane l names row `row` of a block of 16
-/// and chunk `half` of a pair; the rest are constants, which become part of the
-/// instructions.
-class MatrixReader {
-public:
-  /// A (16 rows x 16 columns) and, transposed, B from rows along the contracted
-  /// axis.
-  enum Pattern { RowsFirst, ColumnsFirst };
-  MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
-               Value chunk = {});
-  /// Rows from 16 * rowBlock, chunks from `chunk`, which leaves the low bits to
-  /// the lane.
-  Fragment read(Value tileBase, int64_t rowBlock, int64_t chunk,
-                bool transpose);
-
-private:
-  AttentionKernel &kernel;
-  int64_t pitch, mask;
-  Value row, half;
-  DenseMap<int64_t, Value> offsets;
+  /// By the number of the parameter; null where the kernel has none.
+  std::array<Value, static_cast<size_t>(GpuParam::Count)> arguments;
 };
 
 /// Running maximum and (this lane's part of the) sum of two rows, g and g + 8.

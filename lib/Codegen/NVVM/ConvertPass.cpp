@@ -111,7 +111,8 @@ struct ConvertDiffAttnToGpuPass final
       return "expected widths of heads up to 256, but got " +
              std::to_string(shape.headDim) + " and " +
              std::to_string(shape.valueDim);
-    int64_t bytes = getGpuKernelSpec(op, schedule, false).getSharedBytes();
+    int64_t bytes =
+        getGpuKernelSpec(op, schedule, false).getSharedLayout().total;
     if (bytes > target.sharedBytesPerBlock)
       return "expected a schedule with at most " +
              std::to_string(target.sharedBytesPerBlock) +

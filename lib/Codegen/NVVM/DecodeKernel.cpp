@@ -14,6 +14,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "KeyRing.h"
+#include "MatrixAtom.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -33,15 +34,14 @@ public:
 private:
   void locate();
   void loadQueries();
-  SmallVector<Fragment> readQueries();
-  SmallVector<Fragment> scores(Value stage);
+  RowFragments scores(Value stage);
   Values tileBody(Value tile, ValueRange carried);
   void joinWarps(ValueRange values);
 
   AttentionKernel &kernel;
   GpuBuilder &b;
   const GpuKernelSpec &spec;
-  const SharedLayout &layout;
+  const GpuSharedLayout &layout;
   int64_t keys, sumTiles;
   OnlineSoftmax softmax;
 
@@ -49,8 +49,8 @@ private:
   /// Query and noise head of this lane's rows g and g + 8.
   Value query, noiseHead;
   Value firstTile, endTile;
-  SmallVector<Fragment> queries;
-  std::optional<MatrixReader> queryReader, keyReader, valueReader;
+  QueryRows queries;
+  std::unique_ptr<MatrixAtom> atom;
   std::optional<KeyRing> ring;
 };
 } // namespace
@@ -89,11 +89,7 @@ void DecodeKernel::loadQueries() {
   Value group = kernel.param(P::Group);
   Value rows = b.mul(kernel.param(P::Queries), group);
   for (int64_t map = 0; map < 2; ++map) {
-    P strides = map ? P::Q2B : P::Q1B;
-    auto stride = [&](int64_t axis) {
-      return kernel.param(
-          static_cast<P>(static_cast<unsigned>(strides) + axis));
-    };
+    const P tensor = map ? P::Q2 : P::Q1;
     b.loop(
         kernel.thread, b.i32(8 * width), spec.getThreads(), ValueRange(),
         [&](Value at, ValueRange) -> Values {
@@ -109,18 +105,18 @@ void DecodeKernel::loadQueries() {
           Value head = b.add(firstHead, b.sub(readRow, b.mul(q, group)));
           if (map)
             head = b.divU(head, kernel.param(P::SignalPerNoise));
-          Value base =
-              kernel.headBase(map ? P::Q2 : P::Q1, strides, batch, head);
-          base = kernel.stridePointer(half, base, b.toI64(q), stride(2));
-          base =
-              kernel.stridePointer(half, base, b.toI64(readColumn), stride(3));
+          Value base = kernel.headBase(tensor, batch, head);
+          base = kernel.stridePointer(half, base, b.toI64(q),
+                                      kernel.rowStride(tensor));
+          base = kernel.stridePointer(half, base, b.toI64(readColumn),
+                                      kernel.param(getGpuStride(tensor, 3)));
           Value zero =
               LLVM::ConstantOp::create(b, half, b.getI16IntegerAttr(0));
           Value loaded = b.select(inside, b.loadConstant(half, base), zero);
           Value tileRow = b.add(row, 8 * map);
-          SharedTile tile{kernel.shared, 16, width, layout.headPitch};
           Value chunk =
-              b.xorI(b.mul(b.divU(column, 8), 16), tile.swizzle(b, tileRow));
+              b.xorI(b.mul(b.divU(column, 8), 16),
+                     SharedTile::swizzle(b, layout.headPitch, tileRow));
           Value offset = b.add(b.add(b.mul(tileRow, layout.headPitch), chunk),
                                b.mul(b.remU(column, 8), 2));
           b.store(loaded, b.bytes(kernel.shared, offset));
@@ -128,47 +124,24 @@ void DecodeKernel::loadQueries() {
         });
   }
   b.barrier();
-  queryReader.emplace(kernel, layout.headPitch, MatrixReader::RowsFirst);
+  atom = createMmaSync16816(kernel, /*valueChunk=*/{});
+  queries.base = kernel.shared;
   if (spec.schedule.getQInRegisters())
-    queries = readQueries();
-  keyReader.emplace(kernel, layout.headPitch, MatrixReader::ColumnsFirst);
-  valueReader.emplace(kernel, layout.valuePitch, MatrixReader::RowsFirst);
+    queries.fragments.push_back(atom->loadQueries(queries.base, 0));
 }
 
-SmallVector<Fragment> DecodeKernel::readQueries() {
-  SmallVector<Fragment> result;
-  for (int64_t step = 0; step < spec.getPaddedHeadDim() / 16; ++step)
-    result.push_back(
-        queryReader->read(kernel.shared, 0, 2 * step, /*transpose=*/false));
-  return result;
-}
-
-SmallVector<Fragment> DecodeKernel::scores(Value stage) {
-  Value zero = b.f32(0.0);
-  SmallVector<Fragment> result(2, Fragment{zero, zero, zero, zero});
-  SmallVector<Fragment> second = result;
-  Value base =
-      b.bytes(ring->keys(stage), b.mul(kernel.warp, 16 * layout.headPitch));
-  for (int64_t step = 0; step < spec.getPaddedHeadDim() / 16; ++step) {
-    Fragment q = queries.empty()
-                     ? queryReader->read(kernel.shared, 0, 2 * step, false)
-                     : queries[step];
-    Fragment k1 = keyReader->read(base, 0, 2 * step, /*transpose=*/false);
-    for (int64_t n = 0; n < 2; ++n)
-      result[n] =
-          b.multiply(kernel.element, q, k1[2 * n], k1[2 * n + 1], result[n]);
-    if (spec.sharedKeys)
-      continue;
-    Fragment k2 =
-        keyReader->read(b.bytes(base, layout.keyBytes), 0, 2 * step, false);
-    for (int64_t n = 0; n < 2; ++n)
-      second[n] =
-          b.multiply(kernel.element, q, k2[2 * n], k2[2 * n + 1], second[n]);
-  }
+RowFragments DecodeKernel::scores(Value stage) {
+  SmallVector<Value> keyTiles{
+      b.bytes(ring->keys(stage), b.mul(kernel.warp, 16 * layout.headPitch))};
   if (!spec.sharedKeys)
-    for (int64_t n = 0; n < 2; ++n)
+    keyTiles.push_back(b.bytes(keyTiles.front(), layout.keyBytes));
+  SmallVector<ScoreTile> products = atom->multiplyKeys(queries, keyTiles, 16);
+  RowFragments result = products.front().front();
+  // The lower rows are those of the second map.
+  if (!spec.sharedKeys)
+    for (auto [fragment, second] : llvm::zip(result, products[1].front()))
       for (int64_t i = 2; i < 4; ++i)
-        result[n][i] = second[n][i];
+        fragment[i] = second[i];
   return result;
 }
 
@@ -180,7 +153,7 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
   ring->advance(tile, stage, endTile);
 
   Value firstKey = b.add(b.mul(tile, keys), b.mul(kernel.warp, 16));
-  SmallVector<Fragment> s = scores(stage);
+  RowFragments s = scores(stage);
   softmax.transform(s, batch, noiseHead, {query, query}, firstKey);
   s = softmax.mask(s, {query, query}, firstKey);
   OnlineSoftmax::Step step = softmax.step(s, state);
@@ -188,16 +161,12 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
 
   Value base =
       b.bytes(ring->values(stage), b.mul(kernel.warp, 16 * layout.valuePitch));
-  for (int64_t pair = 0; pair < sumTiles / 2; ++pair) {
-    Fragment v = valueReader->read(base, 0, 2 * pair, /*transpose=*/true);
-    for (int64_t n = 0; n < 2; ++n) {
-      size_t at = 4 * (2 * pair + n);
-      Fragment sum{sums[at], sums[at + 1], sums[at + 2], sums[at + 3]};
-      sum = b.multiply(kernel.element, step.probabilities[0], v[2 * n],
-                       v[2 * n + 1], sum);
-      llvm::copy(sum, sums.begin() + at);
-    }
-  }
+  SmallVector<Accumulator> tiles(1, Accumulator(1, RowFragments(sumTiles)));
+  for (auto [i, sum] : llvm::enumerate(sums))
+    tiles[0][0][i / 4][i % 4] = sum;
+  atom->multiplyValues(base, Probabilities{step.probabilities}, tiles);
+  for (auto [i, sum] : llvm::enumerate(sums))
+    sum = tiles[0][0][i / 4][i % 4];
   Values next{ring->following(stage), step.state.max[0], step.state.max[1],
               step.state.sum[0], step.state.sum[1]};
   llvm::append_range(next, sums);
@@ -208,11 +177,11 @@ void DecodeKernel::joinWarps(ValueRange values) {
   using P = GpuParam;
   Type f32 = b.f32();
   int64_t pitch = layout.statePitch, warps = spec.schedule.getWarps();
-  int64_t perWarp = 16 * (pitch + 2); // floats: rows, then maxima and sums
+  int64_t perWarp = layout.stateWarpBytes / 4; // rows, then maxima and sums
   // The ring is free once all warps are here.
-  b.waitForCopies(0);
+  kernel.loader->wait(0);
   b.barrier();
-  Value states = b.bytes(kernel.shared, layout.ringOffset);
+  Value states = b.bytes(kernel.shared, layout.states.offset);
   Value mine = b.element(f32, states, b.mul(kernel.warp, perWarp));
   for (int64_t h = 0; h < 2; ++h) {
     Value row = b.add(kernel.laneRow, 8 * h);
@@ -239,7 +208,7 @@ void DecodeKernel::joinWarps(ValueRange values) {
   Value index = b.add(b.mul(batch, b.gridSize(1)), headBlock);
   index = b.add(b.mul(index, b.gridSize(0)), split);
   Value target = b.element(f32, kernel.param(P::Workspace),
-                           b.mul(b.toI64(index), 16 * (width + 2)));
+                           b.mul(b.toI64(index), spec.getStateSize()));
   Value unit = kernel.param(P::ExponentScale);
   // Factors of the warps for one row, in the order of their numbers.
   auto join = [&](Value row, SmallVector<Value> &weights, Value &max) {

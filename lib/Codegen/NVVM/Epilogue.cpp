@@ -13,20 +13,20 @@ using namespace mlir::diffattn::gpucode;
 Epilogue::Epilogue(AttentionKernel &kernel, Value batch, Value head)
     : kernel(kernel), b(kernel.b) {
   using P = GpuParam;
-  outBase = kernel.headBase(P::O, P::OB, batch, head);
+  outBase = kernel.headBase(P::O, batch, head);
   if (kernel.spec.gateType)
-    gateBase = kernel.headBase(P::Gate, P::GateB, batch, head);
+    gateBase = kernel.headBase(P::Gate, batch, head);
 }
 
 Epilogue::Row Epilogue::locate(Value query) {
   using P = GpuParam;
   Value wide = b.toI64(query);
   Row row{kernel.stridePointer(kernel.spec.resultType, outBase, wide,
-                               kernel.param(P::OT)),
+                               kernel.rowStride(P::O)),
           Value()};
   if (Type type = kernel.spec.gateType)
     row.gate =
-        kernel.stridePointer(type, gateBase, wide, kernel.param(P::GateT));
+        kernel.stridePointer(type, gateBase, wide, kernel.rowStride(P::Gate));
   return row;
 }
 

@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "KeyRing.h"
+#include "MatrixAtom.h"
 #include "PairExchange.h"
 
 using namespace mlir;
@@ -20,9 +21,6 @@ using namespace mlir::diffattn::gpucode;
 using Values = GpuBuilder::Values;
 
 namespace {
-/// Accumulators of one map: [row tile][8 columns].
-using Accumulator = SmallVector<SmallVector<Fragment>>;
-
 class ForwardKernel {
 public:
   explicit ForwardKernel(AttentionKernel &kernel);
@@ -37,7 +35,7 @@ private:
   void locate();
   void loadQueries();
   Values tileBody(Value tile, ValueRange carried);
-  SmallVector<SmallVector<Fragment>> scores(int64_t map, Value stage);
+  ScoreTile scores(int64_t map, Value stage);
   void rescale(Accumulator &sums, ArrayRef<OnlineSoftmax::Step> steps);
   void accumulate(Value stage, SmallVector<Accumulator> &sums,
                   ArrayRef<SmallVector<OnlineSoftmax::Step>> steps);
@@ -48,6 +46,8 @@ private:
     return b.add(b.add(warpRow, kernel.laneRow), 16 * rowTile + 8 * half);
   }
   Value mapOffset(int64_t bytes, int64_t map);
+  /// Queries of this warp and map in shared memory.
+  Value queryBase(int64_t map);
 
   Values flatten(const SmallVector<Accumulator> &sums,
                  const SmallVector<SmallVector<RowState>> &states);
@@ -57,9 +57,9 @@ private:
   AttentionKernel &kernel;
   GpuBuilder &b;
   const GpuKernelSpec &spec;
-  const SharedLayout &layout;
+  const GpuSharedLayout &layout;
   GpuPlacement placement;
-  int64_t rowTiles, keys, headSteps, sumTiles;
+  int64_t rowTiles, keys, sumTiles;
   OnlineSoftmax softmax;
 
   Value batch, head, noiseHead, firstRow;
@@ -67,9 +67,8 @@ private:
   /// map.
   Value warpRow, rowGroup, ownMap;
   Value firstTile, endTile;
-  SmallVector<SmallVector<SmallVector<Fragment>>>
-      queries; // [map][row tile][step]
-  std::optional<MatrixReader> queryReader, keyReader, valueReader;
+  SmallVector<QueryRows> queries; // of each map, where they are in registers
+  std::unique_ptr<MatrixAtom> atom;
   std::optional<KeyRing> ring;
   std::optional<PairExchange> exchange;
 };
@@ -79,7 +78,6 @@ ForwardKernel::ForwardKernel(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
       placement(spec.schedule.getPlacement()),
       rowTiles(spec.schedule.getRowTiles()), keys(spec.schedule.getKeys()),
-      headSteps(spec.getPaddedHeadDim() / 16),
       sumTiles(spec.getPaddedValueDim() / 8 /
                (placement == GpuPlacement::Pair ? 2 : 1)),
       softmax(kernel) {}
@@ -131,71 +129,46 @@ void ForwardKernel::loadQueries() {
   using P = GpuParam;
   int64_t rows = spec.getRows();
   for (int64_t map = 0; map < 2; ++map) {
-    Value base = map == 0 ? kernel.headBase(P::Q1, P::Q1B, batch, head)
-                          : kernel.headBase(P::Q2, P::Q2B, batch, noiseHead);
+    const P tensor = map ? P::Q2 : P::Q1;
+    Value base = kernel.headBase(tensor, batch, map ? noiseHead : head);
     SharedTile tile{b.bytes(kernel.shared, map * layout.queryBytes), rows,
                     spec.getPaddedHeadDim(), layout.headPitch};
-    kernel.copyTile(tile, {base, kernel.param(map ? P::Q2T : P::Q1T),
-                           kernel.param(map ? P::Q2W : P::Q1W), firstRow,
-                           kernel.param(P::Queries), spec.headDim});
+    kernel.loader->copy(tile, {base, kernel.rowStride(tensor),
+                               kernel.columnStride(tensor), firstRow,
+                               kernel.param(P::Queries), spec.headDim});
   }
-  b.commitCopies();
-  queryReader.emplace(kernel, layout.headPitch, MatrixReader::RowsFirst);
-  keyReader.emplace(kernel, layout.headPitch, MatrixReader::ColumnsFirst);
-  valueReader.emplace(kernel, layout.valuePitch, MatrixReader::RowsFirst,
-                      isPair() ? b.mul(ownMap, 2) : Value());
+  kernel.loader->commit();
+  atom = createMmaSync16816(kernel, isPair() ? b.mul(ownMap, 2) : Value());
   if (!spec.schedule.getQInRegisters())
     return;
-  b.waitForCopies(0);
+  kernel.loader->wait(0);
   b.barrier();
   for (int64_t map = 0; map < scoreMaps(); ++map) {
-    auto &ofMap = queries.emplace_back();
-    Value base = b.bytes(kernel.shared, mapOffset(layout.queryBytes, map));
-    base = b.bytes(base, b.mul(rowGroup, 16 * rowTiles * layout.headPitch));
-    for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile) {
-      auto &ofTile = ofMap.emplace_back();
-      for (int64_t step = 0; step < headSteps; ++step)
-        ofTile.push_back(
-            queryReader->read(base, rowTile, 2 * step, /*transpose=*/false));
-    }
+    QueryRows &ofMap = queries.emplace_back();
+    ofMap.tiles = rowTiles;
+    ofMap.base = queryBase(map);
+    for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
+      ofMap.fragments.push_back(atom->loadQueries(ofMap.base, rowTile));
   }
   // The ring takes the place of the queries.
   b.barrier();
 }
 
-SmallVector<SmallVector<Fragment>> ForwardKernel::scores(int64_t map,
-                                                         Value stage) {
-  Value zero = b.f32(0.0);
-  SmallVector<SmallVector<Fragment>> result(
-      rowTiles,
-      SmallVector<Fragment>(keys / 8, Fragment{zero, zero, zero, zero}));
+Value ForwardKernel::queryBase(int64_t map) {
+  return b.bytes(b.bytes(kernel.shared, mapOffset(layout.queryBytes, map)),
+                 b.mul(rowGroup, 16 * rowTiles * layout.headPitch));
+}
+
+ScoreTile ForwardKernel::scores(int64_t map, Value stage) {
   Value keyBase = ring->keys(stage);
   if (!spec.sharedKeys)
     keyBase = b.bytes(keyBase, mapOffset(layout.keyBytes, map));
-  Value queryBase;
-  if (!spec.schedule.getQInRegisters()) {
-    queryBase = b.bytes(kernel.shared, mapOffset(layout.queryBytes, map));
-    queryBase =
-        b.bytes(queryBase, b.mul(rowGroup, 16 * rowTiles * layout.headPitch));
-  }
-  for (int64_t step = 0; step < headSteps; ++step) {
-    SmallVector<Fragment> q;
-    for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
-      q.push_back(queryBase
-                      ? queryReader->read(queryBase, rowTile, 2 * step, false)
-                      : queries[map][rowTile][step]);
-    for (int64_t block = 0; block < keys / 16; ++block) {
-      Fragment k =
-          keyReader->read(keyBase, block, 2 * step, /*transpose=*/false);
-      for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
-        for (int64_t n = 0; n < 2; ++n) {
-          Fragment &sum = result[rowTile][2 * block + n];
-          sum = b.multiply(kernel.element, q[rowTile], k[2 * n], k[2 * n + 1],
-                           sum);
-        }
-    }
-  }
-  return result;
+  if (!queries.empty())
+    return atom->multiplyKeys(queries[map], keyBase, keys).front();
+  QueryRows inMemory;
+  inMemory.tiles = rowTiles;
+  inMemory.base = queryBase(map);
+  return atom->multiplyKeys(inMemory, keyBase, keys).front();
 }
 
 void ForwardKernel::rescale(Accumulator &sums,
@@ -215,22 +188,13 @@ void ForwardKernel::rescale(Accumulator &sums,
 void ForwardKernel::accumulate(
     Value stage, SmallVector<Accumulator> &sums,
     ArrayRef<SmallVector<OnlineSoftmax::Step>> steps) {
-  Value base = ring->values(stage);
-  int64_t chunkStep = isPair() ? 4 : 2;
-  for (int64_t block = 0; block < keys / 16; ++block)
-    for (int64_t pair = 0; pair < sumTiles / 2; ++pair) {
-      // One load of V for both maps.
-      Fragment v =
-          valueReader->read(base, block, chunkStep * pair, /*transpose=*/true);
-      for (auto [map, ofMap] : llvm::enumerate(sums))
-        for (auto [rowTile, ofTile] : llvm::enumerate(ofMap))
-          for (int64_t n = 0; n < 2; ++n) {
-            Fragment &sum = ofTile[2 * pair + n];
-            sum = b.multiply(kernel.element,
-                             steps[map][rowTile].probabilities[block], v[2 * n],
-                             v[2 * n + 1], sum);
-          }
-    }
+  SmallVector<Probabilities> probabilities;
+  for (const auto &ofMap : steps) {
+    Probabilities &ofTiles = probabilities.emplace_back();
+    for (const OnlineSoftmax::Step &step : ofMap)
+      ofTiles.push_back(step.probabilities);
+  }
+  atom->multiplyValues(ring->values(stage), probabilities, sums);
 }
 
 Values
@@ -398,10 +362,10 @@ void ForwardKernel::combine(SmallVector<Accumulator> &sums,
   }
   // Warps of the second map leave their part in shared memory, each lane in
   // places of its own.
-  b.waitForCopies(0);
+  kernel.loader->wait(0);
   b.barrier();
   Value base =
-      b.bytes(kernel.shared, b.mul(rowGroup, 512 * rowTiles * sumTiles));
+      b.bytes(kernel.shared, b.mul(rowGroup, layout.combineGroupBytes));
   base = b.bytes(base, b.mul(kernel.lane, 16));
   Value second = b.compare(LLVM::ICmpPredicate::ne, ownMap, b.i32(0));
   b.branch(second, [&] {

@@ -281,58 +281,6 @@ Value GpuBuilder::voteAny(Value condition) {
                                   NVVM::VoteSyncKind::any);
 }
 
-// Matrices.
-
-Fragment GpuBuilder::loadMatrix(Value sharedPointer, bool transpose) {
-  auto type = LLVM::LLVMStructType::getLiteral(
-      getContext(), SmallVector<Type>(4, getI32Type()));
-  auto layout = transpose ? NVVM::MMALayout::col : NVVM::MMALayout::row;
-  Value loaded = NVVM::LdMatrixOp::create(
-      *this, type, sharedPointer, 4, layout,
-      NVVM::LdStMatrixShapeAttr::get(getContext(), 8, 8),
-      NVVM::LdStMatrixEltType::B16);
-  Fragment fragment;
-  for (int64_t i = 0; i < 4; ++i)
-    fragment[i] = LLVM::ExtractValueOp::create(*this, loaded, i);
-  return fragment;
-}
-
-Fragment GpuBuilder::multiply(Type type, const Fragment &a, Value b0, Value b1,
-                              const Fragment &c) {
-  auto result = LLVM::LLVMStructType::getLiteral(getContext(),
-                                                 SmallVector<Type>(4, f32()));
-  SmallVector<Value> aValues(a.begin(), a.end()), bValues{b0, b1};
-  auto ptxType = NVVM::MMATypes::bf16;
-  if (type.isF16()) {
-    ptxType = NVVM::MMATypes::f16;
-    // The f16 form of the intrinsic takes pairs where the bf16 form takes
-    // registers.
-    for (SmallVector<Value> *values : {&aValues, &bValues})
-      for (Value &value : *values)
-        value = LLVM::BitcastOp::create(*this, VectorType::get(2, type), value);
-  }
-  Value product = NVVM::MmaOp::create(
-      *this, result, aValues, bValues, ValueRange(ArrayRef<Value>(c.data(), 4)),
-      ArrayRef<int64_t>{16, 8, 16}, std::nullopt, std::nullopt,
-      std::array<NVVM::MMATypes, 2>{ptxType, ptxType},
-      std::array<NVVM::MMALayout, 2>{NVVM::MMALayout::row,
-                                     NVVM::MMALayout::col});
-  Fragment fragment;
-  for (int64_t i = 0; i < 4; ++i)
-    fragment[i] = LLVM::ExtractValueOp::create(*this, product, i);
-  return fragment;
-}
-
-void GpuBuilder::copyAsync(Value sharedPointer, Value globalPointer,
-                           Value validBytes) {
-  NVVM::CpAsyncOp::create(*this, sharedPointer, globalPointer, 16,
-                          NVVM::LoadCacheModifierKind::CG, validBytes);
-}
-void GpuBuilder::commitCopies() { NVVM::CpAsyncCommitGroupOp::create(*this); }
-void GpuBuilder::waitForCopies(int64_t groupsLeft) {
-  NVVM::CpAsyncWaitGroupOp::create(*this, groupsLeft);
-}
-
 // Control flow. Blocks stand in the order in which they run.
 
 GpuBuilder::Values GpuBuilder::branch(Value condition,

@@ -106,15 +106,6 @@ public:
   Value shuffle(Value x, Value lane);
   Value voteAny(Value condition);
 
-  // Matrices of 16-bit numbers.
-  Fragment loadMatrix(Value sharedPointer, bool transpose);
-  /// c + a * b for 16x16 by 16x8.
-  Fragment multiply(Type type, const Fragment &a, Value b0, Value b1,
-                    const Fragment &c);
-  void copyAsync(Value sharedPointer, Value globalPointer, Value validBytes);
-  void commitCopies();
-  void waitForCopies(int64_t groupsLeft);
-
   // Control flow.
   using Values = SmallVector<Value>;
   /// Runs `then` if `condition`, and yields what it returns, else `otherwise`.

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "llvm/Support/ErrorHandling.h"
 
 #include <algorithm>
 #include <limits>
@@ -118,18 +119,22 @@ private:
     return arguments[static_cast<size_t>(param)];
   }
   void setPointer(GpuParam param, Value memref);
-  void setTensor(GpuParam pointer, GpuParam firstStride, Value memref,
-                 Layout layout);
+  void setTensor(GpuParam tensor, Value memref, Layout layout);
+  /// A number for each batch, or null.
+  void setPerBatch(GpuParam pointer, GpuParam stride, Value memref);
   void fillArguments();
   void fillBias();
   /// Whether neighbours along the keys can be read in pairs.
   Value biasInPairs();
   void fillNumbers();
   void launchKernel(const GpuKernelSpec &spec, std::array<Value, 3> blocks);
+  /// What the table of parameters gives the kernel, in order.
+  SmallVector<Value> argumentsOf(const GpuKernelSpec &spec);
 
   ImplicitLocOpBuilder b;
   AttentionOp op;
   gpu::GPUModuleOp module;
+  /// By the number of the parameter; null where no kernel of the op reads it.
   SmallVector<Value> arguments;
   DenseMap<Value, memref::ExtractStridedMetadataOp> metadata;
   Value batches, queries, keys, chunksAllowed;
@@ -176,40 +181,43 @@ void LaunchBuilder::setPointer(GpuParam param, Value memref) {
       b, LLVM::LLVMPointerType::get(b.getContext(), 1), i64(address(memref)));
 }
 
-void LaunchBuilder::setTensor(GpuParam pointer, GpuParam firstStride,
-                              Value memref, Layout layout) {
-  setPointer(pointer, memref);
+void LaunchBuilder::setTensor(GpuParam tensor, Value memref, Layout layout) {
+  setPointer(tensor, memref);
   const int64_t axes[] = {0, AttentionOp::headAxis(layout),
                           AttentionOp::lengthAxis(layout), 3};
-  for (int64_t i = 0; i < 4; ++i)
-    arguments[static_cast<size_t>(firstStride) + i] =
-        i64(stride(memref, axes[i]));
+  for (unsigned i = 0; i < 4; ++i)
+    argument(getGpuStride(tensor, i)) = i64(stride(memref, axes[i]));
+}
+
+void LaunchBuilder::setPerBatch(GpuParam pointer, GpuParam stride,
+                                Value memref) {
+  if (memref) {
+    setPointer(pointer, memref);
+    argument(stride) = i64(this->stride(memref, 0));
+    return;
+  }
+  argument(pointer) =
+      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
+  argument(stride) = i64(index(0));
 }
 
 void LaunchBuilder::fillArguments() {
   using P = GpuParam;
-  Value null =
-      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
-  Value zero64 = i64(index(0));
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    Type type = getGpuParamType(b.getContext(), static_cast<P>(i));
-    arguments[i] = isa<LLVM::LLVMPointerType>(type) ? null
-                   : type.isInteger(64)             ? zero64
-                                                    : Value();
-  }
-  setTensor(P::Q1, P::Q1B, op.getQ1(), op.getQLayout());
-  setTensor(P::Q2, P::Q2B, op.getQ2(), op.getQLayout());
-  setTensor(P::K1, P::K1B, op.getK1(), op.getKLayout());
-  setTensor(P::K2, P::K2B, op.getK2(), op.getKLayout());
-  setTensor(P::V, P::VB, op.getV(), op.getVLayout());
-  setTensor(P::O, P::OB, op.getInit(), op.getOLayout());
+  setTensor(P::Q1, op.getQ1(), op.getQLayout());
+  setTensor(P::Q2, op.getQ2(), op.getQLayout());
+  setTensor(P::K1, op.getK1(), op.getKLayout());
+  setTensor(P::K2, op.getK2(), op.getKLayout());
+  setTensor(P::V, op.getV(), op.getVLayout());
+  setTensor(P::O, op.getInit(), op.getOLayout());
   if (op.getGate())
-    setTensor(P::Gate, P::GateB, op.getGate(), op.getOLayout());
+    setTensor(P::Gate, op.getGate(), op.getOLayout());
 
   Value lambda = op.getLambda();
   setPointer(P::Lambda, lambda);
   int64_t rank = cast<ShapedType>(lambda.getType()).getRank();
   argument(P::SignalPerLambda) = i32(1);
+  for (P axis : {P::LambdaB, P::LambdaT, P::LambdaH})
+    argument(axis) = i64(index(0));
   if (rank == 1) {
     argument(P::LambdaH) = i64(stride(lambda, 0));
   } else if (rank == 3) {
@@ -225,14 +233,8 @@ void LaunchBuilder::fillArguments() {
     setPointer(P::NormWeight, weight);
     argument(P::NormWeightW) = i64(stride(weight, 0));
   }
-  if (Value length = op.getKvLen()) {
-    setPointer(P::KvLen, length);
-    argument(P::KvLenB) = i64(stride(length, 0));
-  }
-  if (Value position = op.getQOffset()) {
-    setPointer(P::QOffset, position);
-    argument(P::QOffsetB) = i64(stride(position, 0));
-  }
+  setPerBatch(P::KvLen, P::KvLenB, op.getKvLen());
+  setPerBatch(P::QOffset, P::QOffsetB, op.getQOffset());
   fillNumbers();
 }
 
@@ -296,8 +298,6 @@ void LaunchBuilder::fillNumbers() {
   if (op.getBias())
     argument(P::Flags) = b.createOrFold<arith::SelectOp>(
         biasInPairs(), i32(flags | GpuFlagBiasPairs), i32(flags));
-  argument(P::Group) = i32(1);
-  argument(P::Splits) = i32(1);
 
   double scale = scores.scale, cap = scores.softcap.value_or(0.0f);
   bool scaled = getGpuKernelSpec(op, {}, /*elementwise=*/false).scaledScores();
@@ -335,16 +335,27 @@ Value LaunchBuilder::canCopyChunks() {
   return compare(arith::CmpIPredicate::eq, all, 0);
 }
 
+SmallVector<Value> LaunchBuilder::argumentsOf(const GpuKernelSpec &spec) {
+  SmallVector<Value> chosen;
+  for (GpuParam param : getGpuParams(spec)) {
+    if (!argument(param))
+      llvm::report_fatal_error("nothing gives " + getGpuParam(param).name +
+                               " to kernel " + spec.getName());
+    chosen.push_back(argument(param));
+  }
+  return chosen;
+}
+
 void LaunchBuilder::launchKernel(const GpuKernelSpec &spec,
                                  std::array<Value, 3> blocks) {
   LLVM::LLVMFuncOp kernel = getOrEmitGpuKernel(module, spec);
   auto symbol = SymbolRefAttr::get(module.getNameAttr(),
                                    {FlatSymbolRefAttr::get(kernel)});
   Value one = index(1);
-  gpu::LaunchFuncOp::create(b, symbol,
-                            gpu::KernelDim3{blocks[0], blocks[1], blocks[2]},
-                            gpu::KernelDim3{index(spec.getThreads()), one, one},
-                            i32(spec.getSharedBytes()), arguments);
+  gpu::LaunchFuncOp::create(
+      b, symbol, gpu::KernelDim3{blocks[0], blocks[1], blocks[2]},
+      gpu::KernelDim3{index(spec.getThreads()), one, one},
+      i32(spec.getSharedLayout().total), argumentsOf(spec));
 }
 
 Value LaunchBuilder::decodeGroup() {
@@ -370,11 +381,9 @@ void LaunchBuilder::launchDecode(const GpuKernelSpec &spec) {
   Value heads = compute<arith::DivUIOp>(index(op.getSignalHeads()), group);
   argument(GpuParam::Group) = i32(group);
   argument(GpuParam::Splits) = i32(splits);
-  // Sums of 16 rows, with maximum and sum of each.
   Value states =
       compute<arith::MulIOp>(compute<arith::MulIOp>(batches, heads), splits);
-  Value numbers = compute<arith::MulIOp>(
-      states, index(16 * (spec.getPaddedValueDim() + 2)));
+  Value numbers = compute<arith::MulIOp>(states, index(spec.getStateSize()));
   auto type = MemRefType::get({ShapedType::kDynamic}, b.getF32Type());
   Value workspace = gpu::AllocOp::create(b, type, Type(), ValueRange(),
                                          ValueRange{numbers}, ValueRange())
@@ -393,9 +402,10 @@ void LaunchBuilder::launch(const GpuKernelSpec &spec) {
                                index(op.getSignalHeads()), batches});
   // What is computed for one launch must not be an argument of another, which
   // may stand in another branch.
-  SmallVector<Value> saved = arguments;
   launchDecode(spec);
-  arguments = saved;
+  for (unsigned i = 0; i < arguments.size(); ++i)
+    if (getGpuParam(static_cast<GpuParam>(i)).filler == GpuParamFiller::Launch)
+      arguments[i] = Value();
 }
 
 void LaunchBuilder::choose(Value condition, Emit then, Emit otherwise) {

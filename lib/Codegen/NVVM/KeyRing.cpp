@@ -15,35 +15,34 @@ KeyRing::KeyRing(AttentionKernel &kernel, Value batch, Value head,
     : kernel(kernel), b(kernel.b), stages(kernel.spec.schedule.getStages()),
       tileKeys(kernel.spec.schedule.getKeys()) {
   using P = GpuParam;
-  auto base = [&](P pointer, P strides, Value head, P sharing) {
-    return kernel.headBase(pointer, strides, batch,
-                           b.divU(head, kernel.param(sharing)));
+  auto base = [&](P tensor, Value head, P sharing) {
+    return kernel.headBase(tensor, batch, b.divU(head, kernel.param(sharing)));
   };
-  key1 = base(P::K1, P::K1B, head, P::SignalPerKey1);
-  key2 = base(P::K2, P::K2B, noiseHead, P::NoisePerKey2);
-  value = base(P::V, P::VB, head, P::SignalPerValue);
+  key1 = base(P::K1, head, P::SignalPerKey1);
+  if (!kernel.spec.sharedKeys)
+    key2 = base(P::K2, noiseHead, P::NoisePerKey2);
+  value = base(P::V, head, P::SignalPerValue);
 }
 
 void KeyRing::issue(Value tile, Value stage) {
   using P = GpuParam;
   const GpuKernelSpec &spec = kernel.spec;
-  const SharedLayout &layout = kernel.layout;
+  const GpuSharedLayout &layout = kernel.layout;
   Value first = b.mul(tile, tileKeys);
   Value base = b.bytes(kernel.shared, stage);
   auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value global,
-                  P row, P column, int64_t width) {
-    kernel.copyTile(
-        {b.bytes(base, layout.ringOffset + offset), tileKeys, padded, pitch},
-        {global, kernel.param(row), kernel.param(column), first,
+                  P tensor, int64_t width) {
+    kernel.loader->copy(
+        {b.bytes(base, layout.ring.offset + offset), tileKeys, padded, pitch},
+        {global, kernel.rowStride(tensor), kernel.columnStride(tensor), first,
          kernel.keyLimit, width});
   };
-  copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1T, P::K1W,
-       spec.headDim);
+  copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1, spec.headDim);
   if (!spec.sharedKeys)
     copy(layout.keyBytes, spec.getPaddedHeadDim(), layout.headPitch, key2,
-         P::K2T, P::K2W, spec.headDim);
+         P::K2, spec.headDim);
   copy(layout.valueOffset, spec.getPaddedValueDim(), layout.valuePitch, value,
-       P::VT, P::VW, spec.valueDim);
+       P::V, spec.valueDim);
 }
 
 void KeyRing::fill(Value tile, Value endTile) {
@@ -52,13 +51,13 @@ void KeyRing::fill(Value tile, Value endTile) {
     b.branch(b.compare(LLVM::ICmpPredicate::slt, next, endTile),
              [&] { issue(next, b.i32(i * kernel.layout.stageBytes)); });
     // A group for each stage, empty or not, so that waits count the same.
-    b.commitCopies();
+    kernel.loader->commit();
   }
 }
 
 void KeyRing::advance(Value tile, Value stage, Value endTile) {
   int64_t bytes = kernel.layout.stageBytes;
-  b.waitForCopies(stages - 2);
+  kernel.loader->wait(stages - 2);
   b.barrier();
   Value ahead = b.add(tile, stages - 1);
   b.branch(b.compare(LLVM::ICmpPredicate::slt, ahead, endTile), [&] {
@@ -66,7 +65,7 @@ void KeyRing::advance(Value tile, Value stage, Value endTile) {
     issue(ahead,
           b.select(wrapped, b.i32((stages - 1) * bytes), b.add(stage, -bytes)));
   });
-  b.commitCopies();
+  kernel.loader->commit();
 }
 
 Value KeyRing::following(Value stage) {
@@ -78,7 +77,7 @@ Value KeyRing::following(Value stage) {
 }
 
 Value KeyRing::keys(Value stage) {
-  return b.bytes(b.bytes(kernel.shared, stage), kernel.layout.ringOffset);
+  return b.bytes(b.bytes(kernel.shared, stage), kernel.layout.ring.offset);
 }
 
 Value KeyRing::values(Value stage) {

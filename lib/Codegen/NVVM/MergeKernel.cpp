@@ -32,7 +32,7 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
   Value headBlock = b.divU(head, group);
   Value row = b.add(b.mul(query, group), b.sub(head, b.mul(headBlock, group)));
   Value index = b.add(b.mul(batch, b.divU(b.gridSize(1), group)), headBlock);
-  Value first = b.mul(b.toI64(b.mul(index, splits)), 16 * (width + 2));
+  Value first = b.mul(b.toI64(b.mul(index, splits)), spec.getStateSize());
   Value states = b.element(f32, kernel.param(P::Workspace), first);
   Value unit = kernel.param(P::ExponentScale);
 
@@ -43,7 +43,7 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
       b.i32(0), splits, 1, initial,
       [&](Value split, ValueRange carried) -> Values {
         Value state =
-            b.element(f32, states, b.mul(b.toI64(split), 16 * (width + 2)));
+            b.element(f32, states, b.mul(b.toI64(split), spec.getStateSize()));
         Values next(carried.begin(), carried.end());
         for (int64_t map = 0; map < 2; ++map) {
           Value mapRow = b.add(row, 8 * map);

@@ -41,19 +41,19 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value batch,
   }
   if (!spec.biasType)
     return;
-  Value flag = b.andI(kernel.param(GpuParam::Flags), GpuFlagBiasPairs);
+  auto add = [&](bool pairs) {
+    return addBias(scores, batch, noiseHead, rows, key, pairs);
+  };
+  auto inPairs = [&] {
+    Value flag = b.andI(kernel.param(GpuParam::Flags), GpuFlagBiasPairs);
+    return b.compare(LLVM::ICmpPredicate::ne, flag, b.i32(0));
+  };
   // Element-wise kernels are there for what allows nothing better.
-  GpuBuilder::Values sums =
-      spec.elementwise
-          ? addBias(scores, batch, noiseHead, rows, key, /*pairs=*/false)
-          : b.choose(
-                b.compare(LLVM::ICmpPredicate::ne, flag, b.i32(0)),
-                [&] {
-                  return addBias(scores, batch, noiseHead, rows, key, true);
-                },
-                [&] {
-                  return addBias(scores, batch, noiseHead, rows, key, false);
-                });
+  GpuBuilder::Values sums = spec.elementwise
+                                ? add(/*pairs=*/false)
+                                : b.choose(
+                                      inPairs(), [&] { return add(true); },
+                                      [&] { return add(false); });
   for (auto [i, sum] : llvm::enumerate(sums))
     scores[i / 4][i % 4] = sum;
 }

@@ -10,16 +10,14 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-/// Bytes of a warp's fragments of 16 keys, and of its factors.
-static constexpr int64_t kFragmentBytes = 32 * 16, kFactorBytes = 32 * 8;
-
 PairExchange::PairExchange(AttentionKernel &kernel, Value rowGroup)
     : kernel(kernel), b(kernel.b), barrierId(b.add(rowGroup, 1)) {}
 
 Value PairExchange::slot(Value ofWarp) {
-  const SharedLayout &layout = kernel.layout;
-  return b.bytes(b.bytes(kernel.shared, b.mul(ofWarp, layout.exchangeBytes)),
-                 layout.exchangeOffset);
+  const GpuSharedLayout &layout = kernel.layout;
+  return b.bytes(
+      b.bytes(kernel.shared, b.mul(ofWarp, layout.exchangeWarpBytes)),
+      layout.exchange.offset);
 }
 
 SmallVector<OnlineSoftmax::Step>
@@ -29,13 +27,14 @@ PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
   Value fragmentLane = b.mul(kernel.lane, 16),
         factorLane = b.mul(kernel.lane, 8);
   int64_t fragments = own.front().probabilities.size();
-  int64_t factors = kFragmentBytes * fragments;
-  int64_t perTile = factors + kFactorBytes;
+  const GpuSharedLayout &layout = kernel.layout;
+  int64_t factors = layout.fragmentBytes * fragments,
+          perTile = layout.exchangeTileBytes;
   for (auto [tile, step] : llvm::enumerate(own)) {
     for (auto [i, fragment] : llvm::enumerate(step.probabilities))
       b.store(b.pack(fragment),
               b.bytes(b.bytes(mine, fragmentLane),
-                      tile * perTile + i * kFragmentBytes),
+                      tile * perTile + i * layout.fragmentBytes),
               16);
     b.store(b.pack(step.alpha),
             b.bytes(b.bytes(mine, factorLane), tile * perTile + factors), 8);
@@ -49,7 +48,7 @@ PairExchange::steps(ArrayRef<OnlineSoftmax::Step> own) {
     for (int64_t i = 0; i < fragments; ++i) {
       Value packed = b.load(words,
                             b.bytes(b.bytes(theirs, fragmentLane),
-                                    tile * perTile + i * kFragmentBytes),
+                                    tile * perTile + i * layout.fragmentBytes),
                             16);
       llvm::copy(b.unpack(packed), step.probabilities.emplace_back().begin());
     }

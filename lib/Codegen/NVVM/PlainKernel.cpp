@@ -201,18 +201,17 @@ void PlainKernel::emit() {
   b.branch(
       b.compare(LLVM::ICmpPredicate::slt, row, kernel.param(P::Queries)), [&] {
         Value wide = b.toI64(row);
-        query[0] = kernel.stridePointer(
-            f32, kernel.headBase(P::Q1, P::Q1B, batch, head), wide,
-            kernel.param(P::Q1T));
-        query[1] = kernel.stridePointer(
-            f32, kernel.headBase(P::Q2, P::Q2B, batch, noiseHead), wide,
-            kernel.param(P::Q2T));
-        key[0] = kernel.headBase(P::K1, P::K1B, batch,
+        query[0] =
+            kernel.stridePointer(f32, kernel.headBase(P::Q1, batch, head), wide,
+                                 kernel.param(P::Q1T));
+        query[1] =
+            kernel.stridePointer(f32, kernel.headBase(P::Q2, batch, noiseHead),
+                                 wide, kernel.param(P::Q2T));
+        key[0] = kernel.headBase(P::K1, batch,
                                  b.divU(head, kernel.param(P::SignalPerKey1)));
-        key[1] =
-            kernel.headBase(P::K2, P::K2B, batch,
-                            b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
-        value = kernel.headBase(P::V, P::VB, batch,
+        key[1] = kernel.headBase(
+            P::K2, batch, b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
+        value = kernel.headBase(P::V, batch,
                                 b.divU(head, kernel.param(P::SignalPerValue)));
         if (Type type = spec.biasType) {
           Type memory = type.isInteger(1) ? b.getI8Type() : type;

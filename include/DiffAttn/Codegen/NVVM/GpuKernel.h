@@ -7,107 +7,14 @@
 #ifndef DIFFATTN_CODEGEN_NVVM_GPUKERNEL_H
 #define DIFFATTN_CODEGEN_NVVM_GPUKERNEL_H
 
+#include "DiffAttn/Codegen/NVVM/KernelParams.h"
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Schedule/GpuSharedLayout.h"
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 namespace mlir::diffattn {
-
-/// The arguments of every attention kernel, in order: pointers to global
-/// memory, strides in elements (i64), sizes and choices (i32), numbers (f32).
-/// What a kernel does not use is ignored.
-enum class GpuParam : unsigned {
-  // Pointers. KvLen and QOffset may be null; Workspace is the decode kernel's.
-  Q1,
-  K1,
-  Q2,
-  K2,
-  V,
-  O,
-  Lambda,
-  Bias,
-  NormWeight,
-  Gate,
-  KvLen,
-  QOffset,
-  Workspace,
-  // Strides of batch, head, length and width.
-  Q1B,
-  Q1H,
-  Q1T,
-  Q1W,
-  K1B,
-  K1H,
-  K1T,
-  K1W,
-  Q2B,
-  Q2H,
-  Q2T,
-  Q2W,
-  K2B,
-  K2H,
-  K2T,
-  K2W,
-  VB,
-  VH,
-  VT,
-  VW,
-  OB,
-  OH,
-  OT,
-  OW,
-  GateB,
-  GateH,
-  GateT,
-  GateW,
-  LambdaB,
-  LambdaT,
-  LambdaH,
-  BiasB,
-  BiasH,
-  BiasQ,
-  BiasK,
-  NormWeightW,
-  KvLenB,
-  QOffsetB,
-  // Key j is seen from position p if p - LeftLimit <= j <= p + RightLimit; -1
-  // stands for no limit.
-  LeftLimit,
-  RightLimit,
-  // Queries and keys in memory.
-  Queries,
-  Keys,
-  // Signal heads to one noise head, to one head of K1 and of V; noise heads to
-  // one head of K2;
-  // signal heads to one lambda.
-  SignalPerNoise,
-  SignalPerKey1,
-  SignalPerValue,
-  NoisePerKey2,
-  SignalPerLambda,
-  // The limits, but from 0 to kGpuUnlimited: what loops over keys use, with
-  // positions that AttentionKernel::readPositions moved near.
-  WindowLeft,
-  WindowRight,
-  // Bits of GpuFlag.
-  Flags,
-  // Decode: signal heads that share K and V, and blocks of keys.
-  Group,
-  Splits,
-  // What scores are multiplied by (also by log2 e where the kernel takes no
-  // bias or softcap), the
-  // growth of the maximum, in the same unit as scores before the exponential,
-  // that makes the
-  // kernel rescale; what turns that unit into powers of two; cap; epilogue.
-  ScoreScale,
-  RescaleMargin,
-  ExponentScale,
-  Softcap,
-  NormEps,
-  OutScale,
-  Count
-};
 
 enum GpuFlag : unsigned {
   GpuFlagNorm = 1,
@@ -122,10 +29,6 @@ enum GpuFlag : unsigned {
 /// no key is farther than kGpuUnlimited from a position near the keys.
 constexpr int64_t kGpuMaxLength = int64_t(1) << 28;
 constexpr int64_t kGpuUnlimited = 2 * kGpuMaxLength;
-
-StringRef getGpuParamName(GpuParam param);
-/// !llvm.ptr<1>, i64, i32 or f32.
-Type getGpuParamType(MLIRContext *context, GpuParam param);
 
 enum class GpuKernelKind { Forward, Decode, Merge };
 
@@ -153,14 +56,21 @@ struct GpuKernelSpec {
   }
   bool scaleFirst = false;
 
+  /// Products by ordinary instructions, which read operands where they lie.
+  bool isPlain() const {
+    return kind == GpuKernelKind::Forward &&
+           schedule.getPlacement() == GpuPlacement::Plain;
+  }
   /// A name that tells all of this, so equal names are equal kernels.
   std::string getName() const;
   /// Threads of a block.
   int64_t getThreads() const;
   /// Query rows of a block.
   int64_t getRows() const;
-  /// Dynamic shared memory of a block.
-  int64_t getSharedBytes() const;
+  /// Dynamic shared memory of a block; nothing for merge and plain kernels.
+  GpuSharedLayout getSharedLayout() const;
+  /// Numbers of a state in the workspace: 16 maxima, 16 sums, 16 rows of sums.
+  int64_t getStateSize() const { return 16 * (getPaddedValueDim() + 2); }
   /// Widths of the tiles, padded to what the matrix instructions take.
   int64_t getPaddedHeadDim() const;
   int64_t getPaddedValueDim() const;

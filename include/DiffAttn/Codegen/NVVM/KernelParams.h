@@ -1,0 +1,54 @@
+//===- KernelParams.h - what the host tells a kernel ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CODEGEN_NVVM_KERNELPARAMS_H
+#define DIFFATTN_CODEGEN_NVVM_KERNELPARAMS_H
+
+#include "mlir/IR/Types.h"
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstdint>
+
+namespace mlir::diffattn {
+struct GpuKernelSpec;
+
+/// The rows of KernelParams.def, which says what each means.
+enum class GpuParam : unsigned {
+#define GPU_PARAM(Name, text, Type, Filler, reader) Name,
+#include "DiffAttn/Codegen/NVVM/KernelParams.def"
+  Count
+};
+
+enum class GpuParamType { Pointer, I64, I32, F32 };
+
+/// Who knows a parameter: the op and its operands, or a launch.
+enum class GpuParamFiller { Op, Launch };
+
+struct GpuParamRow {
+  llvm::StringLiteral name;
+  GpuParamType type;
+  GpuParamFiller filler;
+  /// Whether a kernel reads it, and so has it.
+  bool (*isReadBy)(const GpuKernelSpec &spec);
+};
+
+const GpuParamRow &getGpuParam(GpuParam param);
+
+/// !llvm.ptr<1>, i64, i32 or f32.
+Type getGpuParamType(MLIRContext *context, GpuParam param);
+
+/// The stride of `tensor`, a row of GPU_TENSOR, along 0: batch, 1: head, 2:
+/// length, 3: width.
+GpuParam getGpuStride(GpuParam tensor, unsigned axis);
+
+/// The parameters of a kernel, in the order of its arguments. Kernels of equal
+/// names have the same ones.
+SmallVector<GpuParam> getGpuParams(const GpuKernelSpec &spec);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_CODEGEN_NVVM_KERNELPARAMS_H

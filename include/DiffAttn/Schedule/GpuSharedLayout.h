@@ -1,0 +1,74 @@
+//===- GpuSharedLayout.h - shared memory of a GPU block ---------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_SCHEDULE_GPUSHAREDLAYOUT_H
+#define DIFFATTN_SCHEDULE_GPUSHAREDLAYOUT_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+namespace mlir::diffattn {
+
+/// The cut of a kernel of 16-bit tiles: the numbers of its schedule.
+struct GpuTiles {
+  GpuPlacement placement = GpuPlacement::Both;
+  int64_t warps = 4, rowTiles = 1, keys = 32, stages = 2;
+  bool qInRegisters = false;
+  /// Not 0: few queries, both maps in one tile of rows, keys split in blocks.
+  int64_t splitKeys = 0;
+
+  static GpuTiles of(GpuScheduleAttr schedule);
+  /// Query rows of a block.
+  int64_t getRows() const;
+};
+
+/// Rows in shared memory are padded to so many elements, so that a row, or two,
+/// fill whole 128 bytes.
+constexpr int64_t kGpuWidthMultiple = 32;
+
+/// The one place that says what lies where in a block's shared memory, in
+/// bytes: kernels read it, and what checks or chooses sizes takes `total`. A
+/// new region is an entry of `regions`.
+struct GpuSharedLayout {
+  GpuSharedLayout() = default;
+  GpuSharedLayout(const GpuTiles &tiles, int64_t headDim, int64_t valueDim,
+                  bool sharedKeys);
+
+  /// When a region is in use: while queries come in and go to registers, in the
+  /// loop over keys, and after it. Regions of one phase do not overlap.
+  enum Phase : unsigned { Load = 1, Loop = 2, Finish = 4 };
+  struct Region {
+    StringRef name;
+    int64_t offset = 0, bytes = 0, alignment = 16;
+    unsigned phases = 0;
+    int64_t end() const { return offset + bytes; }
+  };
+  /// Of a query or key, and of a value.
+  int64_t headPitch = 0, valuePitch = 0;
+  /// Queries of one map; of both where keys are split.
+  int64_t queryBytes = 0;
+  /// A stage of the ring: K1, K2 unless it is K1, V.
+  int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
+  /// What a warp of a pair shows the other: for each tile of rows, fragments of
+  /// P of 16 keys each, then two factors a lane.
+  int64_t fragmentBytes = 0, factorBytes = 0, exchangeTileBytes = 0,
+          exchangeWarpBytes = 0;
+  /// What a group of rows passes from the second map to the first.
+  int64_t combineGroupBytes = 0;
+  /// A warp's state with split keys: 16 rows of `statePitch` floats, so that no
+  /// two lanes that store together meet in a bank, then maxima and sums.
+  int64_t statePitch = 0, stateWarpBytes = 0;
+
+  Region queries{"queries"}, ring{"ring"}, exchange{"exchange"},
+      combine{"combine"}, states{"states"};
+  int64_t total = 0;
+
+  /// Those that the kernel has.
+  SmallVector<Region> getRegions() const;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_SCHEDULE_GPUSHAREDLAYOUT_H

@@ -1,0 +1,108 @@
+//===- KernelParams.cpp - what the host tells a kernel --------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+/// The readers of KernelParams.def. They depend on nothing that a kernel's name
+/// does not tell.
+namespace reader {
+bool attends(const GpuKernelSpec &spec) {
+  return spec.kind != GpuKernelKind::Merge;
+}
+bool merges(const GpuKernelSpec &spec) {
+  return spec.kind == GpuKernelKind::Merge;
+}
+bool splitsKeys(const GpuKernelSpec &spec) {
+  return spec.kind != GpuKernelKind::Forward;
+}
+bool finishes(const GpuKernelSpec &spec) {
+  return spec.kind != GpuKernelKind::Decode;
+}
+/// Innermost strides are 1 where 16 bytes are copied or stored at a time.
+bool readsByElement(const GpuKernelSpec &spec) {
+  return attends(spec) && (spec.elementwise || spec.isPlain());
+}
+/// The rows of a decode kernel come from all over memory.
+bool readsQueriesByElement(const GpuKernelSpec &spec) {
+  return readsByElement(spec) || spec.kind == GpuKernelKind::Decode;
+}
+bool storesByElement(const GpuKernelSpec &spec) {
+  return merges(spec) || (finishes(spec) && readsByElement(spec));
+}
+bool hasSecondKeys(const GpuKernelSpec &spec) {
+  return attends(spec) && (!spec.sharedKeys || spec.isPlain());
+}
+bool readsSecondKeysByElement(const GpuKernelSpec &spec) {
+  return hasSecondKeys(spec) && readsByElement(spec);
+}
+bool hasBias(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.biasType;
+}
+bool hasSoftcap(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.softcap;
+}
+bool hasNormWeight(const GpuKernelSpec &spec) {
+  return finishes(spec) && spec.normWeightType;
+}
+bool hasGate(const GpuKernelSpec &spec) {
+  return finishes(spec) && spec.gateType;
+}
+/// Of the norm and of lambda, and whether pairs of the bias may be loaded.
+bool readsFlags(const GpuKernelSpec &spec) {
+  return finishes(spec) || (hasBias(spec) && !readsByElement(spec));
+}
+/// Kernels of tiles keep an old maximum until it grows by the margin.
+bool keepsMaximum(const GpuKernelSpec &spec) {
+  return attends(spec) && !spec.isPlain();
+}
+} // namespace reader
+} // namespace
+
+static constexpr GpuParamRow kTable[] = {
+#define GPU_PARAM(Name, text, Type, Filler, isReadBy)                          \
+  {text, GpuParamType::Type, GpuParamFiller::Filler, reader::isReadBy},
+#include "DiffAttn/Codegen/NVVM/KernelParams.def"
+};
+static_assert(std::size(kTable) == static_cast<size_t>(GpuParam::Count));
+
+const GpuParamRow &mlir::diffattn::getGpuParam(GpuParam param) {
+  return kTable[static_cast<unsigned>(param)];
+}
+
+Type mlir::diffattn::getGpuParamType(MLIRContext *context, GpuParam param) {
+  switch (getGpuParam(param).type) {
+  case GpuParamType::Pointer:
+    return LLVM::LLVMPointerType::get(context, 1);
+  case GpuParamType::I64:
+    return IntegerType::get(context, 64);
+  case GpuParamType::I32:
+    return IntegerType::get(context, 32);
+  case GpuParamType::F32:
+    return Float32Type::get(context);
+  }
+  llvm_unreachable("all types are listed");
+}
+
+GpuParam mlir::diffattn::getGpuStride(GpuParam tensor, unsigned axis) {
+  return static_cast<GpuParam>(static_cast<unsigned>(tensor) + 1 + axis);
+}
+
+SmallVector<GpuParam> mlir::diffattn::getGpuParams(const GpuKernelSpec &spec) {
+  SmallVector<GpuParam> params;
+  for (unsigned i = 0; i < std::size(kTable); ++i)
+    if (kTable[i].isReadBy(spec))
+      params.push_back(static_cast<GpuParam>(i));
+  // No parameter needs padding then, and ptxas, which keeps the order of their
+  // loads, takes fewer registers than with each stride behind its pointer.
+  llvm::stable_sort(params, [](GpuParam a, GpuParam b) {
+    return getGpuParam(a).type < getGpuParam(b).type;
+  });
+  return params;
+}

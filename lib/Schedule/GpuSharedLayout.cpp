@@ -1,0 +1,93 @@
+//===- GpuSharedLayout.cpp - shared memory of a GPU block -----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/GpuSharedLayout.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+/// Bytes of an element, lanes of a warp, rows and keys of a fragment.
+static constexpr int64_t kElement = 2, kLanes = 32, kFragment = 16;
+/// Tiles begin where all banks do.
+static constexpr int64_t kTileAlignment = 128;
+
+GpuTiles GpuTiles::of(GpuScheduleAttr schedule) {
+  return {schedule.getPlacement(), schedule.getWarps(),
+          schedule.getRowTiles(),  schedule.getKeys(),
+          schedule.getStages(),    schedule.getQInRegisters(),
+          schedule.getSplitKeys()};
+}
+
+int64_t GpuTiles::getRows() const {
+  if (splitKeys)
+    return kFragment / 2;
+  if (placement == GpuPlacement::Plain)
+    return warps;
+  int64_t groups = placement == GpuPlacement::Both ? warps : warps / 2;
+  return groups * kFragment * rowTiles;
+}
+
+GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
+                                 int64_t valueDim, bool sharedKeys) {
+  if (tiles.placement == GpuPlacement::Plain)
+    return;
+  const bool split = tiles.splitKeys;
+  const int64_t d = llvm::alignTo(headDim, kGpuWidthMultiple),
+                dv = llvm::alignTo(valueDim, kGpuWidthMultiple);
+  headPitch = kElement * d;
+  valuePitch = kElement * dv;
+  // With split keys one fragment of rows holds both maps.
+  const int64_t rows = split ? kFragment : tiles.getRows();
+  queryBytes = rows * headPitch;
+  keyBytes = tiles.keys * headPitch;
+  valueOffset = (sharedKeys ? 1 : 2) * keyBytes;
+  stageBytes = valueOffset + tiles.keys * valuePitch;
+
+  // Queries that go to registers pass through the ring before it is used.
+  const bool stay = !tiles.qInRegisters || split;
+  queries.bytes = (split ? 1 : 2) * queryBytes;
+  queries.phases = stay ? Load | Loop : Load;
+  ring.offset = stay ? queries.bytes : 0;
+  ring.bytes = tiles.stages * stageBytes;
+  ring.phases = Loop;
+  queries.alignment = ring.alignment = kTileAlignment;
+  const int64_t end = std::max(queries.end(), ring.end());
+
+  if (tiles.placement == GpuPlacement::Pair) {
+    fragmentBytes = kLanes * 16;
+    factorBytes = kLanes * 8;
+    exchangeTileBytes = tiles.keys / kFragment * fragmentBytes + factorBytes;
+    exchangeWarpBytes = tiles.rowTiles * exchangeTileBytes;
+    exchange.offset = end;
+    exchange.bytes = tiles.warps * exchangeWarpBytes;
+    exchange.phases = Loop | Finish;
+  }
+  // What follows the loop takes memory that the loop no longer needs.
+  if (tiles.placement == GpuPlacement::Apart) {
+    combineGroupBytes = tiles.rowTiles * kFragment * dv * 4;
+    combine.bytes = tiles.warps / 2 * combineGroupBytes;
+    combine.phases = Finish;
+  }
+  if (split) {
+    statePitch = dv + 8;
+    stateWarpBytes = 4 * kFragment * (statePitch + 2);
+    states.offset = ring.offset;
+    states.bytes = tiles.warps * stateWarpBytes;
+    states.phases = Finish;
+  }
+  for (const Region &region : getRegions())
+    total = std::max(total, region.end());
+}
+
+SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
+  SmallVector<Region> used;
+  for (const Region &region : {queries, ring, exchange, combine, states})
+    if (region.bytes)
+      used.push_back(region);
+  return used;
+}

@@ -1,0 +1,166 @@
+//===- KernelParamsTest.cpp - the table of a kernel's parameters ----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+#include "DiffAttn/Codegen/Passes.h"
+#include "DiffAttn/Schedule/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
+#include "llvm/ADT/STLExtras.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+struct KernelParamsTest : testing::Test {
+  KernelParamsTest() {
+    context
+        .loadDialect<DiffAttnDialect, arith::ArithDialect, func::FuncDialect,
+                     gpu::GPUDialect, LLVM::LLVMDialect, memref::MemRefDialect,
+                     NVVM::NVVMDialect, scf::SCFDialect>();
+  }
+
+  GpuKernelSpec spec(GpuKernelKind kind, GpuPlacement placement,
+                     unsigned features) {
+    GpuKernelSpec spec;
+    spec.kind = kind;
+    auto bf16 = BFloat16Type::get(&context);
+    bool plain = placement == GpuPlacement::Plain;
+    spec.elementType = plain ? Type(Float32Type::get(&context)) : Type(bf16);
+    spec.resultType = spec.elementType;
+    spec.headDim = spec.valueDim = 64;
+    bool split = kind != GpuKernelKind::Forward;
+    int64_t warps = placement == GpuPlacement::Both ? 2 : 4;
+    spec.schedule = GpuScheduleAttr::get(&context, placement, warps, 1, 32, 2,
+                                         false, split ? 512 : 0);
+    spec.elementwise = features & 1;
+    spec.sharedKeys = features & 2;
+    spec.softcap = features & 4;
+    if (features & 8)
+      spec.biasType = Float32Type::get(&context);
+    if (features & 16)
+      spec.normWeightType = bf16;
+    if (features & 32)
+      spec.gateType = bf16;
+    return spec;
+  }
+
+  MLIRContext context;
+};
+
+TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
+  Location loc = UnknownLoc::get(&context);
+  std::map<std::string, SmallVector<GpuParam>> seen;
+  std::vector<bool> given(static_cast<size_t>(GpuParam::Count));
+  for (auto [kind, placement] :
+       {std::pair{GpuKernelKind::Forward, GpuPlacement::Both},
+        {GpuKernelKind::Forward, GpuPlacement::Pair},
+        {GpuKernelKind::Forward, GpuPlacement::Apart},
+        {GpuKernelKind::Forward, GpuPlacement::Plain},
+        {GpuKernelKind::Decode, GpuPlacement::Both},
+        {GpuKernelKind::Merge, GpuPlacement::Both}})
+    for (unsigned features = 0; features < 64; ++features) {
+      OpBuilder builder(&context);
+      OwningOpRef<gpu::GPUModuleOp> module =
+          gpu::GPUModuleOp::create(builder, loc, "kernels");
+      GpuKernelSpec spec = this->spec(kind, placement, features);
+      LLVM::LLVMFuncOp kernel = getOrEmitGpuKernel(*module, spec);
+      SmallVector<GpuParam> params = getGpuParams(spec);
+      ASSERT_EQ(params.size(), kernel.getNumArguments()) << spec.getName();
+      for (auto [param, argument] :
+           llvm::zip_equal(params, kernel.getArguments())) {
+        EXPECT_EQ(argument.getType(), getGpuParamType(&context, param));
+        EXPECT_FALSE(argument.use_empty())
+            << spec.getName() << " does not read "
+            << getGpuParam(param).name.str();
+        given[static_cast<size_t>(param)] = true;
+      }
+      auto [same, isNew] = seen.insert({spec.getName(), params});
+      EXPECT_EQ(same->second, params) << spec.getName();
+    }
+  for (auto [i, isGiven] : llvm::enumerate(given))
+    EXPECT_TRUE(isGiven) << getGpuParam(static_cast<GpuParam>(i)).name.str();
+}
+
+// Host and kernel count the same offsets because no parameter needs padding.
+TEST_F(KernelParamsTest, WideParametersComeFirst) {
+  for (GpuKernelKind kind :
+       {GpuKernelKind::Forward, GpuKernelKind::Decode, GpuKernelKind::Merge}) {
+    uint64_t offset = 0;
+    for (GpuParam param : getGpuParams(spec(kind, GpuPlacement::Both, 63))) {
+      GpuParamType type = getGpuParam(param).type;
+      bool isWide = type == GpuParamType::Pointer || type == GpuParamType::I64;
+      uint64_t bytes = isWide ? 8 : 4;
+      EXPECT_EQ(offset % bytes, 0u) << getGpuParam(param).name.str();
+      offset += bytes;
+    }
+  }
+}
+
+TEST_F(KernelParamsTest, StridesFollowTheirTensor) {
+  for (GpuParam tensor :
+       {GpuParam::Q1, GpuParam::K1, GpuParam::Q2, GpuParam::K2, GpuParam::V,
+        GpuParam::O, GpuParam::Gate}) {
+    EXPECT_EQ(getGpuParam(tensor).type, GpuParamType::Pointer);
+    for (unsigned axis = 0; axis < 4; ++axis) {
+      const GpuParamRow &row = getGpuParam(getGpuStride(tensor, axis));
+      EXPECT_EQ(row.name.str(),
+                getGpuParam(tensor).name.str() + "_" + "bhtw"[axis]);
+      EXPECT_EQ(row.type, GpuParamType::I64);
+    }
+  }
+}
+
+TEST_F(KernelParamsTest, LaunchesGiveWhatKernelsTake) {
+  const char *operands = R"(
+    !q = memref<?x4x?x64xbf16, strided<[?, ?, ?, ?], offset: ?>>
+    !b = memref<?x4x?x?xf32, strided<[?, ?, ?, ?], offset: ?>>
+    func.func @f(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !q, %o: !q, %g: !q,
+                 %l: memref<?x?x?xf32>, %b: !b, %w: memref<64xf32>,
+                 %n: memref<?xi64>, %p: memref<?xi64>) {
+      diffattn.attention ins(%q1, %k1, %q2, K2, %v : !q, !q, !q, !q, !q)
+        lambda(%l : memref<?x?x?xf32>) OPTIONAL outs(%o : !q)
+        {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
+      return
+    })";
+  const std::string all =
+      "bias(%b : !b) norm_weight(%w : memref<64xf32>) gate(%g : !q) "
+      "kv_len(%n : memref<?xi64>) q_offset(%p : memref<?xi64>)";
+  for (const std::string &optional : {std::string(), all})
+    for (const char *key : {"%k1", "%k2"}) {
+      std::string text = operands;
+      text.replace(text.find("OPTIONAL"), 8, optional);
+      text.replace(text.find("K2"), 2, key);
+      auto module = parseSourceString<ModuleOp>(text, &context);
+      ASSERT_TRUE(module);
+      PassManager passes(&context);
+      passes.addPass(createSelectGpuSchedulePass());
+      passes.addPass(createConvertDiffAttnToGpuPass());
+      ASSERT_TRUE(succeeded(passes.run(*module)));
+      int64_t launches = 0;
+      module->walk([&](gpu::LaunchFuncOp launch) {
+        auto kernel = SymbolTable::lookupNearestSymbolFrom<LLVM::LLVMFuncOp>(
+            launch, launch.getKernel());
+        ASSERT_TRUE(kernel);
+        EXPECT_EQ(SmallVector<Type>(launch.getKernelOperands().getTypes()),
+                  SmallVector<Type>(kernel.getArgumentTypes()));
+        ++launches;
+      });
+      // Chunks and elements: decode, merge and forward of each.
+      EXPECT_EQ(launches, 6);
+    }
+}
+} // namespace

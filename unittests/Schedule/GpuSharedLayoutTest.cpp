@@ -1,0 +1,108 @@
+//===- GpuSharedLayoutTest.cpp - shared memory of a GPU block -------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/GpuSharedLayout.h"
+
+#include "gtest/gtest.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+
+using Layout = GpuSharedLayout;
+
+std::vector<GpuTiles> allTiles() {
+  std::vector<GpuTiles> all;
+  for (GpuPlacement placement :
+       {GpuPlacement::Both, GpuPlacement::Pair, GpuPlacement::Apart})
+    for (int64_t warps : {2, 4, 8, 16})
+      for (int64_t rowTiles : {1, 2})
+        for (int64_t keys : {16, 32, 64, 128})
+          for (int64_t stages : {2, 3, 4})
+            for (bool qInRegisters : {false, true})
+              all.push_back(
+                  {placement, warps, rowTiles, keys, stages, qInRegisters, 0});
+  for (int64_t warps : {1, 2, 4, 8})
+    for (bool qInRegisters : {false, true})
+      all.push_back(
+          {GpuPlacement::Both, warps, 1, 16 * warps, 2, qInRegisters, 512});
+  return all;
+}
+
+template <typename Body>
+void forEachLayout(Body body) {
+  for (const GpuTiles &tiles : allTiles())
+    for (int64_t d : {1, 32, 40, 64, 96, 256})
+      for (int64_t dv : {1, 64, 80, 128, 256})
+        for (bool sharedKeys : {false, true})
+          body(tiles, Layout(tiles, d, dv, sharedKeys));
+}
+
+TEST(GpuSharedLayoutTest, RegionsOfOnePhaseDoNotOverlap) {
+  forEachLayout([](const GpuTiles &, const Layout &layout) {
+    auto regions = layout.getRegions();
+    for (size_t i = 0; i < regions.size(); ++i)
+      for (size_t j = 0; j < i; ++j) {
+        const Layout::Region &a = regions[i], &b = regions[j];
+        if (a.phases & b.phases)
+          EXPECT_TRUE(a.end() <= b.offset || b.end() <= a.offset)
+              << a.name.str() << " and " << b.name.str();
+      }
+  });
+}
+
+TEST(GpuSharedLayoutTest, RegionsAreAlignedAndWithinTheTotal) {
+  forEachLayout([](const GpuTiles &, const Layout &layout) {
+    int64_t end = 0;
+    for (const Layout::Region &region : layout.getRegions()) {
+      EXPECT_NE(region.phases, 0u) << region.name.str();
+      EXPECT_EQ(region.offset % region.alignment, 0) << region.name.str();
+      end = std::max(end, region.end());
+    }
+    EXPECT_EQ(layout.total, end);
+  });
+}
+
+// Every part of a region is counted in what lies behind it, and a tile begins
+// where all banks do.
+TEST(GpuSharedLayoutTest, PartsFillTheirRegions) {
+  forEachLayout([](const GpuTiles &tiles, const Layout &layout) {
+    bool split = tiles.splitKeys;
+    EXPECT_EQ(layout.queries.bytes, (split ? 1 : 2) * layout.queryBytes);
+    EXPECT_EQ(layout.queryBytes,
+              (split ? 16 : tiles.getRows()) * layout.headPitch);
+    EXPECT_EQ(layout.ring.bytes, tiles.stages * layout.stageBytes);
+    EXPECT_EQ(layout.stageBytes,
+              layout.valueOffset + tiles.keys * layout.valuePitch);
+    for (int64_t offset : {layout.queryBytes, layout.keyBytes,
+                           layout.valueOffset, layout.stageBytes})
+      EXPECT_EQ(offset % 128, 0);
+    if (tiles.placement == GpuPlacement::Pair) {
+      EXPECT_EQ(
+          layout.exchange.bytes,
+          tiles.warps * tiles.rowTiles *
+              (tiles.keys / 16 * layout.fragmentBytes + layout.factorBytes));
+      // After the loop a lane shows two numbers of each row of its tiles.
+      EXPECT_LE(2 * tiles.rowTiles * 32 * 4, layout.exchangeWarpBytes);
+    }
+    if (tiles.placement == GpuPlacement::Apart)
+      EXPECT_EQ(layout.combine.bytes,
+                tiles.getRows() * layout.valuePitch * 2); // f32 for 16 bits
+    if (split)
+      EXPECT_EQ(layout.states.bytes,
+                tiles.warps * 16 * 4 * (layout.statePitch + 2));
+  });
+}
+
+TEST(GpuSharedLayoutTest, OnlyTheKernelsOfTilesHaveOne) {
+  GpuTiles tiles;
+  tiles.placement = GpuPlacement::Plain;
+  EXPECT_EQ(Layout(tiles, 64, 128, false).total, 0);
+  EXPECT_TRUE(Layout(tiles, 64, 128, false).getRegions().empty());
+}
+
+} // namespace
