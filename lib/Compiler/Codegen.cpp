@@ -79,20 +79,10 @@ CodegenCpu mlir::diffattn::getCodegenCpu(llvm::StringRef isa) {
       features.push_back((feature.second ? "+" : "-") + feature.first().str());
   } else {
     CpuTarget target = *getCpuTarget(isa);
-    switch (target.isa) {
-    case CpuIsa::AVX512BF16:
-    case CpuIsa::AVX512:
-      result.cpu = "x86-64-v4";
-      features.push_back("-prefer-256-bit");
-      break;
-    case CpuIsa::AVX2:
-      result.cpu = "x86-64-v3";
-      break;
-    case CpuIsa::Generic:
-      result.cpu = "x86-64";
-      break;
-    }
-    for (llvm::StringRef feature : target.getFeatures())
+    result.cpu = target.codegenCpu.str();
+    for (llvm::StringRef feature : target.tuning)
+      features.push_back(feature.str());
+    for (llvm::StringRef feature : target.features)
       features.push_back(feature.str());
   }
   llvm::sort(features); // the string is part of a key

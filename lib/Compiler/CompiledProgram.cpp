@@ -102,11 +102,11 @@ CompiledProgram::load(CompiledModule module, llvm::StringRef target,
   if (!parsed)
     return parsed.takeError();
   CpuTarget cpu = *getCpuTarget(parsed->isa);
-  if (!hostSupports(cpu.isa))
+  if (!hostSupports(cpu))
     return makeError(ErrorClass::Usage,
                      "expected a CPU that runs " + parsed->isa +
                          " code, but this one lacks some of " +
-                         llvm::join(cpu.getFeatures(), " ") +
+                         llvm::join(cpu.features, " ") +
                          " (code can still be emitted)");
   static const bool initialized = [] {
     llvm::InitializeNativeTarget();

@@ -38,11 +38,10 @@ std::string mlir::diffattn::getMachineText() {
   os << "CPU      " << llvm::sys::getHostCPUName() << ", "
      << std::thread::hardware_concurrency() << " processors, "
      << diffattn_rt_threads() << " threads by default\n"
-     << "ISA      " << stringifyCpuIsa(native.isa) << " (native); can run";
-  for (CpuIsa isa :
-       {CpuIsa::AVX512BF16, CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
-    if (hostSupports(isa))
-      os << ' ' << stringifyCpuIsa(isa);
+     << "ISA      " << native.name << " (native); can run";
+  for (const CpuTarget &target : getCpuTargets())
+    if (hostSupports(target))
+      os << ' ' << target.name;
   os << "\ncaches   L1 " << (native.l1Bytes >> 10) << " KiB, L2 "
      << (native.l2Bytes >> 10) << " KiB, L3 share " << (native.l3Bytes >> 10)
      << " KiB\n";

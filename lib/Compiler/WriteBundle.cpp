@@ -70,7 +70,7 @@ mlir::diffattn::getBundleTargets(StringRef text) {
     if (!target)
       return target.takeError();
     // "native" code would need every feature of this one CPU.
-    StringRef named = stringifyCpuIsa(getCpuTarget(target->isa)->isa);
+    StringRef named = getCpuTarget(target->isa)->name;
     if (target->device == ExecutionDevice::Cpu)
       one = ("cpu:" + named).str();
     else // the code uses nothing that a letter behind the number promises
@@ -90,7 +90,7 @@ static std::vector<std::string> getNeededFeatures(StringRef isa) {
   llvm::SmallVector<StringRef> base, all;
   llvm::X86::getFeaturesForCPU("x86-64", base);
   llvm::X86::getFeaturesForCPU(getCodegenCpu(isa).cpu, all);
-  for (StringRef feature : getCpuTarget(isa)->getFeatures())
+  for (StringRef feature : getCpuTarget(isa)->features)
     all.push_back(feature.drop_front()); // a plus sign
   std::vector<std::string> needed;
   for (StringRef feature : all)

@@ -64,9 +64,9 @@ public:
     bool transposed = op.getTransposeB() != mB.transposed;
 
     Value slot = target && batches == 0 ? weightSlot(module) : Value();
-    bool inOrder = target && sumsInOrder(batchInvariance, mB.element,
-                                         /*isWeight=*/static_cast<bool>(slot),
-                                         target->isa);
+    bool inOrder =
+        target && sumsInOrder(batchInvariance, mB.element,
+                              /*isWeight=*/static_cast<bool>(slot), *target);
 
     OpBuilder::InsertionGuard guard(b);
     Value zero = arith::ConstantIndexOp::create(b, 0);
@@ -111,7 +111,7 @@ public:
         mB.leading,
         i32((transposed ? DIFFATTN_GEMM_TRANSPOSE_B : 0) |
             (inOrder ? DIFFATTN_GEMM_IN_ORDER |
-                           (target->fastBf16Dot ? DIFFATTN_GEMM_BF16_PAIRS : 0)
+                           (target->hasBf16Dot() ? DIFFATTN_GEMM_BF16_PAIRS : 0)
                      : 0)),
         pointer(mC.address),
         mC.leading,

@@ -33,27 +33,19 @@ StringRef mlir::diffattn::stringifyBatchInvariance(BatchInvariance choice) {
   llvm_unreachable("all choices are listed");
 }
 
-bool mlir::diffattn::isInvariantByDefault(Type type, CpuIsa isa) {
+bool mlir::diffattn::isInvariantByDefault(Type type, const CpuTarget &target) {
   // On where prefill loses less than a tenth to the library. Ours widens bf16
   // where it has no dot products, while the library may find AMX; and f16 by
   // software where the CPU cannot.
-  switch (isa) {
-  case CpuIsa::AVX512BF16:
-    return type.isF32() || type.isF16() || type.isBF16();
-  case CpuIsa::AVX512:
-  case CpuIsa::AVX2:
-    return type.isF32() || type.isF16();
-  case CpuIsa::Generic:
-    return type.isF32();
-  }
-  llvm_unreachable("all ISAs are listed");
+  return type.isF32() || (type.isF16() && target.hasHalfConversion()) ||
+         (type.isBF16() && target.hasBf16Dot());
 }
 
 bool mlir::diffattn::sumsInOrder(BatchInvariance choice, Type type,
-                                 bool isWeight, CpuIsa isa) {
+                                 bool isWeight, const CpuTarget &target) {
   switch (choice) {
   case BatchInvariance::Auto:
-    return isWeight && isInvariantByDefault(type, isa);
+    return isWeight && isInvariantByDefault(type, target);
   case BatchInvariance::Always:
     return true;
   case BatchInvariance::Never:

@@ -7,26 +7,41 @@
 #include "DiffAttn/Schedule/NestSchedule.h"
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
+// With 32 registers 24 accumulators, 3 vectors of queries or 4 of values and
+// one broadcast; with 16, 12 accumulators.
+static constexpr CpuMicroKernel kMicroKernels[] = {
+    {"bf16 pairs", "avx512bf16", 32, true, {8, 3, 8}, {6, 4, 4}, 256},
+    {"f32 in 32 registers", "", 32, false, {8, 3, 8}, {6, 4, 4}, 256},
+    {"f32 in 16 registers", "", 16, false, {4, 3, 4}, {6, 2, 4}, 128},
+};
+
+ArrayRef<CpuMicroKernel> mlir::diffattn::getCpuMicroKernels() {
+  return kMicroKernels;
+}
+
+bool CpuMicroKernel::takes(Type elementType, const CpuTarget &target) const {
+  return (feature.empty() || target.has(feature)) &&
+         target.vectorRegisters >= registers &&
+         (!bf16Dot || elementType.isBF16());
+}
+
 NestSchedule mlir::diffattn::selectNestSchedule(const AttentionShape &shape,
                                                 const CpuTarget &target) {
+  const CpuMicroKernel &kernel =
+      *llvm::find_if(kMicroKernels, [&](const CpuMicroKernel &row) {
+        return row.takes(shape.elementType, target);
+      });
   NestSchedule schedule;
   schedule.lanes = target.vectorBytes / 4;
-  if (target.vectorRegisters >= 32) {
-    // 24 accumulators, 3 vectors of queries or 4 of values, one broadcast.
-    schedule.scores = {8, 3, 8};
-    schedule.product = {6, 4, 4};
-    schedule.chunk = 256;
-  } else {
-    // 12 accumulators in 16 registers.
-    schedule.scores = {4, 3, 4};
-    schedule.product = {6, 2, 4};
-    schedule.chunk = 128;
-  }
-  schedule.bf16Dot = target.fastBf16Dot && shape.elementType.isBF16();
+  schedule.scores = kernel.scores;
+  schedule.product = kernel.product;
+  schedule.chunk = kernel.chunk;
+  schedule.bf16Dot = kernel.bf16Dot;
   // Two maps of f32 scores for a block of queries. Up to 16k keys streaming
   // them from the last cache level is faster than two accumulators; a bound on
   // memory is wanted anyway.
@@ -36,14 +51,13 @@ NestSchedule mlir::diffattn::selectNestSchedule(const AttentionShape &shape,
 
 ScheduleAttr mlir::diffattn::getScheduleAttr(MLIRContext *context,
                                              const NestSchedule &s,
-                                             CpuIsa isa) {
+                                             const CpuTarget &target) {
   auto tile = [&](const RegisterTile &t) {
     return DenseI64ArrayAttr::get(context, {t.height, t.vectors, t.unroll});
   };
-  return ScheduleAttr::get(context, SchedulePath::Nest, stringifyCpuIsa(isa),
-                           s.lanes, s.rows, tile(s.scores), tile(s.product),
-                           s.chunk, s.sharedKeys, s.splitRows, s.splitKeys,
-                           s.bf16Dot);
+  return ScheduleAttr::get(context, SchedulePath::Nest, target.name, s.lanes,
+                           s.rows, tile(s.scores), tile(s.product), s.chunk,
+                           s.sharedKeys, s.splitRows, s.splitKeys, s.bf16Dot);
 }
 
 ScheduleAttr mlir::diffattn::getLinalgScheduleAttr(MLIRContext *context) {

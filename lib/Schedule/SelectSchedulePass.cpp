@@ -64,7 +64,7 @@ struct SelectSchedulePass final
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
     ScheduleAttr schedule = getScheduleAttr(
-        &getContext(), selectNestSchedule(shape, target), target.isa);
+        &getContext(), selectNestSchedule(shape, target), target);
     op.setScheduleAttr(schedule);
     remark::passed(op.getLoc(), kRemark)
         << remark::metric("Schedule", schedule)

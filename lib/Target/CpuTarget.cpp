@@ -22,53 +22,38 @@ static constexpr StringRef kAvx512Bf16Features[] = {
     "+avx512bf16", "+avx512f", "+avx512bw", "+avx512dq", "+avx512vl",
     "+avx512cd",   "+avx2",    "+fma",      "+f16c"};
 static constexpr StringRef kAvx2Features[] = {"+avx2", "+fma", "+f16c"};
-static constexpr StringRef kIsaNames[] = {"native", "avx512bf16", "avx512",
-                                          "avx2", "generic"};
+static constexpr StringRef kWideVectors[] = {"-prefer-256-bit"};
 
-ArrayRef<StringRef> CpuTarget::getFeatures() const {
-  switch (isa) {
-  case CpuIsa::AVX512BF16:
-    return kAvx512Bf16Features;
-  case CpuIsa::AVX512:
-    return kAvx512Features;
-  case CpuIsa::AVX2:
-    return kAvx2Features;
-  case CpuIsa::Generic:
-    return {};
-  }
-  llvm_unreachable("all ISAs are listed");
+/// Best first. `paysHere` says which of them is not the best on every CPU that
+/// has its features.
+static const CpuTarget kTargets[] = {
+    {"avx512bf16", "x86-64-v4", kWideVectors, kAvx512Bf16Features, 64, 32},
+    {"avx512", "x86-64-v4", kWideVectors, kAvx512Features, 64, 32},
+    {"avx2", "x86-64-v3", {}, kAvx2Features, 32, 16},
+    {"generic", "x86-64", {}, {}, 16, 16},
+};
+
+bool CpuTarget::has(StringRef feature) const {
+  return llvm::any_of(features, [&](StringRef listed) {
+    return listed.drop_front() == feature;
+  });
 }
 
-ArrayRef<StringRef> mlir::diffattn::getCpuIsaNames() { return kIsaNames; }
+ArrayRef<CpuTarget> mlir::diffattn::getCpuTargets() { return kTargets; }
 
-StringRef mlir::diffattn::stringifyCpuIsa(CpuIsa isa) {
-  return kIsaNames[static_cast<int>(isa) + 1];
+ArrayRef<StringRef> mlir::diffattn::getCpuIsaNames() {
+  static const SmallVector<StringRef> names = [] {
+    SmallVector<StringRef> result{"native"};
+    for (const CpuTarget &target : kTargets)
+      result.push_back(target.name);
+    return result;
+  }();
+  return names;
 }
 
-static CpuTarget makeTarget(CpuIsa isa) {
-  CpuTarget target;
-  target.isa = isa;
-  switch (isa) {
-  case CpuIsa::AVX512BF16:
-  case CpuIsa::AVX512:
-    target.vectorBytes = 64;
-    target.vectorRegisters = 32;
-    target.hasHalfConversion = true;
-    target.fastBf16Dot = isa == CpuIsa::AVX512BF16;
-    break;
-  case CpuIsa::AVX2:
-    target.vectorBytes = 32;
-    target.hasHalfConversion = true;
-    break;
-  case CpuIsa::Generic:
-    break;
-  }
-  return target;
-}
-
-bool mlir::diffattn::hostSupports(CpuIsa isa) {
+bool mlir::diffattn::hostSupports(const CpuTarget &target) {
   llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
-  return llvm::all_of(makeTarget(isa).getFeatures(), [&](StringRef feature) {
+  return llvm::all_of(target.features, [&](StringRef feature) {
     return features.lookup(feature.drop_front());
   });
 }
@@ -76,8 +61,13 @@ bool mlir::diffattn::hostSupports(CpuIsa isa) {
 /// Zen 4 and later run VDPBF16PS twice as fast as an FMA; Sapphire Rapids and
 /// Cooper Lake run it at half the rate.
 static bool hostHasFastBf16Dot() {
-  return hostSupports(CpuIsa::AVX512BF16) &&
-         llvm::sys::getHostCPUName().starts_with("znver");
+  return llvm::sys::getHostCPUName().starts_with("znver");
+}
+
+/// Whether code for `target` is the best on this machine, which has its
+/// features.
+static bool paysHere(const CpuTarget &target) {
+  return !target.hasBf16Dot() || hostHasFastBf16Dot();
 }
 
 static void readCaches(CpuTarget &target) {
@@ -94,21 +84,14 @@ static void readCaches(CpuTarget &target) {
 }
 
 std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {
-  if (name == "native") {
-    CpuIsa isa = CpuIsa::Generic;
-    if (hostHasFastBf16Dot())
-      isa = CpuIsa::AVX512BF16;
-    else if (hostSupports(CpuIsa::AVX512))
-      isa = CpuIsa::AVX512;
-    else if (hostSupports(CpuIsa::AVX2))
-      isa = CpuIsa::AVX2;
-    CpuTarget target = makeTarget(isa);
-    readCaches(target);
+  const bool native = name == "native";
+  for (const CpuTarget &row : kTargets) {
+    if (native ? !hostSupports(row) || !paysHere(row) : row.name != name)
+      continue;
+    CpuTarget target = row;
+    if (native)
+      readCaches(target);
     return target;
   }
-  for (CpuIsa isa :
-       {CpuIsa::AVX512BF16, CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
-    if (stringifyCpuIsa(isa) == name)
-      return makeTarget(isa);
   return std::nullopt;
 }

@@ -37,12 +37,11 @@ using Function = void (*)(const void *a, int64_t lda, const void *b,
 /// One kernel, compiled for this machine.
 class Kernel {
 public:
-  Kernel(Type a, Type b, Type c, bool accumulate, CpuIsa isa) {
+  Kernel(Type a, Type b, Type c, bool accumulate, const CpuTarget &target) {
     MLIRContext *context = a.getContext();
     Location loc = UnknownLoc::get(context);
     module = ModuleOp::create(loc);
-    SmallGemmSpec spec{a, b, c, accumulate,
-                       *getCpuTarget(stringifyCpuIsa(isa))};
+    SmallGemmSpec spec{a, b, c, accumulate, target};
     LLVM::LLVMFuncOp function = getOrEmitSmallGemm(*module, loc, spec);
     EXPECT_EQ(function, getOrEmitSmallGemm(*module, loc, spec));
     function.setLinkage(LLVM::Linkage::External);
@@ -113,22 +112,22 @@ protected:
                         vector::VectorDialect, LLVM::LLVMDialect>();
     types = {Float32Type::get(&context), Float16Type::get(&context),
              BFloat16Type::get(&context)};
-    for (CpuIsa isa : {CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
-      if (hostSupports(isa))
-        isas.push_back(isa);
+    for (const CpuTarget &target : getCpuTargets())
+      if (!target.hasBf16Dot() && hostSupports(target))
+        targets.push_back(target);
   }
   MLIRContext context;
   SmallVector<Type> types;
-  SmallVector<CpuIsa> isas;
+  SmallVector<CpuTarget> targets;
 };
 
 TEST_F(SmallGemm, MatchesDoubleForEveryTypeAndIsa) {
   std::mt19937 random(1);
-  for (CpuIsa isa : isas)
+  for (const CpuTarget &target : targets)
     for (Type type : types)
       for (bool accumulate : {false, true}) {
         Type a = type, b = type, c = accumulate ? types[0] : type;
-        Kernel kernel(a, b, c, accumulate, isa);
+        Kernel kernel(a, b, c, accumulate, target);
         for (int64_t k : {1, 4, 15, 16, 33, 64, 100, 257})
           for (int64_t m : {1, 3, 4, 8}) {
             int64_t n = 19;
@@ -145,7 +144,7 @@ TEST_F(SmallGemm, MatchesDoubleForEveryTypeAndIsa) {
                 }
                 double u = c.isF32() ? 1e-6 : c.isF16() ? 5e-4 : 4e-3;
                 ASSERT_NEAR(y.get(i, j), sum, u * bound)
-                    << stringifyCpuIsa(isa).str() << " m " << m << " k " << k;
+                    << target.name.str() << " m " << m << " k " << k;
               }
           }
       }
@@ -153,8 +152,8 @@ TEST_F(SmallGemm, MatchesDoubleForEveryTypeAndIsa) {
 
 TEST_F(SmallGemm, ARowIsTheSameForEveryNumberOfRowsAndThreads) {
   std::mt19937 random(2);
-  for (CpuIsa isa : isas) {
-    Kernel kernel(types[0], types[0], types[0], false, isa);
+  for (const CpuTarget &target : targets) {
+    Kernel kernel(types[0], types[0], types[0], false, target);
     int64_t n = 700, k = 333;
     Matrix x(types[0], 8, k, k, random), w(types[0], n, k, k, random),
         all(types[0], 8, n, n, random), one(types[0], 8, n, n, random);

@@ -28,13 +28,14 @@ TEST(BatchInvariance, AChoiceWinsOverTheTable) {
   Type types[] = {Float32Type::get(&context), Float16Type::get(&context),
                   BFloat16Type::get(&context), Float64Type::get(&context)};
   for (Type type : types)
-    for (CpuIsa isa :
-         {CpuIsa::AVX512BF16, CpuIsa::AVX512, CpuIsa::AVX2, CpuIsa::Generic})
+    for (const CpuTarget &target : getCpuTargets())
       for (bool isWeight : {false, true}) {
-        EXPECT_TRUE(sumsInOrder(BatchInvariance::Always, type, isWeight, isa));
-        EXPECT_FALSE(sumsInOrder(BatchInvariance::Never, type, isWeight, isa));
+        EXPECT_TRUE(
+            sumsInOrder(BatchInvariance::Always, type, isWeight, target));
+        EXPECT_FALSE(
+            sumsInOrder(BatchInvariance::Never, type, isWeight, target));
         // What cannot be packed is read faster in another order.
-        EXPECT_EQ(sumsInOrder(BatchInvariance::Auto, type, isWeight, isa),
-                  isWeight && isInvariantByDefault(type, isa));
+        EXPECT_EQ(sumsInOrder(BatchInvariance::Auto, type, isWeight, target),
+                  isWeight && isInvariantByDefault(type, target));
       }
 }

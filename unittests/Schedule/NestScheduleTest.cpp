@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Schedule/NestSchedule.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 #include "gtest/gtest.h"
 
 #include <limits>
@@ -34,8 +36,9 @@ protected:
   }
   static bool same(const NestSchedule &a, const NestSchedule &b,
                    MLIRContext *context) {
-    return getScheduleAttr(context, a, CpuIsa::AVX2) ==
-           getScheduleAttr(context, b, CpuIsa::AVX2);
+    CpuTarget target = *getCpuTarget("avx2");
+    return getScheduleAttr(context, a, target) ==
+           getScheduleAttr(context, b, target);
   }
 
   MLIRContext context;
@@ -91,6 +94,29 @@ TEST_F(NestScheduleTest, Bf16DotsOnlyWhereTheCpuAndTheTypeHaveThem) {
           << isa.str();
 }
 
+/// Every row is whole, is chosen for something, and the last one for anything.
+TEST_F(NestScheduleTest, EveryMicroKernelIsWhole) {
+  ArrayRef<CpuMicroKernel> rows = getCpuMicroKernels();
+  for (const CpuMicroKernel &row : rows) {
+    for (const RegisterTile &tile : {row.scores, row.product}) {
+      EXPECT_GT(tile.height, 0) << row.name.str();
+      EXPECT_GT(tile.unroll, 0) << row.name.str();
+      EXPECT_LT(tile.height * tile.vectors, row.registers) << row.name.str();
+    }
+    EXPECT_EQ(row.chunk % row.scores.height, 0) << row.name.str();
+    bool chosen = false;
+    for (const CpuTarget &target : getCpuTargets())
+      for (Type type : types())
+        chosen |= &row == llvm::find_if(rows, [&](const CpuMicroKernel &other) {
+          return other.takes(type, target);
+        });
+    EXPECT_TRUE(chosen) << row.name.str();
+  }
+  for (const CpuTarget &target : getCpuTargets())
+    for (Type type : types())
+      EXPECT_TRUE(rows.back().takes(type, target)) << target.name.str();
+}
+
 /// Sizes may be anything, known or not: no arithmetic on them overflows.
 TEST_F(NestScheduleTest, SizesOfAnyMagnitude) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
@@ -112,7 +138,7 @@ TEST_F(NestScheduleTest, TheAttributeHoldsEveryNumber) {
     for (Type type : types()) {
       CpuTarget target = *getCpuTarget(isa);
       NestSchedule s = select(isa, type);
-      ScheduleAttr attr = getScheduleAttr(&context, s, target.isa);
+      ScheduleAttr attr = getScheduleAttr(&context, s, target);
       EXPECT_EQ(attr.getPath(), SchedulePath::Nest);
       EXPECT_EQ(attr.getIsa(), isa);
       NestSchedule back = getNestSchedule(attr);

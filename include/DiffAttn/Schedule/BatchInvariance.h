@@ -28,11 +28,12 @@ StringRef stringifyBatchInvariance(BatchInvariance choice);
 
 /// Whether products with weights of `type` sum in one order unless a user
 /// chooses: a table, docs/numerics.md has what it was made from.
-bool isInvariantByDefault(Type type, CpuIsa isa);
+bool isInvariantByDefault(Type type, const CpuTarget &target);
 
 /// Whether a product with a B of type `type` sums in one order. `isWeight`: B
 /// is a weight or a constant, which can be packed once.
-bool sumsInOrder(BatchInvariance choice, Type type, bool isWeight, CpuIsa isa);
+bool sumsInOrder(BatchInvariance choice, Type type, bool isWeight,
+                 const CpuTarget &target);
 
 } // namespace mlir::diffattn
 

@@ -52,9 +52,28 @@ struct AttentionShape {
 NestSchedule selectNestSchedule(const AttentionShape &shape,
                                 const CpuTarget &target);
 
+/// How the products of a nest are multiplied, and their tiles on one kind of
+/// CPU. lib/Codegen/CPU has an emitter for each kind of product.
+struct CpuMicroKernel {
+  llvm::StringLiteral name;
+  /// What the target must have: a feature, or "", and so many registers.
+  llvm::StringLiteral feature;
+  int64_t registers;
+  /// Multiply bf16 pairs as they are: operands must be bf16. Else f32, to which
+  /// any type is widened.
+  bool bf16Dot;
+  RegisterTile scores, product;
+  int64_t chunk;
+
+  bool takes(Type elementType, const CpuTarget &target) const;
+};
+
+/// Best first; the last one takes every type on every target.
+ArrayRef<CpuMicroKernel> getCpuMicroKernels();
+
 /// To and from the attribute that shows the choice in the IR.
 ScheduleAttr getScheduleAttr(MLIRContext *context, const NestSchedule &schedule,
-                             CpuIsa isa);
+                             const CpuTarget &target);
 NestSchedule getNestSchedule(ScheduleAttr attr);
 
 /// The attribute that leaves an op to the decomposition into linalg.

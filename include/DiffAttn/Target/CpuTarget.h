@@ -16,39 +16,48 @@
 
 namespace mlir::diffattn {
 
-/// Instruction sets that kernels are made for; each includes those after it.
-enum class CpuIsa { AVX512BF16, AVX512, AVX2, Generic };
-
+/// A CPU that code is made for: a set of features, and what follows from it.
+/// What code may use is asked of the features, never of the name. A new
+/// architecture is a row of the table in CpuTarget.cpp.
 struct CpuTarget {
-  CpuIsa isa = CpuIsa::Generic;
+  /// What `isa=` and a schedule call it.
+  StringRef name = "generic";
+  /// What LLVM calls the CPU that has at least these features, and how code is
+  /// tuned for it.
+  StringRef codegenCpu = "x86-64";
+  ArrayRef<StringRef> tuning;
+  /// Features that functions made for this target carry, for example "+avx2".
+  ArrayRef<StringRef> features;
   /// Width of a vector register, and how many there are.
   int64_t vectorBytes = 16;
   int64_t vectorRegisters = 16;
-  /// Whether a vector of bf16 pairs is multiplied faster than the same numbers
-  /// as f32.
-  bool fastBf16Dot = false;
-  /// Whether the ISA converts f16 to f32 in one instruction.
-  bool hasHalfConversion = false;
   /// Data caches of one core; the last level as one core's fair share of it.
   int64_t l1Bytes = 32 << 10;
   int64_t l2Bytes = 1 << 20;
   int64_t l3Bytes = 4 << 20;
 
-  /// Features that functions made for this target carry, for example "+avx2".
-  ArrayRef<StringRef> getFeatures() const;
+  /// Whether it has `feature`, for example "avx2".
+  bool has(StringRef feature) const;
+  /// Whether vectors of bf16 pairs are multiplied as they are.
+  bool hasBf16Dot() const { return has("avx512bf16"); }
+  /// Whether f16 becomes f32 in one instruction.
+  bool hasHalfConversion() const { return has("f16c"); }
 };
 
-/// The names that `isa=` takes, best first.
+/// The targets that there are, best first: `native` takes the first that the
+/// machine has and that pays there.
+ArrayRef<CpuTarget> getCpuTargets();
+
+/// The names that `isa=` takes: native, and those of the targets.
 ArrayRef<StringRef> getCpuIsaNames();
-StringRef stringifyCpuIsa(CpuIsa isa);
 
 /// The target called `name`: native, avx512bf16, avx512, avx2 or generic.
 /// Nothing if there is no such name. `native` asks the CPU, and takes
 /// avx512bf16 only where its dot product is fast.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
-/// Whether the machine that this runs on can execute code made for `isa`.
-bool hostSupports(CpuIsa isa);
+/// Whether the machine that this runs on can execute code made for `target`.
+bool hostSupports(const CpuTarget &target);
 
 } // namespace mlir::diffattn
 

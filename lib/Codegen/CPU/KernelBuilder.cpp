@@ -97,16 +97,6 @@ Value KernelBuilder::divf(Value a, Value b) {
 Value KernelBuilder::fma(Value a, Value b, Value c) {
   return vector::FMAOp::create(*this, a, b, c);
 }
-Value KernelBuilder::dotPairs(Value a, Value b, Value c) {
-  auto pairs = [&](Value value) -> Value {
-    VectorType type = VectorType::get({2 * lanes}, getBF16Type());
-    return vector::BitCastOp::create(*this, type, value);
-  };
-  return LLVM::CallIntrinsicOp::create(
-             *this, vector, getStringAttr("llvm.x86.avx512bf16.dpbf16ps.512"),
-             ValueRange{c, pairs(a), pairs(b)})
-      .getResult(0);
-}
 std::optional<int64_t> KernelBuilder::known(Value value) {
   APInt number;
   if (matchPattern(value, m_ConstantInt(&number)))
@@ -176,7 +166,7 @@ Value KernelBuilder::widen(Value value, Type element) {
   if (element.isF32())
     return value;
   Type wide = like(value.getType(), f32);
-  if (element.isF16() && target.hasHalfConversion)
+  if (element.isF16() && target.hasHalfConversion())
     return arith::ExtFOp::create(*this, wide, value);
   // By bits: a conversion that the CPU does not have would be a call of a
   // library.
@@ -210,7 +200,7 @@ Value KernelBuilder::round(Value value, Type element) {
   if (element.isF32())
     return value;
   Type narrowType = like(value.getType(), element);
-  if (element.isF16() && target.hasHalfConversion)
+  if (element.isF16() && target.hasHalfConversion())
     return arith::TruncFOp::create(*this, narrowType, value);
   Type bits16 = like(value.getType(), getI16Type()),
        bits32 = like(value.getType(), i32);
@@ -450,7 +440,7 @@ KernelBuilder::getOrEmitFunction(ModuleOp module, StringRef name,
   auto function =
       LLVM::LLVMFuncOp::create(*this, name, type, LLVM::Linkage::Private);
   function.setNoInline(true);
-  if (ArrayRef<StringRef> features = target.getFeatures(); !features.empty())
+  if (ArrayRef<StringRef> features = target.features; !features.empty())
     function.setTargetFeaturesAttr(
         LLVM::TargetFeaturesAttr::get(getContext(), features));
   setInsertionPointToStart(function.addEntryBlock(*this));
@@ -460,9 +450,7 @@ KernelBuilder::getOrEmitFunction(ModuleOp module, StringRef name,
 }
 
 std::string KernelBuilder::kernelName(const Twine &name) const {
-  return ("diffattn_" + name + "_" + Twine(lanes) + "_" +
-          stringifyCpuIsa(target.isa))
-      .str();
+  return ("diffattn_" + name + "_" + Twine(lanes) + "_" + target.name).str();
 }
 
 LLVM::LLVMFuncOp KernelBuilder::getRuntimeFunction(ModuleOp module,

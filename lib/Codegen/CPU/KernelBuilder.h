@@ -62,8 +62,6 @@ public:
   Value mulf(Value a, Value b);
   Value divf(Value a, Value b);
   Value fma(Value a, Value b, Value c);
-  /// c + the products of neighbours in two vectors of bf16 pairs (as i32).
-  Value dotPairs(Value a, Value b, Value c);
   Value lane(Value vector, int64_t i);
   /// The sum of all lanes.
   Value sum(Value vector);

@@ -59,48 +59,17 @@ unrolledLoop(KernelBuilder &b, Value lower, Value upper, int64_t unroll,
   });
 }
 
-//===----------------------------------------------------------------------===//
-// f32, or pairs of bf16 as i32
-//===----------------------------------------------------------------------===//
-
-static Value loadInput(KernelBuilder &b, ProductInput input, Value base,
-                       Value index) {
-  Type type = input == ProductInput::F32 ? b.f32 : b.i32;
-  return b.load(type, base, type, index);
-}
-
-static Value loadInputs(KernelBuilder &b, ProductInput input, Value base,
-                        Value index) {
-  if (input == ProductInput::F32)
-    return b.load(b.vector, base, b.f32, index);
-  return b.load(b.integers, base, b.i32, index);
-}
-
-static Value multiplyAdd(KernelBuilder &b, ProductInput input, Value x, Value y,
-                         Value sum) {
-  return input == ProductInput::F32 ? b.fma(x, y, sum) : b.dotPairs(x, y, sum);
-}
-
-/// Two vectors of f32 as one vector of bf16 pairs.
-static Value makePairs(KernelBuilder &b, Value first, Value second) {
-  VectorType half = VectorType::get({b.lanes}, b.bf16);
-  return vector::BitCastOp::create(
-      b, b.integers,
-      vector::InterleaveOp::create(b, arith::TruncFOp::create(b, half, first),
-                                   arith::TruncFOp::create(b, half, second)));
-}
-
 LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                                                  ModuleOp module,
                                                  const NestSchedule &schedule,
                                                  int64_t vectors,
                                                  ProductInput input) {
-  bool pairs = input == ProductInput::Bf16Pairs;
+  const ProductAtom &atom = getProductAtom(input);
   int64_t height = scoreTileHeight(schedule, vectors),
           unroll = schedule.scores.unroll;
-  std::string name = b.kernelName(
-      "scores_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
-      (pairs ? "_bf16" : "") + "_r" + Twine(schedule.rows));
+  std::string name =
+      b.kernelName("scores_" + Twine(height) + "x" + Twine(vectors) + "_u" +
+                   Twine(unroll) + atom.suffix + "_r" + Twine(schedule.rows));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, i, p, p}, [&](ValueRange args) {
@@ -112,7 +81,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
           SmallVector<Value> rows;
           Value last = b.sub(n, b.index(1));
           for (int64_t j = 0; j < height; ++j)
-            rows.push_back(b.at(keys, pairs ? b.bf16 : b.f32,
+            rows.push_back(b.at(keys, atom.getNumber(b),
                                 b.mul(b.min(b.add(key, j), last), keyStride)));
           SmallVector<Value> accumulators(height * vectors, b.zero());
           // One step along the contracted axis; `scalar` is a key's part of it.
@@ -121,34 +90,31 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
             SmallVector<Value> next(carried), q;
             Value row = b.mul(c, schedule.rows);
             for (int64_t v = 0; v < vectors; ++v)
-              q.push_back(
-                  loadInputs(b, input, queries, b.add(row, v * b.lanes)));
+              q.push_back(atom.loadVector(b, queries, b.add(row, v * b.lanes)));
             for (int64_t j = 0; j < height; ++j) {
               Value k = b.splat(scalar(rows[j]));
               for (int64_t v = 0; v < vectors; ++v)
                 next[j * vectors + v] =
-                    multiplyAdd(b, input, k, q[v], next[j * vectors + v]);
+                    atom.multiplyAdd(b, k, q[v], next[j * vectors + v]);
             }
             return next;
           };
-          Value steps = pairs ? b.div(d, 2) : d;
+          Value steps = b.div(d, atom.pack);
           accumulators =
               unrolledLoop(b, b.index(0), steps, unroll, accumulators,
                            [&](Value c, ArrayRef<Value> carried) {
                              return step(c, carried, [&](Value row) {
-                               return loadInput(b, input, row, c);
+                               return atom.loadScalar(b, row, c);
                              });
                            });
-          if (pairs)
+          if (atom.pack > 1)
             // The last of an odd number of columns: what follows it in memory
             // is not read.
             accumulators = b.loop(
-                steps, b.ceilDiv(d, 2), 1, accumulators,
+                steps, b.ceilDiv(d, atom.pack), 1, accumulators,
                 [&](Value c, ValueRange carried) {
                   return step(c, SmallVector<Value>(carried), [&](Value row) {
-                    Type i16 = b.getI16Type();
-                    Value half = b.load(i16, row, i16, b.mul(c, 2));
-                    return arith::ExtUIOp::create(b, b.i32, half).getResult();
+                    return atom.loadFirst(b, row, c);
                   });
                 });
           Value out = b.at(scores, b.f32, b.mul(key, schedule.rows));
@@ -216,10 +182,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                                                   const NestSchedule &schedule,
                                                   int64_t vectors,
                                                   ProductInput input) {
-  bool pairs = input == ProductInput::Bf16Pairs;
-  std::string name =
-      b.kernelName("combine_" + Twine(vectors) + (pairs ? "_bf16" : "") + "_r" +
-                   Twine(schedule.rows));
+  const ProductAtom &atom = getProductAtom(input);
+  std::string name = b.kernelName("combine_" + Twine(vectors) + atom.suffix +
+                                  "_r" + Twine(schedule.rows));
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
@@ -235,29 +200,23 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                 e2 = b.load(b.vector, args[1], position);
           return b.subf(b.mulf(e1, factor1[v]), b.mulf(e2, factor2[v]));
         };
-        if (!pairs) {
-          b.loop(n, [&](Value key) {
-            for (int64_t v = 0; v < vectors; ++v)
-              b.store(combine(key, v), out,
-                      b.add(b.mul(key, schedule.rows), v * b.lanes));
-          });
-          return;
-        }
-        auto storePairs = [&](Value pair, int64_t v, Value first,
-                              Value second) {
-          b.store(makePairs(b, first, second), out, b.i32,
-                  b.add(b.mul(pair, schedule.rows), v * b.lanes));
+        // The first `count` keys of a pack; the others are 0.
+        auto store = [&](Value pack, int64_t count) {
+          Value key = b.mul(pack, atom.pack);
+          for (int64_t v = 0; v < vectors; ++v) {
+            SmallVector<Value> parts;
+            for (int64_t i = 0; i < count; ++i)
+              parts.push_back(combine(b.add(key, i), v));
+            parts.resize(atom.pack, b.zero());
+            b.store(atom.makePack(b, parts), out, atom.getPacked(b),
+                    b.add(b.mul(pack, schedule.rows), v * b.lanes));
+          }
         };
-        Value whole = b.div(n, 2);
-        b.loop(whole, [&](Value pair) {
-          Value key = b.mul(pair, 2);
-          for (int64_t v = 0; v < vectors; ++v)
-            storePairs(pair, v, combine(key, v), combine(b.add(key, 1), v));
-        });
-        b.loop(whole, b.ceilDiv(n, 2), 1, [&](Value pair) {
-          for (int64_t v = 0; v < vectors; ++v)
-            storePairs(pair, v, combine(b.mul(pair, 2), v), b.zero());
-        });
+        Value whole = b.div(n, atom.pack);
+        b.loop(whole, [&](Value pack) { store(pack, atom.pack); });
+        if (atom.pack > 1)
+          b.loop(whole, b.ceilDiv(n, atom.pack), 1,
+                 [&](Value pack) { store(pack, 1); });
       });
 }
 
@@ -266,13 +225,12 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                                                   const NestSchedule &schedule,
                                                   int64_t vectors, bool masked,
                                                   ProductInput input) {
-  bool pairs = input == ProductInput::Bf16Pairs;
+  const ProductAtom &atom = getProductAtom(input);
   int64_t height = productTileHeight(schedule, vectors),
           unroll = schedule.product.unroll;
-  std::string name =
-      b.kernelName("product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
-                   Twine(unroll) + (masked ? "_masked" : "") +
-                   (pairs ? "_bf16" : "") + "_r" + Twine(schedule.rows));
+  std::string name = b.kernelName(
+      "product_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
+      (masked ? "_masked" : "") + atom.suffix + "_r" + Twine(schedule.rows));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, p, i, p, i, i, i, i, i, i, i, i}, [&](ValueRange args) {
@@ -286,9 +244,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
             Value first = b.max(b.add(low, b.mul(row, lowSlope)), b.index(0));
             Value last =
                 b.min(b.add(high, b.mul(b.add(row, height - 1), highSlope)), n);
-            if (pairs) {
-              first = b.div(first, 2);
-              last = b.ceilDiv(b.max(last, b.index(0)), 2);
+            if (atom.pack > 1) {
+              first = b.div(first, atom.pack);
+              last = b.ceilDiv(b.max(last, b.index(0)), atom.pack);
             }
             Value panel = b.at(values, b.f32, column),
                   lanes = b.at(probabilities, b.f32, row);
@@ -304,16 +262,17 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                   SmallVector<Value> next(carried), value;
                   Value row = b.mul(key, valueStride);
                   for (int64_t v = 0; v < vectors; ++v)
-                    value.push_back(mask ? b.loadWide(panel, b.f32, row, mask)
-                                         : loadInputs(b, input, panel,
-                                                      b.add(row, v * b.lanes)));
+                    value.push_back(
+                        mask ? b.loadWide(panel, b.f32, row, mask)
+                             : atom.loadVector(b, panel,
+                                               b.add(row, v * b.lanes)));
                   Value scalars = b.mul(key, schedule.rows);
                   for (int64_t r = 0; r < height; ++r) {
                     Value scalar =
-                        b.splat(loadInput(b, input, lanes, b.add(scalars, r)));
+                        b.splat(atom.loadScalar(b, lanes, b.add(scalars, r)));
                     for (int64_t v = 0; v < vectors; ++v)
-                      next[r * vectors + v] = multiplyAdd(
-                          b, input, scalar, value[v], next[r * vectors + v]);
+                      next[r * vectors + v] = atom.multiplyAdd(
+                          b, scalar, value[v], next[r * vectors + v]);
                   }
                   return next;
                 });

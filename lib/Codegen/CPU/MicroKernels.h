@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_MICROKERNELS_H
 #define DIFFATTN_LIB_CODEGEN_CPU_MICROKERNELS_H
 
-#include "KernelBuilder.h"
+#include "ProductAtom.h"
 
 #include "DiffAttn/Schedule/NestSchedule.h"
 
@@ -24,10 +24,6 @@ int64_t productPanelRows(const NestSchedule &schedule);
 /// Keys that a plane of scores needs beyond the last: the last tile may run
 /// over it.
 int64_t scorePlanePadding(const NestSchedule &schedule);
-
-/// What the products are made of: f32, or pairs of bf16 that are neighbours
-/// along the contracted axis, as i32, with sums in f32.
-enum class ProductInput { F32, Bf16Pairs };
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries:
 ///   scores[key][lane] = sum over c < d of keys[key][c] * queries[c][lane],

@@ -71,9 +71,9 @@ struct NestSpec {
       return operand.element.isBF16() &&
              (!needsUnit || operand.hasUnitColumns());
     };
-    return schedule.bf16Dot && target.isa == CpuIsa::AVX512BF16 &&
-           scores.scale > 0.0f && suits(q1, false) && suits(q2, false) &&
-           suits(k1, true) && suits(k2, true) && suits(v, true);
+    return schedule.bf16Dot && target.hasBf16Dot() && scores.scale > 0.0f &&
+           suits(q1, false) && suits(q2, false) && suits(k1, true) &&
+           suits(k2, true) && suits(v, true);
   }
   /// Whether scores leave the product in units of log2(e), ready for powers of
   /// two.

@@ -101,6 +101,8 @@ SplitNest::Rows SplitNest::getKeyTile(int map, Value base, Value key,
 SmallVector<Value> SplitNest::emitDot(const Rows &rows, Value row,
                                       const Queries &queries) {
   bool pairs = spec.usesBf16Pairs();
+  const ProductAtom &atom =
+      getProductAtom(pairs ? ProductInput::Bf16Pairs : ProductInput::F32);
   int64_t width = queries.width;
   auto step = [&](Value c, Value mask, ValueRange sums,
                   function_ref<Value(size_t)> query) {
@@ -116,7 +118,7 @@ SmallVector<Value> SplitNest::emitDot(const Rows &rows, Value row,
     SmallVector<Value> next;
     for (auto [i, sum] : llvm::enumerate(sums)) {
       Value q = query(i);
-      next.push_back(pairs ? b.dotPairs(k, q, sum) : b.fma(k, q, sum));
+      next.push_back(atom.multiplyAdd(b, k, q, sum));
     }
     return next;
   };

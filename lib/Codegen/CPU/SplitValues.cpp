@@ -126,8 +126,7 @@ void SplitNest::emitColumns(const Rows &rows, ProductInput input, Value first,
             Value scale = b.splat(weight(weights));
             for (auto [i, value] : llvm::enumerate(values)) {
               Value &sum = next[row * vectors + i];
-              sum = pairs ? b.dotPairs(scale, value, sum)
-                          : b.fma(scale, value, sum);
+              sum = getProductAtom(input).multiplyAdd(b, scale, value, sum);
             }
           }
           return next;

@@ -1,0 +1,55 @@
+//===- DotBf16.cpp - products of bf16 pairs by VDPBF16PS ------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "ProductAtom.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+class DotBf16 final : public ProductAtom {
+public:
+  DotBf16() : ProductAtom("_bf16", /*pack=*/2) {}
+  Type getPacked(KernelBuilder &b) const override { return b.i32; }
+  Type getNumber(KernelBuilder &b) const override { return b.bf16; }
+  Value loadVector(KernelBuilder &b, Value base, Value index) const override {
+    return b.load(b.integers, base, b.i32, index);
+  }
+  Value loadFirst(KernelBuilder &b, Value base, Value index) const override {
+    Type i16 = b.getI16Type();
+    Value half = b.load(i16, base, i16, b.mul(index, 2));
+    return arith::ExtUIOp::create(b, b.i32, half);
+  }
+  Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
+    VectorType half = VectorType::get({b.lanes}, b.bf16);
+    auto round = [&](Value part) -> Value {
+      return arith::TruncFOp::create(b, half, part);
+    };
+    Value first = round(parts[0]), second = round(parts[1]);
+    return vector::BitCastOp::create(
+        b, b.integers, vector::InterleaveOp::create(b, first, second));
+  }
+  Value multiplyAdd(KernelBuilder &b, Value x, Value y,
+                    Value sum) const override {
+    auto pairs = [&](Value value) -> Value {
+      VectorType type = VectorType::get({2 * b.lanes}, b.bf16);
+      return vector::BitCastOp::create(b, type, value);
+    };
+    return LLVM::CallIntrinsicOp::create(
+               b, b.vector, b.getStringAttr("llvm.x86.avx512bf16.dpbf16ps.512"),
+               ValueRange{sum, pairs(x), pairs(y)})
+        .getResult(0);
+  }
+};
+} // namespace
+
+const ProductAtom &mlir::diffattn::getDotBf16() {
+  static const DotBf16 atom;
+  return atom;
+}
