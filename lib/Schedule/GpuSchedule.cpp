@@ -8,6 +8,7 @@
 
 #include "llvm/Support/MathExtras.h"
 
+#include <array>
 #include <limits>
 
 using namespace mlir;
@@ -40,6 +41,15 @@ int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
                                           bool sharedKeys) {
   return GpuSharedLayout(row.getTiles(), row.headDim, row.valueDim, sharedKeys)
       .total;
+}
+
+int32_t mlir::diffattn::getGpuPlainBlocksPerSM(int64_t headDim,
+                                               int64_t valueDim) {
+  // Each column of a lane takes about 8 registers more. The products of widths
+  // that are not multiples of 4 take a second loop.
+  constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 6};
+  constexpr std::array<int32_t, 8> split{10, 10, 9, 8, 7, 6, 5, 5};
+  return (headDim % 4 ? split : whole)[(valueDim - 1) / 32];
 }
 
 double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,

@@ -22,10 +22,16 @@ diffattn::LinalgGpuSchedule diffattn::selectFlatGpuSchedule() {
 }
 
 diffattn::LinalgGpuSchedule
-diffattn::selectRowGpuSchedule(std::optional<int64_t> columns) {
-  if (columns && *columns <= kWarpColumns)
-    return {/*threads=*/128, /*threadsPerRow=*/32, kMaxBlocks};
-  return {/*threads=*/256, /*threadsPerRow=*/256, kMaxBlocks};
+diffattn::selectRowGpuSchedule(const GpuRows &rows) {
+  LinalgGpuSchedule schedule{/*threads=*/256, /*threadsPerRow=*/256,
+                             kMaxBlocks};
+  if (!rows.hasColumns)
+    schedule = {/*threads=*/128, /*threadsPerRow=*/1, kMaxBlocks};
+  else if (rows.columns && *rows.columns <= kWarpColumns)
+    schedule = {/*threads=*/128, /*threadsPerRow=*/32, kMaxBlocks};
+  if (rows.isOnlyRow)
+    schedule.threads = schedule.threadsPerRow;
+  return schedule;
 }
 
 int64_t diffattn::selectGpuVectorWidth(int64_t bytes,

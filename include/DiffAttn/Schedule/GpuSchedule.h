@@ -78,6 +78,14 @@ double estimateGpuCycles(const GpuScheduleRow &row, const GpuTarget &target,
 /// Shared memory of a block.
 int64_t getGpuSharedBytes(const GpuScheduleRow &row, bool sharedKeys);
 
+/// Chunks of 16 bytes that a thread copies by element at once. Loads of more of
+/// them, all under way, take more registers than there are.
+constexpr int64_t kGpuElementChunks = 8;
+
+/// Blocks of a plain kernel that an SM is to hold. Without this, ptxas aims at
+/// a number of its own and was seen to spill for it.
+int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim);
+
 /// The kernel for `shape` on `target`: from the table where it has the widths,
 /// else the general one; the decode kernel for at most 8 rows of queries.
 /// Nothing, and a reason, if there is none.

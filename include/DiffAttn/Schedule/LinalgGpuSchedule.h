@@ -25,10 +25,21 @@ struct LinalgGpuSchedule {
 /// For one thread to each (vector of) output elements.
 LinalgGpuSchedule selectFlatGpuSchedule();
 
-/// For rows of `columns` elements, or of a number not known before the run.
+/// The most elements of which one block alone may compute element-wise ops.
+constexpr int64_t kMostOfOneGpuBlock = 4096;
+
+/// What a kernel of rows reduces: `columns` elements of each, where that number
+/// is known before the run, or only numbers of the rows themselves.
+struct GpuRows {
+  std::optional<int64_t> columns;
+  bool hasColumns = true;
+  /// There is one row alone, so a block is as large as a row needs.
+  bool isOnlyRow = false;
+};
+
 /// Which elements of a row a thread adds up depends on this choice alone, so a
 /// row's result does not depend on the number of rows.
-LinalgGpuSchedule selectRowGpuSchedule(std::optional<int64_t> columns);
+LinalgGpuSchedule selectRowGpuSchedule(const GpuRows &rows);
 
 /// Elements that a thread reads and writes at a time: a power of two for which
 /// the smallest element type, of `bytes` bytes, is accessed by at most 16

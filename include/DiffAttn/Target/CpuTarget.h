@@ -8,6 +8,7 @@
 #define DIFFATTN_TARGET_CPUTARGET_H
 
 #include "mlir/Support/LLVM.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
 
 #include <cstdint>

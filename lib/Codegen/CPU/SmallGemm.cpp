@@ -21,12 +21,6 @@ using namespace mlir::diffattn;
 namespace {
 /// What a work item is given, by slot.
 enum Slot { A, LdA, B, LdB, C, LdC, M, N, K, RowsOfItem, NumSlots };
-
-/// Rows of A that meet a row of B at once: with two sums each they and the
-/// loaded vectors fit 16 registers.
-constexpr int64_t kRowsAtOnce = 4;
-/// Bytes of B that one work item reads: enough to be worth handing out.
-constexpr int64_t kBytesOfItem = 128 << 10;
 } // namespace
 
 /// `rows` elements of C: row `n` of B with rows `m`, `m + 1`, ... of A.
@@ -81,10 +75,11 @@ static void emitItem(KernelBuilder &b, const SmallGemmSpec &spec, Value slots,
   }
   Value first = b.mul(index, context[RowsOfItem]);
   Value last = b.min(b.add(first, context[RowsOfItem]), context[N]);
-  Value groups = b.mul(b.div(context[M], kRowsAtOnce), kRowsAtOnce);
+  const int64_t atOnce = selectSmallGemmSchedule(spec.target).rows;
+  Value groups = b.mul(b.div(context[M], atOnce), atOnce);
   b.loop(first, last, 1, [&](Value n) {
-    b.loop(b.index(0), groups, kRowsAtOnce,
-           [&](Value m) { emitRows(b, spec, context, n, m, kRowsAtOnce); });
+    b.loop(b.index(0), groups, atOnce,
+           [&](Value m) { emitRows(b, spec, context, n, m, atOnce); });
     b.loop(groups, context[M], 1,
            [&](Value m) { emitRows(b, spec, context, n, m, 1); });
   });
@@ -119,7 +114,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitSmallGemm(ModuleOp module,
         // row.
         int64_t bytes = spec.bType.getIntOrFloatBitWidth() / 8;
         Value rowBytes = b.max(b.mul(args[K], bytes), b.index(1));
-        Value rows = b.max(b.div(b.index(kBytesOfItem), rowBytes), b.index(1));
+        Value rows =
+            b.max(b.div(b.index(selectSmallGemmSchedule(spec.target).itemBytes),
+                        rowBytes),
+                  b.index(1));
         b.store(rows, context, b.i64, b.index(RowsOfItem));
         Value count = b.div(b.add(args[N], b.sub(rows, b.index(1))), rows);
         Value address = LLVM::AddressOfOp::create(b, item);

@@ -100,12 +100,12 @@ SplitScratch SplitNest::layOutScratch(Value base) {
   SplitScratch s;
   {
     auto take = partTaker(b, base, s.scores);
-    s.queries = take(b.mul(queryStride, rowBlock()));
+    s.queries = take(b.mul(queryStride, getTiles().scoreRows));
     s.keyPanel = take(b.mul(queryStride, b.lanes));
   }
   auto take = partTaker(b, base, s.values);
   s.weights = take(b.mul(groupRows[0], spec.schedule.splitKeys));
-  s.valuePanel = take(b.mul(paddedValueDim, valueTile()));
+  s.valuePanel = take(b.mul(paddedValueDim, getTiles().valueKeys));
   return s;
 }
 

@@ -24,6 +24,8 @@
 #include "MicroKernels.h"
 #include "NestValues.h"
 
+#include "DiffAttn/Schedule/SplitSchedule.h"
+
 namespace mlir::diffattn {
 
 /// How many groups of heads there are, and the heads of each operand in one.
@@ -91,12 +93,12 @@ private:
   };
 
   void beginItem(Value index);
+  SplitTiles getTiles();
   SplitMemory layOutMemory(Value base);
   SplitScratch layOutScratch(Value base);
 
   // Scores: SplitScores.cpp.
   void scoreMap(int map);
-  int64_t rowBlock();
   Queries packQueries(int map, Value row, int64_t count);
   void packQuery(int map, Value row, Value to);
   void scoreRows(int map, Value base, Value row, int64_t count);
@@ -114,12 +116,6 @@ private:
   void emitWeights(Value head, Value query);
   Value getWeights(Value row);
   Rows getValueTile(const Rows &inPlace, Value first, Value end);
-  /// Whether a row of values is known to be too wide for one pass.
-  bool takesPasses();
-  /// Keys whose values are used by all rows before the next are read.
-  int64_t valueTile();
-  /// Rows that take a value as it is loaded.
-  int64_t outputBlock();
   void multiplyTile(const Rows &values, Value first, Value end, Value head,
                     int64_t count, Value query);
   void emitOutputs(const Rows &rows, ProductInput input, Value first, Value end,

@@ -14,8 +14,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-int64_t SplitNest::rowBlock() { return b.target.vectorRegisters >= 32 ? 4 : 2; }
-
 /// The queries of `count` rows from `row` on of the group, and as many of their
 /// columns as registers hold beside the sums.
 SplitNest::Queries SplitNest::packQueries(int map, Value row, int64_t count) {
@@ -27,8 +25,7 @@ SplitNest::Queries SplitNest::packQueries(int map, Value row, int64_t count) {
     packQuery(map, b.add(row, i), queries.rows.back());
   }
   std::optional<int64_t> columns = KernelBuilder::known(sizes.headDim);
-  if (!columns ||
-      count * (*columns / queries.width) > b.target.vectorRegisters / 2)
+  if (!columns || count * (*columns / queries.width) > getTiles().queryVectors)
     return queries;
   for (int64_t i = 0; i < count; ++i) {
     SmallVector<Value> &vectors = queries.loaded.emplace_back();
@@ -300,7 +297,7 @@ void SplitNest::scoreMap(int map) {
     Value number = b.add(b.mul(group, keyHeads), keyHead);
     Value base = b.at(v.head(operand, batch, number), operand.element,
                       b.mul(begin, v.stride(operand, 2)));
-    forBlocks(rows, rowBlock(), [&](Value first, int64_t count) {
+    forBlocks(rows, getTiles().scoreRows, [&](Value first, int64_t count) {
       scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
     });
   });

@@ -14,27 +14,11 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Vectors of a row's output that are summed in one pass over a tile.
-static constexpr int64_t kPassVectors = 8;
-
-bool SplitNest::takesPasses() {
-  std::optional<int64_t> columns = KernelBuilder::known(sizes.valueDim);
-  return columns && *columns > kPassVectors * b.lanes;
-}
-
-int64_t SplitNest::valueTile() {
-  // Memory is slow where rows are read in parts: they must follow each other at
-  // once.
-  if (takesPasses())
-    return 2;
-  // 4 KiB of values of width 128, so that memory is not left waiting for
-  // arithmetic; of pairs, whose products take half as long, twice that.
-  int64_t keys = 256 / spec.v.element.getIntOrFloatBitWidth();
-  return spec.usesBf16Pairs() ? 2 * keys : keys;
-}
-
-int64_t SplitNest::outputBlock() {
-  return b.target.vectorRegisters >= 32 ? 2 : 1;
+SplitTiles SplitNest::getTiles() {
+  return selectSplitTiles({b.lanes, spec.v.element.getIntOrFloatBitWidth(),
+                           spec.usesBf16Pairs(),
+                           KernelBuilder::known(sizes.valueDim)},
+                          b.target);
 }
 
 /// P = A1 - lambda * A2 of one row, in pairs as bf16; and its output becomes 0.
@@ -148,9 +132,9 @@ void SplitNest::emitColumns(const Rows &rows, ProductInput input, Value first,
 void SplitNest::emitOutputs(const Rows &rows, ProductInput input, Value first,
                             Value end, const Outputs &outputs) {
   Value whole = b.div(rows.columns, b.lanes);
-  // Outputs fill half the registers.
+  const SplitTiles tiles = getTiles();
   int64_t count = outputs.outputs.size();
-  int64_t widest = std::min<int64_t>(b.target.vectorRegisters / 2 / count, 8);
+  int64_t widest = std::min(tiles.sumVectors / count, tiles.passVectors);
   forBlocks(whole, widest, [&](Value column, int64_t vectors) {
     emitColumns(rows, input, first, end, outputs, b.mul(column, b.lanes),
                 vectors, /*masked=*/false);
@@ -208,10 +192,12 @@ void SplitNest::multiplyValues() {
     auto tiles = [&](int64_t size) {
       b.loop(b.index(0), n, size, [&](Value first) {
         Value end = b.min(b.add(first, size), n);
-        Rows values =
-            size == valueTile() ? getValueTile(inPlace, first, end) : inPlace;
+        Rows values = size == getTiles().valueKeys
+                          ? getValueTile(inPlace, first, end)
+                          : inPlace;
         b.loop(sizes.queries, [&](Value query) {
-          forBlocks(heads, spec.scores.hasElementMasks() ? 1 : outputBlock(),
+          forBlocks(heads,
+                    spec.scores.hasElementMasks() ? 1 : getTiles().outputRows,
                     [&](Value i, int64_t count) {
                       Value head = b.add(b.mul(valueHead, heads), i);
                       multiplyTile(values, first, end, head, count, query);
@@ -220,16 +206,16 @@ void SplitNest::multiplyValues() {
       });
     };
     // Rows that take a value together gain nothing from tiles.
-    Value together = b.both(b.less(heads, b.index(outputBlock() + 1)),
+    Value together = b.both(b.less(heads, b.index(getTiles().outputRows + 1)),
                             b.equal(sizes.queries, b.index(1)));
     std::optional<int64_t> known = KernelBuilder::known(together);
-    if (!spec.v.hasUnitColumns() || takesPasses() || known == 0)
-      return tiles(valueTile());
+    if (!spec.v.hasUnitColumns() || getTiles().takesPasses || known == 0)
+      return tiles(getTiles().valueKeys);
     if (known)
       return tiles(spec.schedule.splitKeys);
     b.ifElse(
         together, [&] { tiles(spec.schedule.splitKeys); },
-        [&] { tiles(valueTile()); });
+        [&] { tiles(getTiles().valueKeys); });
   });
 }
 

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
 
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
 #include "llvm/Support/ErrorHandling.h"
 
 using namespace mlir;
@@ -146,18 +148,6 @@ Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
   return b.select(isSigmoid, b.sigmoid(lambda), lambda);
 }
 
-/// Blocks of a plain kernel that an SM is to hold; 0 for other kernels. Without
-/// this, ptxas aims at a number of its own and was seen to spill for it. Each
-/// column of a lane takes about 8 registers more.
-static int32_t getPlainBlocksPerSM(const GpuKernelSpec &spec) {
-  if (!spec.isPlain())
-    return 0;
-  // The products of widths that are not multiples of 4 take a second loop.
-  constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 6};
-  constexpr std::array<int32_t, 8> split{10, 10, 9, 8, 7, 6, 5, 5};
-  return (spec.headDim % 4 ? split : whole)[(spec.valueDim - 1) / 32];
-}
-
 LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                                                     const GpuKernelSpec &spec) {
   std::string name = spec.getName();
@@ -188,9 +178,10 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
   int32_t threads = spec.getThreads();
   kernel->setAttr(NVVM::NVVMDialect::getReqntidAttrName(),
                   builder.getDenseI32ArrayAttr({threads, 1, 1}));
-  if (int32_t blocks = getPlainBlocksPerSM(spec))
+  if (spec.isPlain())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
-                    builder.getI32IntegerAttr(blocks));
+                    builder.getI32IntegerAttr(
+                        getGpuPlainBlocksPerSM(spec.headDim, spec.valueDim)));
   kernel->setAttr("diffattn.shared_bytes",
                   builder.getI64IntegerAttr(spec.getSharedLayout().total));
 

@@ -7,13 +7,11 @@
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
 
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
-
-/// Chunks that a thread copies at once. Loads of more of them, all under way,
-/// take more registers than there are.
-static constexpr int64_t kUnrolledChunks = 8;
 
 namespace {
 class ElementLoader final : public TileLoader {
@@ -77,7 +75,7 @@ void ElementLoader::copy(const SharedTile &tile, const GlobalRows &rows) {
                   b.bytes(walk.target(b, tile, pass, column), offset),
                   kChunkBytes);
     };
-    if (walk.passes * walk.columns <= kUnrolledChunks)
+    if (walk.passes * walk.columns <= kGpuElementChunks)
       return copyRows(walk.passes, first, b.i32(0));
     b.loop(b.i32(0), b.i32(walk.passes), walk.repeat(), ValueRange(),
            [&](Value pass, ValueRange) -> GpuBuilder::Values {

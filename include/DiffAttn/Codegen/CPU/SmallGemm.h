@@ -7,16 +7,12 @@
 #ifndef DIFFATTN_CODEGEN_CPU_SMALLGEMM_H
 #define DIFFATTN_CODEGEN_CPU_SMALLGEMM_H
 
-#include "DiffAttn/Target/CpuTarget.h"
+#include "DiffAttn/Schedule/SmallGemmSchedule.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/BuiltinOps.h"
 
 namespace mlir::diffattn {
-
-/// The most rows of A that the emitted kernels take; a caller tests M at run
-/// time and gives larger products to the library.
-constexpr int64_t kSmallGemmRows = 8;
 
 /// C[M,N] = A[M,K] * B[N,K]^T (+ C), f32 sums in an order that depends on K
 /// alone, so that a row of C is the same for every M. Bound by reading B, which

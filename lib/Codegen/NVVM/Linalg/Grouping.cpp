@@ -8,14 +8,13 @@
 
 #include "StatusWord.h"
 
+#include "DiffAttn/Schedule/LinalgGpuSchedule.h"
+
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::linalggpu;
-
-/// The most elements of which one block alone may compute element-wise ops.
-static constexpr int64_t kMostOfOneRow = 4096;
 
 // Loops of the host.
 
@@ -203,10 +202,10 @@ private:
       for (unsigned i = group.rowLoops; i < phase.getLoops().size(); ++i) {
         auto [memref, axis] = *phase.findSize(i);
         int64_t size = cast<MemRefType>(memref.getType()).getDimSize(axis);
-        elements =
-            ShapedType::isDynamic(size) ? kMostOfOneRow + 1 : elements * size;
+        elements = ShapedType::isDynamic(size) ? kMostOfOneGpuBlock + 1
+                                               : elements * size;
       }
-      if (group.rowLoops == 0 && elements > kMostOfOneRow)
+      if (group.rowLoops == 0 && elements > kMostOfOneGpuBlock)
         return false;
       for (const Access &access : phase.getOperands())
         if (access.isWrite &&

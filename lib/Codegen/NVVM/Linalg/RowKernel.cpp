@@ -50,18 +50,16 @@ public:
       }
       columnPhases.push_back(phase);
     }
-    std::optional<int64_t> columns = 1;
-    if (!columnPhases.empty()) {
+    GpuRows rows;
+    rows.hasColumns = !columnPhases.empty();
+    rows.isOnlyRow = group.rowLoops == 0;
+    if (rows.hasColumns) {
       rowSizes = getLoopSizes(emission.host, columnPhases.front());
       columnSizes.assign(rowSizes.begin() + group.rowLoops, rowSizes.end());
       rowSizes.resize(group.rowLoops);
-      columns = getConstantIntValue(productOf(emission.host, columnSizes));
+      rows.columns = getConstantIntValue(productOf(emission.host, columnSizes));
     }
-    schedule = selectRowGpuSchedule(columns);
-    if (columnPhases.empty())
-      schedule.threadsPerRow = 1;
-    if (group.rowLoops == 0)
-      schedule.threads = schedule.threadsPerRow;
+    schedule = selectRowGpuSchedule(rows);
   }
 
   void emit() {
