@@ -7,6 +7,7 @@
 #include "DiffAttn/Compiler/ReadSignature.h"
 
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
+#include "DiffAttn/IR/DiffAttn.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -23,10 +24,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
 namespace json = llvm::json;
-
-/// A model has hundreds of layers at most; the table of weights has a slot for
-/// each.
-static constexpr int64_t kMostLayers = 65536;
 
 static void assignSizes(ArrayRef<int64_t> sizes, std::vector<int64_t> &to) {
   for (int64_t size : sizes)
@@ -72,156 +69,57 @@ mlir::diffattn::getFunction(const Signature &signature, llvm::StringRef name) {
   return function;
 }
 
-static llvm::Error weightError(ml_program::GlobalOp global, const Twine &text) {
-  return makeError(ErrorClass::IR,
-                   "weight @" + global.getSymName() + ": " + text);
-}
-
-static llvm::Error attributeError(ml_program::GlobalOp global, StringRef name,
-                                  const Twine &what, Attribute attr) {
-  std::string got;
-  llvm::raw_string_ostream(got) << attr;
-  return weightError(global, "expected diffattn." + name + " to be " + what +
-                                 ", but got " + got);
-}
-
-/// The attribute `diffattn.<name>` of kind `Attr`, which messages call `what`;
-/// null if it is not there.
-template <typename Attr>
-static llvm::Expected<Attr> getOptional(ml_program::GlobalOp global,
-                                        StringRef name, StringRef what) {
-  Attribute attr = global->getAttr(("diffattn." + name).str());
-  auto typed = dyn_cast_or_null<Attr>(attr);
-  if (!attr || typed)
-    return typed;
-  return attributeError(global, name, what, attr);
-}
-
-/// As `getOptional`, an integer of 64 bits from `least` to `most`; `value`
-/// stays as it is without one.
-static llvm::Error readInteger(ml_program::GlobalOp global, StringRef name,
-                               int64_t least, int64_t most, int64_t &value) {
-  std::string what =
-      ("an i64 from " + Twine(least) + " to " + Twine(most)).str();
-  auto attr = getOptional<IntegerAttr>(global, name, what);
-  if (!attr)
-    return attr.takeError();
-  if (!*attr)
-    return llvm::Error::success();
-  if (!attr->getType().isSignlessInteger(64) || attr->getInt() < least ||
-      attr->getInt() > most)
-    return attributeError(global, name, what, *attr);
-  value = attr->getInt();
-  return llvm::Error::success();
-}
-
-/// `diffattn.row_block_size` and `diffattn.row_blocks`: both or neither.
-static llvm::Error readRowBlocks(ml_program::GlobalOp global,
-                                 WeightDeclaration &weight) {
-  auto blocks =
-      getOptional<DenseI64ArrayAttr>(global, "row_blocks", "an array of i64");
-  if (!blocks)
-    return blocks.takeError();
-  if (llvm::Error error = readInteger(global, "row_block_size", 1, INT64_MAX,
-                                      weight.rowBlockSize))
-    return error;
-  int64_t size = weight.rowBlockSize;
-  if (!size && !*blocks)
-    return llvm::Error::success();
-  if (!size || !*blocks || weight.shape.empty() || weight.shape[0] % size ||
-      weight.shape[0] / size != blocks->size())
-    return weightError(global, "expected diffattn.row_block_size times the "
-                               "number of diffattn.row_blocks to be the "
-                               "number of rows");
-  std::vector<bool> seen(blocks->size(), false);
-  for (int64_t block : blocks->asArrayRef()) {
-    if (block < 0 || block >= blocks->size() || seen[block])
-      return weightError(global, "expected diffattn.row_blocks to name each "
-                                 "block once");
-    seen[block] = true;
-    weight.rowBlocks.push_back(block);
-  }
-  return llvm::Error::success();
-}
-
-static llvm::Expected<WeightDeclaration>
-readWeight(ml_program::GlobalOp global) {
-  WeightDeclaration weight;
-  weight.name = global.getSymName().str();
-  auto type = dyn_cast<RankedTensorType>(global.getType());
+static llvm::Expected<WeightDeclaration> toDeclaration(WeightAttr weight) {
   std::optional<DType> dtype =
-      type ? getElementTypeCode(type.getElementType()) : std::nullopt;
-  if (!dtype || !type.hasStaticShape())
-    return weightError(global, "expected a tensor of static shape, of floats "
-                               "or integers");
-  weight.dtype = *dtype;
-  weight.shape.assign(type.getShape().begin(), type.getShape().end());
-  auto source = getOptional<StringAttr>(global, "source", "a string");
-  if (!source)
-    return source.takeError();
-  if (*source)
-    weight.source = source->str();
-  if (llvm::Error error =
-          readInteger(global, "layers", 1, kMostLayers, weight.layers))
-    return error;
-  if (llvm::Error error =
-          readInteger(global, "first_layer", 0, INT32_MAX, weight.firstLayer))
-    return error;
-  if (StringRef(weight.name).contains("{}") != (weight.layers > 0))
-    return weightError(global, "expected diffattn.layers on a name with {}, "
-                               "and only there");
-  weight.transpose = global->hasAttr("diffattn.transpose");
-  if (weight.transpose && type.getRank() != 2)
-    return weightError(global, "expected rank 2 for diffattn.transpose");
-  if (llvm::Error error = readRowBlocks(global, weight))
-    return error;
-  return weight;
+      getElementTypeCode(weight.getType().getElementType());
+  if (!dtype) {
+    std::string type;
+    llvm::raw_string_ostream(type) << weight.getType();
+    return makeError(ErrorClass::IR,
+                     "weight @" + weight.getName() +
+                         ": expected a tensor of floats or integers, but got " +
+                         type);
+  }
+  WeightDeclaration declared;
+  declared.name = weight.getName().str();
+  declared.source = weight.getSource().str();
+  declared.dtype = *dtype;
+  llvm::ArrayRef<int64_t> shape = weight.getType().getShape();
+  declared.shape.assign(shape.begin(), shape.end());
+  declared.layers = weight.getLayers();
+  declared.firstLayer = weight.getFirstLayer();
+  declared.transpose = weight.getTranspose();
+  declared.rowBlockSize = weight.getRowBlockSize();
+  if (DenseI64ArrayAttr blocks = weight.getRowBlocks())
+    declared.rowBlocks.assign(blocks.asArrayRef().begin(),
+                              blocks.asArrayRef().end());
+  return declared;
 }
 
-/// The weights of a module whose globals have become slots: `diffattn.weights`
-/// says again what each global said (see diffattn-bind-weights).
-static llvm::Error readSlots(ModuleOp module, Signature &signature) {
-  Attribute attr = module->getAttr("diffattn.weights");
-  if (!attr)
-    return llvm::Error::success();
-  auto error = [](const Twine &text) {
-    return makeError(ErrorClass::IR, "diffattn.weights: " + text);
-  };
-  auto list = dyn_cast<ArrayAttr>(attr);
-  if (!list)
-    return error("expected an array of dictionaries");
-  MLIRContext *context = module.getContext();
-  context->getOrLoadDialect<ml_program::MLProgramDialect>();
-  OpBuilder builder(context);
-  int64_t slot = 0;
-  for (auto [i, element] : llvm::enumerate(list)) {
-    auto entry = dyn_cast<DictionaryAttr>(element);
-    auto name = entry ? entry.getAs<StringAttr>("name") : StringAttr();
-    auto index = entry ? entry.getAs<IntegerAttr>("index") : IntegerAttr();
-    auto shape =
-        entry ? entry.getAs<DenseI64ArrayAttr>("shape") : DenseI64ArrayAttr();
-    auto dtype = entry ? entry.getAs<TypeAttr>("dtype") : TypeAttr();
-    if (!name || !index || !shape || !dtype ||
-        !RankedTensorType::isValidElementType(dtype.getValue()) ||
-        llvm::any_of(shape.asArrayRef(), [](int64_t n) { return n < 0; }))
-      return error("expected name, index, shape and dtype of weight " +
-                   Twine(i));
-    if (!index.getType().isSignlessInteger(64) || index.getInt() != slot)
-      return error("expected weight " + Twine(i) + " at index " + Twine(slot) +
-                   ", after the layers of those before");
-    OwningOpRef<ml_program::GlobalOp> global = ml_program::GlobalOp::create(
-        builder, module.getLoc(), name.getValue(),
-        RankedTensorType::get(shape.asArrayRef(), dtype.getValue()),
-        /*is_mutable=*/false, /*value=*/Attribute(),
-        /*sym_visibility=*/nullptr);
-    for (NamedAttribute more : entry)
-      (*global)->setAttr(("diffattn." + more.getName().getValue()).str(),
-                         more.getValue());
-    llvm::Expected<WeightDeclaration> weight = readWeight(*global);
-    if (!weight)
-      return weight.takeError();
-    slot += std::max<int64_t>(1, weight->layers);
-    signature.weights.push_back(std::move(*weight));
+/// The weights that are bound already, and those of globals.
+static llvm::Error readWeights(ModuleOp module, Signature &signature) {
+  llvm::SmallVector<WeightAttr> weights = getWeights(module);
+  for (auto global : module.getOps<ml_program::GlobalOp>()) {
+    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
+      continue;
+    std::string message;
+    ScopedDiagnosticHandler handler(
+        module.getContext(), [&](Diagnostic &diagnostic) {
+          message += (message.empty() ? "" : "; ") + diagnostic.str();
+          return success();
+        });
+    FailureOr<WeightAttr> weight = WeightAttr::ofGlobal(
+        global, [&] { return mlir::emitError(global.getLoc()); });
+    if (failed(weight))
+      return makeError(ErrorClass::IR,
+                       "weight @" + global.getSymName() + ": " + message);
+    weights.push_back(*weight);
+  }
+  for (WeightAttr weight : weights) {
+    llvm::Expected<WeightDeclaration> declared = toDeclaration(weight);
+    if (!declared)
+      return declared.takeError();
+    signature.weights.push_back(std::move(*declared));
   }
   return llvm::Error::success();
 }
@@ -254,16 +152,8 @@ static bool mayBeWritten(Value memref, ModuleOp module,
 
 llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
   Signature signature;
-  if (llvm::Error error = readSlots(module, signature))
+  if (llvm::Error error = readWeights(module, signature))
     return error;
-  for (auto global : module.getOps<ml_program::GlobalOp>()) {
-    if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
-      continue;
-    llvm::Expected<WeightDeclaration> weight = readWeight(global);
-    if (!weight)
-      return weight.takeError();
-    signature.weights.push_back(std::move(*weight));
-  }
   for (auto function : module.getOps<func::FuncOp>()) {
     if (!function.isPublic() || function.isExternal())
       continue;
@@ -357,23 +247,6 @@ static bool typesFromJSON(const json::Value *json,
   return true;
 }
 
-/// Whether `weight` is what readWeight may have made.
-static bool isSound(const WeightDeclaration &weight) {
-  if (!isDType(weight.dtype) || !getByteSize(weight.shape, weight.dtype) ||
-      weight.layers < 0 || weight.layers > kMostLayers ||
-      weight.firstLayer < 0 || weight.firstLayer > INT32_MAX ||
-      (weight.transpose && weight.shape.size() != 2))
-    return false;
-  int64_t size = weight.rowBlockSize, count = weight.rowBlocks.size();
-  if (size == 0)
-    return count == 0;
-  return size > 0 && !weight.shape.empty() && weight.shape[0] % size == 0 &&
-         weight.shape[0] / size == count &&
-         llvm::all_of(weight.rowBlocks, [&](int64_t block) {
-           return block >= 0 && block < count;
-         });
-}
-
 static bool signatureFromJSON(const json::Value &json, Signature &signature,
                               json::Path path) {
   const json::Object *root = json.getAsObject();
@@ -405,7 +278,7 @@ static bool signatureFromJSON(const json::Value &json, Signature &signature,
         !object->get("shape") || !object->get("row_blocks") ||
         !sizesFromJSON(*object->get("shape"), weight.shape, path) ||
         !sizesFromJSON(*object->get("row_blocks"), weight.rowBlocks, path) ||
-        !isSound(weight))
+        weight.findFault())
       return false;
     signature.weights.push_back(std::move(weight));
   }

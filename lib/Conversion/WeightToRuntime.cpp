@@ -24,11 +24,8 @@ using namespace mlir::diffattn;
 
 int64_t mlir::diffattn::getNumWeightSlots(ModuleOp module) {
   int64_t slots = 0;
-  if (auto list = module->getAttrOfType<ArrayAttr>("diffattn.weights"))
-    for (auto entry : list.getAsRange<DictionaryAttr>()) {
-      auto layers = entry.getAs<IntegerAttr>("layers");
-      slots += layers ? layers.getInt() : 1;
-    }
+  for (WeightAttr weight : getWeights(module))
+    slots += weight.getNumSlots();
   return slots;
 }
 

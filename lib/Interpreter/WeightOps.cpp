@@ -58,6 +58,10 @@ static bool buildWeight(CodeBuilder &b, Operation *op,
       !isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
     return b.unsupported(op, "expected a global of static shape with an extern "
                              "value");
+  auto weight = diffattn::WeightAttr::ofGlobal(
+      global, [&] { return global.emitOpError(); });
+  if (failed(weight))
+    return b.unsupported(op, "expected a global that declares a weight");
   if (!b.machine.options.weight)
     return b.machine.fail(InterpreterError::Kind::Input, op,
                           "expected weights for @" + global.getSymName() +
@@ -67,8 +71,7 @@ static bool buildWeight(CodeBuilder &b, Operation *op,
   auto &details = b.addDetails<Weight>(b.code->insts.back());
   details.name = global.getSymName().str();
   details.type = type;
-  if (auto layers = global->getAttrOfType<IntegerAttr>("diffattn.layers"))
-    details.layers = layers.getInt();
+  details.layers = weight->getLayers();
   return true;
 }
 

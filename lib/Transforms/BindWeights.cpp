@@ -19,10 +19,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// The discardable attributes that tell the loader how to read a weight.
-constexpr StringLiteral kLoaderAttributes[] = {
-    "first_layer", "row_block_size", "row_blocks", "source", "transpose"};
-
 struct BindWeightsPass final
     : diffattn::impl::BindWeightsPassBase<BindWeightsPass> {
   void runOnOperation() override {
@@ -41,36 +37,14 @@ struct BindWeightsPass final
             << (global.getIsMutable() ? "mutable global" : "global of neither");
         return signalPassFailure();
       }
-      auto type = dyn_cast<RankedTensorType>(global.getType());
-      if (!type || !type.hasStaticShape()) {
-        global.emitOpError("expected a weight of static shape, but got ")
-            << global.getType();
+      FailureOr<WeightAttr> weight =
+          WeightAttr::ofGlobal(global, [&] { return global.emitOpError(); });
+      if (failed(weight))
         return signalPassFailure();
-      }
-      int64_t layers = 1;
-      SmallVector<NamedAttribute> entry = {
-          builder.getNamedAttr("name", global.getSymNameAttr()),
-          builder.getNamedAttr("index", builder.getI64IntegerAttr(slot)),
-          builder.getNamedAttr("shape",
-                               builder.getDenseI64ArrayAttr(type.getShape())),
-          builder.getNamedAttr("dtype", TypeAttr::get(type.getElementType()))};
-      if (auto count = global->getAttrOfType<IntegerAttr>("diffattn.layers")) {
-        if (!count.getType().isSignlessInteger(64) || count.getInt() <= 0) {
-          global.emitOpError("expected diffattn.layers to be a positive i64, "
-                             "but got ")
-              << count;
-          return signalPassFailure();
-        }
-        layers = count.getInt();
-        entry.push_back(builder.getNamedAttr("layers", count));
-      }
-      for (StringRef name : kLoaderAttributes)
-        if (Attribute attr = global->getAttr(("diffattn." + name).str()))
-          entry.push_back(builder.getNamedAttr(name, attr));
-      list.push_back(builder.getDictionaryAttr(entry));
+      list.push_back(*weight);
       slots[global.getSymName()] = slot;
-      layerCounts[global.getSymName()] = layers;
-      slot += layers;
+      layerCounts[global.getSymName()] = weight->getNumSlots();
+      slot += weight->getNumSlots();
     }
     if (globals.empty())
       return;
@@ -79,7 +53,7 @@ struct BindWeightsPass final
     for (ml_program::GlobalOp global : globals)
       global.erase();
     if (!list.empty())
-      module->setAttr("diffattn.weights", builder.getArrayAttr(list));
+      module->setAttr(kWeightsName, builder.getArrayAttr(list));
   }
 
 private:

@@ -2,7 +2,7 @@
 
 // Behind the three slots of the weights; a constant that is used twice has one slot.
 // CHECK: diffattn.constants = [dense<[1.000000e+00, 2.000000e+00]> : tensor<2xf32>, dense<true> : tensor<3xi1>]
-module attributes {diffattn.weights = [{index = 0 : i64, layers = 3 : i64, name = "w"}]} {
+module attributes {diffattn.weights = [#diffattn.weight<name = "w.{}", type = tensor<2xf32>, layers = 3>]} {
   // CHECK-NOT: memref.global
   memref.global "private" constant @a : memref<2xf32> = dense<[1.0, 2.0]>
   memref.global "private" constant @b : memref<3xi1> = dense<true>

@@ -5,7 +5,7 @@
 // RUN: not diffattn-opt %s --convert-diffattn-gemm-to-runtime="batch-invariant=maybe" 2>&1 | FileCheck %s --check-prefix=WRONG
 // WRONG: expected batch-invariant to be auto, true or false, but got maybe
 
-module attributes {diffattn.weights = [{index = 0 : i64, layers = 2 : i64, name = "w"}]} {
+module attributes {diffattn.weights = [#diffattn.weight<name = "w.{}", type = tensor<2xf32>, layers = 2>]} {
 // CHECK: llvm.mlir.global external @diffattn_weights() {{.*}} : !llvm.array<2 x struct<(ptr, ptr, i64, i64, i32, i32)>>
 
 // The weight's slot goes along.

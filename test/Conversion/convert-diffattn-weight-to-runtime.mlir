@@ -2,7 +2,7 @@
 
 // A slot for each weight; a pattern of layers takes one a layer.
 
-module attributes {diffattn.weights = [{index = 0 : i64, name = "a"}, {index = 1 : i64, layers = 3 : i64, name = "b"}]} {
+module attributes {diffattn.weights = [#diffattn.weight<name = "a", type = tensor<2xf32>>, #diffattn.weight<name = "b.{}", type = tensor<2xf32>, layers = 3>]} {
 // CHECK-DAG: llvm.mlir.global external @diffattn_weights() {{.*}} : !llvm.array<4 x struct<(ptr, ptr, i64, i64, i32, i32)>>
 
 // CHECK-LABEL: func.func @weight(

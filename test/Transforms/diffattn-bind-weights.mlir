@@ -1,9 +1,9 @@
 // RUN: diffattn-opt %s --diffattn-bind-weights --split-input-file --verify-diagnostics | FileCheck %s
 
 // CHECK: module attributes {diffattn.weights = [
-// CHECK-SAME: {dtype = f32, index = 0 : i64, name = "embed", shape = array<i64: 10, 4>}
-// CHECK-SAME: {dtype = bf16, first_layer = 1 : i64, index = 1 : i64, layers = 3 : i64, name = "l.{}.w", row_block_size = 2 : i64, row_blocks = array<i64: 1, 0>, shape = array<i64: 4, 4>}
-// CHECK-SAME: {dtype = f32, index = 4 : i64, name = "head", shape = array<i64: 10, 4>, source = "embed", transpose}
+// CHECK-SAME: #diffattn.weight<name = "embed", type = tensor<10x4xf32>>
+// CHECK-SAME: #diffattn.weight<name = "l.{}.w", type = tensor<4x4xbf16>, layers = 3, first_layer = 1, row_block_size = 2, row_blocks = [1, 0]>
+// CHECK-SAME: #diffattn.weight<name = "head", type = tensor<10x4xf32>, source = "embed", transpose = true>
 // CHECK-NOT: ml_program
 ml_program.global private @embed(#ml_program.extern<tensor<10x4xf32>>) : tensor<10x4xf32>
 ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x4xbf16>>) : tensor<4x4xbf16> {
@@ -41,10 +41,20 @@ ml_program.global private mutable @state(dense<0.0> : tensor<2xf32>) : tensor<2x
 
 // -----
 
-// expected-error @below {{expected diffattn.layers to be a positive i64, but got -2 : i64}}
+// expected-error @below {{expected diffattn.layers to be an i64 from 1 to 65536, but got -2 : i64}}
 ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = -2 : i64}
 
 // -----
 
-// expected-error @below {{expected diffattn.layers to be a positive i64, but got 2 : ui8}}
+// expected-error @below {{expected diffattn.layers to be an i64 from 1 to 65536, but got 2 : ui8}}
 ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = 2 : ui8}
+
+// -----
+
+// expected-error @below {{expected layers on a name with {}, and only there, but got 2 of 'w'}}
+ml_program.global private @w(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.layers = 2 : i64}
+
+// -----
+
+// expected-error @below {{expected diffattn.source to be a string, but got 2 : i64}}
+ml_program.global private @w(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> {diffattn.source = 2 : i64}

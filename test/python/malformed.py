@@ -279,7 +279,7 @@ MODULES = {
                  return %o : tensor<1x4x8x16xf32> }""", IR, "diffattn.attention"),
     "dynamic-weight": ("ml_program.global private @w(#ml_program.extern<tensor<?xf32>>) : tensor<?xf32>", IR, "static shape"),
     "pattern-without-layers": ('ml_program.global private @"a.{}"(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32>', IR,
-                               "expected diffattn.layers"),
+                               "expected layers on a name with {}"),
     "row-blocks": ("ml_program.global private @w(#ml_program.extern<tensor<4xf32>>) : tensor<4xf32> {diffattn.row_block_size = 2 : i64, "
                    "diffattn.row_blocks = array<i64: 0, 0>}", IR, "each block once"),
     "row-block-size": ("ml_program.global private @w(#ml_program.extern<tensor<4xf32>>) : tensor<4xf32> {diffattn.row_block_size = 3 : i64, "

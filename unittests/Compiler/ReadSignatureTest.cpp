@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/ReadSignature.h"
+#include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -25,7 +26,7 @@ namespace {
 
 llvm::Expected<Signature> read(llvm::StringRef text) {
   MLIRContext context;
-  context.loadDialect<arith::ArithDialect, func::FuncDialect,
+  context.loadDialect<arith::ArithDialect, DiffAttnDialect, func::FuncDialect,
                       ml_program::MLProgramDialect,
                       bufferization::BufferizationDialect>();
   OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
@@ -43,9 +44,9 @@ constexpr const char *kGlobals = R"(
 // What diffattn-bind-weights leaves of these globals.
 constexpr const char *kSlots = R"(
   module attributes {diffattn.weights = [
-    {name = "embed", index = 0 : i64, shape = array<i64: 8, 4>, dtype = bf16, source = "lm_head", transpose},
-    {name = "l.{}.w", index = 1 : i64, shape = array<i64: 4, 2>, dtype = f32, layers = 3 : i64, first_layer = 5 : i64,
-     row_block_size = 2 : i64, row_blocks = array<i64: 1, 0>}]} {
+    #diffattn.weight<name = "embed", type = tensor<8x4xbf16>, source = "lm_head", transpose = true>,
+    #diffattn.weight<name = "l.{}.w", type = tensor<4x2xf32>, layers = 3, first_layer = 5,
+     row_block_size = 2, row_blocks = [1, 0]>]} {
 )";
 
 constexpr const char *kFunctions = R"(
@@ -93,25 +94,19 @@ TEST(Signature, OfAModuleWithBoundWeights) {
   expectModule(*signature);
 }
 
-TEST(Signature, BadSlotsAreAnError) {
-  for (auto [list, message] :
-       {std::pair("3", "expected an array of dictionaries"),
-        {"[3]", "expected name, index, shape and dtype of weight 0"},
-        {"[{name = \"a\", index = 0 : i64, shape = array<i64: -1>, dtype = "
-         "f32}]",
-         "expected name, index, shape and dtype of weight 0"},
-        {"[{name = \"a\", index = 1 : i64, shape = array<i64: 2>, dtype = "
-         "f32}]",
-         "expected weight 0 at index 0"},
-        {"[{name = \"a\", index = 0 : i64, shape = array<i64: 2>, dtype = f32, "
-         "layers = 2 : i64}]",
-         "expected diffattn.layers on a name with {}"}}) {
-    auto signature = read(
-        "module attributes {diffattn.weights = " + std::string(list) + "} {}");
-    ASSERT_FALSE(static_cast<bool>(signature)) << list;
+TEST(Signature, BadWeightsAreAnError) {
+  for (auto [global, message] :
+       {std::pair("@w(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32> "
+                  "{diffattn.layers = 2 : i64}",
+                  "weight @w: expected layers on a name with {}"),
+        {"@w(#ml_program.extern<tensor<2xi7>>) : tensor<2xi7>",
+         "weight @w: expected a tensor of floats or integers, but got "
+         "tensor<2xi7>"}}) {
+    auto signature = read("ml_program.global private " + std::string(global));
+    ASSERT_FALSE(static_cast<bool>(signature)) << global;
     EXPECT_NE(llvm::toString(signature.takeError()).find(message),
               std::string::npos)
-        << list;
+        << global;
   }
 }
 

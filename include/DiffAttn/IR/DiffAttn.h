@@ -70,6 +70,11 @@ constexpr StringLiteral kGpuScheduleName = "diffattn.gpu_schedule",
                             "diffattn.gpu_element_schedule",
                         kGpuDecodeScheduleName = "diffattn.gpu_decode_schedule";
 
+/// The weights of a module, in the order of the table of weights, once they are
+/// bound: a list of `#diffattn.weight`.
+constexpr StringLiteral kWeightsName = "diffattn.weights";
+SmallVector<WeightAttr> getWeights(ModuleOp module);
+
 /// The largest magnitude of a scale: scores of operands up to 2^31 are then
 /// finite, also times log2(e).
 constexpr float kMaxScale = 0x1p64f;

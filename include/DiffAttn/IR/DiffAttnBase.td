@@ -21,6 +21,7 @@ def DiffAttn_Dialect : Dialect {
     docs/spec.md is the contract; its labels stand beside each check.
   }];
   let useDefaultAttributePrinterParser = 1;
+  let hasOperationAttrVerify = 1;
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::tensor::TensorDialect"];
 }
 

@@ -53,9 +53,7 @@ def BindWeightsPass : Pass<"diffattn-bind-weights", "ModuleOp"> {
     Rewrites `ml_program.global_load_const` of an extern global and
     `diffattn.layer_weight` to `diffattn.weight` of a slot. Slots are numbered
     in the order of declaration; a pattern of N layers takes N. The module gets
-    the list as `diffattn.weights`: an array of dictionaries with `name`,
-    `index`, `shape`, `dtype`, and where they are set `layers`, `first_layer`,
-    `row_block_size`, `row_blocks`, `source` and `transpose`. Globals with a
+    the list as `diffattn.weights`: a `#diffattn.weight` for each. Globals with a
     value become constants.
   }];
   let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",

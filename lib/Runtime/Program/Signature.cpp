@@ -5,6 +5,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/Signature.h"
+
+#include "DiffAttn/Runtime/ABI/Table.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
 using namespace diffattn_rt;
@@ -36,6 +38,39 @@ int64_t Signature::getNumWeightSlots() const {
   for (const WeightDeclaration &weight : weights)
     count += weight.getNumSlots();
   return count;
+}
+
+/// Whether `blocks` name each block of `size` rows once, or there are none.
+static bool areRowBlocks(SizeList shape, int64_t size, SizeList blocks) {
+  if (!size && blocks.empty())
+    return true;
+  const auto count = static_cast<int64_t>(blocks.size());
+  if (size < 1 || shape.empty() || shape[0] % size || shape[0] / size != count)
+    return false;
+  std::vector<bool> seen(blocks.size());
+  for (int64_t block : blocks) {
+    if (block < 0 || block >= count || seen[static_cast<size_t>(block)])
+      return false;
+    seen[static_cast<size_t>(block)] = true;
+  }
+  return true;
+}
+
+std::optional<std::string> WeightDeclaration::findFault() const {
+  if (!isDType(dtype) || !getByteSize(shape, dtype))
+    return "expected a shape that memory can hold";
+  if (layers < 0 || layers > DIFFATTN_MAX_LAYERS)
+    return "expected layers to be at most " +
+           std::to_string(DIFFATTN_MAX_LAYERS) + ", but got " +
+           std::to_string(layers);
+  if (firstLayer < 0 || firstLayer > INT32_MAX)
+    return "expected first_layer to be from 0, but got " +
+           std::to_string(firstLayer);
+  if (transpose && shape.size() != 2)
+    return "expected two sizes, because it is transposed";
+  if (!areRowBlocks(shape, rowBlockSize, rowBlocks))
+    return "expected row_blocks that name each block of rows once";
+  return std::nullopt;
 }
 
 std::string WeightDeclaration::getFileName(int64_t i) const {

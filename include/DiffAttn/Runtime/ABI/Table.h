@@ -74,6 +74,8 @@ typedef struct diffattn_rt_table {
 /// products have constants, takes nothing and frees what those were packed
 /// into: it is called last. An entry point is called by getEntryPointName.
 #define DIFFATTN_WEIGHTS_SYMBOL "diffattn_weights"
+/// The most slots that the layers of one weight may have.
+#define DIFFATTN_MAX_LAYERS 65536
 #define DIFFATTN_RELEASE_SYMBOL "diffattn_release_constants"
 
 /// What a shared object of compiled code says under the name

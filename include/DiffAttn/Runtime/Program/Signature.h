@@ -49,6 +49,10 @@ struct WeightDeclaration {
   int64_t rowBlockSize = 0;
   std::vector<int64_t> rowBlocks; // new block i is the file's block [i]
 
+  /// What is wrong with a declaration that was read from a file: what was
+  /// expected of it. Nothing if it is sound.
+  std::optional<std::string> findFault() const;
+
   /// Slots of the weight table that this declaration takes.
   int64_t getNumSlots() const { return layers ? layers : 1; }
   /// The name in the file of its slot `i`.

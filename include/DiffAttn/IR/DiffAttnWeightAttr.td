@@ -1,0 +1,58 @@
+//===- DiffAttnWeightAttr.td - how a weight is found ---------*- tablegen -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_DIFFATTNWEIGHTATTR_TD
+#define DIFFATTN_IR_DIFFATTNWEIGHTATTR_TD
+
+include "DiffAttn/IR/DiffAttnBase.td"
+include "mlir/IR/AttrTypeBase.td"
+
+def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
+  let mnemonic = "weight";
+  let summary = "how a weight of a model is found in its files";
+  let description = [{
+    What a model declares as an `ml_program.global` with an extern value, and as attributes of it
+    (`diffattn.source` and so on), is this once the globals are gone: `diffattn-bind-weights` leaves
+    a list of them as the module's `diffattn.weights`, which has the order of the table of weights.
+
+    - `name`: of the global. With `{}` in it, it stands for the weights of all layers;
+    - `type`: of the tensor that the module reads;
+    - `source`: its name in the files, where that is another one;
+    - `layers`, `first_layer`: how many layers a name with `{}` stands for, and the number of the
+      first one in the files. The table has a slot for each;
+    - `transpose`: the files hold it with its two axes exchanged;
+    - `row_block_size`, `row_blocks`: block `i` of so many rows is block `row_blocks[i]` of the files.
+
+    Example:
+
+    ```mlir
+    #diffattn.weight<name = "l.{}.qkv", type = tensor<96x64xbf16>, layers = 12, row_block_size = 32,
+        row_blocks = [2, 0, 1]>
+    ```
+  }];
+  let parameters = (ins
+    StringRefParameter<>:$name,
+    "::mlir::RankedTensorType":$type,
+    StringRefParameter<"", "\"\"">:$source,
+    DefaultValuedParameter<"int64_t", "0">:$layers,
+    DefaultValuedParameter<"int64_t", "0">:$first_layer,
+    DefaultValuedParameter<"bool", "false">:$transpose,
+    DefaultValuedParameter<"int64_t", "0">:$row_block_size,
+    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$row_blocks);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Slots of the table of weights that it takes.
+    int64_t getNumSlots() const { return getLayers() ? getLayers() : 1; }
+
+    /// What `global`, an `ml_program.global` with an extern value, declares.
+    static ::mlir::FailureOr<WeightAttr>
+    ofGlobal(::mlir::Operation *global,
+             ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError);
+  }];
+}
+
+#endif // DIFFATTN_IR_DIFFATTNWEIGHTATTR_TD
