@@ -36,6 +36,8 @@ class Problem:
         sizes = {"B": self.arrays[0].shape[0], "d": 16}
         arrays = dict(zip(("q1", "k1", "q2", "k2", "v"), self.arrays))
         arrays["lambda"] = np.asarray(lam, np.float32)
+        if options.get("attn_mask") is not None:
+            arrays["bias"] = options["attn_mask"]
         for name in ("kv_len", "q_offset"):
             if options.get(name) is not None:
                 arrays[name] = np.asarray(options[name], np.int64)
@@ -107,6 +109,24 @@ def test_kv_len_may_exceed_the_keys(lowering, options):
     for queries, keys in sizes_of(lowering):
         lengths = np.array([0, 1, keys - 1, keys, keys + 1, keys + queries + 2, 2**29, 2**31 + 2, 2**62, HIGHEST], np.int64)
         Problem(dtype_of(lowering), queries, keys, len(lengths)).check(lowering, kv_len=lengths, **options)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("kind", ["numbers", "truth values"])
+def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
+    """Padding may hold anything: -inf is not added to a score of NaN or infinity, it takes its place."""
+    for queries, keys in sizes_of(lowering):
+        problem = Problem(dtype_of(lowering), queries, keys)
+        bias = np.random.default_rng(1).standard_normal((1, 1, queries, keys)).astype(np.float32)
+        bias[..., -3:] = -np.inf
+        if kind == "truth values":
+            bias = bias > -np.inf
+        expected = problem.run(lowering, attn_mask=bias, scale=0.25)
+        for at, value in ((-1, np.nan), (-2, np.inf), (-3, -np.inf)):
+            problem.arrays[1][:, :, at] = problem.arrays[3][:, :, at] = value
+        np.testing.assert_array_equal(problem.run(lowering, attn_mask=bias, scale=0.25), expected)
+        problem.arrays[3][:, :, 2] = np.nan  # seen: it stays
+        assert np.isnan(problem.run(lowering, attn_mask=bias, scale=0.25)).all()
 
 
 @pytest.mark.parametrize("lowering", LOWERINGS)

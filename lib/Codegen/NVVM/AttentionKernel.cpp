@@ -48,6 +48,14 @@ Value AttentionKernel::stridePointer(Type type, Value pointer, Value index,
   return b.element(type, pointer, b.mul(index, stride));
 }
 
+Value AttentionKernel::withBias(Value score, Value bias) {
+  Value hidden = b.minusInfinity();
+  if (spec.biasType.isInteger(1))
+    return b.select(bias, score, hidden);
+  return b.select(b.compareF(LLVM::FCmpPredicate::oeq, bias, hidden), hidden,
+                  b.addF(score, bias));
+}
+
 Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
   Value batchStride = param(getGpuStride(tensor, 0));
   Value headStride = param(getGpuStride(tensor, 1));

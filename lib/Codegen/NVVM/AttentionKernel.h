@@ -33,6 +33,9 @@ struct AttentionKernel {
   /// Pointer to (batch, head) of the tensor `tensor`.
   Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
+  /// A score with the element of the bias that was loaded for it. A bias of
+  /// -inf or false hides the key, whatever its score is, NaN included.
+  Value withBias(Value score, Value bias);
 
   /// Sets the number of keys that exist, and a position of query 0 that sees
   /// the same keys through WindowLeft and WindowRight as the given one does

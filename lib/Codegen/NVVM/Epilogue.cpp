@@ -96,7 +96,8 @@ void Epilogue::storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
                           const Row &row, const QuadColumns &columns) {
   Value first = b.add(columns.start, b.mul(kernel.laneColumn, 2));
   int64_t width = kernel.spec.valueDim;
-  for (auto [n, pair] : llvm::enumerate(pairs)) {
+  for (size_t n = 0; n < pairs.size(); ++n) {
+    const std::array<Value, 2> &pair = pairs[n];
     int64_t offset = columns.offset(n);
     Value column = b.add(first, offset);
     if (kernel.spec.elementwise) {

@@ -101,8 +101,9 @@ SmallVector<GpuParam> mlir::diffattn::getGpuParams(const GpuKernelSpec &spec) {
       params.push_back(static_cast<GpuParam>(i));
   // No parameter needs padding then, and ptxas, which keeps the order of their
   // loads, takes fewer registers than with each stride behind its pointer.
-  llvm::stable_sort(params, [](GpuParam a, GpuParam b) {
-    return getGpuParam(a).type < getGpuParam(b).type;
+  llvm::sort(params, [](GpuParam a, GpuParam b) {
+    return std::pair(getGpuParam(a).type, a) <
+           std::pair(getGpuParam(b).type, b);
   });
   return params;
 }

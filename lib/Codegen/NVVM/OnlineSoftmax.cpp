@@ -64,8 +64,7 @@ GpuBuilder::Values OnlineSoftmax::addBias(ArrayRef<Fragment> scores,
                                           bool pairs) {
   using P = GpuParam;
   Type type = kernel.spec.biasType;
-  bool isMask = type.isInteger(1);
-  Type memory = isMask ? b.getI8Type() : type;
+  Type memory = type.isInteger(1) ? b.getI8Type() : type;
   Value base = kernel.stridePointer(memory, kernel.param(P::Bias),
                                     b.toI64(batch), kernel.param(P::BiasB));
   base = kernel.stridePointer(memory, base, b.toI64(noiseHead),
@@ -91,12 +90,8 @@ GpuBuilder::Values OnlineSoftmax::addBias(ArrayRef<Fragment> scores,
           bias[i] =
               b.loadAsF32(type, kernel.stridePointer(memory, row, at(8 * n + i),
                                                      kernel.param(P::BiasK)));
-      for (int64_t i = 0; i < 2; ++i) {
-        Value score = fragment[2 * h + i];
-        sums[4 * n + 2 * h + i] =
-            isMask ? b.select(bias[i], score, b.minusInfinity())
-                   : b.addF(score, bias[i]);
-      }
+      for (int64_t i = 0; i < 2; ++i)
+        sums[4 * n + 2 * h + i] = kernel.withBias(fragment[2 * h + i], bias[i]);
     }
   }
   return sums;

@@ -99,8 +99,7 @@ Value PlainKernel::score(Value product, Value at) {
     Value loaded =
         b.loadAsF32(type, kernel.stridePointer(memory, biasRow, b.toI64(at),
                                                kernel.param(GpuParam::BiasK)));
-    scaled = type.isInteger(1) ? b.select(loaded, scaled, b.minusInfinity())
-                               : b.addF(scaled, loaded);
+    scaled = kernel.withBias(scaled, loaded);
   }
   Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sge, at, firstSeen),
                       b.compare(LLVM::ICmpPredicate::slt, at, endSeen));
