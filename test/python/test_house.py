@@ -49,6 +49,21 @@ def test_files_stay_small(root, limit, pattern):
     assert not long
 
 
+def test_docs_are_wrapped(root):
+    """At 100 columns, but for what cannot be: code, tables, headings, and one long word."""
+    long = []
+    for name in tracked(root, "*.md"):
+        fenced = False
+        for number, line in enumerate((root / name).read_text().splitlines(), 1):
+            fence = line.lstrip().startswith("```")
+            fenced ^= fence
+            prose = not (fence or fenced or line.lstrip().startswith(("|", "#", "<")) or line.startswith("    "))
+            words = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)", "x", line).split()
+            if prose and len(line) > 100 and len(words) > 2:
+                long.append(f"{name}:{number}")
+    assert not long
+
+
 def test_tests_are_named_after_flags(root):
     """`<flag>.mlir`, or `<flag>-<what>.mlir` beside it: a reader finds a pass by its name."""
     flags = {"diffattn-cpu-pipeline", "diffattn-gpu-pipeline"}
