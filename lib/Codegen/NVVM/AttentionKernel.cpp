@@ -52,8 +52,9 @@ Value AttentionKernel::withBias(Value score, Value bias) {
   Value hidden = b.minusInfinity();
   if (spec.biasType.isInteger(1))
     return b.select(bias, score, hidden);
-  return b.select(b.compareF(LLVM::FCmpPredicate::oeq, bias, hidden), hidden,
-                  b.addF(score, bias));
+  // The other order, adding first, costs ptxas registers.
+  Value isHidden = b.compareF(LLVM::FCmpPredicate::oeq, bias, hidden);
+  return b.addF(b.select(isHidden, bias, score), bias);
 }
 
 Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
