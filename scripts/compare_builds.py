@@ -105,7 +105,7 @@ def record_models(folder):
 
 
 def record_graphs():
-    opt = ROOT / "build/bin/diffattn-opt"
+    opt = pathlib.Path(os.environ.get("DIFFATTN_BUILD_DIR", ROOT / "build")) / "bin/diffattn-opt"
     for graph in sorted((ROOT / "test/graphs").glob("*.mlir")):
         done = subprocess.run([opt, graph, "--pass-pipeline=builtin.module(func.func(diffattn-fuse-differential))"], capture_output=True,
                               text=True)

@@ -127,7 +127,8 @@ static bool runToInteger(Machine &m, const Inst &inst) {
   } else {
     m.markUndefined(inst, "the result of a cast of a float that the integer "
                           "type does not hold is not defined");
-    const int64_t lowest = isSigned ? int64_t(-1) << (width - 1) : 0;
+    const int64_t lowest =
+        isSigned ? static_cast<int64_t>(~uint64_t(0) << (width - 1)) : 0;
     result = std::isnan(value) ? 0 : value < 0 ? lowest : ~lowest;
   }
   m.scalars[inst.dst].i = signExtend(result, width);

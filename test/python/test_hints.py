@@ -141,11 +141,12 @@ def test_examples_of_the_help(name, shell, tmp_path):
     shell(re.sub(r"^diffattn ", COMMANDS["module"] + " ", example.strip()), tmp_path)
 
 
-def test_next_steps_of_the_demo(shell, tmp_path):
+def test_next_steps_of_the_demo(shell, tmp_path, build_dir):
     """What scripts/demo.sh prints last, in a folder that looks like the source tree."""
     for entry in ROOT.iterdir():
-        if entry.name != ".git":
+        if entry.name not in (".git", "build"):
             (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "build").symlink_to(build_dir.resolve())
     text = (ROOT / "scripts" / "demo.sh").read_text()
     steps = [line for line in text[text.index("Try next") :].splitlines() if line.startswith("  ")]
     assert len(steps) == 5 and "scripts/test.sh" in steps.pop()

@@ -165,8 +165,14 @@ Failure diffattn_rt::convertWeight(const WeightDeclaration &declared,
           columns,
           declared.dtype,
           0};
-  bool asIs = source.dtype == declared.dtype && !declared.transpose &&
-              !declared.rowBlockSize && declared.dtype != DIFFATTN_BOOL;
+  // Compiled code and the products read whole elements where they lie. In a
+  // file they may lie anywhere: its header has any length.
+  bool isAligned = reinterpret_cast<uintptr_t>(source.data) %
+                       getDTypeBytes(declared.dtype) ==
+                   0;
+  bool asIs = isAligned && source.dtype == declared.dtype &&
+              !declared.transpose && !declared.rowBlockSize &&
+              declared.dtype != DIFFATTN_BOOL;
   if (asIs)
     return {};
   HostArray copy;

@@ -48,6 +48,17 @@ TEST(BindWeight, StaysWhereItLies) {
   EXPECT_EQ(bound.slot.cols, 3);
 }
 
+TEST(BindWeight, IsCopiedFromWhereNoElementMayLie) {
+  // A file's header may have any length.
+  alignas(4) char file[13] = {};
+  const float data[3] = {1, 2, 3};
+  memcpy(file + 1, data, sizeof data);
+  Bound bound(declare(DIFFATTN_F32, {3}), file + 1, DIFFATTN_F32);
+  EXPECT_EQ(bound.owned.size(), 1u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(bound.slot.data) % 4, 0u);
+  EXPECT_EQ(bound.read<float>(), (std::vector<float>{1, 2, 3}));
+}
+
 TEST(BindWeight, TransposesAndMovesRowBlocks) {
   int32_t data[8] = {0, 1, 2, 3, 4, 5, 6, 7}; // [2, 4] in the file
   WeightDeclaration declared = declare(DIFFATTN_I32, {4, 2});
