@@ -325,7 +325,7 @@ ARGUMENTS = {
                           "at most 1 --expected"),
     "expected-missing": (["--entry=twice", "--input=3xf32=1", "--expected=a.npy"], INPUT, "No such file"),
     "capacity": (["--entry=twice", "--input=9xf32=1", "--output=out.npy"], RUN, "expected at most 8 tokens"),
-    "check": (["--entry=twice", "--input=3xf32=1", "--check=nothing"], USAGE, "--check: expected reference"),
+    "check": (["--entry=twice", "--input=3xf32=1", "--check=nothing"], USAGE, "--check: expected unfused"),
     "target": (["--entry=twice", "--input=3xf32=1", "--target=gpu"], USAGE, "expected target cpu"),
     "isa": (["--entry=twice", "--input=3xf32=1", "--target=cpu:avx9"], USAGE, "expected target cpu"),
     "threads": (["--entry=twice", "--input=3xf32=1", "--threads=-1"], USAGE, "--threads: expected 0 to 4096"),

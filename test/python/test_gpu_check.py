@@ -448,7 +448,10 @@ def test_the_image_for_a_chip(build_dir, tmp_path):
         "sm_80": "sm_80.cubin", "sm_89": "sm_80.cubin", "sm_90": "sm_90.cubin", "sm_100": "sm_80.ptx"}
     assert chosen["sm_90"]["data"].startswith(b"\x7fELF") and b".visible .entry diffattn_forward_32x64" in chosen["sm_100"]["data"]
     _, host = found.choose("sm_90", simulated=False)
-    assert all(k["spilled_bytes"] == 0 and k["registers"] > 0 and len(k["parameters"]) > 30 for k in host["kernels"])
+    assert all(k["spilled_bytes"] == 0 and k["registers"] > 0 for k in host["kernels"])
+    # A letter for each parameter: the merge of decode, which sees no queries, keys or values, has the fewest.
+    parameters = {k["name"].split("_")[1]: len(k["parameters"]) for k in host["kernels"]}
+    assert 0 < parameters["merge"] < min(parameters["forward"], parameters["decode"]) < 60
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/file").write_text("keep")
     with pytest.raises(SystemExit, match="but it holds other files"):
