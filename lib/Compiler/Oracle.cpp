@@ -179,14 +179,22 @@ static int64_t getBlockSize(llvm::ArrayRef<int64_t> shape) {
   return size;
 }
 
+/// What kernels round in f32 where the program rounds nothing: the weight of a
+/// row's only key is 1 for the program, and for a kernel a power times a
+/// reciprocal, in each map.
+static constexpr double kKernelRoundings = 8 * 0x1p-24;
+
 /// A result may be off by kRandomRoundingsToBound times what random roundings
-/// moved any element of its block by, and by its own rounding.
+/// moved any element of its block by, by its own rounding, and by
+/// kKernelRoundings.
 static void findAllowed(Expectation &result) {
   const Array &exact = result.exact;
   if (!exact.isFloat())
     return;
   Type type = exact.getElementType();
-  const double unit = getUnitRoundoff(type), least = getLeastNumber(type);
+  const double least = getLeastNumber(type);
+  const double share =
+      2 * getUnitRoundoff(type) + (type.isF64() ? 0.0 : kKernelRoundings);
   const int64_t count = exact.getNumElements(),
                 block = std::max<int64_t>(getBlockSize(exact.getShape()), 1);
   result.allowed.resize(count);
@@ -206,7 +214,7 @@ static void findAllowed(Expectation &result) {
     for (int64_t i = begin; i < end; ++i) {
       const double value = std::fabs(exact.getFloat(i));
       result.allowed[i] = interpreter::kRandomRoundingsToBound * moved +
-                          (std::isfinite(value) ? 2 * unit * value : 0) + least;
+                          (std::isfinite(value) ? share * value : 0) + least;
     }
   }
 }
