@@ -1,5 +1,4 @@
-//===- MarkReadOnlyArguments.cpp - inputs that stay as the caller made them
-//-===//
+//===- MarkReadOnlyArguments.cpp - inputs stay as they came -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- consumer-opt.cpp - a pass of another project
-//------------------------===//
+//===- consumer-opt.cpp - a pass of another project -----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -43,6 +43,12 @@ def test_cpp_is_formatted(root):
     assert done.returncode == 0, done.stderr[:4000]
 
 
+def test_banners_are_one_line(root):
+    """clang-format breaks a banner of more than 80 columns into two."""
+    broken = [name for name in tracked(root, "*.cpp", "*.h") if re.match(r"//===-.*\n//-*=+//\n", (root / name).read_text())]
+    assert not broken
+
+
 @pytest.mark.parametrize("limit, pattern", [(700, "*.cpp"), (700, "*.h"), (700, "*.td"), (700, "*.py")])
 def test_files_stay_small(root, limit, pattern):
     long = {name: lines for name in tracked(root, pattern) if (lines := sum(1 for _ in open(root / name))) > limit}

@@ -1,5 +1,4 @@
-//===- BlockNest.cpp - attention of a block of queries
-//---------------------===//
+//===- BlockNest.cpp - attention of a block of queries --------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-//===- BlockScores.cpp - scores and exponentials of a block
-//----------------===//
+//===- BlockScores.cpp - scores and exponentials of a block ---------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

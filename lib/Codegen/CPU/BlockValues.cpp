@@ -1,5 +1,4 @@
-//===- BlockValues.cpp - both maps combined, times the values
-//--------------===//
+//===- BlockValues.cpp - both maps combined, times the values -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

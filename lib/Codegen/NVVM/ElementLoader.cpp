@@ -1,5 +1,4 @@
-//===- ElementLoader.cpp - tiles element by element
-//------------------------===//
+//===- ElementLoader.cpp - tiles element by element -----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

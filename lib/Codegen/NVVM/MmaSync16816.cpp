@@ -1,5 +1,4 @@
-//===- MmaSync16816.cpp - products by mma.sync.m16n8k16
-//--------------------===//
+//===- MmaSync16816.cpp - products by mma.sync.m16n8k16 -------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
