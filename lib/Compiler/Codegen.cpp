@@ -114,7 +114,7 @@ makeTargetMachine(llvm::StringRef isa) {
 }
 
 static void optimize(llvm::Module &module, llvm::TargetMachine &machine) {
-  // Nests are already in the shape that they should run in: unrolling and
+  // Kernels are already in the shape that they should run in: unrolling and
   // interleaving take a third of the time and gain nothing.
   llvm::PipelineTuningOptions tuning;
   tuning.LoopUnrolling = false;

@@ -11,13 +11,11 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                   SchedulePath path, StringRef isa,
-                                   int64_t lanes, int64_t rows,
-                                   DenseI64ArrayAttr scoreTile,
-                                   DenseI64ArrayAttr productTile, int64_t chunk,
-                                   int64_t sharedKeys, int64_t splitRows,
-                                   int64_t splitKeys, bool bf16Dot) {
+LogicalResult ScheduleAttr::verify(
+    function_ref<InFlightDiagnostic()> emitError, SchedulePath path,
+    StringRef isa, int64_t lanes, int64_t rows, DenseI64ArrayAttr scoreTile,
+    DenseI64ArrayAttr productTile, int64_t kvBlockSize, int64_t twoPassKeys,
+    int64_t splitRows, int64_t splitKeys, bool bf16Dot) {
   if (path == SchedulePath::Linalg)
     return success();
   if (lanes != 4 && lanes != 8 && lanes != 16) // schedule_c1
@@ -30,7 +28,7 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   };
   // schedule_c11
   if (failed(verifyAtMost("rows", rows, 1024)) ||
-      failed(verifyAtMost("chunk", chunk, 1 << 16)) ||
+      failed(verifyAtMost("kv_block_size", kvBlockSize, 1 << 16)) ||
       failed(verifyAtMost("split_keys", splitKeys, 1 << 16)))
     return failure();
   if (rows <= 0 || rows % lanes) // schedule_c2
@@ -38,8 +36,8 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
            << "expected rows to be a positive multiple of lanes, but got "
            << rows;
   for (auto [name, tile] :
-       {std::pair<StringRef, DenseI64ArrayAttr>{"score_tile", scoreTile},
-        {"product_tile", productTile}}) {
+       {std::pair<StringRef, DenseI64ArrayAttr>{"qk_tile", scoreTile},
+        {"pv_tile", productTile}}) {
     if (!tile || tile.size() != 3) // schedule_c3
       return emitError() << "expected " << name
                          << " to hold 3 numbers, but got "
@@ -54,23 +52,23 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
       return failure();
   }
   if (!llvm::isPowerOf2_64(productTile[1])) // schedule_c13
-    return emitError() << "expected the vectors of product_tile to be a power "
+    return emitError() << "expected the vectors of pv_tile to be a power "
                           "of two, but got "
                        << productTile[1];
   if (bf16Dot && lanes != 16) // schedule_c14
     return emitError() << "expected 16 lanes with bf16_dot, but got " << lanes;
   if (rows % (scoreTile[1] * lanes)) // schedule_c5
-    return emitError() << "expected rows to be a multiple of the score tile's "
+    return emitError() << "expected rows to be a multiple of the qk_tile's "
                        << scoreTile[1] * lanes << ", but got " << rows;
   if (rows % productTile[0]) // schedule_c6
+    return emitError() << "expected rows to be a multiple of the pv_tile's "
+                       << productTile[0] << ", but got " << rows;
+  if (kvBlockSize < scoreTile[0] || kvBlockSize % scoreTile[0] ||
+      kvBlockSize % lanes) // schedule_c7
     return emitError()
-           << "expected rows to be a multiple of the product tile's "
-           << productTile[0] << ", but got " << rows;
-  if (chunk < scoreTile[0] || chunk % scoreTile[0] ||
-      chunk % lanes) // schedule_c7
-    return emitError() << "expected chunk to be a multiple of lanes and of the "
-                          "score tile's "
-                       << scoreTile[0] << ", but got " << chunk;
+           << "expected kv_block_size to be a multiple of lanes and of the "
+              "qk_tile's "
+           << scoreTile[0] << ", but got " << kvBlockSize;
   if (splitRows < 0) // schedule_c8
     return emitError() << "expected split_rows not to be negative, but got "
                        << splitRows;
@@ -78,8 +76,8 @@ LogicalResult ScheduleAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError()
            << "expected split_keys to be a positive multiple of lanes, but got "
            << splitKeys;
-  if (sharedKeys < 0) // schedule_c10
-    return emitError() << "expected shared_keys not to be negative, but got "
-                       << sharedKeys;
+  if (twoPassKeys < 0) // schedule_c10
+    return emitError() << "expected two_pass_keys not to be negative, but got "
+                       << twoPassKeys;
   return success();
 }

@@ -41,9 +41,9 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
     pm.addPass(createConvertGpuLaunchToRuntimePass());
     pm.addPass(createConvertConstantToWeightPass());
   }
-  ConvertDiffAttnToVectorPassOptions nests;
-  nests.threads = options.threads;
-  pm.addPass(createConvertDiffAttnToVectorPass(nests));
+  ConvertDiffAttnToVectorPassOptions kernels;
+  kernels.threads = options.threads;
+  pm.addPass(createConvertDiffAttnToVectorPass(kernels));
   ConvertGemmToRuntimePassOptions products;
   products.threads = options.threads;
   products.isa = options.isa;

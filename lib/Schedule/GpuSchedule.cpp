@@ -121,7 +121,7 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
       // another tile of queries; one warp alone only where nothing else fits.
       GpuSharedLayout layout(tiles, shape.headDim, shape.valueDim,
                              shape.sharedKeys);
-      int64_t bytes = layout.queries.bytes + layout.ring.end();
+      int64_t bytes = layout.queries.bytes + layout.pipeline.end();
       if (bytes <= target.sharedBytesPerSM / 2 ||
           (tiles.warps == 2 && bytes <= target.sharedBytesPerBlock))
         break;
@@ -155,7 +155,7 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   }
   if (d <= 128 && dv <= 128)
     general.keys = 32;
-  // Fewer rows where the queries of both maps leave no room for the ring.
+  // Fewer rows where the queries of both maps leave no room for the pipeline.
   while (general.warps > 2 && getGpuSharedBytes(general, shape.sharedKeys) >
                                   target.sharedBytesPerBlock)
     general.warps /= 2;

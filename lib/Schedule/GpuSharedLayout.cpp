@@ -48,15 +48,15 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
   valueOffset = (sharedKeys ? 1 : 2) * keyBytes;
   stageBytes = valueOffset + tiles.keys * valuePitch;
 
-  // Queries that go to registers pass through the ring before it is used.
+  // Queries that go to registers pass through the pipeline before it is used.
   const bool stay = !tiles.qInRegisters || split;
   queries.bytes = (split ? 1 : 2) * queryBytes;
   queries.phases = stay ? Load | Loop : Load;
-  ring.offset = stay ? queries.bytes : 0;
-  ring.bytes = tiles.stages * stageBytes;
-  ring.phases = Loop;
-  queries.alignment = ring.alignment = kTileAlignment;
-  const int64_t end = std::max(queries.end(), ring.end());
+  pipeline.offset = stay ? queries.bytes : 0;
+  pipeline.bytes = tiles.stages * stageBytes;
+  pipeline.phases = Loop;
+  queries.alignment = pipeline.alignment = kTileAlignment;
+  const int64_t end = std::max(queries.end(), pipeline.end());
 
   if (tiles.placement == GpuPlacement::Pair) {
     fragmentBytes = kLanes * 16;
@@ -76,7 +76,7 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
   if (split) {
     statePitch = dv + 8;
     stateWarpBytes = 4 * kFragment * (statePitch + 2);
-    states.offset = ring.offset;
+    states.offset = pipeline.offset;
     states.bytes = tiles.warps * stateWarpBytes;
     states.phases = Finish;
   }
@@ -86,7 +86,7 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
 
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
-  for (const Region &region : {queries, ring, exchange, combine, states})
+  for (const Region &region : {queries, pipeline, exchange, combine, states})
     if (region.bytes)
       used.push_back(region);
   return used;

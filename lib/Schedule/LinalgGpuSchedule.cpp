@@ -17,12 +17,12 @@ static constexpr int64_t kWarpColumns = 1024;
 // No thread has more than a chunk of 16 bytes of each of so many registers.
 static constexpr int64_t kMaxVector = 8, kChunkBytes = 16;
 
-diffattn::LinalgGpuSchedule diffattn::selectFlatGpuSchedule() {
+diffattn::LinalgGpuSchedule diffattn::selectElementwiseGpuSchedule() {
   return {/*threads=*/128, /*threadsPerRow=*/1, kMaxBlocks};
 }
 
 diffattn::LinalgGpuSchedule
-diffattn::selectRowGpuSchedule(const GpuRows &rows) {
+diffattn::selectRowReductionGpuSchedule(const GpuRows &rows) {
   LinalgGpuSchedule schedule{/*threads=*/256, /*threadsPerRow=*/256,
                              kMaxBlocks};
   if (!rows.hasColumns)

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Schedule/NestSchedule.h"
+#include "DiffAttn/Schedule/CpuSchedule.h"
 #include "DiffAttn/Schedule/Passes.h"
 
 #include "mlir/IR/Remarks.h"
@@ -19,7 +19,7 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Models have heads of 32 to 512. A nest for 4096 takes 10 s to compile, one
+/// Models have heads of 32 to 512. A kernel for 4096 takes 10 s to compile, one
 /// for 16384 minutes.
 static constexpr int64_t kMostHeadDim = 1024;
 
@@ -46,7 +46,7 @@ struct SelectSchedulePass final
 
   void select(AttentionOp op, const CpuTarget &target) {
     std::string reason =
-        linalg ? "the linalg path was asked for" : whyNoNest(op);
+        linalg ? "the linalg path was asked for" : whyNoKernel(op);
     if (!reason.empty()) {
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
@@ -64,7 +64,7 @@ struct SelectSchedulePass final
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
     ScheduleAttr schedule = getScheduleAttr(
-        &getContext(), selectNestSchedule(shape, target), target);
+        &getContext(), selectCpuSchedule(shape, target), target);
     op.setScheduleAttr(schedule);
     remark::passed(op.getLoc(), kRemark)
         << remark::metric("Schedule", schedule)
@@ -81,13 +81,13 @@ struct SelectSchedulePass final
     return type;
   }
 
-  /// Why the nest cannot take `op`; empty if it can.
-  static std::string whyNoNest(AttentionOp op) {
+  /// Why no kernel takes `op`; empty if it can.
+  static std::string whyNoKernel(AttentionOp op) {
     for (int64_t size : {op.getHeadDim(), op.getValueDim()})
       if (!ShapedType::isDynamic(size) && size > kMostHeadDim)
         return "a head of " + std::to_string(size) + " is above " +
                std::to_string(kMostHeadDim) +
-               ", and the code of a nest grows with it";
+               ", and the code of a kernel grows with it";
     for (Value operand : op->getOperands()) {
       auto memref = dyn_cast<MemRefType>(operand.getType());
       if (memref && !memref.isStrided())

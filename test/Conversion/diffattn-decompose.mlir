@@ -30,8 +30,8 @@ func.func @nest_schedule(%q: !q, %l: !s, %init: !q) -> !q {
          outs(%init : !q)
          {scale = 0.5 : f32,
           schedule = #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48,
-            score_tile = [8, 3, 8], product_tile = [6, 4, 4], chunk = 256,
-            shared_keys = 16384, split_rows = 8, split_keys = 256>} -> !q
+            qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 256,
+            two_pass_keys = 16384, split_rows = 8, split_keys = 256>} -> !q
   return %o : !q
 }
 

@@ -5,7 +5,7 @@
 // RUN: FileCheck %s --check-prefix=NOCOPY --input-file=%t.buffers.mlir
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline="until=loops batch-invariant=false" > %t.loops.mlir
 // RUN: FileCheck %s --check-prefix=LOOPS --input-file=%t.loops.mlir
-// RUN: grep -c "llvm.call @diffattn_rt_parallel_for" %t.loops.mlir | FileCheck %s --check-prefix=NESTS
+// RUN: grep -c "llvm.call @diffattn_rt_parallel_for" %t.loops.mlir | FileCheck %s --check-prefix=KERNELS
 // RUN: grep -c "llvm.call @diffattn_gemv_f32_f32_f32" %t.loops.mlir | FileCheck %s --check-prefix=PRODUCTS
 // RUN: grep -c "llvm.call @diffattn_rt_gemm" %t.loops.mlir | FileCheck %s --check-prefix=PRODUCTS
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline -o /dev/null
@@ -13,10 +13,10 @@
 // RUN: grep -c "llvm.call @diffattn_rt_parallel_for" %t.order.mlir | FileCheck %s --check-prefix=ATTENTION
 // RUN: grep -c "llvm.call @diffattn_rt_gemm" %t.order.mlir | FileCheck %s --check-prefix=PRODUCTS
 
-// One fused nest in four loops, over blocks of keys and over rows in turn as the queries are few; the other two are in the
+// One fused kernel in four loops, over blocks of keys and over rows in turn as the queries are few; the other two are in the
 // kernels for products with few rows, with and without addition. One product for each of q, k, v, o, gate, up and
 // down, by such a kernel or by the library.
-// NESTS: {{^}}6{{$}}
+// KERNELS: {{^}}6{{$}}
 // PRODUCTS: {{^}}7{{$}}
 // Where rows must not depend on one another, every product is the runtime's.
 // ATTENTION: {{^}}4{{$}}

@@ -1,4 +1,4 @@
-// An attention that is told to go the linalg way compiles to the end without a nest.
+// An attention that is told to go the linalg way compiles to the end without a kernel.
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline | FileCheck %s
 
 // CHECK:     llvm.call @diffattn_rt_batch_gemm

@@ -2,7 +2,7 @@
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline="until=loops" | FileCheck %s
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline -o /dev/null
 
-// No copy of an operand is made: the nest and the product get the strides.
+// No copy of an operand is made: the kernel and the product get the strides.
 // CHECK-LABEL: func.func @attend(
 // CHECK-NOT:   memref.alloc
 // CHECK-NOT:   memref.copy

@@ -5,12 +5,12 @@
 
 // CHECK: gpu.module @diffattn_kernels
 // CHECK-SAME: diffattn.ptx = "
-// CHECK-SAME: .entry diffattn_row_0
-// CHECK-DAG: llvm.func @diffattn_row_0
+// CHECK-SAME: .entry diffattn_row_reduction_0
+// CHECK-DAG: llvm.func @diffattn_row_reduction_0
 // CHECK-DAG: llvm.func @diffattn_forward
 // CHECK-LABEL: func.func @block
 // CHECK-NOT: {{linalg|memref\.load|memref\.store|memref\.copy|diffattn\.attention|tensor\.}}
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_0
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_reduction_0
 // CHECK: diffattn.gemm
 // CHECK: gpu.launch_func @diffattn_kernels::@diffattn_forward
 // CHECK: return

@@ -13,11 +13,11 @@
 
 // CHECK-LABEL: func.func @f32(
 // AVX512:      schedule = #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48
-// AVX512-SAME: score_tile = [8, 3, 8], product_tile = [6, 4, 4]
+// AVX512-SAME: qk_tile = [8, 3, 8], pv_tile = [6, 4, 4]
 // BF16:        isa = "avx512bf16", lanes = 16
 // BF16-NOT:    bf16_dot
 // AVX2:        isa = "avx2", lanes = 8, rows = 48
-// AVX2-SAME:   score_tile = [4, 3, 4], product_tile = [6, 2, 4]
+// AVX2-SAME:   qk_tile = [4, 3, 4], pv_tile = [6, 2, 4]
 // GENERIC:     isa = "generic", lanes = 4
 // LINALG:      remark: [Missed] SelectSchedule {{.*}}the linalg path was asked for
 // LINALG:      schedule = #diffattn.schedule<path = linalg>
@@ -46,7 +46,7 @@ func.func @by_hand(%q: !h, %l: tensor<f32>, %o: !h) -> !h {
   return %0 : !h
 }
 
-// The code of a nest grows with the head: a very large one goes by linalg.
+// The code of a kernel grows with the head: a very large one goes by linalg.
 // CHECK-LABEL: func.func @large_head(
 // CHECK:       schedule = #diffattn.schedule<path = linalg>
 func.func @large_head(%q: tensor<1x2x8x1025xf32>, %l: tensor<f32>, %o: tensor<1x2x8x1025xf32>) -> tensor<1x2x8x1025xf32> {

@@ -59,9 +59,9 @@ func.func @kernel(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
   return %r : !t
 }
 
-// The code of a nest grows with the head.
+// The code of a kernel grows with the head.
 func.func @wide(%q: !w, %l: tensor<f32>, %o: !w) -> !w {
-  // MISSED: {{^}}[[FILE]]:[[#@LINE+3]]:8: remark: attention runs as loops over maps in memory, not as one kernel: a head of 1025 is above 1024, and the code of a nest grows with it [diffattn-schedule]{{$}}
+  // MISSED: {{^}}[[FILE]]:[[#@LINE+3]]:8: remark: attention runs as loops over maps in memory, not as one kernel: a head of 1025 is above 1024, and the code of a kernel grows with it [diffattn-schedule]{{$}}
   // ALL: [[FILE]]:[[#@LINE+2]]:8: remark: attention runs as loops
   // UNRAISED: :[[#@LINE+1]]:8: remark: attention runs as loops
   %r = diffattn.attention ins(%q, %q, %q, %q, %q : !w, !w, !w, !w, !w) lambda(%l : tensor<f32>) outs(%o : !w)

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from nest_library import TYPES, call, function_text
+from kernel_library import TYPES, call, function_text
 from paths import LLVM
 from test_attention_random import SHAPES, Inputs, check, draw_signature
 

@@ -1,4 +1,4 @@
-"""The fused nests where the exact result is known, around the edges of tiles, chunks and blocks, for every ISA at hand.
+"""The fused kernels where the exact result is known, around the edges of tiles, KV blocks and blocks of queries, for every ISA at hand.
 
 Every key has a code of signs, and a query is the code of one key times a number so large that softmax gives this key all
 weight, or half of it, where one sign is left out and a second key agrees in all others. Values are small integers and
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attention_reference import visible_keys
-from nest_library import TYPES, call, compile_library, function_text, runnable_isas, signature
+from kernel_library import TYPES, call, compile_library, function_text, runnable_isas, signature
 
 BITS = 10
 #: Where code changes its way: sizes of vectors, register tiles, blocks of rows, chunks, and the limits of `small_schedule`.

@@ -7,10 +7,10 @@ import diffattn
 from attention_cases import BOUNDS, HALF_STEP, TYPES
 from attention_reference import attention as reference
 from diffattn import _attention, runtime
-from nest_library import runnable_isas
+from kernel_library import runnable_isas
 
 HIGHEST = 2**63 - 1
-#: Lowering and type: every instruction set's nests, the decomposed op, and the kernels of a simulated GPU, tiled and plain.
+#: Lowering and type: every instruction set's kernels, the decomposed op, and the kernels of a simulated GPU, tiled and plain.
 LOWERINGS = [*[f"cpu:{isa}" for isa in runnable_isas()], "plain", "cuda-sim:sm_80", "cuda-sim:sm_80 f32"]
 _plain = {}
 

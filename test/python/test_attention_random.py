@@ -1,4 +1,4 @@
-"""The fused nest against the f64 reference, on random configurations, for every ISA that this machine can run.
+"""The fused kernel against the f64 reference, on random configurations, for every ISA that this machine can run.
 
 Signatures (types, masks, forms of lambda, norms, layouts) are drawn from a fixed seed and compiled once for each ISA, all
 in one module, with dynamic sizes; each is then called with several shapes.
@@ -10,7 +10,7 @@ import pytest
 
 from attention_cases import draw_lengths, draw_offsets
 from attention_reference import attention, visible_keys
-from nest_library import TYPES, call, compile_library, function_text, runnable_isas
+from kernel_library import TYPES, call, compile_library, function_text, runnable_isas
 
 # Bounds on |error| / M: docs/numerics.md.
 BOUNDS = {"f32": 5e-6, "f16": 1.5e-3, "bf16": 1.2e-2}

@@ -5,7 +5,7 @@ import pytest
 import diffattn
 from attention_cases import TYPES, Call, plain_signature
 from diffattn.runtime import InputError
-from nest_library import call, compile_library, runnable_isas, signature
+from kernel_library import call, compile_library, runnable_isas, signature
 from test_attention_random import BOUNDS, Inputs, check
 
 V1 = dict(norm="rms", weight=True, causal=True, out_scale=0.8)

@@ -7,21 +7,21 @@ import diffattn
 from attention_cases import BOUNDS, TYPES
 from attention_reference import attention as reference
 from diffattn import _attention, runtime
-from nest_library import runnable_isas
+from kernel_library import runnable_isas
 
 COUNT = {"cpu": 6, "cuda": 10}
 
 
-def draw_nest(rng, isa):
-    """A schedule of a nest, most of its numbers unusual ones; about half pass the verifier."""
+def draw_schedule(rng, isa):
+    """A schedule of a CPU kernel, most of its numbers unusual ones; about half pass the verifier."""
     pick = lambda *options: options[rng.integers(len(options))]
     lanes = pick(4, 8, 16)
     score = pick(1, 2, 3, 4, 8, 13), pick(1, 2, 3, 5, 6), pick(1, 2, 3, 8)
     product = pick(1, 2, 3, 6, 8, 16), pick(1, 2, 3, 4, 8), pick(1, 3, 4)
     rows = score[1] * lanes * product[0] // np.gcd(score[1] * lanes, product[0]) * pick(1, 1, 2)
-    chunk = lanes * score[0] // np.gcd(lanes, score[0]) * pick(1, 2, 5)
-    return (f'path = nest, isa = "{isa}", lanes = {lanes}, rows = {rows}, score_tile = {list(score)}, product_tile = {list(product)}, '
-            f"chunk = {chunk}, shared_keys = {pick(0, 16, 60, 16384)}, split_rows = {pick(0, 2, 8, 100)}, "
+    kv_block_size = lanes * score[0] // np.gcd(lanes, score[0]) * pick(1, 2, 5)
+    return (f'path = nest, isa = "{isa}", lanes = {lanes}, rows = {rows}, qk_tile = {list(score)}, pv_tile = {list(product)}, '
+            f"kv_block_size = {kv_block_size}, two_pass_keys = {pick(0, 16, 60, 16384)}, split_rows = {pick(0, 2, 8, 100)}, "
             f"split_keys = {lanes * pick(1, 2, 7, 64)}, bf16_dot = {pick('true', 'false')}")
 
 
@@ -76,7 +76,7 @@ def test_every_nest_that_verifies_is_right(isa, full):
     for number in range(COUNT["cpu"] * (20 if full else 1)):
         rng = np.random.default_rng(number)
         pick = lambda *options: options[rng.integers(len(options))]
-        schedule = f"schedule = #diffattn.schedule<{draw_nest(rng, isa)}>"
+        schedule = f"schedule = #diffattn.schedule<{draw_schedule(rng, isa)}>"
         passed += run(rng, pick("f32", "bf16", "f16"), pick((16, 32), (20, 33), (64, 80)), schedule, f"cpu:{isa}",
                       pick(1, 3, 70, 97), pick(33, 90, 130))
     assert passed

@@ -75,7 +75,7 @@ TEST(GpuSharedLayoutTest, PartsFillTheirRegions) {
     EXPECT_EQ(layout.queries.bytes, (split ? 1 : 2) * layout.queryBytes);
     EXPECT_EQ(layout.queryBytes,
               (split ? 16 : tiles.getRows()) * layout.headPitch);
-    EXPECT_EQ(layout.ring.bytes, tiles.stages * layout.stageBytes);
+    EXPECT_EQ(layout.pipeline.bytes, tiles.stages * layout.stageBytes);
     EXPECT_EQ(layout.stageBytes,
               layout.valueOffset + tiles.keys * layout.valuePitch);
     for (int64_t offset : {layout.queryBytes, layout.keyBytes,

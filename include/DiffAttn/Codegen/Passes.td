@@ -23,7 +23,7 @@ def ConvertLinalgToRegisterLoopsPass
 }
 
 def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp"> {
-  let summary = "Emit a fused loop nest for each scheduled attention on memrefs";
+  let summary = "Emit a fused kernel for each scheduled attention on memrefs";
   let description = [{
     Replaces every `diffattn.attention` on memrefs whose schedule says
     `path = nest` by a call of the runtime's `diffattn_rt_parallel_for` over work
@@ -51,10 +51,10 @@ def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
     `diffattn_kernels`. What is left is control flow, sizes, views, allocations,
     products, attention and launches, so memrefs may lie in device memory.
 
-    Three forms: `flat` (a thread computes up to 16 bytes of consecutive
-    outputs), `row` (a warp or a block computes a row: reductions, with what is
+    Three kinds: `elementwise` (a thread computes up to 16 bytes of consecutive
+    outputs), `row-reduction` (a warp or a block computes a row: reductions, with what is
     element-wise before and after them over the same row, in one kernel; sums in
-    f32 in an order that depends on the row's length alone) and `each` (a thread
+    f32 in an order that depends on the row's length alone) and `generic` (a thread
     computes one output by loops, with a remark of category `diffattn-gpu`).
 
     Scalars that are read from memrefs stay on the device: they are computed in

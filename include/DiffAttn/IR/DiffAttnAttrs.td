@@ -1,4 +1,4 @@
-//===- DiffAttnAttrs.td - enums and attributes --------------*- tablegen -*-===//
+//===- DiffAttnAttrs.td - enums and attributes -------------*- tablegen -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -49,11 +49,11 @@ def DiffAttn_ScheduleAttr : AttrDef<DiffAttn_Dialect, "Schedule"> {
 
     - `isa`: the instruction set that the code is made for, and `lanes`, its f32 elements a vector;
     - `rows`: queries in a block, a multiple of `lanes`;
-    - `score_tile = [keys, vectors of rows, unroll]` and `product_tile = [rows, vectors of value
+    - `qk_tile = [keys, vectors of rows, unroll]` and `pv_tile = [rows, vectors of value
       columns, unroll]`: the register blocks of the two products;
-    - `chunk`: keys between two updates of the running maximum;
-    - `shared_keys`: up to this many keys the scores of both maps are kept and multiplied with V
-      once; with more, chunks are merged as online states;
+    - `kv_block_size`: keys between two updates of the running maximum;
+    - `two_pass_keys`: up to this many keys the scores of both maps are kept and multiplied with V
+      once; with more, KV blocks are merged as online states;
     - `split_rows`, `split_keys`: up to so many queries, keys are split over threads in such blocks; where the
       number of queries is not static, only if there are more keys than `split_rows`;
     - `bf16_dot`: multiply bf16 pairs as they are.
@@ -61,8 +61,8 @@ def DiffAttn_ScheduleAttr : AttrDef<DiffAttn_Dialect, "Schedule"> {
     Example:
 
     ```mlir
-    #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48, score_tile = [8, 3, 8],
-        product_tile = [6, 4, 4], chunk = 256, shared_keys = 16384, split_rows = 8,
+    #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48, qk_tile = [8, 3, 8],
+        pv_tile = [6, 4, 4], kv_block_size = 256, two_pass_keys = 16384, split_rows = 8,
         split_keys = 256>
     #diffattn.schedule<path = linalg>
     ```
@@ -72,10 +72,10 @@ def DiffAttn_ScheduleAttr : AttrDef<DiffAttn_Dialect, "Schedule"> {
     StringRefParameter<"", "\"\"">:$isa,
     DefaultValuedParameter<"int64_t", "0">:$lanes,
     DefaultValuedParameter<"int64_t", "0">:$rows,
-    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$score_tile,
-    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$product_tile,
-    DefaultValuedParameter<"int64_t", "0">:$chunk,
-    DefaultValuedParameter<"int64_t", "0">:$shared_keys,
+    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$qk_tile,
+    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$pv_tile,
+    DefaultValuedParameter<"int64_t", "0">:$kv_block_size,
+    DefaultValuedParameter<"int64_t", "0">:$two_pass_keys,
     DefaultValuedParameter<"int64_t", "0">:$split_rows,
     DefaultValuedParameter<"int64_t", "0">:$split_keys,
     DefaultValuedParameter<"bool", "false">:$bf16_dot);

@@ -55,7 +55,7 @@ struct CPUPipelineOptions : public PassPipelineOptions<CPUPipelineOptions>,
                                   "tensors turned into buffers"),
                        clEnumValN(Stage::GPU, "gpu", "GPU kernels emitted"),
                        clEnumValN(Stage::Loops, "loops",
-                                  "nests and loops emitted, products called"),
+                                  "kernels and loops emitted, products called"),
                        clEnumValN(Stage::LLVM, "llvm", "the LLVM dialect"))};
 };
 

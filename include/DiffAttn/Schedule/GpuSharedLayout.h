@@ -49,7 +49,7 @@ struct GpuSharedLayout {
   int64_t headPitch = 0, valuePitch = 0;
   /// Queries of one map; of both where keys are split.
   int64_t queryBytes = 0;
-  /// A stage of the ring: K1, K2 unless it is K1, V.
+  /// A stage of the pipeline: K1, K2 unless it is K1, V.
   int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
   /// What a warp of a pair shows the other: for each tile of rows, fragments of
   /// P of 16 keys each, then two factors a lane.
@@ -61,7 +61,7 @@ struct GpuSharedLayout {
   /// two lanes that store together meet in a bank, then maxima and sums.
   int64_t statePitch = 0, stateWarpBytes = 0;
 
-  Region queries{"queries"}, ring{"ring"}, exchange{"exchange"},
+  Region queries{"queries"}, pipeline{"pipeline"}, exchange{"exchange"},
       combine{"combine"}, states{"states"};
   int64_t total = 0;
 

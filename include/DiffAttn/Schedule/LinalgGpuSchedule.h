@@ -23,7 +23,7 @@ struct LinalgGpuSchedule {
 };
 
 /// For one thread to each (vector of) output elements.
-LinalgGpuSchedule selectFlatGpuSchedule();
+LinalgGpuSchedule selectElementwiseGpuSchedule();
 
 /// The most elements of which one block alone may compute element-wise ops.
 constexpr int64_t kMostOfOneGpuBlock = 4096;
@@ -39,7 +39,7 @@ struct GpuRows {
 
 /// Which elements of a row a thread adds up depends on this choice alone, so a
 /// row's result does not depend on the number of rows.
-LinalgGpuSchedule selectRowGpuSchedule(const GpuRows &rows);
+LinalgGpuSchedule selectRowReductionGpuSchedule(const GpuRows &rows);
 
 /// Elements that a thread reads and writes at a time: a power of two for which
 /// the smallest element type, of `bytes` bytes, is accessed by at most 16

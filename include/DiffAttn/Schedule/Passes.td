@@ -13,8 +13,8 @@ def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
   let summary = "Choose how each diffattn.attention is cut into tiles";
   let description = [{
     Sets the attribute `schedule` of every `diffattn.attention`, on tensors or on
-    memrefs, that has none: the numbers of a CPU nest for the op's element type
-    and the instruction set. An op that carries a schedule keeps it. What no nest
+    memrefs, that has none: the numbers of a CPU kernel for the op's element type
+    and the instruction set. An op that carries a schedule keeps it. What no kernel
     takes gets `#diffattn.schedule<path = linalg>`, and a remark of the category
     `diffattn-schedule` says why. Changes nothing else.
   }];

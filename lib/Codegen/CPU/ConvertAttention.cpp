@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "NestValues.h"
+#include "KernelValues.h"
 
 #include "DiffAttn/Codegen/Passes.h"
 
@@ -33,17 +33,17 @@ public:
 
   LogicalResult build();
 
-  NestSpec spec;
+  AttentionSpec spec;
   SmallVector<Value> context;
   /// The sizes as values, for the caller's own arithmetic.
-  Value value(const NestSize &size) {
+  Value value(const SpecSize &size) {
     return size.isStatic() ? b.index(size.value) : context[size.slot];
   }
 
 private:
-  NestSize bind(int64_t fixed, Value dynamic);
-  NestSize bindDim(const OperandView &view, OperandView::Role role);
-  LogicalResult bindOperand(const OperandView &view, NestOperand &operand);
+  SpecSize bind(int64_t fixed, Value dynamic);
+  SpecSize bindDim(const OperandView &view, OperandView::Role role);
+  LogicalResult bindOperand(const OperandView &view, SpecOperand &operand);
 
   KernelBuilder &b;
   AttentionOp op;
@@ -51,8 +51,8 @@ private:
 
 } // namespace
 
-NestSize SpecBuilder::bind(int64_t fixed, Value dynamic) {
-  NestSize size;
+SpecSize SpecBuilder::bind(int64_t fixed, Value dynamic) {
+  SpecSize size;
   if (!ShapedType::isDynamic(fixed)) {
     size.value = fixed;
     return size;
@@ -65,7 +65,7 @@ NestSize SpecBuilder::bind(int64_t fixed, Value dynamic) {
   return size;
 }
 
-NestSize SpecBuilder::bindDim(const OperandView &view, OperandView::Role role) {
+SpecSize SpecBuilder::bindDim(const OperandView &view, OperandView::Role role) {
   int64_t axis = view.axes[role], fixed = view.getType().getDimSize(axis);
   Value dynamic;
   if (ShapedType::isDynamic(fixed))
@@ -75,7 +75,7 @@ NestSize SpecBuilder::bindDim(const OperandView &view, OperandView::Role role) {
 
 /// An axis that the memref does not have gets stride 0.
 LogicalResult SpecBuilder::bindOperand(const OperandView &view,
-                                       NestOperand &operand) {
+                                       SpecOperand &operand) {
   Value memref = view.value;
   bool broadcasts = view.mayBroadcast;
   auto type = cast<MemRefType>(memref.getType());
@@ -129,7 +129,7 @@ LogicalResult SpecBuilder::build() {
            << "expected the schedule's isa to be known, but got \""
            << schedule.getIsa() << "\"";
   spec.target = *target;
-  spec.schedule = getNestSchedule(schedule);
+  spec.schedule = getCpuSchedule(schedule);
 
   spec.scores = getScoreRules(op);
   spec.epilogue = getEpilogueRules(op);
@@ -149,7 +149,7 @@ LogicalResult SpecBuilder::build() {
                          ? bindDim(operands.lambda, View::Head)
                          : spec.signalHeads;
 
-  const std::pair<const OperandView &, NestOperand &> bound[] = {
+  const std::pair<const OperandView &, SpecOperand &> bound[] = {
       {operands.q1, spec.q1},
       {operands.q2, spec.q2},
       {operands.k1, spec.k1},
@@ -211,7 +211,7 @@ struct ConvertDiffAttnToVectorPass final
     std::string &name = names[getSignature(op)];
     if (name.empty())
       name = freshName();
-    callNest(b, context, spec, name);
+    callKernel(b, context, spec, name);
     op.erase();
     return success();
   }
@@ -237,11 +237,11 @@ struct ConvertDiffAttnToVectorPass final
   /// are emitted where the number is not known. Few keys are not worth
   /// splitting then, and a short sequence that attends to itself is cut as a
   /// long one is: its rows are the same when it is padded.
-  void callNest(KernelBuilder &b, Value context, SpecBuilder &builder,
-                StringRef name) {
-    const NestSpec &spec = builder.spec;
-    auto split = [&] { callSplitNest(b, context, builder, name); };
-    auto block = [&] { callBlockNest(b, context, builder, name); };
+  void callKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
+                  StringRef name) {
+    const AttentionSpec &spec = builder.spec;
+    auto split = [&] { callSplitKVKernel(b, context, builder, name); };
+    auto block = [&] { callPrefillKernel(b, context, builder, name); };
     int64_t splitRows = spec.schedule.splitRows;
     if (splitRows == 0)
       return block();
@@ -254,11 +254,12 @@ struct ConvertDiffAttnToVectorPass final
     b.ifElse(arith::OrIOp::create(b, many, alone), block, split);
   }
 
-  void callSplitNest(KernelBuilder &b, Value context, SpecBuilder &builder,
-                     StringRef name) {
-    const NestSpec &spec = builder.spec;
-    SplitNestFunctions functions = emitSplitNest(b, getOperation(), name, spec);
-    NestCallSizes sizes;
+  void callSplitKVKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
+                         StringRef name) {
+    const AttentionSpec &spec = builder.spec;
+    SplitKVFunctions functions =
+        emitSplitKVKernel(b, getOperation(), name, spec);
+    CallSizes sizes;
     sizes.batch = builder.value(spec.batch);
     sizes.signalHeads = builder.value(spec.signalHeads);
     sizes.noiseHeads = builder.value(spec.noiseHeads);
@@ -269,7 +270,7 @@ struct ConvertDiffAttnToVectorPass final
     sizes.keys = builder.value(spec.keys);
     sizes.headDim = builder.value(spec.headDim);
     sizes.valueDim = builder.value(spec.valueDim);
-    SplitNestSizes needs = emitSplitNestSizes(b, spec, sizes);
+    SplitKVSizes needs = emitSplitKVSizes(b, spec, sizes);
     auto call = [&](RuntimeFunction callee, ValueRange arguments) {
       auto function = b.getRuntimeFunction(getOperation(), callee);
       return LLVM::CallOp::create(b, function, arguments);
@@ -286,17 +287,17 @@ struct ConvertDiffAttnToVectorPass final
     call(RuntimeFunction::release, mark);
   }
 
-  void callBlockNest(KernelBuilder &b, Value context, SpecBuilder &builder,
-                     StringRef name) {
-    const NestSpec &spec = builder.spec;
-    LLVM::LLVMFuncOp body = emitBlockNest(b, getOperation(), name, spec);
+  void callPrefillKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
+                         StringRef name) {
+    const AttentionSpec &spec = builder.spec;
+    LLVM::LLVMFuncOp body = emitPrefillKernel(b, getOperation(), name, spec);
     Value blocks = b.ceilDiv(builder.value(spec.queries), spec.schedule.rows);
     Value count =
         b.mul(b.mul(builder.value(spec.batch), builder.value(spec.signalHeads)),
               blocks);
-    Value scratch = emitBlockNestScratch(b, spec, builder.value(spec.keys),
-                                         builder.value(spec.headDim),
-                                         builder.value(spec.valueDim));
+    Value scratch = emitPrefillScratch(b, spec, builder.value(spec.keys),
+                                       builder.value(spec.headDim),
+                                       builder.value(spec.valueDim));
     callParallelFor(b, body, context, count, scratch);
   }
 

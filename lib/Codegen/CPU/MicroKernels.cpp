@@ -1,4 +1,4 @@
-//===- MicroKernels.cpp - the register-blocked phases of a nest -----------===//
+//===- MicroKernels.cpp - the register-blocked phases of a kernel ---------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,24 +14,24 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-int64_t mlir::diffattn::scoreTileHeight(const NestSchedule &schedule,
+int64_t mlir::diffattn::scoreTileHeight(const CpuSchedule &schedule,
                                         int64_t vectors) {
   const RegisterTile &tile = schedule.scores;
   return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
 }
 
-int64_t mlir::diffattn::productTileHeight(const NestSchedule &schedule,
+int64_t mlir::diffattn::productTileHeight(const CpuSchedule &schedule,
                                           int64_t vectors) {
   const RegisterTile &tile = schedule.product;
   return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
 }
 
-int64_t mlir::diffattn::productPanelRows(const NestSchedule &schedule) {
+int64_t mlir::diffattn::productPanelRows(const CpuSchedule &schedule) {
   // Heights of narrower tiles need not divide the rows.
   return schedule.rows + 2 * schedule.product.height;
 }
 
-int64_t mlir::diffattn::scorePlanePadding(const NestSchedule &schedule) {
+int64_t mlir::diffattn::scorePlanePadding(const CpuSchedule &schedule) {
   return 2 * schedule.scores.height;
 }
 
@@ -61,7 +61,7 @@ unrolledLoop(KernelBuilder &b, Value lower, Value upper, int64_t unroll,
 
 LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                                                  ModuleOp module,
-                                                 const NestSchedule &schedule,
+                                                 const CpuSchedule &schedule,
                                                  int64_t vectors,
                                                  ProductInput input) {
   const ProductAtom &atom = getProductAtom(input);
@@ -132,7 +132,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
 }
 
 LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
-    KernelBuilder &b, ModuleOp module, const NestSchedule &schedule,
+    KernelBuilder &b, ModuleOp module, const CpuSchedule &schedule,
     int64_t vectors, bool hasMasked, bool scaled, int degree) {
   std::string name =
       b.kernelName("exp_" + Twine(vectors) + "_d" + Twine(degree) +
@@ -179,7 +179,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
 
 LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                                                   ModuleOp module,
-                                                  const NestSchedule &schedule,
+                                                  const CpuSchedule &schedule,
                                                   int64_t vectors,
                                                   ProductInput input) {
   const ProductAtom &atom = getProductAtom(input);
@@ -222,7 +222,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
 
 LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                                                   ModuleOp module,
-                                                  const NestSchedule &schedule,
+                                                  const CpuSchedule &schedule,
                                                   int64_t vectors, bool masked,
                                                   ProductInput input) {
   const ProductAtom &atom = getProductAtom(input);

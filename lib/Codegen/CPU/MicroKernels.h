@@ -1,4 +1,5 @@
-//===- MicroKernels.h - the register-blocked phases of a nest ---*- C++ -*-===//
+//===- MicroKernels.h - the register-blocked phases of a kernel ---*- C++
+//-*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,21 +10,21 @@
 
 #include "ProductAtom.h"
 
-#include "DiffAttn/Schedule/NestSchedule.h"
+#include "DiffAttn/Schedule/CpuSchedule.h"
 
 namespace mlir::diffattn {
 
 /// Height of the score tile when it is `vectors` wide: fewer vectors leave
 /// registers for keys.
-int64_t scoreTileHeight(const NestSchedule &schedule, int64_t vectors);
+int64_t scoreTileHeight(const CpuSchedule &schedule, int64_t vectors);
 /// The same for the product tile. Never more than twice the full tile's.
-int64_t productTileHeight(const NestSchedule &schedule, int64_t vectors);
+int64_t productTileHeight(const CpuSchedule &schedule, int64_t vectors);
 /// Rows that an output panel needs: tiles of any width may run over the last
 /// row.
-int64_t productPanelRows(const NestSchedule &schedule);
+int64_t productPanelRows(const CpuSchedule &schedule);
 /// Keys that a plane of scores needs beyond the last: the last tile may run
 /// over it.
-int64_t scorePlanePadding(const NestSchedule &schedule);
+int64_t scorePlanePadding(const CpuSchedule &schedule);
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries:
 ///   scores[key][lane] = sum over c < d of keys[key][c] * queries[c][lane],
@@ -32,7 +33,7 @@ int64_t scorePlanePadding(const NestSchedule &schedule);
 /// in pairs are [ceil(d / 2)][lane], an odd last one paired with 0.
 ///   (keys: ptr, keyStride, queries: ptr, d, n, scores: ptr, maxima: ptr)
 LLVM::LLVMFuncOp getScoresKernel(KernelBuilder &b, ModuleOp module,
-                                 const NestSchedule &schedule, int64_t vectors,
+                                 const CpuSchedule &schedule, int64_t vectors,
                                  ProductInput input);
 
 /// scores[key][lane] becomes 2^(factor * (score - maximum[lane])) in place, and
@@ -41,7 +42,7 @@ LLVM::LLVMFuncOp getScoresKernel(KernelBuilder &b, ModuleOp module,
 /// of the polynomial.
 ///   (scores: ptr, n, maxima: ptr, sums: ptr, factor: f32)
 LLVM::LLVMFuncOp getExponentialKernel(KernelBuilder &b, ModuleOp module,
-                                      const NestSchedule &schedule,
+                                      const CpuSchedule &schedule,
                                       int64_t vectors, bool hasMasked,
                                       bool scaled, int degree);
 
@@ -49,7 +50,7 @@ LLVM::LLVMFuncOp getExponentialKernel(KernelBuilder &b, ModuleOp module,
 /// for `n` keys; in pairs, p[key / 2][lane], an odd last key paired with 0.
 ///   (e1: ptr, e2: ptr, factor1: ptr, factor2: ptr, n, p: ptr)
 LLVM::LLVMFuncOp getCombineKernel(KernelBuilder &b, ModuleOp module,
-                                  const NestSchedule &schedule, int64_t vectors,
+                                  const CpuSchedule &schedule, int64_t vectors,
                                   ProductInput input);
 
 /// out[row][c] += sum over keys of p[key][row] * values[key][c], for `rows`
@@ -61,7 +62,7 @@ LLVM::LLVMFuncOp getCombineKernel(KernelBuilder &b, ModuleOp module,
 ///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n,
 ///    low, lowSlope, high, highSlope)
 LLVM::LLVMFuncOp getProductKernel(KernelBuilder &b, ModuleOp module,
-                                  const NestSchedule &schedule, int64_t vectors,
+                                  const CpuSchedule &schedule, int64_t vectors,
                                   bool masked, ProductInput input);
 
 } // namespace mlir::diffattn

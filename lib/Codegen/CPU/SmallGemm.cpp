@@ -24,8 +24,9 @@ enum Slot { A, LdA, B, LdB, C, LdC, M, N, K, RowsOfItem, NumSlots };
 } // namespace
 
 /// `rows` elements of C: row `n` of B with rows `m`, `m + 1`, ... of A.
-static void emitRows(KernelBuilder &b, const SmallGemmSpec &spec,
-                     ArrayRef<Value> context, Value n, Value m, int64_t rows) {
+static void emitRowReduction(KernelBuilder &b, const SmallGemmSpec &spec,
+                             ArrayRef<Value> context, Value n, Value m,
+                             int64_t rows) {
   Value row = b.at(context[B], spec.bType, b.mul(n, context[LdB]));
   SmallVector<Value> inputs;
   for (int64_t r = 0; r < rows; ++r)
@@ -79,9 +80,9 @@ static void emitItem(KernelBuilder &b, const SmallGemmSpec &spec, Value slots,
   Value groups = b.mul(b.div(context[M], atOnce), atOnce);
   b.loop(first, last, 1, [&](Value n) {
     b.loop(b.index(0), groups, atOnce,
-           [&](Value m) { emitRows(b, spec, context, n, m, atOnce); });
+           [&](Value m) { emitRowReduction(b, spec, context, n, m, atOnce); });
     b.loop(groups, context[M], 1,
-           [&](Value m) { emitRows(b, spec, context, n, m, 1); });
+           [&](Value m) { emitRowReduction(b, spec, context, n, m, 1); });
   });
 }
 

@@ -42,9 +42,9 @@ struct ConvertDiffAttnToGpuPass final
       if (!op->hasAttr(kGpuScheduleName))
         return WalkResult::advance();
       GpuSchedules schedules;
-      std::string obstacle = readSchedules(op, *target, schedules);
-      if (!obstacle.empty()) {
-        op.emitOpError() << obstacle;
+      std::string reason = readSchedules(op, *target, schedules);
+      if (!reason.empty()) {
+        op.emitOpError() << reason;
         return WalkResult::interrupt();
       }
       ops.push_back({op, schedules});
@@ -66,20 +66,20 @@ struct ConvertDiffAttnToGpuPass final
                                    GpuSchedules &schedules) {
     if (!isa<MemRefType>(op.getInit().getType()))
       return "expected memrefs, but got tensors: bufferize first";
-    std::string obstacle = getGpuUnsupportedReason(op);
+    std::string reason = getGpuUnsupportedReason(op);
     auto read = [&](StringRef name, GpuScheduleAttr otherwise) {
       auto schedule = op->getAttrOfType<GpuScheduleAttr>(name);
-      if (obstacle.empty() && op->hasAttr(name))
-        obstacle = schedule ? checkSchedule(op, schedule, target)
-                            : "expected " + name.str() +
-                                  " to be a #diffattn.gpu_schedule";
+      if (reason.empty() && op->hasAttr(name))
+        reason = schedule ? checkSchedule(op, schedule, target)
+                          : "expected " + name.str() +
+                                " to be a #diffattn.gpu_schedule";
       return schedule ? schedule : otherwise;
     };
     schedules.chunks = read(kGpuScheduleName, {});
     schedules.elements = read(kGpuElementScheduleName, schedules.chunks);
     schedules.decode = read(kGpuDecodeScheduleName, {});
-    if (!obstacle.empty())
-      return obstacle;
+    if (!reason.empty())
+      return reason;
     if (schedules.decode && !schedules.decode.getSplitKeys())
       return "expected " + kGpuDecodeScheduleName.str() + " to have split_keys";
     bool dynamic = ShapedType::isDynamic(getGpuAttentionShape(op).queries);

@@ -13,7 +13,7 @@
 // workspace: 16 maxima, 16 sums, 16 rows of the padded width.
 //
 //===----------------------------------------------------------------------===//
-#include "KeyRing.h"
+#include "KVPipeline.h"
 #include "MatrixAtom.h"
 
 using namespace mlir;
@@ -51,7 +51,7 @@ private:
   Value firstTile, endTile;
   QueryRows queries;
   std::unique_ptr<MatrixAtom> atom;
-  std::optional<KeyRing> ring;
+  std::optional<KVPipeline> pipeline;
 };
 } // namespace
 
@@ -67,7 +67,7 @@ void DecodeKernel::locate() {
   Value head = b.add(firstHead, b.sub(kernel.laneRow, b.mul(query, group)));
   noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
   Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
-  ring.emplace(kernel, batch, firstHead, firstNoise);
+  pipeline.emplace(kernel, batch, firstHead, firstNoise);
 
   Value end = b.add(b.add(kernel.param(P::Queries), kernel.position0),
                     kernel.param(P::WindowRight));
@@ -131,8 +131,8 @@ void DecodeKernel::loadQueries() {
 }
 
 RowFragments DecodeKernel::scores(Value stage) {
-  SmallVector<Value> keyTiles{
-      b.bytes(ring->keys(stage), b.mul(kernel.warp, 16 * layout.headPitch))};
+  SmallVector<Value> keyTiles{b.bytes(
+      pipeline->keys(stage), b.mul(kernel.warp, 16 * layout.headPitch))};
   if (!spec.sharedKeys)
     keyTiles.push_back(b.bytes(keyTiles.front(), layout.keyBytes));
   SmallVector<ScoreTile> products = atom->multiplyKeys(queries, keyTiles, 16);
@@ -150,7 +150,7 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
   RowState state{{carried[1], carried[2]}, {carried[3], carried[4]}};
   Values sums(carried.drop_front(5));
 
-  ring->advance(tile, stage, endTile);
+  pipeline->advance(tile, stage, endTile);
 
   Value firstKey = b.add(b.mul(tile, keys), b.mul(kernel.warp, 16));
   RowFragments s = scores(stage);
@@ -159,15 +159,15 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
   OnlineSoftmax::Step step = softmax.step(s, state);
   sums = softmax.rescale(sums, step);
 
-  Value base =
-      b.bytes(ring->values(stage), b.mul(kernel.warp, 16 * layout.valuePitch));
+  Value base = b.bytes(pipeline->values(stage),
+                       b.mul(kernel.warp, 16 * layout.valuePitch));
   SmallVector<Accumulator> tiles(1, Accumulator(1, RowFragments(sumTiles)));
   for (auto [i, sum] : llvm::enumerate(sums))
     tiles[0][0][i / 4][i % 4] = sum;
   atom->multiplyValues(base, Probabilities{step.probabilities}, tiles);
   for (auto [i, sum] : llvm::enumerate(sums))
     sum = tiles[0][0][i / 4][i % 4];
-  Values next{ring->following(stage), step.state.max[0], step.state.max[1],
+  Values next{pipeline->following(stage), step.state.max[0], step.state.max[1],
               step.state.sum[0], step.state.sum[1]};
   llvm::append_range(next, sums);
   return next;
@@ -178,7 +178,7 @@ void DecodeKernel::joinWarps(ValueRange values) {
   Type f32 = b.f32();
   int64_t pitch = layout.statePitch, warps = spec.schedule.getWarps();
   int64_t perWarp = layout.stateWarpBytes / 4; // rows, then maxima and sums
-  // The ring is free once all warps are here.
+  // The pipeline is free once all warps are here.
   kernel.loader->wait(0);
   b.barrier();
   Value states = b.bytes(kernel.shared, layout.states.offset);
@@ -258,7 +258,7 @@ void DecodeKernel::joinWarps(ValueRange values) {
 void DecodeKernel::emit() {
   locate();
   loadQueries();
-  ring->fill(firstTile, endTile);
+  pipeline->fill(firstTile, endTile);
   Values initial{b.i32(0), b.minusInfinity(), b.minusInfinity(), b.f32(0.0),
                  b.f32(0.0)};
   initial.append(4 * sumTiles, b.f32(0.0));

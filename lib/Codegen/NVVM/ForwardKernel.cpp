@@ -5,12 +5,12 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Tiles of keys come through the ring of KeyRing.h; where a pair of warps
-// shares rows, PairExchange.h is how. What a pair exchanges is written after
-// the tile's barrier and read after the pair's own.
+// Tiles of keys come through the pipeline of KVPipeline.h; where a pair of
+// warps shares rows, PairExchange.h is how. What a pair exchanges is written
+// after the tile's barrier and read after the pair's own.
 //
 //===----------------------------------------------------------------------===//
-#include "KeyRing.h"
+#include "KVPipeline.h"
 #include "MatrixAtom.h"
 #include "PairExchange.h"
 
@@ -69,7 +69,7 @@ private:
   Value firstTile, endTile;
   SmallVector<QueryRows> queries; // of each map, where they are in registers
   std::unique_ptr<MatrixAtom> atom;
-  std::optional<KeyRing> ring;
+  std::optional<KVPipeline> pipeline;
   std::optional<PairExchange> exchange;
 };
 } // namespace
@@ -103,7 +103,7 @@ void ForwardKernel::locate() {
   warpRow = b.add(firstRow, b.mul(rowGroup, 16 * rowTiles));
   kernel.readPositions(batch);
 
-  ring.emplace(kernel, batch, head, noiseHead);
+  pipeline.emplace(kernel, batch, head, noiseHead);
   if (isPair())
     exchange.emplace(kernel, rowGroup);
 
@@ -150,7 +150,7 @@ void ForwardKernel::loadQueries() {
     for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
       ofMap.fragments.push_back(atom->loadQueries(ofMap.base, rowTile));
   }
-  // The ring takes the place of the queries.
+  // The pipeline takes the place of the queries.
   b.barrier();
 }
 
@@ -160,7 +160,7 @@ Value ForwardKernel::queryBase(int64_t map) {
 }
 
 ScoreTile ForwardKernel::scores(int64_t map, Value stage) {
-  Value keyBase = ring->keys(stage);
+  Value keyBase = pipeline->keys(stage);
   if (!spec.sharedKeys)
     keyBase = b.bytes(keyBase, mapOffset(layout.keyBytes, map));
   if (!queries.empty())
@@ -194,7 +194,7 @@ void ForwardKernel::accumulate(
     for (const OnlineSoftmax::Step &step : ofMap)
       ofTiles.push_back(step.probabilities);
   }
-  atom->multiplyValues(ring->values(stage), probabilities, sums);
+  atom->multiplyValues(pipeline->values(stage), probabilities, sums);
 }
 
 Values
@@ -239,7 +239,7 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
   SmallVector<SmallVector<RowState>> states;
   unflatten(carried.drop_front(), sums, states);
 
-  ring->advance(tile, stage, endTile);
+  pipeline->advance(tile, stage, endTile);
   Value firstKey = b.mul(tile, keys);
   // Whether any row of the warp does not see any key of the tile.
   Value position = b.add(warpRow, kernel.position0);
@@ -286,7 +286,7 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
   }
   accumulate(stage, sums, steps);
 
-  Values next{ring->following(stage)};
+  Values next{pipeline->following(stage)};
   llvm::append_range(next, flatten(sums, states));
   return next;
 }
@@ -389,7 +389,7 @@ void ForwardKernel::combine(SmallVector<Accumulator> &sums,
 void ForwardKernel::emit() {
   locate();
   loadQueries();
-  ring->fill(firstTile, endTile);
+  pipeline->fill(firstTile, endTile);
   Value zero = b.f32(0.0);
   SmallVector<Accumulator> sums(
       sumMaps(),

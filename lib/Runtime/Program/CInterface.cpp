@@ -202,14 +202,14 @@ static Failure describeResult(SizeList shape, DType dtype,
 
 Failure diffattn_rt::runReplay(diffattn_replay &replay, int32_t threads,
                                diffattn_result *results, int32_t numResults) {
-  ReplayedCall &call = *replay.call;
+  CapturedCall &call = *replay.call;
   if (Failure failure = checkThreads(threads))
     return failure;
   if (Failure failure = checkRoom(call.getFunction(), results, numResults))
     return failure;
   if (Failure failure = call.run(threads))
     return failure;
-  for (const ReplayedCall::Result &result : call.getResults()) {
+  for (const CapturedCall::Result &result : call.getResults()) {
     diffattn_result &out = *results++;
     if (Failure failure =
             describeResult(result.shape, result.dtype, result.argument, out))

@@ -36,12 +36,12 @@ Failure Program::call(std::string_view entry, ListRef<ArrayView> args,
 }
 
 Failure Program::replay(std::string_view entry, ListRef<ArrayView> args,
-                        std::unique_ptr<ReplayedCall> &call) {
+                        std::unique_ptr<CapturedCall> &call) {
   if (Failure failure = checkDevice(" to replay calls of"))
     return failure;
   if (Failure failure = check(entry, args))
     return failure;
   const FunctionSignature &function = *getSignature().find(entry);
-  return ReplayedCall::create(*getDevice(), function, getEntryPoint(function),
+  return CapturedCall::create(*getDevice(), function, getEntryPoint(function),
                               args, call);
 }

@@ -3,14 +3,14 @@
 // RUN:   --remarks-filter=diffattn-gpu --remark-format=emitRemark 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
 // Flat: fresh buffers are known to be aligned, so one kernel that reads 16 bytes at a time is enough.
-// CHECK-LABEL: llvm.func @diffattn_flat_0
+// CHECK-LABEL: llvm.func @diffattn_elementwise_0
 // CHECK: llvm.load {{.*}} {alignment = 16 : i64} : !llvm.ptr<1> -> vector<4xf32>
 // CHECK: llvm.load {{.*}} {alignment = 16 : i64} : !llvm.ptr<1> -> vector<4xf32>
 // CHECK-COUNT-8: llvm.fptrunc {{.*}} : f32 to bf16
 // CHECK: llvm.store {{.*}} {alignment = 16 : i64} : vector<8xbf16>, !llvm.ptr<1>
 // CHECK-NOT: llvm.func
 // CHECK-LABEL: func.func @cast
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_0
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise_0
 // CHECK-NOT: linalg
 func.func @cast(%n: index) -> memref<?x8xbf16> {
   %x = memref.alloc(%n) {alignment = 64 : i64} : memref<?x8xf32>
@@ -27,17 +27,17 @@ func.func @cast(%n: index) -> memref<?x8xbf16> {
 // -----
 
 // An address that is not known is tested when the code runs. Copies and fills are kernels too.
-// CHECK-LABEL: llvm.func @diffattn_flat_0
+// CHECK-LABEL: llvm.func @diffattn_elementwise_0
 // CHECK: vector<4xf32>
-// CHECK-LABEL: llvm.func @diffattn_flat_1
+// CHECK-LABEL: llvm.func @diffattn_elementwise_1
 // CHECK-NOT: vector<4xf32>
 // CHECK-LABEL: func.func @copy
 // CHECK: memref.extract_aligned_pointer_as_index
 // CHECK: %[[FINE:.*]] = arith.cmpi eq
 // CHECK: scf.if %[[FINE]]
-// CHECK: @diffattn_flat_0
+// CHECK: @diffattn_elementwise_0
 // CHECK: else
-// CHECK: @diffattn_flat_1
+// CHECK: @diffattn_elementwise_1
 // CHECK-NOT: memref.copy
 func.func @copy(%x: memref<?x?xf32, strided<[?, 1], offset: ?>>, %y: memref<?x?xf32>) {
   memref.copy %x, %y : memref<?x?xf32, strided<[?, 1], offset: ?>> to memref<?x?xf32>
@@ -47,14 +47,14 @@ func.func @copy(%x: memref<?x?xf32, strided<[?, 1], offset: ?>>, %y: memref<?x?x
 // -----
 
 // Row: what comes before and after a reduction over the same row is one kernel, and the row's number is never in memory.
-// CHECK-LABEL: llvm.func @diffattn_row_0
+// CHECK-LABEL: llvm.func @diffattn_row_reduction_0
 // CHECK-COUNT-5: nvvm.shfl.sync bfly
 // CHECK: llvm.intr.sqrt
 // CHECK: llvm.store {{.*}} : vector<4xf32>
 // CHECK-LABEL: func.func @norm
 // CHECK: memref.alloc({{.*}}) {{.*}} : memref<?x64xf32>
 // CHECK-NOT: memref.alloc
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_0
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_reduction_0
 // CHECK-NOT: linalg
 func.func @norm(%x: memref<?x64xf32>) -> memref<?x64xf32> {
   %c0 = arith.constant 0 : index
@@ -89,7 +89,7 @@ func.func @norm(%x: memref<?x64xf32>) -> memref<?x64xf32> {
 // -----
 
 // A long row is a block's: warps meet in shared memory.
-// CHECK-LABEL: llvm.func @diffattn_row_0
+// CHECK-LABEL: llvm.func @diffattn_row_reduction_0
 // CHECK-SAME: nvvm.reqntid = array<i32: 256, 1, 1>
 // CHECK-COUNT-5: nvvm.shfl.sync bfly
 // CHECK: nvvm.barrier
@@ -110,7 +110,7 @@ func.func @long(%x: memref<?x4096xf32>, %s: memref<?xf32>) {
 
 // Everything else: a thread for each output, and a remark.
 // REMARK: linalg.generic gets one thread per output element
-// CHECK-LABEL: llvm.func @diffattn_each_0
+// CHECK-LABEL: llvm.func @diffattn_generic_0
 // CHECK-LABEL: func.func @columns
 func.func @columns(%x: memref<?x64xf32>, %s: memref<64xf32>) {
   linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, affine_map<(i, j) -> (i)>],
@@ -126,7 +126,7 @@ func.func @columns(%x: memref<?x64xf32>, %s: memref<64xf32>) {
 
 // Scalars in memory stay there: they are computed where they are used. A constant lies in the kernels' module.
 // CHECK: llvm.mlir.global internal constant @table(dense<[1.000000e+00, 2.000000e+00]> : tensor<2xf32>) {addr_space = 1 : i32
-// CHECK-LABEL: llvm.func @diffattn_flat_0
+// CHECK-LABEL: llvm.func @diffattn_elementwise_0
 // CHECK: llvm.mlir.addressof @table
 // CHECK-LABEL: func.func @scalars
 // CHECK-NOT: memref.load
@@ -163,7 +163,7 @@ func.func private @other(memref<f32>)
 // A loop whose turns write parts of their own is a loop of the kernel: a cache is updated at once for all rows.
 // CHECK-LABEL: func.func @update
 // CHECK-NOT: scf.for
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_0
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise_0
 // CHECK-NOT: scf.for
 func.func @update(%cache: memref<?x?x64xf16>, %new: memref<?x64xf16>, %at: memref<?xi64>, %batch: index) {
   %c0 = arith.constant 0 : index
@@ -218,8 +218,8 @@ func.func @checked(%x: memref<i64>, %y: memref<?xf32>) {
 
 // A number of a row that is read in the body of an op that another kernel becomes is written.
 // CHECK-LABEL: func.func @scaled
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_{{.*}} args(%[[SUM:.*]] : !llvm.ptr<1>, %{{.*}} : !llvm.ptr<1>)
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_{{.*}} args(
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_reduction_{{.*}} args(%[[SUM:.*]] : !llvm.ptr<1>, %{{.*}} : !llvm.ptr<1>)
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise_{{.*}} args(
 func.func @scaled(%x: memref<256xf32>, %y: memref<?xf32>) {
   %zero = arith.constant 0.0 : f32
   %two = arith.constant 2.0 : f32
@@ -246,7 +246,7 @@ func.func @scaled(%x: memref<256xf32>, %y: memref<?xf32>) {
 // A size that a body asks for is asked by the host.
 // CHECK-LABEL: func.func @stretched
 // CHECK: %[[SIZE:.*]] = memref.dim %{{.*}}, %{{.*}} : memref<?xf32>
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise_
 func.func @stretched(%x: memref<?xf32>, %y: memref<8xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
@@ -268,7 +268,7 @@ func.func @stretched(%x: memref<?xf32>, %y: memref<8xf32>) {
 // CHECK-LABEL: func.func @resource
 // CHECK: %[[TABLE:.*]] = memref.get_global @table
 // CHECK: memref.extract_aligned_pointer_as_index %[[TABLE]]
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise_
 memref.global "private" constant @table : memref<4xf32> = dense_resource<table>
 func.func @resource(%y: memref<?x4xf32>) {
   %table = memref.get_global @table : memref<4xf32>
@@ -291,8 +291,8 @@ func.func @resource(%y: memref<?x4xf32>) {
 
 // An assertion in a body becomes one about all elements, which is read at the end.
 // CHECK-LABEL: func.func @nonzero
-// CHECK-COUNT-2: gpu.launch_func @diffattn_kernels::@diffattn_row_
-// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_flat_
+// CHECK-COUNT-2: gpu.launch_func @diffattn_kernels::@diffattn_row_reduction_
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise_
 // CHECK: llvm.call @diffattn_rt_device_check
 func.func @nonzero(%x: memref<64x64xf32>, %y: memref<64x64xf32>) {
   %zero = arith.constant 0.0 : f32

@@ -1,4 +1,4 @@
-"""What is left of a model near the end: one nest a layer, no rearranged heads; and what a decode step asks for."""
+"""What is left of a model near the end: one kernel a layer, no rearranged heads; and what a decode step asks for."""
 import re
 
 import numpy as np

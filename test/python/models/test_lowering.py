@@ -92,10 +92,10 @@ def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     products = len(re.findall(r"linalg\.(?:batch_)?matmul", source))
     assert len(re.findall(r"llvm\.call @diffattn_rt_(?:batch_)?gemm", text)) == products
     # For many queries one loop. For few, four: scores of blocks of keys, factors of rows, blocks times values, and the joining of blocks.
-    # One nest is there where their number is known (images, a decode step), both where it is not.
+    # One kernel is there where their number is known (images, a decode step), both where it is not.
     text = re.sub(r"^  llvm\.func private @diffattn_gemv.*?^  }$", "", text, flags=re.M | re.S)
-    nests = text.count("llvm.call @diffattn_rt_parallel_for")
-    assert nests == {3: 5 + 5 + 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
+    kernels = text.count("llvm.call @diffattn_rt_parallel_for")
+    assert kernels == {3: 5 + 5 + 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])

@@ -78,7 +78,7 @@ TEST(Program, ArgumentsAreCheckedBeforeWhetherItIsReady) {
 
 TEST(Program, ReplaysOnADeviceAlone) {
   TwoFunctions program;
-  std::unique_ptr<ReplayedCall> call;
+  std::unique_ptr<CapturedCall> call;
   EXPECT_EQ(program.replay("first", {}, call).getMessage(),
             "expected a program on a device to replay calls of, but got one "
             "without");

@@ -7,14 +7,14 @@
 #ifndef DIFFATTN_RUNTIME_PROGRAM_CINTERFACE_H
 #define DIFFATTN_RUNTIME_PROGRAM_CINTERFACE_H
 
-#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+#include "DiffAttn/Runtime/Program/CapturedCall.h"
 
 #include "diffattn-c/Types.h"
 
 #include <initializer_list>
 
 struct diffattn_replay {
-  std::unique_ptr<diffattn_rt::ReplayedCall> call;
+  std::unique_ptr<diffattn_rt::CapturedCall> call;
 };
 
 namespace diffattn_rt {

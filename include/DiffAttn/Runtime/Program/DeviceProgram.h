@@ -56,7 +56,7 @@ public:
   /// all of whose arrays lie on the device leaves its work to the stream.
   Failure setStream(void *native);
 
-  /// What calls of their own need (ReplayedCall). The program's own stream is
+  /// What calls of their own need (CapturedCall). The program's own stream is
   /// the one that can be captured; `getStream` is the one of `setStream`.
   diffattn_device &getDevice() const { return *device; }
   diffattn_module *getModule() const { return module; }

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_RUNTIME_PROGRAM_PROGRAM_H
 #define DIFFATTN_RUNTIME_PROGRAM_PROGRAM_H
 
-#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+#include "DiffAttn/Runtime/Program/CapturedCall.h"
 
 namespace diffattn_rt {
 
@@ -35,7 +35,7 @@ public:
   /// A call that is captured once, of a program on a device. To be ended before
   /// the program.
   Failure replay(std::string_view entry, ListRef<ArrayView> args,
-                 std::unique_ptr<ReplayedCall> &call);
+                 std::unique_ptr<CapturedCall> &call);
 
   /// Fails if it has no device. `purpose`, for the message: " to replay calls
   /// of", or empty.

@@ -1,4 +1,4 @@
-//===- ConvertPass.cpp - everything but attention and products -===//
+//===- ConvertPass.cpp - everything but attention and products ------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -118,9 +118,9 @@ private:
     for (Operation *op : ops) {
       if (isPhase(*op)) {
         Phase phase(op);
-        std::string obstacle = findObstacle(phase);
-        if (!obstacle.empty())
-          return op->emitOpError() << obstacle;
+        std::string reason = findUnsupported(phase);
+        if (!reason.empty())
+          return op->emitOpError() << reason;
         run.push_back(std::move(phase));
         continue;
       }
@@ -157,7 +157,7 @@ private:
           kept.insert(alloc);
     ImplicitLocOpBuilder host(last->getLoc(), last);
     Emission emission{kernels, host, status};
-    emitRows(emission, group, kept);
+    emitRowReduction(emission, group, kept);
     for (const Phase &phase : llvm::reverse(group.phases))
       phase.getOp()->erase();
   }
@@ -193,7 +193,7 @@ private:
     remarkOnForm(phase);
     ImplicitLocOpBuilder host(op.getLoc(), op);
     Emission emission{kernels, host, status};
-    emitFlat(emission, phase);
+    emitElementwise(emission, phase);
     op.erase();
   }
 
@@ -204,7 +204,7 @@ private:
       op = collapseLoops(rewriter, op);
       ImplicitLocOpBuilder host(op.getLoc(), loop);
       Emission emission{kernels, host, status};
-      emitFlat(emission, Phase(op, loop));
+      emitElementwise(emission, Phase(op, loop));
     }
     for (Block &block : loop.getRegion())
       gone.insert(&block);

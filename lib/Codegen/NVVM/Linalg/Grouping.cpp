@@ -1,4 +1,4 @@
-//===- Grouping.cpp - which ops become one kernel -===//
+//===- Grouping.cpp - which ops become one kernel -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -45,7 +45,8 @@ bool linalggpu::isIndependent(scf::ForOp loop) {
   for (Operation &op : loop.getBody()->without_terminator()) {
     if (auto generic = dyn_cast<linalg::GenericOp>(op)) {
       phases.emplace_back(&op, loop);
-      if (!phases.back().isParallel() || !findObstacle(phases.back()).empty())
+      if (!phases.back().isParallel() ||
+          !findUnsupported(phases.back()).empty())
         return false;
     } else if (!isPure(&op) && !isa<memref::LoadOp>(op)) {
       return false;

@@ -1,4 +1,4 @@
-//===- Grouping.h - which ops become one kernel -===//
+//===- Grouping.h - which ops become one kernel ---------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_LINALG_GROUPING_H
 #define DIFFATTN_LIB_CODEGEN_NVVM_LINALG_GROUPING_H
 
-#include "Forms.h"
+#include "KernelKinds.h"
 
 namespace mlir::diffattn::linalggpu {
 

@@ -1,4 +1,4 @@
-//===- KernelModule.cpp - the kernels of a module -===//
+//===- KernelModule.cpp - the kernels of a module -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -79,7 +79,7 @@ static bool isSupported(Type element) {
 }
 
 /// Why a kernel cannot address `memref`; empty if it can.
-static std::string findObstacle(Value memref, ArrayRef<scf::ForOp> loops) {
+static std::string findUnsupported(Value memref, ArrayRef<scf::ForOp> loops) {
   auto type = dyn_cast<MemRefType>(memref.getType());
   if (!type || !type.isStrided())
     return "expected a strided memref";
@@ -123,15 +123,15 @@ static std::string findObstacle(Value memref, ArrayRef<scf::ForOp> loops) {
   }
 }
 
-std::string mlir::diffattn::linalggpu::findObstacle(const Phase &phase) {
+std::string mlir::diffattn::linalggpu::findUnsupported(const Phase &phase) {
   for (Value scalar : phase.getScalars())
     if (!DeviceValues::canCompute(scalar, phase.getEnclosing()))
       return "expected scalars that a kernel can compute from elements, but "
              "one depends on control flow that the host runs";
   for (const Access &access : phase.getAccesses()) {
-    std::string obstacle = ::findObstacle(access.memref, phase.getEnclosing());
-    if (!obstacle.empty())
-      return obstacle;
+    std::string reason = ::findUnsupported(access.memref, phase.getEnclosing());
+    if (!reason.empty())
+      return reason;
   }
   if (auto store = dyn_cast<memref::StoreOp>(phase.getOp()))
     if (constantOf(store.getMemRef()))

@@ -1,4 +1,4 @@
-//===- KernelWriter.h - writes one kernel and its launch -===//
+//===- KernelWriter.h - writes one kernel and its launch ------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -144,7 +144,7 @@ private:
 };
 
 /// Why no kernel can compute `phase`; empty if one can.
-std::string findObstacle(const Phase &phase);
+std::string findUnsupported(const Phase &phase);
 
 } // namespace mlir::diffattn::linalggpu
 

@@ -1,11 +1,11 @@
-//===- Forms.h - the forms of generated kernels -===//
+//===- KernelKinds.h - the forms of generated kernels ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_NVVM_LINALG_FORMS_H
-#define DIFFATTN_LIB_CODEGEN_NVVM_LINALG_FORMS_H
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_LINALG_KERNELKINDS_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_LINALG_KERNELKINDS_H
 
 #include "KernelWriter.h"
 #include "VectorAccess.h"
@@ -41,12 +41,12 @@ bool needsStatus(const Phase &phase);
 
 /// Emits `phase` with a thread to each output, or to 16 bytes of them, before
 /// the host's op. Reductions are loops of the thread.
-void emitFlat(Emission &emission, const Phase &phase);
+void emitElementwise(Emission &emission, const Phase &phase);
 
 /// Emits `group` as one kernel with a warp or a block to each row. Values in
 /// `kept`, memrefs with one element a row, need not be written.
-void emitRows(Emission &emission, const RowGroup &group,
-              const llvm::SmallPtrSetImpl<Operation *> &kept);
+void emitRowReduction(Emission &emission, const RowGroup &group,
+                      const llvm::SmallPtrSetImpl<Operation *> &kept);
 
 /// Sizes of the loops of `phase` as the host knows them.
 SmallVector<OpFoldResult> getLoopSizes(ImplicitLocOpBuilder &host,
@@ -63,4 +63,4 @@ Value countBlocks(ImplicitLocOpBuilder &host, OpFoldResult items,
 
 } // namespace mlir::diffattn::linalggpu
 
-#endif // DIFFATTN_LIB_CODEGEN_NVVM_LINALG_FORMS_H
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_LINALG_KERNELKINDS_H

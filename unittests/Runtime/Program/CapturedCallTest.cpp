@@ -1,4 +1,4 @@
-//===- ReplayedCallTest.cpp - calls that are captured, on a mock driver ---===//
+//===- CapturedCallTest.cpp - calls that are captured, on a mock driver ---===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,7 +9,7 @@
 // could refuse. test/python/test_replay.py has what replays compute.
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+#include "DiffAttn/Runtime/Program/CapturedCall.h"
 
 #include "gtest/gtest.h"
 
@@ -57,7 +57,7 @@ void compiled(void **pointers) {
   memcpy(results + 5, placed, sizeof placed);
 }
 
-class ReplayedCallTest : public testing::Test {
+class CapturedCallTest : public testing::Test {
 protected:
   void SetUp() override {
     lookUp<void (*)()>("mock_cuda_reset")();
@@ -98,7 +98,7 @@ protected:
     const ArrayView views[] = {
         {reinterpret_cast<void *>(x), DIFFATTN_F32, two, std::nullopt, true},
         {y, DIFFATTN_F32, three, std::nullopt, false}};
-    Failure failure = ReplayedCall::create(*program, function, compiled,
+    Failure failure = CapturedCall::create(*program, function, compiled,
                                            ListRef<ArrayView>(views, 2), call);
     ASSERT_FALSE(failure) << failure.getMessage();
   }
@@ -148,7 +148,7 @@ protected:
   FunctionSignature function;
   diffattn_address x = 0;
   float y[3] = {1, 2, 0};
-  std::unique_ptr<ReplayedCall> call;
+  std::unique_ptr<CapturedCall> call;
   size_t seen = 0;
 };
 
@@ -165,7 +165,7 @@ const std::vector<std::string> kWork = {
 
 using Lines = std::vector<std::string>;
 
-TEST_F(ReplayedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
+TEST_F(CapturedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
   create();
   asked();
   EXPECT_EQ(run(), (std::vector<float>{10, 20}));
@@ -206,7 +206,7 @@ TEST_F(ReplayedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
       << "another thread may be capturing the stream";
 }
 
-TEST_F(ReplayedCallTest, ATableOfAnotherVersionIsRefused) {
+TEST_F(CapturedCallTest, ATableOfAnotherVersionIsRefused) {
   diffattn_device other = program->getDevice();
   --other.version;
   std::unique_ptr<DeviceProgram> none;
@@ -218,7 +218,7 @@ TEST_F(ReplayedCallTest, ATableOfAnotherVersionIsRefused) {
       << failure.getMessage();
 }
 
-TEST_F(ReplayedCallTest, RunsOnTheStreamOfTheCaller) {
+TEST_F(CapturedCallTest, RunsOnTheStreamOfTheCaller) {
   create();
   void *native = nullptr;
   elsewhere([&] {
@@ -238,7 +238,7 @@ TEST_F(ReplayedCallTest, RunsOnTheStreamOfTheCaller) {
   elsewhere([&] { lookUp<int (*)(void *)>("cuStreamDestroy_v2")(native); });
 }
 
-TEST_F(ReplayedCallTest, AssertionsAreReadAfterTheRun) {
+TEST_F(CapturedCallTest, AssertionsAreReadAfterTheRun) {
   create();
   const int32_t second = 2;
   for (int i = 0; i < 2; ++i) {
@@ -252,7 +252,7 @@ TEST_F(ReplayedCallTest, AssertionsAreReadAfterTheRun) {
   EXPECT_EQ(call->getRefusal(), "");
 }
 
-class Refusals : public ReplayedCallTest,
+class Refusals : public CapturedCallTest,
                  public testing::WithParamInterface<const char *> {};
 
 TEST_P(Refusals, LeaveRunsAsTheyWere) {

@@ -1,4 +1,4 @@
-//===- SplitNest.h - attention of few queries -------------------*- C++ -*-===//
+//===- SplitKVKernel.h - attention of few queries ---------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,13 +18,13 @@
 // on the result.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_CPU_SPLITNEST_H
-#define DIFFATTN_LIB_CODEGEN_CPU_SPLITNEST_H
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_SPLITKVKERNEL_H
+#define DIFFATTN_LIB_CODEGEN_CPU_SPLITKVKERNEL_H
 
+#include "KernelValues.h"
 #include "MicroKernels.h"
-#include "NestValues.h"
 
-#include "DiffAttn/Schedule/SplitSchedule.h"
+#include "DiffAttn/Schedule/SplitKVSchedule.h"
 
 namespace mlir::diffattn {
 
@@ -35,7 +35,7 @@ struct HeadGroups {
 
 /// Where the parts of a call's memory lie, in f32. A row is a query of a head
 /// (signal heads for map 1, noise heads for map 2).
-struct SplitMemory {
+struct SplitKVMemory {
   /// [row][block], blocks padded to whole vectors.
   Value maxima[2], sums[2];
   /// [row][map][block]
@@ -49,24 +49,24 @@ struct SplitMemory {
 
 /// A thread's scratch, in f32. That for scores and that for values use the same
 /// memory.
-struct SplitScratch {
+struct SplitKVScratch {
   Value queries, keyPanel, scores;
   Value weights, valuePanel, values;
 };
 
-class SplitNest {
+class SplitKVKernel {
 public:
   /// In a loop's function, with its context; in the calling function, where
   /// only sizes count, without.
-  SplitNest(KernelBuilder &b, const NestSpec &spec, const NestCallSizes &sizes,
-            Value context = {});
+  SplitKVKernel(KernelBuilder &b, const AttentionSpec &spec,
+                const CallSizes &sizes, Value context = {});
 
   void emitScores(int map, Value index, Value scratch);
   void callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index, Value scratch);
   void emitFactors(Value index);
   void emitValues(Value index, Value scratch);
   void emitMerge(Value index, Value scratch);
-  SplitNestSizes getSizes();
+  SplitKVSizes getSizes();
 
 private:
   /// Rows of K or V as a step of the arithmetic reads them. Those of a panel
@@ -93,11 +93,11 @@ private:
   };
 
   void beginItem(Value index);
-  SplitTiles getTiles();
-  SplitMemory layOutMemory(Value base);
-  SplitScratch layOutScratch(Value base);
+  SplitKVTiles getTiles();
+  SplitKVMemory layOutMemory(Value base);
+  SplitKVScratch layOutScratch(Value base);
 
-  // Scores: SplitScores.cpp.
+  // Scores: SplitKVScores.cpp.
   void scoreMap(int map);
   Queries packQueries(int map, Value row, int64_t count);
   void packQuery(int map, Value row, Value to);
@@ -111,7 +111,7 @@ private:
   void emitSoftmax(int map, Value head, Value query);
   Value editScores(int map, Value scores, Value bias, const KeyRange &seen);
 
-  // Outputs: SplitValues.cpp.
+  // Outputs: SplitKVValues.cpp.
   void multiplyValues();
   void emitWeights(Value head, Value query);
   Value getWeights(Value row);
@@ -127,7 +127,7 @@ private:
                                 Value column, int64_t vectors, Value mask);
 
   /// Sets the batch; the head's number counts over all batches.
-  NestHeads beginRow(Value head);
+  HeadIndices beginRow(Value head);
   Value highest(Value vector);
 
   /// `body` for [0, total) in blocks of `largest`, a power of two, and smaller
@@ -149,19 +149,19 @@ private:
   Value scaleExponent(Value difference);
 
   KernelBuilder &b;
-  const NestSpec &spec;
-  NestValues v;
-  NestCallSizes sizes;
+  const AttentionSpec &spec;
+  KernelValues v;
+  CallSizes sizes;
   Value context;
   HeadGroups groups;
-  SplitMemory m;
-  SplitScratch s;
+  SplitKVMemory m;
+  SplitKVScratch s;
   Value groupRows[2], queryStride, paddedValueDim, blocks, paddedBlocks;
   // Of the item: `n` keys from `begin` on.
   Value item, batch, group, block, begin, n;
-  std::optional<NestMasks> masks;
+  std::optional<KernelMasks> masks;
 };
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_CODEGEN_CPU_SPLITNEST_H
+#endif // DIFFATTN_LIB_CODEGEN_CPU_SPLITKVKERNEL_H

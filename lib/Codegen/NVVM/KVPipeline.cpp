@@ -1,17 +1,17 @@
-//===- KeyRing.cpp - tiles of keys and values under way -------------------===//
+//===- KVPipeline.cpp - tiles of keys and values under way ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "KeyRing.h"
+#include "KVPipeline.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-KeyRing::KeyRing(AttentionKernel &kernel, Value batch, Value head,
-                 Value noiseHead)
+KVPipeline::KVPipeline(AttentionKernel &kernel, Value batch, Value head,
+                       Value noiseHead)
     : kernel(kernel), b(kernel.b), stages(kernel.spec.schedule.getStages()),
       tileKeys(kernel.spec.schedule.getKeys()) {
   using P = GpuParam;
@@ -24,7 +24,7 @@ KeyRing::KeyRing(AttentionKernel &kernel, Value batch, Value head,
   value = base(P::V, head, P::SignalPerValue);
 }
 
-void KeyRing::issue(Value tile, Value stage) {
+void KVPipeline::issue(Value tile, Value stage) {
   using P = GpuParam;
   const GpuKernelSpec &spec = kernel.spec;
   const GpuSharedLayout &layout = kernel.layout;
@@ -32,10 +32,11 @@ void KeyRing::issue(Value tile, Value stage) {
   Value base = b.bytes(kernel.shared, stage);
   auto copy = [&](int64_t offset, int64_t padded, int64_t pitch, Value global,
                   P tensor, int64_t width) {
-    kernel.loader->copy(
-        {b.bytes(base, layout.ring.offset + offset), tileKeys, padded, pitch},
-        {global, kernel.rowStride(tensor), kernel.columnStride(tensor), first,
-         kernel.keyLimit, width});
+    kernel.loader->copy({b.bytes(base, layout.pipeline.offset + offset),
+                         tileKeys, padded, pitch},
+                        {global, kernel.rowStride(tensor),
+                         kernel.columnStride(tensor), first, kernel.keyLimit,
+                         width});
   };
   copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1, spec.headDim);
   if (!spec.sharedKeys)
@@ -45,7 +46,7 @@ void KeyRing::issue(Value tile, Value stage) {
        P::V, spec.valueDim);
 }
 
-void KeyRing::fill(Value tile, Value endTile) {
+void KVPipeline::fill(Value tile, Value endTile) {
   for (int64_t i = 0; i < stages - 1; ++i) {
     Value next = b.add(tile, i);
     b.branch(b.compare(LLVM::ICmpPredicate::slt, next, endTile),
@@ -55,7 +56,7 @@ void KeyRing::fill(Value tile, Value endTile) {
   }
 }
 
-void KeyRing::advance(Value tile, Value stage, Value endTile) {
+void KVPipeline::advance(Value tile, Value stage, Value endTile) {
   int64_t bytes = kernel.layout.stageBytes;
   kernel.loader->wait(stages - 2);
   b.barrier();
@@ -68,7 +69,7 @@ void KeyRing::advance(Value tile, Value stage, Value endTile) {
   kernel.loader->commit();
 }
 
-Value KeyRing::following(Value stage) {
+Value KVPipeline::following(Value stage) {
   int64_t bytes = kernel.layout.stageBytes;
   Value next = b.add(stage, bytes);
   return b.select(
@@ -76,10 +77,10 @@ Value KeyRing::following(Value stage) {
       next);
 }
 
-Value KeyRing::keys(Value stage) {
-  return b.bytes(b.bytes(kernel.shared, stage), kernel.layout.ring.offset);
+Value KVPipeline::keys(Value stage) {
+  return b.bytes(b.bytes(kernel.shared, stage), kernel.layout.pipeline.offset);
 }
 
-Value KeyRing::values(Value stage) {
+Value KVPipeline::values(Value stage) {
   return b.bytes(keys(stage), kernel.layout.valueOffset);
 }

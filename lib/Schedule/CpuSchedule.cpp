@@ -1,10 +1,10 @@
-//===- NestSchedule.cpp - how a CPU attention nest is cut -----------------===//
+//===- CpuSchedule.cpp - how a CPU attention kernel is cut ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Schedule/NestSchedule.h"
+#include "DiffAttn/Schedule/CpuSchedule.h"
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "llvm/ADT/STLExtras.h"
@@ -30,55 +30,56 @@ bool CpuMicroKernel::takes(Type elementType, const CpuTarget &target) const {
          (!bf16Dot || elementType.isBF16());
 }
 
-NestSchedule mlir::diffattn::selectNestSchedule(const AttentionShape &shape,
-                                                const CpuTarget &target) {
+CpuSchedule mlir::diffattn::selectCpuSchedule(const AttentionShape &shape,
+                                              const CpuTarget &target) {
   const CpuMicroKernel &kernel =
       *llvm::find_if(kMicroKernels, [&](const CpuMicroKernel &row) {
         return row.takes(shape.elementType, target);
       });
-  NestSchedule schedule;
+  CpuSchedule schedule;
   schedule.lanes = target.vectorBytes / 4;
   schedule.scores = kernel.scores;
   schedule.product = kernel.product;
-  schedule.chunk = kernel.chunk;
+  schedule.kvBlockSize = kernel.kvBlockSize;
   schedule.bf16Dot = kernel.bf16Dot;
   // Two maps of f32 scores for a block of queries. Up to 16k keys streaming
   // them from the last cache level is faster than two accumulators; a bound on
   // memory is wanted anyway.
-  schedule.sharedKeys = 16384;
+  schedule.twoPassKeys = 16384;
   return schedule;
 }
 
 ScheduleAttr mlir::diffattn::getScheduleAttr(MLIRContext *context,
-                                             const NestSchedule &s,
+                                             const CpuSchedule &s,
                                              const CpuTarget &target) {
   auto tile = [&](const RegisterTile &t) {
     return DenseI64ArrayAttr::get(context, {t.height, t.vectors, t.unroll});
   };
   return ScheduleAttr::get(context, SchedulePath::Nest, target.name, s.lanes,
-                           s.rows, tile(s.scores), tile(s.product), s.chunk,
-                           s.sharedKeys, s.splitRows, s.splitKeys, s.bf16Dot);
+                           s.rows, tile(s.scores), tile(s.product),
+                           s.kvBlockSize, s.twoPassKeys, s.splitRows,
+                           s.splitKeys, s.bf16Dot);
 }
 
 ScheduleAttr mlir::diffattn::getLinalgScheduleAttr(MLIRContext *context) {
   return ScheduleAttr::get(
       context, SchedulePath::Linalg, /*isa=*/"", /*lanes=*/0, /*rows=*/0,
-      /*score_tile=*/{}, /*product_tile=*/{}, /*chunk=*/0,
-      /*shared_keys=*/0, /*split_rows=*/0, /*split_keys=*/0,
+      /*qk_tile=*/{}, /*pv_tile=*/{}, /*kv_block_size=*/0,
+      /*two_pass_keys=*/0, /*split_rows=*/0, /*split_keys=*/0,
       /*bf16_dot=*/false);
 }
 
-NestSchedule mlir::diffattn::getNestSchedule(ScheduleAttr attr) {
+CpuSchedule mlir::diffattn::getCpuSchedule(ScheduleAttr attr) {
   auto tile = [](DenseI64ArrayAttr t) {
     return RegisterTile{t[0], t[1], t[2]};
   };
-  NestSchedule s;
+  CpuSchedule s;
   s.lanes = attr.getLanes();
   s.rows = attr.getRows();
-  s.scores = tile(attr.getScoreTile());
-  s.product = tile(attr.getProductTile());
-  s.chunk = attr.getChunk();
-  s.sharedKeys = attr.getSharedKeys();
+  s.scores = tile(attr.getQkTile());
+  s.product = tile(attr.getPvTile());
+  s.kvBlockSize = attr.getKvBlockSize();
+  s.twoPassKeys = attr.getTwoPassKeys();
   s.splitRows = attr.getSplitRows();
   s.splitKeys = attr.getSplitKeys();
   s.bf16Dot = attr.getBf16Dot();

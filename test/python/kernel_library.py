@@ -1,4 +1,4 @@
-"""Fused nests compiled without the Python package: many signatures of attention in one library for one ISA.
+"""Fused kernels compiled without the Python package: many signatures of attention in one library for one ISA.
 
 A signature is a dictionary of everything that is fixed at compile time (see `signature`); sizes are dynamic unless it
 gives widths. Tests hand over NumPy arrays of any strides.
@@ -38,10 +38,10 @@ def memref(name, rank, sizes=None, unit=True):
 
 def small_schedule(isa, bf16):
     """A schedule by hand whose chunks and limits are small, so that small inputs go past them."""
-    lanes, tiles = {"avx2": (8, "[4, 3, 4], product_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], product_tile = [6, 2, 4]")}.get(
-        isa, (16, "[8, 3, 8], product_tile = [6, 4, 4]"))
-    return (f'schedule = #diffattn.schedule<path = nest, isa = "{isa}", lanes = {lanes}, rows = 48, score_tile = {tiles}, '
-            "chunk = 32, shared_keys = 48, split_rows = 3, split_keys = 32" + ", bf16_dot = true" * (bf16 and isa == "avx512bf16") + ">")
+    lanes, tiles = {"avx2": (8, "[4, 3, 4], pv_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], pv_tile = [6, 2, 4]")}.get(
+        isa, (16, "[8, 3, 8], pv_tile = [6, 4, 4]"))
+    return (f'schedule = #diffattn.schedule<path = nest, isa = "{isa}", lanes = {lanes}, rows = 48, qk_tile = {tiles}, '
+            "kv_block_size = 32, two_pass_keys = 48, split_rows = 3, split_keys = 32" + ", bf16_dot = true" * (bf16 and isa == "avx512bf16") + ">")
 
 
 def function_text(number, sig, isa):

@@ -1,10 +1,10 @@
-//===- FlatKernel.cpp - a thread to each output -===//
+//===- ElementwiseKernel.cpp - a thread to each output --------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "Forms.h"
+#include "KernelKinds.h"
 
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Schedule/LinalgGpuSchedule.h"
@@ -93,10 +93,11 @@ bool linalggpu::needsStatus(const Phase &phase) {
 }
 
 namespace {
-class FlatEmitter {
+class ElementwiseEmitter {
 public:
-  FlatEmitter(Emission &emission, const Phase &phase)
-      : emission(emission), phase(phase), schedule(selectFlatGpuSchedule()) {
+  ElementwiseEmitter(Emission &emission, const Phase &phase)
+      : emission(emission), phase(phase),
+        schedule(selectElementwiseGpuSchedule()) {
     sizes = getLoopSizes(emission.host, phase);
     for (auto [i, kind] : llvm::enumerate(phase.getLoops()))
       (isOutputLoop(i) ? outer : inner).push_back(i);
@@ -139,7 +140,7 @@ private:
 };
 } // namespace
 
-Launch FlatEmitter::write(const VectorPlan &plan) {
+Launch ElementwiseEmitter::write(const VectorPlan &plan) {
   KernelWriter w(emission.kernels, emission.host, phase.getEnclosing(),
                  schedule.threads);
   SmallVector<OpFoldResult> counts;
@@ -176,11 +177,11 @@ Launch FlatEmitter::write(const VectorPlan &plan) {
   });
   Value blocks =
       countBlocks(emission.host, total, schedule.threads, schedule.maxBlocks);
-  return w.finish(inner.empty() ? "flat" : "each", blocks);
+  return w.finish(inner.empty() ? "elementwise" : "generic", blocks);
 }
 
-void FlatEmitter::writeElements(KernelWriter &w, const VectorPlan &plan,
-                                SmallVector<Value> &loops) {
+void ElementwiseEmitter::writeElements(KernelWriter &w, const VectorPlan &plan,
+                                       SmallVector<Value> &loops) {
   ArrayRef<Access> operands = phase.getOperands();
   SmallVector<SmallVector<Value>> values(operands.size());
   // Numbers of the loops in iteration `i` of the vector.
@@ -232,7 +233,8 @@ void FlatEmitter::writeElements(KernelWriter &w, const VectorPlan &plan,
   }
 }
 
-void FlatEmitter::writeReduction(KernelWriter &w, SmallVector<Value> &loops) {
+void ElementwiseEmitter::writeReduction(KernelWriter &w,
+                                        SmallVector<Value> &loops) {
   ArrayRef<Access> operands = phase.getOperands();
   unsigned outputs = phase.getGeneric().getNumDpsInits();
   ArrayRef<Access> inits = operands.take_back(outputs);
@@ -292,6 +294,6 @@ void FlatEmitter::writeReduction(KernelWriter &w, SmallVector<Value> &loops) {
       w.store(sum, w.view(init.memref), w.evaluate(init.map, loops));
 }
 
-void linalggpu::emitFlat(Emission &emission, const Phase &phase) {
-  FlatEmitter(emission, phase).emit();
+void linalggpu::emitElementwise(Emission &emission, const Phase &phase) {
+  ElementwiseEmitter(emission, phase).emit();
 }

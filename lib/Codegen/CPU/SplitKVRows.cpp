@@ -1,10 +1,10 @@
-//===- SplitRows.cpp - blocks of keys of one row come together ------------===//
+//===- SplitKVRows.cpp - blocks of keys of one row come together ----------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "SplitNest.h"
+#include "SplitKVKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -14,7 +14,7 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-Value SplitNest::highest(Value vector) {
+Value SplitKVKernel::highest(Value vector) {
   SmallVector<int64_t> order(b.lanes);
   for (int64_t half = b.lanes / 2; half; half /= 2) {
     for (int64_t i = 0; i < b.lanes; ++i)
@@ -25,14 +25,14 @@ Value SplitNest::highest(Value vector) {
   return vector;
 }
 
-NestHeads SplitNest::beginRow(Value head) {
+HeadIndices SplitKVKernel::beginRow(Value head) {
   batch = b.div(head, sizes.signalHeads);
-  return getNestHeads(v, b.rem(head, sizes.signalHeads));
+  return getHeadIndices(v, b.rem(head, sizes.signalHeads));
 }
 
-void SplitNest::emitFactors(Value index) {
+void SplitKVKernel::emitFactors(Value index) {
   Value query = b.rem(index, sizes.queries);
-  NestHeads heads = beginRow(b.div(index, sizes.queries));
+  HeadIndices heads = beginRow(b.div(index, sizes.queries));
   Value lambdas = b.splat(emitLambdaScalar(v, batch, heads, query));
   if (spec.epilogue.lambdaSigmoid)
     lambdas = emitSigmoid(b, lambdas);
@@ -73,9 +73,9 @@ void SplitNest::emitFactors(Value index) {
   }
 }
 
-void SplitNest::emitMerge(Value index, Value scratch) {
+void SplitKVKernel::emitMerge(Value index, Value scratch) {
   Value query = b.rem(index, sizes.queries);
-  NestHeads heads = beginRow(b.div(index, sizes.queries));
+  HeadIndices heads = beginRow(b.div(index, sizes.queries));
   Value head = heads.signal;
   b.loop(b.index(0), paddedValueDim, b.lanes,
          [&](Value c) { b.store(b.zero(), scratch, c); });

@@ -1,21 +1,22 @@
-//===- NestSpec.h - one signature of an attention nest ----------*- C++ -*-===//
+//===- AttentionSpec.h - what one attention kernel is made from ----------*- C++
+//-*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H
-#define DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_ATTENTIONSPEC_H
+#define DIFFATTN_LIB_CODEGEN_CPU_ATTENTIONSPEC_H
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 #include "DiffAttn/Codegen/Attention/AttentionRules.h"
-#include "DiffAttn/Schedule/NestSchedule.h"
+#include "DiffAttn/Schedule/CpuSchedule.h"
 
 namespace mlir::diffattn {
 
 /// A size or stride: a number, or a slot of the context that a work item is
 /// given.
-struct NestSize {
+struct SpecSize {
   int64_t value = ShapedType::kDynamic;
   int64_t slot = -1;
   bool isStatic() const { return slot < 0; }
@@ -24,30 +25,30 @@ struct NestSize {
 /// An operand in memory: a slot with its address, and its strides in elements.
 /// Head-split operands have them in the order batch, head, position, column,
 /// whatever their layout.
-struct NestOperand {
+struct SpecOperand {
   Type element;
   int64_t slot = -1;
-  NestSize strides[4];
+  SpecSize strides[4];
   bool present() const { return slot >= 0; }
   bool hasUnitColumns() const {
     return strides[3].isStatic() && strides[3].value == 1;
   }
 };
 
-/// Everything that an attention nest is made from. Lambda uses the strides of
+/// Everything that an attention kernel is made from. Lambda uses the strides of
 /// batch, head and position (0 where it does not vary); kv_len and q_offset
 /// that of batch; norm_weight that of columns. A bias that is broadcast along
 /// an axis has stride 0 there.
-struct NestSpec {
-  NestSchedule schedule;
+struct AttentionSpec {
+  CpuSchedule schedule;
   CpuTarget target;
-  NestSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
-  NestSize queries, keys, headDim, valueDim;
-  NestOperand q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
+  SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
+  SpecSize queries, keys, headDim, valueDim;
+  SpecOperand q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
       output;
   /// How many heads a lambda of one value per token has: all signal heads or
   /// the noise heads.
-  NestSize lambdaHeads;
+  SpecSize lambdaHeads;
   ScoreRules scores;
   EpilogueRules epilogue;
   /// Addresses and dynamic sizes in the context.
@@ -60,14 +61,14 @@ struct NestSpec {
     return scores.softcap || scores.hasElementMasks();
   }
   /// Operands whose rows the register tiles of f32 read where they lie.
-  static bool readsInPlace(const NestOperand &operand) {
+  static bool readsInPlace(const SpecOperand &operand) {
     return operand.element.isF32() && operand.hasUnitColumns();
   }
   /// Whether a block of queries multiplies bf16 pairs as they lie in memory.
   /// The scale then waits until after the product, and must keep the order of
   /// scores.
   bool usesBf16Pairs() const {
-    auto suits = [](const NestOperand &operand, bool needsUnit) {
+    auto suits = [](const SpecOperand &operand, bool needsUnit) {
       return operand.element.isBF16() &&
              (!needsUnit || operand.hasUnitColumns());
     };
@@ -90,4 +91,4 @@ struct NestSpec {
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_CODEGEN_CPU_NESTSPEC_H
+#endif // DIFFATTN_LIB_CODEGEN_CPU_ATTENTIONSPEC_H

@@ -1,10 +1,10 @@
-//===- NestValues.cpp - heads, positions, panels and the end of a row -----===//
+//===- KernelValues.cpp - heads, positions, panels and the end of a row ---===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "NestValues.h"
+#include "KernelValues.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -17,14 +17,14 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-NestHeads mlir::diffattn::getNestHeads(NestValues &v, Value signal) {
+HeadIndices mlir::diffattn::getHeadIndices(KernelValues &v, Value signal) {
   KernelBuilder &b = v.b;
-  const NestSpec &spec = v.spec;
+  const AttentionSpec &spec = v.spec;
   // Head x of many uses head x / (many / few) of few.
-  auto shared = [&](Value head, const NestSize &many, const NestSize &few) {
+  auto shared = [&](Value head, const SpecSize &many, const SpecSize &few) {
     return b.div(head, b.div(v.size(many), v.size(few)));
   };
-  NestHeads heads;
+  HeadIndices heads;
   heads.signal = signal;
   heads.noise = shared(signal, spec.signalHeads, spec.noiseHeads);
   heads.key1 = shared(signal, spec.signalHeads, spec.key1Heads);
@@ -36,10 +36,10 @@ NestHeads mlir::diffattn::getNestHeads(NestValues &v, Value signal) {
 /// Beyond every number of queries or keys, and far from the ends of i64.
 static constexpr int64_t kFarAway = int64_t(1) << 60;
 
-NestMasks::NestMasks(NestValues &v, Value batch)
+KernelMasks::KernelMasks(KernelValues &v, Value batch)
     : b(v.b), rules(v.spec.scores) {
-  const NestSpec &spec = v.spec;
-  auto perBatch = [&](const NestOperand &operand) {
+  const AttentionSpec &spec = v.spec;
+  auto perBatch = [&](const SpecOperand &operand) {
     return b.load(b.i64, v.address(operand), b.i64,
                   b.mul(batch, v.stride(operand, 0)));
   };
@@ -67,34 +67,34 @@ NestMasks::NestMasks(NestValues &v, Value batch)
   }
 }
 
-MaskValue NestMasks::isNotMinusInfinity(MaskValue element) {
+MaskValue KernelMasks::isNotMinusInfinity(MaskValue element) {
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   return wrap(arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
                                     unwrap(element), lowest));
 }
 
 // The nearest limits of all masks are the ones that count.
-MaskValue NestMasks::keyBefore(MaskValue query, int64_t left) {
+MaskValue KernelMasks::keyBefore(MaskValue query, int64_t left) {
   return wrap(b.add(low, unwrap(query)));
 }
-MaskValue NestMasks::endAfter(MaskValue query, int64_t right) {
+MaskValue KernelMasks::endAfter(MaskValue query, int64_t right) {
   return wrap(b.add(high, unwrap(query)));
 }
 
-// Nests keep to the ranges of keys.
-MaskValue NestMasks::isWithinLeft(const MaskPoint &point, int64_t left) {
+// Kernels keep to the ranges of keys.
+MaskValue KernelMasks::isWithinLeft(const MaskPoint &point, int64_t left) {
   llvm_unreachable("a mask of positions is an interval");
 }
-MaskValue NestMasks::isWithinRight(const MaskPoint &point, int64_t right) {
+MaskValue KernelMasks::isWithinRight(const MaskPoint &point, int64_t right) {
   llvm_unreachable("a mask of positions is an interval");
 }
 
-Value NestMasks::hideScore(Value visible, Value score) {
+Value KernelMasks::hideScore(Value visible, Value score) {
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   return arith::SelectOp::create(b, visible, score, lowest);
 }
 
-Value NestMasks::maskElements(Value score) {
+Value KernelMasks::maskElements(Value score) {
   SmallVector<MaskAttrInterface> elements;
   for (MaskAttrInterface mask : rules.masks)
     if (!mask.isInterval())
@@ -102,7 +102,7 @@ Value NestMasks::maskElements(Value score) {
   return maskScore(elements, MaskPoint(), score);
 }
 
-TileKeys NestMasks::getTileKeys(Value first, Value last) {
+TileKeys KernelMasks::getTileKeys(Value first, Value last) {
   VisibleRange range;
   range.end = range.wholeEnd = length();
   for (MaskAttrInterface mask : rules.masks)
@@ -127,10 +127,10 @@ TileKeys NestMasks::getTileKeys(Value first, Value last) {
   return keys;
 }
 
-Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
-                                       const NestHeads &heads, Value row) {
+Value mlir::diffattn::emitLambdaScalar(KernelValues &v, Value batch,
+                                       const HeadIndices &heads, Value row) {
   KernelBuilder &b = v.b;
-  const NestSpec &spec = v.spec;
+  const AttentionSpec &spec = v.spec;
   Value head = b.div(heads.signal,
                      b.div(v.size(spec.signalHeads), v.size(spec.lambdaHeads)));
   Value offset = b.add(b.mul(batch, v.stride(spec.lambda, 0)),
@@ -139,7 +139,7 @@ Value mlir::diffattn::emitLambdaScalar(NestValues &v, Value batch,
   return b.load(b.f32, v.address(spec.lambda), b.f32, offset);
 }
 
-void mlir::diffattn::packRows(NestValues &v, const NestOperand &operand,
+void mlir::diffattn::packRows(KernelValues &v, const SpecOperand &operand,
                               Value base, Value first, Value n, Value columns,
                               Value paddedColumns, Value panel) {
   KernelBuilder &b = v.b;
@@ -169,10 +169,10 @@ void mlir::diffattn::packRows(NestValues &v, const NestOperand &operand,
   });
 }
 
-void mlir::diffattn::packValuePairs(NestValues &v, Value base, Value first,
+void mlir::diffattn::packValuePairs(KernelValues &v, Value base, Value first,
                                     Value n, Value panel, Value panelStride) {
   KernelBuilder &b = v.b;
-  const NestSpec &spec = v.spec;
+  const AttentionSpec &spec = v.spec;
   Value valueDim = v.size(spec.valueDim);
   VectorType halves = VectorType::get({b.lanes}, b.bf16);
   Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
@@ -204,10 +204,10 @@ void mlir::diffattn::packValuePairs(NestValues &v, Value base, Value first,
          [&](Value pair) { pack(pair, /*isLast=*/true); });
 }
 
-void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
+void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
                                    Value signalHead, Value row) {
   KernelBuilder &b = v.b;
-  const NestSpec &spec = v.spec;
+  const AttentionSpec &spec = v.spec;
   Value columns = v.size(spec.valueDim);
   Value whole = b.mul(b.div(columns, b.lanes), b.lanes);
 
@@ -245,7 +245,7 @@ void mlir::diffattn::emitFinishRow(NestValues &v, Value x, Value batch,
 
   // One vector of columns from `c`; of the last, `count` are valid.
   auto finish = [&](Value c, Value mask, Value count) {
-    auto read = [&](const NestOperand &operand, Value base) {
+    auto read = [&](const SpecOperand &operand, Value base) {
       if (operand.hasUnitColumns())
         return b.loadWide(base, operand.element, c, mask);
       Value stride = v.stride(operand, 3);

@@ -1,10 +1,10 @@
-//===- BlockNest.cpp - attention of a block of queries --------------------===//
+//===- PrefillKernel.cpp - attention of a block of queries ----------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "BlockNest.h"
+#include "PrefillKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -14,20 +14,21 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-KeyPaths mlir::diffattn::getKeyPaths(const NestSpec &spec) {
+KeyPaths mlir::diffattn::getKeyPaths(const AttentionSpec &spec) {
   if (!spec.keys.isStatic())
     return {};
-  bool shared = spec.keys.value <= spec.schedule.sharedKeys;
+  bool shared = spec.keys.value <= spec.schedule.twoPassKeys;
   return {shared, !shared};
 }
 
-BlockScratch BlockNest::layOut(KernelBuilder &b, const NestSpec &spec,
-                               Value base, Value keys, Value headDim,
-                               Value valueDim) {
-  const NestSchedule &schedule = spec.schedule;
+PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
+                                     const AttentionSpec &spec, Value base,
+                                     Value keys, Value headDim,
+                                     Value valueDim) {
+  const CpuSchedule &schedule = spec.schedule;
   int64_t rows = schedule.rows;
   KeyPaths paths = getKeyPaths(spec);
-  BlockScratch s;
+  PrefillScratch s;
   Value at = b.index(0);
   // Every part begins on a cache line.
   auto take = [&](Value count) {
@@ -53,41 +54,42 @@ BlockScratch BlockNest::layOut(KernelBuilder &b, const NestSpec &spec,
     s.output[1] = take(panel);
   // A product tile may read past the last key's lanes.
   int64_t overrun = 2 * schedule.product.height;
-  s.probabilities = take(b.index(schedule.chunk * rows + overrun));
+  s.probabilities = take(b.index(schedule.kvBlockSize * rows + overrun));
   if (spec.bias.present())
-    s.bias = take(b.index(schedule.chunk * rows));
-  if (!spec.usesBf16Pairs() &&
-      (!NestSpec::readsInPlace(spec.k1) || !NestSpec::readsInPlace(spec.k2)))
-    s.keyPanel = take(b.mul(headDim, schedule.chunk));
-  if (!NestSpec::readsInPlace(spec.v))
-    s.valuePanel = take(b.mul(s.valuePanelStride, schedule.chunk));
-  // Chunks: those of three ranges of keys, each of which may end with a short
-  // one.
-  Value chunks = b.add(b.ceilDiv(keys, schedule.chunk), 3);
+    s.bias = take(b.index(schedule.kvBlockSize * rows));
+  if (!spec.usesBf16Pairs() && (!AttentionSpec::readsInPlace(spec.k1) ||
+                                !AttentionSpec::readsInPlace(spec.k2)))
+    s.keyPanel = take(b.mul(headDim, schedule.kvBlockSize));
+  if (!AttentionSpec::readsInPlace(spec.v))
+    s.valuePanel = take(b.mul(s.valuePanelStride, schedule.kvBlockSize));
+  // KV blocks: those of three ranges of keys, each of which may end with a
+  // short one.
+  Value kvBlocks = b.add(b.ceilDiv(keys, schedule.kvBlockSize), 3);
   Value planeKeys = keys;
   if (!paths.shared)
-    planeKeys = b.index(schedule.chunk);
+    planeKeys = b.index(schedule.kvBlockSize);
   else if (paths.online)
-    planeKeys = b.select(b.less(b.index(schedule.sharedKeys), keys),
-                         b.index(schedule.chunk), keys);
+    planeKeys = b.select(b.less(b.index(schedule.twoPassKeys), keys),
+                         b.index(schedule.kvBlockSize), keys);
   planeKeys = b.add(planeKeys, scorePlanePadding(schedule));
   for (int map : {0, 1}) {
     if (paths.shared)
-      s.history[map] = take(b.mul(chunks, rows));
+      s.history[map] = take(b.mul(kvBlocks, rows));
     s.scores[map] = take(b.add(b.mul(planeKeys, rows), overrun));
   }
   s.total = at;
   return s;
 }
 
-Value mlir::diffattn::emitBlockNestScratch(KernelBuilder &b,
-                                           const NestSpec &spec, Value keys,
-                                           Value headDim, Value valueDim) {
+Value mlir::diffattn::emitPrefillScratch(KernelBuilder &b,
+                                         const AttentionSpec &spec, Value keys,
+                                         Value headDim, Value valueDim) {
   return b.mul(
-      BlockNest::layOut(b, spec, Value(), keys, headDim, valueDim).total, 4);
+      PrefillKernel::layOut(b, spec, Value(), keys, headDim, valueDim).total,
+      4);
 }
 
-void BlockNest::forVectors(function_ref<void(Value, int64_t)> body) {
+void PrefillKernel::forVectors(function_ref<void(Value, int64_t)> body) {
   int64_t widest = schedule.scores.vectors;
   Value whole = b.mul(b.div(vectors, widest), widest);
   b.loop(b.index(0), whole, widest,
@@ -104,7 +106,7 @@ void BlockNest::forVectors(function_ref<void(Value, int64_t)> body) {
   }
 }
 
-void BlockNest::forEachVector(function_ref<void(Value)> body) {
+void PrefillKernel::forEachVector(function_ref<void(Value)> body) {
   b.loop(vectors, [&](Value vector) { body(b.mul(vector, b.lanes)); });
 }
 
@@ -112,7 +114,7 @@ void BlockNest::forEachVector(function_ref<void(Value)> body) {
 // Before the keys
 //===----------------------------------------------------------------------===//
 
-void BlockNest::locate() {
+void PrefillKernel::locate() {
   headDim = v.size(spec.headDim);
   valueDim = v.size(spec.valueDim);
   keys = v.size(spec.keys);
@@ -122,7 +124,7 @@ void BlockNest::locate() {
   Value block = b.sub(b.add(blocks, -1), b.rem(index, blocks));
   Value head = b.div(index, blocks);
   batch = b.div(head, signalHeads);
-  heads = getNestHeads(v, b.rem(head, signalHeads));
+  heads = getHeadIndices(v, b.rem(head, signalHeads));
   firstRow = b.mul(block, schedule.rows);
   rows = b.min(b.sub(queries, firstRow), b.index(schedule.rows));
   vectors = b.ceilDiv(rows, b.lanes);
@@ -135,10 +137,10 @@ void BlockNest::locate() {
 
 /// In the order [column][lane]. Lanes past the last query repeat it; they are
 /// never stored.
-void BlockNest::packQueries() {
+void PrefillKernel::packQueries() {
   Value last = b.sub(rows, b.index(1));
   for (int map : {0, 1}) {
-    const NestOperand &operand = map ? spec.q2 : spec.q1;
+    const SpecOperand &operand = map ? spec.q2 : spec.q1;
     Value base = v.head(operand, batch, map ? heads.noise : heads.signal);
     Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
@@ -163,7 +165,7 @@ void BlockNest::packQueries() {
 }
 
 /// One query's columns in pairs, the last of an odd number with 0.
-void BlockNest::packQueryPairs(Value from, Value columnStride, Value to) {
+void PrefillKernel::packQueryPairs(Value from, Value columnStride, Value to) {
   Type i16 = b.getI16Type();
   auto load = [&](Value c) {
     return b.load(i16, from, i16, b.mul(c, columnStride));
@@ -186,7 +188,7 @@ void BlockNest::packQueryPairs(Value from, Value columnStride, Value to) {
          [&](Value pair) { store(pair, load(b.mul(pair, 2)), nothing); });
 }
 
-void BlockNest::packLambda() {
+void PrefillKernel::packLambda() {
   Value last = b.sub(rows, b.index(1));
   b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
     Value row = b.add(firstRow, b.min(lane, last));
@@ -198,7 +200,7 @@ void BlockNest::packLambda() {
     });
 }
 
-void BlockNest::packKeyRanges() {
+void PrefillKernel::packKeyRanges() {
   Value last = b.add(firstRow, b.sub(rows, b.index(1)));
   TileKeys keys = masks->getTileKeys(firstRow, last);
   seen = keys.some;
@@ -224,28 +226,29 @@ void BlockNest::packKeyRanges() {
   }
 }
 
-void BlockNest::cutKeys() {
+void PrefillKernel::cutKeys() {
   packKeyRanges();
-  chunksBefore = b.ceilDiv(b.sub(wholeBegin, seen.low), schedule.chunk);
-  chunksWhole = b.ceilDiv(b.sub(wholeEnd, wholeBegin), schedule.chunk);
-  Value chunksAfter = b.ceilDiv(b.sub(seen.high, wholeEnd), schedule.chunk);
-  chunks = b.add(chunksBefore, b.add(chunksWhole, chunksAfter));
+  blocksBefore = b.ceilDiv(b.sub(wholeBegin, seen.low), schedule.kvBlockSize);
+  blocksWhole = b.ceilDiv(b.sub(wholeEnd, wholeBegin), schedule.kvBlockSize);
+  Value blocksAfter =
+      b.ceilDiv(b.sub(seen.high, wholeEnd), schedule.kvBlockSize);
+  kvBlocks = b.add(blocksBefore, b.add(blocksWhole, blocksAfter));
 }
 
-BlockNest::Chunk BlockNest::getChunk(Value chunk) {
-  Value inBefore = b.less(chunk, chunksBefore);
-  Value upToWhole = b.add(chunksBefore, chunksWhole);
-  Value inWhole = b.less(chunk, upToWhole);
+PrefillKernel::KvBlock PrefillKernel::getKvBlock(Value kvBlock) {
+  Value inBefore = b.less(kvBlock, blocksBefore);
+  Value upToWhole = b.add(blocksBefore, blocksWhole);
+  Value inWhole = b.less(kvBlock, upToWhole);
   auto pick = [&](Value before, Value whole, Value after) {
     return b.select(inBefore, before, b.select(inWhole, whole, after));
   };
   Value number =
-      pick(chunk, b.sub(chunk, chunksBefore), b.sub(chunk, upToWhole));
+      pick(kvBlock, b.sub(kvBlock, blocksBefore), b.sub(kvBlock, upToWhole));
   Value begin = pick(seen.low, wholeBegin, wholeEnd);
   Value end = pick(wholeBegin, wholeEnd, seen.high);
-  Chunk result;
-  result.first = b.add(begin, b.mul(number, schedule.chunk));
-  result.n = b.min(b.sub(end, result.first), b.index(schedule.chunk));
+  KvBlock result;
+  result.first = b.add(begin, b.mul(number, schedule.kvBlockSize));
+  result.n = b.min(b.sub(end, result.first), b.index(schedule.kvBlockSize));
   if (spec.hasPositionMask()) {
     Value always = arith::ConstantOp::create(b, b.getBoolAttr(true));
     Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
@@ -254,7 +257,7 @@ BlockNest::Chunk BlockNest::getChunk(Value chunk) {
   return result;
 }
 
-void BlockNest::clear() {
+void PrefillKernel::clear() {
   Value lowest = b.splat(-std::numeric_limits<float>::max());
   for (int map : {0, 1})
     forEachVector([&](Value lane) {
@@ -268,24 +271,24 @@ void BlockNest::clear() {
              [&](Value i) { b.store(b.zero(), panel, i); });
 }
 
-void BlockNest::emit() {
+void PrefillKernel::emit() {
   locate();
   packQueries();
   packLambda();
   clear();
   cutKeys();
   KeyPaths paths = getKeyPaths(spec);
-  Value isOnline = b.less(b.index(schedule.sharedKeys), keys);
-  b.loop(chunks, [&](Value chunk) {
-    scoreChunk(chunk);
+  Value isOnline = b.less(b.index(schedule.twoPassKeys), keys);
+  b.loop(kvBlocks, [&](Value kvBlock) {
+    scoreKvBlock(kvBlock);
     if (paths.online && paths.shared)
-      b.ifThen(isOnline, [&] { mergeChunk(chunk); });
+      b.ifThen(isOnline, [&] { mergeKvBlock(kvBlock); });
     else if (paths.online)
-      mergeChunk(chunk);
+      mergeKvBlock(kvBlock);
   });
   finishMaxima();
   auto combine = [&] {
-    b.loop(chunks, [&](Value chunk) { combineChunk(chunk); });
+    b.loop(kvBlocks, [&](Value kvBlock) { combineKvBlock(kvBlock); });
   };
   if (paths.online && paths.shared)
     b.ifElse(isOnline, [&] { finishOnline(); }, combine);
@@ -296,11 +299,12 @@ void BlockNest::emit() {
   finishRows();
 }
 
-LLVM::LLVMFuncOp mlir::diffattn::emitBlockNest(KernelBuilder &b,
-                                               ModuleOp module, StringRef name,
-                                               const NestSpec &spec) {
+LLVM::LLVMFuncOp mlir::diffattn::emitPrefillKernel(KernelBuilder &b,
+                                                   ModuleOp module,
+                                                   StringRef name,
+                                                   const AttentionSpec &spec) {
   return b.getOrEmitFunction(
       module, name, {b.pointer, b.i64, b.pointer}, [&](ValueRange args) {
-        BlockNest(b, module, spec, args[0], args[1], args[2]).emit();
+        PrefillKernel(b, module, spec, args[0], args[1], args[2]).emit();
       });
 }

@@ -1,10 +1,10 @@
-//===- SplitScores.cpp - scores and exponentials of few queries -----------===//
+//===- SplitKVScores.cpp - scores and exponentials of few queries ---------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "SplitNest.h"
+#include "SplitKVKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -16,7 +16,8 @@ using namespace mlir::diffattn;
 
 /// The queries of `count` rows from `row` on of the group, and as many of their
 /// columns as registers hold beside the sums.
-SplitNest::Queries SplitNest::packQueries(int map, Value row, int64_t count) {
+SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
+                                                  int64_t count) {
   Queries queries;
   queries.width = spec.usesBf16Pairs() ? 2 * b.lanes : b.lanes;
   for (int64_t i = 0; i < count; ++i) {
@@ -37,8 +38,8 @@ SplitNest::Queries SplitNest::packQueries(int map, Value row, int64_t count) {
 
 /// Scaled and as f32, or as it is where pairs are multiplied; padded with
 /// zeros.
-void SplitNest::packQuery(int map, Value row, Value to) {
-  const NestOperand &operand = map ? spec.q2 : spec.q1;
+void SplitKVKernel::packQuery(int map, Value row, Value to) {
+  const SpecOperand &operand = map ? spec.q2 : spec.q1;
   bool pairs = spec.usesBf16Pairs();
   Value head = b.mul(group, map ? groups.noise : groups.signal);
   head = b.add(head, b.div(row, sizes.queries));
@@ -73,7 +74,7 @@ void SplitNest::packQuery(int map, Value row, Value to) {
          [&](Value c) { b.store(zero, to, element, c); });
 }
 
-Value SplitNest::loadQuery(const Queries &queries, size_t i, Value c) {
+Value SplitKVKernel::loadQuery(const Queries &queries, size_t i, Value c) {
   if (spec.usesBf16Pairs())
     return b.load(b.integers, queries.rows[i], b.bf16, c);
   return b.load(b.vector, queries.rows[i], c);
@@ -81,9 +82,9 @@ Value SplitNest::loadQuery(const Queries &queries, size_t i, Value c) {
 
 /// `count` keys from `key` on: where they lie, or copied to f32 where a vector
 /// cannot be loaded.
-SplitNest::Rows SplitNest::getKeyTile(int map, Value base, Value key,
-                                      Value count) {
-  const NestOperand &operand = map ? spec.k2 : spec.k1;
+SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
+                                              Value count) {
+  const SpecOperand &operand = map ? spec.k2 : spec.k1;
   Value stride = v.stride(operand, 2);
   if (operand.hasUnitColumns())
     return {b.at(base, operand.element, b.mul(key, stride)), operand.element,
@@ -95,8 +96,8 @@ SplitNest::Rows SplitNest::getKeyTile(int map, Value base, Value key,
 
 /// The products of a key's columns with those of each query, each summed to one
 /// vector; the key is read once.
-SmallVector<Value> SplitNest::emitDot(const Rows &rows, Value row,
-                                      const Queries &queries) {
+SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
+                                          const Queries &queries) {
   bool pairs = spec.usesBf16Pairs();
   const ProductAtom &atom =
       getProductAtom(pairs ? ProductInput::Bf16Pairs : ProductInput::F32);
@@ -150,8 +151,8 @@ SmallVector<Value> SplitNest::emitDot(const Rows &rows, Value row,
 /// folded into one vector as soon as there are two, so that keys are read in
 /// the order of their addresses, on which the speed of memory depends. Past row
 /// `last`, it is repeated.
-Value SplitNest::emitDots(const Rows &rows, Value last,
-                          const Queries &queries) {
+Value SplitKVKernel::emitDots(const Rows &rows, Value last,
+                              const Queries &queries) {
   int64_t perQuery = b.lanes / queries.rows.size();
   SmallVector<std::pair<int64_t, Value>> folded;
   for (int64_t key = 0; key < perQuery; ++key) {
@@ -174,7 +175,7 @@ Value SplitNest::emitDots(const Rows &rows, Value last,
 /// every four lanes of a vector until there are four sums; from then on it has
 /// every fourth lane in a run of them. So the first two folds, of which there
 /// are most, move nothing over the borders of four lanes, which costs least.
-Value SplitNest::fold(Value x, Value y, int64_t count) {
+Value SplitKVKernel::fold(Value x, Value y, int64_t count) {
   bool inside = count < 4;
   int64_t group = inside ? 4 : b.lanes, unit = inside ? 1 : 4;
   int64_t half = group / std::max<int64_t>(count, unit) / 2;
@@ -191,7 +192,7 @@ Value SplitNest::fold(Value x, Value y, int64_t count) {
 }
 
 /// The scores of `count` rows from `row` on with all keys of a head.
-void SplitNest::scoreRows(int map, Value base, Value row, int64_t count) {
+void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
   int64_t perQuery = b.lanes / count;
   Queries queries = packQueries(map, row, count);
   b.loop(b.index(0), n, perQuery, [&](Value key) {
@@ -217,8 +218,8 @@ void SplitNest::scoreRows(int map, Value base, Value row, int64_t count) {
 
 /// Softcap, bias, and -inf where a key is not seen; gives the maximum in all
 /// lanes.
-Value SplitNest::editScores(int map, Value scores, Value bias,
-                            const KeyRange &seen) {
+Value SplitKVKernel::editScores(int map, Value scores, Value bias,
+                                const KeyRange &seen) {
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
   auto edit = [&](Value key, bool masked, Value maximum) {
@@ -258,7 +259,7 @@ Value SplitNest::editScores(int map, Value scores, Value bias,
 }
 
 /// One row's scores become exponentials.
-void SplitNest::emitSoftmax(int map, Value head, Value query) {
+void SplitKVKernel::emitSoftmax(int map, Value head, Value query) {
   Value perNoise = b.div(groups.signal, groups.noise);
   Value noise = map ? head : b.div(head, perNoise), bias;
   if (spec.bias.present()) {
@@ -288,8 +289,8 @@ void SplitNest::emitSoftmax(int map, Value head, Value query) {
   b.store(b.sum(sums), getHeader(m.sums[map], map, head, query), block);
 }
 
-void SplitNest::scoreMap(int map) {
-  const NestOperand &operand = map ? spec.k2 : spec.k1;
+void SplitKVKernel::scoreMap(int map) {
+  const SpecOperand &operand = map ? spec.k2 : spec.k1;
   Value heads = map ? groups.noise : groups.signal;
   Value keyHeads = map ? groups.key2 : groups.key1;
   Value rows = b.mul(b.div(heads, keyHeads), sizes.queries);

@@ -1,10 +1,10 @@
-//===- BlockScores.cpp - scores and exponentials of a block ---------------===//
+//===- PrefillScores.cpp - scores and exponentials of a block -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "BlockNest.h"
+#include "PrefillKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -14,47 +14,48 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-std::pair<Value, Value> BlockNest::getKeyRows(int map, Value first, Value n) {
-  const NestOperand &operand = map ? spec.k2 : spec.k1;
+std::pair<Value, Value> PrefillKernel::getKeyRows(int map, Value first,
+                                                  Value n) {
+  const SpecOperand &operand = map ? spec.k2 : spec.k1;
   Value stride = v.stride(operand, 2);
   if (spec.usesBf16Pairs())
     return {b.at(keyBase[map], b.bf16, b.mul(first, stride)), stride};
-  if (NestSpec::readsInPlace(operand))
+  if (AttentionSpec::readsInPlace(operand))
     return {b.at(keyBase[map], b.f32, b.mul(first, stride)), stride};
   packRows(v, operand, keyBase[map], first, n, headDim, headDim, s.keyPanel);
   return {s.keyPanel, headDim};
 }
 
-std::pair<Value, Value> BlockNest::getValueRows(Value first, Value n) {
+std::pair<Value, Value> PrefillKernel::getValueRows(Value first, Value n) {
   Value stride = v.stride(spec.v, 2);
   if (spec.usesBf16Pairs()) {
     packValuePairs(v, valueBase, first, n, s.valuePanel, s.valuePanelStride);
     return {s.valuePanel, s.valuePanelStride};
   }
-  if (NestSpec::readsInPlace(spec.v))
+  if (AttentionSpec::readsInPlace(spec.v))
     return {b.at(valueBase, b.f32, b.mul(first, stride)), stride};
   packRows(v, spec.v, valueBase, first, n, valueDim, s.valuePanelStride,
            s.valuePanel);
   return {s.valuePanel, s.valuePanelStride};
 }
 
-void BlockNest::scoreChunk(Value number) {
-  Chunk chunk = getChunk(number);
+void PrefillKernel::scoreKvBlock(Value number) {
+  KvBlock kvBlock = getKvBlock(number);
   KeyPaths paths = getKeyPaths(spec);
   Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
-  Value edited = chunk.partial ? chunk.partial : never;
+  Value edited = kvBlock.partial ? kvBlock.partial : never;
   if (spec.editsEveryScore())
     edited = arith::ConstantOp::create(b, b.getBoolAttr(true));
-  // In the shared way every chunk has its place; in the online way all use the
-  // first.
-  Value position = b.sub(chunk.first, seen.low);
+  // In the shared way every KV block has its place; in the online way all use
+  // the first.
+  Value position = b.sub(kvBlock.first, seen.low);
   if (!paths.shared)
     position = b.index(0);
   else if (paths.online)
-    position = b.select(b.less(b.index(schedule.sharedKeys), keys), b.index(0),
+    position = b.select(b.less(b.index(schedule.twoPassKeys), keys), b.index(0),
                         position);
   for (int map : {0, 1}) {
-    std::pair<Value, Value> keyRows = getKeyRows(map, chunk.first, chunk.n);
+    std::pair<Value, Value> keyRows = getKeyRows(map, kvBlock.first, kvBlock.n);
     Value scores = b.at(s.scores[map], b.f32, b.mul(position, schedule.rows));
     forEachVector([&](Value lane) {
       b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
@@ -64,15 +65,16 @@ void BlockNest::scoreChunk(Value number) {
       LLVM::CallOp::create(b, kernel,
                            ValueRange{keyRows.first, keyRows.second,
                                       b.at(s.queries[map], b.f32, lane),
-                                      headDim, chunk.n,
+                                      headDim, kvBlock.n,
                                       b.at(scores, b.f32, lane),
                                       b.at(s.newMaxima, b.f32, lane)});
     });
     if (spec.editsEveryScore())
-      editScores(map, chunk.n, chunk.first, scores);
+      editScores(map, kvBlock.n, kvBlock.first, scores);
     else if (spec.hasPositionMask())
-      b.ifThen(edited, [&] { editScores(map, chunk.n, chunk.first, scores); });
-    exponentiate(map, chunk.n, scores, edited);
+      b.ifThen(edited,
+               [&] { editScores(map, kvBlock.n, kvBlock.first, scores); });
+    exponentiate(map, kvBlock.n, scores, edited);
     if (s.history[map])
       forEachVector([&](Value lane) {
         b.store(b.load(b.vector, s.maxima[map], lane),
@@ -83,7 +85,7 @@ void BlockNest::scoreChunk(Value number) {
 }
 
 /// Softcap, bias and mask over raw scores, and the maximum of what is left.
-void BlockNest::editScores(int map, Value n, Value first, Value scores) {
+void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
   if (spec.bias.present() && map == 0) {
     // Transposed once for both maps; a boolean mask becomes 0 and -inf.
     Value base = v.head(spec.bias, batch, heads.noise);
@@ -152,12 +154,12 @@ void BlockNest::editScores(int map, Value n, Value first, Value scores) {
   });
 }
 
-Value BlockNest::scaleExponent(Value difference) {
+Value PrefillKernel::scaleExponent(Value difference) {
   std::optional<float> factor = spec.exponentFactor();
   return factor ? b.mulf(difference, b.splat(*factor)) : difference;
 }
 
-void BlockNest::exponentiate(int map, Value n, Value scores, Value edited) {
+void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   std::optional<float> factor = spec.exponentFactor();
   // Pairs are rounded to bf16 next, which hides a shorter polynomial's error.
   int degree = spec.usesBf16Pairs() ? 3 : 5;

@@ -1,28 +1,28 @@
-//===- KeyRing.h - tiles of keys and values under way -----------*- C++ -*-===//
+//===- KVPipeline.h - tiles of keys and values under way --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_NVVM_KEYRING_H
-#define DIFFATTN_LIB_CODEGEN_NVVM_KEYRING_H
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_KVPIPELINE_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_KVPIPELINE_H
 
 #include "AttentionKernel.h"
 
 namespace mlir::diffattn::gpucode {
 
-/// The ring of stages through which K1, K2 and V of one head come into shared
-/// memory, a tile of keys at a time. A stage is an i32, its offset in bytes
-/// from the first one.
+/// The multi-buffered pipeline through which K1, K2 and V of one head come into
+/// shared memory, a tile of keys at a time. A stage is an i32, its offset in
+/// bytes from the first one.
 ///
 /// Safety. (1) A stage is read only after this thread's wait for its copies and
 /// the block's barrier after it. (2) A stage is refilled only after the barrier
 /// of the next tile, which every warp passes after its last read.
-class KeyRing {
+class KVPipeline {
 public:
   /// Of the heads that signal head `head`, with noise head `noiseHead`, reads
   /// in `batch`.
-  KeyRing(AttentionKernel &kernel, Value batch, Value head, Value noiseHead);
+  KVPipeline(AttentionKernel &kernel, Value batch, Value head, Value noiseHead);
 
   /// Starts the copies of the first tiles from `tile`, all stages but one.
   void fill(Value tile, Value endTile);
@@ -48,4 +48,4 @@ private:
 
 } // namespace mlir::diffattn::gpucode
 
-#endif // DIFFATTN_LIB_CODEGEN_NVVM_KEYRING_H
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_KVPIPELINE_H

@@ -1,11 +1,11 @@
-//===- NestSchedule.h - how a CPU attention nest is cut ---------*- C++ -*-===//
+//===- CpuSchedule.h - how a CPU attention kernel is cut --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_SCHEDULE_NESTSCHEDULE_H
-#define DIFFATTN_SCHEDULE_NESTSCHEDULE_H
+#ifndef DIFFATTN_SCHEDULE_CPUSCHEDULE_H
+#define DIFFATTN_SCHEDULE_CPUSCHEDULE_H
 
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Target/CpuTarget.h"
@@ -18,20 +18,20 @@ struct RegisterTile {
   int64_t height, vectors, unroll;
 };
 
-/// All numbers of a CPU attention nest. The nest takes `rows` queries at a
-/// time, as lanes of vectors, against all keys in chunks of `chunk`; scores of
-/// both maps stay in a thread's scratch until their maxima are known, then both
-/// maps are combined and multiplied with V once.
-struct NestSchedule {
+/// All numbers of a CPU attention kernel. It takes `rows` queries at a
+/// time, as lanes of vectors, against all keys in blocks of `kvBlockSize`;
+/// scores of both maps stay in a thread's scratch until their maxima are known,
+/// then both maps are combined and multiplied with V once.
+struct CpuSchedule {
   /// f32 elements in a vector.
   int64_t lanes = 4;
   int64_t rows = 48;
   /// keys x vectors of rows, and rows x vectors of value columns.
   RegisterTile scores{4, 3, 4}, product{6, 2, 4};
-  int64_t chunk = 128;
-  /// With more keys than this the scratch would be too large: each chunk is
+  int64_t kvBlockSize = 128;
+  /// With more keys than this the scratch would be too large: each KV block is
   /// then multiplied with V for both maps apart and merged as an online state.
-  int64_t sharedKeys = 16384;
+  int64_t twoPassKeys = 16384;
   /// With at most this many queries, keys are split over threads in blocks of
   /// `splitKeys`.
   int64_t splitRows = 8, splitKeys = 512;
@@ -48,11 +48,11 @@ struct AttentionShape {
   int64_t headDim = ShapedType::kDynamic, valueDim = ShapedType::kDynamic;
 };
 
-/// The nest for `shape` on `target`.
-NestSchedule selectNestSchedule(const AttentionShape &shape,
-                                const CpuTarget &target);
+/// The kernel for `shape` on `target`.
+CpuSchedule selectCpuSchedule(const AttentionShape &shape,
+                              const CpuTarget &target);
 
-/// How the products of a nest are multiplied, and their tiles on one kind of
+/// How the products of a kernel are multiplied, and their tiles on one kind of
 /// CPU. lib/Codegen/CPU has an emitter for each kind of product.
 struct CpuMicroKernel {
   llvm::StringLiteral name;
@@ -63,7 +63,7 @@ struct CpuMicroKernel {
   /// any type is widened.
   bool bf16Dot;
   RegisterTile scores, product;
-  int64_t chunk;
+  int64_t kvBlockSize;
 
   bool takes(Type elementType, const CpuTarget &target) const;
 };
@@ -72,13 +72,13 @@ struct CpuMicroKernel {
 ArrayRef<CpuMicroKernel> getCpuMicroKernels();
 
 /// To and from the attribute that shows the choice in the IR.
-ScheduleAttr getScheduleAttr(MLIRContext *context, const NestSchedule &schedule,
+ScheduleAttr getScheduleAttr(MLIRContext *context, const CpuSchedule &schedule,
                              const CpuTarget &target);
-NestSchedule getNestSchedule(ScheduleAttr attr);
+CpuSchedule getCpuSchedule(ScheduleAttr attr);
 
 /// The attribute that leaves an op to the decomposition into linalg.
 ScheduleAttr getLinalgScheduleAttr(MLIRContext *context);
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_SCHEDULE_NESTSCHEDULE_H
+#endif // DIFFATTN_SCHEDULE_CPUSCHEDULE_H

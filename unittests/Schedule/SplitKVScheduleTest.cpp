@@ -1,10 +1,10 @@
-//===- SplitScheduleTest.cpp - tiles for few queries and few rows ---------===//
+//===- SplitKVScheduleTest.cpp - tiles for few queries and few rows -------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Schedule/SplitSchedule.h"
+#include "DiffAttn/Schedule/SplitKVSchedule.h"
 #include "DiffAttn/Schedule/LinalgGpuSchedule.h"
 #include "DiffAttn/Schedule/SmallGemmSchedule.h"
 
@@ -17,16 +17,16 @@ using namespace mlir::diffattn;
 
 namespace {
 
-TEST(SplitSchedule, TilesFitTheRegisters) {
+TEST(SplitKVSchedule, TilesFitTheRegisters) {
   for (const CpuTarget &target : getCpuTargets())
     for (int64_t bits : {16, 32})
       for (std::optional<int64_t> dv :
            {std::optional<int64_t>(), std::optional<int64_t>(8),
             std::optional<int64_t>(128), std::optional<int64_t>(1024)}) {
-        SplitTiles tiles =
-            selectSplitTiles({target.vectorBytes / 4, bits,
-                              target.hasBf16Dot() && bits == 16, dv},
-                             target);
+        SplitKVTiles tiles =
+            selectSplitKVTiles({target.vectorBytes / 4, bits,
+                                target.hasBf16Dot() && bits == 16, dv},
+                               target);
         EXPECT_TRUE(llvm::isPowerOf2_64(tiles.scoreRows));
         EXPECT_TRUE(llvm::isPowerOf2_64(tiles.outputRows));
         // Queries, sums of each row, and the key.
@@ -41,11 +41,11 @@ TEST(SplitSchedule, TilesFitTheRegisters) {
       }
 }
 
-TEST(SplitSchedule, WideRowsTakePasses) {
+TEST(SplitKVSchedule, WideRowsTakePasses) {
   for (const CpuTarget &target : getCpuTargets()) {
     int64_t lanes = target.vectorBytes / 4;
     auto select = [&](std::optional<int64_t> dv, bool pairs) {
-      return selectSplitTiles({lanes, 16, pairs, dv}, target);
+      return selectSplitKVTiles({lanes, 16, pairs, dv}, target);
     };
     int64_t whole = select({}, false).passVectors * lanes;
     EXPECT_FALSE(select(whole, false).takesPasses);
@@ -70,18 +70,19 @@ TEST(SmallGemmSchedule, RowsDivideTheMost) {
 
 TEST(LinalgGpuSchedule, RowsGetTheThreadsThatTheyNeed) {
   GpuRows rows;
-  EXPECT_EQ(selectRowGpuSchedule(rows).threadsPerRow, 256); // not known
+  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow,
+            256); // not known
   rows.columns = 1024;
-  EXPECT_EQ(selectRowGpuSchedule(rows).threadsPerRow, 32);
-  EXPECT_EQ(selectRowGpuSchedule(rows).threads, 128);
+  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow, 32);
+  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threads, 128);
   rows.columns = 1025;
-  EXPECT_EQ(selectRowGpuSchedule(rows).threadsPerRow, 256);
+  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow, 256);
   rows.hasColumns = false;
-  EXPECT_EQ(selectRowGpuSchedule(rows).threadsPerRow, 1);
+  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow, 1);
   for (bool hasColumns : {false, true}) {
     rows.hasColumns = hasColumns;
     rows.isOnlyRow = true;
-    LinalgGpuSchedule schedule = selectRowGpuSchedule(rows);
+    LinalgGpuSchedule schedule = selectRowReductionGpuSchedule(rows);
     EXPECT_EQ(schedule.threads, schedule.threadsPerRow);
   }
 }

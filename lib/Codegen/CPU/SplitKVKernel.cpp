@@ -1,19 +1,20 @@
-//===- SplitNest.cpp - attention of few queries, keys split over threads --===//
+//===- SplitKVKernel.cpp - attention of few queries, keys split over threads
+//--===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "SplitNest.h"
+#include "SplitKVKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static NestCallSizes readSizes(NestValues v) {
-  const NestSpec &spec = v.spec;
-  NestCallSizes sizes;
+static CallSizes readSizes(KernelValues v) {
+  const AttentionSpec &spec = v.spec;
+  CallSizes sizes;
   sizes.batch = v.size(spec.batch);
   sizes.signalHeads = v.size(spec.signalHeads);
   sizes.noiseHeads = v.size(spec.noiseHeads);
@@ -27,8 +28,8 @@ static NestCallSizes readSizes(NestValues v) {
   return sizes;
 }
 
-SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec,
-                     const NestCallSizes &sizes, Value context)
+SplitKVKernel::SplitKVKernel(KernelBuilder &b, const AttentionSpec &spec,
+                             const CallSizes &sizes, Value context)
     : b(b), spec(spec), v(b, spec, context), sizes(sizes), context(context) {
   groups = getGroups();
   groupRows[0] = b.mul(groups.signal, sizes.queries);
@@ -47,7 +48,7 @@ SplitNest::SplitNest(KernelBuilder &b, const NestSpec &spec,
   s = layOutScratch(Value());
 }
 
-HeadGroups SplitNest::getGroups() {
+HeadGroups SplitKVKernel::getGroups() {
   // The signal heads of one head of each operand; groups must be made of whole
   // ones. (A noise head's lie within those of its head of K2.)
   Value all = sizes.signalHeads, size = b.index(1);
@@ -78,8 +79,8 @@ static auto partTaker(KernelBuilder &b, Value base, Value &at) {
   };
 }
 
-SplitMemory SplitNest::layOutMemory(Value base) {
-  SplitMemory m;
+SplitKVMemory SplitKVKernel::layOutMemory(Value base) {
+  SplitKVMemory m;
   auto take = partTaker(b, base, m.total);
   Value rows[] = {b.mul(sizes.signalHeads, sizes.queries),
                   b.mul(sizes.noiseHeads, sizes.queries)};
@@ -96,8 +97,8 @@ SplitMemory SplitNest::layOutMemory(Value base) {
   return m;
 }
 
-SplitScratch SplitNest::layOutScratch(Value base) {
-  SplitScratch s;
+SplitKVScratch SplitKVKernel::layOutScratch(Value base) {
+  SplitKVScratch s;
   {
     auto take = partTaker(b, base, s.scores);
     s.queries = take(b.mul(queryStride, getTiles().scoreRows));
@@ -109,8 +110,8 @@ SplitScratch SplitNest::layOutScratch(Value base) {
   return s;
 }
 
-SplitNestSizes SplitNest::getSizes() {
-  SplitNestSizes result;
+SplitKVSizes SplitKVKernel::getSizes() {
+  SplitKVSizes result;
   result.items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
   result.rows = b.mul(b.mul(sizes.batch, sizes.signalHeads), sizes.queries);
   result.stateBytes = b.mul(m.total, 4);
@@ -120,8 +121,8 @@ SplitNestSizes SplitNest::getSizes() {
   return result;
 }
 
-void SplitNest::forBlocks(Value total, int64_t largest,
-                          function_ref<void(Value, int64_t)> body) {
+void SplitKVKernel::forBlocks(Value total, int64_t largest,
+                              function_ref<void(Value, int64_t)> body) {
   Value done = b.index(0);
   std::optional<int64_t> known = KernelBuilder::known(total);
   for (int64_t count = largest; count; count /= 2) {
@@ -133,19 +134,19 @@ void SplitNest::forBlocks(Value total, int64_t largest,
   }
 }
 
-Value SplitNest::getHeader(Value part, int map, Value head, Value query) {
+Value SplitKVKernel::getHeader(Value part, int map, Value head, Value query) {
   Value heads = map ? sizes.noiseHeads : sizes.signalHeads;
   Value number = row(b.add(b.mul(batch, heads), head), query);
   return b.at(part, b.f32, b.mul(number, paddedBlocks));
 }
 
-Value SplitNest::getFactors(int map, Value head, Value query) {
+Value SplitKVKernel::getFactors(int map, Value head, Value query) {
   Value number = row(b.add(b.mul(batch, sizes.signalHeads), head), query);
   number = b.add(b.mul(number, 2), map);
   return b.at(m.factors, b.f32, b.mul(number, paddedBlocks));
 }
 
-Value SplitNest::getScores(int map, Value row) {
+Value SplitKVKernel::getScores(int map, Value row) {
   Value number = b.mul(item, b.add(groupRows[0], groupRows[1]));
   if (map)
     number = b.add(number, groupRows[0]);
@@ -153,12 +154,12 @@ Value SplitNest::getScores(int map, Value row) {
               b.mul(b.add(number, row), spec.schedule.splitKeys));
 }
 
-Value SplitNest::getOutput(Value item, Value row) {
+Value SplitKVKernel::getOutput(Value item, Value row) {
   Value number = b.add(b.mul(item, groupRows[0]), row);
   return b.at(m.outputs, b.f32, b.mul(number, paddedValueDim));
 }
 
-KeyRange SplitNest::getSeenKeys(Value query) {
+KeyRange SplitKVKernel::getSeenKeys(Value query) {
   if (!spec.hasPositionMask())
     return {b.index(0), n};
   KeyRange range = masks->getRowKeys(query);
@@ -170,12 +171,12 @@ KeyRange SplitNest::getSeenKeys(Value query) {
   return {low, clamp(range.high)};
 }
 
-Value SplitNest::scaleExponent(Value difference) {
+Value SplitKVKernel::scaleExponent(Value difference) {
   std::optional<float> factor = spec.exponentFactor();
   return factor ? b.mulf(difference, b.splat(*factor)) : difference;
 }
 
-void SplitNest::beginItem(Value index) {
+void SplitKVKernel::beginItem(Value index) {
   item = index;
   block = b.rem(index, blocks);
   Value rest = b.div(index, blocks);
@@ -190,7 +191,7 @@ void SplitNest::beginItem(Value index) {
   n = b.sub(end, begin);
 }
 
-void SplitNest::emitScores(int map, Value index, Value scratch) {
+void SplitKVKernel::emitScores(int map, Value index, Value scratch) {
   s = layOutScratch(scratch);
   beginItem(index);
   b.ifElse(
@@ -209,7 +210,7 @@ void SplitNest::emitScores(int map, Value index, Value scratch) {
       });
 }
 
-void SplitNest::emitValues(Value index, Value scratch) {
+void SplitKVKernel::emitValues(Value index, Value scratch) {
   s = layOutScratch(scratch);
   beginItem(index);
   b.ifThen(b.less(b.index(0), n), [&] { multiplyValues(); });
@@ -218,10 +219,10 @@ void SplitNest::emitValues(Value index, Value scratch) {
 /// All items of map 1, then those of map 2: K2 is read after K1, not in turn
 /// with it, so that a thread reads on where it stopped. Where both are the
 /// same, both maps take a block while it is in the cache.
-void SplitNest::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
-                           Value scratch) {
+void SplitKVKernel::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
+                               Value scratch) {
   Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
-  auto address = [&](const NestOperand &keys) {
+  auto address = [&](const SpecOperand &keys) {
     return b.load(b.i64, context, b.i64, b.index(keys.slot));
   };
   Value shared = b.equal(address(spec.k1), address(spec.k2));
@@ -237,45 +238,44 @@ void SplitNest::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
       [&] { b.ifElse(shared, [] {}, [&] { call(1, b.sub(index, items)); }); });
 }
 
-SplitNestFunctions mlir::diffattn::emitSplitNest(KernelBuilder &b,
-                                                 ModuleOp module,
-                                                 StringRef name,
-                                                 const NestSpec &spec) {
+SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
+                                                   ModuleOp module,
+                                                   StringRef name,
+                                                   const AttentionSpec &spec) {
   SmallVector<Type> arguments = {b.pointer, b.i64, b.pointer};
   auto emit = [&](const Twine &suffix,
-                  function_ref<void(SplitNest &, Value, Value)> body) {
+                  function_ref<void(SplitKVKernel &, Value, Value)> body) {
     return b.getOrEmitFunction(
         module, (name + suffix).str(), arguments, [&](ValueRange args) {
-          NestCallSizes sizes = readSizes(NestValues(b, spec, args[0]));
-          SplitNest nest(b, spec, sizes, args[0]);
-          body(nest, args[1], args[2]);
+          CallSizes sizes = readSizes(KernelValues(b, spec, args[0]));
+          SplitKVKernel kernel(b, spec, sizes, args[0]);
+          body(kernel, args[1], args[2]);
         });
   };
-  SplitNestFunctions functions;
+  SplitKVFunctions functions;
   // Registers are allocated for one map at a time.
   LLVM::LLVMFuncOp maps[2];
   for (int map : {0, 1})
     maps[map] = emit("_scores" + Twine(map + 1),
-                     [&](SplitNest &nest, Value index, Value scratch) {
-                       nest.emitScores(map, index, scratch);
+                     [&](SplitKVKernel &kernel, Value index, Value scratch) {
+                       kernel.emitScores(map, index, scratch);
                      });
   functions.scores =
-      emit("_scores", [&](SplitNest &nest, Value index, Value scratch) {
-        nest.callScores(maps, index, scratch);
+      emit("_scores", [&](SplitKVKernel &kernel, Value index, Value scratch) {
+        kernel.callScores(maps, index, scratch);
       });
-  functions.factors = emit(
-      "_factors", [](SplitNest &nest, Value i, Value) { nest.emitFactors(i); });
-  functions.values = emit("_values", [](SplitNest &nest, Value i, Value s) {
-    nest.emitValues(i, s);
-  });
-  functions.merge = emit("_merge", [](SplitNest &nest, Value i, Value s) {
-    nest.emitMerge(i, s);
+  functions.factors = emit("_factors", [](SplitKVKernel &kernel, Value i,
+                                          Value) { kernel.emitFactors(i); });
+  functions.values = emit("_values", [](SplitKVKernel &kernel, Value i,
+                                        Value s) { kernel.emitValues(i, s); });
+  functions.merge = emit("_merge", [](SplitKVKernel &kernel, Value i, Value s) {
+    kernel.emitMerge(i, s);
   });
   return functions;
 }
 
-SplitNestSizes mlir::diffattn::emitSplitNestSizes(KernelBuilder &b,
-                                                  const NestSpec &spec,
-                                                  const NestCallSizes &sizes) {
-  return SplitNest(b, spec, sizes).getSizes();
+SplitKVSizes mlir::diffattn::emitSplitKVSizes(KernelBuilder &b,
+                                              const AttentionSpec &spec,
+                                              const CallSizes &sizes) {
+  return SplitKVKernel(b, spec, sizes).getSizes();
 }

@@ -1,4 +1,4 @@
-//===- ReplayedCall.h - a call that is captured once ------------*- C++ -*-===//
+//===- CapturedCall.h - a call that is captured once ------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,8 +12,8 @@
 // in memory of the host in it.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H
-#define DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H
+#ifndef DIFFATTN_RUNTIME_PROGRAM_CAPTUREDCALL_H
+#define DIFFATTN_RUNTIME_PROGRAM_CAPTUREDCALL_H
 
 #include "DiffAttn/Runtime/Program/DeviceProgram.h"
 
@@ -23,7 +23,7 @@ namespace diffattn_rt {
 /// uses and updates there, and arrays in memory of the host, which every run
 /// reads anew. It has a workspace of its own. Whoever made it ends it before
 /// the program.
-class ReplayedCall final {
+class CapturedCall final {
 public:
   /// The arguments must have been checked; their memory must stay where it is.
   /// Fails if one is a number, or lies in memory of the host and is not dense
@@ -31,10 +31,10 @@ public:
   static Failure create(DeviceProgram &program,
                         const FunctionSignature &function, EntryPoint entry,
                         ListRef<ArrayView> args,
-                        std::unique_ptr<ReplayedCall> &call);
-  ~ReplayedCall();
-  ReplayedCall(const ReplayedCall &) = delete;
-  ReplayedCall &operator=(const ReplayedCall &) = delete;
+                        std::unique_ptr<CapturedCall> &call);
+  ~CapturedCall();
+  CapturedCall(const CapturedCall &) = delete;
+  CapturedCall &operator=(const CapturedCall &) = delete;
 
   const FunctionSignature &getFunction() const { return function; }
 
@@ -57,7 +57,7 @@ public:
   const std::string &getRefusal() const { return refusal; }
 
 private:
-  ReplayedCall(DeviceProgram &program, const FunctionSignature &function,
+  CapturedCall(DeviceProgram &program, const FunctionSignature &function,
                EntryPoint entry, ListRef<ArrayView> args);
 
   Failure check(int32_t status) const {
@@ -109,4 +109,4 @@ private:
 
 } // namespace diffattn_rt
 
-#endif // DIFFATTN_RUNTIME_PROGRAM_REPLAYEDCALL_H
+#endif // DIFFATTN_RUNTIME_PROGRAM_CAPTUREDCALL_H

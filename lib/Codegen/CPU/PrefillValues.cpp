@@ -1,10 +1,10 @@
-//===- BlockValues.cpp - both maps combined, times the values -------------===//
+//===- PrefillValues.cpp - both maps combined, times the values -----------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "BlockNest.h"
+#include "PrefillKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -16,7 +16,7 @@ using namespace mlir::diffattn;
 
 /// Sums become weights: 1 / sum of map 1, lambda / sum of map 2; 0 for a row
 /// that saw no key.
-void BlockNest::finishMaxima() {
+void PrefillKernel::finishMaxima() {
   for (int map : {0, 1})
     forEachVector([&](Value lane) {
       Value sum = b.load(b.vector, s.sums[map], lane);
@@ -29,8 +29,8 @@ void BlockNest::finishMaxima() {
     });
 }
 
-void BlockNest::combineChunk(Value number) {
-  Chunk chunk = getChunk(number);
+void PrefillKernel::combineKvBlock(Value number) {
+  KvBlock kvBlock = getKvBlock(number);
   for (int map : {0, 1})
     forEachVector([&](Value lane) {
       Value then = b.load(
@@ -41,7 +41,7 @@ void BlockNest::combineChunk(Value number) {
       Value weight = b.load(b.vector, s.sums[map], lane);
       b.store(b.mulf(emitExp2(b, difference), weight), s.factors[map], lane);
     });
-  Value position = b.mul(b.sub(chunk.first, seen.low), schedule.rows);
+  Value position = b.mul(b.sub(kvBlock.first, seen.low), schedule.rows);
   Value e1 = b.at(s.scores[0], b.f32, position),
         e2 = b.at(s.scores[1], b.f32, position);
   forVectors([&](Value lane, int64_t width) {
@@ -50,16 +50,16 @@ void BlockNest::combineChunk(Value number) {
                          ValueRange{b.at(e1, b.f32, lane),
                                     b.at(e2, b.f32, lane),
                                     b.at(s.factors[0], b.f32, lane),
-                                    b.at(s.factors[1], b.f32, lane), chunk.n,
+                                    b.at(s.factors[1], b.f32, lane), kvBlock.n,
                                     b.at(s.probabilities, b.f32, lane)});
   });
-  multiply(s.probabilities, chunk.n, chunk.first, chunk.partial, s.output[0],
-           e1);
+  multiply(s.probabilities, kvBlock.n, kvBlock.first, kvBlock.partial,
+           s.output[0], e1);
 }
 
-/// Online: both outputs move to the new maxima, then take this chunk.
-void BlockNest::mergeChunk(Value number) {
-  Chunk chunk = getChunk(number);
+/// Online: both outputs move to the new maxima, then take this KV block.
+void PrefillKernel::mergeKvBlock(Value number) {
+  KvBlock kvBlock = getKvBlock(number);
   for (int map : {0, 1}) {
     b.loop(rows, [&](Value row) {
       Value factor = b.splat(b.load(b.f32, s.factors[map], row));
@@ -83,16 +83,16 @@ void BlockNest::mergeChunk(Value number) {
         LLVM::CallOp::create(b, kernel,
                              ValueRange{e, e, b.at(s.newMaxima, b.f32, lane),
                                         b.at(s.factors[map], b.f32, lane),
-                                        chunk.n, b.at(p, b.f32, lane)});
+                                        kvBlock.n, b.at(p, b.f32, lane)});
       });
     }
-    multiply(p, chunk.n, chunk.first, chunk.partial, s.output[map],
+    multiply(p, kvBlock.n, kvBlock.first, kvBlock.partial, s.output[map],
              s.scores[map]);
   }
 }
 
 /// out += p * values for the keys from `first` on, by register tiles.
-void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
+void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
   std::pair<Value, Value> valueRows = getValueRows(first, n);
   // Row r of the block sees keys from low + r * lowSlope up to
   // high + r * highSlope.
@@ -118,7 +118,7 @@ void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
                                     lowSlope, high, highSlope});
   };
   // A packed panel is padded to whole vectors; V itself is not.
-  bool inPlace = NestSpec::readsInPlace(spec.v);
+  bool inPlace = AttentionSpec::readsInPlace(spec.v);
   Value columns = inPlace ? valueDim : s.valuePanelStride;
   Value done = b.mul(b.div(columns, widest * b.lanes), widest * b.lanes);
   call(widest, /*masked=*/false, zero, done);
@@ -141,8 +141,8 @@ void BlockNest::multiplyTiles(Value p, Value n, Value first, Value out) {
 /// A hidden key has probability 0, but 0 times Inf or NaN would reach rows that
 /// do not see it: where some rows see a key and others not, and its values are
 /// not finite, only those are added that a row sees.
-void BlockNest::multiply(Value p, Value n, Value first, Value partial,
-                         Value out, Value evidence) {
+void PrefillKernel::multiply(Value p, Value n, Value first, Value partial,
+                             Value out, Value evidence) {
   auto tiles = [&] { multiplyTiles(p, n, first, out); };
   if (!spec.hasPositionMask() && !spec.scores.hasElementMasks())
     return tiles();
@@ -155,7 +155,7 @@ void BlockNest::multiply(Value p, Value n, Value first, Value partial,
 }
 
 /// Whether a value of `n` keys from `first` on is Inf or NaN.
-Value BlockNest::hasNonFinite(Value n, Value first) {
+Value PrefillKernel::hasNonFinite(Value n, Value first) {
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
   Value rest = b.sub(valueDim, whole);
   Value mask = b.firstLanes(rest);
@@ -185,7 +185,7 @@ Value BlockNest::hasNonFinite(Value n, Value first) {
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNO, sum, sum);
 }
 
-Value BlockNest::loadValues(Value row, Value c, Value mask, Value count) {
+Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
   if (spec.v.hasUnitColumns())
     return b.loadWide(row, spec.v.element, c, mask);
   Value stride = v.stride(spec.v, 3);
@@ -193,8 +193,8 @@ Value BlockNest::loadValues(Value row, Value c, Value mask, Value count) {
 }
 
 /// Adds only keys that a row sees: those whose exponential is not 0.
-void BlockNest::multiplyCarefully(Value p, Value n, Value first, Value out,
-                                  Value evidence) {
+void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
+                                      Value evidence) {
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
   Value rest = b.sub(valueDim, whole);
   Value mask = b.firstLanes(rest);
@@ -231,7 +231,7 @@ void BlockNest::multiplyCarefully(Value p, Value n, Value first, Value out,
   });
 }
 
-void BlockNest::finishOnline() {
+void PrefillKernel::finishOnline() {
   b.loop(rows, [&](Value row) {
     Value weight1 = b.splat(b.load(b.f32, s.sums[0], row));
     Value weight2 = b.splat(b.load(b.f32, s.sums[1], row));
@@ -246,7 +246,7 @@ void BlockNest::finishOnline() {
   });
 }
 
-void BlockNest::finishRows() {
+void PrefillKernel::finishRows() {
   b.loop(rows, [&](Value row) {
     Value x = b.at(s.output[0], b.f32, b.mul(row, s.valuePanelStride));
     emitFinishRow(v, x, batch, heads.signal, b.add(firstRow, row));

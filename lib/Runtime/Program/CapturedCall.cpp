@@ -1,10 +1,10 @@
-//===- ReplayedCall.cpp - a call that is captured once --------------------===//
+//===- CapturedCall.cpp - a call that is captured once --------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Runtime/Program/ReplayedCall.h"
+#include "DiffAttn/Runtime/Program/CapturedCall.h"
 
 #include <cstring>
 
@@ -53,7 +53,7 @@ static Failure checkReplayed(const FunctionSignature &function,
   return {};
 }
 
-ReplayedCall::ReplayedCall(DeviceProgram &program,
+CapturedCall::CapturedCall(DeviceProgram &program,
                            const FunctionSignature &function, EntryPoint entry,
                            ListRef<ArrayView> given)
     : program(program), function(function), entry(entry),
@@ -68,14 +68,14 @@ ReplayedCall::ReplayedCall(DeviceProgram &program,
   }
 }
 
-Failure ReplayedCall::create(DeviceProgram &program,
+Failure CapturedCall::create(DeviceProgram &program,
                              const FunctionSignature &function,
                              EntryPoint entry, ListRef<ArrayView> args,
-                             std::unique_ptr<ReplayedCall> &result) {
+                             std::unique_ptr<CapturedCall> &result) {
   if (Failure failure = checkReplayed(function, args))
     return failure;
-  std::unique_ptr<ReplayedCall> call(
-      new ReplayedCall(program, function, entry, args));
+  std::unique_ptr<CapturedCall> call(
+      new CapturedCall(program, function, entry, args));
   call->context = diffattn_context_create(
       &program.getDevice(), program.getModule(), program.getOwnStream());
   if (program.hasHostAccess())
@@ -89,7 +89,7 @@ Failure ReplayedCall::create(DeviceProgram &program,
   return {};
 }
 
-ReplayedCall::~ReplayedCall() {
+CapturedCall::~CapturedCall() {
   diffattn_device *table = &program.getDevice();
   // Every run has waited for its end, so nothing is under way; and to wait for
   // the stream here would break a capture of another thread. What fails has
@@ -104,7 +104,7 @@ ReplayedCall::~ReplayedCall() {
 
 /// A place on the device for every argument in memory of the host, which is
 /// then an argument on the device.
-Failure ReplayedCall::takeInputs() {
+Failure CapturedCall::takeInputs() {
   diffattn_device *table = &program.getDevice();
   void *here = nullptr;
   if (Failure failure = check(
@@ -147,7 +147,7 @@ Failure ReplayedCall::takeInputs() {
 
 /// Finds where compiled code left the results, and a place here for those that
 /// are no arguments.
-Failure ReplayedCall::placeOutputs() {
+Failure CapturedCall::placeOutputs() {
   diffattn_device *table = &program.getDevice();
   outputs.clear();
   results.assign(function.results.size(), {});
@@ -177,7 +177,7 @@ Failure ReplayedCall::placeOutputs() {
   return {};
 }
 
-Failure ReplayedCall::record(int64_t threads) {
+Failure CapturedCall::record(int64_t threads) {
   diffattn_device *table = &program.getDevice();
   diffattn_stream *stream = program.getOwnStream();
   for (const Input &input : inputs)
@@ -206,7 +206,7 @@ Failure ReplayedCall::record(int64_t threads) {
   return failure;
 }
 
-Failure ReplayedCall::launchKernels(int64_t threads) {
+Failure CapturedCall::launchKernels(int64_t threads) {
   diffattn_device *table = &program.getDevice();
   // Arguments may still be written there.
   if (program.getStream() != program.getOwnStream())
@@ -225,7 +225,7 @@ Failure ReplayedCall::launchKernels(int64_t threads) {
   return failure ? failure : waited;
 }
 
-void ReplayedCall::capture(int64_t threads) {
+void CapturedCall::capture(int64_t threads) {
   diffattn_device *table = &program.getDevice();
   diffattn_stream *stream = program.getOwnStream();
   diffattn_context_counters before, after;
@@ -251,7 +251,7 @@ void ReplayedCall::capture(int64_t threads) {
   refusal = failure.getMessage();
 }
 
-Failure ReplayedCall::launchGraph(int64_t threads) {
+Failure CapturedCall::launchGraph(int64_t threads) {
   diffattn_device *table = &program.getDevice();
   diffattn_stream *stream = program.getStream();
   CallThreads limit(threads);
@@ -263,13 +263,13 @@ Failure ReplayedCall::launchGraph(int64_t threads) {
   return check(table->stream_wait(table, stream));
 }
 
-void ReplayedCall::dropGraph() {
+void CapturedCall::dropGraph() {
   diffattn_device *table = &program.getDevice();
   (void)table->graph_destroy(table, graph);
   graph = nullptr;
 }
 
-Failure ReplayedCall::run(int64_t threads) {
+Failure CapturedCall::run(int64_t threads) {
   diffattn_traffic traffic = {};
   for (const Input &input : inputs) {
     memcpy(inputHere + input.offset, input.from, input.bytes);
@@ -288,7 +288,7 @@ Failure ReplayedCall::run(int64_t threads) {
   return takeResults();
 }
 
-Failure ReplayedCall::takeResults() {
+Failure CapturedCall::takeResults() {
   copies.clear();
   for (const Output &output : outputs) {
     Result &result = results[output.result];

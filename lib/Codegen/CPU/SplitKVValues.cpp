@@ -1,10 +1,10 @@
-//===- SplitValues.cpp - outputs of few queries ---------------------------===//
+//===- SplitKVValues.cpp - outputs of few queries -------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "SplitNest.h"
+#include "SplitKVKernel.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -14,15 +14,15 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-SplitTiles SplitNest::getTiles() {
-  return selectSplitTiles({b.lanes, spec.v.element.getIntOrFloatBitWidth(),
-                           spec.usesBf16Pairs(),
-                           KernelBuilder::known(sizes.valueDim)},
-                          b.target);
+SplitKVTiles SplitKVKernel::getTiles() {
+  return selectSplitKVTiles({b.lanes, spec.v.element.getIntOrFloatBitWidth(),
+                             spec.usesBf16Pairs(),
+                             KernelBuilder::known(sizes.valueDim)},
+                            b.target);
 }
 
 /// P = A1 - lambda * A2 of one row, in pairs as bf16; and its output becomes 0.
-void SplitNest::emitWeights(Value head, Value query) {
+void SplitKVKernel::emitWeights(Value head, Value query) {
   Value noise = b.div(head, b.div(groups.signal, groups.noise));
   Value e1 = getScores(0, row(head, query)),
         e2 = getScores(1, row(noise, query));
@@ -43,14 +43,15 @@ void SplitNest::emitWeights(Value head, Value query) {
          [&](Value c) { b.store(b.zero(), output, c); });
 }
 
-Value SplitNest::getWeights(Value row) {
+Value SplitKVKernel::getWeights(Value row) {
   return b.at(s.weights, b.f32, b.mul(row, spec.schedule.splitKeys));
 }
 
 /// `vectors` vectors of columns of a key as f32, or of two keys in pairs.
-SmallVector<Value> SplitNest::loadValues(const Rows &rows, ProductInput input,
-                                         Value key, Value column,
-                                         int64_t vectors, Value mask) {
+SmallVector<Value> SplitKVKernel::loadValues(const Rows &rows,
+                                             ProductInput input, Value key,
+                                             Value column, int64_t vectors,
+                                             Value mask) {
   SmallVector<Value> values;
   Value row = b.at(rows.base, rows.element, b.mul(key, rows.stride));
   if (input == ProductInput::F32) {
@@ -85,9 +86,9 @@ SmallVector<Value> SplitNest::loadValues(const Rows &rows, ProductInput input,
 
 /// outputs += weights * values, for `vectors` vectors from `column` on and the
 /// keys [first, end); in pairs, both are even.
-void SplitNest::emitColumns(const Rows &rows, ProductInput input, Value first,
-                            Value end, const Outputs &outputs, Value column,
-                            int64_t vectors, bool masked) {
+void SplitKVKernel::emitColumns(const Rows &rows, ProductInput input,
+                                Value first, Value end, const Outputs &outputs,
+                                Value column, int64_t vectors, bool masked) {
   bool pairs = input == ProductInput::Bf16Pairs;
   Value mask = masked ? b.firstLanes(b.sub(rows.columns, column)) : Value();
   SmallVector<Value> sums;
@@ -129,10 +130,11 @@ void SplitNest::emitColumns(const Rows &rows, ProductInput input, Value first,
       b.store(sums[row * vectors + i], output, b.add(column, i * b.lanes));
 }
 
-void SplitNest::emitOutputs(const Rows &rows, ProductInput input, Value first,
-                            Value end, const Outputs &outputs) {
+void SplitKVKernel::emitOutputs(const Rows &rows, ProductInput input,
+                                Value first, Value end,
+                                const Outputs &outputs) {
   Value whole = b.div(rows.columns, b.lanes);
-  const SplitTiles tiles = getTiles();
+  const SplitKVTiles tiles = getTiles();
   int64_t count = outputs.outputs.size();
   int64_t widest = std::min(tiles.sumVectors / count, tiles.passVectors);
   forBlocks(whole, widest, [&](Value column, int64_t vectors) {
@@ -149,8 +151,8 @@ void SplitNest::emitOutputs(const Rows &rows, ProductInput input, Value first,
 
 /// `count` heads from `head` on take the keys [first, end) of a tile that
 /// `query` sees.
-void SplitNest::multiplyTile(const Rows &values, Value first, Value end,
-                             Value head, int64_t count, Value query) {
+void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
+                                 Value head, int64_t count, Value query) {
   Outputs outputs;
   for (int64_t i = 0; i < count; ++i) {
     Value number = row(b.add(head, i), query);
@@ -177,7 +179,7 @@ void SplitNest::multiplyTile(const Rows &values, Value first, Value end,
   });
 }
 
-void SplitNest::multiplyValues() {
+void SplitKVKernel::multiplyValues() {
   b.loop(groups.signal, [&](Value head) {
     b.loop(sizes.queries, [&](Value query) { emitWeights(head, query); });
   });
@@ -220,9 +222,9 @@ void SplitNest::multiplyValues() {
 }
 
 /// The keys [first, end) as all rows read them: where they lie, or copied.
-SplitNest::Rows SplitNest::getValueTile(const Rows &inPlace, Value first,
-                                        Value end) {
-  if (NestSpec::readsInPlace(spec.v) || spec.usesBf16Pairs())
+SplitKVKernel::Rows SplitKVKernel::getValueTile(const Rows &inPlace,
+                                                Value first, Value end) {
+  if (AttentionSpec::readsInPlace(spec.v) || spec.usesBf16Pairs())
     return inPlace;
   packRows(v, spec.v, inPlace.base, first, b.sub(end, first), sizes.valueDim,
            paddedValueDim, s.valuePanel);

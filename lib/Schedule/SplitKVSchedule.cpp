@@ -1,18 +1,18 @@
-//===- SplitSchedule.cpp - tiles of a nest that splits keys ---------------===//
+//===- SplitKVSchedule.cpp - tiles of split-KV decode ---------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Schedule/SplitSchedule.h"
+#include "DiffAttn/Schedule/SplitKVSchedule.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
-SplitTiles mlir::diffattn::selectSplitTiles(const SplitShape &shape,
-                                            const CpuTarget &target) {
+SplitKVTiles mlir::diffattn::selectSplitKVTiles(const SplitKVShape &shape,
+                                                const CpuTarget &target) {
   const bool manyRegisters = target.vectorRegisters >= 32;
-  SplitTiles tiles;
+  SplitKVTiles tiles;
   tiles.scoreRows = manyRegisters ? 4 : 2;
   tiles.outputRows = manyRegisters ? 2 : 1;
   tiles.queryVectors = target.vectorRegisters / 2;

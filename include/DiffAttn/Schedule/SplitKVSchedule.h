@@ -1,11 +1,11 @@
-//===- SplitSchedule.h - tiles of a nest that splits keys -------*- C++ -*-===//
+//===- SplitKVSchedule.h - tiles of split-KV decode -------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_SCHEDULE_SPLITSCHEDULE_H
-#define DIFFATTN_SCHEDULE_SPLITSCHEDULE_H
+#ifndef DIFFATTN_SCHEDULE_SPLITKVSCHEDULE_H
+#define DIFFATTN_SCHEDULE_SPLITKVSCHEDULE_H
 
 #include "DiffAttn/Target/CpuTarget.h"
 
@@ -14,19 +14,19 @@
 
 namespace mlir::diffattn {
 
-/// What the tiles of a nest for few queries depend on. Beside the target these
+/// What the tiles of split-KV decode depend on. Beside the target these
 /// are facts of the code that is emitted: `lanes` of f32 in a vector, bits of a
 /// value in memory, whether bf16 pairs are multiplied as they are, and a width
 /// that may not be known.
-struct SplitShape {
+struct SplitKVShape {
   int64_t lanes, valueBits;
   bool bf16Pairs;
   std::optional<int64_t> valueDim;
 };
 
-/// The tiles inside an item of a nest that splits keys (`split_keys` of the
+/// The tiles inside an item of split-KV decode (`split_keys` of the
 /// schedule are the keys of an item).
-struct SplitTiles {
+struct SplitKVTiles {
   /// Rows that meet a key as it is read, and rows that meet a value; powers of
   /// two.
   int64_t scoreRows, outputRows;
@@ -41,8 +41,9 @@ struct SplitTiles {
   int64_t valueKeys;
 };
 
-SplitTiles selectSplitTiles(const SplitShape &shape, const CpuTarget &target);
+SplitKVTiles selectSplitKVTiles(const SplitKVShape &shape,
+                                const CpuTarget &target);
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_SCHEDULE_SPLITSCHEDULE_H
+#endif // DIFFATTN_SCHEDULE_SPLITKVSCHEDULE_H

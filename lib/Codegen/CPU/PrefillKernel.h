@@ -1,4 +1,4 @@
-//===- BlockNest.h - attention of a block of queries ------------*- C++ -*-===//
+//===- PrefillKernel.h - attention of a block of queries --------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,23 +7,23 @@
 //
 // One work item is one block of queries of one signal head. Queries are lanes
 // of vectors, so softmax needs no horizontal step. Scores of both maps stay in
-// scratch, in chunks of keys, each relative to the maximum known when it was
-// made; when the maxima are final, a factor for each chunk and lane corrects
+// scratch, in KV blocks, each relative to the maximum known when it was
+// made; when the maxima are final, a factor for each KV block and lane corrects
 // that, and P = A1 - lambda * A2 is multiplied with V once.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_CPU_BLOCKNEST_H
-#define DIFFATTN_LIB_CODEGEN_CPU_BLOCKNEST_H
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_PREFILLKERNEL_H
+#define DIFFATTN_LIB_CODEGEN_CPU_PREFILLKERNEL_H
 
+#include "KernelValues.h"
 #include "MicroKernels.h"
-#include "NestValues.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
 namespace mlir::diffattn {
 
 /// Where the parts of a thread's scratch lie, in f32.
-struct BlockScratch {
+struct PrefillScratch {
   Value queries[2], maxima[2], sums[2], history[2], scores[2], output[2];
   Value newMaxima, lambda, factors[2], lows, highs, probabilities, bias,
       keyPanel, valuePanel;
@@ -36,19 +36,20 @@ struct KeyPaths {
   bool shared = true, online = true;
 };
 
-KeyPaths getKeyPaths(const NestSpec &spec);
+KeyPaths getKeyPaths(const AttentionSpec &spec);
 
-class BlockNest {
+class PrefillKernel {
 public:
-  BlockNest(KernelBuilder &b, ModuleOp module, const NestSpec &spec,
-            Value context, Value index, Value scratch)
+  PrefillKernel(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
+                Value context, Value index, Value scratch)
       : b(b), module(module), spec(spec), schedule(spec.schedule),
         v(b, spec, context), index(index), scratchBase(scratch) {}
 
   void emit();
 
-  static BlockScratch layOut(KernelBuilder &b, const NestSpec &spec, Value base,
-                             Value keys, Value headDim, Value valueDim);
+  static PrefillScratch layOut(KernelBuilder &b, const AttentionSpec &spec,
+                               Value base, Value keys, Value headDim,
+                               Value valueDim);
 
 private:
   // Phases, in the order of their use.
@@ -59,12 +60,12 @@ private:
   void packKeyRanges();
   void clear();
   void cutKeys();
-  void scoreChunk(Value chunk);
+  void scoreKvBlock(Value kvBlock);
   void editScores(int map, Value n, Value first, Value scores);
   void exponentiate(int map, Value n, Value scores, Value edited);
   void finishMaxima();
-  void combineChunk(Value chunk);
-  void mergeChunk(Value chunk);
+  void combineKvBlock(Value kvBlock);
+  void mergeKvBlock(Value kvBlock);
   void multiply(Value p, Value n, Value first, Value partial, Value out,
                 Value evidence);
   void multiplyTiles(Value p, Value n, Value first, Value out);
@@ -76,10 +77,10 @@ private:
   void finishOnline();
   void finishRows();
 
-  struct Chunk {
+  struct KvBlock {
     Value first, n, partial;
   };
-  Chunk getChunk(Value chunk);
+  KvBlock getKvBlock(Value kvBlock);
   /// The keys' row `first`, as f32 rows, and their stride.
   std::pair<Value, Value> getKeyRows(int map, Value first, Value n);
   std::pair<Value, Value> getValueRows(Value first, Value n);
@@ -94,20 +95,20 @@ private:
 
   KernelBuilder &b;
   ModuleOp module;
-  const NestSpec &spec;
-  const NestSchedule &schedule;
-  NestValues v;
+  const AttentionSpec &spec;
+  const CpuSchedule &schedule;
+  KernelValues v;
   Value index, scratchBase;
-  BlockScratch s;
+  PrefillScratch s;
 
   Value batch, firstRow, rows, vectors, headDim, valueDim, keys;
-  NestHeads heads;
-  std::optional<NestMasks> masks;
+  HeadIndices heads;
+  std::optional<KernelMasks> masks;
   KeyRange seen;
-  Value wholeBegin, wholeEnd, chunksBefore, chunksWhole, chunks;
+  Value wholeBegin, wholeEnd, blocksBefore, blocksWhole, kvBlocks;
   Value keyBase[2], valueBase;
 };
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_CODEGEN_CPU_BLOCKNEST_H
+#endif // DIFFATTN_LIB_CODEGEN_CPU_PREFILLKERNEL_H

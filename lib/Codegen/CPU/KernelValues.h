@@ -1,14 +1,14 @@
-//===- NestValues.h - sizes and addresses inside a work item ----*- C++ -*-===//
+//===- KernelValues.h - sizes and addresses inside a work item --*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_CPU_NESTVALUES_H
-#define DIFFATTN_LIB_CODEGEN_CPU_NESTVALUES_H
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_KERNELVALUES_H
+#define DIFFATTN_LIB_CODEGEN_CPU_KERNELVALUES_H
 
+#include "AttentionSpec.h"
 #include "KernelBuilder.h"
-#include "NestSpec.h"
 
 #include "DiffAttn/Codegen/Attention/EmittedMasks.h"
 
@@ -19,27 +19,27 @@
 namespace mlir::diffattn {
 
 /// Reads a work item's context: sizes that are numbers stay numbers.
-class NestValues {
+class KernelValues {
 public:
-  NestValues(KernelBuilder &b, const NestSpec &spec, Value context)
+  KernelValues(KernelBuilder &b, const AttentionSpec &spec, Value context)
       : b(b), spec(spec), context(context) {}
 
   KernelBuilder &b;
-  const NestSpec &spec;
+  const AttentionSpec &spec;
 
-  Value size(const NestSize &size) {
+  Value size(const SpecSize &size) {
     if (size.isStatic())
       return b.index(size.value);
     return b.load(b.i64, context, b.i64, b.index(size.slot));
   }
-  Value address(const NestOperand &operand) {
+  Value address(const SpecOperand &operand) {
     return b.load(b.pointer, context, b.i64, b.index(operand.slot));
   }
-  Value stride(const NestOperand &operand, int axis) {
+  Value stride(const SpecOperand &operand, int axis) {
     return size(operand.strides[axis]);
   }
   /// The address of row 0 of one head.
-  Value head(const NestOperand &operand, Value batch, Value head) {
+  Value head(const SpecOperand &operand, Value batch, Value head) {
     Value offset = b.add(b.mul(batch, stride(operand, 0)),
                          b.mul(head, stride(operand, 1)));
     return b.at(address(operand), operand.element, offset);
@@ -50,10 +50,10 @@ private:
 };
 
 /// Which head of each operand signal head `signal` uses.
-struct NestHeads {
+struct HeadIndices {
   Value signal, noise, key1, key2, value;
 };
-NestHeads getNestHeads(NestValues &values, Value signal);
+HeadIndices getHeadIndices(KernelValues &values, Value signal);
 
 /// Keys [low, high) that queries see, i64. Masks that look at elements are left
 /// out.
@@ -68,10 +68,10 @@ struct TileKeys {
 };
 
 /// The masks of one batch: ranges of keys as scalars, elements as lanes.
-class NestMasks final : public EmittedMasks {
+class KernelMasks final : public EmittedMasks {
 public:
   /// Emits what depends on the batch alone.
-  NestMasks(NestValues &values, Value batch);
+  KernelMasks(KernelValues &values, Value batch);
 
   /// The keys that the rows from `first` to `last` see, and that one row sees.
   TileKeys getTileKeys(Value first, Value last);
@@ -123,57 +123,57 @@ private:
 
 /// Copies `n` rows of `operand`, from row `first` after `base` on, to `panel`
 /// as f32 rows of `paddedColumns`, of which those from `columns` on become 0.
-void packRows(NestValues &values, const NestOperand &operand, Value base,
+void packRows(KernelValues &values, const SpecOperand &operand, Value base,
               Value first, Value n, Value columns, Value paddedColumns,
               Value panel);
 /// Copies `n` rows of V (bf16) in pairs of keys, as i32:
 /// panel[ceil(n / 2)][panelStride], padded with zeros to whole vectors of
 /// columns and to an even number of keys.
-void packValuePairs(NestValues &values, Value base, Value first, Value n,
+void packValuePairs(KernelValues &values, Value base, Value first, Value n,
                     Value panel, Value panelStride);
 
 /// Writes one finished row: norm, weight, out_scale and gate over the f32 row
 /// at `x` (whose columns are padded with zeros to whole vectors and which may
 /// be overwritten), one rounding, store.
-void emitFinishRow(NestValues &values, Value x, Value batch, Value signalHead,
+void emitFinishRow(KernelValues &values, Value x, Value batch, Value signalHead,
                    Value row);
 
 /// lambda of one row, activated, as a vector with all lanes equal or, with
 /// `rows` lanes valid, of consecutive rows.
-Value emitLambdaScalar(NestValues &values, Value batch, const NestHeads &heads,
-                       Value row);
+Value emitLambdaScalar(KernelValues &values, Value batch,
+                       const HeadIndices &heads, Value row);
 
 /// The functions that a signature's caller hands to the runtime's parallel_for.
 /// body: (context: ptr, index: i64, scratch: ptr)
-LLVM::LLVMFuncOp emitBlockNest(KernelBuilder &b, ModuleOp module,
-                               StringRef name, const NestSpec &spec);
-/// Scratch of one thread for `emitBlockNest`, in bytes, from the caller's
+LLVM::LLVMFuncOp emitPrefillKernel(KernelBuilder &b, ModuleOp module,
+                                   StringRef name, const AttentionSpec &spec);
+/// Scratch of one thread for `emitPrefillKernel`, in bytes, from the caller's
 /// sizes.
-Value emitBlockNestScratch(KernelBuilder &b, const NestSpec &spec, Value keys,
-                           Value headDim, Value valueDim);
+Value emitPrefillScratch(KernelBuilder &b, const AttentionSpec &spec,
+                         Value keys, Value headDim, Value valueDim);
 
 /// The sizes of one call, as values in the caller.
-struct NestCallSizes {
+struct CallSizes {
   Value batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads,
       queries, keys, headDim, valueDim;
 };
 
 /// The four loops for few queries, in the order in which they run: over blocks
-/// of keys, rows, blocks, rows (SplitNest.h). The context has one slot more
+/// of keys, rows, blocks, rows (SplitKVKernel.h). The context has one slot more
 /// than the spec counts: the address of the memory that they share.
-struct SplitNestFunctions {
+struct SplitKVFunctions {
   LLVM::LLVMFuncOp scores, factors, values, merge;
 };
-SplitNestFunctions emitSplitNest(KernelBuilder &b, ModuleOp module,
-                                 StringRef name, const NestSpec &spec);
+SplitKVFunctions emitSplitKVKernel(KernelBuilder &b, ModuleOp module,
+                                   StringRef name, const AttentionSpec &spec);
 
 /// How often they are called and the memory that they need, in bytes.
-struct SplitNestSizes {
+struct SplitKVSizes {
   Value items, rows, stateBytes, scoresScratch, valuesScratch, rowScratch;
 };
-SplitNestSizes emitSplitNestSizes(KernelBuilder &b, const NestSpec &spec,
-                                  const NestCallSizes &sizes);
+SplitKVSizes emitSplitKVSizes(KernelBuilder &b, const AttentionSpec &spec,
+                              const CallSizes &sizes);
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_CODEGEN_CPU_NESTVALUES_H
+#endif // DIFFATTN_LIB_CODEGEN_CPU_KERNELVALUES_H

@@ -1,10 +1,10 @@
-//===- RowKernel.cpp - a warp or a block to each row -===//
+//===- RowReductionKernel.cpp - a warp or a block to each row -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "Forms.h"
+#include "KernelKinds.h"
 #include "StatusWord.h"
 
 #include "DiffAttn/Schedule/LinalgGpuSchedule.h"
@@ -59,7 +59,7 @@ public:
       rowSizes.resize(group.rowLoops);
       rows.columns = getConstantIntValue(productOf(emission.host, columnSizes));
     }
-    schedule = selectRowGpuSchedule(rows);
+    schedule = selectRowReductionGpuSchedule(rows);
   }
 
   void emit() {
@@ -174,8 +174,9 @@ Launch RowEmitter::write(const VectorPlan &plan) {
       return SmallVector<Value>();
     });
   });
-  return w.finish("row", countBlocks(emission.host, rows, rowsPerBlock,
-                                     schedule.maxBlocks));
+  return w.finish(
+      "row_reduction",
+      countBlocks(emission.host, rows, rowsPerBlock, schedule.maxBlocks));
 }
 
 /// The numbers of the loops in iteration `i` of a vector.
@@ -445,7 +446,8 @@ Value RowEmitter::combineLanes(Row &row, Operation *op, Value sum) {
   return total;
 }
 
-void linalggpu::emitRows(Emission &emission, const RowGroup &group,
-                         const llvm::SmallPtrSetImpl<Operation *> &kept) {
+void linalggpu::emitRowReduction(
+    Emission &emission, const RowGroup &group,
+    const llvm::SmallPtrSetImpl<Operation *> &kept) {
   RowEmitter(emission, group, kept).emit();
 }
