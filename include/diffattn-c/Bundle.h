@@ -17,7 +17,7 @@
 // bundles by different threads.
 //
 // A null pointer where none is said to be allowed is an error of class usage
-// that names the parameter. Without a bundle or replay, functions that give
+// that names the parameter. Without a bundle or graph, functions that give
 // something else than a status leave that message and give 0 for a number, null
 // for a name and "" for a text. What ends or frees ignores null.
 //
@@ -150,20 +150,32 @@ DIFFATTN_EXPORT int32_t diffattn_bundle_memory_stream(diffattn_bundle *bundle,
 DIFFATTN_EXPORT int32_t diffattn_bundle_memory_traffic(
     const diffattn_bundle *bundle, diffattn_traffic *traffic);
 
-/*===-- Calls that are replayed -------------------------------------------===*/
+/*===-- Calls that are captured as a graph --------------------------------===*/
 
-/* As the functions diffattn_replay_* of DiffAttn.h. */
+/* As the functions diffattn_graph_* of DiffAttn.h. */
+DIFFATTN_EXPORT int32_t diffattn_bundle_graph_capture(
+    diffattn_bundle *bundle, const char *entry, const diffattn_array *arguments,
+    int32_t num_arguments, diffattn_graph **graph);
+/* Before the bundle is closed. */
+DIFFATTN_EXPORT void diffattn_bundle_graph_destroy(diffattn_graph *graph);
+DIFFATTN_EXPORT int32_t diffattn_bundle_graph_launch(diffattn_graph *graph,
+                                                     int32_t threads,
+                                                     diffattn_result *results,
+                                                     int32_t num_results);
+DIFFATTN_EXPORT const char *
+diffattn_bundle_graph_fallback_reason(const diffattn_graph *graph);
+
+/* Older names of the four functions above. */
 DIFFATTN_EXPORT int32_t diffattn_bundle_replay_create(
     diffattn_bundle *bundle, const char *entry, const diffattn_array *arguments,
-    int32_t num_arguments, diffattn_replay **replay);
-/* Before the bundle is closed. */
-DIFFATTN_EXPORT void diffattn_bundle_replay_destroy(diffattn_replay *replay);
-DIFFATTN_EXPORT int32_t diffattn_bundle_replay_run(diffattn_replay *replay,
+    int32_t num_arguments, diffattn_graph **graph);
+DIFFATTN_EXPORT int32_t diffattn_bundle_replay_run(diffattn_graph *graph,
                                                    int32_t threads,
                                                    diffattn_result *results,
                                                    int32_t num_results);
 DIFFATTN_EXPORT const char *
-diffattn_bundle_replay_refusal(const diffattn_replay *replay);
+diffattn_bundle_replay_refusal(const diffattn_graph *graph);
+DIFFATTN_EXPORT void diffattn_bundle_replay_destroy(diffattn_graph *graph);
 
 #ifdef __cplusplus
 }

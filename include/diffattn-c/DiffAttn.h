@@ -15,7 +15,7 @@
 // by different threads.
 //
 // A null pointer where none is said to be allowed is an error of class usage
-// that names the parameter. Without a program or replay, functions that give
+// that names the parameter. Without a program or graph, functions that give
 // something else than a status leave that message and give 0 for a number, null
 // for a name and "" for a text. What ends or frees ignores null.
 //
@@ -207,33 +207,47 @@ DIFFATTN_EXPORT int32_t diffattn_memory_stream(diffattn_program *program,
 DIFFATTN_EXPORT int32_t diffattn_memory_traffic(const diffattn_program *program,
                                                 diffattn_traffic *traffic);
 
-/*===-- Calls that are replayed -------------------------------------------===*/
+/*===-- Calls that are captured as a graph --------------------------------===*/
 
 /* A call with fixed arguments, of a program on a device. Its first run launches
    kernel by kernel and is then captured as a graph, which later runs launch as
    one, without allocations. Arguments are arrays on the device, used and
    updated there by every run, and dense arrays in memory of the host that the
    function does not update, which every run reads anew; all must stay where
-   they are as long as the replay lives. Numbers are not taken. */
+   they are as long as the graph lives. Numbers are not taken. */
+DIFFATTN_EXPORT int32_t diffattn_graph_capture(diffattn_program *program,
+                                               const char *entry,
+                                               const diffattn_array *arguments,
+                                               int32_t num_arguments,
+                                               diffattn_graph **graph);
+/* Before the program is destroyed. Null is ignored. */
+DIFFATTN_EXPORT void diffattn_graph_destroy(diffattn_graph *graph);
+
+/* Runs it on the program's stream and waits. `threads` and `results` as for
+   diffattn_call, but what `data` points to is the graph's: not to be freed,
+   and valid until the next run. */
+DIFFATTN_EXPORT int32_t diffattn_graph_launch(diffattn_graph *graph,
+                                              int32_t threads,
+                                              diffattn_result *results,
+                                              int32_t num_results);
+/* Why every run launches kernel by kernel: what the device said when the first
+   one was captured. "" if it was, and before the first run. */
+DIFFATTN_EXPORT const char *
+diffattn_graph_fallback_reason(const diffattn_graph *graph);
+
+/* Older names of the four functions above. */
 DIFFATTN_EXPORT int32_t diffattn_replay_create(diffattn_program *program,
                                                const char *entry,
                                                const diffattn_array *arguments,
                                                int32_t num_arguments,
-                                               diffattn_replay **replay);
-/* Before the program is destroyed. Null is ignored. */
-DIFFATTN_EXPORT void diffattn_replay_destroy(diffattn_replay *replay);
-
-/* Runs it on the program's stream and waits. `threads` and `results` as for
-   diffattn_call, but what `data` points to is the replay's: not to be freed,
-   and valid until the next run. */
-DIFFATTN_EXPORT int32_t diffattn_replay_run(diffattn_replay *replay,
+                                               diffattn_graph **graph);
+DIFFATTN_EXPORT int32_t diffattn_replay_run(diffattn_graph *graph,
                                             int32_t threads,
                                             diffattn_result *results,
                                             int32_t num_results);
-/* Why every run launches kernel by kernel: what the device said when the first
-   one was captured. "" if it was, and before the first run. */
 DIFFATTN_EXPORT const char *
-diffattn_replay_refusal(const diffattn_replay *replay);
+diffattn_replay_refusal(const diffattn_graph *graph);
+DIFFATTN_EXPORT void diffattn_replay_destroy(diffattn_graph *graph);
 
 /*===-- Stages ------------------------------------------------------------===*/
 

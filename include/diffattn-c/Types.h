@@ -70,7 +70,9 @@ typedef struct diffattn_traffic {
 } diffattn_traffic;
 
 /* A call that is captured once and launched as one graph from then on. */
-typedef struct diffattn_replay diffattn_replay;
+typedef struct diffattn_graph diffattn_graph;
+/* Its name up to now. */
+typedef diffattn_graph diffattn_replay;
 
 /*===-- Results -----------------------------------------------------------===*/
 

@@ -133,7 +133,8 @@ void SimulatedDevice::fillMemory() {
                  ? int32_t(DIFFATTN_DEVICE_OK)
                  : outside("to name", address, bytes);
     };
-    // A replay meets the buffers as the captured call laid them out.
+    // A launch of the graph meets the buffers as the captured call laid them
+    // out.
     if (Stream *stream = me.getOwnCapture())
       stream->recorded.push_back(work);
     return work();

@@ -18,7 +18,7 @@ from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType,
                      number_as, owned)
 from .device import DeviceArray, Traffic, choose_stream, name_arguments
 from .errors import ERRORS, DiffAttnError, InputError, LibraryError
-from .replay import Replay
+from .graph_capture import CapturedGraph
 
 
 def library_folder(name: str) -> pathlib.Path:
@@ -129,10 +129,10 @@ class CLibrary:
             ("memory_copy", number, [code, address, wide, address, wide, wide, wide]),
             ("memory_stream", number, [code, ctypes.c_void_p]),
             ("memory_traffic", number, [code, out(Traffic)]),
-            ("replay_create", number, [code, text, out(Array), number, out(ctypes.c_void_p)]),
-            ("replay_destroy", None, [ctypes.c_void_p]),
-            ("replay_run", number, [ctypes.c_void_p, number, out(Result), number]),
-            ("replay_refusal", text, [ctypes.c_void_p]),
+            ("graph_capture", number, [code, text, out(Array), number, out(ctypes.c_void_p)]),
+            ("graph_destroy", None, [ctypes.c_void_p]),
+            ("graph_launch", number, [ctypes.c_void_p, number, out(Result), number]),
+            ("graph_fallback_reason", text, [ctypes.c_void_p]),
         ])
 
     def declare(self, functions) -> None:
@@ -215,10 +215,13 @@ class CompiledCode:
                                            len(results)))
         return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
 
-    def replay(self, entry: str, *arrays, stream=None) -> Replay:
-        """A call with these arrays that can be run again and again, on a device as one graph (`Replay`). Arrays in memory of
+    def capture(self, entry: str, *arrays, stream=None) -> CapturedGraph:
+        """A call with these arrays that can be run again and again, on a device as one graph (`CapturedGraph`). Arrays in memory of
         the host must be dense, and none that the function updates. `stream` as for `call`, the same for every run."""
-        return Replay(self, entry, arrays, stream)
+        return CapturedGraph(self, entry, arrays, stream)
+
+    #: Its older name.
+    replay = capture
 
     def pack(self, entry: str, arrays, native: int | None = None):
         """Arrays as views and as the C interface takes them; the first keep alive what the second point to."""

@@ -55,7 +55,7 @@ class _Decoding:
 
     def __init__(self, executable: CompiledCode, tokens: np.ndarray, positions: np.ndarray, caches: list) -> None:
         self.executable, self.tokens, self.positions, self.caches = executable, tokens, positions, caches
-        self.replay = self.refusal = None
+        self.graph = self.fallback_reason = None
 
     def __call__(self) -> np.ndarray:
         """The logits, which on a device the next step overwrites."""
@@ -66,13 +66,13 @@ class _Decoding:
         if length > self.caches[0].shape[2]:
             # The capacity is a power of two, so that it seldom changes.
             self.caches = [cache.grown(2, _bucket(length)) for cache in self.caches]
-            self.replay = None
-        if self.replay is None:
-            self.replay = self.executable.replay("decode", self.tokens, self.positions, *self.caches)
-        logits = self.replay()[0]
-        if self.replay.refusal and not self.refusal:
-            self.refusal = self.replay.refusal
-            warnings.warn(f"decode steps are launched kernel by kernel, not as one graph: {self.refusal}")
+            self.graph = None
+        if self.graph is None:
+            self.graph = self.executable.capture("decode", self.tokens, self.positions, *self.caches)
+        logits = self.graph()[0]
+        if self.graph.fallback_reason and not self.fallback_reason:
+            self.fallback_reason = self.graph.fallback_reason
+            warnings.warn(f"decode steps are launched kernel by kernel, not as one graph: {self.fallback_reason}")
         return logits
 
 

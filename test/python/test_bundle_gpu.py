@@ -164,11 +164,11 @@ def test_a_step_is_one_launch_and_caches_stay_on_the_device(tiny, simulated, mon
 
     model, cpu = bundle.load(tiny, device=simulated), diffattn.load(ROOT / "examples" / "tiny-lm")
     monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
-    replay, steps = model.executable.replay, []
+    capture, steps = model.executable.capture, []
 
     def counted(entry, *arrays):
         assert entry == "decode" and all(isinstance(cache, DeviceArray) for cache in arrays[2:])
-        step, capacity = replay(entry, *arrays), arrays[2].shape[2]
+        step, capacity = capture(entry, *arrays), arrays[2].shape[2]
 
         class Counted:
             refusal = ""
@@ -177,14 +177,14 @@ def test_a_step_is_one_launch_and_caches_stay_on_the_device(tiny, simulated, mon
                 before = model.executable.traffic()
                 results = step()
                 after = model.executable.traffic()
-                assert step.refusal == "" and all(r is a for r, a in zip(results[1:], arrays[2:]))
+                assert step.fallback_reason == "" and all(r is a for r, a in zip(results[1:], arrays[2:]))
                 change = {name: getattr(after, name) - getattr(before, name) for name, _ in before._fields_}
                 steps.append((capacity, change, results[0].nbytes))
                 return results
 
         return Counted()
 
-    monkeypatch.setattr(model.executable, "replay", counted)
+    monkeypatch.setattr(model.executable, "capture", counted)
     prompt = cpu.tokenizer.encode("In the beginning")[:5]
     assert list(model.generate(prompt, 7)) == list(cpu.generate(prompt, 7))
     assert [capacity for capacity, _, _ in steps] == [8] * 3 + [16] * 3
@@ -212,8 +212,8 @@ def test_arrays_on_the_device(write, simulated, tmp_path):
     assert not cpu.has_device and isinstance(cpu.zeros((2,), np.float32), np.ndarray) and told == [(16, 16)]
     with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device, but got one without"):
         DeviceArray.zeros(cpu, (5, 4), np.float32)
-    with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device to replay calls of, but got one without"):
-        cpu.replay("shift", x)
+    with pytest.raises(errors.UsageError, match="expected a bundle that runs on a device to capture calls of, but got one without"):
+        cpu.capture("shift", x)
 
 
 def test_options_of_an_older_header(write, simulated, tmp_path):

@@ -13,12 +13,12 @@ import pytest
 from paths import LLVM, ROOT
 
 HEADERS = {"libDiffAttnC.so": ("DiffAttn.h", "diffattn_"), "libDiffAttnBundle.so": ("Bundle.h", "diffattn_bundle_")}
-#: What gives no status: the value of each without a program, bundle or replay.
+#: What gives no status: the value of each without a program, bundle or graph.
 NUMBERS = {"api_version", "program_from_cache", "num_entries", "num_weights", "num_diagnostics", "has_device"}
 NAMES = {"entry_name", "weight_name", "version_text", "last_error"}
-TEXTS = {"program_diagnostics", "replay_refusal"}
+TEXTS = {"program_diagnostics", "graph_fallback_reason", "replay_refusal"}
 #: What ends or frees: null is ignored.
-ENDS = {"options_destroy", "program_destroy", "replay_destroy", "close", "free"}
+ENDS = {"options_destroy", "program_destroy", "graph_destroy", "replay_destroy", "close", "free"}
 #: Parameters that the headers say may be null.
 OPTIONAL = {("compile", "options"), ("emit", "options"), ("write_bundle", "options"), ("write_bundle", "model_folder"), ("judge", "options"),
             ("num_diagnostics", "program"), ("get_diagnostic", "program"), ("bind_weights_telling", "progress"),
@@ -125,7 +125,7 @@ def text(caller, content):
 
 
 def prepare(build, library, folder):
-    """A caller whose program, bundle, options and replay are real, on a device that is simulated."""
+    """A caller whose program, bundle, options and graph are real, on a device that is simulated."""
     compiler = Caller(build, "libDiffAttnC.so", folder)
     options = compiler.call("options_create")
     if compiler.call("options_set", options=options, name=text(compiler, b"target"), value=text(compiler, b"cuda-sim:sm_80")):
@@ -133,7 +133,7 @@ def prepare(build, library, folder):
     compiler.values["options"] = options
     if library == "libDiffAttnC.so":
         compiler.values["program"] = compiler.make("compile")
-        compiler.values["replay"] = compiler.make("replay_create")
+        compiler.values["graph"] = compiler.make("graph_capture")
         compiler.values["to"] = compiler.values["from"] = compiler.make("memory_allocate")
         return compiler
     compiler.make("write_bundle", num_weights=0, weights=None, model_folder=None)
@@ -143,7 +143,7 @@ def prepare(build, library, folder):
     caller.kept.append(opening)
     caller.values["options"] = ctypes.addressof(opening)
     caller.values["bundle"] = caller.make("open_with")
-    caller.values["replay"] = caller.make("replay_create")
+    caller.values["graph"] = caller.make("graph_capture")
     caller.values["to"] = caller.values["from"] = caller.make("memory_allocate")
     return caller
 
@@ -160,7 +160,7 @@ def call_all(build, library, folder):
             print(json.dumps([name, parameter, got.decode() if isinstance(got, bytes) else got, caller.error()]), flush=True)
     # Nothing of that has harmed them.
     caller.make("call")
-    caller.make("replay_run")
+    caller.make("graph_launch")
 
 
 @pytest.mark.parametrize("library", HEADERS)

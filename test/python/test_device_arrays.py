@@ -124,27 +124,27 @@ def test_a_step_is_one_launch_and_neither_allocates_nor_copies_caches(monkeypatc
     cpu, sim = (diffattn.load(ROOT / "examples" / "tiny-lm", target=target) for target in ("cpu", TARGET))
     prompts = [cpu.tokenizer.encode(text)[:5] for text in ("In the beginning", "And the king said")]
     longest, tokens = max(map(len, prompts)), 9
-    steps, replay, last = [], sim.executable.replay, sim.executable.traffic()
+    steps, capture, last = [], sim.executable.capture, sim.executable.traffic()
 
     def counted(entry, *arrays):
         nonlocal last
         assert entry == "decode" and all(isinstance(cache, DeviceArray) for cache in arrays[2:])
-        call, capacity, last = replay(entry, *arrays), arrays[2].shape[2], sim.executable.traffic()
+        call, capacity, last = capture(entry, *arrays), arrays[2].shape[2], sim.executable.traffic()
 
         class Counted:
-            refusal = call.refusal
+            refusal = call.fallback_reason
 
             def __call__(self):
                 nonlocal last
                 result = call()
-                assert call.refusal == ""
+                assert call.fallback_reason == ""
                 steps.append((capacity, since(last, sim.executable), result[0].nbytes))
                 last = sim.executable.traffic()  # what is between two calls counts too
                 return result
 
         return Counted()
 
-    monkeypatch.setattr(sim.executable, "replay", counted)
+    monkeypatch.setattr(sim.executable, "capture", counted)
     assert list(sim.generate(prompts, tokens)) == list(cpu.generate(prompts, tokens))
     # The capacity doubles when it is full, and not before.
     capacities = [capacity for capacity, _, _ in steps]

@@ -344,7 +344,7 @@ def test_a_wrong_model_is_found(opened_pack, simulated, monkeypatch):
     failures = check_models.failures_of(check_models.check_small(model, entry["diff_v2"], answers))
     assert [f.split(":")[0] for f in failures] == ["diff_v2 forward", "diff_v2 decode", "diff_v2 decode from a graph"]
     with monkeypatch.context() as patched:
-        patched.setattr("diffattn.replay.Replay.refusal", "no graphs here")
+        patched.setattr("diffattn.graph_capture.CapturedGraph.fallback_reason", "no graphs here")
         with pytest.raises(RuntimeError, match="expected decode to be captured, but got: no graphs here"):
             check_models.check_small(model, entry["diff_v2"], answers)
     changed = json.loads(json.dumps(entry["tiny-lm"]))

@@ -83,7 +83,7 @@ def test_on_a_device():
     with pytest.raises(InputError, match=SHARES.format(1, "reverse", 0)):
         executable.call("reverse", there, there)
     with pytest.raises(InputError, match=SHARES.format(1, "reverse", 0)):
-        executable.replay("reverse", there, there)
+        executable.capture("reverse", there, there)
     executable.call("reverse", there, z)
 
 

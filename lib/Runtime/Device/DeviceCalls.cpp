@@ -173,7 +173,7 @@ void diffattn_rt_device_check(const void *status, const char *messages) {
     if (next == c.numWords)
       diffattn_rt_fail(
           "expected fewer functions with assertions in a call that "
-          "is replayed");
+          "is captured");
     require(c.device, c.device->copy_out(c.device, c.stream, c.words + next,
                                          addressOf(status), sizeof *c.words));
     c.deferred.push_back(messages);

@@ -200,9 +200,9 @@ static Failure describeResult(SizeList shape, DType dtype,
   return {};
 }
 
-Failure diffattn_rt::runReplay(diffattn_replay &replay, int32_t threads,
-                               diffattn_result *results, int32_t numResults) {
-  CapturedCall &call = *replay.call;
+Failure diffattn_rt::launchGraph(diffattn_graph &graph, int32_t threads,
+                                 diffattn_result *results, int32_t numResults) {
+  CapturedCall &call = *graph.call;
   if (Failure failure = checkThreads(threads))
     return failure;
   if (Failure failure = checkRoom(call.getFunction(), results, numResults))

@@ -20,36 +20,36 @@ static int64_t aligned(int64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-static Failure cannotReplay(const FunctionSignature &function,
-                            const std::string &what, const char *expected) {
+static Failure cannotCapture(const FunctionSignature &function,
+                             const std::string &what, const char *expected) {
   return {ErrorClass::Usage,
           what + " of '" + function.name + "': expected " + expected};
 }
 
-static Failure checkReplayed(const FunctionSignature &function,
+static Failure checkCaptured(const FunctionSignature &function,
                              ListRef<ArrayView> args) {
   constexpr const char *kNoNumber =
-      "an array, because the call is replayed, but got a number";
+      "an array, because the call is captured, but got a number";
   for (size_t i = 0; i < args.size(); ++i) {
     const ValueType &type = function.arguments[i];
     const std::string what = "argument " + std::to_string(i);
     if (type.kind == ValueType::Scalar)
-      return cannotReplay(function, what, kNoNumber);
+      return cannotCapture(function, what, kNoNumber);
     if (args[i].onDevice)
       continue;
     if (type.inPlace || type.kind == ValueType::MemRef)
-      return cannotReplay(function, what,
-                          "an array on the device, because the call is "
-                          "replayed and may update it, but got one in memory "
-                          "of the host");
+      return cannotCapture(function, what,
+                           "an array on the device, because the call is "
+                           "captured and may update it, but got one in memory "
+                           "of the host");
     if (!isDense(args[i]))
-      return cannotReplay(function, what,
-                          "a dense row-major array, because the call is "
-                          "replayed, but got a strided view");
+      return cannotCapture(function, what,
+                           "a dense row-major array, because the call is "
+                           "captured, but got a strided view");
   }
   for (size_t i = 0; i < function.results.size(); ++i)
     if (function.results[i].kind == ValueType::Scalar)
-      return cannotReplay(function, "result " + std::to_string(i), kNoNumber);
+      return cannotCapture(function, "result " + std::to_string(i), kNoNumber);
   return {};
 }
 
@@ -72,14 +72,14 @@ Failure CapturedCall::create(DeviceProgram &program,
                              const FunctionSignature &function,
                              EntryPoint entry, ListRef<ArrayView> args,
                              std::unique_ptr<CapturedCall> &result) {
-  if (Failure failure = checkReplayed(function, args))
+  if (Failure failure = checkCaptured(function, args))
     return failure;
   std::unique_ptr<CapturedCall> call(
       new CapturedCall(program, function, entry, args));
   call->context = diffattn_context_create(
       &program.getDevice(), program.getModule(), program.getOwnStream());
   if (program.hasHostAccess())
-    call->refusal = "the host computes a part of this program";
+    call->fallbackReason = "the host computes a part of this program";
   if (Failure failure = call->takeInputs())
     return failure;
   call->prepared = std::make_unique<PreparedCall>(function, call->args);
@@ -128,7 +128,7 @@ Failure CapturedCall::takeInputs() {
     return failure;
   inputHere = static_cast<char *>(here);
   if (Failure failure = check(table->allocate(
-          table, inputBytes, "arguments of a replayed call", &inputMemory)))
+          table, inputBytes, "arguments of a captured call", &inputMemory)))
     return failure;
   diffattn_traffic traffic = {};
   traffic.allocations = 1;
@@ -139,7 +139,7 @@ Failure CapturedCall::takeInputs() {
     views[i]->strides.reset();
     views[i]->onDevice = true;
     if (Failure failure = check(table->name_range(
-            table, there, inputs[i].bytes, "argument of a replayed call")))
+            table, there, inputs[i].bytes, "argument of a captured call")))
       return failure;
   }
   return {};
@@ -231,7 +231,7 @@ void CapturedCall::capture(int64_t threads) {
   diffattn_context_counters before, after;
   diffattn_context_count(context, &before);
   if (diffattn_context_settle(context)) {
-    refusal = diffattn_rt_error();
+    fallbackReason = diffattn_rt_error();
     return;
   }
   diffattn_context_count(context, &after);
@@ -248,7 +248,7 @@ void CapturedCall::capture(int64_t threads) {
   if (!failure)
     return;
   dropGraph();
-  refusal = failure.getMessage();
+  fallbackReason = failure.getMessage();
 }
 
 Failure CapturedCall::launchGraph(int64_t threads) {
@@ -283,7 +283,7 @@ Failure CapturedCall::run(int64_t threads) {
   program.count(traffic);
   if (const char *message = diffattn_context_deferred(context))
     return {ErrorClass::Run, "'" + function.name + "': " + message};
-  if (first && refusal.empty())
+  if (first && fallbackReason.empty())
     capture(threads);
   return takeResults();
 }

@@ -35,9 +35,9 @@ Failure Program::call(std::string_view entry, ListRef<ArrayView> args,
   return call.run(getEntryPoint(function), threads, results, getDevice());
 }
 
-Failure Program::replay(std::string_view entry, ListRef<ArrayView> args,
-                        std::unique_ptr<CapturedCall> &call) {
-  if (Failure failure = checkDevice(" to replay calls of"))
+Failure Program::capture(std::string_view entry, ListRef<ArrayView> args,
+                         std::unique_ptr<CapturedCall> &call) {
+  if (Failure failure = checkDevice(" to capture calls of"))
     return failure;
   if (Failure failure = check(entry, args))
     return failure;

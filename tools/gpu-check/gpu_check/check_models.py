@@ -55,12 +55,12 @@ def decoder_errors(model, answers):
     yield "decode", worst
     _, caches = _prefill(model, ids, lengths, ids.shape[1])
     tokens, positions, worst = np.empty(len(ids), np.int64), np.empty(len(ids), np.int64), 0.0
-    replayed = model.executable.replay("decode", tokens, positions, *caches)
+    captured = model.executable.capture("decode", tokens, positions, *caches)
     for step in range(steps):
         tokens[:], positions[:] = ids[rows, lengths + step], lengths + step
-        worst = max(worst, farthest(replayed()[0], expected[rows, lengths + step]))
-    if replayed.refusal:
-        raise RuntimeError(f"expected decode to be captured, but got: {replayed.refusal}")
+        worst = max(worst, farthest(captured()[0], expected[rows, lengths + step]))
+    if captured.fallback_reason:
+        raise RuntimeError(f"expected decode to be captured, but got: {captured.fallback_reason}")
     yield "decode from a graph", worst
     again, _ = _prefill(model, ids, lengths + steps, ids.shape[1])
     yield "decode against prefill", farthest(logits, again)

@@ -54,8 +54,8 @@ def ours(model, ids, context, caches):
     if tokens.shape[1] > 1:
         lengths = np.array([context])
         return lambda: torch.from_numpy(model.call("prefill", tokens, lengths, *caches)[0]), lambda: "one by one"
-    step = model.executable.replay("decode", tokens[:, 0].copy(), np.array([context - 1]), *caches)
-    return (lambda: torch.from_numpy(step()[0])), lambda: f"one by one: {step.refusal}" if step.refusal else "as one graph"
+    step = model.executable.capture("decode", tokens[:, 0].copy(), np.array([context - 1]), *caches)
+    return (lambda: torch.from_numpy(step()[0])), lambda: f"one by one: {step.fallback_reason}" if step.fallback_reason else "as one graph"
 
 
 def theirs(peer, ids, context, caches, graph):

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 //
 // Which calls the driver gets, in which order, on which stream, and what it
-// could refuse. test/python/test_replay.py has what replays compute.
+// could refuse. test/python/test_graph_capture.py has what graphs compute.
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Runtime/Program/CapturedCall.h"
@@ -169,7 +169,7 @@ TEST_F(CapturedCallTest, IsCapturedOnceAndLaunchedAsOneGraph) {
   create();
   asked();
   EXPECT_EQ(run(), (std::vector<float>{10, 20}));
-  EXPECT_EQ(call->getRefusal(), "");
+  EXPECT_EQ(call->getFallbackReason(), "");
   // All that takes memory comes before the capture, and between its ends is the
   // work and nothing else.
   const Lines first = asked();
@@ -249,19 +249,20 @@ TEST_F(CapturedCallTest, AssertionsAreReadAfterTheRun) {
     y[2] = 0;
     EXPECT_EQ(run(), (std::vector<float>{10, 20}));
   }
-  EXPECT_EQ(call->getRefusal(), "");
+  EXPECT_EQ(call->getFallbackReason(), "");
 }
 
-class Refusals : public CapturedCallTest,
-                 public testing::WithParamInterface<const char *> {};
+class UncapturedCalls : public CapturedCallTest,
+                        public testing::WithParamInterface<const char *> {};
 
-TEST_P(Refusals, LeaveRunsAsTheyWere) {
+TEST_P(UncapturedCalls, LeaveRunsAsTheyWere) {
   create();
   set((std::string("fail ") + GetParam()).c_str(), 900);
   EXPECT_EQ(run(), (std::vector<float>{10, 20}));
-  EXPECT_NE(call->getRefusal().find("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
-            std::string::npos)
-      << call->getRefusal();
+  EXPECT_NE(
+      call->getFallbackReason().find("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
+      std::string::npos)
+      << call->getFallbackReason();
   EXPECT_EQ(readX(), 2) << "what was captured has run";
   // It is not tried again: kernel by kernel, with the same results.
   set((std::string("fail ") + GetParam()).c_str(), 0);
@@ -274,7 +275,7 @@ TEST_P(Refusals, LeaveRunsAsTheyWere) {
   EXPECT_EQ(readX(), 4);
 }
 
-INSTANTIATE_TEST_SUITE_P(OfTheDriver, Refusals,
+INSTANTIATE_TEST_SUITE_P(OfTheDriver, UncapturedCalls,
                          testing::Values("cuStreamBeginCapture",
                                          "cuStreamEndCapture",
                                          "cuGraphInstantiateWithFlags"),

@@ -76,11 +76,11 @@ TEST(Program, ArgumentsAreCheckedBeforeWhetherItIsReady) {
             "not ready");
 }
 
-TEST(Program, ReplaysOnADeviceAlone) {
+TEST(Program, CapturesOnADeviceAlone) {
   TwoFunctions program;
   std::unique_ptr<CapturedCall> call;
-  EXPECT_EQ(program.replay("first", {}, call).getMessage(),
-            "expected a program on a device to replay calls of, but got one "
+  EXPECT_EQ(program.capture("first", {}, call).getMessage(),
+            "expected a program on a device to capture calls of, but got one "
             "without");
   EXPECT_EQ(program.checkDevice("").getMessage(),
             "expected a program on a device, but got one without");

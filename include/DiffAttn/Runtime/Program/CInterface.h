@@ -13,7 +13,7 @@
 
 #include <initializer_list>
 
-struct diffattn_replay {
+struct diffattn_graph {
   std::unique_ptr<diffattn_rt::CapturedCall> call;
 };
 
@@ -53,9 +53,9 @@ Failure copyArguments(const Signature &signature, const char *entry,
 Failure checkResults(const Signature &signature, const char *entry,
                      const diffattn_result *results, int32_t numResults);
 
-/// Runs `replay`; the memory of the results stays its own.
-Failure runReplay(diffattn_replay &replay, int32_t threads,
-                  diffattn_result *results, int32_t numResults);
+/// Runs `graph`; the memory of the results stays its own.
+Failure launchGraph(diffattn_graph &graph, int32_t threads,
+                    diffattn_result *results, int32_t numResults);
 
 /// Gives the results' memory to the caller, who frees it with `free`.
 Failure giveResults(std::vector<CallResult> called,

@@ -54,7 +54,7 @@ public:
 
   /// Why runs are given to the stream kernel by kernel: what the device said
   /// when one was to be captured. Empty if it was, and before the first run.
-  const std::string &getRefusal() const { return refusal; }
+  const std::string &getFallbackReason() const { return fallbackReason; }
 
 private:
   CapturedCall(DeviceProgram &program, const FunctionSignature &function,
@@ -93,7 +93,7 @@ private:
   std::unique_ptr<PreparedCall> prepared;
   diffattn_context *context = nullptr;
   diffattn_graph *graph = nullptr;
-  std::string refusal;
+  std::string fallbackReason;
 
   std::vector<Input> inputs;
   diffattn_address inputMemory = 0;

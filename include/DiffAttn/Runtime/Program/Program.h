@@ -34,10 +34,10 @@ public:
 
   /// A call that is captured once, of a program on a device. To be ended before
   /// the program.
-  Failure replay(std::string_view entry, ListRef<ArrayView> args,
-                 std::unique_ptr<CapturedCall> &call);
+  Failure capture(std::string_view entry, ListRef<ArrayView> args,
+                  std::unique_ptr<CapturedCall> &call);
 
-  /// Fails if it has no device. `purpose`, for the message: " to replay calls
+  /// Fails if it has no device. `purpose`, for the message: " to capture calls
   /// of", or empty.
   Failure checkDevice(const std::string &purpose) const;
 

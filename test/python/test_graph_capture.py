@@ -9,7 +9,7 @@ from test_device_dlpack import CudaArray
 
 import diffattn
 from diffattn import generation
-from diffattn.replay import Replay
+from diffattn.graph_capture import CapturedGraph
 from diffattn.runtime import DeviceArray, Executable, InputError, RunError, UsageError
 
 FUNCTIONS = """
@@ -89,10 +89,10 @@ def functions():
 
 def test_every_run_reads_the_host_anew(executable):
     cache, x, at = DeviceArray.zeros(executable, (3, 8), np.float32), np.ones(8, np.float32), np.array([0])
-    append = executable.replay("append", cache, x, at)
-    assert append.refusal == ""
+    append = executable.capture("append", cache, x, at)
+    assert append.fallback_reason == ""
     (result, twice), asked = changes(executable, append)
-    assert result is cache and np.all(twice == 2) and asked["launches"] == 2 and append.refusal == ""
+    assert result is cache and np.all(twice == 2) and asked["launches"] == 2 and append.fallback_reason == ""
     for row, value in ((2, 5), (1, 7)):
         x[:], at[:] = value, row
         (result, twice), asked = changes(executable, append)
@@ -111,7 +111,7 @@ def test_every_run_reads_the_host_anew(executable):
 
 def test_other_calls_between_runs(executable):
     cache, x, at = DeviceArray.zeros(executable, (3, 8), np.float32), np.ones(8, np.float32), np.array([0])
-    append = executable.replay("append", cache, x, at)
+    append = executable.capture("append", cache, x, at)
     append()
     larger = DeviceArray.zeros(executable, (50000, 8), np.float32)
     executable.call("append", larger, np.full(8, 3, np.float32), np.array([49999]))
@@ -122,23 +122,23 @@ def test_other_calls_between_runs(executable):
 
 def test_assertions_are_told_after_the_run(functions):
     at = np.array([1, 0, 2])
-    take = functions.replay("take", DeviceArray.from_host(functions, np.arange(12, dtype=np.float32).reshape(3, 4)), at)
+    take = functions.capture("take", DeviceArray.from_host(functions, np.arange(12, dtype=np.float32).reshape(3, 4)), at)
     for _ in range(2):  # kernel by kernel, then as a graph
         at[:] = 1, 3, 2
         with pytest.raises(RunError, match="^'take': expected rows of the table$"):
             take()
         at[:] = 2, 1, 2
         assert take()[0][:, 0].tolist() == [8, 4, 8]
-        assert take.refusal == ""
+        assert take.fallback_reason == ""
 
 
 def test_a_result_that_is_not_dense(functions):
     x = DeviceArray.from_host(functions, np.arange(18, dtype=np.float32).reshape(3, 6))
-    columns = functions.replay("columns", x)
+    columns = functions.capture("columns", x)
     for _ in range(3):
         assert columns()[0].tolist() == [[2, 4], [14, 16], [26, 28]]
     x.write(np.ones((3, 6), np.float32))
-    assert columns()[0].tolist() == [[2, 2]] * 3 and columns.refusal == ""
+    assert columns()[0].tolist() == [[2, 2]] * 3 and columns.fallback_reason == ""
 
 
 def test_weights_that_are_bound_anew(tmp_path):
@@ -149,7 +149,7 @@ def test_weights_that_are_bound_anew(tmp_path):
         save_file({"w": np.full(4, value, np.float32)}, path)
     executable = Executable(SCALE, target=TARGET, weights=[paths[0]])
     x = np.ones((2, 4), np.float32)
-    scale = executable.replay("scale", x)
+    scale = executable.capture("scale", x)
     assert [scale()[0].max() for _ in range(2)] == [2, 2]
     executable.bind_weights([paths[1]])
     _, asked = changes(executable, scale)
@@ -162,35 +162,35 @@ def test_streams_of_others(executable):
 
     cache = CudaArray(executable, np.zeros((3, 8), np.float32))
     x, at = CudaArray(executable, np.ones(8, np.float32)), np.array([0])
-    append = executable.replay("append", cache, x, at, stream=Stream())
+    append = executable.capture("append", cache, x, at, stream=Stream())
     for at[0] in (0, 2):
         result, twice = append()
         assert result is cache and np.all(twice == 2)
     assert cache.streams == x.streams == [0x70] and cache.to_host()[:, 0].tolist() == [1, 0, 1]
 
 
-def test_what_cannot_be_replayed(executable, functions):
+def test_what_cannot_be_captured(executable, functions):
     cache, x, at = DeviceArray.zeros(executable, (3, 8), np.float32), np.ones(8, np.float32), np.array([0])
     for arrays, error, message in [
         ((cache, x), UsageError, "'append': expected 3 arguments, but got 2"),
         ((cache.to_host(), x, at), UsageError, "argument 0 of 'append': expected an array on the device, because the call is "
-                                               "replayed and may update it, but got one in memory of the host"),
+                                               "captured and may update it, but got one in memory of the host"),
         ((cache, np.ones(16, np.float32)[::2], at), UsageError, "argument 1 of 'append': expected a dense row-major array, "
-                                                                "because the call is replayed, but got a strided view"),
+                                                                "because the call is captured, but got a strided view"),
         ((cache, x, at.astype(np.int32)), InputError, "argument 2 of 'append': expected tensor<1xi64>"),
     ]:
         with pytest.raises(error, match=message):
-            executable.replay("append", *arrays)
-    with pytest.raises(UsageError, match="argument 0 of 'number': expected an array, because the call is replayed, but got a number"):
-        executable.replay("number", 2.0)
-    with pytest.raises(UsageError, match="result 0 of 'count': expected an array, because the call is replayed, but got a number"):
-        functions.replay("count", x)
+            executable.capture("append", *arrays)
+    with pytest.raises(UsageError, match="argument 0 of 'number': expected an array, because the call is captured, but got a number"):
+        executable.capture("number", 2.0)
+    with pytest.raises(UsageError, match="result 0 of 'count': expected an array, because the call is captured, but got a number"):
+        functions.capture("count", x)
     with pytest.raises(UsageError, match="argument 0 of 'columns': expected an array on the device"):
-        functions.replay("columns", np.zeros((3, 6), np.float32))
-    with pytest.raises(UsageError, match="expected a program on a device .* to replay calls of, but got one for the CPU"):
-        Executable(MODULE).replay("append", np.zeros((3, 8), np.float32), x, at)
+        functions.capture("columns", np.zeros((3, 6), np.float32))
+    with pytest.raises(UsageError, match="expected a program on a device .* to capture calls of, but got one for the CPU"):
+        Executable(MODULE).capture("append", np.zeros((3, 8), np.float32), x, at)
     with pytest.raises(UsageError, match="expected an entry of append, number, but got 'nothing'"):
-        executable.replay("nothing", x)
+        executable.capture("nothing", x)
 
 
 def test_a_program_that_the_host_computes_a_part_of_is_not_captured():
@@ -204,16 +204,16 @@ func.func @double(%x: memref<4xf32>) {
 }""", target=TARGET, from_stage="gpu")
     assert [("HostAccess", True)] == [(d.name, "runs on the host" in d.message) for d in executable.diagnostics]
     x = DeviceArray.from_host(executable, np.arange(4, dtype=np.float32))
-    double = executable.replay("double", x)
+    double = executable.capture("double", x)
     for value in (4, 8, 16):
         assert double() == [] and x.to_host()[2] == value
-    assert double.refusal == "the host computes a part of this program"
+    assert double.fallback_reason == "the host computes a part of this program"
 
 
 def test_generation_says_that_steps_are_not_captured(monkeypatch):
     model = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
     monkeypatch.setattr(generation, "LEAST_BUCKET", 4)
-    monkeypatch.setattr(Replay, "refusal", property(lambda _: "expected a graph, but the driver says no"))
+    monkeypatch.setattr(CapturedGraph, "fallback_reason", property(lambda _: "expected a graph, but the driver says no"))
     with pytest.warns(UserWarning) as said:
         assert len(list(model.generate([1, 2, 3], 4))) == 4
     # Once, though the caches have grown.

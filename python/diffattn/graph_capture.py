@@ -1,6 +1,6 @@
 """Calls that are captured once and launched as one graph from then on.
 
-    step = executable.replay("decode", tokens, positions, *caches)
+    step = executable.capture("decode", tokens, positions, *caches)
     while ...:
         tokens[:], positions[:] = ...
         logits, *caches = step()
@@ -17,7 +17,7 @@ from .arrays import DTYPES, Result
 from .device import choose_stream, name_arguments
 
 
-class Replay:
+class CapturedGraph:
     """A call of a function with fixed arguments. Every call of this object runs it; the first run is launched kernel by kernel
     and then captured. Arrays in memory of the host are read anew by each run, arrays on the device are used and updated there.
     """
@@ -28,27 +28,30 @@ class Replay:
         self._views, packed = executable.pack(entry, arrays, self._stream)
         lib, handle = executable._lib, ctypes.c_void_p()
         with executable._one_call:
-            lib.check(lib.replay_create(executable._handle, entry.encode(), packed, len(arrays), ctypes.byref(handle)))
+            lib.check(lib.graph_capture(executable._handle, entry.encode(), packed, len(arrays), ctypes.byref(handle)))
         self._handle, self._results = handle, len(executable.signature(entry)[1])
         # It holds the executable, which must not go before it.
         self._finalizer = weakref.finalize(self, _destroy, executable, handle)
 
     def __call__(self) -> list:
-        """Runs it and returns the results: arguments that were updated are those arguments, other results are arrays that the
+        """Launches it and returns the results: arguments that were updated are those arguments, other results are arrays that the
         next run overwrites."""
         lib, out = self.executable._lib, (Result * max(self._results, 1))()
         with self.executable._one_call:
             lib.check(lib.memory_stream(self.executable._handle, self._stream))
-            lib.check(lib.replay_run(self._handle, self.executable._threads, out, self._results))
+            lib.check(lib.graph_launch(self._handle, self.executable._threads, out, self._results))
         return [self._arrays[r.argument] if r.argument >= 0 else _view(r, self) for r in out[: self._results]]
 
     @property
-    def refusal(self) -> str:
+    def fallback_reason(self) -> str:
         """Why every run is launched kernel by kernel: what the device said when the first was captured; "" if it was."""
-        return self.executable._lib.replay_refusal(self._handle).decode()
+        return self.executable._lib.graph_fallback_reason(self._handle).decode()
+
+    #: Its older name.
+    refusal = fallback_reason
 
 
-def _view(result: Result, owner: Replay) -> np.ndarray:
+def _view(result: Result, owner: CapturedGraph) -> np.ndarray:
     """A result in the memory of `owner`, which it keeps alive."""
     dtype, shape = DTYPES[result.dtype], tuple(result.shape[: result.rank])
     count = int(np.prod(shape, dtype=np.int64))
@@ -61,4 +64,4 @@ def _view(result: Result, owner: Replay) -> np.ndarray:
 
 def _destroy(executable, handle) -> None:
     # Without the lock of calls, as memory is freed (device.py).
-    executable._lib.replay_destroy(handle)
+    executable._lib.graph_destroy(handle)

@@ -1,4 +1,4 @@
-"""Models whose functions are captured once: what a replay gives is what a call gives, to the last bit."""
+"""Models whose functions are captured once: what a captured graph gives is what a call gives, to the last bit."""
 import numpy as np
 import pytest
 from conftest import cached_logits
@@ -25,15 +25,15 @@ def test_decode_steps(config, both, monkeypatch):  # noqa: F811
         row[: len(prompt)] = prompt
     logits, *caches = sim.executable.call("prefill", padded, lengths, *sim.new_caches(3, 8))
     tokens, positions = np.zeros(3, np.int64), lengths.copy()
-    decode, got, replays = _Decoding(sim.executable, tokens, positions, caches), [logits], []
+    decode, got, graphs = _Decoding(sim.executable, tokens, positions, caches), [logits], []
     for _ in range(steps):
         tokens[:] = got[-1].argmax(-1)
         got.append(decode().copy())
         positions += 1
-        if decode.replay not in replays:
-            replays.append(decode.replay)
+        if decode.graph not in graphs:
+            graphs.append(decode.graph)
     # Captured for 8, 16 and 32 places, and every time.
-    assert len(replays) == 3 and not any(replay.refusal for replay in replays)
+    assert len(graphs) == 3 and not any(graph.fallback_reason for graph in graphs)
     assert np.isfinite(expected).all()
     np.testing.assert_array_equal(np.stack(got, 1), expected)
 
@@ -46,8 +46,8 @@ def test_decode_steps(config, both, monkeypatch):  # noqa: F811
 def test_others(config, shape, both):  # noqa: F811
     _, sim = both(config, "bf16")
     x = np.zeros(shape, np.float32)
-    replay = sim.executable.replay("forward", x)
+    graph = sim.executable.capture("forward", x)
     for seed in range(3):
         x[:] = np.random.default_rng(seed).standard_normal(shape)
-        np.testing.assert_array_equal(replay()[0], sim.forward(x))
-        assert replay.refusal == ""
+        np.testing.assert_array_equal(graph()[0], sim.forward(x))
+        assert graph.fallback_reason == ""
