@@ -56,7 +56,12 @@ def functions(library):
 def test_what_is_exported_is_declared(library, build_dir):
     out = subprocess.run([LLVM / "llvm-nm", "-D", "--defined-only", build_dir / "lib" / library], capture_output=True, text=True, check=True)
     exported = {line.split()[-1] for line in out.stdout.splitlines()}
-    assert exported == {HEADERS[library][1] + name for name, _, _ in functions(library)}
+    declared = {HEADERS[library][1] + name for name, _, _ in functions(library)}
+    if library == "libDiffAttnC.so":
+        # What takes the structs of MLIR's C API, which are passed by value (test/CAPI/dialect.test).
+        header = (ROOT / "include" / "diffattn-c" / "Dialect.h").read_text()
+        declared |= {"mlirGetDialectHandle__diffattn__", *re.findall(r"\b(diffattn_\w+)\(", re.sub(r"/\*.*?\*/", " ", header, flags=re.S))}
+    assert exported == declared
 
 
 class Array(ctypes.Structure):

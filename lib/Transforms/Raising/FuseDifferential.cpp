@@ -33,7 +33,7 @@ using namespace mlir::diffattn::raise;
 
 namespace {
 /// A candidate that stays, to be told once nothing more can be raised.
-struct Refusal {
+struct Unraised {
   Operation *op;
   std::string reason;
 };
@@ -44,13 +44,13 @@ struct FuseDifferentialPass final
 
   void runOnOperation() override {
     while (true) {
-      SmallVector<Refusal> refusals;
-      if (raiseOne(refusals))
+      SmallVector<Unraised> unraised;
+      if (raiseOne(unraised))
         continue;
-      for (const Refusal &refusal : refusals)
-        remark::missed(refusal.op->getLoc(), options("NotRaised"))
-            << remark::add("{0} stays", refusal.op->getName().getStringRef())
-            << remark::reason("{0}", refusal.reason)
+      for (const Unraised &difference : unraised)
+        remark::missed(difference.op->getLoc(), options("NotRaised"))
+            << remark::add("{0} stays", difference.op->getName().getStringRef())
+            << remark::reason("{0}", difference.reason)
             << remark::metric("Summary", "attention is not fused");
       return;
     }
@@ -70,7 +70,7 @@ private:
   }
 
   /// Raises the first candidate that can be raised.
-  bool raiseOne(SmallVectorImpl<Refusal> &refusals) {
+  bool raiseOne(SmallVectorImpl<Unraised> &unraised) {
     Operation *function = getOperation();
     ExprGraph graph(function);
     Maps maps(graph, function);
@@ -92,7 +92,7 @@ private:
       bool news = llvm::any_of(maps.used,
                                [&](Value map) { return !told.contains(map); });
       if (!reason.empty() && news) {
-        refusals.push_back({root.getDefiningOp(), reason});
+        unraised.push_back({root.getDefiningOp(), reason});
         told.insert(maps.used.begin(), maps.used.end());
       }
     }
@@ -101,7 +101,7 @@ private:
       if (llvm::any_of(miss.softmaxes,
                        [&](Value map) { return told.contains(map); }))
         continue;
-      refusals.push_back(
+      unraised.push_back(
           {miss.op,
            miss.recognized
                ? "what lies between two softmaxes and their difference "
