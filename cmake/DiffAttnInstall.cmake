@@ -45,10 +45,33 @@ install(EXPORT DiffAttnTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE
 install(TARGETS DiffAttnC EXPORT DiffAttnCTargets LIBRARY DESTINATION lib COMPONENT development)
 install(EXPORT DiffAttnCTargets NAMESPACE DiffAttn:: DESTINATION ${DIFFATTN_CMAKE_DIR} COMPONENT development)
 diffattn_install_pc(diffattn development)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/ DESTINATION include COMPONENT development
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.td" PATTERN "*.inc")
+# Headers that other projects may use: what is said of them changes with a note in docs/changes.md. The others are our own.
+set(DIFFATTN_PUBLIC_HEADERS
+  DiffAttn/InitAll.h
+  DiffAttn/Codegen/NVVM/Ptxas.h
+  DiffAttn/Codegen/Passes.h
+  DiffAttn/Conversion/DiffAttnToLinalg.h
+  DiffAttn/Conversion/Passes.h
+  DiffAttn/Pipelines/CPUPipeline.h
+  DiffAttn/Pipelines/CommonPipeline.h
+  DiffAttn/Pipelines/NVVMPipeline.h
+  DiffAttn/Schedule/BatchInvariance.h
+  DiffAttn/Schedule/Passes.h
+  DiffAttn/Target/CpuTarget.h
+  DiffAttn/Target/GpuTarget.h
+  DiffAttn/Transforms/Passes.h
+  DiffAttn/Transforms/Patterns.h)
+foreach(header ${DIFFATTN_PUBLIC_HEADERS})
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES ${CMAKE_SOURCE_DIR}/include/${header} DESTINATION include/${folder} COMPONENT development)
+endforeach()
+# Whole folders: the dialect; the compiler as a library, and the programs that it makes; what compiled code and its callers agree on; C.
+foreach(folder DiffAttn/IR DiffAttn/Compiler DiffAttn/Runtime/ABI DiffAttn/Runtime/Program DiffAttn/Runtime/Support diffattn-c)
+  install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/${folder}/ DESTINATION include/${folder} COMPONENT development
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.td")
+endforeach()
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include COMPONENT development
-  FILES_MATCHING PATTERN "*.inc")
+  FILES_MATCHING PATTERN "*.h.inc")
 configure_package_config_file(cmake/DiffAttnConfig.cmake.in ${CMAKE_BINARY_DIR}/DiffAttnConfig.cmake
   INSTALL_DESTINATION ${DIFFATTN_CMAKE_DIR})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/DiffAttnConfigVersion.cmake

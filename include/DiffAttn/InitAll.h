@@ -7,7 +7,6 @@
 #ifndef DIFFATTN_INITALL_H
 #define DIFFATTN_INITALL_H
 
-#include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"

@@ -7,6 +7,7 @@
 #include "DiffAttn/Transforms/AttentionToOnline.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -85,8 +86,12 @@ struct AttentionToOnlinePass final
     : diffattn::impl::AttentionToOnlinePassBase<AttentionToOnlinePass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ToOnline>(&getContext());
+    populateAttentionToOnlinePatterns(patterns);
     walkAndApplyPatterns(getOperation(), std::move(patterns));
   }
 };
 } // namespace
+
+void diffattn::populateAttentionToOnlinePatterns(RewritePatternSet &patterns) {
+  patterns.add<ToOnline>(patterns.getContext());
+}

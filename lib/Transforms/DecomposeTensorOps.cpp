@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
@@ -262,14 +263,19 @@ struct DecomposeTensorOpsPass final
     : diffattn::impl::DecomposeTensorOpsPassBase<DecomposeTensorOpsPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<DecomposeAggregate, GeneralizeNamedOp, LowerPack, LowerUnpack,
-                 LowerGather, LowerScatter, CompareMagnitude<math::IsInfOp>,
-                 CompareMagnitude<math::IsNormalOp>>(&getContext());
-    linalg::populateElementwiseToLinalgConversionPatterns(patterns);
-    linalg::populateDecomposePadPatterns(patterns);
-    tensor::populateDecomposeTensorConcatPatterns(patterns);
+    populateDecomposeTensorOpsPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateDecomposeTensorOpsPatterns(
+    RewritePatternSet &patterns) {
+  patterns.add<DecomposeAggregate, GeneralizeNamedOp, LowerPack, LowerUnpack,
+               LowerGather, LowerScatter, CompareMagnitude<math::IsInfOp>,
+               CompareMagnitude<math::IsNormalOp>>(patterns.getContext());
+  linalg::populateElementwiseToLinalgConversionPatterns(patterns);
+  linalg::populateDecomposePadPatterns(patterns);
+  tensor::populateDecomposeTensorConcatPatterns(patterns);
+}

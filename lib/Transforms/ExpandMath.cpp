@@ -7,6 +7,7 @@
 #include "ExpandTrigonometry.h"
 
 #include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/Math/Transforms/Passes.h"
@@ -184,25 +185,30 @@ struct ExpandMathPass final
     if (failed(applyPatternsGreedily(getOperation(), std::move(algebra))))
       return signalPassFailure();
     RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandExp, ExpandExp2,
-                 ExpandNumber<arith::MaxNumFOp, arith::CmpFPredicate::OGT>,
-                 ExpandNumber<arith::MinNumFOp, arith::CmpFPredicate::OLT>>(
-        &getContext());
-    SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
-    if (all) {
-      llvm::append_range(inOtherTerms,
-                         ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh",
-                                             "powf", "round", "sinh", "tan"});
-      diffattn::populateTrigonometryPatterns(patterns);
-    }
-    math::populateExpansionPatterns(patterns, inOtherTerms);
-    arith::populateCeilFloorDivExpandOpsPatterns(patterns);
-    populateMathF32ExpansionPatterns(patterns, throughF32);
-    populateMathPolynomialApproximationPatterns(patterns, [&](StringRef name) {
-      return approximate(name) || (all && approximateElsewhere(name));
-    });
+    populateExpandMathPatterns(patterns, all);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
+                                                bool all) {
+  patterns.add<ExpandExp, ExpandExp2,
+               ExpandNumber<arith::MaxNumFOp, arith::CmpFPredicate::OGT>,
+               ExpandNumber<arith::MinNumFOp, arith::CmpFPredicate::OLT>>(
+      patterns.getContext());
+  SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
+  if (all) {
+    llvm::append_range(inOtherTerms,
+                       ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh",
+                                           "powf", "round", "sinh", "tan"});
+    populateTrigonometryPatterns(patterns);
+  }
+  math::populateExpansionPatterns(patterns, inOtherTerms);
+  arith::populateCeilFloorDivExpandOpsPatterns(patterns);
+  populateMathF32ExpansionPatterns(patterns, throughF32);
+  populateMathPolynomialApproximationPatterns(patterns, [=](StringRef name) {
+    return approximate(name) || (all && approximateElsewhere(name));
+  });
+}

@@ -1,5 +1,6 @@
 """What `cmake --install` gives works where it lies, also after it was moved, and without any variable of the environment."""
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -116,6 +117,24 @@ def test_command_in_an_environment(prefix, tmp_path):
     assert run(venv / "bin" / "python", "-c", "import diffattn; print(diffattn.__file__)").startswith(f"{prefix}/python/")
     out = run(venv / "bin" / "diffattn", "generate", ROOT / "examples" / "tiny-lm", "--prompt", "In the", "--max-new-tokens", "1", **cache)
     assert out.startswith("In the")
+
+
+def test_public_headers(prefix, tmp_path):
+    """What is installed needs no header that is not, and is nothing else than docs/install.md says."""
+    include = prefix / "include"
+    headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
+    folders = {header.rpartition("/")[0] for header in headers}
+    assert folders == {"diffattn-c", "DiffAttn", *(f"DiffAttn/{part}" for part in (
+        "Codegen", "Codegen/NVVM", "Compiler", "Conversion", "IR", "Pipelines", "Runtime/ABI", "Runtime/Program", "Runtime/Support", "Schedule",
+        "Target", "Transforms"))}
+    text = (ROOT / "docs" / "install.md").read_text()
+    assert not [folder for folder in folders if f"`{folder}`" not in text and f"`{folder}/" not in text]
+    for header in headers:
+        for name in re.findall(r'#include "((?:DiffAttn|diffattn-c)/[^"]+)"', (include / header).read_text()):
+            assert (include / name).is_file(), f"{header} includes {name}, which is not installed"
+    source = tmp_path / "all.cpp"
+    source.write_text("".join(f'#include "{header}"\n' for header in headers))
+    run(LLVM / "clang++", "-std=c++17", "-fno-rtti", "-fsyntax-only", "-I", include, "-isystem", LLVM.parent / "include", source)
 
 
 def test_cmake_project_in_c(prefix, bundle, tmp_path):

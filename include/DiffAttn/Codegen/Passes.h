@@ -31,6 +31,9 @@ namespace mlir::diffattn {
 
 #define GEN_PASS_REGISTRATION
 #include "DiffAttn/Codegen/Passes.h.inc"
+
+/// Registers the translations that `translateGpuModule` needs.
+void registerGpuTranslations(DialectRegistry &registry);
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_CODEGEN_PASSES_H

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
+#include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Target/PtxConvergence.h"
 
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
@@ -48,9 +49,13 @@ struct ConvertCopyToLoopsPass final
     : diffattn::impl::ConvertCopyToLoopsPassBase<ConvertCopyToLoopsPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<CopyToGeneric>(&getContext());
+    populateCopyToLoopsPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateCopyToLoopsPatterns(RewritePatternSet &patterns) {
+  patterns.add<CopyToGeneric>(patterns.getContext());
+}

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -74,9 +75,14 @@ struct ConvertReshapeToStridedPass final
           ConvertReshapeToStridedPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    patterns.add<ExpandToReinterpret>(&getContext());
+    populateReshapeToStridedPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
 };
 } // namespace
+
+void mlir::diffattn::populateReshapeToStridedPatterns(
+    RewritePatternSet &patterns) {
+  patterns.add<ExpandToReinterpret>(patterns.getContext());
+}

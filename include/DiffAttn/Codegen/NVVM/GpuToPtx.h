@@ -18,9 +18,6 @@
 
 namespace mlir::diffattn {
 
-/// Registers the translations that `translateGpuModule` needs.
-void registerGpuTranslations(DialectRegistry &registry);
-
 /// Whether each launch in `module` names a kernel of it and passes what that
 /// kernel takes: the dialect leaves it open, and a driver reads whatever lies
 /// there. Fails with a diagnostic at the launch.
