@@ -40,10 +40,9 @@ GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
       --part;
     shape.group = part;
   }
-  if (Value bias = op.getBias()) {
-    shape.mask = op.getShaped(bias).getElementType().isInteger(1);
-    shape.bias = !shape.mask;
-  }
+  for (MaskAttrInterface mask : op.getMasks())
+    if (!mask.isInterval())
+      (mask.hasScoreTerm() ? shape.bias : shape.mask) = true;
   shape.softcap = op.getSoftcap().has_value();
   shape.sharedKeys = op.getK1() == op.getK2();
   return shape;

@@ -49,8 +49,12 @@ struct KernelParamsTest : testing::Test {
     spec.elementwise = features & 1;
     spec.sharedKeys = features & 2;
     spec.softcap = features & 4;
-    if (features & 8)
+    SmallVector<MaskAttrInterface> masks;
+    if (features & 8) {
       spec.biasType = Float32Type::get(&context);
+      masks.push_back(AdditiveBiasAttr::get(&context));
+    }
+    spec.masks = getGpuKernelMasks(&context, masks);
     if (features & 16)
       spec.normWeightType = bf16;
     if (features & 32)

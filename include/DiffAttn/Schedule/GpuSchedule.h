@@ -25,8 +25,8 @@ struct GpuAttentionShape {
   /// Signal heads that share their heads of K1, K2 and V, or as many of them as
   /// one block of decode takes.
   int64_t group = 1;
-  /// What needs registers beside the tiles: an additive bias, a boolean mask, a
-  /// softcap, copies by element.
+  /// What needs registers beside the tiles: a mask with a number for each
+  /// score, one that looks at elements alone, a softcap, copies by element.
   bool bias = false, mask = false, softcap = false, elementwise = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;

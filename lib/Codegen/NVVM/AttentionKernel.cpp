@@ -48,15 +48,6 @@ Value AttentionKernel::stridePointer(Type type, Value pointer, Value index,
   return b.element(type, pointer, b.mul(index, stride));
 }
 
-Value AttentionKernel::withBias(Value score, Value bias) {
-  Value hidden = b.minusInfinity();
-  if (spec.biasType.isInteger(1))
-    return b.select(bias, score, hidden);
-  // The other order, adding first, costs ptxas registers.
-  Value isHidden = b.compareF(LLVM::FCmpPredicate::oeq, bias, hidden);
-  return b.addF(b.select(isHidden, bias, score), bias);
-}
-
 Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
   Value batchStride = param(getGpuStride(tensor, 0));
   Value headStride = param(getGpuStride(tensor, 1));
@@ -68,78 +59,6 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
   return stridePointer(
       type, stridePointer(type, param(tensor), b.toI64(batch), batchStride),
       b.toI64(head), headStride);
-}
-
-Value AttentionKernel::readPerBatch(GpuParam pointer, GpuParam stride,
-                                    Value batch, Value otherwise) {
-  Value null =
-      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
-  Value given = b.compare(LLVM::ICmpPredicate::ne, param(pointer), null);
-  return b.branch(
-      given,
-      [&]() -> GpuBuilder::Values {
-        Type i64 = b.getI64Type();
-        return {
-            b.loadConstant(i64, stridePointer(i64, param(pointer),
-                                              b.toI64(batch), param(stride)))};
-      },
-      otherwise)[0];
-}
-
-void AttentionKernel::readPositions(Value batch) {
-  // By default all keys exist, and the last query stands at the last one. What
-  // is given is i64: it is made i32 within the branch, so that no wide number
-  // takes registers afterwards.
-  Value keys = param(GpuParam::Keys), queries = param(GpuParam::Queries);
-  Value null =
-      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
-  auto isGiven = [&](GpuParam pointer) {
-    return b.compare(LLVM::ICmpPredicate::ne, param(pointer), null);
-  };
-  GpuBuilder::Values numbers = b.branch(
-      b.orI(isGiven(GpuParam::KvLen), isGiven(GpuParam::QOffset)),
-      [&]() -> GpuBuilder::Values {
-        Value all = b.toI64(keys);
-        Value length =
-            readPerBatch(GpuParam::KvLen, GpuParam::KvLenB, batch, all);
-        // The default position is that of the last valid key also where kv_len
-        // is beyond the keys in memory. A negative length hides every key.
-        Value last =
-            b.sub(b.maxS(length, b.i64(-kGpuMaxLength)), b.toI64(queries));
-        Value offset =
-            readPerBatch(GpuParam::QOffset, GpuParam::QOffsetB, batch, last);
-        return {b.toI32(b.minS(b.maxS(length, b.i64(0)), all)),
-                nearPosition(offset)};
-      },
-      {keys, b.sub(keys, queries)});
-  keyLimit = numbers[0];
-  position0 = numbers[1];
-}
-
-/// With M = kGpuMaxLength, rows and keys are below M, and a window of 2 M hides
-/// nothing from a position between -M and M. From a position beyond M, no key
-/// is too far right: only the first key that is near enough on the left counts,
-/// which may be taken between -M and M; the position that sees it through
-/// WindowLeft is at least M again. The same holds on the other side.
-Value AttentionKernel::nearPosition(Value offset) {
-  constexpr int64_t m = kGpuMaxLength;
-  Value low = b.i64(-m), high = b.i64(m);
-  auto limit = [&](GpuParam window, Value given, Value otherwise) {
-    Value isLimited =
-        b.compare(LLVM::ICmpPredicate::sge, param(window), b.i64(0));
-    Value clamped = b.minS(b.maxS(given, low), high);
-    return b.select(isLimited, clamped, otherwise);
-  };
-  // Used where the offset is positive or negative: the sums do not wrap then.
-  Value first = limit(GpuParam::LeftLimit,
-                      b.sub(offset, param(GpuParam::LeftLimit)), low);
-  Value last = limit(GpuParam::RightLimit,
-                     b.add(offset, param(GpuParam::RightLimit)), high);
-  first = b.add(first, b.toI64(param(GpuParam::WindowLeft)));
-  last = b.sub(last, b.toI64(param(GpuParam::WindowRight)));
-  Value isBelow = b.compare(LLVM::ICmpPredicate::slt, offset, low);
-  Value isAbove = b.compare(LLVM::ICmpPredicate::sgt, offset, high);
-  return b.toI32(b.select(isBelow, last, b.select(isAbove, first, offset)));
 }
 
 Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {

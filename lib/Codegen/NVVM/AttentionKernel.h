@@ -8,6 +8,7 @@
 #define DIFFATTN_LIB_CODEGEN_NVVM_ATTENTIONKERNEL_H
 
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+#include "GpuMasks.h"
 #include "TileLoader.h"
 
 #include "DiffAttn/Schedule/GpuSharedLayout.h"
@@ -33,14 +34,6 @@ struct AttentionKernel {
   /// Pointer to (batch, head) of the tensor `tensor`.
   Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
-  /// A score with the element of the bias that was loaded for it. A bias of
-  /// -inf or false hides the key, whatever its score is, NaN included.
-  Value withBias(Value score, Value bias);
-
-  /// Sets the number of keys that exist, and a position of query 0 that sees
-  /// the same keys through WindowLeft and WindowRight as the given one does
-  /// through the limits, and whose sums with rows and windows fit in i32.
-  void readPositions(Value batch);
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
 
@@ -54,14 +47,10 @@ struct AttentionKernel {
   Value shared; // !llvm.ptr<3>
   /// Null where nothing comes into shared memory.
   std::unique_ptr<TileLoader> loader;
-  Value keyLimit, position0;
+  /// Of the kernel's batch; null until the kernel knows that.
+  std::unique_ptr<GpuMasks> masks;
 
 private:
-  /// The number of batch `batch` at `pointer`, or `otherwise` where that is
-  /// null; i64.
-  Value readPerBatch(GpuParam pointer, GpuParam stride, Value batch,
-                     Value otherwise);
-  Value nearPosition(Value offset);
   /// By the number of the parameter; null where the kernel has none.
   std::array<Value, static_cast<size_t>(GpuParam::Count)> arguments;
 };
@@ -85,9 +74,10 @@ public:
     std::array<Value, 2> alpha;
     Value rescale;
   };
-  /// Scale, softcap and bias: scores in the unit in which the maximum is taken.
-  /// `row` is the query of row g, `key` the first key of the tile.
-  void transform(MutableArrayRef<Fragment> scores, Value batch, Value noiseHead,
+  /// Scale, softcap and the masks that look at elements: scores in the unit in
+  /// which the maximum is taken. `rows` are the queries of rows g and g + 8,
+  /// `key` the first key of the tile.
+  void transform(MutableArrayRef<Fragment> scores, Value noiseHead,
                  std::array<Value, 2> rows, Value key);
   /// Sets scores of keys that row g or g + 8 does not see to minus infinity.
   SmallVector<Fragment> mask(ArrayRef<Fragment> scores,
@@ -102,10 +92,9 @@ public:
   Value reduceQuad(Value x);
 
 private:
-  /// Scores with the bias, as fragments; `pairs`: neighbours in one load.
-  GpuBuilder::Values addBias(ArrayRef<Fragment> scores, Value batch,
-                             Value noiseHead, std::array<Value, 2> rows,
-                             Value key, bool pairs);
+  GpuBuilder::Values maskElements(ArrayRef<Fragment> scores, Value noiseHead,
+                                  std::array<Value, 2> rows, Value key,
+                                  ScoreLanes lanes);
 
   AttentionKernel &kernel;
   GpuBuilder &b;

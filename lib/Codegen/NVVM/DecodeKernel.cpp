@@ -62,18 +62,17 @@ void DecodeKernel::locate() {
   batch = b.blockId(2);
   Value group = kernel.param(P::Group);
   firstHead = b.mul(headBlock, group);
-  kernel.readPositions(batch);
+  kernel.masks = std::make_unique<GpuMasks>(kernel, batch);
   query = b.divU(kernel.laneRow, group);
   Value head = b.add(firstHead, b.sub(kernel.laneRow, b.mul(query, group)));
   noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
   Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
   pipeline.emplace(kernel, batch, firstHead, firstNoise);
 
-  Value end = b.add(b.add(kernel.param(P::Queries), kernel.position0),
-                    kernel.param(P::WindowRight));
-  end = b.maxS(b.minS(end, kernel.keyLimit), b.i32(0));
-  Value begin =
-      b.maxS(b.sub(kernel.position0, kernel.param(P::WindowLeft)), b.i32(0));
+  VisibleRange seen =
+      kernel.masks->getRange({}, {kernel.param(P::Queries), -1});
+  Value end = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
+  Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
   int64_t tiles = spec.schedule.getSplitKeys() / keys;
   firstTile = b.maxS(b.mul(split, tiles), b.divU(begin, keys));
   endTile =
@@ -154,7 +153,7 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
 
   Value firstKey = b.add(b.mul(tile, keys), b.mul(kernel.warp, 16));
   RowFragments s = scores(stage);
-  softmax.transform(s, batch, noiseHead, {query, query}, firstKey);
+  softmax.transform(s, noiseHead, {query, query}, firstKey);
   s = softmax.mask(s, {query, query}, firstKey);
   OnlineSoftmax::Step step = softmax.step(s, state);
   sums = softmax.rescale(sums, step);

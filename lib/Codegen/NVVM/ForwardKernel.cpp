@@ -101,7 +101,7 @@ void ForwardKernel::locate() {
     ownMap = b.divU(kernel.warp, groups);
   }
   warpRow = b.add(firstRow, b.mul(rowGroup, 16 * rowTiles));
-  kernel.readPositions(batch);
+  kernel.masks = std::make_unique<GpuMasks>(kernel, batch);
 
   pipeline.emplace(kernel, batch, head, noiseHead);
   if (isPair())
@@ -110,12 +110,9 @@ void ForwardKernel::locate() {
   // Keys that some row of the block sees, in whole tiles.
   Value lastRow =
       b.minS(b.add(firstRow, spec.getRows()), kernel.param(P::Queries));
-  Value end =
-      b.add(b.add(lastRow, kernel.position0), kernel.param(P::WindowRight));
-  end = b.minS(end, kernel.keyLimit);
-  Value begin =
-      b.sub(b.add(firstRow, kernel.position0), kernel.param(P::WindowLeft));
-  begin = b.maxS(begin, b.i32(0));
+  VisibleRange seen = kernel.masks->getRange({firstRow}, {lastRow, -1});
+  Value end = kernel.masks->emit(seen.end);
+  Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
   firstTile = b.divU(begin, keys);
   endTile = b.divU(b.add(b.maxS(end, b.i32(0)), keys - 1), keys);
 }
@@ -242,11 +239,10 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
   pipeline->advance(tile, stage, endTile);
   Value firstKey = b.mul(tile, keys);
   // Whether any row of the warp does not see any key of the tile.
-  Value position = b.add(warpRow, kernel.position0);
-  Value lastSeen = b.minS(b.add(position, kernel.param(GpuParam::WindowRight)),
-                          b.add(kernel.keyLimit, -1));
-  Value firstSeen = b.sub(b.add(position, 16 * rowTiles - 1),
-                          kernel.param(GpuParam::WindowLeft));
+  VisibleRange seen =
+      kernel.masks->getRange({warpRow}, {warpRow, 16 * rowTiles - 1});
+  Value lastSeen = kernel.masks->emit(seen.wholeEnd, -1);
+  Value firstSeen = kernel.masks->emit(seen.wholeBegin);
   Value partial = b.orI(
       b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, keys - 1), lastSeen),
       b.compare(LLVM::ICmpPredicate::slt, firstKey, firstSeen));
@@ -258,7 +254,7 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
     for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile) {
       auto &tileScores = all[rowTile];
       std::array<Value, 2> rows{queryRow(rowTile, 0), queryRow(rowTile, 1)};
-      softmax.transform(tileScores, batch, noiseHead, rows, firstKey);
+      softmax.transform(tileScores, noiseHead, rows, firstKey);
       Values flat;
       for (Fragment &fragment : tileScores)
         flat.append(fragment.begin(), fragment.end());

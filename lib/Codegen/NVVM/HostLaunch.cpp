@@ -39,10 +39,11 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
   spec.schedule = schedule;
   spec.elementwise = elementwise;
   spec.sharedKeys = op.getK1() == op.getK2();
+  ScoreRules scores = getScoreRules(op);
+  spec.masks = getGpuKernelMasks(op.getContext(), scores.masks);
   spec.biasType = elementType(op.getBias());
   spec.normWeightType = elementType(op.getNormWeight());
   spec.gateType = elementType(op.getGate());
-  ScoreRules scores = getScoreRules(op);
   spec.softcap = scores.softcap.has_value();
   // A maximum of products is a maximum of scores only if the scale is positive.
   // A large scale is multiplied after the maximum is subtracted: products with
@@ -55,8 +56,8 @@ namespace {
 class LaunchBuilder {
 public:
   LaunchBuilder(RewriterBase &rewriter, AttentionOp op, gpu::GPUModuleOp module)
-      : b(op.getLoc(), rewriter), op(op), module(module),
-        arguments(static_cast<size_t>(GpuParam::Count)) {}
+      : b(op.getLoc(), rewriter), op(op), operands(getAttentionOperands(op)),
+        module(module), arguments(static_cast<size_t>(GpuParam::Count)) {}
   void emit(const GpuSchedules &schedules);
 
 private:
@@ -98,15 +99,23 @@ private:
         b, b.getF32FloatAttr(
                static_cast<float>(std::clamp(value, -highest, highest))));
   }
-  Value size(Value memref, int64_t axis) {
-    auto type = cast<MemRefType>(memref.getType());
-    if (!type.isDynamicDim(axis))
-      return index(type.getDimSize(axis));
-    return memref::DimOp::create(b, memref, axis);
+  Value size(const OperandView &view, OperandView::Role role) {
+    int64_t axis = view.axes[role];
+    if (!view.getType().isDynamicDim(axis))
+      return index(view.getType().getDimSize(axis));
+    return memref::DimOp::create(b, view.value, axis);
   }
-  /// The offset, or with `axis` a stride, as a constant where the type tells
-  /// it.
-  Value stride(Value memref, int64_t axis);
+  /// How many heads of `many` share one of `few`.
+  Value sharing(const OperandView &many, const OperandView &few) {
+    Value quotient = compute<arith::DivUIOp>(size(many, OperandView::Head),
+                                             size(few, OperandView::Head));
+    return b.createOrFold<arith::IndexCastOp>(b.getI32Type(), quotient);
+  }
+  /// A stride, or the offset, as a constant where the type tells it. An operand
+  /// that does not vary with `role` has stride 0.
+  Value stride(const OperandView &view, OperandView::Role role);
+  /// The same, 0 for an axis that turns out to be broadcast.
+  Value usedStride(const OperandView &view, OperandView::Role role);
   Value offset(Value memref);
   /// Address of the first element, as an index.
   Value address(Value memref);
@@ -119,11 +128,11 @@ private:
     return arguments[static_cast<size_t>(param)];
   }
   void setPointer(GpuParam param, Value memref);
-  void setTensor(GpuParam tensor, Value memref, Layout layout);
-  /// A number for each batch, or null.
-  void setPerBatch(GpuParam pointer, GpuParam stride, Value memref);
+  /// The pointer of `view`, and its strides along `roles` as the parameters
+  /// that follow; null where the op has no such operand.
+  void setOperand(GpuParam pointer, const OperandView &view,
+                  ArrayRef<OperandView::Role> roles);
   void fillArguments();
-  void fillBias();
   /// Whether neighbours along the keys can be read in pairs.
   Value biasInPairs();
   void fillNumbers();
@@ -133,23 +142,36 @@ private:
 
   ImplicitLocOpBuilder b;
   AttentionOp op;
+  AttentionOperands operands;
   gpu::GPUModuleOp module;
   /// By the number of the parameter; null where no kernel of the op reads it.
   SmallVector<Value> arguments;
   DenseMap<Value, memref::ExtractStridedMetadataOp> metadata;
-  Value batches, queries, keys, chunksAllowed;
+  Value batches, signalHeads, queries, keys, chunksAllowed;
 };
 } // namespace
 
-Value LaunchBuilder::stride(Value memref, int64_t axis) {
-  auto type = cast<MemRefType>(memref.getType());
-  auto [strides, offset] = type.getStridesAndOffset();
+Value LaunchBuilder::stride(const OperandView &view, OperandView::Role role) {
+  int64_t axis = view.axes[role];
+  if (axis < 0)
+    return index(0);
+  auto [strides, offset] =
+      cast<MemRefType>(view.getType()).getStridesAndOffset();
   if (!ShapedType::isDynamic(strides[axis]))
     return index(strides[axis]);
-  auto &known = metadata[memref];
+  auto &known = metadata[view.value];
   if (!known)
-    known = memref::ExtractStridedMetadataOp::create(b, memref);
+    known = memref::ExtractStridedMetadataOp::create(b, view.value);
   return known.getStrides()[axis];
+}
+
+Value LaunchBuilder::usedStride(const OperandView &view,
+                                OperandView::Role role) {
+  Value step = stride(view, role);
+  if (!view.mayBroadcast || view.axes[role] < 0)
+    return step;
+  return b.createOrFold<arith::SelectOp>(
+      compare(arith::CmpIPredicate::eq, size(view, role), 1), index(0), step);
 }
 
 Value LaunchBuilder::offset(Value memref) {
@@ -181,92 +203,52 @@ void LaunchBuilder::setPointer(GpuParam param, Value memref) {
       b, LLVM::LLVMPointerType::get(b.getContext(), 1), i64(address(memref)));
 }
 
-void LaunchBuilder::setTensor(GpuParam tensor, Value memref, Layout layout) {
-  setPointer(tensor, memref);
-  const int64_t axes[] = {0, AttentionOp::headAxis(layout),
-                          AttentionOp::lengthAxis(layout), 3};
-  for (unsigned i = 0; i < 4; ++i)
-    argument(getGpuStride(tensor, i)) = i64(stride(memref, axes[i]));
-}
-
-void LaunchBuilder::setPerBatch(GpuParam pointer, GpuParam stride,
-                                Value memref) {
-  if (memref) {
-    setPointer(pointer, memref);
-    argument(stride) = i64(this->stride(memref, 0));
-    return;
-  }
-  argument(pointer) =
-      LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
-  argument(stride) = i64(index(0));
+void LaunchBuilder::setOperand(GpuParam pointer, const OperandView &view,
+                               ArrayRef<OperandView::Role> roles) {
+  if (view)
+    setPointer(pointer, view.value);
+  else
+    argument(pointer) =
+        LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
+  for (auto [i, role] : llvm::enumerate(roles))
+    argument(getGpuStride(pointer, i)) =
+        i64(view ? usedStride(view, role) : index(0));
 }
 
 void LaunchBuilder::fillArguments() {
   using P = GpuParam;
-  setTensor(P::Q1, op.getQ1(), op.getQLayout());
-  setTensor(P::Q2, op.getQ2(), op.getQLayout());
-  setTensor(P::K1, op.getK1(), op.getKLayout());
-  setTensor(P::K2, op.getK2(), op.getKLayout());
-  setTensor(P::V, op.getV(), op.getVLayout());
-  setTensor(P::O, op.getInit(), op.getOLayout());
-  if (op.getGate())
-    setTensor(P::Gate, op.getGate(), op.getOLayout());
-
-  Value lambda = op.getLambda();
-  setPointer(P::Lambda, lambda);
-  int64_t rank = cast<ShapedType>(lambda.getType()).getRank();
-  argument(P::SignalPerLambda) = i32(1);
-  for (P axis : {P::LambdaB, P::LambdaT, P::LambdaH})
-    argument(axis) = i64(index(0));
-  if (rank == 1) {
-    argument(P::LambdaH) = i64(stride(lambda, 0));
-  } else if (rank == 3) {
-    argument(P::LambdaB) = i64(stride(lambda, 0));
-    argument(P::LambdaT) = i64(stride(lambda, 1));
-    argument(P::LambdaH) = i64(stride(lambda, 2));
-    argument(P::SignalPerLambda) = i32(
-        arith::DivUIOp::create(b, index(op.getSignalHeads()), size(lambda, 2)));
-  }
-  if (op.getBias())
-    fillBias();
-  if (Value weight = op.getNormWeight()) {
-    setPointer(P::NormWeight, weight);
-    argument(P::NormWeightW) = i64(stride(weight, 0));
-  }
-  setPerBatch(P::KvLen, P::KvLenB, op.getKvLen());
-  setPerBatch(P::QOffset, P::QOffsetB, op.getQOffset());
+  using View = OperandView;
+  const std::pair<P, const View &> tensors[] = {
+      {P::Q1, operands.q1},     {P::Q2, operands.q2},
+      {P::K1, operands.k1},     {P::K2, operands.k2},
+      {P::V, operands.v},       {P::O, operands.output},
+      {P::Gate, operands.gate}, {P::Bias, operands.bias}};
+  for (auto [param, view] : tensors)
+    if (view)
+      setOperand(param, view,
+                 {View::Batch, View::Head, View::Row, View::Column});
+  setOperand(P::Lambda, operands.lambda, {View::Batch, View::Row, View::Head});
+  if (operands.normWeight)
+    setOperand(P::NormWeight, operands.normWeight, {View::Column});
+  setOperand(P::KvLen, operands.kvLen, {View::Batch});
+  setOperand(P::QOffset, operands.qOffset, {View::Batch});
   fillNumbers();
 }
 
-void LaunchBuilder::fillBias() {
-  using P = GpuParam;
-  Value bias = op.getBias();
-  setPointer(P::Bias, bias);
-  const P strides[] = {P::BiasB, P::BiasH, P::BiasQ};
-  for (int64_t axis = 0; axis < 3; ++axis) {
-    // An axis of size 1 is broadcast: its stride is 0.
-    Value step = stride(bias, axis);
-    Value single = arith::CmpIOp::create(b, arith::CmpIPredicate::eq,
-                                         size(bias, axis), index(1));
-    argument(strides[axis]) =
-        i64(arith::SelectOp::create(b, single, index(0), step));
-  }
-  argument(P::BiasK) = i64(stride(bias, 3));
-}
-
 Value LaunchBuilder::biasInPairs() {
-  Value bias = op.getBias();
-  int64_t bytes = elementBytes(bias);
+  using View = OperandView;
+  const View &bias = operands.bias;
+  int64_t bytes = elementBytes(bias.value);
   // Bits that must be 0; the stride of an axis of size 1 is not used, and may
   // still forbid pairs.
-  Value bits = address(bias);
-  for (int64_t axis = 0; axis < 3; ++axis)
+  Value bits = address(bias.value);
+  for (View::Role role : {View::Batch, View::Head, View::Row})
     bits = compute<arith::OrIOp>(
-        bits, compute<arith::MulIOp>(stride(bias, axis), index(bytes)));
+        bits, compute<arith::MulIOp>(stride(bias, role), index(bytes)));
   bits =
       compute<arith::OrIOp>(bits, compute<arith::MulIOp>(keys, index(bytes)));
   bits = compute<arith::AndIOp>(bits, index(2 * bytes - 1));
-  Value apart = compute<arith::SubIOp>(stride(bias, 3), index(1));
+  Value apart = compute<arith::SubIOp>(stride(bias, View::Column), index(1));
   return compare(arith::CmpIPredicate::eq, compute<arith::OrIOp>(bits, apart),
                  0);
 }
@@ -275,11 +257,15 @@ void LaunchBuilder::fillNumbers() {
   using P = GpuParam;
   argument(P::Queries) = i32(queries);
   argument(P::Keys) = i32(keys);
-  int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
-  argument(P::SignalPerNoise) = i32(signal / noise);
-  argument(P::SignalPerKey1) = i32(signal / op.getKey1Heads());
-  argument(P::SignalPerValue) = i32(signal / op.getValueHeads());
-  argument(P::NoisePerKey2) = i32(noise / op.getKey2Heads());
+  const OperandView &signal = operands.q1, &noise = operands.q2;
+  argument(P::SignalPerNoise) = sharing(signal, noise);
+  argument(P::SignalPerKey1) = sharing(signal, operands.k1);
+  argument(P::SignalPerValue) = sharing(signal, operands.v);
+  argument(P::NoisePerKey2) = sharing(noise, operands.k2);
+  // A lambda without heads is the same for all of them.
+  bool hasHeads = operands.lambda.axes[OperandView::Head] >= 0;
+  argument(P::SignalPerLambda) =
+      hasHeads ? sharing(signal, operands.lambda) : i32(1);
   ScoreRules scores = getScoreRules(op);
   EpilogueRules epilogue = getEpilogueRules(op);
   int64_t left = scores.reach.left.value_or(-1),
@@ -295,7 +281,7 @@ void LaunchBuilder::fillNumbers() {
                   (epilogue.epsOutside ? GpuFlagEpsOutside : 0) |
                   (epilogue.lambdaSigmoid ? GpuFlagLambdaSigmoid : 0);
   argument(P::Flags) = i32(flags);
-  if (op.getBias())
+  if (operands.bias)
     argument(P::Flags) = b.createOrFold<arith::SelectOp>(
         biasInPairs(), i32(flags | GpuFlagBiasPairs), i32(flags));
 
@@ -320,16 +306,17 @@ Value LaunchBuilder::canCopyChunks() {
   // The bits that must be 0 of everything that is added to an address, in
   // bytes.
   Value all = index(0);
-  for (Value memref : {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
-                       op.getV(), op.getInit()}) {
-    Value bits = address(memref);
-    Value bytes = index(elementBytes(memref));
-    for (int64_t axis = 0; axis < 3; ++axis)
+  using View = OperandView;
+  for (const View *view : {&operands.q1, &operands.k1, &operands.q2,
+                           &operands.k2, &operands.v, &operands.output}) {
+    Value bits = address(view->value);
+    Value bytes = index(elementBytes(view->value));
+    for (View::Role role : {View::Batch, View::Head, View::Row})
       bits = compute<arith::OrIOp>(
-          bits, compute<arith::MulIOp>(stride(memref, axis), bytes));
+          bits, compute<arith::MulIOp>(stride(*view, role), bytes));
     bits = compute<arith::AndIOp>(bits, index(15));
     // An innermost stride other than 1 counts as a bit.
-    Value apart = compute<arith::SubIOp>(stride(memref, 3), index(1));
+    Value apart = compute<arith::SubIOp>(stride(*view, View::Column), index(1));
     all = compute<arith::OrIOp>(all, compute<arith::OrIOp>(bits, apart));
   }
   return compare(arith::CmpIPredicate::eq, all, 0);
@@ -378,7 +365,7 @@ void LaunchBuilder::launchDecode(const GpuKernelSpec &spec) {
   Value group = decodeGroup();
   Value splits = compute<arith::MaxUIOp>(
       ceilDiv(keys, spec.schedule.getSplitKeys()), index(1));
-  Value heads = compute<arith::DivUIOp>(index(op.getSignalHeads()), group);
+  Value heads = compute<arith::DivUIOp>(signalHeads, group);
   argument(GpuParam::Group) = i32(group);
   argument(GpuParam::Splits) = i32(splits);
   Value states =
@@ -392,14 +379,14 @@ void LaunchBuilder::launchDecode(const GpuKernelSpec &spec) {
   launchKernel(spec, {splits, heads, batches});
   GpuKernelSpec merge = spec;
   merge.kind = GpuKernelKind::Merge;
-  launchKernel(merge, {queries, index(op.getSignalHeads()), batches});
+  launchKernel(merge, {queries, signalHeads, batches});
   gpu::DeallocOp::create(b, TypeRange(), ValueRange(), workspace);
 }
 
 void LaunchBuilder::launch(const GpuKernelSpec &spec) {
   if (spec.kind == GpuKernelKind::Forward)
-    return launchKernel(spec, {ceilDiv(queries, spec.getRows()),
-                               index(op.getSignalHeads()), batches});
+    return launchKernel(
+        spec, {ceilDiv(queries, spec.getRows()), signalHeads, batches});
   // What is computed for one launch must not be an argument of another, which
   // may stand in another branch.
   launchDecode(spec);
@@ -441,9 +428,10 @@ void LaunchBuilder::launchAligned(GpuScheduleAttr chunks,
 }
 
 void LaunchBuilder::emit(const GpuSchedules &schedules) {
-  batches = size(op.getInit(), 0);
-  queries = size(op.getInit(), AttentionOp::lengthAxis(op.getOLayout()));
-  keys = size(op.getV(), AttentionOp::lengthAxis(op.getVLayout()));
+  batches = size(operands.output, OperandView::Batch);
+  queries = size(operands.output, OperandView::Row);
+  keys = size(operands.v, OperandView::Row);
+  signalHeads = size(operands.q1, OperandView::Head);
   Value rows = compute<arith::MulIOp>(batches, queries);
   choose(compare(arith::CmpIPredicate::ne, rows, 0), [&] {
     fillArguments();

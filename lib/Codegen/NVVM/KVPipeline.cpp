@@ -35,8 +35,8 @@ void KVPipeline::issue(Value tile, Value stage) {
     kernel.loader->copy({b.bytes(base, layout.pipeline.offset + offset),
                          tileKeys, padded, pitch},
                         {global, kernel.rowStride(tensor),
-                         kernel.columnStride(tensor), first, kernel.keyLimit,
-                         width});
+                         kernel.columnStride(tensor), first,
+                         kernel.masks->keyLimit, width});
   };
   copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1, spec.headDim);
   if (!spec.sharedKeys)

@@ -6,12 +6,33 @@
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MathExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
+
+/// Whether what a mask says is an argument of every kernel.
+static bool isArgument(MaskAttrInterface mask) {
+  return mask.isInterval() &&
+         llvm::all_of(mask.getMaskOperands(), [](MaskOperand operand) {
+           return operand == MaskOperand::KvLen ||
+                  operand == MaskOperand::QOffset;
+         });
+}
+
+SmallVector<MaskAttrInterface>
+mlir::diffattn::getGpuKernelMasks(MLIRContext *context,
+                                  ArrayRef<MaskAttrInterface> masks) {
+  SmallVector<MaskAttrInterface> ofKernel{
+      WindowMaskAttr::get(context, /*left=*/0, /*right=*/0),
+      LengthMaskAttr::get(context)};
+  llvm::copy_if(masks, std::back_inserter(ofKernel),
+                [](MaskAttrInterface mask) { return !isArgument(mask); });
+  return ofKernel;
+}
 
 int64_t GpuKernelSpec::getPaddedHeadDim() const {
   return llvm::alignTo(headDim, kGpuWidthMultiple);
@@ -32,6 +53,18 @@ GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
   if (kind == GpuKernelKind::Merge)
     return {};
   return GpuSharedLayout(GpuTiles::of(schedule), headDim, valueDim, sharedKeys);
+}
+
+/// A mask with its parameters, in letters and digits.
+static std::string getText(MaskAttrInterface mask) {
+  std::string text;
+  llvm::raw_string_ostream(text) << mask;
+  StringRef kind = StringRef(text).split('.').second;
+  std::string name;
+  for (char c : kind)
+    if (llvm::isAlnum(c))
+      name += c;
+  return name;
 }
 
 std::string GpuKernelSpec::getName() const {
@@ -66,6 +99,11 @@ std::string GpuKernelSpec::getName() const {
     if (scaleFirst)
       os << "_scaled";
     type("bias", biasType);
+    // The type of the bias tells whether it is a mask or a term.
+    for (MaskAttrInterface mask : masks)
+      if (!isArgument(mask) &&
+          !llvm::is_contained(mask.getMaskOperands(), MaskOperand::Bias))
+        os << "_" << getText(mask);
   }
   if (elementwise && kind != GpuKernelKind::Merge)
     os << "_anystride";

@@ -19,9 +19,8 @@ OnlineSoftmax::OnlineSoftmax(AttentionKernel &kernel)
 /// the lane's part.
 static int64_t scoreColumn(int64_t n, int64_t i) { return 8 * n + (i & 1); }
 
-void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value batch,
-                              Value noiseHead, std::array<Value, 2> rows,
-                              Value key) {
+void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value noiseHead,
+                              std::array<Value, 2> rows, Value key) {
   const GpuKernelSpec &spec = kernel.spec;
   if (spec.scaledScores()) {
     Value scale = kernel.param(GpuParam::ScoreScale);
@@ -39,62 +38,41 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value batch,
         score = b.mulF(tanh, kernel.param(GpuParam::Softcap));
       }
   }
-  if (!spec.biasType)
+  if (!kernel.masks->hasElements())
     return;
-  auto add = [&](bool pairs) {
-    return addBias(scores, batch, noiseHead, rows, key, pairs);
+  auto add = [&](ScoreLanes lanes) {
+    return maskElements(scores, noiseHead, rows, key, lanes);
   };
-  auto inPairs = [&] {
+  auto areAligned = [&] {
     Value flag = b.andI(kernel.param(GpuParam::Flags), GpuFlagBiasPairs);
     return b.compare(LLVM::ICmpPredicate::ne, flag, b.i32(0));
   };
-  // Element-wise kernels are there for what allows nothing better.
-  GpuBuilder::Values sums = spec.elementwise
-                                ? add(/*pairs=*/false)
-                                : b.choose(
-                                      inPairs(), [&] { return add(true); },
-                                      [&] { return add(false); });
-  for (auto [i, sum] : llvm::enumerate(sums))
-    scores[i / 4][i % 4] = sum;
+  GpuBuilder::Values masked =
+      kernel.masks->mayLoadPairs()
+          ? b.choose(
+                areAligned(), [&] { return add(ScoreLanes::AlignedPairs); },
+                [&] { return add(ScoreLanes::Pairs); })
+          : add(ScoreLanes::Pairs);
+  for (auto [i, score] : llvm::enumerate(masked))
+    scores[i / 4][i % 4] = score;
 }
 
-GpuBuilder::Values OnlineSoftmax::addBias(ArrayRef<Fragment> scores,
-                                          Value batch, Value noiseHead,
-                                          std::array<Value, 2> rows, Value key,
-                                          bool pairs) {
-  using P = GpuParam;
-  Type type = kernel.spec.biasType;
-  Type memory = type.isInteger(1) ? b.getI8Type() : type;
-  Value base = kernel.stridePointer(memory, kernel.param(P::Bias),
-                                    b.toI64(batch), kernel.param(P::BiasB));
-  base = kernel.stridePointer(memory, base, b.toI64(noiseHead),
-                              kernel.param(P::BiasH));
-  Value lastRow = b.add(kernel.param(P::Queries), -1);
-  // What lies beyond the last key reads it again and is masked later.
-  Value lastKey = b.add(kernel.param(P::Keys), pairs ? -2 : -1);
+GpuBuilder::Values OnlineSoftmax::maskElements(ArrayRef<Fragment> scores,
+                                               Value noiseHead,
+                                               std::array<Value, 2> rows,
+                                               Value key, ScoreLanes lanes) {
+  GpuMasks &masks = *kernel.masks;
+  masks.beginHead(noiseHead, lanes);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
-  GpuBuilder::Values sums(4 * scores.size());
+  GpuBuilder::Values masked(4 * scores.size());
   for (int64_t h = 0; h < 2; ++h) {
-    Value row =
-        kernel.stridePointer(memory, base, b.toI64(b.minS(rows[h], lastRow)),
-                             kernel.param(P::BiasQ));
-    auto at = [&](int64_t column) {
-      return b.toI64(b.minS(b.add(firstKey, column), lastKey));
-    };
-    for (auto [n, fragment] : llvm::enumerate(scores)) {
-      std::array<Value, 2> bias;
-      if (pairs)
-        bias = b.loadPairAsF32(type, b.element(memory, row, at(8 * n)));
-      else
-        for (int64_t i = 0; i < 2; ++i)
-          bias[i] =
-              b.loadAsF32(type, kernel.stridePointer(memory, row, at(8 * n + i),
-                                                     kernel.param(P::BiasK)));
-      for (int64_t i = 0; i < 2; ++i)
-        sums[4 * n + 2 * h + i] = kernel.withBias(fragment[2 * h + i], bias[i]);
-    }
+    masks.beginQuery(rows[h]);
+    for (auto [n, fragment] : llvm::enumerate(scores))
+      for (int64_t i = 2 * h; i < 2 * h + 2; ++i)
+        masked[4 * n + i] =
+            masks.maskElements(fragment[i], firstKey, scoreColumn(n, i));
   }
-  return sums;
+  return masked;
 }
 
 SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,
@@ -103,13 +81,10 @@ SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,
   SmallVector<Fragment> masked(scores);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
   for (int64_t h = 0; h < 2; ++h) {
-    Value position = b.add(rows[h], kernel.position0);
-    Value last = b.minS(b.add(position, kernel.param(GpuParam::WindowRight)),
-                        b.add(kernel.keyLimit, -1));
+    VisibleRange seen = kernel.masks->getRange(rows[h]);
     // Relative to the lane's first key, so that each comparison has a constant.
-    last = b.sub(last, firstKey);
-    Value first =
-        b.sub(b.sub(position, kernel.param(GpuParam::WindowLeft)), firstKey);
+    Value last = b.sub(kernel.masks->emit(seen.end, -1), firstKey);
+    Value first = b.sub(kernel.masks->emit(seen.begin), firstKey);
     for (auto [n, fragment] : llvm::enumerate(masked))
       for (int64_t i = 2 * h; i < 2 * h + 2; ++i) {
         Value column = b.i32(scoreColumn(n, i));

@@ -45,7 +45,7 @@ private:
   int64_t columns;
   Value batch, head, noiseHead, row;
   std::array<Value, 2> query, key;
-  Value value, firstSeen, endSeen, biasRow;
+  Value value, firstSeen, endSeen;
 };
 } // namespace
 
@@ -87,20 +87,14 @@ Value PlainKernel::reduce(Value x, bool max) {
 }
 
 Value PlainKernel::score(Value product, Value at) {
-  // The bias and the softcap of the tiled kernels, for one score in each lane.
+  // The masks and the softcap of the tiled kernels, for one score in each lane.
   Value scaled = b.mulF(product, kernel.param(GpuParam::ScoreScale));
   if (spec.softcap) {
     Value inverse = b.reciprocal(b.addF(b.f32(1.0), b.exp2(scaled)));
     scaled = b.mulF(b.fma(inverse, b.f32(-2.0), b.f32(1.0)),
                     kernel.param(GpuParam::Softcap));
   }
-  if (Type type = spec.biasType) {
-    Type memory = type.isInteger(1) ? b.getI8Type() : type;
-    Value loaded =
-        b.loadAsF32(type, kernel.stridePointer(memory, biasRow, b.toI64(at),
-                                               kernel.param(GpuParam::BiasK)));
-    scaled = kernel.withBias(scaled, loaded);
-  }
+  scaled = kernel.masks->maskElements(scaled, at, /*column=*/0);
   Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sge, at, firstSeen),
                       b.compare(LLVM::ICmpPredicate::slt, at, endSeen));
   return b.select(seen, scaled, b.minusInfinity());
@@ -112,9 +106,9 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   Value first = b.mul(block, kKeys);
   // A lane beyond the last key reads the last key and is masked.
   Value at = b.minS(b.maxS(b.add(first, kernel.lane), b.i32(0)),
-                    b.add(kernel.keyLimit, -1));
+                    b.add(kernel.masks->keyLimit, -1));
   Value inBlock = b.compare(LLVM::ICmpPredicate::slt, b.add(first, kernel.lane),
-                            kernel.keyLimit);
+                            kernel.masks->keyLimit);
   // Scores in the unit of exp2 unless a bias or a cap wants them plain.
   Value unit = spec.scaledScores() ? b.f32(1.44269504088896340736) : b.f32(1.0);
   Values next(carried.begin(), carried.end());
@@ -142,7 +136,7 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
     }
   }
   // Every key of the block in turn, by all lanes.
-  Value count = b.minS(b.sub(kernel.keyLimit, first), b.i32(kKeys));
+  Value count = b.minS(b.sub(kernel.masks->keyLimit, first), b.i32(kKeys));
   Values sums(next.begin() + 4, next.end());
   sums = b.loop(
       b.i32(0), count, 1, sums, [&](Value j, ValueRange state) -> Values {
@@ -196,7 +190,7 @@ void PlainKernel::emit() {
   batch = b.blockId(2);
   noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
   row = b.add(b.mul(block, spec.getRows()), kernel.warp);
-  kernel.readPositions(batch);
+  kernel.masks = std::make_unique<GpuMasks>(kernel, batch);
   b.branch(
       b.compare(LLVM::ICmpPredicate::slt, row, kernel.param(P::Queries)), [&] {
         Value wide = b.toI64(row);
@@ -212,23 +206,11 @@ void PlainKernel::emit() {
             P::K2, batch, b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
         value = kernel.headBase(P::V, batch,
                                 b.divU(head, kernel.param(P::SignalPerValue)));
-        if (Type type = spec.biasType) {
-          Type memory = type.isInteger(1) ? b.getI8Type() : type;
-          biasRow =
-              kernel.stridePointer(memory, kernel.param(P::Bias),
-                                   b.toI64(batch), kernel.param(P::BiasB));
-          biasRow = kernel.stridePointer(memory, biasRow, b.toI64(noiseHead),
-                                         kernel.param(P::BiasH));
-          biasRow = kernel.stridePointer(memory, biasRow, wide,
-                                         kernel.param(P::BiasQ));
-        }
-        Value position = b.add(row, kernel.position0);
-        firstSeen =
-            b.maxS(b.sub(position, kernel.param(P::WindowLeft)), b.i32(0));
-        endSeen =
-            b.minS(b.add(b.add(position, kernel.param(P::WindowRight)), 1),
-                   kernel.keyLimit);
-        endSeen = b.maxS(endSeen, b.i32(0));
+        kernel.masks->beginHead(noiseHead, ScoreLanes::Single);
+        kernel.masks->beginQuery(row);
+        VisibleRange seen = kernel.masks->getRange(row);
+        firstSeen = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
+        endSeen = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
         Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(),
                        b.f32(0.0)};
         initial.append(2 * columns, b.f32(0.0));

@@ -32,6 +32,12 @@ constexpr int64_t kGpuUnlimited = 2 * kGpuMaxLength;
 
 enum class GpuKernelKind { Forward, Decode, Merge };
 
+/// The masks of a kernel for an op with `masks`. Limits on positions and the
+/// number of keys are arguments of every kernel, where one that limits nothing
+/// costs nothing, so one kernel serves all windows; other masks are code.
+SmallVector<MaskAttrInterface>
+getGpuKernelMasks(MLIRContext *context, ArrayRef<MaskAttrInterface> masks);
+
 /// What the code of a kernel depends on; everything else is an argument.
 struct GpuKernelSpec {
   GpuKernelKind kind = GpuKernelKind::Forward;
@@ -46,13 +52,18 @@ struct GpuKernelSpec {
   bool elementwise = false;
   /// K2 is K1.
   bool sharedKeys = false;
+  /// What kernels are asked for by `getGpuKernelMasks`.
+  SmallVector<MaskAttrInterface> masks;
   /// Null if there is none. i1 is a mask.
   Type biasType, normWeightType, gateType;
   bool softcap = false;
   /// Scale scores before the maximum is taken: with a bias, a softcap or a
   /// scale that is not positive, or large.
   bool scaledScores() const {
-    return scaleFirst || softcap || (biasType && !biasType.isInteger(1));
+    return scaleFirst || softcap ||
+           llvm::any_of(masks, [](MaskAttrInterface mask) {
+             return mask.hasScoreTerm();
+           });
   }
   bool scaleFirst = false;
 
