@@ -81,45 +81,51 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
   return arith::BitcastOp::create(b, type, result);
 }
 
-Value mlir::diffattn::emitSigmoid(ImplicitLocOpBuilder &b, Value x) {
-  Type type = x.getType();
-  Value power = arith::MulFOp::create(b, x, emitConstant(b, type, -kLog2E));
-  Value highest = emitConstant(b, type, 126.0f);
+Value PolynomialMath::exponentialOfMinus(Value x) {
+  Value power = multiply(x, constant(-kLog2E));
+  Value highest = constant(126.0f);
   Value above =
       arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, power, highest);
-  power = arith::SelectOp::create(b, above, highest, power);
-  Value one = emitConstant(b, type, 1.0f);
-  return arith::DivFOp::create(
-      b, one, arith::AddFOp::create(b, one, emitExp2(b, power)));
+  return emitExp2(b, select(above, highest, power));
 }
 
-Value mlir::diffattn::emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap) {
-  Type type = x.getType();
-  // Where 1 / cap would be infinite, 0 / cap must still be 0; any other score
-  // is far beyond such a cap.
-  float inverse = std::min(1.0f / cap, std::numeric_limits<float>::max());
-  Value y = arith::MulFOp::create(b, x, emitConstant(b, type, inverse));
-  Value magnitude = math::AbsFOp::create(b, y);
-  // Far from zero: (1 - e) / (1 + e) with e = e^-2|y|, given the sign of y.
-  Value e =
-      emitExp2(b, arith::MulFOp::create(b, magnitude,
-                                        emitConstant(b, type, -2.0f * kLog2E)));
-  Value one = emitConstant(b, type, 1.0f);
-  Value far = arith::DivFOp::create(b, arith::SubFOp::create(b, one, e),
-                                    arith::AddFOp::create(b, one, e));
-  far = math::CopySignOp::create(b, far, y);
+Value PolynomialMath::exponential(Value difference) {
+  return emitExp2(b, factor ? multiply(difference, factor) : difference,
+                  degree);
+}
+
+Value PolynomialMath::tanh(Value x) {
+  Value magnitude = math::AbsFOp::create(b, x);
+  // Far from zero: (1 - e) / (1 + e) with e = e^-2|x|, given the sign of x.
+  Value e = emitExp2(b, multiply(magnitude, constant(-2.0f * kLog2E)));
+  Value one = constant(1.0f);
+  Value far = divide(subtract(one, e), add(one, e));
+  far = math::CopySignOp::create(b, far, x);
   // Near zero that difference cancels: an odd polynomial, minimax over [0,
   // 0.625].
   static const float kNear[5] = {-5.70498872745e-3f, 2.06390887954e-2f,
                                  -5.37397155531e-2f, 1.33314422036e-1f,
                                  -3.33332819422e-1f};
-  Value square = arith::MulFOp::create(b, y, y);
-  Value p = emitConstant(b, type, kNear[0]);
+  Value square = multiply(x, x);
+  Value p = constant(kNear[0]);
   for (int i = 1; i < 5; ++i)
-    p = fma(b, p, square, emitConstant(b, type, kNear[i]));
-  Value near = fma(b, arith::MulFOp::create(b, p, square), y, y);
+    p = fma(b, p, square, constant(kNear[i]));
+  Value near = fma(b, multiply(p, square), x, x);
   Value isNear = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, magnitude,
-                                       emitConstant(b, type, 0.625f));
-  Value tanh = arith::SelectOp::create(b, isNear, near, far);
-  return arith::MulFOp::create(b, tanh, emitConstant(b, type, cap));
+                                       constant(0.625f));
+  return select(isNear, near, far);
+}
+
+Value mlir::diffattn::emitSigmoid(ImplicitLocOpBuilder &b, Value x) {
+  PolynomialMath math(b, x.getType());
+  return emitSigmoid(math, x);
+}
+
+Value mlir::diffattn::emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap) {
+  PolynomialMath math(b, x.getType());
+  // Where 1 / cap would be infinite, 0 / cap must still be 0; any other score
+  // is far beyond such a cap.
+  float inverse = std::min(1.0f / cap, std::numeric_limits<float>::max());
+  return emitCapped(math, math.multiply(x, math.constant(inverse)),
+                    math.constant(cap));
 }

@@ -223,15 +223,10 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
     Value count = arith::SIToFPOp::create(b, b.f32, columns);
     Value mean = b.divf(b.sum(squares), count);
     Value eps = emitConstant(b, b.f32, spec.epilogue.eps);
-    Value root = spec.epilogue.epsOutside
-                     ? b.addf(math::SqrtOp::create(b, mean), eps)
-                     : math::SqrtOp::create(b, b.addf(mean, eps));
-    Value inverse = b.divf(emitConstant(b, b.f32, 1.0f), root);
-    // A row of zeros stays one, also where eps is 0 or 1 / eps overflows.
-    Value zero = emitConstant(b, b.f32, 0.0f);
-    Value empty =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, mean, zero);
-    factor = b.splat(b.select(empty, zero, inverse));
+    PolynomialMath scalars(b, b.f32);
+    Value inverse =
+        emitInverseRms(scalars, mean, eps, spec.epilogue.epsOutside);
+    factor = b.splat(emitUnlessZeros(scalars, inverse, mean));
   }
 
   Value out = b.at(v.head(spec.output, batch, signalHead), spec.output.element,
@@ -252,16 +247,18 @@ void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
       return b.loadStrided(base, operand.element, b.mul(c, stride), stride,
                            count);
     };
-    Value y = b.load(b.vector, x, c);
-    // Not as one product: out_scale / root may overflow where y does not.
-    if (factor)
-      y = b.mulf(y, factor);
+    PolynomialMath lanes(b, b.vector);
+    Value outScale;
     if (spec.epilogue.outScale != 1.0f)
-      y = b.mulf(y, b.splat(spec.epilogue.outScale));
+      outScale = b.splat(spec.epilogue.outScale);
+    auto readWeight = [&] { return read(spec.normWeight, weight); };
+    auto readGate = [&] { return read(spec.gate, gate); };
+    RowEnd end{factor, outScale, nullptr, nullptr};
     if (weight)
-      y = b.mulf(y, read(spec.normWeight, weight));
+      end.normWeight = readWeight;
     if (gate)
-      y = b.mulf(y, emitSigmoid(b, read(spec.gate, gate)));
+      end.gate = readGate;
+    Value y = emitRowEnd(lanes, b.load(b.vector, x, c), end);
     if (spec.output.hasUnitColumns())
       b.storeNarrow(y, out, spec.output.element, c, mask);
     else

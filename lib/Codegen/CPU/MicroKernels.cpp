@@ -141,7 +141,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, b.i64, p, p, b.f32}, [&](ValueRange args) {
-        Value factor = b.splat(args[4]);
+        PolynomialMath lanes(b, b.vector, degree,
+                             scaled ? b.splat(args[4]) : Value());
         Value scores = args[0], n = args[1], maxima = args[2], sums = args[3];
         SmallVector<Value> maximum, sum;
         for (int64_t v = 0; v < vectors; ++v) {
@@ -153,20 +154,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
           Value row = b.at(scores, b.f32, b.mul(key, schedule.rows));
           for (int64_t v = 0; v < vectors; ++v) {
             Value score = b.load(b.vector, row, b.index(v * b.lanes));
-            // The difference first: a score of -3.4e38 would overflow if it
-            // were scaled.
-            Value x = b.subf(score, maximum[v]);
-            if (scaled)
-              x = b.mulf(x, factor);
-            Value e = emitExp2(b, x, degree);
-            if (hasMasked) {
-              // A lowest exponent is not 0, and times an infinite value it
-              // would be seen.
-              Value masked = arith::CmpFOp::create(
-                  b, arith::CmpFPredicate::OEQ, score,
-                  b.splat(-std::numeric_limits<float>::infinity()));
-              e = arith::SelectOp::create(b, masked, b.zero(), e);
-            }
+            Value e = emitWeight(lanes, score, maximum[v], hasMasked);
             b.store(e, row, b.index(v * b.lanes));
             next.push_back(b.addf(carried[v], e));
           }

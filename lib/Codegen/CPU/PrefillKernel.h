@@ -73,7 +73,7 @@ private:
                          Value evidence);
   Value hasNonFinite(Value n, Value first);
   Value loadValues(Value row, Value c, Value mask, Value count);
-  Value scaleExponent(Value difference);
+  PolynomialMath lanes();
   void finishOnline();
   void finishRows();
 

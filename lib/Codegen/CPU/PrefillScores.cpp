@@ -154,9 +154,10 @@ void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
   });
 }
 
-Value PrefillKernel::scaleExponent(Value difference) {
+PolynomialMath PrefillKernel::lanes() {
   std::optional<float> factor = spec.exponentFactor();
-  return factor ? b.mulf(difference, b.splat(*factor)) : difference;
+  return PolynomialMath(b, b.vector, /*degree=*/5,
+                        factor ? b.splat(*factor) : Value());
 }
 
 void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
@@ -167,7 +168,7 @@ void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   forEachVector([&](Value lane) {
     Value before = b.load(b.vector, s.maxima[map], lane);
     Value after = b.load(b.vector, s.newMaxima, lane);
-    Value decay = emitExp2(b, scaleExponent(b.subf(before, after)));
+    Value decay = lanes().exponential(b.subf(before, after));
     b.store(b.mulf(b.load(b.vector, s.sums[map], lane), decay), s.sums[map],
             lane);
     b.store(after, s.maxima[map], lane);

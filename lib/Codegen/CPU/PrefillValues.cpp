@@ -21,11 +21,8 @@ void PrefillKernel::finishMaxima() {
     forEachVector([&](Value lane) {
       Value sum = b.load(b.vector, s.sums[map], lane);
       Value numerator = map ? b.load(b.vector, s.lambda, lane) : b.splat(1.0f);
-      Value empty =
-          arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, b.zero());
-      Value weight =
-          arith::SelectOp::create(b, empty, b.zero(), b.divf(numerator, sum));
-      b.store(weight, s.sums[map], lane);
+      PolynomialMath math = lanes();
+      b.store(emitPerSum(math, numerator, sum), s.sums[map], lane);
     });
 }
 
@@ -36,10 +33,10 @@ void PrefillKernel::combineKvBlock(Value number) {
       Value then = b.load(
           b.vector, b.at(s.history[map], b.f32, b.mul(number, schedule.rows)),
           lane);
-      Value difference =
-          scaleExponent(b.subf(then, b.load(b.vector, s.maxima[map], lane)));
+      Value difference = b.subf(then, b.load(b.vector, s.maxima[map], lane));
       Value weight = b.load(b.vector, s.sums[map], lane);
-      b.store(b.mulf(emitExp2(b, difference), weight), s.factors[map], lane);
+      b.store(b.mulf(lanes().exponential(difference), weight), s.factors[map],
+              lane);
     });
   Value position = b.mul(b.sub(kvBlock.first, seen.low), schedule.rows);
   Value e1 = b.at(s.scores[0], b.f32, position),

@@ -171,9 +171,10 @@ KeyRange SplitKVKernel::getSeenKeys(Value query) {
   return {low, clamp(range.high)};
 }
 
-Value SplitKVKernel::scaleExponent(Value difference) {
+PolynomialMath SplitKVKernel::lanes(int degree) {
   std::optional<float> factor = spec.exponentFactor();
-  return factor ? b.mulf(difference, b.splat(*factor)) : difference;
+  return PolynomialMath(b, b.vector, degree,
+                        factor ? b.splat(*factor) : Value());
 }
 
 void SplitKVKernel::beginItem(Value index) {

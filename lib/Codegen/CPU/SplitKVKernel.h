@@ -146,7 +146,7 @@ private:
     return b.add(b.mul(head, sizes.queries), query);
   }
   HeadGroups getGroups();
-  Value scaleExponent(Value difference);
+  PolynomialMath lanes(int degree = 5);
 
   KernelBuilder &b;
   const AttentionSpec &spec;

@@ -56,16 +56,15 @@ void SplitKVKernel::emitFactors(Value index) {
         }));
     auto factor = [&](Value first) {
       Value difference = b.subf(b.load(b.vector, maxima, first), maximum);
-      return emitExp2(b, scaleExponent(difference));
+      return lanes().exponential(difference);
     };
     Value sum =
         b.splat(b.sum(overBlocks(b.zero(), [&](Value first, Value carried) {
           return b.fma(b.load(b.vector, sums, first), factor(first), carried);
         })));
-    Value empty =
-        arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, b.zero());
     Value numerator = map ? b.subf(b.zero(), lambdas) : b.splat(1.0f);
-    Value weight = b.select(empty, b.zero(), b.divf(numerator, sum));
+    PolynomialMath math = lanes();
+    Value weight = emitPerSum(math, numerator, sum);
     Value factors = getFactors(map, heads.signal, query);
     b.loop(b.index(0), blocks, b.lanes, [&](Value first) {
       b.store(b.mulf(factor(first), weight), factors, first);

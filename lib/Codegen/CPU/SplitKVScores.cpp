@@ -271,18 +271,14 @@ void SplitKVKernel::emitSoftmax(int map, Value head, Value query) {
   }
   Value scores = getScores(map, row(head, query));
   Value maximum = editScores(map, scores, bias, getSeenKeys(query));
-  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
-  int degree = spec.usesBf16Pairs() ? 3 : 5;
-  Value sums = b.loop(
-      b.index(0), n, b.lanes, b.zero(), [&](Value key, ValueRange carried) {
-        Value score = b.load(b.vector, scores, key);
-        Value x = scaleExponent(b.subf(score, maximum));
-        Value hidden =
-            arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, score, lowest);
-        Value e = b.select(hidden, b.zero(), emitExp2(b, x, degree));
-        b.store(e, scores, key);
-        return SmallVector<Value>{b.addf(carried[0], e)};
-      })[0];
+  PolynomialMath math = lanes(spec.usesBf16Pairs() ? 3 : 5);
+  Value sums = b.loop(b.index(0), n, b.lanes, b.zero(),
+                      [&](Value key, ValueRange carried) {
+                        Value score = b.load(b.vector, scores, key);
+                        Value e = emitWeight(math, score, maximum);
+                        b.store(e, scores, key);
+                        return SmallVector<Value>{b.addf(carried[0], e)};
+                      })[0];
   head = b.add(b.mul(group, map ? groups.noise : groups.signal), head);
   b.store(b.lane(maximum, 0), getHeader(m.maxima[map], map, head, query),
           block);

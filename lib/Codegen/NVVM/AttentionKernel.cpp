@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
+#include "GpuMath.h"
 
 #include "DiffAttn/Schedule/GpuSchedule.h"
 
@@ -73,7 +74,8 @@ Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
   Value isSigmoid =
       b.compare(LLVM::ICmpPredicate::ne,
                 b.andI(param(GpuParam::Flags), GpuFlagLambdaSigmoid), b.i32(0));
-  return b.select(isSigmoid, b.sigmoid(lambda), lambda);
+  GpuMath math(b);
+  return b.select(isSigmoid, emitSigmoid(math, lambda), lambda);
 }
 
 LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,

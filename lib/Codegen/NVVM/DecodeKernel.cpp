@@ -13,6 +13,7 @@
 // workspace: 16 maxima, 16 sums, 16 rows of the padded width.
 //
 //===----------------------------------------------------------------------===//
+#include "GpuMath.h"
 #include "KVPipeline.h"
 #include "MatrixAtom.h"
 
@@ -208,7 +209,7 @@ void DecodeKernel::joinWarps(ValueRange values) {
   index = b.add(b.mul(index, b.gridSize(0)), split);
   Value target = b.element(f32, kernel.param(P::Workspace),
                            b.mul(b.toI64(index), spec.getStateSize()));
-  Value unit = kernel.param(P::ExponentScale);
+  GpuMath math(b, kernel.param(P::ExponentScale));
   // Factors of the warps for one row, in the order of their numbers.
   auto join = [&](Value row, SmallVector<Value> &weights, Value &max) {
     SmallVector<Value> maxima;
@@ -219,10 +220,9 @@ void DecodeKernel::joinWarps(ValueRange values) {
       maxima.push_back(b.load(f32, slot, 4));
       max = b.maxF(max, maxima.back());
     }
-    Value none = b.compareF(LLVM::FCmpPredicate::oeq, max, b.minusInfinity());
-    Value subtract = b.select(none, b.f32(0.0), max);
+    Value subtract = emitSubtrahend(math, max);
     for (Value m : maxima)
-      weights.push_back(b.exp2(b.mulF(b.subF(m, subtract), unit)));
+      weights.push_back(math.exponential(b.subF(m, subtract)));
   };
   b.branch(b.compare(LLVM::ICmpPredicate::slt, kernel.thread, b.i32(16)), [&] {
     SmallVector<Value> weights;

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
+#include "GpuMath.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -31,8 +32,8 @@ Epilogue::Row Epilogue::locate(Value query) {
 }
 
 Value Epilogue::divideBySum(Value weight, Value sum) {
-  Value empty = b.compareF(LLVM::FCmpPredicate::oeq, sum, b.f32(0.0));
-  return b.select(empty, b.f32(0.0), b.mulF(b.reciprocal(sum), weight));
+  GpuMath math(b);
+  return emitPerSum(math, weight, sum);
 }
 
 Value Epilogue::rowFactor(Value squares) {
@@ -43,32 +44,34 @@ Value Epilogue::rowFactor(Value squares) {
   Value eps = kernel.param(GpuParam::NormEps);
   Value mean =
       b.mulF(squares, b.f32(1.0 / static_cast<double>(kernel.spec.valueDim)));
-  Value inside = b.reciprocalSqrt(b.addF(mean, eps));
-  Value outside = b.reciprocal(b.addF(b.sqrt(mean), eps));
+  GpuMath math(b);
+  Value inside = emitInverseRms(math, mean, eps, /*epsOutside=*/false);
+  Value outside = emitInverseRms(math, mean, eps, /*epsOutside=*/true);
   Value norm = b.select(isSet(GpuFlagEpsOutside), outside, inside);
-  // A row of zeros stays one, also where eps is 0.
-  Value zero = b.compareF(LLVM::FCmpPredicate::oeq, squares, b.f32(0.0));
-  norm = b.select(zero, b.f32(0.0), norm);
+  norm = emitUnlessZeros(math, norm, squares);
   return b.select(isSet(GpuFlagNorm), norm, b.f32(1.0));
 }
 
 Value Epilogue::finish(Value x, Value factor, const Row &row, Value column) {
   const GpuKernelSpec &spec = kernel.spec;
-  // Not as one product: out_scale / root may overflow where the result does
-  // not.
-  x = b.mulF(b.mulF(x, factor), kernel.param(GpuParam::OutScale));
-  if (Type type = spec.normWeightType) {
-    Value pointer = kernel.stridePointer(
-        type, kernel.param(GpuParam::NormWeight), b.toI64(column),
-        kernel.param(GpuParam::NormWeightW));
-    x = b.mulF(x, b.loadAsF32(type, pointer));
-  }
-  if (Type type = spec.gateType) {
-    Value pointer = kernel.stridePointer(type, row.gate, b.toI64(column),
-                                         kernel.param(GpuParam::GateW));
-    x = b.mulF(x, b.sigmoid(b.loadAsF32(type, pointer)));
-  }
-  return x;
+  auto load = [&](Type type, Value base, GpuParam stride) {
+    return b.loadAsF32(type, kernel.stridePointer(type, base, b.toI64(column),
+                                                  kernel.param(stride)));
+  };
+  auto loadWeight = [&] {
+    return load(spec.normWeightType, kernel.param(GpuParam::NormWeight),
+                GpuParam::NormWeightW);
+  };
+  auto loadGate = [&] {
+    return load(spec.gateType, row.gate, GpuParam::GateW);
+  };
+  RowEnd end{factor, kernel.param(GpuParam::OutScale), nullptr, nullptr};
+  if (spec.normWeightType)
+    end.normWeight = loadWeight;
+  if (spec.gateType)
+    end.gate = loadGate;
+  GpuMath math(b);
+  return emitRowEnd(math, x, end);
 }
 
 void Epilogue::storeOne(Value x, Value factor, const Row &row, Value column,

@@ -140,11 +140,6 @@ Value GpuBuilder::reciprocalSqrt(Value x) {
 Value GpuBuilder::sqrt(Value x) {
   return intrinsic(f32(), "llvm.nvvm.sqrt.approx.ftz.f", x);
 }
-Value GpuBuilder::sigmoid(Value x) {
-  // 2^(large) is infinite, and 1 / infinity is 0, as it should be.
-  Value power = exp2(mulF(x, f32(-1.44269504088896340736)));
-  return reciprocal(addF(f32(1.0), power));
-}
 
 // Memory.
 

@@ -74,8 +74,6 @@ public:
   Value reciprocal(Value x);
   Value reciprocalSqrt(Value x);
   Value sqrt(Value x);
-  /// 1 / (1 + e^-x).
-  Value sigmoid(Value x);
 
   // Memory. Offsets from global pointers are in elements of `type`.
   Value element(Type type, Value pointer, Value index);

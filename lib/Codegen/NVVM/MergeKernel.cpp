@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
+#include "GpuMath.h"
 
 #include "llvm/Support/MathExtras.h"
 
@@ -34,7 +35,7 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
   Value index = b.add(b.mul(batch, b.divU(b.gridSize(1), group)), headBlock);
   Value first = b.mul(b.toI64(b.mul(index, splits)), spec.getStateSize());
   Value states = b.element(f32, kernel.param(P::Workspace), first);
-  Value unit = kernel.param(P::ExponentScale);
+  GpuMath math(b, kernel.param(P::ExponentScale));
 
   // (maximum, sum) of both maps, then this lane's columns of both.
   Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(), b.f32(0.0)};
@@ -51,11 +52,9 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
           Value theirMax = b.load(f32, slot, 4),
                 theirSum = b.load(f32, b.bytes(slot, 64), 4);
           Value max = b.maxF(carried[2 * map], theirMax);
-          Value none =
-              b.compareF(LLVM::FCmpPredicate::oeq, max, b.minusInfinity());
-          Value subtract = b.select(none, b.f32(0.0), max);
-          Value ours = b.exp2(b.mulF(b.subF(carried[2 * map], subtract), unit));
-          Value theirs = b.exp2(b.mulF(b.subF(theirMax, subtract), unit));
+          Value subtract = emitSubtrahend(math, max);
+          Value ours = math.exponential(b.subF(carried[2 * map], subtract));
+          Value theirs = math.exponential(b.subF(theirMax, subtract));
           next[2 * map] = max;
           next[2 * map + 1] =
               b.fma(theirSum, theirs, b.mulF(carried[2 * map + 1], ours));

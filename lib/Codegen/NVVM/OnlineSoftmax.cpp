@@ -5,12 +5,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
+#include "GpuMath.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
-
-static constexpr double kLog2E = 1.44269504088896340736;
 
 OnlineSoftmax::OnlineSoftmax(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b) {}
@@ -23,6 +22,7 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value noiseHead,
                               std::array<Value, 2> rows, Value key) {
   const GpuKernelSpec &spec = kernel.spec;
   if (spec.scaledScores()) {
+    GpuMath math(b);
     Value scale = kernel.param(GpuParam::ScoreScale);
     for (Fragment &fragment : scores)
       for (Value &score : fragment) {
@@ -30,12 +30,8 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value noiseHead,
           score = b.mulF(score, scale);
           continue;
         }
-        // cap * tanh(s / cap) = cap * (1 - 2 / (1 + e^(2s / cap))); the scale
-        // holds 2 log2(e) / cap.
-        Value power = b.exp2(b.mulF(score, scale));
-        Value inverse = b.reciprocal(b.addF(b.f32(1.0), power));
-        Value tanh = b.fma(inverse, b.f32(-2.0), b.f32(1.0));
-        score = b.mulF(tanh, kernel.param(GpuParam::Softcap));
+        score = emitCapped(math, b.mulF(score, scale),
+                           kernel.param(GpuParam::Softcap));
       }
   }
   if (!kernel.masks->hasElements())
@@ -125,6 +121,7 @@ OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
   Step result;
   bool scaled = kernel.spec.scaledScores();
   Value factor = scaled ? b.f32(kLog2E) : kernel.param(GpuParam::ScoreScale);
+  GpuMath math(b, factor);
   std::array<Value, 2> shift, grew;
   for (int64_t h = 0; h < 2; ++h) {
     Value max = scores[0][2 * h];
@@ -141,14 +138,9 @@ OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
     result.state.max[h] = b.select(grew[h], max, state.max[h]);
     // The difference first: a product and a sum would not give exactly 1 for
     // equal maxima.
-    Value difference =
-        b.mulF(b.subF(state.max[h], result.state.max[h]), factor);
-    result.alpha[h] = b.select(grew[h], b.exp2(difference), b.f32(1.0));
-    // A row that has seen no key subtracts 0, so that its scores stay minus
-    // infinity.
-    Value none = b.compareF(LLVM::FCmpPredicate::oeq, result.state.max[h],
-                            b.minusInfinity());
-    Value subtract = b.select(none, b.f32(0.0), result.state.max[h]);
+    Value decay = math.exponential(b.subF(state.max[h], result.state.max[h]));
+    result.alpha[h] = b.select(grew[h], decay, b.f32(1.0));
+    Value subtract = emitSubtrahend(math, result.state.max[h]);
     // A bias may be the lowest number there is: subtract before the factor
     // makes it overflow.
     shift[h] =
@@ -160,10 +152,9 @@ OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
   for (const Fragment &fragment : scores) {
     Fragment power;
     for (int64_t i = 0; i < 4; ++i) {
-      Value exponent = scaled
-                           ? b.mulF(b.subF(fragment[i], shift[i / 2]), factor)
-                           : b.fma(fragment[i], factor, shift[i / 2]);
-      power[i] = b.exp2(exponent);
+      // One instruction less where the scale is part of the factor.
+      power[i] = scaled ? math.exponential(b.subF(fragment[i], shift[i / 2]))
+                        : b.exp2(b.fma(fragment[i], factor, shift[i / 2]));
     }
     powers.push_back(power);
   }

@@ -12,6 +12,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
+#include "GpuMath.h"
 
 #include "llvm/Support/MathExtras.h"
 
@@ -90,9 +91,8 @@ Value PlainKernel::score(Value product, Value at) {
   // The masks and the softcap of the tiled kernels, for one score in each lane.
   Value scaled = b.mulF(product, kernel.param(GpuParam::ScoreScale));
   if (spec.softcap) {
-    Value inverse = b.reciprocal(b.addF(b.f32(1.0), b.exp2(scaled)));
-    scaled = b.mulF(b.fma(inverse, b.f32(-2.0), b.f32(1.0)),
-                    kernel.param(GpuParam::Softcap));
+    GpuMath math(b);
+    scaled = emitCapped(math, scaled, kernel.param(GpuParam::Softcap));
   }
   scaled = kernel.masks->maskElements(scaled, at, /*column=*/0);
   Value seen = b.andI(b.compare(LLVM::ICmpPredicate::sge, at, firstSeen),
@@ -110,7 +110,7 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   Value inBlock = b.compare(LLVM::ICmpPredicate::slt, b.add(first, kernel.lane),
                             kernel.masks->keyLimit);
   // Scores in the unit of exp2 unless a bias or a cap wants them plain.
-  Value unit = spec.scaledScores() ? b.f32(1.44269504088896340736) : b.f32(1.0);
+  GpuMath math(b, spec.scaledScores() ? b.f32(kLog2E) : b.f32(1.0));
   Values next(carried.begin(), carried.end());
   std::array<Value, 2> probability;
   const P queryStrides[] = {P::Q1W, P::Q2W}, keyStrides[] = {P::K1W, P::K2W},
@@ -125,9 +125,9 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
     Value max = b.maxF(oldMax, reduce(s, /*max=*/true));
     Value none = b.compareF(LLVM::FCmpPredicate::oeq, max, b.minusInfinity());
     Value subtract = b.select(none, b.f32(0.0), max);
-    Value alpha = b.exp2(b.mulF(b.subF(oldMax, subtract), unit));
+    Value alpha = math.exponential(b.subF(oldMax, subtract));
     alpha = b.select(none, b.f32(1.0), alpha);
-    probability[map] = b.exp2(b.mulF(b.subF(s, subtract), unit));
+    probability[map] = math.exponential(b.subF(s, subtract));
     next[2 * map] = max;
     next[2 * map + 1] = b.fma(oldSum, alpha, probability[map]);
     for (int64_t i = 0; i < columns; ++i) {

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "Epilogue.h"
+#include "BodyMath.h"
 #include "SoftmaxSteps.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,39 +31,25 @@ StructuredInput diffattn::lambdaInput(StructuredBuilder &sb, Value lambda,
   return {lambda, {b, i, Axis(s, sb.ratio(signalHeads, sb.size(lambda, 2)))}};
 }
 
-static Value sigmoid(ImplicitLocOpBuilder &b, Value x) {
-  Value one = f32(b, 1.0f);
-  Value exp = math::ExpOp::create(b, arith::NegFOp::create(b, x));
-  return arith::DivFOp::create(b, one, arith::AddFOp::create(b, one, exp));
-}
-
 Value diffattn::activated(ImplicitLocOpBuilder &b, Value lambda,
                           bool isSigmoid) {
-  return isSigmoid ? sigmoid(b, lambda) : lambda;
+  BodyMath math(b);
+  return isSigmoid ? emitSigmoid(math, lambda) : lambda;
 }
 
 Value diffattn::normalized(ImplicitLocOpBuilder &b, Value weight, Value sum) {
-  Value zero = f32(b, 0.0f);
-  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, sum, zero);
-  Value ratio = arith::DivFOp::create(b, weight, sum);
-  return arith::SelectOp::create(b, empty, zero, ratio);
+  BodyMath math(b);
+  return emitPerSum(math, weight, sum);
 }
 
-/// 1 / rms of a row whose squares sum to `sum`; 0 for a row of zeros, also
-/// where eps is 0 or so small that 1 / eps overflows.
+/// 1 / rms of a row whose squares sum to `sum`; 0 for a row of zeros.
 static Value inverseRms(ImplicitLocOpBuilder &b, Value sum, Value width,
                         const EpilogueRules &rules) {
-  Value one = f32(b, 1.0f), eps = f32(b, rules.eps);
-  Value mean = arith::DivFOp::create(b, sum, width);
-  Value root;
-  if (rules.epsOutside)
-    root = arith::AddFOp::create(b, math::SqrtOp::create(b, mean), eps);
-  else
-    root = math::SqrtOp::create(b, arith::AddFOp::create(b, mean, eps));
-  Value inverse = arith::DivFOp::create(b, one, root);
-  Value zero = f32(b, 0.0f);
-  Value empty = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, mean, zero);
-  return arith::SelectOp::create(b, empty, zero, inverse);
+  BodyMath math(b);
+  Value mean = math.divide(sum, width);
+  Value inverse =
+      emitInverseRms(math, mean, f32(b, rules.eps), rules.epsOutside);
+  return emitUnlessZeros(math, inverse, mean);
 }
 
 Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
@@ -103,8 +90,8 @@ Value diffattn::buildEpilogue(StructuredBuilder &sb, Value x, Value init,
         if (rules.outScale != 1.0f)
           y = arith::MulFOp::create(ib, y, f32(ib, rules.outScale));
         if (epilogue.gate)
-          y = arith::MulFOp::create(ib, y,
-                                    sigmoid(ib, widen(ib, args[next++])));
+          y = arith::MulFOp::create(
+              ib, y, activated(ib, widen(ib, args[next++]), true));
         Type element = args.back().getType();
         return element.isF32()
                    ? y

@@ -6,11 +6,11 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Conversion/DiffAttnToLinalg.h"
 
+#include "BodyMath.h"
 #include "Epilogue.h"
 #include "SoftmaxSteps.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 
 #include <limits>
 
@@ -33,8 +33,8 @@ struct State {
 /// exp(from - to), the factor that moves a state to a larger maximum; 0 for a
 /// state that has seen no key.
 static Value rescale(ImplicitLocOpBuilder &b, Value from, Value to) {
-  Value factor = math::ExpOp::create(b, arith::SubFOp::create(b, from, to));
-  return arith::SelectOp::create(b, isHidden(b, from), f32(b, 0.0f), factor);
+  BodyMath math(b);
+  return emitWeight(math, from, to);
 }
 
 static int64_t headsOf(Value value) {

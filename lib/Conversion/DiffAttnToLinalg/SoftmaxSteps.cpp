@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "SoftmaxSteps.h"
+#include "BodyMath.h"
 
 #include "DiffAttn/Codegen/Attention/EmittedMasks.h"
 
@@ -240,9 +241,8 @@ Value diffattn::buildScores(StructuredBuilder &sb, const MapOperands &map,
             arith::MulFOp::create(b, args.back(), f32(b, rules.scale));
         if (rules.softcap) {
           Value cap = f32(b, *rules.softcap);
-          Value tanh =
-              math::TanhOp::create(b, arith::DivFOp::create(b, score, cap));
-          score = arith::MulFOp::create(b, tanh, cap);
+          BodyMath math(b);
+          score = emitCapped(math, math.divide(score, cap), cap);
         }
         MaskPoint point;
         if (llvm::any_of(rules.masks, [](MaskAttrInterface mask) {
@@ -273,11 +273,8 @@ Value diffattn::buildExp(StructuredBuilder &sb, Value scores, Value max,
   return sb.generic({{scores, {b, h, i, j}}, {max, {b, h, i}}}, out,
                     {b, h, i, j}, {par, par, par, par},
                     [](ImplicitLocOpBuilder &ib, ValueRange args) -> Value {
-                      // The select keeps -inf - (-inf) of an empty row out.
-                      Value weight = math::ExpOp::create(
-                          ib, arith::SubFOp::create(ib, args[0], args[1]));
-                      return arith::SelectOp::create(ib, isHidden(ib, args[0]),
-                                                     f32(ib, 0.0f), weight);
+                      BodyMath math(ib);
+                      return emitWeight(math, args[0], args[1]);
                     });
 }
 

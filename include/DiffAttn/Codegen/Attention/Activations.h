@@ -7,12 +7,9 @@
 #ifndef DIFFATTN_CODEGEN_ATTENTION_ACTIVATIONS_H
 #define DIFFATTN_CODEGEN_ATTENTION_ACTIVATIONS_H
 
-#include "mlir/IR/ImplicitLocOpBuilder.h"
+#include "DiffAttn/Codegen/Attention/AttentionMath.h"
 
 namespace mlir::diffattn {
-
-/// log2(e): softmax runs on powers of two.
-constexpr float kLog2E = 1.44269504088896340736f;
 
 /// A constant of `type` (f32, or a vector of f32) with every element `value`.
 Value emitConstant(ImplicitLocOpBuilder &b, Type type, float value);
@@ -22,10 +19,30 @@ Value emitConstant(ImplicitLocOpBuilder &b, Type type, float value);
 /// a vector of f32.
 Value emitExp2(ImplicitLocOpBuilder &b, Value x, int degree = 5);
 
-/// 1 / (1 + e^-x).
+/// Formulas by polynomials: a CPU has no instruction for powers, and a call of
+/// libm for each lane costs more than all else.
+class PolynomialMath final : public ArithMath {
+public:
+  /// Scores are kept in a unit of which `factor` makes powers of two; null: in
+  /// log2 already. `degree`: of `emitExp2`.
+  PolynomialMath(ImplicitLocOpBuilder &b, Type type, int degree = 5,
+                 Value factor = {})
+      : ArithMath(b, type), degree(degree), factor(factor) {}
+
+  Value exponentialOfMinus(Value x) override;
+  Value exponential(Value difference) override;
+  /// Accurate relative to the result also for small x.
+  Value tanh(Value x) override;
+
+private:
+  int degree;
+  Value factor;
+};
+
+/// 1 / (1 + e^-x), by polynomials.
 Value emitSigmoid(ImplicitLocOpBuilder &b, Value x);
 
-/// cap * tanh(x / cap), accurate relative to the result also for small x.
+/// cap * tanh(x / cap), by polynomials.
 Value emitSoftcap(ImplicitLocOpBuilder &b, Value x, float cap);
 
 /// The larger of two values as one instruction; `a` if `b` is NaN, so a running
