@@ -7,6 +7,8 @@
 #include "ShapeChecks.h"
 #include "TileSlices.h"
 
+#include "DiffAttn/IR/ScheduleCases.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -126,6 +128,8 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
 }
 
 LogicalResult AttentionOp::verify() {
+  if (getSchedulesAttr() && failed(verifySchedules(*this)))
+    return failure();
   return verifyRules(*this, getOperation());
 }
 

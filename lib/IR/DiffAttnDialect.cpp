@@ -21,6 +21,7 @@ using namespace mlir::diffattn;
 #include "DiffAttn/IR/DiffAttnEnums.cpp.inc"
 
 #include "DiffAttn/IR/MaskInterface.cpp.inc"
+#include "DiffAttn/IR/ScheduleInterface.cpp.inc"
 
 #define GET_ATTRDEF_CLASSES
 #include "DiffAttn/IR/DiffAttnAttrs.cpp.inc"

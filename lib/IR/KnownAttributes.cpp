@@ -14,15 +14,6 @@ using namespace mlir::diffattn;
 /// How many operands each group has, which no one writes by hand.
 static constexpr StringLiteral kSegmentSizesName = "operandSegmentSizes";
 
-/// The discardable attributes of our dialect that passes read on `op`.
-static ArrayRef<StringRef> getDiscardableNames(Operation *op) {
-  static const StringRef kOfAttention[] = {
-      kGpuScheduleName, kGpuElementScheduleName, kGpuDecodeScheduleName};
-  if (isa<AttentionOp>(op))
-    return kOfAttention;
-  return {};
-}
-
 /// Whether other dialects and passes may set `name` for their own use.
 static bool isForeign(StringRef name) {
   auto [prefix, rest] = name.split('.');
@@ -54,13 +45,12 @@ static SmallVector<StringRef> getOwnNames(ArrayRef<StringRef> attributes) {
 LogicalResult mlir::diffattn::verifyKnownAttributes(Operation *op) {
   for (NamedAttribute attribute : op->getDiscardableAttrs()) {
     StringRef name = attribute.getName();
-    if (isForeign(name) || llvm::is_contained(getDiscardableNames(op), name))
+    if (isForeign(name))
       continue;
     SmallVector<StringRef> attributes;
     for (StringAttr known : op->getName().getAttributeNames())
       attributes.push_back(known);
     SmallVector<StringRef> known = getOwnNames(attributes);
-    llvm::append_range(known, getDiscardableNames(op));
     StringRef nearest = findNearest(name, known);
     if (nearest.empty())
       return op->emitOpError()

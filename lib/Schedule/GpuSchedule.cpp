@@ -86,15 +86,10 @@ double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
          (tensor + shared + exponentials + floats - longest) / (1 + others);
 }
 
-static GpuScheduleAttr toAttr(MLIRContext *context, const GpuScheduleRow &row) {
-  return GpuScheduleAttr::get(context, row.placement, row.warps, row.rowTiles,
-                              row.keys, row.stages, row.qInRegisters,
-                              /*split_keys=*/0);
-}
-
-GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
-    MLIRContext *context, const GpuAttentionShape &shape,
-    const GpuTarget &target, std::string &reason) {
+ScheduleAttrInterface
+mlir::diffattn::selectGpuKernel(MLIRContext *context,
+                                const GpuAttentionShape &shape,
+                                const GpuTarget &target, std::string &reason) {
   if (shape.headDim > 256 || shape.valueDim > 256) {
     reason = "expected widths of heads up to 256, but got " +
              std::to_string(shape.headDim) + " and " +
@@ -102,8 +97,7 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
     return {};
   }
   if (shape.elementType.isF32())
-    return GpuScheduleAttr::get(context, GpuPlacement::Plain, /*warps=*/4, 1,
-                                /*keys=*/32, 2, false, 0);
+    return GpuPlainAttr::get(context, /*warps=*/4);
   // Few rows: their maps fill one tile of 16 rows, and only splitting keys
   // fills the GPU. The split depends on widths alone, so a row's result does
   // not depend on what is beside it.
@@ -114,7 +108,7 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
     tiles.qInRegisters = narrow && shape.headDim <= 192;
     tiles.splitKeys = narrow ? 512 : 256;
     for (tiles.warps = 4;; tiles.warps /= 2) {
-      tiles.keys = 16 * tiles.warps;
+      tiles.keys = GpuSplitKVAttr::kKeysOfWarp * tiles.warps;
       if (tiles.warps == 1)
         break;
       // Two blocks on an SM if two warps can do it, with room to spare for
@@ -126,9 +120,8 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
           (tiles.warps == 2 && bytes <= target.sharedBytesPerBlock))
         break;
     }
-    return GpuScheduleAttr::get(context, tiles.placement, tiles.warps,
-                                tiles.rowTiles, tiles.keys, tiles.stages,
-                                tiles.qInRegisters, tiles.splitKeys);
+    return GpuSplitKVAttr::get(context, tiles.warps, tiles.stages,
+                               tiles.qInRegisters, tiles.splitKeys);
   }
   const GpuScheduleRow *best = nullptr;
   double bestCycles = std::numeric_limits<double>::infinity();
@@ -142,7 +135,7 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
     }
   }
   if (best)
-    return toAttr(context, *best);
+    return best->getSchedule(context);
   // The general schedule: both maps in a warp while the sums fit in registers,
   // else a pair of warps; few keys where the widths are large.
   int64_t d = llvm::alignTo(shape.headDim, 32),
@@ -159,5 +152,34 @@ GpuScheduleAttr mlir::diffattn::selectGpuSchedule(
   while (general.warps > 2 && getGpuSharedBytes(general, shape.sharedKeys) >
                                   target.sharedBytesPerBlock)
     general.warps /= 2;
-  return toAttr(context, general);
+  return general.getSchedule(context);
+}
+
+SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
+    MLIRContext *context, const GpuAttentionShape &shape,
+    const GpuTarget &target, std::string &reason) {
+  ScheduleAttrInterface kernel =
+      selectGpuKernel(context, shape, target, reason);
+  if (!kernel)
+    return {};
+  if (!isa<GpuForwardAttr>(kernel))
+    return {kernel};
+  SmallVector<Attribute> schedules;
+  if (ShapedType::isDynamic(shape.queries)) {
+    GpuAttentionShape few = shape;
+    few.queries = few.group = 1;
+    schedules.push_back(WhenAttr::get(
+        context, kGpuDecodeRows, /*min_keys=*/0,
+        /*unaligned=*/false, selectGpuKernel(context, few, target, reason)));
+  }
+  GpuAttentionShape elements = shape;
+  elements.elementwise = true;
+  ScheduleAttrInterface byElement =
+      selectGpuKernel(context, elements, target, reason);
+  if (byElement != kernel)
+    schedules.push_back(WhenAttr::get(context, /*max_queries=*/0,
+                                      /*min_keys=*/0, /*unaligned=*/true,
+                                      byElement));
+  schedules.push_back(kernel);
+  return schedules;
 }

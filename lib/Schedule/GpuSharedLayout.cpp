@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Schedule/GpuSharedLayout.h"
 
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
@@ -16,26 +17,34 @@ static constexpr int64_t kElement = 2, kLanes = 32, kFragment = 16;
 /// Tiles begin where all banks do.
 static constexpr int64_t kTileAlignment = 128;
 
-GpuTiles GpuTiles::of(GpuScheduleAttr schedule) {
-  return {schedule.getPlacement(), schedule.getWarps(),
-          schedule.getRowTiles(),  schedule.getKeys(),
-          schedule.getStages(),    schedule.getQInRegisters(),
-          schedule.getSplitKeys()};
+GpuTiles GpuTiles::of(ScheduleAttrInterface schedule) {
+  return llvm::TypeSwitch<Attribute, GpuTiles>(schedule)
+      .Case([](GpuForwardAttr forward) {
+        return GpuTiles{forward.getPlacement(), forward.getWarps(),
+                        forward.getRowTiles(),  forward.getKvBlockSize(),
+                        forward.getStages(),    forward.getQInRegisters(),
+                        /*splitKeys=*/0};
+      })
+      .Case([](GpuSplitKVAttr split) {
+        return GpuTiles{GpuPlacement::Both,
+                        split.getWarps(),
+                        /*rowTiles=*/1,
+                        GpuSplitKVAttr::kKeysOfWarp * split.getWarps(),
+                        split.getStages(),
+                        split.getQInRegisters(),
+                        split.getKvSplitSize()};
+      });
 }
 
 int64_t GpuTiles::getRows() const {
   if (splitKeys)
     return kFragment / 2;
-  if (placement == GpuPlacement::Plain)
-    return warps;
   int64_t groups = placement == GpuPlacement::Both ? warps : warps / 2;
   return groups * kFragment * rowTiles;
 }
 
 GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
                                  int64_t valueDim, bool sharedKeys) {
-  if (tiles.placement == GpuPlacement::Plain)
-    return;
   const bool split = tiles.splitKeys;
   const int64_t d = llvm::alignTo(headDim, kGpuWidthMultiple),
                 dv = llvm::alignTo(valueDim, kGpuWidthMultiple);

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/ScheduleCases.h"
 #include "DiffAttn/Schedule/GpuSchedule.h"
 #include "DiffAttn/Schedule/Passes.h"
 
@@ -63,6 +64,9 @@ std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
          std::to_string(op.getSoftcap()->convertToFloat());
 }
 
+static constexpr auto kRemark =
+    remark::RemarkOpts::name("SelectGpuSchedule").category("diffattn-gpu");
+
 namespace {
 struct SelectGpuSchedulePass final
     : diffattn::impl::SelectGpuSchedulePassBase<SelectGpuSchedulePass> {
@@ -76,48 +80,58 @@ struct SelectGpuSchedulePass final
       return signalPassFailure();
     }
     getOperation()->walk([&](AttentionOp op) {
-      if (op->hasAttr(kGpuScheduleName))
-        return;
-      std::string reason = getGpuUnsupportedReason(op);
-      GpuAttentionShape shape = getGpuAttentionShape(op);
-      GpuScheduleAttr schedule;
-      if (reason.empty())
-        schedule = selectGpuSchedule(&getContext(), shape, *target, reason);
-      if (!schedule) {
-        remark::missed(op.getLoc(),
-                       remark::RemarkOpts::name("SelectGpuSchedule")
-                           .category("diffattn-gpu"))
-            << remark::reason("{0}", reason)
-            << remark::metric("Summary", "attention has no GPU kernel");
-        return;
-      }
-      if (!target->tuned)
-        remark::analysis(op.getLoc(),
-                         remark::RemarkOpts::name("SelectGpuSchedule")
-                             .category("diffattn-gpu"))
-            << ("untuned: " + chip + " gets the code and the schedules of " +
-                target->chip);
-      remark::passed(op.getLoc(), remark::RemarkOpts::name("SelectGpuSchedule")
-                                      .category("diffattn-gpu"))
-          << remark::metric("Schedule", schedule)
-          << remark::metric("Summary", "attention is a GPU kernel");
-      op->setAttr(kGpuScheduleName, schedule);
-      if (schedule.getSplitKeys() ||
-          schedule.getPlacement() == GpuPlacement::Plain)
-        return;
-      auto other = [&](StringRef name, const GpuAttentionShape &shape) {
-        op->setAttr(name,
-                    selectGpuSchedule(&getContext(), shape, *target, reason));
-      };
-      GpuAttentionShape elements = shape;
-      elements.elementwise = true;
-      other(kGpuElementScheduleName, elements);
-      if (!ShapedType::isDynamic(shape.queries))
-        return;
-      GpuAttentionShape decode = shape;
-      decode.queries = decode.group = 1;
-      other(kGpuDecodeScheduleName, decode);
+      if (takeEveryCall(getScheduleCases(op, ScheduleTarget::GPU)))
+        sayChoice(op, op.getSchedulesAttr());
+      else
+        select(op, *target);
     });
+  }
+
+  void select(AttentionOp op, const GpuTarget &target) {
+    std::string reason = getGpuUnsupportedReason(op);
+    SmallVector<Attribute> schedules;
+    if (reason.empty())
+      schedules = selectGpuSchedules(&getContext(), getGpuAttentionShape(op),
+                                     target, reason);
+    if (schedules.empty()) {
+      remark::missed(op.getLoc(), kRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary", "attention has no GPU kernel");
+      return;
+    }
+    if (!target.tuned)
+      remark::analysis(op.getLoc(), kRemark)
+          << ("untuned: " + chip + " gets the code and the schedules of " +
+              target.chip);
+    sayChoice(op, Builder(op).getArrayAttr(schedules));
+    appendSchedules(op, schedules);
+  }
+
+  /// What runs, and the shared memory that a block of it takes: the most of all
+  /// kernels.
+  static void sayChoice(AttentionOp op, ArrayAttr schedules) {
+    int64_t bytes = 0;
+    bool isKernel = false;
+    for (Attribute entry : schedules) {
+      auto when = dyn_cast<WhenAttr>(entry);
+      Attribute schedule = when ? when.getSchedule() : entry;
+      isKernel |= cast<ScheduleAttrInterface>(schedule).getTarget() ==
+                  ScheduleTarget::GPU;
+      if (isa<GpuForwardAttr, GpuSplitKVAttr>(schedule))
+        bytes = std::max(
+            bytes,
+            GpuSharedLayout(GpuTiles::of(cast<ScheduleAttrInterface>(schedule)),
+                            op.getHeadDim(), op.getValueDim(),
+                            op.getK1() == op.getK2())
+                .total);
+    }
+    if (isKernel)
+      remark::passed(op.getLoc(), kRemark)
+          << remark::metric("Schedules", schedules)
+          << remark::metric("SharedMemory",
+                            std::to_string(bytes) +
+                                " bytes of shared memory a block")
+          << remark::metric("Summary", "attention is a GPU kernel");
   }
 };
 } // namespace

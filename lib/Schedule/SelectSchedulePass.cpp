@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/ScheduleCases.h"
 #include "DiffAttn/Schedule/CpuSchedule.h"
 #include "DiffAttn/Schedule/Passes.h"
 
@@ -39,7 +40,7 @@ struct SelectSchedulePass final
       return signalPassFailure();
     }
     getOperation()->walk([&](AttentionOp op) {
-      if (!op.getScheduleAttr())
+      if (!takeEveryCall(getScheduleCases(op, ScheduleTarget::CPU)))
         select(op, *target);
     });
   }
@@ -52,7 +53,7 @@ struct SelectSchedulePass final
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention runs as loops over maps in "
                                        "memory, not as one kernel");
-      op.setScheduleAttr(getLinalgScheduleAttr(&getContext()));
+      appendSchedules(op, LinalgAttr::get(&getContext()));
       return;
     }
     AttentionShape shape;
@@ -63,11 +64,11 @@ struct SelectSchedulePass final
     shape.keys = k1.getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
-    ScheduleAttr schedule = getScheduleAttr(
-        &getContext(), selectCpuSchedule(shape, target), target);
-    op.setScheduleAttr(schedule);
+    shape.scale = op.getScale().convertToFloat();
+    SmallVector<Attribute> schedules = selectCpuSchedules(shape, target);
+    appendSchedules(op, schedules);
     remark::passed(op.getLoc(), kRemark)
-        << remark::metric("Schedule", schedule)
+        << remark::metric("Schedules", Builder(op).getArrayAttr(schedules))
         << remark::metric("Summary", "attention is one kernel");
   }
 

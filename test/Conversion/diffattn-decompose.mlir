@@ -17,22 +17,43 @@ func.func @unscheduled(%q: !q, %l: !s, %init: !q) -> !q {
 // CHECK:       linalg.generic
 func.func @linalg_schedule(%q: !q, %l: !s, %init: !q) -> !q {
   %o = diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : !s)
-         outs(%init : !q) {scale = 0.5 : f32, schedule = #diffattn.schedule<path = linalg>} -> !q
+         outs(%init : !q) {scale = 0.5 : f32, schedules = [#diffattn.linalg]} -> !q
   return %o : !q
 }
 
-// CHECK-LABEL: func.func @nest_schedule(
+// CHECK-LABEL: func.func @kernel_schedule(
 // SOME:        diffattn.attention
 // ALL-NOT:     diffattn.attention
 // ALL:         linalg.generic
-func.func @nest_schedule(%q: !q, %l: !s, %init: !q) -> !q {
+func.func @kernel_schedule(%q: !q, %l: !s, %init: !q) -> !q {
   %o = diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : !s)
          outs(%init : !q)
          {scale = 0.5 : f32,
-          schedule = #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48,
+          schedules = [#diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48,
             qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 256,
-            two_pass_keys = 16384, split_rows = 8, split_keys = 256>} -> !q
+            two_pass_keys = 16384>]} -> !q
   return %o : !q
+}
+
+// Linalg for up to 8 queries: of 3 it is what every call takes, of 9 none does.
+// CHECK-LABEL: func.func @few(
+// CHECK-NOT:   diffattn.attention
+// CHECK:       linalg.generic
+!q3 = tensor<?x2x3x4xf32>
+func.func @few(%q: !q3, %l: !s, %init: !q3) -> !q3 {
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : !q3, !q3, !q3, !q3, !q3) lambda(%l : !s) outs(%init : !q3)
+         {scale = 0.5 : f32, schedules = [#diffattn.when<max_queries = 8 : #diffattn.linalg>, #diffattn.gpu_plain<warps = 4>]} -> !q3
+  return %o : !q3
+}
+
+// CHECK-LABEL: func.func @many(
+// SOME:        diffattn.attention
+// ALL-NOT:     diffattn.attention
+!q9 = tensor<?x2x9x4xf32>
+func.func @many(%q: !q9, %l: !s, %init: !q9) -> !q9 {
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : !q9, !q9, !q9, !q9, !q9) lambda(%l : !s) outs(%init : !q9)
+         {scale = 0.5 : f32, schedules = [#diffattn.when<max_queries = 8 : #diffattn.linalg>, #diffattn.gpu_plain<warps = 4>]} -> !q9
+  return %o : !q9
 }
 
 // On memrefs every buffer that the pass makes is freed, and nothing else is.

@@ -35,9 +35,9 @@ func.func @attention_c21_required(%q: !t, %l: tensor<f32>, %e: !t) {
 
 !t = tensor<1x1x4x16xf32>
 func.func @attention_c21_prefix(%q: !t, %l: tensor<f32>, %e: !t) {
-  // expected-error @below {{'diffattn.attention' op expected a known attribute, but got 'diffattn.gpu_schedul'; did you mean 'diffattn.gpu_schedule'?}}
+  // expected-error @below {{'diffattn.attention' op expected a known attribute, but got 'diffattn.schedules'; did you mean 'schedules'?}}
   %o = diffattn.attention ins(%q, %q, %q, %q, %q : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>) outs(%e : !t)
-    {scale = 0.25 : f32, diffattn.gpu_schedul = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32>} -> !t
+    {scale = 0.25 : f32, diffattn.schedules = [#diffattn.linalg]} -> !t
   return
 }
 

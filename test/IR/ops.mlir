@@ -36,6 +36,26 @@ func.func @foreign_attributes(%q: memref<1x1x4x16xf32>, %l: memref<f32>, %o: mem
   return
 }
 
+// Every family of kernels, with and without a condition; what has its default is not printed.
+// CHECK-LABEL: func.func @schedules
+// CHECK: schedules = [#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<isa = "avx512bf16", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 32, o_vectors = 16, o_row_vectors = 8, product = bf16_pairs>>,
+// CHECK-SAME: #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 128, two_pass_keys = 0>,
+// CHECK-SAME: #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, stages = 3, q_in_registers = true, kv_split_size = 512>>,
+// CHECK-SAME: #diffattn.when<unaligned = true : #diffattn.gpu_forward<placement = apart, warps = 4, row_tiles = 2, kv_block_size = 32>>,
+// CHECK-SAME: #diffattn.when<min_keys = 7 : #diffattn.gpu_plain<warps = 4>>, #diffattn.linalg]
+func.func @schedules(%q: memref<1x1x?x16xf32>, %l: memref<f32>, %o: memref<1x1x?x16xf32>) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x1x?x16xf32>, memref<1x1x?x16xf32>, memref<1x1x?x16xf32>, memref<1x1x?x16xf32>,
+      memref<1x1x?x16xf32>) lambda(%l : memref<f32>) outs(%o : memref<1x1x?x16xf32>) {scale = 1.0 : f32, schedules = [
+      #diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<isa = "avx512bf16", lanes = 16, kv_split_size = 512,
+        qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 32, o_vectors = 16, o_row_vectors = 8, product = bf16_pairs>>,
+      #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 128,
+        two_pass_keys = 0, product = f32>,
+      #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, stages = 3, q_in_registers = true, kv_split_size = 512>>,
+      #diffattn.when<unaligned = true : #diffattn.gpu_forward<placement = apart, warps = 4, row_tiles = 2, kv_block_size = 32, stages = 2>>,
+      #diffattn.when<min_keys = 7 : #diffattn.gpu_plain<warps = 4>>, #diffattn.linalg]}
+  return
+}
+
 // The kinds of masks that `getMasks()` lists.
 // CHECK-LABEL: func.func private @masks
 // CHECK-SAME:  diffattn.m = [#diffattn.length_mask, #diffattn.causal_mask, #diffattn.window_mask<left = 3, right = -1>,

@@ -7,6 +7,6 @@
 func.func @told(%q: !t, %k: !t, %v: !t, %l: tensor<f32>) -> !t {
   %init = tensor.empty() : !t
   %o = diffattn.attention ins(%q, %k, %q, %k, %v : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>)
-         outs(%init : !t) {scale = 0.5 : f32, schedule = #diffattn.schedule<path = linalg>} -> !t
+         outs(%init : !t) {scale = 0.5 : f32, schedules = [#diffattn.linalg]} -> !t
   return %o : !t
 }

@@ -11,10 +11,10 @@
 
 // The number of queries is dynamic: up to 8 are decoded. Another schedule for what cannot be copied by 16 bytes.
 // CHECK-LABEL: func.func @v1
-// SM80: diffattn.gpu_decode_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, q_in_registers = true, split_keys = 512>
-// SM86: diffattn.gpu_decode_schedule = #diffattn.gpu_schedule<placement = both, warps = 2, keys = 32, q_in_registers = true, split_keys = 512>
-// CHECK-SAME: diffattn.gpu_element_schedule = #diffattn.gpu_schedule<placement =
-// CHECK-SAME: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32, q_in_registers = true>
+// SM80: schedules = [#diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>>,
+// SM86: schedules = [#diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>>,
+// CHECK-SAME: #diffattn.when<unaligned = true : #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>>,
+// CHECK-SAME: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32, q_in_registers = true>]
 func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v) {scale = 0.125 : f32}
   return
@@ -22,7 +22,7 @@ func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 
 // A bias needs registers beside the tiles: Q stays in shared memory.
 // CHECK-LABEL: func.func @bias
-// CHECK: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 32>
+// CHECK: >>, #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]
 func.func @bias(%q: !q, %v: !v, %l: memref<f32>, %b: memref<?x1x?x?xbf16>, %o: !v) {
   diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) bias(%b : memref<?x1x?x?xbf16>)
     outs(%o : !v) {scale = 0.125 : f32}
@@ -34,8 +34,8 @@ func.func @bias(%q: !q, %v: !v, %l: memref<f32>, %b: memref<?x1x?x?xbf16>, %o: !
 
 // One query: keys are split.
 // CHECK-LABEL: func.func @decode
-// SM80: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 4, keys = 64, q_in_registers = true, split_keys = 512>
-// SM86: diffattn.gpu_schedule = #diffattn.gpu_schedule<placement = both, warps = 2, keys = 32, q_in_registers = true, split_keys = 512>
+// SM80: schedules = [#diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>]
+// SM86: schedules = [#diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>]
 func.func @decode(%q: !q1, %k: !q, %v: !v, %l: memref<f32>, %o: !o1) {
   diffattn.attention ins(%q, %k, %q, %k, %v : !q1, !q, !q1, !q, !v) lambda(%l : memref<f32>) outs(%o : !o1) {scale = 0.125 : f32}
   return
@@ -44,7 +44,7 @@ func.func @decode(%q: !q1, %k: !q, %v: !v, %l: memref<f32>, %o: !o1) {
 !f = memref<?x8x?x64xf32>
 
 // CHECK-LABEL: func.func @plain
-// CHECK: #diffattn.gpu_schedule<placement = plain, warps = 4, keys = 32>
+// CHECK: schedules = [#diffattn.gpu_plain<warps = 4>]
 func.func @plain(%q: !f, %l: memref<f32>, %o: !f) {
   diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) outs(%o : !f) {scale = 0.125 : f32}
   return
@@ -54,8 +54,8 @@ func.func @plain(%q: !f, %l: memref<f32>, %o: !f) {
 
 // Widths without a row of their own; fewer rows where shared memory is small.
 // CHECK-LABEL: func.func @general
-// SM80: #diffattn.gpu_schedule<placement = pair, warps = 8, keys = 16>
-// SM86: #diffattn.gpu_schedule<placement = pair, warps = 4, keys = 16>
+// SM80: #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 16>
+// SM86: #diffattn.gpu_forward<placement = pair, warps = 4, kv_block_size = 16>
 func.func @general(%q: !g, %k: !g, %k2: !g, %l: memref<f32>, %o: !g) {
   diffattn.attention ins(%q, %k, %q, %k2, %q : !g, !g, !g, !g, !g) lambda(%l : memref<f32>) outs(%o : !g) {scale = 0.125 : f32}
   return
@@ -65,8 +65,24 @@ func.func @general(%q: !g, %k: !g, %k2: !g, %l: memref<f32>, %o: !g) {
 
 // Too wide: left to another lowering.
 // CHECK-LABEL: func.func @wide
-// CHECK-NOT: gpu_schedule
+// CHECK-NOT: schedules
 func.func @wide(%q: !w, %l: memref<f32>, %o: !w) {
   diffattn.attention ins(%q, %q, %q, %q, %q : !w, !w, !w, !w, !w) lambda(%l : memref<f32>) outs(%o : !w) {scale = 0.125 : f32}
+  return
+}
+
+// What was written by hand stays, and what it does not take is chosen.
+// CHECK-LABEL: func.func @by_hand
+// CHECK: schedules = [#diffattn.linalg]
+// CHECK-LABEL: func.func @rest
+// CHECK: schedules = [#diffattn.when<min_keys = 1000 : #diffattn.gpu_plain<warps = 8>>, #diffattn.gpu_plain<warps = 4>]
+func.func @by_hand(%q: !f, %l: memref<f32>, %o: !f) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) outs(%o : !f)
+    {scale = 0.125 : f32, schedules = [#diffattn.linalg]}
+  return
+}
+func.func @rest(%q: !f, %l: memref<f32>, %o: !f) {
+  diffattn.attention ins(%q, %q, %q, %q, %q : !f, !f, !f, !f, !f) lambda(%l : memref<f32>) outs(%o : !f)
+    {scale = 0.125 : f32, schedules = [#diffattn.when<min_keys = 1000 : #diffattn.gpu_plain<warps = 8>>]}
   return
 }

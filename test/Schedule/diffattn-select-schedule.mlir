@@ -12,15 +12,16 @@
 !h = tensor<1x2x512x64xbf16>
 
 // CHECK-LABEL: func.func @f32(
-// AVX512:      schedule = #diffattn.schedule<path = nest, isa = "avx512", lanes = 16, rows = 48
-// AVX512-SAME: qk_tile = [8, 3, 8], pv_tile = [6, 4, 4]
+// AVX512:      schedules = [#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<isa = "avx512", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 8, o_vectors = 16, o_row_vectors = 8>>,
+// AVX512-SAME: #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 256, two_pass_keys = 16384>]
 // BF16:        isa = "avx512bf16", lanes = 16
-// BF16-NOT:    bf16_dot
-// AVX2:        isa = "avx2", lanes = 8, rows = 48
+// BF16-NOT:    bf16_pairs
+// AVX2:        #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8>
+// AVX2-SAME:   #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48
 // AVX2-SAME:   qk_tile = [4, 3, 4], pv_tile = [6, 2, 4]
 // GENERIC:     isa = "generic", lanes = 4
 // LINALG:      remark: [Missed] SelectSchedule {{.*}}the linalg path was asked for
-// LINALG:      schedule = #diffattn.schedule<path = linalg>
+// LINALG:      schedules = [#diffattn.linalg]
 func.func @f32(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %o: !v) -> !v {
   %0 = diffattn.attention ins(%q, %k, %q, %k, %v : !q, !q, !q, !q, !v) lambda(%l : tensor<f32>)
       outs(%o : !v) {scale = 0.125 : f32} -> !v
@@ -28,27 +29,46 @@ func.func @f32(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %o: !v) -> !v {
 }
 
 // CHECK-LABEL: func.func @bf16(
-// BF16:        bf16_dot = true
-// AVX512-NOT:  bf16_dot
-// AVX2-NOT:    bf16_dot
+// BF16:        schedules = [#diffattn.cpu_prefill<{{.*}}product = bf16_pairs>]
+// AVX512-NOT:  bf16_pairs
+// AVX2-NOT:    bf16_pairs
 func.func @bf16(%q: !h, %l: tensor<f32>, %o: !h) -> !h {
   %0 = diffattn.attention ins(%q, %q, %q, %q, %q : !h, !h, !h, !h, !h) lambda(%l : tensor<f32>)
       outs(%o : !h) {scale = 0.125 : f32} -> !h
   return %0 : !h
 }
 
-// A schedule that is written by hand stays.
+// A list that is written by hand stays.
 // CHECK-LABEL: func.func @by_hand(
-// CHECK:       schedule = #diffattn.schedule<path = linalg>
+// CHECK:       schedules = [#diffattn.linalg]
 func.func @by_hand(%q: !h, %l: tensor<f32>, %o: !h) -> !h {
   %0 = diffattn.attention ins(%q, %q, %q, %q, %q : !h, !h, !h, !h, !h) lambda(%l : tensor<f32>)
-      outs(%o : !h) {scale = 0.125 : f32, schedule = #diffattn.schedule<path = linalg>} -> !h
+      outs(%o : !h) {scale = 0.125 : f32, schedules = [#diffattn.linalg]} -> !h
   return %0 : !h
+}
+
+// One query, and a width of values that takes two passes.
+// CHECK-LABEL: func.func @decode(
+// AVX2:        schedules = [#diffattn.cpu_split_kv<isa = "avx2", {{.*}}pv_keys = 2, {{.*}}>]
+!d = tensor<1x2x1x128xf32>
+!c = tensor<1x2x?x128xf32>
+func.func @decode(%q: !d, %k: !c, %l: tensor<f32>, %o: !d) -> !d {
+  %0 = diffattn.attention ins(%q, %k, %q, %k, %k : !d, !c, !d, !c, !c) lambda(%l : tensor<f32>) outs(%o : !d) {scale = 0.125 : f32} -> !d
+  return %0 : !d
+}
+
+// What a list by hand does not take is chosen.
+// CHECK-LABEL: func.func @rest(
+// CHECK:       schedules = [#diffattn.when<max_queries = 2 : #diffattn.linalg>, #diffattn.gpu_plain<warps = 4>, #diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<{{.*}}>>, #diffattn.cpu_prefill<{{.*}}>]
+func.func @rest(%q: !q, %l: tensor<f32>, %o: !q) -> !q {
+  %0 = diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : tensor<f32>) outs(%o : !q)
+      {scale = 0.125 : f32, schedules = [#diffattn.when<max_queries = 2 : #diffattn.linalg>, #diffattn.gpu_plain<warps = 4>]} -> !q
+  return %0 : !q
 }
 
 // The code of a kernel grows with the head: a very large one goes by linalg.
 // CHECK-LABEL: func.func @large_head(
-// CHECK:       schedule = #diffattn.schedule<path = linalg>
+// CHECK:       schedules = [#diffattn.linalg]
 func.func @large_head(%q: tensor<1x2x8x1025xf32>, %l: tensor<f32>, %o: tensor<1x2x8x1025xf32>) -> tensor<1x2x8x1025xf32> {
   %0 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x1025xf32>, tensor<1x2x8x1025xf32>, tensor<1x2x8x1025xf32>,
       tensor<1x2x8x1025xf32>, tensor<1x2x8x1025xf32>) lambda(%l : tensor<f32>)

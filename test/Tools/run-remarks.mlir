@@ -23,7 +23,7 @@
 // What docs/pipelines.md promises of diffattn-opt.
 // RUN: diffattn-opt %s --diffattn-cpu-pipeline="until=scheduled" --remarks-filter=diffattn-schedule --remark-format=emitRemark 2>&1 >%t/opt \
 // RUN: | FileCheck %s --check-prefix=OPT
-// OPT: [Passed] SelectSchedule | Category:diffattn-schedule | Schedule="#diffattn.schedule<path = nest, {{.*}}>", Summary="attention is one kernel"
+// OPT: [Passed] SelectSchedule | Category:diffattn-schedule | Schedules="[#diffattn.{{.*}}]", Summary="attention is one kernel"
 // OPT: [Missed] SelectSchedule | Category:diffattn-schedule | Reason="a head of 1025 is above 1024, {{.*}}", Summary="attention runs as loops over maps in memory, not as one kernel"
 // WRONG: for the --remarks option: Cannot find option named 'some'
 
@@ -53,7 +53,7 @@ func.func @returned(%q1: !m, %q2: !m, %k: tensor<1x16x8xf32>, %v: !m) -> (!m, !s
 }
 
 func.func @kernel(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
-  // ALL: [[FILE]]:[[#@LINE+1]]:8: remark: attention is one kernel: #diffattn.schedule<path = nest, {{.*}}> [diffattn-schedule]{{$}}
+  // ALL: [[FILE]]:[[#@LINE+1]]:8: remark: attention is one kernel: [#diffattn.{{.*}}] [diffattn-schedule]{{$}}
   %r = diffattn.attention ins(%q, %q, %q, %q, %q : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>) outs(%o : !t)
     {scale = 0.25 : f32} -> !t
   return %r : !t

@@ -37,11 +37,15 @@ def memref(name, rank, sizes=None, unit=True):
 
 
 def small_schedule(isa, bf16):
-    """A schedule by hand whose chunks and limits are small, so that small inputs go past them."""
+    """Schedules by hand whose blocks and limits are small, so that small inputs go past them."""
     lanes, tiles = {"avx2": (8, "[4, 3, 4], pv_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], pv_tile = [6, 2, 4]")}.get(
         isa, (16, "[8, 3, 8], pv_tile = [6, 4, 4]"))
-    return (f'schedule = #diffattn.schedule<path = nest, isa = "{isa}", lanes = {lanes}, rows = 48, qk_tile = {tiles}, '
-            "kv_block_size = 32, two_pass_keys = 48, split_rows = 3, split_keys = 32" + ", bf16_dot = true" * (bf16 and isa == "avx512bf16") + ">")
+    few = "4, q_vectors = 16, pv_rows = 2, pv_keys = 8, o_vectors = 16" if lanes == 16 else "2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8"
+    product = ", product = bf16_pairs" * (bf16 and isa == "avx512bf16")
+    return (f'schedules = [#diffattn.when<max_queries = 3, min_keys = 4 : #diffattn.cpu_split_kv<isa = "{isa}", lanes = {lanes}, '
+            f"kv_split_size = 32, qk_rows = {few}, o_row_vectors = 8{product}>>, "
+            f'#diffattn.cpu_prefill<isa = "{isa}", lanes = {lanes}, q_block_size = 48, qk_tile = {tiles}, kv_block_size = 32, '
+            f"two_pass_keys = 48{product}>]")
 
 
 def function_text(number, sig, isa):

@@ -12,7 +12,7 @@ from paths import LLVM
 from test_attention_random import SHAPES, Inputs, check, draw_signature
 
 SIGNATURES = 38  # times 4 shapes and 2 forms: 304 configurations
-SCHEDULE = "schedule = #diffattn.schedule<path = linalg>"
+SCHEDULE = "schedules = [#diffattn.linalg]"
 LOWER = ("one-shot-bufferize,func.func(convert-linalg-to-loops),expand-strided-metadata,lower-affine,convert-scf-to-cf,"
          "convert-math-to-libm,convert-to-llvm,reconcile-unrealized-casts")
 PASSES = {"memref": "diffattn-decompose", "online": "func.func(diffattn-to-online),diffattn-decompose"}

@@ -1,5 +1,5 @@
-"""Schedules written by hand: whatever #diffattn.schedule and #diffattn.gpu_schedule let pass gives the right answer, and what
-they refuse, they refuse with what was expected."""
+"""Schedules written by hand: whatever the verifiers of the families of kernels let pass gives the right answer, and what they
+refuse, they refuse with what was expected."""
 import numpy as np
 import pytest
 
@@ -12,31 +12,46 @@ from kernel_library import runnable_isas
 COUNT = {"cpu": 6, "cuda": 10}
 
 
-def draw_schedule(rng, isa):
-    """A schedule of a CPU kernel, most of its numbers unusual ones; about half pass the verifier."""
+def draw_cpu_schedules(rng, isa):
+    """A list for a CPU, most of its numbers unusual ones; about half pass the verifier."""
     pick = lambda *options: options[rng.integers(len(options))]
     lanes = pick(4, 8, 16)
+    made_for = f'isa = "{isa}", lanes = {lanes}, product = {pick("f32", "bf16_pairs")}'
     score = pick(1, 2, 3, 4, 8, 13), pick(1, 2, 3, 5, 6), pick(1, 2, 3, 8)
     product = pick(1, 2, 3, 6, 8, 16), pick(1, 2, 3, 4, 8), pick(1, 3, 4)
     rows = score[1] * lanes * product[0] // np.gcd(score[1] * lanes, product[0]) * pick(1, 1, 2)
     kv_block_size = lanes * score[0] // np.gcd(lanes, score[0]) * pick(1, 2, 5)
-    return (f'path = nest, isa = "{isa}", lanes = {lanes}, rows = {rows}, qk_tile = {list(score)}, pv_tile = {list(product)}, '
-            f"kv_block_size = {kv_block_size}, two_pass_keys = {pick(0, 16, 60, 16384)}, split_rows = {pick(0, 2, 8, 100)}, "
-            f"split_keys = {lanes * pick(1, 2, 7, 64)}, bf16_dot = {pick('true', 'false')}")
-
-
-def draw_kernel(rng):
-    """A schedule of a GPU kernel, and the most queries that it takes: 8 where keys are split."""
-    pick = lambda *options: options[rng.integers(len(options))]
-    placement, warps = pick("both", "both", "pair", "apart"), pick(1, 2, 3, 4, 6, 8, 16)
-    keys, split = pick(16, 32, 48, 64, 128), 0
+    prefill = (f"#diffattn.cpu_prefill<{made_for}, q_block_size = {rows}, qk_tile = {list(score)}, pv_tile = {list(product)}, "
+               f"kv_block_size = {kv_block_size}, two_pass_keys = {pick(0, 16, 60, 16384)}>")
+    outputs = pick(1, 2, 8, 16, 32)
+    split = (f"#diffattn.cpu_split_kv<{made_for}, kv_split_size = {lanes * pick(1, 2, 7, 64)}, qk_rows = {pick(1, 2, 4, 8, lanes)}, "
+             f"q_vectors = {pick(0, 3, 8, 16)}, pv_rows = {pick(1, outputs, 2)}, pv_keys = {pick(2, 6, 8, 100)}, "
+             f"o_vectors = {outputs}, o_row_vectors = {pick(1, 2, 4, 8, 16)}>")
+    few = pick(0, 2, 8, 100)
     if pick(0, 0, 1):
-        placement, warps = "both", pick(1, 2, 3, 8)
-        keys = 16 * warps
-        split = keys * pick(1, 2, 5)
-    text = (f"placement = {placement}, warps = {warps}, row_tiles = {pick(1, 2)}, keys = {keys}, stages = {pick(2, 3, 4)}, "
-            f"q_in_registers = {pick('true', 'false')}, split_keys = {split}")
-    return text, bool(split)
+        return split if few else prefill
+    return ", ".join([f"#diffattn.when<max_queries = {few}, min_keys = {pick(0, few, few + 1)} : {split}>"] * bool(few) + [prefill])
+
+
+def draw_gpu_schedules(rng):
+    """A list for a GPU, and whether it takes at most 8 queries: keys are split."""
+    pick = lambda *options: options[rng.integers(len(options))]
+
+    def forward():
+        return (f"#diffattn.gpu_forward<placement = {pick('both', 'both', 'pair', 'apart')}, warps = {pick(1, 2, 3, 4, 6, 8, 16)}, "
+                f"row_tiles = {pick(1, 2)}, kv_block_size = {pick(16, 32, 48, 64, 128)}, stages = {pick(2, 3, 4)}, "
+                f"q_in_registers = {pick('true', 'false')}>")
+
+    def split():
+        warps = pick(1, 2, 3, 8)
+        return (f"#diffattn.gpu_split_kv<warps = {warps}, stages = {pick(2, 3, 4)}, q_in_registers = {pick('true', 'false')}, "
+                f"kv_split_size = {16 * warps * pick(1, 2, 5)}>")
+
+    if pick(0, 0, 1):
+        return split(), True
+    conditions = [f"#diffattn.when<max_queries = {pick(1, 8)} : {split()}>", f"#diffattn.when<unaligned = true : {forward()}>",
+                  f"#diffattn.when<min_keys = {pick(40, 100)}, unaligned = true : {forward()}>", f"#diffattn.when<min_keys = 50 : {forward()}>"]
+    return ", ".join([c for c in conditions if pick(0, 0, 0, 1)] + [forward()]), False
 
 
 def run(rng, dtype, widths, attributes, target, queries, keys, *, static=False):
@@ -71,25 +86,24 @@ def run(rng, dtype, widths, attributes, target, queries, keys, *, static=False):
 
 
 @pytest.mark.parametrize("isa", runnable_isas())
-def test_every_nest_that_verifies_is_right(isa, full):
+def test_every_cpu_kernel_that_verifies_is_right(isa, full):
     passed = 0
     for number in range(COUNT["cpu"] * (20 if full else 1)):
         rng = np.random.default_rng(number)
         pick = lambda *options: options[rng.integers(len(options))]
-        schedule = f"schedule = #diffattn.schedule<{draw_schedule(rng, isa)}>"
+        schedule = f"schedules = [{draw_cpu_schedules(rng, isa)}]"
         passed += run(rng, pick("f32", "bf16", "f16"), pick((16, 32), (20, 33), (64, 80)), schedule, f"cpu:{isa}",
                       pick(1, 3, 70, 97), pick(33, 90, 130))
     assert passed
 
 
-def test_every_kernel_that_verifies_is_right(full):
+def test_every_gpu_kernel_that_verifies_is_right(full):
     passed = 0
     for number in range(COUNT["cuda"] * (20 if full else 1)):
         rng = np.random.default_rng(number)
         pick = lambda *options: options[rng.integers(len(options))]
-        text, few = draw_kernel(rng)
-        names = ["diffattn.gpu_schedule", "diffattn.gpu_element_schedule"]
-        schedule = ", ".join(f"{name} = #diffattn.gpu_schedule<{text}>" for name in names)
+        text, few = draw_gpu_schedules(rng)
+        schedule = f"schedules = [{text}]"
         passed += run(rng, pick("bf16", "f16"), pick((16, 32), (20, 33), (64, 80)), schedule, "cuda-sim:sm_80",
-                      pick(1, 3) if few else pick(9, 40), pick(33, 70), static=few)
+                      pick(1, 3) if few else pick(3, 9, 40), pick(33, 70), static=few)
     assert passed

@@ -69,14 +69,16 @@ TEST(GpuForward, WideHeadsInPairsOfWarps) {
 
 TEST(GpuForward, MapsApart) {
   Signature s = v1();
-  s.schedule = "placement = apart, warps = 4, row_tiles = 2, keys = 32, "
+  s.schedule = "placement = apart, warps = 4, row_tiles = 2, "
+               "kv_block_size = 32, "
                "q_in_registers = true";
   expectRight(s, {{1, 64, 64}, {1, 41, 70}});
 }
 
 TEST(GpuForward, ThreeStages) {
   Signature s = v1();
-  s.schedule = "placement = pair, warps = 4, keys = 16, stages = 3";
+  s.schedule = "placement = pair, warps = 4, kv_block_size = 16, "
+               "stages = 3";
   expectRight(s, {{1, 32, 96}, {1, 33, 20}, {1, 5, 16}});
 }
 

@@ -133,8 +133,7 @@ std::string CompiledCase::text() const {
     for (const char *which : {"q", "k", "v", "o"})
       os << ", " << which << "_layout = #diffattn.layout<bthd>";
   if (!s.schedule.empty())
-    os << ", diffattn.gpu_schedule = #diffattn.gpu_schedule<" << s.schedule
-       << ">";
+    os << ", schedules = [#diffattn.gpu_forward<" << s.schedule << ">]";
   return "func.func @attention(" + arguments + ") {\n  " + op +
          " outs(%o : " + o + ") {" + attrs + "}\n  return\n}\n";
 }

@@ -49,7 +49,7 @@ struct Signature {
   bool bthd = false, sharedKeys = false;
   /// Innermost stride of Q, K, V and O.
   int64_t step = 1;
-  /// Body of #diffattn.gpu_schedule; empty for the pass's choice.
+  /// Body of #diffattn.gpu_forward; empty for the pass's choice.
   std::string schedule;
   std::string chip = "sm_80";
 };

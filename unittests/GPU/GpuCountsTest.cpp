@@ -45,7 +45,7 @@ std::string body(const GpuScheduleRow &row) {
   llvm::raw_string_ostream(text)
       << "placement = " << stringifyGpuPlacement(row.placement)
       << ", warps = " << row.warps << ", row_tiles = " << row.rowTiles
-      << ", keys = " << row.keys << ", stages = " << row.stages
+      << ", kv_block_size = " << row.keys << ", stages = " << row.stages
       << ", q_in_registers = " << (row.qInRegisters ? "true" : "false");
   return text;
 }

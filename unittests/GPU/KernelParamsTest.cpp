@@ -33,19 +33,23 @@ struct KernelParamsTest : testing::Test {
                      NVVM::NVVMDialect, scf::SCFDialect>();
   }
 
-  GpuKernelSpec spec(GpuKernelKind kind, GpuPlacement placement,
+  ScheduleAttrInterface forward(GpuPlacement placement) {
+    int64_t warps = placement == GpuPlacement::Both ? 2 : 4;
+    return GpuForwardAttr::get(&context, placement, warps, /*row_tiles=*/1,
+                               /*kv_block_size=*/32, /*stages=*/2,
+                               /*q_in_registers=*/false);
+  }
+
+  GpuKernelSpec spec(GpuKernelKind kind, ScheduleAttrInterface schedule,
                      unsigned features) {
     GpuKernelSpec spec;
     spec.kind = kind;
     auto bf16 = BFloat16Type::get(&context);
-    bool plain = placement == GpuPlacement::Plain;
+    bool plain = isa<GpuPlainAttr>(schedule);
     spec.elementType = plain ? Type(Float32Type::get(&context)) : Type(bf16);
     spec.resultType = spec.elementType;
     spec.headDim = spec.valueDim = 64;
-    bool split = kind != GpuKernelKind::Forward;
-    int64_t warps = placement == GpuPlacement::Both ? 2 : 4;
-    spec.schedule = GpuScheduleAttr::get(&context, placement, warps, 1, 32, 2,
-                                         false, split ? 512 : 0);
+    spec.schedule = schedule;
     spec.elementwise = features & 1;
     spec.sharedKeys = features & 2;
     spec.softcap = features & 4;
@@ -69,18 +73,22 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
   Location loc = UnknownLoc::get(&context);
   std::map<std::string, SmallVector<GpuParam>> seen;
   std::vector<bool> given(static_cast<size_t>(GpuParam::Count));
-  for (auto [kind, placement] :
-       {std::pair{GpuKernelKind::Forward, GpuPlacement::Both},
-        {GpuKernelKind::Forward, GpuPlacement::Pair},
-        {GpuKernelKind::Forward, GpuPlacement::Apart},
-        {GpuKernelKind::Forward, GpuPlacement::Plain},
-        {GpuKernelKind::Decode, GpuPlacement::Both},
-        {GpuKernelKind::Merge, GpuPlacement::Both}})
+  ScheduleAttrInterface split =
+      GpuSplitKVAttr::get(&context, /*warps=*/2, /*stages=*/2,
+                          /*q_in_registers=*/false, /*kv_split_size=*/512);
+  ScheduleAttrInterface plain = GpuPlainAttr::get(&context, /*warps=*/4);
+  for (auto [kind, schedule] :
+       {std::pair{GpuKernelKind::Forward, forward(GpuPlacement::Both)},
+        {GpuKernelKind::Forward, forward(GpuPlacement::Pair)},
+        {GpuKernelKind::Forward, forward(GpuPlacement::Apart)},
+        {GpuKernelKind::Forward, plain},
+        {GpuKernelKind::Decode, split},
+        {GpuKernelKind::Merge, split}})
     for (unsigned features = 0; features < 64; ++features) {
       OpBuilder builder(&context);
       OwningOpRef<gpu::GPUModuleOp> module =
           gpu::GPUModuleOp::create(builder, loc, "kernels");
-      GpuKernelSpec spec = this->spec(kind, placement, features);
+      GpuKernelSpec spec = this->spec(kind, schedule, features);
       LLVM::LLVMFuncOp kernel = getOrEmitGpuKernel(*module, spec);
       SmallVector<GpuParam> params = getGpuParams(spec);
       ASSERT_EQ(params.size(), kernel.getNumArguments()) << spec.getName();
@@ -104,7 +112,8 @@ TEST_F(KernelParamsTest, WideParametersComeFirst) {
   for (GpuKernelKind kind :
        {GpuKernelKind::Forward, GpuKernelKind::Decode, GpuKernelKind::Merge}) {
     uint64_t offset = 0;
-    for (GpuParam param : getGpuParams(spec(kind, GpuPlacement::Both, 63))) {
+    for (GpuParam param :
+         getGpuParams(spec(kind, forward(GpuPlacement::Both), 63))) {
       GpuParamType type = getGpuParam(param).type;
       bool isWide = type == GpuParamType::Pointer || type == GpuParamType::I64;
       uint64_t bytes = isWide ? 8 : 4;

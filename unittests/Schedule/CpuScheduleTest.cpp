@@ -26,21 +26,17 @@ protected:
     result.elementType = element;
     return result;
   }
-  CpuSchedule select(StringRef isa, Type element) {
-    return selectCpuSchedule(shape(element), *getCpuTarget(isa));
+  CpuPrefillAttr select(StringRef isa, Type element) {
+    return selectCpuPrefill(shape(element), *getCpuTarget(isa));
+  }
+  CpuSplitKVAttr selectSplit(StringRef isa, Type element) {
+    return selectCpuSplitKV(shape(element), *getCpuTarget(isa));
   }
   ArrayRef<StringRef> isas() { return getCpuIsaNames().drop_front(); }
   SmallVector<Type> types() {
     Builder b(&context);
     return {b.getF32Type(), b.getBF16Type(), b.getF16Type()};
   }
-  static bool same(const CpuSchedule &a, const CpuSchedule &b,
-                   MLIRContext *context) {
-    CpuTarget target = *getCpuTarget("avx2");
-    return getScheduleAttr(context, a, target) ==
-           getScheduleAttr(context, b, target);
-  }
-
   MLIRContext context;
 };
 
@@ -48,10 +44,10 @@ TEST_F(CpuScheduleTest, TilesFitTheRegisters) {
   for (StringRef isa : isas())
     for (Type type : types()) {
       CpuTarget target = *getCpuTarget(isa);
-      CpuSchedule s = select(isa, type);
-      EXPECT_EQ(s.lanes * 4, target.vectorBytes);
+      CpuPrefillAttr s = select(isa, type);
+      EXPECT_EQ(s.getLanes() * 4, target.vectorBytes);
       // Sums, the vectors that a step loads, and the number that is broadcast.
-      for (const RegisterTile &tile : {s.scores, s.product}) {
+      for (const RegisterTile &tile : {s.getQk(), s.getPv()}) {
         EXPECT_LE(tile.height * tile.vectors + tile.vectors + 1,
                   target.vectorRegisters)
             << isa.str();
@@ -65,56 +61,69 @@ TEST_F(CpuScheduleTest, TilesFitTheRegisters) {
 TEST_F(CpuScheduleTest, SizesDivideOneAnother) {
   for (StringRef isa : isas())
     for (Type type : types()) {
-      CpuSchedule s = select(isa, type);
-      EXPECT_EQ(s.rows % (s.lanes * s.scores.vectors), 0) << isa.str();
-      EXPECT_EQ(s.rows % s.product.height, 0) << isa.str();
-      EXPECT_EQ(s.kvBlockSize % s.scores.height, 0) << isa.str();
+      CpuPrefillAttr s = select(isa, type);
+      EXPECT_EQ(s.getQBlockSize() % (s.getLanes() * s.getQk().vectors), 0)
+          << isa.str();
+      EXPECT_EQ(s.getQBlockSize() % s.getPv().height, 0) << isa.str();
+      EXPECT_EQ(s.getKvBlockSize() % s.getQk().height, 0) << isa.str();
       // Pairs of keys must not lie in two KV blocks.
-      EXPECT_EQ(s.kvBlockSize % 2, 0) << isa.str();
-      EXPECT_EQ(s.splitKeys % s.lanes, 0) << isa.str();
-      EXPECT_EQ(s.twoPassKeys % s.kvBlockSize, 0) << isa.str();
+      EXPECT_EQ(s.getKvBlockSize() % 2, 0) << isa.str();
+      CpuSplitKVAttr split = selectSplit(isa, type);
+      EXPECT_EQ(split.getKvSplitSize() % split.getLanes(), 0) << isa.str();
+      EXPECT_EQ(s.getTwoPassKeys() % s.getKvBlockSize(), 0) << isa.str();
     }
 }
 
 TEST_F(CpuScheduleTest, ScratchIsBounded) {
   for (StringRef isa : isas()) {
     CpuTarget target = *getCpuTarget(isa);
-    CpuSchedule s = select(isa, types()[0]);
+    CpuPrefillAttr s = select(isa, types()[0]);
     // A KV block's scores of both maps and its probabilities stay in the second
     // cache; those of all keys are at most 6 MiB.
-    EXPECT_LE(3 * s.kvBlockSize * s.rows * 4, target.l2Bytes) << isa.str();
-    EXPECT_LE(2 * s.twoPassKeys * s.rows * 4, int64_t{6} << 20) << isa.str();
+    EXPECT_LE(3 * s.getKvBlockSize() * s.getQBlockSize() * 4, target.l2Bytes)
+        << isa.str();
+    EXPECT_LE(2 * s.getTwoPassKeys() * s.getQBlockSize() * 4, int64_t{6} << 20)
+        << isa.str();
   }
 }
 
 TEST_F(CpuScheduleTest, Bf16DotsOnlyWhereTheCpuAndTheTypeHaveThem) {
   for (StringRef isa : isas())
     for (Type type : types())
-      EXPECT_EQ(select(isa, type).bf16Dot, isa == "avx512bf16" && type.isBF16())
-          << isa.str();
+      for (float scale : {1.0f, 0.0f, -1.0f}) {
+        AttentionShape scaled = shape(type);
+        scaled.scale = scale;
+        // The scale waits until after the product, and keeps the order.
+        bool pairs = isa == "avx512bf16" && type.isBF16() && scale > 0.0f;
+        CpuTarget target = *getCpuTarget(isa);
+        for (CpuProduct product :
+             {selectCpuPrefill(scaled, target).getProduct(),
+              selectCpuSplitKV(scaled, target).getProduct()})
+          EXPECT_EQ(product == CpuProduct::Bf16Pairs, pairs) << isa.str();
+      }
 }
 
 /// Every row is whole, is chosen for something, and the last one for anything.
 TEST_F(CpuScheduleTest, EveryMicroKernelIsWhole) {
   ArrayRef<CpuMicroKernel> rows = getCpuMicroKernels();
   for (const CpuMicroKernel &row : rows) {
-    for (const RegisterTile &tile : {row.scores, row.product}) {
+    for (const RegisterTile &tile : {row.qk, row.pv}) {
       EXPECT_GT(tile.height, 0) << row.name.str();
       EXPECT_GT(tile.unroll, 0) << row.name.str();
       EXPECT_LT(tile.height * tile.vectors, row.registers) << row.name.str();
     }
-    EXPECT_EQ(row.kvBlockSize % row.scores.height, 0) << row.name.str();
+    EXPECT_EQ(row.kvBlockSize % row.qk.height, 0) << row.name.str();
     bool chosen = false;
     for (const CpuTarget &target : getCpuTargets())
       for (Type type : types())
         chosen |= &row == llvm::find_if(rows, [&](const CpuMicroKernel &other) {
-          return other.takes(type, target);
+          return other.takes(shape(type), target);
         });
     EXPECT_TRUE(chosen) << row.name.str();
   }
   for (const CpuTarget &target : getCpuTargets())
     for (Type type : types())
-      EXPECT_TRUE(rows.back().takes(type, target)) << target.name.str();
+      EXPECT_TRUE(rows.back().takes(shape(type), target)) << target.name.str();
 }
 
 /// Sizes may be anything, known or not: no arithmetic on them overflows.
@@ -122,41 +131,48 @@ TEST_F(CpuScheduleTest, SizesOfAnyMagnitude) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   for (StringRef isa : isas())
     for (Type type : types()) {
-      CpuSchedule unknown = select(isa, type);
       for (int64_t size : {int64_t{0}, int64_t{1}, int64_t{1} << 40, kMost}) {
         AttentionShape sized = shape(type);
         sized.queries = sized.keys = sized.headDim = sized.valueDim = size;
         // A row's result must not depend on what is known of the shape.
-        EXPECT_TRUE(same(selectCpuSchedule(sized, *getCpuTarget(isa)), unknown,
-                         &context));
+        CpuTarget target = *getCpuTarget(isa);
+        EXPECT_EQ(selectCpuPrefill(sized, target), select(isa, type));
+        EXPECT_EQ(selectCpuSplitKV(sized, target).getKvSplitSize(),
+                  selectSplit(isa, type).getKvSplitSize());
       }
     }
 }
 
-TEST_F(CpuScheduleTest, TheAttributeHoldsEveryNumber) {
-  for (StringRef isa : isas())
-    for (Type type : types()) {
-      CpuTarget target = *getCpuTarget(isa);
-      CpuSchedule s = select(isa, type);
-      ScheduleAttr attr = getScheduleAttr(&context, s, target);
-      EXPECT_EQ(attr.getPath(), SchedulePath::Nest);
-      EXPECT_EQ(attr.getIsa(), isa);
-      CpuSchedule back = getCpuSchedule(attr);
-      EXPECT_EQ(back.lanes, s.lanes);
-      EXPECT_EQ(back.rows, s.rows);
-      for (auto [x, y] : {std::pair(back.scores, s.scores),
-                          std::pair(back.product, s.product)}) {
-        EXPECT_EQ(x.height, y.height);
-        EXPECT_EQ(x.vectors, y.vectors);
-        EXPECT_EQ(x.unroll, y.unroll);
-      }
-      EXPECT_EQ(back.kvBlockSize, s.kvBlockSize);
-      EXPECT_EQ(back.twoPassKeys, s.twoPassKeys);
-      EXPECT_EQ(back.splitRows, s.splitRows);
-      EXPECT_EQ(back.splitKeys, s.splitKeys);
-      EXPECT_EQ(back.bf16Dot, s.bf16Dot);
+/// Few queries, where their number is known; else both kernels, of which few
+/// queries of many keys take the first.
+TEST_F(CpuScheduleTest, QueriesAndKeysDecideTheKernel) {
+  CpuTarget target = *getCpuTarget("avx2");
+  constexpr int64_t dynamic = ShapedType::kDynamic;
+  for (auto [queries, keys, split, prefill] :
+       {std::tuple<int64_t, int64_t, bool, bool>{1, dynamic, true, false},
+        {8, 4, true, false},
+        {9, dynamic, false, true},
+        {dynamic, dynamic, true, true},
+        {dynamic, 9, true, true},
+        {dynamic, 8, false, true}}) {
+    AttentionShape sized = shape(types()[0]);
+    sized.queries = queries;
+    sized.keys = keys;
+    SmallVector<Attribute> list = selectCpuSchedules(sized, target);
+    EXPECT_EQ(list.size(), size_t{split} + prefill) << queries << " " << keys;
+    EXPECT_EQ(isa<CpuPrefillAttr>(list.back()), prefill);
+    if (!split)
+      continue;
+    if (!prefill) {
+      EXPECT_TRUE(isa<CpuSplitKVAttr>(list.front()));
+      continue;
     }
-  EXPECT_EQ(getLinalgScheduleAttr(&context).getPath(), SchedulePath::Linalg);
+    auto when = dyn_cast<WhenAttr>(list.front());
+    ASSERT_TRUE(when);
+    EXPECT_TRUE(isa<CpuSplitKVAttr>(when.getSchedule()));
+    EXPECT_EQ(when.getMaxQueries(), 8);
+    EXPECT_EQ(when.getMinKeys(), 9);
+  }
 }
 
 } // namespace

@@ -30,10 +30,10 @@ protected:
     result.valueDim = valueDim;
     return result;
   }
-  GpuScheduleAttr select(const GpuAttentionShape &shape, StringRef chip) {
+  ScheduleAttrInterface select(const GpuAttentionShape &shape, StringRef chip) {
     std::string reason;
-    GpuScheduleAttr attr =
-        selectGpuSchedule(&context, shape, target(chip), reason);
+    ScheduleAttrInterface attr =
+        selectGpuKernel(&context, shape, target(chip), reason);
     EXPECT_EQ(static_cast<bool>(attr), reason.empty()) << reason;
     return attr;
   }
@@ -44,12 +44,12 @@ protected:
         result[4].elementwise = true;
     return result;
   }
-  static GpuScheduleRow toRow(GpuScheduleAttr attr,
+  static GpuScheduleRow toRow(ScheduleAttrInterface attr,
                               const GpuAttentionShape &shape) {
-    return {
-        shape.headDim,    shape.valueDim,         attr.getPlacement(),
-        attr.getWarps(),  attr.getRowTiles(),     attr.getKeys(),
-        attr.getStages(), attr.getQInRegisters(), {255, 255, 255, 255, 255}};
+    GpuTiles tiles = GpuTiles::of(attr);
+    return {shape.headDim, shape.valueDim,     tiles.placement,
+            tiles.warps,   tiles.rowTiles,     tiles.keys,
+            tiles.stages,  tiles.qInRegisters, {255, 255, 255, 255, 255}};
   }
 
   MLIRContext context;
@@ -108,7 +108,7 @@ TEST_F(GpuScheduleTest, TheCheapestRowIsChosen) {
         for (bool sharedKeys : {false, true}) {
           s.sharedKeys = sharedKeys;
           double cycles = estimateGpuCycles(row, target(chip), s);
-          GpuScheduleAttr attr = select(s, chip);
+          ScheduleAttrInterface attr = select(s, chip);
           ASSERT_TRUE(attr);
           bool listed = false;
           for (const GpuScheduleRow &other : getGpuScheduleTable())
@@ -138,12 +138,11 @@ TEST_F(GpuScheduleTest, EveryRowIsChosenForSomething) {
       for (GpuAttentionShape s : shapes(row))
         for (bool sharedKeys : {false, true}) {
           s.sharedKeys = sharedKeys;
-          GpuScheduleAttr attr = select(s, chip);
-          chosen |= attr.getPlacement() == row.placement &&
-                    attr.getWarps() == row.warps &&
-                    attr.getRowTiles() == row.rowTiles &&
-                    attr.getKeys() == row.keys &&
-                    attr.getQInRegisters() == row.qInRegisters;
+          GpuTiles tiles = GpuTiles::of(select(s, chip));
+          chosen |= tiles.placement == row.placement &&
+                    tiles.warps == row.warps &&
+                    tiles.rowTiles == row.rowTiles && tiles.keys == row.keys &&
+                    tiles.qInRegisters == row.qInRegisters;
         }
     EXPECT_TRUE(chosen) << row.headDim << ", " << row.valueDim << " "
                         << stringifyGpuPlacement(row.placement).str() << " "
@@ -160,7 +159,7 @@ TEST_F(GpuScheduleTest, EveryWidthFits) {
         for (int64_t queries : {ShapedType::kDynamic, int64_t{1}}) {
           GpuAttentionShape s = shape(d, dv);
           s.queries = queries;
-          GpuScheduleAttr attr = select(s, chip);
+          ScheduleAttrInterface attr = select(s, chip);
           ASSERT_TRUE(attr) << d << ", " << dv;
           EXPECT_LE(GpuSharedLayout(GpuTiles::of(attr), d, dv, false).total,
                     target(chip).sharedBytesPerBlock)
@@ -180,7 +179,7 @@ TEST_F(GpuScheduleTest, FewRowsSplitTheKeys) {
         {ShapedType::kDynamic, 1, false}}) {
     s.queries = queries;
     s.group = group;
-    EXPECT_EQ(select(s, "sm_80").getSplitKeys() > 0, split)
+    EXPECT_EQ(isa<GpuSplitKVAttr>(select(s, "sm_80")), split)
         << queries << " x " << group;
   }
 }
@@ -188,14 +187,43 @@ TEST_F(GpuScheduleTest, FewRowsSplitTheKeys) {
 TEST_F(GpuScheduleTest, F32IsPlainAndTooWideIsRefusedWithAReason) {
   GpuAttentionShape s = shape(64, 128);
   s.elementType = b.getF32Type();
-  EXPECT_EQ(select(s, "sm_80").getPlacement(), GpuPlacement::Plain);
+  EXPECT_TRUE(isa<GpuPlainAttr>(select(s, "sm_80")));
   for (auto [d, dv] : {std::pair<int64_t, int64_t>{257, 64}, {64, 264}}) {
     std::string reason;
     EXPECT_FALSE(
-        selectGpuSchedule(&context, shape(d, dv), target("sm_80"), reason));
+        selectGpuKernel(&context, shape(d, dv), target("sm_80"), reason));
     EXPECT_EQ(reason, "expected widths of heads up to 256, but got " +
                           std::to_string(d) + " and " + std::to_string(dv));
   }
+}
+
+/// What is asked at run time: few queries where their number is not known, and
+/// operands that cannot be copied by 16 bytes where those get another cut.
+TEST_F(GpuScheduleTest, ConditionsStandBeforeWhatTakesEveryCall) {
+  GpuAttentionShape s = shape(64, 128);
+  auto list = [&] {
+    std::string reason;
+    return selectGpuSchedules(&context, s, target("sm_80"), reason);
+  };
+  SmallVector<Attribute> all = list();
+  ASSERT_EQ(all.size(), 3u);
+  auto few = dyn_cast<WhenAttr>(all[0]), unaligned = dyn_cast<WhenAttr>(all[1]);
+  ASSERT_TRUE(few && unaligned);
+  EXPECT_EQ(few.getMaxQueries(), kGpuDecodeRows);
+  EXPECT_FALSE(few.getUnaligned());
+  EXPECT_TRUE(isa<GpuSplitKVAttr>(few.getSchedule()));
+  EXPECT_TRUE(unaligned.getUnaligned());
+  EXPECT_NE(unaligned.getSchedule(), all[2]);
+  EXPECT_EQ(all[2], select(s, "sm_80"));
+  // Another feature takes a cut that also copies elements.
+  s.mask = true;
+  EXPECT_EQ(list().size(), 2u);
+  s.queries = 100;
+  EXPECT_EQ(list().size(), 1u);
+  s.queries = 1;
+  all = list();
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_TRUE(isa<GpuSplitKVAttr>(all.front()));
 }
 
 } // namespace

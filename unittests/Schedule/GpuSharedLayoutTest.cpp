@@ -98,11 +98,4 @@ TEST(GpuSharedLayoutTest, PartsFillTheirRegions) {
   });
 }
 
-TEST(GpuSharedLayoutTest, OnlyTheKernelsOfTilesHaveOne) {
-  GpuTiles tiles;
-  tiles.placement = GpuPlacement::Plain;
-  EXPECT_EQ(Layout(tiles, 64, 128, false).total, 0);
-  EXPECT_TRUE(Layout(tiles, 64, 128, false).getRegions().empty());
-}
-
 } // namespace

@@ -4,11 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Schedule/SplitKVSchedule.h"
+#include "DiffAttn/Schedule/CpuSchedule.h"
 #include "DiffAttn/Schedule/LinalgGpuSchedule.h"
 #include "DiffAttn/Schedule/SmallGemmSchedule.h"
-
-#include "llvm/Support/MathExtras.h"
 
 #include "gtest/gtest.h"
 
@@ -17,44 +15,50 @@ using namespace mlir::diffattn;
 
 namespace {
 
-TEST(SplitKVSchedule, TilesFitTheRegisters) {
+class SplitKVSchedule : public ::testing::Test {
+protected:
+  SplitKVSchedule() { context.loadDialect<DiffAttnDialect>(); }
+
+  CpuSplitKVAttr select(const CpuTarget &target, Type type, int64_t valueDim) {
+    AttentionShape shape;
+    shape.elementType = type;
+    shape.valueDim = valueDim;
+    return selectCpuSplitKV(shape, target);
+  }
+
+  MLIRContext context;
+  Type f16 = Float16Type::get(&context), bf16 = BFloat16Type::get(&context),
+       f32 = Float32Type::get(&context);
+};
+
+TEST_F(SplitKVSchedule, TilesFitTheRegisters) {
   for (const CpuTarget &target : getCpuTargets())
-    for (int64_t bits : {16, 32})
-      for (std::optional<int64_t> dv :
-           {std::optional<int64_t>(), std::optional<int64_t>(8),
-            std::optional<int64_t>(128), std::optional<int64_t>(1024)}) {
-        SplitKVTiles tiles =
-            selectSplitKVTiles({target.vectorBytes / 4, bits,
-                                target.hasBf16Dot() && bits == 16, dv},
-                               target);
-        EXPECT_TRUE(llvm::isPowerOf2_64(tiles.scoreRows));
-        EXPECT_TRUE(llvm::isPowerOf2_64(tiles.outputRows));
+    for (Type type : {f16, bf16, f32})
+      for (int64_t dv :
+           {ShapedType::kDynamic, int64_t{8}, int64_t{128}, int64_t{1024}}) {
+        CpuSplitKVAttr tiles = select(target, type, dv);
         // Queries, sums of each row, and the key.
-        EXPECT_LE(tiles.queryVectors + tiles.scoreRows + 1,
+        EXPECT_LE(tiles.getQVectors() + tiles.getQkRows() + 1,
                   target.vectorRegisters);
         // Sums, a weight of each row and the value.
-        EXPECT_LE(tiles.sumVectors + tiles.outputRows + 1,
+        EXPECT_LE(tiles.getOVectors() + tiles.getPvRows() + 1,
                   target.vectorRegisters);
-        EXPECT_GE(tiles.sumVectors / tiles.outputRows, 1);
-        EXPECT_GE(tiles.valueKeys, 2);
-        EXPECT_EQ(tiles.valueKeys % 2, 0); // pairs
+        EXPECT_EQ(tiles.getLanes() * 4, target.vectorBytes);
+        EXPECT_EQ(tiles.getIsa(), target.name);
       }
 }
 
-TEST(SplitKVSchedule, WideRowsTakePasses) {
+TEST_F(SplitKVSchedule, WideRowsTakePasses) {
   for (const CpuTarget &target : getCpuTargets()) {
-    int64_t lanes = target.vectorBytes / 4;
-    auto select = [&](std::optional<int64_t> dv, bool pairs) {
-      return selectSplitKVTiles({lanes, 16, pairs, dv}, target);
-    };
-    int64_t whole = select({}, false).passVectors * lanes;
-    EXPECT_FALSE(select(whole, false).takesPasses);
-    EXPECT_TRUE(select(whole + 1, false).takesPasses);
+    constexpr int64_t unknown = ShapedType::kDynamic;
+    CpuSplitKVAttr any = select(target, f16, unknown);
+    int64_t whole = any.getORowVectors() * any.getLanes();
     // A width that is not known takes what most have.
-    EXPECT_FALSE(select({}, false).takesPasses);
-    EXPECT_LT(select(whole + 1, false).valueKeys,
-              select(whole, false).valueKeys);
-    EXPECT_EQ(select({}, true).valueKeys, 2 * select({}, false).valueKeys);
+    EXPECT_EQ(select(target, f16, whole), any);
+    EXPECT_LT(select(target, f16, whole + 1).getPvKeys(), any.getPvKeys());
+    EXPECT_EQ(select(target, bf16, unknown).getPvKeys(),
+              any.getPvKeys() * (target.hasBf16Dot() ? 2 : 1));
+    EXPECT_EQ(select(target, f32, unknown).getPvKeys(), any.getPvKeys() / 2);
   }
 }
 

@@ -25,10 +25,10 @@ def ConvertLinalgToRegisterLoopsPass
 def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp"> {
   let summary = "Emit a fused kernel for each scheduled attention on memrefs";
   let description = [{
-    Replaces every `diffattn.attention` on memrefs whose schedule says
-    `path = nest` by a call of the runtime's `diffattn_rt_parallel_for` over work
-    items. What one work item does is a private `llvm.func` a signature (operand
-    types, attributes, schedule), made of `scf`, `arith`, `vector` and `math` ops
+    Replaces every `diffattn.attention` on memrefs that has schedules of CPU kernels
+    by calls of the runtime's `diffattn_rt_parallel_for` over work items; which of
+    the kernels a call takes is asked at run time where the types do not tell. What one work item does is a private `llvm.func` a signature (operand
+    types, attributes, schedules), made of `scf`, `arith`, `vector` and `math` ops
     on raw pointers; ops of equal signature share it. Its register-blocked phases
     are private functions of their own, shared by all signatures of a module.
 
@@ -75,13 +75,12 @@ def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
 def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
   let summary = "Emit whole GPU kernels for scheduled attention ops";
   let description = [{
-    Replaces every `diffattn.attention` on memrefs that has a `diffattn.gpu_schedule` by
+    Replaces every `diffattn.attention` on memrefs that has schedules of GPU kernels by
     `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`. Kernels are functions of
     the `llvm` and `nvvm` dialects and need no further lowering; ops with equal kernels share them.
-    Which of the op's schedules is launched is chosen at run time: `diffattn.gpu_decode_schedule`, if it
-    is there, for at most 8 queries, and `diffattn.gpu_element_schedule` (or, if it is not there, element
-    copies under the same schedule) where pointers or strides do not allow copies of 16 bytes. Nothing is
-    launched without queries. The memrefs must lie in memory that the device can read.
+    The first schedule whose conditions hold is launched; what the types do not tell is asked at run
+    time, also whether pointers and strides allow copies of 16 bytes: where they do not, elements are
+    copied. Nothing is launched without queries. The memrefs must lie in memory that the device can read.
   }];
   let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
                         "Chip to emit kernels for">];

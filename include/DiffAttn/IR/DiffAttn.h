@@ -26,6 +26,16 @@
 #include "DiffAttn/IR/DiffAttnEnums.h.inc"
 
 #include "DiffAttn/IR/MaskInterface.h.inc"
+#include "DiffAttn/IR/ScheduleInterface.h.inc"
+
+namespace mlir::diffattn {
+/// A register block of a matrix product: `height` scalars are broadcast against
+/// `vectors` vectors, and the loop over the contracted axis takes `unroll`
+/// steps at a time.
+struct RegisterTile {
+  int64_t height, vectors, unroll;
+};
+} // namespace mlir::diffattn
 
 #define GET_ATTRDEF_CLASSES
 #include "DiffAttn/IR/DiffAttnAttrs.h.inc"
@@ -61,14 +71,6 @@ public:
     return verifyKnownAttributes(op);
   }
 };
-
-/// The attributes by which passes for GPUs keep their choices on attention:
-/// `#diffattn.gpu_schedule` of most kernels, of those for operands that are
-/// copied by element, and of those for few queries.
-constexpr StringLiteral kGpuScheduleName = "diffattn.gpu_schedule",
-                        kGpuElementScheduleName =
-                            "diffattn.gpu_element_schedule",
-                        kGpuDecodeScheduleName = "diffattn.gpu_decode_schedule";
 
 /// The weights of a module, in the order of the table of weights, once they are
 /// bound: a list of `#diffattn.weight`.

@@ -8,9 +8,9 @@
 #define DIFFATTN_IR_DIFFATTNOPS_TD
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
-include "DiffAttn/IR/DiffAttnGpuAttrs.td"
 include "DiffAttn/IR/DiffAttnMasks.td"
 include "DiffAttn/IR/DiffAttnMaps.td"
+include "DiffAttn/IR/DiffAttnSchedules.td"
 include "DiffAttn/IR/DiffAttnTypes.td"
 include "DiffAttn/IR/DiffAttnWeightAttr.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
@@ -69,7 +69,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
     (ins DiffAttn_Data:$init), scoreAttributes, DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
-         OptionalAttr<DiffAttn_ScheduleAttr>:$schedule));
+         OptionalAttr<ArrayAttr>:$schedules));
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`

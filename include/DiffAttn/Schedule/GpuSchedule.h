@@ -14,7 +14,7 @@ namespace mlir::diffattn {
 
 /// The decode kernel takes up to so many queries, times the heads that share
 /// their keys.
-constexpr int64_t kGpuDecodeRows = 8;
+constexpr int64_t kGpuDecodeRows = GpuSplitKVAttr::kMostQueries;
 
 /// What the choice of a GPU kernel may depend on. `queries` may be
 /// `ShapedType::kDynamic`.
@@ -64,6 +64,10 @@ struct GpuScheduleRow {
   GpuTiles getTiles() const {
     return {placement, warps, rowTiles, keys, stages, qInRegisters, 0};
   }
+  GpuForwardAttr getSchedule(MLIRContext *context) const {
+    return GpuForwardAttr::get(context, placement, warps, rowTiles, keys,
+                               stages, qInRegisters);
+  }
 };
 
 /// The schedules to choose from, as tools/gpu-check found them.
@@ -87,11 +91,21 @@ constexpr int64_t kGpuElementChunks = 8;
 int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim);
 
 /// The kernel for `shape` on `target`: from the table where it has the widths,
-/// else the general one; the decode kernel for at most 8 rows of queries.
-/// Nothing, and a reason, if there is none.
-GpuScheduleAttr selectGpuSchedule(MLIRContext *context,
-                                  const GpuAttentionShape &shape,
-                                  const GpuTarget &target, std::string &reason);
+/// else the general one; the decode kernel for at most 8 rows of queries; the
+/// plain one for f32. Nothing, and a reason, if there is none.
+ScheduleAttrInterface selectGpuKernel(MLIRContext *context,
+                                      const GpuAttentionShape &shape,
+                                      const GpuTarget &target,
+                                      std::string &reason);
+
+/// The schedules of an op, in the order in which they are tried: beside the
+/// kernel for `shape` the decode kernel where the number of queries is not
+/// known, and another cut where operands cannot be copied by 16 bytes. None,
+/// and a reason, if no kernel takes the op.
+SmallVector<Attribute> selectGpuSchedules(MLIRContext *context,
+                                          const GpuAttentionShape &shape,
+                                          const GpuTarget &target,
+                                          std::string &reason);
 
 } // namespace mlir::diffattn
 

@@ -11,7 +11,8 @@
 
 namespace mlir::diffattn {
 
-/// The cut of a kernel of 16-bit tiles: the numbers of its schedule.
+/// The cut of a kernel of 16-bit tiles: the numbers of its schedule, whichever
+/// family that is of.
 struct GpuTiles {
   GpuPlacement placement = GpuPlacement::Both;
   int64_t warps = 4, rowTiles = 1, keys = 32, stages = 2;
@@ -19,7 +20,7 @@ struct GpuTiles {
   /// Not 0: few queries, both maps in one tile of rows, keys split in blocks.
   int64_t splitKeys = 0;
 
-  static GpuTiles of(GpuScheduleAttr schedule);
+  static GpuTiles of(ScheduleAttrInterface schedule);
   /// Query rows of a block.
   int64_t getRows() const;
 };

@@ -12,11 +12,11 @@ include "mlir/Pass/PassBase.td"
 def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
   let summary = "Choose how each diffattn.attention is cut into tiles";
   let description = [{
-    Sets the attribute `schedule` of every `diffattn.attention`, on tensors or on
-    memrefs, that has none: the numbers of a CPU kernel for the op's element type
-    and the instruction set. An op that carries a schedule keeps it. What no kernel
-    takes gets `#diffattn.schedule<path = linalg>`, and a remark of the category
-    `diffattn-schedule` says why. Changes nothing else.
+    Appends to the `schedules` of every `diffattn.attention`, on tensors or on
+    memrefs, whose list does not take every call on a CPU: the kernels for the op's
+    shape, its element type and the instruction set. What no kernel takes gets
+    `#diffattn.linalg`, and a remark of the category `diffattn-schedule` says why.
+    Changes nothing else.
   }];
   let options = [
     Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
@@ -28,13 +28,13 @@ def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
 def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {
   let summary = "Choose how each attention op is cut into GPU blocks and warps";
   let description = [{
-    Puts `diffattn.gpu_schedule` on every `diffattn.attention` that has none: a row of the table of
-    schedules that assemble without a spill, by the cost model of docs/gpu.md, or the general
-    schedule for other widths; the decode kernel where there are at most 8 queries. Where their number
-    is dynamic, `diffattn.gpu_decode_schedule` is that of up to 8. `diffattn.gpu_element_schedule` is
-    for pointers and strides that do not allow copies of 16 bytes.
-    A schedule written by hand stays. An op without a GPU kernel is left alone, with a missed
-    remark of category `diffattn-gpu`. Chips older than sm_80 are refused; a newer chip than those
+    Appends to the `schedules` of every `diffattn.attention` whose list does not take every call on
+    a GPU: a row of the table of schedules that assemble without a spill, by the cost model of
+    docs/gpu.md, or the general schedule for other widths; the decode kernel for at most 8 queries,
+    under a condition where their number is dynamic; and, under a condition, another cut for pointers
+    and strides that do not allow copies of 16 bytes, where the first one would spill there.
+    An op without a GPU kernel is left alone, with a missed remark of category `diffattn-gpu`; the
+    remark of one with kernels also says how much shared memory a block takes. Chips older than sm_80 are refused; a newer chip than those
     of the tables gets what sm_80 gets, with a remark.
   }];
   let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",

@@ -14,6 +14,8 @@
 
 namespace mlir::diffattn {
 
+class ProductAtom;
+
 /// A size or stride: a number, or a slot of the context that a work item is
 /// given.
 struct SpecSize {
@@ -40,7 +42,10 @@ struct SpecOperand {
 /// that of batch; norm_weight that of columns. A bias that is broadcast along
 /// an axis has stride 0 there.
 struct AttentionSpec {
-  CpuSchedule schedule;
+  /// The schedule of the kernel that is emitted: one of the two.
+  CpuPrefillAttr prefill;
+  CpuSplitKVAttr splitKV;
+  CpuProduct product = CpuProduct::F32;
   CpuTarget target;
   SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
   SpecSize queries, keys, headDim, valueDim;
@@ -60,33 +65,14 @@ struct AttentionSpec {
   bool editsEveryScore() const {
     return scores.softcap || scores.hasElementMasks();
   }
-  /// Operands whose rows the register tiles of f32 read where they lie.
-  static bool readsInPlace(const SpecOperand &operand) {
-    return operand.element.isF32() && operand.hasUnitColumns();
-  }
-  /// Whether a block of queries multiplies bf16 pairs as they lie in memory.
-  /// The scale then waits until after the product, and must keep the order of
-  /// scores.
-  bool usesBf16Pairs() const {
-    auto suits = [](const SpecOperand &operand, bool needsUnit) {
-      return operand.element.isBF16() &&
-             (!needsUnit || operand.hasUnitColumns());
-    };
-    return schedule.bf16Dot && target.hasBf16Dot() && scores.scale > 0.0f &&
-           suits(q1, false) && suits(q2, false) && suits(k1, true) &&
-           suits(k2, true) && suits(v, true);
-  }
+  /// How products are made: as the schedule says, or from f32 where the
+  /// operands do not suit that.
+  const ProductAtom &getAtom() const;
   /// Whether scores leave the product in units of log2(e), ready for powers of
   /// two.
   bool foldsLog2E() const { return !editsEveryScore(); }
   /// What the differences of scores are multiplied with before 2^x, if at all.
-  std::optional<float> exponentFactor() const {
-    if (editsEveryScore())
-      return kLog2E;
-    if (usesBf16Pairs())
-      return scores.scale * kLog2E;
-    return std::nullopt;
-  }
+  std::optional<float> exponentFactor() const;
 };
 
 } // namespace mlir::diffattn

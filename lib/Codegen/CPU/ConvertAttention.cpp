@@ -7,6 +7,7 @@
 #include "KernelValues.h"
 
 #include "DiffAttn/Codegen/Passes.h"
+#include "DiffAttn/IR/ScheduleCases.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -14,6 +15,7 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/raw_ostream.h"
 
 namespace mlir::diffattn {
@@ -122,15 +124,6 @@ LogicalResult SpecBuilder::bindOperand(const OperandView &view,
 }
 
 LogicalResult SpecBuilder::build() {
-  ScheduleAttr schedule = *op.getSchedule();
-  std::optional<CpuTarget> target = getCpuTarget(schedule.getIsa());
-  if (!target)
-    return op->emitOpError()
-           << "expected the schedule's isa to be known, but got \""
-           << schedule.getIsa() << "\"";
-  spec.target = *target;
-  spec.schedule = getCpuSchedule(schedule);
-
   spec.scores = getScoreRules(op);
   spec.epilogue = getEpilogueRules(op);
   AttentionOperands operands = getAttentionOperands(op);
@@ -169,6 +162,28 @@ LogicalResult SpecBuilder::build() {
   return success();
 }
 
+namespace {
+/// What the code of a kernel is made for.
+struct KernelTarget {
+  StringRef isa;
+  int64_t lanes;
+  CpuProduct product;
+};
+} // namespace
+
+static KernelTarget getKernelTarget(ScheduleAttrInterface schedule) {
+  return llvm::TypeSwitch<Attribute, KernelTarget>(schedule)
+      .Case<CpuPrefillAttr, CpuSplitKVAttr>([](auto cpu) {
+        return KernelTarget{cpu.getIsa(), cpu.getLanes(), cpu.getProduct()};
+      });
+}
+
+/// A builder of the kernels of `schedule`, whose isa is known.
+static KernelBuilder getBuilder(Location loc, ScheduleAttrInterface schedule) {
+  KernelTarget made = getKernelTarget(schedule);
+  return KernelBuilder(loc, *getCpuTarget(made.isa), made.lanes);
+}
+
 /// What two ops must have in common to share their functions.
 static std::string getSignature(AttentionOp op) {
   std::string text;
@@ -187,22 +202,29 @@ struct ConvertDiffAttnToVectorPass final
   using ConvertDiffAttnToVectorPassBase::ConvertDiffAttnToVectorPassBase;
 
   void runOnOperation() override {
-    SmallVector<AttentionOp> ops;
+    SmallVector<std::pair<AttentionOp, SmallVector<ScheduleCase>>> ops;
     getOperation()->walk([&](AttentionOp op) {
-      std::optional<ScheduleAttr> schedule = op.getSchedule();
-      if (schedule && schedule->getPath() == SchedulePath::Nest &&
+      SmallVector<ScheduleCase> cases =
+          getScheduleCases(op, ScheduleTarget::CPU);
+      if (!cases.empty() && !isa<LinalgAttr>(cases.front().schedule) &&
           isa<MemRefType>(op.getInit().getType()))
-        ops.push_back(op);
+        ops.push_back({op, cases});
     });
-    for (AttentionOp op : ops)
-      if (failed(convert(op)))
+    for (auto &[op, cases] : ops)
+      if (failed(convert(op, cases)))
         return signalPassFailure();
   }
 
-  LogicalResult convert(AttentionOp op) {
-    std::optional<CpuTarget> target = getCpuTarget(op.getSchedule()->getIsa());
-    KernelBuilder b(op.getLoc(), target.value_or(CpuTarget()),
-                    op.getSchedule()->getLanes());
+  LogicalResult convert(AttentionOp op, ArrayRef<ScheduleCase> cases) {
+    if (failed(verifyScheduleCases(op, cases)))
+      return failure();
+    for (const ScheduleCase &choice : cases)
+      if (StringRef isa = getKernelTarget(choice.schedule).isa;
+          !getCpuTarget(isa))
+        return op->emitOpError()
+               << "expected the schedule's isa to be known, but got \"" << isa
+               << "\"";
+    KernelBuilder b = getBuilder(op.getLoc(), cases.front().schedule);
     b.setInsertionPoint(op);
     SpecBuilder spec(b, op);
     if (failed(spec.build()))
@@ -211,7 +233,7 @@ struct ConvertDiffAttnToVectorPass final
     std::string &name = names[getSignature(op)];
     if (name.empty())
       name = freshName();
-    callKernel(b, context, spec, name);
+    callCases(b, context, spec, name, cases);
     op.erase();
     return success();
   }
@@ -233,25 +255,50 @@ struct ConvertDiffAttnToVectorPass final
     return context;
   }
 
-  /// Few queries split the keys over threads, many are cut into blocks; both
-  /// are emitted where the number is not known. Few keys are not worth
-  /// splitting then, and a short sequence that attends to itself is cut as a
-  /// long one is: its rows are the same when it is padded.
-  void callKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
-                  StringRef name) {
-    const AttentionSpec &spec = builder.spec;
-    auto split = [&] { callSplitKVKernel(b, context, builder, name); };
-    auto block = [&] { callPrefillKernel(b, context, builder, name); };
-    int64_t splitRows = spec.schedule.splitRows;
-    if (splitRows == 0)
-      return block();
-    if (spec.queries.isStatic())
-      return spec.queries.value <= splitRows ? split() : block();
-    Value queries = builder.value(spec.queries);
-    Value keys = builder.value(spec.keys);
-    Value many = b.less(b.index(splitRows), queries),
-          alone = b.less(keys, b.index(splitRows + 1));
-    b.ifElse(arith::OrIOp::create(b, many, alone), block, split);
+  /// The first case that holds, from `number` on.
+  void callCases(KernelBuilder &b, Value context, SpecBuilder &builder,
+                 StringRef name, ArrayRef<ScheduleCase> cases,
+                 size_t number = 0) {
+    const ScheduleCase &first = cases[number];
+    auto take = [&] {
+      // A second kernel of a family has names of its own.
+      bool isSecond = llvm::any_of(
+          cases.take_front(number), [&](const ScheduleCase &before) {
+            return before.schedule.getFamily() == first.schedule.getFamily();
+          });
+      std::string own = name.str();
+      if (isSecond)
+        own += "_" + std::to_string(number);
+      callKernel(b, context, builder, own, first.schedule);
+    };
+    Value fails;
+    if (first.maxQueries)
+      fails = b.less(b.index(*first.maxQueries),
+                     builder.value(builder.spec.queries));
+    if (first.minKeys) {
+      Value few =
+          b.less(builder.value(builder.spec.keys), b.index(*first.minKeys));
+      fails = fails ? arith::OrIOp::create(b, fails, few).getResult() : few;
+    }
+    if (!fails)
+      return take();
+    b.ifElse(
+        fails, [&] { callCases(b, context, builder, name, cases, number + 1); },
+        take);
+  }
+
+  void callKernel(KernelBuilder &outer, Value context, SpecBuilder &builder,
+                  StringRef name, ScheduleAttrInterface schedule) {
+    KernelBuilder b = getBuilder(outer.getLoc(), schedule);
+    b.setInsertionPoint(outer.getInsertionBlock(), outer.getInsertionPoint());
+    AttentionSpec &spec = builder.spec;
+    spec.target = b.target;
+    spec.product = getKernelTarget(schedule).product;
+    spec.prefill = dyn_cast<CpuPrefillAttr>(schedule);
+    spec.splitKV = dyn_cast<CpuSplitKVAttr>(schedule);
+    if (spec.prefill)
+      return callPrefillKernel(b, context, builder, name);
+    callSplitKVKernel(b, context, builder, name);
   }
 
   void callSplitKVKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
@@ -291,7 +338,8 @@ struct ConvertDiffAttnToVectorPass final
                          StringRef name) {
     const AttentionSpec &spec = builder.spec;
     LLVM::LLVMFuncOp body = emitPrefillKernel(b, getOperation(), name, spec);
-    Value blocks = b.ceilDiv(builder.value(spec.queries), spec.schedule.rows);
+    Value blocks =
+        b.ceilDiv(builder.value(spec.queries), spec.prefill.getQBlockSize());
     Value count =
         b.mul(b.mul(builder.value(spec.batch), builder.value(spec.signalHeads)),
               blocks);

@@ -6,13 +6,18 @@
 //===----------------------------------------------------------------------===//
 #include "ProductAtom.h"
 
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
 class FmaF32 final : public ProductAtom {
 public:
-  FmaF32() : ProductAtom("", /*pack=*/1) {}
+  FmaF32()
+      : ProductAtom("", /*pack=*/1, /*scalesQueries=*/true,
+                    /*exponentDegree=*/5) {}
+  bool takes(const AttentionSpec &) const override { return true; }
   Type getPacked(KernelBuilder &b) const override { return b.f32; }
   Type getNumber(KernelBuilder &b) const override { return b.f32; }
   Value loadVector(KernelBuilder &b, Value base, Value index) const override {
@@ -20,6 +25,31 @@ public:
   }
   Value loadFirst(KernelBuilder &b, Value base, Value index) const override {
     return loadScalar(b, base, index);
+  }
+  void packQuery(KernelBuilder &b, const PackedQuery &query) const override {
+    Value factor = emitConstant(b, b.f32, query.scale);
+    b.loop(query.columns, [&](Value c) {
+      Value q = b.loadWideScalar(query.from, query.element,
+                                 b.mul(c, query.columnStride));
+      b.store(b.mulf(q, factor), query.to, b.mul(c, query.stride));
+    });
+  }
+  void packValues(KernelValues &v, Value base, Value first, Value n,
+                  Value columns, Value panel, Value stride) const override {
+    packRows(v, v.spec.v, base, first, n, columns, stride, panel);
+  }
+  Value loadRow(KernelBuilder &b, Value row, Type element, Value index,
+                Value mask) const override {
+    return b.loadWide(row, element, index, mask);
+  }
+  SmallVector<Value> loadColumns(KernelBuilder &b, Value row, Type element,
+                                 Value, Value column, int64_t vectors,
+                                 Value mask) const override {
+    SmallVector<Value> values;
+    for (int64_t i = 0; i < vectors; ++i)
+      values.push_back(
+          b.loadWide(row, element, b.add(column, i * b.lanes), mask));
+    return values;
   }
   Value makePack(KernelBuilder &, ArrayRef<Value> parts) const override {
     return parts.front();

@@ -169,41 +169,6 @@ void mlir::diffattn::packRows(KernelValues &v, const SpecOperand &operand,
   });
 }
 
-void mlir::diffattn::packValuePairs(KernelValues &v, Value base, Value first,
-                                    Value n, Value panel, Value panelStride) {
-  KernelBuilder &b = v.b;
-  const AttentionSpec &spec = v.spec;
-  Value valueDim = v.size(spec.valueDim);
-  VectorType halves = VectorType::get({b.lanes}, b.bf16);
-  Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
-  Value stride = v.stride(spec.v, 2);
-  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
-  bool hasTail = !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
-  Value mask = b.firstLanes(b.sub(valueDim, whole));
-  auto pack = [&](Value pair, bool isLast) {
-    Value row = b.at(base, b.bf16, b.mul(b.add(first, b.mul(pair, 2)), stride));
-    Value next = isLast ? Value() : b.at(row, b.bf16, stride);
-    Value to = b.at(panel, b.i32, b.mul(pair, panelStride));
-    auto columns = [&](Value c, Value mask) {
-      auto load = [&](Value from) -> Value {
-        if (!from)
-          return zeros;
-        return mask ? b.loadMasked(halves, from, c, mask)
-                    : b.load(halves, from, b.bf16, c);
-      };
-      Value pairs = vector::InterleaveOp::create(b, load(row), load(next));
-      b.store(vector::BitCastOp::create(b, b.integers, pairs), to, b.i32, c);
-    };
-    b.loop(b.index(0), whole, b.lanes, [&](Value c) { columns(c, Value()); });
-    if (hasTail)
-      b.ifThen(b.less(whole, valueDim), [&] { columns(whole, mask); });
-  };
-  Value pairs = b.div(n, 2);
-  b.loop(pairs, [&](Value pair) { pack(pair, /*isLast=*/false); });
-  b.loop(pairs, b.ceilDiv(n, 2), 1,
-         [&](Value pair) { pack(pair, /*isLast=*/true); });
-}
-
 void mlir::diffattn::emitFinishRow(KernelValues &v, Value x, Value batch,
                                    Value signalHead, Value row) {
   KernelBuilder &b = v.b;

@@ -126,12 +126,6 @@ private:
 void packRows(KernelValues &values, const SpecOperand &operand, Value base,
               Value first, Value n, Value columns, Value paddedColumns,
               Value panel);
-/// Copies `n` rows of V (bf16) in pairs of keys, as i32:
-/// panel[ceil(n / 2)][panelStride], padded with zeros to whole vectors of
-/// columns and to an even number of keys.
-void packValuePairs(KernelValues &values, Value base, Value first, Value n,
-                    Value panel, Value panelStride);
-
 /// Writes one finished row: norm, weight, out_scale and gate over the f32 row
 /// at `x` (whose columns are padded with zeros to whole vectors and which may
 /// be overwritten), one rounding, store.

@@ -14,25 +14,25 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-int64_t mlir::diffattn::scoreTileHeight(const CpuSchedule &schedule,
+int64_t mlir::diffattn::scoreTileHeight(CpuPrefillAttr schedule,
                                         int64_t vectors) {
-  const RegisterTile &tile = schedule.scores;
+  RegisterTile tile = schedule.getQk();
   return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
 }
 
-int64_t mlir::diffattn::productTileHeight(const CpuSchedule &schedule,
+int64_t mlir::diffattn::productTileHeight(CpuPrefillAttr schedule,
                                           int64_t vectors) {
-  const RegisterTile &tile = schedule.product;
+  RegisterTile tile = schedule.getPv();
   return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
 }
 
-int64_t mlir::diffattn::productPanelRows(const CpuSchedule &schedule) {
+int64_t mlir::diffattn::productPanelRows(CpuPrefillAttr schedule) {
   // Heights of narrower tiles need not divide the rows.
-  return schedule.rows + 2 * schedule.product.height;
+  return schedule.getQBlockSize() + 2 * schedule.getPv().height;
 }
 
-int64_t mlir::diffattn::scorePlanePadding(const CpuSchedule &schedule) {
-  return 2 * schedule.scores.height;
+int64_t mlir::diffattn::scorePlanePadding(CpuPrefillAttr schedule) {
+  return 2 * schedule.getQk().height;
 }
 
 /// A loop over [0, d) in steps of `unroll`, and one step at a time over the
@@ -61,15 +61,14 @@ unrolledLoop(KernelBuilder &b, Value lower, Value upper, int64_t unroll,
 
 LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                                                  ModuleOp module,
-                                                 const CpuSchedule &schedule,
+                                                 CpuPrefillAttr schedule,
                                                  int64_t vectors,
-                                                 ProductInput input) {
-  const ProductAtom &atom = getProductAtom(input);
+                                                 const ProductAtom &atom) {
   int64_t height = scoreTileHeight(schedule, vectors),
-          unroll = schedule.scores.unroll;
-  std::string name =
-      b.kernelName("scores_" + Twine(height) + "x" + Twine(vectors) + "_u" +
-                   Twine(unroll) + atom.suffix + "_r" + Twine(schedule.rows));
+          unroll = schedule.getQk().unroll;
+  std::string name = b.kernelName(
+      "scores_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
+      atom.suffix + "_r" + Twine(schedule.getQBlockSize()));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, i, p, p}, [&](ValueRange args) {
@@ -88,7 +87,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
           auto step = [&](Value c, ArrayRef<Value> carried,
                           function_ref<Value(Value)> scalar) {
             SmallVector<Value> next(carried), q;
-            Value row = b.mul(c, schedule.rows);
+            Value row = b.mul(c, schedule.getQBlockSize());
             for (int64_t v = 0; v < vectors; ++v)
               q.push_back(atom.loadVector(b, queries, b.add(row, v * b.lanes)));
             for (int64_t j = 0; j < height; ++j) {
@@ -117,12 +116,13 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                     return atom.loadFirst(b, row, c);
                   });
                 });
-          Value out = b.at(scores, b.f32, b.mul(key, schedule.rows));
+          Value out = b.at(scores, b.f32, b.mul(key, schedule.getQBlockSize()));
           for (int64_t v = 0; v < vectors; ++v) {
             Value maximum = b.load(b.vector, maxima, b.index(v * b.lanes));
             for (int64_t j = 0; j < height; ++j) {
               Value score = accumulators[j * vectors + v];
-              b.store(score, out, b.index(j * schedule.rows + v * b.lanes));
+              b.store(score, out,
+                      b.index(j * schedule.getQBlockSize() + v * b.lanes));
               maximum = emitMaximum(b, maximum, score);
             }
             b.store(maximum, maxima, b.index(v * b.lanes));
@@ -131,13 +131,14 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
       });
 }
 
-LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
-    KernelBuilder &b, ModuleOp module, const CpuSchedule &schedule,
-    int64_t vectors, bool hasMasked, bool scaled, int degree) {
+LLVM::LLVMFuncOp
+mlir::diffattn::getExponentialKernel(KernelBuilder &b, ModuleOp module,
+                                     CpuPrefillAttr schedule, int64_t vectors,
+                                     bool hasMasked, bool scaled, int degree) {
   std::string name =
       b.kernelName("exp_" + Twine(vectors) + "_d" + Twine(degree) +
                    (hasMasked ? "_masked" : "") + (scaled ? "_scaled" : "") +
-                   "_r" + Twine(schedule.rows));
+                   "_r" + Twine(schedule.getQBlockSize()));
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, b.i64, p, p, b.f32}, [&](ValueRange args) {
@@ -151,7 +152,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
         }
         sum = b.loop(b.index(0), n, 1, sum, [&](Value key, ValueRange carried) {
           SmallVector<Value> next;
-          Value row = b.at(scores, b.f32, b.mul(key, schedule.rows));
+          Value row = b.at(scores, b.f32, b.mul(key, schedule.getQBlockSize()));
           for (int64_t v = 0; v < vectors; ++v) {
             Value score = b.load(b.vector, row, b.index(v * b.lanes));
             Value e = emitWeight(lanes, score, maximum[v], hasMasked);
@@ -167,12 +168,11 @@ LLVM::LLVMFuncOp mlir::diffattn::getExponentialKernel(
 
 LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
                                                   ModuleOp module,
-                                                  const CpuSchedule &schedule,
+                                                  CpuPrefillAttr schedule,
                                                   int64_t vectors,
-                                                  ProductInput input) {
-  const ProductAtom &atom = getProductAtom(input);
+                                                  const ProductAtom &atom) {
   std::string name = b.kernelName("combine_" + Twine(vectors) + atom.suffix +
-                                  "_r" + Twine(schedule.rows));
+                                  "_r" + Twine(schedule.getQBlockSize()));
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
@@ -183,7 +183,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
         }
         Value n = args[4], out = args[5];
         auto combine = [&](Value key, int64_t v) {
-          Value position = b.add(b.mul(key, schedule.rows), v * b.lanes);
+          Value position =
+              b.add(b.mul(key, schedule.getQBlockSize()), v * b.lanes);
           Value e1 = b.load(b.vector, args[0], position),
                 e2 = b.load(b.vector, args[1], position);
           return b.subf(b.mulf(e1, factor1[v]), b.mulf(e2, factor2[v]));
@@ -197,7 +198,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
               parts.push_back(combine(b.add(key, i), v));
             parts.resize(atom.pack, b.zero());
             b.store(atom.makePack(b, parts), out, atom.getPacked(b),
-                    b.add(b.mul(pack, schedule.rows), v * b.lanes));
+                    b.add(b.mul(pack, schedule.getQBlockSize()), v * b.lanes));
           }
         };
         Value whole = b.div(n, atom.pack);
@@ -210,15 +211,15 @@ LLVM::LLVMFuncOp mlir::diffattn::getCombineKernel(KernelBuilder &b,
 
 LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                                                   ModuleOp module,
-                                                  const CpuSchedule &schedule,
+                                                  CpuPrefillAttr schedule,
                                                   int64_t vectors, bool masked,
-                                                  ProductInput input) {
-  const ProductAtom &atom = getProductAtom(input);
+                                                  const ProductAtom &atom) {
   int64_t height = productTileHeight(schedule, vectors),
-          unroll = schedule.product.unroll;
-  std::string name = b.kernelName(
-      "product_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
-      (masked ? "_masked" : "") + atom.suffix + "_r" + Twine(schedule.rows));
+          unroll = schedule.getPv().unroll;
+  std::string name =
+      b.kernelName("product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
+                   Twine(unroll) + (masked ? "_masked" : "") + atom.suffix +
+                   "_r" + Twine(schedule.getQBlockSize()));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, p, i, p, i, i, i, i, i, i, i, i}, [&](ValueRange args) {
@@ -254,7 +255,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                         mask ? b.loadWide(panel, b.f32, row, mask)
                              : atom.loadVector(b, panel,
                                                b.add(row, v * b.lanes)));
-                  Value scalars = b.mul(key, schedule.rows);
+                  Value scalars = b.mul(key, schedule.getQBlockSize());
                   for (int64_t r = 0; r < height; ++r) {
                     Value scalar =
                         b.splat(atom.loadScalar(b, lanes, b.add(scalars, r)));

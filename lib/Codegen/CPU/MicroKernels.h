@@ -16,25 +16,25 @@ namespace mlir::diffattn {
 
 /// Height of the score tile when it is `vectors` wide: fewer vectors leave
 /// registers for keys.
-int64_t scoreTileHeight(const CpuSchedule &schedule, int64_t vectors);
+int64_t scoreTileHeight(CpuPrefillAttr schedule, int64_t vectors);
 /// The same for the product tile. Never more than twice the full tile's.
-int64_t productTileHeight(const CpuSchedule &schedule, int64_t vectors);
+int64_t productTileHeight(CpuPrefillAttr schedule, int64_t vectors);
 /// Rows that an output panel needs: tiles of any width may run over the last
 /// row.
-int64_t productPanelRows(const CpuSchedule &schedule);
+int64_t productPanelRows(CpuPrefillAttr schedule);
 /// Keys that a plane of scores needs beyond the last: the last tile may run
 /// over it.
-int64_t scorePlanePadding(const CpuSchedule &schedule);
+int64_t scorePlanePadding(CpuPrefillAttr schedule);
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries:
 ///   scores[key][lane] = sum over c < d of keys[key][c] * queries[c][lane],
 /// with the running maximum of each lane in `maxima`. Rows of both panels are
-/// `schedule.rows` apart. Keys have f32 or bf16 columns side by side; queries
+/// `q_block_size` apart. Keys have f32 or bf16 columns side by side; queries
 /// in pairs are [ceil(d / 2)][lane], an odd last one paired with 0.
 ///   (keys: ptr, keyStride, queries: ptr, d, n, scores: ptr, maxima: ptr)
 LLVM::LLVMFuncOp getScoresKernel(KernelBuilder &b, ModuleOp module,
-                                 const CpuSchedule &schedule, int64_t vectors,
-                                 ProductInput input);
+                                 CpuPrefillAttr schedule, int64_t vectors,
+                                 const ProductAtom &atom);
 
 /// scores[key][lane] becomes 2^(factor * (score - maximum[lane])) in place, and
 /// its sum over `n` keys is added to `sums`. With `hasMasked`, -inf becomes 0
@@ -42,16 +42,15 @@ LLVM::LLVMFuncOp getScoresKernel(KernelBuilder &b, ModuleOp module,
 /// of the polynomial.
 ///   (scores: ptr, n, maxima: ptr, sums: ptr, factor: f32)
 LLVM::LLVMFuncOp getExponentialKernel(KernelBuilder &b, ModuleOp module,
-                                      const CpuSchedule &schedule,
-                                      int64_t vectors, bool hasMasked,
-                                      bool scaled, int degree);
+                                      CpuPrefillAttr schedule, int64_t vectors,
+                                      bool hasMasked, bool scaled, int degree);
 
 /// p[key][lane] = e1[key][lane] * factor1[lane] - e2[key][lane] * factor2[lane]
 /// for `n` keys; in pairs, p[key / 2][lane], an odd last key paired with 0.
 ///   (e1: ptr, e2: ptr, factor1: ptr, factor2: ptr, n, p: ptr)
 LLVM::LLVMFuncOp getCombineKernel(KernelBuilder &b, ModuleOp module,
-                                  const CpuSchedule &schedule, int64_t vectors,
-                                  ProductInput input);
+                                  CpuPrefillAttr schedule, int64_t vectors,
+                                  const ProductAtom &atom);
 
 /// out[row][c] += sum over keys of p[key][row] * values[key][c], for `rows`
 /// rows and `columns` columns (a multiple of the tile's width unless `masked`,
@@ -62,8 +61,8 @@ LLVM::LLVMFuncOp getCombineKernel(KernelBuilder &b, ModuleOp module,
 ///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rows, columns, n,
 ///    low, lowSlope, high, highSlope)
 LLVM::LLVMFuncOp getProductKernel(KernelBuilder &b, ModuleOp module,
-                                  const CpuSchedule &schedule, int64_t vectors,
-                                  bool masked, ProductInput input);
+                                  CpuPrefillAttr schedule, int64_t vectors,
+                                  bool masked, const ProductAtom &atom);
 
 } // namespace mlir::diffattn
 

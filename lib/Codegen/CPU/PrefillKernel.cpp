@@ -17,7 +17,7 @@ using namespace mlir::diffattn;
 KeyPaths mlir::diffattn::getKeyPaths(const AttentionSpec &spec) {
   if (!spec.keys.isStatic())
     return {};
-  bool shared = spec.keys.value <= spec.schedule.twoPassKeys;
+  bool shared = spec.keys.value <= spec.prefill.getTwoPassKeys();
   return {shared, !shared};
 }
 
@@ -25,8 +25,8 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
                                      const AttentionSpec &spec, Value base,
                                      Value keys, Value headDim,
                                      Value valueDim) {
-  const CpuSchedule &schedule = spec.schedule;
-  int64_t rows = schedule.rows;
+  CpuPrefillAttr schedule = spec.prefill;
+  int64_t rows = schedule.getQBlockSize();
   KeyPaths paths = getKeyPaths(spec);
   PrefillScratch s;
   Value at = b.index(0);
@@ -53,24 +53,24 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
   if (paths.online)
     s.output[1] = take(panel);
   // A product tile may read past the last key's lanes.
-  int64_t overrun = 2 * schedule.product.height;
-  s.probabilities = take(b.index(schedule.kvBlockSize * rows + overrun));
+  int64_t overrun = 2 * schedule.getPv().height;
+  s.probabilities = take(b.index(schedule.getKvBlockSize() * rows + overrun));
   if (spec.bias.present())
-    s.bias = take(b.index(schedule.kvBlockSize * rows));
-  if (!spec.usesBf16Pairs() && (!AttentionSpec::readsInPlace(spec.k1) ||
-                                !AttentionSpec::readsInPlace(spec.k2)))
-    s.keyPanel = take(b.mul(headDim, schedule.kvBlockSize));
-  if (!AttentionSpec::readsInPlace(spec.v))
-    s.valuePanel = take(b.mul(s.valuePanelStride, schedule.kvBlockSize));
+    s.bias = take(b.index(schedule.getKvBlockSize() * rows));
+  const ProductAtom &atom = spec.getAtom();
+  if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
+    s.keyPanel = take(b.mul(headDim, schedule.getKvBlockSize()));
+  if (!atom.readsValues(b, spec.v))
+    s.valuePanel = take(b.mul(s.valuePanelStride, schedule.getKvBlockSize()));
   // KV blocks: those of three ranges of keys, each of which may end with a
   // short one.
-  Value kvBlocks = b.add(b.ceilDiv(keys, schedule.kvBlockSize), 3);
+  Value kvBlocks = b.add(b.ceilDiv(keys, schedule.getKvBlockSize()), 3);
   Value planeKeys = keys;
   if (!paths.shared)
-    planeKeys = b.index(schedule.kvBlockSize);
+    planeKeys = b.index(schedule.getKvBlockSize());
   else if (paths.online)
-    planeKeys = b.select(b.less(b.index(schedule.twoPassKeys), keys),
-                         b.index(schedule.kvBlockSize), keys);
+    planeKeys = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
+                         b.index(schedule.getKvBlockSize()), keys);
   planeKeys = b.add(planeKeys, scorePlanePadding(schedule));
   for (int map : {0, 1}) {
     if (paths.shared)
@@ -90,14 +90,14 @@ Value mlir::diffattn::emitPrefillScratch(KernelBuilder &b,
 }
 
 void PrefillKernel::forVectors(function_ref<void(Value, int64_t)> body) {
-  int64_t widest = schedule.scores.vectors;
+  int64_t widest = schedule.getQk().vectors;
   Value whole = b.mul(b.div(vectors, widest), widest);
   b.loop(b.index(0), whole, widest,
          [&](Value vector) { body(b.mul(vector, b.lanes), widest); });
   // What is left over; with a static number of queries only some widths occur.
   for (int64_t rest = 1; rest < widest; ++rest) {
     if (spec.queries.isStatic()) {
-      int64_t lastRows = spec.queries.value % schedule.rows;
+      int64_t lastRows = spec.queries.value % schedule.getQBlockSize();
       if ((lastRows + b.lanes - 1) / b.lanes % widest != rest)
         continue;
     }
@@ -119,14 +119,14 @@ void PrefillKernel::locate() {
   valueDim = v.size(spec.valueDim);
   keys = v.size(spec.keys);
   Value queries = v.size(spec.queries), signalHeads = v.size(spec.signalHeads);
-  Value blocks = b.ceilDiv(queries, schedule.rows);
+  Value blocks = b.ceilDiv(queries, schedule.getQBlockSize());
   // The last blocks of a causal head are the longest, so they begin.
   Value block = b.sub(b.add(blocks, -1), b.rem(index, blocks));
   Value head = b.div(index, blocks);
   batch = b.div(head, signalHeads);
   heads = getHeadIndices(v, b.rem(head, signalHeads));
-  firstRow = b.mul(block, schedule.rows);
-  rows = b.min(b.sub(queries, firstRow), b.index(schedule.rows));
+  firstRow = b.mul(block, schedule.getQBlockSize());
+  rows = b.min(b.sub(queries, firstRow), b.index(schedule.getQBlockSize()));
   vectors = b.ceilDiv(rows, b.lanes);
   masks.emplace(v, batch);
   s = layOut(b, spec, scratchBase, keys, headDim, valueDim);
@@ -146,46 +146,13 @@ void PrefillKernel::packQueries() {
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
       Value row = b.add(firstRow, b.min(lane, last));
       Value from = b.at(base, operand.element, b.mul(row, rowStride));
-      if (spec.usesBf16Pairs()) {
-        Value to = b.at(s.queries[map], b.i32, lane);
-        packQueryPairs(from, columnStride, to);
-        return;
-      }
       float scale =
           spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
-      Value factor = emitConstant(b, b.f32, scale);
-      Value to = b.at(s.queries[map], b.f32, lane);
-      b.loop(headDim, [&](Value c) {
-        Value q =
-            b.loadWideScalar(from, operand.element, b.mul(c, columnStride));
-        b.store(b.mulf(q, factor), to, b.mul(c, schedule.rows));
-      });
+      Value to = b.at(s.queries[map], atom.getPacked(b), lane);
+      atom.packQuery(b, {from, operand.element, columnStride, headDim, to,
+                         schedule.getQBlockSize(), scale});
     });
   }
-}
-
-/// One query's columns in pairs, the last of an odd number with 0.
-void PrefillKernel::packQueryPairs(Value from, Value columnStride, Value to) {
-  Type i16 = b.getI16Type();
-  auto load = [&](Value c) {
-    return b.load(i16, from, i16, b.mul(c, columnStride));
-  };
-  auto store = [&](Value pair, Value low, Value high) {
-    low = arith::ExtUIOp::create(b, b.i32, low);
-    high = arith::ShLIOp::create(
-        b, arith::ExtUIOp::create(b, b.i32, high),
-        arith::ConstantOp::create(b, b.getI32IntegerAttr(16)));
-    b.store(arith::OrIOp::create(b, low, high), to, b.i32,
-            b.mul(pair, schedule.rows));
-  };
-  Value whole = b.div(headDim, 2);
-  b.loop(whole, [&](Value pair) {
-    Value c = b.mul(pair, 2);
-    store(pair, load(c), load(b.add(c, 1)));
-  });
-  Value nothing = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
-  b.loop(whole, b.ceilDiv(headDim, 2), 1,
-         [&](Value pair) { store(pair, load(b.mul(pair, 2)), nothing); });
 }
 
 void PrefillKernel::packLambda() {
@@ -205,7 +172,7 @@ void PrefillKernel::packKeyRanges() {
   TileKeys keys = masks->getTileKeys(firstRow, last);
   seen = keys.some;
   // Keys that every row sees, in whole tiles from the first seen key.
-  int64_t tile = schedule.scores.height;
+  int64_t tile = schedule.getQk().height;
   if (spec.hasPositionMask()) {
     wholeBegin =
         b.min(b.add(seen.low, b.roundUp(b.sub(keys.all.low, seen.low), tile)),
@@ -228,10 +195,12 @@ void PrefillKernel::packKeyRanges() {
 
 void PrefillKernel::cutKeys() {
   packKeyRanges();
-  blocksBefore = b.ceilDiv(b.sub(wholeBegin, seen.low), schedule.kvBlockSize);
-  blocksWhole = b.ceilDiv(b.sub(wholeEnd, wholeBegin), schedule.kvBlockSize);
+  blocksBefore =
+      b.ceilDiv(b.sub(wholeBegin, seen.low), schedule.getKvBlockSize());
+  blocksWhole =
+      b.ceilDiv(b.sub(wholeEnd, wholeBegin), schedule.getKvBlockSize());
   Value blocksAfter =
-      b.ceilDiv(b.sub(seen.high, wholeEnd), schedule.kvBlockSize);
+      b.ceilDiv(b.sub(seen.high, wholeEnd), schedule.getKvBlockSize());
   kvBlocks = b.add(blocksBefore, b.add(blocksWhole, blocksAfter));
 }
 
@@ -247,8 +216,9 @@ PrefillKernel::KvBlock PrefillKernel::getKvBlock(Value kvBlock) {
   Value begin = pick(seen.low, wholeBegin, wholeEnd);
   Value end = pick(wholeBegin, wholeEnd, seen.high);
   KvBlock result;
-  result.first = b.add(begin, b.mul(number, schedule.kvBlockSize));
-  result.n = b.min(b.sub(end, result.first), b.index(schedule.kvBlockSize));
+  result.first = b.add(begin, b.mul(number, schedule.getKvBlockSize()));
+  result.n =
+      b.min(b.sub(end, result.first), b.index(schedule.getKvBlockSize()));
   if (spec.hasPositionMask()) {
     Value always = arith::ConstantOp::create(b, b.getBoolAttr(true));
     Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
@@ -278,7 +248,7 @@ void PrefillKernel::emit() {
   clear();
   cutKeys();
   KeyPaths paths = getKeyPaths(spec);
-  Value isOnline = b.less(b.index(schedule.twoPassKeys), keys);
+  Value isOnline = b.less(b.index(schedule.getTwoPassKeys()), keys);
   b.loop(kvBlocks, [&](Value kvBlock) {
     scoreKvBlock(kvBlock);
     if (paths.online && paths.shared)

@@ -42,8 +42,9 @@ class PrefillKernel {
 public:
   PrefillKernel(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
                 Value context, Value index, Value scratch)
-      : b(b), module(module), spec(spec), schedule(spec.schedule),
-        v(b, spec, context), index(index), scratchBase(scratch) {}
+      : b(b), module(module), spec(spec), schedule(spec.prefill),
+        atom(spec.getAtom()), v(b, spec, context), index(index),
+        scratchBase(scratch) {}
 
   void emit();
 
@@ -55,7 +56,6 @@ private:
   // Phases, in the order of their use.
   void locate();
   void packQueries();
-  void packQueryPairs(Value from, Value columnStride, Value to);
   void packLambda();
   void packKeyRanges();
   void clear();
@@ -89,14 +89,11 @@ private:
   void forVectors(function_ref<void(Value firstLane, int64_t vectors)> body);
   void forEachVector(function_ref<void(Value firstLane)> body);
 
-  ProductInput productInput() const {
-    return spec.usesBf16Pairs() ? ProductInput::Bf16Pairs : ProductInput::F32;
-  }
-
   KernelBuilder &b;
   ModuleOp module;
   const AttentionSpec &spec;
-  const CpuSchedule &schedule;
+  CpuPrefillAttr schedule;
+  const ProductAtom &atom;
   KernelValues v;
   Value index, scratchBase;
   PrefillScratch s;

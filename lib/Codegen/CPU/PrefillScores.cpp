@@ -18,24 +18,19 @@ std::pair<Value, Value> PrefillKernel::getKeyRows(int map, Value first,
                                                   Value n) {
   const SpecOperand &operand = map ? spec.k2 : spec.k1;
   Value stride = v.stride(operand, 2);
-  if (spec.usesBf16Pairs())
-    return {b.at(keyBase[map], b.bf16, b.mul(first, stride)), stride};
-  if (AttentionSpec::readsInPlace(operand))
-    return {b.at(keyBase[map], b.f32, b.mul(first, stride)), stride};
+  if (atom.readsRows(b, operand))
+    return {b.at(keyBase[map], atom.getNumber(b), b.mul(first, stride)),
+            stride};
   packRows(v, operand, keyBase[map], first, n, headDim, headDim, s.keyPanel);
   return {s.keyPanel, headDim};
 }
 
 std::pair<Value, Value> PrefillKernel::getValueRows(Value first, Value n) {
   Value stride = v.stride(spec.v, 2);
-  if (spec.usesBf16Pairs()) {
-    packValuePairs(v, valueBase, first, n, s.valuePanel, s.valuePanelStride);
-    return {s.valuePanel, s.valuePanelStride};
-  }
-  if (AttentionSpec::readsInPlace(spec.v))
-    return {b.at(valueBase, b.f32, b.mul(first, stride)), stride};
-  packRows(v, spec.v, valueBase, first, n, valueDim, s.valuePanelStride,
-           s.valuePanel);
+  if (atom.readsValues(b, spec.v))
+    return {b.at(valueBase, atom.getNumber(b), b.mul(first, stride)), stride};
+  atom.packValues(v, valueBase, first, n, valueDim, s.valuePanel,
+                  s.valuePanelStride);
   return {s.valuePanel, s.valuePanelStride};
 }
 
@@ -52,16 +47,17 @@ void PrefillKernel::scoreKvBlock(Value number) {
   if (!paths.shared)
     position = b.index(0);
   else if (paths.online)
-    position = b.select(b.less(b.index(schedule.twoPassKeys), keys), b.index(0),
-                        position);
+    position = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
+                        b.index(0), position);
   for (int map : {0, 1}) {
     std::pair<Value, Value> keyRows = getKeyRows(map, kvBlock.first, kvBlock.n);
-    Value scores = b.at(s.scores[map], b.f32, b.mul(position, schedule.rows));
+    Value scores =
+        b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
     forEachVector([&](Value lane) {
       b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
     });
     forVectors([&](Value lane, int64_t width) {
-      auto kernel = getScoresKernel(b, module, schedule, width, productInput());
+      auto kernel = getScoresKernel(b, module, schedule, width, atom);
       LLVM::CallOp::create(b, kernel,
                            ValueRange{keyRows.first, keyRows.second,
                                       b.at(s.queries[map], b.f32, lane),
@@ -78,7 +74,8 @@ void PrefillKernel::scoreKvBlock(Value number) {
     if (s.history[map])
       forEachVector([&](Value lane) {
         b.store(b.load(b.vector, s.maxima[map], lane),
-                b.at(s.history[map], b.f32, b.mul(number, schedule.rows)),
+                b.at(s.history[map], b.f32,
+                     b.mul(number, schedule.getQBlockSize())),
                 lane);
       });
   }
@@ -109,7 +106,7 @@ void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
         } else {
           value = b.loadWideScalar(from, element, position);
         }
-        b.store(value, to, b.mul(key, schedule.rows));
+        b.store(value, to, b.mul(key, schedule.getQBlockSize()));
       });
     });
   }
@@ -123,9 +120,9 @@ void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
     Value maximum = b.load(b.vector, s.maxima[map], lane);
     maximum =
         b.loop(b.index(0), n, 1, maximum, [&](Value key, ValueRange carried) {
-          Value position = b.add(b.mul(key, schedule.rows), lane);
+          Value position = b.add(b.mul(key, schedule.getQBlockSize()), lane);
           Value score = b.load(b.vector, scores, position);
-          if (spec.usesBf16Pairs() && spec.editsEveryScore())
+          if (!atom.scalesQueries && spec.editsEveryScore())
             score = b.mulf(score, b.splat(spec.scores.scale));
           if (spec.scores.softcap)
             score = emitSoftcap(b, score, *spec.scores.softcap);
@@ -162,8 +159,7 @@ PolynomialMath PrefillKernel::lanes() {
 
 void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   std::optional<float> factor = spec.exponentFactor();
-  // Pairs are rounded to bf16 next, which hides a shorter polynomial's error.
-  int degree = spec.usesBf16Pairs() ? 3 : 5;
+  const int degree = atom.exponentDegree;
   // Sums so far move to the new maximum.
   forEachVector([&](Value lane) {
     Value before = b.load(b.vector, s.maxima[map], lane);

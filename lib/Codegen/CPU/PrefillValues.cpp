@@ -31,18 +31,20 @@ void PrefillKernel::combineKvBlock(Value number) {
   for (int map : {0, 1})
     forEachVector([&](Value lane) {
       Value then = b.load(
-          b.vector, b.at(s.history[map], b.f32, b.mul(number, schedule.rows)),
+          b.vector,
+          b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
           lane);
       Value difference = b.subf(then, b.load(b.vector, s.maxima[map], lane));
       Value weight = b.load(b.vector, s.sums[map], lane);
       b.store(b.mulf(lanes().exponential(difference), weight), s.factors[map],
               lane);
     });
-  Value position = b.mul(b.sub(kvBlock.first, seen.low), schedule.rows);
+  Value position =
+      b.mul(b.sub(kvBlock.first, seen.low), schedule.getQBlockSize());
   Value e1 = b.at(s.scores[0], b.f32, position),
         e2 = b.at(s.scores[1], b.f32, position);
   forVectors([&](Value lane, int64_t width) {
-    auto kernel = getCombineKernel(b, module, schedule, width, productInput());
+    auto kernel = getCombineKernel(b, module, schedule, width, atom);
     LLVM::CallOp::create(b, kernel,
                          ValueRange{b.at(e1, b.f32, lane),
                                     b.at(e2, b.f32, lane),
@@ -66,16 +68,15 @@ void PrefillKernel::mergeKvBlock(Value number) {
       });
     });
     Value p = s.scores[map];
-    if (spec.usesBf16Pairs()) {
-      // The exponentials as they are, in pairs.
+    if (atom.pack > 1) {
+      // The exponentials as they are, in packs.
       forEachVector([&](Value lane) {
         b.store(b.splat(1.0f), s.newMaxima, lane);
         b.store(b.zero(), s.factors[map], lane);
       });
       p = s.probabilities;
       forVectors([&](Value lane, int64_t width) {
-        auto kernel = getCombineKernel(b, module, schedule, width,
-                                       ProductInput::Bf16Pairs);
+        auto kernel = getCombineKernel(b, module, schedule, width, atom);
         Value e = b.at(s.scores[map], b.f32, lane);
         LLVM::CallOp::create(b, kernel,
                              ValueRange{e, e, b.at(s.newMaxima, b.f32, lane),
@@ -104,10 +105,9 @@ void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
     high = b.add(masks->high, start);
     highSlope = one;
   }
-  int64_t widest = schedule.product.vectors;
+  int64_t widest = schedule.getPv().vectors;
   auto call = [&](int64_t vectors, bool masked, Value column, Value columns) {
-    auto kernel =
-        getProductKernel(b, module, schedule, vectors, masked, productInput());
+    auto kernel = getProductKernel(b, module, schedule, vectors, masked, atom);
     LLVM::CallOp::create(b, kernel,
                          ValueRange{p, b.at(valueRows.first, b.f32, column),
                                     valueRows.second, b.at(out, b.f32, column),
@@ -115,7 +115,7 @@ void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
                                     lowSlope, high, highSlope});
   };
   // A packed panel is padded to whole vectors; V itself is not.
-  bool inPlace = AttentionSpec::readsInPlace(spec.v);
+  bool inPlace = atom.readsValues(b, spec.v);
   Value columns = inPlace ? valueDim : s.valuePanelStride;
   Value done = b.mul(b.div(columns, widest * b.lanes), widest * b.lanes);
   call(widest, /*masked=*/false, zero, done);
@@ -198,20 +198,13 @@ void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
   b.loop(rows, [&](Value row) {
     Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
     b.loop(n, [&](Value key) {
-      Value position = b.add(b.mul(key, schedule.rows), row);
+      Value position = b.add(b.mul(key, schedule.getQBlockSize()), row);
       Value e = b.load(b.f32, evidence, position);
       Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
                                             emitConstant(b, b.f32, 0.0f));
       b.ifThen(visible, [&] {
-        Value weight;
-        if (spec.usesBf16Pairs()) {
-          Value pair = b.add(b.mul(b.div(key, 2), schedule.rows), row);
-          Value half = b.add(b.mul(pair, 2), b.rem(key, 2));
-          weight = b.loadWideScalar(p, b.bf16, half);
-        } else {
-          weight = b.load(b.f32, p, position);
-        }
-        weight = b.splat(weight);
+        Value weight = b.splat(
+            atom.loadProbability(b, p, key, row, schedule.getQBlockSize()));
         Value from = b.at(valueBase, spec.v.element,
                           b.mul(b.add(first, key), v.stride(spec.v, 2)));
         auto add = [&](Value c, Value mask, Value count) {

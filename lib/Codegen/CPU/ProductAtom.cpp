@@ -13,12 +13,35 @@ Value ProductAtom::loadScalar(KernelBuilder &b, Value base, Value index) const {
   return b.load(getPacked(b), base, getPacked(b), index);
 }
 
-const ProductAtom &mlir::diffattn::getProductAtom(ProductInput input) {
-  switch (input) {
-  case ProductInput::F32:
+Value ProductAtom::loadProbability(KernelBuilder &b, Value panel, Value key,
+                                   Value row, int64_t stride) const {
+  if (pack == 1)
+    return b.loadWideScalar(panel, getNumber(b),
+                            b.add(b.mul(key, stride), row));
+  Value packed = b.add(b.mul(b.div(key, pack), stride), row);
+  return b.loadWideScalar(panel, getNumber(b),
+                          b.add(b.mul(packed, pack), b.rem(key, pack)));
+}
+
+const ProductAtom &mlir::diffattn::getProductAtom(CpuProduct product) {
+  switch (product) {
+  case CpuProduct::F32:
     return getFmaF32();
-  case ProductInput::Bf16Pairs:
+  case CpuProduct::Bf16Pairs:
     return getDotBf16();
   }
-  llvm_unreachable("all inputs are listed");
+  llvm_unreachable("all products are listed");
+}
+
+const ProductAtom &AttentionSpec::getAtom() const {
+  const ProductAtom &atom = getProductAtom(product);
+  return atom.takes(*this) ? atom : getFmaF32();
+}
+
+std::optional<float> AttentionSpec::exponentFactor() const {
+  if (editsEveryScore())
+    return kLog2E;
+  if (!getAtom().scalesQueries)
+    return scores.scale * kLog2E;
+  return std::nullopt;
 }

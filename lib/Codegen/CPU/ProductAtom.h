@@ -7,35 +7,84 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_PRODUCTATOM_H
 #define DIFFATTN_LIB_CODEGEN_CPU_PRODUCTATOM_H
 
-#include "KernelBuilder.h"
+#include "KernelValues.h"
 
 namespace mlir::diffattn {
 
-/// What the products are made of: f32, or pairs of bf16 that are neighbours
-/// along the contracted axis, as i32, with sums in f32.
-enum class ProductInput { F32, Bf16Pairs };
+/// A query that is packed: its columns in memory, and where its packs go, each
+/// `stride` after the one before it.
+struct PackedQuery {
+  Value from;
+  Type element;
+  Value columnStride, columns;
+  Value to;
+  int64_t stride;
+  /// What the query is multiplied with on the way, if the atom scales queries.
+  float scale;
+};
 
-/// The instruction at the heart of a register tile: sums in f32 of lanes of 32
-/// bits, each of which packs `pack` numbers that are neighbours along the
-/// contracted axis. A new instruction is a class in a file of its own, a value
-/// of ProductInput, a row of getProductAtom, and a row of getCpuMicroKernels
-/// (lib/Schedule) with its tiles.
+/// The instruction at the heart of a register tile, and the layouts that it
+/// reads: sums in f32 of lanes of 32 bits, each of which packs `pack` numbers
+/// that are neighbours along the contracted axis. A new instruction is a class
+/// in a file of its own, a value of CpuProduct, a row of getProductAtom, and a
+/// row of getCpuMicroKernels (lib/Schedule) with its tiles.
 class ProductAtom {
 public:
   /// Part of the names of kernels: "" or, for example, "_bf16".
   const StringRef suffix;
   const int64_t pack;
+  /// Whether queries are widened and scaled as they are packed. Else they keep
+  /// their values, and the scale waits until after the product.
+  const bool scalesQueries;
+  /// Degree of the polynomial of exponentials: what the next product rounds
+  /// hides the error of a shorter one.
+  const int exponentDegree;
 
   virtual ~ProductAtom() = default;
+  /// Whether it multiplies the operands of `spec`.
+  virtual bool takes(const AttentionSpec &spec) const = 0;
   /// The type that a packed row holds, and that one number in it has.
   virtual Type getPacked(KernelBuilder &b) const = 0;
   virtual Type getNumber(KernelBuilder &b) const = 0;
+  /// Whether rows of `operand` are multiplied where they lie.
+  bool readsRows(KernelBuilder &b, const SpecOperand &operand) const {
+    return operand.element == getNumber(b) && operand.hasUnitColumns();
+  }
+  /// The same for values whose keys are contracted: packs of several keys are
+  /// not neighbours in memory.
+  bool readsValues(KernelBuilder &b, const SpecOperand &values) const {
+    return pack == 1 && readsRows(b, values);
+  }
+
+  // Panels of the prefill kernel.
+  virtual void packQuery(KernelBuilder &b, const PackedQuery &query) const = 0;
+  /// Packs the values of `n` keys from `first` on, in rows of `stride` packs,
+  /// padded with zeros to whole vectors.
+  virtual void packValues(KernelValues &v, Value base, Value first, Value n,
+                          Value columns, Value panel, Value stride) const = 0;
+  /// The probability of `key` for row `row`; rows of packs are `stride` apart.
+  Value loadProbability(KernelBuilder &b, Value panel, Value key, Value row,
+                        int64_t stride) const;
+
   /// One pack, and a vector of them.
   Value loadScalar(KernelBuilder &b, Value base, Value index) const;
   virtual Value loadVector(KernelBuilder &b, Value base, Value index) const = 0;
   /// The first number of pack `index`, with zeros for the others, which are not
   /// read.
   virtual Value loadFirst(KernelBuilder &b, Value base, Value index) const = 0;
+
+  // Rows of the split-KV kernel, of any type where packs hold one number.
+  /// A vector of packs that begins with number `index` of a row; with `mask`,
+  /// which has a bit for each number, 0 elsewhere.
+  virtual Value loadRow(KernelBuilder &b, Value row, Type element, Value index,
+                        Value mask) const = 0;
+  /// `vectors` vectors of columns from `column` on, each lane a pack of as many
+  /// keys, whose rows are `stride` apart.
+  virtual SmallVector<Value> loadColumns(KernelBuilder &b, Value row,
+                                         Type element, Value stride,
+                                         Value column, int64_t vectors,
+                                         Value mask) const = 0;
+
   /// Vectors of f32, `pack` of them, as one vector.
   virtual Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const = 0;
   /// sum + x * y.
@@ -43,11 +92,14 @@ public:
                             Value sum) const = 0;
 
 protected:
-  ProductAtom(StringRef suffix, int64_t pack) : suffix(suffix), pack(pack) {}
+  ProductAtom(StringRef suffix, int64_t pack, bool scalesQueries,
+              int exponentDegree)
+      : suffix(suffix), pack(pack), scalesQueries(scalesQueries),
+        exponentDegree(exponentDegree) {}
 };
 
-const ProductAtom &getProductAtom(ProductInput input);
-/// Multiply-adds of f32: FmaF32.cpp.
+const ProductAtom &getProductAtom(CpuProduct product);
+/// Multiply-adds of f32, to which every type is widened: FmaF32.cpp.
 const ProductAtom &getFmaF32();
 /// VDPBF16PS: DotBf16.cpp.
 const ProductAtom &getDotBf16();

@@ -30,7 +30,8 @@ static CallSizes readSizes(KernelValues v) {
 
 SplitKVKernel::SplitKVKernel(KernelBuilder &b, const AttentionSpec &spec,
                              const CallSizes &sizes, Value context)
-    : b(b), spec(spec), v(b, spec, context), sizes(sizes), context(context) {
+    : b(b), spec(spec), schedule(spec.splitKV), atom(spec.getAtom()),
+      v(b, spec, context), sizes(sizes), context(context) {
   groups = getGroups();
   groupRows[0] = b.mul(groups.signal, sizes.queries);
   groupRows[1] = b.mul(groups.noise, sizes.queries);
@@ -40,7 +41,7 @@ SplitKVKernel::SplitKVKernel(KernelBuilder &b, const AttentionSpec &spec,
   if (!spec.headDim.isStatic())
     queryStride = b.add(queryStride, b.lanes);
   paddedValueDim = b.roundUp(sizes.valueDim, b.lanes);
-  blocks = b.ceilDiv(sizes.keys, spec.schedule.splitKeys);
+  blocks = b.ceilDiv(sizes.keys, schedule.getKvSplitSize());
   paddedBlocks = b.roundUp(blocks, b.lanes);
   m = layOutMemory(context
                        ? b.load(b.pointer, context, b.i64, b.index(spec.slots))
@@ -92,7 +93,7 @@ SplitKVMemory SplitKVKernel::layOutMemory(Value base) {
   m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks), 2));
   Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
   Value both = b.add(groupRows[0], groupRows[1]);
-  m.scores = take(b.mul(b.mul(items, both), spec.schedule.splitKeys));
+  m.scores = take(b.mul(b.mul(items, both), schedule.getKvSplitSize()));
   m.outputs = take(b.mul(b.mul(items, groupRows[0]), paddedValueDim));
   return m;
 }
@@ -101,12 +102,12 @@ SplitKVScratch SplitKVKernel::layOutScratch(Value base) {
   SplitKVScratch s;
   {
     auto take = partTaker(b, base, s.scores);
-    s.queries = take(b.mul(queryStride, getTiles().scoreRows));
+    s.queries = take(b.mul(queryStride, schedule.getQkRows()));
     s.keyPanel = take(b.mul(queryStride, b.lanes));
   }
   auto take = partTaker(b, base, s.values);
-  s.weights = take(b.mul(groupRows[0], spec.schedule.splitKeys));
-  s.valuePanel = take(b.mul(paddedValueDim, getTiles().valueKeys));
+  s.weights = take(b.mul(groupRows[0], schedule.getKvSplitSize()));
+  s.valuePanel = take(b.mul(paddedValueDim, schedule.getPvKeys()));
   return s;
 }
 
@@ -151,7 +152,7 @@ Value SplitKVKernel::getScores(int map, Value row) {
   if (map)
     number = b.add(number, groupRows[0]);
   return b.at(m.scores, b.f32,
-              b.mul(b.add(number, row), spec.schedule.splitKeys));
+              b.mul(b.add(number, row), schedule.getKvSplitSize()));
 }
 
 Value SplitKVKernel::getOutput(Value item, Value row) {
@@ -184,7 +185,7 @@ void SplitKVKernel::beginItem(Value index) {
   group = b.rem(rest, groups.groups);
   batch = b.div(rest, groups.groups);
   masks.emplace(v, batch);
-  int64_t size = spec.schedule.splitKeys;
+  int64_t size = schedule.getKvSplitSize();
   // Keys that any query sees.
   KeyRange seen = masks->getTileKeys(b.index(0), b.add(sizes.queries, -1)).some;
   begin = b.max(seen.low, b.mul(block, size));

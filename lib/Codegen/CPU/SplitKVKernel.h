@@ -24,8 +24,6 @@
 #include "KernelValues.h"
 #include "MicroKernels.h"
 
-#include "DiffAttn/Schedule/SplitKVSchedule.h"
-
 namespace mlir::diffattn {
 
 /// How many groups of heads there are, and the heads of each operand in one.
@@ -93,7 +91,6 @@ private:
   };
 
   void beginItem(Value index);
-  SplitKVTiles getTiles();
   SplitKVMemory layOutMemory(Value base);
   SplitKVScratch layOutScratch(Value base);
 
@@ -118,13 +115,11 @@ private:
   Rows getValueTile(const Rows &inPlace, Value first, Value end);
   void multiplyTile(const Rows &values, Value first, Value end, Value head,
                     int64_t count, Value query);
-  void emitOutputs(const Rows &rows, ProductInput input, Value first, Value end,
-                   const Outputs &outputs);
-  void emitColumns(const Rows &rows, ProductInput input, Value first, Value end,
-                   const Outputs &outputs, Value column, int64_t vectors,
-                   bool masked);
-  SmallVector<Value> loadValues(const Rows &rows, ProductInput input, Value key,
-                                Value column, int64_t vectors, Value mask);
+  void emitOutputs(const Rows &rows, const ProductAtom &of, Value first,
+                   Value end, const Outputs &outputs);
+  void emitColumns(const Rows &rows, const ProductAtom &of, Value first,
+                   Value end, const Outputs &outputs, Value column,
+                   int64_t vectors, bool masked);
 
   /// Sets the batch; the head's number counts over all batches.
   HeadIndices beginRow(Value head);
@@ -150,6 +145,8 @@ private:
 
   KernelBuilder &b;
   const AttentionSpec &spec;
+  CpuSplitKVAttr schedule;
+  const ProductAtom &atom;
   KernelValues v;
   CallSizes sizes;
   Value context;

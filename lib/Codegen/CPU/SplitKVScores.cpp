@@ -19,14 +19,14 @@ using namespace mlir::diffattn;
 SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
                                                   int64_t count) {
   Queries queries;
-  queries.width = spec.usesBf16Pairs() ? 2 * b.lanes : b.lanes;
+  queries.width = atom.pack * b.lanes;
   for (int64_t i = 0; i < count; ++i) {
     queries.rows.push_back(
         b.at(s.queries, b.f32, b.mul(queryStride, b.index(i))));
     packQuery(map, b.add(row, i), queries.rows.back());
   }
   std::optional<int64_t> columns = KernelBuilder::known(sizes.headDim);
-  if (!columns || count * (*columns / queries.width) > getTiles().queryVectors)
+  if (!columns || count * (*columns / queries.width) > schedule.getQVectors())
     return queries;
   for (int64_t i = 0; i < count; ++i) {
     SmallVector<Value> &vectors = queries.loaded.emplace_back();
@@ -36,26 +36,27 @@ SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
   return queries;
 }
 
-/// Scaled and as f32, or as it is where pairs are multiplied; padded with
-/// zeros.
+/// Scaled and as f32, or as it is where the scale waits; padded with zeros.
 void SplitKVKernel::packQuery(int map, Value row, Value to) {
   const SpecOperand &operand = map ? spec.q2 : spec.q1;
-  bool pairs = spec.usesBf16Pairs();
+  const bool raw = !atom.scalesQueries;
   Value head = b.mul(group, map ? groups.noise : groups.signal);
   head = b.add(head, b.div(row, sizes.queries));
   Value from = b.at(v.head(operand, batch, head), operand.element,
                     b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
   float scale =
       spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
-  Type i16 = b.getI16Type(), element = pairs ? i16 : b.f32;
+  // What keeps its value is copied as bits.
+  const unsigned width = atom.getNumber(b).getIntOrFloatBitWidth();
+  Type bits = b.getIntegerType(width), element = raw ? bits : b.f32;
   // Whole vectors where they can be loaded, then columns.
   Value done = b.index(0);
   if (operand.hasUnitColumns()) {
     done = b.mul(b.div(sizes.headDim, b.lanes), b.lanes);
     b.loop(b.index(0), done, b.lanes, [&](Value c) {
-      if (pairs)
-        b.store(b.load(VectorType::get({b.lanes}, i16), from, i16, c), to, i16,
-                c);
+      if (raw)
+        b.store(b.load(VectorType::get({b.lanes}, bits), from, bits, c), to,
+                bits, c);
       else
         b.store(b.mulf(b.loadWide(from, operand.element, c), b.splat(scale)),
                 to, c);
@@ -63,21 +64,20 @@ void SplitKVKernel::packQuery(int map, Value row, Value to) {
   }
   b.loop(done, sizes.headDim, 1, [&](Value c) {
     Value position = b.mul(c, v.stride(operand, 3));
-    Value q = pairs ? b.load(i16, from, i16, position)
-                    : b.mulf(b.loadWideScalar(from, operand.element, position),
-                             emitConstant(b, b.f32, scale));
+    Value q = raw ? b.load(bits, from, bits, position)
+                  : b.mulf(b.loadWideScalar(from, operand.element, position),
+                           emitConstant(b, b.f32, scale));
     b.store(q, to, element, c);
   });
-  Value end = b.mul(queryStride, pairs ? 2 : 1);
+  Value end = b.mul(queryStride, atom.pack);
   Value zero = arith::ConstantOp::create(b, b.getZeroAttr(element));
   b.loop(sizes.headDim, end, 1,
          [&](Value c) { b.store(zero, to, element, c); });
 }
 
 Value SplitKVKernel::loadQuery(const Queries &queries, size_t i, Value c) {
-  if (spec.usesBf16Pairs())
-    return b.load(b.integers, queries.rows[i], b.bf16, c);
-  return b.load(b.vector, queries.rows[i], c);
+  VectorType packs = VectorType::get({b.lanes}, atom.getPacked(b));
+  return b.load(packs, queries.rows[i], atom.getNumber(b), c);
 }
 
 /// `count` keys from `key` on: where they lie, or copied to f32 where a vector
@@ -98,21 +98,10 @@ SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
 /// vector; the key is read once.
 SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
                                           const Queries &queries) {
-  bool pairs = spec.usesBf16Pairs();
-  const ProductAtom &atom =
-      getProductAtom(pairs ? ProductInput::Bf16Pairs : ProductInput::F32);
   int64_t width = queries.width;
   auto step = [&](Value c, Value mask, ValueRange sums,
                   function_ref<Value(size_t)> query) {
-    Value k;
-    if (pairs) {
-      VectorType halves = VectorType::get({width}, b.getI16Type());
-      k = mask ? b.loadMasked(halves, row, c, mask)
-               : b.load(halves, row, rows.element, c);
-      k = vector::BitCastOp::create(b, b.integers, k);
-    } else {
-      k = b.loadWide(row, rows.element, c, mask);
-    }
+    Value k = atom.loadRow(b, row, rows.element, c, mask);
     SmallVector<Value> next;
     for (auto [i, sum] : llvm::enumerate(sums)) {
       Value q = query(i);
@@ -224,7 +213,7 @@ Value SplitKVKernel::editScores(int map, Value scores, Value bias,
   Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
   auto edit = [&](Value key, bool masked, Value maximum) {
     Value score = b.load(b.vector, scores, key);
-    if (spec.usesBf16Pairs() && spec.editsEveryScore())
+    if (!atom.scalesQueries && spec.editsEveryScore())
       score = b.mulf(score, b.splat(spec.scores.scale));
     if (spec.scores.softcap)
       score = emitSoftcap(b, score, *spec.scores.softcap);
@@ -271,7 +260,7 @@ void SplitKVKernel::emitSoftmax(int map, Value head, Value query) {
   }
   Value scores = getScores(map, row(head, query));
   Value maximum = editScores(map, scores, bias, getSeenKeys(query));
-  PolynomialMath math = lanes(spec.usesBf16Pairs() ? 3 : 5);
+  PolynomialMath math = lanes(atom.exponentDegree);
   Value sums = b.loop(b.index(0), n, b.lanes, b.zero(),
                       [&](Value key, ValueRange carried) {
                         Value score = b.load(b.vector, scores, key);
@@ -294,7 +283,7 @@ void SplitKVKernel::scoreMap(int map) {
     Value number = b.add(b.mul(group, keyHeads), keyHead);
     Value base = b.at(v.head(operand, batch, number), operand.element,
                       b.mul(begin, v.stride(operand, 2)));
-    forBlocks(rows, getTiles().scoreRows, [&](Value first, int64_t count) {
+    forBlocks(rows, schedule.getQkRows(), [&](Value first, int64_t count) {
       scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
     });
   });

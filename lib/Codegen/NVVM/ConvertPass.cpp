@@ -37,17 +37,15 @@ struct ConvertDiffAttnToGpuPass final
       module.emitError() << error;
       return signalPassFailure();
     }
-    SmallVector<std::pair<AttentionOp, GpuSchedules>> ops;
+    SmallVector<std::pair<AttentionOp, SmallVector<ScheduleCase>>> ops;
     WalkResult walk = module.walk([&](AttentionOp op) {
-      if (!op->hasAttr(kGpuScheduleName))
+      SmallVector<ScheduleCase> cases =
+          getScheduleCases(op, ScheduleTarget::GPU);
+      if (cases.empty() || isa<LinalgAttr>(cases.front().schedule))
         return WalkResult::advance();
-      GpuSchedules schedules;
-      std::string reason = readSchedules(op, *target, schedules);
-      if (!reason.empty()) {
-        op.emitOpError() << reason;
+      if (failed(checkCases(op, *target, cases)))
         return WalkResult::interrupt();
-      }
-      ops.push_back({op, schedules});
+      ops.push_back({op, cases});
       return WalkResult::advance();
     });
     if (walk.wasInterrupted())
@@ -57,56 +55,34 @@ struct ConvertDiffAttnToGpuPass final
 
     IRRewriter rewriter(&getContext());
     gpu::GPUModuleOp kernels = getOrCreateKernelModule(module, *target);
-    for (auto [op, schedules] : ops)
-      replaceByLaunch(rewriter, op, kernels, schedules);
+    for (auto &[op, cases] : ops)
+      replaceByLaunch(rewriter, op, kernels, cases);
   }
 
-  /// The schedules on `op`; says what forbids them.
-  static std::string readSchedules(AttentionOp op, const GpuTarget &target,
-                                   GpuSchedules &schedules) {
+  /// Schedules may be written by hand: what the op and the chip do not allow is
+  /// refused.
+  static LogicalResult checkCases(AttentionOp op, const GpuTarget &target,
+                                  ArrayRef<ScheduleCase> cases) {
     if (!isa<MemRefType>(op.getInit().getType()))
-      return "expected memrefs, but got tensors: bufferize first";
+      return op.emitOpError()
+             << "expected memrefs, but got tensors: bufferize first";
     std::string reason = getGpuUnsupportedReason(op);
-    auto read = [&](StringRef name, GpuScheduleAttr otherwise) {
-      auto schedule = op->getAttrOfType<GpuScheduleAttr>(name);
-      if (reason.empty() && op->hasAttr(name))
-        reason = schedule ? checkSchedule(op, schedule, target)
-                          : "expected " + name.str() +
-                                " to be a #diffattn.gpu_schedule";
-      return schedule ? schedule : otherwise;
-    };
-    schedules.chunks = read(kGpuScheduleName, {});
-    schedules.elements = read(kGpuElementScheduleName, schedules.chunks);
-    schedules.decode = read(kGpuDecodeScheduleName, {});
     if (!reason.empty())
-      return reason;
-    if (schedules.decode && !schedules.decode.getSplitKeys())
-      return "expected " + kGpuDecodeScheduleName.str() + " to have split_keys";
-    bool dynamic = ShapedType::isDynamic(getGpuAttentionShape(op).queries);
-    for (GpuScheduleAttr schedule : {schedules.chunks, schedules.elements})
-      if (schedule.getSplitKeys() && (dynamic || !fitsDecode(op)))
-        return "expected at most 8 rows of queries with split_keys";
-    if (schedules.chunks.getSplitKeys() != schedules.elements.getSplitKeys())
-      return "expected the split_keys of " + kGpuScheduleName.str() + " in " +
-             kGpuElementScheduleName.str() + ", but got " +
-             std::to_string(schedules.elements.getSplitKeys());
-    return "";
+      return op.emitOpError() << reason;
+    if (failed(verifyScheduleCases(op, cases)))
+      return failure();
+    for (const ScheduleCase &choice : cases)
+      if (reason = whyNot(op, choice.schedule, target); !reason.empty())
+        return op.emitOpError() << reason;
+    return success();
   }
 
-  static bool fitsDecode(AttentionOp op) {
+  static std::string whyNot(AttentionOp op, ScheduleAttrInterface schedule,
+                            const GpuTarget &target) {
     GpuAttentionShape shape = getGpuAttentionShape(op);
-    return shape.queries * shape.group <= kGpuDecodeRows;
-  }
-
-  /// A schedule may be written by hand: what the op and the chip do not allow
-  /// is refused.
-  static std::string checkSchedule(AttentionOp op, GpuScheduleAttr schedule,
-                                   const GpuTarget &target) {
-    bool plain = schedule.getPlacement() == GpuPlacement::Plain;
-    GpuAttentionShape shape = getGpuAttentionShape(op);
-    if (plain != shape.elementType.isF32())
-      return "expected placement plain for f32 and for nothing else, but got " +
-             stringifyGpuPlacement(schedule.getPlacement()).str();
+    if (isa<GpuPlainAttr>(schedule) != shape.elementType.isF32())
+      return "expected gpu_plain for f32 and for nothing else, but got " +
+             schedule.getFamily().str();
     if (shape.headDim > 256 || shape.valueDim > 256)
       return "expected widths of heads up to 256, but got " +
              std::to_string(shape.headDim) + " and " +

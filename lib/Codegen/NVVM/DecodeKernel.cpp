@@ -28,7 +28,7 @@ class DecodeKernel {
 public:
   explicit DecodeKernel(AttentionKernel &kernel)
       : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
-        keys(spec.schedule.getKeys()), sumTiles(spec.getPaddedValueDim() / 8),
+        keys(spec.getTiles().keys), sumTiles(spec.getPaddedValueDim() / 8),
         softmax(kernel) {}
   void emit();
 
@@ -74,7 +74,7 @@ void DecodeKernel::locate() {
       kernel.masks->getRange({}, {kernel.param(P::Queries), -1});
   Value end = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
   Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
-  int64_t tiles = spec.schedule.getSplitKeys() / keys;
+  int64_t tiles = spec.getTiles().splitKeys / keys;
   firstTile = b.maxS(b.mul(split, tiles), b.divU(begin, keys));
   endTile =
       b.minS(b.mul(b.add(split, 1), tiles), b.divU(b.add(end, keys - 1), keys));
@@ -126,7 +126,7 @@ void DecodeKernel::loadQueries() {
   b.barrier();
   atom = createMmaSync16816(kernel, /*valueChunk=*/{});
   queries.base = kernel.shared;
-  if (spec.schedule.getQInRegisters())
+  if (spec.getTiles().qInRegisters)
     queries.fragments.push_back(atom->loadQueries(queries.base, 0));
 }
 
@@ -176,7 +176,7 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
 void DecodeKernel::joinWarps(ValueRange values) {
   using P = GpuParam;
   Type f32 = b.f32();
-  int64_t pitch = layout.statePitch, warps = spec.schedule.getWarps();
+  int64_t pitch = layout.statePitch, warps = spec.getTiles().warps;
   int64_t perWarp = layout.stateWarpBytes / 4; // rows, then maxima and sums
   // The pipeline is free once all warps are here.
   kernel.loader->wait(0);

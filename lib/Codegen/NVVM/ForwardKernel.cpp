@@ -76,8 +76,8 @@ private:
 
 ForwardKernel::ForwardKernel(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
-      placement(spec.schedule.getPlacement()),
-      rowTiles(spec.schedule.getRowTiles()), keys(spec.schedule.getKeys()),
+      placement(spec.getTiles().placement), rowTiles(spec.getTiles().rowTiles),
+      keys(spec.getTiles().keys),
       sumTiles(spec.getPaddedValueDim() / 8 /
                (placement == GpuPlacement::Pair ? 2 : 1)),
       softmax(kernel) {}
@@ -136,7 +136,7 @@ void ForwardKernel::loadQueries() {
   }
   kernel.loader->commit();
   atom = createMmaSync16816(kernel, isPair() ? b.mul(ownMap, 2) : Value());
-  if (!spec.schedule.getQInRegisters())
+  if (!spec.getTiles().qInRegisters)
     return;
   kernel.loader->wait(0);
   b.barrier();

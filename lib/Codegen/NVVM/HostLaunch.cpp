@@ -24,13 +24,13 @@ using namespace mlir::diffattn;
 static constexpr double kLog2E = 1.44269504088896340736;
 
 GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
-                                               GpuScheduleAttr schedule,
+                                               ScheduleAttrInterface schedule,
                                                bool elementwise) {
   auto elementType = [&](Value value) {
     return value ? cast<ShapedType>(value.getType()).getElementType() : Type();
   };
   GpuKernelSpec spec;
-  if (schedule && schedule.getSplitKeys())
+  if (isa_and_nonnull<GpuSplitKVAttr>(schedule))
     spec.kind = GpuKernelKind::Decode;
   spec.elementType = elementType(op.getQ1());
   spec.resultType = elementType(op.getInit());
@@ -58,7 +58,7 @@ public:
   LaunchBuilder(RewriterBase &rewriter, AttentionOp op, gpu::GPUModuleOp module)
       : b(op.getLoc(), rewriter), op(op), operands(getAttentionOperands(op)),
         module(module), arguments(static_cast<size_t>(GpuParam::Count)) {}
-  void emit(const GpuSchedules &schedules);
+  void emit(ArrayRef<ScheduleCase> cases);
 
 private:
   using Emit = function_ref<void()>;
@@ -66,8 +66,12 @@ private:
   void choose(Value condition, Emit then, Emit otherwise = nullptr);
   void launch(const GpuKernelSpec &spec);
   void launchDecode(const GpuKernelSpec &spec);
-  /// One of two kernels, by whether 16 bytes can be copied.
-  void launchAligned(GpuScheduleAttr chunks, GpuScheduleAttr elements);
+  /// How operands are copied, as far as branches around a launch tell.
+  enum class Copies { NotAsked, Chunks, Elements };
+  /// The first of `cases` that holds.
+  void launchCases(ArrayRef<ScheduleCase> cases, Copies copies);
+  /// The kernel of `schedule`, or one of two by whether 16 bytes can be copied.
+  void launchSchedule(ScheduleAttrInterface schedule, Copies copies);
   /// Whether all copies and stores of 16 bytes are aligned and contiguous.
   Value canCopyChunks();
   /// Signal heads that a block of decode takes.
@@ -364,7 +368,7 @@ void LaunchBuilder::launchDecode(const GpuKernelSpec &spec) {
   // their states, in order, takes what it finds.
   Value group = decodeGroup();
   Value splits = compute<arith::MaxUIOp>(
-      ceilDiv(keys, spec.schedule.getSplitKeys()), index(1));
+      ceilDiv(keys, spec.getTiles().splitKeys), index(1));
   Value heads = compute<arith::DivUIOp>(signalHeads, group);
   argument(GpuParam::Group) = i32(group);
   argument(GpuParam::Splits) = i32(splits);
@@ -414,20 +418,44 @@ void LaunchBuilder::choose(Value condition, Emit then, Emit otherwise) {
   otherwise();
 }
 
-void LaunchBuilder::launchAligned(GpuScheduleAttr chunks,
-                                  GpuScheduleAttr elements) {
-  auto launchElements = [&] {
-    launch(getGpuKernelSpec(op, elements, /*elementwise=*/true));
+void LaunchBuilder::launchSchedule(ScheduleAttrInterface schedule,
+                                   Copies copies) {
+  auto launchCopying = [&](bool elementwise) {
+    launch(getGpuKernelSpec(op, schedule, elementwise));
   };
-  if (!chunksAllowed)
-    return launchElements();
+  if (!chunksAllowed || copies == Copies::Elements)
+    return launchCopying(/*elementwise=*/true);
+  if (copies == Copies::Chunks)
+    return launchCopying(/*elementwise=*/false);
   choose(
-      chunksAllowed,
-      [&] { launch(getGpuKernelSpec(op, chunks, /*elementwise=*/false)); },
-      launchElements);
+      chunksAllowed, [&] { launchCopying(/*elementwise=*/false); },
+      [&] { launchCopying(/*elementwise=*/true); });
 }
 
-void LaunchBuilder::emit(const GpuSchedules &schedules) {
+void LaunchBuilder::launchCases(ArrayRef<ScheduleCase> cases, Copies copies) {
+  const ScheduleCase &first = cases.front();
+  ArrayRef<ScheduleCase> others = cases.drop_front();
+  if (first.unaligned && copies == Copies::NotAsked)
+    return choose(
+        chunksAllowed, [&] { launchCases(cases, Copies::Chunks); },
+        [&] { launchCases(cases, Copies::Elements); });
+  if (first.unaligned && copies == Copies::Chunks)
+    return launchCases(others, copies);
+  Value holds;
+  if (first.maxQueries)
+    holds = compare(arith::CmpIPredicate::ule, queries, *first.maxQueries);
+  if (first.minKeys) {
+    Value enough = compare(arith::CmpIPredicate::uge, keys, *first.minKeys);
+    holds = holds ? compute<arith::AndIOp>(holds, enough) : enough;
+  }
+  if (!holds)
+    return launchSchedule(first.schedule, copies);
+  choose(
+      holds, [&] { launchSchedule(first.schedule, copies); },
+      [&] { launchCases(others, copies); });
+}
+
+void LaunchBuilder::emit(ArrayRef<ScheduleCase> cases) {
   batches = size(operands.output, OperandView::Batch);
   queries = size(operands.output, OperandView::Row);
   keys = size(operands.v, OperandView::Row);
@@ -435,23 +463,18 @@ void LaunchBuilder::emit(const GpuSchedules &schedules) {
   Value rows = compute<arith::MulIOp>(batches, queries);
   choose(compare(arith::CmpIPredicate::ne, rows, 0), [&] {
     fillArguments();
-    bool plain = schedules.chunks.getPlacement() == GpuPlacement::Plain;
+    bool plain = isa<GpuPlainAttr>(cases.front().schedule);
     if (!plain && op.getHeadDim() % 8 == 0 && op.getValueDim() % 8 == 0)
       chunksAllowed = canCopyChunks();
-    auto forward = [&] { launchAligned(schedules.chunks, schedules.elements); };
-    if (!schedules.decode)
-      return forward();
-    choose(
-        compare(arith::CmpIPredicate::ule, queries, kGpuDecodeRows),
-        [&] { launchAligned(schedules.decode, schedules.decode); }, forward);
+    launchCases(cases, Copies::NotAsked);
   });
 }
 
 void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
                                      gpu::GPUModuleOp module,
-                                     const GpuSchedules &schedules) {
+                                     ArrayRef<ScheduleCase> cases) {
   OpBuilder::InsertionGuard guard(rewriter);
   rewriter.setInsertionPoint(op);
-  LaunchBuilder(rewriter, op, module).emit(schedules);
+  LaunchBuilder(rewriter, op, module).emit(cases);
   rewriter.eraseOp(op);
 }

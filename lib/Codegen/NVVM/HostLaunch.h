@@ -8,27 +8,22 @@
 #define DIFFATTN_LIB_CODEGEN_NVVM_HOSTLAUNCH_H
 
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+#include "DiffAttn/IR/ScheduleCases.h"
 #include "DiffAttn/Schedule/GpuSchedule.h"
 
 namespace mlir::diffattn {
 
 /// The kernel of `op` under `schedule`.
-GpuKernelSpec getGpuKernelSpec(AttentionOp op, GpuScheduleAttr schedule,
+GpuKernelSpec getGpuKernelSpec(AttentionOp op, ScheduleAttrInterface schedule,
                                bool elementwise);
 
-/// The schedules of an op. `decode` may be null: then every number of queries
-/// takes the others.
-struct GpuSchedules {
-  GpuScheduleAttr chunks, elements, decode;
-};
-
-/// Replaces `op`, on memrefs, by launches of kernels in `module`. What the
-/// types do not tell is asked at run time: where there is no query, nothing is
-/// launched; up to `kGpuDecodeRows` take the schedule `decode`; and where
-/// pointers and strides do not allow copies of 16 bytes, kernels that copy
+/// Replaces `op`, on memrefs, by launches of kernels in `module`: where there
+/// is no query, nothing is launched, else the first of `cases` that holds. What
+/// the types do not tell is asked at run time, also whether pointers and
+/// strides allow copies of 16 bytes: where they do not, kernels that copy
 /// elements are launched.
 void replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
-                     gpu::GPUModuleOp module, const GpuSchedules &schedules);
+                     gpu::GPUModuleOp module, ArrayRef<ScheduleCase> cases);
 
 } // namespace mlir::diffattn
 

@@ -12,8 +12,8 @@ using namespace mlir::diffattn::gpucode;
 
 KVPipeline::KVPipeline(AttentionKernel &kernel, Value batch, Value head,
                        Value noiseHead)
-    : kernel(kernel), b(kernel.b), stages(kernel.spec.schedule.getStages()),
-      tileKeys(kernel.spec.schedule.getKeys()) {
+    : kernel(kernel), b(kernel.b), stages(kernel.spec.getTiles().stages),
+      tileKeys(kernel.spec.getTiles().keys) {
   using P = GpuParam;
   auto base = [&](P tensor, Value head, P sharing) {
     return kernel.headBase(tensor, batch, b.divU(head, kernel.param(sharing)));

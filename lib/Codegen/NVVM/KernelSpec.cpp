@@ -42,17 +42,21 @@ int64_t GpuKernelSpec::getPaddedValueDim() const {
 }
 
 int64_t GpuKernelSpec::getThreads() const {
-  return kind == GpuKernelKind::Merge ? 32 : 32 * schedule.getWarps();
+  if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
+    return 32 * plain.getWarps();
+  return kind == GpuKernelKind::Merge ? 32 : 32 * getTiles().warps;
 }
 
 int64_t GpuKernelSpec::getRows() const {
-  return GpuTiles::of(schedule).getRows();
+  if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
+    return plain.getWarps();
+  return getTiles().getRows();
 }
 
 GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
-  if (kind == GpuKernelKind::Merge)
+  if (kind == GpuKernelKind::Merge || isPlain())
     return {};
-  return GpuSharedLayout(GpuTiles::of(schedule), headDim, valueDim, sharedKeys);
+  return GpuSharedLayout(getTiles(), headDim, valueDim, sharedKeys);
 }
 
 /// A mask with its parameters, in letters and digits.
@@ -83,15 +87,19 @@ std::string GpuKernelSpec::getName() const {
   if (hasEpilogue && resultType != elementType)
     os << "_to_" << typeName(resultType);
   if (kind == GpuKernelKind::Merge) {
-    os << "_" << schedule.getSplitKeys();
+    os << "_" << getTiles().splitKeys;
   } else {
-    os << "_" << stringifyGpuPlacement(schedule.getPlacement())
-       << schedule.getWarps() << "x" << schedule.getRowTiles() << "_k"
-       << schedule.getKeys() << "s" << schedule.getStages();
-    if (schedule.getQInRegisters())
-      os << "q";
-    if (schedule.getSplitKeys())
-      os << "_" << schedule.getSplitKeys();
+    if (auto plain = dyn_cast<GpuPlainAttr>(schedule)) {
+      os << "_plain" << plain.getWarps();
+    } else {
+      const GpuTiles tiles = getTiles();
+      os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"
+         << tiles.rowTiles << "_k" << tiles.keys << "s" << tiles.stages;
+      if (tiles.qInRegisters)
+        os << "q";
+      if (tiles.splitKeys)
+        os << "_" << tiles.splitKeys;
+    }
     if (sharedKeys)
       os << "_onekey";
     if (softcap)

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Conversion/DiffAttnToLinalg.h"
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/IR/ScheduleCases.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -56,11 +57,10 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
       auto attention = dyn_cast<AttentionOp>(op);
       if (all || !attention)
         return true;
-      // A GPU kernel takes it.
-      if (attention->hasAttr(kGpuScheduleName))
-        return false;
-      return !attention.getScheduleAttr() ||
-             attention.getScheduleAttr().getPath() == SchedulePath::Linalg;
+      SmallVector<ScheduleCase> cases =
+          getScheduleCases(attention, ScheduleTarget::Any);
+      return cases.empty() || (isa<LinalgAttr>(cases.front().schedule) &&
+                               cases.front().isAlways());
     });
     walkAndApplyPatterns(getOperation(), std::move(patterns));
   }

@@ -26,7 +26,7 @@ func.func @twice(%q: !q, %k: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK:         diffattn.attention
 func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
-      outs(%o : !v) {scale = 0.125 : f32, schedule = #diffattn.schedule<path = linalg>}
+      outs(%o : !v) {scale = 0.125 : f32, schedules = [#diffattn.linalg]}
   return
 }
 

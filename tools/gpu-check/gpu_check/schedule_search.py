@@ -9,6 +9,7 @@ import argparse
 import itertools
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -37,37 +38,36 @@ def schedules():
         yield placement, warps, tiles, keys, 2, registers
 
 
-def shared_bytes(schedule, d, dv):
-    """What a block takes: to leave out what the chip refuses."""
-    placement, warps, tiles, keys, stages, in_registers = schedule
-    d, dv = -(-d // 32) * 32, -(-dv // 32) * 32
-    rows = 16 * tiles * (warps if placement == "both" else warps // 2)
-    queries, ring = 4 * rows * d, 2 * stages * keys * (2 * d + dv)
-    total = max(queries, ring) if in_registers == "true" else queries + ring
-    if placement == "pair":
-        total += warps * 32 * tiles * (keys + 8)
-    return max(total, rows * dv * 4) if placement == "apart" else total
+def shared_bytes(opt, wanted):
+    """(d, dv, schedule) -> what a block takes, as the compiler says: to leave out what a chip refuses."""
+    text = "".join(functions(f"f{n}", d, dv, s, "bf16", [""]) for n, (d, dv, s) in enumerate(wanted))
+    done = subprocess.run([opt, "-", "--diffattn-select-gpu-schedule", "--remark-format=emitRemark", "--remarks-filter=diffattn-gpu"],
+                          input=text, capture_output=True, text=True)
+    found = re.findall(r'SharedMemory="(\d+) bytes', done.stderr)
+    if done.returncode or len(found) != len(wanted):
+        sys.exit(f"expected the shared memory of {len(wanted)} schedules, but got {len(found)}: {done.stderr[-4000:]}")
+    return dict(zip(wanted, map(int, found)))
 
 
 def functions(name, d, dv, schedule, element, features):
     placement, warps, tiles, keys, stages, in_registers = schedule
-    body = (f"#diffattn.gpu_schedule<placement = {placement}, warps = {warps}, row_tiles = {tiles}, keys = {keys}, "
+    body = (f"#diffattn.gpu_forward<placement = {placement}, warps = {warps}, row_tiles = {tiles}, kv_block_size = {keys}, "
             f"stages = {stages}, q_in_registers = {in_registers}>")
     text = ""
     for number, feature in enumerate(features):
         attrs, operands = FEATURES[feature]
-        variant = ("search", d, dv, (2, 2, 2, 2, 2), False, ["is_causal", f"diffattn.gpu_schedule = {body}", *attrs], operands)
+        variant = ("search", d, dv, (2, 2, 2, 2, 2), False, ["is_causal", f"schedules = [{body}]", *attrs], operands)
         text += attention(f"{name}_{number}", element, variant, "?")
     return text
 
 
 def assemble(opt, wanted, chips, types, features):
-    """(d, dv, schedule) -> column -> registers, over all chips and types."""
-    result = {}
+    """(d, dv, schedule) -> column -> registers, over all chips and types; and the shared memory of each."""
+    result, shared = {}, shared_bytes(opt, wanted)
     keys = {(d, dv, f"{s[0]}{s[1]}x{s[2]}_k{s[3]}s{s[4]}{'q' if s[5] == 'true' else ''}"): (d, dv, s) for d, dv, s in wanted}
     for chip, element in itertools.product(chips, types):
         text = "".join(functions(f"f{n}", d, dv, s, element, features) for n, (d, dv, s) in enumerate(wanted)
-                       if shared_bytes(s, d, dv) <= CHIPS[chip][2] - 1024)
+                       if shared[d, dv, s] <= CHIPS[chip][2] - 1024)
         with tempfile.TemporaryDirectory() as folder:
             rows = report(opt, chip, text, folder)
         for name, registers, spills, _, _ in rows:
@@ -77,7 +77,7 @@ def assemble(opt, wanted, chips, types, features):
             feature = written or re.sub(r"_?anystride|b?f16", "", feature)
             cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(column(feature, elementwise), [])
             cell.append(0 if spills else registers)
-    return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}
+    return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}, shared
 
 
 def main():
@@ -98,20 +98,19 @@ def main():
             schedule = (placement.lower(), int(warps), int(tiles), int(keys), int(stages), registers)
             known[int(d), int(dv), schedule] = dict(zip(COLUMNS, map(int, cells)))
     wanted = list(known) or [(*args.widths, s) for s in schedules()]
-    found = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
+    found, shared = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
     wrong = 0
     print(f"{'schedule':58} " + " ".join(f"{c:>8}" for c in COLUMNS) + f" {'shared':>7} blocks")
     for (d, dv, s), cells in found.items():
         if not any(cells.values()):
             continue
-        shared = shared_bytes(s, d, dv)
-        blocks = "/".join(str(occupancy(chip, cells.get("plain") or 255, shared, 32 * s[1])) for chip in args.chips.split(","))
+        blocks = "/".join(str(occupancy(chip, cells.get("plain") or 255, shared[d, dv, s], 32 * s[1])) for chip in args.chips.split(","))
         name = f"{{{d}, {dv}, k{s[0].capitalize()}, {s[1]}, {s[2]}, {s[3]}, {s[4]}, {s[5]}, ...}}"
         expected = known.get((d, dv, s), cells)
         differs = any(cells[c] != expected[c] for c in cells)
         broken = any(expected[c] and not 0 < cells[c] <= expected[c] for c in cells)
         wrong += broken
-        print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>8}" for c in COLUMNS) + f" {shared:7} {blocks}"
+        print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>8}" for c in COLUMNS) + f" {shared[d, dv, s]:7} {blocks}"
               + (f"  {'WRONG in' if broken else 'not'} the file: {list(expected.values())}" if differs else ""))
     if args.table and len(found) != len(known):
         sys.exit(f"expected {len(known)} rows, but assembled {len(found)}")

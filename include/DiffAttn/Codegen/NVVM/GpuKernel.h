@@ -45,7 +45,8 @@ struct GpuKernelSpec {
   /// Of the result: `elementType`, or f32.
   Type resultType;
   int64_t headDim = 0, valueDim = 0;
-  GpuScheduleAttr schedule;
+  /// #diffattn.gpu_forward, gpu_split_kv or gpu_plain.
+  ScheduleAttrInterface schedule;
   /// Read Q, K, V and write O element by element: any strides and alignment.
   /// Else 16 bytes are copied at a time, which wants widths, strides and
   /// pointers that are multiples of that.
@@ -68,10 +69,9 @@ struct GpuKernelSpec {
   bool scaleFirst = false;
 
   /// Products by ordinary instructions, which read operands where they lie.
-  bool isPlain() const {
-    return kind == GpuKernelKind::Forward &&
-           schedule.getPlacement() == GpuPlacement::Plain;
-  }
+  bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
+  /// The cut of any other kernel.
+  GpuTiles getTiles() const { return GpuTiles::of(schedule); }
   /// A name that tells all of this, so equal names are equal kernels.
   std::string getName() const;
   /// Threads of a block.

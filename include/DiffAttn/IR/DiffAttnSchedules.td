@@ -1,0 +1,216 @@
+//===- DiffAttnSchedules.td - how attention becomes code ---*- tablegen -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM Exceptions.
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// One attribute for each family of kernels. The passes that select schedules make them,
+// the conversions obey them, and anyone may write them by hand: the verifiers are in
+// lib/IR/CpuSchedules.cpp and GpuSchedules.cpp, their labels in docs/spec.md.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_DIFFATTNSCHEDULES_TD
+#define DIFFATTN_IR_DIFFATTNSCHEDULES_TD
+
+include "DiffAttn/IR/DiffAttnAttrs.td"
+include "DiffAttn/IR/ScheduleInterface.td"
+
+def DiffAttn_ScheduleTarget : DiffAttn_Enum<"ScheduleTarget", "kind of target of a schedule", [
+  I32EnumAttrCase<"Any", 0, "any">, I32EnumAttrCase<"CPU", 1, "cpu">,
+  I32EnumAttrCase<"GPU", 2, "gpu">]>;
+
+def DiffAttn_CpuProduct : DiffAttn_Enum<"CpuProduct", "what CPU kernels multiply", [
+  I32EnumAttrCase<"F32", 0, "f32">, I32EnumAttrCase<"Bf16Pairs", 1, "bf16_pairs">]>;
+
+def DiffAttn_GpuPlacement : DiffAttn_Enum<"GpuPlacement", "which warp computes which map", [
+  I32EnumAttrCase<"Both", 0, "both">, I32EnumAttrCase<"Pair", 1, "pair">,
+  I32EnumAttrCase<"Apart", 2, "apart">]>;
+
+def DiffAttn_CpuProductParameter : EnumParameter<DiffAttn_CpuProduct> {
+  let defaultValue = "::mlir::diffattn::CpuProduct::F32";
+}
+
+class DiffAttn_Schedule<string name, string attrMnemonic, list<string> methods = ["getTarget"]>
+    : AttrDef<DiffAttn_Dialect, name, [
+        DeclareAttrInterfaceMethods<DiffAttn_ScheduleAttrInterface, methods>]> {
+  let mnemonic = attrMnemonic;
+}
+
+def DiffAttn_LinalgAttr : DiffAttn_Schedule<"Linalg", "linalg"> {
+  let summary = "attention by linalg ops, without a kernel of its own";
+  let description = [{
+    Leaves the op to `diffattn-decompose`.
+
+    Example: `#diffattn.linalg`
+  }];
+}
+
+def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
+  let summary = "a CPU kernel for blocks of queries";
+  let description = [{
+    A work item takes a block of queries of one head, as lanes of vectors, against all keys.
+
+    - `isa`: the instruction set that the code is made for, and `lanes`, its f32 elements a vector;
+    - `q_block_size`: queries of a block, a multiple of `lanes`;
+    - `qk_tile = [keys, vectors of queries, unroll]` and `pv_tile = [queries, vectors of value
+      columns, unroll]`: the register tiles of the two products;
+    - `kv_block_size`: keys between two updates of the running maximum;
+    - `two_pass_keys`: up to this many keys the scores of both maps are kept, and multiplied with V
+      once; with more, KV blocks are merged as online states;
+    - `product`: `f32`, to which all types are widened, or `bf16_pairs`, multiplied as they lie in
+      memory. What does not suit it (operands of other types or with columns apart, a scale that is
+      not positive) is widened.
+
+    Example:
+
+    ```mlir
+    #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8],
+        pv_tile = [6, 4, 4], kv_block_size = 256, two_pass_keys = 16384>
+    ```
+  }];
+  let parameters = (ins
+    StringRefParameter<>:$isa,
+    "int64_t":$lanes,
+    "int64_t":$q_block_size,
+    "::mlir::DenseI64ArrayAttr":$qk_tile,
+    "::mlir::DenseI64ArrayAttr":$pv_tile,
+    "int64_t":$kv_block_size,
+    "int64_t":$two_pass_keys,
+    DiffAttn_CpuProductParameter:$product);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// The tiles by name.
+    ::mlir::diffattn::RegisterTile getQk() const;
+    ::mlir::diffattn::RegisterTile getPv() const;
+  }];
+}
+
+def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
+  let summary = "a CPU kernel for few queries, keys split over threads";
+  let description = [{
+    A work item takes a block of keys of all heads that share them, so that K and V are read once.
+
+    - `isa`, `lanes` and `product`: as in `#diffattn.cpu_prefill`;
+    - `kv_split_size`: keys of a work item;
+    - `qk_rows`: rows of queries that meet a key as it is read, a power of two up to `lanes`, and
+      `q_vectors`: the most vectors of them that stay in registers;
+    - `pv_rows`: rows that meet a value as it is read, a power of two, and `pv_keys`: keys whose
+      values are used by all rows before the next are read;
+    - `o_vectors`: vectors of sums of outputs of all rows, and `o_row_vectors`: the most of one row.
+      Wider rows are made in several passes over the keys. Both are powers of two.
+
+    Example:
+
+    ```mlir
+    #diffattn.cpu_split_kv<isa = "avx512", lanes = 16, kv_split_size = 512, qk_rows = 4,
+        q_vectors = 16, pv_rows = 2, pv_keys = 8, o_vectors = 16, o_row_vectors = 8>
+    ```
+  }];
+  let parameters = (ins
+    StringRefParameter<>:$isa,
+    "int64_t":$lanes,
+    "int64_t":$kv_split_size,
+    "int64_t":$qk_rows,
+    "int64_t":$q_vectors,
+    "int64_t":$pv_rows,
+    "int64_t":$pv_keys,
+    "int64_t":$o_vectors,
+    "int64_t":$o_row_vectors,
+    DiffAttn_CpuProductParameter:$product);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def DiffAttn_GpuForwardAttr : DiffAttn_Schedule<"GpuForward", "gpu_forward"> {
+  let summary = "a GPU kernel for blocks of queries of 16-bit types";
+  let description = [{
+    - `placement`: `both` maps in one warp; a `pair` of warps that shares rows, each with the softmax
+      of one map and half of the value columns of both; the maps `apart`, half of the warps each,
+      combined at the end;
+    - `warps` of a block, `row_tiles` of 16 queries a warp, `kv_block_size`: keys of a tile, and
+      `stages` of the pipeline that brings them;
+    - `q_in_registers`: Q is kept in registers, else read from shared memory for each tile.
+
+    Operands that do not allow copies of 16 bytes are copied by element, under the same schedule
+    unless one `when<unaligned = true>` stands before it.
+
+    Example:
+
+    ```mlir
+    #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32, q_in_registers = true>
+    ```
+  }];
+  let parameters = (ins
+    EnumParameter<DiffAttn_GpuPlacement>:$placement,
+    "int64_t":$warps,
+    DefaultValuedParameter<"int64_t", "1">:$row_tiles,
+    "int64_t":$kv_block_size,
+    DefaultValuedParameter<"int64_t", "2">:$stages,
+    DefaultValuedParameter<"bool", "false">:$q_in_registers);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["getTarget", "getMostQueries"]> {
+  let summary = "a GPU kernel for at most 8 queries of 16-bit types, keys split over blocks";
+  let description = [{
+    Both maps of the queries fill one tile of 16 rows. A warp takes 16 keys of each tile.
+
+    - `warps` of a block, `stages` of its pipeline, `q_in_registers`: as in `#diffattn.gpu_forward`;
+    - `kv_split_size`: keys of a block. A second kernel merges the blocks' states in fixed order.
+
+    Example:
+
+    ```mlir
+    #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>
+    ```
+  }];
+  let parameters = (ins
+    "int64_t":$warps,
+    DefaultValuedParameter<"int64_t", "2">:$stages,
+    DefaultValuedParameter<"bool", "false">:$q_in_registers,
+    "int64_t":$kv_split_size);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Two maps of so many queries fill a tile of rows.
+    static constexpr int64_t kMostQueries = 8;
+    /// Keys of a tile that a warp takes.
+    static constexpr int64_t kKeysOfWarp = 16;
+  }];
+}
+
+def DiffAttn_GpuPlainAttr : DiffAttn_Schedule<"GpuPlain", "gpu_plain"> {
+  let summary = "a GPU kernel for f32, by ordinary instructions";
+  let description = [{
+    A warp computes a query; operands are read where they lie. `warps`: of a block.
+
+    Example: `#diffattn.gpu_plain<warps = 4>`
+  }];
+  let parameters = (ins "int64_t":$warps);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
+def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
+  let mnemonic = "when";
+  let summary = "a schedule for some calls";
+  let description = [{
+    Taken by the calls for which all that is written holds: at most `max_queries` queries, at least
+    `min_keys` keys, `unaligned` operands (those of GPU kernels that do not allow copies of 16
+    bytes). What the types do not tell is asked at run time.
+
+    Example: `#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<...>>`
+  }];
+  let parameters = (ins
+    DefaultValuedParameter<"int64_t", "0">:$max_queries,
+    DefaultValuedParameter<"int64_t", "0">:$min_keys,
+    DefaultValuedParameter<"bool", "false">:$unaligned,
+    "::mlir::Attribute":$schedule);
+  let assemblyFormat = "`<` struct($max_queries, $min_keys, $unaligned) `:` $schedule `>`";
+  let genVerifyDecl = 1;
+}
+
+#endif // DIFFATTN_IR_DIFFATTNSCHEDULES_TD

@@ -1,0 +1,49 @@
+//===- ScheduleCases.h - which schedule a call takes ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_IR_SCHEDULECASES_H
+#define DIFFATTN_IR_SCHEDULECASES_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+namespace mlir::diffattn {
+
+/// A schedule of an op's list that some call takes, and what is left to ask at
+/// run time: a call takes it if all that is set here holds, and no case before
+/// it did.
+struct ScheduleCase {
+  ScheduleAttrInterface schedule;
+  /// At most so many queries; at least so many keys.
+  std::optional<int64_t> maxQueries, minKeys;
+  /// Operands do not allow copies of 16 bytes.
+  bool unaligned = false;
+
+  /// Whether every call takes it that takes none before it.
+  bool isAlways() const { return !maxQueries && !minKeys && !unaligned; }
+};
+
+/// The cases of `op` for `target`, in the order in which they are tried, by
+/// what its types tell: schedules for other targets are left out, and so are
+/// those that no call takes. With `Any`, those of all targets.
+SmallVector<ScheduleCase> getScheduleCases(AttentionOp op,
+                                           ScheduleTarget target);
+
+/// Whether every call takes one of `cases`.
+bool takeEveryCall(ArrayRef<ScheduleCase> cases);
+
+/// Fails, with an error, where some call takes none of `cases`, or takes linalg
+/// while others take a kernel, or has more queries than its kernel computes.
+LogicalResult verifyScheduleCases(AttentionOp op, ArrayRef<ScheduleCase> cases);
+
+/// The rules of the list itself, whatever the op's types are.
+LogicalResult verifySchedules(AttentionOp op);
+
+/// Appends `schedules` to the list of `op`.
+void appendSchedules(AttentionOp op, ArrayRef<Attribute> schedules);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_IR_SCHEDULECASES_H

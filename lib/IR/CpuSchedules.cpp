@@ -1,0 +1,156 @@
+//===- CpuSchedules.cpp - schedules of CPU kernels ------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+using EmitError = function_ref<InFlightDiagnostic()>;
+
+ScheduleTarget LinalgAttr::getTarget() const { return ScheduleTarget::Any; }
+
+static LogicalResult verifyAtMost(EmitError emitError, const Twine &name,
+                                  int64_t value, int64_t most) {
+  if (value <= most)
+    return success();
+  return emitError() << "expected " << name << " of at most " << most
+                     << ", but got " << value;
+}
+
+static LogicalResult verifyPowerOf2(EmitError emitError, StringRef name,
+                                    int64_t value, int64_t most) {
+  if (value >= 1 && value <= most &&
+      llvm::isPowerOf2_64(static_cast<uint64_t>(value)))
+    return success();
+  return emitError() << "expected " << name << " to be a power of two up to "
+                     << most << ", but got " << value;
+}
+
+/// What every CPU kernel is made for.
+static LogicalResult verifyVectors(EmitError emitError, int64_t lanes,
+                                   CpuProduct product) {
+  // cpu_prefill_c1, cpu_split_kv_c1
+  if (lanes != 4 && lanes != 8 && lanes != 16)
+    return emitError() << "expected lanes to be 4, 8 or 16, but got " << lanes;
+  // cpu_prefill_c2, cpu_split_kv_c2
+  if (product == CpuProduct::Bf16Pairs && lanes != 16)
+    return emitError() << "expected 16 lanes with product bf16_pairs, but got "
+                       << lanes;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Blocks of queries
+//===----------------------------------------------------------------------===//
+
+static RegisterTile toTile(DenseI64ArrayAttr tile) {
+  return {tile[0], tile[1], tile[2]};
+}
+
+ScheduleTarget CpuPrefillAttr::getTarget() const { return ScheduleTarget::CPU; }
+RegisterTile CpuPrefillAttr::getQk() const { return toTile(getQkTile()); }
+RegisterTile CpuPrefillAttr::getPv() const { return toTile(getPvTile()); }
+
+LogicalResult CpuPrefillAttr::verify(EmitError emitError, StringRef isa,
+                                     int64_t lanes, int64_t qBlockSize,
+                                     DenseI64ArrayAttr qkTile,
+                                     DenseI64ArrayAttr pvTile,
+                                     int64_t kvBlockSize, int64_t twoPassKeys,
+                                     CpuProduct product) {
+  if (failed(verifyVectors(emitError, lanes, product)))
+    return failure();
+  // cpu_prefill_c3
+  if (failed(verifyAtMost(emitError, "q_block_size", qBlockSize, 1024)) ||
+      failed(verifyAtMost(emitError, "kv_block_size", kvBlockSize, 1 << 16)))
+    return failure();
+  if (qBlockSize <= 0 || qBlockSize % lanes) // cpu_prefill_c4
+    return emitError()
+           << "expected q_block_size to be a positive multiple of lanes, but "
+              "got "
+           << qBlockSize;
+  for (auto [name, tile] :
+       {std::pair<StringRef, DenseI64ArrayAttr>{"qk_tile", qkTile},
+        {"pv_tile", pvTile}}) {
+    if (tile.size() != 3) // cpu_prefill_c5
+      return emitError() << "expected " << name
+                         << " to hold 3 numbers, but got " << tile.size();
+    for (int64_t n : tile.asArrayRef())
+      if (n < 1 || n > 64) // cpu_prefill_c6
+        return emitError() << "expected the numbers of " << name
+                           << " to be between 1 and 64, but got " << n;
+    // cpu_prefill_c7
+    if (failed(verifyAtMost(emitError, "a product of the numbers of " + name,
+                            tile[0] * tile[1] * tile[2], 512)))
+      return failure();
+  }
+  RegisterTile qk = toTile(qkTile), pv = toTile(pvTile);
+  if (!llvm::isPowerOf2_64(pv.vectors)) // cpu_prefill_c8
+    return emitError() << "expected the vectors of pv_tile to be a power "
+                          "of two, but got "
+                       << pv.vectors;
+  if (qBlockSize % (qk.vectors * lanes)) // cpu_prefill_c9
+    return emitError()
+           << "expected q_block_size to be a multiple of the qk_tile's "
+           << qk.vectors * lanes << ", but got " << qBlockSize;
+  if (qBlockSize % pv.height) // cpu_prefill_c10
+    return emitError()
+           << "expected q_block_size to be a multiple of the pv_tile's "
+           << pv.height << ", but got " << qBlockSize;
+  if (kvBlockSize < qk.height || kvBlockSize % qk.height ||
+      kvBlockSize % lanes) // cpu_prefill_c11
+    return emitError()
+           << "expected kv_block_size to be a multiple of lanes and of the "
+              "qk_tile's "
+           << qk.height << ", but got " << kvBlockSize;
+  if (twoPassKeys < 0) // cpu_prefill_c12
+    return emitError() << "expected two_pass_keys not to be negative, but got "
+                       << twoPassKeys;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Few queries
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget CpuSplitKVAttr::getTarget() const { return ScheduleTarget::CPU; }
+
+LogicalResult CpuSplitKVAttr::verify(EmitError emitError, StringRef isa,
+                                     int64_t lanes, int64_t kvSplitSize,
+                                     int64_t qkRows, int64_t qVectors,
+                                     int64_t pvRows, int64_t pvKeys,
+                                     int64_t oVectors, int64_t oRowVectors,
+                                     CpuProduct product) {
+  if (failed(verifyVectors(emitError, lanes, product)))
+    return failure();
+  if (kvSplitSize <= 0 || kvSplitSize % lanes) // cpu_split_kv_c3
+    return emitError()
+           << "expected kv_split_size to be a positive multiple of lanes, but "
+              "got "
+           << kvSplitSize;
+  // cpu_split_kv_c4
+  if (failed(verifyAtMost(emitError, "kv_split_size", kvSplitSize, 1 << 16)))
+    return failure();
+  // cpu_split_kv_c5: the sums of rows and keys fill one vector.
+  if (failed(verifyPowerOf2(emitError, "qk_rows", qkRows, lanes)))
+    return failure();
+  if (qVectors < 0 || qVectors > 64) // cpu_split_kv_c6
+    return emitError() << "expected q_vectors to be between 0 and 64, but got "
+                       << qVectors;
+  // cpu_split_kv_c7
+  if (failed(verifyPowerOf2(emitError, "o_vectors", oVectors, 64)) ||
+      failed(verifyPowerOf2(emitError, "o_row_vectors", oRowVectors, 64)) ||
+      failed(verifyPowerOf2(emitError, "pv_rows", pvRows, oVectors)))
+    return failure();
+  // cpu_split_kv_c8: a pair of keys does not lie in two tiles.
+  if (pvKeys < 2 || pvKeys > 4096 || pvKeys % 2)
+    return emitError()
+           << "expected pv_keys to be even and between 2 and 4096, but got "
+           << pvKeys;
+  return success();
+}

@@ -1,0 +1,110 @@
+//===- GpuSchedules.cpp - schedules of GPU kernels ------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+using EmitError = function_ref<InFlightDiagnostic()>;
+
+/// Threads share out the rows of a tile evenly, whatever its width.
+static LogicalResult verifyPowerOf2(EmitError emitError, StringRef name,
+                                    int64_t value) {
+  if (llvm::isPowerOf2_64(value))
+    return success();
+  return emitError() << "expected " << name << " to be a power of two, but got "
+                     << value;
+}
+
+static LogicalResult verifyBetween(EmitError emitError, StringRef name,
+                                   int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most)
+    return success();
+  return emitError() << "expected " << name << " to be between " << least
+                     << " and " << most << ", but got " << value;
+}
+
+//===----------------------------------------------------------------------===//
+// Blocks of queries
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget GpuForwardAttr::getTarget() const { return ScheduleTarget::GPU; }
+
+LogicalResult GpuForwardAttr::verify(EmitError emitError,
+                                     GpuPlacement placement, int64_t warps,
+                                     int64_t rowTiles, int64_t kvBlockSize,
+                                     int64_t stages, bool qInRegisters) {
+  // gpu_forward_c1
+  if (failed(verifyBetween(emitError, "warps", warps, 1, 16)))
+    return failure();
+  // gpu_forward_c2
+  if (kvBlockSize < 16 || kvBlockSize > 128 || kvBlockSize % 16)
+    return emitError()
+           << "expected kv_block_size to be a multiple of 16 up to 128, but "
+              "got "
+           << kvBlockSize;
+  if (rowTiles < 1 || rowTiles > 2) // gpu_forward_c3
+    return emitError() << "expected row_tiles to be 1 or 2, but got "
+                       << rowTiles;
+  // gpu_forward_c4
+  if (failed(verifyBetween(emitError, "stages", stages, 2, 4)))
+    return failure();
+  if (placement != GpuPlacement::Both && warps % 2) // gpu_forward_c5
+    return emitError() << "expected an even number of warps for placement "
+                       << stringifyGpuPlacement(placement) << ", but got "
+                       << warps;
+  // gpu_forward_c6
+  if (failed(verifyPowerOf2(emitError, "warps", warps)) ||
+      failed(verifyPowerOf2(emitError, "kv_block_size", kvBlockSize)))
+    return failure();
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Few queries
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget GpuSplitKVAttr::getTarget() const { return ScheduleTarget::GPU; }
+
+std::optional<int64_t> GpuSplitKVAttr::getMostQueries() const {
+  return kMostQueries;
+}
+
+LogicalResult GpuSplitKVAttr::verify(EmitError emitError, int64_t warps,
+                                     int64_t stages, bool qInRegisters,
+                                     int64_t kvSplitSize) {
+  // gpu_split_kv_c1
+  if (failed(verifyBetween(emitError, "warps", warps, 1, 8)) ||
+      failed(verifyPowerOf2(emitError, "warps", warps)))
+    return failure();
+  // gpu_split_kv_c2
+  if (failed(verifyBetween(emitError, "stages", stages, 2, 4)))
+    return failure();
+  const int64_t keys = kKeysOfWarp * warps;
+  if (kvSplitSize <= 0 || kvSplitSize % keys) // gpu_split_kv_c3
+    return emitError() << "expected kv_split_size to be a positive multiple of "
+                       << keys << ", but got " << kvSplitSize;
+  if (kvSplitSize > (1 << 20)) // gpu_split_kv_c4
+    return emitError() << "expected kv_split_size of at most 1048576, but got "
+                       << kvSplitSize;
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Ordinary instructions
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget GpuPlainAttr::getTarget() const { return ScheduleTarget::GPU; }
+
+LogicalResult GpuPlainAttr::verify(EmitError emitError, int64_t warps) {
+  // gpu_plain_c1
+  if (failed(verifyBetween(emitError, "warps", warps, 1, 16)))
+    return failure();
+  return verifyPowerOf2(emitError, "warps", warps);
+}

@@ -1,0 +1,148 @@
+//===- ScheduleCases.cpp - which schedule a call takes --------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/ScheduleCases.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                               int64_t maxQueries, int64_t minKeys,
+                               bool unaligned, Attribute schedule) {
+  auto interface = dyn_cast<ScheduleAttrInterface>(schedule);
+  if (!interface) // when_c1
+    return emitError() << "expected a schedule, but got " << schedule;
+  if (maxQueries < 0 || minKeys < 0) // when_c2
+    return emitError()
+           << "expected max_queries and min_keys not to be negative, but got "
+           << std::min(maxQueries, minKeys);
+  if (maxQueries == 0 && minKeys == 0 && !unaligned) // when_c3
+    return emitError() << "expected max_queries, min_keys or unaligned, but "
+                          "got no condition";
+  // when_c4: other kernels have no copies of 16 bytes.
+  if (unaligned && !isa<GpuForwardAttr, GpuSplitKVAttr>(schedule))
+    return emitError()
+           << "expected unaligned with gpu_forward or gpu_split_kv, but got "
+           << interface.getFamily();
+  return success();
+}
+
+// attention_c22
+LogicalResult diffattn::verifySchedules(AttentionOp op) {
+  // Targets whose calls all take an entry further up.
+  SmallVector<ScheduleTarget> taken;
+  for (Attribute entry : op.getSchedulesAttr()) {
+    auto when = dyn_cast<WhenAttr>(entry);
+    auto schedule =
+        dyn_cast<ScheduleAttrInterface>(when ? when.getSchedule() : entry);
+    if (!schedule)
+      return op.emitOpError()
+             << "expected schedules to hold schedules, but got " << entry;
+    if (llvm::is_contained(taken, ScheduleTarget::Any) ||
+        llvm::is_contained(taken, schedule.getTarget()))
+      return op.emitOpError()
+             << "expected no schedule behind one for every call, but got "
+             << entry;
+    if (!when)
+      taken.push_back(schedule.getTarget());
+  }
+  return success();
+}
+
+/// Operands of these widths are never copied by 16 bytes.
+static bool isUnaligned(AttentionOp op) {
+  auto hasParts = [&](int64_t width) {
+    int64_t bits = op.getShaped(op.getQ1()).getElementTypeBitWidth();
+    return ShapedType::isDynamic(width) || width * bits % 128 != 0;
+  };
+  return hasParts(op.getHeadDim()) || hasParts(op.getValueDim());
+}
+
+/// The case of `entry`; nothing if no call takes it.
+static std::optional<ScheduleCase> getCase(AttentionOp op, Attribute entry) {
+  auto when = dyn_cast<WhenAttr>(entry);
+  if (!when)
+    return ScheduleCase{cast<ScheduleAttrInterface>(entry), {}, {}, false};
+  ScheduleCase result{cast<ScheduleAttrInterface>(when.getSchedule()),
+                      {},
+                      {},
+                      when.getUnaligned() && !isUnaligned(op)};
+  int64_t queries = op.getShaped(op.getQ1())
+                        .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  int64_t keys = op.getShaped(op.getK1())
+                     .getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
+  if (int64_t most = when.getMaxQueries()) {
+    if (ShapedType::isDynamic(queries))
+      result.maxQueries = most;
+    else if (queries > most)
+      return std::nullopt;
+  }
+  if (int64_t least = when.getMinKeys()) {
+    if (ShapedType::isDynamic(keys))
+      result.minKeys = least;
+    else if (keys < least)
+      return std::nullopt;
+  }
+  return result;
+}
+
+SmallVector<ScheduleCase> diffattn::getScheduleCases(AttentionOp op,
+                                                     ScheduleTarget target) {
+  SmallVector<ScheduleCase> cases;
+  if (!op.getSchedulesAttr())
+    return cases;
+  for (Attribute entry : op.getSchedulesAttr()) {
+    std::optional<ScheduleCase> next = getCase(op, entry);
+    if (!next)
+      continue;
+    ScheduleTarget of = next->schedule.getTarget();
+    if (target != ScheduleTarget::Any && of != ScheduleTarget::Any &&
+        of != target)
+      continue;
+    cases.push_back(*next);
+    if (next->isAlways())
+      break;
+  }
+  return cases;
+}
+
+bool diffattn::takeEveryCall(ArrayRef<ScheduleCase> cases) {
+  return !cases.empty() && cases.back().isAlways();
+}
+
+LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
+                                            ArrayRef<ScheduleCase> cases) {
+  if (!takeEveryCall(cases))
+    return op.emitOpError() << "expected schedules for every call, but got "
+                            << op.getSchedulesAttr();
+  int64_t queries = op.getShaped(op.getQ1())
+                        .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  for (const ScheduleCase &choice : cases) {
+    StringRef family = choice.schedule.getFamily();
+    if (cases.size() > 1 && isa<LinalgAttr>(choice.schedule))
+      return op.emitOpError() << "expected a kernel for every call, but got "
+                              << family << " for some";
+    std::optional<int64_t> most = choice.schedule.getMostQueries();
+    if (!most)
+      continue;
+    int64_t asked = choice.maxQueries.value_or(queries);
+    if (ShapedType::isDynamic(asked))
+      return op.emitOpError() << "expected at most " << *most << " queries for "
+                              << family << ", but got any number";
+    if (asked > *most)
+      return op.emitOpError() << "expected at most " << *most << " queries for "
+                              << family << ", but got " << asked;
+  }
+  return success();
+}
+
+void diffattn::appendSchedules(AttentionOp op, ArrayRef<Attribute> schedules) {
+  SmallVector<Attribute> all;
+  if (ArrayAttr before = op.getSchedulesAttr())
+    llvm::append_range(all, before);
+  llvm::append_range(all, schedules);
+  op.setSchedulesAttr(ArrayAttr::get(op.getContext(), all));
+}

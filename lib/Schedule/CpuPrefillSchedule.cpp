@@ -1,0 +1,27 @@
+//===- CpuPrefillSchedule.cpp - the CPU kernel for blocks of queries ------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/CpuSchedule.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+CpuPrefillAttr mlir::diffattn::selectCpuPrefill(const AttentionShape &shape,
+                                                const CpuTarget &target) {
+  const CpuMicroKernel &kernel = selectCpuMicroKernel(shape, target);
+  MLIRContext *context = shape.elementType.getContext();
+  auto tile = [&](const RegisterTile &t) {
+    return DenseI64ArrayAttr::get(context, {t.height, t.vectors, t.unroll});
+  };
+  // Two maps of f32 scores for a block of queries. Up to 16k keys streaming
+  // them from the last cache level is faster than two accumulators; a bound on
+  // memory is wanted anyway.
+  constexpr int64_t twoPassKeys = 16384;
+  return CpuPrefillAttr::get(context, target.name, target.vectorBytes / 4,
+                             /*q_block_size=*/48, tile(kernel.qk),
+                             tile(kernel.pv), kernel.kvBlockSize, twoPassKeys,
+                             kernel.product);
+}

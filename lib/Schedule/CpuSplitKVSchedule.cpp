@@ -1,0 +1,33 @@
+//===- CpuSplitKVSchedule.cpp - the CPU kernel for few queries ------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/CpuSchedule.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
+                                                const CpuTarget &target) {
+  const CpuProduct product = selectCpuMicroKernel(shape, target).product;
+  const bool manyRegisters = target.vectorRegisters >= 32;
+  const int64_t lanes = target.vectorBytes / 4;
+  // Queries stay in registers beside the sums of scores; sums of outputs beside
+  // weights and values.
+  const int64_t half = target.vectorRegisters / 2, rowVectors = 8;
+  // 4 KiB of values of width 128, so that memory is not left waiting for
+  // arithmetic; of pairs, whose products take half as long, twice that. Memory
+  // is slow where rows are read in parts: they must follow each other at once.
+  int64_t valueKeys = 256 / shape.elementType.getIntOrFloatBitWidth() *
+                      (product == CpuProduct::Bf16Pairs ? 2 : 1);
+  if (!ShapedType::isDynamic(shape.valueDim) &&
+      shape.valueDim > rowVectors * lanes)
+    valueKeys = 2;
+  return CpuSplitKVAttr::get(
+      shape.elementType.getContext(), target.name, lanes, /*kv_split_size=*/512,
+      /*qk_rows=*/manyRegisters ? 4 : 2, /*q_vectors=*/half,
+      /*pv_rows=*/manyRegisters ? 2 : 1, valueKeys, /*o_vectors=*/half,
+      rowVectors, product);
+}
