@@ -259,6 +259,31 @@ def measure_decode(args, probe, dtype, length, key_heads):
     return {"kind": "decode", "dtype": name, "length": length, "key heads": key_heads, "times": times, "of read loop": ratio}
 
 
+def measure_segments(args, probe, dtype, count, each):
+    """`count` packed sequences of `each` tokens: by their numbers, by the boolean mask that says the same, and without a mask."""
+    import diffattn
+
+    rng = np.random.default_rng(0)
+    length = count * each
+    shape = (1, HEADS, length)
+    arrays = [random(rng, dtype, *shape, D) for _ in range(4)] + [random(rng, dtype, *shape, DV)]
+    ids = np.repeat(np.arange(count), each)[None]
+    mask = ids[0][:, None] == ids[0][None]
+    call = lambda **options: diffattn.attention(*arrays, LAMBDA, scale=SCALE, norm="rms", out_scale=OUT_SCALE, **options)
+    calls = {"segments": lambda: call(segment_ids=(ids, ids)), "boolean mask": lambda: call(attn_mask=mask), "no mask": call}
+    name = "bf16" if dtype == ml_dtypes.bfloat16 else "f32"
+    error = np.abs(calls["segments"]().astype(np.float32) - calls["boolean mask"]().astype(np.float32)).max()
+    if not error < (0.1 if name == "bf16" else 1e-4):
+        raise SystemExit(f"expected segments to give what the boolean mask gives, but got an error of {error:.2g}")
+    calls["no mask"]()
+    times = sample(probe, calls, args.turns)
+    part = times["segments"]["seconds"] / times["boolean mask"]["seconds"]
+    print(f"{name} {count} segments of {each}: {times['segments']['seconds'] * 1e3:.1f} ms, {part:.0%} of the boolean mask's "
+          f"{times['boolean mask']['seconds'] * 1e3:.1f}, {times['segments']['seconds'] / times['no mask']['seconds']:.0%} of the "
+          f"{times['no mask']['seconds'] * 1e3:.1f} without a mask {noise(times)}", flush=True)
+    return {"kind": "segments", "dtype": name, "count": count, "each": each, "times": times, "of boolean mask": part}
+
+
 def plot(result, path):
     import matplotlib
 
@@ -286,6 +311,8 @@ def main():
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 2048, 4096])
     parser.add_argument("--dtypes", nargs="+", choices=["f32", "bf16"], default=["f32", "bf16"])
     parser.add_argument("--decode-keys", type=int, default=32768, help="0: no decoding")
+    parser.add_argument("--segments", type=int, nargs=2, default=[8, 512], metavar=("COUNT", "EACH"),
+                        help="packed sequences and the tokens of each; 0 0: none")
     parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="cpu needs one thread")
@@ -305,6 +332,8 @@ def main():
                 for causal in (False, True)]
         if args.decode_keys:
             rows += [measure_decode(args, probe, types[t], args.decode_keys, heads) for t in args.dtypes for heads in (8, 2)]
+        if args.segments[0]:
+            rows += [measure_segments(args, probe, types[t], *args.segments) for t in args.dtypes]
     result = {"machine": cpu_name(), "date": datetime.date.today().isoformat(), "threads": args.threads,
               "clock": args.clock, "torch": torch.__version__, "fma_peak_gflops": probe.best, "rows": rows}
     print(f"FMA peak of one core: {probe.best:.0f} GFLOP/s")

@@ -36,10 +36,11 @@ void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
   if (isa<RankedTensorType>(init.getType()))
     results.push_back(init.getType());
   state.addTypes(results);
-  addOperandSegments(builder, state,
-                     {q1, k1, q2, k2, v, lambda, /*bias=*/Value(),
-                      /*norm_weight=*/Value(), /*gate=*/Value(),
-                      /*kv_len=*/Value(), /*q_offset=*/Value(), init});
+  // What lies between lambda and init is optional, and absent.
+  SmallVector<Value> operands = {q1, k1, q2, k2, v, lambda};
+  operands.resize(Properties().getOperandSegmentSizes().size());
+  operands.back() = init;
+  addOperandSegments(builder, state, operands);
   state.addAttribute(getScaleAttrName(state.name),
                      builder.getF32FloatAttr(scale));
   if (isCausal)
@@ -102,8 +103,10 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
                           {q1, AttentionOp::headAxis(op.getQLayout())},
                           {inputs.q2, AttentionOp::headAxis(op.getQLayout())})))
     return failure();
-  // attention_c12
-  if (failed(verifyBias(rules, {"bias", op.getBias()}, inputs)))
+  // attention_c12, attention_c15
+  if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {
+        return op.findMaskOperand(operand);
+      })))
     return failure();
   // attention_c13
   if (failed(verifyNormWeight(rules, {"norm_weight", op.getNormWeight()},
@@ -111,10 +114,6 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
     return failure();
   // attention_c14
   if (op.getGate() && failed(verifyResultShape({"gate", op.getGate()})))
-    return failure();
-  // attention_c15
-  if (failed(verifyPerBatch(rules, {"kv_len", op.getKvLen()}, q1)) ||
-      failed(verifyPerBatch(rules, {"q_offset", op.getQOffset()}, q1)))
     return failure();
   // attention_c16 to attention_c20
   if (failed(verifyScale(rules, op.getScale())) ||

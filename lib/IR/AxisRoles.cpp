@@ -36,14 +36,11 @@ static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
     return headSplit(op.getKLayout(), Kind::Key);
   if (isNumber(op.getVMutable(), number))
     return headSplit(op.getVLayout(), Kind::Key);
-  if (isNumber(op.getBiasMutable(), number))
-    return Axes{{Kind::Batch, /*mayBroadcast=*/true},
-                {Kind::Head, /*mayBroadcast=*/true},
-                {Kind::Query, /*mayBroadcast=*/true},
-                Kind::Key};
-  if (isNumber(op.getKvLenMutable(), number) ||
-      isNumber(op.getQOffsetMutable(), number))
-    return Axes{Kind::Batch};
+  for (MaskOperand which : kMaskOperands) {
+    OpOperand *found = op.findMaskOperand(which);
+    if (found && isNumber(*found, number))
+      return diffattn::getAxisRoles(which);
+  }
   return std::nullopt;
 }
 

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/IR/DiffAttn.h"
+#include "ShapeChecks.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -18,11 +18,21 @@ MaskBuilder::~MaskBuilder() = default;
 MaskValue MaskBuilder::bothIfAny(MaskValue a, MaskValue b) {
   return a && b ? both(a, b) : a ? a : b;
 }
+MaskValue MaskBuilder::eitherIfAny(MaskValue a, MaskValue b) {
+  return a && b ? either(a, b) : a ? a : b;
+}
 MaskValue MaskBuilder::minIfAny(MaskValue a, MaskValue b) {
   return a && b ? min(a, b) : a ? a : b;
 }
 MaskValue MaskBuilder::maxIfAny(MaskValue a, MaskValue b) {
   return a && b ? max(a, b) : a ? a : b;
+}
+
+MaskValue MaskBuilder::lowest(MaskOperand operand, const MaskTile &tile) {
+  llvm_unreachable("this builder is not asked for tiles");
+}
+MaskValue MaskBuilder::highest(MaskOperand operand, const MaskTile &tile) {
+  llvm_unreachable("this builder is not asked for tiles");
 }
 
 VisibleRange mlir::diffattn::getRangeOfReach(MaskBuilder &b,
@@ -188,6 +198,40 @@ MaskValue AdditiveBiasAttr::getScoreTerm(MaskBuilder &b,
 }
 
 //===----------------------------------------------------------------------===//
+// Segments
+//===----------------------------------------------------------------------===//
+
+SmallVector<MaskOperand> SegmentMaskAttr::getMaskOperands() const {
+  return {MaskOperand::QSegments, MaskOperand::KvSegments};
+}
+
+VisibleRange SegmentMaskAttr::getVisibleRange(MaskBuilder &b,
+                                              const MaskTile &tile) const {
+  return getUnknownRange();
+}
+
+bool SegmentMaskAttr::hasTileRelation() const { return true; }
+
+/// No pair is of one segment where the ranges of numbers do not meet, and all
+/// are where both tiles have one number.
+TileRelation SegmentMaskAttr::getTileRelation(MaskBuilder &b,
+                                              const MaskTile &queries,
+                                              const MaskTile &keys) const {
+  MaskValue queryLow = b.lowest(MaskOperand::QSegments, queries),
+            queryHigh = b.highest(MaskOperand::QSegments, queries),
+            keyLow = b.lowest(MaskOperand::KvSegments, keys),
+            keyHigh = b.highest(MaskOperand::KvSegments, keys);
+  return {b.either(b.less(queryHigh, keyLow), b.less(keyHigh, queryLow)),
+          b.both(b.equal(queryLow, keyHigh), b.equal(queryHigh, keyLow))};
+}
+
+MaskValue SegmentMaskAttr::isVisible(MaskBuilder &b,
+                                     const MaskPoint &point) const {
+  return b.equal(b.load(MaskOperand::QSegments, point),
+                 b.load(MaskOperand::KvSegments, point));
+}
+
+//===----------------------------------------------------------------------===//
 // The masks of an op
 //===----------------------------------------------------------------------===//
 
@@ -204,6 +248,8 @@ static SmallVector<MaskAttrInterface> listMasks(Op op) {
     int64_t left = (*window)[0], right = op.getIsCausal() ? -1 : (*window)[1];
     masks.push_back(WindowMaskAttr::get(context, left, right));
   }
+  if (op.getQSegments())
+    masks.push_back(SegmentMaskAttr::get(context));
   if (Value bias = op.getBias()) {
     if (getElementTypeOrSelf(bias.getType()).isInteger(1))
       masks.push_back(BooleanMaskAttr::get(context));
@@ -230,6 +276,10 @@ static OpOperand *lookUpOperand(Op op, MaskOperand operand) {
       return op.getKvLenMutable();
     case MaskOperand::QOffset:
       return op.getQOffsetMutable();
+    case MaskOperand::QSegments:
+      return op.getQSegmentsMutable();
+    case MaskOperand::KvSegments:
+      return op.getKvSegmentsMutable();
     }
     llvm_unreachable("unknown operand of a mask");
   };
@@ -237,11 +287,105 @@ static OpOperand *lookUpOperand(Op op, MaskOperand operand) {
   return range.empty() ? nullptr : &range[0];
 }
 
+SmallVector<AxisRole> mlir::diffattn::getAxisRoles(MaskOperand operand) {
+  using Kind = AxisRole::Kind;
+  switch (operand) {
+  case MaskOperand::Bias:
+    return {{Kind::Batch, /*mayBroadcast=*/true},
+            {Kind::Head, /*mayBroadcast=*/true},
+            {Kind::Query, /*mayBroadcast=*/true},
+            Kind::Key};
+  case MaskOperand::KvLen:
+  case MaskOperand::QOffset:
+    return {Kind::Batch};
+  case MaskOperand::QSegments:
+    return {Kind::Batch, Kind::Query};
+  case MaskOperand::KvSegments:
+    return {Kind::Batch, Kind::Key};
+  }
+  llvm_unreachable("unknown operand of a mask");
+}
+
+static StringRef getName(MaskOperand operand) {
+  switch (operand) {
+  case MaskOperand::Bias:
+    return "bias";
+  case MaskOperand::KvLen:
+    return "kv_len";
+  case MaskOperand::QOffset:
+    return "q_offset";
+  case MaskOperand::QSegments:
+    return "q_segments";
+  case MaskOperand::KvSegments:
+    return "kv_segments";
+  }
+  llvm_unreachable("unknown operand of a mask");
+}
+
+LogicalResult diffattn::verifyMaskOperands(
+    ShapeRules rules, const MapInputs &inputs,
+    function_ref<OpOperand *(MaskOperand)> findOperand) {
+  for (MaskOperand which : kMaskOperands) {
+    OpOperand *found = findOperand(which);
+    if (!found)
+      continue;
+    NamedOperand operand{getName(which), found->get()};
+    if (which == MaskOperand::Bias) {
+      // attention_c12, online_attention_c11
+      if (failed(verifyBias(rules, operand, inputs)))
+        return failure();
+      continue;
+    }
+    // attention_c15, attention_c22, online_attention_c12, online_attention_c18
+    SmallVector<AxisRole> roles = getAxisRoles(which);
+    if (failed(verifyRank(rules, operand, roles.size())))
+      return failure();
+    for (auto [axis, role] : llvm::enumerate(roles)) {
+      const bool isBatch = role.kind == AxisRole::Batch,
+                 isKey = role.kind == AxisRole::Key;
+      int64_t of = isBatch ? 0
+                   : isKey ? AttentionOp::lengthAxis(inputs.kLayout)
+                           : AttentionOp::lengthAxis(inputs.qLayout);
+      if (failed(verifySame(rules, isBatch ? "batches" : "lengths",
+                            isKey ? inputs.k1 : inputs.q1, of, operand, axis)))
+        return failure();
+    }
+  }
+  // attention_c23, online_attention_c19
+  OpOperand *ofQueries = findOperand(MaskOperand::QSegments),
+            *ofKeys = findOperand(MaskOperand::KvSegments);
+  if (!ofQueries != !ofKeys)
+    return rules.error()
+           << "expected q_segments and kv_segments together, but got only "
+           << getName(ofQueries ? MaskOperand::QSegments
+                                : MaskOperand::KvSegments);
+  if (!ofQueries)
+    return success();
+  return verifySameElementType(
+      rules, {{getName(MaskOperand::QSegments), ofQueries->get()},
+              {getName(MaskOperand::KvSegments), ofKeys->get()}});
+}
+
 OpOperand *AttentionOp::findMaskOperand(MaskOperand operand) {
   return lookUpOperand(*this, operand);
 }
 OpOperand *OnlineAttentionOp::findMaskOperand(MaskOperand operand) {
   return lookUpOperand(*this, operand);
+}
+
+TileRelation mlir::diffattn::getTileRelation(MaskBuilder &b,
+                                             ArrayRef<MaskAttrInterface> masks,
+                                             const MaskTile &queries,
+                                             const MaskTile &keys) {
+  TileRelation relation;
+  for (MaskAttrInterface mask : masks) {
+    if (!mask.hasTileRelation())
+      continue;
+    TileRelation one = mask.getTileRelation(b, queries, keys);
+    relation.none = b.eitherIfAny(relation.none, one.none);
+    relation.all = b.bothIfAny(relation.all, one.all);
+  }
+  return relation;
 }
 
 bool mlir::diffattn::readPosition(ArrayRef<MaskAttrInterface> masks) {

@@ -25,9 +25,15 @@ static void addAttributesOf(AttentionOp op, OperationState &state,
 void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
                               AttentionOp op, Value qOffset,
                               ValueRange states) {
-  SmallVector<Value> operands = {
-      op.getQ1(),   op.getK1(),    op.getQ2(), op.getK2(),          op.getV(),
-      op.getBias(), op.getKvLen(), qOffset,    /*k_offset=*/Value()};
+  SmallVector<Value> operands = {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
+                                 op.getV()};
+  for (MaskOperand which : kMaskOperands) {
+    OpOperand *found = op.findMaskOperand(which);
+    operands.push_back(which == MaskOperand::QOffset ? qOffset
+                       : found                       ? found->get()
+                                                     : Value());
+  }
+  operands.push_back(/*k_offset=*/Value());
   llvm::append_range(operands, states);
   addOperandSegments(builder, state, operands);
   addAttributesOf(op, state, getAttributeNames());
@@ -80,12 +86,10 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
       failed(verifyState({"sum2", op.getSum2()}, noise, false)) ||
       failed(verifyState({"acc2", op.getAcc2()}, heads2, true)))
     return failure();
-  // online_attention_c11
-  if (failed(verifyBias(rules, {"bias", op.getBias()}, inputs)))
-    return failure();
-  // online_attention_c12
-  if (failed(verifyPerBatch(rules, {"kv_len", op.getKvLen()}, q1)) ||
-      failed(verifyPerBatch(rules, {"q_offset", op.getQOffset()}, q1)))
+  // online_attention_c11, online_attention_c12
+  if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {
+        return op.findMaskOperand(operand);
+      })))
     return failure();
   // online_attention_c13
   if ((op.getIsCausal() || op.getWindow()) && !op.getQOffset())

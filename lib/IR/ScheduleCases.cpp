@@ -30,7 +30,7 @@ LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
-// attention_c22
+// attention_c24
 LogicalResult diffattn::verifySchedules(AttentionOp op) {
   // Targets whose calls all take an entry further up.
   SmallVector<ScheduleTarget> taken;

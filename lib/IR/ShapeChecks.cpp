@@ -211,8 +211,6 @@ LogicalResult diffattn::verifyLambda(ShapeRules rules, NamedOperand lambda,
 
 LogicalResult diffattn::verifyBias(ShapeRules rules, NamedOperand bias,
                                    const MapInputs &in) {
-  if (!bias.value)
-    return success();
   if (failed(verifyRank(rules, bias, 4)))
     return failure();
   const NamedAxis axes[] = {{in.q1, 0},
@@ -229,15 +227,6 @@ LogicalResult diffattn::verifyBias(ShapeRules rules, NamedOperand bias,
                        << text(axes[1].size()) << ", 1 or "
                        << text(axes[2].size()) << ", " << text(axes[3].size())
                        << "], but got " << shapeText(bias);
-}
-
-LogicalResult diffattn::verifyPerBatch(ShapeRules rules, NamedOperand operand,
-                                       NamedOperand rows) {
-  if (!operand.value)
-    return success();
-  if (failed(verifyRank(rules, operand, 1)))
-    return failure();
-  return verifySame(rules, "batches", rows, 0, operand, 0);
 }
 
 LogicalResult diffattn::verifyNormWeight(ShapeRules rules, NamedOperand weight,

@@ -99,9 +99,10 @@ LogicalResult verifyLambda(ShapeRules rules, NamedOperand lambda,
 LogicalResult verifyBias(ShapeRules rules, NamedOperand bias,
                          const MapInputs &inputs);
 
-/// `operand`, if there, has one number for each batch of `rows`.
-LogicalResult verifyPerBatch(ShapeRules rules, NamedOperand operand,
-                             NamedOperand rows);
+/// The operands that masks read have the sizes that their axes count.
+LogicalResult
+verifyMaskOperands(ShapeRules rules, const MapInputs &inputs,
+                   function_ref<OpOperand *(MaskOperand)> findOperand);
 
 /// `weight`, if there, is `[dv]` and `norm` is not none.
 LogicalResult verifyNormWeight(ShapeRules rules, NamedOperand weight, Norm norm,

@@ -26,12 +26,45 @@ reference::View mlir::diffattn::interpreter::viewOf(const Array &array,
   return layout == diffattn::Layout::BTHD ? view.transposed(1, 2) : view;
 }
 
+static reference::View &maskView(reference::AttentionArguments &a,
+                                 diffattn::MaskOperand operand) {
+  using Operand = diffattn::MaskOperand;
+  switch (operand) {
+  case Operand::Bias:
+    return a.bias;
+  case Operand::KvLen:
+    return a.kvLen;
+  case Operand::QOffset:
+    return a.qOffset;
+  case Operand::QSegments:
+    return a.qSegments;
+  case Operand::KvSegments:
+    return a.kvSegments;
+  }
+  llvm_unreachable("unknown operand of a mask");
+}
+
+void MaskViews::read(reference::AttentionArguments &a,
+                     llvm::function_ref<Array(diffattn::MaskOperand)> operand) {
+  for (diffattn::MaskOperand which : diffattn::kMaskOperands) {
+    const Array array = operand(which);
+    reference::View &view = maskView(a, which);
+    view = viewOf(array);
+    if (which != diffattn::MaskOperand::Bias || !array || array.isFloat())
+      continue;
+    truths.resize(std::max<int64_t>(array.getNumElements(), 1));
+    array.write(truths.data());
+    view = reference::View(truths.data(), reference::Element::Bool, view.sizes);
+  }
+}
+
 namespace {
 struct Attention : Details {
   reference::AttentionArguments attributes;
   diffattn::Layout qLayout, kLayout, vLayout, oLayout;
   int32_t q1, k1, q2, k2, v, lambda, init;
-  int32_t bias = -1, normWeight = -1, gate = -1, kvLen = -1, qOffset = -1;
+  int32_t normWeight = -1, gate = -1;
+  std::array<int32_t, std::size(diffattn::kMaskOperands)> masks;
   FloatKind kind = FloatKind::F64;
   /// What the operands are written in, if results are to be moved at random.
   std::optional<reference::Element> moved;
@@ -60,17 +93,10 @@ static bool runAttention(Machine &m, const Inst &inst) {
   a.lambda = viewOf(tensor(details.lambda));
   a.normWeight = viewOf(tensor(details.normWeight));
   a.gate = viewOf(tensor(details.gate), details.oLayout);
-  a.kvLen = viewOf(tensor(details.kvLen));
-  a.qOffset = viewOf(tensor(details.qOffset));
-  const Array bias = tensor(details.bias);
-  std::vector<uint8_t> mask;
-  a.bias = viewOf(bias);
-  if (bias && !bias.isFloat()) {
-    mask.resize(std::max<int64_t>(bias.getNumElements(), 1));
-    bias.write(mask.data());
-    a.bias =
-        reference::View(mask.data(), reference::Element::Bool, a.bias.sizes);
-  }
+  MaskViews masks;
+  masks.read(a, [&](diffattn::MaskOperand which) {
+    return tensor(details.masks[static_cast<size_t>(which)]);
+  });
   if (std::string wrong = reference::check(a); !wrong.empty())
     return m.fail(inst, wrong);
   const Array &init = m.tensors[details.init];
@@ -128,11 +154,9 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   details.k2 = number(op.getK2());
   details.v = number(op.getV());
   details.lambda = number(op.getLambda());
-  details.bias = number(op.getBias());
   details.normWeight = number(op.getNormWeight());
   details.gate = number(op.getGate());
-  details.kvLen = number(op.getKvLen());
-  details.qOffset = number(op.getQOffset());
+  details.masks = registersOfMasks(b, op);
   details.init = number(op.getInit());
   details.qLayout = op.getQLayout();
   details.kLayout = op.getKLayout();
@@ -147,11 +171,7 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   }
   reference::AttentionArguments &a = details.attributes;
   a.scale = op.getScale().convertToFloat();
-  a.isCausal = op.getIsCausal();
-  if (auto window = op.getWindow()) {
-    a.left = (*window)[0];
-    a.right = (*window)[1];
-  }
+  readMaskAttributes(a, op);
   if (auto softcap = op.getSoftcap())
     a.softcap = softcap->convertToFloat();
   a.lambdaSigmoid = op.getLambdaAct() == diffattn::Activation::Sigmoid;

@@ -18,6 +18,38 @@ namespace mlir::diffattn::interpreter {
 /// nothing for no array.
 reference::View viewOf(const Array &array, Layout layout = Layout::BHTD);
 
+/// The operands that masks read, as the reference reads them; arrays of truth
+/// values are copied, and must be kept.
+struct MaskViews {
+  /// Sets those of `arguments` that `operand` gives.
+  void read(reference::AttentionArguments &arguments,
+            llvm::function_ref<Array(MaskOperand)> operand);
+
+  std::vector<uint8_t> truths;
+};
+
+/// The attributes of masks.
+template <typename Op>
+void readMaskAttributes(reference::AttentionArguments &arguments, Op op) {
+  arguments.isCausal = op.getIsCausal();
+  if (auto window = op.getWindow()) {
+    arguments.left = (*window)[0];
+    arguments.right = (*window)[1];
+  }
+}
+
+/// The registers of the operands that masks read; -1: absent.
+template <typename Op>
+std::array<int32_t, std::size(kMaskOperands)> registersOfMasks(CodeBuilder &b,
+                                                               Op op) {
+  std::array<int32_t, std::size(kMaskOperands)> numbers;
+  for (auto [which, number] : llvm::zip_equal(kMaskOperands, numbers)) {
+    OpOperand *found = op.findMaskOperand(which);
+    number = found ? b.scalar(found->get()) : -1;
+  }
+  return numbers;
+}
+
 /// The array of a register; none for a negative number.
 inline Array arrayOf(const Machine &m, int32_t number) {
   return number < 0 ? Array() : m.tensors[number];

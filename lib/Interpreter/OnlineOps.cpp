@@ -50,45 +50,14 @@ struct Updated {
 /// One step of one map: scores of the visible keys join the state of a row.
 struct Step {
   diffattn::OnlineAttentionOp op;
-  View q1, k1, q2, k2, v, bias;
-  Array biasArray, kvLen, qOffset;
-  int64_t kOffset = 0;
+  View q1, k1, q2, k2, v;
+  /// What the masks read, for the reference's own reading of them.
+  diffattn::reference::AttentionArguments masks = {};
 
-  bool isVisible(int64_t b, int64_t group, int64_t i, int64_t j, double &add);
   void run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
            double &max, double &sum, Slot *acc, int64_t valueHead);
 };
 } // namespace
-
-bool Step::isVisible(int64_t b, int64_t group, int64_t i, int64_t j,
-                     double &add) {
-  const int64_t at = kOffset + j;
-  add = 0;
-  if (kvLen && at >= kvLen.begin()[b].i)
-    return false;
-  if (qOffset) {
-    // The masks need it (verified).
-    const __int128 position = __int128(i) + qOffset.begin()[b].i;
-    if (op.getIsCausal() && at > position)
-      return false;
-    if (auto window = op.getWindow())
-      if (((*window)[0] >= 0 && position - at > (*window)[0]) ||
-          ((*window)[1] >= 0 && at - position > (*window)[1]))
-        return false;
-  }
-  if (!biasArray)
-    return true;
-  const int64_t place = (((bias.sizes[0] == 1 ? 0 : b) * bias.sizes[1] +
-                          (bias.sizes[1] == 1 ? 0 : group)) *
-                             bias.sizes[2] +
-                         (bias.sizes[2] == 1 ? 0 : i)) *
-                            bias.sizes[3] +
-                        j;
-  if (!biasArray.isFloat())
-    return biasArray.begin()[place].i != 0;
-  add = biasArray.begin()[place].f;
-  return add != -kInf;
-}
 
 void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
                double &max, double &sum, Slot *acc, int64_t valueHead) {
@@ -98,7 +67,7 @@ void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
   double newMax = max;
   for (int64_t j = 0; j < k.sizes[2]; ++j) {
     double add;
-    if (!isVisible(b, group, i, j, add))
+    if (!isVisible(masks, b, group, i, j, add))
       continue;
     double score = 0;
     for (int64_t x = 0; x < q.sizes[3]; ++x)
@@ -133,7 +102,7 @@ void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
 static bool runOnline(Machine &m, const Inst &inst) {
   const auto &details = inst.as<States>();
   auto op = cast<diffattn::OnlineAttentionOp>(details.op);
-  // q1, k1, q2, k2, v, bias, kv_len, q_offset; k_offset is a scalar.
+  // q1, k1, q2, k2, v and what masks read; k_offset is a scalar.
   SmallVector<Array> given;
   for (int32_t number : details.operands)
     given.push_back(arrayOf(m, number));
@@ -142,13 +111,16 @@ static bool runOnline(Machine &m, const Inst &inst) {
             viewOf(given[1], op.getKLayout()),
             viewOf(given[2], op.getQLayout()),
             viewOf(given[3], op.getKLayout()),
-            viewOf(given[4], op.getVLayout()),
-            viewOf(given[5]),
-            given[5],
-            given[6],
-            given[7]};
+            viewOf(given[4], op.getVLayout())};
+  MaskViews masks;
+  masks.read(step.masks, [&](diffattn::MaskOperand which) {
+    return given[5 + static_cast<size_t>(which)];
+  });
+  readMaskAttributes(step.masks, op);
+  step.masks.q1 = step.q1;
+  step.masks.k1 = step.k1;
   if (inst.a >= 0)
-    step.kOffset = m.scalars[inst.a].i;
+    step.masks.keyOffset = m.scalars[inst.a].i;
   const int64_t batch = step.q1.sizes[0], hs = step.q1.sizes[1],
                 hn = step.q2.sizes[1], tq = step.q1.sizes[2],
                 hv = step.v.sizes[1], dv = step.v.sizes[3];
@@ -309,10 +281,14 @@ static bool buildStates(CodeBuilder &b, Operation *op, Handler run,
 
 static bool buildOnline(CodeBuilder &b, Operation *operation) {
   auto op = cast<diffattn::OnlineAttentionOp>(operation);
-  return buildStates(b, op, runOnline,
-                     {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(), op.getV(),
-                      op.getBias(), op.getKvLen(), op.getQOffset()},
-                     op.getDpsInits(), op.getKOffset());
+  SmallVector<Value> operands = {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
+                                 op.getV()};
+  for (diffattn::MaskOperand which : diffattn::kMaskOperands) {
+    OpOperand *found = op.findMaskOperand(which);
+    operands.push_back(found ? found->get() : Value());
+  }
+  return buildStates(b, op, runOnline, operands, op.getDpsInits(),
+                     op.getKOffset());
 }
 static bool buildMerge(CodeBuilder &b, Operation *operation) {
   auto op = cast<diffattn::MergeOp>(operation);

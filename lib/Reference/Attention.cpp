@@ -82,6 +82,12 @@ std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
     shape("kv_len", a.kvLen, {batch});
   if (a.qOffset)
     shape("q_offset", a.qOffset, {batch});
+  require(a.qSegments.rank() == a.kvSegments.rank(),
+          "q_segments and kv_segments together", "one of them");
+  if (a.qSegments.rank()) {
+    shape("q_segments", a.qSegments, {batch, tq});
+    shape("kv_segments", a.kvSegments, {batch, tk});
+  }
   return error;
 }
 
@@ -104,19 +110,23 @@ static int64_t saturatingAdd(int64_t a, int64_t b) {
   return std::max(a, lowest - b) + b;
 }
 
-/// Whether query `i` of batch `b` sees key `j`; `group` is the noise head.
-static bool isVisible(const AttentionArguments &a, int64_t b, int64_t group,
-                      int64_t i, int64_t j, double &bias) {
+bool mlir::diffattn::reference::isVisible(const AttentionArguments &a,
+                                          int64_t b, int64_t group, int64_t i,
+                                          int64_t j, double &bias) {
   int64_t tq = a.q1.sizes[2], tk = a.k1.sizes[2];
-  int64_t length = a.kvLen ? a.kvLen.integerAt({b}) : tk;
+  int64_t length =
+      a.kvLen ? a.kvLen.integerAt({b}) : saturatingAdd(a.keyOffset, tk);
   int64_t offset =
       a.qOffset ? a.qOffset.integerAt({b}) : saturatingAdd(length, -tq);
   // From the query's own number to the key's; the offset joins the limits.
-  int64_t distance = j - i;
+  int64_t position = saturatingAdd(a.keyOffset, j), distance = position - i;
   bias = 0.0;
-  if (j >= length || (a.isCausal && distance > offset) ||
+  if (position >= length || (a.isCausal && distance > offset) ||
       (a.left >= 0 && distance < saturatingAdd(offset, -a.left)) ||
       (a.right >= 0 && distance > saturatingAdd(offset, a.right)))
+    return false;
+  if (a.qSegments.rank() &&
+      a.qSegments.integerAt({b, i}) != a.kvSegments.integerAt({b, j}))
     return false;
   if (!a.bias)
     return true;

@@ -54,6 +54,8 @@ GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
 static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
 
 std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
+  if (op.getQSegments())
+    return "segments have no GPU kernel";
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)

@@ -22,7 +22,7 @@ from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError, as_array
 
 _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
-         np.dtype(np.bool_): "i1", np.dtype(np.int64): "i64"}
+         np.dtype(np.bool_): "i1", np.dtype(np.int64): "i64", np.dtype(np.int32): "i32"}
 _FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
 #: The largest position, and the largest scale of the op (docs/spec.md).
@@ -45,7 +45,7 @@ os.register_at_fork(after_in_child=_forget_lock)
 
 def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
               lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
-              gate=None, kv_len=None, q_offset=None, target="cpu", out=None, stream=None):
+              gate=None, kv_len=None, q_offset=None, segment_ids=None, target="cpu", out=None, stream=None):
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -65,6 +65,8 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     gate            logits [B, Hs, Tq, dv]: the output times their sigmoid
     kv_len          [B] or a number: keys that exist; q_offset [B] or a number: the first query's position, by default
                     (kv_len or Tk) - Tq; kv_len may exceed Tk, and positions may be negative
+    segment_ids     (q_segments [B, Tq], kv_segments [B, Tk]), both int32 or both int64: a query sees only keys of its own
+                    number. Positions do not begin anew with a segment
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
                     with every access checked
     out             where the result is written, and what is returned: [B, Hs, Tq, dv] with any strides, sharing no element with
@@ -76,6 +78,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     a new tensor if q1 is PyTorch's. kv_len and q_offset are checked before the call, so they come from memory of the host.
     """
     given = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out)
+    given.update(_segments(segment_ids))
     ordinal = ordinal_of(target)
     native = choose_stream({**given, "kv_len": kv_len, "q_offset": q_offset}, stream, ordinal)
     new_result = getattr(q1, "new_empty", None)
@@ -83,7 +86,7 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     options = _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale)
     if ordinal is not None:
         given = {name: x if device_of(x) is None else device_view(x, native, name) for name, x in given.items()}
-    q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate, result = given.values()
+    q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate, result, *segments = given.values()
     names = ("q1", "k1", "q2", "k2", "v")
     arrays = dict(zip(names, (_array(name, x) for name, x in zip(names, (q1, k1, q2, k2, v)))))
     sizes = _check_shapes(arrays)
@@ -101,6 +104,10 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
         arrays["kv_len"] = _positions("kv_len", kv_len, sizes, 0)
     if q_offset is not None:
         arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -_HIGHEST - 1)
+    for name, ids, length in zip(("q_segments", "kv_segments"), segments, ("Tq", "Tk")):
+        arrays[name] = _typed(name, ids, (np.dtype(np.int64), np.dtype(np.int32)), (sizes["B"], sizes[length]))
+    if segments and arrays["q_segments"].dtype != arrays["kv_segments"].dtype:
+        raise InputError(f"kv_segments: expected {arrays['q_segments'].dtype} as q_segments, but got {arrays['kv_segments'].dtype}")
     attributes = _attributes(sizes, options)
     shape = (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"])
     if out is None and isinstance(arrays["q1"], OnDevice):
@@ -253,6 +260,14 @@ def _leading_axes(array):
     return array.reshape((1,) * more + array.shape)
 
 
+def _segments(segment_ids) -> dict:
+    if segment_ids is None:
+        return {}
+    if not isinstance(segment_ids, (tuple, list)) or len(segment_ids) != 2 or any(ids is None for ids in segment_ids):
+        raise checks.wrong("segment_ids", "(q_segments, kv_segments)", segment_ids)
+    return dict(zip(("q_segments", "kv_segments"), segment_ids))
+
+
 def _positions(name, value, sizes, low) -> np.ndarray:
     if device_of(value) is not None:
         raise InputError(f"{name}: expected a number or an array in memory of the host, because it is checked before the call, "
@@ -335,7 +350,7 @@ def _memref(name, array: np.ndarray) -> str:
     elif name == "lambda":
         open_axes = {0, 1} if array.ndim == 3 else set()
     else:
-        open_axes = {0, 2} if array.ndim == 4 else set()
+        open_axes = {4: {0, 2}, 2: {0, 1}}.get(array.ndim, set())
     sizes = "".join(f"{'?' if axis in open_axes else size}x" for axis, size in enumerate(array.shape))
     # Vectors are loaded at once where the last axis is dense.
     last = "1" if array.strides[-1] == array.itemsize or array.shape[-1] == 1 else "?"
@@ -349,6 +364,7 @@ def _module(types, attributes, shared) -> str:
     ins = ("q1", "k1", "q2", keys2, "v")
     clauses = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(types[n] for n in ins)})",
                f"lambda(%lambda : {types['lambda']})"]
-    clauses += [f"{n}(%{n} : {types[n]})" for n in ("bias", "norm_weight", "gate", "kv_len", "q_offset") if n in types]
+    clauses += [f"{n}(%{n} : {types[n]})" for n in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments")
+                if n in types]
     return (f"func.func @attention({arguments}) {{\n  diffattn.attention {' '.join(clauses)}\n"
             f"    outs(%init : {types['init']}) {{{attributes}}}\n  return\n}}\n")

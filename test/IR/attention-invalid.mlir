@@ -512,3 +512,109 @@ func.func @attention_c20(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %
          outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32, out_scale = 0xFF800000 : f32} -> tensor<2x4x8x32xf32>
   return
 }
+
+// -----
+
+func.func @attention_c22_queries(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x6xi64>, %ks: tensor<2x6xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected lengths of q1 and q_segments to match, but got 8 and 6}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x6xi64>)
+         kv_segments(%ks : tensor<2x6xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c22_keys(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xi64>, %ks: tensor<2x8xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected lengths of k1 and kv_segments to match, but got 6 and 8}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xi64>)
+         kv_segments(%ks : tensor<2x8xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c22_batches(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xi64>, %ks: tensor<1x6xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected batches of q1 and kv_segments to match, but got 2 and 1}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xi64>)
+         kv_segments(%ks : tensor<1x6xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c22_rank(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<8xi64>, %ks: tensor<2x6xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected q_segments of rank 2, but got 'tensor<8xi64>'}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<8xi64>)
+         kv_segments(%ks : tensor<2x6xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c22_type(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xf32>, %ks: tensor<2x6xf32>) {
+  // expected-error @below {{'diffattn.attention' op operand #6 must be ranked tensor or memref of i32 or i64, but got 'tensor<2x8xf32>'}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xf32>)
+         kv_segments(%ks : tensor<2x6xf32>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c22_width(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xi16>, %ks: tensor<2x6xi16>) {
+  // expected-error @below {{'diffattn.attention' op operand #6 must be ranked tensor or memref of i32 or i64, but got 'tensor<2x8xi16>'}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xi16>)
+         kv_segments(%ks : tensor<2x6xi16>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c23_queries(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected q_segments and kv_segments together, but got only q_segments}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c23_keys(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %ks: tensor<2x6xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected q_segments and kv_segments together, but got only kv_segments}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         kv_segments(%ks : tensor<2x6xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c23_types(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xi64>, %ks: tensor<2x6xi32>) {
+  // expected-error @below {{'diffattn.attention' op expected element type of kv_segments to be that of q_segments, 'i64', but got 'i32'}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xi64>)
+         kv_segments(%ks : tensor<2x6xi32>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
+  return
+}

@@ -582,3 +582,53 @@ func.func @finalize_c11(%sum1: tensor<2x4x8xf32>, %acc1: tensor<2x4x8x32xf32>, %
          outs(%init : tensor<2x4x8x32xbf16>) {out_scale = 0x7F800000 : f32} -> tensor<2x4x8x32xbf16>
   return
 }
+
+// -----
+
+func.func @online_attention_c18(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %max1: tensor<2x4x8xf32>, %sum1: tensor<2x4x8xf32>, %acc1: tensor<2x4x8x32xf32>, %max2: tensor<2x2x8xf32>, %sum2: tensor<2x2x8xf32>, %acc2: tensor<2x2x8x32xf32>, %qs: tensor<2x8xi64>, %ks: tensor<2x5xi64>) {
+  // expected-error @below {{'diffattn.online_attention' op expected lengths of k1 and kv_segments to match, but got 6 and 5}}
+  %s:6 = diffattn.online_attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>,
+         tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
+         q_segments(%qs : tensor<2x8xi64>)
+         kv_segments(%ks : tensor<2x5xi64>)
+         outs(%max1, %sum1, %acc1, %max2, %sum2, %acc2 : tensor<2x4x8xf32>, tensor<2x4x8xf32>,
+         tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
+         tensor<2x2x8x32xf32>) {scale = 1.0 : f32}
+         -> tensor<2x4x8xf32>, tensor<2x4x8xf32>,
+         tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
+         tensor<2x2x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @online_attention_c19(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %max1: tensor<2x4x8xf32>, %sum1: tensor<2x4x8xf32>, %acc1: tensor<2x4x8x32xf32>, %max2: tensor<2x2x8xf32>, %sum2: tensor<2x2x8xf32>, %acc2: tensor<2x2x8x32xf32>, %ks: tensor<2x6xi32>) {
+  // expected-error @below {{'diffattn.online_attention' op expected q_segments and kv_segments together, but got only kv_segments}}
+  %s:6 = diffattn.online_attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>,
+         tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
+         kv_segments(%ks : tensor<2x6xi32>)
+         outs(%max1, %sum1, %acc1, %max2, %sum2, %acc2 : tensor<2x4x8xf32>, tensor<2x4x8xf32>,
+         tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
+         tensor<2x2x8x32xf32>) {scale = 1.0 : f32}
+         -> tensor<2x4x8xf32>, tensor<2x4x8xf32>,
+         tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
+         tensor<2x2x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @online_attention_c19_types(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %max1: tensor<2x4x8xf32>, %sum1: tensor<2x4x8xf32>, %acc1: tensor<2x4x8x32xf32>, %max2: tensor<2x2x8xf32>, %sum2: tensor<2x2x8xf32>, %acc2: tensor<2x2x8x32xf32>, %qs: tensor<2x8xi32>, %ks: tensor<2x6xi64>) {
+  // expected-error @below {{'diffattn.online_attention' op expected element type of kv_segments to be that of q_segments, 'i32', but got 'i64'}}
+  %s:6 = diffattn.online_attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>,
+         tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
+         q_segments(%qs : tensor<2x8xi32>)
+         kv_segments(%ks : tensor<2x6xi64>)
+         outs(%max1, %sum1, %acc1, %max2, %sum2, %acc2 : tensor<2x4x8xf32>, tensor<2x4x8xf32>,
+         tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
+         tensor<2x2x8x32xf32>) {scale = 1.0 : f32}
+         -> tensor<2x4x8xf32>, tensor<2x4x8xf32>,
+         tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
+         tensor<2x2x8x32xf32>
+  return
+}

@@ -59,7 +59,24 @@ func.func @schedules(%q: memref<1x1x?x16xf32>, %l: memref<f32>, %o: memref<1x1x?
 // The kinds of masks that `getMasks()` lists.
 // CHECK-LABEL: func.func private @masks
 // CHECK-SAME:  diffattn.m = [#diffattn.length_mask, #diffattn.causal_mask, #diffattn.window_mask<left = 3, right = -1>,
-// CHECK-SAME:  #diffattn.boolean_mask, #diffattn.additive_bias]
+// CHECK-SAME:  #diffattn.boolean_mask, #diffattn.additive_bias, #diffattn.segment_mask]
 func.func private @masks() attributes {
   diffattn.m = [#diffattn.length_mask, #diffattn.causal_mask, #diffattn.window_mask<left = 3, right = -1>,
-                #diffattn.boolean_mask, #diffattn.additive_bias]}
+                #diffattn.boolean_mask, #diffattn.additive_bias, #diffattn.segment_mask]}
+
+// Segments, in the order of the ops' definition.
+// CHECK-LABEL: func.func @segments
+// CHECK:       diffattn.attention {{.*}} q_offset({{.*}}) q_segments(%{{.*}} : tensor<1x4xi32>) kv_segments(%{{.*}} : tensor<1x?xi32>) outs
+// CHECK:       diffattn.online_attention {{.*}} q_segments(%{{.*}} : tensor<1x4xi32>) kv_segments(%{{.*}} : tensor<1x?xi32>) k_offset
+func.func @segments(%q: tensor<1x1x4x8xf32>, %k: tensor<1x1x?x8xf32>, %l: tensor<f32>, %p: tensor<1xi64>, %qs: tensor<1x4xi32>,
+                    %ks: tensor<1x?xi32>, %m: tensor<1x1x4xf32>, %at: index) {
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x1x4x8xf32>, tensor<1x1x?x8xf32>, tensor<1x1x4x8xf32>, tensor<1x1x?x8xf32>,
+      tensor<1x1x?x8xf32>) lambda(%l : tensor<f32>) q_offset(%p : tensor<1xi64>) q_segments(%qs : tensor<1x4xi32>)
+      kv_segments(%ks : tensor<1x?xi32>) outs(%q : tensor<1x1x4x8xf32>) {scale = 1.0 : f32} -> tensor<1x1x4x8xf32>
+  %s:6 = diffattn.online_attention ins(%q, %k, %q, %k, %k : tensor<1x1x4x8xf32>, tensor<1x1x?x8xf32>, tensor<1x1x4x8xf32>,
+      tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>) q_segments(%qs : tensor<1x4xi32>) kv_segments(%ks : tensor<1x?xi32>) k_offset(%at)
+      outs(%m, %m, %q, %m, %m, %q : tensor<1x1x4xf32>, tensor<1x1x4xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4xf32>, tensor<1x1x4xf32>,
+      tensor<1x1x4x8xf32>) {scale = 1.0 : f32}
+      -> tensor<1x1x4xf32>, tensor<1x1x4xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4xf32>, tensor<1x1x4xf32>, tensor<1x1x4x8xf32>
+  return
+}

@@ -220,7 +220,7 @@ func.func private @when_nothing() attributes {s = #diffattn.when<max_queries = 0
 func.func private @when_unaligned() attributes {s = #diffattn.when<unaligned = true : #diffattn.gpu_plain<warps = 4>>}
 
 // -----
-// attention_c22
+// attention_c24
 !t = tensor<1x1x?x64xf32>
 func.func @not_a_schedule(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
   // expected-error @below {{'diffattn.attention' op expected schedules to hold schedules, but got 1 : i64}}
@@ -230,7 +230,7 @@ func.func @not_a_schedule(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
 }
 
 // -----
-// attention_c22
+// attention_c24
 !t = tensor<1x1x?x64xf32>
 func.func @behind_linalg(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
   // expected-error @below {{'diffattn.attention' op expected no schedule behind one for every call, but got #diffattn.gpu_plain}}
@@ -240,7 +240,7 @@ func.func @behind_linalg(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
 }
 
 // -----
-// attention_c22
+// attention_c24
 !t = tensor<1x1x?x64xf32>
 func.func @behind_its_like(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
   // expected-error @below {{'diffattn.attention' op expected no schedule behind one for every call, but got #diffattn.gpu_plain}}

@@ -78,6 +78,24 @@ func.func @one_value_twice(%q: !q, %k: !k, %v: !v, %l: tensor<f32>, %n: tensor<?
   return %o : !o
 }
 
+// Each tile reads the numbers of its own queries and keys.
+// TILES-LABEL: func.func @segments(
+// TILES-DAG:   %[[QS:.+]] = tensor.extract_slice %{{.+}}[%{{.+}}, %{{.+}}] [1, %{{.+}}] [1, 1] : tensor<?x?xi32> to tensor<1x?xi32>
+// TILES-DAG:   %[[KS:.+]] = tensor.extract_slice %{{.+}}[%{{.+}}, 0] [1, %{{.+}}] [1, 1] : tensor<?x?xi32> to tensor<1x?xi32>
+// TILES:       diffattn.attention {{.*}} q_segments(%[[QS]] : tensor<1x?xi32>) kv_segments(%[[KS]] : tensor<1x?xi32>)
+// KEYS-LABEL:  func.func @segments(
+// KEYS:        scf.for
+// KEYS:          scf.for %[[J:.+]] = {{.*}} iter_args
+// KEYS:            %[[KS:.+]] = tensor.extract_slice %{{.+}}[0, %[[J]]] [%{{.+}}, %{{.+}}] [1, 1] : tensor<?x?xi32> to tensor<?x?xi32>
+// KEYS:            diffattn.online_attention {{.*}} kv_segments(%[[KS]] : tensor<?x?xi32>)
+func.func @segments(%q1: !q, %q2: !n, %k: !k, %v: !v, %qs: tensor<?x?xi32>, %ks: tensor<?x?xi32>, %init: !o) -> !o {
+  %half = arith.constant dense<0.5> : tensor<f32>
+  %o = diffattn.attention ins(%q1, %k, %q2, %k, %v : !q, !k, !n, !k, !v) lambda(%half : tensor<f32>)
+         q_segments(%qs : tensor<?x?xi32>) kv_segments(%ks : tensor<?x?xi32>) outs(%init : !o)
+         {scale = 0.5 : f32, is_causal, window = array<i64: 4, -1>} -> !o
+  return %o : !o
+}
+
 func.func private @printF32(f32)
 func.func private @printNewline()
 
@@ -105,6 +123,38 @@ func.func @fill4(%b: index, %h: index, %t: index, %w: index, %seed: i64) -> tens
     tensor.yield %z : f32
   } : tensor<?x?x?x?xf32>
   return %e : tensor<?x?x?x?xf32>
+}
+
+func.func @print_rows(%o: !o) {
+  %b = arith.constant 2 : index
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %c5 = arith.constant 5 : index
+  %tq = arith.constant 5 : index
+  %c0 = arith.constant 0 : index
+  scf.for %i0 = %c0 to %b step %c1 {
+    scf.for %i1 = %c0 to %c4 step %c1 {
+      scf.for %i2 = %c0 to %tq step %c1 {
+        %zero = arith.constant 0.0 : f32
+        %sum = scf.for %i3 = %c0 to %c5 step %c1 iter_args(%acc = %zero) -> f32 {
+          %x = tensor.extract %o[%i0, %i1, %i2, %i3] : !o
+          %w0 = arith.addi %i3, %c1 : index
+          %w1 = arith.index_cast %w0 : index to i64
+          %w = arith.sitofp %w1 : i64 to f32
+          %t = arith.mulf %x, %w : f32
+          %next = arith.addf %acc, %t : f32
+          scf.yield %next : f32
+        }
+        // To three decimals: the forms differ by the rounding of f32.
+        %scale = arith.constant 1000.0 : f32
+        %scaled = arith.mulf %sum, %scale : f32
+        %rounded = math.round %scaled : f32
+        func.call @printF32(%rounded) : (f32) -> ()
+        func.call @printNewline() : () -> ()
+      }
+    }
+  }
+  return
 }
 
 func.func @main() {
@@ -150,28 +200,17 @@ func.func @main() {
   // VALUES-NEXT: {{^}}-806
   // VALUES-NEXT: {{^}}333
   // VALUES-NEXT: {{^}}1278
-  %c0 = arith.constant 0 : index
-  scf.for %i0 = %c0 to %b step %c1 {
-    scf.for %i1 = %c0 to %c4 step %c1 {
-      scf.for %i2 = %c0 to %tq step %c1 {
-        %zero = arith.constant 0.0 : f32
-        %sum = scf.for %i3 = %c0 to %c5 step %c1 iter_args(%acc = %zero) -> f32 {
-          %x = tensor.extract %o[%i0, %i1, %i2, %i3] : !o
-          %w0 = arith.addi %i3, %c1 : index
-          %w1 = arith.index_cast %w0 : index to i64
-          %w = arith.sitofp %w1 : i64 to f32
-          %t = arith.mulf %x, %w : f32
-          %next = arith.addf %acc, %t : f32
-          scf.yield %next : f32
-        }
-        // To three decimals: the forms differ by the rounding of f32.
-        %scale = arith.constant 1000.0 : f32
-        %scaled = arith.mulf %sum, %scale : f32
-        %rounded = math.round %scaled : f32
-        func.call @printF32(%rounded) : (f32) -> ()
-        func.call @printNewline() : () -> ()
-      }
-    }
-  }
+  call @print_rows(%o) : (!o) -> ()
+  %qss = arith.constant dense<[[0, 0, -3, 9, 0], [1, 1, 2, 2, 2]]> : tensor<2x5xi32>
+  %kss = arith.constant dense<[[9, 0, 0, -3, 0, 5, 5], [1, 1, 1, 2, 2, 2, 2]]> : tensor<2x7xi32>
+  %qs = tensor.cast %qss : tensor<2x5xi32> to tensor<?x?xi32>
+  %ks = tensor.cast %kss : tensor<2x7xi32> to tensor<?x?xi32>
+  %p = call @segments(%q1, %q2, %k, %v, %qs, %ks, %init) : (!q, !n, !k, !v, tensor<?x?xi32>, tensor<?x?xi32>, !o) -> !o
+  // VALUES:      {{^}}149
+  // VALUES-NEXT: {{^}}186
+  // VALUES-NEXT: {{^}}-1090
+  // VALUES-NEXT: {{^}}0
+  // VALUES-NEXT: {{^}}1376
+  call @print_rows(%p) : (!o) -> ()
   return
 }

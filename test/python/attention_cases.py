@@ -31,11 +31,30 @@ def draw_offsets(rng, batch, keys):
     return np.array(offsets, np.int64)
 
 
+def draw_segments(rng, batch, queries, keys, dtype):
+    """Numbers of segments, (q_segments, kv_segments): packed in order, in any order, one for all, none in common."""
+    ends = np.iinfo(dtype)
+    names = rng.permutation(np.array([0, 1, -1, 7, 2**31 - 1, ends.min, ends.max, *([3 + 2**32, 3] if dtype == np.int64 else [5, 3])], dtype))
+    kind = rng.integers(5)
+    if kind <= 1:  # runs, where the last query stands beside the last key
+        total = max(queries, keys)
+        runs = np.repeat(np.arange(total), rng.integers(1, rng.choice([3, 40, 200]), total))[:total]
+        whole = np.stack([np.roll(runs, int(rng.integers(0, 9))) for _ in range(batch)])
+        whole = names[whole % len(names)] if kind else whole.astype(dtype)
+        return whole[:, total - queries:].copy(), whole[:, total - keys:].copy()
+    if kind == 2:
+        few = names[:rng.integers(1, 4)]
+        return rng.choice(few, (batch, queries)), rng.choice(few, (batch, keys))
+    if kind == 3:
+        return np.full((batch, queries), names[0]), np.full((batch, keys), names[0])
+    return rng.choice(names[:4], (batch, queries)), rng.choice(names[3:], (batch, keys))
+
+
 def draw_signature(rng, **fixed):
     """Everything that is fixed when a call is compiled."""
     pick = lambda *options: options[rng.integers(len(options))]
     divisor = lambda n: pick(*[x for x in range(1, n + 1) if n % x == 0])
-    sig = dict(dtype=pick("bf16", "f16", "bf16", "f16", "f32"), causal=pick(False, True), window=None, softcap=None, mask=None,
+    sig = dict(dtype=pick("bf16", "f16", "bf16", "f16", "f32"), causal=pick(False, True), window=None, softcap=None, mask=None, segments=None,
                kv_len=pick(False, False, True), q_offset=pick(False, False, True), lam=pick("number", "head", "signal", "noise"),
                sigmoid=pick(False, True), norm=pick(None, "rms"), eps=pick(1e-5, 0.0), eps_mode=pick("inside", "outside"), weight=None,
                out_scale=pick(1.0, 0.7), gate=pick(False, False, True), layout=pick("bhtd", "bthd", "split"),
@@ -61,7 +80,8 @@ def plain_signature(**changed):
     """The least of everything, with `changed`."""
     sig = dict(dtype="bf16", causal=False, window=None, softcap=None, mask=None, kv_len=False, q_offset=False, lam="number",
                sigmoid=False, norm=None, eps=1e-5, eps_mode="inside", weight=None, out_scale=1.0, gate=False, layout="bhtd", step=1,
-               signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64), result=None)
+               signal=2, noise=2, key1=2, key2=2, value=2, shared=False, widths=(32, 64), result=None,
+               segments=None)
     unknown = set(changed) - set(sig)
     assert not unknown, unknown
     return {**sig, **changed}
@@ -103,6 +123,8 @@ class Call:
             self.options["kv_len"] = draw_lengths(rng, b, tk)
         if sig["q_offset"]:
             self.options["q_offset"] = draw_offsets(rng, b, tk)
+        if sig["segments"]:
+            self.options["segment_ids"] = draw_segments(rng, b, tq, tk, sig["segments"])
 
     def _make(self, heads, length, width, dtype=None):
         """An array [B, H, T, w] as a view: [B, H, T, w], [B, T, H, w], or every second head of [B, T, 2H, w]."""
@@ -129,6 +151,7 @@ class Call:
     def reference(self):
         options = dict(self.options)
         options["bias"] = options.pop("attn_mask", None)
+        options["q_segments"], options["kv_segments"] = options.pop("segment_ids", (None, None))
         options["lam_sigmoid"] = options.pop("lam_activation") == "sigmoid"
         # The op holds its numbers in f32.
         for name in ("scale", "softcap", "out_scale", "norm_eps"):

@@ -42,7 +42,7 @@ def softmax_map(q, k, scale, softcap, bias, seen):
 
 def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, softcap=None, bias=None,
               kv_len=None, q_offset=None, lam_sigmoid=False, norm=None, norm_weight=None, norm_eps=1e-5,
-              norm_eps_mode="inside", out_scale=1.0, gate=None):
+              norm_eps_mode="inside", out_scale=1.0, gate=None, q_segments=None, kv_segments=None):
     """The result, and M = sum of (A1 + |lambda| A2) * |v|, by which errors are judged, both [B, Hs, Tq, dv].
 
     With a norm, M is carried through it: it grows where the two maps cancel."""
@@ -53,6 +53,8 @@ def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, so
     for b in range(batch):
         seen = visible_keys(tq, tk, is_causal, window, None if kv_len is None else int(kv_len[b]),
                             None if q_offset is None else int(q_offset[b]))
+        if q_segments is not None:
+            seen = seen & (q_segments[b][:, None] == kv_segments[b][None, :])
         for s in range(hs):
             g = s // (hs // hn)
             head_seen, add = seen, 0.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from paths import LLVM
 
-TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64}
+TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64, "i32": np.int32}
 FLAGS = {"avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2"}
 
 
@@ -24,7 +24,7 @@ def runnable_isas():
 
 def signature(**changes):
     """The plainest signature: f32, no mask, one lambda, no norm, the result in the operands' type; with `changes`."""
-    plain = dict(type="f32", result=None, scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, lam=0,
+    plain = dict(type="f32", result=None, scale=0.17, causal=False, window=None, softcap=None, bias=None, kv_len=False, q_offset=False, segments=None, lam=0,
                  sigmoid=False, norm=None, weight=False, eps=1e-5, eps_mode="inside", out_scale=1.0, gate=False, layout="bhtd", shared_k=False,
                  unit=True, sizes=None, small=False)
     assert changes.keys() <= plain.keys()
@@ -57,7 +57,8 @@ def function_text(number, sig, isa):
     args.append(("lam", lam))
     optional = [("bias", sig["bias"] and memref(sig["bias"], 4)), ("norm_weight", sig["weight"] and memref("f32", 1)),
                 ("gate", sig["gate"] and value), ("kv_len", sig["kv_len"] and memref("i64", 1)),
-                ("q_offset", sig["q_offset"] and memref("i64", 1))]
+                ("q_offset", sig["q_offset"] and memref("i64", 1)),
+                *((name, sig["segments"] and memref(sig["segments"], 2, unit=sig["unit"])) for name in ("q_segments", "kv_segments"))]
     for name, type_ in optional:
         if type_:
             args.append((name, type_))

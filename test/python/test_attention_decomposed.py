@@ -68,7 +68,7 @@ def online_text(number, sig):
     attributes = "{scale" + op.split("{scale", 1)[1].replace(schedule_of(op), SCHEDULE)
     ins = ", ".join(f"%{n}_t" for n in ("q1", "k1", "q2", "k2", "v"))
     text = f"diffattn.attention ins({ins} : {', '.join(types[n + '_t'] for n in ('q1', 'k1', 'q2', 'k2', 'v'))}) lambda(%lam_t : {types['lam_t']})"
-    for name in ("bias", "norm_weight", "gate", "kv_len", "q_offset"):
+    for name in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"):
         if name in order and name + "(" in operands:
             text += f" {name}(%{name}_t : {types[name + '_t']})"
     text += f" outs(%out_t : {types['out_t']}) {attributes} -> {types['out_t']}"

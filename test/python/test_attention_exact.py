@@ -8,6 +8,7 @@ taken from a neighbour. Keys that no query sees hold NaN.
 import numpy as np
 import pytest
 
+from attention_cases import draw_segments
 from attention_reference import visible_keys
 from kernel_library import TYPES, call, compile_library, function_text, runnable_isas, signature
 
@@ -24,6 +25,11 @@ SIGNATURES = [
     signature(type="bf16", window=(20, -1), bias="i1", small=True, sizes=(32, 33)),
     signature(type="f16", causal=True, window=(40, -1), kv_len=True, lam="signal", sizes=(16, 20)),
     signature(type="f16", bias="f16", lam="noise", sigmoid=True, layout="bthd", small=True, sizes=(12, 16)),
+    signature(type="f32", segments="i64", small=True, sizes=(16, 33)),
+    signature(type="f32", segments="i32", causal=True, window=(40, -1), bias="i1", kv_len=True, layout="bthd"),
+    signature(type="bf16", segments="i64", causal=True, kv_len=True, small=True, sizes=(16, 48)),
+    signature(type="bf16", segments="i32", lam=1, sizes=(32, 33)),
+    signature(type="f16", segments="i64", causal=True, q_offset=True, lam="noise", sizes=(16, 20)),
 ]
 
 
@@ -62,6 +68,9 @@ class Case:
         one = lambda name, b: int(a[name][b]) if name in a else None
         seen = np.stack([np.repeat(visible_keys(queries, keys, sig["causal"], sig["window"], one("kv_len", b), one("q_offset", b))[None],
                                    noise, 0) for b in range(batch)])
+        if sig["segments"]:
+            a["q_segments"], a["kv_segments"] = draw_segments(rng, batch, queries, keys, TYPES[sig["segments"]])
+            seen &= (a["q_segments"][:, :, None] == a["kv_segments"][:, None])[:, None]
         if sig["bias"]:
             a["bias"] = draw_bias(rng, sig["bias"], (batch, noise, queries, keys), TYPES[sig["bias"]])
             seen &= a["bias"] if sig["bias"] == "i1" else ~np.isneginf(a["bias"].astype(np.float32))

@@ -8,7 +8,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from attention_cases import draw_lengths, draw_offsets
+from attention_cases import draw_lengths, draw_offsets, draw_segments
 from attention_reference import attention, visible_keys
 from kernel_library import TYPES, call, compile_library, function_text, runnable_isas
 
@@ -37,6 +37,7 @@ def draw_signature(rng, number):
         sig["weight"] = pick(False, True)
     sig["small"] = pick(False, True)
     # The result of 16-bit operands in f32: judged by their gate, for it is their arithmetic.
+    sig["segments"] = pick(None, None, "i64", "i32")
     sig["result"] = "f32" if number % 2 and sig["type"] != "f32" else None
     # The first few walk through what must not depend on luck.
     if number < 3:
@@ -94,6 +95,13 @@ class Inputs:
             self.arrays["kv_len"] = draw_lengths(rng, batch, tk)
         if sig["q_offset"]:
             self.arrays["q_offset"] = draw_offsets(rng, batch, tk)
+        if sig["segments"]:
+            segments = draw_segments(rng, batch, tq, tk, TYPES[sig["segments"]])
+            for name, ids in zip(("q_segments", "kv_segments"), segments):
+                step = 1 if sig["unit"] else 2
+                memory = np.zeros((batch, ids.shape[1] * step + int(rng.integers(0, 3))), ids.dtype)
+                self.arrays[name] = memory[:, : ids.shape[1] * step: step]
+                self.arrays[name][...] = ids
         self.arrays["out"] = self.make((batch, hs, tq, dv), fill=np.nan, dtype=TYPES[sig["result"] or sig["type"]])
 
     def make(self, shape, fill=None, dtype=None):
@@ -118,7 +126,7 @@ class Inputs:
                          window=sig["window"], softcap=sig["softcap"] and float(np.float32(sig["softcap"])), bias=a.get("bias"), kv_len=a.get("kv_len"),
                          q_offset=a.get("q_offset"), lam_sigmoid=sig["sigmoid"], norm=sig["norm"],
                          norm_weight=a.get("norm_weight"), norm_eps=float(np.float32(sig["eps"])), norm_eps_mode=sig["eps_mode"],
-                         out_scale=float(np.float32(sig["out_scale"])), gate=a.get("gate"))
+                         q_segments=a.get("q_segments"), kv_segments=a.get("kv_segments"), out_scale=float(np.float32(sig["out_scale"])), gate=a.get("gate"))
 
 
 def check(inputs, isa, number, bounds):
@@ -161,6 +169,8 @@ def seen_by(inputs, batch):
     tq, tk, hn = a["q1"].shape[2], a["k1"].shape[2], a["q2"].shape[1]
     one = lambda n: int(a[n][batch]) if n in a else None
     seen = np.repeat(visible_keys(tq, tk, sig["causal"], sig["window"], one("kv_len"), one("q_offset"))[None], hn, 0)
+    if "q_segments" in a:
+        seen = seen & (a["q_segments"][batch][:, None] == a["kv_segments"][batch])
     if "bias" in a:
         bias = a["bias"][batch % a["bias"].shape[0]]
         seen = seen & np.broadcast_to(bias if bias.dtype == np.bool_ else ~np.isneginf(bias.astype(np.float32)), seen.shape)

@@ -360,8 +360,8 @@ def test_attention_is_the_formula(build_dir):
 
 ONLINE = """
 func.func @{name}(%q1: tensor<?x4x?x8xf32>, %k1: tensor<?x{hk}x?x8xf32>, %q2: tensor<?x2x?x8xf32>, %k2: tensor<?x2x?x8xf32>, %v: tensor<?x{hv}x?x3xf32>,
-    %l: tensor<?x?x2xf32>, %bias: tensor<1x2x?x?xf32>, %len: tensor<?xi64>, %at: tensor<?xi64>, %w: tensor<3xf32>, %g: tensor<?x?x4x3xf32>, %init: tensor<?x?x4x3xf32>,
-    %max1: tensor<?x4x?xf32>, %acc1: tensor<?x4x?x3xf32>, %max2: tensor<?x2x?xf32>, %acc2: tensor<?x{ha}x?x3xf32>, %n: index) -> tensor<?x?x4x3xf32> {{
+    %l: tensor<?x?x2xf32>, %bias: tensor<1x2x?x?xf32>, %len: tensor<?xi64>, %at: tensor<?xi64>, %qs: tensor<?x?xi32>, %ks: tensor<?x?xi32>, %w: tensor<3xf32>, %g: tensor<?x?x4x3xf32>,
+    %init: tensor<?x?x4x3xf32>, %max1: tensor<?x4x?xf32>, %acc1: tensor<?x4x?x3xf32>, %max2: tensor<?x2x?xf32>, %acc2: tensor<?x{ha}x?x3xf32>, %n: index) -> tensor<?x?x4x3xf32> {{
   {body}
   return %o : tensor<?x?x4x3xf32>
 }}"""
@@ -372,10 +372,10 @@ STATE = "tensor<?x4x?xf32>, tensor<?x4x?xf32>, tensor<?x4x?x3xf32>, tensor<?x2x?
 
 
 def online_step(name, keys, offset, before, ha, hk, hv):
-    k1, k2, v, bias = keys
+    k1, k2, v, bias, ids = keys
     where = f" k_offset({offset})" if offset else ""
     return (f"%{name}:6 = diffattn.online_attention ins({QKV.format(k1=k1, k2=k2, v=v, hk=hk, hv=hv)}) bias({bias} : tensor<1x2x?x?xf32>) "
-            f"kv_len(%len : tensor<?xi64>) q_offset(%at : tensor<?xi64>){where} outs({before} : {STATE.format(ha=ha)}) {{{MASKS}}} -> {STATE.format(ha=ha)}")
+            f"kv_len(%len : tensor<?xi64>) q_offset(%at : tensor<?xi64>) q_segments(%qs : tensor<?x?xi32>) kv_segments({ids} : tensor<?x?xi32>){where} outs({before} : {STATE.format(ha=ha)}) {{{MASKS}}} -> {STATE.format(ha=ha)}")
 
 
 @pytest.mark.parametrize("hk, hv", [(2, 2), (4, 1), (1, 4)])
@@ -386,7 +386,8 @@ def test_attention_in_steps_is_attention(hk, hv, build_dir):
     tail = "lambda(%l : tensor<?x?x2xf32>) norm_weight(%w : tensor<3xf32>) gate(%g : tensor<?x?x4x3xf32>) outs(%init : tensor<?x?x4x3xf32>)"
     one = (f"%o = diffattn.attention ins({QKV.format(k1='%k1', k2='%k2', v='%v', hk=hk, hv=hv)}) lambda(%l : tensor<?x?x2xf32>) "
            "bias(%bias : tensor<1x2x?x?xf32>) norm_weight(%w : tensor<3xf32>) gate(%g : tensor<?x?x4x3xf32>) kv_len(%len : tensor<?xi64>) "
-           f"q_offset(%at : tensor<?xi64>) outs(%init : tensor<?x?x4x3xf32>) {{{MASKS}, {EPILOGUE}}} -> tensor<?x?x4x3xf32>")
+           "q_offset(%at : tensor<?xi64>) q_segments(%qs : tensor<?x?xi32>) kv_segments(%ks : tensor<?x?xi32>) "
+           f"outs(%init : tensor<?x?x4x3xf32>) {{{MASKS}, {EPILOGUE}}} -> tensor<?x?x4x3xf32>")
     start = "%max1, %sum1, %acc1, %max2, %sum2, %acc2"
     zeros = ["%c0 = arith.constant 0 : index", "%c2 = arith.constant 2 : index", "%b = tensor.dim %q1, %c0 : tensor<?x4x?x8xf32>",
              "%tq = tensor.dim %q1, %c2 : tensor<?x4x?x8xf32>", "%tk = tensor.dim %k1, %c2 : tensor<?x" + str(hk) + "x?x8xf32>",
@@ -398,8 +399,9 @@ def test_attention_in_steps_is_attention(hk, hv, build_dir):
                          f"tensor<?x{heads}x?x{width}xf32> to tensor<?x{heads}x?x{width}xf32>")
         zeros.append(f"%bias_{part} = tensor.extract_slice %bias[0, 0, 0, {begin}] [1, 2, %tq, {size}] [1, 1, 1, 1] : "
                      "tensor<1x2x?x?xf32> to tensor<1x2x?x?xf32>")
-    parts = [[f"%{name}_{part}" for name in ("k1", "k2", "v", "bias")] for part in range(2)]
-    whole = ["%k1", "%k2", "%v", "%bias"]
+        zeros.append(f"%ks_{part} = tensor.extract_slice %ks[0, {begin}] [%b, {size}] [1, 1] : tensor<?x?xi32> to tensor<?x?xi32>")
+    parts = [[f"%{name}_{part}" for name in ("k1", "k2", "v", "bias", "ks")] for part in range(2)]
+    whole = ["%k1", "%k2", "%v", "%bias", "%ks"]
     end = (f"%o = diffattn.finalize ins({{0}}#1, {{0}}#2, {{1}}#1, {{1}}#2 : tensor<?x4x?xf32>, tensor<?x4x?x3xf32>, tensor<?x2x?xf32>, "
            f"tensor<?x{ha}x?x3xf32>) {tail} {{{{{EPILOGUE}}}}} -> tensor<?x?x4x3xf32>")
     # Results 3 to 5 are the second state: renamed by a call, so that #1 and #2 are its sum and accumulator.
@@ -432,7 +434,8 @@ def test_attention_in_steps_is_attention(hk, hv, build_dir):
     bias = f32(1, 2, tq, tk)
     bias[0, 0, 1, :5] = bias[0, 1, 3, 2] = -np.inf
     arguments = [f32(b, 4, tq, 8), f32(b, hk, tk, 8), f32(b, 2, tq, 8), f32(b, 2, tk, 8), f32(b, hv, tk, 3), f32(b, tq, 2), bias, np.array([9, 7]),
-                 np.array([4, -1]), f32(3), f32(b, tq, 4, 3), f32(b, tq, 4, 3), np.full((b, 4, tq), -np.inf, np.float32), np.zeros((b, 4, tq, 3), np.float32),
+                 np.array([4, -1]), np.array([[0, 0, 3, -2, -2], [1] * 5], np.int32),
+                 np.array([[0, 0, -2, 3, 0, -2, 3, 7, -2], [1] * 8 + [2]], np.int32), f32(3), f32(b, tq, 4, 3), f32(b, tq, 4, 3), np.full((b, 4, tq), -np.inf, np.float32), np.zeros((b, 4, tq, 3), np.float32),
                  np.full((b, 2, tq), -np.inf, np.float32), np.zeros((b, ha, tq, 3), np.float32), 4]
     answers = Interpreter(build_dir, module).calls([(name, precision, arguments) for precision in ("exact", "as-written") for name in bodies])
     for name, answer in zip([*bodies, *bodies], answers):

@@ -377,3 +377,79 @@ def test_numbers_of_keys_at_the_edges():
             mask = np.stack([[[visible(int(p) + shift, n) for p in row] for row in j] for n in lengths])
             got = executable.call(name, *arrays, np.array(lengths))[0]
             np.testing.assert_allclose(got, reference(mask, *arrays), rtol=1e-4, atol=1e-5, err_msg=f"{name} {lengths}")
+
+
+OWN = """%b = linalg.index 0 : index
+         %x = tensor.extract %qs[%b, %i] : tensor<2x{q}x{t}>
+         %y = tensor.extract %ks[%b, %j] : tensor<2x{k}x{t}>
+         """
+ONE = """%b = linalg.index 0 : index
+         %more = arith.constant {more} : index
+         %p = arith.addi %i, %more : index
+         %x = tensor.extract %ks[%b, %p] : tensor<2x{k}x{t}>
+         %y = tensor.extract %ks[%b, %j] : tensor<2x{k}x{t}>
+         """
+EQUAL = "%vis = arith.cmpi eq, %x, %y : {t}"
+SWAPPED = "%vis = arith.cmpi eq, %y, %x : {t}"
+NEGATED = """%other = arith.cmpi ne, %x, %y : {t}
+             %true = arith.constant true
+             %vis = arith.xori %other, %true : i1"""
+CAUSAL = """%same = arith.cmpi eq, %x, %y : {t}
+            %last = arith.constant {at} : index
+            %end = arith.addi %i, %last : index
+            %before = arith.cmpi sle, %j, %end : index
+            %vis = arith.andi %before, %same : i1"""
+INFINITE, FINITE = "0xFF800000", "-1.0e9"
+#: name -> (condition, type of the numbers, fill, what the op gets)
+SEGMENTS = {
+    "two_tensors": (OWN + EQUAL, "i64", INFINITE, "q_segments"),
+    "swapped": (OWN + SWAPPED, "i32", INFINITE, "q_segments"),
+    "negated": (OWN + NEGATED, "i64", INFINITE, "q_segments"),
+    "two_tensors_finite": (OWN + EQUAL, "i64", FINITE, "bias"),
+    "one_tensor": (ONE + EQUAL, "i64", FINITE, "q_segments"),
+    "one_tensor_from_the_first": (ONE.replace("{more}", "0") + EQUAL, "i32", FINITE, "q_segments"),
+    "one_tensor_between": (ONE.replace("{more}", "1") + EQUAL, "i64", FINITE, "bias"),
+    "causal": (ONE + CAUSAL, "i64", FINITE, "q_segments"),
+    "causal_with_two_tensors": (OWN + CAUSAL, "i32", INFINITE, "q_segments"),
+    "causal_two_tensors_finite": (OWN + CAUSAL, "i64", FINITE, "bias"),
+    "causal_that_hides_the_own_key": (ONE + CAUSAL.replace("{at}", "1"), "i64", FINITE, "bias"),
+    "other_relation": (OWN + EQUAL.replace("eq", "sle"), "i64", INFINITE, "bias"),
+    "short_integers": (OWN + EQUAL, "i8", INFINITE, "bias"),
+}
+
+
+def test_segments():
+    more = KEYS - ROWS
+    functions = []
+    for name, (condition, kind, fill, _) in SEGMENTS.items():
+        condition = condition.replace("{more}", str(more)).replace("{at}", str(more)).format(q=ROWS, k=KEYS, t=kind)
+        text = function(name, condition).replace("arith.constant 0xFF800000", f"arith.constant {fill}")
+        functions.append(text.replace(f"%v: tensor<2x{KEYS}x4xf32>)",
+                                      f"%v: tensor<2x{KEYS}x4xf32>, %qs: tensor<2x{ROWS}x{kind}>, %ks: tensor<2x{KEYS}x{kind}>)"))
+    text = module(functions)
+    raised = {part.split("(")[0]: part for part in emit(text, "raised").decode().split("func.func @")[1:]}
+    executable, plain = Executable(text, cache=False), Executable(text, cache=False, raise_attention=False)
+    rng, (i, j), arrays = np.random.default_rng(1), positions(), inputs()
+    for name, (_, kind, fill, wanted) in SEGMENTS.items():
+        assert raised[name].count("diffattn.attention") == 1, name
+        for clause in ("q_segments", "bias"):
+            assert (f" {clause}(" in raised[name]) == (clause == wanted), (name, clause)
+        assert ("is_causal" in raised[name]) == name.startswith("causal") or wanted == "bias", name
+        for keys in (rng.integers(0, 3, (2, KEYS)), np.sort(rng.integers(-9, 9, (2, KEYS)), 1), np.arange(2 * KEYS).reshape(2, KEYS)):
+            keys = keys.astype(f"int{kind[1:]}")
+            for queries in (keys[:, more:], rng.permutation(keys.T)[:ROWS].T.copy()):
+                got = executable.call(name, *arrays, np.ascontiguousarray(queries), keys)[0]
+                seen = queries[:, :, None] == keys[:, None, :]
+                if name == "other_relation":
+                    seen = queries[:, :, None] <= keys[:, None, :]
+                if name.startswith("one_tensor"):
+                    own = {"one_tensor": more, "one_tensor_from_the_first": 0, "one_tensor_between": 1}[name]
+                    seen = keys[:, own: own + ROWS, None] == keys[:, None, :]
+                if name.startswith("causal"):
+                    if "two" not in name:
+                        seen = keys[:, more:, None] == keys[:, None, :]
+                    seen = seen & (j - i <= (1 if "hides" in name else more))
+                want = reference(seen, *arrays)
+                if fill == FINITE:  # rows without a key are the graph's own
+                    want = np.where(seen.any(-1)[..., None], want, plain.call(name, *arrays, np.ascontiguousarray(queries), keys)[0])
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5, err_msg=f"{name} {queries} {keys}")

@@ -43,6 +43,8 @@ std::string describe(const Case &c) {
     os << ", causal";
   if (c.window)
     os << ", window " << c.window->first << " " << c.window->second;
+  if (!c.numbers.qSegments.empty())
+    os << ", segments";
   if (!c.numbers.bias.empty())
     os << (c.numbers.biasIsBoolean ? ", boolean mask" : ", bias");
   return text;
@@ -65,6 +67,8 @@ bool isVisible(const Case &c, int64_t i, int64_t j) {
     if (right >= 0 && distance > saturated(__int128(offset) + right))
       return false;
   }
+  if (!n.qSegments.empty() && n.qSegments[i] != n.kvSegments[j])
+    return false;
   if (n.bias.empty())
     return true;
   double element = n.bias[i * n.keys + j];
@@ -85,7 +89,7 @@ protected:
         n.biasIsBoolean ? "tensor<1x1x?x?xi1>" : "tensor<1x1x?x?xf32>";
     const std::string x = "tensor<1x1x?x4xf32>", row = "tensor<1x1x?xf32>";
     os << "func.func @f(%x: " << x << ", %l: tensor<f32>, %b: " << bias
-       << ", %n: tensor<1xi64>, %r: " << row << ") {\n";
+       << ", %n: tensor<1xi64>, %s: tensor<1x?xi64>, %r: " << row << ") {\n";
     os << (online ? "%o:6 = diffattn.online_attention"
                   : "%o = diffattn.attention")
        << " ins(%x, %x, %x, %x, %x : " << x << ", " << x << ", " << x << ", "
@@ -98,6 +102,9 @@ protected:
       os << " kv_len(%n : tensor<1xi64>)";
     if (givesOffset)
       os << " q_offset(%n : tensor<1xi64>)";
+    if (!n.qSegments.empty())
+      os << " q_segments(%s : tensor<1x?xi64>) kv_segments(%s : "
+            "tensor<1x?xi64>)";
     if (online)
       os << " outs(%r, %r, %x, %r, %r, %x : " << row << ", " << row << ", " << x
          << ", " << row << ", " << row << ", " << x << ")";
@@ -130,6 +137,7 @@ protected:
   }
 
   void check(const Case &c);
+  void checkTiles(const Case &c);
 
   MLIRContext context;
   OwningOpRef<ModuleOp> module;
@@ -152,7 +160,8 @@ void MaskTest::check(const Case &c) {
   const int64_t queries = c.numbers.queries, keys = c.numbers.keys;
   bool areIntervals = llvm::all_of(
       masks, [](MaskAttrInterface mask) { return mask.isInterval(); });
-  EXPECT_EQ(areIntervals, c.numbers.bias.empty());
+  const bool areRanges = c.numbers.bias.empty() && c.numbers.qSegments.empty();
+  EXPECT_EQ(areIntervals, areRanges);
   EXPECT_EQ(readPosition(masks), c.causal || c.window.has_value());
 
   for (int64_t i = 0; i < queries; ++i)
@@ -175,7 +184,7 @@ void MaskTest::check(const Case &c) {
                     end = clampKey(range.end, keys, keys),
                     wholeBegin = clampKey(range.wholeBegin, keys, 0),
                     wholeEnd = clampKey(range.wholeEnd, keys, keys);
-      EXPECT_EQ(range.knowsWhole, c.numbers.bias.empty());
+      EXPECT_EQ(range.knowsWhole, areRanges);
       for (int64_t j = 0; j < keys; ++j) {
         int64_t count = 0;
         for (int64_t i = first; i <= last; ++i)
@@ -193,6 +202,60 @@ void MaskTest::check(const Case &c) {
         EXPECT_FALSE(all && count < last - first + 1);
       }
     }
+}
+
+/// What segments alone say of all tiles of queries and keys.
+void MaskTest::checkTiles(const Case &c) {
+  SCOPED_TRACE(describe(c));
+  SmallVector<MaskAttrInterface> masks = getMasks(c);
+  NumericMasks b(c.numbers);
+  auto forTiles = [](int64_t n, function_ref<void(int64_t, int64_t)> body) {
+    for (int64_t first = 0; first < n; ++first)
+      for (int64_t last = first; last < n; ++last)
+        body(first, last);
+  };
+  forTiles(c.numbers.queries, [&](int64_t q0, int64_t q1) {
+    forTiles(c.numbers.keys, [&](int64_t k0, int64_t k1) {
+      int64_t count = 0;
+      for (int64_t i = q0; i <= q1; ++i)
+        for (int64_t j = k0; j <= k1; ++j)
+          count += c.numbers.qSegments[i] == c.numbers.kvSegments[j];
+      TileRelation relation = getTileRelation(
+          b, masks, {number(q0), number(q1)}, {number(k0), number(k1)});
+      SCOPED_TRACE("queries " + std::to_string(q0) + " to " +
+                   std::to_string(q1) + ", keys " + std::to_string(k0) +
+                   " to " + std::to_string(k1));
+      // All is exact; none may stay unseen where the ranges of numbers meet.
+      EXPECT_EQ(NumericMasks::number(relation.all) != 0,
+                count == (q1 - q0 + 1) * (k1 - k0 + 1));
+      if (NumericMasks::number(relation.none))
+        EXPECT_EQ(count, 0);
+      if (q0 == q1 && k0 == k1)
+        EXPECT_EQ(NumericMasks::number(relation.none) != 0, count == 0);
+    });
+  });
+}
+
+TEST_F(MaskTest, SegmentsOfAnyNumbers) {
+  Case c;
+  c.numbers.queries = 5;
+  c.numbers.keys = 6;
+  for (const auto &[queries, keys] :
+       {std::pair<std::vector<int64_t>, std::vector<int64_t>>{
+            {0, 0, 1, 1, 2}, {0, 0, 1, 1, 2, 2}},
+        {{2, 0, 2, 1, 1}, {1, 2, 2, 0, 3, 1}},
+        {{kLowest, kHighest, -1, 0, kLowest},
+         {kHighest, kHighest, kLowest, 1, -1, 0}},
+        // Equal in their lower 32 bits.
+        {{3, 3, 3 + (int64_t(1) << 32), -1, 0xffffffff},
+         {3, 3 + (int64_t(1) << 32), -1, 0xffffffff, 7, 3}},
+        {{4, 4, 4, 4, 4}, {4, 4, 4, 4, 4, 4}},
+        {{1, 1, 1, 1, 1}, {2, 2, 0, 0, 2, 0}}}) {
+    c.numbers.qSegments = queries;
+    c.numbers.kvSegments = keys;
+    check(c);
+    checkTiles(c);
+  }
 }
 
 TEST_F(MaskTest, NoMaskHidesNothing) {
@@ -298,6 +361,13 @@ TEST_F(MaskTest, RandomMasksTogether) {
                                                            : -kInf);
     else
       c.numbers.biasIsBoolean = false;
+    if (pick(0, 2) == 0 && c.numbers.queries && c.numbers.keys) {
+      for (int64_t i = 0; i < c.numbers.queries; ++i)
+        c.numbers.qSegments.push_back(pick(-1, 1));
+      for (int64_t j = 0; j < c.numbers.keys; ++j)
+        c.numbers.kvSegments.push_back(pick(-1, 1));
+      checkTiles(c);
+    }
     check(c);
     if (HasFailure())
       return;

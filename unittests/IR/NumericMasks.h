@@ -25,6 +25,8 @@ struct MaskNumbers {
   /// [query][key]; of a boolean operand 0 and 1.
   std::vector<double> bias;
   bool biasIsBoolean = false;
+  /// Of queries and of keys; both or none.
+  std::vector<int64_t> qSegments, kvSegments;
 };
 
 /// The end of i64 where `x` is beyond it.
@@ -55,14 +57,32 @@ public:
   MaskValue less(MaskValue a, MaskValue b) override {
     return number(number(a) < number(b));
   }
+  MaskValue equal(MaskValue a, MaskValue b) override {
+    return number(number(a) == number(b));
+  }
+  MaskValue either(MaskValue a, MaskValue b) override {
+    return number(number(a) || number(b));
+  }
   MaskValue both(MaskValue a, MaskValue b) override {
     return number(number(a) && number(b));
   }
   MaskValue load(MaskOperand operand, const MaskPoint &point) override {
+    if (operand == MaskOperand::QSegments)
+      return number(numbers.qSegments.at(number(point.query)));
+    if (operand == MaskOperand::KvSegments)
+      return number(numbers.kvSegments.at(number(point.key)));
     double element =
         numbers.bias.at(number(point.query) * numbers.keys + number(point.key));
     return numbers.biasIsBoolean ? number(element != 0.0)
                                  : MaskValue(llvm::bit_cast<uint64_t>(element));
+  }
+  MaskValue lowest(MaskOperand operand, const MaskTile &tile) override {
+    auto [first, end] = range(operand, tile);
+    return number(*std::min_element(first, end));
+  }
+  MaskValue highest(MaskOperand operand, const MaskTile &tile) override {
+    auto [first, end] = range(operand, tile);
+    return number(*std::max_element(first, end));
   }
   MaskValue isNotMinusInfinity(MaskValue element) override {
     return number(llvm::bit_cast<double>(element.getBits()) !=
@@ -88,6 +108,16 @@ public:
   }
 
 private:
+  using Iterator = std::vector<int64_t>::const_iterator;
+  std::pair<Iterator, Iterator> range(MaskOperand operand,
+                                      const MaskTile &tile) const {
+    const std::vector<int64_t> &all = operand == MaskOperand::QSegments
+                                          ? numbers.qSegments
+                                          : numbers.kvSegments;
+    return {all.begin() + number(tile.first),
+            all.begin() + number(tile.last) + 1};
+  }
+
   /// The position of query 0, moved.
   int64_t shifted(__int128 by) const {
     int64_t offset = numbers.qOffset.value_or(saturated(

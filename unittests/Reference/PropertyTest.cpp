@@ -222,6 +222,38 @@ TEST(Property, KeysBehindTheValidOnesAreHidden) {
   EXPECT_EQ(run(a), run(all));
 }
 
+TEST(Property, SegmentsAreIndependent) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 7, 0.3);
+  const std::vector<int64_t> ids = {3, 3, -1, -1, -1, 8, 8};
+  a.qSegments = pool.integers(ids);
+  a.qSegments.sizes.insert(a.qSegments.sizes.begin(), 1);
+  a.qSegments.strides.insert(a.qSegments.strides.begin(), 0);
+  a.kvSegments = a.qSegments;
+  const std::vector<double> out = run(a);
+  const int64_t perToken = static_cast<int64_t>(out.size()) / 7;
+  for (auto [first, count] :
+       {std::pair<int64_t, int64_t>{0, 2}, {2, 3}, {5, 2}}) {
+    AttentionArguments part = a;
+    part.qSegments = part.kvSegments = View();
+    for (View *view : {&part.q1, &part.k1, &part.q2, &part.k2, &part.v})
+      *view = view->sliced(2, first, count);
+    const std::vector<double> alone = run(part);
+    ASSERT_EQ(static_cast<int64_t>(alone.size()), count * perToken);
+    for (int64_t i = 0; i < count * perToken; ++i)
+      EXPECT_EQ(alone[i], out[first * perToken + i]);
+  }
+  // A number that no key has.
+  a.qSegments = pool.integers({4, 5, 6, 7, 9, 10, 11});
+  a.qSegments.sizes.insert(a.qSegments.sizes.begin(), 1);
+  a.qSegments.strides.insert(a.qSegments.strides.begin(), 0);
+  expectNear(run(a), std::vector<double>(out.size(), 0.0), 0.0);
+  a.kvSegments = View();
+  EXPECT_EQ(
+      check(a),
+      "expected q_segments and kv_segments together, but got one of them");
+}
+
 TEST(Property, PositionsNeitherWrapNorRound) {
   constexpr int64_t highest = std::numeric_limits<int64_t>::max();
   Pool pool;

@@ -52,6 +52,9 @@ struct AxisRole {
   bool mayBroadcast;
 };
 
+/// What the axes of an operand of masks count.
+SmallVector<AxisRole> getAxisRoles(MaskOperand operand);
+
 /// Adds operands to `state` in the order of the op's definition, of which null
 /// ones are optional and absent.
 void addOperandSegments(OpBuilder &builder, OperationState &state,
@@ -59,6 +62,11 @@ void addOperandSegments(OpBuilder &builder, OperationState &state,
 
 /// Whether a mask depends on the positions of queries.
 bool readPosition(ArrayRef<MaskAttrInterface> masks);
+
+/// How a tile of keys stands to a tile of queries by those of `masks` that can
+/// tell, of which there must be one.
+TileRelation getTileRelation(MaskBuilder &b, ArrayRef<MaskAttrInterface> masks,
+                             const MaskTile &queries, const MaskTile &keys);
 
 /// Fails where `op` has an attribute that no one would read.
 LogicalResult verifyKnownAttributes(Operation *op);

@@ -13,6 +13,8 @@ include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
+def DiffAttn_IdData : DiffAttn_Shaped<[I32, I64], "i32 or i64">;
+
 /// An op that makes the scores of two maps: its operands and attributes up to the
 /// softmax. An op lists them in the order of its generic form.
 class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
@@ -21,11 +23,28 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
         DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]
         # traits> {
+  string visibleKeys = [{
+    Key `j` is visible to query `i` if all of these hold, where the op has them:
+    `j < kv_len[b]`; the boolean bias is true or the additive bias is not -inf; with
+    `is_causal` `j <= p`; with `window = [L, R]` `-R <= p - j <= L` (-1: no limit on
+    that side); with segments `kv_segments[b,j] = q_segments[b,i]`. Here
+    `p = i + q_offset[b]`, and `q_offset` is by default `(kv_len or Tk) - Tq`, so that
+    the last query sees the last key. Positions do not begin anew with a segment.
+    bias is `[1|B, 1|Hn, 1|Tq, Tk]`, kv_len and q_offset `[B]`, q_segments `[B,Tq]`
+    and kv_segments `[B,Tk]`.
+  }];
   dag mapOperands = (ins
     DiffAttn_Data:$q1, DiffAttn_Data:$k1, DiffAttn_Data:$q2, DiffAttn_Data:$k2, DiffAttn_Data:$v);
   dag biasOperand = (ins Optional<DiffAttn_BiasData>:$bias);
   dag positionOperands = (ins
-    Optional<DiffAttn_I64Data>:$kv_len, Optional<DiffAttn_I64Data>:$q_offset);
+    Optional<DiffAttn_I64Data>:$kv_len, Optional<DiffAttn_I64Data>:$q_offset,
+    Optional<DiffAttn_IdData>:$q_segments, Optional<DiffAttn_IdData>:$kv_segments);
+  string positionClauses = [{
+    (`kv_len` `(` $kv_len^ `:` type($kv_len) `)`)?
+    (`q_offset` `(` $q_offset^ `:` type($q_offset) `)`)?
+    (`q_segments` `(` $q_segments^ `:` type($q_segments) `)`)?
+    (`kv_segments` `(` $kv_segments^ `:` type($kv_segments) `)`)?
+  }];
   dag scoreAttributes = (ins
     F32Attr:$scale, UnitAttr:$is_causal, OptionalAttr<DenseI64ArrayAttr>:$window,
     OptionalAttr<F32Attr>:$softcap);

@@ -65,4 +65,14 @@ def DiffAttn_AdditiveBiasAttr : DiffAttn_Mask<"AdditiveBias", "additive_bias",
   }];
 }
 
+def DiffAttn_SegmentMaskAttr : DiffAttn_Mask<"SegmentMask", "segment_mask",
+                                             ["hasTileRelation", "getTileRelation"]> {
+  let summary = "keys of the query's own segment are visible";
+  let description = [{
+    Segments have numbers, any ones in any order; equal ones are the same segment.
+
+    Example: `#diffattn.segment_mask`
+  }];
+}
+
 #endif // DIFFATTN_IR_DIFFATTNMASKS_TD

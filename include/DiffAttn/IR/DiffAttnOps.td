@@ -38,18 +38,14 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     Y     = out_scale * norm_weight * X / rms(X) * sigmoid(gate)
     ```
 
-    where `g = s/(Hs/Hn)` is the noise head of signal head `s`. Key `j` is
-    visible to query `i` if `j < kv_len[b]`, the boolean bias is true or the
-    additive bias is not -inf, with `is_causal` `j <= p`, and with `window = [L, R]` `-R <= p - j <= L`
-    (-1: no limit on that side), where `p = i + q_offset[b]` and `q_offset` is
-    by default `(kv_len or Tk) - Tq`, so that the last query sees the last key.
+    where `g = s/(Hs/Hn)` is the noise head of signal head `s`.
+  }] # visibleKeys # [{
     A row that sees no key has a map of zeros.
 
     Shapes (layout `bhtd`; with `bthd` the second and third axes change places):
     q1 `[B,Hs,Tq,d]`, q2 `[B,Hn,Tq,d]`, k1 `[B,Hk1,Tk,d]`, k2 `[B,Hk2,Tk,d]`,
     v `[B,Hv,Tk,dv]`, lambda `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`,
-    bias `[1|B, 1|Hn, 1|Tq, Tk]`, norm_weight `[dv]`, gate and result
-    `[B,Hs,Tq,dv]`, kv_len and q_offset `[B]`.
+    norm_weight `[dv]`, gate and result `[B,Hs,Tq,dv]`.
 
     q1, k1, q2, k2 and v have one element type. The result has it too, or is f32
     and then not rounded.
@@ -78,8 +74,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     (`bias` `(` $bias^ `:` type($bias) `)`)?
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
-    (`kv_len` `(` $kv_len^ `:` type($kv_len) `)`)?
-    (`q_offset` `(` $q_offset^ `:` type($q_offset) `)`)?
+  }] # positionClauses # [{
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
   let builders = [

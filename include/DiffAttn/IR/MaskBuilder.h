@@ -40,8 +40,11 @@ private:
   bool present = false;
 };
 
-/// The operands that masks read.
-enum class MaskOperand { Bias, KvLen, QOffset };
+/// The operands that masks read, in the order of the ops' definitions.
+enum class MaskOperand { Bias, KvLen, QOffset, QSegments, KvSegments };
+constexpr MaskOperand kMaskOperands[] = {
+    MaskOperand::Bias, MaskOperand::KvLen, MaskOperand::QOffset,
+    MaskOperand::QSegments, MaskOperand::KvSegments};
 
 /// How many keys before and after its own position a query sees; none: no
 /// limit.
@@ -55,7 +58,7 @@ struct MaskPoint {
   MaskValue query, key;
 };
 
-/// Queries from `first` to `last`, both included.
+/// Queries or keys from `first` to `last`, both included.
 struct MaskTile {
   MaskValue first, last;
 };
@@ -68,6 +71,12 @@ struct VisibleRange {
   /// nothing of that kind is known.
   MaskValue wholeBegin, wholeEnd;
   bool knowsWhole = true;
+};
+
+/// How a tile of keys stands to a tile of queries, as conditions.
+struct TileRelation {
+  /// No query of the tile sees a key of the other; all of them see all of it.
+  MaskValue none, all;
 };
 
 /// Builds what masks compute, at one batch and one noise head. No sum of
@@ -83,12 +92,19 @@ public:
 
   // Conditions.
   virtual MaskValue less(MaskValue a, MaskValue b) = 0;
+  virtual MaskValue equal(MaskValue a, MaskValue b) = 0;
   virtual MaskValue both(MaskValue a, MaskValue b) = 0;
+  virtual MaskValue either(MaskValue a, MaskValue b) = 0;
 
   // Operands.
   /// The element of `operand` for `point`: an integer, a float, or of a boolean
   /// operand a condition.
   virtual MaskValue load(MaskOperand operand, const MaskPoint &point) = 0;
+  /// The lowest and the highest integer of `operand`, which has one for each
+  /// query or for each key, over a tile of these. Only builders of kernels that
+  /// ask for the relation of tiles have them.
+  virtual MaskValue lowest(MaskOperand operand, const MaskTile &tile);
+  virtual MaskValue highest(MaskOperand operand, const MaskTile &tile);
   /// Whether a float is another one than minus infinity.
   virtual MaskValue isNotMinusInfinity(MaskValue element) = 0;
 
@@ -104,8 +120,9 @@ public:
   virtual MaskValue isWithinLeft(const MaskPoint &point, int64_t left) = 0;
   virtual MaskValue isWithinRight(const MaskPoint &point, int64_t right) = 0;
 
-  /// Conjunction and extrema in which a null side says nothing.
+  /// Conditions and extrema in which a null side says nothing.
   MaskValue bothIfAny(MaskValue a, MaskValue b);
+  MaskValue eitherIfAny(MaskValue a, MaskValue b);
   MaskValue minIfAny(MaskValue a, MaskValue b);
   MaskValue maxIfAny(MaskValue a, MaskValue b);
 };

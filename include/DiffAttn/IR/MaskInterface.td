@@ -36,6 +36,21 @@ def DiffAttn_MaskAttrInterface : AttrInterface<"MaskAttrInterface"> {
     }], "::mlir::diffattn::VisibleRange", "getVisibleRange",
       (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskTile &":$tile)>,
     InterfaceMethod<[{
+      Whether the mask can tell, without a look at each pair, how a tile of keys
+      stands to a tile of queries.
+    }], "bool", "hasTileRelation", (ins), [{}], [{
+      return false;
+    }]>,
+    InterfaceMethod<[{
+      How the tile of keys stands to the tile of queries, where `hasTileRelation`:
+      both conditions are given, and where neither holds `isVisible` decides.
+    }], "::mlir::diffattn::TileRelation", "getTileRelation",
+      (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskTile &":$queries,
+           "const ::mlir::diffattn::MaskTile &":$keys),
+      [{}], [{
+      return {};
+    }]>,
+    InterfaceMethod<[{
       Whether a query sees a key; null: always.
     }], "::mlir::diffattn::MaskValue", "isVisible",
       (ins "::mlir::diffattn::MaskBuilder &":$b, "const ::mlir::diffattn::MaskPoint &":$point)>,

@@ -74,8 +74,7 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
       type($k2) `,` type($v) `)`
     (`bias` `(` $bias^ `:` type($bias) `)`)?
-    (`kv_len` `(` $kv_len^ `:` type($kv_len) `)`)?
-    (`q_offset` `(` $q_offset^ `:` type($q_offset) `)`)?
+  }] # positionClauses # [{
     (`k_offset` `(` $k_offset^ `)`)?
     `outs` `(` $max1 `,` $sum1 `,` $acc1 `,` $max2 `,` $sum2 `,` $acc2 `:` type($max1) `,`
       type($sum1) `,` type($acc1) `,` type($max2) `,` type($sum2) `,` type($acc2) `)`

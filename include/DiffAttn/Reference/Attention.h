@@ -59,11 +59,15 @@ struct View {
 struct AttentionArguments {
   View q1, k1, q2, k2,
       v; ///< [B,Hs,Tq,d] [B,Hk1,Tk,d] [B,Hn,Tq,d] [B,Hk2,Tk,d] [B,Hv,Tk,dv]
-  View lambda;         ///< [], [Hs], [B,Tq,Hs] or [B,Tq,Hn]
-  View bias;           ///< [1|B,1|Hn,1|Tq,Tk], Bool or float
-  View normWeight;     ///< [dv]
-  View gate;           ///< [B,Hs,Tq,dv]
-  View kvLen, qOffset; ///< [B], I64
+  View lambda;                ///< [], [Hs], [B,Tq,Hs] or [B,Tq,Hn]
+  View bias;                  ///< [1|B,1|Hn,1|Tq,Tk], Bool or float
+  View normWeight;            ///< [dv]
+  View gate;                  ///< [B,Hs,Tq,dv]
+  View kvLen, qOffset;        ///< [B], I64
+  View qSegments, kvSegments; ///< [B,Tq] and [B,Tk], I64; both or none
+
+  /// The position of the first key, where the keys are a part of all.
+  int64_t keyOffset = 0;
 
   double scale = 1.0;
   bool isCausal = false;
@@ -89,6 +93,11 @@ struct AttentionResult {
 
 /// What is wrong with the shapes of `arguments`; empty if nothing is.
 std::string check(const AttentionArguments &arguments);
+
+/// Whether query `i` of batch `b` sees key `j`; `group` is the noise head, and
+/// `bias` becomes what is added to the score.
+bool isVisible(const AttentionArguments &arguments, int64_t b, int64_t group,
+               int64_t i, int64_t j, double &bias);
 
 /// Computes attention; `check` must have found nothing.
 AttentionResult attention(const AttentionArguments &arguments);

@@ -12,8 +12,14 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 bool ScoreRules::hasElementMasks() const {
+  return llvm::any_of(masks, [](MaskAttrInterface mask) {
+    return !mask.isInterval() && !mask.hasTileRelation();
+  });
+}
+
+bool ScoreRules::hasTileMasks() const {
   return llvm::any_of(
-      masks, [](MaskAttrInterface mask) { return !mask.isInterval(); });
+      masks, [](MaskAttrInterface mask) { return mask.hasTileRelation(); });
 }
 
 /// The smaller one of two limits.
@@ -103,11 +109,11 @@ AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
   operands.k2 = getView(op, op.getK2Mutable());
   operands.v = getView(op, op.getVMutable());
   operands.lambda = getView(op, op.getLambdaMutable());
-  operands.bias = getView(op, op.getBiasMutable());
   operands.normWeight = getView(op, op.getNormWeightMutable());
   operands.gate = getView(op, op.getGateMutable());
-  operands.kvLen = getView(op, op.getKvLenMutable());
-  operands.qOffset = getView(op, op.getQOffsetMutable());
   operands.output = getView(op, op.getInitMutable());
+  for (auto [which, view] : llvm::zip_equal(kMaskOperands, operands.masks))
+    if (OpOperand *found = op.findMaskOperand(which))
+      view = getView(op, *found);
   return operands;
 }

@@ -32,15 +32,18 @@ struct SpecOperand {
   int64_t slot = -1;
   SpecSize strides[4];
   bool present() const { return slot >= 0; }
+  bool hasUnitRows() const {
+    return strides[2].isStatic() && strides[2].value == 1;
+  }
   bool hasUnitColumns() const {
     return strides[3].isStatic() && strides[3].value == 1;
   }
 };
 
 /// Everything that an attention kernel is made from. Lambda uses the strides of
-/// batch, head and position (0 where it does not vary); kv_len and q_offset
-/// that of batch; norm_weight that of columns. A bias that is broadcast along
-/// an axis has stride 0 there.
+/// batch, head and position (0 where it does not vary); operands of masks those
+/// that their axes count; norm_weight that of columns. A bias that is broadcast
+/// along an axis has stride 0 there.
 struct AttentionSpec {
   /// The schedule of the kernel that is emitted: one of the two.
   CpuPrefillAttr prefill;
@@ -49,8 +52,8 @@ struct AttentionSpec {
   CpuTarget target;
   SpecSize batch, signalHeads, noiseHeads, key1Heads, key2Heads, valueHeads;
   SpecSize queries, keys, headDim, valueDim;
-  SpecOperand q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
-      output;
+  SpecOperand q1, k1, q2, k2, v, lambda, normWeight, gate, output;
+  SpecOperand masks[std::size(kMaskOperands)];
   /// How many heads a lambda of one value per token has: all signal heads or
   /// the noise heads.
   SpecSize lambdaHeads;
@@ -59,8 +62,24 @@ struct AttentionSpec {
   /// Addresses and dynamic sizes in the context.
   int64_t slots = 0;
 
+  const SpecOperand &mask(MaskOperand operand) const {
+    return masks[static_cast<size_t>(operand)];
+  }
+  const SpecOperand &bias() const { return mask(MaskOperand::Bias); }
+  /// Whether a mask's operand is there and has an integer for each query, or
+  /// for each key, of a batch.
+  bool hasIntegers(MaskOperand operand, AxisRole::Kind counted) const {
+    SmallVector<AxisRole> roles = getAxisRoles(operand);
+    return mask(operand).present() && roles.size() == 2 &&
+           roles[1].kind == counted;
+  }
   /// Whether which keys a query sees depends on its position.
   bool hasPositionMask() const { return static_cast<bool>(scores.reach); }
+  /// Whether masks hide some scores of some tiles and leave whole tiles as they
+  /// are.
+  bool hasPartialTiles() const {
+    return hasPositionMask() || scores.hasTileMasks();
+  }
   /// Whether a score changes between the product and the softmax.
   bool editsEveryScore() const {
     return scores.softcap || scores.hasElementMasks();

@@ -143,19 +143,15 @@ LogicalResult SpecBuilder::build() {
                          : spec.signalHeads;
 
   const std::pair<const OperandView &, SpecOperand &> bound[] = {
-      {operands.q1, spec.q1},
-      {operands.q2, spec.q2},
-      {operands.k1, spec.k1},
-      {operands.k2, spec.k2},
-      {operands.v, spec.v},
-      {operands.output, spec.output},
-      {operands.lambda, spec.lambda},
-      {operands.bias, spec.bias},
-      {operands.normWeight, spec.normWeight},
-      {operands.gate, spec.gate},
-      {operands.kvLen, spec.kvLen},
-      {operands.qOffset, spec.qOffset}};
+      {operands.q1, spec.q1},         {operands.q2, spec.q2},
+      {operands.k1, spec.k1},         {operands.k2, spec.k2},
+      {operands.v, spec.v},           {operands.output, spec.output},
+      {operands.lambda, spec.lambda}, {operands.normWeight, spec.normWeight},
+      {operands.gate, spec.gate}};
   for (auto &[view, operand] : bound)
+    if (view && failed(bindOperand(view, operand)))
+      return failure();
+  for (auto [view, operand] : llvm::zip_equal(operands.masks, spec.masks))
     if (view && failed(bindOperand(view, operand)))
       return failure();
   spec.slots = context.size();

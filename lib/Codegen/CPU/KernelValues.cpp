@@ -37,24 +37,24 @@ HeadIndices mlir::diffattn::getHeadIndices(KernelValues &v, Value signal) {
 static constexpr int64_t kFarAway = int64_t(1) << 60;
 
 KernelMasks::KernelMasks(KernelValues &v, Value batch)
-    : b(v.b), rules(v.spec.scores) {
+    : b(v.b), values(v), rules(v.spec.scores), batch(batch) {
   const AttentionSpec &spec = v.spec;
   auto perBatch = [&](const SpecOperand &operand) {
     return b.load(b.i64, v.address(operand), b.i64,
                   b.mul(batch, v.stride(operand, 0)));
   };
   Value valid = v.size(spec.keys), keys = valid;
-  if (spec.kvLen.present())
-    valid = perBatch(spec.kvLen);
+  if (const SpecOperand &given = spec.mask(MaskOperand::KvLen); given.present())
+    valid = perBatch(given);
   keyCount = b.max(b.min(valid, keys), b.index(0));
   if (!rules.reach)
     return;
   // By default the last query stands at the last valid key, also where kv_len
   // is beyond the keys in memory.
-  Value offset =
-      spec.qOffset.present()
-          ? perBatch(spec.qOffset)
-          : b.sub(b.max(valid, b.index(-kFarAway)), v.size(spec.queries));
+  const SpecOperand &given = spec.mask(MaskOperand::QOffset);
+  Value offset = given.present() ? perBatch(given)
+                                 : b.sub(b.max(valid, b.index(-kFarAway)),
+                                         v.size(spec.queries));
   // Clamped before the sum, which then neither wraps nor leaves the range.
   if (std::optional<int64_t> left = rules.reach.left) {
     Value first =
@@ -65,6 +65,107 @@ KernelMasks::KernelMasks(KernelValues &v, Value batch)
     Value last = b.add(b.min(offset, b.index(kFarAway - *right)), *right);
     high = b.add(b.max(last, b.index(-kFarAway)), 1);
   }
+}
+
+//===----------------------------------------------------------------------===//
+// Integers of queries and keys
+//===----------------------------------------------------------------------===//
+
+/// i32 or i64, or a vector of these, as i64.
+static Value widenInteger(KernelBuilder &b, Value value) {
+  Type wide = b.i64;
+  if (auto vector = dyn_cast<VectorType>(value.getType()))
+    wide = vector.clone(b.i64);
+  return value.getType() == wide ? value
+                                 : arith::ExtSIOp::create(b, wide, value);
+}
+
+/// The address of the integer of row 0.
+static Value integerBase(KernelValues &v, const SpecOperand &operand,
+                         Value batch) {
+  return v.b.at(v.address(operand), operand.element,
+                v.b.mul(batch, v.stride(operand, 0)));
+}
+
+Value KernelValues::integer(const SpecOperand &operand, Value batch,
+                            Value row) {
+  Value at = b.mul(row, stride(operand, 2));
+  return widenInteger(b, b.load(operand.element,
+                                integerBase(*this, operand, batch),
+                                operand.element, at));
+}
+
+Value KernelValues::integers(const SpecOperand &operand, Value batch, Value row,
+                             Value count) {
+  VectorType type = VectorType::get({b.lanes}, operand.element);
+  if (operand.hasUnitRows())
+    return widenInteger(b,
+                        b.loadMasked(type, integerBase(*this, operand, batch),
+                                     row, b.firstLanes(count)));
+  Value result = arith::ConstantOp::create(
+      b, b.getZeroAttr(VectorType::get({b.lanes}, b.i64)));
+  for (int64_t i = 0; i < b.lanes; ++i) {
+    // Past the end, the last one is read again.
+    Value last = b.sub(count, b.index(1));
+    Value at = b.add(row, b.min(b.index(i), last));
+    result =
+        vector::InsertOp::create(b, integer(operand, batch, at), result, i);
+  }
+  return result;
+}
+
+/// By vectors where the integers lie side by side.
+std::pair<Value, Value> KernelMasks::scan(MaskOperand operand,
+                                          const MaskTile &tile) {
+  Scanned &known = scanned[static_cast<size_t>(operand)];
+  if (known.lowest && known.tile.first == tile.first &&
+      known.tile.last == tile.last)
+    return {known.lowest, known.highest};
+  const SpecOperand &from = values.spec.mask(operand);
+  Value first = unwrap(tile.first), end = b.add(unwrap(tile.last), 1);
+  SmallVector<Value> extrema = {b.index(std::numeric_limits<int64_t>::max()),
+                                b.index(std::numeric_limits<int64_t>::min())};
+  if (from.hasUnitRows()) {
+    VectorType type = VectorType::get({b.lanes}, from.element);
+    Value base = integerBase(values, from, batch);
+    Value whole =
+        b.add(first, b.mul(b.div(b.max(b.sub(end, first), b.index(0)), b.lanes),
+                           b.lanes));
+    SmallVector<Value> lanes = b.loop(
+        first, whole, b.lanes, {b.splat(extrema[0]), b.splat(extrema[1])},
+        [&](Value row, ValueRange carried) -> SmallVector<Value> {
+          Value x = widenInteger(b, b.load(type, base, from.element, row));
+          return {arith::MinSIOp::create(b, carried[0], x),
+                  arith::MaxSIOp::create(b, carried[1], x)};
+        });
+    extrema = {
+        vector::ReductionOp::create(b, vector::CombiningKind::MINSI, lanes[0]),
+        vector::ReductionOp::create(b, vector::CombiningKind::MAXSI, lanes[1])};
+    first = whole;
+  }
+  extrema = b.loop(first, end, 1, extrema,
+                   [&](Value row, ValueRange carried) -> SmallVector<Value> {
+                     Value x = values.integer(from, batch, row);
+                     return {b.min(carried[0], x), b.max(carried[1], x)};
+                   });
+  known = {tile, extrema[0], extrema[1]};
+  return {known.lowest, known.highest};
+}
+
+void KernelMasks::beginRows(Value first, Value last) {
+  rows = {wrap(first), wrap(last)};
+  for (MaskOperand operand : kMaskOperands)
+    if (values.spec.hasIntegers(operand, AxisRole::Query))
+      scan(operand, rows);
+}
+
+TileRelation KernelMasks::getTileRelation(Value firstKey, Value lastKey) {
+  return diffattn::getTileRelation(*this, rules.masks, rows,
+                                   {wrap(firstKey), wrap(lastKey)});
+}
+
+MaskValue KernelMasks::either(MaskValue x, MaskValue y) {
+  return wrap(arith::OrIOp::create(b, unwrap(x), unwrap(y)));
 }
 
 MaskValue KernelMasks::isNotMinusInfinity(MaskValue element) {
@@ -94,10 +195,10 @@ Value KernelMasks::hideScore(Value visible, Value score) {
   return arith::SelectOp::create(b, visible, score, lowest);
 }
 
-Value KernelMasks::maskElements(Value score) {
+Value KernelMasks::maskElements(Value score, bool inPartialTile) {
   SmallVector<MaskAttrInterface> elements;
   for (MaskAttrInterface mask : rules.masks)
-    if (!mask.isInterval())
+    if (!mask.isInterval() && (inPartialTile || !mask.hasTileRelation()))
       elements.push_back(mask);
   return maskScore(elements, MaskPoint(), score);
 }

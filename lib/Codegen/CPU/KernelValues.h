@@ -44,6 +44,11 @@ public:
                          b.mul(head, stride(operand, 1)));
     return b.at(address(operand), operand.element, offset);
   }
+  /// The integer of a mask's operand at one row, or those at `count` rows from
+  /// there on as lanes (0 in the others); i64.
+  Value integer(const SpecOperand &operand, Value batch, Value row);
+  Value integers(const SpecOperand &operand, Value batch, Value row,
+                 Value count);
 
 private:
   Value context;
@@ -73,6 +78,11 @@ public:
   /// Emits what depends on the batch alone.
   KernelMasks(KernelValues &values, Value batch);
 
+  /// How the keys of a tile stand to the rows that `beginRows` was told of.
+  TileRelation getTileRelation(Value firstKey, Value lastKey);
+  /// Emits, once for many tiles of keys, what the relation needs of the rows.
+  void beginRows(Value first, Value last);
+
   /// The keys that the rows from `first` to `last` see, and that one row sees.
   TileKeys getTileKeys(Value first, Value last);
   KeyRange getRowKeys(Value row) { return getTileKeys(row, row).some; }
@@ -82,7 +92,7 @@ public:
   /// Both are clamped to a range in which sums with rows and keys do not
   /// overflow.
   Value keyCount, low, high;
-  /// Loads lanes of an operand; f32, or i1 of a boolean operand.
+  /// Loads lanes of an operand: f32, i1 of a boolean operand, i64 of integers.
   std::function<Value(MaskOperand)> loadLanes;
 
   MaskValue min(MaskValue x, MaskValue y) override {
@@ -94,8 +104,18 @@ public:
   MaskValue less(MaskValue x, MaskValue y) override {
     return wrap(b.less(unwrap(x), unwrap(y)));
   }
+  MaskValue equal(MaskValue x, MaskValue y) override {
+    return wrap(b.equal(unwrap(x), unwrap(y)));
+  }
   MaskValue both(MaskValue x, MaskValue y) override {
     return wrap(b.both(unwrap(x), unwrap(y)));
+  }
+  MaskValue either(MaskValue x, MaskValue y) override;
+  MaskValue lowest(MaskOperand operand, const MaskTile &tile) override {
+    return wrap(scan(operand, tile).first);
+  }
+  MaskValue highest(MaskOperand operand, const MaskTile &tile) override {
+    return wrap(scan(operand, tile).second);
   }
   MaskValue load(MaskOperand operand, const MaskPoint &point) override {
     return wrap(loadLanes(operand));
@@ -107,8 +127,9 @@ public:
   MaskValue isWithinLeft(const MaskPoint &point, int64_t left) override;
   MaskValue isWithinRight(const MaskPoint &point, int64_t right) override;
 
-  /// The score of a pair by the masks that look at elements.
-  Value maskElements(Value score);
+  /// The score of a pair by the masks that look at elements; those that know
+  /// the relation of tiles only where `inPartialTile`.
+  Value maskElements(Value score, bool inPartialTile);
 
 protected:
   Value addToScore(Value score, Value term) override {
@@ -117,8 +138,21 @@ protected:
   Value hideScore(Value visible, Value score) override;
 
 private:
+  /// The lowest and the highest integer of an operand over a tile.
+  std::pair<Value, Value> scan(MaskOperand operand, const MaskTile &tile);
+
   KernelBuilder &b;
+  KernelValues &values;
   const ScoreRules &rules;
+  Value batch;
+  MaskTile rows;
+  /// What was scanned last of each operand: its lowest and highest are asked
+  /// for one after the other.
+  struct Scanned {
+    MaskTile tile;
+    Value lowest, highest;
+  };
+  Scanned scanned[std::size(kMaskOperands)];
 };
 
 /// Copies `n` rows of `operand`, from row `first` after `base` on, to `panel`

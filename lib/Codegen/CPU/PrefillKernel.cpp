@@ -55,7 +55,7 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
   // A product tile may read past the last key's lanes.
   int64_t overrun = 2 * schedule.getPv().height;
   s.probabilities = take(b.index(schedule.getKvBlockSize() * rows + overrun));
-  if (spec.bias.present())
+  if (spec.bias().present())
     s.bias = take(b.index(schedule.getKvBlockSize() * rows));
   const ProductAtom &atom = spec.getAtom();
   if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
@@ -65,6 +65,11 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
   // KV blocks: those of three ranges of keys, each of which may end with a
   // short one.
   Value kvBlocks = b.add(b.ceilDiv(keys, schedule.getKvBlockSize()), 3);
+  for (auto [which, part] : llvm::zip_equal(kMaskOperands, s.integers))
+    if (spec.hasIntegers(which, AxisRole::Query))
+      part = take(b.index(2 * rows));
+  if (spec.scores.hasTileMasks())
+    s.relations = take(kvBlocks);
   Value planeKeys = keys;
   if (!paths.shared)
     planeKeys = b.index(schedule.getKvBlockSize());
@@ -204,7 +209,61 @@ void PrefillKernel::cutKeys() {
   kvBlocks = b.add(blocksBefore, b.add(blocksWhole, blocksAfter));
 }
 
+/// How a KV block stands to the block of queries by the masks that know it.
+enum BlockRelation : int64_t { kNone, kAll, kSome };
+
+void PrefillKernel::packIntegers() {
+  Value last = b.sub(rows, b.index(1));
+  for (auto [which, part] : llvm::zip_equal(kMaskOperands, s.integers)) {
+    if (!part)
+      continue;
+    b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
+      Value row = b.add(firstRow, b.min(lane, last));
+      b.store(v.integer(spec.mask(which), batch, row), part, b.i64, lane);
+    });
+  }
+}
+
+void PrefillKernel::relateKvBlocks() {
+  if (!s.relations)
+    return;
+  packIntegers();
+  masks->beginRows(firstRow, b.add(firstRow, b.sub(rows, b.index(1))));
+  b.loop(kvBlocks, [&](Value number) {
+    KvBlock kvBlock = cutKvBlock(number);
+    TileRelation relation = masks->getTileRelation(
+        kvBlock.first, b.add(kvBlock.first, b.add(kvBlock.n, -1)));
+    Value code = b.select(KernelMasks::unwrap(relation.all), b.index(kAll),
+                          b.index(kSome));
+    code = b.select(KernelMasks::unwrap(relation.none), b.index(kNone), code);
+    b.store(b.narrow(code), s.relations, b.i32, number);
+  });
+}
+
+void PrefillKernel::forKvBlocks(function_ref<void(Value)> body) {
+  b.loop(kvBlocks, [&](Value kvBlock) {
+    if (!s.relations)
+      return body(kvBlock);
+    Value relation = b.load(b.i32, s.relations, b.i32, kvBlock);
+    b.ifElse(
+        b.equal(relation, b.narrow(b.index(kNone))), [] {},
+        [&] { body(kvBlock); });
+  });
+}
+
 PrefillKernel::KvBlock PrefillKernel::getKvBlock(Value kvBlock) {
+  KvBlock result = cutKvBlock(kvBlock);
+  if (!s.relations)
+    return result;
+  Value relation = b.load(b.i32, s.relations, b.i32, kvBlock);
+  Value some = b.equal(relation, b.narrow(b.index(kSome)));
+  result.partial =
+      result.partial ? arith::OrIOp::create(b, result.partial, some).getResult()
+                     : some;
+  return result;
+}
+
+PrefillKernel::KvBlock PrefillKernel::cutKvBlock(Value kvBlock) {
   Value inBefore = b.less(kvBlock, blocksBefore);
   Value upToWhole = b.add(blocksBefore, blocksWhole);
   Value inWhole = b.less(kvBlock, upToWhole);
@@ -247,9 +306,10 @@ void PrefillKernel::emit() {
   packLambda();
   clear();
   cutKeys();
+  relateKvBlocks();
   KeyPaths paths = getKeyPaths(spec);
   Value isOnline = b.less(b.index(schedule.getTwoPassKeys()), keys);
-  b.loop(kvBlocks, [&](Value kvBlock) {
+  forKvBlocks([&](Value kvBlock) {
     scoreKvBlock(kvBlock);
     if (paths.online && paths.shared)
       b.ifThen(isOnline, [&] { mergeKvBlock(kvBlock); });
@@ -258,7 +318,7 @@ void PrefillKernel::emit() {
   });
   finishMaxima();
   auto combine = [&] {
-    b.loop(kvBlocks, [&](Value kvBlock) { combineKvBlock(kvBlock); });
+    forKvBlocks([&](Value kvBlock) { combineKvBlock(kvBlock); });
   };
   if (paths.online && paths.shared)
     b.ifElse(isOnline, [&] { finishOnline(); }, combine);

@@ -27,6 +27,10 @@ struct PrefillScratch {
   Value queries[2], maxima[2], sums[2], history[2], scores[2], output[2];
   Value newMaxima, lambda, factors[2], lows, highs, probabilities, bias,
       keyPanel, valuePanel;
+  /// [lane] of masks' operands with an integer for each query, i64.
+  Value integers[std::size(kMaskOperands)];
+  /// [KV block] how it stands to the block of queries (BlockRelation), i32.
+  Value relations;
   Value total, valuePanelStride;
 };
 
@@ -60,6 +64,10 @@ private:
   void packKeyRanges();
   void clear();
   void cutKeys();
+  void packIntegers();
+  void relateKvBlocks();
+  /// Runs `body` over the KV blocks of which a query may see a key.
+  void forKvBlocks(function_ref<void(Value kvBlock)> body);
   void scoreKvBlock(Value kvBlock);
   void editScores(int map, Value n, Value first, Value scores);
   void exponentiate(int map, Value n, Value scores, Value edited);
@@ -80,7 +88,12 @@ private:
   struct KvBlock {
     Value first, n, partial;
   };
+  /// `partial`, where masks leave some blocks whole: whether they do not leave
+  /// this one.
   KvBlock getKvBlock(Value kvBlock);
+  KvBlock cutKvBlock(Value kvBlock);
+  Value loadMaskLanes(MaskOperand operand, Value key, Value lane,
+                      Value position);
   /// The keys' row `first`, as f32 rows, and their stride.
   std::pair<Value, Value> getKeyRows(int map, Value first, Value n);
   std::pair<Value, Value> getValueRows(Value first, Value n);

@@ -67,7 +67,7 @@ void PrefillKernel::scoreKvBlock(Value number) {
     });
     if (spec.editsEveryScore())
       editScores(map, kvBlock.n, kvBlock.first, scores);
-    else if (spec.hasPositionMask())
+    else if (spec.hasPartialTiles())
       b.ifThen(edited,
                [&] { editScores(map, kvBlock.n, kvBlock.first, scores); });
     exponentiate(map, kvBlock.n, scores, edited);
@@ -81,12 +81,28 @@ void PrefillKernel::scoreKvBlock(Value number) {
   }
 }
 
+/// What a mask reads of `key` and the queries from `lane` on, whose scores
+/// begin at `position`.
+Value PrefillKernel::loadMaskLanes(MaskOperand operand, Value key, Value lane,
+                                   Value position) {
+  if (Value packed = s.integers[static_cast<size_t>(operand)])
+    return b.load(VectorType::get({b.lanes}, b.i64), packed, b.i64, lane);
+  if (spec.hasIntegers(operand, AxisRole::Key))
+    return b.splat(v.integer(spec.mask(operand), batch, key));
+  Value bias = b.load(b.vector, s.bias, position);
+  if (!spec.bias().element.isInteger(1))
+    return bias;
+  Value lowest = b.splat(-std::numeric_limits<float>::infinity());
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias, lowest);
+}
+
 /// Softcap, bias and mask over raw scores, and the maximum of what is left.
 void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
-  if (spec.bias.present() && map == 0) {
+  if (spec.bias().present() && map == 0) {
     // Transposed once for both maps; a boolean mask becomes 0 and -inf.
-    Value base = v.head(spec.bias, batch, heads.noise);
-    Type element = spec.bias.element.isInteger(1) ? b.i8 : spec.bias.element;
+    Value base = v.head(spec.bias(), batch, heads.noise);
+    Type element =
+        spec.bias().element.isInteger(1) ? b.i8 : spec.bias().element;
     Value last = b.sub(rows, b.index(1));
     Value visible = emitConstant(b, b.f32, 0.0f);
     Value hidden =
@@ -94,11 +110,11 @@ void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
       Value row = b.add(firstRow, b.min(lane, last));
       Value from = b.at(base, element,
-                        b.add(b.mul(row, v.stride(spec.bias, 2)),
-                              b.mul(first, v.stride(spec.bias, 3))));
+                        b.add(b.mul(row, v.stride(spec.bias(), 2)),
+                              b.mul(first, v.stride(spec.bias(), 3))));
       Value to = b.at(s.bias, b.f32, lane);
       b.loop(n, [&](Value key) {
-        Value position = b.mul(key, v.stride(spec.bias, 3)), value;
+        Value position = b.mul(key, v.stride(spec.bias(), 3)), value;
         if (element == b.i8) {
           Value flag = b.load(b.i8, from, b.i8, position);
           Value zero = arith::ConstantOp::create(b, b.getI8IntegerAttr(0));
@@ -126,14 +142,10 @@ void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
             score = b.mulf(score, b.splat(spec.scores.scale));
           if (spec.scores.softcap)
             score = emitSoftcap(b, score, *spec.scores.softcap);
-          masks->loadLanes = [&](MaskOperand operand) -> Value {
-            Value bias = b.load(b.vector, s.bias, position);
-            if (!spec.bias.element.isInteger(1))
-              return bias;
-            return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias,
-                                         lowest);
+          masks->loadLanes = [&](MaskOperand operand) {
+            return loadMaskLanes(operand, b.add(first, key), lane, position);
           };
-          score = masks->maskElements(score);
+          score = masks->maskElements(score, /*inPartialTile=*/true);
           if (spec.hasPositionMask()) {
             Value number = b.splat(b.narrow(b.add(first, key)));
             auto compare = [&](arith::CmpIPredicate predicate, Value limit) {
@@ -184,7 +196,7 @@ void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   };
   if (spec.editsEveryScore())
     run(/*masked=*/true);
-  else if (spec.hasPositionMask())
+  else if (spec.hasPartialTiles())
     b.ifElse(
         edited, [&] { run(/*masked=*/true); }, [&] { run(/*masked=*/false); });
   else

@@ -141,7 +141,7 @@ void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
 void PrefillKernel::multiply(Value p, Value n, Value first, Value partial,
                              Value out, Value evidence) {
   auto tiles = [&] { multiplyTiles(p, n, first, out); };
-  if (!spec.hasPositionMask() && !spec.scores.hasElementMasks())
+  if (!spec.hasPartialTiles() && !spec.scores.hasElementMasks())
     return tiles();
   Value suspects = n;
   if (!spec.scores.hasElementMasks())

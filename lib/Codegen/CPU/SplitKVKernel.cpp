@@ -187,10 +187,17 @@ void SplitKVKernel::beginItem(Value index) {
   masks.emplace(v, batch);
   int64_t size = schedule.getKvSplitSize();
   // Keys that any query sees.
-  KeyRange seen = masks->getTileKeys(b.index(0), b.add(sizes.queries, -1)).some;
+  Value lastQuery = b.add(sizes.queries, -1);
+  KeyRange seen = masks->getTileKeys(b.index(0), lastQuery).some;
   begin = b.max(seen.low, b.mul(block, size));
   Value end = b.min(seen.high, b.mul(b.add(block, 1), size));
   n = b.sub(end, begin);
+  if (!spec.scores.hasTileMasks())
+    return;
+  masks->beginRows(b.index(0), lastQuery);
+  TileRelation relation = masks->getTileRelation(begin, b.add(end, -1));
+  n = b.select(KernelMasks::unwrap(relation.none), b.index(0), n);
+  seesAll = KernelMasks::unwrap(relation.all);
 }
 
 void SplitKVKernel::emitScores(int map, Value index, Value scratch) {
@@ -215,7 +222,17 @@ void SplitKVKernel::emitScores(int map, Value index, Value scratch) {
 void SplitKVKernel::emitValues(Value index, Value scratch) {
   s = layOutScratch(scratch);
   beginItem(index);
-  b.ifThen(b.less(b.index(0), n), [&] { multiplyValues(); });
+  auto multiply = [&](bool careful) {
+    isCareful = careful;
+    multiplyValues();
+  };
+  b.ifThen(b.less(b.index(0), n), [&] {
+    if (spec.scores.hasElementMasks() || !seesAll)
+      return multiply(spec.scores.hasElementMasks());
+    b.ifElse(
+        seesAll, [&] { multiply(/*careful=*/false); },
+        [&] { multiply(/*careful=*/true); });
+  });
 }
 
 /// All items of map 1, then those of map 2: K2 is read after K1, not in turn

@@ -106,7 +106,7 @@ private:
                              const Queries &queries);
   Value fold(Value x, Value y, int64_t count);
   void emitSoftmax(int map, Value head, Value query);
-  Value editScores(int map, Value scores, Value bias, const KeyRange &seen);
+  Value editScores(int map, Value scores, Value bias, Value query);
 
   // Outputs: SplitKVValues.cpp.
   void multiplyValues();
@@ -156,6 +156,12 @@ private:
   Value groupRows[2], queryStride, paddedValueDim, blocks, paddedBlocks;
   // Of the item: `n` keys from `begin` on.
   Value item, batch, group, block, begin, n;
+  /// By the masks that know tiles, each query sees each key of the item; null
+  /// without such masks.
+  Value seesAll;
+  /// Whether values are multiplied as if some of the item's keys were hidden,
+  /// apart from ranges of keys.
+  bool isCareful = false;
   std::optional<KernelMasks> masks;
 };
 

@@ -208,7 +208,8 @@ void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
 /// Softcap, bias, and -inf where a key is not seen; gives the maximum in all
 /// lanes.
 Value SplitKVKernel::editScores(int map, Value scores, Value bias,
-                                const KeyRange &seen) {
+                                Value query) {
+  KeyRange seen = getSeenKeys(query);
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
   auto edit = [&](Value key, bool masked, Value maximum) {
@@ -218,13 +219,18 @@ Value SplitKVKernel::editScores(int map, Value scores, Value bias,
     if (spec.scores.softcap)
       score = emitSoftcap(b, score, *spec.scores.softcap);
     masks->loadLanes = [&](MaskOperand operand) {
-      Value stride = v.stride(spec.bias, 3), position = b.mul(key, stride);
       Value count = b.min(b.sub(n, key), b.index(b.lanes));
-      if (spec.bias.element.isInteger(1))
+      const SpecOperand &from = spec.mask(operand);
+      if (spec.hasIntegers(operand, AxisRole::Query))
+        return b.splat(v.integer(from, batch, query));
+      if (spec.hasIntegers(operand, AxisRole::Key))
+        return v.integers(from, batch, b.add(begin, key), count);
+      Value stride = v.stride(spec.bias(), 3), position = b.mul(key, stride);
+      if (spec.bias().element.isInteger(1))
         return b.loadFlags(bias, position, stride, count);
-      return b.loadStrided(bias, spec.bias.element, position, stride, count);
+      return b.loadStrided(bias, spec.bias().element, position, stride, count);
     };
-    score = masks->maskElements(score);
+    score = masks->maskElements(score, /*inPartialTile=*/masked);
     if (masked) {
       Value visible = b.firstLanes(b.sub(seen.high, key));
       if (KernelBuilder::known(seen.low) != 0)
@@ -238,6 +244,8 @@ Value SplitKVKernel::editScores(int map, Value scores, Value bias,
   // Without a mask, only the last vector has keys that are not seen.
   Value whole =
       spec.hasPositionMask() ? b.index(0) : b.mul(b.div(n, b.lanes), b.lanes);
+  if (seesAll && !spec.hasPositionMask())
+    whole = b.select(seesAll, whole, b.index(0));
   Value maximum = b.splat(-std::numeric_limits<float>::max());
   for (bool masked : {false, true})
     maximum = b.loop(masked ? whole : b.index(0), masked ? n : whole, b.lanes,
@@ -251,15 +259,16 @@ Value SplitKVKernel::editScores(int map, Value scores, Value bias,
 void SplitKVKernel::emitSoftmax(int map, Value head, Value query) {
   Value perNoise = b.div(groups.signal, groups.noise);
   Value noise = map ? head : b.div(head, perNoise), bias;
-  if (spec.bias.present()) {
-    Type element = spec.bias.element.isInteger(1) ? b.i8 : spec.bias.element;
+  if (spec.bias().present()) {
+    Type element =
+        spec.bias().element.isInteger(1) ? b.i8 : spec.bias().element;
     noise = b.add(b.mul(group, groups.noise), noise);
-    bias = b.at(v.head(spec.bias, batch, noise), element,
-                b.add(b.mul(query, v.stride(spec.bias, 2)),
-                      b.mul(begin, v.stride(spec.bias, 3))));
+    bias = b.at(v.head(spec.bias(), batch, noise), element,
+                b.add(b.mul(query, v.stride(spec.bias(), 2)),
+                      b.mul(begin, v.stride(spec.bias(), 3))));
   }
   Value scores = getScores(map, row(head, query));
-  Value maximum = editScores(map, scores, bias, getSeenKeys(query));
+  Value maximum = editScores(map, scores, bias, query);
   PolynomialMath math = lanes(atom.exponentDegree);
   Value sums = b.loop(b.index(0), n, b.lanes, b.zero(),
                       [&](Value key, ValueRange carried) {

@@ -72,7 +72,7 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
       }
       return next;
     };
-    if (!spec.scores.hasElementMasks())
+    if (!isCareful)
       return add();
     // A hidden key's value may be Inf or NaN, which 0 does not silence.
     Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
@@ -119,7 +119,7 @@ void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
   KeyRange seen = getSeenKeys(query);
   first = b.max(first, seen.low);
   end = b.min(end, seen.high);
-  if (atom.pack == 1 || spec.scores.hasElementMasks())
+  if (atom.pack == 1 || isCareful)
     return emitOutputs(values, getFmaF32(), first, end, outputs);
   // Whole packs, before and after them keys that have no partner.
   Value firstPack = b.min(b.roundUp(first, atom.pack), end);
@@ -153,8 +153,7 @@ void SplitKVKernel::multiplyValues() {
                           ? getValueTile(inPlace, first, end)
                           : inPlace;
         b.loop(sizes.queries, [&](Value query) {
-          forBlocks(heads,
-                    spec.scores.hasElementMasks() ? 1 : schedule.getPvRows(),
+          forBlocks(heads, isCareful ? 1 : schedule.getPvRows(),
                     [&](Value i, int64_t count) {
                       Value head = b.add(b.mul(valueHead, heads), i);
                       multiplyTile(values, first, end, head, count, query);

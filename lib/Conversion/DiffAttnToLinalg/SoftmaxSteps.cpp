@@ -50,8 +50,7 @@ template <typename Op>
 static ScoreInputs readScoreInputs(Op op) {
   ScoreInputs inputs;
   inputs.rules = getScoreRules(op);
-  for (MaskOperand operand :
-       {MaskOperand::Bias, MaskOperand::KvLen, MaskOperand::QOffset}) {
+  for (MaskOperand operand : kMaskOperands) {
     OpOperand *found = op.findMaskOperand(operand);
     if (!found)
       continue;
@@ -130,6 +129,12 @@ public:
   }
   MaskValue less(MaskValue x, MaskValue y) override {
     return compare(arith::CmpIPredicate::slt, unwrap(x), unwrap(y));
+  }
+  MaskValue equal(MaskValue x, MaskValue y) override {
+    return compare(arith::CmpIPredicate::eq, unwrap(x), unwrap(y));
+  }
+  MaskValue either(MaskValue x, MaskValue y) override {
+    return wrap(arith::OrIOp::create(b, unwrap(x), unwrap(y)));
   }
   MaskValue both(MaskValue x, MaskValue y) override {
     return wrap(arith::AndIOp::create(b, unwrap(x), unwrap(y)));

@@ -164,6 +164,14 @@ Value build(ExprGraph &graph, const Differential &found,
     validKeys =
         b.tensors.tensor(mask.validKeys, {r.batch}, builder.getI64Type());
 
+  Value querySegments, keySegments;
+  if (mask.segments) {
+    Type ids = mask.segments->query->type;
+    querySegments =
+        b.tensors.tensor(mask.segments->query, {r.batch, r.query}, ids);
+    keySegments = b.tensors.tensor(mask.segments->key, {r.batch, r.key}, ids);
+  }
+
   bool bthd = (*order)[1] == r.query && (*order)[2] == r.head;
   oLayout = bthd ? Layout::BTHD : Layout::BHTD;
   SmallVector<AtomId> layoutOrder =
@@ -195,6 +203,10 @@ Value build(ExprGraph &graph, const Differential &found,
     attention.getKvLenMutable().assign(validKeys);
   if (offset)
     attention.getQOffsetMutable().assign(offset);
+  if (mask.segments) {
+    attention.getQSegmentsMutable().assign(querySegments);
+    attention.getKvSegmentsMutable().assign(keySegments);
+  }
   if (!window.empty())
     attention.setWindow(window);
   if (found.first.softcap)

@@ -167,20 +167,6 @@ static bool sameNumber(double a, double b) {
   return std::fabs(a - b) <= 1e-6 * std::max(std::fabs(a), std::fabs(b));
 }
 
-static bool sameMasks(ExprGraph &graph, const Mask &a, const Mask &b) {
-  auto same = [&](ArrayRef<Expr> x, ArrayRef<Expr> y) {
-    return x.size() == y.size() &&
-           llvm::all_of(llvm::zip(x, y), [&](auto pair) {
-             return graph.equal(std::get<0>(pair), std::get<1>(pair));
-           });
-  };
-  bool sameKeys = a.validKeys && b.validKeys
-                      ? graph.equal(a.validKeys, b.validKeys)
-                      : a.validKeys == b.validKeys;
-  return a.band == b.band && sameKeys && same(a.visible, b.visible) &&
-         same(a.bias, b.bias);
-}
-
 /// Puts factors known at run time, and what is left of the scale, on a query.
 static void scaleQuery(ExprGraph &graph, Scores &scores, double number) {
   Expr &query = scores.query;
@@ -318,7 +304,7 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
   std::optional<Mask> second = classifier.classify(found.second.mask);
   if (!first || !second)
     return std::nullopt;
-  if (!sameMasks(graph, *first, *second)) {
+  if (!first->isSame(graph, *second)) {
     reason = "the two maps have different masks";
     return std::nullopt;
   }

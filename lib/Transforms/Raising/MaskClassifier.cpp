@@ -74,32 +74,70 @@ Expr MaskClassifier::plus(Expr count, int64_t more, Type boolean) {
   return graph.make(Kind::Add, type, {count, graph.index(more)});
 }
 
-/// n, if `visible` says key < n for a number n that is one for a whole batch.
-Expr MaskClassifier::validKeysOf(Expr visible) {
-  using P = arith::CmpIPredicate;
-  auto openLoads = [&](Expr expr) {
-    while (Expr further = graph.expand(expr))
-      expr = further;
-    return expr;
-  };
+/// `expr` without loads of what is understood.
+static Expr openLoads(ExprGraph &graph, Expr expr) {
+  while (Expr further = graph.expand(expr))
+    expr = further;
+  return expr;
+}
+
+/// The comparison of integers, by `predicate`, that `visible` is; or null.
+Expr MaskClassifier::openComparison(Expr visible,
+                                    arith::CmpIPredicate &predicate) {
   bool negated = false;
-  visible = openLoads(visible);
+  visible = openLoads(graph, visible);
   while (visible->kind == Kind::Xor) {
     const auto *one = llvm::find_if(visible->operands, [](Expr e) {
       return e->kind == Kind::Const && e->number != 0;
     });
     if (one == visible->operands.end())
       return nullptr;
-    visible = openLoads(visible->operands[one == visible->operands.begin()]);
+    visible =
+        openLoads(graph, visible->operands[one == visible->operands.begin()]);
     negated = !negated;
   }
   if (visible->kind != Kind::CmpI)
     return nullptr;
-  auto predicate = static_cast<P>(visible->predicate);
+  predicate = static_cast<arith::CmpIPredicate>(visible->predicate);
   if (negated)
     predicate = arith::invertPredicate(predicate);
+  return visible;
+}
+
+/// The integers of queries and keys, if `visible` says that they are equal.
+std::optional<Segments> MaskClassifier::segmentsOf(Expr visible) {
+  arith::CmpIPredicate predicate;
+  Expr comparison = openComparison(visible, predicate);
+  if (!comparison || predicate != arith::CmpIPredicate::eq)
+    return std::nullopt;
+  auto without = [&](Expr expr, std::optional<AtomId> loop) {
+    return loop ? graph.withoutLoop(expr, *loop) : expr;
+  };
+  auto isInteger = [](Expr expr) {
+    return expr->type && (expr->type.isInteger(32) || expr->type.isInteger(64));
+  };
   for (unsigned i : {0, 1}) {
-    Expr position = openLoads(visible->operands[i]),
+    Segments ids{without(without(comparison->operands[i], key), head),
+                 without(without(comparison->operands[1 - i], query), head)};
+    if (!isInteger(ids.query) || ids.query->type != ids.key->type ||
+        graph.mentions(ids.query, key) || graph.mentions(ids.query, head) ||
+        !graph.mentions(ids.key, key) || graph.mentions(ids.key, head) ||
+        (query && graph.mentions(ids.key, *query)))
+      continue;
+    return ids;
+  }
+  return std::nullopt;
+}
+
+/// n, if `visible` says key < n for a number n that is one for a whole batch.
+Expr MaskClassifier::validKeysOf(Expr visible) {
+  using P = arith::CmpIPredicate;
+  P predicate;
+  visible = openComparison(visible, predicate);
+  if (!visible)
+    return nullptr;
+  for (unsigned i : {0, 1}) {
+    Expr position = openLoads(graph, visible->operands[i]),
          count = visible->operands[1 - i];
     if (position->kind != Kind::Index)
       continue;
@@ -184,16 +222,47 @@ void MaskClassifier::readBias(Expr bias) {
 /// through all masks together: the hidden keys' weights are 0 in f32 then.
 void MaskClassifier::proveFinite() {
   Band joined;
-  for (const Step &step : steps) {
-    if (!step.visible)
-      continue;
-    std::optional<Band> band = bandOf(step.visible);
-    if (!band || !intersect(joined, *band))
+  SmallVector<Segments> segments;
+  for (const Step &step : steps)
+    if (step.visible && !readTogether(step.visible, joined, segments))
       return;
-  }
-  if (keepsAKey(joined))
+  if (keepsAKey(joined, segments))
     for (Step &step : steps)
       step.fill = -INFINITY;
+}
+
+bool MaskClassifier::readTogether(Expr visible, Band &band,
+                                  SmallVectorImpl<Segments> &segments) {
+  if (std::optional<Band> one = bandOf(visible))
+    return intersect(band, *one);
+  if (std::optional<Segments> ids = segmentsOf(visible)) {
+    segments.push_back(*ids);
+    return true;
+  }
+  Expr opened = openCondition(visible);
+  return opened->kind == Kind::And &&
+         readTogether(opened->operands[0], band, segments) &&
+         readTogether(opened->operands[1], band, segments);
+}
+
+/// With segments, a row surely sees the key at its own position, where that has
+/// the row's own number: queries and keys begin or end together.
+bool MaskClassifier::keepsAKey(const Band &band, ArrayRef<Segments> segments) {
+  if (segments.empty())
+    return keepsAKey(band);
+  IndexPoly more = keys() - queries();
+  if (!query || !graph.space.provablyNonNegative(more))
+    return false;
+  return llvm::any_of(ArrayRef{IndexPoly(0), more}, [&](const IndexPoly &at) {
+    if ((band.low && !graph.space.provablyNonNegative(at - *band.low)) ||
+        (band.high && !graph.space.provablyNonNegative(*band.high - at)))
+      return false;
+    return llvm::all_of(segments, [&](const Segments &ids) {
+      Expr own =
+          graph.substitute(ids.key, {{key, IndexPoly::atom(*query) + at}});
+      return graph.equal(own, ids.query);
+    });
+  });
 }
 
 /// Rows may see no key: a large negative number then weighs all keys alike,
@@ -249,12 +318,35 @@ void MaskClassifier::addVisible(Mask &mask, Expr visible) {
       return addVisible(mask, opened->operands[1]);
     }
   }
+  if (!mask.segments)
+    if (std::optional<Segments> ids = segmentsOf(visible)) {
+      mask.segments = ids;
+      return;
+    }
   if (!mask.validKeys)
     if (Expr count = validKeysOf(visible)) {
       mask.validKeys = count;
       return;
     }
   mask.visible.push_back(visible);
+}
+
+bool Mask::isSame(ExprGraph &graph, const Mask &other) const {
+  auto one = [&](Expr x, Expr y) {
+    return x && y ? graph.equal(x, y) : x == y;
+  };
+  auto all = [&](ArrayRef<Expr> x, ArrayRef<Expr> y) {
+    return x.size() == y.size() &&
+           llvm::all_of(llvm::zip(x, y), [&](auto pair) {
+             return graph.equal(std::get<0>(pair), std::get<1>(pair));
+           });
+  };
+  if (segments.has_value() != other.segments.has_value() ||
+      (segments && !(one(segments->query, other.segments->query) &&
+                     one(segments->key, other.segments->key))))
+    return false;
+  return band == other.band && one(validKeys, other.validKeys) &&
+         all(visible, other.visible) && all(bias, other.bias);
 }
 
 std::optional<Mask> MaskClassifier::classify(ArrayRef<MaskPart> parts) {

@@ -9,6 +9,8 @@
 
 #include "Scores.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
 namespace mlir::diffattn::raise {
 
 /// low <= key - query <= high; a missing side has no limit.
@@ -19,13 +21,21 @@ struct Band {
   }
 };
 
+/// Keys are visible whose integer `key` is the query's `query`.
+struct Segments {
+  Expr query, key;
+};
+
 /// The mask of one map: a band, a number of keys for each batch, and operands
 /// for what is no band.
 struct Mask {
   Band band;
+  std::optional<Segments> segments;
   Expr validKeys = nullptr;  ///< keys at or behind this number are hidden
   SmallVector<Expr> visible; ///< all must be true
   SmallVector<Expr> bias;    ///< all are added
+
+  bool isSame(ExprGraph &graph, const Mask &other) const;
 };
 
 /// Proves what a mask does, from its expression or by evaluating it for every
@@ -55,7 +65,14 @@ private:
   Expr sumOf(ArrayRef<Expr> numbers, Type type);
   void addVisible(Mask &mask, Expr visible);
   Expr plus(Expr count, int64_t more, Type boolean);
+  Expr openComparison(Expr visible, arith::CmpIPredicate &predicate);
   Expr validKeysOf(Expr visible);
+  std::optional<Segments> segmentsOf(Expr visible);
+  /// Joins what `visible` says to a band and segments; false where it says
+  /// something else too.
+  bool readTogether(Expr visible, Band &band,
+                    SmallVectorImpl<Segments> &segments);
+  bool keepsAKey(const Band &band, ArrayRef<Segments> segments);
   Expr openCondition(Expr condition);
   std::optional<Band> bandOf(Expr visible);
   std::optional<Band> bandFromComparisons(Expr visible);

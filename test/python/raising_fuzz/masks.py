@@ -2,6 +2,7 @@
 import itertools
 
 from expressions import WIDTHS, binary, cast, compare, leaf, number, position, select, scalar, unary
+from graph import Tensor, tensor_type
 
 PREDICATES = ("eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge")
 FLOAT_PREDICATES = ("oeq", "ogt", "oge", "olt", "ole", "one", "ord", "ueq", "ugt", "uge", "ult", "ule", "une", "uno")
@@ -133,6 +134,11 @@ class Masks:
         rng = self.rng
         dtype = rng.choice(["i64", "i32"])
         groups = [(self.batch,)] if rng.random() < 0.8 else [()]
+        if (self.q.size, self.q.dynamic) == (self.k.size, self.k.dynamic) and rng.random() < 0.6:
+            ids = self.graph.argument([*groups, (self.q,)], dtype, "int:0:2")
+            same = leaf(Tensor(ids.ssa, (*groups, (self.k,)), dtype))
+            return rng.choice([lambda: compare("eq", leaf(ids), same), lambda: compare("eq", same, leaf(ids)),
+                               lambda: self.negated(compare("ne", leaf(ids), same))])()
         mine = leaf(self.graph.argument([*groups, (self.q,)], dtype, "int:0:1"))
         theirs = leaf(self.graph.argument([*groups, (self.k,)], dtype, "int:0:1"))
         return compare(rng.choice(["eq", "eq", "eq", "ne", "sle"]), mine, theirs)
@@ -172,7 +178,6 @@ class Masks:
             i, j = rng.randrange(self.q.size), rng.randrange(self.k.size)
             rows[i][j] = not rows[i][j]
         text = str(rows).lower()
-        from graph import Tensor, tensor_type
         groups = ((self.q,), (self.k,))
         ssa = g.op("{r} = arith.constant dense<{a}> : {rt}", [], tensor_type(groups, "i1"), text)
         return leaf(Tensor(ssa, groups, "i1"))

@@ -27,9 +27,11 @@ struct ScoreRules {
   /// How far a query sees by all masks together.
   KeyReach reach;
 
-  /// Whether each score must be asked about: the ranges of keys do not tell
-  /// all.
+  /// Whether each score must be asked about: neither the ranges of keys nor the
+  /// relations of tiles tell all.
   bool hasElementMasks() const;
+  /// Whether tiles of keys must be asked about.
+  bool hasTileMasks() const;
 };
 
 /// What follows the softmax.
@@ -64,8 +66,9 @@ struct OperandView {
 /// The operands of attention. What each is per head of: q1, gate and output of
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own.
 struct AttentionOperands {
-  OperandView q1, k1, q2, k2, v, lambda, bias, normWeight, gate, kvLen, qOffset,
-      output;
+  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output;
+  /// What masks read, by number of the operand.
+  std::array<OperandView, std::size(kMaskOperands)> masks;
 };
 
 AttentionOperands getAttentionOperands(AttentionOp op);
