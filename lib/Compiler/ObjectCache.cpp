@@ -6,16 +6,18 @@
 //===----------------------------------------------------------------------===//
 //
 // A record is one file: a line that names the format, the key, a SHA-256 of the
-// rest, then sizes, metadata as JSON, the object, and the bytes of kernels for
-// devices. It is written under another name and renamed, so readers see whole
-// records only. The checksum catches accidents, not attackers: whoever can
-// write a record can run code, which is why the folder and its files must be
-// their user's alone (CacheFolder.h).
+// rest, then sizes, metadata and the signature as JSON, the object, and the
+// bytes of kernels for devices. It is written under another name and renamed,
+// so readers see whole records only. The checksum catches accidents, not
+// attackers: whoever can write a record can run code, which is why the folder
+// and its files must be their user's alone (CacheFolder.h).
 //
 #include "CacheFolder.h"
 #include "Codegen.h"
 #include "DiffAttn/Compiler/Compile.h"
+#include "DiffAttn/Runtime/Program/SignatureReader.h"
 #include "SerializeDeviceCode.h"
+#include "WriteSignature.h"
 
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Config/llvm-config.h"
@@ -34,7 +36,7 @@ using namespace diffattn_rt;
 using llvm::StringRef;
 namespace json = llvm::json;
 
-static constexpr StringRef kMagic = "diffattn object 2\n";
+static constexpr StringRef kMagic = "diffattn object 3\n";
 
 static std::string sha256(ArrayRef<StringRef> parts) {
   llvm::SHA256 hash;
@@ -118,7 +120,6 @@ static std::string writeRecord(StringRef key, const CompileOptions &options,
   for (const CompileDiagnostic &diagnostic : module.diagnostics)
     diagnostics.push_back(toJSON(diagnostic));
   json::Object root{
-      {"signature", toJSON(module.signature)},
       {"name", json::fixUTF8(options.inputName)},
       {"diagnostics", std::move(diagnostics)},
       {"description", options.inputName + " for " + options.target}};
@@ -129,16 +130,19 @@ static std::string writeRecord(StringRef key, const CompileOptions &options,
   }
   std::string metadata;
   llvm::raw_string_ostream(metadata) << json::Value(std::move(root));
+  const std::string signature = writeSignature(module.signature);
   std::string record = kMagic.str();
-  record += key.str() + "\n" + sha256({metadata, module.object, blobs}) + "\n";
-  record += std::to_string(metadata.size()) + "\n" +
-            std::to_string(module.object.size()) + "\n";
-  return record + metadata + module.object + blobs;
+  record += key.str() + "\n" +
+            sha256({metadata, signature, module.object, blobs}) + "\n";
+  for (StringRef part :
+       {StringRef(metadata), StringRef(signature), StringRef(module.object)})
+    record += std::to_string(part.size()) + "\n";
+  return record + metadata + signature + module.object + blobs;
 }
 
 namespace {
 struct Record {
-  StringRef metadata, object, blobs;
+  StringRef metadata, signature, object, blobs;
 };
 } // namespace
 
@@ -151,15 +155,21 @@ static std::optional<Record> parseRecord(StringRef bytes, StringRef key) {
   if (!bytes.consume_front(kMagic) || line() != key)
     return std::nullopt;
   StringRef checksum = line();
-  uint64_t metadataBytes, objectBytes;
-  if (line().getAsInteger(10, metadataBytes) ||
-      line().getAsInteger(10, objectBytes) || metadataBytes > bytes.size() ||
-      objectBytes > bytes.size() - metadataBytes)
-    return std::nullopt;
-  Record record{bytes.take_front(metadataBytes),
-                bytes.substr(metadataBytes, objectBytes),
-                bytes.drop_front(metadataBytes + objectBytes)};
-  if (sha256({record.metadata, record.object, record.blobs}) != checksum)
+  Record record;
+  StringRef *parts[] = {&record.metadata, &record.signature, &record.object};
+  uint64_t sizes[3];
+  for (uint64_t &size : sizes)
+    if (line().getAsInteger(10, size))
+      return std::nullopt;
+  for (auto [part, size] : llvm::zip(parts, sizes)) {
+    if (size > bytes.size())
+      return std::nullopt;
+    *part = bytes.take_front(size);
+    bytes = bytes.drop_front(size);
+  }
+  record.blobs = bytes;
+  if (sha256({record.metadata, record.signature, record.object,
+              record.blobs}) != checksum)
     return std::nullopt;
   return record;
 }
@@ -197,16 +207,9 @@ static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
     return std::nullopt;
   }
   const json::Object *root = metadata->getAsObject();
-  const json::Value *json = root ? root->get("signature") : nullptr;
-  if (!json)
-    return std::nullopt;
-  llvm::Expected<Signature> signature = signatureFromJSON(*json);
-  if (!signature) {
-    llvm::consumeError(signature.takeError());
-    return std::nullopt;
-  }
   CompiledModule module;
-  module.signature = std::move(*signature);
+  if (!root || parseSignature(record->signature, module.signature))
+    return std::nullopt;
   module.object = record->object.str();
   std::optional<CompileDiagnostics> diagnostics =
       readDiagnostics(*root, options.inputName);

@@ -17,17 +17,18 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
-#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
-namespace json = llvm::json;
 
-static void assignSizes(ArrayRef<int64_t> sizes, std::vector<int64_t> &to) {
-  for (int64_t size : sizes)
-    to.push_back(ShapedType::isDynamic(size) ? -1 : size);
+/// Numbers of MLIR's, with `any` in the place of those that are dynamic.
+static std::vector<int64_t> toNumbers(ArrayRef<int64_t> numbers, int64_t any) {
+  std::vector<int64_t> result;
+  for (int64_t number : numbers)
+    result.push_back(ShapedType::isDynamic(number) ? any : number);
+  return result;
 }
 
 static ValueType toValueType(Type type) {
@@ -44,7 +45,7 @@ static ValueType toValueType(Type type) {
     value.kind = ValueType::Scalar;
     return value;
   }
-  assignSizes(shaped.getShape(), value.shape);
+  value.shape = toNumbers(shaped.getShape(), /*any=*/-1);
   if (isa<RankedTensorType>(type)) {
     value.kind = ValueType::Tensor;
     return value;
@@ -54,7 +55,7 @@ static ValueType toValueType(Type type) {
   int64_t offset;
   if (!memref || failed(memref.getStridesAndOffset(strides, offset)))
     return value;
-  assignSizes(strides, value.strides);
+  value.strides = toNumbers(strides, kAnyStride);
   // Arrays come with the address of their first element.
   if (ShapedType::isDynamic(offset) || offset == 0)
     value.kind = ValueType::MemRef;
@@ -174,124 +175,4 @@ llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
     signature.functions.push_back(std::move(entry));
   }
   return signature;
-}
-
-static json::Array sizesToJSON(ArrayRef<int64_t> sizes) {
-  json::Array array;
-  for (int64_t size : sizes)
-    array.push_back(size);
-  return array;
-}
-
-static json::Array typesToJSON(const std::vector<ValueType> &types) {
-  json::Array array;
-  for (const ValueType &type : types)
-    array.push_back(json::Object{{"kind", static_cast<int64_t>(type.kind)},
-                                 {"dtype", type.dtype},
-                                 {"shape", sizesToJSON(type.shape)},
-                                 {"strides", sizesToJSON(type.strides)},
-                                 {"in_place", type.inPlace},
-                                 {"text", type.text}});
-  return array;
-}
-
-json::Value mlir::diffattn::toJSON(const Signature &signature) {
-  json::Array functions, weights;
-  for (const FunctionSignature &function : signature.functions)
-    functions.push_back(json::Object{
-        {"name", function.name},
-        {"arguments", typesToJSON(function.arguments)},
-        {"results", typesToJSON(function.results)},
-    });
-  for (const WeightDeclaration &weight : signature.weights)
-    weights.push_back(json::Object{
-        {"name", weight.name},
-        {"source", weight.source},
-        {"dtype", weight.dtype},
-        {"shape", sizesToJSON(weight.shape)},
-        {"layers", weight.layers},
-        {"first_layer", weight.firstLayer},
-        {"transpose", weight.transpose},
-        {"row_block_size", weight.rowBlockSize},
-        {"row_blocks", sizesToJSON(weight.rowBlocks)},
-    });
-  return json::Object{{"functions", std::move(functions)},
-                      {"weights", std::move(weights)}};
-}
-
-static bool sizesFromJSON(const json::Value &json, std::vector<int64_t> &sizes,
-                          json::Path path) {
-  return json::fromJSON(json, sizes, path);
-}
-
-static bool typesFromJSON(const json::Value *json,
-                          std::vector<ValueType> &types, json::Path path) {
-  const json::Array *array = json ? json->getAsArray() : nullptr;
-  if (!array)
-    return false;
-  for (const json::Value &element : *array) {
-    ValueType type;
-    int64_t kind;
-    json::ObjectMapper map(element, path);
-    const json::Object *object = element.getAsObject();
-    if (!map || !map.map("kind", kind) || !map.map("dtype", type.dtype) ||
-        !map.map("in_place", type.inPlace) || !map.map("text", type.text) ||
-        !object->get("shape") || !object->get("strides") ||
-        !sizesFromJSON(*object->get("shape"), type.shape, path) ||
-        !sizesFromJSON(*object->get("strides"), type.strides, path) ||
-        kind < 0 || kind > ValueType::Unsupported || !isDType(type.dtype))
-      return false;
-    type.kind = static_cast<ValueType::Kind>(kind);
-    types.push_back(std::move(type));
-  }
-  return true;
-}
-
-static bool signatureFromJSON(const json::Value &json, Signature &signature,
-                              json::Path path) {
-  const json::Object *root = json.getAsObject();
-  const json::Array *functions = root ? root->getArray("functions") : nullptr;
-  const json::Array *weights = root ? root->getArray("weights") : nullptr;
-  if (!functions || !weights)
-    return false;
-  for (const json::Value &element : *functions) {
-    FunctionSignature function;
-    json::ObjectMapper map(element, path);
-    if (!map || !map.map("name", function.name))
-      return false;
-    const json::Object *object = element.getAsObject();
-    if (!typesFromJSON(object->get("arguments"), function.arguments, path) ||
-        !typesFromJSON(object->get("results"), function.results, path))
-      return false;
-    signature.functions.push_back(std::move(function));
-  }
-  for (const json::Value &element : *weights) {
-    WeightDeclaration weight;
-    json::ObjectMapper map(element, path);
-    const json::Object *object = element.getAsObject();
-    if (!map || !map.map("name", weight.name) ||
-        !map.map("source", weight.source) || !map.map("dtype", weight.dtype) ||
-        !map.map("layers", weight.layers) ||
-        !map.map("first_layer", weight.firstLayer) ||
-        !map.map("transpose", weight.transpose) ||
-        !map.map("row_block_size", weight.rowBlockSize) ||
-        !object->get("shape") || !object->get("row_blocks") ||
-        !sizesFromJSON(*object->get("shape"), weight.shape, path) ||
-        !sizesFromJSON(*object->get("row_blocks"), weight.rowBlocks, path) ||
-        weight.findFault())
-      return false;
-    signature.weights.push_back(std::move(weight));
-  }
-  return true;
-}
-
-llvm::Expected<Signature>
-mlir::diffattn::signatureFromJSON(const json::Value &json) {
-  Signature signature;
-  json::Path::Root root("signature");
-  if (::signatureFromJSON(json, signature, root))
-    return signature;
-  return makeError(ErrorClass::Compile,
-                   "expected the signature of compiled code, but got other "
-                   "JSON");
 }

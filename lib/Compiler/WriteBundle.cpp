@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "BundleLibrary.h"
 #include "Codegen.h"
+#include "WriteSignature.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
 #include "DiffAttn/Compiler/CompiledProgram.h"
@@ -330,30 +331,6 @@ llvm::Error BundleWriter::addWeightFiles() {
   return llvm::Error::success();
 }
 
-/// Numbers, with null for any size.
-static void writeSizes(json::OStream &out, StringRef key, SizeList sizes) {
-  out.attributeArray(key, [&] {
-    for (int64_t size : sizes)
-      out.value(size < 0 ? json::Value(nullptr) : json::Value(size));
-  });
-}
-
-static void writeTypes(json::OStream &out, StringRef key,
-                       const std::vector<ValueType> &types) {
-  out.attributeArray(key, [&] {
-    for (const ValueType &type : types)
-      out.object([&] {
-        out.attribute("kind", bundle::kKinds[type.kind]);
-        out.attribute("dtype", stringifyDType(type.dtype));
-        writeSizes(out, "shape", type.shape);
-        if (type.kind == ValueType::MemRef)
-          writeSizes(out, "strides", type.strides);
-        out.attribute("in_place", type.inPlace);
-        out.attribute("type", type.text);
-      });
-  });
-}
-
 void BundleWriter::writeWeights(json::OStream &out) const {
   out.attributeArray("weight_files", [&] {
     for (const auto &[file, used] : weightFiles) {
@@ -371,16 +348,7 @@ void BundleWriter::writeWeights(json::OStream &out) const {
     size_t slot = 0;
     for (const WeightDeclaration &declared : signature().weights)
       out.object([&] {
-        out.attribute("name", declared.name);
-        out.attribute("dtype", stringifyDType(declared.dtype));
-        writeSizes(out, "shape", declared.shape);
-        out.attribute("layers", declared.layers);
-        if (declared.transpose)
-          out.attribute("transpose", true);
-        if (declared.rowBlockSize) {
-          out.attribute("row_block_size", declared.rowBlockSize);
-          writeSizes(out, "row_blocks", declared.rowBlocks);
-        }
+        writeWeight(out, declared);
         out.attributeArray("tensors", [&] {
           for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot)
             out.object([&] {
@@ -460,14 +428,7 @@ std::string BundleWriter::makeManifest() const {
           out.attribute("sha256", file.sha256);
         });
     });
-    out.attributeArray("functions", [&] {
-      for (const FunctionSignature &function : signature().functions)
-        out.object([&] {
-          out.attribute("name", function.name);
-          writeTypes(out, "arguments", function.arguments);
-          writeTypes(out, "results", function.results);
-        });
-    });
+    writeFunctions(out, signature());
     writeWeights(out);
   });
   os << '\n';

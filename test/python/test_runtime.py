@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from diffattn import runtime
+from diffattn import bundle, runtime
 
 MODULE = """
 func.func @forward(%x: tensor<?x4xf32>, %w: tensor<8x4xf32>) -> tensor<?x8xf32> {
@@ -282,3 +282,26 @@ func.func @f(%q: !q, %k: !q, %l: memref<f32>, %o: !q) {
         results.append(np.zeros_like(x))
         runtime.Executable(text, target=target, from_stage=stage).call("f", x, x[:, :, ::-1].copy(), np.float32(0.5), results[-1])
     assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
+
+
+REVERSED = """func.func @copy(%x: memref<4xf32, strided<[-1]>>, %o: memref<4xf32>) {
+  linalg.copy ins(%x : memref<4xf32, strided<[-1]>>) outs(%o : memref<4xf32>)
+  return
+}"""
+
+
+@pytest.mark.parametrize("where", ["fresh", "from the cache", "bundle"])
+def test_strides_below_zero_are_checked(where, tmp_path, monkeypatch):
+    """-1 is a stride like another, not any stride: the code reads towards lower addresses."""
+    monkeypatch.setenv("DIFFATTN_CACHE_DIR", str(tmp_path / "cache"))
+    if where == "bundle":
+        runtime.write_bundle(REVERSED, tmp_path / "b", cache=False)
+        code = bundle.load(tmp_path / "b")
+    else:
+        code = [runtime.Executable(REVERSED) for _ in range(1 if where == "fresh" else 2)][-1]
+        assert code.from_cache == (where != "fresh")
+    x, out = np.arange(8, dtype=np.float32), np.zeros(4, np.float32)
+    code.call("copy", x[:4][::-1], out)
+    np.testing.assert_array_equal(out, [3, 2, 1, 0])
+    with pytest.raises(runtime.InputError, match="argument 0 of 'copy': expected stride -1 of axis 0, but got 1"):
+        code.call("copy", x[4:], out)

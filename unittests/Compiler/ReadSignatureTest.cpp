@@ -4,9 +4,12 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "WriteSignature.h"
+
 #include "DiffAttn/Compiler/ReadSignature.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Runtime/Program/SignatureReader.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -15,7 +18,6 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/Parser/Parser.h"
-#include "llvm/Support/JSON.h"
 #include "gtest/gtest.h"
 
 using namespace mlir;
@@ -69,7 +71,7 @@ void expectModule(const Signature &signature) {
   EXPECT_FALSE(f.arguments[0].inPlace);
   EXPECT_TRUE(f.arguments[1].inPlace);
   EXPECT_EQ(f.arguments[2].kind, ValueType::MemRef);
-  EXPECT_EQ(f.arguments[2].strides, (std::vector<int64_t>{-1, 1}));
+  EXPECT_EQ(f.arguments[2].strides, (std::vector<int64_t>{kAnyStride, 1}));
   EXPECT_EQ(f.arguments[3].kind, ValueType::Scalar);
   EXPECT_EQ(f.arguments[3].dtype, DIFFATTN_I64);
   EXPECT_EQ(f.arguments[4].dtype, DIFFATTN_BOOL);
@@ -113,19 +115,43 @@ TEST(Signature, BadWeightsAreAnError) {
 TEST(Signature, SurvivesJson) {
   auto signature = read(std::string(kGlobals) + kFunctions);
   ASSERT_TRUE(static_cast<bool>(signature));
-  auto back = signatureFromJSON(toJSON(*signature));
-  ASSERT_TRUE(static_cast<bool>(back));
-  expectModule(*back);
+  const std::string text = writeSignature(*signature);
+  Signature back;
+  const Failure failure = parseSignature(text, back);
+  ASSERT_FALSE(failure) << failure.getMessage();
+  expectModule(back);
+  EXPECT_EQ(writeSignature(back), text);
+  EXPECT_EQ(getContractText(back), getContractText(*signature));
+}
+
+// A stride of -1 is a number, not any stride.
+TEST(Signature, StridesMayBeNegative) {
+  auto signature = read("func.func @f(%x: memref<4x4xf32, strided<[?, -1]>>, "
+                        "%y: memref<4x4xf32, strided<[?, ?]>>) { return }");
+  ASSERT_TRUE(static_cast<bool>(signature));
+  Signature back;
+  ASSERT_FALSE(parseSignature(writeSignature(*signature), back));
+  for (const Signature &s : {*signature, back}) {
+    const std::vector<ValueType> &arguments = s.functions[0].arguments;
+    EXPECT_EQ(arguments[0].strides, (std::vector<int64_t>{kAnyStride, -1}));
+    EXPECT_EQ(arguments[1].strides,
+              (std::vector<int64_t>{kAnyStride, kAnyStride}));
+  }
+  Signature other = back;
+  other.functions[0].arguments[0].strides[1] = kAnyStride;
+  EXPECT_NE(getContractText(other), getContractText(back));
 }
 
 TEST(Signature, OtherJsonIsAnError) {
   for (const char *text : {"{}", "[]", "{\"functions\": 3, \"weights\": []}",
-                           "{\"functions\": [{}], \"weights\": []}"}) {
-    auto json = llvm::json::parse(text);
-    ASSERT_TRUE(static_cast<bool>(json));
-    auto signature = signatureFromJSON(*json);
-    EXPECT_FALSE(static_cast<bool>(signature)) << text;
-    llvm::consumeError(signature.takeError());
+                           "{\"functions\": [{}], \"weights\": []}",
+                           "{\"functions\": [], \"weights\": []} 1"}) {
+    Signature signature;
+    const Failure failure = parseSignature(text, signature);
+    EXPECT_NE(failure.getMessage().find("expected the signature of compiled "
+                                        "code, but got other JSON: "),
+              std::string::npos)
+        << text;
   }
 }
 

@@ -12,10 +12,6 @@
 
 #include "llvm/ADT/StringRef.h"
 
-namespace llvm::json {
-class Value;
-} // namespace llvm::json
-
 namespace mlir {
 class ModuleOp;
 } // namespace mlir
@@ -28,10 +24,6 @@ getFunction(const diffattn_rt::Signature &signature, llvm::StringRef name);
 
 /// Reads the signature of a module of tensor IR, before it is lowered.
 llvm::Expected<diffattn_rt::Signature> readSignature(ModuleOp module);
-
-llvm::json::Value toJSON(const diffattn_rt::Signature &signature);
-llvm::Expected<diffattn_rt::Signature>
-signatureFromJSON(const llvm::json::Value &json);
 
 } // namespace mlir::diffattn
 

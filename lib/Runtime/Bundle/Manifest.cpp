@@ -8,59 +8,40 @@
 
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
 #include "DiffAttn/Runtime/Program/ConvertWeight.h"
-#include "DiffAttn/Runtime/Support/StrictJson.h"
+#include "DiffAttn/Runtime/Program/SignatureReader.h"
 
 #include <algorithm>
 #include <charconv>
 #include <iterator>
 #include <limits>
-#include <set>
 
 using namespace diffattn_rt;
 
 namespace {
 
-/// More axes than any array that a caller can describe.
-constexpr size_t kMostRank = 32;
-
 /// Reads the parts of a manifest. Every function returns false on an error,
 /// which the reader of the JSON keeps.
-class ManifestReader {
+class ManifestReader : SignatureReader {
 public:
   ManifestReader(std::string_view text, Manifest &manifest)
-      : json(text), manifest(manifest) {}
+      : SignatureReader(text), manifest(manifest) {}
 
   Failure read();
 
 private:
-  using Member = std::function<bool(std::string_view key)>;
-
-  /// An object with at least the keys `needed`, of which `member` reads those
-  /// that it knows and skips others.
-  bool record(std::initializer_list<std::string_view> needed,
-              const Member &member);
-  bool text(std::string &value) { return json.string(value); }
-  bool number(uint64_t &value) { return json.integer(value); }
-  bool number(int64_t &value);
-  bool sizes(std::vector<int64_t> &list);
-  bool dtype(DType &value);
   bool digest(std::string &value);
   bool machine();
   bool devicePart();
   bool image(DevicePart::Image &image);
   bool checkDevices();
   bool file();
-  bool types(std::vector<ValueType> &list);
-  bool type(ValueType &value);
-  bool function();
   bool weightFile();
   bool weight();
-  bool checkWeight(const WeightDeclaration &declared,
-                   const std::vector<TensorPlace> &places);
+  bool checkTensors(const WeightDeclaration &declared,
+                    const std::vector<TensorPlace> &places);
   bool checkPlaces();
   bool root();
 
-  StrictJson json;
   Manifest &manifest;
   uint64_t version = 0;
   /// Set for manifests that are sound and not for this loader.
@@ -68,54 +49,6 @@ private:
 };
 
 } // namespace
-
-bool ManifestReader::record(std::initializer_list<std::string_view> needed,
-                            const Member &member) {
-  std::set<std::string, std::less<>> seen;
-  bool read = json.object([&](std::string_view key) {
-    seen.emplace(key);
-    return member(key);
-  });
-  if (!read)
-    return false;
-  for (std::string_view key : needed)
-    if (!seen.count(key))
-      return json.fail("expected '" + std::string(key) + "' in the object");
-  return true;
-}
-
-bool ManifestReader::number(int64_t &value) {
-  uint64_t wide;
-  if (!json.integer(wide))
-    return false;
-  value = static_cast<int64_t>(wide);
-  return true;
-}
-
-/// Numbers, or null for any size.
-bool ManifestReader::sizes(std::vector<int64_t> &list) {
-  return json.array([&] {
-    int64_t size = -1;
-    if (list.size() == kMostRank)
-      return json.fail("expected at most " + std::to_string(kMostRank) +
-                       " sizes");
-    if (!json.eatNull() && !number(size))
-      return false;
-    list.push_back(size);
-    return true;
-  });
-}
-
-bool ManifestReader::dtype(DType &value) {
-  std::string name;
-  if (!text(name))
-    return false;
-  std::optional<DType> known = parseDType(name);
-  if (!known)
-    return json.fail("expected a known element type, but got '" + name + "'");
-  value = *known;
-  return true;
-}
 
 bool ManifestReader::digest(std::string &value) {
   if (!text(value))
@@ -285,59 +218,6 @@ bool ManifestReader::file() {
                             file.path + "'"));
 }
 
-bool ManifestReader::types(std::vector<ValueType> &list) {
-  return json.array([&] { return type(list.emplace_back()); });
-}
-
-bool ManifestReader::type(ValueType &value) {
-  std::string kind;
-  bool read =
-      record({"kind", "dtype", "shape", "in_place", "type"}, [&](auto key) {
-        if (key == "kind")
-          return text(kind);
-        if (key == "dtype")
-          return dtype(value.dtype);
-        if (key == "shape")
-          return sizes(value.shape);
-        if (key == "strides")
-          return sizes(value.strides);
-        if (key == "in_place")
-          return json.boolean(value.inPlace);
-        if (key == "type")
-          return text(value.text);
-        return json.skip();
-      });
-  if (!read)
-    return false;
-  auto *found = std::find(std::begin(bundle::kKinds), std::end(bundle::kKinds),
-                          std::string_view(kind));
-  if (found == std::end(bundle::kKinds))
-    return json.fail("expected a known kind of value, but got '" + kind + "'");
-  value.kind = static_cast<ValueType::Kind>(found - std::begin(bundle::kKinds));
-  if (value.kind == ValueType::Scalar && !value.shape.empty())
-    return json.fail("expected no sizes of a scalar");
-  if (value.kind == ValueType::MemRef &&
-      value.strides.size() != value.shape.size())
-    return json.fail("expected a stride for each axis of a memref");
-  return true;
-}
-
-bool ManifestReader::function() {
-  FunctionSignature &function = manifest.signature.functions.emplace_back();
-  bool read = record({"name", "arguments", "results"}, [&](auto key) {
-    if (key == "name")
-      return text(function.name);
-    if (key == "arguments")
-      return types(function.arguments);
-    if (key == "results")
-      return types(function.results);
-    return json.skip();
-  });
-  return read && (manifest.signature.find(function.name) == &function ||
-                  json.fail("expected each function once, but got '" +
-                            function.name + "' twice"));
-}
-
 bool ManifestReader::weightFile() {
   WeightFile &file = manifest.weightFiles.emplace_back();
   bool read =
@@ -366,42 +246,25 @@ bool ManifestReader::weightFile() {
 bool ManifestReader::weight() {
   WeightDeclaration &declared = manifest.signature.weights.emplace_back();
   std::vector<TensorPlace> places;
-  bool read =
-      record({"name", "dtype", "shape", "layers", "tensors"}, [&](auto key) {
-        if (key == "name")
-          return text(declared.name);
-        if (key == "dtype")
-          return dtype(declared.dtype);
-        if (key == "shape")
-          return sizes(declared.shape);
-        if (key == "layers")
-          return number(declared.layers);
-        if (key == "transpose")
-          return json.boolean(declared.transpose);
-        if (key == "row_block_size")
-          return number(declared.rowBlockSize);
-        if (key == "row_blocks")
-          return json.array([&] { // as many as a weight has rows
-            return number(declared.rowBlocks.emplace_back());
-          });
-        if (key == "tensors")
-          return json.array([&] {
-            TensorPlace &place = places.emplace_back();
-            return record({"name", "file", "offset", "dtype"}, [&](auto part) {
-              if (part == "name")
-                return text(place.name);
-              if (part == "file")
-                return number(place.file);
-              if (part == "offset")
-                return number(place.offset);
-              if (part == "dtype")
-                return dtype(place.dtype);
-              return json.skip();
-            });
-          });
+  bool read = SignatureReader::weight(declared, [&](auto key) {
+    if (key != "tensors")
+      return json.skip();
+    return json.array([&] {
+      TensorPlace &place = places.emplace_back();
+      return record({"name", "file", "offset", "dtype"}, [&](auto part) {
+        if (part == "name")
+          return text(place.name);
+        if (part == "file")
+          return number(place.file);
+        if (part == "offset")
+          return number(place.offset);
+        if (part == "dtype")
+          return dtype(place.dtype);
         return json.skip();
       });
-  if (!read || !checkWeight(declared, places))
+    });
+  });
+  if (!read || !checkTensors(declared, places))
     return false;
   manifest.places.insert(manifest.places.end(),
                          std::make_move_iterator(places.begin()),
@@ -409,13 +272,11 @@ bool ManifestReader::weight() {
   return true;
 }
 
-bool ManifestReader::checkWeight(const WeightDeclaration &declared,
-                                 const std::vector<TensorPlace> &places) {
+bool ManifestReader::checkTensors(const WeightDeclaration &declared,
+                                  const std::vector<TensorPlace> &places) {
   auto wrong = [&](const std::string &what) {
     return json.fail("weight '" + declared.name + "': " + what);
   };
-  if (std::optional<std::string> fault = declared.findFault())
-    return wrong(*fault);
   if (static_cast<int64_t>(places.size()) != declared.getNumSlots())
     return wrong("expected a tensor for each layer, but got " +
                  std::to_string(places.size()));
@@ -487,7 +348,7 @@ bool ManifestReader::root() {
         if (key == "files")
           return json.array([&] { return file(); });
         if (key == "functions")
-          return json.array([&] { return function(); });
+          return json.array([&] { return function(manifest.signature); });
         if (key == "weight_files")
           return json.array([&] { return weightFile(); });
         if (key == "weights")

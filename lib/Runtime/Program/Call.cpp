@@ -104,8 +104,8 @@ static Failure checkArgument(std::string_view entry, size_t i,
   else
     denseStrides(array.shape, strides.data());
   for (size_t axis = 0; axis < type.strides.size(); ++axis)
-    if (type.strides[axis] >= 0 && type.strides[axis] != strides[axis] &&
-        array.shape[axis] > 1)
+    if (type.strides[axis] != kAnyStride &&
+        type.strides[axis] != strides[axis] && array.shape[axis] > 1)
       return argumentFailure(entry, i,
                              "expected stride " +
                                  std::to_string(type.strides[axis]) +

@@ -95,7 +95,12 @@ static void addTypes(std::string &text, const std::vector<ValueType> &types) {
   for (const ValueType &type : types) {
     addNumbers(text, {type.kind, type.dtype, type.inPlace});
     addNumbers(text, type.shape);
-    addNumbers(text, type.strides);
+    // Any stride is -1 here, as ever; -1 itself is written apart.
+    for (int64_t stride : type.strides)
+      text += stride == kAnyStride ? "-1,"
+              : stride < 0         ? "(" + std::to_string(stride) + "),"
+                                   : std::to_string(stride) + ",";
+    text += ";";
   }
   text += "\n";
 }

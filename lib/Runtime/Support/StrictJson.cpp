@@ -192,6 +192,18 @@ bool StrictJson::integer(uint64_t &value) {
   return true;
 }
 
+bool StrictJson::signedInteger(int64_t &value) {
+  const bool isNegative = eat('-');
+  uint64_t magnitude;
+  if (isNegative && (rest.empty() || !isDigit(rest[0])))
+    return fail("expected a plain integer");
+  if (!integer(magnitude))
+    return false;
+  value = isNegative ? -static_cast<int64_t>(magnitude)
+                     : static_cast<int64_t>(magnitude);
+  return true;
+}
+
 bool StrictJson::boolean(bool &value) {
   value = word() == "true";
   if (!value && word() != "false")

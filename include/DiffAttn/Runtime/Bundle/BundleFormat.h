@@ -31,9 +31,6 @@ constexpr const char *kImageFormats[] = {"cubin", "ptx", "bitcode"};
 constexpr const char *kImages[] = {"kernels.cubin", "kernels.ptx",
                                    "kernels.bc"};
 
-/// Kinds of values, in the order of ValueType::Kind.
-constexpr const char *kKinds[] = {"tensor", "memref", "scalar", "unsupported"};
-
 /// Symbols of the library beside the entry points: what it needs of the
 /// runtime (diffattn_rt_needs), the function that takes the runtime's table,
 /// the table of weights, with the constants of a device behind them, and the

@@ -15,6 +15,9 @@
 
 namespace diffattn_rt {
 
+/// A stride that may be any number. Others may be negative.
+constexpr int64_t kAnyStride = INT64_MIN;
+
 /// The type of an argument or a result.
 struct ValueType {
   enum Kind {
@@ -26,7 +29,7 @@ struct ValueType {
   Kind kind = Tensor;
   DType dtype = 0;
   std::vector<int64_t> shape;   // -1: any size
-  std::vector<int64_t> strides; // of a memref, in elements; -1: any
+  std::vector<int64_t> strides; // of a memref, in elements; kAnyStride
   bool inPlace = false; // an argument that the function updates (a cache)
   std::string text;     // as MLIR prints it
 };
