@@ -57,6 +57,34 @@ RankedTensorType AttentionOp::inferResultType(ShapedType q1, ShapedType v,
   return RankedTensorType::get(shape, q1.getElementType());
 }
 
+/// The mean over queries needs all of them, at any place, and the ops on states
+/// that compute it need head counts and a width that are known.
+static LogicalResult verifyIntegral(AttentionOp op, ShapeRules rules,
+                                    const MapInputs &inputs) {
+  if (!op.getIntegral())
+    return success();
+  // attention_c25
+  const StringRef given = op.getIsCausal()    ? "is_causal"
+                          : op.getWindow()    ? "a window"
+                          : op.getQSegments() ? "segments"
+                                              : "";
+  if (!given.empty())
+    return rules.error() << "expected no is_causal, window and segments with "
+                            "integral, whose mean is over all queries, but got "
+                         << given;
+  // attention_c26
+  const int64_t heads = AttentionOp::headAxis(op.getQLayout()),
+                keyHeads = AttentionOp::headAxis(op.getKLayout()),
+                valueHeads = AttentionOp::headAxis(op.getVLayout());
+  for (auto [operand, axis] :
+       {std::pair(inputs.q1, heads), std::pair(inputs.q2, heads),
+        std::pair(inputs.k1, keyHeads), std::pair(inputs.k2, keyHeads),
+        std::pair(inputs.v, valueHeads)})
+    if (failed(verifyStatic(rules, "number of heads", operand, axis)))
+      return failure();
+  return verifyStatic(rules, "width", inputs.v, 3);
+}
+
 LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   // attention_c1
   auto dps = cast<DestinationStyleOpInterface>(op.getOperation());
@@ -121,7 +149,8 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
       failed(
           verifyNumber(rules, "softcap", op.getSoftcap(), Least::AboveZero)) ||
       failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
-      failed(verifyNumber(rules, "out_scale", op.getOutScale())))
+      failed(verifyNumber(rules, "out_scale", op.getOutScale())) ||
+      failed(verifyIntegral(op, rules, inputs)))
     return failure();
   return success();
 }

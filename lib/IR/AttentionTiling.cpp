@@ -36,7 +36,11 @@ static int64_t headGroups(AttentionOp op) {
 }
 
 SmallVector<utils::IteratorType> AttentionOp::getLoopIteratorTypes() {
-  return SmallVector<utils::IteratorType>(3, utils::IteratorType::parallel);
+  SmallVector<utils::IteratorType> types(3, utils::IteratorType::parallel);
+  // A mean over all queries is in each row.
+  if (getIntegral())
+    types[2] = utils::IteratorType::reduction;
+  return types;
 }
 
 SmallVector<Range> AttentionOp::getIterationDomain(OpBuilder &b) {
@@ -54,6 +58,9 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
   if (!getResult() || !getConstantIntValue(sizes[1]))
     return failure();
   Location loc = getLoc();
+  OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));
+  if (getIntegral() && !isEqualConstantIntOrValue(sizes[2], allQueries))
+    return failure();
   AttentionTile tile{
       {offsets[0], sizes[0]},
       {offsets[1], sizes[1]},
@@ -64,7 +71,6 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
   // A tile need not start at query 0: masks by position are told where it
   // stands.
   Value qOffset = getQOffset();
-  OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));
   if (readPosition(getMasks()) &&
       !isEqualConstantIntOrValue(sizes[2], allQueries))
     qOffset = materializeQOffset(b);

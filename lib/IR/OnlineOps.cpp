@@ -37,7 +37,8 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
   llvm::append_range(operands, states);
   addOperandSegments(builder, state, operands);
   addAttributesOf(op, state, getAttributeNames());
-  state.addTypes(states.getTypes());
+  if (op.getResult())
+    state.addTypes(states.getTypes());
 }
 
 LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
@@ -193,7 +194,8 @@ void FinalizeOp::build(OpBuilder &builder, OperationState &state,
                       /*sum2=*/states[4], /*acc2=*/states[5], op.getLambda(),
                       op.getNormWeight(), op.getGate(), op.getInit()});
   addAttributesOf(op, state, getAttributeNames());
-  state.addTypes(op.getInit().getType());
+  if (op.getResult())
+    state.addTypes(op.getInit().getType());
 }
 
 LogicalResult diffattn::verifyRules(FinalizeOp op, ShapeRules rules) {

@@ -41,6 +41,12 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
     if (!schedule)
       return op.emitOpError()
              << "expected schedules to hold schedules, but got " << entry;
+    // attention_c25
+    if (op.getIntegral() && schedule.getTarget() != ScheduleTarget::Any)
+      return op.emitOpError()
+             << "expected #diffattn.linalg alone with integral, which no "
+                "kernel computes, but got "
+             << entry;
     if (llvm::is_contained(taken, ScheduleTarget::Any) ||
         llvm::is_contained(taken, schedule.getTarget()))
       return op.emitOpError()

@@ -175,6 +175,7 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   if (auto softcap = op.getSoftcap())
     a.softcap = softcap->convertToFloat();
   a.lambdaSigmoid = op.getLambdaAct() == diffattn::Activation::Sigmoid;
+  a.integral = op.getIntegral();
   a.rmsNorm = op.getNorm() == diffattn::Norm::RMS;
   a.normEps = op.getNormEps().convertToFloat();
   a.epsOutside = op.getNormEpsMode() == diffattn::EpsMode::Outside;

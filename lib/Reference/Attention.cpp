@@ -243,6 +243,38 @@ static void epilogue(const AttentionArguments &a, int64_t b, int64_t s,
   }
 }
 
+namespace {
+/// What the rows of map 1 see on average, and the same of magnitudes.
+struct MeanRow {
+  std::vector<double> values, magnitudes;
+};
+} // namespace
+
+static MeanRow meanRow(const AttentionArguments &a, int64_t b, int64_t s) {
+  int64_t hs = a.q1.sizes[1], tq = a.q1.sizes[2], hn = a.q2.sizes[1],
+          tk = a.k1.sizes[2], dv = a.v.sizes[3];
+  MeanRow mean{std::vector<double>(dv, 0.0), std::vector<double>(dv, 0.0)};
+  std::vector<bool> visible(tk);
+  std::vector<double> bias(tk), values;
+  for (int64_t i = 0; i < tq; ++i) {
+    for (int64_t j = 0; j < tk; ++j)
+      visible[j] = isVisible(a, b, s / (hs / hn), i, j, bias[j]);
+    MapRow map =
+        mapRow(a, a.q1, a.k1, b, s, s / (hs / a.k1.sizes[1]), i, visible, bias);
+    for (int64_t j = 0; j < tk; ++j) {
+      if (!visible[j])
+        continue;
+      readRow(a.v, b, s / (hs / a.v.sizes[1]), j, values);
+      for (int64_t c = 0; c < dv; ++c) {
+        double product = map.weights[j] * values[c] / static_cast<double>(tq);
+        mean.values[c] += product;
+        mean.magnitudes[c] += std::fabs(product);
+      }
+    }
+  }
+  return mean;
+}
+
 AttentionResult
 mlir::diffattn::reference::attention(const AttentionArguments &a) {
   int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2];
@@ -256,7 +288,10 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
   std::vector<double> bias(tk), values;
 
   for (int64_t b = 0; b < batch; ++b)
-    for (int64_t s = 0; s < hs; ++s)
+    for (int64_t s = 0; s < hs; ++s) {
+      MeanRow mean;
+      if (a.integral)
+        mean = meanRow(a, b, s);
       for (int64_t i = 0; i < tq; ++i) {
         int64_t group = s / perNoise;
         for (int64_t j = 0; j < tk; ++j)
@@ -283,8 +318,13 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
             magnitude[c] += absolute * std::fabs(value);
           }
         }
+        for (int64_t c = 0; a.integral && c < dv; ++c) {
+          x[c] += lambda * mean.values[c];
+          magnitude[c] += std::fabs(lambda) * mean.magnitudes[c];
+        }
         epilogue(a, b, s, i, x, magnitude, dv);
       }
+    }
   return result;
 }
 

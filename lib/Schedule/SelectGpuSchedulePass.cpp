@@ -56,6 +56,8 @@ static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
 std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
   if (op.getQSegments())
     return "segments have no GPU kernel";
+  if (op.getIntegral())
+    return "no kernel computes integral attention";
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)

@@ -84,6 +84,8 @@ struct SelectSchedulePass final
 
   /// Why no kernel takes `op`; empty if it can.
   static std::string whyNoKernel(AttentionOp op) {
+    if (op.getIntegral())
+      return "no kernel computes integral attention";
     for (int64_t size : {op.getHeadDim(), op.getValueDim()})
       if (!ShapedType::isDynamic(size) && size > kMostHeadDim)
         return "a head of " + std::to_string(size) + " is above " +

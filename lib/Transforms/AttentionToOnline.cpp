@@ -35,6 +35,9 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
                                                 AttentionOp op) {
   if (!op.getResult())
     return rewriter.notifyMatchFailure(op, "is on memrefs");
+  if (op.getIntegral())
+    return rewriter.notifyMatchFailure(
+        op, "is integral: diffattn-decompose rewrites it");
   for (int64_t size :
        {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
         op.getKey2Heads(), op.getValueHeads(), op.getValueDim()})

@@ -45,7 +45,7 @@ os.register_at_fork(after_in_child=_forget_lock)
 
 def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
               lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
-              gate=None, kv_len=None, q_offset=None, segment_ids=None, target="cpu", out=None, stream=None):
+              gate=None, kv_len=None, q_offset=None, segment_ids=None, integral=False, target="cpu", out=None, stream=None):
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -67,6 +67,8 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
                     (kv_len or Tk) - Tq; kv_len may exceed Tk, and positions may be negative
     segment_ids     (q_segments [B, Tq], kv_segments [B, Tk]), both int32 or both int64: a query sees only keys of its own
                     number. Positions do not begin anew with a segment
+    integral        DINT (arXiv 2501.17486): each row also takes lam times the mean over all queries of softmax(scale q1 k1^T) v.
+                    Without is_causal, window and segment_ids. No kernel computes it: slow, with a warning that says so
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
                     with every access checked
     out             where the result is written, and what is returned: [B, Hs, Tq, dv] with any strides, sharing no element with
@@ -79,11 +81,13 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     """
     given = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out)
     given.update(_segments(segment_ids))
+    if integral and segment_ids is not None:
+        raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     ordinal = ordinal_of(target)
     native = choose_stream({**given, "kv_len": kv_len, "q_offset": q_offset}, stream, ordinal)
     new_result = getattr(q1, "new_empty", None)
     # Before anything is read or converted.
-    options = _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale)
+    options = _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
     if ordinal is not None:
         given = {name: x if device_of(x) is None else device_view(x, native, name) for name, x in given.items()}
     q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate, result, *segments = given.values()
@@ -299,7 +303,8 @@ def _scale(value) -> str:
     return _f32("scale", value, "a finite number of at most 2^64 in magnitude", lambda x: abs(x) <= _MAX_SCALE)
 
 
-def _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale) -> list[str | None]:
+def _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
+             integral=False) -> list[str | None]:
     """Attributes of the op, the scale first: None stands for the default."""
     result = [None if scale is None else f"scale = {_scale(scale)}"]
     if checks.flag("is_causal", is_causal):
@@ -313,6 +318,10 @@ def _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, 
             raise checks.wrong("window", "sizes from 0, or None or -1 for no limit", window) from None
         if sides != [-1, -1]:
             result.append(f"window = array<i64: {sides[0]}, {sides[1]}>")
+    if checks.flag("integral", integral):
+        if any(option and option.startswith(("is_causal", "window")) for option in result):
+            raise UsageError("integral: expected no is_causal and no window with it, because its mean is over all queries")
+        result.append("integral")
     if softcap is not None:
         result.append(f"softcap = {_f32('softcap', softcap, 'a positive number', lambda x: x > 0)}")
     if checks.choice("lam_activation", lam_activation, (None, "sigmoid")):

@@ -618,3 +618,55 @@ func.func @attention_c23_types(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf
          outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32} -> tensor<2x4x8x32xf32>
   return
 }
+
+// -----
+
+func.func @attention_c25(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no is_causal, window and segments with integral, whose mean is over all queries, but got is_causal}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32, integral, is_causal} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c25_window(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no is_causal, window and segments with integral, whose mean is over all queries, but got a window}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32, integral, window = array<i64: 3, -1>} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c26(%q1: tensor<2x?x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x?x8x32xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected a static number of heads}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x?x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<2x?x8x32xf32>) {scale = 1.0 : f32, integral} -> tensor<2x?x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c25_segments(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>, %qs: tensor<2x8xi64>, %ks: tensor<2x6xi64>) {
+  // expected-error @below {{'diffattn.attention' op expected no is_causal, window and segments with integral, whose mean is over all queries, but got segments}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         q_segments(%qs : tensor<2x8xi64>) kv_segments(%ks : tensor<2x6xi64>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32, integral} -> tensor<2x4x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c25_schedules(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x4x8x32xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected #diffattn.linalg alone with integral, which no kernel computes, but got #diffattn.gpu_plain<warps = 4>}}
+  %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>, tensor<2x2x6x16xf32>,
+         tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
+         outs(%init : tensor<2x4x8x32xf32>) {scale = 1.0 : f32, integral, schedules = [#diffattn.gpu_plain<warps = 4>]}
+         -> tensor<2x4x8x32xf32>
+  return
+}

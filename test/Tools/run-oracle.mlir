@@ -7,6 +7,7 @@
 // RUN: not diffattn-run %t/graph.mlir --check=oracel 2>&1 | FileCheck %s --check-prefix=NAME
 // RUN: not diffattn-run %t/graph.mlir --from=gpu --target=cuda-sim:sm_80 --check=oracle 2>&1 | FileCheck %s --check-prefix=STAGE
 // RUN: diffattn-run %t/attention.mlir --no-cache --quiet --check=oracle --target=cuda-sim:sm_80 2>&1 | FileCheck %s --check-prefix=GRAPH
+// RUN: diffattn-run %t/integral.mlir --no-cache --quiet --check=oracle --remarks=none | FileCheck %s --check-prefix=GRAPH
 
 // GRAPH: result 0 and the oracle: matches, largest error {{.+}}, 0.{{[0-9]+}} of what is allowed
 // UPDATE: result 0 and the oracle: matches
@@ -70,4 +71,14 @@ func.func @f(%q: tensor<1x2x5x16xf16>, %k: tensor<1x2x5x16xf16>, %v: tensor<1x2x
          tensor<1x2x5x16xf16>, tensor<1x2x5x16xf16>) lambda(%l : tensor<f32>)
          outs(%e : tensor<1x2x5x16xf16>) {scale = 0.25 : f32, is_causal, norm = #diffattn.norm<rms>} -> tensor<1x2x5x16xf16>
   return %o : tensor<1x2x5x16xf16>
+}
+//--- integral.mlir
+// The reference computes the mean of the rows, compiled code states.
+func.func @dint(%q1: tensor<1x4x6x8xf32>, %k: tensor<1x2x9x8xf32>, %q2: tensor<1x2x6x8xf32>, %v: tensor<1x4x9x16xf32>,
+                %l: tensor<4xf32>) -> tensor<1x4x6x16xf32> {
+  %init = tensor.empty() : tensor<1x4x6x16xf32>
+  %o = diffattn.attention ins(%q1, %k, %q2, %k, %v : tensor<1x4x6x8xf32>, tensor<1x2x9x8xf32>, tensor<1x2x6x8xf32>,
+         tensor<1x2x9x8xf32>, tensor<1x4x9x16xf32>) lambda(%l : tensor<4xf32>)
+         outs(%init : tensor<1x4x6x16xf32>) {scale = 0.25 : f32, integral} -> tensor<1x4x6x16xf32>
+  return %o : tensor<1x4x6x16xf32>
 }

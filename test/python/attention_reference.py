@@ -42,7 +42,7 @@ def softmax_map(q, k, scale, softcap, bias, seen):
 
 def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, softcap=None, bias=None,
               kv_len=None, q_offset=None, lam_sigmoid=False, norm=None, norm_weight=None, norm_eps=1e-5,
-              norm_eps_mode="inside", out_scale=1.0, gate=None, q_segments=None, kv_segments=None):
+              norm_eps_mode="inside", out_scale=1.0, gate=None, q_segments=None, kv_segments=None, integral=False):
     """The result, and M = sum of (A1 + |lambda| A2) * |v|, by which errors are judged, both [B, Hs, Tq, dv].
 
     With a norm, M is carried through it: it grows where the two maps cancel."""
@@ -77,8 +77,9 @@ def attention(q1, k1, q2, k2, v, lam, *, scale, is_causal=False, window=None, so
             if lam_sigmoid:
                 row_lam = _sigmoid(row_lam)
             values = v[b, s // (hs // v.shape[1])]
-            x = (a1 - row_lam * a2) @ values
-            m = (a1 + np.abs(row_lam) * a2) @ np.abs(values)
+            a3 = np.broadcast_to(a1.mean(0, keepdims=True) if integral and tq else 0.0, a1.shape)
+            x = (a1 - row_lam * a2 + row_lam * a3) @ values
+            m = (a1 + np.abs(row_lam) * (a2 + a3)) @ np.abs(values)
             factor = np.full((tq, 1), out_scale)
             if norm == "rms":
                 mean = (x * x).mean(1, keepdims=True)

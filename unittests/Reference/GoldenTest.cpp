@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Worked examples of every variant, A to J, made once by an independent program
+// Worked examples of every variant, A to K, made once by an independent program
 // in f64: the first and last four values, their sum and the sum of their
 // absolute values, to seven decimals.
 //
@@ -238,5 +238,17 @@ TEST(Golden, J_CrossWithLambdaOne) {
                         {0.0215087, 0.0522809, -0.0202009, -0.0006673},
                         0.0517386,
                         0.2699515});
+}
+
+TEST(Golden, K_Dint) {
+  Pool pool;
+  AttentionArguments a = v1(pool, 3, 2, 2, 2, 1);
+  a.isCausal = false;
+  a.integral = true;
+  expectGolden(run(a), {24,
+                        {0.5466860, 0.8981692, 0.7925623, 0.3374341},
+                        {0.2012059, -0.4654155, -0.8617768, -0.8189259},
+                        0.9829872,
+                        14.7067346});
 }
 } // namespace

@@ -21,6 +21,16 @@ SmallVector<Value> decomposeOnlineAttention(OpBuilder &builder,
 SmallVector<Value> decomposeMerge(OpBuilder &builder, MergeOp op);
 Value decomposeFinalize(OpBuilder &builder, FinalizeOp op);
 
+/// The ops on states that stand for an attention.
+struct StateOps {
+  OnlineAttentionOp online;
+  FinalizeOp finalize;
+};
+
+/// Writes integral attention (DINT) as ops on states and a mean over queries,
+/// before the insertion point, on tensors or on memrefs. The op itself stays.
+StateOps rewriteIntegral(RewriterBase &rewriter, AttentionOp op);
+
 /// Patterns that decompose every op for which `shouldDecompose` holds.
 void populateDecomposePatterns(
     RewritePatternSet &patterns,

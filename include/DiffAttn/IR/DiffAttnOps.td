@@ -42,6 +42,16 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }] # visibleKeys # [{
     A row that sees no key has a map of zeros.
 
+    With `integral` (DINT, arXiv 2501.17486) each row also takes what the rows of
+    map 1 see on average, so that its weights sum to 1:
+
+    ```
+    X[i]  = sum_j (A1 - act(lambda) * A2)[i,j] * v[j]
+            + act(lambda) * (1/Tq) * sum_n sum_j A1[n,j] * v[j]
+    ```
+
+    No kernel computes that: it is rewritten into `online_attention` and `finalize`.
+
     Shapes (layout `bhtd`; with `bthd` the second and third axes change places):
     q1 `[B,Hs,Tq,d]`, q2 `[B,Hn,Tq,d]`, k1 `[B,Hk1,Tk,d]`, k2 `[B,Hk2,Tk,d]`,
     v `[B,Hv,Tk,dv]`, lambda `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`,
@@ -63,7 +73,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let arguments = !con(mapOperands, (ins DiffAttn_F32Data:$lambda), biasOperand,
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
-    (ins DiffAttn_Data:$init), scoreAttributes, DiffAttn_EpilogueAttributes.arguments, inputLayouts,
+    (ins DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
+    DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
          OptionalAttr<ArrayAttr>:$schedules));
   let results = (outs Optional<AnyRankedTensor>:$result);

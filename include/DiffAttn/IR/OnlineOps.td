@@ -81,7 +81,7 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     attr-dict (`->` type($results)^)?
   }];
   let builders = [
-    /// The keys of `op`, on tensors, added to six states.
+    /// The keys of `op` added to six states.
     OpBuilder<(ins "AttentionOp":$op, "Value":$qOffset, "ValueRange":$states)>];
   let extraClassDeclaration = mapsDeclaration # [{
     MutableOperandRange getDpsInitsMutable() {
@@ -177,7 +177,7 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
   let builders = [
-    /// The end of `op`, on tensors, from six states.
+    /// The end of `op` from six states.
     OpBuilder<(ins "AttentionOp":$op, "ValueRange":$states)>];
   let hasVerifier = 1;
   let extraClassDeclaration = [{

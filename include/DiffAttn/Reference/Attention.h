@@ -74,6 +74,8 @@ struct AttentionArguments {
   int64_t left = -1, right = -1;
   std::optional<double> softcap;
   bool lambdaSigmoid = false;
+  /// DINT: each row also takes lambda times the mean over queries of A1 v.
+  bool integral = false;
   bool rmsNorm = false;
   double normEps = 1e-5;
   bool epsOutside = false;

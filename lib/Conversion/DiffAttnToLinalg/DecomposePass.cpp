@@ -23,6 +23,13 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
+static void replace(RewriterBase &rewriter, Operation *op, ValueRange results) {
+  if (op->getNumResults() > 0)
+    rewriter.replaceOp(op, results);
+  else
+    rewriter.eraseOp(op);
+}
+
 namespace {
 /// Replaces an op by what `decompose` builds before it.
 template <typename OpTy, auto decompose>
@@ -37,11 +44,34 @@ struct DecomposeOp final : OpRewritePattern<OpTy> {
     if (!shouldDecompose(op))
       return rewriter.notifyMatchFailure(
           op, "has a schedule that lowers it directly");
-    SmallVector<Value> results{decompose(rewriter, op)};
-    if (op->getNumResults() > 0)
-      rewriter.replaceOp(op, results);
-    else
-      rewriter.eraseOp(op);
+    replace(rewriter, op, SmallVector<Value>{decompose(rewriter, op)});
+    return success();
+  }
+
+  std::function<bool(Operation *)> shouldDecompose;
+};
+
+/// Integral attention by way of the ops on states.
+struct DecomposeIntegral final : OpRewritePattern<AttentionOp> {
+  DecomposeIntegral(MLIRContext *context,
+                    std::function<bool(Operation *)> shouldDecompose)
+      : OpRewritePattern(context, /*benefit=*/2),
+        shouldDecompose(std::move(shouldDecompose)) {}
+
+  LogicalResult matchAndRewrite(AttentionOp op,
+                                PatternRewriter &rewriter) const override {
+    if (!op.getIntegral())
+      return rewriter.notifyMatchFailure(op, "is not integral");
+    if (!shouldDecompose(op))
+      return rewriter.notifyMatchFailure(
+          op, "has a schedule that lowers it directly");
+    auto [online, finalize] = rewriteIntegral(rewriter, op);
+    replace(rewriter, op, finalize->getResults());
+    rewriter.setInsertionPoint(online);
+    replace(rewriter, online, decomposeOnlineAttention(rewriter, online));
+    rewriter.setInsertionPoint(finalize);
+    replace(rewriter, finalize,
+            SmallVector<Value>{decomposeFinalize(rewriter, finalize)});
     return success();
   }
 
@@ -71,7 +101,7 @@ void mlir::diffattn::populateDecomposePatterns(
     RewritePatternSet &patterns,
     std::function<bool(Operation *)> shouldDecompose) {
   MLIRContext *context = patterns.getContext();
-  patterns.add<DecomposeOp<AttentionOp, decomposeAttention>,
+  patterns.add<DecomposeIntegral, DecomposeOp<AttentionOp, decomposeAttention>,
                DecomposeOp<FinalizeOp, decomposeFinalize>,
                DecomposeOp<MergeOp, decomposeMerge>,
                DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>>(
