@@ -126,11 +126,11 @@ private:
 
 /// What MLIR says shows the line that it speaks of, however long that is.
 static std::string clipLines(llvm::StringRef text) {
-  constexpr size_t kMostColumns = 1000;
+  constexpr size_t kMaxColumns = 1000;
   std::string clipped;
   for (llvm::StringRef line : llvm::split(text, '\n')) {
-    clipped += line.take_front(kMostColumns);
-    clipped += line.size() > kMostColumns ? " ...\n" : "\n";
+    clipped += line.take_front(kMaxColumns);
+    clipped += line.size() > kMaxColumns ? " ...\n" : "\n";
   }
   clipped.pop_back();
   return clipped;

@@ -20,12 +20,12 @@ using namespace mlir::diffattn;
 using llvm::StringRef;
 using llvm::Twine;
 
-static constexpr int64_t kMostNesting = 256;
-static constexpr int64_t kMostAliasParts = 1'000'000;
-static constexpr unsigned kMostIntegerBits = 128;
-static constexpr int64_t kMostVectorElements = 65536;
+static constexpr int64_t kMaxNesting = 256;
+static constexpr int64_t kMaxAliasParts = 1'000'000;
+static constexpr unsigned kMaxIntegerBits = 128;
+static constexpr int64_t kMaxVectorElements = 65536;
 /// An object's data and code must lie within 2 GiB of each other.
-static constexpr int64_t kMostConstantBytes = int64_t(1) << 30;
+static constexpr int64_t kMaxConstantBytes = int64_t(1) << 30;
 
 namespace {
 
@@ -121,9 +121,9 @@ private:
     if (!current)
       return;
     current->parts += used.parts;
-    if (current->parts > kMostAliasParts)
+    if (current->parts > kMaxAliasParts)
       fault =
-          ("expected aliases that stand for at most " + Twine(kMostAliasParts) +
+          ("expected aliases that stand for at most " + Twine(kMaxAliasParts) +
            " parts, but got one for more at byte " + Twine(at))
               .str();
   }
@@ -143,9 +143,9 @@ private:
   void reach(int64_t levels, StringRef what) {
     if (current)
       current->levels = std::max(current->levels, levels);
-    if (levels > kMostNesting)
-      fault = ("expected at most " + Twine(kMostNesting) + " levels of " +
-               what + ", but got more at byte " + Twine(at))
+    if (levels > kMaxNesting)
+      fault = ("expected at most " + Twine(kMaxNesting) + " levels of " + what +
+               ", but got more at byte " + Twine(at))
                   .str();
   }
 
@@ -181,8 +181,8 @@ public:
       if (checkShape(type).wasInterrupted())
         return WalkResult::interrupt();
       // A splat is short in the text and long in the object.
-      if (*countBits(type) / 8 > kMostConstantBytes)
-        return stop("constants of at most " + Twine(kMostConstantBytes) +
+      if (*countBits(type) / 8 > kMaxConstantBytes)
+        return stop("constants of at most " + Twine(kMaxConstantBytes) +
                         " bytes",
                     type);
       return WalkResult::advance();
@@ -208,8 +208,8 @@ public:
 
 private:
   WalkResult checkInteger(IntegerType type) {
-    if (type.getWidth() > kMostIntegerBits)
-      return stop("integers of at most " + Twine(kMostIntegerBits) + " bits",
+    if (type.getWidth() > kMaxIntegerBits)
+      return stop("integers of at most " + Twine(kMaxIntegerBits) + " bits",
                   type);
     return WalkResult::advance();
   }
@@ -217,8 +217,8 @@ private:
   WalkResult checkShape(ShapedType type) {
     if (!countBits(type))
       return stop("a type whose size in bits is below 2^63", type);
-    if (isa<VectorType>(type) && type.getNumElements() > kMostVectorElements)
-      return stop("vectors of at most " + Twine(kMostVectorElements) +
+    if (isa<VectorType>(type) && type.getNumElements() > kMaxVectorElements)
+      return stop("vectors of at most " + Twine(kMaxVectorElements) +
                       " elements",
                   type);
     return WalkResult::advance();

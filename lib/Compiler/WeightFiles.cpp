@@ -25,9 +25,9 @@ using llvm::StringRef;
 using llvm::Twine;
 
 /// What the format allows; it keeps a lie about the length from costing memory.
-static constexpr uint64_t kMostHeaderBytes = 100'000'000;
-static constexpr int64_t kMostIndexBytes = 100'000'000;
-static constexpr size_t kMostRank = 32;
+static constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+static constexpr int64_t kMaxIndexBytes = 100'000'000;
+static constexpr size_t kMaxRank = 32;
 
 static llvm::Error weightError(const Twine &message) {
   return makeError(ErrorClass::Weights, message);
@@ -75,7 +75,7 @@ static bool readTensor(StrictJson &json, RawTensor &tensor) {
       haveShape = true;
       return json.array([&] {
         uint64_t size;
-        if (tensor.shape.size() == kMostRank)
+        if (tensor.shape.size() == kMaxRank)
           return json.fail("expected at most 32 sizes");
         if (!json.integer(size))
           return false;
@@ -216,7 +216,7 @@ llvm::Error WeightFiles::addFile(StringRef path,
     return weightError(path + ": expected a safetensors file, but got " +
                        advice);
   uint64_t headerBytes = llvm::support::endian::read64le(bytes.data());
-  if (headerBytes > kMostHeaderBytes)
+  if (headerBytes > kMaxHeaderBytes)
     return weightError(path +
                        ": expected a header of at most 100 MB, but its "
                        "length says " +
@@ -259,7 +259,7 @@ llvm::Error WeightFiles::addFile(StringRef path,
 }
 
 llvm::Error WeightFiles::addIndex(StringRef path) {
-  auto buffer = readRegularFile(path, kMostIndexBytes, ErrorClass::Weights);
+  auto buffer = readRegularFile(path, kMaxIndexBytes, ErrorClass::Weights);
   if (!buffer)
     return buffer.takeError();
   StringRef text = (*buffer)->getBuffer();

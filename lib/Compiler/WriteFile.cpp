@@ -123,9 +123,9 @@ static int replace(StringRef file, ArrayRef<StringRef> contents,
 /// open file of a process, which has no name to be replaced under.
 static int followLinks(std::string &file, struct stat &status, bool &exists,
                        bool &isOpenFile) {
-  constexpr int kMostLinks = 40; // as Linux has it
+  constexpr int kMaxLinks = 40; // as Linux has it
   isOpenFile = false;
-  for (int links = 0; links <= kMostLinks; ++links) {
+  for (int links = 0; links <= kMaxLinks; ++links) {
     exists = !::lstat(file.c_str(), &status);
     if (!exists)
       return errno == ENOENT ? 0 : errno;

@@ -73,7 +73,7 @@ LogicalResult GpuForwardAttr::verify(EmitError emitError,
 ScheduleTarget GpuSplitKVAttr::getTarget() const { return ScheduleTarget::GPU; }
 
 std::optional<int64_t> GpuSplitKVAttr::getMostQueries() const {
-  return kMostQueries;
+  return kMaxQueries;
 }
 
 LogicalResult GpuSplitKVAttr::verify(EmitError emitError, int64_t warps,

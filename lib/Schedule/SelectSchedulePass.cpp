@@ -22,7 +22,7 @@ using namespace mlir::diffattn;
 
 /// Models have heads of 32 to 512. A kernel for 4096 takes 10 s to compile, one
 /// for 16384 minutes.
-static constexpr int64_t kMostHeadDim = 1024;
+static constexpr int64_t kMaxHeadDim = 1024;
 
 static constexpr auto kRemark =
     remark::RemarkOpts::name("SelectSchedule").category("diffattn-schedule");
@@ -87,9 +87,9 @@ struct SelectSchedulePass final
     if (op.getIntegral())
       return "no kernel computes integral attention";
     for (int64_t size : {op.getHeadDim(), op.getValueDim()})
-      if (!ShapedType::isDynamic(size) && size > kMostHeadDim)
+      if (!ShapedType::isDynamic(size) && size > kMaxHeadDim)
         return "a head of " + std::to_string(size) + " is above " +
-               std::to_string(kMostHeadDim) +
+               std::to_string(kMaxHeadDim) +
                ", and the code of a kernel grows with it";
     for (Value operand : op->getOperands()) {
       auto memref = dyn_cast<MemRefType>(operand.getType());

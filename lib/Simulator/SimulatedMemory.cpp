@@ -15,7 +15,7 @@ using namespace mlir::diffattn::sim;
 static constexpr int64_t kPage = 4096;
 /// Larger allocations are left as the system gives them, so that only what is
 /// used of them takes memory.
-static constexpr int64_t kMostFilled = 64 << 20;
+static constexpr int64_t kMaxFilled = 64 << 20;
 
 static char *map(int64_t bytes, int protection) {
   void *memory = mmap(nullptr, bytes, protection,
@@ -42,7 +42,7 @@ diffattn_address SimulatedMemory::allocate(int64_t bytes, const char *name) {
     munmap(data, mapped);
   if (!address)
     return 0;
-  if (bytes <= kMostFilled)
+  if (bytes <= kMaxFilled)
     memset(data, 0xff, bytes);
   const auto at = reinterpret_cast<diffattn_address>(address);
   allocations[at] = {bytes, mapped, data, name};

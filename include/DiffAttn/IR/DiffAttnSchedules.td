@@ -176,7 +176,7 @@ def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// Two maps of so many queries fill a tile of rows.
-    static constexpr int64_t kMostQueries = 8;
+    static constexpr int64_t kMaxQueries = 8;
     /// Keys of a tile that a warp takes.
     static constexpr int64_t kKeysOfWarp = 16;
   }];

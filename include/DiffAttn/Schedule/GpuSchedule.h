@@ -14,7 +14,7 @@ namespace mlir::diffattn {
 
 /// The decode kernel takes up to so many queries, times the heads that share
 /// their keys.
-constexpr int64_t kGpuDecodeRows = GpuSplitKVAttr::kMostQueries;
+constexpr int64_t kGpuDecodeRows = GpuSplitKVAttr::kMaxQueries;
 
 /// What the choice of a GPU kernel may depend on. `queries` may be
 /// `ShapedType::kDynamic`.

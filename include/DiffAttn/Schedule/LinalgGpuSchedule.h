@@ -26,7 +26,7 @@ struct LinalgGpuSchedule {
 LinalgGpuSchedule selectElementwiseGpuSchedule();
 
 /// The most elements of which one block alone may compute element-wise ops.
-constexpr int64_t kMostOfOneGpuBlock = 4096;
+constexpr int64_t kMaxElementsOfOneGpuBlock = 4096;
 
 /// What a kernel of rows reduces: `columns` elements of each, where that number
 /// is known before the run, or only numbers of the rows themselves.

@@ -15,14 +15,14 @@
 namespace mlir::diffattn::tensorexpr {
 
 using Wide = __int128;
-static constexpr int64_t kMostSize = std::numeric_limits<int32_t>::max();
-static constexpr int64_t kMostElements = int64_t(1) << 40;
+static constexpr int64_t kMaxSize = std::numeric_limits<int32_t>::max();
+static constexpr int64_t kMaxElements = int64_t(1) << 40;
 
 /// The range of one factor; none where it is not known, or too wide.
 std::optional<IndexSpace::Range> IndexSpace::rangeOf(AtomId id) const {
   const Atom &atom = atoms[id];
   if (atom.isSize)
-    return Range{1, kMostSize};
+    return Range{1, kMaxSize};
   switch (atom.kind) {
   case Atom::Size:
     break;
@@ -85,7 +85,7 @@ IndexSpace::rangeOf(const IndexPoly &poly) const {
       std::tie(from, to) = std::minmax({from * factor->low, from * factor->high,
                                         to * factor->low, to * factor->high});
       if (counts && monomial.size() > 1)
-        to = std::min<Wide>(to, kMostElements);
+        to = std::min<Wide>(to, kMaxElements);
       if (!fits(from) || !fits(to))
         return std::nullopt;
     }

@@ -146,12 +146,12 @@ Expr ExprGraph::operation(Operation *op, Type type, ArrayRef<Expr> operands) {
 
 // Scalars may be computed by long chains that use each value twice. What models
 // compute as scalars stays far below.
-static constexpr unsigned kMostScalarDepth = 100, kMostScalarSteps = 500;
+static constexpr unsigned kMaxScalarDepth = 100, kMaxScalarSteps = 500;
 
 Expr ExprGraph::scalar(Value value) {
   if (scalarDepth == 0)
     scalarSteps = 0;
-  if (scalarDepth == kMostScalarDepth || ++scalarSteps > kMostScalarSteps) {
+  if (scalarDepth == kMaxScalarDepth || ++scalarSteps > kMaxScalarSteps) {
     if (isInteger(value.getType()))
       return index(space.opaque(value));
     Node node(Kind::Scalar, value.getType());

@@ -55,19 +55,19 @@ IndexPoly ExprGraph::polyOf(OpFoldResult size) {
 }
 
 // The sizes of models stay far below.
-static constexpr unsigned kMostPolyDepth = 100, kMostPolySteps = 500;
-static constexpr size_t kMostTerms = 64, kMostDegree = 16;
-static constexpr unsigned kMostWeight = 4096;
+static constexpr unsigned kMaxPolyDepth = 100, kMaxPolySteps = 500;
+static constexpr size_t kMaxTerms = 64, kMaxDegree = 16;
+static constexpr unsigned kMaxWeight = 4096;
 
 bool ExprGraph::isSmall(const IndexPoly &poly) const {
-  return poly.isWithin(kMostTerms, kMostDegree) &&
-         space.weight(poly) <= kMostWeight;
+  return poly.isWithin(kMaxTerms, kMaxDegree) &&
+         space.weight(poly) <= kMaxWeight;
 }
 
 IndexPoly ExprGraph::polyOf(Value integer) {
   if (polyDepth == 0)
     polySteps = 0;
-  if (polyDepth == kMostPolyDepth || ++polySteps > kMostPolySteps)
+  if (polyDepth == kMaxPolyDepth || ++polySteps > kMaxPolySteps)
     return space.opaque(integer);
   ++polyDepth;
   IndexPoly poly = readPoly(integer);

@@ -17,7 +17,7 @@
 
 using namespace diffattn_rt;
 
-static constexpr size_t kMostManifestBytes = 100'000'000;
+static constexpr size_t kMaxManifestBytes = 100'000'000;
 
 /// The same failure, with the file that it is in before its message.
 static Failure in(const std::string &path, const Failure &failure) {
@@ -76,7 +76,7 @@ Failure LoadedBundle::readManifest() {
   FileMapping file;
   if (Failure failure = file.map(path, ErrorClass::Bundle))
     return failure;
-  if (file.bytes().size() > kMostManifestBytes)
+  if (file.bytes().size() > kMaxManifestBytes)
     return {ErrorClass::Bundle, path + ": expected at most 100 MB, but got " +
                                     std::to_string(file.bytes().size()) +
                                     " bytes"};

@@ -23,7 +23,7 @@ using namespace diffattn_rt::cuda;
 using namespace diffattn_rt::cuda::lt;
 
 /// Plans that are kept. Prompts of every length make one each.
-static constexpr size_t kMostPlans = 4096;
+static constexpr size_t kMaxPlans = 4096;
 
 struct CublasLt::Plan {
   explicit Plan(const CublasLt &library) : library(library) {}
@@ -206,7 +206,7 @@ CublasLt::Plan *CublasLt::getPlan(const diffattn_product &p,
   auto plan = std::make_unique<Plan>(*this);
   if (!makePlan(p, *plan, error))
     return nullptr;
-  if (plans.size() >= kMostPlans)
+  if (plans.size() >= kMaxPlans)
     plans.clear();
   return (plans[key] = std::move(plan)).get();
 }

@@ -14,7 +14,7 @@
 using namespace diffattn_rt::cuda;
 
 /// The driver takes at most 4 KiB of parameters before CUDA 12.1.
-static constexpr int kMostParameters = 512;
+static constexpr int kMaxParameters = 512;
 
 /// "sm_80" is 80. A letter at its end ties an image to this one chip.
 static bool parseChip(const char *chip, int &capability, bool &exact) {
@@ -125,11 +125,11 @@ int32_t CudaDevice::loadModule(const diffattn_image *images, int32_t numImages,
     int32_t status = DIFFATTN_DEVICE_OK;
     if (result != kSuccess)
       status = failed("kernel " + kernel.name + " in its module", result);
-    else if (kernel.parameters > kMostParameters)
+    else if (kernel.parameters > kMaxParameters)
       status =
           fail(DIFFATTN_DEVICE_INVALID,
                "kernel " + kernel.name + ": expected at most " +
-                   std::to_string(kMostParameters) + " parameters, but got " +
+                   std::to_string(kMaxParameters) + " parameters, but got " +
                    std::to_string(kernel.parameters));
     if (status) {
       driver.cuModuleUnload(module->native);
@@ -152,7 +152,7 @@ int32_t CudaDevice::launchKernel(ModuleState &module, int32_t number,
   if (uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2] == 0)
     return DIFFATTN_DEVICE_OK;
   KernelState &kernel = module.kernels[number];
-  void *parameters[kMostParameters];
+  void *parameters[kMaxParameters];
   for (int i = 0; i < kernel.parameters; ++i)
     parameters[i] = const_cast<uint64_t *>(arguments + i);
   Current current(*this);

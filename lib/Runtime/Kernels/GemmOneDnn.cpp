@@ -38,7 +38,7 @@ using dnnl::memory;
 using Type = memory::data_type;
 
 /// Primitives kept by a thread. Prompts of every length make one each.
-constexpr size_t kMostPrimitives = 1024;
+constexpr size_t kMaxPrimitives = 1024;
 /// The number of rows that a weight's packed layout is chosen for. One layout
 /// must serve all, since the slot holds one.
 constexpr int64_t kPackRows = 256;
@@ -202,7 +202,7 @@ Primitive &findPrimitive(const Product &p, const Key &key,
   auto it = primitives.find(key);
   if (it != primitives.end())
     return it->second;
-  if (primitives.size() >= kMostPrimitives)
+  if (primitives.size() >= kMaxPrimitives)
     primitives.clear();
   Type type = toType(key.dtype);
   memory::desc a = matrices(p.batch, p.M, p.K, type, p.strideA, p.lda, 1);

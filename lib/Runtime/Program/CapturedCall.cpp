@@ -14,7 +14,7 @@ using namespace diffattn_rt;
 /// copy 16 bytes at a time.
 static constexpr int64_t kAlign = 256;
 /// Functions with assertions that one call may go through.
-static constexpr int32_t kMostChecks = 16;
+static constexpr int32_t kMaxChecks = 16;
 
 static int64_t aligned(int64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
@@ -108,7 +108,7 @@ Failure CapturedCall::takeInputs() {
   diffattn_device *table = &program.getDevice();
   void *here = nullptr;
   if (Failure failure = check(
-          table->host_allocate(table, kMostChecks * sizeof(int32_t), &here)))
+          table->host_allocate(table, kMaxChecks * sizeof(int32_t), &here)))
     return failure;
   words = static_cast<int32_t *>(here);
   std::vector<ArrayView *> views;
@@ -185,7 +185,7 @@ Failure CapturedCall::record(int64_t threads) {
             check(table->copy_in(table, stream, inputMemory + input.offset,
                                  inputHere + input.offset, input.bytes)))
       return failure;
-  diffattn_context_defer_checks(context, words, kMostChecks);
+  diffattn_context_defer_checks(context, words, kMaxChecks);
   const int64_t mark = diffattn_rt_mark();
   Failure failure = prepared->invoke(
       entry, threads, [this](void (*run)(void *), void *argument) {

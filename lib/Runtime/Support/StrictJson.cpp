@@ -11,7 +11,7 @@
 
 using namespace diffattn_rt;
 
-static constexpr int kMostDepth = 64;
+static constexpr int kMaxDepth = 64;
 
 static bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
@@ -67,7 +67,7 @@ std::string_view StrictJson::word() {
 bool StrictJson::object(const std::function<bool(std::string_view)> &member) {
   if (!eat('{'))
     return fail("expected '{'");
-  if (++depth > kMostDepth)
+  if (++depth > kMaxDepth)
     return fail("expected less nesting");
   std::set<std::string> keys;
   if (!eat('}')) {
@@ -92,7 +92,7 @@ bool StrictJson::object(const std::function<bool(std::string_view)> &member) {
 bool StrictJson::array(const std::function<bool()> &element) {
   if (!eat('['))
     return fail("expected '['");
-  if (++depth > kMostDepth)
+  if (++depth > kMaxDepth)
     return fail("expected less nesting");
   if (!eat(']')) {
     do {

@@ -203,10 +203,10 @@ private:
       for (unsigned i = group.rowLoops; i < phase.getLoops().size(); ++i) {
         auto [memref, axis] = *phase.findSize(i);
         int64_t size = cast<MemRefType>(memref.getType()).getDimSize(axis);
-        elements = ShapedType::isDynamic(size) ? kMostOfOneGpuBlock + 1
+        elements = ShapedType::isDynamic(size) ? kMaxElementsOfOneGpuBlock + 1
                                                : elements * size;
       }
-      if (group.rowLoops == 0 && elements > kMostOfOneGpuBlock)
+      if (group.rowLoops == 0 && elements > kMaxElementsOfOneGpuBlock)
         return false;
       for (const Access &access : phase.getOperands())
         if (access.isWrite &&
