@@ -12,6 +12,9 @@
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Reference/Attention.h"
 
+#include <array>
+#include <vector>
+
 namespace mlir::diffattn::interpreter {
 
 /// An array as the reference reads it, with the axes of layout bhtd; a view of

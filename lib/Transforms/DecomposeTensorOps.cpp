@@ -263,7 +263,7 @@ struct DecomposeTensorOpsPass final
     : diffattn::impl::DecomposeTensorOpsPassBase<DecomposeTensorOpsPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    populateDecomposeTensorOpsPatterns(patterns);
+    mlir::diffattn::populateDecomposeTensorOpsPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

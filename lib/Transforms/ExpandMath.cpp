@@ -185,7 +185,7 @@ struct ExpandMathPass final
     if (failed(applyPatternsGreedily(getOperation(), std::move(algebra))))
       return signalPassFailure();
     RewritePatternSet patterns(&getContext());
-    populateExpandMathPatterns(patterns, all);
+    mlir::diffattn::populateExpandMathPatterns(patterns, all);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -81,13 +81,13 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     """
     given = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight, gate=gate, out=out)
     given.update(_segments(segment_ids))
-    if integral and segment_ids is not None:
-        raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     ordinal = ordinal_of(target)
     native = choose_stream({**given, "kv_len": kv_len, "q_offset": q_offset}, stream, ordinal)
     new_result = getattr(q1, "new_empty", None)
     # Before anything is read or converted.
     options = _options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
+    if integral and segment_ids is not None:
+        raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
     if ordinal is not None:
         given = {name: x if device_of(x) is None else device_view(x, native, name) for name, x in given.items()}
     q1, k1, q2, k2, v, lam, attn_mask, norm_weight, gate, result, *segments = given.values()
@@ -109,9 +109,10 @@ def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=Non
     if q_offset is not None:
         arrays["q_offset"] = _positions("q_offset", q_offset, sizes, -_HIGHEST - 1)
     for name, ids, length in zip(("q_segments", "kv_segments"), segments, ("Tq", "Tk")):
-        arrays[name] = _typed(name, ids, (np.dtype(np.int64), np.dtype(np.int32)), (sizes["B"], sizes[length]))
+        arrays[name] = _typed(f"segment_ids: {name}", ids, (np.dtype(np.int64), np.dtype(np.int32)), (sizes["B"], sizes[length]))
     if segments and arrays["q_segments"].dtype != arrays["kv_segments"].dtype:
-        raise InputError(f"kv_segments: expected {arrays['q_segments'].dtype} as q_segments, but got {arrays['kv_segments'].dtype}")
+        raise InputError(f"segment_ids: kv_segments: expected {arrays['q_segments'].dtype} as q_segments, but got "
+                         f"{arrays['kv_segments'].dtype}")
     attributes = _attributes(sizes, options)
     shape = (sizes["B"], sizes["Hs"], sizes["Tq"], sizes["dv"])
     if out is None and isinstance(arrays["q1"], OnDevice):

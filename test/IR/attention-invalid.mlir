@@ -642,7 +642,7 @@ func.func @attention_c25_window(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16x
 // -----
 
 func.func @attention_c26(%q1: tensor<2x?x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %l: tensor<f32>, %init: tensor<2x?x8x32xf32>) {
-  // expected-error @below {{'diffattn.attention' op expected a static number of heads}}
+  // expected-error @below {{'diffattn.attention' op expected a static, positive number of heads of q1, but got ?}}
   %o = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x?x8x16xf32>, tensor<2x2x6x16xf32>,
          tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>) lambda(%l : tensor<f32>)
          outs(%init : tensor<2x?x8x32xf32>) {scale = 1.0 : f32, integral} -> tensor<2x?x8x32xf32>

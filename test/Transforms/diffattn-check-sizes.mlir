@@ -253,3 +253,17 @@ func.func @softmax_into_known_sizes(%x: tensor<1x?xf32>, %z: tensor<1x5xf32>) ->
   %r = linalg.softmax dimension(1) ins(%x : tensor<1x?xf32>) outs(%z : tensor<1x5xf32>) -> tensor<1x5xf32>
   return %r : tensor<1x5xf32>
 }
+
+// Numbers of segments are as many as queries and keys.
+
+// CHECK-LABEL: func.func @segments(
+// CHECK-DAG:     cf.assert %{{.+}}, "argument 3 of 'segments': expected size {1} on axis 1, as on axis 2 of argument 0, but got {0}"
+// CHECK-DAG:     cf.assert %{{.+}}, "argument 4 of 'segments': expected size {1} on axis 1, as on axis 2 of argument 1, but got {0}"
+// CHECK:         diffattn.attention
+func.func @segments(%q: tensor<1x1x?x8xf32>, %k: tensor<1x1x?x8xf32>, %l: tensor<f32>, %qs: tensor<1x?xi64>, %ks: tensor<1x?xi64>,
+                    %o: tensor<1x1x?x8xf32>) -> tensor<1x1x?x8xf32> {
+  %r = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>,
+      tensor<1x1x?x8xf32>) lambda(%l : tensor<f32>) q_segments(%qs : tensor<1x?xi64>) kv_segments(%ks : tensor<1x?xi64>)
+      outs(%o : tensor<1x1x?x8xf32>) {scale = 1.0 : f32} -> tensor<1x1x?x8xf32>
+  return %r : tensor<1x1x?x8xf32>
+}

@@ -78,6 +78,9 @@ def tiny_bundle(tmp_path_factory):
 NO_ARRAYS = [None, "abc", object(), {}, [[1], [2, 3]], 1j, np.ma.masked_array(heads()), heads(dtype=np.float64), heads(dtype=np.int32),
              heads()[0], heads().astype(">f4"), heads(dtype=bool)]
 #: What an argument is called in messages, where it is not by its own name.
+#: Of three queries and three keys.
+IDS = np.zeros((1, 3), np.int64)
+
 ATTENTION = {
     **{name: NO_ARRAYS for name in ("q1", "k1", "q2", "k2", "v")},
     "lam": [None, "0.5", True, NAN, INF, 1e300, 1e-60, 3j, [True, False], np.ones(3, np.float32), np.full(2, 1e300), object(), [[1], [2, 3]]],
@@ -95,6 +98,10 @@ ATTENTION = {
     "gate": [1.0, "a", heads()[:, :1], heads(dtype=np.float64), object()],
     "kv_len": [1.7, NAN, True, "3", -1, 1 << 63, (1 << 64) - 1, 1 << 70, [1.0], [1, 2], np.uint64((1 << 64) - 1), np.array([True]), object()],
     "q_offset": [0.5, NAN, False, "0", 1 << 63, -(1 << 63) - 1, 1 << 70, [1, 2], np.uint64((1 << 64) - 1), object()],
+    "segment_ids": [1, "ab", (), (IDS,), (IDS, None), (None, IDS), (IDS, IDS, IDS), (IDS, IDS.astype(np.int32)), (IDS * 1.0, IDS * 1.0),
+                    (IDS > 0, IDS > 0), (IDS[0], IDS), (IDS, IDS[:, :2]), (IDS.astype(np.uint64), IDS.astype(np.uint64)), ("a", "b"),
+                    {1: IDS, 2: IDS}, object()],
+    "integral": [None, *NO_FLAGS],
     "target": [None, 1, b"cpu", ["cpu"], "tpu", "cpu:", "cpu:avx9", "cpu\0", "cuda@x", "cuda@-1", "cuda@1.5", f"cuda@{1 << 40}", "cuda-sim:sm_1"],
     "out": ["a", 1.0, [[[[0.0] * 4] * 3] * 2], [[[[np.float32(0)] * 4] * 3] * 2], heads().tolist(), heads(dtype=np.float64), heads()[0],
             np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],

@@ -65,7 +65,7 @@ def online_text(number, sig):
         types[name + "_t"] = static
     order = sorted(names, key=len, reverse=True)
     operands = op.split("{scale")[0]
-    attributes = "{scale" + op.split("{scale", 1)[1].replace(schedule_of(op), SCHEDULE)
+    attributes = "{scale" + op.split("{scale", 1)[1].replace(schedules_of(op), SCHEDULE)
     ins = ", ".join(f"%{n}_t" for n in ("q1", "k1", "q2", "k2", "v"))
     text = f"diffattn.attention ins({ins} : {', '.join(types[n + '_t'] for n in ('q1', 'k1', 'q2', 'k2', 'v'))}) lambda(%lam_t : {types['lam_t']})"
     for name in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments"):
@@ -78,14 +78,14 @@ def online_text(number, sig):
     return head + "\n".join(lines), names
 
 
-def schedule_of(op):
-    start = op.index("schedule = ")
-    return op[start: op.index(">", start) + 1]
+def schedules_of(op):
+    start = op.index("schedules = [")
+    return op[start: op.index(">]", start) + 2]
 
 
 def memref_text(number, sig):
     text, names = function_text(number, dict(sig, small=True), "generic")
-    return text.replace(schedule_of(text), SCHEDULE), names
+    return text.replace(schedules_of(text), SCHEDULE), names
 
 
 @pytest.fixture(scope="module")

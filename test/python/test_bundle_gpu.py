@@ -171,7 +171,7 @@ def test_a_step_is_one_launch_and_caches_stay_on_the_device(tiny, simulated, mon
         step, capacity = capture(entry, *arrays), arrays[2].shape[2]
 
         class Counted:
-            refusal = ""
+            fallback_reason = ""
 
             def __call__(self):
                 before = model.executable.traffic()
@@ -263,7 +263,7 @@ def test_each_gpu_gets_its_code(written, driver):
     (y,) = code.call("shift", np.ones((3, 4), np.float32))
     assert y.shape == (3, 4)
     log = driver.log()
-    assert "cuModuleLoadDataEx \x7fELF" in log and log.count("cuLaunchKernel diffattn_flat") == 1, log
+    assert "cuModuleLoadDataEx \x7fELF" in log and log.count("cuLaunchKernel diffattn_elementwise") == 1, log
     # The weight when it is opened, and the argument.
     assert [int(line.split()[1]) for line in log.splitlines() if line.startswith("cuMemcpyHtoD")] == [16, 48]
     code.call("attend", *inputs())

@@ -132,7 +132,7 @@ def test_a_step_is_one_launch_and_neither_allocates_nor_copies_caches(monkeypatc
         call, capacity, last = capture(entry, *arrays), arrays[2].shape[2], sim.executable.traffic()
 
         class Counted:
-            refusal = call.fallback_reason
+            fallback_reason = call.fallback_reason
 
             def __call__(self):
                 nonlocal last

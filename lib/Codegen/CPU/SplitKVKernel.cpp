@@ -1,5 +1,4 @@
-//===- SplitKVKernel.cpp - attention of few queries, keys split over threads
-//--===//
+//===- SplitKVKernel.cpp - attention of few queries -----------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -219,13 +219,14 @@ Value SplitKVKernel::editScores(int map, Value scores, Value bias,
     if (spec.scores.softcap)
       score = emitSoftcap(b, score, *spec.scores.softcap);
     masks->loadLanes = [&](MaskOperand operand) {
-      Value count = b.min(b.sub(n, key), b.index(b.lanes));
+      auto left = [&] { return b.min(b.sub(n, key), b.index(b.lanes)); };
       const SpecOperand &from = spec.mask(operand);
       if (spec.hasIntegers(operand, AxisRole::Query))
         return b.splat(v.integer(from, batch, query));
       if (spec.hasIntegers(operand, AxisRole::Key))
-        return v.integers(from, batch, b.add(begin, key), count);
+        return v.integers(from, batch, b.add(begin, key), left());
       Value stride = v.stride(spec.bias(), 3), position = b.mul(key, stride);
+      Value count = left();
       if (spec.bias().element.isInteger(1))
         return b.loadFlags(bias, position, stride, count);
       return b.loadStrided(bias, spec.bias().element, position, stride, count);

@@ -207,9 +207,11 @@ GpuMasks::Elements GpuMasks::getElements(MaskOperand operand) const {
     return {operand, GpuParam::Bias, kernel.spec.biasType};
   case MaskOperand::KvLen:
   case MaskOperand::QOffset:
+  case MaskOperand::QSegments:
+  case MaskOperand::KvSegments:
     break;
   }
-  llvm::report_fatal_error("a position is no element of a mask");
+  llvm::report_fatal_error("no kernel reads this operand by elements");
 }
 
 /// The type of `type` in memory: an i1 takes a byte.
@@ -324,12 +326,23 @@ MaskValue GpuMasks::less(MaskValue x, MaskValue y) {
   return add({Term::Sum, b.compare(LLVM::ICmpPredicate::slt, left, right)});
 }
 
+MaskValue GpuMasks::equal(MaskValue x, MaskValue y) {
+  Value left = emit(x), right = emit(y);
+  return add({Term::Sum, b.compare(LLVM::ICmpPredicate::eq, left, right)});
+}
+
+Value GpuMasks::isTrue(MaskValue condition) {
+  const Term term = get(condition);
+  return term.kind == Term::Hidden ? b.xorI(term.value, b.i1(true))
+                                   : term.value;
+}
+
 MaskValue GpuMasks::both(MaskValue x, MaskValue y) {
-  auto isTrue = [&](MaskValue condition) {
-    const Term term = get(condition);
-    return term.kind == Term::Hidden ? b.xorI(term.value, b.i1(true))
-                                     : term.value;
-  };
   Value left = isTrue(x), right = isTrue(y);
   return add({Term::Sum, b.andI(left, right)});
+}
+
+MaskValue GpuMasks::either(MaskValue x, MaskValue y) {
+  Value left = isTrue(x), right = isTrue(y);
+  return add({Term::Sum, b.orI(left, right)});
 }

@@ -74,7 +74,9 @@ public:
   MaskValue min(MaskValue x, MaskValue y) override;
   MaskValue max(MaskValue x, MaskValue y) override;
   MaskValue less(MaskValue x, MaskValue y) override;
+  MaskValue equal(MaskValue x, MaskValue y) override;
   MaskValue both(MaskValue x, MaskValue y) override;
+  MaskValue either(MaskValue x, MaskValue y) override;
   MaskValue load(MaskOperand operand, const MaskPoint &point) override;
   MaskValue isNotMinusInfinity(MaskValue element) override;
   MaskValue length() override;
@@ -100,6 +102,7 @@ private:
   MaskValue add(const Term &term);
   const Term &get(MaskValue value) const { return terms[value.getBits()]; }
   Value hide(MaskValue visible, Value score);
+  Value isTrue(MaskValue condition);
   Value position(Value query);
   void readPositions();
   Value readPerBatch(GpuParam pointer, GpuParam stride, Value otherwise);

@@ -226,7 +226,7 @@ void LaunchBuilder::fillArguments() {
       {P::Q1, operands.q1},     {P::Q2, operands.q2},
       {P::K1, operands.k1},     {P::K2, operands.k2},
       {P::V, operands.v},       {P::O, operands.output},
-      {P::Gate, operands.gate}, {P::Bias, operands.bias}};
+      {P::Gate, operands.gate}, {P::Bias, operands.mask(MaskOperand::Bias)}};
   for (auto [param, view] : tensors)
     if (view)
       setOperand(param, view,
@@ -234,14 +234,14 @@ void LaunchBuilder::fillArguments() {
   setOperand(P::Lambda, operands.lambda, {View::Batch, View::Row, View::Head});
   if (operands.normWeight)
     setOperand(P::NormWeight, operands.normWeight, {View::Column});
-  setOperand(P::KvLen, operands.kvLen, {View::Batch});
-  setOperand(P::QOffset, operands.qOffset, {View::Batch});
+  setOperand(P::KvLen, operands.mask(MaskOperand::KvLen), {View::Batch});
+  setOperand(P::QOffset, operands.mask(MaskOperand::QOffset), {View::Batch});
   fillNumbers();
 }
 
 Value LaunchBuilder::biasInPairs() {
   using View = OperandView;
-  const View &bias = operands.bias;
+  const View &bias = operands.mask(MaskOperand::Bias);
   int64_t bytes = elementBytes(bias.value);
   // Bits that must be 0; the stride of an axis of size 1 is not used, and may
   // still forbid pairs.
@@ -285,7 +285,7 @@ void LaunchBuilder::fillNumbers() {
                   (epilogue.epsOutside ? GpuFlagEpsOutside : 0) |
                   (epilogue.lambdaSigmoid ? GpuFlagLambdaSigmoid : 0);
   argument(P::Flags) = i32(flags);
-  if (operands.bias)
+  if (operands.mask(MaskOperand::Bias))
     argument(P::Flags) = b.createOrFold<arith::SelectOp>(
         biasInPairs(), i32(flags | GpuFlagBiasPairs), i32(flags));
 

@@ -49,7 +49,7 @@ struct ConvertCopyToLoopsPass final
     : diffattn::impl::ConvertCopyToLoopsPassBase<ConvertCopyToLoopsPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    populateCopyToLoopsPatterns(patterns);
+    mlir::diffattn::populateCopyToLoopsPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -75,7 +75,7 @@ struct ConvertReshapeToStridedPass final
           ConvertReshapeToStridedPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    populateReshapeToStridedPatterns(patterns);
+    mlir::diffattn::populateReshapeToStridedPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }

@@ -69,6 +69,9 @@ struct AttentionOperands {
   OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output;
   /// What masks read, by number of the operand.
   std::array<OperandView, std::size(kMaskOperands)> masks;
+  const OperandView &mask(MaskOperand operand) const {
+    return masks[static_cast<size_t>(operand)];
+  }
 };
 
 AttentionOperands getAttentionOperands(AttentionOp op);
