@@ -226,10 +226,14 @@ def test_cache(tmp_path):
 
 
 def test_a_whole_model_compiles_and_loads_fast(root, tmp_path):
-    """In time of this process, since other processes may want the machine too."""
+    """In time of this process, since other processes may want the machine too, and in units of plain work, since cores differ: 6 of
+    them, 3.6 seconds, on a core of 2.5 GHz."""
     from diffattn import models
     from diffattn.checkpoint import open_checkpoint
 
+    start = time.process_time()
+    sum(i * i for i in range(4_000_000))
+    unit = time.process_time() - start
     checkpoint = open_checkpoint(root / "examples" / "tiny-lm")
     text = str(models.build(checkpoint.config, checkpoint.dtype))
     seconds = []
@@ -237,7 +241,7 @@ def test_a_whole_model_compiles_and_loads_fast(root, tmp_path):
         start = time.process_time()
         runtime.Executable(text, weights=[root / "examples" / "tiny-lm"], cache=tmp_path / "cache")
         seconds.append(time.process_time() - start)
-    assert seconds[0] < 4 and seconds[2] < 0.1, seconds
+    assert seconds[0] < 10 * unit and seconds[2] < 0.2 * unit, (seconds, unit)
 
 
 def test_emit():
