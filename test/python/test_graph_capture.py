@@ -219,3 +219,9 @@ def test_generation_says_that_steps_are_not_captured(monkeypatch):
     # Once, though the caches have grown.
     assert [str(warning.message) for warning in said] == [
         "decode steps are launched kernel by kernel, not as one graph: expected a graph, but the driver says no"]
+
+
+def test_older_names_stay():
+    from diffattn.replay import Replay
+
+    assert Replay is CapturedGraph and Executable.replay is Executable.capture and Replay.refusal is Replay.fallback_reason
