@@ -214,7 +214,8 @@ enum BlockRelation : int64_t { kNone, kAll, kSome };
 
 void PrefillKernel::packIntegers() {
   Value last = b.sub(rows, b.index(1));
-  for (auto [which, part] : llvm::zip_equal(kMaskOperands, s.integers)) {
+  for (MaskOperand which : kMaskOperands) {
+    Value part = s.integers[static_cast<size_t>(which)];
     if (!part)
       continue;
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {

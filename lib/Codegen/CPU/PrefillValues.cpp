@@ -189,27 +189,50 @@ Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
   return b.loadStrided(row, spec.v.element, b.mul(c, stride), stride, count);
 }
 
-/// Adds only keys that a row sees: those whose exponential is not 0.
+/// Adds only keys that a row sees: those whose exponential is not 0. Each pack
+/// of keys is one multiply-add, as in the tiles, so that a row that sees no such
+/// value is the same number for number.
 void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
                                       Value evidence) {
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
   Value rest = b.sub(valueDim, whole);
   Value mask = b.firstLanes(rest);
+  const int64_t rowsOfBlock = schedule.getQBlockSize();
+  auto isVisible = [&](Value row, Value key) -> Value {
+    Value e = b.load(b.f32, evidence, b.add(b.mul(key, rowsOfBlock), row));
+    return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
+                                 emitConstant(b, b.f32, 0.0f));
+  };
   b.loop(rows, [&](Value row) {
     Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
-    b.loop(n, [&](Value key) {
-      Value position = b.add(b.mul(key, schedule.getQBlockSize()), row);
-      Value e = b.load(b.f32, evidence, position);
-      Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
-                                            emitConstant(b, b.f32, 0.0f));
-      b.ifThen(visible, [&] {
+    b.loop(b.index(0), n, atom.pack, [&](Value key) {
+      SmallVector<Value> keys{key}, visible{isVisible(row, key)};
+      for (int64_t i = 1; i < atom.pack; ++i) {
+        // What lies beyond the last key is that one again, hidden.
+        Value next = b.add(key, i), exists = b.less(next, n);
+        keys.push_back(b.min(next, b.add(n, -1)));
+        visible.push_back(b.both(exists, isVisible(row, keys.back())));
+      }
+      Value any = visible.front();
+      for (Value other : ArrayRef(visible).drop_front())
+        any = arith::OrIOp::create(b, any, other);
+      b.ifThen(any, [&] {
+        Value pack = b.div(key, atom.pack);
         Value weight = b.splat(
-            atom.loadProbability(b, p, key, row, schedule.getQBlockSize()));
-        Value from = b.at(valueBase, spec.v.element,
-                          b.mul(b.add(first, key), v.stride(spec.v, 2)));
+            atom.loadScalar(b, p, b.add(b.mul(pack, rowsOfBlock), row)));
+        auto load = [&](int64_t i, Value c, Value mask, Value count) -> Value {
+          Value from = b.at(valueBase, spec.v.element,
+                            b.mul(b.add(first, keys[i]), v.stride(spec.v, 2)));
+          Value values = loadValues(from, c, mask, count);
+          return atom.pack == 1 ? values
+                                : b.select(visible[i], values, b.zero());
+        };
         auto add = [&](Value c, Value mask, Value count) {
-          Value sum = b.fma(weight, loadValues(from, c, mask, count),
-                            b.load(b.vector, to, c));
+          SmallVector<Value> parts;
+          for (int64_t i = 0; i < atom.pack; ++i)
+            parts.push_back(load(i, c, mask, count));
+          Value sum = atom.multiplyAdd(b, weight, atom.makePack(b, parts),
+                                       b.load(b.vector, to, c));
           b.store(sum, to, c);
         };
         b.loop(b.index(0), whole, b.lanes,

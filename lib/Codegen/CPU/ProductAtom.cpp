@@ -13,16 +13,6 @@ Value ProductAtom::loadScalar(KernelBuilder &b, Value base, Value index) const {
   return b.load(getPacked(b), base, getPacked(b), index);
 }
 
-Value ProductAtom::loadProbability(KernelBuilder &b, Value panel, Value key,
-                                   Value row, int64_t stride) const {
-  if (pack == 1)
-    return b.loadWideScalar(panel, getNumber(b),
-                            b.add(b.mul(key, stride), row));
-  Value packed = b.add(b.mul(b.div(key, pack), stride), row);
-  return b.loadWideScalar(panel, getNumber(b),
-                          b.add(b.mul(packed, pack), b.rem(key, pack)));
-}
-
 const ProductAtom &mlir::diffattn::getProductAtom(CpuProduct product) {
   switch (product) {
   case CpuProduct::F32:

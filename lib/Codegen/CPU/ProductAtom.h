@@ -62,9 +62,6 @@ public:
   /// padded with zeros to whole vectors.
   virtual void packValues(KernelValues &v, Value base, Value first, Value n,
                           Value columns, Value panel, Value stride) const = 0;
-  /// The probability of `key` for row `row`; rows of packs are `stride` apart.
-  Value loadProbability(KernelBuilder &b, Value panel, Value key, Value row,
-                        int64_t stride) const;
 
   /// One pack, and a vector of them.
   Value loadScalar(KernelBuilder &b, Value base, Value index) const;

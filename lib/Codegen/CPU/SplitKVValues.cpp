@@ -74,9 +74,10 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
     };
     if (!isCareful)
       return add();
-    // A hidden key's value may be Inf or NaN, which 0 does not silence.
-    Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
-                                          weight(outputs.weights.front()),
+    // A hidden key's value may be Inf or NaN, which 0 does not silence. Weights
+    // do not tell: those of a visible key may cancel.
+    Value e = b.load(b.f32, outputs.exponentials.front(), key);
+    Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
                                           emitConstant(b, b.f32, 0.0f));
     return b.choose(visible, carried.getTypes(), add,
                     [&] { return SmallVector<Value>(carried); });
