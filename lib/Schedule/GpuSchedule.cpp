@@ -18,19 +18,20 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
                               kPair = GpuPlacement::Pair,
                               kApart = GpuPlacement::Apart;
 
-// Registers of each: plain, with a softcap, a bias, a mask, by element.
+// Registers of each: plain, with a softcap, a bias, a mask, segments; by
+// element, without a bias or mask and with one.
 static const GpuScheduleRow kTable[] = {
-    {32, 64, kBoth, 4, 1, 32, 2, true, {168, 168, 210, 220, 206}},
-    {64, 64, kBoth, 4, 1, 64, 2, true, {233, 241, 254, 0, 0}},
-    {64, 64, kBoth, 4, 1, 32, 2, true, {194, 196, 226, 236, 233}},
-    {64, 128, kBoth, 4, 1, 32, 2, true, {254, 254, 0, 0, 0}},
-    {64, 128, kBoth, 4, 1, 32, 2, false, {244, 244, 254, 255, 255}},
-    {128, 128, kBoth, 4, 1, 32, 2, false, {242, 242, 254, 254, 0}},
-    {128, 128, kApart, 8, 2, 32, 2, false, {245, 244, 255, 0, 0}},
-    {128, 128, kPair, 8, 1, 32, 2, false, {160, 161, 180, 170, 177}},
-    {96, 192, kPair, 8, 1, 32, 2, true, {232, 232, 240, 242, 255}},
-    {128, 256, kPair, 8, 1, 32, 2, true, {254, 254, 255, 255, 0}},
-    {192, 128, kPair, 8, 1, 32, 2, false, {160, 162, 178, 170, 253}},
+    {32, 64, kBoth, 4, 1, 32, 2, true, {168, 168, 210, 220, 210, 168, 206}},
+    {64, 64, kBoth, 4, 1, 64, 2, true, {233, 241, 255, 0, 255, 0, 0}},
+    {64, 64, kBoth, 4, 1, 32, 2, true, {194, 196, 226, 236, 231, 208, 234}},
+    {64, 128, kBoth, 4, 1, 32, 2, true, {254, 255, 0, 0, 0, 0, 0}},
+    {64, 128, kBoth, 4, 1, 32, 2, false, {244, 244, 254, 255, 255, 255, 0}},
+    {128, 128, kBoth, 4, 1, 32, 2, false, {242, 243, 254, 254, 255, 0, 0}},
+    {128, 128, kApart, 8, 2, 32, 2, false, {245, 244, 255, 0, 0, 0, 0}},
+    {128, 128, kPair, 8, 1, 32, 2, false, {160, 161, 182, 170, 216, 177, 177}},
+    {96, 192, kPair, 8, 1, 32, 2, true, {232, 232, 240, 242, 255, 255, 255}},
+    {128, 256, kPair, 8, 1, 32, 2, true, {254, 254, 255, 255, 255, 0, 0}},
+    {192, 128, kPair, 8, 1, 32, 2, false, {160, 162, 182, 170, 238, 179, 253}},
 };
 
 ArrayRef<GpuScheduleRow> mlir::diffattn::getGpuScheduleTable() {
@@ -44,12 +45,16 @@ int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
 }
 
 int32_t mlir::diffattn::getGpuPlainBlocksPerSM(int64_t headDim,
-                                               int64_t valueDim) {
+                                               int64_t valueDim,
+                                               bool segments) {
   // Each column of a lane takes about 8 registers more. The products of widths
-  // that are not multiples of 4 take a second loop.
+  // that are not multiples of 4 take a second loop, and segments another about
+  // the first.
   constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 6};
   constexpr std::array<int32_t, 8> split{10, 10, 9, 8, 7, 6, 5, 5};
-  return (headDim % 4 ? split : whole)[(valueDim - 1) / 32];
+  constexpr std::array<int32_t, 8> withSegments{8, 8, 7, 7, 6, 6, 5, 5};
+  const auto &blocks = segments ? withSegments : headDim % 4 ? split : whole;
+  return blocks[(valueDim - 1) / 32];
 }
 
 double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,

@@ -42,7 +42,9 @@ GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
     shape.group = part;
   }
   for (MaskAttrInterface mask : op.getMasks())
-    if (!mask.isInterval())
+    if (mask.hasTileRelation())
+      shape.segments = true;
+    else if (!mask.isInterval())
       (mask.hasScoreTerm() ? shape.bias : shape.mask) = true;
   shape.softcap = op.getSoftcap().has_value();
   shape.sharedKeys = op.getK1() == op.getK2();
@@ -54,8 +56,6 @@ GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
 static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
 
 std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
-  if (op.getQSegments())
-    return "segments have no GPU kernel";
   if (op.getIntegral())
     return "no kernel computes integral attention";
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();

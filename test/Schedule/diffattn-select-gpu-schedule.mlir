@@ -29,6 +29,16 @@ func.func @bias(%q: !q, %v: !v, %l: memref<f32>, %b: memref<?x1x?x?xbf16>, %o: !
   return
 }
 
+// Segments need them too; beside copies of elements, only the general schedule has enough.
+// CHECK-LABEL: func.func @segments
+// CHECK: unaligned = true : #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 32>>,
+// CHECK-SAME: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]
+func.func @segments(%q: !q, %v: !v, %l: memref<f32>, %s: memref<?x?xi64>, %o: !v) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) q_segments(%s : memref<?x?xi64>)
+    kv_segments(%s : memref<?x?xi64>) outs(%o : !v) {scale = 0.125 : f32}
+  return
+}
+
 !q1 = memref<?x8x1x64xbf16>
 !o1 = memref<?x8x1x128xbf16>
 

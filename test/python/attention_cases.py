@@ -72,6 +72,7 @@ def draw_signature(rng, **fixed):
     if sig["norm"]:
         sig["weight"] = pick(None, "f32", sig["dtype"])
     sig["result"] = pick(None, None, "f32")
+    sig["segments"] = pick(None, None, np.int64, np.int32)
     sig.update(fixed)
     return sig
 

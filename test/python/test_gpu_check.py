@@ -36,7 +36,7 @@ from gpu_check import timing  # noqa: E402
 
 pytestmark = pytest.mark.oracle
 MODELS = ["diff_v1_f32", "diff_v2", "edifice", "tiny-lm", "decoder"]
-CASES = ["v1_bf16", "v1_lengths_f16", "v1_heads_bf16", "v2_bf16_decode", "timm_mask_f16", "time_causal", "time_causal_tail", "time_decode"]
+CASES = ["v1_bf16", "v1_packed_i64_f16", "v1_packed_i64_bf16_decode", "v1_lengths_f16", "v1_heads_bf16", "v2_bf16_decode", "timm_mask_f16", "time_causal", "time_causal_tail", "time_decode"]
 GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
 
 

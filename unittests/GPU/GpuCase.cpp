@@ -108,6 +108,9 @@ std::string CompiledCase::text() const {
     optional("kv_len", stridedType({"?"}, "i64", false));
   if (s.qOffset)
     optional("q_offset", stridedType({"?"}, "i64", false));
+  if (s.segments)
+    for (const char *which : {"q_segments", "kv_segments"})
+      optional(which, stridedType({"?", "?"}, "i64", false));
   std::string attrs;
   llvm::raw_string_ostream os(attrs);
   auto number = [](double x) {
@@ -368,6 +371,17 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
         make({shape.batch}, "i64", 1, 0, [&] {
           return static_cast<double>(random() % (shape.keys + 4)) - 3.0;
         }).view;
+  auto segments = [&](int64_t length, const auto &of) {
+    return make({shape.batch, length}, "i64", 1, 3,
+                [&, at = int64_t(0)]() mutable {
+                  return static_cast<double>(of(at++ % length));
+                })
+        .view;
+  };
+  if (s.segments) {
+    arguments.qSegments = segments(queries, shape.ofQuery);
+    arguments.kvSegments = segments(shape.keys, shape.ofKey);
+  }
   arguments.scale = static_cast<float>(s.scale);
   arguments.isCausal = s.causal;
   arguments.left = s.left;

@@ -18,6 +18,7 @@
 
 #include "llvm/IR/Module.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -41,6 +42,8 @@ struct Signature {
   std::string bias, weight;
   bool gate = false, kvLen = false, qOffset = false, rms = false,
        epsOutside = false;
+  /// With numbers of segments, i64.
+  bool segments = false;
   /// 0: scalar, 1: signal heads, 2: tokens and signal heads, 3: tokens and
   /// noise heads.
   int lambda = 0;
@@ -65,6 +68,8 @@ struct Shape {
   /// Each key has so much more in every column than the one before it: scores
   /// of some rows then grow from tile to tile, and those of others fall.
   double growth = 0.0;
+  /// The segment of each query and key.
+  std::function<int64_t(int64_t)> ofQuery = {}, ofKey = {};
 };
 
 /// What a run gave, and what the reference says.

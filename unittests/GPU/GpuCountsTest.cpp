@@ -211,6 +211,73 @@ TEST(GpuCounts, Decode) {
   }
 }
 
+/// What a block copies and multiplies of eight tiles of keys, of which its
+/// queries see what `ofKey` says.
+void expectTiles(const GpuScheduleRow &row,
+                 const std::function<int64_t(int64_t)> &ofKey, int64_t tiles) {
+  Signature s = unmasked(row.headDim, row.valueDim);
+  s.schedule = body(row);
+  s.segments = true;
+  Shape shape = aligned(row.getTiles().getRows(), 8 * row.keys);
+  shape.ofQuery = [](int64_t) { return 5; };
+  shape.ofKey = ofKey;
+  Outcome outcome = CompiledCase(s).run(shape, 3);
+  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+  EXPECT_LE(outcome.worst(), 1.0);
+  const sim::LaunchStats &stats = outcome.stats.at(0);
+  const uint64_t keys = tiles * row.keys;
+  EXPECT_EQ(stats.mmaFlops,
+            2 * shape.queries * keys * 2 * uint64_t(s.d + s.dv));
+  EXPECT_EQ(moved(buffer(stats, K1)), 2 * keys * s.d);
+  EXPECT_EQ(moved(buffer(stats, K2)), 2 * keys * s.d);
+  EXPECT_EQ(moved(buffer(stats, V)), 2 * keys * s.dv);
+}
+
+/// Tiles of other segments are neither copied nor multiplied: before, after and
+/// between those that are seen; and none may be.
+TEST_P(EverySchedule, LeavesOutTilesOfOtherSegments) {
+  const GpuScheduleRow &row = GetParam();
+  auto ofTile = [&](std::initializer_list<int64_t> numbers) {
+    return [&row, numbers = std::vector<int64_t>(numbers)](int64_t key) {
+      return numbers[key / row.keys];
+    };
+  };
+  expectTiles(row, ofTile({1, 1, 5, 5, 5, 9, 9, 9}), 3);
+  expectTiles(row, ofTile({5, 1, 9, 5, 2, 2, 5, 1}), 3);
+  expectTiles(row, ofTile({1, 2, 3, 4, 6, 7, 8, 9}), 0);
+  // One key each of tiles that begin and end with others.
+  expectTiles(
+      row,
+      [&](int64_t key) {
+        return key == row.keys + 1 || key == 7 * row.keys - 2 ? 5 : key % 4;
+      },
+      2);
+}
+
+/// Numbers are asked for once for the queries and twice for keys, to leave out
+/// those before and after what is seen; then once for each tile, and for each
+/// map and row tile only where it is seen in part.
+TEST(GpuCounts, WholeTilesOfOneSegmentCompareNothing) {
+  Signature s = unmasked(64, 128);
+  s.segments = true;
+  CompiledCase compiled(s);
+  auto numbersRead = [&](int64_t last) {
+    Shape shape = aligned(64, 256);
+    shape.ofQuery = [](int64_t) { return 5; };
+    shape.ofKey = [=](int64_t key) { return key == 255 ? last : 5; };
+    Outcome outcome = compiled.run(shape, 3);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    uint64_t bytes = 0;
+    for (size_t i : {Weight + 1, Weight + 2})
+      bytes += moved(*outcome.stats.at(0).findBuffer(std::to_string(i)));
+    return bytes;
+  };
+  const uint64_t whole = numbersRead(5);
+  // The last tile's keys and both queries of each lane, for both maps.
+  EXPECT_EQ(numbersRead(6), whole + 2 * 4 * 32 * 3 * sizeof(int64_t));
+}
+
 /// 64 queries and 256 keys of V1 take some 10 ms; the bound leaves room for
 /// slow machines and sanitizers.
 TEST(GpuSpeed, ABlockIsSimulatedInMilliseconds) {

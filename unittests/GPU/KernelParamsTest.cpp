@@ -55,8 +55,16 @@ struct KernelParamsTest : testing::Test {
     spec.softcap = features & 4;
     SmallVector<MaskAttrInterface> masks;
     if (features & 8) {
-      spec.biasType = Float32Type::get(&context);
+      spec.maskTypes[static_cast<size_t>(MaskOperand::Bias)] =
+          Float32Type::get(&context);
       masks.push_back(AdditiveBiasAttr::get(&context));
+    }
+    if (features & 64) {
+      for (MaskOperand operand :
+           {MaskOperand::QSegments, MaskOperand::KvSegments})
+        spec.maskTypes[static_cast<size_t>(operand)] =
+            IntegerType::get(&context, 64);
+      masks.push_back(SegmentMaskAttr::get(&context));
     }
     spec.masks = getGpuKernelMasks(&context, masks);
     if (features & 16)
@@ -84,7 +92,7 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Forward, plain},
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Merge, split}})
-    for (unsigned features = 0; features < 64; ++features) {
+    for (unsigned features = 0; features < 128; ++features) {
       OpBuilder builder(&context);
       OwningOpRef<gpu::GPUModuleOp> module =
           gpu::GPUModuleOp::create(builder, loc, "kernels");
@@ -113,7 +121,7 @@ TEST_F(KernelParamsTest, WideParametersComeFirst) {
        {GpuKernelKind::Forward, GpuKernelKind::Decode, GpuKernelKind::Merge}) {
     uint64_t offset = 0;
     for (GpuParam param :
-         getGpuParams(spec(kind, forward(GpuPlacement::Both), 63))) {
+         getGpuParams(spec(kind, forward(GpuPlacement::Both), 127))) {
       GpuParamType type = getGpuParam(param).type;
       bool isWide = type == GpuParamType::Pointer || type == GpuParamType::I64;
       uint64_t bytes = isWide ? 8 : 4;
@@ -137,13 +145,29 @@ TEST_F(KernelParamsTest, StridesFollowTheirTensor) {
   }
 }
 
+TEST_F(KernelParamsTest, StridesOfMasksFollowTheirOperand) {
+  for (MaskOperand operand : kMaskOperands) {
+    std::optional<GpuMaskParams> params = getGpuMaskParams(operand);
+    if (!params)
+      continue;
+    unsigned axis = 0;
+    for (std::optional<GpuParam> stride :
+         {params->batch, params->head, params->query, params->key})
+      if (stride) {
+        EXPECT_EQ(*stride, getGpuStride(params->pointer, axis++));
+        EXPECT_EQ(getGpuParam(*stride).type, GpuParamType::I64);
+      }
+  }
+}
+
 TEST_F(KernelParamsTest, LaunchesGiveWhatKernelsTake) {
   const char *operands = R"(
     !q = memref<?x4x?x64xbf16, strided<[?, ?, ?, ?], offset: ?>>
     !b = memref<?x4x?x?xf32, strided<[?, ?, ?, ?], offset: ?>>
     func.func @f(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !q, %o: !q, %g: !q,
                  %l: memref<?x?x?xf32>, %b: !b, %w: memref<64xf32>,
-                 %n: memref<?xi64>, %p: memref<?xi64>) {
+                 %n: memref<?xi64>, %p: memref<?xi64>,
+                 %s: memref<?x?xi32>) {
       diffattn.attention ins(%q1, %k1, %q2, K2, %v : !q, !q, !q, !q, !q)
         lambda(%l : memref<?x?x?xf32>) OPTIONAL outs(%o : !q)
         {scale = 0.125 : f32, norm = #diffattn.norm<rms>}
@@ -151,7 +175,8 @@ TEST_F(KernelParamsTest, LaunchesGiveWhatKernelsTake) {
     })";
   const std::string all =
       "bias(%b : !b) norm_weight(%w : memref<64xf32>) gate(%g : !q) "
-      "kv_len(%n : memref<?xi64>) q_offset(%p : memref<?xi64>)";
+      "kv_len(%n : memref<?xi64>) q_offset(%p : memref<?xi64>) "
+      "q_segments(%s : memref<?x?xi32>) kv_segments(%s : memref<?x?xi32>)";
   for (const std::string &optional : {std::string(), all})
     for (const char *key : {"%k1", "%k2"}) {
       std::string text = operands;

@@ -39,17 +39,21 @@ protected:
   }
   /// The widths of `row` with every feature that has registers of its own.
   SmallVector<GpuAttentionShape> shapes(const GpuScheduleRow &row) {
-    SmallVector<GpuAttentionShape> result(5, shape(row.headDim, row.valueDim));
-    result[1].softcap = result[2].bias = result[3].mask =
-        result[4].elementwise = true;
+    SmallVector<GpuAttentionShape> result(9, shape(row.headDim, row.valueDim));
+    result[1].softcap = result[2].bias = result[3].mask = result[4].segments =
+        result[5].elementwise = true;
+    result[6].elementwise = result[6].bias = true;
+    result[7].elementwise = result[7].segments = true;
+    result[8].mask = result[8].segments = true;
     return result;
   }
   static GpuScheduleRow toRow(ScheduleAttrInterface attr,
                               const GpuAttentionShape &shape) {
     GpuTiles tiles = GpuTiles::of(attr);
-    return {shape.headDim, shape.valueDim,     tiles.placement,
-            tiles.warps,   tiles.rowTiles,     tiles.keys,
-            tiles.stages,  tiles.qInRegisters, {255, 255, 255, 255, 255}};
+    return {
+        shape.headDim, shape.valueDim,     tiles.placement,
+        tiles.warps,   tiles.rowTiles,     tiles.keys,
+        tiles.stages,  tiles.qInRegisters, {255, 255, 255, 255, 255, 255, 255}};
   }
 
   MLIRContext context;

@@ -26,8 +26,10 @@ struct GpuAttentionShape {
   /// one block of decode takes.
   int64_t group = 1;
   /// What needs registers beside the tiles: a mask with a number for each
-  /// score, one that looks at elements alone, a softcap, copies by element.
-  bool bias = false, mask = false, softcap = false, elementwise = false;
+  /// score, one that looks at elements alone, one that tells of whole tiles, a
+  /// softcap, copies by element.
+  bool bias = false, mask = false, segments = false, softcap = false,
+       elementwise = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
 };
@@ -39,17 +41,23 @@ GpuAttentionShape getGpuAttentionShape(AttentionOp op);
 std::string getGpuUnsupportedReason(AttentionOp op);
 
 /// Registers of a thread with each feature, 0 where the kernel spills: what
-/// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. `bias`
-/// and `mask` hold with and without a softcap, `elements` (copies by element)
-/// with every other feature.
+/// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. All but
+/// `plain` hold with and without a softcap, `segments` with numbers of either
+/// width, `elements` with copies by element, `biasedElements` so with a bias or
+/// a mask. Segments with any of these are left to the general schedule, which
+/// has registers for all.
 struct GpuScheduleRegisters {
-  int64_t plain, softcap, bias, mask, elements;
+  int64_t plain, softcap, bias, mask, segments, elements, biasedElements;
   int64_t of(const GpuAttentionShape &shape) const {
-    return shape.elementwise ? elements
-           : shape.bias      ? bias
-           : shape.mask      ? mask
-           : shape.softcap   ? softcap
-                             : plain;
+    const bool isBiased = shape.bias || shape.mask;
+    if (shape.segments)
+      return isBiased || shape.elementwise ? 0 : segments;
+    if (shape.elementwise)
+      return isBiased ? biasedElements : elements;
+    return shape.bias      ? bias
+           : shape.mask    ? mask
+           : shape.softcap ? softcap
+                           : plain;
   }
 };
 
@@ -88,7 +96,8 @@ constexpr int64_t kGpuElementChunks = 8;
 
 /// Blocks of a plain kernel that an SM is to hold. Without this, ptxas aims at
 /// a number of its own and was seen to spill for it.
-int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim);
+int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim,
+                               bool segments);
 
 /// The kernel for `shape` on `target`: from the table where it has the widths,
 /// else the general one; the decode kernel for at most 8 rows of queries; the

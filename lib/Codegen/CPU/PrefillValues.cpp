@@ -190,8 +190,8 @@ Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
 }
 
 /// Adds only keys that a row sees: those whose exponential is not 0. Each pack
-/// of keys is one multiply-add, as in the tiles, so that a row that sees no such
-/// value is the same number for number.
+/// of keys is one multiply-add, as in the tiles, so that a row that sees no
+/// such value is the same number for number.
 void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
                                       Value evidence) {
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);

@@ -110,8 +110,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                   builder.getDenseI32ArrayAttr({threads, 1, 1}));
   if (spec.isPlain())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
-                    builder.getI32IntegerAttr(
-                        getGpuPlainBlocksPerSM(spec.headDim, spec.valueDim)));
+                    builder.getI32IntegerAttr(getGpuPlainBlocksPerSM(
+                        spec.headDim, spec.valueDim, spec.hasTileMasks())));
   kernel->setAttr("diffattn.shared_bytes",
                   builder.getI64IntegerAttr(spec.getSharedLayout().total));
 

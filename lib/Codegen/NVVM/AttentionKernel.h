@@ -79,9 +79,16 @@ public:
   /// `key` the first key of the tile.
   void transform(MutableArrayRef<Fragment> scores, Value noiseHead,
                  std::array<Value, 2> rows, Value key);
-  /// Sets scores of keys that row g or g + 8 does not see to minus infinity.
+  /// Sets scores of keys that row g or g + 8 does not see to minus infinity: by
+  /// the masks that are intervals, and by those that tell of tiles.
   SmallVector<Fragment> mask(ArrayRef<Fragment> scores,
                              std::array<Value, 2> rows, Value key);
+  SmallVector<Fragment> maskPartialTile(ArrayRef<Fragment> scores,
+                                        std::array<Value, 2> rows, Value key);
+  /// Sets `scores` to what `masked` returns, which is computed where
+  /// `condition` holds.
+  void replaceIf(Value condition, MutableArrayRef<Fragment> scores,
+                 function_ref<SmallVector<Fragment>()> masked);
   /// One tile. With a maximum that grew by no more than the margin, the old one
   /// is kept, and nothing is rescaled.
   Step step(ArrayRef<Fragment> scores, const RowState &state);
@@ -92,9 +99,9 @@ public:
   Value reduceQuad(Value x);
 
 private:
-  GpuBuilder::Values maskElements(ArrayRef<Fragment> scores, Value noiseHead,
-                                  std::array<Value, 2> rows, Value key,
-                                  ScoreLanes lanes);
+  SmallVector<Fragment> maskElements(ArrayRef<Fragment> scores, Value noiseHead,
+                                     std::array<Value, 2> rows, Value key,
+                                     ScoreLanes lanes);
 
   AttentionKernel &kernel;
   GpuBuilder &b;

@@ -17,6 +17,8 @@
 #include "KVPipeline.h"
 #include "MatrixAtom.h"
 
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
@@ -36,7 +38,7 @@ private:
   void locate();
   void loadQueries();
   RowFragments scores(Value stage);
-  Values tileBody(Value tile, ValueRange carried);
+  Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
   void joinWarps(ValueRange values);
 
   AttentionKernel &kernel;
@@ -74,7 +76,15 @@ void DecodeKernel::locate() {
       kernel.masks->getRange({}, {kernel.param(P::Queries), -1});
   Value end = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
   Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
-  int64_t tiles = spec.getTiles().splitKeys / keys;
+  const int64_t splitKeys = spec.getTiles().splitKeys;
+  if (kernel.masks->hasTiles()) {
+    Value first = b.mul(split, splitKeys);
+    kernel.masks->beginBlock(b.i32(0), kGpuDecodeRows);
+    std::tie(begin, end) = kernel.masks->narrow(
+        b.maxS(begin, first), b.minS(end, b.add(first, splitKeys)),
+        spec.getThreads());
+  }
+  int64_t tiles = splitKeys / keys;
   firstTile = b.maxS(b.mul(split, tiles), b.divU(begin, keys));
   endTile =
       b.minS(b.mul(b.add(split, 1), tiles), b.divU(b.add(end, keys - 1), keys));
@@ -145,17 +155,20 @@ RowFragments DecodeKernel::scores(Value stage) {
   return result;
 }
 
-Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
-  Value stage = carried.front();
-  RowState state{{carried[1], carried[2]}, {carried[3], carried[4]}};
-  Values sums(carried.drop_front(5));
+Values DecodeKernel::computeTile(const KVPipeline::Tile &tile,
+                                 ValueRange carried) {
+  Value stage = tile.stage;
+  RowState state{{carried[0], carried[1]}, {carried[2], carried[3]}};
+  Values sums(carried.drop_front(4));
 
-  pipeline->advance(tile, stage, endTile);
-
-  Value firstKey = b.add(b.mul(tile, keys), b.mul(kernel.warp, 16));
+  Value firstKey = b.add(b.mul(tile.number, keys), b.mul(kernel.warp, 16));
   RowFragments s = scores(stage);
   softmax.transform(s, noiseHead, {query, query}, firstKey);
   s = softmax.mask(s, {query, query}, firstKey);
+  if (tile.isPartial)
+    softmax.replaceIf(tile.isPartial, s, [&] {
+      return softmax.maskPartialTile(s, {query, query}, firstKey);
+    });
   OnlineSoftmax::Step step = softmax.step(s, state);
   sums = softmax.rescale(sums, step);
 
@@ -167,8 +180,8 @@ Values DecodeKernel::tileBody(Value tile, ValueRange carried) {
   atom->multiplyValues(base, Probabilities{step.probabilities}, tiles);
   for (auto [i, sum] : llvm::enumerate(sums))
     sum = tiles[0][0][i / 4][i % 4];
-  Values next{pipeline->following(stage), step.state.max[0], step.state.max[1],
-              step.state.sum[0], step.state.sum[1]};
+  Values next{step.state.max[0], step.state.max[1], step.state.sum[0],
+              step.state.sum[1]};
   llvm::append_range(next, sums);
   return next;
 }
@@ -188,17 +201,17 @@ void DecodeKernel::joinWarps(ValueRange values) {
     Value rowBase = b.element(
         f32, mine, b.add(b.mul(row, pitch), b.mul(kernel.laneColumn, 2)));
     for (int64_t n = 0; n < sumTiles; ++n) {
-      size_t at = 5 + 4 * n + 2 * h;
+      size_t at = 4 + 4 * n + 2 * h;
       b.store(b.pack({values[at], values[at + 1]}), b.bytes(rowBase, 32 * n),
               8);
     }
     // All four lanes of a row have the maximum and, after the reduction, the
     // sum.
-    Value sum = softmax.reduceQuad(values[3 + h]);
+    Value sum = softmax.reduceQuad(values[2 + h]);
     b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.laneColumn, b.i32(0)),
              [&] {
                Value slot = b.element(f32, mine, b.add(row, 16 * pitch));
-               b.store(values[1 + h], slot, 4);
+               b.store(values[h], slot, 4);
                b.store(sum, b.bytes(slot, 64), 4);
              });
   }
@@ -257,13 +270,13 @@ void DecodeKernel::joinWarps(ValueRange values) {
 void DecodeKernel::emit() {
   locate();
   loadQueries();
-  pipeline->fill(firstTile, endTile);
-  Values initial{b.i32(0), b.minusInfinity(), b.minusInfinity(), b.f32(0.0),
-                 b.f32(0.0)};
-  initial.append(4 * sumTiles, b.f32(0.0));
-  joinWarps(b.loop(
-      firstTile, endTile, 1, initial,
-      [&](Value tile, ValueRange carried) { return tileBody(tile, carried); }));
+  Values initial{b.minusInfinity(), b.minusInfinity()};
+  initial.append(2 + 4 * sumTiles, b.f32(0.0));
+  joinWarps(
+      pipeline->loop(firstTile, endTile, initial,
+                     [&](const KVPipeline::Tile &tile, ValueRange carried) {
+                       return computeTile(tile, carried);
+                     }));
 }
 
 void mlir::diffattn::gpucode::emitDecodeKernel(AttentionKernel &kernel) {

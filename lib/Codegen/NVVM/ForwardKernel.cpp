@@ -34,7 +34,7 @@ private:
   int64_t sumMaps() const { return placement == GpuPlacement::Apart ? 1 : 2; }
   void locate();
   void loadQueries();
-  Values tileBody(Value tile, ValueRange carried);
+  Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
   ScoreTile scores(int64_t map, Value stage);
   void rescale(Accumulator &sums, ArrayRef<OnlineSoftmax::Step> steps);
   void accumulate(Value stage, SmallVector<Accumulator> &sums,
@@ -113,6 +113,10 @@ void ForwardKernel::locate() {
   VisibleRange seen = kernel.masks->getRange({firstRow}, {lastRow, -1});
   Value end = kernel.masks->emit(seen.end);
   Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
+  if (kernel.masks->hasTiles()) {
+    kernel.masks->beginBlock(firstRow, spec.getRows());
+    std::tie(begin, end) = kernel.masks->narrow(begin, end, spec.getThreads());
+  }
   firstTile = b.divU(begin, keys);
   endTile = b.divU(b.add(b.maxS(end, b.i32(0)), keys - 1), keys);
 }
@@ -230,14 +234,14 @@ void ForwardKernel::unflatten(ValueRange values, SmallVector<Accumulator> &sums,
     }
 }
 
-Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
-  Value stage = carried.front();
+Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
+                                  ValueRange carried) {
+  Value stage = tile.stage;
   SmallVector<Accumulator> sums;
   SmallVector<SmallVector<RowState>> states;
-  unflatten(carried.drop_front(), sums, states);
+  unflatten(carried, sums, states);
 
-  pipeline->advance(tile, stage, endTile);
-  Value firstKey = b.mul(tile, keys);
+  Value firstKey = b.mul(tile.number, keys);
   // Whether any row of the warp does not see any key of the tile.
   VisibleRange seen =
       kernel.masks->getRange({warpRow}, {warpRow, 16 * rowTiles - 1});
@@ -246,6 +250,8 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
   Value partial = b.orI(
       b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, keys - 1), lastSeen),
       b.compare(LLVM::ICmpPredicate::slt, firstKey, firstSeen));
+  if (tile.isPartial)
+    partial = b.orI(partial, tile.isPartial);
 
   SmallVector<SmallVector<OnlineSoftmax::Step>> steps;
   for (int64_t map = 0; map < scoreMaps(); ++map) {
@@ -255,22 +261,13 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
       auto &tileScores = all[rowTile];
       std::array<Value, 2> rows{queryRow(rowTile, 0), queryRow(rowTile, 1)};
       softmax.transform(tileScores, noiseHead, rows, firstKey);
-      Values flat;
-      for (Fragment &fragment : tileScores)
-        flat.append(fragment.begin(), fragment.end());
       // One loop with a branch: two loops, with and without the mask, were seen
       // to spill.
-      Values masked = b.branch(
-          partial,
-          [&] {
-            Values values;
-            for (Fragment &fragment : softmax.mask(tileScores, rows, firstKey))
-              values.append(fragment.begin(), fragment.end());
-            return values;
-          },
-          flat);
-      for (size_t i = 0; i < masked.size(); ++i)
-        tileScores[i / 4][i % 4] = masked[i];
+      softmax.replaceIf(partial, tileScores, [&] {
+        SmallVector<Fragment> seen = softmax.mask(tileScores, rows, firstKey);
+        return tile.isPartial ? softmax.maskPartialTile(seen, rows, firstKey)
+                              : seen;
+      });
       ofMap.push_back(softmax.step(tileScores, states[map][rowTile]));
       states[map][rowTile] = ofMap.back().state;
     }
@@ -281,10 +278,7 @@ Values ForwardKernel::tileBody(Value tile, ValueRange carried) {
     rescale(sums[1], steps[1]);
   }
   accumulate(stage, sums, steps);
-
-  Values next{pipeline->following(stage)};
-  llvm::append_range(next, flatten(sums, states));
-  return next;
+  return flatten(sums, states);
 }
 
 void ForwardKernel::finishRows(const Accumulator &x) {
@@ -385,7 +379,6 @@ void ForwardKernel::combine(SmallVector<Accumulator> &sums,
 void ForwardKernel::emit() {
   locate();
   loadQueries();
-  pipeline->fill(firstTile, endTile);
   Value zero = b.f32(0.0);
   SmallVector<Accumulator> sums(
       sumMaps(),
@@ -394,12 +387,12 @@ void ForwardKernel::emit() {
   RowState empty{{b.minusInfinity(), b.minusInfinity()}, {zero, zero}};
   SmallVector<SmallVector<RowState>> states(
       scoreMaps(), SmallVector<RowState>(rowTiles, empty));
-  Values initial{b.i32(0)};
-  llvm::append_range(initial, flatten(sums, states));
-  Values final = b.loop(
-      firstTile, endTile, 1, initial,
-      [&](Value tile, ValueRange carried) { return tileBody(tile, carried); });
-  unflatten(ValueRange(final).drop_front(), sums, states);
+  Values final =
+      pipeline->loop(firstTile, endTile, flatten(sums, states),
+                     [&](const KVPipeline::Tile &tile, ValueRange carried) {
+                       return computeTile(tile, carried);
+                     });
+  unflatten(final, sums, states);
   combine(sums, states);
 }
 

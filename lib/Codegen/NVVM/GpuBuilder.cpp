@@ -89,6 +89,12 @@ Value GpuBuilder::xorI(Value a, Value b) {
   return LLVM::XOrOp::create(*this, a, b);
 }
 Value GpuBuilder::xorI(Value a, int64_t b) { return b ? xorI(a, i32(b)) : a; }
+Value GpuBuilder::shiftLeft(Value a, int64_t bits) {
+  return bits ? LLVM::ShlOp::create(*this, a, i32(bits)).getResult() : a;
+}
+Value GpuBuilder::shiftRightU(Value a, int64_t bits) {
+  return LLVM::LShrOp::create(*this, a, i32(bits));
+}
 Value GpuBuilder::minS(Value a, Value b) {
   return LLVM::SMinOp::create(*this, a, b);
 }
@@ -268,12 +274,39 @@ Value GpuBuilder::shuffleXor(Value x, int64_t lanes) {
                               i32(31), NVVM::ShflKind::bfly, UnitAttr());
 }
 Value GpuBuilder::shuffle(Value x, Value lane) {
+  if (x.getType().isInteger(64)) {
+    SmallVector<Value> halves = splitWords(x);
+    return joinWords(shuffle(halves[0], lane), shuffle(halves[1], lane));
+  }
   return NVVM::ShflOp::create(*this, x.getType(), i32(-1), x, lane, i32(31),
                               NVVM::ShflKind::idx, UnitAttr());
 }
 Value GpuBuilder::voteAny(Value condition) {
   return NVVM::VoteSyncOp::create(*this, getI1Type(), i32(-1), condition,
                                   NVVM::VoteSyncKind::any);
+}
+SmallVector<Value> GpuBuilder::splitWords(Value wide) {
+  auto words = VectorType::get(2, i32Type());
+  return unpack(LLVM::BitcastOp::create(*this, words, wide));
+}
+Value GpuBuilder::joinWords(Value lower, Value upper) {
+  return LLVM::BitcastOp::create(*this, getI64Type(), pack({lower, upper}));
+}
+Value GpuBuilder::warpExtremum(Value x, bool max) {
+  auto reduce = [&](Value word, NVVM::ReduxKind kind) -> Value {
+    return NVVM::ReduxOp::create(*this, i32Type(), word, kind, i32(-1));
+  };
+  NVVM::ReduxKind ofSigned = max ? NVVM::ReduxKind::MAX : NVVM::ReduxKind::MIN;
+  if (x.getType().isInteger(32))
+    return reduce(x, ofSigned);
+  // The instruction takes 32 bits: the upper half first, then the lower half of
+  // those that have it.
+  SmallVector<Value> halves = splitWords(x);
+  Value upper = reduce(halves[1], ofSigned);
+  Value lower = select(compare(LLVM::ICmpPredicate::eq, halves[1], upper),
+                       halves[0], i32(max ? 0 : -1));
+  lower = reduce(lower, max ? NVVM::ReduxKind::UMAX : NVVM::ReduxKind::UMIN);
+  return joinWords(lower, upper);
 }
 
 // Control flow. Blocks stand in the order in which they run.
@@ -338,23 +371,41 @@ void GpuBuilder::branch(Value condition, function_ref<void()> then) {
 GpuBuilder::Values
 GpuBuilder::loop(Value lower, Value upper, int64_t step, ValueRange initial,
                  function_ref<Values(Value, ValueRange)> body, bool mayUnroll) {
-  Region &region = kernel.getBody();
-  Block *before = getInsertionBlock();
-  SmallVector<Type> types{lower.getType()};
-  llvm::append_range(types, initial.getTypes());
-  SmallVector<Location> locs(types.size(), getLoc());
-  Block *head = createBlock(&region, region.end(), types, locs);
-  setInsertionPointToEnd(before);
-  Values arguments{lower};
-  llvm::append_range(arguments, initial);
-  LLVM::BrOp::create(*this, arguments, head);
+  Values carried{lower};
+  llvm::append_range(carried, initial);
+  Values final = loopWhile(
+      carried,
+      [&](ValueRange now) {
+        return compare(LLVM::ICmpPredicate::slt, now.front(), upper);
+      },
+      [&](ValueRange now) {
+        Values results = body(now.front(), now.drop_front());
+        Values next{add(now.front(), step)};
+        llvm::append_range(next, results);
+        return next;
+      },
+      mayUnroll);
+  return Values(ValueRange(final).drop_front());
+}
 
-  Block *bodyBlock = createBlock(&region, region.end());
-  Values next = body(head->getArgument(0), head->getArguments().drop_front());
-  Value counter = add(head->getArgument(0), step);
-  Values back{counter};
-  llvm::append_range(back, next);
-  auto again = LLVM::BrOp::create(*this, back, head);
+/// A block at the end of the kernel, with an argument for each of `values`.
+Block *GpuBuilder::createBlockFor(ValueRange values) {
+  Region &region = kernel.getBody();
+  return createBlock(&region, region.end(), values.getTypes(),
+                     SmallVector<Location>(values.size(), getLoc()));
+}
+
+GpuBuilder::Values
+GpuBuilder::loopWhile(ValueRange initial,
+                      function_ref<Value(ValueRange)> condition,
+                      function_ref<Values(ValueRange)> body, bool mayUnroll) {
+  Block *before = getInsertionBlock();
+  Block *head = createBlockFor(initial);
+  setInsertionPointToEnd(before);
+  LLVM::BrOp::create(*this, initial, head);
+
+  Block *bodyBlock = createBlockFor({});
+  auto again = LLVM::BrOp::create(*this, body(head->getArguments()), head);
   if (!mayUnroll) {
     auto unroll = LLVM::LoopUnrollAttr::get(
         getContext(), /*disable=*/getBoolAttr(true), {}, {}, {}, {}, {}, {});
@@ -363,13 +414,29 @@ GpuBuilder::loop(Value lower, Value upper, int64_t step, ValueRange initial,
                                       {}, {}, {}, {}, {}, {}, {}, {}, {}));
   }
 
-  Block *exit = createBlock(&region, region.end());
+  Block *exit = createBlockFor({});
   setInsertionPointToEnd(head);
-  Value more = compare(LLVM::ICmpPredicate::slt, head->getArgument(0), upper);
-  LLVM::CondBrOp::create(*this, more, bodyBlock, ValueRange{}, exit,
-                         ValueRange{});
+  LLVM::CondBrOp::create(*this, condition(head->getArguments()), bodyBlock,
+                         ValueRange{}, exit, ValueRange{});
   setInsertionPointToEnd(exit);
-  return Values(head->getArguments().drop_front());
+  return Values(head->getArguments());
+}
+
+GpuBuilder::Values
+GpuBuilder::loopUntil(ValueRange initial,
+                      function_ref<Values(ValueRange)> body) {
+  Block *before = getInsertionBlock();
+  Block *head = createBlockFor(initial);
+  setInsertionPointToEnd(before);
+  LLVM::BrOp::create(*this, initial, head);
+  setInsertionPointToEnd(head);
+  Values results = body(head->getArguments());
+  Block *end = getInsertionBlock(), *exit = createBlockFor({});
+  setInsertionPointToEnd(end);
+  LLVM::CondBrOp::create(*this, results.front(), exit, ValueRange{}, head,
+                         ValueRange(results).drop_front());
+  setInsertionPointToEnd(exit);
+  return Values(head->getArguments());
 }
 
 void GpuBuilder::finish() { LLVM::ReturnOp::create(*this, ValueRange{}); }

@@ -53,6 +53,8 @@ public:
   Value orI(Value a, Value b);
   Value xorI(Value a, Value b);
   Value xorI(Value a, int64_t b);
+  Value shiftLeft(Value a, int64_t bits);
+  Value shiftRightU(Value a, int64_t bits);
   Value minS(Value a, Value b);
   Value maxS(Value a, Value b);
   Value toI64(Value a);
@@ -103,6 +105,9 @@ public:
   Value shuffleXor(Value x, int64_t lanes);
   Value shuffle(Value x, Value lane);
   Value voteAny(Value condition);
+  /// The least and the greatest signed integer, i32 or i64, of a warp.
+  Value warpMinS(Value x) { return warpExtremum(x, /*max=*/false); }
+  Value warpMaxS(Value x) { return warpExtremum(x, /*max=*/true); }
 
   // Control flow.
   using Values = SmallVector<Value>;
@@ -118,13 +123,27 @@ public:
   Values loop(Value lower, Value upper, int64_t step, ValueRange initial,
               function_ref<Values(Value, ValueRange)> body,
               bool mayUnroll = true);
+  /// Runs `body` with `initial` and then with what it returned, while
+  /// `condition` of these holds; yields the last ones.
+  Values loopWhile(ValueRange initial,
+                   function_ref<Value(ValueRange)> condition,
+                   function_ref<Values(ValueRange)> body,
+                   bool mayUnroll = true);
+  /// Runs `body` until what it returns first holds; yields what it was given
+  /// then. The rest of what it returns is what it is given next.
+  Values loopUntil(ValueRange initial, function_ref<Values(ValueRange)> body);
   void finish();
 
   LLVM::LLVMFuncOp getKernel() { return kernel; }
 
 private:
+  Block *createBlockFor(ValueRange arguments);
   Value constant(Type type, TypedAttr value);
   Value intrinsic(Type type, StringRef name, ValueRange arguments);
+  /// An i64 as its lower and upper word, and back.
+  SmallVector<Value> splitWords(Value wide);
+  Value joinWords(Value lower, Value upper);
+  Value warpExtremum(Value x, bool max);
   /// A float or a byte in memory as f32 or i1.
   Value widen(Value loaded);
 

@@ -15,18 +15,30 @@ using namespace mlir::diffattn::gpucode;
 
 GpuMasks::GpuMasks(AttentionKernel &kernel, Value batch)
     : kernel(kernel), b(kernel.b), batch(batch) {
-  // What has a number for each score comes first: what another mask hides must
-  // stay hidden, whatever that number is.
-  for (bool hasTerm : {true, false})
-    for (MaskAttrInterface mask : kernel.spec.masks)
-      if (!mask.isInterval() && mask.hasScoreTerm() == hasTerm)
-        elementMasks.push_back(mask);
-  for (MaskAttrInterface mask : elementMasks)
+  auto addTo = [&](auto &elements, MaskAttrInterface mask) {
     for (MaskOperand operand : mask.getMaskOperands())
       if (llvm::none_of(elements, [&](const Elements &known) {
             return known.operand == operand;
           }))
-        elements.push_back(getElements(operand));
+        elements.emplace_back().Elements::operator=(
+            {*getGpuMaskParams(operand), operand,
+             kernel.spec.getMaskType(operand)});
+  };
+  // What has a number for each score comes first: what another mask hides must
+  // stay hidden, whatever that number is.
+  for (bool hasTerm : {true, false})
+    for (MaskAttrInterface mask : kernel.spec.masks) {
+      if (mask.isInterval() || mask.hasScoreTerm() != hasTerm)
+        continue;
+      if (mask.hasTileRelation()) {
+        tileMasks.push_back(mask);
+        addTo(tileElements, mask);
+      }
+      if (!mask.hasTileRelation() || kernel.spec.isPlain()) {
+        elementMasks.push_back(mask);
+        addTo(elements, mask);
+      }
+    }
   readPositions();
 }
 
@@ -164,14 +176,14 @@ Value GpuMasks::emit(MaskValue bound, int64_t plus) {
 }
 
 MaskValue GpuMasks::min(MaskValue x, MaskValue y) {
-  Term term{Term::Min};
+  Term term{Term::Min, Value()};
   term.x = x.getBits();
   term.y = y.getBits();
   return x == y ? x : add(term);
 }
 
 MaskValue GpuMasks::max(MaskValue x, MaskValue y) {
-  Term term{Term::Max};
+  Term term{Term::Max, Value()};
   term.x = x.getBits();
   term.y = y.getBits();
   return x == y ? x : add(term);
@@ -201,22 +213,23 @@ MaskValue GpuMasks::isWithinRight(const MaskPoint &point, int64_t right) {
 // Elements
 //===----------------------------------------------------------------------===//
 
-GpuMasks::Elements GpuMasks::getElements(MaskOperand operand) const {
-  switch (operand) {
-  case MaskOperand::Bias:
-    return {operand, GpuParam::Bias, kernel.spec.biasType};
-  case MaskOperand::KvLen:
-  case MaskOperand::QOffset:
-  case MaskOperand::QSegments:
-  case MaskOperand::KvSegments:
-    break;
-  }
-  llvm::report_fatal_error("no kernel reads this operand by elements");
-}
-
 /// The type of `type` in memory: an i1 takes a byte.
 static Type inMemory(Type type) {
   return type.isInteger(1) ? IntegerType::get(type.getContext(), 8) : type;
+}
+
+Value GpuMasks::advance(const Elements &of, Value pointer, Value index,
+                        std::optional<GpuParam> stride) {
+  return stride ? kernel.stridePointer(inMemory(of.type), pointer,
+                                       b.toI64(index), kernel.param(*stride))
+                : pointer;
+}
+
+/// A float as f32, an i1, or a wider integer as it is.
+Value GpuMasks::loadNumber(const Elements &of, Value pointer) {
+  return of.type.isInteger() && !of.type.isInteger(1)
+             ? b.loadConstant(of.type, pointer)
+             : b.loadAsF32(of.type, pointer);
 }
 
 bool GpuMasks::mayLoadPairs() const {
@@ -225,14 +238,9 @@ bool GpuMasks::mayLoadPairs() const {
 
 void GpuMasks::beginHead(Value noiseHead, ScoreLanes lanes) {
   this->lanes = lanes;
-  for (Elements &from : elements) {
-    Type memory = inMemory(from.type);
-    Value base =
-        kernel.stridePointer(memory, kernel.param(from.tensor), b.toI64(batch),
-                             kernel.param(getGpuStride(from.tensor, 0)));
-    from.head =
-        kernel.stridePointer(memory, base, b.toI64(noiseHead),
-                             kernel.param(getGpuStride(from.tensor, 1)));
+  for (ScoreElements &from : elements) {
+    Value base = advance(from, kernel.param(from.pointer), batch, from.batch);
+    from.ofHead = advance(from, base, noiseHead, from.head);
   }
   if (lanes == ScoreLanes::Single)
     return;
@@ -242,35 +250,30 @@ void GpuMasks::beginHead(Value noiseHead, ScoreLanes lanes) {
 }
 
 void GpuMasks::beginQuery(Value query) {
-  for (Elements &from : elements) {
+  for (ScoreElements &from : elements) {
     Value row = lanes == ScoreLanes::Single ? query : b.minS(query, lastQuery);
-    from.query =
-        kernel.stridePointer(inMemory(from.type), from.head, b.toI64(row),
-                             kernel.param(getGpuStride(from.tensor, 2)));
+    from.ofQuery = advance(from, from.ofHead, row, from.query);
     from.neighbourColumn = -1;
   }
 }
 
-Value GpuMasks::loadElement(Elements &from, const Term &key) {
-  Type memory = inMemory(from.type);
-  GpuParam stride = getGpuStride(from.tensor, 3);
-  auto at = [&](int64_t column) {
-    return b.toI64(b.minS(b.add(key.value, column), lastKey));
-  };
+Value GpuMasks::loadElement(ScoreElements &from, const Term &key) {
   auto loadOne = [&](Value place) {
-    return b.loadAsF32(
-        from.type,
-        kernel.stridePointer(memory, from.query, place, kernel.param(stride)));
+    return loadNumber(from, advance(from, from.ofQuery, place, from.key));
   };
   if (lanes == ScoreLanes::Single)
-    return loadOne(b.toI64(key.value));
+    return loadOne(key.value);
+  auto at = [&](int64_t column) {
+    return b.minS(b.add(key.value, column), lastKey);
+  };
   if (key.constant == from.neighbourColumn)
     return from.neighbour;
   // Both of a pair, before anything is computed with the first.
   std::array<Value, 2> pair;
   if (lanes == ScoreLanes::AlignedPairs)
-    pair = b.loadPairAsF32(from.type,
-                           b.element(memory, from.query, at(key.constant)));
+    pair =
+        b.loadPairAsF32(from.type, b.element(inMemory(from.type), from.ofQuery,
+                                             b.toI64(at(key.constant))));
   else
     for (int64_t i = 0; i < 2; ++i)
       pair[i] = loadOne(at(key.constant + i));
@@ -280,7 +283,20 @@ Value GpuMasks::loadElement(Elements &from, const Term &key) {
 }
 
 MaskValue GpuMasks::load(MaskOperand operand, const MaskPoint &point) {
-  for (Elements &from : elements)
+  if (tileQuery) {
+    TileElements &from = getTileElements(operand);
+    if (from.query)
+      return add({Term::Sum, from.numbers[*tileQuery]});
+    // Another lane has it: lanes come to pairs in turn.
+    int64_t column = get(point.key).constant;
+    if (column != from.numberColumn) {
+      Value lane = b.add(b.mul(kernel.laneColumn, 2), column % 32);
+      from.number = b.shuffle(from.numbers[column / 32], lane);
+      from.numberColumn = column;
+    }
+    return add({Term::Sum, from.number});
+  }
+  for (ScoreElements &from : elements)
     if (from.operand == operand) {
       Value &known = loaded[operand];
       if (!known)
@@ -303,6 +319,10 @@ Value GpuMasks::maskElements(Value score, Value firstKey, int64_t column) {
   }
   return score;
 }
+
+//===----------------------------------------------------------------------===//
+// Conditions
+//===----------------------------------------------------------------------===//
 
 MaskValue GpuMasks::isNotMinusInfinity(MaskValue element) {
   Value value = emit(element);

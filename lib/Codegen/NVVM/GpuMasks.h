@@ -7,8 +7,8 @@
 //
 // What a kernel needs to know of masks: the tiles of keys that some query of a
 // block sees, whether a tile is seen as a whole, the keys of one query, and the
-// elements that masks load. A new kind of mask that reads an operand of its own
-// is a case of `load`; another limit on positions needs nothing.
+// elements that masks load. A new kind of mask needs nothing here: what it
+// reads are rows of KernelParams.def, and a case of getGpuMaskParams.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_GPUMASKS_H
@@ -60,16 +60,42 @@ public:
   VisibleRange getRange(Value query) { return getRange({query}, {query}); }
   Value emit(MaskValue bound, int64_t plus = 0);
 
-  /// Whether a mask looks at elements, and whether `AlignedPairs` may be asked
-  /// for.
+  // Masks that are asked about each score; kernels that take keys one by one
+  // ask those of tiles so too.
   bool hasElements() const { return !elementMasks.empty(); }
+  /// Whether `AlignedPairs` may be asked for.
   bool mayLoadPairs() const;
   /// From here on, elements are those of `noiseHead`, and then of `query`.
   void beginHead(Value noiseHead, ScoreLanes lanes);
   void beginQuery(Value query);
-  /// The score of that query and key `firstKey + column` by the masks that
-  /// look at elements; both keys of a pair are asked for in turn.
+  /// The score of that query and key `firstKey + column`; both keys of a pair
+  /// are asked for in turn.
   Value maskElements(Value score, Value firstKey, int64_t column);
+
+  // Masks that tell of whole tiles of keys. All lanes of a warp call these
+  // functions together, and get the same but for `maskInTile`.
+  bool hasTiles() const { return !tileMasks.empty(); }
+  /// From here on, tiles stand to `count` queries from `first` on, as far as
+  /// these exist.
+  void beginBlock(Value first, int64_t count);
+  /// The first tile of `keys` keys, from `tile` on, that one of these queries
+  /// sees: an i32 that tells its number, and whether it is seen in part. Where
+  /// there is none, a tile that is not before `end`.
+  Value findSeen(Value tile, Value end, int64_t keys);
+  Value getNumber(Value seen) { return b.shiftRightU(seen, 1); }
+  Value isPartial(Value seen);
+  Value isBefore(Value seen, Value end);
+  /// The range of the keys in [begin, end) from the first one that these
+  /// queries may see to the last one. With `threads` of 32, a warp's own; else
+  /// all threads of the block call it together, and use its shared memory.
+  std::pair<Value, Value> narrow(Value begin, Value end, int64_t threads);
+  /// Where a tile is seen in part: from here on, a lane has scores of two
+  /// `queries` and of pairs of the `count` keys from `first` on.
+  void beginPartialTile(std::array<Value, 2> queries, Value first,
+                        int64_t count);
+  /// The score of one of these queries and the key that lies `column` after the
+  /// first one of the lane's first pair.
+  Value maskInTile(Value score, unsigned query, int64_t column);
 
   MaskValue min(MaskValue x, MaskValue y) override;
   MaskValue max(MaskValue x, MaskValue y) override;
@@ -78,6 +104,8 @@ public:
   MaskValue both(MaskValue x, MaskValue y) override;
   MaskValue either(MaskValue x, MaskValue y) override;
   MaskValue load(MaskOperand operand, const MaskPoint &point) override;
+  MaskValue lowest(MaskOperand operand, const MaskTile &tile) override;
+  MaskValue highest(MaskOperand operand, const MaskTile &tile) override;
   MaskValue isNotMinusInfinity(MaskValue element) override;
   MaskValue length() override;
   MaskValue keyBefore(MaskValue query, int64_t left) override;
@@ -108,26 +136,56 @@ private:
   Value readPerBatch(GpuParam pointer, GpuParam stride, Value otherwise);
   Value nearPosition(Value offset);
 
-  /// An operand of the masks that look at elements, at one head and query.
-  struct Elements {
+  /// An operand of masks.
+  struct Elements : GpuMaskParams {
     MaskOperand operand;
-    /// The row of the pointer, before those of its strides along batch, head,
-    /// query and key.
-    GpuParam tensor;
     Type type;
-    Value head, query;
+  };
+  /// `pointer` moved by `index` steps of `stride`, if there is such an axis.
+  Value advance(const Elements &of, Value pointer, Value index,
+                std::optional<GpuParam> stride);
+  Value loadNumber(const Elements &of, Value pointer);
+
+  /// Of the masks of each score, at one head and query.
+  struct ScoreElements : Elements {
+    Value ofHead, ofQuery;
     /// The second one of a pair, and its column.
     Value neighbour;
     int64_t neighbourColumn = -1;
   };
-  Elements getElements(MaskOperand operand) const;
-  Value loadElement(Elements &from, const Term &key);
+  Value loadElement(ScoreElements &from, const Term &key);
+
+  /// Of the masks of tiles.
+  struct TileElements : Elements {
+    /// Over the queries of the block, or over a tile of keys.
+    Value lowest, highest;
+    /// In a tile that is seen in part: of the two queries, or of each 32nd key
+    /// from the one on that has the number of the lane; and the one that was
+    /// asked for last.
+    SmallVector<Value> numbers;
+    Value number;
+    int64_t numberColumn = -1;
+  };
+  TileElements &getTileElements(MaskOperand operand);
+  /// Sets the extrema of those with keys, or with queries: `count` from `first`
+  /// on, up to `last`; with none, of the one at `first` for each lane.
+  void scan(bool ofKeys, Value first, int64_t count, Value last);
+  SmallVector<Value> loadLanes(const TileElements &from, Value first,
+                               int64_t count, Value last,
+                               std::optional<GpuParam> stride);
+  TileRelation getRelation();
+  Value holds(MaskValue condition) {
+    return condition ? isTrue(condition) : b.i1(false);
+  }
 
   AttentionKernel &kernel;
   GpuBuilder &b;
   Value batch, position0;
-  SmallVector<MaskAttrInterface> elementMasks;
-  SmallVector<Elements> elements;
+  SmallVector<MaskAttrInterface> elementMasks, tileMasks;
+  SmallVector<ScoreElements> elements;
+  SmallVector<TileElements> tileElements;
+  /// The query of `maskInTile` while it asks, else none.
+  std::optional<unsigned> tileQuery;
   SmallVector<Term> terms;
   llvm::SmallDenseMap<Value, Value> positions;
   llvm::SmallDenseMap<MaskOperand, Value> loaded;

@@ -41,7 +41,11 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
   spec.sharedKeys = op.getK1() == op.getK2();
   ScoreRules scores = getScoreRules(op);
   spec.masks = getGpuKernelMasks(op.getContext(), scores.masks);
-  spec.biasType = elementType(op.getBias());
+  for (MaskAttrInterface mask : spec.masks)
+    for (MaskOperand operand : mask.getMaskOperands())
+      if (getGpuMaskParams(operand))
+        spec.maskTypes[static_cast<size_t>(operand)] =
+            elementType(op.findMaskOperand(operand)->get());
   spec.normWeightType = elementType(op.getNormWeight());
   spec.gateType = elementType(op.getGate());
   spec.softcap = scores.softcap.has_value();
@@ -223,14 +227,29 @@ void LaunchBuilder::fillArguments() {
   using P = GpuParam;
   using View = OperandView;
   const std::pair<P, const View &> tensors[] = {
-      {P::Q1, operands.q1},     {P::Q2, operands.q2},
-      {P::K1, operands.k1},     {P::K2, operands.k2},
-      {P::V, operands.v},       {P::O, operands.output},
-      {P::Gate, operands.gate}, {P::Bias, operands.mask(MaskOperand::Bias)}};
+      {P::Q1, operands.q1},    {P::Q2, operands.q2}, {P::K1, operands.k1},
+      {P::K2, operands.k2},    {P::V, operands.v},   {P::O, operands.output},
+      {P::Gate, operands.gate}};
   for (auto [param, view] : tensors)
     if (view)
       setOperand(param, view,
                  {View::Batch, View::Head, View::Row, View::Column});
+  for (MaskOperand operand : kMaskOperands) {
+    const View &view = operands.mask(operand);
+    std::optional<GpuMaskParams> params = getGpuMaskParams(operand);
+    if (!view || !params)
+      continue;
+    SmallVector<View::Role> roles;
+    if (params->batch)
+      roles.push_back(View::Batch);
+    if (params->head)
+      roles.push_back(View::Head);
+    if (params->query)
+      roles.push_back(View::Row);
+    if (params->key)
+      roles.push_back(params->query ? View::Column : View::Row);
+    setOperand(params->pointer, view, roles);
+  }
   setOperand(P::Lambda, operands.lambda, {View::Batch, View::Row, View::Head});
   if (operands.normWeight)
     setOperand(P::NormWeight, operands.normWeight, {View::Column});

@@ -10,6 +10,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
+using Values = GpuBuilder::Values;
+
 KVPipeline::KVPipeline(AttentionKernel &kernel, Value batch, Value head,
                        Value noiseHead)
     : kernel(kernel), b(kernel.b), stages(kernel.spec.getTiles().stages),
@@ -46,27 +48,21 @@ void KVPipeline::issue(Value tile, Value stage) {
        P::V, spec.valueDim);
 }
 
-void KVPipeline::fill(Value tile, Value endTile) {
-  for (int64_t i = 0; i < stages - 1; ++i) {
-    Value next = b.add(tile, i);
-    b.branch(b.compare(LLVM::ICmpPredicate::slt, next, endTile),
-             [&] { issue(next, b.i32(i * kernel.layout.stageBytes)); });
-    // A group for each stage, empty or not, so that waits count the same.
-    kernel.loader->commit();
-  }
+void KVPipeline::bring(Value tile, Value exists, function_ref<Value()> stage) {
+  b.branch(exists, [&] { issue(tile, stage()); });
+  // A group for each stage, empty or not, so that waits count the same.
+  kernel.loader->commit();
 }
 
-void KVPipeline::advance(Value tile, Value stage, Value endTile) {
-  int64_t bytes = kernel.layout.stageBytes;
+void KVPipeline::wait() {
   kernel.loader->wait(stages - 2);
   b.barrier();
-  Value ahead = b.add(tile, stages - 1);
-  b.branch(b.compare(LLVM::ICmpPredicate::slt, ahead, endTile), [&] {
-    Value wrapped = b.compare(LLVM::ICmpPredicate::eq, stage, b.i32(0));
-    issue(ahead,
-          b.select(wrapped, b.i32((stages - 1) * bytes), b.add(stage, -bytes)));
-  });
-  kernel.loader->commit();
+}
+
+Value KVPipeline::getFreeStage(Value stage) {
+  int64_t bytes = kernel.layout.stageBytes;
+  Value wrapped = b.compare(LLVM::ICmpPredicate::eq, stage, b.i32(0));
+  return b.select(wrapped, b.i32((stages - 1) * bytes), b.add(stage, -bytes));
 }
 
 Value KVPipeline::following(Value stage) {
@@ -75,6 +71,71 @@ Value KVPipeline::following(Value stage) {
   return b.select(
       b.compare(LLVM::ICmpPredicate::eq, next, b.i32(stages * bytes)), b.i32(0),
       next);
+}
+
+Values KVPipeline::loop(Value first, Value end, ValueRange initial,
+                        Compute compute) {
+  if (kernel.masks->hasTiles())
+    return loopOverSeen(first, end, initial, compute);
+  auto isBeforeEnd = [&](Value tile) {
+    return b.compare(LLVM::ICmpPredicate::slt, tile, end);
+  };
+  for (int64_t i = 0; i < stages - 1; ++i) {
+    Value next = b.add(first, i);
+    bring(next, isBeforeEnd(next),
+          [&] { return b.i32(i * kernel.layout.stageBytes); });
+  }
+  Values carried{b.i32(0)};
+  llvm::append_range(carried, initial);
+  Values final = b.loop(
+      first, end, 1, carried, [&](Value number, ValueRange carried) -> Values {
+        Value stage = carried.front();
+        wait();
+        Value ahead = b.add(number, stages - 1);
+        bring(ahead, isBeforeEnd(ahead), [&] { return getFreeStage(stage); });
+        Values after =
+            compute({number, stage, /*isPartial=*/{}}, carried.drop_front());
+        Values next{following(stage)};
+        llvm::append_range(next, after);
+        return next;
+      });
+  return Values(ValueRange(final).drop_front());
+}
+
+/// Tiles that are not seen take no stage, and no turn of the loop: a branch
+/// around what is computed was seen to spill.
+Values KVPipeline::loopOverSeen(Value first, Value end, ValueRange initial,
+                                Compute compute) {
+  GpuMasks &masks = *kernel.masks;
+  auto find = [&](Value from) { return masks.findSeen(from, end, tileKeys); };
+  // The stage of the tile, it and those under way.
+  Values carried{b.i32(0)};
+  for (int64_t i = 0; i < stages - 1; ++i) {
+    Value from = i ? b.add(masks.getNumber(carried.back()), 1) : first;
+    Value seen = find(from);
+    bring(masks.getNumber(seen), masks.isBefore(seen, end),
+          [&] { return b.i32(i * kernel.layout.stageBytes); });
+    carried.push_back(seen);
+  }
+  llvm::append_range(carried, initial);
+  Values final = b.loopWhile(
+      carried, [&](ValueRange now) { return masks.isBefore(now[1], end); },
+      [&](ValueRange now) -> Values {
+        Value stage = now[0], seen = now[1], last = now[stages - 1];
+        wait();
+        Value ahead = find(b.add(masks.getNumber(last), 1));
+        bring(masks.getNumber(ahead), masks.isBefore(ahead, end),
+              [&] { return getFreeStage(stage); });
+        Values after =
+            compute({masks.getNumber(seen), stage, masks.isPartial(seen)},
+                    now.drop_front(stages));
+        Values next{following(stage)};
+        llvm::append_range(next, now.slice(2, stages - 2));
+        next.push_back(ahead);
+        llvm::append_range(next, after);
+        return next;
+      });
+  return Values(ValueRange(final).drop_front(stages));
 }
 
 Value KVPipeline::keys(Value stage) {

@@ -13,7 +13,8 @@ namespace mlir::diffattn::gpucode {
 
 /// The multi-buffered pipeline through which K1, K2 and V of one head come into
 /// shared memory, a tile of keys at a time. A stage is an i32, its offset in
-/// bytes from the first one.
+/// bytes from the first one. A tile that no query of the block sees, by the
+/// masks that tell of tiles, is not copied.
 ///
 /// Safety. (1) A stage is read only after this thread's wait for its copies and
 /// the block's barrier after it. (2) A stage is refilled only after the barrier
@@ -24,13 +25,19 @@ public:
   /// in `batch`.
   KVPipeline(AttentionKernel &kernel, Value batch, Value head, Value noiseHead);
 
-  /// Starts the copies of the first tiles from `tile`, all stages but one.
-  void fill(Value tile, Value endTile);
-  /// Waits for `tile`, which lies in `stage`, and starts the copy of the one
-  /// that takes the place of the last tile. After it, all warps may read.
-  void advance(Value tile, Value stage, Value endTile);
-  /// The stage after `stage`.
-  Value following(Value stage);
+  struct Tile {
+    Value number, stage;
+    /// i1: whether some query of the block does not see some key of it, by the
+    /// masks that tell of tiles; null without such masks.
+    Value isPartial;
+  };
+  using Compute = function_ref<GpuBuilder::Values(const Tile &, ValueRange)>;
+  /// Loops over the tiles from `first` to `end`. `compute` makes of what the
+  /// loop carries, at first `initial`, what follows a tile; it is not asked for
+  /// tiles that no query of the block sees. All warps may read the tile there,
+  /// and come there together.
+  GpuBuilder::Values loop(Value first, Value end, ValueRange initial,
+                          Compute compute);
 
   /// Addresses in shared memory: K of the first map (or of the only K), what
   /// lies between the maps, and V.
@@ -38,7 +45,17 @@ public:
   Value values(Value stage);
 
 private:
+  GpuBuilder::Values loopOverSeen(Value first, Value end, ValueRange initial,
+                                  Compute compute);
   void issue(Value tile, Value stage);
+  /// Starts the copy of `tile`, if it exists.
+  void bring(Value tile, Value exists, function_ref<Value()> stage);
+  /// Waits for the oldest copies. After it, all warps may read their stage, and
+  /// the one before it may be filled.
+  void wait();
+  Value getFreeStage(Value stage);
+  /// The stage after `stage`.
+  Value following(Value stage);
 
   AttentionKernel &kernel;
   GpuBuilder &b;

@@ -42,8 +42,9 @@ bool hasSecondKeys(const GpuKernelSpec &spec) {
 bool readsSecondKeysByElement(const GpuKernelSpec &spec) {
   return hasSecondKeys(spec) && readsByElement(spec);
 }
-bool hasBias(const GpuKernelSpec &spec) {
-  return attends(spec) && spec.biasType;
+template <MaskOperand operand>
+bool loads(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.getMaskType(operand);
 }
 bool hasSoftcap(const GpuKernelSpec &spec) {
   return attends(spec) && spec.softcap;
@@ -56,7 +57,8 @@ bool hasGate(const GpuKernelSpec &spec) {
 }
 /// Of the norm and of lambda, and whether pairs of the bias may be loaded.
 bool readsFlags(const GpuKernelSpec &spec) {
-  return finishes(spec) || (hasBias(spec) && !readsByElement(spec));
+  return finishes(spec) ||
+         (loads<MaskOperand::Bias>(spec) && !readsByElement(spec));
 }
 /// Kernels of tiles keep an old maximum until it grows by the margin.
 bool keepsMaximum(const GpuKernelSpec &spec) {
@@ -92,6 +94,23 @@ Type mlir::diffattn::getGpuParamType(MLIRContext *context, GpuParam param) {
 
 GpuParam mlir::diffattn::getGpuStride(GpuParam tensor, unsigned axis) {
   return static_cast<GpuParam>(static_cast<unsigned>(tensor) + 1 + axis);
+}
+
+std::optional<GpuMaskParams>
+mlir::diffattn::getGpuMaskParams(MaskOperand operand) {
+  using P = GpuParam;
+  switch (operand) {
+  case MaskOperand::Bias:
+    return GpuMaskParams{P::Bias, P::BiasB, P::BiasH, P::BiasQ, P::BiasK};
+  case MaskOperand::QSegments:
+    return GpuMaskParams{P::QSegments, P::QSegmentsB, {}, P::QSegmentsT, {}};
+  case MaskOperand::KvSegments:
+    return GpuMaskParams{P::KvSegments, P::KvSegmentsB, {}, {}, P::KvSegmentsT};
+  case MaskOperand::KvLen:
+  case MaskOperand::QOffset:
+    return std::nullopt;
+  }
+  llvm_unreachable("unknown operand of a mask");
 }
 
 SmallVector<GpuParam> mlir::diffattn::getGpuParams(const GpuKernelSpec &spec) {

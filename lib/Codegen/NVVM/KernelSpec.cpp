@@ -106,12 +106,15 @@ std::string GpuKernelSpec::getName() const {
       os << "_softcap";
     if (scaleFirst)
       os << "_scaled";
-    type("bias", biasType);
-    // The type of the bias tells whether it is a mask or a term.
+    // What a mask loads, and its type, tell which one it is.
     for (MaskAttrInterface mask : masks)
-      if (!isArgument(mask) &&
-          !llvm::is_contained(mask.getMaskOperands(), MaskOperand::Bias))
-        os << "_" << getText(mask);
+      if (!isArgument(mask)) {
+        MaskOperand first = mask.getMaskOperands().front();
+        if (std::optional<GpuMaskParams> params = getGpuMaskParams(first))
+          type(getGpuParam(params->pointer).name, getMaskType(first));
+        else
+          os << "_" << getText(mask);
+      }
   }
   if (elementwise && kind != GpuKernelKind::Merge)
     os << "_anystride";
@@ -123,5 +126,7 @@ std::string GpuKernelSpec::getName() const {
 }
 
 std::string mlir::diffattn::gpucode::typeName(Type type) {
-  return type.isF32() ? "f32" : type.isF16() ? "f16" : "bf16";
+  std::string name;
+  llvm::raw_string_ostream(name) << type;
+  return name;
 }

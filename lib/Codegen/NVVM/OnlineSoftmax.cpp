@@ -14,6 +14,18 @@ using namespace mlir::diffattn::gpucode;
 OnlineSoftmax::OnlineSoftmax(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b) {}
 
+static GpuBuilder::Values flatten(ArrayRef<Fragment> fragments) {
+  GpuBuilder::Values values;
+  for (const Fragment &fragment : fragments)
+    values.append(fragment.begin(), fragment.end());
+  return values;
+}
+
+static void unflatten(ValueRange values, MutableArrayRef<Fragment> fragments) {
+  for (auto [i, value] : llvm::enumerate(values))
+    fragments[i / 4][i % 4] = value;
+}
+
 /// Column within the tile of register `i` of the scores' `n`-th 8 keys, before
 /// the lane's part.
 static int64_t scoreColumn(int64_t n, int64_t i) { return 8 * n + (i & 1); }
@@ -37,38 +49,60 @@ void OnlineSoftmax::transform(MutableArrayRef<Fragment> scores, Value noiseHead,
   if (!kernel.masks->hasElements())
     return;
   auto add = [&](ScoreLanes lanes) {
-    return maskElements(scores, noiseHead, rows, key, lanes);
+    return flatten(maskElements(scores, noiseHead, rows, key, lanes));
   };
   auto areAligned = [&] {
     Value flag = b.andI(kernel.param(GpuParam::Flags), GpuFlagBiasPairs);
     return b.compare(LLVM::ICmpPredicate::ne, flag, b.i32(0));
   };
-  GpuBuilder::Values masked =
-      kernel.masks->mayLoadPairs()
-          ? b.choose(
-                areAligned(), [&] { return add(ScoreLanes::AlignedPairs); },
-                [&] { return add(ScoreLanes::Pairs); })
-          : add(ScoreLanes::Pairs);
-  for (auto [i, score] : llvm::enumerate(masked))
-    scores[i / 4][i % 4] = score;
+  unflatten(kernel.masks->mayLoadPairs()
+                ? b.choose(
+                      areAligned(),
+                      [&] { return add(ScoreLanes::AlignedPairs); },
+                      [&] { return add(ScoreLanes::Pairs); })
+                : add(ScoreLanes::Pairs),
+            scores);
 }
 
-GpuBuilder::Values OnlineSoftmax::maskElements(ArrayRef<Fragment> scores,
-                                               Value noiseHead,
-                                               std::array<Value, 2> rows,
-                                               Value key, ScoreLanes lanes) {
+SmallVector<Fragment> OnlineSoftmax::maskElements(ArrayRef<Fragment> scores,
+                                                  Value noiseHead,
+                                                  std::array<Value, 2> rows,
+                                                  Value key, ScoreLanes lanes) {
   GpuMasks &masks = *kernel.masks;
   masks.beginHead(noiseHead, lanes);
   Value firstKey = b.add(key, b.mul(kernel.laneColumn, 2));
-  GpuBuilder::Values masked(4 * scores.size());
+  SmallVector<Fragment> masked(scores);
   for (int64_t h = 0; h < 2; ++h) {
     masks.beginQuery(rows[h]);
-    for (auto [n, fragment] : llvm::enumerate(scores))
+    for (auto [n, fragment] : llvm::enumerate(masked))
       for (int64_t i = 2 * h; i < 2 * h + 2; ++i)
-        masked[4 * n + i] =
+        fragment[i] =
             masks.maskElements(fragment[i], firstKey, scoreColumn(n, i));
   }
   return masked;
+}
+
+SmallVector<Fragment> OnlineSoftmax::maskPartialTile(ArrayRef<Fragment> scores,
+                                                     std::array<Value, 2> rows,
+                                                     Value key) {
+  GpuMasks &masks = *kernel.masks;
+  masks.beginPartialTile(rows, key, 8 * scores.size());
+  SmallVector<Fragment> masked(scores);
+  // Both queries of a key in turn: its number is needed no longer then.
+  for (auto [n, fragment] : llvm::enumerate(masked))
+    for (int64_t column = 0; column < 2; ++column)
+      for (int64_t h = 0; h < 2; ++h) {
+        Value &score = fragment[2 * h + column];
+        score = masks.maskInTile(score, h, 8 * n + column);
+      }
+  return masked;
+}
+
+void OnlineSoftmax::replaceIf(Value condition, MutableArrayRef<Fragment> scores,
+                              function_ref<SmallVector<Fragment>()> masked) {
+  unflatten(b.branch(
+                condition, [&] { return flatten(masked()); }, flatten(scores)),
+            scores);
 }
 
 SmallVector<Fragment> OnlineSoftmax::mask(ArrayRef<Fragment> scores,

@@ -36,6 +36,7 @@ private:
                 GpuParam keyStride);
   Value score(Value product, Value key);
   Value reduce(Value x, bool max);
+  Values forEachBlock(Value lower, Value upper, ValueRange initial);
   Values keyBlock(Value block, ValueRange carried);
   Value column(int64_t i) { return b.add(kernel.lane, 32 * i); }
   void finish(ValueRange values);
@@ -160,6 +161,27 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   return next;
 }
 
+Values PlainKernel::forEachBlock(Value lower, Value upper, ValueRange initial) {
+  GpuMasks &masks = *kernel.masks;
+  if (!masks.hasTiles())
+    return b.loop(lower, upper, 1, initial,
+                  [&](Value block, ValueRange carried) {
+                    return keyBlock(block, carried);
+                  });
+  Values carried{masks.findSeen(lower, upper, kKeys)};
+  llvm::append_range(carried, initial);
+  Values final = b.loopWhile(
+      carried, [&](ValueRange now) { return masks.isBefore(now[0], upper); },
+      [&](ValueRange now) -> Values {
+        Value block = masks.getNumber(now[0]);
+        Values after = keyBlock(block, now.drop_front());
+        Values next{masks.findSeen(b.add(block, 1), upper, kKeys)};
+        llvm::append_range(next, after);
+        return next;
+      });
+  return Values(ValueRange(final).drop_front());
+}
+
 void PlainKernel::finish(ValueRange values) {
   Epilogue epilogue(kernel, batch, head);
   Value lambda = kernel.loadLambda(batch, row, head);
@@ -211,15 +233,17 @@ void PlainKernel::emit() {
         VisibleRange seen = kernel.masks->getRange(row);
         firstSeen = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
         endSeen = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
+        if (kernel.masks->hasTiles()) {
+          kernel.masks->beginBlock(row, /*count=*/1);
+          std::tie(firstSeen, endSeen) =
+              kernel.masks->narrow(firstSeen, endSeen, /*threads=*/32);
+        }
         Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(),
                        b.f32(0.0)};
         initial.append(2 * columns, b.f32(0.0));
         Value lower = b.divU(firstSeen, kKeys);
         Value upper = b.divU(b.add(endSeen, kKeys - 1), kKeys);
-        finish(b.loop(lower, upper, 1, initial,
-                      [&](Value keys, ValueRange carried) {
-                        return keyBlock(keys, carried);
-                      }));
+        finish(forEachBlock(lower, upper, initial));
       });
 }
 

@@ -24,13 +24,18 @@ class Case:
     norm: bool = False
     sigmoid: bool = False  # a lambda of each token and head, through a sigmoid; else one number
     softcap: float = 0.0
-    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, heads
+    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, heads
     queries: int = 0       # 0: any
     use: str = "check"     # or time
 
     @property
     def out_scale(self):
         return OUT_SCALE if self.norm else 1.0
+
+    @property
+    def segments(self):
+        """The type of their numbers, or None."""
+        return "i64" if "segments-i64" in self.extra else "i32" if "segments" in self.extra else None
 
     def text(self):
         """The function in MLIR."""
@@ -51,7 +56,8 @@ class Case:
     def operands(self):
         """Names of the arguments, in order."""
         order = ["mask", "bias", "weight", "gate", "kv_len", "q_offset"]
-        return ["q1", "k1", "q2", "k2", "v", "lambda", "o"] + [name for name in order if name in self.extra]
+        segments = ["q_segments", "kv_segments"] if self.segments else []
+        return ["q1", "k1", "q2", "k2", "v", "lambda", "o"] + [name for name in order if name in self.extra] + segments
 
 
 def from_json(fields):

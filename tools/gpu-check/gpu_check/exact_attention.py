@@ -25,6 +25,8 @@ def visible(case, tensors, rows):
         seen = seen & (place - key <= left)
     if right >= 0:
         seen = seen & (key - place <= right)
+    if "q_segments" in tensors:
+        seen = seen & (tensors["q_segments"][:, rows, None] == tensors["kv_segments"][:, None, :])
     seen = seen.expand(batch, len(rows), tk)[:, None]
     return seen & tensors["mask"][:, :, rows] if "mask" in tensors else seen
 

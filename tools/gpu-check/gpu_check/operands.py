@@ -51,6 +51,13 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
         tensors["kv_len"] = torch.tensor(lengths, dtype=torch.int64, device=device)
     if "q_offset" in case.extra:
         tensors["q_offset"] = torch.tensor([max(0, n - tq - 2) for n in lengths], dtype=torch.int64, device=device)
+    if case.segments:
+        # Runs of many lengths; the last query stands beside the last key. Numbers beyond 32 bits where they fit.
+        length, dtype = max(tq, tk), {"i32": torch.int32, "i64": torch.int64}[case.segments]
+        begins = torch.rand((batch, length), generator=generator, device=device) < 1 / torch.tensor([7.0, 90.0, 700.0], device=device)[
+            torch.arange(batch, device=device) % 3, None]
+        ids = begins.cumsum(1) % 50 * (2**33 + 1 if dtype == torch.int64 else -3)
+        tensors["q_segments"], tensors["kv_segments"] = (ids[:, length - n:].to(dtype).contiguous() for n in (tq, tk))
     return tensors
 
 

@@ -39,6 +39,9 @@ VARIANTS = [
     ("stable-audio", 64, 64, (4, 4, 4, 4, 4), False, ["window = array<i64: 64, 64>"], []),
     ("axolotl", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], []),
     ("nanowell", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
+    ("v1-packed", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments"]),
+    ("v1-packed-i64", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments-i64"]),
+    ("v2-packed", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["segments-i64"]),
     ("v1-f32-result", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
     ("diffllama-bias-f32-result", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias", "f32"]),
     ("motif-gda-f32-result", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
@@ -47,19 +50,21 @@ VARIANTS = [
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
-DECODE = ["v1", "v1-wide", "v2", "gdla", "v1-f32-result"]
+DECODE = ["v1", "v1-packed-i64", "v1-wide", "v2", "gdla", "v1-f32-result"]
 SOFTCAP = "softcap = 30.0 : f32"
 #: What else the code of a kernel depends on: attributes, operands.
-FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"])]
+FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
+            ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),
+            ([SOFTCAP], ["mask", "segments-i64"])]
 #: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
-PLAIN = [([CAUSAL], []), ([SOFTCAP, RMS], ["bias", "weight", "gate"])]
+PLAIN = [([CAUSAL], []), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
          "sm_90": (2048, 32, 228 << 10)}
 
 
 def attention(name, element, variant, queries):
     """A function with one op of `variant`; `queries` is a number or `?`. Extra operands: bias, mask, weight, gate, kv_len,
-    q_offset; heads for a lambda of each head, f32 for a result in f32."""
+    q_offset, segments (of i32) or segments-i64; heads for a lambda of each head, f32 for a result in f32."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
     memref = lambda heads, length, width: f"memref<?x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
     q1, q2, k1, k2 = memref(hs, queries, d), memref(hn, queries, d), memref(hk1, "?", d), memref(hk2, "?", d)
@@ -72,7 +77,12 @@ def attention(name, element, variant, queries):
     options = {"bias": ("bias", f"memref<?x1x?x?x{element}>"), "mask": ("bias", "memref<?x1x?x?xi1>"),
                "weight": ("norm_weight", f"memref<{dv}x{element}>"), "gate": ("gate", gate), "kv_len": ("kv_len", "memref<?xi64>"),
                "q_offset": ("q_offset", "memref<?xi64>")}
-    for key in sorted(set(extra) - {"heads", "f32"}, key=list(options).index):
+    ids = "i64" if "segments-i64" in extra else "i32" if "segments" in extra else None
+    if ids:
+        options["q_segments"], options["kv_segments"] = [(n, f"memref<?x{length}x{ids}, strided<[?, ?], offset: ?>>")
+                                                         for n, length in (("q_segments", queries), ("kv_segments", "?"))]
+        extra = [*extra, "q_segments", "kv_segments"]
+    for key in sorted(set(extra) & set(options), key=list(options).index):
         operand, type_ = options[key]
         args[operand] = type_
         text += f" {operand}(%{operand} : {type_})"

@@ -2,7 +2,7 @@
 
 For two widths (d, dv), every sensible schedule is emitted and assembled with every feature that needs registers, and a row is printed
 for each: registers (the most of all chips and types; 0 where it spills) plain and with a result in f32, with a softcap, a bias, a mask,
-and with copies by element. --table assembles the rows of the table instead, and ends with status 1 where the file promises fewer
+segments, and with copies by element. --table assembles the rows of the table instead, and ends with status 1 where the file promises fewer
 registers than ptxas takes, or no spill where there is one.
 """
 import argparse
@@ -13,20 +13,26 @@ import subprocess
 import sys
 import tempfile
 
-from .ptxas_report import CHIPS, attention, occupancy, report
+from .ptxas_report import CHIPS, RMS, attention, occupancy, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOFTCAP = "softcap = 30.0 : f32"
 # The part of a kernel's name -> attributes, operands.
 FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "softcap_bias": ([SOFTCAP], ["bias"]),
-            "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"]), "to_f32": ([], ["f32"])}
-COLUMNS = ("plain", "softcap", "bias", "mask", "elements")
-ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+)\}\}")
+            "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"]), "to_f32": ([], ["f32"]),
+            "q_segmentsi32": ([RMS], ["segments", "weight"]), "q_segmentsi64": ([RMS], ["segments-i64", "weight"]),
+            "softcap_q_segmentsi32": ([SOFTCAP, RMS], ["segments", "weight"]),
+            "softcap_q_segmentsi64": ([SOFTCAP, RMS], ["segments-i64", "weight"])}
+COLUMNS = ("plain", "softcap", "bias", "mask", "segments", "elements", "biased elements")
+ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\}\}")
 
 
 def column(feature, elementwise):
+    """The column that says what a kernel takes; None: the table never chooses it."""
+    if "segments" in feature:
+        return None if elementwise else "segments"
     if elementwise:
-        return "elements"
+        return "biased elements" if "bias" in feature else "elements"
     return {"": "plain", "to_f32": "plain", "softcap": "softcap"}.get(feature, "mask" if feature.endswith("mask") else "bias")
 
 
@@ -74,9 +80,10 @@ def assemble(opt, wanted, chips, types, features):
             d, dv, written, schedule, feature = re.fullmatch(
                 r"diffattn_forward_(\d+)x(\d+)_b?f16_(to_f32)?_?(\w+?_k\d+s\dq?)_?(\w*)", name).groups()
             elementwise = feature.endswith("anystride")
-            feature = written or re.sub(r"_?anystride|b?f16", "", feature)
-            cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(column(feature, elementwise), [])
-            cell.append(0 if spills else registers)
+            feature = written or re.sub(r"_?anystride|_weightb?f16|b?f16", "", feature)
+            if which := column(feature, elementwise):
+                cell = result.setdefault(keys[int(d), int(dv), schedule], {}).setdefault(which, [])
+                cell.append(0 if spills else registers)
     return {key: {c: max(v) if min(v) else 0 for c, v in cells.items()} for key, cells in result.items()}, shared
 
 
@@ -100,7 +107,7 @@ def main():
     wanted = list(known) or [(*args.widths, s) for s in schedules()]
     found, shared = assemble(args.opt, wanted, args.chips.split(","), args.types.split(","), [""] if args.plain else list(FEATURES))
     wrong = 0
-    print(f"{'schedule':58} " + " ".join(f"{c:>8}" for c in COLUMNS) + f" {'shared':>7} blocks")
+    print(f"{'schedule':58} " + " ".join(f"{c:>{max(8, len(c))}}" for c in COLUMNS) + f" {'shared':>7} blocks")
     for (d, dv, s), cells in found.items():
         if not any(cells.values()):
             continue
@@ -110,7 +117,7 @@ def main():
         differs = any(cells[c] != expected[c] for c in cells)
         broken = any(expected[c] and not 0 < cells[c] <= expected[c] for c in cells)
         wrong += broken
-        print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>8}" for c in COLUMNS) + f" {shared[d, dv, s]:7} {blocks}"
+        print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>{max(8, len(c))}}" for c in COLUMNS) + f" {shared[d, dv, s]:7} {blocks}"
               + (f"  {'WRONG in' if broken else 'not'} the file: {list(expected.values())}" if differs else ""))
     if args.table and len(found) != len(known):
         sys.exit(f"expected {len(known)} rows, but assembled {len(found)}")

@@ -55,8 +55,14 @@ struct GpuKernelSpec {
   bool sharedKeys = false;
   /// What kernels are asked for by `getGpuKernelMasks`.
   SmallVector<MaskAttrInterface> masks;
-  /// Null if there is none. i1 is a mask.
-  Type biasType, normWeightType, gateType;
+  /// Of the elements that masks load, by number of the operand; null for
+  /// others.
+  std::array<Type, std::size(kMaskOperands)> maskTypes;
+  Type getMaskType(MaskOperand operand) const {
+    return maskTypes[static_cast<size_t>(operand)];
+  }
+  /// Null if there is none.
+  Type normWeightType, gateType;
   bool softcap = false;
   /// Scale scores before the maximum is taken: with a bias, a softcap or a
   /// scale that is not positive, or large.
@@ -67,6 +73,12 @@ struct GpuKernelSpec {
            });
   }
   bool scaleFirst = false;
+
+  /// Whether tiles of keys are asked about.
+  bool hasTileMasks() const {
+    return llvm::any_of(
+        masks, [](MaskAttrInterface mask) { return mask.hasTileRelation(); });
+  }
 
   /// Products by ordinary instructions, which read operands where they lie.
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }

@@ -7,6 +7,8 @@
 #ifndef DIFFATTN_CODEGEN_NVVM_KERNELPARAMS_H
 #define DIFFATTN_CODEGEN_NVVM_KERNELPARAMS_H
 
+#include "DiffAttn/IR/MaskBuilder.h"
+
 #include "mlir/IR/Types.h"
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -44,6 +46,15 @@ Type getGpuParamType(MLIRContext *context, GpuParam param);
 /// The stride of `tensor`, a row of GPU_TENSOR, along 0: batch, 1: head, 2:
 /// length, 3: width.
 GpuParam getGpuStride(GpuParam tensor, unsigned axis);
+
+/// An operand of which masks load elements: its pointer, and its strides along
+/// the axes that it has, which follow it in the table in this order.
+struct GpuMaskParams {
+  GpuParam pointer;
+  std::optional<GpuParam> batch, head, query, key;
+};
+/// None for those that limit positions, which every kernel has.
+std::optional<GpuMaskParams> getGpuMaskParams(MaskOperand operand);
 
 /// The parameters of a kernel, in the order of its arguments. Kernels of equal
 /// names have the same ones.
