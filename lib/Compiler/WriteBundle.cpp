@@ -91,7 +91,8 @@ static std::vector<std::string> getNeededFeatures(StringRef isa) {
   llvm::SmallVector<StringRef> base, all;
   llvm::X86::getFeaturesForCPU("x86-64", base);
   llvm::X86::getFeaturesForCPU(getCodegenCpu(isa).cpu, all);
-  for (StringRef feature : getCpuTarget(isa)->features)
+  const CpuTarget target = *getCpuTarget(isa);
+  for (StringRef feature : target.features)
     all.push_back(feature.drop_front()); // a plus sign
   std::vector<std::string> needed;
   for (StringRef feature : all)
