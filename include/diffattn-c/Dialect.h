@@ -60,15 +60,16 @@ typedef enum diffattn_eps_mode {
 } diffattn_eps_mode;
 
 /* The attribute of a value in a context, which loads the dialect; the null
-   attribute (mlirAttributeIsNull) if there is no such value. */
+   attribute (mlirAttributeIsNull) if there is no such value. Values are taken
+   as numbers, because any number may come from another language. */
 DIFFATTN_EXPORT MlirAttribute diffattn_layout_attr_get(MlirContext context,
-                                                       diffattn_layout value);
-DIFFATTN_EXPORT MlirAttribute
-diffattn_activation_attr_get(MlirContext context, diffattn_activation value);
+                                                       int32_t value);
+DIFFATTN_EXPORT MlirAttribute diffattn_activation_attr_get(MlirContext context,
+                                                           int32_t value);
 DIFFATTN_EXPORT MlirAttribute diffattn_norm_attr_get(MlirContext context,
-                                                     diffattn_norm value);
-DIFFATTN_EXPORT MlirAttribute
-diffattn_eps_mode_attr_get(MlirContext context, diffattn_eps_mode value);
+                                                     int32_t value);
+DIFFATTN_EXPORT MlirAttribute diffattn_eps_mode_attr_get(MlirContext context,
+                                                         int32_t value);
 
 /* The value of such an attribute; -1 for any other one, null included. */
 DIFFATTN_EXPORT int32_t diffattn_layout_attr_value(MlirAttribute attribute);

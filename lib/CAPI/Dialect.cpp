@@ -44,22 +44,19 @@ static int32_t getEnumValue(MlirAttribute attribute) {
   return ours ? static_cast<int32_t>(ours.getValue()) : -1;
 }
 
-MlirAttribute diffattn_layout_attr_get(MlirContext context,
-                                       diffattn_layout value) {
+MlirAttribute diffattn_layout_attr_get(MlirContext context, int32_t value) {
   return getEnumAttr<LayoutAttr>(context, static_cast<Layout>(value),
                                  symbolizeLayout(value));
 }
-MlirAttribute diffattn_activation_attr_get(MlirContext context,
-                                           diffattn_activation value) {
+MlirAttribute diffattn_activation_attr_get(MlirContext context, int32_t value) {
   return getEnumAttr<ActivationAttr>(context, static_cast<Activation>(value),
                                      symbolizeActivation(value));
 }
-MlirAttribute diffattn_norm_attr_get(MlirContext context, diffattn_norm value) {
+MlirAttribute diffattn_norm_attr_get(MlirContext context, int32_t value) {
   return getEnumAttr<NormAttr>(context, static_cast<Norm>(value),
                                symbolizeNorm(value));
 }
-MlirAttribute diffattn_eps_mode_attr_get(MlirContext context,
-                                         diffattn_eps_mode value) {
+MlirAttribute diffattn_eps_mode_attr_get(MlirContext context, int32_t value) {
   return getEnumAttr<EpsModeAttr>(context, static_cast<EpsMode>(value),
                                   symbolizeEpsMode(value));
 }

@@ -50,8 +50,8 @@ int main(void) {
          diffattn_norm_attr_value(layout),
          diffattn_eps_mode_attr_value(mlirAttributeGetNull()));
   printf("unknown is null: %d\n",
-         mlirAttributeIsNull(
-             diffattn_eps_mode_attr_get(context, (diffattn_eps_mode)7)));
+         mlirAttributeIsNull(diffattn_eps_mode_attr_get(context, 7)) &&
+             mlirAttributeIsNull(diffattn_layout_attr_get(context, -1)));
 
   MlirModule module = mlirModuleCreateParse(context, text(source));
   if (mlirModuleIsNull(module))
