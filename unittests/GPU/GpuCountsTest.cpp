@@ -245,6 +245,13 @@ TEST_P(EverySchedule, LeavesOutTilesOfOtherSegments) {
   expectTiles(row, ofTile({1, 1, 5, 5, 5, 9, 9, 9}), 3);
   expectTiles(row, ofTile({5, 1, 9, 5, 2, 2, 5, 1}), 3);
   expectTiles(row, ofTile({1, 2, 3, 4, 6, 7, 8, 9}), 0);
+  // More stages, where they fit: several tiles are looked for ahead.
+  GpuScheduleRow deep = row;
+  deep.stages = 4;
+  if (getGpuSharedBytes(deep, /*sharedKeys=*/false) <= 163 << 10) {
+    expectTiles(deep, ofTile({5, 1, 9, 5, 2, 2, 5, 1}), 3);
+    expectTiles(deep, ofTile({1, 1, 5, 2, 2, 2, 2, 2}), 1);
+  }
   // One key each of tiles that begin and end with others.
   expectTiles(
       row,
