@@ -52,7 +52,7 @@ GpuKernelSpec mlir::diffattn::getGpuKernelSpec(AttentionOp op,
   // A maximum of products is a maximum of scores only if the scale is positive.
   // A large scale is multiplied after the maximum is subtracted: products with
   // it are rounded to numbers whose difference is no longer near 0.
-  spec.scaleFirst = !(scores.scale > 0.0f && scores.scale <= 16.0f);
+  spec.scaleFirst = scores.scale <= 0.0f || scores.scale > 16.0f;
   return spec;
 }
 
