@@ -106,15 +106,20 @@ std::string GpuKernelSpec::getName() const {
       os << "_softcap";
     if (scaleFirst)
       os << "_scaled";
-    // What a mask loads, and its type, tell which one it is.
-    for (MaskAttrInterface mask : masks)
-      if (!isArgument(mask)) {
-        MaskOperand first = mask.getMaskOperands().front();
-        if (std::optional<GpuMaskParams> params = getGpuMaskParams(first))
-          type(getGpuParam(params->pointer).name, getMaskType(first));
-        else
-          os << "_" << getText(mask);
-      }
+    // The type of a bias tells whether it is a mask or a term; of other masks,
+    // their kind and what they load.
+    type("bias", getMaskType(MaskOperand::Bias));
+    for (MaskAttrInterface mask : masks) {
+      SmallVector<MaskOperand> operands = mask.getMaskOperands();
+      if (isArgument(mask) || llvm::is_contained(operands, MaskOperand::Bias))
+        continue;
+      os << "_" << getText(mask);
+      for (MaskOperand operand : operands)
+        if (Type loaded = getMaskType(operand)) {
+          os << typeName(loaded);
+          break;
+        }
+    }
   }
   if (elementwise && kind != GpuKernelKind::Merge)
     os << "_anystride";

@@ -9,7 +9,7 @@
 // CHECK: llvm.func @diffattn_forward_23x64_f32_plain{{.*}}(
 // CHECK-SAME: nvvm.minctasm = 10 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
 // Segments: the least and the greatest number of a query and of each 32 keys, and room for them. Half a number of 64 bits at a time.
-// CHECK: llvm.func @diffattn_forward_64x64_f32_plain4_{{.*}}q_segmentsi64_anystride(
+// CHECK: llvm.func @diffattn_forward_64x64_f32_plain4_{{.*}}segmentmaski64_anystride(
 // CHECK-SAME: nvvm.minctasm = 8 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
 // CHECK: nvvm.redux.sync {{ *}}min
 // CHECK: nvvm.redux.sync {{ *}}umin

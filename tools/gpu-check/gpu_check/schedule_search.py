@@ -20,16 +20,16 @@ SOFTCAP = "softcap = 30.0 : f32"
 # The part of a kernel's name -> attributes, operands.
 FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "softcap_bias": ([SOFTCAP], ["bias"]),
             "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"]), "to_f32": ([], ["f32"]),
-            "q_segmentsi32": ([RMS], ["segments", "weight"]), "q_segmentsi64": ([RMS], ["segments-i64", "weight"]),
-            "softcap_q_segmentsi32": ([SOFTCAP, RMS], ["segments", "weight"]),
-            "softcap_q_segmentsi64": ([SOFTCAP, RMS], ["segments-i64", "weight"])}
+            "segmentmaski32": ([RMS], ["segments", "weight"]), "segmentmaski64": ([RMS], ["segments-i64", "weight"]),
+            "softcap_segmentmaski32": ([SOFTCAP, RMS], ["segments", "weight"]),
+            "softcap_segmentmaski64": ([SOFTCAP, RMS], ["segments-i64", "weight"])}
 COLUMNS = ("plain", "softcap", "bias", "mask", "segments", "elements", "biased elements")
 ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\}\}")
 
 
 def column(feature, elementwise):
     """The column that says what a kernel takes; None: the table never chooses it."""
-    if "segments" in feature:
+    if "segmentmask" in feature:
         return None if elementwise else "segments"
     if elementwise:
         return "biased elements" if "bias" in feature else "elements"
