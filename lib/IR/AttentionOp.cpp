@@ -175,27 +175,28 @@ AttentionOp::reifyResultShapes(OpBuilder &builder,
                          builder, dims);
 }
 
-Value AttentionOp::materializeQOffset(OpBuilder &b) {
-  if (getQOffset())
-    return getQOffset();
-  Location loc = getLoc();
+template <typename Op>
+static Value buildQOffset(Op op, OpBuilder &b) {
+  if (op.getQOffset())
+    return op.getQOffset();
+  Location loc = op.getLoc();
   auto asI64 = [&](Value value, int64_t axis) -> Value {
     Value size =
         getValueOrCreateConstantIndexOp(b, loc, sizeOf(b, loc, value, axis));
     return arith::IndexCastOp::create(b, loc, b.getI64Type(), size);
   };
-  Value queries = asI64(getQ1(), lengthAxis(getQLayout()));
-  Value keys = asI64(getK1(), lengthAxis(getKLayout()));
-  int64_t batch = getShaped(getQ1()).getDimSize(0);
+  Value queries = asI64(op.getQ1(), Op::lengthAxis(op.getQLayout()));
+  Value keys = asI64(op.getK1(), Op::lengthAxis(op.getKLayout()));
+  int64_t batch = op.getShaped(op.getQ1()).getDimSize(0);
   SmallVector<Value> sizes;
   if (ShapedType::isDynamic(batch))
-    sizes.push_back(tensor::DimOp::create(b, loc, getQ1(), 0));
+    sizes.push_back(tensor::DimOp::create(b, loc, op.getQ1(), 0));
   return tensor::GenerateOp::create(
       b, loc, RankedTensorType::get({batch}, b.getI64Type()), sizes,
       [&](OpBuilder &nested, Location l, ValueRange index) {
         Value length = keys;
-        if (getKvLen())
-          length = tensor::ExtractOp::create(nested, l, getKvLen(), index);
+        if (op.getKvLen())
+          length = tensor::ExtractOp::create(nested, l, op.getKvLen(), index);
         // A length near the lowest number stays there instead of wrapping.
         Value lowest = arith::ConstantIntOp::create(nested, l, INT64_MIN, 64);
         Value limit = arith::AddIOp::create(nested, l, lowest, queries);
@@ -203,4 +204,11 @@ Value AttentionOp::materializeQOffset(OpBuilder &b) {
         tensor::YieldOp::create(
             nested, l, arith::SubIOp::create(nested, l, length, queries));
       });
+}
+
+Value AttentionOp::materializeQOffset(OpBuilder &b) {
+  return buildQOffset(*this, b);
+}
+Value OnlineAttentionOp::materializeQOffset(OpBuilder &b) {
+  return buildQOffset(*this, b);
 }

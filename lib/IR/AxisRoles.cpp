@@ -44,11 +44,11 @@ static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
   return std::nullopt;
 }
 
-Axes AttentionOp::getAxisRoles(unsigned number) {
-  if (std::optional<Axes> axes = getMapsAxes(*this, number))
-    return *axes;
-  if (isNumber(getLambdaMutable(), number))
-    switch (getShaped(getLambda()).getRank()) {
+/// The axes of what follows the softmax.
+template <typename Op>
+static Axes getEndAxes(Op op, unsigned number) {
+  if (isNumber(op.getLambdaMutable(), number))
+    switch (op.getShaped(op.getLambda()).getRank()) {
     case 0:
       return {};
     case 1:
@@ -56,9 +56,19 @@ Axes AttentionOp::getAxisRoles(unsigned number) {
     default:
       return {Kind::Batch, Kind::Query, Kind::Head};
     }
-  if (isNumber(getNormWeightMutable(), number))
+  if (isNumber(op.getNormWeightMutable(), number))
     return {Kind::Width};
-  return headSplit(getOLayout(), Kind::Query); // gate, init
+  return headSplit(op.getOLayout(), Kind::Query); // gate, init
+}
+
+Axes AttentionOp::getAxisRoles(unsigned number) {
+  if (std::optional<Axes> axes = getMapsAxes(*this, number))
+    return *axes;
+  return getEndAxes(*this, number);
+}
+
+Axes FinalizeOp::getAxisRoles(unsigned number) {
+  return getEndAxes(*this, number);
 }
 
 Axes OnlineAttentionOp::getAxisRoles(unsigned number) {
@@ -66,8 +76,11 @@ Axes OnlineAttentionOp::getAxisRoles(unsigned number) {
     return *axes;
   if (isNumber(getKOffsetMutable(), number))
     return {};
-  Axes state = {Kind::Batch, Kind::Head, Kind::Query};
-  if (getShaped(getOperand(number)).getRank() == 4)
+  // With ranges of keys a state has an axis more in front.
+  const unsigned ranges = getKvSplitSize() ? 1 : 0;
+  Axes state(ranges, Kind::Range);
+  state.append({Kind::Batch, Kind::Head, Kind::Query});
+  if (getShaped(getOperand(number)).getRank() == ranges + 4)
     state.push_back(Kind::Width);
   return state;
 }

@@ -23,8 +23,8 @@ static void addAttributesOf(AttentionOp op, OperationState &state,
 //===----------------------------------------------------------------------===//
 
 void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
-                              AttentionOp op, Value qOffset,
-                              ValueRange states) {
+                              AttentionOp op, Value qOffset, ValueRange states,
+                              std::optional<int64_t> kvSplitSize) {
   SmallVector<Value> operands = {op.getQ1(), op.getK1(), op.getQ2(), op.getK2(),
                                  op.getV()};
   for (MaskOperand which : kMaskOperands) {
@@ -37,6 +37,9 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
   llvm::append_range(operands, states);
   addOperandSegments(builder, state, operands);
   addAttributesOf(op, state, getAttributeNames());
+  if (kvSplitSize)
+    state.addAttribute(getKvSplitSizeAttrName(state.name),
+                       builder.getI64IntegerAttr(*kvSplitSize));
   if (op.getResult())
     state.addTypes(states.getTypes());
 }
@@ -63,29 +66,50 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
   // online_attention_c3 to online_attention_c9
   if (failed(verifyMapInputs(rules, inputs)))
     return failure();
-  // online_attention_c10
+  // online_attention_c20
+  std::optional<int64_t> splitSize = op.getKvSplitSize();
+  if (splitSize && *splitSize < 1)
+    return rules.error() << "expected kv_split_size to be positive, but got "
+                         << *splitSize;
+  if (splitSize && op.getKOffset())
+    return rules.error() << "expected no k_offset where kv_split_size is "
+                            "given, but got one";
+  // online_attention_c22
+  if (GpuSplitKVAttr schedule = op.getScheduleAttr();
+      schedule && schedule.getKvSplitSize() != splitSize)
+    return rules.error() << "expected kv_split_size of its schedule, "
+                         << schedule.getKvSplitSize() << ", but got "
+                         << (splitSize ? std::to_string(*splitSize) : "none");
+  // online_attention_c10, online_attention_c21
   int64_t signal = op.getSignalHeads(), noise = op.getNoiseHeads();
-  int64_t heads2 =
-      OnlineAttentionOp::accumulator2Heads(signal, noise, op.getValueHeads());
+  int64_t heads2 = op.getAccumulator2Heads();
   int64_t qLength = AttentionOp::lengthAxis(op.getQLayout());
+  const NamedOperand max1{"max1", op.getMax1()};
+  const int64_t ranges = splitSize ? 1 : 0;
   auto verifyState = [&](NamedOperand state, int64_t heads,
                          bool hasWidth) -> LogicalResult {
-    if (failed(verifyRank(rules, state, hasWidth ? 4 : 3)) ||
-        failed(verifySame(rules, "batches", q1, 0, state, 0)) ||
-        failed(verifySame(rules, "lengths", q1, qLength, state, 2)) ||
-        (hasWidth && failed(verifySame(rules, "widths", v, 3, state, 3))))
+    if (failed(verifyRank(rules, state, ranges + (hasWidth ? 4 : 3))) ||
+        failed(verifySame(rules, "batches", q1, 0, state, ranges)) ||
+        failed(verifySame(rules, "lengths", q1, qLength, state, ranges + 2)) ||
+        (hasWidth &&
+         failed(verifySame(rules, "widths", v, 3, state, ranges + 3))) ||
+        (splitSize && failed(verifySame(rules, "ranges", max1, 0, state, 0))))
       return failure();
-    if (state.size(1) != heads)
+    if (state.size(ranges + 1) != heads)
       return rules.error() << "expected " << heads << " heads of " << state.name
-                           << ", but got " << state.size(1);
+                           << ", but got " << state.size(ranges + 1);
     return success();
   };
-  if (failed(verifyState({"max1", op.getMax1()}, signal, false)) ||
+  if (failed(verifyState(max1, signal, false)) ||
       failed(verifyState({"sum1", op.getSum1()}, signal, false)) ||
       failed(verifyState({"acc1", op.getAcc1()}, signal, true)) ||
       failed(verifyState({"max2", op.getMax2()}, noise, false)) ||
       failed(verifyState({"sum2", op.getSum2()}, noise, false)) ||
       failed(verifyState({"acc2", op.getAcc2()}, heads2, true)))
+    return failure();
+  if (splitSize && failed(verifyCovers(
+                       rules, {max1, 0}, *splitSize,
+                       {inputs.k1, AttentionOp::lengthAxis(op.getKLayout())})))
     return failure();
   // online_attention_c11, online_attention_c12
   if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {
@@ -93,7 +117,7 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
       })))
     return failure();
   // online_attention_c13
-  if ((op.getIsCausal() || op.getWindow()) && !op.getQOffset())
+  if ((op.getIsCausal() || op.getWindow()) && !op.getQOffset() && !splitSize)
     return rules.error() << "expected q_offset where is_causal or window is "
                             "given, but got none";
   // online_attention_c14 to online_attention_c16
@@ -112,7 +136,7 @@ void OnlineAttentionOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
   addMemRefEffects(cast<DestinationStyleOpInterface>(getOperation()),
-                   /*readsInits=*/true, effects);
+                   /*readsInits=*/!getKvSplitSize(), effects);
 }
 
 LogicalResult
@@ -132,40 +156,45 @@ LogicalResult diffattn::verifyRules(MergeOp op, ShapeRules rules) {
           cast<DestinationStyleOpInterface>(op.getOperation()))))
     return failure();
   NamedOperand max{"max", op.getMax()}, acc{"acc", op.getAcc()};
-  // merge_c2
-  for (NamedOperand operand : {max, NamedOperand{"sum", op.getSum()},
-                               NamedOperand{"init_max", op.getInitMax()},
-                               NamedOperand{"init_sum", op.getInitSum()}})
+  // merge_c2, merge_c7
+  const NamedOperand sum{"sum", op.getSum()},
+      initMax{"init_max", op.getInitMax()},
+      initSum{"init_sum", op.getInitSum()},
+      initAcc{"init_acc", op.getInitAcc()};
+  const int64_t ranges = op.joinsRanges() ? 1 : 0;
+  for (NamedOperand operand : {initMax, initSum})
     if (failed(verifyRank(rules, operand, 3)))
       return failure();
-  NamedOperand initAcc{"init_acc", op.getInitAcc()};
-  if (failed(verifyRank(rules, acc, 4)) ||
+  for (NamedOperand operand : {max, sum})
+    if (failed(verifyRank(rules, operand, ranges + 3)))
+      return failure();
+  if (failed(verifyRank(rules, acc, ranges + 4)) ||
       failed(verifyRank(rules, initAcc, 4)))
     return failure();
   // merge_c3
-  if (failed(verifyStatic(rules, "number of heads", max, 1)) ||
-      failed(verifyStatic(rules, "number of heads", acc, 1)))
+  if (failed(verifyStatic(rules, "number of heads", max, ranges + 1)) ||
+      failed(verifyStatic(rules, "number of heads", acc, ranges + 1)))
     return failure();
-  // merge_c4
-  for (auto [what, axis] : {std::pair<StringRef, int64_t>{"batches", 0},
-                            {"heads", 1},
-                            {"lengths", 2}})
-    for (NamedOperand operand : {NamedOperand{"sum", op.getSum()},
-                                 NamedOperand{"init_max", op.getInitMax()},
-                                 NamedOperand{"init_sum", op.getInitSum()}})
-      if (failed(verifySame(rules, what, max, axis, operand, axis)))
-        return failure();
-  for (auto [what, axis] : {std::pair<StringRef, int64_t>{"batches", 0},
-                            {"heads", 1},
-                            {"lengths", 2},
-                            {"widths", 3}})
-    if (failed(verifySame(rules, what, acc, axis, initAcc, axis)))
+  // merge_c4, merge_c7
+  const std::pair<StringRef, int64_t> axes[] = {
+      {"batches", 0}, {"heads", 1}, {"lengths", 2}, {"widths", 3}};
+  for (auto [what, axis] : ArrayRef(axes).drop_back())
+    if (failed(
+            verifySame(rules, what, max, ranges + axis, sum, ranges + axis)) ||
+        failed(verifySame(rules, what, max, ranges + axis, initMax, axis)) ||
+        failed(verifySame(rules, what, max, ranges + axis, initSum, axis)))
       return failure();
-  if (failed(verifySame(rules, "batches", max, 0, acc, 0)) ||
-      failed(verifySame(rules, "lengths", max, 2, acc, 2)))
+  for (auto [what, axis] : axes)
+    if (failed(verifySame(rules, what, acc, ranges + axis, initAcc, axis)))
+      return failure();
+  if (ranges && (failed(verifySame(rules, "ranges", max, 0, sum, 0)) ||
+                 failed(verifySame(rules, "ranges", max, 0, acc, 0))))
+    return failure();
+  if (failed(verifySame(rules, "batches", max, ranges, acc, ranges)) ||
+      failed(verifySame(rules, "lengths", max, ranges + 2, acc, ranges + 2)))
     return failure();
   // merge_c5
-  return verifyDivides(rules, {max, 1}, {acc, 1});
+  return verifyDivides(rules, {max, ranges + 1}, {acc, ranges + 1});
 }
 
 LogicalResult MergeOp::verify() { return verifyRules(*this, getOperation()); }
@@ -174,7 +203,7 @@ void MergeOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
   addMemRefEffects(cast<DestinationStyleOpInterface>(getOperation()),
-                   /*readsInits=*/true, effects);
+                   /*readsInits=*/!joinsRanges(), effects);
 }
 
 LogicalResult MergeOp::reifyResultShapes(OpBuilder &builder,

@@ -9,6 +9,7 @@
 // the states on, or begin states of their own that are merged.
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/IR/OnlineRanges.h"
 #include "TileSlices.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -37,9 +38,7 @@ static SmallVector<TileRange> stateRanges(OnlineAttentionOp op,
   const bool isAccumulator = number % 3 == 2;
   bool bySignal = number < 3;
   if (number == 5)
-    bySignal = OnlineAttentionOp::accumulator2Heads(
-                   op.getSignalHeads(), op.getNoiseHeads(),
-                   op.getValueHeads()) == op.getSignalHeads();
+    bySignal = op.getAccumulator2Heads() == op.getSignalHeads();
   SmallVector<TileRange> ranges = {
       slicer.tile.batch,
       slicer.heads(bySignal ? op.getQ1() : op.getQ2(),
@@ -80,13 +79,13 @@ SmallVector<Range> OnlineAttentionOp::getIterationDomain(OpBuilder &b) {
            one}};
 }
 
-/// The op on one tile, with the states that it adds to.
-static TilingResult tileOnto(OnlineAttentionOp op, TileSlicer &slicer,
-                             ArrayRef<Value> states) {
+/// The op on one tile, with the states that it adds to. `qOffset` is the op's,
+/// or null.
+static TilingResult tileOnto(OnlineAttentionOp op, Value qOffset,
+                             TileSlicer &slicer, ArrayRef<Value> states) {
   OpBuilder &b = slicer.builder;
   Location loc = slicer.loc;
   const AttentionTile &tile = slicer.tile;
-  Value qOffset = op.getQOffset();
   if (qOffset)
     qOffset = slicer.shiftedOffset(slicer.slice(qOffset, {AxisRole::Batch}));
   // Keys before the tile move the position of its first key.
@@ -104,6 +103,9 @@ static TilingResult tileOnto(OnlineAttentionOp op, TileSlicer &slicer,
                            slicer.operands(op, states, qOffset));
   if (kOffset)
     tiled.getKOffsetMutable().assign(kOffset);
+  if (qOffset)
+    tiled.getQOffsetMutable().assign(qOffset);
+  tiled.removeKvSplitSizeAttr();
   return makeTilingResult(tiled);
 }
 
@@ -119,15 +121,17 @@ FailureOr<TilingResult>
 OnlineAttentionOp::getTiledImplementation(OpBuilder &b,
                                           ArrayRef<OpFoldResult> offsets,
                                           ArrayRef<OpFoldResult> sizes) {
-  // Tiles of memrefs are made before bufferization; head counts are static.
-  if (getResults().empty() || !getConstantIntValue(sizes[1]))
+  // Tiles of memrefs are made before bufferization; head counts are static;
+  // ranges of keys are tiles already.
+  if (getResults().empty() || !getConstantIntValue(sizes[1]) ||
+      getKvSplitSize())
     return failure();
   AttentionTile tile = makeTile(offsets, sizes);
   TileSlicer slicer(b, getLoc(), tile, headGroups(*this));
   SmallVector<Value> states;
   for (auto [i, init] : llvm::enumerate(getDpsInits()))
     states.push_back(slicer.slice(init, stateRanges(*this, slicer, i)));
-  return tileOnto(*this, slicer, states);
+  return tileOnto(*this, getQOffset(), slicer, states);
 }
 
 LogicalResult OnlineAttentionOp::getResultTilePosition(
@@ -158,6 +162,55 @@ LogicalResult OnlineAttentionOp::getResultTilePosition(
 
 static constexpr unsigned kKeyLoop = 3;
 
+/// Place `range` of the first axis of `partial`, without that axis.
+static Value sliceRange(OpBuilder &b, Location loc, Value partial,
+                        Value range) {
+  SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(b, loc, partial);
+  SmallVector<OpFoldResult> offsets(sizes.size(), b.getIndexAttr(0));
+  offsets[0] = range;
+  sizes[0] = b.getIndexAttr(1);
+  return sliceFirst(b, loc, partial, offsets, sizes);
+}
+
+/// A loop over the ranges of `partial`, states (max, sum, acc) of one map or
+/// both with an axis of ranges in front, that joins each to `initial`.
+static scf::ForOp joinRanges(OpBuilder &b, Location loc, ValueRange partial,
+                             ValueRange initial,
+                             SmallVectorImpl<Operation *> *merges = nullptr) {
+  Value zero = arith::ConstantIndexOp::create(b, loc, 0);
+  Value one = arith::ConstantIndexOp::create(b, loc, 1);
+  Value ranges =
+      getValueOrCreateConstantIndexOp(b, loc, sizeOf(b, loc, partial[0], 0));
+  return scf::ForOp::create(
+      b, loc, zero, ranges, one, initial,
+      [&](OpBuilder &body, Location, Value range, ValueRange joined) {
+        SmallVector<Value> states;
+        for (Value value : partial)
+          states.push_back(sliceRange(body, loc, value, range));
+        SmallVector<Value> next;
+        for (size_t map = 0; map < states.size(); map += 3) {
+          auto into = joined.slice(map, 3);
+          auto merge = MergeOp::create(body, loc, into.getTypes(), states[map],
+                                       states[map + 1], states[map + 2],
+                                       into[0], into[1], into[2]);
+          if (merges)
+            merges->push_back(merge);
+          llvm::append_range(next, merge.getResults());
+        }
+        scf::YieldOp::create(body, loc, next);
+      });
+}
+
+/// A state's part that has seen no key: number `part` of (max, sum, acc).
+static Value emptyState(OpBuilder &b, Location loc, unsigned part,
+                        ArrayRef<OpFoldResult> sizes) {
+  APFloat value = part == 0 ? APFloat::getInf(APFloat::IEEEsingle(), true)
+                            : APFloat::getZero(APFloat::IEEEsingle());
+  Value scalar =
+      arith::ConstantOp::create(b, loc, b.getFloatAttr(b.getF32Type(), value));
+  return tensor::SplatOp::create(b, loc, scalar, sizes);
+}
+
 static bool splitsKeysOnly(const llvm::SetVector<unsigned> &reductionDims) {
   return reductionDims.size() == 1 && reductionDims.contains(kKeyLoop);
 }
@@ -166,19 +219,14 @@ FailureOr<SmallVector<Value>>
 OnlineAttentionOp::generateInitialTensorForPartialReduction(
     OpBuilder &b, Location loc, ArrayRef<OpFoldResult> tileSizes,
     const llvm::SetVector<unsigned> &reductionDims) {
-  if (getResults().empty() || !splitsKeysOnly(reductionDims))
+  if (getResults().empty() || getKvSplitSize() ||
+      !splitsKeysOnly(reductionDims))
     return failure();
   SmallVector<Value> initial;
   for (auto [i, init] : llvm::enumerate(getDpsInits())) {
-    // Maximum, sum and accumulator of either map; no key is (-inf, 0, 0).
-    bool isMaximum = i % 3 == 0;
-    APFloat value = isMaximum ? APFloat::getInf(APFloat::IEEEsingle(), true)
-                              : APFloat::getZero(APFloat::IEEEsingle());
-    Value scalar = arith::ConstantOp::create(
-        b, loc, b.getFloatAttr(b.getF32Type(), value));
     SmallVector<OpFoldResult> sizes = {tileSizes[kKeyLoop]};
     llvm::append_range(sizes, tensor::getMixedSizes(b, loc, init));
-    initial.push_back(tensor::SplatOp::create(b, loc, scalar, sizes));
+    initial.push_back(emptyState(b, loc, i % 3, sizes));
   }
   return initial;
 }
@@ -219,7 +267,7 @@ FailureOr<TilingResult> OnlineAttentionOp::tileToPartialReduction(
       return failure();
     states.push_back(sliceFirst(b, loc, partial, partialOffsets, partialSizes));
   }
-  return tileOnto(*this, slicer, states);
+  return tileOnto(*this, getQOffset(), slicer, states);
 }
 
 FailureOr<MergeResult> OnlineAttentionOp::mergeReductions(
@@ -227,34 +275,86 @@ FailureOr<MergeResult> OnlineAttentionOp::mergeReductions(
     const llvm::SetVector<unsigned> &reductionDims) {
   if (!splitsKeysOnly(reductionDims))
     return failure();
-  Value zero = arith::ConstantIndexOp::create(b, loc, 0);
-  Value one = arith::ConstantIndexOp::create(b, loc, 1);
-  Value ranges = getValueOrCreateConstantIndexOp(
-      b, loc, sizeOf(b, loc, partialReduce[0], 0));
   MergeResult result;
-  auto loop = scf::ForOp::create(
-      b, loc, zero, ranges, one, getDpsInits(),
-      [&](OpBuilder &body, Location, Value range, ValueRange joined) {
+  scf::ForOp loop =
+      joinRanges(b, loc, partialReduce, getDpsInits(), &result.mergeOps);
+  result.replacements.assign(loop.result_begin(), loop.result_end());
+  return result;
+}
+
+FailureOr<RangeLoop> diffattn::expandRanges(RewriterBase &rewriter,
+                                            OnlineAttentionOp op) {
+  if (!op.getKvSplitSize() || op.getResults().empty())
+    return failure();
+  Location loc = op.getLoc();
+  const int64_t kLength = OnlineAttentionOp::lengthAxis(op.getKLayout());
+  OpFoldResult keys = sizeOf(rewriter, loc, op.getK1(), kLength);
+  // A tile does not know how many keys there are in all.
+  Value qOffset = op.getQOffset();
+  if (!qOffset && readPosition(op.getMasks()))
+    qOffset = op.materializeQOffset(rewriter);
+  SmallVector<Value> initial;
+  for (auto [i, init] : llvm::enumerate(op.getDpsInits()))
+    initial.push_back(emptyState(rewriter, loc, i % 3,
+                                 tensor::getMixedSizes(rewriter, loc, init)));
+  SmallVector<Range> domain = op.getIterationDomain(rewriter);
+  Value zero = arith::ConstantIndexOp::create(rewriter, loc, 0);
+  Value one = arith::ConstantIndexOp::create(rewriter, loc, 1);
+  Value ranges = getValueOrCreateConstantIndexOp(
+      rewriter, loc, sizeOf(rewriter, loc, op.getMax1(), 0));
+  RangeLoop result;
+  result.loop = scf::ForOp::create(
+      rewriter, loc, zero, ranges, one, initial,
+      [&](OpBuilder &b, Location, Value range, ValueRange partial) {
+        AffineExpr d0 = b.getAffineDimExpr(0), d1 = b.getAffineDimExpr(1);
+        AffineExpr size = b.getAffineConstantExpr(*op.getKvSplitSize());
+        // Ranges behind the last key are empty, and begin there.
+        OpFoldResult offset = affine::makeComposedFoldedAffineMin(
+            b, loc, AffineMap::get(2, 0, {d0 * size, d1}, b.getContext()),
+            {range, keys});
+        OpFoldResult count = affine::makeComposedFoldedAffineMin(
+            b, loc, AffineMap::get(2, 0, {size, d1 - d0}, b.getContext()),
+            {offset, keys});
+        AttentionTile tile{{domain[0].offset, domain[0].size},
+                           {domain[1].offset, domain[1].size},
+                           {domain[2].offset, domain[2].size},
+                           {offset, count}};
+        TileSlicer slicer(b, loc, tile, headGroups(op));
         SmallVector<Value> states;
-        for (Value partial : partialReduce) {
+        for (Value value : partial)
+          states.push_back(sliceRange(b, loc, value, range));
+        result.op = tileOnto(op, qOffset, slicer, states).tiledOps.front();
+        SmallVector<Value> next;
+        for (auto [value, state] :
+             llvm::zip_equal(partial, result.op->getResults())) {
           SmallVector<OpFoldResult> sizes =
-              tensor::getMixedSizes(body, loc, partial);
+              tensor::getMixedSizes(b, loc, value);
           SmallVector<OpFoldResult> offsets(sizes.size(), b.getIndexAttr(0));
+          SmallVector<OpFoldResult> strides(sizes.size(), b.getIndexAttr(1));
           offsets[0] = range;
           sizes[0] = b.getIndexAttr(1);
-          states.push_back(sliceFirst(body, loc, partial, offsets, sizes));
+          next.push_back(tensor::InsertSliceOp::create(
+              b, loc, state, value, offsets, sizes, strides));
         }
-        SmallVector<Value> next;
-        for (unsigned map : {0, 3}) {
-          auto into = joined.slice(map, 3);
-          auto merge = MergeOp::create(body, loc, into.getTypes(), states[map],
-                                       states[map + 1], states[map + 2],
-                                       into[0], into[1], into[2]);
-          result.mergeOps.push_back(merge);
-          llvm::append_range(next, merge.getResults());
-        }
-        scf::YieldOp::create(body, loc, next);
+        scf::YieldOp::create(b, loc, next);
       });
-  result.replacements.assign(loop.result_begin(), loop.result_end());
+  return result;
+}
+
+FailureOr<RangeLoop> diffattn::expandRanges(RewriterBase &rewriter,
+                                            MergeOp op) {
+  if (!op.joinsRanges() || op.getResults().empty())
+    return failure();
+  SmallVector<Value> initial;
+  for (auto [i, init] : llvm::enumerate(op.getDpsInits()))
+    initial.push_back(
+        emptyState(rewriter, op.getLoc(), i,
+                   tensor::getMixedSizes(rewriter, op.getLoc(), init)));
+  SmallVector<Operation *> merges;
+  RangeLoop result;
+  result.loop =
+      joinRanges(rewriter, op.getLoc(), {op.getMax(), op.getSum(), op.getAcc()},
+                 initial, &merges);
+  result.op = merges.front();
   return result;
 }

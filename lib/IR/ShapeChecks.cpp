@@ -8,6 +8,7 @@
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/TypeSwitch.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <cmath>
 
@@ -36,10 +37,12 @@ static bool isDynamic(NamedAxis axis) {
 }
 
 void ShapeRules::leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
-                           ArrayRef<NamedAxis> others, bool orOne) const {
+                           ArrayRef<NamedAxis> others, bool orOne,
+                           int64_t rangeSize) const {
   if (!open)
     return;
-  SizeRelation relation{kind, {subject.operand.value, subject.axis}, {}, orOne};
+  SizeRelation relation{
+      kind, {subject.operand.value, subject.axis}, {}, orOne, rangeSize};
   for (NamedAxis other : others)
     relation.others.push_back({other.operand.value, other.axis});
   open->push_back(std::move(relation));
@@ -135,6 +138,21 @@ LogicalResult diffattn::verifyDivides(ShapeRules rules, NamedAxis part,
                          << " to divide heads of " << whole.operand.name
                          << ", but got " << part.size() << " and "
                          << whole.size();
+  return success();
+}
+
+LogicalResult diffattn::verifyCovers(ShapeRules rules, NamedAxis ranges,
+                                     int64_t size, NamedAxis whole) {
+  if (isDynamic(ranges) || isDynamic(whole)) {
+    rules.leaveOpen(SizeRelation::Kind::Covers, ranges, whole, /*orOne=*/false,
+                    size);
+    return success();
+  }
+  const int64_t least = llvm::divideCeil(whole.size(), size);
+  if (ranges.size() < least)
+    return rules.error() << "expected at least " << least << " ranges of "
+                         << size << " keys of " << ranges.operand.name
+                         << ", but got " << ranges.size();
   return success();
 }
 

@@ -41,7 +41,8 @@ struct ShapeRules {
   InFlightDiagnostic error() const { return op->emitOpError(); }
   /// Notes a rule that only the run can decide.
   void leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
-                 ArrayRef<NamedAxis> others = {}, bool orOne = false) const;
+                 ArrayRef<NamedAxis> others = {}, bool orOne = false,
+                 int64_t rangeSize = 1) const;
 
   Operation *op;
   SmallVectorImpl<SizeRelation> *open;
@@ -77,6 +78,10 @@ LogicalResult verifySameElementType(ShapeRules rules,
 
 /// The heads `part` divide the heads `whole`.
 LogicalResult verifyDivides(ShapeRules rules, NamedAxis part, NamedAxis whole);
+
+/// The ranges of `size` places hold all places of `whole`.
+LogicalResult verifyCovers(ShapeRules rules, NamedAxis ranges, int64_t size,
+                           NamedAxis whole);
 
 /// The five inputs of both maps with their layouts.
 struct MapInputs {

@@ -89,6 +89,7 @@ Value TileSlicer::slice(Value value, ArrayRef<AxisRole> axes) {
       ranges.push_back(tile.key);
       break;
     case AxisRole::Width:
+    case AxisRole::Range:
       ranges.push_back(whole(value, i));
       break;
     }

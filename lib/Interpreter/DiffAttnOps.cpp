@@ -196,6 +196,7 @@ struct Rules : Details {
     Axis subject;
     SmallVector<Axis, 2> others;
     bool orOne;
+    int64_t rangeSize;
   };
   SmallVector<Rule> rules;
 };
@@ -220,6 +221,11 @@ static bool runSizeRules(Machine &m, const Inst &inst) {
     } else if (rule.kind == diffattn::SizeRelation::Kind::Divides) {
       holds = size > 0 && sizeOf(rule.others[0]) % size == 0;
       wanted = "a divisor of " + std::to_string(sizeOf(rule.others[0]));
+    } else if (rule.kind == diffattn::SizeRelation::Kind::Covers) {
+      const int64_t least =
+          llvm::divideCeil(sizeOf(rule.others[0]), rule.rangeSize);
+      holds = size >= least;
+      wanted = "a size of at least " + std::to_string(least);
     }
     if (!holds)
       return m.fail(inst, "expected " + wanted + " on axis " +
@@ -241,7 +247,7 @@ void mlir::diffattn::interpreter::emitSizeRules(CodeBuilder &b, Operation *op) {
        diffattn::getDynamicSizeRelations(op))
     rules->rules.push_back({relation.kind, read(relation.subject),
                             llvm::map_to_vector<2>(relation.others, read),
-                            relation.orOne});
+                            relation.orOne, relation.rangeSize});
   if (!rules->rules.empty())
     b.keepDetails(b.emit(runSizeRules, op), std::move(rules));
 }

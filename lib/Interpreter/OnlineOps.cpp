@@ -53,6 +53,8 @@ struct Step {
   View q1, k1, q2, k2, v;
   /// What the masks read, for the reference's own reading of them.
   diffattn::reference::AttentionArguments masks = {};
+  /// The keys of the step.
+  int64_t firstKey = 0, endKey = 0;
 
   void run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
            double &max, double &sum, Slot *acc, int64_t valueHead);
@@ -65,7 +67,7 @@ void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
   const int64_t keyHead = head / (q.sizes[1] / k.sizes[1]);
   std::vector<double> scores(k.sizes[2], -kInf);
   double newMax = max;
-  for (int64_t j = 0; j < k.sizes[2]; ++j) {
+  for (int64_t j = firstKey; j < endKey; ++j) {
     double add;
     if (!isVisible(masks, b, group, i, j, add))
       continue;
@@ -88,7 +90,7 @@ void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
   sum *= before;
   for (int64_t c = 0; c < v.sizes[3]; ++c)
     acc[c].f *= before;
-  for (int64_t j = 0; j < k.sizes[2]; ++j) {
+  for (int64_t j = firstKey; j < endKey; ++j) {
     if (scores[j] == -kInf)
       continue;
     const double weight = std::exp(scores[j] - newMax);
@@ -97,6 +99,13 @@ void Step::run(bool first, int64_t b, int64_t head, int64_t group, int64_t i,
       acc[c].f += weight * v.at({b, valueHead, j, c});
   }
   max = newMax;
+}
+
+/// Six states, or the three of one map, that have seen no key.
+static void clearStates(MutableArrayRef<Array> arrays) {
+  for (auto [i, array] : llvm::enumerate(arrays))
+    std::fill_n(array.begin(), array.getNumElements(),
+                Slot{.f = i % 3 == 0 ? -kInf : 0.0});
 }
 
 static bool runOnline(Machine &m, const Inst &inst) {
@@ -131,29 +140,39 @@ static bool runOnline(Machine &m, const Inst &inst) {
                inst.op) ||
       !to.begin(m, inst))
     return false;
-  const int64_t heads2 = to.arrays[5].getShape()[1];
-  for (int64_t b = 0; b < batch; ++b)
+  const int64_t keys = step.k1.sizes[2];
+  const std::optional<int64_t> splitSize = op.getKvSplitSize();
+  const int64_t ranges = splitSize ? to.arrays[0].getShape()[0] : 1;
+  const int64_t heads2 = to.arrays[5].getShape()[splitSize ? 2 : 1];
+  if (splitSize)
+    clearStates(to.arrays);
+  // A batch of each range in turn.
+  for (int64_t place = 0; place < ranges * batch; ++place)
     for (int64_t i = 0; i < tq; ++i) {
-      auto place = [&](int64_t heads, int64_t head) {
-        return (b * heads + head) * tq + i;
+      const int64_t range = place / batch, b = place % batch;
+      step.firstKey = splitSize ? std::min(range * *splitSize, keys) : 0;
+      step.endKey =
+          splitSize ? std::min(step.firstKey + *splitSize, keys) : keys;
+      auto row = [&](int64_t heads, int64_t head) {
+        return (place * heads + head) * tq + i;
       };
       for (int64_t s = 0; s < hs; ++s)
         step.run(true, b, s, s / (hs / hn), i,
-                 to.arrays[0].begin()[place(hs, s)].f,
-                 to.arrays[1].begin()[place(hs, s)].f,
-                 to.arrays[2].begin() + place(hs, s) * dv, s / (hs / hv));
+                 to.arrays[0].begin()[row(hs, s)].f,
+                 to.arrays[1].begin()[row(hs, s)].f,
+                 to.arrays[2].begin() + row(hs, s) * dv, s / (hs / hv));
       // Of each noise head one state, and an accumulator or one for each of its
       // signal heads.
       for (int64_t g = 0; g < hn; ++g) {
-        double &max = to.arrays[3].begin()[place(hn, g)].f;
-        double &sum = to.arrays[4].begin()[place(hn, g)].f;
+        double &max = to.arrays[3].begin()[row(hn, g)].f;
+        double &sum = to.arrays[4].begin()[row(hn, g)].f;
         const double maxBefore = max, sumBefore = sum;
         for (int64_t part = 0; part < heads2 / hn; ++part) {
           const int64_t a = g * (heads2 / hn) + part;
           max = maxBefore;
           sum = sumBefore;
           step.run(false, b, g, g, i, max, sum,
-                   to.arrays[5].begin() + place(heads2, a) * dv,
+                   to.arrays[5].begin() + row(heads2, a) * dv,
                    a / (heads2 / hv));
         }
       }
@@ -171,28 +190,46 @@ static bool runMerge(Machine &m, const Inst &inst) {
   Updated to;
   if (!m.count(acc.getNumElements(), inst.op) || !to.begin(m, inst))
     return false;
-  const int64_t batch = acc.getShape()[0], heads = acc.getShape()[1],
-                rows = acc.getShape()[2], width = acc.getShape()[3];
-  const int64_t perState = heads / max.getShape()[1];
-  const Array initMax = m.tensors[details.inits[0]],
-              initSum = m.tensors[details.inits[1]];
-  for (int64_t b = 0; b < batch; ++b)
-    for (int64_t h = 0; h < heads; ++h)
-      for (int64_t i = 0; i < rows; ++i) {
-        const int64_t state = (b * max.getShape()[1] + h / perState) * rows + i;
-        const double a = max.getFloat(state), c = initMax.getFloat(state);
-        const double top =
-            std::isnan(a) || std::isnan(c) ? a + c : std::max(a, c);
-        const double factorA = a == -kInf ? 0 : std::exp(a - top),
-                     factorC = c == -kInf ? 0 : std::exp(c - top);
-        to.arrays[0].begin()[state].f = top;
-        to.arrays[1].begin()[state].f =
-            sum.getFloat(state) * factorA + initSum.getFloat(state) * factorC;
-        const int64_t row = ((b * heads + h) * rows + i) * width;
-        for (int64_t x = row; x < row + width; ++x)
-          to.arrays[2].begin()[x].f =
-              acc.getFloat(x) * factorA + to.arrays[2].begin()[x].f * factorC;
+  auto op = cast<diffattn::MergeOp>(details.op);
+  if (op.joinsRanges())
+    clearStates(to.arrays);
+  ArrayRef<int64_t> shape = to.arrays[2].getShape();
+  const int64_t batch = shape[0], heads = shape[1], rows = shape[2],
+                width = shape[3];
+  const int64_t stateHeads = to.arrays[0].getShape()[1];
+  const int64_t states = batch * stateHeads * rows,
+                accumulators = batch * heads * rows;
+  const int64_t ranges = op.joinsRanges() ? max.getShape()[0] : 1;
+  for (int64_t range = 0; range < ranges; ++range) {
+    // What was joined before, while accumulators of one state are rescaled.
+    const std::vector<Slot> before(to.arrays[0].begin(),
+                                   to.arrays[0].begin() + states);
+    auto factors = [&](int64_t state) {
+      const double a = max.getFloat(range * states + state),
+                   c = before[state].f;
+      const double top =
+          std::isnan(a) || std::isnan(c) ? a + c : std::max(a, c);
+      return std::tuple(top, a == -kInf ? 0 : std::exp(a - top),
+                        c == -kInf ? 0 : std::exp(c - top));
+    };
+    for (int64_t state = 0; state < states; ++state) {
+      auto [top, ofNew, ofOld] = factors(state);
+      double &sumThere = to.arrays[1].begin()[state].f;
+      to.arrays[0].begin()[state].f = top;
+      sumThere =
+          sum.getFloat(range * states + state) * ofNew + sumThere * ofOld;
+    }
+    for (int64_t row = 0; row < accumulators; ++row) {
+      const int64_t head = row / rows % heads, b = row / rows / heads;
+      auto [top, ofNew, ofOld] = factors(
+          (b * stateHeads + head / (heads / stateHeads)) * rows + row % rows);
+      for (int64_t x = row * width; x < (row + 1) * width; ++x) {
+        double &there = to.arrays[2].begin()[x].f;
+        there = acc.getFloat(range * accumulators * width + x) * ofNew +
+                there * ofOld;
       }
+    }
+  }
   to.end(m, inst);
   return true;
 }

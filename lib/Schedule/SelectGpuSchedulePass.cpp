@@ -20,7 +20,8 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
+template <typename Op>
+static GpuAttentionShape getShape(Op op) {
   GpuAttentionShape shape;
   ShapedType q = op.getShaped(op.getQ1());
   shape.elementType = q.getElementType();
@@ -51,13 +52,19 @@ GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
   return shape;
 }
 
+GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
+  return getShape(op);
+}
+GpuAttentionShape mlir::diffattn::getGpuAttentionShape(OnlineAttentionOp op) {
+  return getShape(op);
+}
+
 /// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
 /// with the result; times a cap beyond these it would be seen in the weights.
 static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
 
-std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
-  if (op.getIntegral())
-    return "no kernel computes integral attention";
+template <typename Op>
+static std::string getSoftcapReason(Op op) {
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)
@@ -66,6 +73,15 @@ std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
          std::to_string(static_cast<int64_t>(maxCap)) + " for " +
          (plain ? "f32" : "16-bit operands") + ", but got " +
          std::to_string(op.getSoftcap()->convertToFloat());
+}
+
+std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
+  if (op.getIntegral())
+    return "no kernel computes integral attention";
+  return getSoftcapReason(op);
+}
+std::string mlir::diffattn::getGpuUnsupportedReason(OnlineAttentionOp op) {
+  return getSoftcapReason(op);
 }
 
 static constexpr auto kRemark =

@@ -204,7 +204,9 @@ TEST(GpuCounts, Decode) {
     const sim::BufferStats *written = decode.findBuffer("workspace");
     const sim::BufferStats *read = outcome.stats[1].findBuffer("workspace");
     ASSERT_TRUE(written && read);
-    EXPECT_EQ(written->storedBytes, uint64_t(2 * 4 * 16 * (s.dv + 2)));
+    // Of the tile's rows those that there are.
+    EXPECT_EQ(written->storedBytes,
+              uint64_t(2 * 4 * (s.signal + s.noise) * (s.dv + 2)));
     EXPECT_EQ(written->loadedBytes, 0u);
     EXPECT_EQ(read->storedBytes, 0u);
     EXPECT_EQ(buffer(outcome.stats[1], O).storedBytes, uint64_t(2 * 4 * s.dv));

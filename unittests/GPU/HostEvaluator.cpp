@@ -128,8 +128,23 @@ std::string Evaluator::visit(Operation &op) {
   } else if (auto zero = dyn_cast<LLVM::ZeroOp>(op)) {
     set(zero, 0);
   } else if (auto alloc = dyn_cast<gpu::AllocOp>(op)) {
-    int64_t numbers = integer(alloc.getDynamicSizes()[0]);
-    memrefs[alloc.getMemref()] = {hooks.allocate(4 * numbers), {numbers}, {1}};
+    int64_t bytes = integer(alloc.getDynamicSizes()[0]);
+    memrefs[alloc.getMemref()] = {hooks.allocate(bytes), {bytes}, {1}};
+  } else if (auto view = dyn_cast<memref::ViewOp>(op)) {
+    DeviceMemref memref;
+    memref.address =
+        memrefs.at(view.getSource()).address + integer(view.getByteShift());
+    auto dynamic = view.getSizes().begin();
+    for (int64_t size : view.getType().getShape())
+      memref.sizes.push_back(ShapedType::isDynamic(size) ? integer(*dynamic++)
+                                                         : size);
+    memref.strides.resize(memref.sizes.size());
+    int64_t step = 1;
+    for (size_t axis = memref.sizes.size(); axis-- > 0;) {
+      memref.strides[axis] = step;
+      step *= memref.sizes[axis];
+    }
+    memrefs[view] = memref;
   } else if (auto launchOp = dyn_cast<gpu::LaunchFuncOp>(op)) {
     return launch(launchOp);
   } else if (!isa<gpu::DeallocOp, func::ReturnOp, scf::YieldOp>(op)) {

@@ -72,11 +72,26 @@ def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
                            "scf::SCFDialect", "ub::UBDialect", "vector::VectorDialect"];
 }
 
+def SplitKVPass : Pass<"diffattn-split-kv"> {
+  let summary = "Rewrite attention scheduled as gpu_split_kv to ops on states";
+  let description = [{
+    Replaces every `diffattn.attention` on memrefs that has a schedule `gpu_split_kv`, for calls that
+    take it, by a `diffattn.online_attention` with `kv_split_size` and that schedule, a
+    `diffattn.merge` of the ranges of each map, and a `diffattn.finalize`. States of ranges lie in a
+    `gpu.alloc`; the buffers of joined states are gone once `convert-diffattn-to-gpu` has made one
+    kernel of merges and finalize. Calls that take other schedules keep an attention. That pass
+    does this first; on its own it is for looking at the result, or for changing it.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "gpu::GPUDialect", "memref::MemRefDialect",
+                           "scf::SCFDialect"];
+}
+
 def ConvertDiffAttnToGpuPass : Pass<"convert-diffattn-to-gpu", "ModuleOp"> {
   let summary = "Emit whole GPU kernels for scheduled attention ops";
   let description = [{
     Replaces every `diffattn.attention` on memrefs that has schedules of GPU kernels by
-    `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`. Kernels are functions of
+    `gpu.launch_func`s of kernels in the `gpu.module` `diffattn_kernels`; what is scheduled as
+    `gpu_split_kv` by way of the ops on states that `diffattn-split-kv` makes. Kernels are functions of
     the `llvm` and `nvvm` dialects and need no further lowering; ops with equal kernels share them.
     The first schedule whose conditions hold is launched; what the types do not tell is asked at run
     time, also whether pointers and strides allow copies of 16 bytes: where they do not, elements are

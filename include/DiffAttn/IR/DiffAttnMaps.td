@@ -65,6 +65,8 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     int64_t getKey1Heads() { return getShaped(getK1()).getDimSize(headAxis(getKLayout())); }
     int64_t getKey2Heads() { return getShaped(getK2()).getDimSize(headAxis(getKLayout())); }
     int64_t getValueHeads() { return getShaped(getV()).getDimSize(headAxis(getVLayout())); }
+    int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
+    int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
 
     /// The masks: a key is visible where all of them say so.
     ::llvm::SmallVector<MaskAttrInterface> getMasks();
@@ -72,6 +74,8 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     OpOperand *findMaskOperand(MaskOperand operand);
     /// What each axis of operand `number` counts.
     ::llvm::SmallVector<AxisRole> getAxisRoles(unsigned number);
+    /// q_offset, or its default (kv_len or Tk) - Tq built as a tensor. On tensors.
+    Value materializeQOffset(OpBuilder &builder);
   }];
 }
 

@@ -103,12 +103,6 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     static RankedTensorType inferResultType(ShapedType q1, ShapedType v,
                                             Layout qLayout = Layout::BHTD,
                                             Layout oLayout = Layout::BHTD);
-
-    int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
-    int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
-
-    /// q_offset, or its default (kv_len or Tk) - Tq built as a tensor. On tensors.
-    Value materializeQOffset(OpBuilder &builder);
   }];
 }
 

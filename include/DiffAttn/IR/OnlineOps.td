@@ -9,6 +9,7 @@
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
 include "DiffAttn/IR/DiffAttnMaps.td"
+include "DiffAttn/IR/DiffAttnSchedules.td"
 include "DiffAttn/IR/DiffAttnTypes.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
@@ -46,6 +47,13 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     begins states of its own and `diffattn.merge` joins them in the order of the
     keys (`PartialReductionOpInterface`, with the ranges in parallel).
 
+    With `kv_split_size = n` the op does the latter itself (split-KV decode): states
+    have an axis of ranges in front, and range `r` begins a state of its own with the
+    keys from `r * n` to `(r + 1) * n`. What the destinations held is not read. The
+    operands hold all keys then: `k_offset` is not given, and `q_offset` has the
+    default of `diffattn.attention`. A `schedule`, of the same size, says which GPU
+    kernel computes it.
+
     States: max1 and sum1 `[B,Hs,Tq]`, acc1 `[B,Hs,Tq,dv]`, max2 and sum2
     `[B,Hn,Tq]`, acc2 `[B,Hn,Tq,dv]` if the value heads divide the noise heads,
     else `[B,Hs,Tq,dv]`, since signal heads of one noise head then read different
@@ -68,7 +76,8 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     (ins Optional<Index>:$k_offset,
          DiffAttn_F32Data:$max1, DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1,
          DiffAttn_F32Data:$max2, DiffAttn_F32Data:$sum2, DiffAttn_F32Data:$acc2),
-    scoreAttributes, inputLayouts);
+    scoreAttributes, (ins OptionalAttr<I64Attr>:$kv_split_size,
+                          OptionalAttr<DiffAttn_GpuSplitKVAttr>:$schedule), inputLayouts);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = [{
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
@@ -81,8 +90,10 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     attr-dict (`->` type($results)^)?
   }];
   let builders = [
-    /// The keys of `op` added to six states.
-    OpBuilder<(ins "AttentionOp":$op, "Value":$qOffset, "ValueRange":$states)>];
+    /// The keys of `op` added to six states, or ranges of them, each with states
+    /// of its own.
+    OpBuilder<(ins "AttentionOp":$op, "Value":$qOffset, "ValueRange":$states,
+      CArg<"std::optional<int64_t>", "{}">:$kvSplitSize)>];
   let extraClassDeclaration = mapsDeclaration # [{
     MutableOperandRange getDpsInitsMutable() {
       return MutableOperandRange(getOperation(), getMax1Mutable().getOperandNumber(), 6);
@@ -91,6 +102,9 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     /// read different values.
     static int64_t accumulator2Heads(int64_t signal, int64_t noise, int64_t value) {
       return noise % value == 0 ? noise : signal;
+    }
+    int64_t getAccumulator2Heads() {
+      return accumulator2Heads(getSignalHeads(), getNoiseHeads(), getValueHeads());
     }
   }];
 }
@@ -111,6 +125,10 @@ def DiffAttn_MergeOp : DiffAttn_Op<"merge", [
 
     Associative and commutative but for rounding; `(-inf, 0, 0)` is neutral.
     max and sum are `[B,H,T]`, acc is `[B,Ha,T,dv]`, H divides Ha.
+
+    Where `ins` has an axis of ranges in front, as `diffattn.online_attention` makes
+    it with `kv_split_size`, its states are joined to each other in their order,
+    beginning with `(-inf, 0, 0)`, and what `outs` held is not read.
 
     Example:
 
@@ -135,6 +153,9 @@ def DiffAttn_MergeOp : DiffAttn_Op<"merge", [
     MutableOperandRange getDpsInitsMutable() {
       return MutableOperandRange(getOperation(), getInitMaxMutable().getOperandNumber(), 3);
     }
+    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
+    /// Whether `ins` has an axis of ranges in front.
+    bool joinsRanges() { return getShaped(getMax()).getRank() == 4; }
   }];
 }
 
@@ -186,6 +207,8 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     int64_t getSignalHeads() { return getShaped(getSum1()).getDimSize(1); }
     int64_t getNoiseHeads() { return getShaped(getSum2()).getDimSize(1); }
     int64_t getValueDim() { return getShaped(getAcc1()).getDimSize(3); }
+    /// What each axis of operand `number` counts, which is no state.
+    ::llvm::SmallVector<AxisRole> getAxisRoles(unsigned number);
   }];
 }
 

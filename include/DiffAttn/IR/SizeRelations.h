@@ -23,11 +23,13 @@ struct SizeRelation {
     Positive, ///< `subject` is at least 1
     Equal,    ///< `subject` is one of `others`, or 1 if `orOne`
     Divides,  ///< `subject` divides `others[0]`
+    Covers,   ///< `subject` times `rangeSize` is at least `others[0]`
   };
   Kind kind;
   OperandAxis subject;
   SmallVector<OperandAxis, 2> others;
   bool orOne = false;
+  int64_t rangeSize = 1;
 };
 
 /// The rules about sizes of `op`, an op of ours, that its verifier could not

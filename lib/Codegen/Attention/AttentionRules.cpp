@@ -68,7 +68,8 @@ EpilogueRules mlir::diffattn::getEpilogueRules(FinalizeOp op) {
   return decodeEpilogue(op);
 }
 
-static OperandView getView(AttentionOp op, OpOperand &operand) {
+template <typename Op>
+static OperandView getView(Op op, OpOperand &operand) {
   OperandView view;
   view.value = operand.get();
   bool hasRows = false;
@@ -92,28 +93,51 @@ static OperandView getView(AttentionOp op, OpOperand &operand) {
     case AxisRole::Width:
       view.axes[OperandView::Column] = i;
       break;
+    case AxisRole::Range: // of states, which have no view
+      break;
     }
   }
   return view;
 }
 
-static OperandView getView(AttentionOp op, MutableOperandRange optional) {
+template <typename Op>
+static OperandView getView(Op op, MutableOperandRange optional) {
   return optional.empty() ? OperandView() : getView(op, optional[0]);
 }
 
-AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
-  AttentionOperands operands;
+template <typename Op>
+static void readMaps(Op op, AttentionOperands &operands) {
   operands.q1 = getView(op, op.getQ1Mutable());
   operands.k1 = getView(op, op.getK1Mutable());
   operands.q2 = getView(op, op.getQ2Mutable());
   operands.k2 = getView(op, op.getK2Mutable());
   operands.v = getView(op, op.getVMutable());
+  for (auto [which, view] : llvm::zip_equal(kMaskOperands, operands.masks))
+    if (OpOperand *found = op.findMaskOperand(which))
+      view = getView(op, *found);
+}
+
+template <typename Op>
+static void readEnd(Op op, AttentionOperands &operands) {
   operands.lambda = getView(op, op.getLambdaMutable());
   operands.normWeight = getView(op, op.getNormWeightMutable());
   operands.gate = getView(op, op.getGateMutable());
   operands.output = getView(op, op.getInitMutable());
-  for (auto [which, view] : llvm::zip_equal(kMaskOperands, operands.masks))
-    if (OpOperand *found = op.findMaskOperand(which))
-      view = getView(op, *found);
+}
+
+AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
+  AttentionOperands operands;
+  readMaps(op, operands);
+  readEnd(op, operands);
+  return operands;
+}
+AttentionOperands mlir::diffattn::getAttentionOperands(OnlineAttentionOp op) {
+  AttentionOperands operands;
+  readMaps(op, operands);
+  return operands;
+}
+AttentionOperands mlir::diffattn::getAttentionOperands(FinalizeOp op) {
+  AttentionOperands operands;
+  readEnd(op, operands);
   return operands;
 }

@@ -37,6 +37,9 @@ struct ConvertDiffAttnToGpuPass final
       module.emitError() << error;
       return signalPassFailure();
     }
+    IRRewriter rewriter(&getContext());
+    if (failed(splitKeys(rewriter, module)))
+      return signalPassFailure();
     SmallVector<std::pair<AttentionOp, SmallVector<ScheduleCase>>> ops;
     WalkResult walk = module.walk([&](AttentionOp op) {
       SmallVector<ScheduleCase> cases =
@@ -48,15 +51,21 @@ struct ConvertDiffAttnToGpuPass final
       ops.push_back({op, cases});
       return WalkResult::advance();
     });
-    if (walk.wasInterrupted())
+    SmallVector<OnlineAttentionOp> splits;
+    SmallVector<MergedEnd> ends;
+    if (walk.wasInterrupted() ||
+        failed(findStates(module, *target, splits, ends)))
       return signalPassFailure();
-    if (ops.empty())
+    if (ops.empty() && splits.empty() && ends.empty())
       return;
 
-    IRRewriter rewriter(&getContext());
     gpu::GPUModuleOp kernels = getOrCreateKernelModule(module, *target);
     for (auto &[op, cases] : ops)
       replaceByLaunch(rewriter, op, kernels, cases);
+    for (OnlineAttentionOp op : splits)
+      replaceByLaunch(rewriter, op, kernels);
+    for (const MergedEnd &end : ends)
+      replaceByLaunch(rewriter, end, kernels);
   }
 
   /// Schedules may be written by hand: what the op and the chip do not allow is
@@ -71,30 +80,83 @@ struct ConvertDiffAttnToGpuPass final
       return op.emitOpError() << reason;
     if (failed(verifyScheduleCases(op, cases)))
       return failure();
-    for (const ScheduleCase &choice : cases)
-      if (reason = whyNot(op, choice.schedule, target); !reason.empty())
+    for (const ScheduleCase &choice : cases) {
+      if (reason = whyNot(op, choice.schedule, target,
+                          getGpuKernelSpec(op, choice.schedule, false));
+          !reason.empty())
         return op.emitOpError() << reason;
+    }
     return success();
   }
 
-  static std::string whyNot(AttentionOp op, ScheduleAttrInterface schedule,
-                            const GpuTarget &target) {
-    GpuAttentionShape shape = getGpuAttentionShape(op);
-    if (isa<GpuPlainAttr>(schedule) != shape.elementType.isF32())
+  template <typename Op>
+  static std::string whyNot(Op op, ScheduleAttrInterface schedule,
+                            const GpuTarget &target,
+                            const GpuKernelSpec &spec) {
+    if (isa<GpuPlainAttr>(schedule) != spec.elementType.isF32())
       return "expected gpu_plain for f32 and for nothing else, but got " +
              schedule.getFamily().str();
-    if (shape.headDim > 256 || shape.valueDim > 256)
+    if (spec.headDim > 256 || spec.valueDim > 256)
       return "expected widths of heads up to 256, but got " +
-             std::to_string(shape.headDim) + " and " +
-             std::to_string(shape.valueDim);
-    int64_t bytes =
-        getGpuKernelSpec(op, schedule, false).getSharedLayout().total;
+             std::to_string(spec.headDim) + " and " +
+             std::to_string(spec.valueDim);
+    int64_t bytes = spec.getSharedLayout().total;
     if (bytes > target.sharedBytesPerBlock)
       return "expected a schedule with at most " +
              std::to_string(target.sharedBytesPerBlock) +
              " bytes of shared memory for " + target.chip + ", but got " +
              std::to_string(bytes);
     return "";
+  }
+
+  /// The ops on states that have kernels: ranges of keys with a schedule, and
+  /// the ends of the like.
+  static LogicalResult findStates(ModuleOp module, const GpuTarget &target,
+                                  SmallVectorImpl<OnlineAttentionOp> &splits,
+                                  SmallVectorImpl<MergedEnd> &ends) {
+    WalkResult walk = module.walk([&](OnlineAttentionOp op) {
+      if (!op.getScheduleAttr())
+        return WalkResult::advance();
+      if (failed(checkStates(op, target)))
+        return WalkResult::interrupt();
+      splits.push_back(op);
+      return WalkResult::advance();
+    });
+    if (walk.wasInterrupted())
+      return failure();
+    walk = module.walk([&](MergeOp op) {
+      if (!op.joinsRanges())
+        return WalkResult::advance();
+      for (Operation *user : op.getInitAcc().getUsers()) {
+        auto finalize = dyn_cast<FinalizeOp>(user);
+        if (!finalize || finalize.getAcc1() != op.getInitAcc())
+          continue;
+        FailureOr<MergedEnd> end = findMerges(finalize);
+        if (failed(end))
+          return WalkResult::interrupt();
+        ends.push_back(*end);
+      }
+      return WalkResult::advance();
+    });
+    return failure(walk.wasInterrupted());
+  }
+
+  static LogicalResult checkStates(OnlineAttentionOp op,
+                                   const GpuTarget &target) {
+    std::string reason = getGpuUnsupportedReason(op);
+    if (reason.empty())
+      reason = whyNot(op, op.getScheduleAttr(), target,
+                      getGpuKernelSpec(op, /*elementwise=*/false));
+    if (!reason.empty())
+      return op.emitOpError() << reason;
+    for (Value state : op.getDpsInits()) {
+      auto type = dyn_cast<MemRefType>(state.getType());
+      if (!type || !type.getLayout().isIdentity())
+        return op.emitOpError()
+               << "expected states that are memrefs without strides, but got "
+               << state.getType();
+    }
+    return success();
   }
 };
 } // namespace

@@ -5,12 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 //
+// diffattn.online_attention with kv_split_size: a block for each range.
+//
 // One tile of 16 rows holds both maps of up to 8 rows (queries times the signal
 // heads that share keys and values): rows 0-7 are the first map, 8-15 the
 // second. The product with K1 gives the upper scores, that with K2 the lower
 // ones, and one product with V serves both maps. Warps take 16 keys each; their
-// states are joined at the end, and the block leaves one state in the
-// workspace: 16 maxima, 16 sums, 16 rows of the padded width.
+// states are joined at the end, and the block leaves those of its rows.
 //
 //===----------------------------------------------------------------------===//
 #include "GpuMath.h"
@@ -39,7 +40,19 @@ private:
   void loadQueries();
   RowFragments scores(Value stage);
   Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
-  void joinWarps(ValueRange values);
+  /// Leaves the warp's state in shared memory.
+  void leaveState(ValueRange values);
+  /// Joins the warps' states and stores those of the rows that exist.
+  void storeStates();
+  struct MapParams {
+    GpuParam max, sum, acc;
+  };
+  /// A place among the states of a map, and whether this lane's row has it.
+  struct Target {
+    Value place, isStored;
+  };
+  void storeMap(Value row, const MapParams &params, const Target &state,
+                const Target &accumulator);
 
   AttentionKernel &kernel;
   GpuBuilder &b;
@@ -186,10 +199,9 @@ Values DecodeKernel::computeTile(const KVPipeline::Tile &tile,
   return next;
 }
 
-void DecodeKernel::joinWarps(ValueRange values) {
-  using P = GpuParam;
+void DecodeKernel::leaveState(ValueRange values) {
   Type f32 = b.f32();
-  int64_t pitch = layout.statePitch, warps = spec.getTiles().warps;
+  int64_t pitch = layout.statePitch;
   int64_t perWarp = layout.stateWarpBytes / 4; // rows, then maxima and sums
   // The pipeline is free once all warps are here.
   kernel.loader->wait(0);
@@ -216,55 +228,91 @@ void DecodeKernel::joinWarps(ValueRange values) {
              });
   }
   b.barrier();
+}
 
-  int64_t width = spec.getPaddedValueDim();
-  Value index = b.add(b.mul(batch, b.gridSize(1)), headBlock);
-  index = b.add(b.mul(index, b.gridSize(0)), split);
-  Value target = b.element(f32, kernel.param(P::Workspace),
-                           b.mul(b.toI64(index), spec.getStateSize()));
-  GpuMath math(b, kernel.param(P::ExponentScale));
-  // Factors of the warps for one row, in the order of their numbers.
-  auto join = [&](Value row, SmallVector<Value> &weights, Value &max) {
-    SmallVector<Value> maxima;
-    max = b.minusInfinity();
-    for (int64_t warp = 0; warp < warps; ++warp) {
-      Value slot =
-          b.element(f32, states, b.add(row, warp * perWarp + 16 * pitch));
-      maxima.push_back(b.load(f32, slot, 4));
-      max = b.maxF(max, maxima.back());
-    }
-    Value subtract = emitSubtrahend(math, max);
-    for (Value m : maxima)
-      weights.push_back(math.exponential(b.subF(m, subtract)));
+void DecodeKernel::storeStates() {
+  using P = GpuParam;
+  // The lanes of a row of the tile store that row's states. Its numbers begin
+  // with the lane's own and not with the thread's: LLVM does not take them for
+  // those from before the loop over keys, which they would cost registers.
+  Value row = b.divU(b.laneId(), 4), group = kernel.param(P::Group);
+  Value query = b.divU(row, group);
+  Value head = b.add(firstHead, b.sub(row, b.mul(query, group)));
+  Value noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
+  Value range = b.toI64(b.add(b.mul(split, b.gridSize(2)), batch));
+  auto placeOf = [&](Value heads, Value number) {
+    Value place = b.add(b.mul(range, b.toI64(heads)), b.toI64(number));
+    return b.add(b.mul(place, b.toI64(kernel.param(P::Queries))),
+                 b.toI64(query));
   };
-  b.branch(b.compare(LLVM::ICmpPredicate::slt, kernel.thread, b.i32(16)), [&] {
-    SmallVector<Value> weights;
-    Value max, sum = b.f32(0.0);
-    join(kernel.thread, weights, max);
-    for (int64_t warp = 0; warp < warps; ++warp) {
-      Value slot = b.element(
-          f32, states, b.add(kernel.thread, warp * perWarp + 16 * pitch + 16));
-      sum = b.fma(b.load(f32, slot, 4), weights[warp], sum);
-    }
-    Value out = b.element(f32, target, b.toI64(kernel.thread));
-    b.store(max, out, 4);
-    b.store(sum, b.bytes(out, 64), 4);
+  Value signalHeads = b.mul(b.gridSize(1), group),
+        noiseHeads = kernel.param(P::NoiseHeads);
+  Value exists =
+      b.compare(LLVM::ICmpPredicate::slt, query, kernel.param(P::Queries));
+  Value signal = placeOf(signalHeads, head);
+  storeMap(row, {P::Max1, P::Sum1, P::Acc1}, {signal, exists},
+           {signal, exists});
+  // Of signal heads that share a noise head the first one stores what is the
+  // same for all.
+  Value isFirst = b.andI(
+      exists, b.compare(LLVM::ICmpPredicate::eq, head,
+                        b.mul(noiseHead, kernel.param(P::SignalPerNoise))));
+  Value bySignal = b.compare(LLVM::ICmpPredicate::eq,
+                             kernel.param(P::SignalPerAcc2), b.i32(1));
+  Value noise = placeOf(noiseHeads, noiseHead);
+  storeMap(
+      b.add(row, kGpuDecodeRows), {P::Max2, P::Sum2, P::Acc2}, {noise, isFirst},
+      {b.select(bySignal, signal, noise), b.select(bySignal, exists, isFirst)});
+}
+
+void DecodeKernel::storeMap(Value row, const MapParams &params,
+                            const Target &state, const Target &accumulator) {
+  Type f32 = b.f32();
+  int64_t pitch = layout.statePitch, warps = spec.getTiles().warps;
+  int64_t perWarp = layout.stateWarpBytes / 4;
+  Value states = b.bytes(kernel.shared, layout.states.offset);
+  auto ofWarp = [&](int64_t warp, Value at) {
+    return b.load(f32, b.element(f32, states, b.add(at, warp * perWarp)), 4);
+  };
+  // Factors of the warps, in the order of their numbers.
+  GpuMath math(b, kernel.param(GpuParam::ExponentScale));
+  SmallVector<Value> weights;
+  Value max = b.minusInfinity();
+  for (int64_t warp = 0; warp < warps; ++warp) {
+    weights.push_back(ofWarp(warp, b.add(row, 16 * pitch)));
+    max = b.maxF(max, weights.back());
+  }
+  Value subtract = emitSubtrahend(math, max);
+  for (Value &weight : weights)
+    weight = math.exponential(b.subF(weight, subtract));
+  auto join = [&](Value at) {
+    Value sum = b.f32(0.0);
+    for (int64_t warp = 0; warp < warps; ++warp)
+      sum = b.fma(ofWarp(warp, at), weights[warp], sum);
+    return sum;
+  };
+  auto store = [&](Value value, GpuParam pointer, Value at) {
+    b.store(value, b.element(f32, kernel.param(pointer), at), 4);
+  };
+  Value isFirstLane = b.compare(
+      LLVM::ICmpPredicate::eq, b.orI(kernel.warp, kernel.laneColumn), b.i32(0));
+  b.branch(b.andI(state.isStored, isFirstLane), [&] {
+    store(b.mulF(max, kernel.param(GpuParam::StateScale)), params.max,
+          state.place);
+    store(join(b.add(row, 16 * pitch + 16)), params.sum, state.place);
   });
-  b.loop(kernel.thread, b.i32(16 * width), spec.getThreads(), ValueRange(),
-         [&](Value at, ValueRange) -> Values {
-           Value row = b.divU(at, width), column = b.remU(at, width);
-           SmallVector<Value> weights;
-           Value max, sum = b.f32(0.0);
-           join(row, weights, max);
-           for (int64_t warp = 0; warp < warps; ++warp) {
-             Value slot = b.element(
-                 f32, states,
-                 b.add(b.add(b.mul(row, pitch), column), warp * perWarp));
-             sum = b.fma(b.load(f32, slot, 4), weights[warp], sum);
-           }
-           b.store(sum, b.element(f32, target, b.toI64(b.add(at, 32))), 4);
-           return {};
-         });
+  b.branch(accumulator.isStored, [&] {
+    Value first = b.mul(accumulator.place, spec.valueDim);
+    b.loop(
+        b.add(b.mul(kernel.warp, 4), kernel.laneColumn), b.i32(spec.valueDim),
+        4 * warps, ValueRange(),
+        [&](Value column, ValueRange) -> Values {
+          store(join(b.add(b.mul(row, pitch), column)), params.acc,
+                b.add(first, b.toI64(column)));
+          return {};
+        },
+        /*mayUnroll=*/false);
+  });
 }
 
 void DecodeKernel::emit() {
@@ -272,11 +320,12 @@ void DecodeKernel::emit() {
   loadQueries();
   Values initial{b.minusInfinity(), b.minusInfinity()};
   initial.append(2 + 4 * sumTiles, b.f32(0.0));
-  joinWarps(
+  leaveState(
       pipeline->loop(firstTile, endTile, initial,
                      [&](const KVPipeline::Tile &tile, ValueRange carried) {
                        return computeTile(tile, carried);
                      }));
+  storeStates();
 }
 
 void mlir::diffattn::gpucode::emitDecodeKernel(AttentionKernel &kernel) {

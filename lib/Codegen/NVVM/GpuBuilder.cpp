@@ -244,6 +244,9 @@ SmallVector<Value> GpuBuilder::unpack(Value vector) {
 Value GpuBuilder::threadId() {
   return NVVM::ThreadIdXOp::create(*this, getI32Type());
 }
+Value GpuBuilder::laneId() {
+  return NVVM::LaneIdOp::create(*this, getI32Type());
+}
 Value GpuBuilder::blockId(int axis) {
   switch (axis) {
   case 0:

@@ -98,6 +98,8 @@ public:
 
   // Threads.
   Value threadId();
+  /// The thread's number in its warp.
+  Value laneId();
   Value blockId(int axis);
   Value gridSize(int axis);
   void barrier();

@@ -13,9 +13,20 @@
 
 namespace mlir::diffattn {
 
-/// The kernel of `op` under `schedule`.
+/// The kernel of `op` under `schedule`, which is not gpu_split_kv.
 GpuKernelSpec getGpuKernelSpec(AttentionOp op, ScheduleAttrInterface schedule,
                                bool elementwise);
+/// The kernel of `op`, which has a schedule.
+GpuKernelSpec getGpuKernelSpec(OnlineAttentionOp op, bool elementwise);
+/// The kernel of `op` and of the merges that feed it.
+GpuKernelSpec getGpuKernelSpec(FinalizeOp op);
+
+/// Whether the kernel's widths and types allow copies of 16 bytes.
+bool mayCopyChunks(const GpuKernelSpec &spec);
+
+/// Replaces attention under `root` that has a schedule gpu_split_kv, for the
+/// calls that take it, by ops on states. Fails, with an error, on tensors.
+LogicalResult splitKeys(RewriterBase &rewriter, Operation *root);
 
 /// Replaces `op`, on memrefs, by launches of kernels in `module`: where there
 /// is no query, nothing is launched, else the first of `cases` that holds. What
@@ -24,6 +35,23 @@ GpuKernelSpec getGpuKernelSpec(AttentionOp op, ScheduleAttrInterface schedule,
 /// elements are launched.
 void replaceByLaunch(RewriterBase &rewriter, AttentionOp op,
                      gpu::GPUModuleOp module, ArrayRef<ScheduleCase> cases);
+
+/// The same for ranges of keys: a block for each range, group of heads and
+/// batch. The op has rows and a schedule.
+void replaceByLaunch(RewriterBase &rewriter, OnlineAttentionOp op,
+                     gpu::GPUModuleOp module);
+
+/// The merges of both maps over ranges, whose results nothing else reads, and
+/// the finalize behind them.
+struct MergedEnd {
+  MergeOp merge1, merge2;
+  FinalizeOp finalize;
+};
+/// The merges that feed `op`; fails, with an error, where there are none.
+FailureOr<MergedEnd> findMerges(FinalizeOp op);
+/// Replaces the three by one launch; the buffers between them go as well.
+void replaceByLaunch(RewriterBase &rewriter, const MergedEnd &ops,
+                     gpu::GPUModuleOp module);
 
 } // namespace mlir::diffattn
 

@@ -13,25 +13,27 @@ namespace {
 /// The readers of KernelParams.def. They depend on nothing that a kernel's name
 /// does not tell.
 namespace reader {
+bool always(const GpuKernelSpec &) { return true; }
 bool attends(const GpuKernelSpec &spec) {
   return spec.kind != GpuKernelKind::Merge;
 }
 bool merges(const GpuKernelSpec &spec) {
   return spec.kind == GpuKernelKind::Merge;
 }
+bool decodes(const GpuKernelSpec &spec) {
+  return spec.kind == GpuKernelKind::Decode;
+}
 bool splitsKeys(const GpuKernelSpec &spec) {
   return spec.kind != GpuKernelKind::Forward;
 }
-bool finishes(const GpuKernelSpec &spec) {
-  return spec.kind != GpuKernelKind::Decode;
-}
+bool finishes(const GpuKernelSpec &spec) { return !decodes(spec); }
 /// Innermost strides are 1 where 16 bytes are copied or stored at a time.
 bool readsByElement(const GpuKernelSpec &spec) {
   return attends(spec) && (spec.elementwise || spec.isPlain());
 }
 /// The rows of a decode kernel come from all over memory.
 bool readsQueriesByElement(const GpuKernelSpec &spec) {
-  return readsByElement(spec) || spec.kind == GpuKernelKind::Decode;
+  return readsByElement(spec) || decodes(spec);
 }
 bool storesByElement(const GpuKernelSpec &spec) {
   return merges(spec) || (finishes(spec) && readsByElement(spec));
@@ -68,8 +70,8 @@ bool keepsMaximum(const GpuKernelSpec &spec) {
 } // namespace
 
 static constexpr GpuParamRow kTable[] = {
-#define GPU_PARAM(Name, text, Type, Filler, isReadBy)                          \
-  {text, GpuParamType::Type, GpuParamFiller::Filler, reader::isReadBy},
+#define GPU_PARAM(Name, text, Type, isReadBy)                                  \
+  {text, GpuParamType::Type, reader::isReadBy},
 #include "DiffAttn/Codegen/NVVM/KernelParams.def"
 };
 static_assert(std::size(kTable) == static_cast<size_t>(GpuParam::Count));

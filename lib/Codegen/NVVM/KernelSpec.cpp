@@ -42,9 +42,11 @@ int64_t GpuKernelSpec::getPaddedValueDim() const {
 }
 
 int64_t GpuKernelSpec::getThreads() const {
+  if (kind == GpuKernelKind::Merge)
+    return 32;
   if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
     return 32 * plain.getWarps();
-  return kind == GpuKernelKind::Merge ? 32 : 32 * getTiles().warps;
+  return 32 * getTiles().warps;
 }
 
 int64_t GpuKernelSpec::getRows() const {
@@ -80,15 +82,16 @@ std::string GpuKernelSpec::getName() const {
          << (type.isInteger(1) ? std::string("mask") : typeName(type));
   };
   static const StringRef kKinds[] = {"forward", "decode", "merge"};
-  os << "diffattn_" << kKinds[static_cast<unsigned>(kind)] << "_" << headDim
-     << "x" << valueDim << "_" << typeName(elementType);
-  // The decode kernel leaves the epilogue to the merge kernel.
+  os << "diffattn_" << kKinds[static_cast<unsigned>(kind)] << "_";
+  // The decode kernel leaves the epilogue to the merge kernel, whose operands
+  // are states of any kernel.
   const bool hasEpilogue = kind != GpuKernelKind::Decode;
-  if (hasEpilogue && resultType != elementType)
-    os << "_to_" << typeName(resultType);
   if (kind == GpuKernelKind::Merge) {
-    os << "_" << getTiles().splitKeys;
+    os << valueDim << "_" << typeName(resultType);
   } else {
+    os << headDim << "x" << valueDim << "_" << typeName(elementType);
+    if (hasEpilogue && resultType != elementType)
+      os << "_to_" << typeName(resultType);
     if (auto plain = dyn_cast<GpuPlainAttr>(schedule)) {
       os << "_plain" << plain.getWarps();
     } else {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Conversion/DiffAttnToLinalg.h"
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/IR/OnlineRanges.h"
 #include "DiffAttn/IR/ScheduleCases.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -30,6 +31,12 @@ static void replace(RewriterBase &rewriter, Operation *op, ValueRange results) {
     rewriter.eraseOp(op);
 }
 
+static bool hasRanges(OnlineAttentionOp op) {
+  return op.getKvSplitSize().has_value();
+}
+static bool hasRanges(MergeOp op) { return op.joinsRanges(); }
+static bool hasRanges(Operation *) { return false; }
+
 namespace {
 /// Replaces an op by what `decompose` builds before it.
 template <typename OpTy, auto decompose>
@@ -44,6 +51,8 @@ struct DecomposeOp final : OpRewritePattern<OpTy> {
     if (!shouldDecompose(op))
       return rewriter.notifyMatchFailure(
           op, "has a schedule that lowers it directly");
+    if (hasRanges(op))
+      return rewriter.notifyMatchFailure(op, "has ranges of keys");
     replace(rewriter, op, SmallVector<Value>{decompose(rewriter, op)});
     return success();
   }
@@ -78,6 +87,34 @@ struct DecomposeIntegral final : OpRewritePattern<AttentionOp> {
   std::function<bool(Operation *)> shouldDecompose;
 };
 
+/// An op with an axis of ranges of keys, as a loop over them.
+template <typename OpTy, auto decompose>
+struct DecomposeRanges final : OpRewritePattern<OpTy> {
+  DecomposeRanges(MLIRContext *context,
+                  std::function<bool(Operation *)> shouldDecompose)
+      : OpRewritePattern<OpTy>(context, /*benefit=*/2),
+        shouldDecompose(std::move(shouldDecompose)) {}
+
+  LogicalResult matchAndRewrite(OpTy op,
+                                PatternRewriter &rewriter) const override {
+    if (!hasRanges(op))
+      return rewriter.notifyMatchFailure(op, "has no ranges of keys");
+    if (!shouldDecompose(op))
+      return rewriter.notifyMatchFailure(
+          op, "has a schedule that lowers it directly");
+    FailureOr<RangeLoop> expanded = expandRanges(rewriter, op);
+    if (failed(expanded))
+      return rewriter.notifyMatchFailure(op, "has ranges of keys in memrefs");
+    replace(rewriter, op, expanded->loop.getResults());
+    auto one = cast<OpTy>(expanded->op);
+    rewriter.setInsertionPoint(one);
+    replace(rewriter, one, decompose(rewriter, one));
+    return success();
+  }
+
+  std::function<bool(Operation *)> shouldDecompose;
+};
+
 struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
   using DecomposePassBase::DecomposePassBase;
 
@@ -93,6 +130,17 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
                                cases.front().isAlways());
     });
     walkAndApplyPatterns(getOperation(), std::move(patterns));
+    WalkResult walk = getOperation()->walk([](Operation *op) {
+      auto online = dyn_cast<OnlineAttentionOp>(op);
+      auto merge = dyn_cast<MergeOp>(op);
+      if (!(online && hasRanges(online)) && !(merge && hasRanges(merge)))
+        return WalkResult::advance();
+      op->emitOpError() << "expected tensors where states have an axis of "
+                           "ranges, but got memrefs";
+      return WalkResult::interrupt();
+    });
+    if (walk.wasInterrupted())
+      signalPassFailure();
   }
 };
 } // namespace
@@ -104,6 +152,8 @@ void mlir::diffattn::populateDecomposePatterns(
   patterns.add<DecomposeIntegral, DecomposeOp<AttentionOp, decomposeAttention>,
                DecomposeOp<FinalizeOp, decomposeFinalize>,
                DecomposeOp<MergeOp, decomposeMerge>,
-               DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>>(
-      context, shouldDecompose);
+               DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>,
+               DecomposeRanges<OnlineAttentionOp, decomposeOnlineAttention>,
+               DecomposeRanges<MergeOp, decomposeMerge>>(context,
+                                                         shouldDecompose);
 }

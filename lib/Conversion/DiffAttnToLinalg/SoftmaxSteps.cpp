@@ -221,7 +221,8 @@ static SmallVector<Axis> maskAxes(ArrayRef<AxisRole> roles,
       axes.push_back(Axis(j, {}, role.mayBroadcast));
       break;
     case AxisRole::Width:
-      llvm_unreachable("a mask has no width");
+    case AxisRole::Range:
+      llvm_unreachable("a mask has no width, and no ranges");
     }
   return axes;
 }

@@ -76,8 +76,9 @@ Value StructuredBuilder::copyToUpdate(Value value) {
 }
 
 Value StructuredBuilder::store(Value value, Value target) {
+  // Also on tensors: a loop that carries the state keeps its buffer then.
   if (onTensors)
-    return value;
+    return linalg::CopyOp::create(builder, loc, value, target).getResult(0);
   memref::CopyOp::create(builder, loc, value, target);
   return target;
 }

@@ -273,6 +273,15 @@ void SizeAssertions::require(Operation *op, const SizeRelation &relation) {
                      ", but got {0}",
                  early);
   }
+  case Kind::Covers: {
+    Value ranges = arith::CeilDivUIOp::create(
+        builder, loc, others[0], constant(builder, loc, relation.rangeSize));
+    return check(builder, loc, arith::CmpIPredicate::sge, size, ranges,
+                 message + "size {1} or more" + where + ", as many ranges of " +
+                     Twine(relation.rangeSize).str() +
+                     " as there are keys for, but got {0}",
+                 early);
+  }
   case Kind::Equal: {
     Value expected = others.back();
     message += "size ";

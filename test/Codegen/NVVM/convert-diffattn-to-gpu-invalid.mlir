@@ -97,3 +97,32 @@ func.func @plain(%q: !q, %l: memref<f32>, %o: !q) {
     {scale = 1.0 : f32, schedules = [#diffattn.when<max_queries = 8 : #diffattn.gpu_plain<warps = 4>>, #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 64>]}
   return
 }
+
+// -----
+
+// States of ranges are contiguous: kernels have no strides for them.
+!q = memref<1x1x1x64xbf16>
+!m = memref<2x1x1x1xf32, strided<[2, 1, 1, 1]>>
+!a = memref<2x1x1x1x64xf32>
+!k = memref<1x1x1024x64xbf16>
+func.func @strides(%q: !q, %k: !k, %m: !m, %a: !a) {
+  // expected-error @below {{'diffattn.online_attention' op expected states that are memrefs without strides, but got 'memref<2x1x1x1xf32, strided<[2, 1, 1, 1]>>'}}
+  diffattn.online_attention ins(%q, %k, %q, %k, %k : !q, !k, !q, !k, !k)
+    outs(%m, %m, %a, %m, %m, %a : !m, !m, !a, !m, !m, !a)
+    {scale = 1.0 : f32, kv_split_size = 512, schedule = #diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>}
+  return
+}
+
+// -----
+
+// One kernel merges and ends: what is joined between is nowhere in memory.
+!m = memref<2x1x1x1xf32>
+!a = memref<2x1x1x1x64xf32>
+!m1 = memref<1x1x1xf32>
+!a1 = memref<1x1x1x64xf32>
+func.func @kept(%m: !m, %a: !a, %m1: !m1, %a1: !a1, %l: memref<f32>, %o: !a1) {
+  diffattn.merge ins(%m, %m, %a : !m, !m, !a) outs(%m1, %m1, %a1 : !m1, !m1, !a1)
+  // expected-error @below {{'diffattn.finalize' op expected states of two merges over ranges of keys, in buffers that nothing else uses, but got others}}
+  diffattn.finalize ins(%m1, %a1, %m1, %a1 : !m1, !a1, !m1, !a1) lambda(%l : memref<f32>) outs(%o : !a1)
+  return
+}

@@ -34,28 +34,33 @@
 // CHECK-NOT:   __nv_
 // CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_{{.+}}_anystride_weightbf16(
 // CHECK-NOT:   nvvm.cp.async.shared.global
+// CHECK-LABEL: llvm.func @diffattn_decode_64x128_bf16_both4x1_k64s2q_512(
 
 !q = memref<?x8x?x64xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !v = memref<?x8x?x128xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !w = memref<128xbf16>
 
-// Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit.
+// Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit;
+// how keys are copied is asked for each of the two.
 // CHECK-LABEL: func.func @v1(
 // CHECK:       %[[BATCH:.+]] = memref.dim %{{.+}}, %c0
 // CHECK:       %[[QUERIES:.+]] = memref.dim %{{.+}}, %c2
 // CHECK:       %[[ROWS:.+]] = arith.muli %[[BATCH]], %[[QUERIES]]
 // CHECK:       %[[SOME:.+]] = arith.cmpi ne, %[[ROWS]], %c0
 // CHECK:       scf.if %[[SOME]] {
-// CHECK:         %[[OK:.+]] = arith.cmpi eq
 // CHECK:         %[[FEW:.+]] = arith.cmpi ule, %[[QUERIES]], %c8
 // CHECK:         scf.if %[[FEW]] {
+// CHECK:           %[[STATES:.+]] = gpu.alloc
+// CHECK:           %[[OK:.+]] = arith.cmpi eq
 // CHECK:           scf.if %[[OK]] {
 // CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512 blocks
-// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_merge_64x128_bf16_512_weightbf16
 // CHECK:           } else {
 // CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512_anystride
-// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_merge_64x128_bf16_512_weightbf16
-// CHECK:         } else {
+// CHECK:           }
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_merge_128_bf16_weightbf16
+// CHECK:           gpu.dealloc %[[STATES]]
+// CHECK-NEXT:    } else {
+// CHECK:           %[[OK:.+]] = arith.cmpi eq
 // CHECK:           scf.if %[[OK]] {
 // CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
 // CHECK-SAME:        threads in

@@ -15,6 +15,7 @@ BINARY = {
     "arith.subi": lambda a, b: a - b,
     "arith.muli": lambda a, b: a * b,
     "arith.ori": lambda a, b: a | b,
+    "arith.xori": lambda a, b: a ^ b,
     "arith.andi": lambda a, b: a & b,
     "arith.divui": lambda a, b: a // b,
     "arith.minui": min,
@@ -91,7 +92,7 @@ def _step(result, name, operands, rest):
         if name in SAME:
             target = rest.rsplit("->", 1)[1].strip()
             step["bits"] = BITS.get(target, 64)
-    elif name in ALLOCATE:
+    elif name in ALLOCATE or name == "memref.view":
         step["type"] = _memref(rest.rsplit("->", 1)[1].strip())
     elif name == "gpu.launch_func":
         step["kernel"] = re.search(r"kernel = @[\w$.]+::@([\w$.]+)", rest)[1]
@@ -160,6 +161,14 @@ class Buffer:
         self.address, self.sizes, self.strides, self.offset = address, list(sizes), list(strides), offset
 
 
+def _contiguous(sizes):
+    """Strides of a buffer whose elements lie one behind the other."""
+    strides = [1] * len(sizes)
+    for axis in range(len(sizes) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * sizes[axis + 1]
+    return strides
+
+
 def _collapse(buffer, groups):
     """Axes that follow one another without a gap become one."""
     sizes, strides = [], []
@@ -213,14 +222,14 @@ def evaluate(function, buffers, allocate):
                 for number, part in enumerate([buffer, buffer.offset, *buffer.sizes, *buffer.strides]):
                     values[f"{step['out']}#{number}"] = part
                 continue
+            elif name == "memref.view":
+                sizes = [s if s is not None else operands.pop(2) for s in step["type"]["sizes"]]
+                value = Buffer(operands[0].address + operands[1], sizes, _contiguous(sizes))
             elif name == "memref.collapse_shape":
                 value = _collapse(operands[0], step["groups"])
             elif name in ALLOCATE:
                 sizes = [s if s is not None else operands.pop(0) for s in step["type"]["sizes"]]
-                strides = [1] * len(sizes)
-                for axis in range(len(sizes) - 2, -1, -1):
-                    strides[axis] = strides[axis + 1] * sizes[axis + 1]
-                value = Buffer(allocate(math.prod(sizes) * BYTES[step["type"]["element"]]), sizes, strides)
+                value = Buffer(allocate(math.prod(sizes) * BYTES[step["type"]["element"]]), sizes, _contiguous(sizes))
             elif name == "gpu.launch_func":
                 launches.append((step["kernel"], operands[:3], operands[3:6], operands[6], operands[7:]))
                 continue

@@ -75,6 +75,9 @@ struct AttentionOperands {
 };
 
 AttentionOperands getAttentionOperands(AttentionOp op);
+/// Without what only the other op has.
+AttentionOperands getAttentionOperands(OnlineAttentionOp op);
+AttentionOperands getAttentionOperands(FinalizeOp op);
 
 } // namespace mlir::diffattn
 

@@ -38,11 +38,12 @@ enum class GpuKernelKind { Forward, Decode, Merge };
 SmallVector<MaskAttrInterface>
 getGpuKernelMasks(MLIRContext *context, ArrayRef<MaskAttrInterface> masks);
 
-/// What the code of a kernel depends on; everything else is an argument.
+/// What the code of a kernel depends on; everything else is an argument. Of a
+/// merge kernel: the width of values and what the epilogue reads and writes.
 struct GpuKernelSpec {
   GpuKernelKind kind = GpuKernelKind::Forward;
   Type elementType;
-  /// Of the result: `elementType`, or f32.
+  /// Of the result: `elementType`, or f32. Null for a decode kernel.
   Type resultType;
   int64_t headDim = 0, valueDim = 0;
   /// #diffattn.gpu_forward, gpu_split_kv or gpu_plain.
@@ -92,8 +93,6 @@ struct GpuKernelSpec {
   int64_t getRows() const;
   /// Dynamic shared memory of a block; nothing for merge and plain kernels.
   GpuSharedLayout getSharedLayout() const;
-  /// Numbers of a state in the workspace: 16 maxima, 16 sums, 16 rows of sums.
-  int64_t getStateSize() const { return 16 * (getPaddedValueDim() + 2); }
   /// Widths of the tiles, padded to what the matrix instructions take.
   int64_t getPaddedHeadDim() const;
   int64_t getPaddedValueDim() const;

@@ -20,20 +20,16 @@ struct GpuKernelSpec;
 
 /// The rows of KernelParams.def, which says what each means.
 enum class GpuParam : unsigned {
-#define GPU_PARAM(Name, text, Type, Filler, reader) Name,
+#define GPU_PARAM(Name, text, Type, reader) Name,
 #include "DiffAttn/Codegen/NVVM/KernelParams.def"
   Count
 };
 
 enum class GpuParamType { Pointer, I64, I32, F32 };
 
-/// Who knows a parameter: the op and its operands, or a launch.
-enum class GpuParamFiller { Op, Launch };
-
 struct GpuParamRow {
   llvm::StringLiteral name;
   GpuParamType type;
-  GpuParamFiller filler;
   /// Whether a kernel reads it, and so has it.
   bool (*isReadBy)(const GpuKernelSpec &spec);
 };

@@ -1,0 +1,279 @@
+//===- LaunchBuilder.cpp - host code around launches ---------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "LaunchBuilder.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
+#include "llvm/Support/ErrorHandling.h"
+
+#include <algorithm>
+#include <limits>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static constexpr double kLog2E = 1.44269504088896340736;
+
+Value LaunchBuilder::f32(double value) {
+  constexpr double highest = std::numeric_limits<float>::max();
+  return arith::ConstantOp::create(
+      b, b.getF32FloatAttr(
+             static_cast<float>(std::clamp(value, -highest, highest))));
+}
+
+Value LaunchBuilder::size(Value memref, int64_t axis) {
+  auto type = cast<ShapedType>(memref.getType());
+  if (!type.isDynamicDim(axis))
+    return index(type.getDimSize(axis));
+  return memref::DimOp::create(b, memref, axis);
+}
+
+Value LaunchBuilder::stride(const OperandView &view, OperandView::Role role) {
+  int64_t axis = view.axes[role];
+  if (axis < 0)
+    return index(0);
+  auto [strides, offset] =
+      cast<MemRefType>(view.getType()).getStridesAndOffset();
+  if (!ShapedType::isDynamic(strides[axis]))
+    return index(strides[axis]);
+  auto &known = metadata[view.value];
+  if (!known)
+    known = memref::ExtractStridedMetadataOp::create(b, view.value);
+  return known.getStrides()[axis];
+}
+
+Value LaunchBuilder::usedStride(const OperandView &view,
+                                OperandView::Role role) {
+  Value step = stride(view, role);
+  if (!view.mayBroadcast || view.axes[role] < 0)
+    return step;
+  return b.createOrFold<arith::SelectOp>(
+      compare(arith::CmpIPredicate::eq, size(view, role), 1), index(0), step);
+}
+
+Value LaunchBuilder::offset(Value memref) {
+  auto [strides, offset] =
+      cast<MemRefType>(memref.getType()).getStridesAndOffset();
+  if (!ShapedType::isDynamic(offset))
+    return index(offset);
+  auto &known = metadata[memref];
+  if (!known)
+    known = memref::ExtractStridedMetadataOp::create(b, memref);
+  return known.getOffset();
+}
+
+/// Bytes of an element in memory; an i1 takes a byte.
+static int64_t elementBytes(Value memref) {
+  Type element = cast<MemRefType>(memref.getType()).getElementType();
+  return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
+}
+
+Value LaunchBuilder::address(Value memref) {
+  Value base = memref::ExtractAlignedPointerAsIndexOp::create(b, memref);
+  return arith::AddIOp::create(
+      b, base,
+      arith::MulIOp::create(b, offset(memref), index(elementBytes(memref))));
+}
+
+void LaunchBuilder::setPointer(GpuParam param, Value memref) {
+  argument(param) = LLVM::IntToPtrOp::create(
+      b, LLVM::LLVMPointerType::get(b.getContext(), 1), i64(address(memref)));
+}
+
+void LaunchBuilder::setOperand(GpuParam pointer, const OperandView &view,
+                               ArrayRef<OperandView::Role> roles) {
+  if (view)
+    setPointer(pointer, view.value);
+  else
+    argument(pointer) =
+        LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
+  for (auto [i, role] : llvm::enumerate(roles))
+    argument(getGpuStride(pointer, i)) =
+        i64(view ? usedStride(view, role) : index(0));
+}
+
+void LaunchBuilder::setTensor(GpuParam pointer, const OperandView &view) {
+  using View = OperandView;
+  if (view)
+    setOperand(pointer, view,
+               {View::Batch, View::Head, View::Row, View::Column});
+}
+
+Value LaunchBuilder::biasInPairs() {
+  using View = OperandView;
+  const View &bias = operands.mask(MaskOperand::Bias);
+  int64_t bytes = elementBytes(bias.value);
+  // Bits that must be 0; the stride of an axis of size 1 is not used, and may
+  // still forbid pairs.
+  Value bits = address(bias.value);
+  for (View::Role role : {View::Batch, View::Head, View::Row})
+    bits = compute<arith::OrIOp>(
+        bits, compute<arith::MulIOp>(stride(bias, role), index(bytes)));
+  Value keys = size(operands.v, View::Row);
+  bits =
+      compute<arith::OrIOp>(bits, compute<arith::MulIOp>(keys, index(bytes)));
+  bits = compute<arith::AndIOp>(bits, index(2 * bytes - 1));
+  Value apart = compute<arith::SubIOp>(stride(bias, View::Column), index(1));
+  return compare(arith::CmpIPredicate::eq, compute<arith::OrIOp>(bits, apart),
+                 0);
+}
+
+void LaunchBuilder::fillScores(const ScoreRules &scores, bool scaled) {
+  using P = GpuParam;
+  using View = OperandView;
+  setTensor(P::Q1, operands.q1);
+  setTensor(P::K1, operands.k1);
+  setTensor(P::Q2, operands.q2);
+  setTensor(P::K2, operands.k2);
+  setTensor(P::V, operands.v);
+  for (MaskOperand operand : kMaskOperands) {
+    const View &view = operands.mask(operand);
+    std::optional<GpuMaskParams> params = getGpuMaskParams(operand);
+    if (!view || !params)
+      continue;
+    SmallVector<View::Role> roles;
+    if (params->batch)
+      roles.push_back(View::Batch);
+    if (params->head)
+      roles.push_back(View::Head);
+    if (params->query)
+      roles.push_back(View::Row);
+    if (params->key)
+      roles.push_back(params->query ? View::Column : View::Row);
+    setOperand(params->pointer, view, roles);
+  }
+  setOperand(P::KvLen, operands.mask(MaskOperand::KvLen), {View::Batch});
+  setOperand(P::QOffset, operands.mask(MaskOperand::QOffset), {View::Batch});
+
+  argument(P::Queries) = i32(size(operands.q1, View::Row));
+  argument(P::Keys) = i32(size(operands.v, View::Row));
+  const View &signal = operands.q1, &noise = operands.q2;
+  argument(P::SignalPerNoise) = i32(sharing(signal, noise));
+  argument(P::SignalPerKey1) = i32(sharing(signal, operands.k1));
+  argument(P::SignalPerValue) = i32(sharing(signal, operands.v));
+  argument(P::NoisePerKey2) = i32(sharing(noise, operands.k2));
+  int64_t left = scores.reach.left.value_or(-1),
+          right = scores.reach.right.value_or(-1);
+  auto near = [](int64_t limit) {
+    return limit < 0 ? kGpuUnlimited : std::min(limit, kGpuUnlimited);
+  };
+  argument(P::LeftLimit) = i64(index(left));
+  argument(P::RightLimit) = i64(index(right));
+  argument(P::WindowLeft) = i32(near(left));
+  argument(P::WindowRight) = i32(near(right));
+
+  double scale = scores.scale, cap = scores.softcap.value_or(0.0f);
+  double factor = scores.softcap ? 2.0 * kLog2E * scale / cap
+                  : scaled       ? scale
+                                 : scale * kLog2E;
+  // A cap near 0 makes the factor infinite, and 0 * inf NaN: the largest number
+  // takes every score but 0 to the cap as well.
+  argument(P::ScoreScale) = f32(factor);
+  // 8 units of log2, in the unit of the scores whose maximum is taken; finite,
+  // so that a first maximum of minus infinity stays that.
+  argument(P::RescaleMargin) = f32(scaled ? 8.0 / kLog2E : 8.0 / factor);
+  argument(P::ExponentScale) = f32(scaled ? kLog2E : factor);
+  argument(P::StateScale) = f32(scaled ? 1.0 : scale);
+  argument(P::Softcap) = f32(cap);
+}
+
+void LaunchBuilder::fillEpilogue(const EpilogueRules &epilogue,
+                                 Value signalHeads, Value signalPerNoise) {
+  using P = GpuParam;
+  using View = OperandView;
+  setTensor(P::O, operands.output);
+  setTensor(P::Gate, operands.gate);
+  setOperand(P::Lambda, operands.lambda, {View::Batch, View::Row, View::Head});
+  if (operands.normWeight)
+    setOperand(P::NormWeight, operands.normWeight, {View::Column});
+  argument(P::SignalPerNoise) = i32(signalPerNoise);
+  // A lambda without heads is the same for all of them.
+  argument(P::SignalPerLambda) =
+      operands.lambda.axes[View::Head] < 0
+          ? i32(1)
+          : i32(compute<arith::DivUIOp>(signalHeads,
+                                        size(operands.lambda, View::Head)));
+  argument(P::NormEps) = f32(epilogue.eps);
+  argument(P::OutScale) = f32(epilogue.outScale);
+}
+
+void LaunchBuilder::fillFlags(std::optional<EpilogueRules> epilogue) {
+  int64_t flags = 0;
+  if (epilogue)
+    flags = (epilogue->rmsNorm ? GpuFlagNorm : 0) |
+            (epilogue->epsOutside ? GpuFlagEpsOutside : 0) |
+            (epilogue->lambdaSigmoid ? GpuFlagLambdaSigmoid : 0);
+  Value &argument = this->argument(GpuParam::Flags);
+  argument = i32(flags);
+  if (operands.mask(MaskOperand::Bias))
+    argument = b.createOrFold<arith::SelectOp>(
+        biasInPairs(), i32(flags | GpuFlagBiasPairs), i32(flags));
+}
+
+Value LaunchBuilder::canCopyChunks() {
+  // The bits that must be 0 of everything that is added to an address, in
+  // bytes.
+  Value all = index(0);
+  using View = OperandView;
+  for (const View *view : {&operands.q1, &operands.k1, &operands.q2,
+                           &operands.k2, &operands.v, &operands.output}) {
+    if (!*view)
+      continue;
+    Value bits = address(view->value);
+    Value bytes = index(elementBytes(view->value));
+    for (View::Role role : {View::Batch, View::Head, View::Row})
+      bits = compute<arith::OrIOp>(
+          bits, compute<arith::MulIOp>(stride(*view, role), bytes));
+    bits = compute<arith::AndIOp>(bits, index(15));
+    // An innermost stride other than 1 counts as a bit.
+    Value apart = compute<arith::SubIOp>(stride(*view, View::Column), index(1));
+    all = compute<arith::OrIOp>(all, compute<arith::OrIOp>(bits, apart));
+  }
+  return compare(arith::CmpIPredicate::eq, all, 0);
+}
+
+SmallVector<Value> LaunchBuilder::argumentsOf(const GpuKernelSpec &spec) {
+  SmallVector<Value> chosen;
+  for (GpuParam param : getGpuParams(spec)) {
+    if (!argument(param))
+      llvm::report_fatal_error("nothing gives " + getGpuParam(param).name +
+                               " to kernel " + spec.getName());
+    chosen.push_back(argument(param));
+  }
+  return chosen;
+}
+
+void LaunchBuilder::launch(const GpuKernelSpec &spec,
+                           std::array<Value, 3> blocks) {
+  LLVM::LLVMFuncOp kernel = getOrEmitGpuKernel(module, spec);
+  auto symbol = SymbolRefAttr::get(module.getNameAttr(),
+                                   {FlatSymbolRefAttr::get(kernel)});
+  Value one = index(1);
+  gpu::LaunchFuncOp::create(
+      b, symbol, gpu::KernelDim3{blocks[0], blocks[1], blocks[2]},
+      gpu::KernelDim3{index(spec.getThreads()), one, one},
+      i32(spec.getSharedLayout().total), argumentsOf(spec));
+}
+
+void LaunchBuilder::choose(Value condition, Emit then, Emit otherwise) {
+  if (std::optional<int64_t> known = getConstantIntValue(condition)) {
+    if (*known)
+      then();
+    else if (otherwise)
+      otherwise();
+    return;
+  }
+  auto choice =
+      scf::IfOp::create(b, condition, /*withElseRegion=*/bool(otherwise));
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(choice.thenBlock());
+  then();
+  if (!otherwise)
+    return;
+  b.setInsertionPointToStart(choice.elseBlock());
+  otherwise();
+}

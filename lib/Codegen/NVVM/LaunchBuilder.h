@@ -1,0 +1,118 @@
+//===- LaunchBuilder.h - host code around launches --------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_LAUNCHBUILDER_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_LAUNCHBUILDER_H
+
+#include "DiffAttn/Codegen/Attention/AttentionRules.h"
+#include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace mlir::diffattn {
+
+/// Builds the arguments of kernels from the operands of an op on memrefs, and
+/// the launches. What is asked for is built where the builder stands.
+class LaunchBuilder {
+public:
+  /// With `module`, kernels are made there when they are launched.
+  LaunchBuilder(OpBuilder &builder, Location loc, AttentionOperands operands,
+                gpu::GPUModuleOp module = {})
+      : b(loc, builder), operands(std::move(operands)), module(module),
+        arguments(static_cast<size_t>(GpuParam::Count)) {}
+
+  /// Arguments for kernels that make scores; `scaled`: in the unit of the op
+  /// (GpuKernelSpec::scaledScores).
+  void fillScores(const ScoreRules &scores, bool scaled);
+  /// Arguments for kernels that end with the epilogue. Noise heads are those of
+  /// which `signalPerNoise` signal heads share one.
+  void fillEpilogue(const EpilogueRules &epilogue, Value signalHeads,
+                    Value signalPerNoise);
+  /// Bits of GpuFlag; `epilogue`: of kernels that end with it.
+  void fillFlags(std::optional<EpilogueRules> epilogue);
+
+  void launch(const GpuKernelSpec &spec, std::array<Value, 3> blocks);
+  Value &argument(GpuParam param) {
+    return arguments[static_cast<size_t>(param)];
+  }
+  void setPointer(GpuParam param, Value memref);
+
+  using Emit = function_ref<void()>;
+  /// scf.if; without it where `condition` is a constant.
+  void choose(Value condition, Emit then, Emit otherwise = nullptr);
+  /// Whether all copies and stores of 16 bytes are aligned and contiguous, of
+  /// the operands that there are.
+  Value canCopyChunks();
+
+  Value index(int64_t value) {
+    return arith::ConstantIndexOp::create(b, value);
+  }
+  template <typename Op>
+  Value compute(Value x, Value y) {
+    return b.createOrFold<Op>(x, y);
+  }
+  Value compare(arith::CmpIPredicate predicate, Value x, int64_t y) {
+    return b.createOrFold<arith::CmpIOp>(predicate, x, index(y));
+  }
+  Value i64(Value value) {
+    return arith::IndexCastOp::create(b, b.getI64Type(), value);
+  }
+  Value i32(Value value) {
+    return arith::IndexCastOp::create(b, b.getI32Type(), value);
+  }
+  Value i32(int64_t value) {
+    return arith::ConstantIntOp::create(b, value, 32);
+  }
+  /// The nearest finite number.
+  Value f32(double value);
+  Value size(Value memref, int64_t axis);
+  Value size(const OperandView &view, OperandView::Role role) {
+    return size(view.value, view.axes[role]);
+  }
+  Value ceilDiv(Value a, int64_t by) {
+    return compute<arith::DivUIOp>(compute<arith::AddIOp>(a, index(by - 1)),
+                                   index(by));
+  }
+  /// How many heads of `many` share one of `few`.
+  Value sharing(const OperandView &many, const OperandView &few) {
+    return compute<arith::DivUIOp>(size(many, OperandView::Head),
+                                   size(few, OperandView::Head));
+  }
+
+  ImplicitLocOpBuilder b;
+  const AttentionOperands operands;
+
+private:
+  /// A stride, or the offset, as a constant where the type tells it. An operand
+  /// that does not vary with `role` has stride 0.
+  Value stride(const OperandView &view, OperandView::Role role);
+  /// The same, 0 for an axis that turns out to be broadcast.
+  Value usedStride(const OperandView &view, OperandView::Role role);
+  Value offset(Value memref);
+  /// Address of the first element, as an index.
+  Value address(Value memref);
+  /// The pointer of `view`, and its strides along `roles` as the parameters
+  /// that follow; null where the op has no such operand.
+  void setOperand(GpuParam pointer, const OperandView &view,
+                  ArrayRef<OperandView::Role> roles);
+  /// One of Q, K, V, the result and the gate, if it is there.
+  void setTensor(GpuParam pointer, const OperandView &view);
+  /// Whether neighbours along the keys can be read in pairs.
+  Value biasInPairs();
+  /// What the table of parameters gives the kernel, in order.
+  SmallVector<Value> argumentsOf(const GpuKernelSpec &spec);
+
+  gpu::GPUModuleOp module;
+  /// By the number of the parameter; null where no kernel of the op reads it.
+  SmallVector<Value> arguments;
+  DenseMap<Value, memref::ExtractStridedMetadataOp> metadata;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_LAUNCHBUILDER_H

@@ -1,0 +1,151 @@
+//===- StateLaunch.cpp - launches for ops on states ----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "HostLaunch.h"
+#include "LaunchBuilder.h"
+
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+/// Signal heads that a block of `op` takes.
+static Value blockHeads(LaunchBuilder &host, OnlineAttentionOp op,
+                        Value queries) {
+  GpuAttentionShape shape = getGpuAttentionShape(op);
+  if (!ShapedType::isDynamic(shape.queries))
+    return host.index(shape.group);
+  // The largest part of the group whose rows fit.
+  Value group = host.index(1);
+  for (int64_t part = 2; part <= kGpuDecodeRows; ++part)
+    if (shape.group % part == 0)
+      group =
+          arith::SelectOp::create(host.b,
+                                  host.compare(arith::CmpIPredicate::ule,
+                                               queries, kGpuDecodeRows / part),
+                                  host.index(part), group);
+  return group;
+}
+
+/// Signal heads that share an accumulator of the second map.
+static int64_t signalPerAccumulator2(Value sum1, Value acc2) {
+  auto heads = [](Value state) {
+    return cast<MemRefType>(state.getType()).getDimSize(2);
+  };
+  return heads(sum1) / heads(acc2);
+}
+
+void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
+                                     OnlineAttentionOp op,
+                                     gpu::GPUModuleOp module) {
+  using P = GpuParam;
+  OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPoint(op);
+  LaunchBuilder host(rewriter, op.getLoc(), getAttentionOperands(op), module);
+  const GpuKernelSpec spec = getGpuKernelSpec(op, /*elementwise=*/false);
+  host.fillScores(getScoreRules(op), spec.scaledScores());
+  host.fillFlags(std::nullopt);
+  const std::pair<P, Value> states[] = {
+      {P::Max1, op.getMax1()}, {P::Sum1, op.getSum1()},
+      {P::Acc1, op.getAcc1()}, {P::Max2, op.getMax2()},
+      {P::Sum2, op.getSum2()}, {P::Acc2, op.getAcc2()}};
+  for (auto [param, state] : states)
+    host.setPointer(param, state);
+  host.argument(P::SignalPerAcc2) =
+      host.i32(signalPerAccumulator2(op.getSum1(), op.getAcc2()));
+
+  Value queries = host.size(host.operands.q1, OperandView::Row);
+  Value heads = host.size(host.operands.q1, OperandView::Head);
+  Value group = blockHeads(host, op, queries);
+  host.argument(P::Group) = host.i32(group);
+  host.argument(P::NoiseHeads) =
+      host.i32(host.size(host.operands.q2, OperandView::Head));
+  const std::array<Value, 3> blocks = {
+      host.size(op.getMax1(), 0), host.compute<arith::DivUIOp>(heads, group),
+      host.size(host.operands.q1, OperandView::Batch)};
+  auto launch = [&](bool elementwise) {
+    host.launch(getGpuKernelSpec(op, elementwise), blocks);
+  };
+  if (mayCopyChunks(spec))
+    host.choose(
+        host.canCopyChunks(), [&] { launch(/*elementwise=*/false); },
+        [&] { launch(/*elementwise=*/true); });
+  else
+    launch(/*elementwise=*/true);
+  rewriter.eraseOp(op);
+}
+
+/// The op of the block of `op` that merges ranges into `sum` and `acc`, if
+/// nothing but that, `op` and the end of their lives uses what it writes.
+static MergeOp findMerge(FinalizeOp op, Value sum, Value acc) {
+  MergeOp merge;
+  for (Operation *user : acc.getUsers())
+    if (auto writer = dyn_cast<MergeOp>(user))
+      if (writer.getInitAcc() == acc && writer.getInitSum() == sum &&
+          writer.joinsRanges() && writer->getBlock() == op->getBlock() &&
+          writer->isBeforeInBlock(op))
+        merge = writer;
+  if (!merge)
+    return {};
+  for (Value buffer : merge.getDpsInits())
+    if (!buffer.getDefiningOp<memref::AllocOp>() ||
+        llvm::any_of(buffer.getUsers(), [&](Operation *user) {
+          return user != merge && user != op && !isa<memref::DeallocOp>(user);
+        }))
+      return {};
+  return merge;
+}
+
+FailureOr<MergedEnd> mlir::diffattn::findMerges(FinalizeOp op) {
+  MergedEnd ops{findMerge(op, op.getSum1(), op.getAcc1()),
+                findMerge(op, op.getSum2(), op.getAcc2()), op};
+  if (!ops.merge1 || !ops.merge2)
+    return op.emitOpError()
+           << "expected states of two merges over ranges of keys, in buffers "
+              "that nothing else uses, but got others";
+  return ops;
+}
+
+void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
+                                     const MergedEnd &ops,
+                                     gpu::GPUModuleOp module) {
+  using P = GpuParam;
+  FinalizeOp op = ops.finalize;
+  OpBuilder::InsertionGuard guard(rewriter);
+  rewriter.setInsertionPoint(op);
+  LaunchBuilder host(rewriter, op.getLoc(), getAttentionOperands(op), module);
+  const int64_t signal = op.getSignalHeads();
+  EpilogueRules epilogue = getEpilogueRules(op);
+  host.fillEpilogue(epilogue, host.index(signal),
+                    host.index(signal / op.getNoiseHeads()));
+  host.fillFlags(epilogue);
+  MergeOp first = ops.merge1, second = ops.merge2;
+  const std::pair<P, Value> states[] = {
+      {P::Max1, first.getMax()},  {P::Sum1, first.getSum()},
+      {P::Acc1, first.getAcc()},  {P::Max2, second.getMax()},
+      {P::Sum2, second.getSum()}, {P::Acc2, second.getAcc()}};
+  for (auto [param, state] : states)
+    host.setPointer(param, state);
+  host.argument(P::SignalPerAcc2) =
+      host.i32(signalPerAccumulator2(first.getSum(), second.getAcc()));
+  host.argument(P::Splits) = host.i32(host.size(first.getMax(), 0));
+  host.launch(getGpuKernelSpec(op),
+              {host.size(host.operands.output, OperandView::Row),
+               host.index(signal),
+               host.size(host.operands.output, OperandView::Batch)});
+
+  SmallVector<Value> between;
+  for (MergeOp merge : {first, second})
+    llvm::append_range(between, merge.getDpsInits());
+  for (Operation *gone :
+       {op.getOperation(), first.getOperation(), second.getOperation()})
+    rewriter.eraseOp(gone);
+  for (Value buffer : between) {
+    for (Operation *end : llvm::make_early_inc_range(buffer.getUsers()))
+      rewriter.eraseOp(end);
+    rewriter.eraseOp(buffer.getDefiningOp());
+  }
+}

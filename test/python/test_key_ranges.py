@@ -1,0 +1,87 @@
+"""States of ranges of keys (`kv_split_size`) joined by `merge`: compiled by the linalg path they are the attention that they stand
+for, within its bound, and the interpreter's."""
+import numpy as np
+import pytest
+
+import diffattn
+from diffattn.runtime import Executable, RunError
+
+CASES = {
+    # B, Hs, Hn, Hk1, Hk2, Hv, Tq, Tk, d, dv, split, attributes, has kv_len
+    "plain": (2, 2, 2, 2, 2, 2, 3, 20, 8, 16, 7, "", False),
+    "one range": (1, 2, 2, 2, 2, 2, 3, 20, 8, 16, 64, "", False),
+    "causal from the end": (2, 4, 2, 2, 1, 2, 3, 20, 8, 16, 6, ", is_causal", True),
+    "own values": (2, 4, 2, 4, 2, 4, 2, 17, 8, 24, 5, ", window = array<i64: 9, 2>", True),
+    "softcap": (1, 2, 1, 1, 1, 1, 1, 33, 16, 8, 8, ", softcap = 3.0 : f32", False),
+}
+
+
+def module(b, hs, hn, hk1, hk2, hv, tq, tk, d, dv, split, attributes, has_length, ranges):
+    heads2 = hn if hn % hv == 0 else hs
+    q1, q2, k1, k2, v = (f"tensor<?x{h}x?x{w}xf32>" for h, w in ((hs, d), (hn, d), (hk1, d), (hk2, d), (hv, dv)))
+    rows = lambda lead, h: f"tensor<{lead}?x{h}x?xf32>"
+    sums = lambda lead, h: f"tensor<{lead}?x{h}x?x{dv}xf32>"
+    lines, empties = [], {}
+    for lead in ("?x", ""):
+        sizes = "%ranges, %b, %t" if lead else "%b, %t"
+        for name, kind in (("m1", rows(lead, hs)), ("a1", sums(lead, hs)), ("m2", rows(lead, hn)), ("a2", sums(lead, heads2))):
+            empties[name, lead] = kind
+            lines.append(f"  %{name}{len(lead)} = tensor.empty({sizes}) : {kind}")
+    types = lambda lead: [empties[n, lead] for n in ("m1", "m1", "a1", "m2", "m2", "a2")]
+    many, one = types("?x"), types("")
+    length = "kv_len(%n : tensor<?xi64>)" if has_length else ""
+    text = "\n".join(lines)
+    return f"""func.func @f(%q1: {q1}, %k1: {k1}, %q2: {q2}, %k2: {k2}, %v: {v}, %n: tensor<?xi64>, %l: tensor<f32>) -> {one[2]} {{
+  %c0 = arith.constant 0 : index
+  %c2 = arith.constant 2 : index
+  %ranges = arith.constant {ranges} : index
+  %b = tensor.dim %q1, %c0 : {q1}
+  %t = tensor.dim %q1, %c2 : {q1}
+{text}
+  %s:6 = diffattn.online_attention ins(%q1, %k1, %q2, %k2, %v : {q1}, {k1}, {q2}, {k2}, {v}) {length}
+    outs(%m12, %m12, %a12, %m22, %m22, %a22 : {", ".join(many)})
+    {{scale = 0.4 : f32, kv_split_size = {split}{attributes}}} -> {", ".join(many)}
+  %x:3 = diffattn.merge ins(%s#0, %s#1, %s#2 : {", ".join(many[:3])}) outs(%m10, %m10, %a10 : {", ".join(one[:3])}) -> {", ".join(one[:3])}
+  %y:3 = diffattn.merge ins(%s#3, %s#4, %s#5 : {", ".join(many[3:])}) outs(%m20, %m20, %a20 : {", ".join(one[3:])}) -> {", ".join(one[3:])}
+  %o = diffattn.finalize ins(%x#1, %x#2, %y#1, %y#2 : {one[1]}, {one[2]}, {one[4]}, {one[5]}) lambda(%l : tensor<f32>)
+    outs(%a10 : {one[2]}) -> {one[2]}
+  return %o : {one[2]}
+}}"""
+
+
+def operands(case, seed=0):
+    b, hs, hn, hk1, hk2, hv, tq, tk, d, dv = case[:10]
+    random = np.random.default_rng(seed)
+    shapes = [(b, hs, tq, d), (b, hk1, tk, d), (b, hn, tq, d), (b, hk2, tk, d), (b, hv, tk, dv)]
+    arrays = [random.standard_normal(shape, np.float32) for shape in shapes]
+    return [*arrays, np.arange(b) * 5 + tk - 7, np.float32(0.7).reshape(())]
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+@pytest.mark.parametrize("name", CASES)
+def test_ranges_are_the_attention(name, spare):
+    case = CASES[name]
+    tk, split, attributes, has_length = case[7], *case[10:]
+    text = module(*case, ranges=-(-tk // split) + spare)
+    code = Executable(text, cache=False)
+    q1, k1, q2, k2, v, n, _ = given = operands(case)
+    [got] = code.call("f", *given)
+    options = {}
+    if "is_causal" in attributes:
+        options["is_causal"] = True
+    if "window" in attributes:
+        options["window"] = (9, 2)
+    if "softcap" in attributes:
+        options["softcap"] = 3.0
+    if has_length:
+        options["kv_len"] = n
+    want = diffattn.attention(q1, k1, q2, k2, v, 0.7, scale=0.4, **options)
+    np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-6)
+    judgement = code.judge(text, "f", given, [got])
+    assert judgement, judgement.lines
+
+
+def test_too_few_ranges():
+    case = CASES["plain"]
+    with pytest.raises(RunError, match="expected .*size 3 or more.* of 7 .*got 2"):
+        Executable(module(*case, ranges=2), cache=False).call("f", *operands(case))
