@@ -34,7 +34,8 @@ diffattn_install_pc(diffattn-bundle loader)
 install(FILES ${CMAKE_SOURCE_DIR}/include/diffattn-c/Bundle.h ${CMAKE_SOURCE_DIR}/include/diffattn-c/Types.h
   DESTINATION include/diffattn-c COMPONENT loader)
 install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ABI/ElementType.h DESTINATION include/DiffAttn/Runtime/ABI COMPONENT loader)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader FILES_MATCHING PATTERN "*.py")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader
+  FILES_MATCHING PATTERN "*.py" PATTERN "py.typed")
 # For `pip install -e PREFIX/python`, which brings the command `diffattn`.
 install(FILES ${CMAKE_SOURCE_DIR}/python/pyproject.toml DESTINATION python COMPONENT loader)
 

@@ -3,22 +3,30 @@
     diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
     diffattn.load(directory)                           a model from its config.json and safetensors
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
+    diffattn.runtime.Executable(mlir, ...)             a module of your own
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "attention", "bundle", "errors", "load"]
+__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "errors", "load", "runtime"]
+
+from typing import TYPE_CHECKING
 
 from . import errors
 from .errors import DiffAttnError
 
+if TYPE_CHECKING:
+    from . import bundle, runtime
+    from ._attention import attention
+    from .model import load
 
-def __dir__():
-    return sorted({*globals(), *__all__})
+
+def __dir__() -> list[str]:
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> object:
     # Loaded when asked for: `diffattn build` and `diffattn info` need no compiled library.
     if name == "attention":
         from ._attention import attention
@@ -28,8 +36,8 @@ def __getattr__(name: str):
         from .model import load
 
         return load
-    if name == "bundle":
+    if name in ("bundle", "runtime"):
         import importlib
 
-        return importlib.import_module(".bundle", __name__)
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'diffattn' has no attribute {name!r}")

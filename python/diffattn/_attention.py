@@ -12,11 +12,13 @@ import os
 import struct
 import threading
 import warnings
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from . import checks
+from .arguments import ArrayLike
 from .arrays import OnDevice, device_of, device_view
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError, as_array
@@ -43,9 +45,12 @@ def _forget_lock() -> None:
 os.register_at_fork(after_in_child=_forget_lock)
 
 
-def attention(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None,
-              lam_activation=None, norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0,
-              gate=None, kv_len=None, q_offset=None, segment_ids=None, integral=False, target="cpu", out=None, stream=None):
+def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: ArrayLike, lam: ArrayLike, *, scale: float | None = None,
+              is_causal: bool = False, window: tuple[int | None, int | None] | None = None, attn_mask: ArrayLike = None,
+              softcap: float | None = None, lam_activation: str | None = None, norm: str | None = None, norm_weight: ArrayLike = None,
+              norm_eps: float = 1e-5, norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: ArrayLike = None,
+              kv_len: ArrayLike = None, q_offset: ArrayLike = None, segment_ids: tuple[ArrayLike, ArrayLike] | None = None,
+              integral: bool = False, target: str = "cpu", out: ArrayLike = None, stream: Any = None) -> Any:
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or

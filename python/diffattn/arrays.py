@@ -9,6 +9,8 @@ import ctypes
 import math
 import sys
 import weakref
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +53,7 @@ class Type(ctypes.Structure):
 class OnDevice:
     """An array on a device: `address`, `shape`, `dtype` and `strides` (in bytes) as NumPy has them. The host cannot read it."""
 
-    def __init__(self, address: int, shape, dtype, strides, owner=None):
+    def __init__(self, address: int, shape: Iterable[int], dtype: Any, strides: Iterable[int], owner: object = None) -> None:
         self.address, self.shape, self.dtype, self.strides = address, tuple(shape), np.dtype(dtype), tuple(strides)
         self._owner = owner
 
@@ -71,7 +73,7 @@ class OnDevice:
     def nbytes(self) -> int:
         return self.size * self.itemsize
 
-    def __array__(self, *_, **__):
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
         raise InputError("expected an array in memory of the host, but got one on a device; copy it to the host first")
 
     def __repr__(self) -> str:
@@ -225,12 +227,12 @@ def owned(result: Result, free) -> np.ndarray:
 class ValueType:
     """The type of an argument or result: `dtype` (NumPy), `shape` (None: any size), `kind`, `in_place`."""
 
-    def __init__(self, raw: Type):
+    def __init__(self, raw: Type) -> None:
         self.kind = _KINDS[raw.kind]
         self.dtype = DTYPES[raw.dtype]
-        self.shape = tuple(None if n < 0 else n for n in raw.shape[: raw.rank])
+        self.shape: tuple[int | None, ...] = tuple(None if n < 0 else n for n in raw.shape[: raw.rank])
         self.in_place = bool(raw.in_place)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         sizes = "".join(f"{'?' if n is None else n}x" for n in self.shape)
         return f"{self.kind}<{sizes}{self.dtype}>"

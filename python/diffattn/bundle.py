@@ -15,15 +15,18 @@ import os
 import sysconfig
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from . import checks, files
+from . import arguments, checks, files
+from .arguments import ArrayLike, FilePath
 from .arrays import BFLOAT16
-from .calls import CLibrary, CompiledCode, GoOn, Progress, ProgressCallback, library_folder
+from .calls import CLibrary, CompiledCode, GoOn, Progress, ProgressCallback
 from .checkpoint import has_weights, is_bundle, kind_of_file, read_config
 from .errors import BundleError
 from .generation import CompiledModel
+from .library import library_folder
 
 API_MAJOR = 1
 FLOATS = {np.dtype(np.float32): "f32", BFLOAT16: "bf16", np.dtype(np.float16): "f16"}
@@ -66,8 +69,9 @@ class BundledCode(CompiledCode):
     The arguments are those of `load`. With `read_only` the manifest is read and the bundle's own files are checked, on any
     machine: there are signatures and no calls."""
 
-    def __init__(self, directory, *, weights=None, threads: int | None = None, gpu: int = 0, cuda_driver=None, cublaslt=None,
-                 device: int | None = None, progress=None, read_only: bool = False):
+    def __init__(self, directory: FilePath, *, weights: FilePath | None = None, threads: int | None = None, gpu: int = 0,
+                 cuda_driver: FilePath | None = None, cublaslt: FilePath | None = None, device: int | None = None,
+                 progress: arguments.Progress | None = None, read_only: bool = False) -> None:
         named = {"weights": weights, "cuda_driver": cuda_driver, "cublaslt": cublaslt,
                  "package_folders": sysconfig.get_paths()["purelib"]}
         paths = [None if path is None else os.fsencode(checks.path(name, path)) for name, path in named.items()]
@@ -95,13 +99,13 @@ class BundledModel(CompiledModel):
         """The element type of a decoder's caches and matrices: f32, bf16 or f16."""
         return FLOATS[self.new_caches(1, 0)[0].dtype]
 
-    def call(self, entry: str, *arrays, stream=None) -> list:
+    def call(self, entry: str, *arrays: ArrayLike, stream: Any = None) -> list[Any]:
         return self.executable.call(entry, *arrays, stream=stream)
 
 
-def load(directory: str | Path, *, weights: str | Path | None = None, threads: int | None = None, gpu: int = 0,
-         cuda_driver: str | Path | None = None, cublaslt: str | Path | None = None, device: int | None = None,
-         progress=None) -> BundledModel:
+def load(directory: FilePath, *, weights: FilePath | None = None, threads: int | None = None, gpu: int = 0,
+         cuda_driver: FilePath | None = None, cublaslt: FilePath | None = None, device: int | None = None,
+         progress: arguments.Progress | None = None) -> BundledModel:
     """Opens a bundle, and so runs its code: open only what you trust (docs/security.md). `weights` is a folder to take its weight files from, by their names, if they are not where the bundle
     says; `threads` are for each call (None: the runtime's default). A bundle with kernels runs on GPU number `gpu`;
     `cuda_driver` and `cublaslt` are libcuda.so.1 and libcublasLt.so.13, where the system's loader finds none. `device` is the

@@ -6,45 +6,21 @@ The C interfaces of both (DiffAttn.h, Bundle.h) have the same functions under an
 from __future__ import annotations
 
 import ctypes
-import os
-import pathlib
 import sys
 import threading
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from . import checks
+from .arguments import ArrayLike
 from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
                      number_as, owned)
 from .device import DeviceArray, Traffic, choose_stream, name_arguments
 from .errors import ERRORS, DiffAttnError, InputError, LibraryError
 from .graph_capture import CapturedGraph
-
-
-def library_folder(name: str) -> pathlib.Path:
-    """Where the shared library `name` lies: in lib below DIFFATTN_BUILD_DIR if that is set, else in lib beside this file, in an
-    installation's lib, or in the build folder of the source tree."""
-    here = pathlib.Path(__file__).resolve().parent
-    build = os.environ.get("DIFFATTN_BUILD_DIR")
-    if build:
-        folder = pathlib.Path(build).resolve() / "lib"
-        if not (folder / name).exists():
-            raise LibraryError(f"DIFFATTN_BUILD_DIR: expected a folder with lib/{name}, but got {build!r}; name the folder that "
-                               "the project was built in, or unset the variable")
-        return folder
-    folders = [here / "lib", here.parents[1] / "lib", here.parents[1] / "build" / "lib"]
-    for folder in folders:
-        if (folder / name).exists():
-            return folder
-    raise LibraryError(f"expected {name} in {' or '.join(map(str, folders))}, but it is in none of them; build it "
-                       "(scripts/demo.sh), or name the build folder or the prefix of an installation in DIFFATTN_BUILD_DIR")
-
-
-def load_library(path) -> ctypes.CDLL:
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        raise LibraryError(f"{path}: expected a shared library that loads, but got: {error}") from None
+from .library import load_library
 
 
 #: Data of the caller, bytes done, bytes in all.
@@ -163,10 +139,10 @@ class CompiledCode:
     #: The number of the device that it runs on; None: the CPU.
     ordinal: int | None = None
 
-    def __init__(self, library: CLibrary, handle: ctypes.c_void_p, threads: int | None):
+    def __init__(self, library: CLibrary, handle: ctypes.c_void_p, threads: int | None) -> None:
         self._lib, self._handle, self._threads = library, handle, checks.threads(threads)
         self._one_call = threading.Lock()  # it serves one thread at a time
-        self.entries = [library.entry_name(handle, i).decode() for i in range(library.num_entries(handle))]
+        self.entries: list[str] = [library.entry_name(handle, i).decode() for i in range(library.num_entries(handle))]
         self._signatures: dict[str, tuple[list[ValueType], list[ValueType]]] = {}
 
     @property
@@ -196,7 +172,7 @@ class CompiledCode:
         """Whether arrays of its own may lie on a device."""
         return self.ordinal is not None
 
-    def call(self, entry: str, *arrays, stream=None) -> list:
+    def call(self, entry: str, *arrays: ArrayLike, stream: Any = None) -> list[Any]:
         """Calls a function and returns its results. A result that is an argument updated in place is that argument. Arrays on
         the executable's device are used there; results are in memory of the host.
 
@@ -215,7 +191,7 @@ class CompiledCode:
                                            len(results)))
         return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
 
-    def capture(self, entry: str, *arrays, stream=None) -> CapturedGraph:
+    def capture(self, entry: str, *arrays: ArrayLike, stream: Any = None) -> CapturedGraph:
         """A call with these arrays that can be run again and again, on a device as one graph (`CapturedGraph`). Arrays in memory of
         the host must be dense, and none that the function updates. `stream` as for `call`, the same for every run."""
         return CapturedGraph(self, entry, arrays, stream)
@@ -239,7 +215,7 @@ class CompiledCode:
             slot.strides = (ctypes.c_int64 * view.ndim)(*[s // view.itemsize for s in view.strides])
         return views, packed
 
-    def zeros(self, shape, dtype) -> np.ndarray | DeviceArray:
+    def zeros(self, shape: Iterable[int], dtype: Any) -> np.ndarray | DeviceArray:
         """An array of zeros where calls use it without a copy."""
         return DeviceArray.zeros(self, shape, dtype) if self.has_device else np.zeros(shape, dtype)
 

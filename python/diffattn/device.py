@@ -12,16 +12,28 @@ import ctypes
 import math
 import sys
 import weakref
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import checks
+from .arguments import ArrayLike
 from .arrays import CODES, OnDevice, as_array, dense_steps, device_of, names
 from .errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from .calls import CompiledCode
 
 
 class Traffic(ctypes.Structure):
     """What an executable asked of its device since it was loaded. A graph counts as one launch."""
+
+    allocations: int
+    bytes_in: int
+    bytes_out: int
+    bytes_within: int
+    launches: int
 
     _fields_ = [(name, ctypes.c_int64) for name in ("allocations", "bytes_in", "bytes_out", "bytes_within", "launches")]
 
@@ -41,7 +53,7 @@ class DeviceArray(OnDevice):
     """A dense row-major array on the device of `executable`: `shape`, `dtype`, `address`. Its contents are undefined until
     something is written there."""
 
-    def __init__(self, executable, shape, dtype):
+    def __init__(self, executable: CompiledCode, shape: Iterable[int], dtype: Any) -> None:
         shape, dtype = checks.sizes("shape", shape), element_type(dtype)
         super().__init__(0, shape, dtype, [step * dtype.itemsize for step in dense_steps(shape)])
         self.executable = executable
@@ -54,20 +66,20 @@ class DeviceArray(OnDevice):
         self._finalizer = weakref.finalize(self, _release, executable, self.address)
 
     @classmethod
-    def zeros(cls, executable, shape, dtype) -> DeviceArray:
+    def zeros(cls, executable: CompiledCode, shape: Iterable[int], dtype: Any) -> DeviceArray:
         array = cls(executable, shape, dtype)
         array._do("fill", array.address, 0, array.nbytes)
         return array
 
     @classmethod
-    def from_host(cls, executable, array) -> DeviceArray:
+    def from_host(cls, executable: CompiledCode, array: ArrayLike) -> DeviceArray:
         """A copy of an array in memory of the host."""
         array = as_array(array)
         copy = cls(executable, array.shape, array.dtype)
         copy.write(array)
         return copy
 
-    def write(self, array) -> None:
+    def write(self, array: ArrayLike) -> None:
         """Copies an array of the same shape and type from memory of the host."""
         array = as_array(array)
         if isinstance(array, OnDevice):

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from . import checks, files
+from .arguments import ArrayLike
 from .arrays import as_array
 from .calls import CompiledCode
 from .device import DeviceArray
@@ -135,7 +136,7 @@ class CompiledModel:
     def ends(self) -> frozenset[int]:
         return self.defaults.ends
 
-    def forward(self, inputs: np.ndarray) -> np.ndarray:
+    def forward(self, inputs: ArrayLike) -> np.ndarray:
         """Decoders: ids `[B,T]` to logits `[B,T,V]`. Others: see docs/models.md."""
         inputs = self._ids("inputs", inputs) if self.is_decoder else _float32("inputs", inputs)
         return self.executable.call("forward", inputs)[0]
@@ -183,9 +184,19 @@ class CompiledModel:
             raise InputError(f"{name}: expected a prompt of at least one token, but got none")
         return array.tolist()
 
-    def generate(self, prompts, max_new_tokens: int | None = None, *, temperature: float | None = None, top_k: int | None = None,
+    @overload
+    def generate(self, prompts: str, max_new_tokens: int | None = None, *, temperature: float | None = None,
+                 top_k: int | None = None, top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
+                 stop: str | Sequence[str] | None = None) -> Iterator[str]: ...
+
+    @overload
+    def generate(self, prompts: ArrayLike, max_new_tokens: int | None = None, *, temperature: float | None = None,
+                 top_k: int | None = None, top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
+                 stop: str | Sequence[str] | None = None) -> Iterator[Any]: ...
+
+    def generate(self, prompts: ArrayLike, max_new_tokens: int | None = None, *, temperature: float | None = None, top_k: int | None = None,
                  top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
-                 stop: str | Sequence[str] | None = None) -> Iterator:
+                 stop: str | Sequence[str] | None = None) -> Iterator[Any]:
         """Streams what follows a prompt: pieces of text for text, ids for ids.
 
         A list of prompts (or a 2-D array of ids) gives pairs of the prompt's number and a piece. Generation ends at the

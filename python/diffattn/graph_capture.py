@@ -10,11 +10,17 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .arguments import ArrayLike
 from .arrays import DTYPES, Result
 from .device import choose_stream, name_arguments
+
+if TYPE_CHECKING:
+    from .calls import CompiledCode
 
 
 class CapturedGraph:
@@ -22,7 +28,7 @@ class CapturedGraph:
     and then captured. Arrays in memory of the host are read anew by each run, arrays on the device are used and updated there.
     """
 
-    def __init__(self, executable, entry: str, arrays, stream=None):
+    def __init__(self, executable: CompiledCode, entry: str, arrays: Sequence[ArrayLike], stream: Any = None) -> None:
         self.executable, self._arrays = executable, arrays
         self._stream = choose_stream(name_arguments(entry, arrays), stream, executable.ordinal)
         self._views, packed = executable.pack(entry, arrays, self._stream)
@@ -33,7 +39,7 @@ class CapturedGraph:
         # It holds the executable, which must not go before it.
         self._finalizer = weakref.finalize(self, _destroy, executable, handle)
 
-    def __call__(self) -> list:
+    def __call__(self) -> list[Any]:
         """Launches it and returns the results: arguments that were updated are those arguments, other results are arrays that the
         next run overwrites."""
         lib, out = self.executable._lib, (Result * max(self._results, 1))()

@@ -6,11 +6,12 @@ import os
 import shlex
 import shutil
 import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
-from .calls import library_folder
 from .errors import LibraryError
+from .library import program
 
 #: Sizes that a function leaves open: one for all, as some of them must be equal.
 OPEN_SIZE = 4
@@ -38,10 +39,12 @@ def command() -> str:
 def runner() -> str:
     """diffattn-run of the libraries in use, else that of PATH."""
     try:
-        own = library_folder("libDiffAttnC.so").parent / "bin" / "diffattn-run"
+        own = program("diffattn-run")
     except LibraryError:
         return "diffattn-run"
-    return _spelled(own, "diffattn-run") if own.exists() else "diffattn-run"
+    # A wheel's lies within the package, and has a command beside this one.
+    command = Path(sysconfig.get_path("scripts")) / "diffattn-run"
+    return _spelled(command if own.parents[1] == Path(__file__).resolve().parent and command.exists() else own, "diffattn-run")
 
 
 def run_graph(file: str | Path, directory: str | Path, arguments: Sequence[tuple[Sequence[int | None], str]]) -> str:

@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from . import checks, models
+from .arguments import FilePath, Progress
 from .checkpoint import DTYPES, Checkpoint, open_checkpoint
 from .errors import CheckpointError
 from .generation import CompiledModel, Timing
@@ -15,8 +16,8 @@ from .text import printable_name, shown
 __all__ = ["Model", "Timing", "build_graph", "load"]
 
 
-def load(directory: str | Path, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
-         progress=None, cuda_driver: str | Path | None = None, batch_invariant: bool | None = None) -> Model:
+def load(directory: FilePath, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
+         progress: Progress | None = None, cuda_driver: FilePath | None = None, batch_invariant: bool | None = None) -> Model:
     """The model in a directory, compiled; `dtype` (f32, bf16, f16) is that of the weights unless given. `progress(done, total)`
     is called between weights, with the bytes that have been bound or copied to the GPU, and those of all. `cuda_driver` is
     libcuda.so.1, where the system's loader finds none. `batch_invariant` asks that a row does not depend on its batch; None asks
@@ -68,7 +69,8 @@ def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Modu
 
 class Model(CompiledModel):
     def __init__(self, checkpoint: Checkpoint, target: str = "cpu", dtype: str | None = None,
-                 threads: int | None = None, progress=None, cuda_driver=None, batch_invariant: bool | None = None) -> None:
+                 threads: int | None = None, progress: Progress | None = None, cuda_driver: FilePath | None = None,
+                 batch_invariant: bool | None = None) -> None:
         from .runtime import Executable
 
         self.module = build_graph(checkpoint, dtype)

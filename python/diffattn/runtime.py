@@ -15,16 +15,23 @@ import os
 import sysconfig
 import warnings
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from . import checks
+from .arguments import ArrayLike, FilePath, FilePaths, ModuleText, Progress
 from .arrays import CODES, DTYPES, MOST_RANK, Array, ValueType, as_array  # noqa: F401
-from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback, library_folder, load_library
+from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
 from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError, LibraryError,  # noqa: F401
                      OutputError, RunError, UsageError, WeightsError)
+from .library import library_folder, load_library
+
+__all__ = ["BundleError", "CompileError", "CompiledCode", "Counters", "DeviceArray", "Diagnostic", "DiffAttnError", "Executable",
+           "IRError", "InputError", "Judgement", "LibraryError", "OutputError", "RunError", "Traffic", "UsageError", "ValueType",
+           "WeightsError", "cache_folder", "cache_limit", "counters", "emit", "library", "reset_counters", "versions", "write_bundle"]
 
 API_MAJOR = 1
 
@@ -74,6 +81,12 @@ def _diagnostics(lib, program=None) -> list[Diagnostic]:
 
 class Counters(ctypes.Structure):
     """What compiled code asked of the runtime since `reset_counters`."""
+
+    gemm_calls: int
+    parallel_calls: int
+    arena_grows: int
+    arena_bytes_peak: int
+    packs: int
 
     _fields_ = [(name, ctypes.c_int64) for name in
                 ("gemm_calls", "parallel_calls", "arena_grows", "arena_bytes_peak", "packs")]
@@ -189,9 +202,10 @@ class Executable(CompiledCode):
     `diagnostics` and `applied` then say what the compiler did with each attention, also if the code is from the cache.
     """
 
-    def __init__(self, mlir, *, target="cpu", weights=(), threads=None, cache=True, name="module", raise_attention=True,
-                 reference=False, unchecked=False, from_stage="input", progress=None, cuda_driver=None, cublaslt=None,
-                 batch_invariant=None):
+    def __init__(self, mlir: ModuleText, *, target: str = "cpu", weights: FilePaths = (), threads: int | None = None,
+                 cache: bool | FilePath = True, name: str = "module", raise_attention: bool = True, reference: bool = False,
+                 unchecked: bool = False, from_stage: str = "input", progress: Progress | None = None,
+                 cuda_driver: FilePath | None = None, cublaslt: FilePath | None = None, batch_invariant: bool | None = None) -> None:
         # All that can be wrong with arguments is said before anything is compiled.
         ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
         checks.callback("progress", progress)
@@ -222,7 +236,7 @@ class Executable(CompiledCode):
         if weights:
             self.bind_weights(weights, progress)
 
-    def bind_weights(self, paths, progress=None) -> None:
+    def bind_weights(self, paths: FilePaths, progress: Progress | None = None) -> None:
         """Finds the weights by name and, for a device, copies them there. `progress(done, total)` is called between them;
         what it raises ends this and is raised by it."""
         array = _paths(paths)
@@ -232,7 +246,8 @@ class Executable(CompiledCode):
         told.check(self._lib, status)
 
 
-    def judge(self, mlir, entry: str, arguments, results, *, weights=()) -> Judgement:
+    def judge(self, mlir: ModuleText, entry: str, arguments: Sequence[ArrayLike], results: Sequence[ArrayLike], *,
+              weights: FilePaths = ()) -> Judgement:
         """Whether `results` are what `entry` of `mlir`, the module that this was compiled from, gives for `arguments`: it is
         interpreted in f64, before any pass, and as written with random roundings (docs/numerics.md). All arrays lie in memory of
         the host; arguments that the call updated must be what they were before it.
@@ -311,8 +326,9 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
     return options
 
 
-def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=False, unchecked=False, from_stage="input",
-         ptxas="ptxas", diagnostics: list | None = None, batch_invariant=None) -> bytes:
+def emit(mlir: ModuleText, stage: str, *, target: str = "cpu", raise_attention: bool = True, reference: bool = False,
+         unchecked: bool = False, from_stage: str = "input", ptxas: FilePath = "ptxas", diagnostics: list[Diagnostic] | None = None,
+         batch_invariant: bool | None = None) -> bytes:
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name. What the compiler says, `Diagnostic`s of every kind, is added to the list `diagnostics`."""
@@ -336,8 +352,9 @@ def emit(mlir, stage: str, *, target="cpu", raise_attention=True, reference=Fals
         lib.free(text)
 
 
-def write_bundle(mlir, directory, *, weights=(), target="cpu", model_folder=None, copy_weights=False, cache=True,
-                 name="module", batch_invariant=None, unchecked=False) -> list[Diagnostic]:
+def write_bundle(mlir: ModuleText, directory: FilePath, *, weights: FilePaths = (), target: str = "cpu",
+                 model_folder: FilePath | None = None, copy_weights: bool = False, cache: bool | FilePath = True,
+                 name: str = "module", batch_invariant: bool | None = None, unchecked: bool = False) -> list[Diagnostic]:
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
     compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns what the compiler said,
     without what went well.

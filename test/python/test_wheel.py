@@ -1,4 +1,4 @@
-"""The package as pip installs it from a wheel, which holds no compiled library: its command says what is missing, and fails."""
+"""The package as pip installs it from its sources, without a compiled library: its commands say what is missing, and fail."""
 import os
 import shutil
 import subprocess
@@ -23,8 +23,8 @@ def diffattn(tmp_path_factory):
     subprocess.run([*pip, "install", "--no-deps", "--no-index", "--target", folder / "site", wheel], check=True)
     shutil.rmtree(folder / "python")
 
-    def run(*arguments, **environment):
-        done = subprocess.run([folder / "site" / "bin" / "diffattn", *arguments], cwd=folder, capture_output=True, text=True,
+    def run(*arguments, command="diffattn", **environment):
+        done = subprocess.run([folder / "site" / "bin" / command, *arguments], cwd=folder, capture_output=True, text=True,
                               env={**ENVIRONMENT, "PYTHONPATH": str(folder / "site"), **environment}, timeout=60)
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -40,6 +40,20 @@ def test_without_a_library(arguments, library, diffattn, tmp_path):
     done = diffattn(*arguments)
     assert done.returncode == 10
     assert f"diffattn: error: expected {library} in " in done.stderr and "DIFFATTN_BUILD_DIR" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["diffattn-run", "diffattn-opt"])
+def test_programs_without_a_library(command, diffattn, build_dir, tmp_path):
+    done = diffattn("--help", command=command)
+    assert done.returncode == 10
+    assert done.stderr.startswith(f"{command}: error: expected libDiffAttnC.so in ") and "DIFFATTN_BUILD_DIR" in done.stderr
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libDiffAttnC.so").touch()
+    done = diffattn("--help", command=command, DIFFATTN_BUILD_DIR=str(tmp_path))
+    assert done.returncode == 10
+    assert done.stderr.startswith(f"{command}: error: {tmp_path}/bin/{command}: expected a program, but there is none; ")
+    done = diffattn("--help", command=command, DIFFATTN_BUILD_DIR=str(build_dir.resolve()))
+    assert done.returncode == 0 and "USAGE" in done.stdout
 
 
 def test_a_wrong_build_folder(diffattn, tmp_path):

@@ -1,0 +1,20 @@
+"""What mypy says of typed_client.py, whose last words on a line, "# error: ", are where it must say something."""
+import os
+import re
+import subprocess
+import sys
+
+from paths import ROOT
+
+CLIENT = ROOT / "test" / "python" / "typed_client.py"
+
+
+def check_client(cache, *options, **environment):
+    """Errors are where the client says that it is wrong, and nowhere else."""
+    done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, "--no-error-summary", *options, CLIENT], cwd=cache,
+                          env={**os.environ, **environment}, capture_output=True, text=True)
+    assert done.stderr == ""
+    said = [(int(line), message) for line, message in re.findall(r"typed_client\.py:(\d+): error: (.*)$", done.stdout, re.M)]
+    wrong = {number for number, line in enumerate(CLIENT.read_text().splitlines(), 1) if "# error: " in line}
+    assert [(number, message) for number, message in said if number not in wrong] == []
+    assert wrong == {number for number, _ in said} and len(wrong) == 5
