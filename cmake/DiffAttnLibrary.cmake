@@ -28,10 +28,19 @@ function(diffattn_library name)
   set_property(GLOBAL APPEND PROPERTY DIFFATTN_LIBRARIES ${name})
 endfunction()
 
-# diffattn_tool(NAME sources... [LINK libs...])
+# diffattn_main(NAME FUNCTION): the program NAME is this function of tools/EntryPoints.h.
+function(diffattn_main name function)
+  target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tools/Main.cpp)
+  target_compile_definitions(${name} PRIVATE DIFFATTN_MAIN=${function})
+endfunction()
+
+# diffattn_tool(NAME sources... [MAIN function] [LINK libs...])
 function(diffattn_tool name)
-  cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "MAIN" "LINK" ${ARGN})
   add_executable(${name} ${ARG_UNPARSED_ARGUMENTS})
+  if(ARG_MAIN)
+    diffattn_main(${name} ${ARG_MAIN})
+  endif()
   target_precompile_headers(${name} REUSE_FROM DiffAttnPCH)
   # -fPIC and not an executable's -fPIE: the precompiled header is shared with the libraries.
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

@@ -65,13 +65,21 @@ setup_test_packages() {
   setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev pkg-config:pkg-config readelf:binutils "$@"
 }
 
+# What a wheel is linked with beside that, and what edits the libraries in it.
+setup_wheel_packages() {
+  [ -z "${MLIR_DIR:-}" ] || die "expected no MLIR_DIR for a wheel, which is made of Debian's MLIR, but got $MLIR_DIR"
+  setup_packages /usr/lib/llvm-22/lib/liblldELF.a:liblld-22-dev /usr/include/zlib.h:zlib1g-dev /usr/include/zstd.h:libzstd-dev \
+    patchelf:patchelf readelf:binutils "$@"
+}
+
 # pip's own words are shown only when it fails.
-pip_install() {
-  "$venv/bin/python" -m pip install --disable-pip-version-check -q "$@" >"$venv/pip.log" 2>&1 || {
+pip_run() {
+  "$venv/bin/python" -m pip --disable-pip-version-check -q "$@" >"$venv/pip.log" 2>&1 || {
     tail -20 "$venv/pip.log" >&2
     return 1
   }
 }
+pip_install() { pip_run install "$@"; }
 
 # setup_python REQUIREMENTS...: a virtual environment with these files' packages and our own package in it.
 setup_python() {
@@ -96,6 +104,17 @@ setup_python() {
       die "pip could not install the diffattn package into $venv"
     cp "$root/python/pyproject.toml" "$stamp"
   fi
+}
+
+# What the package depends on, as wheels, so that a fresh environment needs no network.
+setup_wheelhouse() {
+  local stamp=$venv/wheelhouse/requirements.txt
+  cmp -s "$root/python/requirements.txt" "$stamp" && return 0
+  say "downloading wheels of python/requirements.txt"
+  rm -rf "$venv/wheelhouse"
+  pip_run download --only-binary :all: -d "$venv/wheelhouse" -r "$root/python/requirements.txt" ||
+    die "pip could not download the packages of python/requirements.txt; a network is needed the first time"
+  cp "$root/python/requirements.txt" "$stamp"
 }
 
 # Says beforehand when a package of several gigabytes is about to come.

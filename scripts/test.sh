@@ -19,7 +19,18 @@ setup_test_packages clang-format-22:clang-format-22
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
 configure DIFFATTN_TESTS=ON
 build_targets
-failed=()
+failed=() options=()
+if [ -z "${MLIR_DIR:-}" ]; then
+  # Before pytest, whose processes use what is built.
+  rm -rf "$build/wheel/tested"
+  "$root/scripts/build-wheel.sh" -o "$build/wheel/tested" || failed+=(wheel)
+  setup_wheelhouse
+  DIFFATTN_WHEEL_FILE=$(echo "$build"/wheel/tested/*.whl)
+  export DIFFATTN_WHEEL_FILE
+else
+  say "without the wheel and its tests: it is made of Debian's MLIR, not of $MLIR_DIR"
+  options+=(--ignore=test/python/test_wheel_binary.py)
+fi
 
 say "lit"
 "$venv/bin/python" "$(llvm_bin)/lit" -s -v "$build/test" || failed+=(lit)
@@ -32,7 +43,6 @@ for binary in "$build"/unittests/*; do
 done
 
 say "pytest"
-options=()
 [ $full = 1 ] && options+=(--full)
 # One process for each core, up to four for the sake of memory, each with whole files. Threads that wait must not spin: the processes would take each other's cores.
 (cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$((jobs < 4 ? jobs : 4))" --dist loadfile "${options[@]}" test/python) ||

@@ -23,6 +23,7 @@
 #include "llvm/Support/Program.h"
 #include "llvm/Support/SHA256.h"
 
+#include <dlfcn.h>
 #include <map>
 
 using namespace mlir;
@@ -40,9 +41,23 @@ static llvm::Error linkError(const Twine &message) {
   return makeError(ErrorClass::Compile, message);
 }
 
+/// The linker that a wheel brings, beside the library that this code lies in;
+/// empty if there is none.
+static std::string getOwnLinker() {
+  Dl_info self;
+  if (!dladdr(reinterpret_cast<void *>(&getOwnLinker), &self) ||
+      !self.dli_fname)
+    return "";
+  llvm::SmallString<128> path(llvm::sys::path::parent_path(self.dli_fname));
+  llvm::sys::path::append(path, "..", "bin", "diffattn-ld");
+  return llvm::sys::fs::can_execute(path) ? path.str().str() : "";
+}
+
 LinkerSearch LinkerSearch::getDefault() {
   LinkerSearch search;
   search.folders = {DIFFATTN_LLVM_TOOLS};
+  if (std::string own = getOwnLinker(); !own.empty())
+    search.program = own;
   return search;
 }
 

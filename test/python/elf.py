@@ -1,9 +1,9 @@
-"""What the tests read in ELF files: where the loader looks for their libraries."""
+"""What the tests read in ELF files: which libraries they need, and where the loader looks for them."""
 import pathlib
 import struct
 
 LOAD, DYNAMIC = 1, 2
-NULL, STRING_TABLE, RPATH, RUNPATH = 0, 5, 15, 29
+NULL, NEEDED, STRING_TABLE, RPATH, RUNPATH = 0, 1, 5, 15, 29
 
 
 def is_loaded(path) -> bool:
@@ -16,8 +16,8 @@ def is_loaded(path) -> bool:
     return head[:4] == b"\x7fELF" and struct.unpack_from("<H", head, 16)[0] in (2, 3)
 
 
-def search_path(path) -> list[str]:
-    """The entries of RPATH and RUNPATH; of 64-bit files."""
+def _texts(path, tags) -> list[str]:
+    """What the dynamic section says with these tags; of 64-bit files."""
     data = pathlib.Path(path).read_bytes()
     (headers,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
@@ -29,9 +29,19 @@ def search_path(path) -> list[str]:
     entries = entries[: next((i for i, (tag, _) in enumerate(entries) if tag == NULL), len(entries))]
     result = []
     for tag, value in entries:
-        if tag in (RPATH, RUNPATH):
+        if tag in tags:
             table = dict(entries)[STRING_TABLE]
             start = next(table - address + offset for kind, _, offset, address, _, length in segments
                          if kind == LOAD and address <= table < address + length) + value
-            result += data[start : data.index(b"\0", start)].decode().split(":")
+            result.append(data[start : data.index(b"\0", start)].decode())
     return result
+
+
+def search_path(path) -> list[str]:
+    """The entries of RPATH and RUNPATH."""
+    return [entry for text in _texts(path, (RPATH, RUNPATH)) for entry in text.split(":")]
+
+
+def needed(path) -> list[str]:
+    """Names of the libraries that it is loaded with."""
+    return _texts(path, (NEEDED,))

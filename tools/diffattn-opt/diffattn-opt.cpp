@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../CrashMessage.h"
+#include "../EntryPoints.h"
 
 #include "DiffAttn/InitAll.h"
 
@@ -13,7 +14,7 @@
 #include "mlir/InitAllPasses.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
-int main(int argc, char **argv) {
+int diffattn_opt_main(int argc, char **argv) {
   mlir::diffattn::tellOfCrashes(argv[0]);
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();

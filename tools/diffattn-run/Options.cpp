@@ -111,8 +111,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<std::string> linker(
       "lld",
       cl::desc("With --emit=bundle: LLVM's linker, a path or a name to\n"
-               "look for in PATH and LLVM's folder"),
-      cl::init("ld.lld"), cl::value_desc("path"), cl::cat(compile));
+               "look for in PATH and LLVM's folder (default: that of\n"
+               "a wheel, else ld.lld)"),
+      cl::value_desc("path"), cl::cat(compile));
   cl::opt<std::string> cudaDriver(
       "cuda-driver", cl::desc("libcuda.so.1, where the loader finds none"),
       cl::value_desc("path"), cl::cat(compile));

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "../EntryPoints.h"
 #include "CacheCommand.h"
 #include "Compare.h"
 #include "Inputs.h"
@@ -118,7 +119,8 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
     modules.push_back(std::move(*module));
   }
   BundleOptions bundle;
-  bundle.linker.program = options.linker;
+  if (!options.linker.empty())
+    bundle.linker.program = options.linker;
   bundle.copyWeights = options.copyWeights;
   bundle.batchInvariance = options.batchInvariance;
   // The first folder of weights is the model's.
@@ -435,7 +437,7 @@ static void holdStandardStreams() {
       (void)::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-int main(int argc, char **argv) {
+int diffattn_run_main(int argc, char **argv) {
   holdStandardStreams();
   // A pipe without a reader, and a limit of file sizes: writing fails with an
   // error, of the linker and the assembler too, and files are cleared away.

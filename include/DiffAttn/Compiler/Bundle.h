@@ -20,7 +20,8 @@ struct LinkerSearch {
   /// A path, or a name to look for in PATH and then in `folders`.
   std::string program = "ld.lld";
   std::vector<std::string> folders;
-  /// With LLVM's own folder, where this was built.
+  /// The linker of a wheel, in a wheel. Else with LLVM's own folder, where this
+  /// was built.
   static LinkerSearch getDefault();
 };
 
