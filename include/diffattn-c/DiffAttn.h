@@ -35,7 +35,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 10
+#define DIFFATTN_API_MINOR 11
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -131,6 +131,13 @@ DIFFATTN_EXPORT int32_t diffattn_bind_weights_telling(
 DIFFATTN_EXPORT int32_t diffattn_bind_weights_while(
     diffattn_program *program, const char *const *paths, int32_t count,
     int32_t (*go_on)(void *data, int64_t done, int64_t total), void *data);
+/* Binds weights that lie in memory of the host, by name: dense arrays, which
+   must stay as they are while the program lives or until weights are bound
+   anew. What the program made of the weights it had (copies in another order)
+   is freed, so this is also how it is told that they have changed. */
+DIFFATTN_EXPORT int32_t
+diffattn_bind_weight_arrays(diffattn_program *program, const char *const *names,
+                            const diffattn_array *arrays, int32_t count);
 
 /*===-- Signatures --------------------------------------------------------===*/
 

@@ -345,6 +345,46 @@ int32_t diffattn_bind_weights_while(
   return bindWeights(program, paths, count, ask);
 }
 
+int32_t diffattn_bind_weight_arrays(diffattn_program *program,
+                                    const char *const *names,
+                                    const diffattn_array *arrays,
+                                    int32_t count) {
+  Failure failure = checkPointers({{"program", program}});
+  if (!failure)
+    failure = checkTexts("names", names, count);
+  if (!failure && count > 0)
+    failure = checkPointers({{"arrays", arrays}});
+  if (failure)
+    return fail(failure);
+  // Arrays are looked at as the arguments of a function that takes them.
+  const std::string taker = "weights";
+  const Signature taking{
+      {{taker, std::vector<ValueType>(static_cast<size_t>(count)), {}}}, {}};
+  std::vector<ArrayView> views;
+  failure = viewArguments(taking, taker.c_str(), arrays, count, views);
+  if (failure)
+    return fail(failure);
+  auto files = std::make_unique<WeightFiles>();
+  for (int32_t i = 0; i < count; ++i) {
+    const ArrayView &view = views[static_cast<size_t>(i)];
+    if (view.onDevice || !isDense(view))
+      return fail(ErrorClass::Input,
+                  "weight '" + llvm::Twine(names[i]) +
+                      "': expected a dense array in memory of the host, but "
+                      "got one " +
+                      (view.onDevice ? "on a device" : "with strides"));
+    if (llvm::Error error = files->addArray(names[i], view.dtype, view.shape,
+                                            static_cast<char *>(view.data)))
+      return fail(std::move(error));
+  }
+  if (llvm::Error error = program->program->bindWeights(*files, nullptr))
+    return fail(std::move(error));
+  // Nothing reads the files that were bound before.
+  program->files.clear();
+  program->files.push_back(std::move(files));
+  return DIFFATTN_OK;
+}
+
 /// A copy that the caller frees.
 static int32_t giveText(const std::string &text, char **out) {
   auto *copy = static_cast<char *>(std::malloc(text.size() + 1));

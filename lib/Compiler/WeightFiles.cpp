@@ -331,6 +331,22 @@ llvm::Error WeightFiles::add(StringRef path) {
                      (advice.empty() ? "" : ", but got " + advice));
 }
 
+llvm::Error WeightFiles::addArray(StringRef name, DType dtype,
+                                  llvm::ArrayRef<int64_t> shape,
+                                  const char *data) {
+  FileTensor tensor;
+  tensor.dtypeName = stringifyDType(dtype);
+  tensor.dtype = dtype;
+  tensor.shape.assign(shape.begin(), shape.end());
+  tensor.data = data;
+  tensor.bytes = getByteSize(SizeList(tensor.shape), dtype).value_or(0);
+  tensor.file = "memory";
+  if (!tensors.try_emplace(name, std::move(tensor)).second)
+    return weightError("weight '" + name + "': expected each name once");
+  names.push_back(name.str());
+  return llvm::Error::success();
+}
+
 const FileTensor *WeightFiles::find(StringRef name) const {
   auto it = tensors.find(name);
   return it == tensors.end() ? nullptr : &it->second;

@@ -3,13 +3,14 @@
     diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
     diffattn.load(directory)                           a model from its config.json and safetensors
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
+    diffattn.compile(module, args)                     a torch.nn.Module, compiled; torch.compile(backend="diffattn") too
     diffattn.runtime.Executable(mlir, ...)             a module of your own
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "errors", "load", "runtime"]
+__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "load", "runtime"]
 
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from . import bundle, runtime
     from ._attention import attention
     from .model import load
+    from .torch.front import compile
 
 
 def __dir__() -> list[str]:
@@ -36,6 +38,10 @@ def __getattr__(name: str) -> object:
         from .model import load
 
         return load
+    if name == "compile":
+        from .torch import compile
+
+        return compile
     if name in ("bundle", "runtime"):
         import importlib
 

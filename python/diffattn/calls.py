@@ -182,14 +182,23 @@ class CompiledCode:
         """
         native = choose_stream(name_arguments(entry, arrays), stream, self.ordinal)
         views, packed = self.pack(entry, arrays, native)
-        results = self.signature(entry)[1]
-        out = (Result * max(len(results), 1))()
+        out = self.call_packed(entry, packed, len(views), len(self.signature(entry)[1]), native)
+        return [owned(r, self.free) if r.argument < 0 else arrays[r.argument] for r in out]
+
+    def call_packed(self, entry: str, arguments: Any, count: int, num_results: int, native: int | None = None) -> list[Result]:
+        """Calls a function with arguments as the C interface takes them. Memory of the results, but of those that are arguments
+        updated in place, is the caller's, for `free`."""
+        out = (Result * max(num_results, 1))()
         with self._one_call:
             if self.has_device:
                 self._lib.check(self._lib.memory_stream(self._handle, native))
-            self._lib.check(self._lib.call(self._handle, entry.encode(), packed, len(views), self._threads, out,
-                                           len(results)))
-        return [owned(r, self._lib.free) if r.argument < 0 else arrays[r.argument] for r in out[: len(results)]]
+            self._lib.check(self._lib.call(self._handle, entry.encode(), arguments, count, self._threads, out, num_results))
+        return out[:num_results]
+
+    @property
+    def free(self) -> Any:
+        """The function that takes back a result's memory."""
+        return self._lib.free
 
     def capture(self, entry: str, *arrays: ArrayLike, stream: Any = None) -> CapturedGraph:
         """A call with these arrays that can be run again and again, on a device as one graph (`CapturedGraph`). Arrays in memory of

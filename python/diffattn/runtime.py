@@ -114,6 +114,7 @@ class _Library(CLibrary):
             ("get_diagnostic", number, [program, number, out(_Diagnostic)]),
             ("program_from_cache", number, [program]),
             ("bind_weights_while", number, [program, out(text), number, GoOn, ctypes.c_void_p]),
+            ("bind_weight_arrays", number, [program, out(text), out(Array), number]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
             ("judge", number, [program, text, size, options, text, out(Array), number, out(Array), number, out(number),
                                out(ctypes.c_void_p)]),
@@ -245,6 +246,11 @@ class Executable(CompiledCode):
             status = self._lib.bind_weights_while(self._handle, array, len(array), told.c, None)
         told.check(self._lib, status)
 
+    def bind_arrays(self, names: ctypes.Array[ctypes.c_char_p], arrays: ctypes.Array[Array]) -> None:
+        """Binds weights that lie in memory: ctypes arrays of their names and of dense `Array`s, which the caller keeps as they are
+        until weights are bound anew."""
+        with self._one_call:
+            self._lib.check(self._lib.bind_weight_arrays(self._handle, names, arrays, len(names)))
 
     def judge(self, mlir: ModuleText, entry: str, arguments: Sequence[ArrayLike], results: Sequence[ArrayLike], *,
               weights: FilePaths = ()) -> Judgement:

@@ -94,7 +94,7 @@ class Caller:
             "entry": entry, "ir": module, "ir_bytes": len(MODULE), "stage": stage, "directory": place, "chip": place, "name": entry,
             "value": entry, "arguments": array, "num_arguments": 1, "results": results, "num_results": 1, "threads": 1, "bytes": 16,
             "rows": 1, "to_pitch": 16, "from_pitch": 16, "i": 0, "copy_weights": 1, "paths": texts, "count": 1, "weights": texts,
-            "num_weights": 1,
+            "num_weights": 1, "names": texts, "arrays": array,
         }
         self.out = out
 
@@ -196,14 +196,14 @@ sys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})
 import test_capi_nulls as nulls
 caller = nulls.prepare(pathlib.Path({str(build_dir.resolve())!r}), 'libDiffAttnC.so', {str(tmp_path / 'b')!r})
 pair = (ctypes.c_void_p * 2)(nulls.text(caller, b"somewhere"), None)
-for name, lists in (("bind_weights", "paths"), ("bind_weights_telling", "paths"), ("bind_weights_while", "paths"), ("write_bundle", "weights")):
+for name, lists in (("bind_weights", "paths"), ("bind_weights_telling", "paths"), ("bind_weights_while", "paths"), ("write_bundle", "weights"), ("bind_weight_arrays", "names")):
     count = "num_weights" if lists == "weights" else "count"
     print(caller.call(name, **{{lists: ctypes.addressof(pair), count: 2}}), caller.error())
     print(caller.call(name, **{{lists: ctypes.addressof(pair), count: -1}}), caller.error())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    expected = [f"2 {name}{rest}" for name in ["paths"] * 3 + ["weights"]
+    expected = [f"2 {name}{rest}" for name in ["paths"] * 3 + ["weights", "names"]
                 for rest in ("[1]: expected an address, but got null", ": expected a number of them from 0, but got -1")]
     assert done.stdout.splitlines() == expected
 

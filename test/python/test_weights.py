@@ -1,4 +1,5 @@
 """Weights as modules declare them: types, transposes, orders of rows, layers, other names."""
+import ctypes
 import json
 import struct
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from diffattn import runtime
+from diffattn.arrays import CODES, Array
 
 NAMES = {np.dtype(np.float32): "F32", np.dtype(np.float16): "F16", np.dtype(ml_dtypes.bfloat16): "BF16",
          np.dtype(np.float64): "F64", np.dtype(np.int64): "I64", np.dtype(np.bool_): "BOOL"}
@@ -131,3 +133,47 @@ def test_progress_is_told(tmp_path, target):
         }""", target=target, weights=[path], progress=lambda *bytes: told.append(bytes), cache=False)
     assert told == [(24 * i, 96) for i in range(1, 5)]
     assert (executable.call("get", 2)[0] == 2).all()
+
+
+def described(*arrays):
+    """Arrays of NumPy for `bind_arrays`, and what must stay alive."""
+    slots, kept = (Array * len(arrays))(), []
+    for slot, array in zip(slots, arrays):
+        sizes, strides = ((ctypes.c_int64 * array.ndim)(*numbers) for numbers in (array.shape, [s // array.itemsize for s in array.strides]))
+        slot.data, slot.dtype, slot.rank, slot.shape, slot.strides = array.ctypes.data, CODES[array.dtype], array.ndim, sizes, strides
+        kept.append((sizes, strides))
+    return slots, kept
+
+
+def bind(executable, **arrays):
+    slots, _ = described(*arrays.values())
+    executable.bind_arrays((ctypes.c_char_p * len(arrays))(*[name.encode() for name in arrays]), slots)
+
+
+def test_weights_in_memory():
+    executable, array = load("", "tensor<3x2xf32>"), np.arange(6, dtype=np.float32).reshape(3, 2)
+    bind(executable, w=array)
+    np.testing.assert_array_equal(executable.call("get")[0], array)
+    array[:] = 7  # used where they lie
+    np.testing.assert_array_equal(executable.call("get")[0], array)
+    bind(executable, other=array, w=(more := array + 1))
+    np.testing.assert_array_equal(executable.call("get")[0], more)
+    bind(executable, w=(wide := (array * 3).astype(np.float64)))
+    np.testing.assert_array_equal(executable.call("get")[0], wide.astype(np.float32))
+    before = executable.call("get")[0]
+    for arrays, error, message in [
+        ({"w": np.ones((2, 3), np.float32)}, runtime.WeightsError, r"memory: weight 'w': expected shape \[3, 2\], but got \[2, 3\]"),
+        ({"w": np.zeros((3, 4), np.float32)[:, ::2]}, runtime.InputError, "weight 'w': expected a dense array in memory of the host, but got one with strides"),
+        ({"v": array}, runtime.WeightsError, "weight 'w': expected it in the weight files, but they lack it"),
+        ({"w": array.astype(np.int64)}, runtime.WeightsError, "memory: weight 'w': expected element type f32 or another float, but got i64"),
+    ]:
+        with pytest.raises(error, match=message):
+            bind(executable, **arrays)
+    np.testing.assert_array_equal(executable.call("get")[0], before)
+
+
+def test_weights_in_memory_by_name_once():
+    executable, array = load("", "tensor<2xf32>"), np.ones(2, np.float32)
+    slots, _ = described(array, array)
+    with pytest.raises(runtime.WeightsError, match="weight 'w': expected each name once"):
+        executable.bind_arrays((ctypes.c_char_p * 2)(b"w", b"w"), slots)

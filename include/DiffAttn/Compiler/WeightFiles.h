@@ -18,7 +18,8 @@
 
 namespace mlir::diffattn {
 
-/// A tensor as it lies in a mapped file. Its data has no alignment.
+/// A tensor as it lies in a mapped file, or in memory of the caller's. Its data
+/// has no alignment.
 struct FileTensor {
   std::string dtypeName; // as the file spells it
   std::optional<diffattn_rt::DType> dtype;
@@ -40,8 +41,13 @@ public:
   /// were whole, and nothing of the one that was not.
   llvm::Error add(llvm::StringRef path);
 
-  /// Whether no file was added.
-  bool empty() const { return mappings.empty(); }
+  /// Adds a dense, row-major tensor in memory of the caller's, which must stay
+  /// as it is as long as a file would.
+  llvm::Error addArray(llvm::StringRef name, diffattn_rt::DType dtype,
+                       llvm::ArrayRef<int64_t> shape, const char *data);
+
+  /// Whether nothing was added.
+  bool empty() const { return mappings.empty() && names.empty(); }
   const FileTensor *find(llvm::StringRef name) const;
   /// In the order of the files.
   const std::vector<std::string> &getNames() const { return names; }

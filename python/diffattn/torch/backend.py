@@ -1,0 +1,69 @@
+"""`torch.compile(module, backend="diffattn")`: Dynamo's graphs, made functional by AOTAutograd, compiled."""
+
+from __future__ import annotations
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+
+from ..errors import CompileError, DiffAttnError, IRError
+from .decompositions import kept_whole, table
+from .graph import prepare
+from .options import Options, warn_of_fallback
+from .program import GraphProgram
+from .requirements import require
+
+
+def backend(module: torch.fx.GraphModule, example_inputs, *, options=None, mode=None):
+    """Compiles a graph of Dynamo; the entry point "diffattn" of torch_dynamo_backends.
+
+    options   dict with the fields of `Options`: target, threads, cache, fallback
+
+    An error is raised by the call of the compiled function, as it is, and not in the wrapping of Dynamo's own.
+    """
+    try:
+        chosen = Options.of(options)
+        require()
+        _refuse_devices(example_inputs)
+        return _compile(module, example_inputs, chosen)
+    except DiffAttnError as error:
+        if options and options.get("fallback") == "eager" and isinstance(error, (CompileError, IRError)):
+            warn_of_fallback(error)
+            return module.forward
+        return _raising(error)
+
+
+def _compile(module, example_inputs, options: Options):
+    def infer(graph: torch.fx.GraphModule, _):
+        metadata = torch._guards.TracingContext.get().fw_metadata
+        mutated = {i for i, info in enumerate(metadata.input_info) if info.mutates_data or info.mutates_metadata}
+        weights = [i for i in metadata.static_input_indices if i not in mutated]
+        program = GraphProgram(prepare(graph), weights, **options.of_code)
+
+        def run(arguments):
+            values = list(arguments)
+            arguments.clear()
+            return program(values)
+
+        run._boxed_call = True
+        return run
+
+    def train(graph: torch.fx.GraphModule, _):
+        raise CompileError("expected a graph without gradients, because no gradient flows back through compiled code, but an input or a "
+                           "parameter requires one; call under torch.no_grad(), and eval() the module")
+
+    with kept_whole():
+        return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table())(module, example_inputs)
+
+
+def _refuse_devices(example_inputs) -> None:
+    for number, value in enumerate(example_inputs):
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise CompileError(f"input {number} of the graph: expected a tensor in memory of the host, but got one on {value.device}; "
+                               "copy it there, with cpu(), and move the module too")
+
+
+def _raising(error: DiffAttnError):
+    def fail(*_):
+        raise type(error)(*error.args)
+
+    return fail

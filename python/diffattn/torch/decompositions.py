@@ -1,0 +1,125 @@
+"""What ATen ops are taken apart into before torch-mlir lowers them.
+
+torch-mlir's own table, with two changes. `aten.linear` and `aten.matmul` stay: taken apart they have wrong shapes once two
+sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
+not parse, is written as comparisons, sums and reads along one axis.
+"""
+
+from __future__ import annotations
+
+import torch
+
+aten = torch.ops.aten
+
+#: Kept whole.
+WHOLE = (aten.linear, aten.matmul)
+
+
+def table() -> dict:
+    """The decompositions by op, for `ExportedProgram.run_decompositions` and AOTAutograd."""
+    from torch_mlir.extras.fx_decomp_util import get_decomposition_table
+
+    result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
+    result.update({aten.cumsum.default: cumsum, aten.index_put.default: index_put,
+                   aten.repeat.default: repeat, aten.scatter.src: scatter, aten.scatter.value: scatter_number})
+    return result
+
+
+def kept_whole():
+    """A context in which AOTAutograd keeps the ops of `WHOLE`, as torch.export does."""
+    from torch.export.exported_program import _override_composite_implicit_decomp
+
+    return _override_composite_implicit_decomp({packet.default: lambda *_, **__: NotImplemented for packet in WHOLE})
+
+
+def cumsum(x, dim, *, dtype=None):
+    if dtype is None and not (x.is_floating_point() or x.is_complex()):
+        dtype = torch.int64
+    x = x if dtype is None else x.to(dtype)
+    if x.dim() == 0:
+        return x.clone()
+    dim %= x.dim()
+    places = torch.arange(x.size(dim), device=x.device)
+    counts = _along(places.unsqueeze(1) >= places.unsqueeze(0), x.dim() + 1, dim)
+    terms = torch.where(counts, x.unsqueeze(dim), torch.zeros((), dtype=x.dtype, device=x.device))
+    return terms.sum(dim + 1, dtype=x.dtype)
+
+
+def _copy_at(x, dim, index, source):
+    """`x` with what `source` has at position i of axis `dim` at position index[i]."""
+    places = torch.arange(x.size(dim), device=x.device)
+    # An index that is not there fails at this read, as it would in PyTorch.
+    index = places.index_select(0, index)
+    taken = _last_hit(index.unsqueeze(0) == places.unsqueeze(1), 1)
+    copied = source.index_select(dim, taken.clamp(min=0))
+    return torch.where(_along(taken >= 0, x.dim(), dim), copied, x)
+
+
+def index_put(x, indices, values, accumulate=False):
+    """Only for one index, of one axis or of truth values; others are left as they are."""
+    given = [i for i, index in enumerate(indices) if index is not None]
+    if len(given) != 1 or accumulate:
+        return NotImplemented
+    dim, index = given[0], indices[given[0]]
+    if index.dtype == torch.bool:
+        if dim != 0 or values.dim() != 0:
+            return NotImplemented  # as many values as the mask has true elements: a size that data decides
+        return torch.where(index.reshape(list(index.shape) + [1] * (x.dim() - index.dim())), values.to(x.dtype), x)
+    if index.dim() > 1:
+        return NotImplemented
+    index = index.reshape(-1)
+    index = torch.where(index < 0, index + x.size(dim), index)
+    source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
+    return _copy_at(x, dim, index, source)
+
+
+def repeat(x, repeats):
+    added = len(repeats) - x.dim()
+    x = x.reshape([1] * added + list(x.shape)) if added else x
+    for dim, times in enumerate(repeats):
+        if isinstance(times, int) and times == 1:
+            continue
+        sizes = list(x.shape)
+        x = x.unsqueeze(dim).expand([-1] * dim + [times] + [-1] * (len(sizes) - dim))
+        x = x.reshape(sizes[:dim] + [times * sizes[dim]] + sizes[dim + 1:])
+    return x.clone()
+
+
+def scatter(x, dim, index, src):
+    """Only where all sizes but that of the axis are those of `x`."""
+    hits = _scatter_hits(x, dim, index)
+    if hits is None or tuple(src.shape) != tuple(index.shape):
+        return NotImplemented
+    taken = _last_hit(hits, dim % x.dim() + 1)
+    return torch.where(taken >= 0, src.gather(dim, taken.clamp(min=0)), x)
+
+
+def scatter_number(x, dim, index, value):
+    hits = _scatter_hits(x, dim, index)
+    if hits is None:
+        return NotImplemented
+    hit = _last_hit(hits, dim % x.dim() + 1) >= 0
+    return torch.where(hit, torch.full((), value, dtype=x.dtype, device=x.device), x)
+
+
+def _scatter_hits(x, dim, index):
+    """Whether [.., place, number of the index, ..] is where that index says; None: the sizes do not fit."""
+    if x.dim() == 0 or x.dim() != index.dim():
+        return None
+    dim %= x.dim()
+    if any(x.size(axis) != index.size(axis) for axis in range(x.dim()) if axis != dim):
+        return None
+    places = torch.arange(x.size(dim), device=x.device)
+    index = places.index_select(0, index.reshape(-1)).reshape(index.shape)
+    return index.unsqueeze(dim) == _along(places.unsqueeze(1), x.dim() + 1, dim)
+
+
+def _last_hit(hits, dim):
+    """The greatest position on axis `dim` at which `hits` is true; -1: none."""
+    numbers = _along(torch.arange(hits.size(dim), device=hits.device), hits.dim(), dim)
+    return torch.where(hits, numbers, torch.full((), -1, dtype=torch.int64, device=hits.device)).amax(dim)
+
+
+def _along(x, rank, dim):
+    """`x` with its axes from axis `dim` on, among `rank` axes."""
+    return x.reshape([1] * dim + list(x.shape) + [1] * (rank - dim - x.dim()))

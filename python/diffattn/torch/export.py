@@ -1,0 +1,164 @@
+"""`diffattn.compile(module, args)`: a module by torch.export, compiled ahead of its calls."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+
+import torch
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from .. import checks
+from ..errors import CompileError, InputError, IRError
+from ..text import shown
+from . import tensors
+from .decompositions import table
+from .graph import number_node, prepare
+from .held import Held
+from .options import Options, warn_of_fallback
+from .program import GraphProgram
+from .sizes import Sizes
+
+
+def compile_module(module, args, kwargs, dynamic_shapes, options: Options):
+    """As `diffattn.compile`, whose arguments it checks."""
+    if not isinstance(module, torch.nn.Module):
+        raise checks.wrong("module", "a torch.nn.Module", module)
+    if not isinstance(args, (tuple, list)):
+        raise checks.wrong("args", "a tuple of example arguments", args)
+    if not (kwargs is None or isinstance(kwargs, dict)):
+        raise checks.wrong("kwargs", "a dict of example arguments, or None", kwargs)
+    _check_devices(module, args, kwargs)
+    try:
+        return CompiledModule(module, tuple(args), dict(kwargs or {}), dynamic_shapes, options)
+    except (CompileError, IRError) as error:
+        if options.fallback != "eager":
+            raise
+        warn_of_fallback(error)
+        return module
+
+
+def _check_devices(module, args, kwargs) -> None:
+    named = [*module.named_parameters(), *module.named_buffers()]
+    for what, given in (("args", args), ("kwargs", kwargs)):
+        named += [(what + pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(given)[0]]
+    for name, value in named:
+        if isinstance(value, torch.Tensor):
+            tensors.check(name, value, value.dtype, value.shape)
+
+
+#: What pytrees do not look into.
+_LEAVES = (torch.Tensor, int, float, str, type(None))
+
+
+class CompiledModule:
+    """What `diffattn.compile` gives: call it like the module."""
+
+    def __init__(self, module, args, kwargs, dynamic_shapes, options: Options):
+        self._module = module
+        program = _export(module, args, kwargs, dynamic_shapes)
+        signature, graph = program.graph_signature, program.graph_module
+        self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
+        places, names = self._in_spec.children()
+        self._num_args, self._wanted = places.num_children, list(names.context)
+        self._is_flat = all(child.is_leaf() for child in [*places.children(), *names.children()])
+        self._names = list(inspect.signature(module.forward).parameters)
+        specs, places = signature.input_specs, [node for node in graph.graph.nodes if node.op == "placeholder"]
+        constants = {spec.target: program.constants[spec.target] for spec in specs if spec.kind == InputKind.CONSTANT_TENSOR}
+        self._held = Held(module, specs, constants)
+        given = [(spec, node) for spec, node in zip(specs, places) if spec.kind == InputKind.USER_INPUT]
+        self._leaves = [(spec, node.meta.get("val")) for spec, node in given]
+        self._sizes = Sizes(program, [node for _, node in given])
+        self._changes = _changes(signature)
+        weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(self._changes)
+        _inline_numbers(graph, places, specs, constants)
+        self._program = GraphProgram(prepare(graph), weights, name=type(module).__name__, **options.of_code)
+        #: Why attention was not fused or is no kernel, and what was: as of `diffattn.runtime.Executable`.
+        self.diagnostics, self.applied = self._program.diagnostics, self._program.applied
+        #: The module that was compiled, as text of MLIR.
+        self.mlir = self._program.mlir
+
+    def refresh(self) -> None:
+        """Reads all weights anew at the next call. Needed only for weights that are tensors of inference mode, or that were written to
+        behind PyTorch's back (by NumPy, or through `.data`): they have no version that would tell."""
+        self._program.refresh()
+
+    def __call__(self, *args, **kwargs):
+        values = self._held.values(self._flatten(args, kwargs))
+        outputs = self._program(values)
+        if self._changes:
+            with torch.no_grad():
+                for output, place in zip(outputs, self._changes):
+                    values[place].copy_(output)
+        return pytree.tree_unflatten(outputs[len(self._changes):], self._out_spec)
+
+    def _flatten(self, args, kwargs) -> list:
+        args, kwargs = self._arranged(args, kwargs)
+        leaves = [*args, *kwargs.values()]
+        spec = self._in_spec
+        # Where nothing is nested, the structure is plain to see.
+        if not (self._is_flat and len(args) == self._num_args and list(kwargs) == self._wanted
+                and all(isinstance(leaf, _LEAVES) for leaf in leaves)):
+            leaves, spec = pytree.tree_flatten((args, kwargs))
+        if spec is not self._in_spec and spec != self._in_spec:
+            raise InputError(f"expected arguments of the structure that the module was compiled for, {_structure(self._in_spec)}, but "
+                             f"got {_structure(spec)}")
+        for leaf, (expected, value) in zip(leaves, self._leaves):
+            name = expected.arg.name
+            if isinstance(value, torch.Tensor):
+                tensors.check(name, leaf, value.dtype, [n if isinstance(n, int) else None for n in value.shape])
+            elif isinstance(expected.arg, ConstantArgument) and (type(leaf) is not type(expected.arg.value)
+                                                                 or leaf != expected.arg.value):
+                raise InputError(f"{name}: expected {shown(expected.arg.value)}, the value that the module was compiled for, but got "
+                                 f"{shown(leaf)}")
+        self._sizes.check(leaves)
+        return leaves
+
+    def _arranged(self, args, kwargs) -> tuple:
+        """Arguments by place and by name as they were when the module was compiled."""
+        known, wanted = self._num_args, self._wanted
+        if len(args) == known and list(kwargs) == wanted:
+            return args, kwargs
+        given = dict(zip(self._names, args))
+        if len(args) <= len(self._names) and not set(given) & set(kwargs):
+            given.update(kwargs)
+            if set(given) == {*self._names[:known], *wanted}:
+                return tuple(given[name] for name in self._names[:known]), {name: given[name] for name in wanted}
+        return args, kwargs
+
+
+def _changes(signature) -> list[int]:
+    """The inputs of the graph that its first outputs are written to, in the order of these."""
+    by_name = {spec.arg.name: i for i, spec in enumerate(signature.input_specs)}
+    of_module = {spec.target: i for i, spec in enumerate(signature.input_specs) if spec.kind != InputKind.USER_INPUT}
+    return [(by_name if spec.kind == OutputKind.USER_INPUT_MUTATION else of_module)[spec.target] for spec in signature.output_specs
+            if spec.kind != OutputKind.USER_OUTPUT]
+
+
+def _export(module, args, kwargs, dynamic_shapes):
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
+            program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            return program.run_decompositions(table())
+    except Exception as error:  # of many classes, most of them private
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise CompileError(f"expected a module that torch.export exports, but it gave {type(error).__name__}: "
+                           f"{' '.join(lines)[:600]}") from error
+
+
+def _inline_numbers(graph, places, specs, constants) -> None:
+    """Constants of one number stay in the graph, where raising can read them."""
+    for node, spec in zip(places, specs):
+        value = constants.get(spec.target)
+        if spec.kind == InputKind.CONSTANT_TENSOR and value is not None and value.dim() == 0 and node.users:
+            following = next(n for n in graph.graph.nodes if n.op not in ("placeholder", "get_attr"))
+            made = number_node(graph.graph, following, value)
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+
+
+def _structure(spec) -> str:
+    args, kwargs = pytree.tree_unflatten(["*"] * spec.num_leaves, spec)
+    return "(" + ", ".join([str(one).replace("'*'", "*") for one in args] + [f"{k}={str(v)}".replace("'*'", "*") for k, v in kwargs.items()]) + ")"

@@ -1,0 +1,37 @@
+"""`diffattn.compile`. It imports PyTorch when it is called, not when this package is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .requirements import require
+
+
+def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None,
+            target: str = "cpu", threads: int | None = None, cache: bool | str | os.PathLike[str] = True,
+            fallback: str | None = None) -> Any:
+    """A function that computes what `module` does, without gradients.
+
+    module          a torch.nn.Module on the CPU, usually after eval()
+    args, kwargs    example arguments: tensors on the CPU, numbers, None, and tuples, lists and dicts of them. Calls must have the same
+                    structure, and the same numbers and other values that are no tensors
+    dynamic_shapes  as of torch.export: which sizes of arguments may differ from call to call
+    target          as of `diffattn.runtime.Executable`; arguments lie in memory of the host all the same
+    threads         for each call; None: the runtime's default
+    cache           whether compiled code is kept on disk, or a folder for it
+    fallback        "eager": where the module cannot be lowered, it is returned as it is, with a warning
+
+    The function takes and gives torch tensors. Weights are the module's own, read where they lie, and packed once; what is written into
+    them later is seen by the next call (`refresh` says when not). Buffers and arguments that the module changes are changed.
+
+    Raises CompileError for a module that cannot be exported or lowered, with the ATen op and its line, and LibraryError if torch-mlir
+    is missing. Calls raise InputError for arguments of another structure, type or size, and RunError for indices that are outside.
+    """
+    require()
+    from .export import compile_module
+    from .options import Options
+
+    options = Options(target=target, threads=threads, cache=cache, fallback=fallback)
+    return compile_module(module, args, kwargs, dynamic_shapes, options)

@@ -1,0 +1,166 @@
+"""An FX graph of ATen ops as torch-mlir's importer and compiled code take it: nothing but tensors and numbers go in and come out.
+
+What a graph also returns (an input as it is, None, a constant, one tensor twice) and the strides that PyTorch expects are kept
+beside it, as a recipe for its results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from ..errors import CompileError
+from .source import describe
+
+aten = torch.ops.aten
+
+
+@dataclass
+class Result:
+    """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "result" it is
+    result number `value` of the compiled function: a number, or a tensor of `dtype` whose axes are then put into `order`."""
+
+    kind: str
+    value: object
+    dtype: torch.dtype | None = None
+    order: tuple[int, ...] | None = None
+
+
+@dataclass
+class Input:
+    """An input of the compiled function. `place` is the number of the graph's input; None: `constant` is what goes in."""
+
+    place: int | None
+    name: str
+    value: object
+    constant: torch.Tensor | None = None
+
+
+@dataclass
+class Prepared:
+    """`count`: how many inputs the graph had."""
+
+    module: torch.fx.GraphModule
+    count: int
+    inputs: list[Input] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
+
+
+def prepare(module: torch.fx.GraphModule) -> Prepared:
+    """Changes the graph of `module` in place. Raises CompileError for ops that draw random numbers and for types of elements that
+    compiled code does not have."""
+    graph = module.graph
+    places = [node for node in graph.nodes if node.op == "placeholder"]
+    prepared = Prepared(module, len(places))
+    _refuse_random(graph)
+    constants = _lift_constants(module, places[-1] if places else None)
+    prepared.results = _results(graph, places)
+    graph.eliminate_dead_code()
+    for node in [node for node in graph.nodes if node.op == "placeholder"]:
+        value, place = node.meta.get("val"), places.index(node) if node in places else None
+        if not node.users:
+            graph.erase_node(node)
+            continue
+        if not isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)):
+            raise CompileError(f"{describe(node)}expected tensors and numbers as inputs of the graph, but got {value!r} for {node.name}")
+        prepared.inputs.append(Input(place, node.name, value, constants.get(node)))
+    module.recompile()
+    return prepared
+
+
+def _refuse_random(graph) -> None:
+    for node in graph.nodes:
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.users:
+            raise CompileError(f"{describe(node)}expected a graph without random numbers, but got {node.target}; call eval() on the "
+                               "module first, so that its dropout does nothing")
+
+
+def _lift_constants(module, after) -> dict:
+    """Tensors that lie in the module become inputs; a single number stays in the graph, where raising can read it."""
+    graph, constants = module.graph, {}
+    for node in [node for node in graph.nodes if node.op == "get_attr"]:
+        value = module
+        for part in node.target.split("."):
+            value = getattr(value, part)
+        if not isinstance(value, torch.Tensor):
+            raise CompileError(f"{describe(node)}expected tensors as constants, but got a {type(value).__name__} for {node.target}")
+        node.meta.setdefault("val", value)
+        node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 else
+                                   _placeholder(graph, node, value, after, constants))
+        graph.erase_node(node)
+    return constants
+
+
+def number_node(graph, node, value):
+    """The op that makes the 0-d tensor `value`, before `node`, whose metadata it gets."""
+    with unset_fake_temporarily():
+        number = value.item()
+    with graph.inserting_before(node):
+        made = graph.call_function(aten.full.default, ([], number), {"dtype": value.dtype, "device": value.device,
+                                                                          "pin_memory": False})
+    made.meta = dict(node.meta)
+    return made
+
+
+def _placeholder(graph, node, value, after, constants):
+    first = next(iter(graph.nodes))
+    with graph.inserting_after(after) if after is not None else graph.inserting_before(first):
+        made = graph.placeholder(f"constant_{len(constants)}")
+    made.meta = dict(node.meta)
+    constants[made] = value
+    return made
+
+
+def _results(graph, places) -> list[Result]:
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    returned = output.args[0]
+    recipes, results = [], []
+    for node in returned if isinstance(returned, (tuple, list)) else [returned]:
+        if not isinstance(node, torch.fx.Node):
+            recipes.append(Result("constant", node))
+        elif node in places:
+            recipes.append(Result("input", places.index(node)))
+        else:
+            value = node.meta["val"]
+            order = physical_order(value) if isinstance(value, torch.Tensor) else None
+            if order is not None:
+                node = _permuted(graph, output, node, order)
+            if node not in results:
+                results.append(node)
+            back = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
+            recipes.append(Result("result", results.index(node), value.dtype if isinstance(value, torch.Tensor) else None, back))
+    output.args = (tuple(results),)
+    return recipes
+
+
+def _permuted(graph, output, node, order):
+    with graph.inserting_before(output):
+        made = graph.call_function(aten.permute.default, (node, list(order)))
+    made.meta = {"val": node.meta["val"].permute(order), "stack_trace": node.meta.get("stack_trace")}
+    return made
+
+
+def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes of a tensor in the order in which its elements lie; None: row-major, or with holes or repeated elements."""
+    hints = [[_hint(n) for n in numbers] for numbers in (value.shape, value.stride())]
+    if None in hints[0] or None in hints[1]:
+        return None
+    sizes, strides = hints
+    order = tuple(sorted(range(len(sizes)), key=lambda axis: (-strides[axis], -sizes[axis], axis)))
+    expected = 1
+    for axis in reversed(order):
+        if sizes[axis] != 1 and strides[axis] != expected:
+            return None
+        expected *= sizes[axis]
+    return None if _is_row_major(order, sizes) else order
+
+
+def _is_row_major(order, sizes) -> bool:
+    moved = [axis for axis in order if sizes[axis] != 1]
+    return moved == sorted(moved)
+
+
+def _hint(number) -> int | None:
+    return number if isinstance(number, int) else number.node.hint

@@ -1,0 +1,99 @@
+"""From an FX graph of ATen ops to MLIR's upstream dialects, as text: torch-mlir's importer and pipelines, and its errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+import torch
+
+from ..errors import CompileError
+from ..text import shown
+from .source import describe
+
+#: What `torch_mlir.fx` runs on an imported graph.
+_PIPELINES = ("builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})",
+              "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
+
+
+def lower(module: torch.fx.GraphModule) -> str:
+    """The text of a module whose function `main` is the graph of `module`: its inputs are arguments, its outputs results.
+
+    Raises CompileError that names the ATen op that torch-mlir does not lower, and the line of the user's module.
+    """
+    from torch_mlir import ir
+    from torch_mlir.dialects import torch as torch_dialect
+    from torch_mlir.extras.fx_importer import FxImporter
+    from torch_mlir.passmanager import PassManager
+
+    context = ir.Context()
+    torch_dialect.register_dialect(context)
+    importer = FxImporter(context=context)
+    try:
+        with _named_by_location(module.graph):
+            importer.import_stateless_graph(module.graph, func_name="main")
+        operation = importer.module.operation
+        for pipeline in _PIPELINES:
+            with context:
+                PassManager.parse(pipeline).run(operation)
+    except Exception as error:  # the importer raises many classes
+        raise _refused(module.graph, str(error)) from None
+    text = str(importer.module)
+    if "tm_tensor." in text:
+        raise _refused(module.graph, next(_left_over(operation)))
+    return readable_constants(text)
+
+
+@contextlib.contextmanager
+def _named_by_location(graph):
+    """The importer makes locations of stack traces; meanwhile these have the nodes' names, so that messages lead back to them."""
+    traces = [(node, node.meta.get("stack_trace")) for node in graph.nodes]
+    try:
+        for node, _ in traces:
+            node.meta["stack_trace"] = f'File "node:{node.name}", line 1, in forward'
+        yield
+    finally:
+        for node, trace in traces:
+            node.meta["stack_trace"] = trace
+
+
+def _left_over(operation):
+    """The places of ops of the dialect tm_tensor, which MLIR 22 does not have."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for op in block.operations:
+                if op.operation.name.startswith("tm_tensor."):
+                    yield str(op.location)
+                yield from _left_over(op.operation)
+
+
+def _refused(graph, message: str) -> CompileError:
+    """The error for what torch-mlir said, with the op of the graph and its place."""
+    nodes = {node.name: node for node in graph.nodes}
+    for name in re.findall(r"\bnode:(\w+)", message):
+        node = nodes.get(name)
+        if node is not None and node.op == "call_function":
+            return CompileError(f"{describe(node)}expected ops that torch-mlir lowers to upstream dialects, but got {node.target}; "
+                                "fallback='eager' runs this graph in PyTorch")
+    return CompileError(f"expected a graph that torch-mlir lowers, but got: {shown(message, 400)}; fallback='eager' runs it in PyTorch")
+
+
+def readable_constants(text: str) -> str:
+    """Truth values that are written as hex, which MLIR 22 does not read, as a list of them."""
+
+    def spelled(found) -> str:
+        sizes = [int(size) for size in re.findall(r"\d+", found[2])]
+        count = 1
+        for size in sizes:
+            count *= size
+        data = bytes.fromhex(found[1])
+        if len(data) == count:
+            values = [byte != 0 for byte in data]
+        else:
+            values = [bool(data[i // 8] >> i % 8 & 1) for i in range(count)]
+        words = ["true" if value else "false" for value in values]
+        for size in reversed(sizes):
+            words = ["[" + ", ".join(words[i: i + size]) + "]" for i in range(0, len(words), size)]
+        return f"dense<{words[0]}> : tensor<{found[2]}i1>"
+
+    return re.sub(r'dense<"0x([0-9A-Fa-f]+)"> : tensor<((?:\d+x)+)i1>', spelled, text)

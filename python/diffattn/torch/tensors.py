@@ -1,0 +1,60 @@
+"""PyTorch's tensors as compiled code takes them, and its results as tensors, without copies."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+
+from ..arrays import DTYPES, Array, owned
+from ..errors import InputError
+
+#: In the order of `DTYPES`, which is that of diffattn_dtype.
+TORCH_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.bool, torch.int8,
+                torch.uint8, torch.int16)
+CODE_OF = {dtype: code for code, dtype in enumerate(TORCH_DTYPES)}
+
+
+def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
+    """Raises InputError for what is no tensor of `dtype` in memory of the host with these sizes (None: any)."""
+    if not isinstance(tensor, torch.Tensor):
+        raise InputError(f"{name}: expected a tensor, but got a {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise InputError(f"{name}: expected a dense tensor, but got one with layout {tensor.layout}; to_dense() makes one")
+    if tensor.device.type != "cpu":
+        hint = "it has no elements" if tensor.device.type == "meta" else "copy it there, with cpu(), and move the module too"
+        raise InputError(f"{name}: expected a tensor in memory of the host, but got one on {tensor.device}; {hint}")
+    if tensor.dtype != dtype:
+        raise InputError(f"{name}: expected elements of {dtype}, but got {tensor.dtype}")
+    if len(tensor.shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, tensor.shape)):
+        shape = ", ".join("any" if size is None else str(size) for size in sizes)
+        raise InputError(f"{name}: expected shape [{shape}], but got {list(tensor.shape)}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise InputError(f"{name}: expected a tensor whose memory holds its values, but got a lazy view; call resolve_neg() or "
+                         "resolve_conj() first")
+
+
+def fill(slot: Array, tensor: torch.Tensor, code: int) -> None:
+    """Describes a tensor, which must stay alive, to the C interface as one of elements `code`."""
+    rank = tensor.dim()
+    slot.data, slot.dtype, slot.rank = tensor.data_ptr(), code, rank
+    if rank:
+        kind = ctypes.c_int64 * rank
+        # ctypes keeps what a field is given alive with the struct.
+        slot.shape, slot.strides = kind(*tensor.shape), kind(*tensor.stride())
+
+
+def fill_number(slot: Array, number, code: int):
+    """Describes a number; returns what must stay alive."""
+    memory = (ctypes.c_char * 8).from_buffer_copy(DTYPES[code].type(number).tobytes().ljust(8, b"\0"))
+    slot.data, slot.dtype, slot.rank = ctypes.addressof(memory), code, 0
+    return memory
+
+
+def taken(result, free, dtype: torch.dtype) -> torch.Tensor:
+    """A result as a tensor that frees its memory in the end."""
+    array = owned(result, free)
+    if array.dtype.itemsize == 2:
+        array = array.view("int16")
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)

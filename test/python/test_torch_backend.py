@@ -1,0 +1,242 @@
+"""torch.compile(backend="diffattn"): one graph for several weights, weights that change, sizes, changes in place, and its errors."""
+import gc
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+
+import diffattn
+from diffattn import runtime
+from diffattn.torch import program
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.fixture(autouse=True)
+def programs(monkeypatch):
+    """The graphs that a test compiled."""
+    torch._dynamo.reset()
+    made, init = [], program.GraphProgram.__init__
+
+    def keep(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(program.GraphProgram, "__init__", keep)
+    yield made
+    torch._dynamo.reset()
+
+
+def same(got, want, tolerance=1e-4):
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
+
+
+def run_layer(layer, x):
+    return layer(x) * 2
+
+
+def test_it_is_listed():
+    assert "diffattn" in torch.compiler.list_backends()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_one_graph_with_other_weights(programs, mode):
+    compiled, x = torch.compile(run_layer, backend="diffattn"), torch.randn(5, 64)
+    layers = [nn.Linear(64, 96) for _ in range(3)]
+    with mode():
+        for layer in [*layers, *layers]:
+            same(compiled(layer, x), run_layer(layer, x))
+        assert len(programs) == 1
+        runtime.reset_counters()
+        for layer in layers:
+            compiled(layer, x)
+        assert runtime.counters().packs == 0
+        layers[1].weight.mul_(3)
+        layers[2].bias.add_(1)
+        for layer in layers:
+            same(compiled(layer, x), run_layer(layer, x))
+        assert len(programs) == 1
+
+
+def test_a_freed_weight_whose_address_is_used_again(programs):
+    compiled, x = torch.compile(run_layer, backend="diffattn"), torch.randn(5, 64)
+    addresses = set()
+    with torch.no_grad():
+        for _ in range(8):
+            layer = nn.Linear(64, 96)
+            addresses.add(layer.weight.data_ptr())
+            same(compiled(layer, x), run_layer(layer, x))
+            del layer
+            gc.collect()
+            assert programs[0].num_weight_sets == 0
+    assert len(programs) == 1 and len(addresses) < 8
+
+
+def test_storage_that_is_exchanged(programs):
+    """The address, the version and the shape are the same; only the storage tells."""
+    compiled, x, layer = torch.compile(run_layer, backend="diffattn"), torch.randn(5, 64), nn.Linear(64, 96)
+    with torch.no_grad():
+        same(compiled(layer, x), run_layer(layer, x))
+        memory = np.ones((96, 64), np.float32)
+        for number in (1, 2):
+            memory[:] = number
+            version = layer.weight._version
+            layer.weight.data = torch.from_numpy(memory)
+            assert layer.weight.data_ptr() == memory.ctypes.data and layer.weight._version == version
+            same(compiled(layer, x), run_layer(layer, x))
+    assert len(programs) == 1
+
+
+def test_weights_that_change_without_a_version(programs):
+    compiled, x, layer = torch.compile(run_layer, backend="diffattn"), torch.randn(5, 64), nn.Linear(64, 96)
+    with torch.no_grad():
+        same(compiled(layer, x), run_layer(layer, x))
+        layer.weight.data.mul_(3)
+        diffattn.torch.refresh()
+        same(compiled(layer, x), run_layer(layer, x))
+
+
+def test_inference_tensors_have_no_version(programs):
+    with torch.inference_mode():
+        layer, x = nn.Linear(64, 96), torch.randn(5, 64)
+        compiled = torch.compile(run_layer, backend="diffattn")
+        same(compiled(layer, x), run_layer(layer, x))
+        layer.weight.mul_(2)
+        diffattn.torch.refresh()
+        same(compiled(layer, x), run_layer(layer, x))
+
+
+def test_sizes_that_change(programs):
+    module = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    compiled = torch.compile(module, backend="diffattn", dynamic=True)
+    with torch.no_grad():
+        for shape in ((2, 3, 8), (4, 7, 8), (3, 2, 8)):
+            x = torch.randn(shape)
+            same(compiled(x), module(x))
+    assert len(programs) == 1
+
+
+def test_numbers_views_and_changes_in_place(programs):
+    def f(x, n, cache, flag=None):
+        cache[:, n:] += x.sum()
+        y = x.t()
+        return y, y[1:] * n, cache[0], None, n + 1
+
+    compiled = torch.compile(f, backend="diffattn", dynamic=True)
+    with torch.no_grad():
+        for n in (2, 3, 5):
+            x, caches = torch.randn(3, 4), [torch.ones(2, 9) for _ in range(2)]
+            got, want = compiled(x, n, caches[0]), f(x, n, caches[1])
+            same(got, want)
+            same(caches[0], caches[1])
+            assert got[0].data_ptr() == x.data_ptr() and got[2].data_ptr() == caches[0].data_ptr()
+
+
+def test_a_buffer_that_changes_is_no_weight(monkeypatch):
+    """It would be bound anew in every call."""
+    binds, bind = [], runtime.Executable.bind_arrays
+    monkeypatch.setattr(runtime.Executable, "bind_arrays", lambda *args: (binds.append(1), bind(*args)))
+    ours, theirs = (nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)) for _ in range(2))
+    theirs.load_state_dict(ours.state_dict())
+    compiled = torch.compile(ours, backend="diffattn")
+    with torch.no_grad():
+        for _ in range(3):
+            x = torch.randn(5, 4)
+            same(compiled(x), theirs(x))
+    same(ours[1].running_var, theirs[1].running_var)
+    assert len(binds) == 1
+
+
+class Attention(nn.Module):
+    """The fill of its mask is a tensor, as `torch.finfo` makes some."""
+
+    def forward(self, q, k, v):
+        scores = [a @ b.mT / 4 for a, b in zip(q.chunk(2, -1), k.chunk(2, -1))]
+        hidden = torch.ones(q.shape[-2], q.shape[-2], dtype=torch.bool).triu(1)
+        a1, a2 = (torch.where(hidden, torch.tensor(float("-inf")), one).softmax(-1) for one in scores)
+        return (a1 - 0.3 * a2) @ v
+
+
+def test_numbers_that_are_tensors_are_read(programs):
+    module, args = Attention(), [torch.randn(2, 4, 20, 32) for _ in range(3)]
+    exported, compiled = diffattn.compile(module, args), torch.compile(module, backend="diffattn")
+    same(exported(*args), module(*args))
+    same(compiled(*args), module(*args))
+    for one in programs:
+        (raised,) = [line for line in runtime.emit(one.mlir, "raised").decode().splitlines() if " diffattn.attention " in line]
+        assert "is_causal" in raised
+    assert len(programs) == 2
+
+
+def test_a_backward_is_refused():
+    layer, x = nn.Linear(4, 4), torch.randn(2, 4)
+    compiled = torch.compile(layer, backend="diffattn")
+    with pytest.raises(diffattn.errors.CompileError, match=r"expected a graph without gradients.*torch\.no_grad\(\)"):
+        compiled(x)
+    with torch.no_grad():
+        same(compiled(x), layer(x))
+
+
+def test_dropout_is_refused():
+    class Dropped(nn.Module):
+        def forward(self, x):
+            return nn.functional.dropout(x, 0.5, self.training)
+
+    compiled = torch.compile(Dropped(), backend="diffattn")
+    with torch.no_grad(), pytest.raises(diffattn.errors.CompileError, match=r"test_torch_backend\.py:\d+: expected a graph without random "
+                                                                            r"numbers, but got aten\.\w+.*; call eval\(\)"):
+        compiled(torch.ones(3))
+
+
+def sorts(x):
+    return x.sort().values + 1
+
+
+def test_what_cannot_be_lowered():
+    x = torch.randn(5)
+    line = sorts.__code__.co_firstlineno + 1
+    compiled = torch.compile(sorts, backend="diffattn")
+    for _ in range(2):
+        with pytest.raises(diffattn.errors.CompileError, match=rf"test_torch_backend\.py:{line}: expected ops that torch-mlir lowers .*, but got "
+                                                               r"aten\.sort.*; fallback='eager'"):
+            compiled(x)
+    torch._dynamo.reset()
+    compiled = torch.compile(sorts, backend="diffattn", options={"fallback": "eager"})
+    with pytest.warns(RuntimeWarning, match="a graph runs in PyTorch, because .*aten.sort"):
+        same(compiled(x), sorts(x))
+
+
+@pytest.mark.parametrize("options, message", [
+    ({"targt": "cpu"}, r"options: expected names among target, .*, but got targt"),
+    ({"target": "cuda"}, r"target: expected one that reads memory of the host"),
+    ({"fallback": "yes"}, r"fallback: expected None or 'eager', but got 'yes'"),
+    ({"threads": -1}, r"threads: expected an integer from 0 to 4096, but got -1"),
+])
+def test_options_that_are_wrong(options, message):
+    compiled = torch.compile(lambda x: x + 1, backend="diffattn", options=options)
+    with pytest.raises(diffattn.errors.UsageError, match=message):
+        compiled(torch.ones(2))
+
+
+def test_options():
+    compiled = torch.compile(lambda x: x + 1, backend="diffattn", options={"target": "cpu:generic", "threads": 1, "cache": False})
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
+
+
+def test_tensors_that_are_elsewhere():
+    compiled = torch.compile(lambda x: x * 2, backend="diffattn")
+    with pytest.raises(diffattn.errors.CompileError, match="input 0 of the graph: expected a tensor in memory of the host, but got one on meta"):
+        compiled(torch.empty(3, device="meta"))
+
+
+def test_graph_breaks():
+    def f(x):
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + np.pi
+
+    counters.clear()
+    x = torch.randn(3)
+    same(torch.compile(f, backend="diffattn")(x), f(x))

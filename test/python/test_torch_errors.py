@@ -1,0 +1,192 @@
+"""What diffattn.compile refuses, each by one error of the package; and what it makes of texts of torch-mlir."""
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import diffattn
+from diffattn import errors
+from diffattn.runtime import Executable
+from diffattn.torch import lowering, requirements, weight_globals
+
+pytestmark = pytest.mark.oracle
+
+
+class Sorts(nn.Module):
+    def forward(self, x):
+        y = x * 2
+        return y.sort(-1).values
+
+
+class Tripled(nn.Module):
+    def __init__(self, op):
+        super().__init__()
+        self.op = op
+
+    def forward(self, x):
+        return self.op(x) * 3
+
+
+@pytest.mark.parametrize("op, name", [(torch.sort, "aten.sort"), (torch.lgamma, "aten.lgamma"), (torch.linalg.svdvals, "aten._linalg_svd"),
+                                      (lambda x: x.topk(2).values, "aten.topk"),
+                                      (lambda x: x.index_put((x[:, 0].long(), x[:, 0].long()), x[0]), "aten.index_put")])
+def test_an_op_that_is_not_lowered(op, name):
+    module = Tripled((lambda x: op(x)[0]) if name == "aten.sort" else op)
+    with pytest.raises(errors.CompileError, match=rf"^\S+\.py:\d+: expected ops that torch-mlir lowers to upstream dialects, but got "
+                                                  rf"{name}\.\w+; fallback='eager'"):
+        diffattn.compile(module, (torch.rand(3, 3),))
+
+
+def test_the_line_of_an_op():
+    line = Sorts.forward.__code__.co_firstlineno + 2
+    with pytest.raises(errors.CompileError, match=rf"test_torch_errors\.py:{line}: "):
+        diffattn.compile(Sorts(), (torch.rand(3, 3),))
+
+
+def test_fallback():
+    module = Sorts()
+    with pytest.warns(RuntimeWarning, match="aten.sort"):
+        assert diffattn.compile(module, (torch.rand(3),), fallback="eager") is module
+
+
+def test_dropout():
+    with pytest.raises(errors.CompileError, match=r"expected a graph without random numbers, but got .*eval\(\)"):
+        diffattn.compile(nn.Dropout(0.5), (torch.rand(3),))
+    diffattn.compile(nn.Dropout(0.5).eval(), (torch.rand(3),))
+
+
+class Branches(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+@pytest.mark.parametrize("module, args, error, message", [
+    (Branches(), (torch.rand(3),), errors.CompileError, "expected a module that torch.export exports, but it gave "),
+    (nn.Linear(3, 3), (torch.rand(4),), errors.CompileError, "expected a module that torch.export exports, but it gave "),
+    (nn.Linear(3, 3, device="meta"), (torch.rand(3),), errors.InputError, "weight: expected a tensor in memory of the host, but got one on meta"),
+    (nn.ReLU(), (torch.eye(3).to_sparse(),), errors.InputError, r"args\[0\]: expected a dense tensor, but got one with layout torch.sparse_coo"),
+    (nn.ReLU(), (torch.rand(3, device="meta"),), errors.InputError, r"args\[0\]: expected a tensor in memory of the host, but got one on meta"),
+    (nn.Identity(), "x", errors.UsageError, "args: expected a tuple of example arguments, but got 'x'"),
+    (len, (torch.rand(3),), errors.UsageError, "module: expected a torch.nn.Module, but got"),
+    (Tripled(lambda x: torch.fft.rfft(x).real), (torch.rand(4),), errors.CompileError, r"\.py:\d+: aten.fft_rfft.default: expected elements of .*torch.complex64"),
+    (Tripled(torch.angle), (torch.rand(3, dtype=torch.complex64),), errors.CompileError, "x: expected elements of torch.float32, .*, but got torch.complex64"),
+])
+def test_modules_and_examples(module, args, error, message):
+    with pytest.raises(error, match=message):
+        diffattn.compile(module, args)
+
+
+def test_a_tensor_of_another_device():
+    """As the checks see a GPU's: no such tensor can be made where PyTorch has no GPU."""
+    with torch._subclasses.FakeTensorMode():
+        there = torch.empty(3, device="cuda")
+    with pytest.raises(errors.InputError, match=r"expected a tensor in memory of the host, but got one on cuda:0; copy it there, with cpu\(\)"):
+        diffattn.compile(nn.ReLU(), (there,))
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda f: f(torch.rand(2, 3, dtype=torch.float64)), "input: expected elements of torch.float32, but got torch.float64"),
+    (lambda f: f(torch.rand(3, 3)), r"input: expected shape \[2, 3\], but got \[3, 3\]"),
+    (lambda f: f(torch.rand(2)), r"input: expected shape \[2, 3\], but got \[2\]"),
+    (lambda f: f(np.ones((2, 3), np.float32)), "input: expected a tensor, but got a ndarray"),
+    (lambda f: f(torch.rand(2, 3, device="meta")), "input: expected a tensor in memory of the host, but got one on meta"),
+    (lambda f: f(torch.rand(2, 3).to_sparse()), "input: expected a dense tensor"),
+    (lambda f: f(torch.imag(torch.rand(2, 3, dtype=torch.complex64).conj())), "input: expected a tensor whose memory holds its values"),
+    (lambda f: f(), r"expected arguments of the structure that the module was compiled for, \(\*\), but got \(\)"),
+    (lambda f: f(torch.rand(2, 3), 1), r"but got \(\*, \*\)"),
+    (lambda f: f(torch.rand(2, 3), more=1), r"but got \(\*, more=\*\)"),
+])
+def test_calls(call, message):
+    compiled = diffattn.compile(nn.Linear(3, 4), (torch.rand(2, 3),))
+    with pytest.raises(errors.InputError, match=message):
+        call(compiled)
+    compiled(torch.rand(2, 3))
+
+
+def test_a_weight_of_another_shape():
+    module = nn.Linear(3, 4)
+    compiled = diffattn.compile(module, (torch.rand(2, 3),))
+    for weight in (torch.rand(5, 3), torch.rand(4, 3, dtype=torch.float64), torch.rand(4, 3, device="meta")):
+        module.weight = nn.Parameter(weight)
+        with pytest.raises(errors.InputError, match="weight: expected "):
+            compiled(torch.rand(2, 3))
+
+
+def test_an_index_that_is_outside():
+    compiled = diffattn.compile(nn.Embedding(5, 2), (torch.tensor([1, 2]),))
+    with pytest.raises(errors.RunError):
+        compiled(torch.tensor([1, 5]))
+
+
+def in_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+
+
+def test_diffattn_does_not_import_torch():
+    done = in_python("import diffattn, sys; dir(diffattn); diffattn.compile; assert not {'torch', 'torch_mlir'} & set(sys.modules), 'imported'")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("missing, version, message", [
+    ("torch_mlir", (3, 11), "LibraryError: expected the package torch-mlir, .*; pip install 'diffattn\\[torch\\]'"),
+    ("torch_mlir", (3, 9), "LibraryError: expected the package torch-mlir, .* torch-mlir is made for Python 3.10 and later, and this is 3.9"),
+])
+def test_packages_that_are_missing(missing, version, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(sys, "version_info", version)
+    requirements.require.cache_clear()
+    with pytest.raises(errors.LibraryError, match=message.removeprefix("LibraryError: ")):
+        diffattn.compile(nn.ReLU(), (torch.rand(3),))
+    requirements.require.cache_clear()
+
+
+def test_torch_that_is_missing():
+    done = in_python("import sys; sys.modules['torch'] = None\nimport diffattn\ndiffattn.compile(None, ())")
+    assert "LibraryError: expected the package torch, " in done.stderr and "pip install 'diffattn[torch]'" in done.stderr
+
+
+def test_versions_that_were_not_tried(monkeypatch):
+    monkeypatch.setitem(requirements.TRIED, "torch-mlir", "20990101")
+    requirements.require.cache_clear()
+    with pytest.warns(RuntimeWarning, match=r"diffattn was tried with torch 2\.13, torch-mlir 20990101, but this is torch-mlir \d+"):
+        requirements.require()
+    requirements.require()  # said once
+    monkeypatch.undo()
+    requirements.require.cache_clear()
+    requirements.require()
+
+
+@pytest.mark.parametrize("sizes", [(7,), (3, 5), (2, 3, 11)])
+@pytest.mark.parametrize("packed", [False, True])
+def test_truth_values_as_hex(sizes, packed):
+    values = np.random.default_rng(0).integers(0, 2, sizes).astype(bool)
+    data = np.packbits(values.ravel(), bitorder="little") if packed else values.astype(np.uint8)
+    kind = "x".join(map(str, sizes)) + "xi1"
+    text = (f'func.func @main() -> tensor<{kind}> {{\n  %0 = arith.constant dense<"0x{data.tobytes().hex().upper()}"> : tensor<{kind}>\n'
+            f'  return %0 : tensor<{kind}>\n}}')
+    np.testing.assert_array_equal(Executable(lowering.readable_constants(text), cache=False).call("main")[0], values)
+
+
+def test_arguments_become_weights():
+    text = """#map = affine_map<(d0) -> (d0)>
+module {
+  func.func @main(%arg0: tensor<2xf32>, %arg1: tensor<?xf32> {a.b = [1, 2]}, %arg2: tensor<3x1xbf16>) -> (tensor<2xf32>, tensor<3x1xbf16>) {
+    return %arg0, %arg2 : tensor<2xf32>, tensor<3x1xbf16>
+  }
+}
+"""
+    assert weight_globals.with_weights(text, {0: "a", 2: "b"}) == """#map = affine_map<(d0) -> (d0)>
+module {
+  ml_program.global private @a(#ml_program.extern<tensor<2xf32>>) : tensor<2xf32>
+  ml_program.global private @b(#ml_program.extern<tensor<3x1xbf16>>) : tensor<3x1xbf16>
+  func.func @main(%arg1: tensor<?xf32> {a.b = [1, 2]}) -> (tensor<2xf32>, tensor<3x1xbf16>) {
+    %arg0 = ml_program.global_load_const @a : tensor<2xf32>
+    %arg2 = ml_program.global_load_const @b : tensor<3x1xbf16>
+    return %arg0, %arg2 : tensor<2xf32>, tensor<3x1xbf16>
+  }
+}
+"""
+    assert weight_globals.with_weights(text, {}) == text

@@ -1,0 +1,209 @@
+"""diffattn.compile on small modules: what goes in and out, what a module changes, and weights that change later."""
+import pytest
+import torch
+from torch import nn
+
+import diffattn
+from diffattn import runtime
+
+pytestmark = pytest.mark.oracle
+
+
+def check(module, args=(), kwargs=None, calls=(), tolerance=1e-5, **options):
+    """Compiles, and compares calls with the module's own; gives the compiled function."""
+    compiled = diffattn.compile(module, args, kwargs, **options)
+    for call_args, call_kwargs in [(args, kwargs or {}), *calls]:
+        with torch.no_grad():
+            want = module(*call_args, **call_kwargs)
+        same(compiled(*call_args, **call_kwargs), want, tolerance)
+    return compiled
+
+
+def same(got, want, tolerance=1e-5):
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, check_stride=True)
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+def test_structures_in_and_out():
+    class Tree(nn.Module):
+        def forward(self, x, pair, *, scale=None, more=None, times=1):
+            y = x if scale is None else x * scale
+            return {"sum": y + pair[0], "rest": [pair[1]["z"] * times, None, 3], "same": x, "more": more}
+
+    x, a, z = torch.randn(2, 3), torch.randn(2, 3), torch.randn(4, dtype=torch.float64)
+    compiled = check(Tree(), (x, (a, {"z": z})), {"scale": torch.tensor(2.0), "times": 3})
+    got = compiled(pair=(a, {"z": z}), times=3, scale=torch.tensor(0.5), x=x)  # by name what was given by place
+    same(got["sum"], x * 0.5 + a)
+    assert got["same"] is x and got["rest"][1:] == [None, 3]
+    with pytest.raises(diffattn.errors.InputError, match=r"times: expected 3, the value that the module was compiled for, but got 4"):
+        compiled(x, (a, {"z": z}), scale=torch.tensor(2.0), times=4)
+    with pytest.raises(diffattn.errors.InputError, match=r"expected arguments of the structure .*\(\*, \(\*, \{'z': \*\}\)"):
+        compiled(x, (a, z), scale=torch.tensor(2.0), times=3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8,
+                                   torch.uint8, torch.bool])
+def test_types_of_elements(dtype):
+    x = torch.tensor([[0, 1, 0], [1, 1, 0]]).to(dtype)
+    check(Function(lambda x: (torch.where(x == 1, x, x), x.reshape(3, 2))), (x,))
+
+
+def test_strides_of_arguments_and_results():
+    x = torch.randn(4, 6, 5)
+    compiled = check(Function(lambda x: ((x + 1).transpose(0, 2), (x * 2).permute(1, 2, 0), (x + 3)[:, :1].expand(4, 6, 5) * 1)), (x,))
+    for view in (x.transpose(0, 1).contiguous().transpose(0, 1), torch.randn(4, 6, 10)[..., ::2], torch.randn(4, 1, 5).expand(4, 6, 5)):
+        got = compiled(view)
+        torch.testing.assert_close(got[0], (view + 1).transpose(0, 2))
+        assert got[0].stride() == (1, 5, 30)
+    with torch.no_grad():
+        assert not compiled(x)[0].requires_grad
+
+
+def test_a_result_is_fresh_each_time():
+    compiled = diffattn.compile(Function(lambda x: x + 1), (torch.zeros(3),))
+    first, second = compiled(torch.zeros(3)), compiled(torch.ones(3))
+    first.fill_(7)
+    assert second.tolist() == [2, 2, 2]
+
+
+def test_dynamic_sizes():
+    size = torch.export.Dim("n", min=2, max=9)
+    module = nn.Linear(4, 3)
+    compiled = check(module, (torch.randn(3, 4),), dynamic_shapes=({0: size},), calls=[((torch.randn(n, 4),), {}) for n in (2, 9)])
+    with pytest.raises(diffattn.errors.InputError, match=r"input, size of axis 0: expected a size from 2 to 9, but got 10"):
+        compiled(torch.randn(10, 4))
+    two = diffattn.compile(Function(lambda x, y: x + y), (torch.randn(3), torch.randn(3)), dynamic_shapes=({0: size}, {0: size}))
+    with pytest.raises(diffattn.errors.InputError, match=r"y, size of axis 0: expected 4, as for x, size of axis 0, but got 5"):
+        two(torch.randn(4), torch.randn(5))
+
+
+def test_sizes_as_results():
+    size = torch.export.Dim("n", min=2, max=9)
+    module = Function(lambda x: (x * 2, x.shape[0] * 3, x.shape[0] * 3, x.shape[0], {"last": x.shape[0] * 3}))
+    check(module, (torch.randn(3, 4),), dynamic_shapes=({0: size},), calls=[((torch.randn(n, 4),), {}) for n in (2, 9)])
+    check(Function(lambda x: (x.shape[0] + 1, None)), (torch.randn(3, 4),), dynamic_shapes=({0: size},), calls=[((torch.randn(5, 4),), {})])
+
+
+def test_what_a_module_changes():
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+            self.register_buffer("kept", torch.zeros(4, 2), persistent=False)
+
+        def forward(self, x, into):
+            self.count += 1
+            self.kept[1] = x
+            into.mul_(2)
+            return self.kept.sum() + into.sum()
+
+    ours, theirs = Cache(), Cache()
+    compiled = diffattn.compile(ours, (torch.ones(2), torch.ones(3)))
+    assert ours.count == 0
+    for k in range(3):
+        into = [torch.arange(3.0) + k for _ in range(2)]
+        with torch.no_grad():
+            want = theirs(torch.full((2,), float(k)), into[1])
+        same(compiled(torch.full((2,), float(k)), into[0]), want)
+        same(into[0], into[1])
+    same(ours.count, theirs.count)
+    same(ours.kept, theirs.kept)
+
+
+def test_batch_norm_in_both_modes():
+    x = torch.randn(5, 3, 4)
+    ours, theirs = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    compiled = diffattn.compile(ours, (x,))
+    same(compiled(x), theirs(x).detach())
+    same(ours.running_var, theirs.running_var)
+    check(theirs.eval(), (x,))
+
+
+def test_a_weight_changes():
+    module = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 64))
+    x = torch.randn(7, 64)
+    compiled = check(module, (x,))
+
+    def is_right():
+        with torch.no_grad():
+            same(compiled(x), module(x), 1e-4)
+
+    runtime.reset_counters()
+    is_right()
+    is_right()
+    packs = runtime.counters().packs
+    assert packs <= 2  # not more than once for each weight
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    is_right()
+    module[2].weight = nn.Parameter(torch.randn(64, 96))
+    is_right()
+    module[2].weight = nn.Parameter(torch.randn(96, 64).t())  # not dense
+    is_right()
+    with torch.no_grad():
+        module[2].weight.add_(1)
+    is_right()
+    module.load_state_dict({name: value + 1 for name, value in module.state_dict().items()})
+    is_right()
+    module[0].weight.data = torch.randn(96, 64)
+    is_right()
+    module[0].weight.detach().numpy()[:] = 0.5  # nothing tells of it
+    compiled.refresh()
+    is_right()
+    runtime.reset_counters()
+    is_right()
+    assert runtime.counters().packs == 0
+
+
+def test_ops_of_masks_and_caches():
+    """What torch-mlir lowers to ops that MLIR 22 does not parse."""
+    x, index = torch.randn(2, 5, 3), torch.tensor([3, 0])
+    part = torch.randn(2, 2, 3)
+    places = torch.tensor([[1, 4, 0], [2, 2, 2]])
+
+    def ops(x, index, part, places):
+        put = x.clone()
+        put[:, index] = part
+        masked = x.clone()
+        masked[x > 0] = 2.5
+        return (x.cumsum(1), (x > 0).cumsum(-1), x.index_copy(1, index, part), put, masked,
+                x[:, :3, 0].scatter(1, places % 3, part[:, 0]), x[:, 0].scatter(1, places[:, :1].expand(2, 3) % 3, 4.0))
+
+    compiled = check(Function(ops), (x, index, part, places))
+    same(compiled(x, index - 5, part, places)[3], compiled(x, index, part, places)[3])
+    for wrong in (5, -6):
+        with pytest.raises(diffattn.errors.RunError):
+            compiled(x, torch.tensor([0, wrong]), part, places)
+
+
+def test_constants_of_truth_values_and_bf16():
+    mask = torch.tensor([[(i * j) % 3 == 0 for j in range(13)] for i in range(11)])
+
+    class Masked(nn.Module):
+        def forward(self, x):
+            return torch.where(torch.tensor([[True, False], [False, False]]), x, torch.tensor(-1.5, dtype=torch.bfloat16)), mask & True
+
+    check(Masked(), (torch.randn(2, 2).bfloat16(),))
+
+
+def test_one_text_for_one_module():
+    module, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU()), torch.randn(2, 4)
+    compiled, again = check(module, (x,)), check(module, (x,))
+    assert compiled.mlir == again.mlir and "ml_program.global" in compiled.mlir and "dense_resource" not in compiled.mlir
+    assert compiled.diagnostics == []
+
+
+def test_nothing_to_compute():
+    check(Function(lambda x: (x, 2)), (torch.ones(2),))
+
+
+@pytest.mark.parametrize("target", ["cpu:generic", "cuda-sim:sm_80"])
+def test_targets(target):
+    check(nn.Linear(8, 8), (torch.randn(3, 8),), target=target)
