@@ -88,7 +88,10 @@ def device_of(value) -> int | None:
     """The number of the CUDA device that a DLPack array lies on; None: in memory of the host, or no such array."""
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack_device__"):
         return None
-    kind, number = value.__dlpack_device__()
+    try:
+        kind, number = value.__dlpack_device__()
+    except Exception:  # what cannot be exported is refused when it is read, by its name
+        return None
     return int(number) if int(kind) in _DL_DEVICES else None
 
 
@@ -168,7 +171,11 @@ _DL_DTYPES = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): BFLOAT16, (2, 6
 
 def _from_dlpack(value, name: str) -> np.ndarray:
     # numpy.from_dlpack refuses bfloat16, so the capsule is read here. It stays alive as long as the array does.
-    if hasattr(value, "__dlpack_device__") and int(value.__dlpack_device__()[0]) != 1:
+    try:
+        on_host = not hasattr(value, "__dlpack_device__") or int(value.__dlpack_device__()[0]) == 1
+    except Exception as error:
+        raise _not_exported(name, error) from error
+    if not on_host:
         raise InputError(f"{name}: expected an array in host memory, but got one on a device; copy it to the CPU first")
     capsule, tensor, dtype = _open_dlpack(value, name)
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
@@ -184,13 +191,18 @@ def _from_dlpack(value, name: str) -> np.ndarray:
     return np.ndarray(shape, dtype, memory, -low * dtype.itemsize, tuple(s * dtype.itemsize for s in steps))
 
 
+def _not_exported(name: str, error: Exception) -> InputError:
+    """Each library has its own classes for what it cannot export."""
+    return InputError(f"{name}: expected an array that can be exported by DLPack, but got: {error}")
+
+
 def _open_dlpack(value, name: str, **options) -> tuple[object, _DLTensor, np.dtype]:
     """The capsule of an array, which must be kept as long as its memory is used, and what it holds."""
     value = _exportable(value, name)
     try:
         capsule = value.__dlpack__(**options)
-    except Exception as error:  # each library has its own classes for what it cannot export
-        raise InputError(f"{name}: expected an array that can be exported by DLPack, but got: {error}") from error
+    except Exception as error:
+        raise _not_exported(name, error) from error
     api = ctypes.pythonapi
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]

@@ -239,11 +239,19 @@ class CompiledCode:
         with self._one_call:
             self._lib.check(getattr(self._lib, f"memory_{what}")(self._handle, *arguments))
 
+    def check_device(self, arrays, entry: str) -> None:
+        """Refuses arrays on the device of another executable."""
+        for name, array in name_arguments(entry, arrays).items():
+            if isinstance(array, DeviceArray):
+                self._check_device(name, array)
+
+    def _check_device(self, name: str, array: DeviceArray) -> None:
+        if array.executable is not self:
+            raise InputError(f"{name}: expected an array on the device of this executable, but got one of another")
+
     def _view(self, name, array, expected: ValueType | None, stream) -> np.ndarray | OnDevice:
         if isinstance(array, DeviceArray):
-            if array.executable is not self:
-                raise InputError(f"{name}: expected an array on the device of this executable, but got one of "
-                                 "another")
+            self._check_device(name, array)
             return array
         on_device = self.has_device and device_of(array) is not None
         # A number has no type of its own.

@@ -118,11 +118,11 @@ def choose_stream(values: dict, stream, ordinal: int | None) -> int | None:
     """`values` are arrays by their names in messages. The CUstream that a call on `values` is launched on, as a number: `stream` (a number, or an object with `cuda_stream`),
     else PyTorch's current one if a tensor of its is among them, else the device's default stream; None, the executable's own, if
     none of them is a DLPack array on a device. `ordinal` is the executable's device, None for the CPU."""
-    foreign = {name: (value, number) for name, value in values.items() if (number := device_of(value)) is not None}
     if ordinal is None:
         if stream is not None:
             raise UsageError("stream: expected none with code for the CPU")
         return None  # an array on a device gets its error with its name
+    foreign = {name: (value, number) for name, value in values.items() if (number := device_of(value)) is not None}
     for name, (_, number) in foreign.items():
         if number != ordinal:
             raise InputError(f"{name}: expected an array on device {ordinal}, for which the code was loaded, but got one on device "

@@ -4,6 +4,8 @@ import numpy as np
 
 import diffattn
 from attention_reference import attention as reference
+from diffattn import attention_module
+from diffattn.array_facts import ArrayType, facts_of
 
 BF16 = ml_dtypes.bfloat16
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": BF16}
@@ -16,6 +18,17 @@ KEYS = [1, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 130]
 
 #: Positions at which sums in 32 or 64 bits wrap.
 FAR = [2**28, 2**29 + 7, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1]
+
+
+def module_of(arrays, attributes):
+    """The module of an attention on arrays by their names, all of them, for callers that compile it themselves."""
+    types = {name: memref(name, array) for name, array in arrays.items()}
+    return attention_module.module(tuple(types.items()), attributes, False)
+
+
+def memref(name, array):
+    """The type that the array `name` is compiled for."""
+    return attention_module.memref(name, ArrayType(facts_of(array, name)[0]))
 
 
 def draw_lengths(rng, batch, keys):

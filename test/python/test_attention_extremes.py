@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import diffattn
-from attention_cases import BOUNDS, HALF_STEP, TYPES
+from attention_cases import BOUNDS, HALF_STEP, TYPES, module_of
 from attention_reference import attention as reference
-from diffattn import _attention, runtime
+from diffattn import attention_module, runtime
 from kernel_library import runnable_isas
 
 HIGHEST = 2**63 - 1
@@ -33,7 +33,6 @@ class Problem:
 
     def _decomposed(self, lam, **options):
         """The op as linalg, which no target of `diffattn.attention` asks for."""
-        sizes = {"B": self.arrays[0].shape[0], "d": 16}
         arrays = dict(zip(("q1", "k1", "q2", "k2", "v"), self.arrays))
         arrays["lambda"] = np.asarray(lam, np.float32)
         if options.get("attn_mask") is not None:
@@ -43,9 +42,9 @@ class Problem:
                 arrays[name] = np.asarray(options[name], np.int64)
         names = ("scale", "is_causal", "window", "softcap", "lam_activation", "norm", "norm_eps", "norm_eps_mode", "out_scale")
         defaults = dict(is_causal=False, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0)
-        attributes = _attention._attributes(sizes, _attention._options(*[options.get(n, defaults.get(n)) for n in names]))
+        attributes = attention_module.attributes_of(16, attention_module.options_of(*[options.get(n, defaults.get(n)) for n in names]))
         arrays["init"] = np.empty_like(self.arrays[0])
-        module = _attention._module({n: _attention._memref(n, a) for n, a in arrays.items()}, attributes, False)
+        module = module_of(arrays, attributes)
         if module not in _plain:
             _plain[module] = runtime.Executable(module, reference=True, name="attention")
         _plain[module].call("attention", *arrays.values())

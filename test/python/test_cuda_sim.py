@@ -4,7 +4,7 @@ import pytest
 
 import diffattn
 from attention_cases import BF16, Call, draw_signature, plain_signature
-from diffattn import runtime
+from diffattn import attention_module, runtime
 
 SM_80, SM_86, SM_89, SM_90 = "cuda-sim:sm_80", "cuda-sim:sm_86", "cuda-sim:sm_89", "cuda-sim:sm_90"
 V1 = dict(widths=(64, 128), norm="rms", weight="bf16", out_scale=0.8)
@@ -172,8 +172,8 @@ def test_bad_numbers_stay_where_they_are_seen(dtype):
 
 def test_newer_and_older_chips():
     arrays = [np.ones((1, 1, 3, 32), BF16)] * 5
-    executable = runtime.Executable(diffattn._attention._module(
-        {n: "memref<?x1x?x32xbf16>" for n in ("q1", "k1", "q2", "k2", "v", "init")} | {"lambda": "memref<f32>"},
+    executable = runtime.Executable(attention_module.module(
+        (*((n, "memref<?x1x?x32xbf16>") for n in ("q1", "k1", "q2", "k2", "v", "init")), ("lambda", "memref<f32>")),
         "scale = 1.0 : f32", False), target="cuda-sim:sm_120")
     assert [(d.kind, d.message) for d in executable.diagnostics] == [
         ("analysis", "untuned: sm_120 gets the code and the schedules of sm_80")]

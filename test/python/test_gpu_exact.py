@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import diffattn
-from attention_cases import BF16, BOUNDS, TYPES, Call, plain_signature
+from attention_cases import BF16, BOUNDS, TYPES, Call, memref, plain_signature
 from attention_reference import visible_keys
-from diffattn import _attention, runtime
+from diffattn import _attention, attention_module, attention_plan, runtime
 
 TARGET = "cuda-sim:sm_80"
 SCALE = 2.0**-3
@@ -85,19 +85,20 @@ def test_lengths_and_boolean_masks_let_through():
                          ids=["one", "causal", "groups", "lengths"])
 def test_decode_steps_point_across_blocks_of_keys(queries, options, monkeypatch):
     """A static number of queries, as in a decode step: keys are split in blocks of 512, which a second kernel joins."""
-    opened = _attention._memref
+    opened = attention_module.memref
 
     def closed(name, array):
         text = opened(name, array)
         return text.replace(f"x{array.shape[1]}x?x", f"x{array.shape[1]}x{queries}x", 1) if name in ("q1", "q2", "init") else text
 
-    monkeypatch.setattr(_attention, "_memref", closed)
+    monkeypatch.setattr(attention_plan, "memref", closed)
+    monkeypatch.setattr(_attention, "_plans", {})
     for keys in (1, 64, 511, 512, 513, 1030) if "kv_len" not in options else (600,):
         Pointed(keys, "bf16", (32, 64), queries, keys, **options).check()
-    kernels = runtime.emit(_attention._module(
-        {n: closed(n, np.zeros((1, 2, queries, 32), BF16)) for n in ("q1", "q2", "init")}
-        | {n: opened(n, np.zeros((1, 2, 9, 32), BF16)) for n in ("k1", "k2", "v")} | {"lambda": "memref<f32>"}, "scale = 1.0 : f32",
-        False), "gpu", target=TARGET).decode()
+    few, many = (memref("q1", np.zeros((1, 2, 9, 32), BF16)).replace("x2x?x", f"x2x{n}x") for n in (queries, "?"))
+    kernels = runtime.emit(attention_module.module(
+        (*((n, few) for n in ("q1", "q2", "init")), *((n, many) for n in ("k1", "k2", "v")), ("lambda", "memref<f32>")),
+        "scale = 1.0 : f32", False), "gpu", target=TARGET).decode()
     assert "@diffattn_decode_" in kernels and "@diffattn_merge_" in kernels
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import diffattn
-from attention_cases import BOUNDS, TYPES
+from attention_cases import BOUNDS, TYPES, memref
 from attention_reference import attention as reference
-from diffattn import _attention, runtime
+from diffattn import attention_module, runtime
 from kernel_library import runnable_isas
 
 COUNT = {"cpu": 6, "cuda": 10}
@@ -62,18 +62,19 @@ def run(rng, dtype, widths, attributes, target, queries, keys, *, static=False):
     arrays = dict(zip(("q1", "k1", "q2", "k2", "v"), (make(heads[0], queries, d), make(heads[2], keys, d), make(heads[1], queries, d),
                                                       make(heads[3], keys, d), make(heads[4], keys, dv))))
     options = dict(is_causal=pick(True, False), window=pick(None, None, (9, 4)), norm=pick(None, "rms"))
-    text = _attention._attributes({"d": d}, _attention._options(0.17, options["is_causal"], options["window"], None, None,
-                                                                options["norm"], 1e-5, "inside", 1.0))
+    text = attention_module.attributes_of(d, attention_module.options_of(
+        0.17, options["is_causal"], options["window"], None, None, options["norm"], 1e-5, "inside", 1.0))
     arrays["lambda"] = np.float32(0.4).reshape(())
     if pick(0, 0, 1):
         arrays["bias"] = rng.standard_normal((2, 1, queries, keys)).astype(np.float32)
     arrays["init"] = np.full((2, heads[0], queries, dv), np.nan, TYPES[dtype])
-    types = {name: _attention._memref(name, a) for name, a in arrays.items()}
+    types = {name: memref(name, a) for name, a in arrays.items()}
     if static:
         for name in ("q1", "q2", "init"):
             types[name] = types[name].replace(f"x?x{arrays[name].shape[3]}x", f"x{queries}x{arrays[name].shape[3]}x")
     try:
-        executable = runtime.Executable(_attention._module(types, f"{text}, {attributes}", False), target=target, cache=False)
+        executable = runtime.Executable(attention_module.module(tuple(types.items()), f"{text}, {attributes}", False),
+                                        target=target, cache=False)
     except diffattn.errors.DiffAttnError as error:
         assert "expected" in str(error) and "but got" in str(error), error
         return False

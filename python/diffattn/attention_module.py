@@ -1,0 +1,142 @@
+"""The module that one attention is compiled from: its options as attributes of the op, and the types of its arguments."""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+
+import ml_dtypes
+import numpy as np
+
+from . import checks
+from .array_facts import ArrayType
+from .errors import UsageError
+
+_MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
+         np.dtype(np.bool_): "i1", np.dtype(np.int64): "i64", np.dtype(np.int32): "i32"}
+
+#: The largest scale of the op (docs/spec.md).
+_MAX_SCALE = 2.0**64
+
+#: Checked options by what they were given as, at most so many.
+_checked: dict[tuple, tuple[str | None, ...]] = {}
+_MOST_CHECKED = 1024
+#: Options of these types are equal only if they mean the same, but for True and 1, 1.0 and 1, and the two zeros.
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
+def options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
+               integral=False) -> tuple[str | None, ...]:
+    """The op's attributes as MLIR writes them, exactly. The first is the scale's; None stands for the default."""
+    options = (scale, is_causal, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
+    sides = tuple(window) if type(window) in (tuple, list) else ()
+    key = (options, type(window), sides, tuple(map(type, options)), tuple(map(type, sides)))
+    # Other objects may change, or be equal to what they are not. Zero is equal to minus zero.
+    known = _PLAIN.issuperset(key[3]) and _PLAIN.issuperset(key[4]) and (window is None or sides) and out_scale != 0
+    found = _checked.get(key) if known else None
+    if found is None:
+        found = _check_options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
+                               integral)
+        if known and len(_checked) < _MOST_CHECKED:
+            _checked[key] = found
+    return found
+
+
+def float32_bits(name: str, value, expected="a finite number", holds=lambda _: True) -> bytes:
+    """A number that float32 holds, rounded to it: the bytes of memory."""
+    value = checks.number(name, value, expected, holds)
+    try:
+        bits = struct.pack("<f", value)
+    except OverflowError:
+        bits = b""
+    if not bits or (value and not struct.unpack("<f", bits)[0]):
+        raise checks.wrong(name, "a number that float32 holds", value)
+    return bits
+
+
+def _float32(*check) -> str:
+    """A number as MLIR's exact bits; the arguments are those of `float32_bits`."""
+    return f"0x{struct.unpack('<I', float32_bits(*check))[0]:08X} : f32"
+
+
+def _scale(value) -> str:
+    return _float32("scale", value, "a finite number of at most 2^64 in magnitude", lambda x: abs(x) <= _MAX_SCALE)
+
+
+def _check_options(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale,
+                   integral=False) -> tuple[str | None, ...]:
+    result = [None if scale is None else f"scale = {_scale(scale)}"]
+    if checks.flag("is_causal", is_causal):
+        result.append("is_causal")
+    if window is not None:
+        if not isinstance(window, (tuple, list)) or len(window) != 2:
+            raise checks.wrong("window", "(left, right)", window)
+        try:
+            sides = [-1 if side is None else checks.integer("window", side, -1) for side in window]
+        except UsageError:
+            raise checks.wrong("window", "sizes from 0, or None or -1 for no limit", window) from None
+        if sides != [-1, -1]:
+            result.append(f"window = array<i64: {sides[0]}, {sides[1]}>")
+    if checks.flag("integral", integral):
+        if any(option and option.startswith(("is_causal", "window")) for option in result):
+            raise UsageError("integral: expected no is_causal and no window with it, because its mean is over all queries")
+        result.append("integral")
+    if softcap is not None:
+        result.append(f"softcap = {_float32('softcap', softcap, 'a positive number', lambda x: x > 0)}")
+    if checks.choice("lam_activation", lam_activation, (None, "sigmoid")):
+        result.append("lambda_act = #diffattn.activation<sigmoid>")
+    checks.choice("norm_eps_mode", norm_eps_mode, ("inside", "outside"))
+    epsilon = _float32("norm_eps", norm_eps, "a number from 0", lambda x: x >= 0)
+    if checks.choice("norm", norm, (None, "rms")):
+        result += ["norm = #diffattn.norm<rms>", f"norm_eps = {epsilon}", f"norm_eps_mode = #diffattn.eps_mode<{norm_eps_mode}>"]
+    result.append(f"out_scale = {_float32('out_scale', out_scale)}")
+    return tuple(result)
+
+
+@functools.lru_cache(maxsize=1024)
+def attributes_of(width: int, options: tuple[str | None, ...]) -> str:
+    """All attributes, the scale's default included, for heads of `width`."""
+    scale, *others = options
+    return ", ".join([scale or f"scale = {_scale(1.0 / math.sqrt(width))}", *others])
+
+
+def memref(name: str, array: ArrayType) -> str:
+    """The type to compile for: batch, lengths and strides stay open, head counts and widths do not."""
+    if name in ("kv_len", "q_offset"):
+        return f"memref<?x{_MLIR[array.dtype]}>"
+    shape = array.shape
+    if name == "bias":  # an axis of 1 is one mask for all
+        sizes = (1 if shape[0] == 1 else None, shape[1], 1 if shape[2] == 1 else None, None)
+    elif array.ndim == 4:
+        sizes = (None, shape[1], None, shape[3])
+    elif array.ndim > 1:  # segments, and lambda of each token
+        sizes = (None, None, *shape[2:])
+    else:
+        sizes = shape
+    # Vectors are loaded at once where the last axis is dense.
+    return _memref(array.dtype, tuple(sizes), array.ndim == 0 or array.steps[-1] == 1 or shape[-1] == 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _memref(dtype: np.dtype, sizes: tuple[int | None, ...], is_dense: bool) -> str:
+    """None: any size."""
+    if not sizes:
+        return f"memref<{_MLIR[dtype]}>"
+    shape = "".join("?x" if size is None else f"{size}x" for size in sizes)
+    strides = ", ".join(["?"] * (len(sizes) - 1) + ["1" if is_dense else "?"])
+    return f"memref<{shape}{_MLIR[dtype]}, strided<[{strides}], offset: ?>>"
+
+
+@functools.lru_cache(maxsize=1024)
+def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) -> str:
+    """The function `attention` of arguments with these names and types; `shared`: k1 is k2 too, which is not among them."""
+    type_of = dict(types)
+    arguments = ", ".join(f"%{name}: {t}" for name, t in types)
+    ins = ("q1", "k1", "q2", "k1" if shared else "k2", "v")
+    clauses = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})",
+               f"lambda(%lambda : {type_of['lambda']})"]
+    clauses += [f"{n}(%{n} : {type_of[n]})" for n in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments",
+                                                      "kv_segments") if n in type_of]
+    return (f"func.func @attention({arguments}) {{\n  diffattn.attention {' '.join(clauses)}\n"
+            f"    outs(%init : {type_of['init']}) {{{attributes}}}\n  return\n}}\n")

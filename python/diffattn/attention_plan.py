@@ -1,0 +1,165 @@
+"""What one kind of call of `diffattn.attention` comes to: its arguments checked by their types, shapes and strides, the module
+that it is compiled from, and its arrays as the C interface takes them.
+
+All of it follows from the specs of the arrays (array_facts.py), the options and the target, so calls that agree in these share
+one plan. What depends on contents or addresses is checked by each call (_attention.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import ml_dtypes
+import numpy as np
+
+from .array_facts import IN_ELEMENTS, ArrayType
+from .arrays import CODES, ON_DEVICE, Array, dense_steps
+from .attention_module import attributes_of, memref, module
+from .errors import InputError, UsageError
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+_F32, _I64, _I32 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.int32)
+
+#: The arguments, in the order of the compiled function's.
+NAMES = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments",
+         "init")
+KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in ("kv_len", "q_offset", "init"))
+#: How errors call them.
+_GIVEN_AS = {"lambda": "lam", "bias": "attn_mask", "q_segments": "segment_ids: q_segments",
+             "kv_segments": "segment_ids: kv_segments", "init": "out"}
+#: The fields of `Array`, and what writes so many of them.
+_ARRAY = "QiiQQ"
+_PACKS = [struct.Struct("=" + _ARRAY * count).pack for count in range(len(NAMES) + 1)]
+
+
+class Plan:
+    """`specs` has one spec for each of NAMES, None: not given. `has_lengths`, `has_offsets`: whether kv_len and q_offset are."""
+
+    def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
+        given = {name: ArrayType(spec, _said(name)) for name, spec in zip(NAMES, specs) if spec is not None}
+        sizes = _check_operands(given)
+        #: The result's shape and, if none was given, its type.
+        self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
+        self.batch, self.is_empty = sizes["B"], 0 in self.shape
+        _check_others(given, sizes, options)
+        for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
+            if is_given:
+                given[name] = ArrayType((_I64, (self.batch,), (1,), IN_ELEMENTS))
+        if "init" in given:
+            _check_out(given["init"], self.dtype, self.shape)
+        else:
+            given["init"] = ArrayType((self.dtype, self.shape, dense_steps(self.shape), IN_ELEMENTS))
+        if shared:
+            del given["k2"]
+        self.slots = tuple(slot for slot, name in enumerate(NAMES) if name in given)
+        self.arrays = [given[NAMES[slot]] for slot in self.slots]
+        self.q1_on_device, self.any_on_device = given["q1"].on_device, any(array.on_device for array in self.arrays)
+        types = tuple((NAMES[slot], memref(NAMES[slot], array)) for slot, array in zip(self.slots, self.arrays))
+        self.module, self.target = module(types, attributes_of(sizes["d"], options), shared), target
+        # The sizes and strides of all arrays, one after the other.
+        numbers = [number for array in self.arrays for sizes in (array.shape, array.steps) for number in sizes]
+        self._numbers = (ctypes.c_int64 * len(numbers))(*numbers)
+        self._words, at = [], ctypes.addressof(self._numbers)
+        for array in self.arrays:
+            rank = array.ndim
+            self._words += (0, CODES[array.dtype] + (ON_DEVICE if array.on_device else 0), rank, at, at + 8 * rank)
+            at += 16 * rank
+
+    def packed(self, addresses):
+        """Arrays at these addresses, one for each of `slots`, for the C interface; the plan must outlive them."""
+        words = self._words[:]
+        words[:: len(_ARRAY)] = addresses
+        count = len(self.slots)
+        return (Array * count).from_buffer_copy(_PACKS[count](*words))
+
+
+def _said(name: str) -> str:
+    return _GIVEN_AS.get(name, name)
+
+
+def _check_operands(given) -> dict[str, int]:
+    for name in NAMES[:5]:
+        array = given[name]
+        if array.ndim != 4:
+            raise InputError(f"{name}: expected rank 4, [batch, heads, length, width], but got shape {list(array.shape)}")
+        if array.dtype not in FLOATS:
+            raise InputError(f"{name}: expected float32, float16 or bfloat16, but got {array.dtype}")
+    q1, k1, q2, k2, v = (given[name] for name in NAMES[:5])
+    sizes = {"B": q1.shape[0], "Hs": q1.shape[1], "Tq": q1.shape[2], "d": q1.shape[3], "Hn": q2.shape[1],
+             "Hk1": k1.shape[1], "Hk2": k2.shape[1], "Hv": v.shape[1], "Tk": k1.shape[2], "dv": v.shape[3]}
+    wanted = {"k1": ("B", "Hk1", "Tk", "d"), "q2": ("B", "Hn", "Tq", "d"), "k2": ("B", "Hk2", "Tk", "d"),
+              "v": ("B", "Hv", "Tk", "dv")}
+    for name, axes in wanted.items():
+        if given[name].dtype != q1.dtype:
+            raise InputError(f"{name}: expected {q1.dtype} as q1, but got {given[name].dtype}")
+        expected = tuple(sizes[axis] for axis in axes)
+        if given[name].shape != expected:
+            raise InputError(f"{name}: expected shape [{', '.join(axes)}] = {list(expected)}, but got "
+                             f"{list(given[name].shape)}")
+    for many, of, few, name in (("Hs", "q1", "Hn", "q2"), ("Hs", "q1", "Hk1", "k1"), ("Hn", "q2", "Hk2", "k2"),
+                                ("Hs", "q1", "Hv", "v")):
+        if sizes[few] == 0 or sizes[many] % sizes[few]:
+            raise InputError(f"{name}: expected {many} to be a multiple of {few}, a divisor of the {sizes[many]} heads of {of}, "
+                             f"but got {sizes[few]}")
+    if sizes["d"] == 0:
+        raise InputError("q1: expected a width d of at least 1, but got 0")
+    return sizes
+
+
+def _check_others(given, sizes, options) -> None:
+    dtype, batch, heads, queries = given["q1"].dtype, sizes["B"], sizes["Hs"], sizes["Tq"]
+    lam = given["lambda"]
+    forms = [(), (heads,), (batch, queries, heads), (batch, queries, sizes["Hn"])]
+    if lam.shape not in forms:
+        raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms[1:])}, but got "
+                         f"{list(lam.shape)}")
+    _check_type(given, "lambda", (_F32,), lam.shape)
+    if "bias" in given:
+        given["bias"] = _mask(given["bias"], dtype, sizes)
+    if "norm_weight" in given:
+        if not any(option and option.startswith("norm = ") for option in options):
+            raise UsageError("norm_weight: expected norm='rms' with it")
+        _check_type(given, "norm_weight", (dtype, _F32), (sizes["dv"],))
+    _check_type(given, "gate", (dtype,), (batch, heads, queries, sizes["dv"]))
+    for name, length in (("q_segments", "Tq"), ("kv_segments", "Tk")):
+        _check_type(given, name, (_I64, _I32), (batch, sizes[length]))
+    if "q_segments" in given and given["q_segments"].dtype != given["kv_segments"].dtype:
+        raise InputError(f"segment_ids: kv_segments: expected {given['q_segments'].dtype} as q_segments, but got "
+                         f"{given['kv_segments'].dtype}")
+
+
+def _check_type(given, name, dtypes, shape) -> None:
+    array = given.get(name)
+    if array is None:
+        return
+    if array.dtype not in dtypes:
+        raise InputError(f"{_said(name)}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
+    if array.shape != shape:
+        raise InputError(f"{_said(name)}: expected shape {list(shape)}, but got {list(array.shape)}")
+
+
+def _mask(array, dtype, sizes):
+    if array.dtype not in (np.dtype(np.bool_), _F32, dtype):
+        raise InputError(f"attn_mask: expected bool, float32 or {dtype}, but got {array.dtype}")
+    full = tuple(sizes[axis] for axis in ("B", "Hn", "Tq", "Tk"))
+    if array.ndim < 2 or array.ndim > 4:
+        raise InputError(f"attn_mask: expected rank 2 to 4, but got shape {list(array.shape)}")
+    array = array.of_rank(4)
+    if array.shape[3] != full[3] or any(n not in (1, m) for n, m in zip(array.shape, full)):
+        raise InputError(f"attn_mask: expected a shape that broadcasts to [B, Hn, Tq, Tk] = {list(full)} with all keys, but "
+                         f"got {list(array.shape)}")
+    return array
+
+
+def _check_out(out, dtype, shape) -> None:
+    _check_type({"init": out}, "init", (dtype, _F32), shape)
+    if out.is_empty:
+        return
+    # From the closest elements to the farthest, each axis must step over all that the ones before it reach.
+    reach = 1
+    for step, size in sorted((abs(s), n) for s, n in zip(out.steps, shape) if n > 1):
+        if step < reach:
+            raise InputError(f"out: expected elements that share no memory, but got shape {list(shape)} with strides "
+                             f"{[s * out.dtype.itemsize for s in out.steps]} bytes")
+        reach += (size - 1) * step
