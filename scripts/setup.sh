@@ -60,9 +60,10 @@ setup_packages() {
   need_packages "${list[@]}" "$@"
 }
 
-# What the tests need beside that: GoogleTest, a second way to link programs, and what reads them.
+# What the tests need beside that: GoogleTest, a second way to link programs, what reads them, and the compiler that
+# torch.compile calls.
 setup_test_packages() {
-  setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev pkg-config:pkg-config readelf:binutils "$@"
+  setup_packages /usr/include/gtest/gtest.h:libgtest-dev /usr/include/gmock/gmock.h:libgmock-dev pkg-config:pkg-config readelf:binutils g++:g++ "$@"
 }
 
 # What a wheel is linked with beside that, and what edits the libraries in it.

@@ -5,13 +5,17 @@
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
     diffattn.compile(module, args)                     a torch.nn.Module, compiled; torch.compile(backend="diffattn") too
     diffattn.runtime.Executable(mlir, ...)             a module of your own
+    diffattn.patch(model)                              a PyTorch model whose attention runs here; diffattn.unpatch(model)
+
+Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch.ops.diffattn.attention.
 """
 
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "load", "runtime"]
+__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "load", "patch", "runtime", "unpatch"]
 
+import sys
 from typing import TYPE_CHECKING
 
 from . import errors
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from ._attention import attention
     from .model import load
     from .torch.front import compile
+    from .torch.patch import patch, unpatch
 
 
 def __dir__() -> list[str]:
@@ -33,6 +38,7 @@ def __getattr__(name: str) -> object:
     if name == "attention":
         from ._attention import attention
 
+        globals()[name] = attention  # the next time without this function
         return attention
     if name == "load":
         from .model import load
@@ -46,4 +52,16 @@ def __getattr__(name: str) -> object:
         import importlib
 
         return importlib.import_module(f".{name}", __name__)
+    if name in ("patch", "unpatch"):
+        import importlib
+
+        return getattr(importlib.import_module(".torch.patch", __name__), name)
     raise AttributeError(f"module 'diffattn' has no attribute {name!r}")
+
+
+# Not while PyTorch itself is being imported.
+if hasattr(sys.modules.get("torch"), "compile"):
+    try:
+        from . import torch  # noqa: F401
+    except errors.LibraryError:  # too old for the operator, which `import diffattn.torch` says
+        pass

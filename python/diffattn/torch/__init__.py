@@ -1,8 +1,15 @@
-"""The front door for PyTorch: docs/pytorch.md. Importing this imports no more than what is asked for."""
+"""diffattn beside PyTorch. Importing this registers `torch.ops.diffattn.attention` (docs/custom-op.md), if PyTorch is installed; the
+rest is imported when it is asked for (docs/pytorch.md)."""
 
 from __future__ import annotations
 
+import importlib.util
+
 __all__ = ["backend", "compile", "refresh"]
+
+# Without PyTorch `compile` is there too: its call says what to install.
+if importlib.util.find_spec("torch") is not None:
+    from . import op  # noqa: F401
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,65 @@
+"""Models of other libraries whose attention modules run `torch.ops.diffattn.attention` (docs/custom-op.md).
+
+A module is replaced by its class alone: it stays the same object, with its weights, their names and its hooks.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import torch
+
+from ..checks import wrong
+from ..errors import UsageError
+
+#: The classes that are replaced, by module and name, and what replaces each.
+_CLASSES = {
+    ("transformers.models.diffllama.modeling_diffllama", "DiffLlamaAttention"): ("diffllama", "FusedDiffLlamaAttention"),
+    ("timm.layers.diff_attention", "DiffAttention"): ("timm", "FusedDiffAttention"),
+    ("timm.models.vision_transformer", "DiffParallelScalingBlock"): ("timm", "FusedDiffParallelScalingBlock"),
+}
+
+
+def patch(model: torch.nn.Module) -> list[str]:
+    """Replaces every `DiffLlamaAttention` of transformers, `DiffAttention` and `DiffParallelScalingBlock` of timm in `model`,
+    itself included, by a class that computes the same by `torch.ops.diffattn.attention`, and returns their names in
+    `model.named_modules()`. Attention weights are not computed; a call that would need a gradient or dropout is refused.
+    `unpatch(model)` undoes it.
+
+    Raises UsageError, before anything is replaced, if there is none, or if one does what the op does not.
+    """
+    found = {}
+    for name, module in _modules(model).items():
+        place = _CLASSES.get((type(module).__module__, type(module).__name__))
+        if place is not None:
+            fused = getattr(importlib.import_module(f".fused.{place[0]}", __package__), place[1])
+            if "forward" in vars(module):
+                raise UsageError(f"model: expected modules with their class's forward, but {name or 'the model'!r} has one of its own, "
+                                 "as hooks of other libraries set it; patch before they do")
+            fused.check(module, name or "the model")
+            found[name] = module, fused
+    if not found:
+        names = " or ".join(f"{name} of {place.split('.')[0]}" for place, name in _CLASSES)
+        raise UsageError(f"model: expected a module with {names} that is not patched yet, but {type(model).__name__} has none")
+    for module, fused in found.values():
+        module.__class__ = fused
+    return list(found)
+
+
+def unpatch(model: torch.nn.Module) -> list[str]:
+    """Gives what `patch` replaced in `model` its own classes again and returns their names.
+
+    Raises UsageError if there is none.
+    """
+    found = {name: module for name, module in _modules(model).items() if hasattr(type(module), "unfused")}
+    if not found:
+        raise UsageError(f"model: expected a module that was patched, but {type(model).__name__} has none")
+    for module in found.values():
+        module.__class__ = type(module).unfused
+    return list(found)
+
+
+def _modules(model) -> dict[str, torch.nn.Module]:
+    if not isinstance(model, torch.nn.Module):
+        raise wrong("model", "a torch.nn.Module", model)
+    return dict(model.named_modules())

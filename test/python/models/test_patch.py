@@ -1,0 +1,186 @@
+"""diffattn.patch: models of transformers and timm whose attention is torch.ops.diffattn.attention, against themselves."""
+import copy
+
+import pytest
+import timm
+import torch
+import transformers
+from conftest import assert_near
+from timm.layers.diff_attention import DiffAttention
+from timm.models.vision_transformer import DiffParallelScalingBlock
+from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention
+
+import diffattn
+from diffattn.errors import InputError, UsageError
+
+pytestmark = pytest.mark.oracle
+TINY = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+VIT = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 11}
+BOUNDS = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
+
+
+def randomized(model):
+    """Wide enough that attention is far from uniform; norms that are not all ones."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.normal_(1 if "norm" in name else 0, 0.3 if parameter.ndim == 1 else 0.2, generator=generator)
+    return model.eval()
+
+
+def diffllama(**changes):
+    return randomized(transformers.DiffLlamaForCausalLM(transformers.DiffLlamaConfig(**(TINY | changes))))
+
+
+def vit(name="vit_dwee_patch16_reg1_gap_256", **changes):
+    return randomized(timm.create_model(name, **(VIT | changes)))
+
+
+@torch.no_grad()
+def steps(model, ids, mask, static, count=3):
+    """Logits of a prefill and of greedy steps with a cache."""
+    cache = transformers.StaticCache(model.config, max_cache_len=16) if static else transformers.DynamicCache(config=model.config)
+    result = []
+    for _ in range(count):
+        logits = model(ids, attention_mask=mask, past_key_values=cache, use_cache=True).logits
+        result.append(logits[:, -1].float())
+        ids = result[-1].argmax(-1)[:, None]
+        mask = torch.cat([mask, torch.ones(len(ids), 1, dtype=mask.dtype)], 1)
+    return torch.stack(result)
+
+
+@pytest.mark.parametrize("implementation, dtype, static", [
+    ("eager", torch.float32, False), ("sdpa", torch.float32, False), ("sdpa", torch.float32, True), ("sdpa", torch.bfloat16, False),
+    ("eager", torch.float16, True)])
+def test_diffllama(implementation, dtype, static):
+    model = diffllama(attn_implementation=implementation, num_key_value_heads=2 if static else 4, attention_bias=static).to(dtype)
+    ids = torch.tensor([[0, 0, 5, 9, 11], [3, 7, 2, 8, 4]])
+    for prompt, mask in ((ids[1:], torch.ones(1, 5, dtype=torch.int64)), (ids, (ids != 0).long())):
+        expected = steps(model, prompt, mask, static)
+        assert diffattn.patch(model) == ["model.layers.0.self_attn", "model.layers.1.self_attn"]
+        before = calls()
+        got = steps(model, prompt, mask, static)
+        assert calls() > before
+        diffattn.unpatch(model)
+        assert_near(got, expected, BOUNDS[dtype])
+
+
+def calls():
+    """How many parallel loops compiled code has run: it moves only if the op does the work."""
+    from diffattn.runtime import counters
+
+    return counters().parallel_calls
+
+
+def test_generate_and_state_stay():
+    model = diffllama()
+    names, copied = list(model.state_dict()), copy.deepcopy(model)
+    ids = torch.tensor([[5, 9, 11, 2]])
+    expected = model.generate(ids, max_new_tokens=12, do_sample=False)
+    diffattn.patch(model)
+    assert list(model.state_dict()) == names and isinstance(model.model.layers[0].self_attn, DiffLlamaAttention)
+    assert torch.equal(model.generate(ids, max_new_tokens=12, do_sample=False), expected)
+    assert torch.equal(copy.deepcopy(model).generate(ids, max_new_tokens=12, do_sample=False), expected)
+    copied.load_state_dict(model.state_dict())
+
+
+@pytest.mark.parametrize("make", [lambda: (diffllama(), torch.tensor([[5, 9, 11, 2]])),
+                                  lambda: (vit(qk_norm=True), torch.randn(2, 3, 32, 32))], ids=["diffllama", "timm"])
+@torch.no_grad()
+def test_autocast(make):
+    model, inputs = make()
+    logits = lambda: model(inputs).logits if inputs.ndim == 2 else model(inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        expected = logits().float()
+        diffattn.patch(model)
+        assert_near(logits().float(), expected, BOUNDS[torch.bfloat16])
+
+
+@torch.no_grad()
+def test_one_graph():
+    model = diffllama()
+    ids = torch.tensor([[5, 9, 11, 2]])
+    expected = model(ids, use_cache=False).logits
+    diffattn.patch(model)
+    graphs = []
+
+    def keep(module, _):
+        graphs.append(module)
+        return module.forward
+
+    got = torch.compile(model, fullgraph=True, backend=keep)(ids, use_cache=False).logits
+    assert_near(got, expected, 2e-5)
+    targets = [node.target for node in graphs[0].graph.nodes]
+    assert len(graphs) == 1 and sum(t in (torch.ops.diffattn.attention, torch.ops.diffattn.attention.default) for t in targets) == 2
+
+
+@pytest.mark.parametrize("name, changes, dtype", [("vit_dwee_patch16_reg1_gap_256", {}, torch.float32),
+                                                  ("vit_dwee_patch16_reg1_gap_256", {}, torch.bfloat16),
+                                                  ("vit_dlittle_patch16_reg1_gap_256", {"num_heads": 2}, torch.float32),
+                                                  ("vit_dpwee_patch16_reg1_gap_256", {}, torch.float32),
+                                                  ("vit_dpwee_patch16_reg1_gap_256", {"qkv_bias": False}, torch.float32)])
+@torch.no_grad()
+def test_timm(name, changes, dtype):
+    model, images = vit(name, **changes).to(dtype), torch.randn(2, 3, 32, 32).to(dtype)
+    expected = model(images).float()
+    names = diffattn.patch(model)
+    assert len(names) == 2 and all(isinstance(model.get_submodule(n), (DiffAttention, DiffParallelScalingBlock)) for n in names)
+    assert_near(model(images).float(), expected, BOUNDS[dtype])
+    assert diffattn.unpatch(model) == names and torch.equal(model(images).float(), expected)
+
+
+@pytest.mark.parametrize("options", [dict(is_causal=True), dict(attn_mask=torch.rand(6, 6) > 0.2),
+                                     dict(attn_mask=torch.randn(2, 1, 6, 6))], ids=["causal", "mask", "bias"])
+@pytest.mark.parametrize("arguments", [dict(qk_norm=True, scale_norm=True), dict(dual_lambda=True, qkv_bias=True)],
+                         ids=["norms", "dual"])
+@torch.no_grad()
+def test_timm_module(options, arguments):
+    module, x = randomized(DiffAttention(24, num_heads=3, depth=2, **arguments)), torch.randn(2, 6, 24)
+    expected = module(x, **options)
+    assert diffattn.patch(module) == [""]
+    assert_near(module(x, **options), expected, 2e-5)
+
+
+def test_errors():
+    with pytest.raises(UsageError, match="model: expected a torch.nn.Module, but got 3"):
+        diffattn.patch(3)
+    with pytest.raises(UsageError, match="expected a module with DiffLlamaAttention of transformers or DiffAttention of timm or "
+                                         "DiffParallelScalingBlock of timm that is not patched yet, but Linear has none"):
+        diffattn.patch(torch.nn.Linear(2, 2))
+    model = diffllama()
+    with pytest.raises(UsageError, match="expected a module that was patched, but DiffLlamaForCausalLM has none"):
+        diffattn.unpatch(model)
+    layers = [layer.self_attn for layer in model.model.layers]
+    layers[1].groupnorm = torch.nn.LayerNorm(8)
+    with pytest.raises(UsageError, match=r"'model.layers.1.self_attn' to have a groupnorm of torch.nn.RMSNorm"):
+        diffattn.patch(model)
+    layers[1].groupnorm = layers[0].groupnorm
+    layers[1].forward = layers[1].forward
+    with pytest.raises(UsageError, match=r"'model.layers.1.self_attn' has one of its own"):
+        diffattn.patch(model)
+    assert type(layers[0]) is DiffLlamaAttention  # nothing was replaced
+    del layers[1].forward
+    diffattn.patch(model)
+    with pytest.raises(UsageError, match="that is not patched yet"):
+        diffattn.patch(model)
+
+
+def test_calls_that_are_refused():
+    model = diffllama()
+    diffattn.patch(model)
+    ids = torch.tensor([[5, 9]])
+    with pytest.raises(InputError, match=r"q1: expected a tensor without gradient.*torch.no_grad\(\)"):
+        model(ids)
+    with torch.no_grad():
+        with pytest.raises(UsageError, match="output_attentions: expected False in a patched model"):
+            model(ids, output_attentions=True)
+        model.config._attn_implementation = "flex_attention"
+        with pytest.raises(UsageError, match="attn_implementation: expected eager or sdpa in a patched model, but got 'flex_attention'"):
+            model.model.layers[0].self_attn(torch.zeros(1, 2, 32), (torch.zeros(1, 2, 4), torch.zeros(1, 2, 4)))
+    image = vit()
+    diffattn.patch(image)
+    attention = image.get_submodule("blocks.0.attn")
+    attention.attn_drop_p = 0.1
+    with pytest.raises(UsageError, match=r"attn_drop: expected no dropout.*call eval\(\)"):
+        attention.train()(torch.zeros(1, 4, 48))
