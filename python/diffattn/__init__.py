@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from . import bundle, runtime
     from ._attention import attention
     from .model import load
-    from .torch.front import compile
+    from .torch_front import compile
     from .torch.patch import patch, unpatch
 
 
@@ -45,7 +45,7 @@ def __getattr__(name: str) -> object:
 
         return load
     if name == "compile":
-        from .torch import compile
+        from .torch_front import compile
 
         return compile
     if name in ("bundle", "runtime"):

@@ -7,7 +7,7 @@ import importlib.util
 
 __all__ = ["backend", "compile", "refresh"]
 
-# Without PyTorch `compile` is there too: its call says what to install.
+# Without PyTorch the call of `compile` says what to install.
 if importlib.util.find_spec("torch") is not None:
     from . import op  # noqa: F401
 
@@ -18,7 +18,7 @@ def __getattr__(name: str) -> object:
 
         return backend
     if name == "compile":
-        from .front import compile
+        from ..torch_front import compile
 
         return compile
     if name == "refresh":

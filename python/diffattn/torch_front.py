@@ -1,12 +1,10 @@
-"""`diffattn.compile`. It imports PyTorch when it is called, not when this package is."""
+"""`diffattn.compile`. It stands beside `diffattn.torch`, which imports PyTorch: that is for a call to do."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from typing import Any
-
-from .requirements import require
 
 
 def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None,
@@ -29,9 +27,11 @@ def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None
     Raises CompileError for a module that cannot be exported or lowered, with the ATen op and its line, and LibraryError if torch-mlir
     is missing. Calls raise InputError for arguments of another structure, type or size, and RunError for indices that are outside.
     """
+    from .torch.requirements import require
+
     require()
-    from .export import compile_module
-    from .options import Options
+    from .torch.export import compile_module
+    from .torch.options import Options
 
     options = Options(target=target, threads=threads, cache=cache, fallback=fallback)
     return compile_module(module, args, kwargs, dynamic_shapes, options)
