@@ -10,6 +10,9 @@
 
 #include "DiffAttn/IR/SizeRelations.h"
 
+#include "mlir/IR/TypeUtilities.h"
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;
 namespace diffattn = mlir::diffattn;

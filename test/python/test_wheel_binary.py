@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 
 import pytest
@@ -149,7 +150,9 @@ print("\\n".join(libraries() - before))
 
 @pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S))
 def test_python_of_the_readme(code, run):
-    run("python", "-c", code)
+    """PyTorch is the test's own, and diffattn the wheel's: an editable package is not found by PYTHONPATH."""
+    packages = {"PYTHONPATH": sysconfig.get_path("purelib")} if "torch" in code else {}
+    run("python", "-c", code + "\nassert diffattn.__file__.startswith(__import__('sys').prefix), diffattn.__file__", **packages)
 
 
 def test_model_and_bundle(run, tmp_path):

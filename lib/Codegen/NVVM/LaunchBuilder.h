@@ -21,9 +21,9 @@ namespace mlir::diffattn {
 class LaunchBuilder {
 public:
   /// With `module`, kernels are made there when they are launched.
-  LaunchBuilder(OpBuilder &builder, Location loc, AttentionOperands operands,
-                gpu::GPUModuleOp module = {})
-      : b(loc, builder), operands(std::move(operands)), module(module),
+  LaunchBuilder(OpBuilder &builder, Location loc,
+                const AttentionOperands &operands, gpu::GPUModuleOp module = {})
+      : b(loc, builder), operands(operands), module(module),
         arguments(static_cast<size_t>(GpuParam::Count)) {}
 
   /// Arguments for kernels that make scores; `scaled`: in the unit of the op

@@ -18,7 +18,7 @@ try:
 except ImportError as error:
     from ..errors import LibraryError
 
-    raise LibraryError(f"expected the package torch, but importing it gave: {error}; pip install 'torch>=2.10'") from None
+    raise LibraryError(f"expected the package torch, but importing it gave: {error}; pip install 'diffattn[torch]'") from None
 
 from .._attention import attention
 from ..errors import InputError, LibraryError
