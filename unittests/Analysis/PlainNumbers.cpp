@@ -293,9 +293,9 @@ static Number toInteger(double number, Type type, bool isSigned) {
   long double low = isSigned ? -std::ldexp(1.0L, width - 1) : 0,
               high = std::ldexp(1.0L, isSigned ? width - 1 : width);
   // NaN compares as false.
-  if (!(whole >= low && whole < high))
-    return {};
-  return Number::of(wrap(static_cast<Wide>(whole), type));
+  if (whole >= low && whole < high)
+    return Number::of(wrap(static_cast<Wide>(whole), type));
+  return {};
 }
 
 static bool hasFlag(Operation *op, arith::IntegerOverflowFlags flag) {

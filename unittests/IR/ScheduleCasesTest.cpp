@@ -131,7 +131,7 @@ TEST_F(ScheduleCasesTest, ATargetSeesItsOwnAndLinalg) {
 TEST_F(ScheduleCasesTest, WhatNoKernelComputesIsAnError) {
   EXPECT_EQ(error(parse("?", "?", 64, kForward)), "");
   EXPECT_EQ(error(parse("8", "?", 64, kSplit)), "");
-  for (auto [queries, list, expected] :
+  for (const auto &[queries, list, expected] :
        {std::tuple<std::string, std::string, std::string>{
             "?", kSplit, "queries for gpu_split_kv, but got any number"},
         {"9", kSplit, "queries for gpu_split_kv, but got 9"},
