@@ -105,7 +105,9 @@ static TilingResult tileOnto(OnlineAttentionOp op, Value qOffset,
     tiled.getKOffsetMutable().assign(kOffset);
   if (qOffset)
     tiled.getQOffsetMutable().assign(qOffset);
+  // A tile is one range.
   tiled.removeKvSplitSizeAttr();
+  tiled.removeScheduleAttr();
   return makeTilingResult(tiled);
 }
 

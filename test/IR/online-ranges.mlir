@@ -76,6 +76,22 @@ func.func @ones(%q1: !q, %q2: !n, %k: !k, %v: !v, %n: tensor<1xi64>, %ranges: in
   return
 }
 
+// A GPU's schedule is nothing to the loop.
+// LOOP-LABEL: func.func @scheduled(
+// LOOP:         scf.for
+// LOOP-NOT:     diffattn.online_attention
+func.func @scheduled(%q1: !q, %q2: !n, %k: !k, %v: !v, %ranges: index) {
+  %max1 = tensor.empty(%ranges) : !r1
+  %acc = tensor.empty(%ranges) : !ra
+  %max2 = tensor.empty(%ranges) : !r2
+  %a:6 = diffattn.online_attention ins(%q1, %k, %q2, %k, %v : !q, !k, !n, !k, !v)
+           outs(%max1, %max1, %acc, %max2, %max2, %acc : !r1, !r1, !ra, !r2, !r2, !ra)
+           {scale = 1.0 : f32, kv_split_size = 16, schedule = #diffattn.gpu_split_kv<warps = 1, kv_split_size = 16>}
+           -> !r1, !r1, !ra, !r2, !r2, !ra
+  call @end(%a#0, %a#1, %a#2, %a#3, %a#4, %a#5) : (!r1, !r1, !ra, !r2, !r2, !ra) -> ()
+  return
+}
+
 func.func @main() {
   %q1 = arith.constant dense<[[[[200.0], [-200.0], [0.0]], [[-200.0], [200.0], [200.0]]]]> : !q
   %q2 = arith.constant dense<[[[[0.0], [200.0], [-200.0]]]]> : !n
