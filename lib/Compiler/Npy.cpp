@@ -24,7 +24,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
-using llvm::ArrayRef;
 using llvm::StringRef;
 using llvm::Twine;
 
