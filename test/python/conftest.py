@@ -31,3 +31,21 @@ def root():
 def build_dir():
     """The folder that the project was built into."""
     return pathlib.Path(os.environ.get("DIFFATTN_BUILD_DIR", ROOT / "build"))
+
+
+@pytest.fixture
+def programs(monkeypatch):
+    """The graphs of PyTorch that a test compiles, as they come."""
+    import torch
+    from diffattn.torch import program
+
+    torch._dynamo.reset()
+    made, init = [], program.GraphProgram.__init__
+
+    def keep(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(program.GraphProgram, "__init__", keep)
+    yield made
+    torch._dynamo.reset()

@@ -9,24 +9,8 @@ from torch._dynamo.utils import counters
 
 import diffattn
 from diffattn import runtime
-from diffattn.torch import program
 
-pytestmark = pytest.mark.oracle
-
-
-@pytest.fixture(autouse=True)
-def programs(monkeypatch):
-    """The graphs that a test compiled."""
-    torch._dynamo.reset()
-    made, init = [], program.GraphProgram.__init__
-
-    def keep(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(program.GraphProgram, "__init__", keep)
-    yield made
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("programs")]
 
 
 def same(got, want, tolerance=1e-4):

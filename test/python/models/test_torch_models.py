@@ -4,7 +4,6 @@ import torch
 from torch._dynamo.utils import counters
 
 import diffattn
-from diffattn.torch import program
 
 pytestmark = pytest.mark.oracle
 
@@ -78,20 +77,6 @@ def test_a_vision_transformer_of_timm():
     assert_raised(compiled)
     with torch.no_grad():
         assert_near(compiled(image), model(image))
-
-
-@pytest.fixture
-def programs(monkeypatch):
-    torch._dynamo.reset()
-    made, init = [], program.GraphProgram.__init__
-
-    def keep(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        made.append(self)
-
-    monkeypatch.setattr(program.GraphProgram, "__init__", keep)
-    yield made
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("attention, key_heads, cache, graphs", [("eager", 4, None, 3), ("sdpa", 2, "static", 2)])
