@@ -30,12 +30,17 @@ static Value blockHeads(LaunchBuilder &host, OnlineAttentionOp op,
   return group;
 }
 
-/// Signal heads that share an accumulator of the second map.
-static int64_t signalPerAccumulator2(Value sum1, Value acc2) {
+/// Arguments for `states` of ranges: (max, sum, acc) of both maps.
+static void setStates(LaunchBuilder &host, const std::array<Value, 6> &states) {
+  using P = GpuParam;
+  const P params[] = {P::Max1, P::Sum1, P::Acc1, P::Max2, P::Sum2, P::Acc2};
+  for (auto [param, state] : llvm::zip_equal(params, states))
+    host.setPointer(param, state);
   auto heads = [](Value state) {
     return cast<MemRefType>(state.getType()).getDimSize(2);
   };
-  return heads(sum1) / heads(acc2);
+  host.argument(P::SignalPerAcc2) =
+      host.i32(heads(states[1]) / heads(states[5]));
 }
 
 void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
@@ -48,14 +53,8 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   const GpuKernelSpec spec = getGpuKernelSpec(op, /*elementwise=*/false);
   host.fillScores(getScoreRules(op), spec.scaledScores());
   host.fillFlags(std::nullopt);
-  const std::pair<P, Value> states[] = {
-      {P::Max1, op.getMax1()}, {P::Sum1, op.getSum1()},
-      {P::Acc1, op.getAcc1()}, {P::Max2, op.getMax2()},
-      {P::Sum2, op.getSum2()}, {P::Acc2, op.getAcc2()}};
-  for (auto [param, state] : states)
-    host.setPointer(param, state);
-  host.argument(P::SignalPerAcc2) =
-      host.i32(signalPerAccumulator2(op.getSum1(), op.getAcc2()));
+  setStates(host, {op.getMax1(), op.getSum1(), op.getAcc1(), op.getMax2(),
+                   op.getSum2(), op.getAcc2()});
 
   Value queries = host.size(host.operands.q1, OperandView::Row);
   Value heads = host.size(host.operands.q1, OperandView::Head);
@@ -123,14 +122,8 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
                     host.index(signal / op.getNoiseHeads()));
   host.fillFlags(epilogue);
   MergeOp first = ops.merge1, second = ops.merge2;
-  const std::pair<P, Value> states[] = {
-      {P::Max1, first.getMax()},  {P::Sum1, first.getSum()},
-      {P::Acc1, first.getAcc()},  {P::Max2, second.getMax()},
-      {P::Sum2, second.getSum()}, {P::Acc2, second.getAcc()}};
-  for (auto [param, state] : states)
-    host.setPointer(param, state);
-  host.argument(P::SignalPerAcc2) =
-      host.i32(signalPerAccumulator2(first.getSum(), second.getAcc()));
+  setStates(host, {first.getMax(), first.getSum(), first.getAcc(),
+                   second.getMax(), second.getSum(), second.getAcc()});
   host.argument(P::Splits) = host.i32(host.size(first.getMax(), 0));
   host.launch(getGpuKernelSpec(op),
               {host.size(host.operands.output, OperandView::Row),
