@@ -45,7 +45,9 @@ done
 say "pytest"
 [ $full = 1 ] && options+=(--full)
 # One process for each core, up to four for the sake of memory, each with whole files. Threads that wait must not spin: the processes would take each other's cores.
-(cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$((jobs < 4 ? jobs : 4))" --dist loadfile "${options[@]}" test/python) ||
+# A process that crashes is not started anew: with whole files pytest-xdist then waits for ever.
+(cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$((jobs < 4 ? jobs : 4))" --dist loadfile --max-worker-restart=0 \
+  "${options[@]}" test/python) ||
   failed+=(pytest)
 
 if [ ${#failed[@]} -gt 0 ]; then

@@ -107,11 +107,10 @@ def library(request, signatures, build_dir, tmp_path_factory):
                           input="\n".join(t for t, _ in texts), capture_output=True, text=True)
     assert mlir.returncode == 0, mlir.stderr[:4000]
     llvm = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=mlir.stdout, capture_output=True, text=True, check=True)
-    for library_name in ("float16_utils", "c_runner_utils"):
-        ctypes.CDLL(str(LLVM.parent / f"lib/libmlir_{library_name}.so"), mode=ctypes.RTLD_GLOBAL)
-    shared = folder / "loops.so"
-    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared), "-lm"],
-                   input=llvm.stdout, text=True, check=True)
+    shared, upstream = folder / "loops.so", LLVM.parent / "lib"
+    # Linked, not loaded for everyone to see: torch-mlir's own LLVM would take this one's symbols, and abort.
+    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared), f"-L{upstream}",
+                    f"-Wl,-rpath,{upstream}", "-lmlir_float16_utils", "-lmlir_c_runner_utils", "-lm"], input=llvm.stdout, text=True, check=True)
     return form, ctypes.CDLL(str(shared)), [names for _, names in texts]
 
 
