@@ -35,7 +35,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 11
+#define DIFFATTN_API_MINOR 12
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -265,6 +265,26 @@ DIFFATTN_EXPORT int32_t diffattn_emit(const char *ir, size_t ir_bytes,
                                       const char *stage, char **out,
                                       size_t *out_bytes);
 
+/*===-- Texts in the cache ------------------------------------------------===*/
+
+/* Texts that a caller makes of something else at a cost, such as modules that
+   were imported, kept where compiled code is: in the folder that `options` name
+   as "cache", under "cache_limit". `key` is any text that says what the kept
+   one follows from; this build of the library is added to it. */
+
+/* `out` is the text that was kept under `key`, to be freed with diffattn_free;
+   null if there is none, if it is damaged, and without a folder. */
+DIFFATTN_EXPORT int32_t diffattn_cache_read(const diffattn_options *options,
+                                            const char *key, char **out,
+                                            size_t *out_bytes);
+/* `description` is what `diffattn-run cache ls` shows. Where the folder cannot
+   be used it is an error of class output; without one nothing is done. */
+DIFFATTN_EXPORT int32_t diffattn_cache_write(const diffattn_options *options,
+                                             const char *key,
+                                             const char *description,
+                                             const char *text,
+                                             size_t text_bytes);
+
 /*===-- Judging -----------------------------------------------------------===*/
 
 /* Judges what a call of `entry` gave by the module that the program was
@@ -293,6 +313,35 @@ DIFFATTN_EXPORT int32_t diffattn_write_bundle(
     const char *ir, size_t ir_bytes, const diffattn_options *options,
     const char *const *weights, int32_t num_weights, const char *model_folder,
     int32_t copy_weights, const char *directory);
+
+/*===-- Arrays of other libraries -----------------------------------------===*/
+
+/* Where `count` arrays lie and what they look like, as numbers: equal as long
+   as addresses, types, sizes and strides are. `view` is
+   dltensor_from_py_object_no_sync of DLPack's exchange API, which describes
+   `objects[i]` in a DLTensor and gives 0, or something else, which is an error
+   of class input. No more than `room` numbers are written to `facts`; `size` is
+   how many there are. */
+DIFFATTN_EXPORT int32_t diffattn_array_facts(
+    int32_t (*view)(void *object, void *tensor), void *const *objects,
+    int32_t count, int64_t *facts, int64_t room, int64_t *size);
+
+/* Describes `count` such arrays as arguments of calls, with the element types
+   `dtypes`, which are not compared with their own. They must stay as they are
+   until the calls end. Those with a negative type are left as they are. */
+DIFFATTN_EXPORT int32_t diffattn_describe_arrays(
+    int32_t (*view)(void *object, void *tensor), void *const *objects,
+    const int32_t *dtypes, int32_t count, diffattn_array *arrays);
+
+/* What a getter of CPython, as of a PyGetSetDef or a method without arguments,
+   gives for `count` objects: integers by `to_int64`, which is
+   PyLong_AsLongLong, or, if that is null, the addresses of what it gave.
+   `release` is Py_DecRef. A getter that gives null is an error of class input.
+   The caller holds the interpreter's lock. */
+DIFFATTN_EXPORT int32_t diffattn_attribute_numbers(
+    void *(*get)(void *object, void *closure), void *closure,
+    long long (*to_int64)(void *value), void (*release)(void *value),
+    void *const *objects, int32_t count, int64_t *numbers);
 
 /*===-- Devices -----------------------------------------------------------===*/
 

@@ -218,14 +218,19 @@ static Failure checkModule(const char *ir, size_t bytes,
   return checkPointers(others);
 }
 
+/// The cache that options name; null: none.
+static std::optional<ObjectCache> getCache(const diffattn_options &options) {
+  if (options.cache.empty())
+    return std::nullopt;
+  return ObjectCache(options.cache, options.cacheMiB << 20);
+}
+
 /// Compiles, or takes from the cache that `options` name.
 static llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
                                               const CompileOptions &compile,
                                               const diffattn_options &options) {
-  return options.cache.empty()
-             ? compileModule(ir, compile)
-             : ObjectCache(options.cache, options.cacheMiB << 20)
-                   .compile(ir, compile);
+  std::optional<ObjectCache> cache = getCache(options);
+  return cache ? cache->compile(ir, compile) : compileModule(ir, compile);
 }
 
 int32_t diffattn_compile(const char *ir, size_t ir_bytes,
@@ -415,6 +420,38 @@ int32_t diffattn_emit(const char *ir, size_t ir_bytes,
   return giveText(*text, out);
 }
 
+int32_t diffattn_cache_read(const diffattn_options *options, const char *key,
+                            char **out, size_t *out_bytes) {
+  if (Failure failure = checkPointers({{"options", options},
+                                       {"key", key},
+                                       {"out", out},
+                                       {"out_bytes", out_bytes}}))
+    return fail(failure);
+  *out = nullptr;
+  *out_bytes = 0;
+  if (std::optional<ObjectCache> cache = getCache(*options))
+    if (std::optional<std::string> text = cache->readText(key)) {
+      *out_bytes = text->size();
+      return giveText(*text, out);
+    }
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_cache_write(const diffattn_options *options, const char *key,
+                             const char *description, const char *text,
+                             size_t text_bytes) {
+  if (Failure failure = checkPointers({{"options", options},
+                                       {"key", key},
+                                       {"description", description},
+                                       {"text", text}}))
+    return fail(failure);
+  if (std::optional<ObjectCache> cache = getCache(*options))
+    if (llvm::Error error = cache->keepText(key, description,
+                                            llvm::StringRef(text, text_bytes)))
+      return fail(std::move(error));
+  return DIFFATTN_OK;
+}
+
 int32_t diffattn_judge(const diffattn_program *program, const char *ir,
                        size_t ir_bytes, const diffattn_options *options,
                        const char *entry, const diffattn_array *arguments,
@@ -506,6 +543,104 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
   if (llvm::Error error =
           writeBundle(modules, *targets, files, bundle, directory))
     return fail(std::move(error));
+  return DIFFATTN_OK;
+}
+
+/// DLPack's DLTensor.
+namespace {
+struct DLTensor {
+  void *data;
+  int32_t deviceType, deviceNumber;
+  int32_t rank;
+  uint8_t typeCode, typeBits;
+  uint16_t typeLanes;
+  const int64_t *shape, *strides;
+  uint64_t byteOffset;
+};
+} // namespace
+
+static int32_t failView(int32_t object) {
+  return fail(ErrorClass::Input,
+              "object " + llvm::Twine(object) +
+                  ": expected an array that DLPack describes, but got another");
+}
+
+int32_t diffattn_describe_arrays(int32_t (*view)(void *object, void *tensor),
+                                 void *const *objects, const int32_t *dtypes,
+                                 int32_t count, diffattn_array *arrays) {
+  if (Failure failure =
+          checkPointers({{"view", reinterpret_cast<const void *>(view)},
+                         {"objects", objects},
+                         {"dtypes", dtypes},
+                         {"arrays", arrays}}))
+    return fail(failure);
+  for (int32_t i = 0; i < count; ++i) {
+    if (dtypes[i] < 0)
+      continue;
+    DLTensor tensor;
+    if (view(objects[i], &tensor))
+      return failView(i);
+    arrays[i] = {static_cast<char *>(tensor.data) + tensor.byteOffset,
+                 dtypes[i], tensor.rank, tensor.shape, tensor.strides};
+  }
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_array_facts(int32_t (*view)(void *object, void *tensor),
+                             void *const *objects, int32_t count,
+                             int64_t *facts, int64_t room, int64_t *size) {
+  if (Failure failure =
+          checkPointers({{"view", reinterpret_cast<const void *>(view)},
+                         {"objects", objects},
+                         {"facts", facts},
+                         {"size", size}}))
+    return fail(failure);
+  int64_t at = 0;
+  auto add = [&](int64_t fact) {
+    if (at < room)
+      facts[at] = fact;
+    ++at;
+  };
+  for (int32_t i = 0; i < count; ++i) {
+    DLTensor tensor;
+    if (view(objects[i], &tensor))
+      return failView(i);
+    add(static_cast<int64_t>(reinterpret_cast<uint64_t>(tensor.data) +
+                             tensor.byteOffset));
+    add(int64_t(tensor.deviceType) << 32 | uint32_t(tensor.deviceNumber));
+    add(int64_t(tensor.typeCode) << 32 | int64_t(tensor.typeBits) << 16 |
+        tensor.typeLanes);
+    add(int64_t(tensor.rank) << 1 | (tensor.strides != nullptr));
+    for (int32_t axis = 0; axis < tensor.rank; ++axis)
+      add(tensor.shape[axis]);
+    for (int32_t axis = 0; tensor.strides && axis < tensor.rank; ++axis)
+      add(tensor.strides[axis]);
+  }
+  *size = at;
+  return DIFFATTN_OK;
+}
+
+int32_t diffattn_attribute_numbers(void *(*get)(void *object, void *closure),
+                                   void *closure,
+                                   long long (*to_int64)(void *value),
+                                   void (*release)(void *value),
+                                   void *const *objects, int32_t count,
+                                   int64_t *numbers) {
+  if (Failure failure =
+          checkPointers({{"get", reinterpret_cast<const void *>(get)},
+                         {"release", reinterpret_cast<const void *>(release)},
+                         {"objects", objects},
+                         {"numbers", numbers}}))
+    return fail(failure);
+  for (int32_t i = 0; i < count; ++i) {
+    void *value = get(objects[i], closure);
+    if (!value)
+      return fail(ErrorClass::Input,
+                  "object " + llvm::Twine(i) +
+                      ": expected one with the attribute, but it gave none");
+    numbers[i] = to_int64 ? to_int64(value) : reinterpret_cast<int64_t>(value);
+    release(value);
+  }
   return DIFFATTN_OK;
 }
 

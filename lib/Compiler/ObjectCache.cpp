@@ -5,92 +5,30 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// A record is one file: a line that names the format, the key, a SHA-256 of the
-// rest, then sizes, metadata and the signature as JSON, the object, and the
-// bytes of kernels for devices. It is written under another name and renamed,
-// so readers see whole records only. The checksum catches accidents, not
-// attackers: whoever can write a record can run code, which is why the folder
-// and its files must be their user's alone (CacheFolder.h).
+// The folder and its files must be their user's alone (CacheFolder.h), because
+// whoever can write a record can run code.
 //
+#include "BuildId.h"
 #include "CacheFolder.h"
+#include "CacheRecord.h"
 #include "Codegen.h"
 #include "DiffAttn/Compiler/Compile.h"
 #include "DiffAttn/Runtime/Program/SignatureReader.h"
 #include "SerializeDeviceCode.h"
 #include "WriteSignature.h"
 
-#include "llvm/ADT/StringExtras.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/SHA256.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <chrono>
-#include <link.h>
-#include <unistd.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
 using llvm::StringRef;
 namespace json = llvm::json;
-
-static constexpr StringRef kMagic = "diffattn object 3\n";
-
-static std::string sha256(ArrayRef<StringRef> parts) {
-  llvm::SHA256 hash;
-  for (StringRef part : parts) {
-    // The length too, so that no two lists of parts look the same.
-    std::string length = std::to_string(part.size()) + ":";
-    hash.update(length);
-    hash.update(part);
-  }
-  return llvm::toHex(hash.final(), /*LowerCase=*/true);
-}
-
-/// The build id that the linker put into the program or library that holds this
-/// function; its size and time if there is none.
-static std::string getBuildId() {
-  struct Search {
-    uintptr_t address;
-    std::string id;
-  } search{reinterpret_cast<uintptr_t>(&getBuildId), ""};
-  dl_iterate_phdr(
-      [](dl_phdr_info *info, size_t, void *data) {
-        auto &search = *static_cast<Search *>(data);
-        bool holds = false;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr) &header = info->dlpi_phdr[i];
-          uintptr_t start = info->dlpi_addr + header.p_vaddr;
-          holds |= header.p_type == PT_LOAD && search.address >= start &&
-                   search.address < start + header.p_memsz;
-        }
-        if (!holds)
-          return 0;
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr) &header = info->dlpi_phdr[i];
-          if (header.p_type != PT_NOTE)
-            continue;
-          auto *at =
-              reinterpret_cast<const char *>(info->dlpi_addr + header.p_vaddr);
-          const char *end = at + header.p_memsz;
-          while (at + sizeof(ElfW(Nhdr)) <= end) {
-            ElfW(Nhdr) note;
-            memcpy(&note, at, sizeof note);
-            const char *name = at + sizeof note;
-            const char *id = name + llvm::alignTo(note.n_namesz, 4);
-            if (note.n_type == 3 /*NT_GNU_BUILD_ID*/ && note.n_namesz == 4 &&
-                memcmp(name, "GNU", 4) == 0)
-              search.id = llvm::toHex(StringRef(id, note.n_descsz), true);
-            at = id + llvm::alignTo(note.n_descsz, 4);
-          }
-        }
-        return 1;
-      },
-      &search);
-  return search.id;
-}
 
 std::string mlir::diffattn::getToolchainKey(StringRef isa) {
   CodegenCpu cpu = getCodegenCpu(isa);
@@ -114,6 +52,11 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
   return sha256({ir, choices, getToolchainKey(target->isa)});
 }
 
+/// Texts are this build's alone, as objects are.
+static std::string getTextKey(StringRef key) {
+  return sha256({"text", key, getBuildId()});
+}
+
 static std::string writeRecord(StringRef key, const CompileOptions &options,
                                const CompiledModule &module) {
   json::Array diagnostics;
@@ -131,47 +74,8 @@ static std::string writeRecord(StringRef key, const CompileOptions &options,
   std::string metadata;
   llvm::raw_string_ostream(metadata) << json::Value(std::move(root));
   const std::string signature = writeSignature(module.signature);
-  std::string record = kMagic.str();
-  record += key.str() + "\n" +
-            sha256({metadata, signature, module.object, blobs}) + "\n";
-  for (StringRef part :
-       {StringRef(metadata), StringRef(signature), StringRef(module.object)})
-    record += std::to_string(part.size()) + "\n";
-  return record + metadata + signature + module.object + blobs;
-}
-
-namespace {
-struct Record {
-  StringRef metadata, signature, object, blobs;
-};
-} // namespace
-
-static std::optional<Record> parseRecord(StringRef bytes, StringRef key) {
-  auto line = [&] {
-    auto [first, rest] = bytes.split('\n');
-    bytes = rest;
-    return first;
-  };
-  if (!bytes.consume_front(kMagic) || line() != key)
-    return std::nullopt;
-  StringRef checksum = line();
-  Record record;
-  StringRef *parts[] = {&record.metadata, &record.signature, &record.object};
-  uint64_t sizes[3];
-  for (uint64_t &size : sizes)
-    if (line().getAsInteger(10, size))
-      return std::nullopt;
-  for (auto [part, size] : llvm::zip(parts, sizes)) {
-    if (size > bytes.size())
-      return std::nullopt;
-    *part = bytes.take_front(size);
-    bytes = bytes.drop_front(size);
-  }
-  record.blobs = bytes;
-  if (sha256({record.metadata, record.signature, record.object,
-              record.blobs}) != checksum)
-    return std::nullopt;
-  return record;
+  return writeCacheRecord(CacheRecordKind::Object, key,
+                          {metadata, signature, module.object, blobs});
 }
 
 /// The diagnostics of a record. It may be of a module that had another name.
@@ -198,7 +102,8 @@ static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
   std::unique_ptr<llvm::MemoryBuffer> buffer = readCacheFile(path);
   if (!buffer)
     return std::nullopt;
-  std::optional<Record> record = parseRecord(buffer->getBuffer(), key);
+  std::optional<CacheRecord> record =
+      parseCacheRecord(CacheRecordKind::Object, buffer->getBuffer(), key);
   if (!record)
     return std::nullopt;
   llvm::Expected<json::Value> metadata = json::parse(record->metadata);
@@ -227,16 +132,6 @@ static std::optional<CompiledModule> readModule(StringRef path, StringRef key,
   return module;
 }
 
-/// Keeps a record, and no more than `maxBytes` of all.
-static llvm::Error store(StringRef directory, StringRef path, StringRef record,
-                         int64_t maxBytes) {
-  if (static_cast<int64_t>(record.size()) > maxBytes)
-    return llvm::Error::success(); // it would push out all others, and go next
-  if (llvm::Error error = writeCacheFile(path, record))
-    return error;
-  return trimCacheFolder(directory, maxBytes);
-}
-
 llvm::Expected<CompiledModule>
 ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   auto target = parseTarget(options.target);
@@ -249,10 +144,9 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   llvm::Expected<std::string> key = getKey(ir, options);
   if (!key)
     return key.takeError();
-  const std::error_code folder = makePrivateFolder(directory);
-  const std::string path = getCacheFilePath(directory, *key);
-  if (!folder)
-    if (std::optional<CompiledModule> found = readModule(path, *key, options)) {
+  if (!makePrivateFolder(directory))
+    if (std::optional<CompiledModule> found =
+            readModule(getCacheFilePath(directory, *key), *key, options)) {
       found->seconds = std::chrono::duration<double>(
                            std::chrono::steady_clock::now() - start)
                            .count();
@@ -261,21 +155,59 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   llvm::Expected<CompiledModule> module = compileModule(ir, options);
   if (!module)
     return module;
-  // Where others may write, or this user may not, there is no cache.
-  std::string problem;
-  if (folder == std::errc::permission_denied)
-    problem = "expected a folder that this user alone can write";
-  else if (folder)
-    problem = "expected a folder, but got: " + folder.message();
-  else if (llvm::Error error = store(
-               directory, path, writeRecord(*key, options, *module), maxBytes))
-    problem = describeError(std::move(error)).second;
-  if (!problem.empty())
+  if (llvm::Error error = keep(*key, writeRecord(*key, options, *module)))
     module->diagnostics.push_back(
         {DiagnosticKind::Warning, "diffattn-cache", "NotKept",
-         "compiled code is not kept in " + directory + ": " + problem,
-         /*file=*/""});
+         describeError(std::move(error)).second, /*file=*/""});
   return module;
+}
+
+llvm::Error ObjectCache::keep(StringRef key, StringRef record) {
+  // Where others may write, or this user may not, there is no cache.
+  std::string problem;
+  const std::error_code folder = makePrivateFolder(directory);
+  if (folder == std::errc::permission_denied) {
+    problem = "expected a folder that this user alone can write";
+  } else if (folder) {
+    problem = "expected a folder, but got: " + folder.message();
+  } else if (static_cast<int64_t>(record.size()) <= maxBytes) {
+    // A larger one would push out all others, and go next.
+    llvm::Error error =
+        writeCacheFile(getCacheFilePath(directory, key), record);
+    if (!error)
+      error = trimCacheFolder(directory, maxBytes);
+    if (error)
+      problem = describeError(std::move(error)).second;
+  }
+  if (problem.empty())
+    return llvm::Error::success();
+  return makeError(ErrorClass::Output, "compiled code is not kept in " +
+                                           directory + ": " + problem);
+}
+
+std::optional<std::string> ObjectCache::readText(StringRef key) const {
+  if (makePrivateFolder(directory))
+    return std::nullopt;
+  const std::string ownKey = getTextKey(key);
+  std::unique_ptr<llvm::MemoryBuffer> buffer =
+      readCacheFile(getCacheFilePath(directory, ownKey));
+  if (!buffer)
+    return std::nullopt;
+  std::optional<CacheRecord> record =
+      parseCacheRecord(CacheRecordKind::Text, buffer->getBuffer(), ownKey);
+  if (!record)
+    return std::nullopt;
+  return record->object.str();
+}
+
+llvm::Error ObjectCache::keepText(StringRef key, StringRef description,
+                                  StringRef text) {
+  std::string metadata;
+  llvm::raw_string_ostream(metadata)
+      << json::Value(json::Object{{"description", json::fixUTF8(description)}});
+  const std::string ownKey = getTextKey(key);
+  return keep(ownKey, writeCacheRecord(CacheRecordKind::Text, ownKey,
+                                       {metadata, "", text, ""}));
 }
 
 llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
@@ -289,7 +221,7 @@ llvm::Expected<std::vector<ObjectCache::Entry>> ObjectCache::list() const {
                                               /*RequiresNullTerminator=*/false);
     if (!buffer)
       continue; // removed meanwhile
-    if (auto record = parseRecord((*buffer)->getBuffer(), entry.key)) {
+    if (auto record = parseCacheRecord((*buffer)->getBuffer(), entry.key)) {
       llvm::Expected<json::Value> metadata = json::parse(record->metadata);
       if (!metadata)
         llvm::consumeError(metadata.takeError());

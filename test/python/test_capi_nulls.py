@@ -23,7 +23,7 @@ ENDS = {"options_destroy", "program_destroy", "graph_destroy", "replay_destroy",
 OPTIONAL = {("compile", "options"), ("emit", "options"), ("write_bundle", "options"), ("write_bundle", "model_folder"), ("judge", "options"),
             ("num_diagnostics", "program"), ("get_diagnostic", "program"), ("bind_weights_telling", "progress"),
             ("bind_weights_telling", "progress_data"), ("bind_weights_while", "go_on"), ("bind_weights_while", "data"),
-            ("memory_stream", "stream"), ("open", "weights"), ("open_with", "options")}
+            ("memory_stream", "stream"), ("attribute_numbers", "closure"), ("attribute_numbers", "to_int64"), ("open", "weights"), ("open_with", "options")}
 #: Lists whose lengths a function knows.
 LISTS = {"arguments": "'f': expected a list of arguments, but got null", "results": "'f': expected room for 1 results, but got null",
          ("judge", "results"): "'results of f': expected a list of arguments, but got null"}
@@ -96,6 +96,12 @@ class Caller:
             "rows": 1, "to_pitch": 16, "from_pitch": 16, "i": 0, "copy_weights": 1, "paths": texts, "count": 1, "weights": texts,
             "num_weights": 1, "names": texts, "arrays": array,
         }
+        # Functions of the caller's, where they are called though something is null.
+        callbacks = {"get": ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(lambda *_: out),
+                     "to_int64": ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(lambda _: 1),
+                     "release": ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: None)}
+        self.kept.append(callbacks)
+        self.values.update((name, ctypes.cast(function, ctypes.c_void_p).value) for name, function in callbacks.items())
         self.out = out
 
     def call(self, name, /, **given):

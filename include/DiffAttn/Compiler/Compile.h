@@ -83,8 +83,9 @@ emitStage(llvm::StringRef ir, const CompileOptions &options,
 /// compiler, LLVM's version, the CPU.
 std::string getToolchainKey(llvm::StringRef isa);
 
-/// Compiled modules on disk, one file each. They are machine code: the folder
-/// and what is read from it must be this user's, and nobody else may write it.
+/// Compiled modules on disk, one file each, and texts of modules that callers
+/// made of something else. They are machine code, or become it: the folder and
+/// what is read from it must be this user's, and nobody else may write it.
 class ObjectCache {
 public:
   static constexpr int64_t kDefaultMaxBytes = int64_t(1) << 30;
@@ -99,6 +100,14 @@ public:
   /// be used is a warning in `diagnostics`, never a failure.
   llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
                                          const CompileOptions &options);
+
+  /// The text that was kept under `key`, which is any string; null if there is
+  /// none. Texts that another build kept are not found.
+  std::optional<std::string> readText(llvm::StringRef key) const;
+  /// Keeps a text that follows from `key`; `description` is what `list` shows.
+  /// An error of class output says why not, where the cache cannot be used.
+  llvm::Error keepText(llvm::StringRef key, llvm::StringRef description,
+                       llvm::StringRef text);
 
   struct Entry {
     std::string key, description;
@@ -116,6 +125,9 @@ public:
                                             const CompileOptions &options);
 
 private:
+  /// Keeps a record, and no more than `maxBytes` of all.
+  llvm::Error keep(llvm::StringRef key, llvm::StringRef record);
+
   std::string directory;
   int64_t maxBytes;
 };
