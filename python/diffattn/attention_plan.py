@@ -38,11 +38,10 @@ class Plan:
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
         given = {name: ArrayType(spec, _said(name)) for name, spec in zip(NAMES, specs) if spec is not None}
-        sizes = _check_operands(given)
+        sizes = check_arguments(given, options)
         #: The result's shape and, if none was given, its type.
         self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
         self.batch, self.is_empty = sizes["B"], 0 in self.shape
-        _check_others(given, sizes, options)
         for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
             if is_given:
                 given[name] = ArrayType((_I64, (self.batch,), (1,), IN_ELEMENTS))
@@ -76,6 +75,14 @@ class Plan:
 
 def _said(name: str) -> str:
     return _GIVEN_AS.get(name, name)
+
+
+def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...]) -> dict[str, int]:
+    """The sizes of a call whose arguments by their `NAMES` have these types and shapes. Raises InputError for those that do not fit
+    together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not looked at."""
+    sizes = _check_operands(given)
+    _check_others(given, sizes, options)
+    return sizes
 
 
 def _check_operands(given) -> dict[str, int]:

@@ -183,6 +183,28 @@ def test_ops_of_masks_and_caches():
             compiled(x, torch.tensor([0, wrong]), part, places)
 
 
+def test_one_tensor_in_two_places_of_the_example():
+    """Calls may give two."""
+    class Difference(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(3))
+
+        def forward(self, x, y, z):
+            return x - 2 * y["y"] + 3 * z - 4 * self.weight
+
+    module, x = Difference(), torch.randn(3)
+    others = (torch.randn(3), {"y": torch.randn(3)}, torch.randn(3))
+    check(module, (x, {"y": x}, module.weight), calls=[(others, {})])
+    check(module, (x, {"y": x}), {"z": x}, calls=[(others[:2], {"z": others[2]})])
+
+
+def test_integers_are_exact():
+    x = torch.tensor([2**40 + 1, -(2**62) - 3, 0])
+    compiled = check(Function(lambda x: (-x, x.neg() - 1, x * -3, x // 7)), (x,))
+    assert compiled(x)[0].tolist() == [-(2**40) - 1, 2**62 + 3, 0]
+
+
 def test_constants_of_truth_values_and_bf16():
     mask = torch.tensor([[(i * j) % 3 == 0 for j in range(13)] for i in range(11)])
 

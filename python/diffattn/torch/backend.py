@@ -11,6 +11,7 @@ from .graph import prepare
 from .options import Options, warn_of_fallback
 from .program import GraphProgram
 from .requirements import require
+from .source import plain
 
 
 def backend(module: torch.fx.GraphModule, example_inputs, *, options=None, mode=None):
@@ -25,7 +26,8 @@ def backend(module: torch.fx.GraphModule, example_inputs, *, options=None, mode=
         require()
         _refuse_devices(example_inputs)
         return _compile(module, example_inputs, chosen)
-    except DiffAttnError as error:
+    except DiffAttnError as raised:
+        error = plain(raised)
         if options and options.get("fallback") == "eager" and isinstance(error, (CompileError, IRError)):
             warn_of_fallback(error)
             return module.forward

@@ -2,12 +2,14 @@
 
 torch-mlir's own table, with two changes. `aten.linear` and `aten.matmul` stay: taken apart they have wrong shapes once two
 sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
-not parse, is written as comparisons, sums and reads along one axis.
+not parse, is written as comparisons, sums and reads along one axis. The operator of diffattn becomes one node (attention_node.py).
 """
 
 from __future__ import annotations
 
 import torch
+
+from .attention_node import attention
 
 aten = torch.ops.aten
 
@@ -15,13 +17,14 @@ aten = torch.ops.aten
 WHOLE = (aten.linear, aten.matmul)
 
 
-def table() -> dict:
-    """The decompositions by op, for `ExportedProgram.run_decompositions` and AOTAutograd."""
+def table(exported: bool = False) -> dict:
+    """The decompositions by op, for AOTAutograd and (`exported`) `ExportedProgram.run_decompositions`."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     result.update({aten.cumsum.default: cumsum, aten.index_put.default: index_put,
-                   aten.repeat.default: repeat, aten.scatter.src: scatter, aten.scatter.value: scatter_number})
+                   torch.ops.diffattn.attention.default: attention(exported),
+                   aten.neg.default: neg, aten.repeat.default: repeat, aten.scatter.src: scatter, aten.scatter.value: scatter_number})
     return result
 
 
@@ -71,6 +74,11 @@ def index_put(x, indices, values, accumulate=False):
     index = torch.where(index < 0, index + x.size(dim), index)
     source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
     return _copy_at(x, dim, index, source)
+
+
+def neg(x):
+    """torch-mlir takes integers through f32, which holds no more than 24 bits."""
+    return NotImplemented if x.is_floating_point() or x.is_complex() else 0 - x
 
 
 def repeat(x, repeats):

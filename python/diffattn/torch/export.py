@@ -10,7 +10,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from .. import checks
-from ..errors import CompileError, InputError, IRError
+from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..text import shown
 from . import tensors
 from .decompositions import table
@@ -19,6 +19,7 @@ from .held import Held
 from .options import Options, warn_of_fallback
 from .program import GraphProgram
 from .sizes import Sizes
+from .source import plain
 
 
 def compile_module(module, args, kwargs, dynamic_shapes, options: Options):
@@ -30,8 +31,9 @@ def compile_module(module, args, kwargs, dynamic_shapes, options: Options):
     if not (kwargs is None or isinstance(kwargs, dict)):
         raise checks.wrong("kwargs", "a dict of example arguments, or None", kwargs)
     _check_devices(module, args, kwargs)
+    args, kwargs = _apart(module, tuple(args), dict(kwargs or {}))
     try:
-        return CompiledModule(module, tuple(args), dict(kwargs or {}), dynamic_shapes, options)
+        return CompiledModule(module, args, kwargs, dynamic_shapes, options)
     except (CompileError, IRError) as error:
         if options.fallback != "eager":
             raise
@@ -46,6 +48,17 @@ def _check_devices(module, args, kwargs) -> None:
     for name, value in named:
         if isinstance(value, torch.Tensor):
             tensors.check(name, value, value.dtype, value.shape)
+
+
+def _apart(module, args, kwargs) -> tuple:
+    """The examples, with no tensor in two places: torch.export would take these for one argument in all calls."""
+    leaves, spec = pytree.tree_flatten((args, kwargs))
+    seen = {id(tensor) for tensor in (*module.parameters(), *module.buffers())}
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor) and id(leaf) in seen:
+            leaves[i] = leaf.detach()
+        seen.add(id(leaf))
+    return pytree.tree_unflatten(leaves, spec)
 
 
 #: What pytrees do not look into.
@@ -141,7 +154,9 @@ def _export(module, args, kwargs, dynamic_shapes):
         with torch.no_grad(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
-            return program.run_decompositions(table())
+            return program.run_decompositions(table(exported=True))
+    except DiffAttnError as error:  # of a decomposition
+        raise plain(error) from None
     except Exception as error:  # of many classes, most of them private
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise CompileError(f"expected a module that torch.export exports, but it gave {type(error).__name__}: "

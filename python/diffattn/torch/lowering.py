@@ -9,11 +9,17 @@ import torch
 
 from ..errors import CompileError
 from ..text import shown
+from .attention_text import make_calls, with_ops
 from .source import describe
 
-#: What `torch_mlir.fx` runs on an imported graph.
+#: What `torch_mlir.fx` runs on an imported graph: the second is torch-backend-to-linalg-on-tensors-backend-pipeline, without its last
+#: pass, which refuses calls of functions. What it looks for else, `_left_over` does.
 _PIPELINES = ("builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})",
-              "builtin.module(torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
+              "builtin.module(func.func(torch-restructure-non-constant-axes, torch-fuse-quantized-ops, "
+              "convert-torch-to-tmtensor{allow-non-finites=true}, canonicalize, convert-torch-to-linalg{allow-non-finites=true}, "
+              "canonicalize, convert-torch-to-scf, convert-torch-to-arith, convert-torch-to-tensor), "
+              "convert-torch-conversion-to-mlprogram, func.func(memref-expand, canonicalize, resolve-shaped-type-result-dims, cse), "
+              "torch-func-backend-type-conversion, func.func(canonicalize, torch-finalizing-backend-type-conversion))")
 
 
 def lower(module: torch.fx.GraphModule) -> str:
@@ -33,15 +39,15 @@ def lower(module: torch.fx.GraphModule) -> str:
         with _named_by_location(module.graph):
             importer.import_stateless_graph(module.graph, func_name="main")
         operation = importer.module.operation
+        specs = make_calls(importer.module)
         for pipeline in _PIPELINES:
             with context:
                 PassManager.parse(pipeline).run(operation)
     except Exception as error:  # the importer raises many classes
         raise _refused(module.graph, str(error)) from None
-    text = str(importer.module)
-    if "tm_tensor." in text:
-        raise _refused(module.graph, next(_left_over(operation)))
-    return readable_constants(text)
+    for place in _left_over(operation):
+        raise _refused(module.graph, place)
+    return with_ops(readable_constants(str(importer.module)), specs)
 
 
 @contextlib.contextmanager
@@ -58,11 +64,11 @@ def _named_by_location(graph):
 
 
 def _left_over(operation):
-    """The places of ops of the dialect tm_tensor, which MLIR 22 does not have."""
+    """The places of ops of torch-mlir's own dialects, which MLIR 22 does not have."""
     for region in operation.regions:
         for block in region.blocks:
             for op in block.operations:
-                if op.operation.name.startswith("tm_tensor."):
+                if op.operation.name.split(".")[0] in ("torch", "torch_c", "tm_tensor"):
                     yield str(op.location)
                 yield from _left_over(op.operation)
 

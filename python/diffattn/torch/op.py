@@ -79,5 +79,11 @@ def _register() -> torch.library.Library:
     return library
 
 
-#: It takes the operator with it when it goes.
+def add_operator(schema: str, fake) -> None:
+    """Another operator of the namespace `diffattn`, for graphs alone: it has no kernel."""
+    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout))
+    torch.library.register_fake(f"diffattn::{schema.partition('(')[0]}", fake, lib=_library)
+
+
+#: It takes the operators with it when it goes.
 _library = _register()

@@ -7,18 +7,28 @@ import re
 
 import torch
 
+from ..errors import DiffAttnError
+
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
-def line_of(node: torch.fx.Node) -> str:
-    """"file.py:12" of the innermost line outside of PyTorch; empty: it is not known."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+def line_of(trace: str) -> str:
+    """"file.py:12" of the innermost line of a traceback that is outside of PyTorch; empty: it is not known."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
     own = [frame for frame in frames if not frame[0].startswith(_TORCH)] or frames
     return ":".join(own[-1]) if own else ""
 
 
 def describe(node: torch.fx.Node) -> str:
     """The line as the beginning of a message."""
-    line = line_of(node)
+    line = line_of(node.meta.get("stack_trace") or "")
     return line and f"{line}: "
+
+
+def plain(error: DiffAttnError) -> DiffAttnError:
+    """An error of ours that came through PyTorch's tracing, which adds a traceback of the user's code to its message: as one line that
+    begins with the place in that code."""
+    message, found, trace = str(error).partition("\n\nWhile executing ")
+    line = found and line_of(trace)
+    return type(error)(f"{line}: {message}" if line else message)
 

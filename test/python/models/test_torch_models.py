@@ -102,3 +102,51 @@ def test_dynamo_with_two_sizes(programs):
             assert_near(compiled(ids(*shape), use_cache=False).logits, model(ids(*shape), use_cache=False).logits)
     assert len(programs) == 1
     assert_raised(programs[0])
+
+
+def assert_fused(compiled, count=LAYERS):
+    """The operator is the op of the dialect: none had to be found, and each is a kernel."""
+    assert compiled.mlir.count(" diffattn.attention ") == count and compiled.diagnostics == []
+    assert [d.name for d in compiled.applied] == ["SelectSchedule"] * count, [str(d) for d in compiled.applied]
+
+
+def test_a_patched_diffllama_is_exported():
+    model = diffllama("eager", torch.bfloat16)
+    with torch.no_grad():
+        wants = {shape: model(ids(*shape), use_cache=False).logits for shape in [(2, 24), (1, 2), (3, 50)]}
+    diffattn.patch(model)
+    sizes = {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("length", min=2, max=100)}
+    compiled = diffattn.compile(model, (ids(2, 24),), {"use_cache": False}, dynamic_shapes={"input_ids": sizes, "use_cache": None})
+    assert_fused(compiled)
+    for shape, want in wants.items():
+        assert_near(compiled(ids(*shape), use_cache=False).logits, want)
+
+
+@pytest.mark.parametrize("cache, graphs", [(None, 3), ("static", 2)])
+def test_a_patched_diffllama_generates_the_same_tokens(cache, graphs, programs):
+    model = diffllama("sdpa")
+    options = dict(do_sample=False, max_new_tokens=12, min_new_tokens=12, pad_token_id=0, cache_implementation=cache)
+    want = model.generate(ids(2, 9), **options)
+    diffattn.patch(model)
+    counters.clear()
+    model.compile(backend="diffattn")
+    assert torch.equal(model.generate(ids(2, 9), **options), want)
+    assert len(programs) == graphs and not counters["graph_break"]
+    for one in programs:
+        assert_fused(one)
+
+
+def test_a_patched_vision_transformer():
+    import timm
+    from timm.layers import DiffAttention
+
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", img_size=32, patch_size=8, embed_dim=48, depth=2, num_heads=2, num_classes=10,
+                              attn_layer=DiffAttention).eval()
+    image = torch.randn(2, 3, 32, 32)
+    with torch.no_grad():
+        want = model(image)
+    diffattn.patch(model)
+    compiled = diffattn.compile(model, (image,))
+    assert_fused(compiled)
+    assert_near(compiled(image), want)

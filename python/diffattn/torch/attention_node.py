@@ -1,0 +1,141 @@
+"""`torch.ops.diffattn.attention` in graphs that are compiled, where it becomes one op of the dialect.
+
+Its decomposition converts the operands to what the dialect's op takes, and puts them with its attributes into one node of
+`torch.ops.diffattn._attention`, which nothing takes apart: attention_text.py writes it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import torch
+
+from ..array_facts import IN_ELEMENTS, ArrayType
+from ..arrays import DTYPES
+from ..attention_module import attributes_of, options_of
+from ..attention_plan import check_arguments
+from ..errors import CompileError, InputError
+from .op import add_operator
+from .tensors import CODE_OF
+
+#: `spec` is JSON: the names of the operands, their known sizes and the result's (null: any), and the attributes as text.
+SCHEMA = "_attention(str spec, Tensor[] operands) -> Tensor"
+
+
+def _fake(spec, operands):
+    q1, v = operands[0], operands[4]
+    return q1.new_empty((*q1.shape[:3], v.shape[3]))
+
+
+add_operator(SCHEMA, _fake)
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+#: Axes whose sizes code is compiled for; others may be any. None: all of them.
+_FIXED = {"q1": (1, 3), "k1": (1, 3), "q2": (1, 3), "k2": (1, 3), "v": (1, 3), "bias": (1,), "gate": (1, 3), "kv_len": (), "q_offset": (),
+          "q_segments": (), "kv_segments": ()}
+
+
+def attention(exported: bool):
+    """The decomposition. `exported`: sizes that are symbols stay such; else heads and widths become numbers, with a guard."""
+
+    def decompose(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None, lam_activation=None,
+                  norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0, gate=None, kv_len=None,
+                  q_offset=None, q_segments=None, kv_segments=None, integral=False, target=None):
+        if target is not None:
+            raise CompileError(f"target: expected None in a graph that is compiled, whose own target it has, but got {target!r}")
+        if (q_segments is None) != (kv_segments is None):
+            raise InputError("segment_ids: expected q_segments and kv_segments together, but got one of them")
+        sides = None if window is None else [side if isinstance(side, int) else 0 for side in window]
+        options = options_of(scale, is_causal, sides, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
+        batch, queries, keys = q1.shape[0], q1.shape[2], k1.shape[2]
+        kv_len, q_offset = (_positions(name, value, batch) for name, value in (("kv_len", kv_len), ("q_offset", q_offset)))
+        if window is not None and not all(isinstance(side, int) for side in window):
+            # The dialect's window is an attribute.
+            options = options_of(scale, is_causal, None, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
+            attn_mask = _masked(attn_mask, _band(window, queries, keys, kv_len, q_offset))
+        given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": _lambda(lam), "bias": attn_mask, "norm_weight": norm_weight,
+                 "gate": gate, "kv_len": kv_len, "q_offset": q_offset, "q_segments": q_segments, "kv_segments": kv_segments}
+        given = {name: tensor for name, tensor in given.items() if tensor is not None}
+        _check(given, options)
+        while attn_mask is not None and given["bias"].dim() < 4:
+            given["bias"] = given["bias"].unsqueeze(0)
+        sizes = {name: _known(name, tensor, exported) for name, tensor in given.items()}
+        spec = {"names": list(given), "sizes": list(sizes.values()),
+                "result": [*sizes["q1"][:3], sizes["v"][3]], "attributes": attributes_of(sizes["q1"][3], options)}
+        operands = list(given.values())
+        if kv_len is not None:
+            operands.append((kv_len < 0).sum())
+        return torch.ops.diffattn._attention(json.dumps(spec), operands)
+
+    return decompose
+
+
+def _lambda(lam):
+    if lam.dtype not in _FLOATS and not (lam.dim() == 0 and not lam.dtype.is_complex and lam.dtype != torch.bool):
+        raise InputError(f"lam: expected floats, but got {lam.dtype}")
+    return lam.to(torch.float32)
+
+
+def _positions(name: str, value, batch):
+    """int64 positions, one for each sequence of the batch."""
+    if value is None:
+        return None
+    if value.dtype not in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        raise InputError(f"{name}: expected integers, but got {value.dtype}")
+    size = [_hint(n) for n in value.shape]
+    if size and size != [_hint(batch)]:
+        raise InputError(f"{name}: expected a number or shape [{batch}], but got {list(value.shape)}")
+    value = value.to(torch.int64)
+    return value if size else value.expand([batch])
+
+
+def _band(window, queries, keys, kv_len, q_offset):
+    """Which keys [B or 1, 1, Tq, Tk] a window whose sizes are symbols lets a query see."""
+    if q_offset is None:
+        length = torch.full([1], keys, dtype=torch.int64) if kv_len is None else kv_len
+        q_offset = length - queries
+    # Far beyond any key, and far from where int64 ends.
+    q_offset = q_offset.clamp(-(2**62), 2**62)
+    position = torch.arange(queries) + q_offset.unsqueeze(1)
+    position, key = position.unsqueeze(1).unsqueeze(3), torch.arange(keys)
+    left, right = (torch.full([], side, dtype=torch.int64) for side in window)
+    return ((position - key <= left) | (left < 0)) & ((key - position <= right) | (right < 0))
+
+
+def _masked(mask, visible):
+    if mask is None:
+        return visible
+    if mask.dtype == torch.bool:
+        return mask & visible
+    return torch.where(visible, mask, torch.full([], float("-inf"), dtype=mask.dtype))
+
+
+def _check(given, options) -> None:
+    """As a call checks its arguments, for the sizes that the graph was traced with."""
+    types = {}
+    for name, tensor in given.items():
+        sizes = tuple(_hint(size) for size in tensor.shape)
+        if None in sizes:
+            return  # sizes that data decides: compiled code checks them
+        if tensor.dtype not in CODE_OF:
+            raise InputError(f"{name}: expected elements of {', '.join(map(str, CODE_OF))}, but got {tensor.dtype}")
+        types[name] = ArrayType((DTYPES[CODE_OF[tensor.dtype]], sizes, (1,) * len(sizes), IN_ELEMENTS))
+    check_arguments(types, options)
+
+
+def _hint(size) -> int | None:
+    return size if isinstance(size, int) else size.node.hint
+
+
+def _known(name: str, tensor, exported: bool) -> list[int | None]:
+    """Its sizes, None for those that may be any."""
+    fixed, sizes = _FIXED.get(name, range(tensor.dim())), list(tensor.shape)
+    if name == "lambda" and tensor.dim() == 3:
+        fixed = (2,)
+    for axis, size in enumerate(sizes):
+        if not isinstance(size, int):
+            if axis in fixed and exported:
+                raise CompileError(f"{name}: expected numbers of heads and widths that are known, but axis {axis} of torch.ops.diffattn."
+                                   "attention is one of dynamic_shapes")
+            sizes[axis] = int(size) if axis in fixed else None
+    return sizes
