@@ -5,6 +5,8 @@ The tiny attention has one head, one query and four keys. The contestants take t
 thread; the peer is two calls of PyTorch's scaled_dot_product_attention, without their subtraction. Medians, and the tenth and
 ninetieth percentile, since a machine that others use disturbs single samples.
 
+Then compiled graphs of PyTorch with one weight and with many, which every call compares with what was packed.
+
 Then a product of PyTorch's, on all threads: in turns with nothing else, with an attention of ours that uses all threads too, and
 with PyTorch's own attention of the same shape. Both pools of threads are one if the second is as fast as the third.
 
@@ -74,6 +76,43 @@ def tiny_calls():
     }
 
 
+def graph_calls():
+    """Graphs of PyTorch that read many small weights, as Dynamo calls them once its guards have held: what AOTAutograd adds is in it.
+    The arithmetic is one fused loop over 16 numbers."""
+    import torch
+
+    from diffattn.torch.backend import backend
+
+    class Summed(torch.nn.Module):
+        def __init__(self, count):
+            super().__init__()
+            self.weights = torch.nn.ParameterList(torch.randn(16) for _ in range(count))
+
+        def forward(self, x):
+            for weight in self.weights:
+                x = x + weight
+            return x
+
+    def behind_guards(module, x):
+        seen = []
+
+        def keep(graph, inputs):
+            function = backend(graph, inputs, options={"threads": 1})
+
+            def call(*arguments):
+                seen[:] = [function, arguments]
+                return function(*arguments)
+
+            return call
+
+        torch.compile(module, backend=keep)(x)
+        function, arguments = seen
+        return lambda: function(*arguments)
+
+    x = torch.randn(16)
+    return {f"graph, {count} weight{'s' * (count > 1)}": behind_guards(Summed(count), x) for count in (1, 100, 200)}
+
+
 def between_calls(samples):
     """A product of PyTorch's after nothing, after our attention, and after PyTorch's."""
     import torch
@@ -115,12 +154,14 @@ def main():
     with torch.no_grad():
         calls = take_turns(tiny_calls(), args.samples)
         show("one head, one query, four keys, one thread", calls)
+        graphs = take_turns(graph_calls(), args.samples)
+        show("a compiled graph behind Dynamo's guards, one thread", graphs)
         torch.set_num_threads(threads)
         between = between_calls(max(args.samples // 10, 1))
         show(f"a product of 256 x 256 by PyTorch on {threads} threads, after", between)
     if args.output:
         args.output.write_text(json.dumps({"torch": torch.__version__, "samples": args.samples, "threads": threads, "calls": calls,
-                                           "between": between}, indent=2) + "\n")
+                                           "graphs": graphs, "between": between}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

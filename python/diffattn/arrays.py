@@ -230,7 +230,7 @@ def owned(result: Result, free) -> np.ndarray:
     """A result's memory as an array that gives it to `free` in the end."""
     dtype = DTYPES[result.dtype]
     shape = tuple(result.shape[: result.rank])
-    count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    count = math.prod(shape) * dtype.itemsize
     memory = (ctypes.c_char * max(count, 1)).from_address(result.data)
     weakref.finalize(memory, free, ctypes.c_void_p(result.data))
     return np.frombuffer(memory, dtype, count=count // dtype.itemsize).reshape(shape)

@@ -116,6 +116,8 @@ class _Library(CLibrary):
             ("bind_weights_while", number, [program, out(text), number, GoOn, ctypes.c_void_p]),
             ("bind_weight_arrays", number, [program, out(text), out(Array), number]),
             ("emit", number, [text, size, options, text, out(ctypes.c_void_p), out(size)]),
+            ("cache_read", number, [options, text, out(ctypes.c_void_p), out(size)]),
+            ("cache_write", number, [options, text, text, text, size]),
             ("judge", number, [program, text, size, options, text, out(Array), number, out(Array), number, out(number),
                                out(ctypes.c_void_p)]),
             ("write_bundle", number, [text, size, options, out(text), number, text, number, text]),
@@ -164,11 +166,16 @@ def cache_limit() -> str:
 _told: set[str] = set()
 
 
+def tell_once(problem: str) -> bool:
+    """Whether this problem of the cache was not told yet: one that does not work costs time, nothing else."""
+    is_new = problem not in _told
+    _told.add(problem)
+    return is_new
+
+
 def _warn_of_cache(diagnostics: list[Diagnostic]) -> None:
-    """Once for each problem: a cache that does not work costs time, nothing else."""
     for diagnostic in diagnostics:
-        if diagnostic.category == "diffattn-cache" and diagnostic.message not in _told:
-            _told.add(diagnostic.message)
+        if diagnostic.category == "diffattn-cache" and tell_once(diagnostic.message):
             warnings.warn(diagnostic.message, stacklevel=3)
 
 
@@ -293,6 +300,11 @@ def _cache(cache) -> str:
     if not isinstance(cache, bool):
         raise checks.wrong("cache", "True, False or a folder", cache)
     return cache_folder() if cache else ""
+
+
+def cache_options(cache: bool | FilePath) -> ctypes.c_void_p:
+    """Options that name the cache alone; the caller destroys them."""
+    return _options(library(), target="cpu", name="module", raise_attention=True, reference=False, cache=_cache(cache))
 
 
 def _paths(paths) -> ctypes.Array:

@@ -15,8 +15,8 @@ def test_it_runs(root, tmp_path, monkeypatch, capsys):
     bench.main()
     assert torch.get_num_threads() == threads
     result, printed = json.loads((tmp_path / "o.json").read_text()), capsys.readouterr().out
-    assert "two SDPA calls" in result["calls"] and set(result["between"]) == {"nothing", "our attention", "PyTorch's attention"}
-    for name, row in {**result["calls"], **result["between"]}.items():
+    assert "two SDPA calls" in result["calls"] and len(result["graphs"]) == 3 and set(result["between"]) == {"nothing", "our attention", "PyTorch's attention"}
+    for name, row in {**result["calls"], **result["graphs"], **result["between"]}.items():
         assert 0 < row["p10"] <= row["median"] <= row["p90"] and name in printed
 
 

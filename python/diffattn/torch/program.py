@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
+import operator
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from ..arrays import CODES, Array, Result, owned
+from .. import text_cache
+from ..arrays import CODES, Result, owned
 from ..errors import CompileError
 from ..runtime import Diagnostic, Executable
 from . import tensors
+from .facts import as_arguments
 from .graph import Prepared
+from .graph_key import graph_key
 from .lowering import lower
 from .source import describe
 from .weight_globals import with_weights
@@ -44,10 +49,14 @@ class GraphProgram:
                 self._weight_places.append(place)
             else:
                 self._places.append(place)
-        self.mlir = with_weights(lower(prepared.module), names)
+        self.mlir = _text(prepared.module, names, name, cache)
         self._programs = WeightSets(lambda: Executable(self.mlir, target=target, threads=threads, cache=cache, name=name), bound)
         types, gives = self._programs.signature
-        self._codes = [CODES[type_.dtype] for type_ in types]
+        self._of_weights, self._of_arguments = _gather(self._weight_places), _gather(self._places)
+        codes = [CODES[type_.dtype] for type_ in types]
+        is_tensor = [isinstance(one.value, torch.Tensor) for number, one in enumerate(prepared.inputs) if number not in names]
+        self._codes = (ctypes.c_int32 * len(codes))(*(code if tensor else -1 for code, tensor in zip(codes, is_tensor)))
+        self._numbers = [(number, code) for number, code in enumerate(codes) if not is_tensor[number]]
         self._count = len(gives)
 
     @property
@@ -73,17 +82,14 @@ class GraphProgram:
         return [self._output(result, values, given, free) for result in self._results]
 
     def _call(self, values: Sequence) -> tuple:
-        values = [*values, *self._constants]
-        executable = self._programs.get([values[place] for place in self._weight_places])
-        packed, alive = (Array * max(len(self._places), 1))(), []
-        for slot, place, code in zip(packed, self._places, self._codes):
-            value = values[place]
-            if isinstance(value, torch.Tensor):
-                tensors.fill(slot, value, code)
-                alive.append(value)
-            else:
-                alive.append(tensors.fill_number(slot, value, code))
-        return executable.call_packed("main", packed, len(self._places), self._count), executable.free
+        if self._constants:
+            values = [*values, *self._constants]
+        executable, given = self._programs.get(self._of_weights(values)), self._of_arguments(values)
+        packed = as_arguments(given, self._codes)
+        alive = [tensors.fill_number(packed[number], given[number], code) for number, code in self._numbers]
+        results = executable.call_packed("main", packed, len(given), self._count)
+        del alive, given  # not before the call
+        return results, executable.free
 
     @staticmethod
     def _output(result, values, given, free):
@@ -111,11 +117,29 @@ class GraphProgram:
                                        "runs this graph in PyTorch")
 
 
+def _text(module, weights: dict[int, str], name: str, cache) -> str:
+    """The graph as text: from the cache, where it lies under what it follows from, else by torch-mlir."""
+    key = graph_key(module, weights) if cache is not False else None
+    text = text_cache.read(key, cache) if key else None
+    if text is None:
+        text = with_weights(lower(module), weights)
+        if key:
+            text_cache.keep(key, f"text of {name}, a graph of PyTorch", text, cache)
+    return text
+
+
 def refresh() -> None:
     """Reads the weights of every compiled graph anew at its next call. Needed only for weights that are tensors of inference mode, or
     that were written to behind PyTorch's back (by NumPy, or through `.data`): they have no version that would tell."""
     for program in list(_ALIVE):
         program.refresh()
+
+
+def _gather(places: Sequence[int]) -> Callable[[Sequence], tuple]:
+    """What gives the values at these places."""
+    if len(places) > 1:
+        return operator.itemgetter(*places)
+    return lambda values: tuple(values[place] for place in places)
 
 
 def _is_weight(value) -> bool:

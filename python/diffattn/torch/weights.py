@@ -8,7 +8,6 @@ those that the program was bound to: what changed is bound anew. A program goes 
 from __future__ import annotations
 
 import ctypes
-import operator
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import torch
 
 from ..arrays import Array
 from ..runtime import Executable
+from .facts import Facts, identity
 from .graph import Input
 from .tensors import CODE_OF, check, fill
 
@@ -26,50 +26,25 @@ def global_name(number: int) -> str:
     return f"w{number}"
 
 
-_storage, _address, _is_dense = torch.Tensor.untyped_storage, torch.Tensor.data_ptr, torch.Tensor.is_contiguous
-_shape, _version = operator.attrgetter("shape"), operator.attrgetter("_version")
-
-
-class _State:
-    """What changes when the elements of tensors may have. Storages are kept, so that another one is not taken for them; tensors of
-    inference mode have no version. It is compared in every call, so it asks each thing of all tensors at once."""
-
-    def __init__(self, tensors: Sequence[torch.Tensor]):
-        self._has_versions = not any(tensor.is_inference() for tensor in tensors)
-        self._storages = list(map(_storage, tensors))
-        self._rest = self._describe(tensors)
-
-    def is_of(self, tensors: Sequence[torch.Tensor]) -> bool:
-        return all(map(operator.is_, map(_storage, tensors), self._storages)) and self._describe(tensors) == self._rest
-
-    def _describe(self, tensors) -> tuple:
-        dense = list(map(_is_dense, tensors))
-        # Dense ones have the strides of their shape.
-        strides = [] if all(dense) else [tensor.stride() for tensor in tensors]
-        versions = map(_version, tensors) if self._has_versions else (
-            -1 if tensor.is_inference() else tensor._version for tensor in tensors)
-        return list(versions), list(map(_address, tensors)), list(map(_shape, tensors)), dense, strides
-
-
 class Bound:
     """A program, and the weights that it is bound to."""
 
     def __init__(self, executable: Executable, weights: Sequence[Input]):
         self.executable, self._weights = executable, weights
-        self._state: _State | None = None
+        self._facts: Facts | None = None
         self._copies: list = []
         self.owners: list = []
 
     def refresh(self) -> None:
-        self._state = None
+        self._facts = None
 
     def bind(self, tensors: Sequence[torch.Tensor]) -> None:
-        if self._state is not None and self._state.is_of(tensors):
+        if self._facts is not None and self._facts.still_hold():
             return
-        self._state = None
+        self._facts = None
         for weight, tensor in zip(self._weights, tensors):
             check(weight.name, tensor, weight.value.dtype, weight.value.shape)
-        state, dense = _State(tensors), [tensor.detach().contiguous() for tensor in tensors]
+        facts, dense = Facts(tensors), [tensor.detach().contiguous() for tensor in tensors]
         arrays = (Array * len(dense))()
         for slot, tensor in zip(arrays, dense):
             fill(slot, tensor, CODE_OF[tensor.dtype])
@@ -77,7 +52,7 @@ class Bound:
         self.executable.bind_arrays(names, arrays)
         # What is not dense was copied.
         self._copies = [copy for copy, tensor in zip(dense, tensors) if copy.data_ptr() != tensor.data_ptr()]
-        self._state = state
+        self._facts = facts
 
 
 class WeightSets:
@@ -93,18 +68,18 @@ class WeightSets:
         self._spare: Executable | None = make()
         self.diagnostics, self.applied = self._spare.diagnostics, self._spare.applied
         self.signature = self._spare.signature("main")
-        self._sets: dict[tuple[int, ...], Bound] = {}
+        self._sets: dict[bytes, Bound] = {}
 
     @property
     def count(self) -> int:
         """How many sets of weights have a program now."""
         return len(self._sets)
 
-    def get(self, tensors: Sequence[torch.Tensor]) -> Executable:
+    def get(self, tensors: tuple[torch.Tensor, ...]) -> Executable:
         """The program that is bound to these tensors as they are now."""
         if not self._weights:
             return self._spare
-        key = tuple(map(id, tensors))
+        key = identity(tensors)
         bound = self._sets.get(key)
         if bound is None:
             bound = self._add(key, tensors)
