@@ -89,6 +89,7 @@ static llvm::Expected<WeightDeclaration> toDeclaration(WeightAttr weight) {
   declared.shape.assign(shape.begin(), shape.end());
   declared.layers = weight.getLayers();
   declared.firstLayer = weight.getFirstLayer();
+  declared.layerStep = weight.getLayerStep();
   declared.transpose = weight.getTranspose();
   declared.rowBlockSize = weight.getRowBlockSize();
   if (DenseI64ArrayAttr blocks = weight.getRowBlocks())

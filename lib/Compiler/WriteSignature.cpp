@@ -64,6 +64,8 @@ void diffattn::writeWeight(json::OStream &out,
   out.attribute("layers", declared.layers);
   if (declared.firstLayer)
     out.attribute("first_layer", declared.firstLayer);
+  if (declared.layerStep != 1)
+    out.attribute("layer_step", declared.layerStep);
   if (declared.transpose)
     out.attribute("transpose", true);
   if (declared.rowBlockSize) {

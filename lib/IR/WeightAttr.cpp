@@ -35,7 +35,8 @@ static LogicalResult verifyRowBlocks(EmitError emitError, RankedTensorType type,
 LogicalResult WeightAttr::verify(EmitError emitError, StringRef name,
                                  RankedTensorType type, StringRef source,
                                  int64_t layers, int64_t firstLayer,
-                                 bool transpose, int64_t rowBlockSize,
+                                 int64_t layerStep, bool transpose,
+                                 int64_t rowBlockSize,
                                  DenseI64ArrayAttr rowBlocks) {
   if (!type.hasStaticShape()) // weight_c1
     return emitError() << "expected a weight of static shape, but got " << type;
@@ -49,6 +50,9 @@ LogicalResult WeightAttr::verify(EmitError emitError, StringRef name,
   if (firstLayer < 0 || firstLayer > INT32_MAX) // weight_c4
     return emitError() << "expected first_layer to be from 0 to " << INT32_MAX
                        << ", but got " << firstLayer;
+  if (layerStep < 1 || layerStep > INT32_MAX) // weight_c7
+    return emitError() << "expected layer_step to be from 1 to " << INT32_MAX
+                       << ", but got " << layerStep;
   if (transpose && type.getRank() != 2) // weight_c5
     return emitError() << "expected rank 2 for transpose, but got " << type;
   return verifyRowBlocks(emitError, type, rowBlockSize, rowBlocks); // weight_c6
@@ -108,6 +112,9 @@ FailureOr<WeightAttr> WeightAttr::ofGlobal(Operation *op, EmitError emitError) {
   auto source = reader.read<StringAttr>("source", "a string");
   int64_t layers = reader.readInteger("layers", 1, DIFFATTN_MAX_LAYERS);
   int64_t firstLayer = reader.readInteger("first_layer", 0, INT32_MAX);
+  int64_t layerStep = op->hasAttr("diffattn.layer_step")
+                          ? reader.readInteger("layer_step", 1, INT32_MAX)
+                          : 1;
   int64_t rowBlockSize = reader.readInteger("row_block_size", 1, INT64_MAX);
   auto rowBlocks =
       reader.read<DenseI64ArrayAttr>("row_blocks", "an array of i64");
@@ -115,7 +122,7 @@ FailureOr<WeightAttr> WeightAttr::ofGlobal(Operation *op, EmitError emitError) {
     return failure();
   auto weight = WeightAttr::getChecked(
       emitError, op->getContext(), global.getSymName(), type,
-      source ? source.getValue() : StringRef(), layers, firstLayer,
+      source ? source.getValue() : StringRef(), layers, firstLayer, layerStep,
       op->hasAttr("diffattn.transpose"), rowBlockSize, rowBlocks);
   if (!weight)
     return failure();

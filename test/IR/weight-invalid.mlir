@@ -42,6 +42,12 @@ module attributes {diffattn.weights = [#diffattn.weight<name = "w", type = tenso
 
 // -----
 
+// weight_c7
+// expected-error @below {{expected layer_step to be from 1 to 2147483647, but got 0}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "w.{}", type = tensor<2xf32>, layers = 2, layer_step = 0>]} {}
+
+// -----
+
 // weights_c1
 // expected-error @below {{expected 'diffattn.weights' to be a list of #diffattn.weight on a module, but got [{name = "w"}]}}
 module attributes {diffattn.weights = [{name = "w"}]} {}

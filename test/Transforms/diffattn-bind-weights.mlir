@@ -2,12 +2,12 @@
 
 // CHECK: module attributes {diffattn.weights = [
 // CHECK-SAME: #diffattn.weight<name = "embed", type = tensor<10x4xf32>>
-// CHECK-SAME: #diffattn.weight<name = "l.{}.w", type = tensor<4x4xbf16>, layers = 3, first_layer = 1, row_block_size = 2, row_blocks = [1, 0]>
+// CHECK-SAME: #diffattn.weight<name = "l.{}.w", type = tensor<4x4xbf16>, layers = 3, first_layer = 1, layer_step = 2, row_block_size = 2, row_blocks = [1, 0]>
 // CHECK-SAME: #diffattn.weight<name = "head", type = tensor<10x4xf32>, source = "embed", transpose = true>
 // CHECK-NOT: ml_program
 ml_program.global private @embed(#ml_program.extern<tensor<10x4xf32>>) : tensor<10x4xf32>
 ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x4xbf16>>) : tensor<4x4xbf16> {
-  diffattn.layers = 3 : i64, diffattn.first_layer = 1 : i64, diffattn.row_block_size = 2 : i64, diffattn.row_blocks = array<i64: 1, 0>}
+  diffattn.layers = 3 : i64, diffattn.first_layer = 1 : i64, diffattn.layer_step = 2 : i64, diffattn.row_block_size = 2 : i64, diffattn.row_blocks = array<i64: 1, 0>}
 ml_program.global private @head(#ml_program.extern<tensor<10x4xf32>>) : tensor<10x4xf32> {diffattn.source = "embed", diffattn.transpose}
 ml_program.global private @table(dense<[1.0, 2.0]> : tensor<2xf32>) : tensor<2xf32>
 

@@ -92,6 +92,9 @@ def test_layers(tmp_path):
     assert executable.weight_names == ["layers.{}.w"]
     for i in range(4):
         assert (executable.call("get", i)[0] == i + 2).all()
+    every_other = module.replace("layers = 4 : i64", "layers = 2 : i64, diffattn.layer_step = 2 : i64")
+    executable = runtime.Executable(every_other, weights=[tmp_path / "w.safetensors"], cache=False)
+    assert [executable.call("get", i)[0][0, 0] for i in range(2)] == [2, 4]
     del layers["layers.5.w"]
     with pytest.raises(runtime.WeightsError, match="'layers.5.w'"):
         runtime.Executable(module, weights=[save(tmp_path / "v.safetensors", **layers)], cache=False)

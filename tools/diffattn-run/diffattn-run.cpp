@@ -199,7 +199,10 @@ static void printSignature(const Signature &signature) {
                  << describeType(weight.shape, weight.dtype);
     if (weight.layers)
       llvm::outs() << ", layers " << weight.firstLayer << " to "
-                   << weight.firstLayer + weight.layers - 1;
+                   << weight.firstLayer +
+                          (weight.layers - 1) * weight.layerStep;
+    if (weight.layers > 1 && weight.layerStep != 1)
+      llvm::outs() << ", every " << weight.layerStep;
     llvm::outs() << "\n";
   }
 }

@@ -33,7 +33,7 @@ func.func @attend(%q1: !heads, %q2: !heads, %k1: tensor<1x2x?x16xf32>, %k2: tens
 constexpr StringRef kModel = R"(
 ml_program.global private @w(#ml_program.extern<tensor<3x4xf32>>) : tensor<3x4xf32> {diffattn.source = "x", diffattn.transpose}
 ml_program.global private @"layers.{}.b"(#ml_program.extern<tensor<3xf32>>) : tensor<3xf32>
-  {diffattn.layers = 2 : i64, diffattn.first_layer = 1 : i64, diffattn.row_block_size = 1 : i64, diffattn.row_blocks = array<i64: 2, 0, 1>}
+  {diffattn.layers = 2 : i64, diffattn.first_layer = 1 : i64, diffattn.layer_step = 2 : i64, diffattn.row_block_size = 1 : i64, diffattn.row_blocks = array<i64: 2, 0, 1>}
 func.func @forward(%x: tensor<?x4xf32>) -> tensor<?x3xf32> {
   %c0 = arith.constant 0 : index
   %z = arith.constant 0.0 : f32

@@ -38,7 +38,7 @@ llvm::Expected<Signature> read(llvm::StringRef text) {
 
 constexpr const char *kGlobals = R"(
   ml_program.global private @embed(#ml_program.extern<tensor<8x4xbf16>>) : tensor<8x4xbf16> {diffattn.source = "lm_head", diffattn.transpose}
-  ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x2xf32>>) : tensor<4x2xf32> {diffattn.layers = 3 : i64, diffattn.first_layer = 5 : i64,
+  ml_program.global private @"l.{}.w"(#ml_program.extern<tensor<4x2xf32>>) : tensor<4x2xf32> {diffattn.layers = 3 : i64, diffattn.first_layer = 5 : i64, diffattn.layer_step = 2 : i64,
      diffattn.row_block_size = 2 : i64, diffattn.row_blocks = array<i64: 1, 0>}
   ml_program.global private @constant(dense<1.0> : tensor<2xf32>) : tensor<2xf32>
 )";
@@ -47,7 +47,7 @@ constexpr const char *kGlobals = R"(
 constexpr const char *kSlots = R"(
   module attributes {diffattn.weights = [
     #diffattn.weight<name = "embed", type = tensor<8x4xbf16>, source = "lm_head", transpose = true>,
-    #diffattn.weight<name = "l.{}.w", type = tensor<4x2xf32>, layers = 3, first_layer = 5,
+    #diffattn.weight<name = "l.{}.w", type = tensor<4x2xf32>, layers = 3, first_layer = 5, layer_step = 2,
      row_block_size = 2, row_blocks = [1, 0]>]} {
 )";
 
@@ -80,7 +80,7 @@ void expectModule(const Signature &signature) {
   EXPECT_EQ(signature.getNumWeightSlots(), 4);
   EXPECT_TRUE(signature.weights[0].transpose);
   EXPECT_EQ(signature.weights[0].getFileName(0), "lm_head");
-  EXPECT_EQ(signature.weights[1].getFileName(2), "l.7.w");
+  EXPECT_EQ(signature.weights[1].getFileName(2), "l.9.w");
   EXPECT_EQ(signature.weights[1].rowBlocks, (std::vector<int64_t>{1, 0}));
 }
 

@@ -273,7 +273,7 @@ TEST(ReaderFuzzJson, SignaturesAreSoundOrRefused) {
   constexpr StringRef seed =
       R"({"functions":[{"name":"f","arguments":[{"kind":"tensor","dtype":"bf16","shape":[null,4],"in_place":true,"type":"t"}],)"
       R"("results":[{"kind":"memref","dtype":"f32","shape":[2],"strides":[-1],"in_place":false,"type":"m"}]}],)"
-      R"("weights":[{"name":"w.{}","source":"v","dtype":"f32","shape":[4,2],"layers":3,"first_layer":1,"transpose":true,"row_block_size":2,"row_blocks":[1,0]}]})";
+      R"("weights":[{"name":"w.{}","source":"v","dtype":"f32","shape":[4,2],"layers":3,"first_layer":1,"layer_step":2,"transpose":true,"row_block_size":2,"row_blocks":[1,0]}]})";
   unsigned taken = 0;
   forEachCase(getNumCases(kQuickCases), [&](unsigned, Mutator &mutator) {
     const std::string text = mutator.mutate(seed);

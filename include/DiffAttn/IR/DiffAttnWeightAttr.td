@@ -21,8 +21,8 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     - `name`: of the global. With `{}` in it, it stands for the weights of all layers;
     - `type`: of the tensor that the module reads;
     - `source`: its name in the files, where that is another one;
-    - `layers`, `first_layer`: how many layers a name with `{}` stands for, and the number of the
-      first one in the files. The table has a slot for each;
+    - `layers`, `first_layer`, `layer_step`: how many layers a name with `{}` stands for, the number
+      of the first one in the files, and from one to the next. The table has a slot for each;
     - `transpose`: the files hold it with its two axes exchanged;
     - `row_block_size`, `row_blocks`: block `i` of so many rows is block `row_blocks[i]` of the files.
 
@@ -39,6 +39,7 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     StringRefParameter<"", "\"\"">:$source,
     DefaultValuedParameter<"int64_t", "0">:$layers,
     DefaultValuedParameter<"int64_t", "0">:$first_layer,
+    DefaultValuedParameter<"int64_t", "1">:$layer_step,
     DefaultValuedParameter<"bool", "false">:$transpose,
     DefaultValuedParameter<"int64_t", "0">:$row_block_size,
     OptionalParameter<"::mlir::DenseI64ArrayAttr">:$row_blocks);

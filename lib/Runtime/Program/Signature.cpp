@@ -66,6 +66,9 @@ std::optional<std::string> WeightDeclaration::findFault() const {
   if (firstLayer < 0 || firstLayer > INT32_MAX)
     return "expected first_layer to be from 0, but got " +
            std::to_string(firstLayer);
+  if (layerStep < 1 || layerStep > INT32_MAX)
+    return "expected layer_step to be from 1, but got " +
+           std::to_string(layerStep);
   if (transpose && shape.size() != 2)
     return "expected two sizes, because it is transposed";
   if (!areRowBlocks(shape, rowBlockSize, rowBlocks))
@@ -78,7 +81,7 @@ std::string WeightDeclaration::getFileName(int64_t i) const {
   if (!layers)
     return result;
   // A name may say the layer's number more than once.
-  std::string number = std::to_string(firstLayer + i);
+  std::string number = std::to_string(firstLayer + i * layerStep);
   for (size_t hole = result.find("{}"); hole != std::string::npos;
        hole = result.find("{}", hole + number.size()))
     result.replace(hole, 2, number);

@@ -142,6 +142,8 @@ bool SignatureReader::weight(WeightDeclaration &declared, const Member &other) {
       return number(declared.layers);
     if (key == "first_layer")
       return number(declared.firstLayer);
+    if (key == "layer_step")
+      return number(declared.layerStep);
     if (key == "transpose")
       return json.boolean(declared.transpose);
     if (key == "row_block_size")

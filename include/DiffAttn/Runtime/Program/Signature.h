@@ -48,6 +48,7 @@ struct WeightDeclaration {
   std::vector<int64_t> shape;
   int64_t layers = 0; // 0: one weight, not numbered
   int64_t firstLayer = 0;
+  int64_t layerStep = 1;  // from one layer's number to the next one's
   bool transpose = false; // the file holds [columns, rows]
   int64_t rowBlockSize = 0;
   std::vector<int64_t> rowBlocks; // new block i is the file's block [i]
