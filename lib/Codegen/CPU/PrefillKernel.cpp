@@ -176,17 +176,18 @@ void PrefillKernel::packKeyRanges() {
   Value last = b.add(firstRow, b.sub(rows, b.index(1)));
   TileKeys keys = masks->getTileKeys(firstRow, last);
   seen = keys.some;
-  // Keys that every row sees, in whole tiles from the first seen key.
+  // Keys that every row sees, in whole tiles from the first seen key. They are
+  // those of a block with all its rows, so that where a row's sums are cut does
+  // not depend on how many rows there are behind it.
   int64_t tile = schedule.getQk().height;
   if (spec.hasPositionMask()) {
-    wholeBegin =
-        b.min(b.add(seen.low, b.roundUp(b.sub(keys.all.low, seen.low), tile)),
-              seen.high);
+    Value lastOfAll = b.add(firstRow, b.index(schedule.getQBlockSize() - 1));
+    Value low = masks->getTileKeys(firstRow, lastOfAll).all.low;
+    wholeBegin = b.min(b.add(seen.low, b.roundUp(b.sub(low, seen.low), tile)),
+                       seen.high);
     Value common = b.max(b.sub(keys.all.high, wholeBegin), b.index(0));
-    Value wholeTiles = b.add(wholeBegin, b.mul(b.div(common, tile), tile));
-    wholeEnd =
-        b.select(b.less(keys.all.high, seen.high), wholeTiles, seen.high);
-    wholeEnd = b.max(wholeEnd, wholeBegin);
+    wholeEnd = masks->high ? b.add(wholeBegin, b.mul(b.div(common, tile), tile))
+                           : seen.high;
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
       KeyRange range = masks->getRowKeys(b.min(b.add(firstRow, lane), last));
       b.store(b.narrow(range.low), s.lows, b.i32, lane);

@@ -82,6 +82,7 @@ private:
   Value hasNonFinite(Value n, Value first);
   Value loadValues(Value row, Value c, Value mask, Value count);
   PolynomialMath lanes();
+  Value emitDecay(Value before, Value after);
   void finishOnline();
   void finishRows();
 

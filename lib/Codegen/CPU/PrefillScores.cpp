@@ -169,6 +169,15 @@ PolynomialMath PrefillKernel::lanes() {
                         factor ? b.splat(*factor) : Value());
 }
 
+/// exp(before - after), and 1 where they are equal, which the polynomial of 0
+/// need not be: a KV block that a row does not see leaves its sums as they are.
+Value PrefillKernel::emitDecay(Value before, Value after) {
+  Value same =
+      arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, before, after);
+  Value decay = lanes().exponential(b.subf(before, after));
+  return arith::SelectOp::create(b, same, b.splat(1.0f), decay);
+}
+
 void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   std::optional<float> factor = spec.exponentFactor();
   const int degree = atom.exponentDegree;
@@ -176,7 +185,7 @@ void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   forEachVector([&](Value lane) {
     Value before = b.load(b.vector, s.maxima[map], lane);
     Value after = b.load(b.vector, s.newMaxima, lane);
-    Value decay = lanes().exponential(b.subf(before, after));
+    Value decay = emitDecay(before, after);
     b.store(b.mulf(b.load(b.vector, s.sums[map], lane), decay), s.sums[map],
             lane);
     b.store(after, s.maxima[map], lane);

@@ -34,10 +34,9 @@ void PrefillKernel::combineKvBlock(Value number) {
           b.vector,
           b.at(s.history[map], b.f32, b.mul(number, schedule.getQBlockSize())),
           lane);
-      Value difference = b.subf(then, b.load(b.vector, s.maxima[map], lane));
+      Value decay = emitDecay(then, b.load(b.vector, s.maxima[map], lane));
       Value weight = b.load(b.vector, s.sums[map], lane);
-      b.store(b.mulf(lanes().exponential(difference), weight), s.factors[map],
-              lane);
+      b.store(b.mulf(decay, weight), s.factors[map], lane);
     });
   Value position =
       b.mul(b.sub(kvBlock.first, seen.low), schedule.getQBlockSize());
