@@ -81,6 +81,9 @@ def parse_json(text: bytes, source: str, hook=None) -> Any:
 def read_config(directory: Path) -> dict[str, Any]:
     path = directory / "config.json"
     if not files.exists(path):
+        gguf = sorted(p.name for p in directory.glob("*.gguf"))
+        if gguf:
+            raise CheckpointError(f"{directory}: expected config.json and safetensors, but got {gguf[0]!r}; {_WAYS[GGUF]}")
         raise CheckpointError(f"{directory}: expected a config.json, but there is none")
     config = read_json(path)
     if not isinstance(config, dict):
@@ -142,20 +145,26 @@ _OTHER_WEIGHTS = ("pytorch_model.bin", "pytorch_model.bin.index.json", "consolid
                   "*.onnx", "*.h5", "*.msgpack", "*.gguf")
 
 
+def _other_weights(directory: Path) -> str | None:
+    """A file of the folder that holds weights in another way."""
+    return next((p.name for pattern in ("*.safetensors", *_OTHER_WEIGHTS) for p in sorted(directory.glob(pattern))), None)
+
+
 def _missing_weights(directory: Path) -> CheckpointError:
     message = f"{directory}: expected model.safetensors or model.safetensors.index.json"
-    others = sorted(p.name for p in directory.glob("*.safetensors"))
-    if others:
-        return CheckpointError(f"{message}, but got {others[0]!r}; give it that name, or link to it")
-    found = next((p.name for pattern in _OTHER_WEIGHTS for p in sorted(directory.glob(pattern))), None)
+    found = _other_weights(directory)
     if found is None:
         return CheckpointError(f"{message}, but there is neither")
+    if found.endswith(".safetensors"):
+        return CheckpointError(f"{message}, but got {found!r}; give it that name, or link to it")
+    if found.endswith(".gguf"):
+        return CheckpointError(f"{message}, but got {found!r}; {_WAYS[GGUF]}")
     return CheckpointError(f"{message}, but got {found!r}, which is not read; write its tensors as safetensors: "
                            "safetensors.torch.save_file(state_dict, \"model.safetensors\"), or save_pretrained(...) of the library "
                            "that made it")
 
 
-ONNX, MLIR, CODE, FILE = "an ONNX file", "a file of MLIR", "compiled code", "a file"
+ONNX, MLIR, CODE, GGUF, FILE = "an ONNX file", "a file of MLIR", "compiled code", "a GGUF file", "a file"
 
 
 def kind_of_file(path: str | Path) -> str:
@@ -171,12 +180,15 @@ def kind_of_file(path: str | Path) -> str:
         head = b""
     if head == b"\x7fELF":
         return CODE
+    if head == b"GGUF":
+        return GGUF
     return MLIR if head == b"ML\xefR" or suffix in (".mlir", ".mlirbc") else FILE
 
 
 #: What to do with such a file.
 _WAYS = {ONNX: "import it with torch-mlir-import-onnx, lower it to linalg and run it with diffattn-run",
-         MLIR: "run it with diffattn-run", CODE: "if it is a bundle's, name the bundle's folder", FILE: "name the folder that it lies in"}
+         MLIR: "run it with diffattn-run",
+         GGUF: "GGUF is not read; take the folder of safetensors that it was made from", CODE: "if it is a bundle's, name the bundle's folder", FILE: "name the folder that it lies in"}
 
 
 def _no_directory(given: str, directory: Path) -> CheckpointError:
@@ -201,8 +213,8 @@ def has_weights(directory: str | Path) -> bool:
     return any(os.path.isfile(os.path.join(directory, name)) for name in ("model.safetensors", "model.safetensors.index.json"))
 
 
-def open_checkpoint(directory: str | Path) -> Checkpoint:
-    """Reads what the directory holds, without its data."""
+def open_checkpoint(directory: str | Path, *, without_weights: bool = False) -> Checkpoint:
+    """Reads what the directory holds, without its data. `without_weights` takes one that has none, in no format, too."""
     given = checks.path("directory", directory)
     directory = Path(given)
     if not os.path.isdir(directory):  # Path's own raises for names that are too long
@@ -216,6 +228,8 @@ def open_checkpoint(directory: str | Path) -> Checkpoint:
         found = [single]
     elif files.exists(index):
         found = _shards(index)
+    elif without_weights and _other_weights(directory) is None:
+        found = []
     else:
         raise _missing_weights(directory)
     tensors: dict[str, Tensor] = {}

@@ -327,21 +327,23 @@ def info(args) -> int:
     _check_kind(args)
     if args.bundle:
         return _bundle_info(args)
-    checkpoint = open_checkpoint(args.directory)
+    checkpoint = open_checkpoint(args.directory, without_weights=True)
     source = str(checkpoint.directory / "config.json")
     kind = models.model_type(models.Config(checkpoint.config, source))
     module = models.build(checkpoint.config, args.dtype or checkpoint.dtype, source)
     needed = set(module.file_names())
     bytes_ = sum(file.stat().st_size for file in checkpoint.files)
-    rows = [("model", kind), ("parameters", f"{checkpoint.parameters:,}"),
-            ("weights", f"{checkpoint.dtype}, {len(checkpoint.files)} file(s), {bytes_ / 2**20:.1f} MiB"),
+    weights = f"{checkpoint.dtype}, {len(checkpoint.files)} file(s), {bytes_ / 2**20:.1f} MiB" if checkpoint.files else "none"
+    # Of a config alone: as many as its weights will have.
+    parameters = checkpoint.parameters if checkpoint.files else sum(math.prod(shape) for shape, _ in module.file_types().values())
+    rows = [("model", kind), ("parameters", f"{parameters:,}"), ("weights", weights),
             ("tokenizer", checkpoint.tokenizer_file.name if checkpoint.tokenizer_file else "none")]
     for key in ("num_hidden_layers", "num_layers", "hidden_size", "num_attention_heads", "num_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings"):
         if key in checkpoint.config:
             rows.append((key, shown(checkpoint.config[key])))
     for label, names in (("missing", needed - set(checkpoint.tensors)), ("not used", set(checkpoint.tensors) - needed)):
-        if names:
+        if names and checkpoint.files:
             rows.append((label, ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")))
     for layers, (heads, width) in module.cache_shapes[:1]:
         size = sum(n * h * w for n, (h, w) in module.cache_shapes)

@@ -366,12 +366,27 @@ def pytorch_archive(path):
         archive.writestr("archive/data.pkl", b"\x80\x02}.")
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.onnx", "weights.pth", "m.gguf"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.onnx", "weights.pth"])
 def test_weights_in_other_formats(command, tool, folder, tmp_path, name):
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(b"\x80\x02}.")
     done = command("generate", folder, "--prompt", "And")
     assert done.returncode == 5 and f"but got {name!r}, which is not read; write its tensors as safetensors" in done.stderr
+
+
+def test_gguf(command, folder):
+    """Beside a config.json, alone in a folder, and named itself: it is never read."""
+    (folder / "model.safetensors").unlink()
+    (folder / "m.gguf").write_bytes(b"GGUF\x03\x00\x00\x00")
+    way = "GGUF is not read; take the folder of safetensors that it was made from"
+    for verb in ("generate", "info"):
+        done = command(verb, folder)
+        assert done.returncode == 5 and f"expected model.safetensors or model.safetensors.index.json, but got 'm.gguf'; {way}" in done.stderr
+    (folder / "config.json").unlink()
+    done = command("info", folder)
+    assert done.returncode == 5 and f"expected config.json and safetensors, but got 'm.gguf'; {way}" in done.stderr
+    done = command("info", folder / "m.gguf")
+    assert done.returncode == 5 and f"but got a GGUF file; {way}" in done.stderr
 
 
 def test_safetensors_under_another_name(command, folder):

@@ -1,9 +1,10 @@
 """The frame of a decoder: embedding, pre-norm blocks of attention and gated MLP, final norm and logits.
 
-What differs between models, the projections and the pairing of heads, is a `Mixer`. The frame writes three functions,
+What differs between models, the projections and the pairing of heads, is a `Mixer`. The frame writes four functions,
 
     forward(ids [B,T]) -> logits [B,T,V]
     prefill(ids [B,T], lengths [B], kcache, vcache) -> logits of each last token [B,V], kcache, vcache
+    extend(ids [B,T], lengths [B], positions [B], kcache, vcache) -> logits of each last token [B,V], kcache, vcache
     decode(ids [B], positions [B], kcache, vcache) -> logits [B,V], kcache, vcache
 
 and one function a layer for each of them, called in a loop. Caches are `[layers, B, capacity, heads, width]` and are
@@ -15,9 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from . import layers
+from . import layers, tokens
 from .config import Config
 from .mlir_text import Dim, Function, Module, Value
+from .mlp import GatedMlp
 from .rope import Rope, rotate, tables
 
 LAYER = "model.layers.{}."
@@ -30,7 +32,6 @@ class Mixer(Protocol):
     query_heads: int
     key_heads: tuple[int, int]
     value_heads: tuple[int, int]
-    pairing: str
     key_pairing: str
 
     def declare(self, m: Module, frame: Decoder) -> None:
@@ -38,6 +39,9 @@ class Mixer(Protocol):
 
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         """The rows of queries, keys and values."""
+
+    def queries(self, f: Function, q: Value) -> Pair:
+        """The queries of both maps, views of `[B, T, query_heads, width]`."""
 
     def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         """Attention over views `[B, T, heads, width]`; `sight` says which keys a query sees."""
@@ -58,6 +62,10 @@ class Decoder:
     rope: Rope
     mixer: Mixer
     elem: str
+    mlp_bias: bool = False
+
+    def __post_init__(self) -> None:
+        self.mlp = GatedMlp(LAYER, self.hidden, self.inner, self.layers, self.activation, self.elem, self.mlp_bias)
 
     def build(self) -> Module:
         m = Module()
@@ -66,9 +74,7 @@ class Decoder:
         self.layer_weight(m, "input_layernorm.weight", [self.hidden], "f32")
         self.mixer.declare(m, self)
         self.layer_weight(m, "post_attention_layernorm.weight", [self.hidden], "f32")
-        for name, shape in (("gate", [self.inner, self.hidden]), ("up", [self.inner, self.hidden]),
-                            ("down", [self.hidden, self.inner])):
-            self.layer_weight(m, f"mlp.{name}_proj.weight", shape, self.elem)
+        self.mlp.declare(m)
         m.weight("model.norm.weight", [self.hidden], "f32")
         # Its own symbol even when tied, since a matrix product may keep a packed copy of it.
         source = "model.embed_tokens.weight" if self.tied else None
@@ -77,7 +83,9 @@ class Decoder:
         self._forward(m)
         self._prefill_layer(m)
         self._prefill(m)
-        self._decode_layer(m)
+        self._step_layer(m, "extend_layer", several=True)
+        self._extend(m)
+        self._step_layer(m, "decode_layer", several=False)
         self._decode(m)
         return m
 
@@ -105,18 +113,12 @@ class Decoder:
         x = layers.heads_of(f, rows, batch, length, heads)
         return rotate(f, self.rope, x, cos, sin, into or f.empty(x.dims, self.elem), row)
 
-    def _queries(self, f: Function, q: Value) -> Pair:
-        return layers.split_pairs(f, q, self.mixer.pairing)
-
     def _values(self, f: Function, rows: Value, batch: Dim, length: Dim) -> Value:
         return layers.heads_of(f, layers.cast(f, rows, self.elem), batch, length, self.mixer.value_heads[0])
 
     def _after_attention(self, f: Function, h: Value, mixed: Value, layer: Value) -> Value:
         h = self.mixer.output(f, h, layers.rows_of(f, mixed, h.dims[0]), layer)
-        x = self._normed(f, h, "post_attention_layernorm", layer)
-        gate, up = (layers.linear(f, x, f.weight(f"{LAYER}mlp.{name}_proj.weight", layer)) for name in ("gate", "up"))
-        inner = layers.gated(f, self.activation, gate, up, self.elem)
-        return layers.linear_onto(f, h, inner, f.weight(LAYER + "mlp.down_proj.weight", layer))
+        return self.mlp.onto(f, h, self._normed(f, h, "post_attention_layernorm", layer), layer)
 
     def _forward_layer(self, m: Module) -> None:
         f = m.function("forward_layer", private=True)
@@ -128,7 +130,7 @@ class Decoder:
         k = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, "t")
         v = self._values(f, v, batch, length)
         keys = layers.split_pairs(f, k, self.mixer.key_pairing)
-        mixed = self.mixer.mix(f, x, self._queries(f, q), keys, v, layer, causal=True)
+        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, v, layer, causal=True)
         f.ret(self._after_attention(f, h, mixed, layer))
 
     def _prefill_layer(self, m: Module) -> None:
@@ -149,42 +151,43 @@ class Decoder:
         keys = layers.split_cache(f, kcache, self.mixer.key_pairing, layer, batch, length)
         v = self._values(f, v, batch, length)
         vcache = f.insert(v, vcache, origin, [1, batch, length, *self.mixer.value_heads])
-        mixed = self.mixer.mix(f, x, self._queries(f, q), keys, v, layer, causal=True, kv_len=lengths,
+        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, v, layer, causal=True, kv_len=lengths,
                                q_offset=offsets)
         f.ret(self._after_attention(f, h, mixed, layer), kcache, vcache)
 
-    def _decode_layer(self, m: Module) -> None:
-        f = m.function("decode_layer", private=True)
+    def _step_layer(self, m: Module, name: str, *, several: bool) -> None:
+        """Tokens behind what the caches hold: one of each sequence, or `several`, which see each other too."""
+        f = m.function(name, private=True)
         h, cos, sin, layer = self._layer_arguments(f)
         positions, ends = f.argument("positions", "i64", [None]), f.argument("ends", "i64", [None])
+        batch, length, row = h.dims[0], 1, "b"
+        if several:
+            batch, length, row = f.argument("batch", "index"), f.argument("length", "index"), "b t"
+            cos, sin = (f.expand(table, 0, [batch, length]) for table in (cos, sin))
         caches = self._caches(f)
-        batch = h.dims[0]
         x = self._normed(f, h, "input_layernorm", layer)
         q, k, v = self.mixer.project(f, x, layer)
-        q = self._rotated(f, q, batch, 1, self.mixer.query_heads, cos, sin, "b")
-        k = self._rotated(f, k, batch, 1, self.mixer.key_heads[0], cos, sin, "b")
-        v = self._values(f, v, batch, 1)
+        q = self._rotated(f, q, batch, length, self.mixer.query_heads, cos, sin, row)
+        k = self._rotated(f, k, batch, length, self.mixer.key_heads[0], cos, sin, row)
+        v = self._values(f, v, batch, length)
 
         def store(b: Value, *old: Value) -> list[Value]:
             at = f.to_index(f.extract(positions, b))
             stored = []
             for cache, new, heads in zip(old, (k, v), (self.mixer.key_heads, self.mixer.value_heads)):
-                row = f.slice(new, [b, 0, 0, 0], [1, 1, *heads], [0, 1])
-                stored.append(f.insert(row, cache, [layer, b, at, 0, 0], [1, 1, 1, *heads]))
+                rows = f.slice(new, [b, 0, 0, 0], [1, length, *heads], [0] if several else [0, 1])
+                stored.append(f.insert(rows, cache, [layer, b, at, 0, 0], [1, 1, length, *heads]))
             return stored
 
         caches = f.loop(batch, caches, store)
         # Of the whole capacity: how far a row sees is data, which `ends` says, and no shape depends on data.
         keys = layers.split_cache(f, caches[0], self.mixer.key_pairing, layer, batch, caches[0].dims[2])
         values = f.slice(caches[1], [layer, 0, 0, 0, 0], [1, batch, caches[1].dims[2], *self.mixer.value_heads], [0])
-        mixed = self.mixer.mix(f, x, self._queries(f, q), keys, values, layer, kv_len=ends)
+        sight = {"causal": True, "q_offset": positions} if several else {}
+        mixed = self.mixer.mix(f, x, self.mixer.queries(f, q), keys, values, layer, kv_len=ends, **sight)
         f.ret(self._after_attention(f, h, mixed, layer), *caches)
 
     # ---- whole model ------------------------------------------------------------------------------------------
-
-    def _embedded(self, f: Function, ids: Value) -> Value:
-        layers.check_ids(f, ids, self.vocab)
-        return layers.embed(f, ids, f.weight("model.embed_tokens.weight"))
 
     def _logits(self, f: Function, h: Value) -> Value:
         x = layers.rms_norm(f, h, f.weight("model.norm.weight"), self.eps, self.elem)
@@ -194,63 +197,54 @@ class Decoder:
         f = m.function("forward")
         ids = f.argument("ids", "i64", [None, None])
         batch, length = ids.dims
-        h = self._embedded(f, f.collapse(ids, [[0, 1]], [f.multiply(batch, length)]))
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         cos, sin = tables(f, self.rope, length=length)
         (h,) = f.loop(self.layers, [h],
                       lambda i, h: f.call("forward_layer", [h, cos, sin, i, batch, length], [h]))
         f.ret(f.expand(self._logits(f, h), 0, [batch, length]))
-
-    def _layers_if(self, f: Function, checks: list[tuple[Value, str]]) -> Value:
-        """How many layers to compute: none if a check fails, as memory outside of a cache would be written."""
-        count = f.index(self.layers)
-        for fine, message in checks:
-            f.require(fine, message)
-            count = f.select(fine, count, f.index(0))
-        return count
-
-    def _batch_checks(self, f: Function, batch: Value, others: list[Value]) -> list[tuple[Value, str]]:
-        message = "expected the batches of ids, lengths or positions, and caches to be equal"
-        return [(f.compare("eq", batch, other), message) for other in others]
-
-    def _all_within(self, f: Function, values: Value, low: int, high: Value) -> Value:
-        """Whether every element of the i64 tensor is at least `low` and below `high`."""
-
-        def narrow(value: Value, fine: Value) -> Value:
-            above, below = f.compare("sge", value, f.i64(low)), f.compare("slt", value, high)
-            return f.scalar("arith.andi", f.scalar("arith.andi", fine, above), below)
-
-        start = f.rank0(f.true())
-        return f.extract(f.generic("b ->", [values], start, narrow))
 
     def _prefill(self, m: Module) -> None:
         f = m.function("prefill")
         ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
         kcache, vcache = self._caches(f)
         batch, length = ids.dims
-        beyond = f.scalar("arith.addi", f.to_i64(length), f.i64(1))
-        checks = self._batch_checks(f, batch, [lengths.dims[0], kcache.dims[1], vcache.dims[1]])
-        checks.append((self._all_within(f, lengths, 1, beyond),
-                       "expected every length to be at least 1 and at most the length of ids"))
-        for cache in (kcache, vcache):
-            checks.append((f.compare("ule", length, cache.dims[2]),
-                           "expected the length of ids to be at most the capacity of the caches"))
-        count = self._layers_if(f, checks)
-        h = self._embedded(f, f.collapse(ids, [[0, 1]], [f.multiply(batch, length)]))
+        checks = tokens.batch_checks(f, batch, [lengths.dims[0], kcache.dims[1], vcache.dims[1]])
+        checks.append(tokens.length_check(f, lengths, length))
+        checks += [tokens.room_check(f, length, cache.dims[2]) for cache in (kcache, vcache)]
+        count = tokens.count_if(f, self.layers, checks)
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         cos, sin = tables(f, self.rope, length=length)
         offsets = f.fill(f.i64(0), [batch])
         h, kcache, vcache = f.loop(
             count, [h, kcache, vcache],
             lambda i, h, k, v: f.call("prefill_layer",
                                       [h, cos, sin, i, lengths, offsets, batch, length, k, v], [h, k, v]))
+        rows = tokens.last_rows(f, lengths, batch, length)
+        f.ret(self._logits(f, layers.pick_rows(f, h, rows)), kcache, vcache)
 
-        def last_row(n: Value, _: Value) -> Value:
-            # Kept inside even for lengths that were reported as wrong.
-            n = f.emit(f"arith.minsi {n}, {f.to_i64(length)} : i64", "i64")
-            last = f.scalar("arith.subi", f.emit(f"arith.maxsi {n}, {f.i64(1)} : i64", "i64"), f.i64(1))
-            start = f.scalar("arith.muli", f.loop_index(0), length)
-            return f.scalar("arith.addi", start, f.to_index(last))
-
-        rows = f.generic("b -> b", [f.slice(lengths, [0], [batch])], f.empty([batch], "index"), last_row)
+    def _extend(self, m: Module) -> None:
+        f = m.function("extend")
+        ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
+        positions = f.argument("positions", "i64", [None])
+        kcache, vcache = self._caches(f)
+        batch, length = ids.dims
+        checks = tokens.batch_checks(f, batch, [lengths.dims[0], positions.dims[0], kcache.dims[1], vcache.dims[1]])
+        checks.append(tokens.length_check(f, lengths, length))
+        checks += [tokens.chunk_check(f, positions, length, cache.dims[2]) for cache in (kcache, vcache)]
+        count = tokens.count_if(f, self.layers, checks)
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
+        ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
+        # Each row's own positions, as those of a step of so many rows.
+        each = f.generic("b -> b t", [f.slice(positions, [0], [batch])], f.empty([batch, length], "i64"),
+                         lambda p, _: f.scalar("arith.addi", p, f.to_i64(f.loop_index(1))))
+        each = f.collapse(each, [[0, 1]], [f.multiply(batch, length)])
+        longest = tokens.largest(f, ends) if self.rope.growth is not None else None
+        cos, sin = tables(f, self.rope, length=longest, positions=each)
+        h, kcache, vcache = f.loop(
+            count, [h, kcache, vcache],
+            lambda i, h, k, v: f.call("extend_layer",
+                                      [h, cos, sin, i, positions, ends, batch, length, k, v], [h, k, v]))
+        rows = tokens.last_rows(f, lengths, batch, length)
         f.ret(self._logits(f, layers.pick_rows(f, h, rows)), kcache, vcache)
 
     def _decode(self, m: Module) -> None:
@@ -258,19 +252,12 @@ class Decoder:
         ids, positions = f.argument("ids", "i64", [None]), f.argument("positions", "i64", [None])
         kcache, vcache = self._caches(f)
         batch = ids.dims[0]
-        checks = self._batch_checks(f, batch, [positions.dims[0], kcache.dims[1], vcache.dims[1]])
-        for cache in (kcache, vcache):
-            checks.append((self._all_within(f, positions, 0, f.to_i64(cache.dims[2])),
-                           "expected every position to be at least 0 and below the capacity of the caches"))
-        count = self._layers_if(f, checks)
-        h = self._embedded(f, ids)
-        ends = f.generic("b -> b", [positions], f.empty([positions.dims[0]], "i64"),
-                         lambda p, _: f.scalar("arith.addi", p, f.i64(1)))
-        longest = None
-        if self.rope.growth is not None:
-            longest = f.generic("b ->", [ends], f.rank0(f.i64(0)),
-                                lambda n, most: f.emit(f"arith.maxsi {n}, {most} : i64", "i64"))
-            longest = f.to_index(f.extract(longest))
+        checks = tokens.batch_checks(f, batch, [positions.dims[0], kcache.dims[1], vcache.dims[1]])
+        checks += [tokens.position_check(f, positions, cache.dims[2]) for cache in (kcache, vcache)]
+        count = tokens.count_if(f, self.layers, checks)
+        h = tokens.embedded(f, ids, self.vocab)
+        ends = tokens.sums(f, positions, 1)
+        longest = tokens.largest(f, ends) if self.rope.growth is not None else None
         cos, sin = tables(f, self.rope, length=longest, positions=positions)
         h, kcache, vcache = f.loop(
             count, [h, kcache, vcache],
@@ -278,7 +265,8 @@ class Decoder:
         f.ret(self._logits(f, h), kcache, vcache)
 
 
-def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: float, tied: bool) -> Decoder:
+def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: float, tied: bool,
+               activations: tuple[str, ...] = layers.ACTIVATIONS, mlp_bias: bool = False) -> Decoder:
     """The frame that the usual keys of a config describe."""
     hidden = config.integer("hidden_size")
     return Decoder(
@@ -287,9 +275,10 @@ def read_frame(config: Config, mixer: Mixer, rope: Rope, elem: str, *, eps: floa
         inner=config.integer("intermediate_size"),
         layers=config.depth("num_hidden_layers"),
         eps=config.number("rms_norm_eps", eps, above=0),
-        activation=config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
+        activation=config.choice("hidden_act", activations, activations[0]),
         tied=config.flag("tie_word_embeddings", tied),
         rope=rope,
         mixer=mixer,
         elem=elem,
+        mlp_bias=mlp_bias,
     )

@@ -47,7 +47,7 @@ class V1Mixer:
         self.query_heads = 2 * self.heads
         self.key_heads = (2 * self.kv_heads, self.width)
         self.value_heads = (self.kv_heads, 2 * self.width)
-        self.pairing = self.key_pairing = "adjacent"
+        self.key_pairing = "adjacent"
 
     def declare(self, m: Module, frame: Decoder) -> None:
         rows = {"q": 2 * self.heads, "k": 2 * self.kv_heads, "v": 2 * self.kv_heads}
@@ -60,6 +60,9 @@ class V1Mixer:
 
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
+
+    def queries(self, f: Function, q: Value) -> Pair:
+        return layers.split_pairs(f, q, "adjacent")
 
     def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)

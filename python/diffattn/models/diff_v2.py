@@ -25,7 +25,7 @@ class V2Mixer:
     def __post_init__(self) -> None:
         self.query_heads = 2 * self.heads
         self.key_heads = self.value_heads = (self.kv_heads, self.width)
-        self.pairing, self.key_pairing = "adjacent", "shared"
+        self.key_pairing = "shared"
 
     def declare(self, m: Module, frame: Decoder) -> None:
         rows = {"q": 2 * self.heads * self.width, "k": self.kv_heads * self.width, "v": self.kv_heads * self.width,
@@ -36,6 +36,9 @@ class V2Mixer:
 
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
+
+    def queries(self, f: Function, q: Value) -> Pair:
+        return layers.split_pairs(f, q, "adjacent")
 
     def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         logits = layers.linear(f, x, f.weight(LAYER + "self_attn.lambda_proj.weight", layer))

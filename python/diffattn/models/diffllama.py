@@ -30,7 +30,7 @@ class DiffLlamaMixer:
         self.query_heads = self.maps
         self.key_heads = (self.kv_maps, self.width)
         self.value_heads = (self.kv_maps // 2, 2 * self.width)
-        self.pairing = self.key_pairing = "halves"
+        self.key_pairing = "halves"
 
     def declare(self, m: Module, frame: Decoder) -> None:
         half = self.kv_maps // 2
@@ -53,6 +53,9 @@ class DiffLlamaMixer:
 
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, *self._weights(f, name, layer)) for name in "qkv")
+
+    def queries(self, f: Function, q: Value) -> Pair:
+        return layers.split_pairs(f, q, "halves")
 
     def mix(self, f: Function, x: Value, q: Pair, k: Pair, v: Value, layer: Value, **sight) -> Value:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)

@@ -198,6 +198,12 @@ def split_pairs(f: Function, x: Value, pairing: str) -> tuple[Value, Value]:
     return _pair_views(f, x, pairing, [], list(x.dims[:2]))
 
 
+def split_heads(f: Function, x: Value, first: int) -> tuple[Value, Value]:
+    """The `first` heads of `[B, T, heads, w]` and those behind them, as views."""
+    *lead, heads, width = x.dims
+    return (f.slice(x, [0, 0, 0, 0], [*lead, first, width]), f.slice(x, [0, 0, first, 0], [*lead, heads - first, width]))
+
+
 def split_cache(f: Function, cache: Value, pairing: str, layer: Value, batch: Dim, length: Dim) -> tuple[Value, Value]:
     """The two maps of the first `length` keys of a layer in a cache `[L, B, C, heads, w]`.
 

@@ -83,13 +83,15 @@ def _yarn(parameters: Config, theta: float, width: int, longest: int) -> tuple[n
     return frequencies.astype(np.float32), parameters.number("attention_factor", usual, above=0)
 
 
-def read_rope(config: Config, width: int, *, interleaved: bool, longest: int) -> Rope:
+def read_rope(config: Config, width: int, *, interleaved: bool, longest: int, theta: float | None = 10000.0) -> Rope:
     """The rotation that a config asks for, in the older form (rope_theta, rope_scaling) or the newer
-    (rope_parameters)."""
+    (rope_parameters). `theta` is the default of rope_theta; None: it must be there."""
     if width % 2:
         raise config.fail("head_dim", "even, as rotary positions need pairs", width)
     parameters = config.section("rope_parameters") or config.section("rope_scaling") or Config({}, config.source)
-    theta = parameters.number("rope_theta", config.number("rope_theta", 10000.0, above=1), above=1)
+    theta = parameters.number("rope_theta", config.number("rope_theta", theta, above=1), above=1)
+    if theta is None:
+        theta = config.number("rope_theta", above=1)  # an error, which says that it is missing
     kind = parameters.choice("rope_type", KINDS, parameters.choice("type", KINDS, "default"))
     if parameters.number("partial_rotary_factor", 1.0) != 1.0:
         raise parameters.fail("partial_rotary_factor", "1", parameters.values["partial_rotary_factor"])

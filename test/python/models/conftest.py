@@ -51,6 +51,46 @@ def cached_logits(model, prompts, steps):
     return np.stack(result, 1)
 
 
+def padded(rows):
+    """Rows of ids as one array, padded on the right, and their lengths."""
+    ids, lengths = np.zeros((len(rows), max(map(len, rows))), np.int64), np.array([len(row) for row in rows], np.int64)
+    for place, row in zip(ids, rows):
+        place[: len(row)] = row
+    return ids, lengths
+
+
+def chunked_logits(model, prompts, cuts, capacity):
+    """Logits after each prompt, whose first `cuts[0]` tokens are prefilled and others come in further chunks: `cuts[1]` is the
+    list of the ends of the second chunk's rows, and so on; the rest is one more."""
+    firsts, *others = cuts
+    ends = np.array(firsts)
+    ids, lengths = padded([prompt[:end] for prompt, end in zip(prompts, ends)])
+    _, *caches = model.executable.call("prefill", ids, lengths, *model.new_caches(len(prompts), capacity))
+    for following in [*others, [len(prompt) for prompt in prompts]]:
+        ids, lengths = padded([prompt[begin:end] for prompt, begin, end in zip(prompts, ends, following)])
+        logits, *caches = model.executable.call("extend", ids, lengths, ends, *caches)
+        ends = np.array(following)
+    return logits
+
+
+def check_against(model, expected, vocabulary, tolerance):
+    """A decoder against `expected(ids)`, the logits of one sequence: whole, ragged prompts and steps after them, and chunks."""
+    rng = np.random.default_rng(1)
+    ids = rng.integers(0, vocabulary, (3, 13))
+    rows = [expected(row) for row in ids]
+    assert_near(model.forward(ids), np.stack(rows), tolerance)
+    prompts = [ids[0].tolist(), ids[1, :6].tolist(), ids[2, :3].tolist()]
+    lasts = np.stack([row[len(prompt) - 1] for row, prompt in zip(rows, prompts)])
+    for cuts in ([[1, 1, 1], [2, 4, 2]], [[8, 5, 2]]):
+        assert_near(chunked_logits(model, prompts, cuts, 20), lasts, tolerance)
+    steps = 4
+    got = cached_logits(model, prompts, steps)
+    for row, prompt in enumerate(prompts):
+        # Steps feed back what the model itself says, so near ties do not count.
+        fed = got[row].argmax(-1)[:steps]
+        assert_near(got[row], expected(np.concatenate([prompt, fed]))[len(prompt) - 1:], tolerance)
+
+
 @pytest.fixture
 def checkpoint(tmp_path):
     return lambda config, state: write_checkpoint(tmp_path / "checkpoint", config, state)

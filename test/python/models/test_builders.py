@@ -9,8 +9,8 @@ from diffattn.models import Config, ConfigError, mlir_text
 from diffattn.models.rope import read_rope
 
 SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4}
-ATTENTIONS = {"diff_v1": 3, "diff_v2": 3, "diffllama": 3}
+         "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4, "rope_theta": 10000.0}
+ATTENTIONS = dict.fromkeys(models.DECODERS, 4)
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def opt(build_dir):
 @pytest.mark.parametrize("kind", models.BUILDERS)
 def test_parses_with_one_attention_a_layer_function(kind, dtype, opt):
     text = opt(str(models.build(SMALL | {"model_type": kind}, dtype)), "--verify-roundtrip")
-    # Forward, prefill and decode of a decoder have a layer function each; other models have one.
+    # Forward, prefill, extend and decode of a decoder have a layer function each; other models have one.
     assert text.count("diffattn.attention ins") == ATTENTIONS.get(kind, 1)
     for line in text.splitlines():
         if "diffattn.attention ins" in line:
@@ -58,8 +58,8 @@ def test_caches_are_updated_in_place(kind, opt):
               "function-boundary-type-conversion=identity-layout-map",
               "--drop-equivalent-buffer-results", "--cse", "--canonicalize", "--cse")
     copies = [line for line in out.splitlines() if "memref.copy" in line and re.search(r"memref<\d*\?*x\S*x\S*x", line)]
-    # The values of a prompt, which are a product's result, are stored once; a decode step stores two rows.
-    assert sum("strided" in line for line in out.splitlines() if "memref.copy" in line) == 3, copies
+    # The values of a prompt, which are a product's result, are stored once; a decode step and a further chunk store two rows.
+    assert sum("strided" in line for line in out.splitlines() if "memref.copy" in line) == 5, copies
     assert not any(re.search(r"memref<3x\?x\?", line) for line in copies), copies
 
 

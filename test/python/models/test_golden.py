@@ -3,14 +3,18 @@
 A one-hot input makes a layer's projections return the rows of its matrices, so inputs given as queries, keys and values
 become weights.
 """
+import types
+
 import numpy as np
 import pytest
 from conftest import write_checkpoint
 
 import diffattn
-from diffattn.models import layers
+from diffattn.models import layers, motif
+from diffattn.models.decoder import LAYER
 from diffattn.models.diff_v1 import LAMBDA, mix_heads
 from diffattn.models.mlir_text import Module
+from diffattn.runtime import Executable
 
 
 def tagged(tag, *shape):
@@ -32,6 +36,8 @@ GOLDEN = {
           1.0866141, 28.6657167),
     "D": ([0.2377250, 0.2801564, 0.2353001, 0.2772987], [0.0022468, -0.0106312, 0.0673486, 0.0292450],
           1.5636380, 6.6851549),
+    "E": ([1.2749115, 1.4766490, 0.9528332, 0.0547497], [-0.4453971, -1.2320497, -1.3707010, -0.8676830],
+          -0.0092228, 46.3686589),
     "H": ([1.2624038, 1.4621622, 0.9434854, 0.0542126], [0.8150617, 1.4510611, 1.0938384, 0.6805933],
           6.7013949, 11.6019172),
 }
@@ -46,8 +52,6 @@ def assert_golden(case, out):
 
 
 def run(module, *inputs):
-    from diffattn.runtime import Executable
-
     return Executable(str(module)).call("forward", *inputs)[0]
 
 
@@ -113,6 +117,26 @@ def test_d_second_version():
     module = core(8, 2, (2, 2), write, (1, 3, 4))
     assert_golden("D", run(module, tagged(0.1, 1, 3, 8, 2), tagged(0.2, 1, 3, 2, 2), tagged(0.3, 1, 3, 2, 2),
                            tagged(0.5, 1, 3, 4)))
+
+
+def test_e_groups_of_signal_heads_and_a_noise_head(tmp_path):
+    """Motif's own projections, heads in its files' order, and attention of its first layer; no rotation, no output projection."""
+    mixer = motif.MotifMixer(groups=2, signals=2, kv_heads=2, width=2, hidden=16, depth=1, eps=1e-5, bias=False)
+    m = Module()
+    frame = types.SimpleNamespace(elem="f32", layer_weight=lambda m, name, *args, **more: m.weight(LAYER + name, *args, layers=1, **more))
+    mixer.declare(m, frame)
+    f = m.function("forward")
+    x, layer = f.argument("x", "f32", [3, 16]), f.index(0)
+    q, k, v = mixer.project(f, x, layer)
+    q, k, v = (layers.heads_of(f, rows, 1, 3, heads) for rows, heads in ((q, 6), (k, 4), (v, 2)))
+    f.ret(mixer.mix(f, x, mixer.queries(f, q), layers.split_pairs(f, k, "adjacent"), v, layer, causal=True))
+
+    rows = {"q": tagged(0.1, 3, 12), "k": tagged(0.2, 3, 8), "v": tagged(0.3, 3, 8)}
+    weights = {f"{name}_proj.weight": np.pad(w, ((0, 13), (0, 0))).T.copy() for name, w in rows.items()}
+    weights |= VECTORS | {"subln.weight": NORM, "o_proj.weight": np.zeros((16, 16), np.float32)}
+    folder = write_checkpoint(tmp_path, {}, {f"model.layers.0.self_attn.{name}": w for name, w in weights.items()})
+    executable = Executable(str(m), weights=[folder / "model.safetensors"])
+    assert_golden("E", executable.call("forward", np.eye(16, dtype=np.float32)[:3])[0])
 
 
 def test_h_edifice(tmp_path):

@@ -95,7 +95,7 @@ def test_one_nest_and_one_call_a_product(kind, opt):  # noqa: F811
     # One kernel is there where their number is known (images, a decode step), both where it is not.
     text = re.sub(r"^  llvm\.func private @diffattn_gemv.*?^  }$", "", text, flags=re.M | re.S)
     kernels = text.count("llvm.call @diffattn_rt_parallel_for")
-    assert kernels == {3: 5 + 5 + 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
+    assert kernels == {4: 5 + 5 + 5 + 4}.get(source.count("diffattn.attention ins"), 1 if kind.startswith("vit") else 5)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])

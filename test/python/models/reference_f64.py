@@ -1,0 +1,81 @@
+"""Parts of decoders in float64 with plain NumPy, written from the definitions: dense scores, loops over heads, no caches."""
+import math
+
+import numpy as np
+
+
+def lambda_init(depth):
+    return 0.8 - 0.6 * math.exp(-0.3 * depth)
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
+
+
+def rms_norm(x, weight, eps):
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight
+
+
+def layer_norm(x, weight, bias, eps):
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + eps) * weight + bias
+
+
+def poly_norm(x, weight, bias):
+    def unit(z):
+        return z / np.sqrt((z * z).mean(-1, keepdims=True) + 1e-6)
+
+    return weight[0] * unit(x**3) + weight[1] * unit(x**2) + weight[2] * unit(x) + bias[0]
+
+
+def rotate_half(x, theta):
+    """Half-split rotary positions 0, 1, ... of `[T, heads, d]`."""
+    length, _, d = x.shape
+    angles = np.arange(length)[:, None] * theta ** (-2 * np.arange(d // 2) / d)
+    cos, sin = np.cos(angles)[:, None], np.sin(angles)[:, None]
+    first, second = x[..., : d // 2], x[..., d // 2:]
+    return np.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def softmax(scores):
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+def vectors_lambda(w, init):
+    """Of the weights lambda_q1, lambda_k1, lambda_q2 and lambda_k2."""
+    return math.exp(w["lambda_q1"] @ w["lambda_k1"]) - math.exp(w["lambda_q2"] @ w["lambda_k2"]) + init
+
+
+def differential_heads(q1, q2, k1, k2, v, lam, visible):
+    """`[Tq, Hs, dv]` of q1 `[Tq, Hs, d]`, q2 `[Tq, Hn, d]`, keys `[Tk, Hk, d]`, values `[Tk, Hk, dv]` and who sees whom `[Tq, Tk]`."""
+    signals, noises, kv = q1.shape[1], q2.shape[1], k1.shape[1]
+    scale, hidden = q1.shape[2] ** -0.5, np.where(visible, 0.0, -np.inf)
+    heads = []
+    for s in range(signals):
+        g = s // (signals // noises)
+        map1 = softmax(scale * q1[:, s] @ k1[:, s // (signals // kv)].T + hidden)
+        map2 = softmax(scale * q2[:, g] @ k2[:, g // (noises // kv)].T + hidden)
+        heads.append((map1 - lam * map2) @ v[:, s // (signals // kv)])
+    return np.stack(heads, 1)
+
+
+def joined_pairs(v):
+    """Heads 2j and 2j + 1 of `[T, 2n, d]` side by side."""
+    return np.concatenate([v[:, 0::2], v[:, 1::2]], -1)
+
+
+def causal(length, window=None):
+    """Who sees whom among `length` tokens; with a window, so many keys and the query's own among them."""
+    past = np.arange(length)[:, None] - np.arange(length)
+    return (past >= 0) & (past < (window or length))
+
+
+def draw(shapes, seed):
+    """Float32 weights of these shapes: wide enough that attention is far from uniform, norms that are not all ones."""
+    rng = np.random.default_rng(seed)
+    result = {}
+    for name, shape in shapes.items():
+        mean = 1.0 if "norm" in name and name.endswith("weight") or "subln" in name else 0.0
+        result[name] = rng.normal(mean, 0.3 if len(shape) == 1 else 0.2, shape).astype(np.float32)
+    return result
