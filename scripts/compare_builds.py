@@ -27,8 +27,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 CALLS, SIMULATED_CALLS = 200, 40
 GPUS = ("cuda-sim:sm_80", "cuda-sim:sm_90")
-SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4, "rope_theta": 10000.0}
+SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4, "rope_theta": 10000.0,
+         "sliding_window": 5, "mamba_d_state": 4}
 LARGER = {"model_type": "diffllama", "vocab_size": 8000, "hidden_size": 512, "intermediate_size": 1408, "num_hidden_layers": 4,
           "num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 2048}
 

@@ -347,7 +347,8 @@ def info(args) -> int:
             rows.append((label, ", ".join(sorted(names)[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")))
     for layers, (heads, width) in module.cache_shapes[:1]:
         size = sum(n * h * w for n, (h, w) in module.cache_shapes)
-        rows.append(("cache", f"{size:,} numbers a token, {layers} layers"))
+        more = f" and {module.state_size:,} a sequence" if module.state_size else ""
+        rows.append(("cache", f"{size:,} numbers a token{more}, {layers} layer{'s' * (layers > 1)}"))
     _print_rows(rows, args.json)
     return 0
 

@@ -64,9 +64,11 @@ class _Decoding:
             logits, *self.caches = self.executable.call("decode", self.tokens, self.positions, *self.caches)
             return logits
         length = int(self.positions.max()) + 1
-        if length > self.caches[0].shape[2]:
+        if length > self.caches[0].shape[2]:  # that of a cache of keys, which is the first
             # The capacity is a power of two, so that it seldom changes.
-            self.caches = [cache.grown(2, _bucket(length)) for cache in self.caches]
+            caches = [argument for argument in self.executable.signature("decode")[0] if argument.in_place]
+            self.caches = [cache.grown(2, _bucket(length)) if kind.shape[2] is None else cache
+                           for cache, kind in zip(self.caches, caches)]
             self.graph = None
         if self.graph is None:
             self.graph = self.executable.capture("decode", self.tokens, self.positions, *self.caches)
@@ -156,12 +158,13 @@ class CompiledModel:
         return np.ascontiguousarray(array, np.int64).reshape(array.shape)
 
     def new_caches(self, batch: int, capacity: int) -> list[np.ndarray | DeviceArray]:
-        """Zeroed keys and values, `[layers, batch, capacity, heads, width]`, on the device if the model runs on one."""
+        """Zeroed caches of a decoder (docs/models.md), on the device if the model runs on one."""
         batch, capacity = checks.integer("batch", batch), checks.integer("capacity", capacity)
         arguments, _ = self.executable.signature("decode")
         try:
-            return [self.executable.zeros([cache.shape[0], batch, capacity, *cache.shape[3:]], cache.dtype)
-                    for cache in arguments if cache.in_place]
+            # Rings and states have no axis for the capacity.
+            return [self.executable.zeros([cache.shape[0], batch, *(capacity if size is None else size for size in cache.shape[2:])],
+                                          cache.dtype) for cache in arguments if cache.in_place]
         except (MemoryError, OverflowError, ValueError):  # NumPy refuses sizes that no address reaches with the second
             raise RunError(f"expected memory for caches of {batch} rows of {capacity} tokens, but the system has no more; choose a "
                            "smaller max_new_tokens") from None

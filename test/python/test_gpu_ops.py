@@ -310,8 +310,9 @@ def host_functions(text):
     return text[:start] + text[at + 1:]
 
 
-SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
-         "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4, "rope_theta": 10000.0}
+SMALL = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 8, "num_attention_heads": 4,
+         "num_key_value_heads": 2, "head_dim": 8, "embed_dim": 24, "num_heads": 4, "rope_theta": 10000.0,
+         "sliding_window": 5, "mamba_d_state": 4}
 FAMILIES = [(kind, {}) for kind in models.BUILDERS]
 FAMILIES.append(("diffllama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}, "max_position_embeddings": 16}))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..text import shown
-from . import diff_v1, diff_v2, diffllama, edifice, motif, multihead, timm_vit
+from . import diff_v1, diff_v2, diffllama, edifice, motif, multihead, phi4flash, timm_vit
 from .config import Config, ConfigError
 from .mlir_text import FLOATS, Module
 
@@ -16,13 +16,14 @@ BUILDERS = {
     "diff_v2": diff_v2.build,
     "diffllama": diffllama.build,
     "motif": motif.build,
+    "phi4flash": phi4flash.build,
     "diff_multihead": multihead.build_multihead,
     "diff_attention": multihead.build_attention,
     "edifice_diff_transformer": edifice.build,
     "edifice_diff_attention": edifice.build_diff_attention,
     **dict.fromkeys(timm_vit.ARCHITECTURES, timm_vit.build),
 }
-DECODERS = ("diff_v1", "diff_v2", "diffllama", "motif")
+DECODERS = ("diff_v1", "diff_v2", "diffllama", "motif", "phi4flash")
 
 
 def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.json") -> Module:

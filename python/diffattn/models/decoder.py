@@ -211,7 +211,7 @@ class Decoder:
         checks = tokens.batch_checks(f, batch, [lengths.dims[0], kcache.dims[1], vcache.dims[1]])
         checks.append(tokens.length_check(f, lengths, length))
         checks += [tokens.room_check(f, length, cache.dims[2]) for cache in (kcache, vcache)]
-        count = tokens.count_if(f, self.layers, checks)
+        count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         cos, sin = tables(f, self.rope, length=length)
         offsets = f.fill(f.i64(0), [batch])
@@ -231,7 +231,7 @@ class Decoder:
         checks = tokens.batch_checks(f, batch, [lengths.dims[0], positions.dims[0], kcache.dims[1], vcache.dims[1]])
         checks.append(tokens.length_check(f, lengths, length))
         checks += [tokens.chunk_check(f, positions, length, cache.dims[2]) for cache in (kcache, vcache)]
-        count = tokens.count_if(f, self.layers, checks)
+        count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
         h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
         ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
         # Each row's own positions, as those of a step of so many rows.
@@ -254,7 +254,7 @@ class Decoder:
         batch = ids.dims[0]
         checks = tokens.batch_checks(f, batch, [positions.dims[0], kcache.dims[1], vcache.dims[1]])
         checks += [tokens.position_check(f, positions, cache.dims[2]) for cache in (kcache, vcache)]
-        count = tokens.count_if(f, self.layers, checks)
+        count = tokens.count_if(f, tokens.require_all(f, checks), self.layers)
         h = tokens.embedded(f, ids, self.vocab)
         ends = tokens.sums(f, positions, 1)
         longest = tokens.largest(f, ends) if self.rope.growth is not None else None

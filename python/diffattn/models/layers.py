@@ -239,6 +239,7 @@ def attention(
     *,
     scale: float,
     causal: bool = False,
+    window: tuple[int, int] | None = None,
     norm_weight: Value | None = None,
     norm: bool = False,
     norm_eps: float = 1e-5,
@@ -260,6 +261,7 @@ def attention(
             text += f" {name}({operand} : {operand.type})"
     attributes = [f"scale = {float_attr(scale)}"]
     attributes += ["is_causal"] * causal
+    attributes += [f"window = array<i64: {window[0]}, {window[1]}>"] if window else []
     if lambda_act != "identity":
         attributes.append(f"lambda_act = #diffattn.activation<{lambda_act}>")
     if norm or norm_weight is not None:

@@ -70,6 +70,8 @@ class Module:
         self.functions: list[str] = []
         # Of decoders: for keys and values, the number of layers and the heads and width of each.
         self.cache_shapes: list[tuple[int, tuple[int, int]]] = []
+        #: Of decoders: numbers that a sequence keeps whatever its length.
+        self.state_size = 0
         #: Of public functions: shape (None: any size) and element type of each argument.
         self.arguments: dict[str, list[tuple[tuple[int | None, ...], str]]] = {}
         self._files: dict[str, tuple[tuple[int, ...], str]] = {}
@@ -90,16 +92,20 @@ class Module:
         *,
         layers: int | None = None,
         first_layer: int = 0,
+        layer_step: int = 1,
         source: str | None = None,
         row_blocks: Sequence[int] | None = None,
         transpose: bool = False,
     ) -> str:
-        """Declares a weight; with `layers`, `name` holds `{}` in place of the layer's number. Returns the name."""
+        """Declares a weight; with `layers`, `name` holds `{}` in place of the layer's number: `first_layer`, and from there on in
+        steps of `layer_step`. Returns the name."""
         attributes = []
         if layers is not None:
             attributes.append(f"diffattn.layers = {layers} : i64")
         if first_layer:
             attributes.append(f"diffattn.first_layer = {first_layer} : i64")
+        if layer_step != 1:
+            attributes.append(f"diffattn.layer_step = {layer_step} : i64")
         if source is not None:
             attributes.append(f'diffattn.source = "{source}"')
         if row_blocks is not None:
@@ -115,7 +121,7 @@ class Module:
         self.weights[name] = text
         self.types[name] = (tuple(shape), elem)
         pattern = source or name
-        numbers = range(first_layer, first_layer + layers) if layers is not None else [None]
+        numbers = range(first_layer, first_layer + layers * layer_step, layer_step) if layers is not None else [None]
         stored = tuple(shape)[::-1] if transpose else tuple(shape)
         self._files |= {pattern if n is None else pattern.replace("{}", str(n)): (stored, elem) for n in numbers}
         return name

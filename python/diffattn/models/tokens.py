@@ -23,13 +23,18 @@ def flat(f: Function, ids: Value) -> Value:
     return f.collapse(ids, [[0, 1]], [f.multiply(*ids.dims)])
 
 
-def count_if(f: Function, count: int, checks: list[Check]) -> Value:
-    """How many layers to compute: none if a check fails."""
-    result = f.index(count)
+def require_all(f: Function, checks: list[Check]) -> Value:
+    """Whether all of them hold; each that does not is an error of the run."""
+    every = f.true()
     for fine, message in checks:
         f.require(fine, message)
-        result = f.select(fine, result, f.index(0))
-    return result
+        every = f.scalar("arith.andi", every, fine)
+    return every
+
+
+def count_if(f: Function, fine: Value, count: int) -> Value:
+    """How many layers to compute: none if the checks failed."""
+    return f.select(fine, f.index(count), f.index(0))
 
 
 def batch_checks(f: Function, batch: Value, others: list[Value]) -> list[Check]:

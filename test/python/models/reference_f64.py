@@ -1,7 +1,10 @@
 """Parts of decoders in float64 with plain NumPy, written from the definitions: dense scores, loops over heads, no caches."""
 import math
 
+import ml_dtypes
 import numpy as np
+
+NUMBERS = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
 
 
 def lambda_init(depth):
@@ -71,11 +74,12 @@ def causal(length, window=None):
     return (past >= 0) & (past < (window or length))
 
 
-def draw(shapes, seed):
-    """Float32 weights of these shapes: wide enough that attention is far from uniform, norms that are not all ones."""
+def draw(shapes, seed, dtype=np.float32, width=0.2):
+    """Float32 weights of these shapes: wide enough that attention is far from uniform, norms that are not all ones. Rounded to
+    `dtype`, so that a model of that type has the reference's weights. `width` is the deviation of matrices."""
     rng = np.random.default_rng(seed)
     result = {}
     for name, shape in shapes.items():
         mean = 1.0 if "norm" in name and name.endswith("weight") or "subln" in name else 0.0
-        result[name] = rng.normal(mean, 0.3 if len(shape) == 1 else 0.2, shape).astype(np.float32)
+        result[name] = rng.normal(mean, 0.3 if len(shape) == 1 else width, shape).astype(dtype).astype(np.float32)
     return result

@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 from conftest import ROOT, write_checkpoint
-from test_builders import SMALL
+from test_builders import FEW_LAYERS, SMALL
 
 import diffattn
 from diffattn import errors, models, runtime
@@ -31,7 +31,7 @@ def same(a, b):
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_decoders(kind, dtype, load):
     """A batch of 33 prompts of 1 to 40 tokens, padded, and three steps after it, against each prompt alone."""
-    config = CONFIG | {"model_type": kind}
+    config = CONFIG | {"model_type": kind, "num_hidden_layers": FEW_LAYERS[kind]}
     model, two = (load(config, dtype, batch_invariant=True, threads=threads) for threads in (1, 2))
     rng = np.random.default_rng(1)
     lengths = np.array([1, 2, 8, 9, 40, *rng.integers(1, 41, 28)])

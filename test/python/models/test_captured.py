@@ -2,7 +2,7 @@
 import numpy as np
 import pytest
 from conftest import cached_logits
-from test_builders import SMALL
+from test_builders import FEW_LAYERS, SMALL
 from test_simulated import PICTURE, both  # noqa: F401
 
 from diffattn import generation, models
@@ -16,7 +16,7 @@ DYNAMIC = {"model_type": "diffllama", "max_position_embeddings": 8, "rope_scalin
                          ids=lambda c: c["model_type"] + ("-dynamic" if "rope_scaling" in c else ""))
 def test_decode_steps(config, both, monkeypatch):  # noqa: F811
     monkeypatch.setattr(generation, "LEAST_BUCKET", 8)
-    _, sim = both(SMALL | {"num_hidden_layers": 2} | config, "bf16")
+    _, sim = both(SMALL | {"num_hidden_layers": FEW_LAYERS[config["model_type"]]} | config, "bf16")
     prompts, steps = [[1, 2, 3, 4, 5, 6], [7, 8, 9], [10]], 12
     expected = cached_logits(sim, prompts, steps)
 

@@ -10,7 +10,8 @@ import diffattn
 from diffattn import models, runtime
 
 # Moves of data that must be: values of a prompt into the cache, and the key and value rows of a decode step and of a further chunk.
-COPIES = dict.fromkeys(models.DECODERS, 5)
+# Of phi4flash: a convolution's inputs behind those before them, a step's rows into rings, and its and other calls' into the cache.
+COPIES = dict.fromkeys(models.DECODERS, 5) | {"phi4flash": 7}
 # A picture's patches are cut out once; nothing else moves.
 MOVES = {kind: 1 for kind in models.BUILDERS if kind.startswith("vit")}
 
@@ -33,9 +34,10 @@ def test_no_copy_of_heads_is_made(kind):
 @pytest.mark.parametrize("kind", models.DECODERS)
 def test_every_product_is_a_library_call(kind):
     text = runtime.emit(str(models.build(SMALL | {"model_type": kind})), "llvm").decode()
-    products = 8 if kind == "diff_v2" else 7
-    # In each of the four layer functions, and the logits of the four entries.
-    assert len(re.findall(r"llvm\.call @diffattn_rt_gemm\w*\(", text)) == 4 * (products + 1)
+    # In each of the four layer functions; of phi4flash in eight with attention, a Mamba layer and a gated memory unit.
+    products = {"diff_v2": 4 * 8, "phi4flash": 8 * 4 + 6 + 4}.get(kind, 4 * 7)
+    # And the logits of the four entries.
+    assert len(re.findall(r"llvm\.call @diffattn_rt_gemm\w*\(", text)) == products + 4
     assert "linalg." not in text
 
 

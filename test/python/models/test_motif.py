@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import reference_motif as reference
 from conftest import check_against
-from reference_f64 import draw, poly_norm
+from reference_f64 import NUMBERS, draw, poly_norm
 
 import diffattn
 from diffattn import cli, models
@@ -33,9 +33,9 @@ FULL = {
 }
 
 
-def random_model(checkpoint, config, **options):
-    weights = draw(reference.shapes(config), seed=3)
-    return diffattn.load(checkpoint(config, weights), **options), weights
+def random_model(checkpoint, config, dtype="f32", **options):
+    weights = draw(reference.shapes(config), 3, NUMBERS[dtype])
+    return diffattn.load(checkpoint(config, weights), dtype=dtype, **options), weights
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -51,7 +51,7 @@ def test_equals_reference(case, checkpoint):
 
 @pytest.mark.parametrize("dtype, bound", [("bf16", 4e-2), ("f16", 5e-3)])
 def test_short_types_stay_near(dtype, bound, checkpoint):
-    model, weights = random_model(checkpoint, GROUPED, dtype=dtype)
+    model, weights = random_model(checkpoint, GROUPED, dtype)
     check_against(model, lambda ids: reference.logits(GROUPED, weights, ids), 80, bound)
 
 

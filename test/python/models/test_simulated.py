@@ -3,7 +3,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from conftest import ROOT, assert_near, cached_logits, write_checkpoint
-from test_builders import SMALL
+from test_builders import FEW_LAYERS, SMALL
 
 import diffattn
 from diffattn import models
@@ -30,7 +30,7 @@ def both(tmp_path):
 
 @pytest.mark.parametrize("kind, dtype, tolerance", [*((kind, "bf16", 3e-2) for kind in models.DECODERS), ("diff_v1", "f32", 1e-4)])
 def test_decoders(kind, dtype, tolerance, both):
-    cpu, sim = both(SMALL | {"model_type": kind, "num_hidden_layers": 2}, dtype)
+    cpu, sim = both(SMALL | {"model_type": kind, "num_hidden_layers": FEW_LAYERS[kind]}, dtype)
     ids = np.random.default_rng(0).integers(0, 64, (3, 20))
     assert_near(sim.forward(ids), cpu.forward(ids), tolerance)
     prompts = [ids[0].tolist(), ids[1, :7].tolist(), ids[2, :1].tolist()]

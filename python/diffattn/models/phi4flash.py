@@ -1,0 +1,238 @@
+"""Phi-4-mini-flash, or SambaY: Mamba, windowed differential attention, and a second half that shares one cache.
+
+Of L layers, those with even numbers up to L/2 are Mamba and the odd ones between them attention with a window. Layer L/2 + 1
+attends to all tokens, and its keys and values are those of every later attention layer, which has queries alone; between these
+are gated memory units, which read what the scan of layer L/2 gave. So from layer L/2 + 2 on only the last token of a prompt is
+computed. There are no positions. The functions are those of decoder.py, with six caches in place of two:
+
+    kcache, vcache [1, B, capacity, heads, width]          of layer L/2 + 1
+    kring, vring [L/4, B, window, heads, width]            of windowed layers (window_ring.py)
+    conv [L/4 + 1, B, taps - 1, inner], state [L/4 + 1, B, states, inner]      of Mamba layers, f32 (mamba.py)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from . import layers, tokens
+from .config import LARGEST, Config
+from .mamba import GatedMemory, Mamba
+from .mlir_text import Dim, Function, Module, Value
+from .sambay_layers import ATTENTION, SambaYLayers
+
+
+@dataclass
+class Call:
+    """What a call of an entry is about: T tokens of each of B sequences, the first at its position, `lengths` of them valid up to
+    its end; `sight` places of the shared caches; and whether the call's checks held. `one` is a step, whose T is static."""
+
+    batch: Value
+    length: Dim
+    positions: Value
+    ends: Value
+    lengths: Value
+    sight: Value
+    fine: Value
+    one: bool = False
+
+
+class SambaY(SambaYLayers):
+    def build(self) -> Module:
+        m = Module()
+        m.cache_shapes = [(1, self.key_heads), (1, self.value_heads)]
+        rings = self.pairs * self.window * sum(heads * width for heads, width in (self.key_heads, self.value_heads))
+        m.state_size = rings + self.mamba.layers * self.mamba.inner * (self.mamba.taps - 1 + self.mamba.states)
+        self.declare(m)
+        self._mamba_layer(m)
+        self._forward_window_layer(m)
+        self._prefill_window_layer(m)
+        self._extend_window_layer(m)
+        self._decode_window_layer(m)
+        self._full_layer(m, "full_layer", one=False)
+        self._full_layer(m, "decode_full_layer", one=True)
+        if self.tail:
+            self._gmu_layer(m)
+            self._cross_layer(m, "forward_cross_layer", one=False)
+            self._cross_layer(m, "cross_layer", one=True)
+        self._forward(m)
+        self._chunk(m, "prefill", further=False)
+        self._chunk(m, "extend", further=True)
+        self._decode(m)
+        return m
+
+    # ---- runs of layers ---------------------------------------------------------------------------------------
+
+    def _numbered(self, f: Function, i: Value, first: int) -> Value:
+        """The number of the i-th of every other layer from `first` on."""
+        twice = f.scalar("arith.muli", i, f.index(2))
+        return twice if first == 0 else f.scalar("arith.addi", twice, f.index(first))
+
+    def _first_half(self, f: Function, call: Call, h: Value, memory: Value, states: list[Value], shared: list[Value],
+                    rings: list[Value], window: str) -> list[Value]:
+        """Up to the layer whose keys are shared; `window` is the function of a windowed layer. Gives all that it was given: the
+        residual, the memory, both states, the shared caches and the rings."""
+        n, sizes = len(states), [f.index(call.batch), f.index(call.length)]
+        size_of = [] if call.one else sizes
+        numbers = [call.positions, call.ends]
+
+        def mamba(layer: Value, which: Value, h: Value, memory: Value, states: list[Value]) -> list[Value]:
+            return f.call("mamba_layer", [h, memory, layer, which, *sizes, call.positions, call.lengths, *states], [h, memory, *states])
+
+        def pair(i: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
+            h, memory, *new = mamba(self._numbered(f, i, 0), i, h, memory, list(others[:n]))
+            known = [*numbers, *others[n:]] if rings else []
+            h, *written = f.call(window, [h, self._numbered(f, i, 1), i, *size_of, *known], [h, *others[n:]])
+            return [h, memory, *new, *written]
+
+        h, memory, *others = f.loop(tokens.count_if(f, call.fine, self.pairs), [h, memory, *states, *rings], pair)
+        states, rings = others[:n], others[n:]
+        last, layer = f.index(self.pairs), self.depth // 2
+
+        def middle(_: Value, h: Value, memory: Value, *others: Value) -> list[Value]:
+            h, memory, *new = mamba(f.index(layer), last, h, memory, list(others[:n]))
+            h, *caches = f.call("decode_full_layer" if call.one else "full_layer",
+                                [h, f.index(layer + 1), last, *size_of, call.sight, *numbers, *others[n:]], [h, *others[n:]])
+            return [h, memory, *new, *caches]
+
+        # In a loop of one or none: nothing is computed where a check failed.
+        h, memory, *others = f.loop(tokens.count_if(f, call.fine, 1), [h, memory, *states, *shared], middle)
+        return [h, memory, *others, *rings]
+
+    def _second_half(self, f: Function, call: Call, h: Value, memory: Value, shared: list[Value], *, one: bool) -> Value:
+        """The other layers, of all tokens or of `one` of each sequence, its last."""
+        if not self.tail:
+            return h
+        first, sizes = self.depth // 2 + 2, [] if one else [f.index(call.batch), f.index(call.length)]
+
+        def pair(i: Value, h: Value) -> list[Value]:
+            (h,) = f.call("gmu_layer", [h, memory, self._numbered(f, i, first), i], [h])
+            return f.call("cross_layer" if one else "forward_cross_layer",
+                          [h, self._numbered(f, i, first + 1), i, *sizes, call.sight, call.positions, call.ends, *shared], [h])
+
+        (h,) = f.loop(tokens.count_if(f, call.fine, self.tail), [h], pair)
+        return h
+
+    def _logits(self, f: Function, h: Value) -> Value:
+        weight, bias = (f.weight(f"model.final_layernorm.{part}") for part in ("weight", "bias"))
+        return layers.linear(f, layers.layer_norm(f, h, weight, bias, self.eps, self.elem), f.weight("lm_head.weight"))
+
+    # ---- entries ----------------------------------------------------------------------------------------------
+
+    def _memory(self, f: Function, rows: Dim) -> Value:
+        return f.empty([rows, self.mamba.inner], "f32")
+
+    def _forward(self, m: Module) -> None:
+        f = m.function("forward")
+        ids = f.argument("ids", "i64", [None, None])
+        batch, length = ids.dims
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
+        # States and keys of this call alone, which begin at position 0.
+        states = [f.empty([batch if size is None else size for size in shape], "f32")
+                  for shape in (self.mamba.conv_shape, self.mamba.state_shape)]
+        shared = [f.empty([1, batch, length, *heads], self.elem) for heads in (self.key_heads, self.value_heads)]
+        lengths = f.fill(f.to_i64(length), [batch])
+        call = Call(batch, length, f.fill(f.i64(0), [batch]), lengths, lengths, length, f.true())
+        h, memory, _, _, *shared = self._first_half(f, call, h, self._memory(f, h.dims[0]), states, shared, [], "forward_window_layer")
+        h = self._second_half(f, call, h, memory, shared, one=False)
+        f.ret(f.expand(self._logits(f, h), 0, [batch, length]))
+
+    def _caches(self, f: Function) -> list[Value]:
+        return [*self._shared(f), *self._rings(f), *self._states(f)]
+
+    def _chunk(self, m: Module, name: str, *, further: bool) -> None:
+        """`prefill`, or `extend` for `further` tokens behind those that the caches hold."""
+        f = m.function(name)
+        ids, lengths = f.argument("ids", "i64", [None, None]), f.argument("lengths", "i64", [None])
+        given = [f.argument("positions", "i64", [None])] if further else []
+        caches = self._caches(f)
+        batch, length = ids.dims
+        checks = tokens.batch_checks(f, batch, [x.dims[0] for x in (lengths, *given)] + [cache.dims[1] for cache in caches])
+        checks.append(tokens.length_check(f, lengths, length))
+        for cache in caches[:2]:
+            checks.append(tokens.chunk_check(f, *given, length, cache.dims[2]) if further else
+                          tokens.room_check(f, length, cache.dims[2]))
+        fine = tokens.require_all(f, checks)
+        positions = given[0] if further else f.fill(f.i64(0), [batch])
+        lengths = f.slice(lengths, [0], [batch])
+        ends = tokens.sums(f, positions, f.slice(lengths, [0], [positions.dims[0]]))
+        h = tokens.embedded(f, tokens.flat(f, ids), self.vocab)
+        # Of a prompt no more keys than it has tokens, so that its form of attention does not follow the caches' capacity.
+        call = Call(batch, length, positions, ends, lengths, caches[0].dims[2] if further else length, fine)
+        h, memory, *states, kcache, vcache, kring, vring = self._first_half(
+            f, call, h, self._memory(f, h.dims[0]), caches[4:], caches[:2], caches[2:4], f"{name}_window_layer")
+        rows = tokens.last_rows(f, lengths, batch, length)
+        h, memory = layers.pick_rows(f, h, rows), layers.pick_rows(f, memory, rows)
+        h = self._second_half(f, call, h, memory, [kcache, vcache], one=True)
+        f.ret(self._logits(f, h), kcache, vcache, kring, vring, *states)
+
+    def _decode(self, m: Module) -> None:
+        f = m.function("decode")
+        ids, positions = f.argument("ids", "i64", [None]), f.argument("positions", "i64", [None])
+        caches = self._caches(f)
+        batch = ids.dims[0]
+        checks = tokens.batch_checks(f, batch, [positions.dims[0], *(cache.dims[1] for cache in caches)])
+        checks += [tokens.position_check(f, positions, cache.dims[2]) for cache in caches[:2]]
+        fine = tokens.require_all(f, checks)
+        call = Call(batch, 1, positions, tokens.sums(f, positions, 1), f.fill(f.i64(1), [batch]), caches[0].dims[2], fine, one=True)
+        h = tokens.embedded(f, ids, self.vocab)
+        h, memory, *states, kcache, vcache, kring, vring = self._first_half(
+            f, call, h, self._memory(f, batch), caches[4:], caches[:2], caches[2:4], "decode_window_layer")
+        h = self._second_half(f, call, h, memory, [kcache, vcache], one=True)
+        f.ret(self._logits(f, h), kcache, vcache, kring, vring, *states)
+
+
+def _read_window(config: Config, depth: int) -> int:
+    """The window of the layers that have one: a number, or a list that says it of every layer."""
+    given = config.values.get("sliding_window")
+    if not isinstance(given, (list, tuple)):
+        return config.integer("sliding_window")
+    windowed = [i % 2 == 1 and i < depth // 2 for i in range(depth)]
+    sizes = {size for size, has in zip(given, windowed) if has}
+    if len(given) != depth or len(sizes) != 1 or any(size is not None for size, has in zip(given, windowed) if not has):
+        raise config.fail("sliding_window", f"a number, or a list of it for odd layers below {depth // 2} of {depth} and null for others", given)
+    return Config({"sliding_window": sizes.pop()}, config.source).integer("sliding_window")
+
+
+def _check_fixed(config: Config) -> None:
+    """What the family's configs may say, and these models have in one way only."""
+    for key in ("mlp_bias", "lm_head_bias"):
+        if config.flag(key, False):
+            raise config.fail(key, "false", True)
+    if config.integer("mb_per_layer", 2) != 2:
+        raise config.fail("mb_per_layer", "2", config.values["mb_per_layer"])
+    if config.number("attention_dropout", 0.0) != 0.0:
+        raise config.fail("attention_dropout", "0", config.values["attention_dropout"])
+
+
+def _read_heads(config: Config, hidden: int) -> tuple[int, int, int]:
+    """Heads of the output, key-value heads, and the width of a map."""
+    maps = config.integer("num_attention_heads")
+    kv_maps = config.integer("num_key_value_heads", maps)
+    for key, count in (("num_attention_heads", maps), ("num_key_value_heads", kv_maps)):
+        if count % 2:
+            raise config.fail(key, "even, as two maps make a head", count)
+    config.divides("num_attention_heads", maps, "hidden_size", hidden)
+    config.divides("num_key_value_heads", kv_maps, "num_attention_heads", maps)
+    return maps // 2, kv_maps // 2, hidden // maps
+
+
+def build(config: Config, elem: str = "f32") -> Module:
+    """The decoder of `"model_type": "phi4flash"`."""
+    _check_fixed(config)
+    hidden, depth = config.integer("hidden_size"), config.depth("num_hidden_layers")
+    if depth % 4:
+        raise config.fail("num_hidden_layers", "a multiple of 4", depth)
+    heads, kv_heads, width = _read_heads(config, hidden)
+    inner = config.integer("mamba_expand", 2) * hidden
+    if inner > LARGEST:
+        raise config.fail("mamba_expand", f"at most {LARGEST} when multiplied by hidden_size = {hidden}", config.values["mamba_expand"])
+    rank = config.values.get("mamba_dt_rank", "auto")
+    rank = math.ceil(hidden / 16) if rank == "auto" else config.integer("mamba_dt_rank")
+    bias = config.flag("mamba_proj_bias", False)
+    mamba = Mamba(ATTENTION, {"layers": depth // 4 + 1, "layer_step": 2}, hidden, inner, config.integer("mamba_d_state", 16),
+                  config.integer("mamba_d_conv", 4, minimum=2, maximum=64), rank, config.flag("mamba_conv_bias", True), bias, elem)
+    gmu = GatedMemory(ATTENTION, {"layers": depth // 4 - 1, "first_layer": depth // 2 + 2, "layer_step": 2}, hidden, inner, bias, elem)
+    return SambaY(config.integer("vocab_size"), hidden, config.integer("intermediate_size"), depth,
+                  config.number("layer_norm_eps", 1e-5, above=0), config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
+                  config.flag("tie_word_embeddings", True), heads, kv_heads, width, _read_window(config, depth), mamba, gmu, elem).build()
