@@ -10,7 +10,8 @@ from torch import nn
 import diffattn
 from diffattn import errors
 from diffattn.runtime import Executable
-from diffattn.torch import lowering, requirements, weight_globals
+from diffattn.importing import mlir_text, weight_globals
+from diffattn.torch import requirements
 
 pytestmark = pytest.mark.oracle
 
@@ -167,7 +168,7 @@ def test_truth_values_as_hex(sizes, packed):
     kind = "x".join(map(str, sizes)) + "xi1"
     text = (f'func.func @main() -> tensor<{kind}> {{\n  %0 = arith.constant dense<"0x{data.tobytes().hex().upper()}"> : tensor<{kind}>\n'
             f'  return %0 : tensor<{kind}>\n}}')
-    np.testing.assert_array_equal(Executable(lowering.readable_constants(text), cache=False).call("main")[0], values)
+    np.testing.assert_array_equal(Executable(mlir_text.readable_constants(text), cache=False).call("main")[0], values)
 
 
 def test_arguments_become_weights():

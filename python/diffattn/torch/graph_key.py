@@ -11,7 +11,8 @@ import types
 
 import torch
 
-from . import attention_text, lowering, weight_globals
+from ..importing import mlir_text, weight_globals
+from . import attention_text, lowering
 
 
 class _Unknown(Exception):
@@ -48,7 +49,7 @@ def _lowered_by() -> list[str] | None:
         files = None
     if not files:
         return None  # a build that is worked on
-    sources = [pathlib.Path(module.__file__).read_bytes() for module in (attention_text, lowering, weight_globals)]
+    sources = [pathlib.Path(module.__file__).read_bytes() for module in (attention_text, lowering, mlir_text, weight_globals)]
     return [torch.__version__, str(torch.version.git_version), *(hashlib.sha256(data).hexdigest() for data in (files.encode(), *sources))]
 
 

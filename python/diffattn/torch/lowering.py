@@ -8,12 +8,13 @@ import re
 import torch
 
 from ..errors import CompileError
+from ..importing.mlir_text import left_over, readable_constants
 from ..text import shown
 from .attention_text import make_calls, with_ops
 from .source import describe
 
 #: What `torch_mlir.fx` runs on an imported graph: the second is torch-backend-to-linalg-on-tensors-backend-pipeline, without its last
-#: pass, which refuses calls of functions. What it looks for else, `_left_over` does.
+#: pass, which refuses calls of functions. What it looks for else, `left_over` does.
 _PIPELINES = ("builtin.module(func.func(torch-match-quantized-custom-ops), torchdynamo-export-to-torch-backend-pipeline{extra-library=})",
               "builtin.module(func.func(torch-restructure-non-constant-axes, torch-fuse-quantized-ops, "
               "convert-torch-to-tmtensor{allow-non-finites=true}, canonicalize, convert-torch-to-linalg{allow-non-finites=true}, "
@@ -45,7 +46,7 @@ def lower(module: torch.fx.GraphModule) -> str:
                 PassManager.parse(pipeline).run(operation)
     except Exception as error:  # the importer raises many classes
         raise _refused(module.graph, str(error)) from None
-    for place in _left_over(operation):
+    for place in left_over(operation):
         raise _refused(module.graph, place)
     return with_ops(readable_constants(str(importer.module)), specs)
 
@@ -63,16 +64,6 @@ def _named_by_location(graph):
             node.meta["stack_trace"] = trace
 
 
-def _left_over(operation):
-    """The places of ops of torch-mlir's own dialects, which MLIR 22 does not have."""
-    for region in operation.regions:
-        for block in region.blocks:
-            for op in block.operations:
-                if op.operation.name.split(".")[0] in ("torch", "torch_c", "tm_tensor"):
-                    yield str(op.location)
-                yield from _left_over(op.operation)
-
-
 def _refused(graph, message: str) -> CompileError:
     """The error for what torch-mlir said, with the op of the graph and its place."""
     nodes = {node.name: node for node in graph.nodes}
@@ -82,24 +73,3 @@ def _refused(graph, message: str) -> CompileError:
             return CompileError(f"{describe(node)}expected ops that torch-mlir lowers to upstream dialects, but got {node.target}; "
                                 "fallback='eager' runs this graph in PyTorch")
     return CompileError(f"expected a graph that torch-mlir lowers, but got: {shown(message, 400)}; fallback='eager' runs it in PyTorch")
-
-
-def readable_constants(text: str) -> str:
-    """Truth values that are written as hex, which MLIR 22 does not read, as a list of them."""
-
-    def spelled(found) -> str:
-        sizes = [int(size) for size in re.findall(r"\d+", found[2])]
-        count = 1
-        for size in sizes:
-            count *= size
-        data = bytes.fromhex(found[1])
-        if len(data) == count:
-            values = [byte != 0 for byte in data]
-        else:
-            values = [bool(data[i // 8] >> i % 8 & 1) for i in range(count)]
-        words = ["true" if value else "false" for value in values]
-        for size in reversed(sizes):
-            words = ["[" + ", ".join(words[i: i + size]) + "]" for i in range(0, len(words), size)]
-        return f"dense<{words[0]}> : tensor<{found[2]}i1>"
-
-    return re.sub(r'dense<"0x([0-9A-Fa-f]+)"> : tensor<((?:\d+x)+)i1>', spelled, text)

@@ -7,27 +7,18 @@ from dataclasses import dataclass
 
 from .. import checks
 from ..errors import UsageError
+from ..importing.options import CodeOptions
 
 
 @dataclass(frozen=True)
-class Options:
-    """target     as for `Executable`; tensors lie in memory of the host
-    threads    for each call; None: the runtime's default
-    cache      whether compiled code is kept on disk, or a folder for it
-    fallback   "eager": a graph that cannot be lowered runs in PyTorch, with a warning; None: it is an error
-    """
+class Options(CodeOptions):
+    """fallback   "eager": a graph that cannot be lowered runs in PyTorch, with a warning; None: it is an error"""
 
-    target: str = "cpu"
-    threads: int | None = None
-    cache: object = True
     fallback: str | None = None
 
     def __post_init__(self):
         checks.choice("fallback", self.fallback, (None, "eager"))
-        checks.threads(self.threads)
-        checks.text("target", self.target, "the name of a target")
-        if self.target == "cuda" or self.target.startswith("cuda:"):
-            raise UsageError(f"target: expected one that reads memory of the host, cpu or cuda-sim, but got {self.target!r}")
+        super().__post_init__()
 
     @classmethod
     def of(cls, given) -> Options:
@@ -38,10 +29,6 @@ class Options:
         if unknown:
             raise UsageError(f"options: expected names among {', '.join(cls.__dataclass_fields__)}, but got {', '.join(sorted(map(str, unknown)))}")
         return cls(**(given or {}))
-
-    @property
-    def of_code(self) -> dict:
-        return {"target": self.target, "threads": self.threads, "cache": self.cache}
 
 
 def warn_of_fallback(error: Exception) -> None:

@@ -12,6 +12,7 @@ import torch
 from .. import text_cache
 from ..arrays import CODES, Result, owned
 from ..errors import CompileError
+from ..importing.weight_globals import with_weights
 from ..runtime import Diagnostic, Executable
 from . import tensors
 from .facts import as_arguments
@@ -19,7 +20,6 @@ from .graph import Prepared
 from .graph_key import graph_key
 from .lowering import lower
 from .source import describe
-from .weight_globals import with_weights
 from .weights import WeightSets, global_name
 
 #: For `refresh`: Dynamo's graphs have no other handle.
