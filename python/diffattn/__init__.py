@@ -4,6 +4,8 @@
     diffattn.load(directory)                           a model from its config.json and safetensors
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
     diffattn.compile(module, args)                     a torch.nn.Module, compiled; torch.compile(backend="diffattn") too
+    diffattn.onnx.load(file)                           an ONNX model, compiled
+    diffattn.jax.compile(function, *args)              a function of JAX, compiled; diffattn.jax.load(file): StableHLO
     diffattn.runtime.Executable(mlir, ...)             a module of your own
     diffattn.patch(model)                              a PyTorch model whose attention runs here; diffattn.unpatch(model)
 
@@ -13,7 +15,8 @@ Beside PyTorch, if it was imported before, and by `import diffattn.torch`: torch
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "load", "patch", "runtime", "unpatch"]
+__all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "onnx", "patch", "runtime",
+           "unpatch"]
 
 import sys
 from typing import TYPE_CHECKING
@@ -22,7 +25,7 @@ from . import errors
 from .errors import DiffAttnError
 
 if TYPE_CHECKING:
-    from . import bundle, runtime
+    from . import bundle, jax, onnx, runtime
     from ._attention import attention
     from .model import load
     from .torch_front import compile
@@ -48,7 +51,7 @@ def __getattr__(name: str) -> object:
         from .torch_front import compile
 
         return compile
-    if name in ("bundle", "runtime"):
+    if name in ("bundle", "jax", "onnx", "runtime"):
         import importlib
 
         return importlib.import_module(f".{name}", __name__)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 
+import numpy as np
 import torch
 
-from ..arrays import DTYPES, Array, owned
+from ..arrays import BFLOAT16, DTYPES, Array, owned
 from ..errors import InputError
 
 #: In the order of `DTYPES`, which is that of diffattn_dtype.
@@ -53,8 +54,12 @@ def fill_number(slot: Array, number, code: int):
 
 def taken(result, free, dtype: torch.dtype) -> torch.Tensor:
     """A result as a tensor that frees its memory in the end."""
-    array = owned(result, free)
-    if array.dtype.itemsize == 2:
-        array = array.view("int16")
-    tensor = torch.from_numpy(array)
+    tensor = of_array(owned(result, free))
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
+
+
+def of_array(array: np.ndarray) -> torch.Tensor:
+    """A writable array as a tensor in the same memory."""
+    if array.dtype == BFLOAT16:  # which PyTorch does not know as a type of NumPy
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

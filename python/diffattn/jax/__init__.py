@@ -1,0 +1,76 @@
+"""Functions of JAX, and StableHLO, compiled: docs/jax.md. The package jax is imported when one is."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .. import checks
+from ..importing import requirements
+from ..importing.options import CodeOptions
+
+if TYPE_CHECKING:
+    from .function import CompiledFunction
+
+__all__ = ["compile", "load"]
+
+#: What docs/jax.md lists: versions begin so.
+TRIED = {"jax": "0.10.", "jaxlib": "0.10."}
+
+
+@functools.lru_cache(maxsize=None)
+def require() -> None:
+    """Raises LibraryError if jax cannot be imported, and warns once of versions that were not tried."""
+    requirements.require("jax", TRIED)
+
+
+def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None = None, target: str = "cpu",
+            threads: int | None = None, cache: bool | str | os.PathLike[str] = True) -> CompiledFunction:
+    """A function that computes what `fn` does, without gradients.
+
+    fn             a function that jax.jit takes, or that it gave
+    args, kwargs   example arguments: arrays, numbers, jax.ShapeDtypeStruct, and pytrees of them. Calls must have the same structure,
+                   types and sizes. Sizes of a ShapeDtypeStruct may be symbols (`jax.export.symbolic_shape`): calls may differ in
+                   them, and the first with each set of sizes compiles
+    target         as of `diffattn.runtime.Executable`; arguments lie in memory of the host all the same
+    threads        for each call; None: the runtime's default
+    cache          whether compiled code is kept on disk, or a folder for it
+
+    The function takes and gives arrays of JAX in memory of the host, in pytrees. Arrays that `fn` closes over are weights.
+
+    Raises CompileError for a function that JAX does not trace or that cannot be lowered, and LibraryError if jax is missing. Calls
+    raise InputError for arguments of another structure, type or size, and RunError for indices that are outside.
+    """
+    if not callable(fn):
+        raise checks.wrong("fn", "a function", fn)
+    if not (kwargs is None or isinstance(kwargs, Mapping)):
+        raise checks.wrong("kwargs", "a dict of example arguments, or None", kwargs)
+    options = CodeOptions(target=target, threads=threads, cache=cache)
+    require()
+    from .function import CompiledFunction
+    from .sources import Traced
+
+    return CompiledFunction(Traced(fn, args, dict(kwargs or {})), options)
+
+
+def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | None = None,
+         cache: bool | str | os.PathLike[str] = True) -> CompiledFunction:
+    """A function that computes what the StableHLO in the file `path` does: text or bytecode of a module, or what `jax.export` has
+    serialized.
+
+    target, threads, cache   as of `compile`
+
+    It takes arrays: JAX's, NumPy's, PyTorch's tensors, or anything with DLPack; of an export in the structure that was exported. It
+    gives arrays of JAX if an argument is one, tensors if one is a tensor, else NumPy's; several results of a module are a tuple.
+
+    Raises InputError for a file that cannot be read, IRError for one that holds no sound StableHLO, CompileError for what cannot be
+    lowered, as custom calls, and LibraryError if jax is missing.
+    """
+    place, options = checks.path("path", path), CodeOptions(target=target, threads=threads, cache=cache)
+    require()
+    from .function import CompiledFunction
+    from .sources import read
+
+    return CompiledFunction(read(place), options)

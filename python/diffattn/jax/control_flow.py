@@ -1,0 +1,72 @@
+"""Loops and branches of StableHLO as those of the dialect scf, which jaxlib's passes leave as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxlib.mlir import ir
+
+
+def lower_control_flow(function: ir.Operation) -> None:
+    """Changes while, case and if, also within one another."""
+    for region in function.regions:
+        for block in region.blocks:
+            for op in list(block.operations):
+                op = op.operation
+                lower_control_flow(op)
+                lowering = _LOWERINGS.get(op.name)
+                if lowering is not None:
+                    with ir.InsertionPoint(op), op.location:
+                        made = lowering(op)
+                    for result, new in zip(op.results, made.results):
+                        result.replace_all_uses_with(new)
+                    op.erase()
+
+
+def _while(op) -> ir.Operation:
+    made = ir.Operation.create("scf.while", [result.type for result in op.results], list(op.operands), regions=2)
+    condition, body = (_move(region, made.regions[number]) for number, region in enumerate(op.regions))
+    _end(condition, lambda values: ("scf.condition", [_scalar(values[0]), *condition.arguments]))
+    _end(body, lambda values: ("scf.yield", values))
+    return made
+
+
+def _case(op) -> ir.Operation:
+    """An index that no branch has takes the last."""
+    index = ir.Operation.create("arith.index_cast", [ir.IndexType.get()], [_scalar(op.operands[0])]).results[0]
+    branches = list(op.regions)
+    made = ir.Operation.create("scf.index_switch", [result.type for result in op.results], [index], regions=len(branches),
+                               attributes={"cases": ir.DenseI64ArrayAttr.get(list(range(len(branches) - 1)))})
+    # Its first region is the default.
+    for region, into in zip([branches[-1], *branches[:-1]], made.regions):
+        _end(_move(region, into), lambda values: ("scf.yield", values))
+    return made
+
+
+def _if(op) -> ir.Operation:
+    made = ir.Operation.create("scf.if", [result.type for result in op.results], [_scalar(op.operands[0])], regions=2)
+    for region, into in zip(op.regions, made.regions):
+        _end(_move(region, into), lambda values: ("scf.yield", values))
+    return made
+
+
+_LOWERINGS: dict[str, Callable[[ir.Operation], ir.Operation]] = {"stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _if}
+
+
+def _scalar(tensor) -> ir.Value:
+    """The number in a tensor of rank 0."""
+    return ir.Operation.create("tensor.extract", [ir.RankedTensorType(tensor.type).element_type], [tensor]).results[0]
+
+
+def _move(region, into) -> ir.Block:
+    region.blocks[0].append_to(into)
+    return into.blocks[0]
+
+
+def _end(block, terminator: Callable[[list], tuple[str, list]]) -> None:
+    """Another terminator for the values that the block returned."""
+    last = list(block.operations)[-1].operation
+    with ir.InsertionPoint(last), last.location:
+        name, values = terminator(list(last.operands))
+        ir.Operation.create(name, [], values)
+    last.erase()

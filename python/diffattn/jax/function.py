@@ -1,0 +1,60 @@
+"""A function of JAX or of StableHLO as compiled code."""
+
+from __future__ import annotations
+
+from ..importing.function import Imported, ImportedFunction, Value, sizes_of, views_of
+from ..importing.options import CodeOptions
+from ..runtime import Diagnostic
+from .stablehlo import lower
+
+
+class CompiledFunction:
+    """What `diffattn.jax.compile` and `diffattn.jax.load` give: call it like the function. Where sizes are symbols, there is compiled
+    code, with packed weights, for each set of sizes that came."""
+
+    def __init__(self, source, options: CodeOptions):
+        self._source, self._options = source, options
+        #: Types and sizes of arguments, in the order of their leaves.
+        self.inputs: list[Value] = source.arguments
+        self._functions: dict[tuple, ImportedFunction] = {}
+        if not self.symbols:
+            self._function(tuple(value.sizes for value in self.inputs))
+
+    @property
+    def symbols(self) -> list[str]:
+        """Sizes that calls decide."""
+        return list(dict.fromkeys(size for value in self.inputs for size in value.sizes if isinstance(size, str)))
+
+    @property
+    def diagnostics(self) -> list[Diagnostic]:
+        """Why attention was not fused or is no kernel: as of `diffattn.runtime.Executable`, for all code that was compiled until now."""
+        return [one for function in self._functions.values() for one in function.diagnostics]
+
+    @property
+    def applied(self) -> list[Diagnostic]:
+        """What was fused, and which kernel each attention became, likewise."""
+        return [one for function in self._functions.values() for one in function.applied]
+
+    @property
+    def mlir(self) -> str:
+        """The module that was compiled last, as text of MLIR; empty before the first call, if sizes are symbols."""
+        return next((function.mlir for function in reversed(self._functions.values())), "")
+
+    def __call__(self, *args, **kwargs):
+        given = self._source.flatten(args, kwargs)
+        views = views_of(self.inputs, given)
+        sizes_of(self.inputs, views)
+        function = self._function(tuple(view.shape for view in views))
+        return self._source.unflatten(function.call(views), given)
+
+    def _function(self, shapes: tuple) -> ImportedFunction:
+        function = self._functions.get(shapes)
+        if function is None:
+            function = ImportedFunction(import_with(self._source, shapes), self._options, self._source.name)
+            self._functions[shapes] = function
+        return function
+
+
+def import_with(source, shapes) -> Imported:
+    """What comes from `source`, for arguments of these shapes, in upstream dialects."""
+    return lower(source.module(shapes), source.name, source.arguments, shapes)

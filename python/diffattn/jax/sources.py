@@ -1,0 +1,161 @@
+"""What StableHLO comes from: a function that JAX traces, a file of a module, or one of an export."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxlib.mlir import ir
+
+from ..errors import CompileError, DiffAttnError, InputError, IRError, UsageError
+from ..files import read_regular
+from ..importing.function import Imported, Value, as_given
+from ..text import shown
+from . import arrays
+from .bytecode import to_text
+from .stablehlo import lower, make_context, parse, signature
+
+#: As a module of MLIR text may have.
+MOST_BYTES = 1 << 31
+
+
+class Traced:
+    """A function, traced once for each set of sizes."""
+
+    def __init__(self, fn, args, kwargs):
+        self._fn, self.name = fn, getattr(fn, "__name__", type(fn).__name__)
+        paths, self._tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
+        self._leaves = [_abstract(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
+        self.arguments = [Value(_leaf_name(path), np.dtype(leaf.dtype), _sizes(leaf.shape)) for (path, _), leaf in zip(paths, self._leaves)]
+        self._out_tree = None
+
+    def flatten(self, args, kwargs) -> list:
+        leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+        if tree != self._tree:
+            raise InputError(f"expected arguments of the structure {_structure(self._tree)}, but got {_structure(tree)}")
+        # As JAX takes NumPy's wider types where it has them switched off.
+        return [leaf if not isinstance(leaf, (np.ndarray, np.generic)) or leaf.dtype == value.dtype
+                or jax.dtypes.canonicalize_dtype(leaf.dtype) != value.dtype else leaf.astype(value.dtype)
+                for leaf, value in zip(leaves, self.arguments)]
+
+    def unflatten(self, results, _):
+        return jax.tree_util.tree_unflatten(self._out_tree, [arrays.of_array(result) for result in results])
+
+    def module(self, shapes: Sequence[tuple[int, ...]]) -> ir.Module:
+        leaves = [jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type) for leaf, shape in zip(self._leaves, shapes)]
+        args, kwargs = jax.tree_util.tree_unflatten(self._tree, leaves)
+        try:
+            lowered = jax.jit(self._fn, keep_unused=True).trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
+        except Exception as error:  # of the function, and of many classes
+            raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: "
+                               f"{shown(' '.join(str(error).split()), 600)}") from error
+        self._out_tree = lowered.out_tree
+        return parse(make_context(), _bytecode(lowered.compiler_ir("stablehlo")))
+
+
+def _bytecode(module: ir.Module) -> bytes:
+    """Out of the context that JAX shares between functions."""
+    memory = io.BytesIO()
+    module.operation.write_bytecode(memory)
+    return memory.getvalue()
+
+
+def _abstract(name: str, leaf):
+    try:
+        return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) \
+            else jax.typeof(leaf)
+    except TypeError:
+        raise InputError(f"{name}: expected an array, a number or a jax.ShapeDtypeStruct, but got {shown(leaf)}") from None
+
+
+def _leaf_name(path) -> str:
+    """args[0]['x'] of ((x,), {})."""
+    return ("args" if path[0].idx == 0 else "kwargs") + jax.tree_util.keystr(path[1:])
+
+
+def _sizes(shape) -> tuple[int | str, ...]:
+    return tuple(size if isinstance(size, int) else str(size) for size in shape)
+
+
+def _structure(tree) -> str:
+    return " ".join(str(tree).split())[:300]
+
+
+class Stored:
+    """A module, as it was read: anew for each set of sizes. `tree` is how an export has its arguments, `kept` which of them the module
+    has, and `out_tree` its results."""
+
+    def __init__(self, name: str, source: str | bytes, arguments=None, tree=None, kept=None, out_tree=None):
+        self.name, self._tree, self._kept, self._out_tree = name, tree, kept, out_tree
+        try:
+            self._source = source if isinstance(source, str) else to_text(source)
+            own, _ = signature(parse(make_context(), self._source))
+        except DiffAttnError as error:
+            raise type(error)(f"{name}: {error}") from None
+        self.arguments = own if arguments is None else arguments
+        if len(self.arguments) != len(own):
+            raise CompileError(f"{name}: expected {len(self.arguments)} arguments of its main function, but got {len(own)}")
+
+    def flatten(self, args, kwargs) -> list:
+        if self._tree is not None:
+            leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
+            if tree != self._tree:
+                raise InputError(f"expected arguments of the structure {_structure(self._tree)}, but got {_structure(tree)}")
+            return [leaves[number] for number in self._kept]
+        if kwargs or len(args) != len(self.arguments):
+            raise InputError(f"expected {len(self.arguments)} arguments by place, but got {len(args)}" + (f" and {', '.join(kwargs)}" if kwargs else ""))
+        return list(args)
+
+    def unflatten(self, results, given):
+        results = as_given(results, given)
+        if self._out_tree is not None:
+            return jax.tree_util.tree_unflatten(self._out_tree, results)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def module(self, _) -> ir.Module:
+        return parse(make_context(), self._source)
+
+
+def read(path: str) -> Stored:
+    """Raises InputError, IRError and CompileError as `diffattn.jax.load`."""
+    name, data = os.path.basename(path), read_regular(path, MOST_BYTES, InputError)
+    if data.startswith(b"ML\xefR"):
+        return Stored(name, data)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return _export(name, data)
+    if "\0" in text:
+        return _export(name, data)
+    return Stored(name, text)
+
+
+def _export(name: str, data: bytes) -> Stored:
+    try:
+        exported = jax.export.deserialize(bytearray(data))
+        arguments = [Value(f"arg{number}", np.dtype(exported.in_avals[number].dtype), _sizes(exported.in_avals[number].shape))
+                     for number in exported.module_kept_var_idx]
+    except Exception as error:  # of many classes: the reader checks little
+        raise IRError(f"{name}: expected text or bytecode of StableHLO, or an export of JAX, but got a file that reads as none "
+                      f"({type(error).__name__}: {shown(' '.join(str(error).split()), 200)})") from None
+    if tuple(exported.platforms) != ("cpu",):
+        raise CompileError(f"{name}: expected an export for cpu alone, but got one for {', '.join(exported.platforms)}; "
+                           "jax.export.export(..., platforms=['cpu']) makes one")
+    if exported.nr_devices != 1 or exported.ordered_effects or exported.unordered_effects:
+        raise CompileError(f"{name}: expected an export for one device without effects, but got one for {exported.nr_devices} with "
+                           f"{len(exported.ordered_effects) + len(exported.unordered_effects)}")
+    return Stored(name, exported.mlir_module_serialized, arguments, exported.in_tree, exported.module_kept_var_idx, exported.out_tree)
+
+
+def import_file(path: str, sizes: dict[str, int]) -> Imported:
+    """A file as a module for `sizes`, by their names. Raises UsageError that lists the symbols if these are others."""
+    source = read(path)
+    symbols = list(dict.fromkeys(size for value in source.arguments for size in value.sizes if isinstance(size, str)))
+    if set(symbols) != set(sizes):
+        raise UsageError(f"{path}: expected sizes for {', '.join(symbols) or 'no symbol'}, but got {', '.join(sizes) or 'none'}"
+                         + (f"; for each give --size {symbols[0]}=N" if symbols else ""))
+    shapes = [tuple(sizes[size] if isinstance(size, str) else size for size in value.sizes) for value in source.arguments]
+    return lower(source.module(shapes), source.name, source.arguments, shapes)

@@ -1,0 +1,238 @@
+"""From StableHLO to MLIR's upstream dialects, by the passes in jaxlib."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from jax.interpreters import mlir as jax_mlir
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import stablehlo
+from jaxlib.mlir.passmanager import PassManager
+
+from ..arrays import BFLOAT16, DTYPES
+from ..errors import CompileError, DiffAttnError, InputError, IRError
+from ..importing.constants import is_weight
+from ..importing.function import Imported, Value
+from ..importing.mlir_text import readable_constants
+from ..importing.names import symbol
+from ..importing.weight_globals import with_weights
+from ..text import shown
+from .control_flow import lower_control_flow
+from .inline import inline
+
+_LOWERING = "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-legalize-to-linalg,canonicalize,cse))"
+_SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refine-shapes,"
+          "func.func(stablehlo-canonicalize-dynamism,canonicalize),stablehlo-refine-shapes)")
+_ELEMENTS = {"f32": DTYPES[0], "f16": DTYPES[1], "bf16": DTYPES[2], "f64": DTYPES[3], "i64": DTYPES[4], "i32": DTYPES[5], "i1": DTYPES[6],
+             "i8": DTYPES[7], "ui8": DTYPES[8], "i16": DTYPES[9]}
+_LEFT_OVER = ("stablehlo.", "chlo.", "mhlo.", "vhlo.", "sdy.", "mpmd.", "shape.")
+
+
+def make_context() -> ir.Context:
+    """With StableHLO and what it is lowered to."""
+    context = jax_mlir.make_ir_context()
+    stablehlo.register_stablehlo_passes()
+    return context
+
+
+def parse(context: ir.Context, source: str | bytes) -> ir.Module:
+    """A module of text, or of bytecode, also of the kind that other versions read. Raises IRError."""
+    said: list[str] = []  # else it would be printed
+    with context:
+        handler = context.attach_diagnostic_handler(lambda diagnostic: said.append(diagnostic.message) or True)
+        try:
+            if isinstance(source, bytes) and b"StableHLO" in source[:64]:
+                return stablehlo.deserialize_portable_artifact(context, source)
+            return ir.Module.parse(source)
+        except Exception as error:  # of several classes
+            reason = shown("; ".join(said), 400) if said else _said(error)
+            raise IRError(f"expected a module of StableHLO that jaxlib reads, but got: {reason}") from None
+        finally:
+            handler.detach()
+
+
+def signature(module: ir.Module, entry: str = "main") -> tuple[list[Value], list[Value]]:
+    """Arguments and results of a function. Sizes that are not known have names of their own."""
+    for op in module.body.operations:
+        if op.operation.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == entry:
+            kind = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+            return ([_value(f"arg{i}", one) for i, one in enumerate(kind.inputs)],
+                    [_value(f"result{i}", one) for i, one in enumerate(kind.results)])
+    raise IRError(f"expected a function {entry!r}, but got none")
+
+
+def _value(name: str, kind: ir.Type) -> Value:
+    tensor = _as(ir.RankedTensorType, kind)
+    if tensor is None:
+        raise CompileError(f"{name}: expected a tensor of known rank, but got {shown(str(kind))}")
+    element = str(tensor.element_type)
+    if element not in _ELEMENTS:
+        raise CompileError(f"{name}: expected elements of {', '.join(_ELEMENTS)}, but got {element}")
+    return Value(name, _ELEMENTS[element], tuple(f"{name}.{i}" if tensor.is_dynamic_dim(i) else tensor.get_dim_size(i)
+                                                 for i in range(tensor.rank)))
+
+
+def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequence[tuple[int, ...]]) -> Imported:
+    """Changes `module`, whose `main` has the given arguments; their sizes that are not known become those of `shapes`.
+
+    Raises IRError for functions that call themselves, InputError for sizes that the module refuses, and CompileError for what
+    cannot be lowered.
+    """
+    try:
+        with module.context, ir.Location.unknown(module.context):
+            own, _ = signature(module)
+            if any(isinstance(size, str) for value in own for size in value.sizes):
+                types = ",".join(f"tensor<{''.join(f'{n}x' for n in shape)}{_element(value.dtype)}>" for value, shape in zip(own, shapes))
+                PassManager.parse(_SIZES.format(types)).run(module.operation)
+            function = inline(module)
+            _resolve_custom_calls(function)
+            _, results = signature(module)
+            _strip(module.operation, function)
+            weights = _take_weights(function)
+            lower_control_flow(function)
+            _make_signless(function)
+            PassManager.parse(_LOWERING).run(module.operation)
+            _refuse_left_over(function)
+            text = readable_constants(str(module))
+    except DiffAttnError as error:
+        raise type(error)(f"{name}: {error}") from None
+    except Exception as error:
+        raise CompileError(f"{name}: expected StableHLO that jaxlib lowers to upstream dialects, but got: {_said(error)}") from None
+    if any(isinstance(size, str) for value in results for size in value.sizes):
+        raise CompileError(f"{name}: expected results whose sizes follow from those of the arguments, but got {', '.join(map(str, results))}")
+    count = len(own)
+    text = with_weights(text, {count + number: symbol(weight) for number, weight in enumerate(weights)})
+    return Imported(text, [Value(value.name, value.dtype, tuple(shape)) for value, shape in zip(arguments, shapes)], results, weights)
+
+
+def _element(dtype: np.dtype) -> str:
+    return next(name for name, known in _ELEMENTS.items() if known == dtype)
+
+
+def _walk(op):
+    for region in op.regions:
+        for block in region.blocks:
+            for inner in list(block.operations):
+                yield from _walk(inner.operation)
+                yield inner.operation
+
+
+def _resolve_custom_calls(function) -> None:
+    """What jax.export asserts of sizes holds or not, now that they are known. Other calls are of code that is not in the module."""
+    for op in _walk(function):
+        if op.name != "stablehlo.custom_call":
+            continue
+        target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if target != "shape_assertion":
+            raise CompileError(f"expected ops alone, but got a custom call of {shown(target)}, which is code outside of the module")
+        numbers = [_number(operand) for operand in op.operands]
+        if None in numbers:
+            raise CompileError("expected sizes that decide every assertion on sizes, but got one that depends on data")
+        if not numbers[0]:
+            message = ir.StringAttr(op.attributes["error_message"]).value
+            for place, number in enumerate(numbers[1:]):
+                message = message.replace(f"{{{place}}}", str(number))
+            raise InputError(shown(message, 400))
+        op.erase()
+
+
+def _number(value) -> int | None:
+    """Of a constant."""
+    owner = value.owner
+    if isinstance(owner, ir.Block) or owner.name != "stablehlo.constant":
+        return None
+    return int(np.array(ir.DenseElementsAttr(owner.attributes["value"])).reshape(-1)[0])
+
+
+def _strip(module, function) -> None:
+    """Attributes that say how JAX came to it: names, shardings of one device."""
+    for name in list(module.attributes):
+        del module.attributes[name]
+    for name in ("arg_attrs", "res_attrs", "sym_visibility"):
+        if name in function.attributes:
+            del function.attributes[name]
+
+
+def _take_weights(function) -> dict[str, np.ndarray]:
+    """Large constants become arguments behind the others."""
+    weights: dict[str, np.ndarray] = {}
+    block = function.regions[0].blocks[0]
+    for op in _walk(function):
+        array = _elements(op.attributes["value"]) if op.name == "stablehlo.constant" else None
+        if array is not None and is_weight(array):
+            op.results[0].replace_all_uses_with(block.add_argument(op.results[0].type, ir.Location.unknown()))
+            op.erase()
+            weights[f"constant.{len(weights)}"] = array
+    kind = ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get([a.type for a in block.arguments], kind.results))
+    return weights
+
+
+def _make_signless(function) -> None:
+    """Arguments and results without signs, as functions of linalg have them: the ops between still see which integers have none."""
+    block, kind = function.regions[0].blocks[0], ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+    last = list(block.operations)[-1].operation
+    for argument in block.arguments:
+        bare, signed = _signless(argument.type), argument.type
+        if bare != signed:
+            with ir.InsertionPoint.at_block_begin(block):
+                cast = ir.Operation.create(_CAST, [signed], [argument])
+            argument.replace_all_uses_except(cast.results[0], cast)
+            argument.set_type(bare)
+    for number, value in enumerate(last.operands):
+        if _signless(value.type) != value.type:
+            with ir.InsertionPoint(last):
+                last.operands[number] = ir.Operation.create(_CAST, [_signless(value.type)], [value]).results[0]
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*(list(map(_signless, part)) for part in (kind.inputs, kind.results))))
+
+
+_CAST = "builtin.unrealized_conversion_cast"
+
+
+def _signless(kind: ir.Type) -> ir.Type:
+    tensor = ir.RankedTensorType(kind)
+    return ir.RankedTensorType.get(tensor.shape, ir.IntegerType.get_signless(8)) if str(tensor.element_type) == "ui8" else kind
+
+
+def _elements(attribute) -> np.ndarray | None:
+    """What a constant holds, if that is more than one number and of a type that weights have."""
+    dense = _as(ir.DenseElementsAttr, attribute)
+    if dense is None or dense.is_splat:
+        return None
+    kind = ir.RankedTensorType(dense.type)
+    dtype = _ELEMENTS.get(str(kind.element_type))
+    if dtype is None or dtype.kind == "b":
+        return None
+    if dtype == BFLOAT16:  # Python's buffers have no such type; text has its bytes
+        found = re.match(r'dense<"0x([0-9A-Fa-f]+)">', str(attribute))
+        return np.frombuffer(bytes.fromhex(found[1]), dtype).reshape(kind.shape) if found else None
+    return np.array(dense).astype(dtype, copy=False)
+
+
+def _as(kind: type, value):
+    """The type or attribute as one of a class; None: it is of another."""
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _refuse_left_over(function) -> None:
+    for op in _walk(function):
+        if op.name.startswith(_LEFT_OVER):
+            raise CompileError(f"{_line(str(op.location))}expected ops that jaxlib lowers to upstream dialects, but got {op.name}")
+
+
+def _line(text: str) -> str:
+    """"file.py:12: " of the innermost line that a location, or a message with one, names; empty: it names none."""
+    found = re.search(r'"([^"]+)":(\d+)', text)
+    return f"{found[1]}:{found[2]}: " if found else ""
+
+
+def _said(error: Exception) -> str:
+    """What jaxlib says, without the locations in it but for the first line."""
+    text = " ".join(str(error).split())
+    found = re.search(r"(?:\)|unknown|\"-\":\d+:\d+|-:\d+:\d+): ((?:'|expected|use of|Dialect|custom op|unknown).*?)(?: note: |$)", text)
+    return shown(_line(text) + found[1] if found else text, 400)

@@ -1,0 +1,182 @@
+"""ONNX ops that torch-mlir does not lower, or to ops which MLIR 22 does not parse, or as raising does not read them, as ops that serve."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+#: ONNX's own domain, as files name it.
+ONNX = ("", "ai.onnx")
+
+
+def decompose(proto: onnx.ModelProto) -> bool:
+    """Changes the graph; gives whether there was anything to do. The sizes of every value must have been inferred."""
+    graph = proto.graph
+    known = {value.name: value.type.tensor_type for value in [*graph.input, *graph.value_info, *graph.output]}
+    known.update({tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type for tensor in graph.initializer})
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants.update({node.output[0]: attribute.t for node in graph.node if node.op_type == "Constant" and node.domain in ONNX
+                      for attribute in node.attribute if attribute.name == "value"})
+    nodes: list = []
+    for number, node in enumerate(graph.node):
+        function = _DECOMPOSITIONS.get(node.op_type) if node.domain in ONNX else None
+        builder = Builder(node, known, constants, f"{node.op_type}:{number}:")
+        nodes += builder.nodes if function is not None and function(builder) else [node]
+    if len(nodes) == len(graph.node):
+        return False
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return True
+
+
+class Builder:
+    """Nodes in the place of one, which is `node`."""
+
+    def __init__(self, node, known, constants, prefix: str):
+        self.node, self.nodes, self._known, self._constants, self._prefix = node, [], known, constants, prefix
+        self.options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+
+    def op(self, kind: str, *inputs: str, **attributes) -> str:
+        name = f"{self._prefix}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        return name
+
+    def constant(self, value, dtype=np.int64) -> str:
+        return self.op("Constant", value=numpy_helper.from_array(np.array(value, dtype)))
+
+    def number(self, value: float, like: str) -> str:
+        """Of the type of `like`."""
+        return self.op("CastLike", self.constant(value, np.float32), like)
+
+    def finish(self, kind: str, *inputs: str, **attributes) -> bool:
+        """The last op, which makes what `node` makes."""
+        self.nodes.append(helper.make_node(kind, inputs, self.node.output[:1], **attributes))
+        return True
+
+    def input(self, number: int) -> str:
+        """Empty: it is not given."""
+        return self.node.input[number] if number < len(self.node.input) else ""
+
+    def sizes(self, name: str) -> list[int | None] | None:
+        """None: the rank is not known."""
+        kind = self._known.get(name)
+        if kind is None or not kind.HasField("shape"):
+            return None
+        return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+
+    def type(self, name: str) -> int:
+        kind = self._known.get(name)
+        return onnx.TensorProto.UNDEFINED if kind is None else kind.elem_type
+
+    def integer(self, name: str) -> int | None:
+        """Of a constant."""
+        tensor = self._constants.get(name)
+        return None if tensor is None else int(numpy_helper.to_array(tensor).reshape(-1)[0])
+
+    def places(self, name: str, axis: int) -> str:
+        """0, 1, ... up to the size of an axis."""
+        size = self.op("Gather", self.op("Shape", name), self.constant(axis), axis=0)
+        return self.op("Range", self.constant(0), size, self.constant(1))
+
+
+def _cumsum(builder: Builder) -> bool:
+    """The sum over the places that count: at place i those up to i, without i itself if it is exclusive, from the other end if it is
+    reversed."""
+    x, axis = builder.input(0), builder.integer(builder.input(1))
+    rank = len(builder.sizes(x) or ())
+    if axis is None or not -rank <= axis < rank:
+        return False
+    axis %= rank
+    compare = ("Less" if builder.options.get("exclusive") else "LessOrEqual") if not builder.options.get("reverse") else (
+        "Greater" if builder.options.get("exclusive") else "GreaterOrEqual")
+    places = builder.places(x, axis)
+    # [place of the sum, place of the term], with axes of 1 behind them for those behind `axis`.
+    counts = builder.op(compare, builder.op("Unsqueeze", places, builder.constant([0])), builder.op("Unsqueeze", places, builder.constant([1])))
+    if axis < rank - 1:
+        counts = builder.op("Unsqueeze", counts, builder.constant(list(range(2, rank - axis + 1))))
+    terms = builder.op("Where", counts, builder.op("Unsqueeze", x, builder.constant([axis])), builder.number(0, x))
+    return builder.finish("ReduceSum", terms, builder.constant([axis + 1]), keepdims=0)
+
+
+def _rms_normalization(builder: Builder) -> bool:
+    """In f32, unless `stash_type` says otherwise, over the last axes from `axis` on."""
+    x, rank = builder.input(0), len(builder.sizes(builder.input(0)) or ())
+    axis, inner = builder.options.get("axis", -1), builder.options.get("stash_type", onnx.TensorProto.FLOAT)
+    if not -rank <= axis < rank:
+        return False
+    wide = builder.op("Cast", x, to=inner)
+    mean = builder.op("ReduceMean", builder.op("Mul", wide, wide), builder.constant(list(range(axis % rank, rank))), keepdims=1)
+    root = builder.op("Sqrt", builder.op("Add", mean, builder.number(builder.options.get("epsilon", 1e-5), mean)))
+    normed = builder.op("Mul", wide, builder.op("Reciprocal", root))
+    return builder.finish("Mul", builder.op("CastLike", normed, x), builder.input(1))
+
+
+def _attention(builder: Builder) -> bool:
+    """Softmax of scaled scores times V, of heads [batch, heads, length, width] or side by side in rows. What needs more is expanded as
+    ONNX says, which raising does not read: caches, soft caps, lengths, maps as results."""
+    q, k, v, mask = (builder.input(number) for number in range(4))
+    options, ranks = builder.options, {len(builder.sizes(one) or ()) for one in (q, k, v)}
+    if options.get("softcap") or len(builder.node.output) > 1 or any(builder.input(number) for number in (4, 5, 6)) or ranks not in ({3}, {4}):
+        return False
+    rows = ranks == {3}
+    heads = [options.get("q_num_heads"), options.get("kv_num_heads")] if rows else [builder.sizes(one)[1] for one in (q, k)]
+    widths = [builder.sizes(one)[-1] for one in (q, k, v)]
+    if not all(heads) or not all(widths) or heads[0] % heads[1]:
+        return False
+    if rows:
+        q, k, v = (_split(builder, one, count) for one, count in zip((q, k, v), (heads[0], heads[1], heads[1])))
+        widths = [widths[0] // heads[0], widths[1] // heads[1], widths[2] // heads[1]]
+    if heads[0] != heads[1]:
+        k, v = (_repeat(builder, one, heads, width) for one, width in zip((k, v), widths[1:]))
+    scale = options.get("scale") or widths[0] ** -0.5
+    scores = builder.op("MatMul", builder.op("Mul", q, builder.number(scale, q)), builder.op("Transpose", k, perm=[0, 1, 3, 2]))
+    none = builder.number(-np.inf, scores)
+    if options.get("is_causal"):
+        seen = builder.op("GreaterOrEqual", builder.op("Unsqueeze", builder.places(q, 2), builder.constant([1])),
+                          builder.op("Unsqueeze", builder.places(k, 2), builder.constant([0])))
+        scores = builder.op("Where", seen, scores, none)
+    if mask:
+        scores = builder.op("Where", mask, scores, none) if builder.type(mask) == onnx.TensorProto.BOOL else builder.op("Add", scores, mask)
+    maps = builder.op("Softmax", scores, axis=-1)
+    if mask:  # a query that sees no key gives 0
+        empty = builder.op("ReduceMin", builder.op("Equal", scores, none), builder.constant([-1]), keepdims=1)
+        maps = builder.op("Where", empty, builder.number(0, maps), maps)
+    if not rows:
+        return builder.finish("MatMul", maps, v)
+    made = builder.op("Transpose", builder.op("MatMul", maps, v), perm=[0, 2, 1, 3])
+    return builder.finish("Reshape", made, builder.constant([0, 0, heads[0] * widths[2]]))
+
+
+def _split(builder: Builder, x: str, heads: int) -> str:
+    return builder.op("Transpose", builder.op("Reshape", x, builder.constant([0, 0, heads, -1])), perm=[0, 2, 1, 3])
+
+
+def _repeat(builder: Builder, x: str, heads: list[int], width: int) -> str:
+    """Each key head for the query heads that share it."""
+    shape = builder.op("Shape", x)
+    length = builder.op("Slice", shape, builder.constant([2]), builder.constant([3]))
+    batch = builder.op("Slice", shape, builder.constant([0]), builder.constant([1]))
+    each = builder.op("Concat", batch, builder.constant([heads[1], heads[0] // heads[1]]), length, builder.constant([width]), axis=0)
+    wide = builder.op("Expand", builder.op("Unsqueeze", x, builder.constant([2])), each)
+    return builder.op("Reshape", wide, builder.op("Concat", batch, builder.constant([heads[0]]), length, builder.constant([width]), axis=0))
+
+
+def _rotary_embedding(builder: Builder) -> bool:
+    """Of heads [batch, heads, length, width], whose halves are turned by cosines and sines [batch, length, width / 2], or by rows of
+    tables. Other forms are expanded as ONNX says."""
+    x, cos, sin, ids = (builder.input(number) for number in range(4))
+    if len(builder.sizes(x) or ()) != 4 or builder.options.get("interleaved") or builder.options.get("rotary_embedding_dim"):
+        return False
+    tables = [builder.op("Gather", table, ids, axis=0) for table in (cos, sin)] if ids else [cos, sin]
+    cos, sin = (builder.op("Unsqueeze", table, builder.constant([1])) for table in tables)
+    width = builder.sizes(x)[3]
+    if not width or width % 2:
+        return False
+    a, b = (builder.op("Slice", x, builder.constant([begin]), builder.constant([begin + width // 2]), builder.constant([3])) for begin in (0, width // 2))
+    turned = [builder.op("Sub", builder.op("Mul", cos, a), builder.op("Mul", sin, b)),
+              builder.op("Add", builder.op("Mul", sin, a), builder.op("Mul", cos, b))]
+    return builder.finish("Concat", *turned, axis=3)
+
+
+_DECOMPOSITIONS = {"Attention": _attention, "CumSum": _cumsum, "RMSNormalization": _rms_normalization, "RotaryEmbedding": _rotary_embedding}

@@ -1,0 +1,187 @@
+"""ONNX files: data that is checked before anything is made of it. What large initialisers hold is not copied."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+
+from ..arrays import BFLOAT16
+from ..errors import CompileError, IRError, InputError, WeightsError
+from ..files import open_regular, read_regular
+from ..importing.constants import is_weight
+from ..importing.names import weight_names
+from ..text import shown
+
+#: Of protobuf; larger models have their weights in files of external data.
+MOST_BYTES = (1 << 31) - 1
+_KIND = onnx.TensorProto
+#: Types of elements that compiled code has, by ONNX's.
+DTYPES = {_KIND.FLOAT: np.dtype(np.float32), _KIND.FLOAT16: np.dtype(np.float16), _KIND.BFLOAT16: BFLOAT16,
+          _KIND.DOUBLE: np.dtype(np.float64), _KIND.INT64: np.dtype(np.int64), _KIND.INT32: np.dtype(np.int32),
+          _KIND.INT16: np.dtype(np.int16), _KIND.INT8: np.dtype(np.int8), _KIND.UINT8: np.dtype(np.uint8),
+          _KIND.BOOL: np.dtype(np.bool_)}
+
+
+@dataclass
+class ModelFile:
+    """A model that was read, and checked but for what its ops do. The first `count` inputs of its graph are those of the model; the
+    others are its large initialisers, whose values are in `weights` in their order, by the names that they have as weights."""
+
+    path: str
+    proto: onnx.ModelProto
+    count: int
+    weights: dict[str, np.ndarray]
+
+
+def read_model(path: str) -> ModelFile:
+    """Raises InputError, IRError, WeightsError and CompileError as `diffattn.onnx.load`."""
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(read_regular(path, MOST_BYTES, InputError))
+    except DecodeError as error:
+        raise IRError(f"{path}: expected an ONNX model, but got a file that does not parse as one: {error}") from None
+    _check_texts(path, proto)
+    graph = proto.graph
+    if not graph.output:
+        raise IRError(f"{path}: expected an ONNX model, but got a file without a graph that gives anything")
+    if graph.sparse_initializer:
+        raise CompileError(f"{path}: expected dense initialisers, but got the sparse {shown(graph.sparse_initializer[0].values.name)}")
+    _check_inner_tensors(path, proto)
+    held, names = list(graph.initializer), {tensor.name for tensor in graph.initializer}
+    if len(held) != len(names):
+        raise IRError(f"{path}: expected initialisers of different names, but got {len(held)} of {len(names)} names")
+    # What is both is an input with a default value, as older files have all weights.
+    inputs = [value for value in graph.input if value.name not in names]
+    arrays = {tensor.name: _array(path, tensor) for tensor in held}
+    weights = {name: array for name, array in arrays.items() if array is not None and is_weight(array)}
+    del graph.input[:], graph.initializer[:]
+    graph.input.extend(inputs + [onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims) for tensor in held
+                                 if tensor.name in weights])
+    graph.initializer.extend(_inline(tensor, arrays[tensor.name]) for tensor in held if tensor.name not in weights)
+    proto.ir_version = max(proto.ir_version, 4)  # the first in which initialisers are no inputs
+    try:
+        onnx.checker.check_model(proto)
+    except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
+        raise IRError(f"{path}: expected a sound ONNX model, but got: {said(error)}") from None
+    return ModelFile(path, proto, len(inputs), dict(zip(weight_names(weights), weights.values())))
+
+
+def _inline(tensor, array: np.ndarray | None):
+    """The tensor with its values beside it, as the importer takes every type."""
+    if array is not None:
+        return _KIND(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=array.tobytes())
+    return tensor
+
+
+def _check_texts(path: str, proto) -> None:
+    """What is no UTF-8 would come as bytes, where texts are expected."""
+    messages = [proto]
+    while messages:
+        for field, value in messages.pop().ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                messages += [value] if hasattr(value, "ListFields") else list(value)
+            elif field.type == field.TYPE_STRING and not all(isinstance(text, str) for text in
+                                                             ([value] if isinstance(value, (str, bytes)) else value)):
+                raise IRError(f"{path}: expected an ONNX model, whose texts are UTF-8, but got {shown(value)} as {field.name}")
+
+
+def _check_inner_tensors(path: str, proto) -> None:
+    """Only initialisers of the graph itself may lie in other files; what other tensors say of their sizes must be true."""
+    for tensor in _inner_tensors(proto):
+        if tensor.data_location == _KIND.EXTERNAL:
+            raise WeightsError(f"{path}: expected external data for initialisers of the graph alone, but {shown(tensor.name)} is in an "
+                               "attribute or a graph within")
+        _array(path, tensor)
+
+
+def _inner_tensors(proto):
+    graphs = [(proto.graph, False)]
+    nodes = [node for function in proto.functions for node in function.node]
+    while graphs or nodes:
+        while graphs:
+            graph, inner = graphs.pop()
+            if inner:
+                yield from graph.initializer
+            nodes += graph.node
+        for attribute in nodes.pop().attribute if nodes else ():
+            yield from attribute.tensors
+            if attribute.HasField("t"):
+                yield attribute.t
+            graphs += [(graph, True) for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]]
+
+
+def _array(path: str, tensor) -> np.ndarray | None:
+    """What a tensor holds; None: elements of a type that compiled code lacks, of which only ops can say whether that matters."""
+    dtype, shape = DTYPES.get(tensor.data_type), tuple(tensor.dims)
+    if dtype is None:
+        if tensor.data_location == _KIND.EXTERNAL:
+            raise CompileError(f"{path}: initialiser {shown(tensor.name)}: expected elements of {type_names()}, but got {type_name(tensor.data_type)}")
+        return None
+    if any(size < 0 for size in shape):
+        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected sizes of at least 0, but got {list(shape)}")
+    count = math.prod(shape)
+    if tensor.data_location == _KIND.EXTERNAL:
+        return _external(path, tensor, dtype, shape, count)
+    if tensor.HasField("raw_data"):
+        if len(tensor.raw_data) != count * dtype.itemsize:
+            raise IRError(f"{path}: tensor {shown(tensor.name)}: expected {count * dtype.itemsize} bytes for shape {list(shape)}, but got "
+                          f"{len(tensor.raw_data)}")
+        return np.frombuffer(tensor.raw_data, dtype).reshape(shape)
+    try:
+        return np.asarray(onnx.numpy_helper.to_array(tensor)).astype(dtype, copy=False).reshape(shape)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise IRError(f"{path}: tensor {shown(tensor.name)}: expected {count} elements for shape {list(shape)}, but got: {error}") from None
+
+
+def _external(path: str, tensor, dtype: np.dtype, shape, count: int) -> np.ndarray:
+    """The tensor in its own file, which is mapped."""
+    said = {entry.key: entry.value for entry in tensor.external_data}
+    what, location = f"{path}: initialiser {shown(tensor.name)}", said.get("location", "")
+    offset, length = (_number(what, key, said.get(key)) for key in ("offset", "length"))
+    place = _place(what, path, location)
+    offset, expected = offset or 0, count * dtype.itemsize
+    if length is not None and length != expected:
+        raise WeightsError(f"{what}: expected {expected} bytes for shape {list(shape)}, but the model says {length}")
+    descriptor, size = open_regular(place, WeightsError)
+    with os.fdopen(descriptor, "rb") as file:
+        if size - offset < expected:
+            raise WeightsError(f"{what}: expected {expected} bytes at {offset} of {place}, but it has {size} in all")
+        if not count:
+            return np.empty(shape, dtype)
+        return np.memmap(file, dtype, "r", offset, shape)
+
+
+def _number(what: str, key: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise WeightsError(f"{what}: expected a number of bytes as the {key} of its external data, but got {shown(text)}")
+    return int(text)
+
+
+def _place(what: str, path: str, location: str) -> str:
+    """Only below the model's folder, whatever links lie there: a model may come from anyone."""
+    folder = os.path.realpath(os.path.dirname(path) or ".")
+    place = os.path.realpath(os.path.join(folder, location)) if location and "\0" not in location else ""
+    if not place.startswith(os.path.join(folder, "")) or os.path.isabs(location) or ".." in location.replace("\\", "/").split("/"):
+        raise WeightsError(f"{what}: expected external data in a file below the model's folder, but got {shown(location)}")
+    return place
+
+
+def said(error: Exception) -> str:
+    """What another library says of a model, in one line."""
+    return shown(" ".join(str(error).split()), 400)
+
+
+def type_name(kind: int) -> str:
+    """ONNX's name of a type of elements."""
+    return _KIND.DataType.Name(kind).lower() if kind in _KIND.DataType.values() else f"number {kind}"
+
+
+def type_names() -> str:
+    return ", ".join(map(type_name, DTYPES))

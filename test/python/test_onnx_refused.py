@@ -1,0 +1,145 @@
+"""What diffattn.onnx.load and its functions refuse, each by one error of the package."""
+import sys
+
+import numpy as np
+import pytest
+from onnx import TensorProto as T
+from onnx import helper
+from onnx_cases import LINEAR, data, external, load, model, node  # noqa: F401
+
+import diffattn
+from diffattn import errors
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda f, x, b: f(x), "expected arguments x, b, but b is missing"),
+    (lambda f, x, b: f(x, b, b), "expected at most 2 arguments, x, b, but got 3"),
+    (lambda f, x, b: f(x, x=x, b=b), "x: expected it once, but got it by place and by name"),
+    (lambda f, x, b: f(x, c=b), "expected arguments among x, b, but got 'c'"),
+    (lambda f, x, b: f(x.astype(np.float64), b), "x: expected elements of float32, but got float64"),
+    (lambda f, x, b: f(x[:, :5], b), r"x: expected shape \[rows, 6\], but got \[3, 5\]"),
+    (lambda f, x, b: f(x[0], b), r"x: expected shape \[rows, 6\], but got \[6\]"),
+    (lambda f, x, b: f(x, b[:2]), "b, size of axis 0: expected rows = 3, as for x, size of axis 0, but got 2"),
+    (lambda f, x, b: f("x", b), "x: expected elements of float32, but got <U1"),
+    (lambda f, x, b: f(1.5, b), "x: expected elements of float32, but got float64"),
+])
+def test_calls(load, call, message):
+    loaded, x, b = load(model(**LINEAR)), np.ones((3, 6), np.float32), np.ones((3, 1), np.float32)
+    with pytest.raises(errors.InputError, match=message):
+        call(loaded, x, b)
+    loaded(x, b)
+
+
+@pytest.mark.parametrize("said, message", [
+    (dict(location="../secret.bin"), "expected external data in a file below the model's folder, but got '../secret.bin'"),
+    (dict(location="link.bin"), "expected external data in a file below the model's folder, but got 'link.bin'"),
+    (dict(location="/dev/zero"), "below the model's folder, but got '/dev/zero'"),
+    (dict(location=""), "below the model's folder, but got ''"),
+    (dict(location="within"), "expected a regular file, but got a folder"),
+    (dict(location="none.bin"), "none.bin: expected a readable file, but got: No such file"),
+    (dict(location="within/w.bin", offset=8), "expected 400 bytes at 8 of .*w.bin, but it has 404 in all"),
+    (dict(location="within/w.bin", offset=-4), "expected a number of bytes as the offset of its external data, but got '-4'"),
+    (dict(location="within/w.bin", length=100), r"expected 400 bytes for shape \[100\], but the model says 100"),
+])
+def test_external_data_that_is_refused(load, data, said, message):
+    with pytest.raises(errors.WeightsError, match=message):
+        load(external(**said))
+
+
+def raw(dims, data=b"1234"):
+    return T(name="w", data_type=T.FLOAT, dims=dims, raw_data=data)
+
+
+def own(name, calls):
+    return helper.make_function("own", name, ["x"], ["y"], [node(calls, ["x"], ["y"], domain="own")],
+                                [helper.make_opsetid("own", 1), helper.make_opsetid("", 20)])
+
+
+RELU, ADD = [node("Relu", ["x"], ["y"])], [node("Add", ["x", "w"], ["y"])]
+REFUSED = {
+    "circular": (dict(nodes=[node("Add", ["x", "b"], ["a"]), node("Add", ["a", "x"], ["b"]), node("Relu", ["b"], ["y"])]), "IRError", "topologically sorted"),
+    "functions": (dict(nodes=[node("F", ["x"], ["y"], domain="own")], functions=[own("F", "G"), own("G", "F")]), "IRError", "must not be recursive"),
+    "twice": (dict(nodes=RELU * 2), "IRError", "has been used as output names multiple times"),
+    "no output": (dict(nodes=[node("Relu", ["x"], ["z"])]), "IRError", "'y' is not an output of any node"),
+    "no such op": (dict(nodes=[node("Frobnicate", ["x"], ["y"])]), "IRError", "No Op registered for Frobnicate"),
+    "short": (dict(nodes=ADD, weights=[raw([2, 3])]), "IRError", r"tensor 'w': expected 24 bytes for shape \[2, 3\], but got 4"),
+    "huge": (dict(nodes=ADD, weights=[raw([1 << 40] * 3)]), "IRError", "tensor 'w': expected 53\\d+ bytes"),
+    "negative": (dict(nodes=ADD, weights=[raw([-1])]), "IRError", r"expected sizes of at least 0, but got \[-1\]"),
+    "constant": (dict(nodes=[node("Constant", [], ["w"], value=raw([2, 3])), *ADD]), "IRError", "expected 24 bytes"),
+    "names": (dict(nodes=ADD, weights=[raw([1])] * 2), "IRError", "expected initialisers of different names"),
+    "shapes": (dict(nodes=ADD, weights=[raw([5], bytes(20))]), "CompileError", "expected a model whose sizes onnx infers, but got: .*Add.*Incompatible"),
+    "reshape": (dict(nodes=[node("Reshape", ["x", "s"], ["y"])], outputs=[("y", T.FLOAT, [4, 2])], weights={"s": np.array([4, 2])}), "CompileError", "Reshape"),
+    "not lowered": (dict(nodes=[node("TopK", ["x", "k"], ["y", "i"])], outputs=[("y", T.FLOAT, [2, 2])], weights={"k": np.array([2])}), "CompileError",
+                    "expected ops that torch-mlir lowers to upstream dialects, but got 'TopK', which makes 'y', 'i'"),
+    "other ops": (dict(nodes=[node("Frob", ["x"], ["y"], domain="com.microsoft")]), "CompileError", "but got 'com.microsoft.Frob', which makes 'y'"),
+    "random": (dict(nodes=[node("RandomNormalLike", ["x"], ["y"])]), "CompileError", "expected a model without random numbers, but got RandomNormalLike"),
+    "texts": (dict(nodes=[node("Identity", ["x"], ["y"])], inputs=[("x", T.STRING, [2])], outputs=[("y", T.STRING, [2])]), "CompileError",
+              "input 'x': expected elements of float, .*, but got string"),
+    "sequence": (dict(nodes=[node("SplitToSequence", ["x"], ["s"]), node("ConcatFromSequence", ["s"], ["y"], axis=0)]), "CompileError", "'SplitToSequence'"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_models_that_are_refused(load, name):
+    made, error, message = REFUSED[name]
+    with pytest.raises(getattr(errors, error), match=rf"^\S+model\.onnx: .*{message}"):
+        load(model(**made))
+
+
+def test_files_that_are_no_models(load, tmp_path):
+    whole = model(**LINEAR).SerializeToString()
+    for cut in range(0, len(whole), 7):
+        with pytest.raises((errors.IRError, errors.CompileError)):
+            load(whole[:cut])
+    load(whole)
+    for data in (b"", b"hello", bytes(100), b"\x08" * 50):
+        with pytest.raises(errors.IRError, match="expected an ONNX model, but got a file"):
+            load(data)
+    for path, message in ((tmp_path / "none.onnx", "No such file"), (tmp_path, "expected a regular file, but got a folder")):
+        with pytest.raises(errors.InputError, match=message):
+            diffattn.onnx.load(path)
+    newer = model(RELU)
+    newer.ir_version = 99
+    with pytest.raises(errors.IRError, match="ir_version 99 is higher"):
+        load(newer)
+
+
+def test_damaged_bytes(load):
+    """Whatever a byte becomes, there is a function or one error of the package."""
+    whole, random = bytearray(model(**LINEAR).SerializeToString()), np.random.default_rng(5)
+    for _ in range(40):
+        at, was = random.integers(len(whole)), None
+        was, whole[at] = whole[at], random.integers(256)
+        try:
+            load(bytes(whole), cache=False)
+        except errors.DiffAttnError:
+            pass
+        whole[at] = was
+
+
+@pytest.mark.parametrize("missing, message", [
+    ("onnx", "expected the package onnx, but importing it gave: .*; pip install 'diffattn\\[onnx\\]'"),
+    ("torch_mlir", "expected the package torch-mlir, but importing it gave: .*; pip install 'diffattn\\[onnx\\]'")])
+def test_packages_that_are_missing(missing, message, monkeypatch):
+    monkeypatch.setitem(sys.modules, missing, None)
+    diffattn.onnx.require.cache_clear()
+    with pytest.raises(errors.LibraryError, match=message):
+        diffattn.onnx.load("none.onnx")
+    diffattn.onnx.require.cache_clear()
+
+
+def test_options(load):
+    for options, message in (({"target": "cuda"}, "target: expected one that reads memory of the host"), ({"threads": -1}, "threads: ")):
+        with pytest.raises(errors.UsageError, match=message):
+            load(model(RELU), **options)
+    with pytest.raises(errors.UsageError, match="path: expected a path"):
+        diffattn.onnx.load(None)
+
+
+def test_a_crash_of_torch_mlir(load):
+    """Of this form of the op, at the time of writing, its passes make an access to no memory; another process ends by that."""
+    inputs = [("x", T.FLOAT, ["b", 2, "t", 8]), *[(name, T.FLOAT, ["b", "t", 4]) for name in ("cos", "sin")]]
+    with pytest.raises(errors.CompileError, match="model.onnx: expected a model that torch-mlir lowers, but got: 'its program crashed'"):
+        load(model([node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], interleaved=1)], inputs, [("y", T.FLOAT, ["b", 2, "t", 8])], opset=23))
