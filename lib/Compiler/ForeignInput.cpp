@@ -43,27 +43,25 @@ static constexpr StringRef kConvertWeights =
     "; write its tensors with safetensors.torch.save_file(...), or with "
     "save_pretrained of its library";
 static constexpr StringRef kImportOnnx =
-    "import it with torch-mlir-import-onnx and lower it with torch-mlir-opt "
-    "--torch-onnx-to-torch-backend-pipeline "
-    "--torch-backend-to-linalg-on-tensors-backend-pipeline";
+    "import the model with diffattn import MODEL.onnx -o model.mlir "
+    "--weights=model.safetensors";
 static constexpr StringRef kLowerTorch =
     "lower it with torch-mlir-opt "
     "--torchdynamo-export-to-torch-backend-pipeline "
     "--torch-backend-to-linalg-on-tensors-backend-pipeline, or import with "
     "output_type=\"linalg-on-tensors\"";
-static constexpr StringRef kLowerStableHlo =
-    "lower it with stablehlo-opt --stablehlo-legalize-to-linalg";
+static constexpr StringRef kImportStableHlo =
+    "import it with diffattn import FILE -o model.mlir "
+    "--weights=model.safetensors";
 
 static constexpr DialectAdvice kDialects[] = {
     {"torch", kLowerTorch},
     {"torch_c", kLowerTorch},
-    {"stablehlo", kLowerStableHlo},
-    {"chlo", "lower it with stablehlo-opt --chlo-legalize-to-stablehlo "
-             "--stablehlo-legalize-to-linalg"},
-    {"vhlo", "read it with stablehlo-translate --deserialize, then lower it "
-             "with stablehlo-opt --stablehlo-legalize-to-linalg"},
+    {"stablehlo", kImportStableHlo},
+    {"chlo", kImportStableHlo},
+    {"vhlo", kImportStableHlo},
     {"mhlo", "convert it with mlir-hlo-opt --hlo-legalize-to-stablehlo, then "
-             "lower it with stablehlo-opt --stablehlo-legalize-to-linalg"},
+             "import it with diffattn import"},
     {"onnx", kImportOnnx},
     {"tm_tensor",
      "torch-mlir makes it of cumsum, sort, scatter and the like; export the "
@@ -125,9 +123,9 @@ std::string mlir::diffattn::adviseOnModuleFile(StringRef bytes) {
     return ("an ONNX model; " + kImportOnnx).str();
   case Format::Zip:
   case Format::Pickle:
-    return ("a PyTorch archive; export the model to MLIR with "
-            "torch_mlir.fx.export_and_import(..., "
-            "output_type=\"linalg-on-tensors\")");
+    return ("a PyTorch archive; save the model with torch.export.save and "
+            "import it with diffattn import MODEL.pt2 -o model.mlir "
+            "--weights=model.safetensors");
   case Format::Hdf5:
     return "an HDF5 file; a module is MLIR text or bytecode";
   case Format::Gguf:

@@ -186,7 +186,7 @@ def kind_of_file(path: str | Path) -> str:
 
 
 #: What to do with such a file.
-_WAYS = {ONNX: "import it with torch-mlir-import-onnx, lower it to linalg and run it with diffattn-run",
+_WAYS = {ONNX: "import it with: diffattn import MODEL.onnx -o model.mlir --weights=model.safetensors",
          MLIR: "run it with diffattn-run",
          GGUF: "GGUF is not read; take the folder of safetensors that it was made from", CODE: "if it is a bundle's, name the bundle's folder", FILE: "name the folder that it lies in"}
 

@@ -1,5 +1,5 @@
 """The `diffattn` command: generate, eval, bench, info, build and bundle for a model in a directory; the first four, with
---bundle, for a compiled model."""
+--bundle, for a compiled model; import for a model of another framework."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, hints, models
+from . import __version__, checks, files, hints, import_command, models
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, read_defaults
@@ -452,6 +452,8 @@ def make_parser() -> argparse.ArgumentParser:
                   "diffattn bundle examples/tiny-lm -o tiny.bundle")
     sub.add_argument("-o", "--output", required=True, metavar="OUT", help="a folder that is not there yet, or an empty one")
     sub.add_argument("--copy-weights", action="store_true", help="copy the weight files (default: the bundle points at them)")
+
+    import_command.add_to(commands, _integer(1))
 
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
     sub.add_argument("--json", action="store_true")

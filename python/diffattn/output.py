@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from .errors import OutputError
@@ -18,20 +20,72 @@ _PROC = "/proc/"
 def write_file(path: str | Path, text: str) -> None:
     """Writes a file as diffattn-run does. A regular file, or the one that a link leads to, is replaced in one step and keeps its
     permissions; pipes and devices are written to."""
+    write_files([(path, [text.encode()])])
+
+
+def write_files(files: Sequence[tuple[str | Path, Iterable[bytes]]]) -> None:
+    """The same for several files, given as what to write one after the other: none is replaced before all are whole."""
+    parts: list[_Part] = []
     try:
-        place = _follow_links(os.fspath(path))
-        try:
-            mode = os.stat(place).st_mode
-        except FileNotFoundError:
-            mode = None
-        if place.startswith(_PROC) or (mode is not None and not stat.S_ISREG(mode)):
-            # An open file of a process has no name to be replaced under; it is added to, as by a shell's >>.
-            with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY), "wb") as file:
-                file.write(text.encode())
-        else:
-            _replace(place, text.encode(), mode)
+        for path, pieces in files:
+            with _told(path):
+                parts.append(_Part(path, pieces))
+        for part in parts:
+            with _told(part.path):
+                part.finish()
+    finally:
+        for part in parts:
+            part.discard()
+
+
+@contextlib.contextmanager
+def _told(path: str | Path):
+    try:
+        yield
     except OSError as error:
         raise OutputError(f"{path}: expected to write the file, but got: {error.strerror}") from None
+
+
+class _Part:
+    """A file that is whole, under another name. What is no regular file, or has no name of its own, is written to in the end."""
+
+    def __init__(self, path: str | Path, pieces: Iterable[bytes]):
+        self.path, self._pieces, self._part = path, pieces, ""
+        self._place = _follow_links(os.fspath(path))
+        try:
+            mode = os.stat(self._place).st_mode
+        except FileNotFoundError:
+            mode = None
+        if not (self._place.startswith(_PROC) or (mode is not None and not stat.S_ISREG(mode))):
+            self._write(mode)
+
+    def finish(self) -> None:
+        if self._part:
+            os.replace(self._part, self._place)
+            self._part = ""
+            return
+        # An open file of a process has no name to be replaced under; it is added to, as by a shell's >>.
+        with open(os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY), "wb") as file:
+            file.writelines(self._pieces)
+
+    def discard(self) -> None:
+        if self._part:
+            os.unlink(self._part)
+            self._part = ""
+
+    def _write(self, mode: int | None) -> None:
+        umask = os.umask(0)
+        os.umask(umask)
+        file, self._part = tempfile.mkstemp(prefix=".diffattn-", suffix=".part", dir=os.path.dirname(self._place) or ".")
+        try:
+            with open(file, "wb") as out:
+                os.fchmod(file, 0o666 & ~umask if mode is None else stat.S_IMODE(mode) & 0o777)
+                out.writelines(self._pieces)
+                out.flush()
+                os.fsync(file)
+        except BaseException:
+            self.discard()
+            raise
 
 
 def _follow_links(path: str) -> str:
@@ -44,22 +98,6 @@ def _follow_links(path: str) -> str:
     if os.path.islink(path):
         return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     return path
-
-
-def _replace(path: str, data: bytes, mode: int | None) -> None:
-    umask = os.umask(0)
-    os.umask(umask)
-    file, part = tempfile.mkstemp(prefix=".diffattn-", suffix=".part", dir=os.path.dirname(path) or ".")
-    try:
-        with open(file, "wb") as out:
-            os.fchmod(file, 0o666 & ~umask if mode is None else stat.S_IMODE(mode) & 0o777)
-            out.write(data)
-            out.flush()
-            os.fsync(file)
-        os.replace(part, path)
-    except BaseException:
-        os.unlink(part)
-        raise
 
 
 def prepare_streams() -> None:

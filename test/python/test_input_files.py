@@ -424,11 +424,11 @@ def test_an_onnx_file_is_no_module(tool, command, tmp_path):
     # ModelProto: ir_version 9, producer_name "pytorch", then the graph.
     (tmp_path / "model.onnx").write_bytes(b"\x08\x09\x12\x07pytorch\x3a\x04\x0a\x02ab")
     done = tool("model.onnx")
-    assert done.returncode == 3 and "but got an ONNX model; import it with torch-mlir-import-onnx" in done.stderr
+    assert done.returncode == 3 and "but got an ONNX model; import the model with diffattn import MODEL.onnx" in done.stderr
     done = command("generate", tmp_path / "model.onnx")
-    assert done.returncode == 5 and "but got an ONNX file; import it with torch-mlir-import-onnx" in done.stderr
+    assert done.returncode == 5 and "but got an ONNX file; import it with: diffattn import" in done.stderr
     pytorch_archive(tmp_path / "model.pt2")
-    assert "but got a PyTorch archive; export the model to MLIR" in tool("model.pt2").stderr
+    assert "but got a PyTorch archive; save the model with torch.export.save and import it with diffattn import MODEL.pt2" in tool("model.pt2").stderr
     (tmp_path / "model.safetensors").write_bytes(malformed.SHARD)
     assert "but got a safetensors file; weights are named by --weights" in tool("model.safetensors").stderr
 
@@ -443,10 +443,10 @@ FOREIGN = {
     "generic op of torch": ('func.func @f() {\n  %0 = "torch.constant.int"() : () -> i64\n  return\n}\n', "torch: lower it with"),
     "onnx in torch": ('func.func @f() {\n  %0 = torch.operator "onnx.Add"() : () -> i64\n  return\n}\n', "torch-mlir-opt"),
     "stablehlo": ("func.func @f(%a: tensor<2xf32>) -> tensor<2xf32> {\n  %0 = stablehlo.add %a, %a : tensor<2xf32>\n"
-                  "  return %0 : tensor<2xf32>\n}\n", "stablehlo: lower it with stablehlo-opt --stablehlo-legalize-to-linalg"),
+                  "  return %0 : tensor<2xf32>\n}\n", "stablehlo: import it with diffattn import FILE"),
     "generic stablehlo": ('func.func @f(%a: tensor<2xf32>) {\n  %0 = "stablehlo.add"(%a, %a) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>'
-                          "\n  return\n}\n", "stablehlo: lower it with stablehlo-opt --stablehlo-legalize-to-linalg"),
-    "vhlo": ('func.func @f() {\n  "vhlo.return_v1"() : () -> ()\n}\n', "vhlo: read it with stablehlo-translate --deserialize"),
+                          "\n  return\n}\n", "stablehlo: import it with diffattn import FILE"),
+    "vhlo": ('func.func @f() {\n  "vhlo.return_v1"() : () -> ()\n}\n', "vhlo: import it with diffattn import FILE"),
     "mhlo": ("func.func @f(%a: tensor<2xf32>) {\n  %0 = mhlo.add %a, %a : tensor<2xf32>\n  return\n}\n", "mhlo: convert it with mlir-hlo-opt"),
     "op of tm_tensor": ("func.func @f(%x: tensor<2x24xi64>, %o: tensor<2x24xi64>, %a: tensor<2xi64>) {\n"
                         "  %0:2 = tm_tensor.scan dimension(1) inclusive(true) ins(%x : tensor<2x24xi64>)\n"
@@ -454,7 +454,7 @@ FOREIGN = {
                         "    tm_tensor.yield %s : i64\n  } -> tensor<2x24xi64>, tensor<2xi64>\n  return\n}\n",
                         "tm_tensor: torch-mlir makes it of cumsum, sort, scatter and the like; export the model with what it computes by them"),
     "onnx": ('func.func @f(%a: tensor<2xf32>) {\n  %0 = "onnx.Add"(%a, %a) : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>\n  return\n}\n',
-             "onnx: import it with torch-mlir-import-onnx"),
+             "onnx: import the model with diffattn import MODEL.onnx"),
 }
 
 

@@ -7,6 +7,9 @@ not parse, is written as comparisons, sums and reads along one axis. The operato
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+
 import torch
 
 from .attention_node import attention
@@ -26,6 +29,14 @@ def table(exported: bool = False) -> dict:
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.neg.default: neg, aten.repeat.default: repeat, aten.scatter.src: scatter, aten.scatter.value: scatter_number})
     return result
+
+
+@contextlib.contextmanager
+def exporting():
+    """A context without gradients, and without a warning that torch.export gives of its own code."""
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
+        yield
 
 
 def kept_whole():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 
 import torch
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -13,7 +12,7 @@ from .. import checks
 from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..text import shown
 from . import tensors
-from .decompositions import table
+from .decompositions import exporting, table
 from .graph import number_node, prepare
 from .held import Held
 from .options import Options, warn_of_fallback
@@ -85,7 +84,7 @@ class CompiledModule:
         self._sizes = Sizes(program, [node for _, node in given])
         self._changes = _changes(signature)
         weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(self._changes)
-        _inline_numbers(graph, places, specs, constants)
+        inline_numbers(graph, places, specs, constants)
         self._program = GraphProgram(prepare(graph), weights, name=type(module).__name__, **options.of_code)
         #: Why attention was not fused or is no kernel, and what was: as of `diffattn.runtime.Executable`.
         self.diagnostics, self.applied = self._program.diagnostics, self._program.applied
@@ -151,8 +150,7 @@ def _changes(signature) -> list[int]:
 
 def _export(module, args, kwargs, dynamic_shapes):
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "`isinstance.treespec, LeafSpec.` is deprecated", FutureWarning)
+        with exporting():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             return program.run_decompositions(table(exported=True))
     except DiffAttnError as error:  # of a decomposition
@@ -163,7 +161,7 @@ def _export(module, args, kwargs, dynamic_shapes):
                            f"{' '.join(lines)[:600]}") from error
 
 
-def _inline_numbers(graph, places, specs, constants) -> None:
+def inline_numbers(graph, places, specs, constants) -> None:
     """Constants of one number stay in the graph, where raising can read them."""
     for node, spec in zip(places, specs):
         value = constants.get(spec.target)

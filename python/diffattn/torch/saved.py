@@ -1,0 +1,83 @@
+"""Saved programs of PyTorch as modules of MLIR with named weights, for `diffattn import`."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.export.graph_signature import InputKind, OutputKind
+
+from ..arrays import BFLOAT16, DTYPES
+from ..errors import CompileError, DiffAttnError
+from ..importing.function import Imported, Value
+from ..importing.names import symbol, weight_names
+from ..importing.weight_globals import with_weights
+from ..text import shown
+from .archive import load
+from .decompositions import exporting, table
+from .export import inline_numbers
+from .graph import prepare
+from .lowering import lower
+from .tensors import CODE_OF
+
+
+def read(path: str) -> Imported:
+    """The program in a file. Parameters, buffers and constants are weights, by their names in the module.
+
+    Raises as `archive.load`, and CompileError for a program that changes what it is given or that cannot be lowered.
+    """
+    program = load(path)
+    try:
+        return _import(program)
+    except DiffAttnError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _import(program: torch.export.ExportedProgram) -> Imported:
+    try:
+        with exporting():
+            program = program.run_decompositions(table())
+    except Exception as error:  # of many classes, most of them private
+        raise CompileError(f"expected a program that torch takes apart, but it gave {type(error).__name__}: "
+                           f"{shown(' '.join(str(error).split()), 400)}") from None
+    signature, graph = program.graph_signature, program.graph_module
+    changed = [spec.target for spec in signature.output_specs if spec.kind != OutputKind.USER_OUTPUT]
+    if changed:
+        raise CompileError(f"expected a program that changes nothing, but it changes {', '.join(map(shown, changed))}; diffattn.compile takes such "
+                           "modules")
+    specs, places = signature.input_specs, [node for node in graph.graph.nodes if node.op == "placeholder"]
+    held = {**program.state_dict, **program.constants}
+    inline_numbers(graph, places, specs, held)
+    _make_row_major(graph)
+    prepared = prepare(graph)
+    arguments, weights, number_of = [], [], {}
+    for number, one in enumerate(prepared.inputs):
+        spec = specs[one.place] if one.place is not None else None
+        if spec is not None and spec.kind == InputKind.USER_INPUT:
+            arguments.append(_value(one))
+        else:
+            number_of[number] = len(weights)
+            weights.append((one.name, one.constant) if spec is None else (spec.target, held[spec.target]))
+    names = weight_names(name for name, _ in weights)
+    text = with_weights(lower(prepared.module), {number: symbol(names[at]) for number, at in number_of.items()})
+    return Imported(text, arguments, [], {name: _array(name, tensor) for name, (_, tensor) in zip(names, weights)})
+
+
+def _make_row_major(graph) -> None:
+    """Results in the order of their axes: a file says nothing of strides."""
+    output = next(node for node in reversed(graph.graph.nodes) if node.op == "output")
+    for node in output.args[0]:
+        if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor):
+            node.meta["val"] = node.meta["val"].contiguous()
+
+
+def _value(one) -> Value:
+    if not isinstance(one.value, torch.Tensor):
+        raise CompileError(f"{one.name}: expected tensors as arguments, but got {shown(one.value)}")
+    return Value(one.name, DTYPES[CODE_OF[one.value.dtype]], tuple(n if isinstance(n, int) else str(n) for n in one.value.shape))
+
+
+def _array(name: str, tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype not in CODE_OF:
+        raise CompileError(f"{name}: expected elements of {', '.join(map(str, CODE_OF))}, but got {tensor.dtype}")
+    dense = tensor.detach().contiguous()
+    return dense.view(torch.int16).numpy().view(BFLOAT16) if dense.dtype == torch.bfloat16 else dense.numpy()
