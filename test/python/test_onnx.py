@@ -94,6 +94,21 @@ def test_attention(load, shapes, options, mask):
     np.testing.assert_allclose(load(made)(**given), np.where(np.isnan(want), 0, want), rtol=1e-4, atol=1e-5)
 
 
+def test_attention_with_a_mask_is_raised(load):
+    """Its guard of rows that see no key is the least of truth values."""
+    nodes = [node("Attention", [f"q{n}", f"k{n}", "v", "mask"], [f"o{n}"]) for n in "12"]
+    nodes += [node("Mul", ["o2", "lambda"], ["noise"]), node("Sub", ["o1", "noise"], ["y"])]
+    made = model(nodes, [*[(name, T.FLOAT, [2, 2, 5, 8]) for name in ("q1", "k1", "q2", "k2", "v")], ("mask", T.BOOL, [5, 5])],
+                 [("y", T.FLOAT, [2, 2, 5, 8])], {"lambda": np.float32(0.3).reshape(())}, opset=23)
+    loaded, random = load(made), np.random.default_rng(0)
+    assert not loaded.diagnostics and sum(d.name == "Raised" for d in loaded.applied) == 1
+    given = {name: random.standard_normal((2, 2, 5, 8)).astype(np.float32) for name in ("q1", "k1", "q2", "k2", "v")}
+    given["mask"] = random.random((5, 5)) < 0.7
+    given["mask"][2] = False
+    want = ReferenceEvaluator(made).run(None, given)[0]
+    np.testing.assert_allclose(loaded(**given), np.where(np.isnan(want), 0, want), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("ids", [False, True])
 def test_rotary_embedding(load, ids):
     random = np.random.default_rng(0)

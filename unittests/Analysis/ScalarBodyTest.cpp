@@ -341,7 +341,7 @@ TEST(ScalarBodyTest, ReadsReductions) {
     bool isFloat = isa<FloatType>(type), isTruth = type.isInteger(1);
     StringRef floatOps[] = {"addf", "maximumf", "minimumf", "maxnumf",
                             "minnumf"};
-    StringRef truthOps[] = {"andi", "ori"};
+    StringRef truthOps[] = {"andi", "ori", "minui", "maxui", "minsi", "maxsi"};
     std::string name = "arith." + (isFloat   ? draw.one(floatOps)
                                    : isTruth ? draw.one(truthOps)
                                              : StringRef("addi"))

@@ -79,12 +79,12 @@ matchCombiner(Value value, Value accumulator) {
           .Case<arith::MinimumFOp, arith::MinNumFOp>(
               [](auto) { return Combiner::Min; })
           // Of truth values; bits of a wider integer are not followed.
-          .Case([](arith::AndIOp both) {
+          .Case<arith::AndIOp, arith::MinUIOp, arith::MaxSIOp>([](auto both) {
             return isInteger(both.getType())
                        ? std::nullopt
                        : std::optional<Combiner>(Combiner::And);
           })
-          .Case([](arith::OrIOp either) {
+          .Case<arith::OrIOp, arith::MaxUIOp, arith::MinSIOp>([](auto either) {
             return isInteger(either.getType())
                        ? std::nullopt
                        : std::optional<Combiner>(Combiner::Or);
