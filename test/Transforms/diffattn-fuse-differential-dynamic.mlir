@@ -180,3 +180,64 @@ func.func @axis_constant(%q1: tensor<2x?x4xf32>, %k1: tensor<2x4x?xf32>, %q2: te
   %out = linalg.batch_matmul ins(%d, %v : tensor<2x?x?xf32>, tensor<2x?x4xf32>) outs(%zv : tensor<2x?x4xf32>) -> tensor<2x?x4xf32>
   return %out, %dim1, %dim2 : tensor<2x?x4xf32>, index, index
 }
+
+// A step with a cache: the length of keys and values is a sum, by which heads that share them are split from positions.
+
+// CHECK-LABEL: func.func @cache(
+// CHECK-NOT:     linalg.softmax
+// CHECK:         diffattn.attention
+// CHECK-NOT:     linalg.softmax
+// CHECK:         return
+#b4 = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d3, d4)>
+#b5 = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d3, d4)>
+func.func @cache(%q: tensor<?x4x1x8xf32>, %pastk: tensor<?x2x?x8xf32>, %newk: tensor<?x2x1x8xf32>, %pastv: tensor<?x2x?x8xf32>, %newv: tensor<?x2x1x8xf32>, %l: f32) -> tensor<?x2x1x8xf32> {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %c2 = arith.constant 2 : index
+  %c4 = arith.constant 4 : index
+  %c8 = arith.constant 8 : index
+  %zero = arith.constant 0.0 : f32
+  %B = tensor.dim %q, %c0 : tensor<?x4x1x8xf32>
+  %P = tensor.dim %pastk, %c2 : tensor<?x2x?x8xf32>
+  %PV = tensor.dim %pastv, %c2 : tensor<?x2x?x8xf32>
+  %BV = tensor.dim %pastv, %c0 : tensor<?x2x?x8xf32>
+  %same = arith.cmpi eq, %P, %PV : index
+  cf.assert %same, "expected keys and values of one length"
+  %one = arith.cmpi eq, %B, %BV : index
+  cf.assert %one, "expected one batch"
+  %N = arith.addi %P, %c1 : index
+  %k = tensor.concat dim(2) %pastk, %newk : (tensor<?x2x?x8xf32>, tensor<?x2x1x8xf32>) -> tensor<?x2x?x8xf32>
+  %v = tensor.concat dim(2) %pastv, %newv : (tensor<?x2x?x8xf32>, tensor<?x2x1x8xf32>) -> tensor<?x2x?x8xf32>
+  %e = tensor.empty(%B, %N) : tensor<?x2x2x?x8xf32>
+  %k5 = linalg.generic {indexing_maps = [#b4, #b5], iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel"]} ins(%k : tensor<?x2x?x8xf32>) outs(%e : tensor<?x2x2x?x8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<?x2x2x?x8xf32>
+  %v5 = linalg.generic {indexing_maps = [#b4, #b5], iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel"]} ins(%v : tensor<?x2x?x8xf32>) outs(%e : tensor<?x2x2x?x8xf32>) {
+  ^bb0(%in: f32, %out: f32):
+    linalg.yield %in : f32
+  } -> tensor<?x2x2x?x8xf32>
+  %shape = tensor.from_elements %B, %c4, %N, %c8 : tensor<4xindex>
+  %k4 = tensor.reshape %k5(%shape) : (tensor<?x2x2x?x8xf32>, tensor<4xindex>) -> tensor<?x4x?x8xf32>
+  %v4 = tensor.reshape %v5(%shape) : (tensor<?x2x2x?x8xf32>, tensor<4xindex>) -> tensor<?x4x?x8xf32>
+  %kt0 = tensor.empty(%B, %N) : tensor<?x4x8x?xf32>
+  %kt = linalg.transpose ins(%k4 : tensor<?x4x?x8xf32>) outs(%kt0 : tensor<?x4x8x?xf32>) permutation = [0, 1, 3, 2]
+  %q3 = tensor.collapse_shape %q [[0, 1], [2], [3]] : tensor<?x4x1x8xf32> into tensor<?x1x8xf32>
+  %k3 = tensor.collapse_shape %kt [[0, 1], [2], [3]] : tensor<?x4x8x?xf32> into tensor<?x8x?xf32>
+  %v3 = tensor.collapse_shape %v4 [[0, 1], [2], [3]] : tensor<?x4x?x8xf32> into tensor<?x?x8xf32>
+  %BH = arith.muli %B, %c4 : index
+  %se = tensor.empty(%BH, %N) : tensor<?x1x?xf32>
+  %s0 = linalg.fill ins(%zero : f32) outs(%se : tensor<?x1x?xf32>) -> tensor<?x1x?xf32>
+  %s = linalg.batch_matmul ins(%q3, %k3 : tensor<?x1x8xf32>, tensor<?x8x?xf32>) outs(%s0 : tensor<?x1x?xf32>) -> tensor<?x1x?xf32>
+  %a = linalg.softmax dimension(2) ins(%s : tensor<?x1x?xf32>) outs(%se : tensor<?x1x?xf32>) -> tensor<?x1x?xf32>
+  %oe = tensor.empty(%BH) : tensor<?x1x8xf32>
+  %o0 = linalg.fill ins(%zero : f32) outs(%oe : tensor<?x1x8xf32>) -> tensor<?x1x8xf32>
+  %o = linalg.batch_matmul ins(%a, %v3 : tensor<?x1x?xf32>, tensor<?x?x8xf32>) outs(%o0 : tensor<?x1x8xf32>) -> tensor<?x1x8xf32>
+  %o4 = tensor.expand_shape %o [[0, 1], [2], [3]] output_shape [%B, 4, 1, 8] : tensor<?x1x8xf32> into tensor<?x4x1x8xf32>
+  %first = tensor.extract_slice %o4[0, 0, 0, 0] [%B, 2, 1, 8] [1, 2, 1, 1] : tensor<?x4x1x8xf32> to tensor<?x2x1x8xf32>
+  %second = tensor.extract_slice %o4[0, 1, 0, 0] [%B, 2, 1, 8] [1, 2, 1, 1] : tensor<?x4x1x8xf32> to tensor<?x2x1x8xf32>
+  %le = tensor.splat %l[%B] : tensor<?x2x1x8xf32>
+  %m = arith.mulf %second, %le : tensor<?x2x1x8xf32>
+  %r = arith.subf %first, %m : tensor<?x2x1x8xf32>
+  return %r : tensor<?x2x1x8xf32>
+}

@@ -170,11 +170,14 @@ public:
       tree->poly = tree->a->poly * tree->b->poly;
       break;
     default:
-      // By a number, a size or a product of these, as axes are split.
+      // By a number, a size or a product of these, as axes are split, some of
+      // which are a size and something, as a cache with its new tokens.
       tree->b = std::make_shared<Tree>();
       tree->b->poly = draw.from(1, 6);
       if (draw.chance(2))
         tree->b->poly = tree->b->poly * draw.one(space.sizes);
+      if (draw.chance(3))
+        tree->b->poly = tree->b->poly + draw.one(space.sizes);
       if (draw.chance(3))
         tree->b->poly = tree->b->poly * draw.one(space.sizes);
       tree->op = draw.chance(2) ? Tree::Quotient : Tree::Rest;
@@ -427,6 +430,25 @@ TEST(IndexPolyTest, DividesWhatWasMerged) {
   EXPECT_EQ(space.floorDiv(b * H + h, H), b);
   EXPECT_EQ(space.mod(b * H + h, H), h);
   EXPECT_TRUE(space.provablyLess(b * H + h, space.size(tensor, 0) * H));
+}
+
+/// An axis whose size is a sum: `past` keys of a cache, and new ones.
+TEST(IndexPolyTest, DividesBySums) {
+  Program program({Space::tensorType()});
+  Value tensor = program.argument(0);
+  IndexSpace space;
+  IndexPoly past = space.size(tensor, 0), added = space.size(tensor, 1);
+  for (const IndexPoly &length :
+       {past + 1, past + added, past * IndexPoly(2) + added * added + 3}) {
+    IndexPoly b = space.loop(added), h = space.loop(4), k = space.loop(length);
+    IndexPoly row = b * IndexPoly(4) + h, flat = row * length + k;
+    EXPECT_EQ(space.floorDiv(flat, length), row);
+    EXPECT_EQ(space.mod(flat, length), k);
+    EXPECT_EQ(space.floorDiv(flat, length * IndexPoly(4)), b);
+    // What goes beyond the axis is in the next one.
+    EXPECT_NE(space.floorDiv(flat + 1, length), row);
+    EXPECT_NE(space.floorDiv(flat - 1, length), row);
+  }
 }
 
 /// Sizes that are stated to be equal are one polynomial, and what is known of

@@ -218,6 +218,50 @@ divide(const IndexPoly &a, const Monomial &divisor, int64_t coefficient) {
   return {quotient, rest};
 }
 
+/// Long division: splits `a` into a multiple of `divisor` and the rest, like
+/// x * y + x + z by y + 1 into x and z. Nothing if numbers
+/// grow large, or there is no end in sight.
+static std::optional<std::pair<IndexPoly, IndexPoly>>
+divideLong(const IndexPoly &a, const IndexPoly &divisor) {
+  constexpr int64_t most = int64_t(1) << 31;
+  using Term = std::pair<const Monomial, int64_t>;
+  // By degree first, so that each step leaves lower terms than it takes.
+  auto lower = [](const Term &x, const Term &y) {
+    return std::pair(x.first.size(), x.first) <
+           std::pair(y.first.size(), y.first);
+  };
+  auto isSmall = [&](const Term &term) {
+    return -most < term.second && term.second < most;
+  };
+  const Term &lead =
+      *std::max_element(divisor.terms.begin(), divisor.terms.end(), lower);
+  if (lead.second <= 0 || !llvm::all_of(divisor.terms, isSmall))
+    return std::nullopt;
+  IndexPoly quotient, rest = a;
+  for (int steps = 0;
+       steps < 64 && rest.isWithin(64, 16) && llvm::all_of(rest.terms, isSmall);
+       ++steps) {
+    const Term *top = nullptr;
+    for (const Term &term : rest.terms)
+      if (term.second % lead.second == 0 &&
+          std::includes(term.first.begin(), term.first.end(),
+                        lead.first.begin(), lead.first.end()) &&
+          (!top || lower(*top, term)))
+        top = &term;
+    if (!top)
+      return std::pair(quotient, rest);
+    Monomial left;
+    std::set_difference(top->first.begin(), top->first.end(),
+                        lead.first.begin(), lead.first.end(),
+                        std::back_inserter(left));
+    IndexPoly step;
+    step.addTerm(left, top->second / lead.second);
+    quotient = quotient + step;
+    rest = rest - step * divisor;
+  }
+  return std::nullopt;
+}
+
 std::optional<IndexPoly>
 IndexSpace::upperBoundOf(const Monomial &monomial) const {
   IndexPoly bound = 1;
@@ -318,6 +362,11 @@ IndexPoly IndexSpace::floorDiv(const IndexPoly &a, const IndexPoly &b) {
     return IndexPoly::atom(
         intern({Atom::FloorDiv, dividend, divisor, {}, 0, nonNegative}));
   };
+  if (b.terms.size() > 1)
+    if (auto divided = divideLong(a, b); divided &&
+                                         provablyNonNegative(divided->second) &&
+                                         provablyLess(divided->second, b))
+      return divided->first;
   if (b.terms.size() != 1 || b.terms.begin()->second <= 0)
     return quotientOf(a, b);
   auto [divisor, coefficient] = *b.terms.begin();
