@@ -1,8 +1,9 @@
 """What ATen ops are taken apart into before torch-mlir lowers them.
 
-torch-mlir's own table, with two changes. `aten.linear` and `aten.matmul` stay: taken apart they have wrong shapes once two
+torch-mlir's own table, with three changes. `aten.linear` and `aten.matmul` stay: taken apart they have wrong shapes once two
 sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
-not parse, is written as comparisons, sums and reads along one axis. The operator of diffattn becomes one node (attention_node.py).
+not parse, is written as comparisons, sums and reads along one axis. What it lowers for known sizes alone, or without saying which sizes
+stay as they are, is written so that it does. The operator of diffattn becomes one node (attention_node.py).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 import warnings
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .attention_node import attention
 
@@ -25,9 +27,10 @@ def table(exported: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.cumsum.default: cumsum, aten.index_put.default: index_put,
+    result.update({aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_put.default: index_put,
                    torch.ops.diffattn.attention.default: attention(exported),
-                   aten.neg.default: neg, aten.repeat.default: repeat, aten.scatter.src: scatter, aten.scatter.value: scatter_number})
+                   aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.repeat.default: repeat,
+                   aten.scatter.src: scatter, aten.scatter.value: scatter_number})
     return result
 
 
@@ -57,6 +60,15 @@ def cumsum(x, dim, *, dtype=None):
     counts = _along(places.unsqueeze(1) >= places.unsqueeze(0), x.dim() + 1, dim)
     terms = torch.where(counts, x.unsqueeze(dim), torch.zeros((), dtype=x.dtype, device=x.device))
     return terms.sum(dim + 1, dtype=x.dtype)
+
+
+def expand(x, size, *, implicit=False):
+    """Says which sizes stay as they are: torch-mlir asks of all others at run time whether they were 1."""
+    added = len(size) - x.dim()
+    stays = [not isinstance(new, int) and statically_known_true(old == new) for old, new in zip(x.shape, size[added:])]
+    if not any(stays):
+        return NotImplemented
+    return x.expand([*size[:added], *(-1 if stay else new for stay, new in zip(stays, size[added:]))])
 
 
 def _copy_at(x, dim, index, source):
@@ -90,6 +102,21 @@ def index_put(x, indices, values, accumulate=False):
 def neg(x):
     """torch-mlir takes integers through f32, which holds no more than 24 bits."""
     return NotImplemented if x.is_floating_point() or x.is_complex() else 0 - x
+
+
+def group_norm(x, weight, bias, batch, channels, inner, groups, eps):
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    parts = wide.reshape([x.size(0), groups, channels // groups, *x.shape[2:]])
+    axes = list(range(2, parts.dim()))
+    mean = parts.mean(axes, keepdim=True)
+    centred = parts - mean
+    scale = torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
+    result = (centred * scale).reshape(x.shape)
+    if weight is not None:
+        result = result * _along(weight, x.dim(), 1)
+    if bias is not None:
+        result = result + _along(bias, x.dim(), 1)
+    return result.to(x.dtype), mean.reshape(x.size(0), groups).to(x.dtype), scale.reshape(x.size(0), groups).to(x.dtype)
 
 
 def repeat(x, repeats):

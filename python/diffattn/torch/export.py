@@ -14,7 +14,7 @@ from ..text import shown
 from . import tensors
 from .decompositions import exporting, table
 from .graph import number_node, prepare
-from .held import Held
+from .held import Held, held_once
 from .options import Options, warn_of_fallback
 from .program import GraphProgram
 from .sizes import Sizes
@@ -152,11 +152,15 @@ def _export(module, args, kwargs, dynamic_shapes):
     try:
         with exporting():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
+            held_once(module, program)
             return program.run_decompositions(table(exported=True))
     except DiffAttnError as error:  # of a decomposition
         raise plain(error) from None
     except Exception as error:  # of many classes, most of them private
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if lines and "Constraints violated" in lines[0]:
+            lines = ["torch.export.Dim.DYNAMIC in dynamic_shapes, in place of a named size, takes such a guard and has it checked in each "
+                     "call:", *lines]
         raise CompileError(f"expected a module that torch.export exports, but it gave {type(error).__name__}: "
                            f"{' '.join(lines)[:600]}") from error
 

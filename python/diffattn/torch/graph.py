@@ -13,6 +13,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..errors import CompileError
 from .source import describe
+from .symbols import simplify
+from .views import spell_views
 
 aten = torch.ops.aten
 
@@ -55,6 +57,8 @@ def prepare(module: torch.fx.GraphModule) -> Prepared:
     places = [node for node in graph.nodes if node.op == "placeholder"]
     prepared = Prepared(module, len(places))
     _refuse_random(graph)
+    simplify(graph)
+    spell_views(graph)
     constants = _lift_constants(module, places[-1] if places else None)
     prepared.results = _results(graph, places)
     graph.eliminate_dead_code()
@@ -84,6 +88,10 @@ def _lift_constants(module, after) -> dict:
         value = module
         for part in node.target.split("."):
             value = getattr(value, part)
+        if isinstance(value, torch.fx.GraphModule) and node.users:
+            user = next(iter(node.users))
+            raise CompileError(f"{describe(user)}expected ATen ops alone, but got {user.target}, which calls a function of the module; "
+                               "fallback='eager' runs this graph in PyTorch")
         if not isinstance(value, torch.Tensor):
             raise CompileError(f"{describe(node)}expected tensors as constants, but got a {type(value).__name__} for {node.target}")
         node.meta.setdefault("val", value)

@@ -12,7 +12,7 @@ import types
 import torch
 
 from ..importing import mlir_text, weight_globals
-from . import attention_text, lowering
+from . import attention_text, equal_sizes, lowering
 
 
 class _Unknown(Exception):
@@ -49,7 +49,8 @@ def _lowered_by() -> list[str] | None:
         files = None
     if not files:
         return None  # a build that is worked on
-    sources = [pathlib.Path(module.__file__).read_bytes() for module in (attention_text, lowering, mlir_text, weight_globals)]
+    sources = [pathlib.Path(module.__file__).read_bytes()
+               for module in (attention_text, equal_sizes, lowering, mlir_text, weight_globals)]
     return [torch.__version__, str(torch.version.git_version), *(hashlib.sha256(data).hexdigest() for data in (files.encode(), *sources))]
 
 

@@ -11,6 +11,7 @@ from ..errors import CompileError
 from ..importing.mlir_text import left_over, readable_constants
 from ..text import shown
 from .attention_text import make_calls, with_ops
+from .equal_sizes import assert_equal_sizes
 from .source import describe
 
 #: What `torch_mlir.fx` runs on an imported graph: the second is torch-backend-to-linalg-on-tensors-backend-pipeline, without its last
@@ -48,6 +49,7 @@ def lower(module: torch.fx.GraphModule) -> str:
         raise _refused(module.graph, str(error)) from None
     for place in left_over(operation):
         raise _refused(module.graph, place)
+    assert_equal_sizes(next(op for op in importer.module.body if op.attributes["sym_name"].value == "main"), module.graph)
     return with_ops(readable_constants(str(importer.module)), specs)
 
 

@@ -1,0 +1,124 @@
+"""Views of symbolic sizes, as axes that are merged and axes that are split.
+
+torch-mlir guesses which axes of an `aten.view` belong together. Where several sizes are symbols it may guess wrong (`[b, t, 4]` as
+`[b * t, 4]` becomes a cast of `t` to 1), and it asks at run time whether a size is -1. Of the symbols one can tell.
+"""
+
+from __future__ import annotations
+
+import random
+
+import sympy
+import torch
+
+aten, prims = torch.ops.aten, torch.ops.prims
+_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+
+
+def spell_views(graph: torch.fx.Graph) -> None:
+    """Replaces, in place, each view in which a size is symbolic."""
+    numbers = _Numbers()
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target not in _VIEWS:
+            continue
+        source, sizes = node.args[0], list(node.args[1])
+        before, after = source.meta["val"].shape, node.meta["val"].shape
+        if not any(isinstance(size, torch.SymInt) for size in (*before, *after)):
+            continue
+        groups = _groups(list(before), list(after), numbers)
+        if groups is None or len(groups) == len(before) == len(after):
+            continue
+        with graph.inserting_before(node):
+            made = _taken_apart(graph, source, sizes, after, groups)
+        made.meta.update(node.meta)
+        node.replace_all_uses_with(made)
+        graph.erase_node(node)
+
+
+def _taken_apart(graph, node, sizes, after, groups):
+    """Merges what is one group, then splits it; from the last axis on, so that the numbers of the others stay."""
+    for (begin, end), (into, to) in reversed(groups):
+        shape = node.meta["val"].shape
+        if end - begin > 1:
+            merged = [*shape[:begin], _product(shape[begin:end]), *shape[end:]]
+            node = _call(graph, prims.collapse.default, (node, begin, end - 1), node, merged)
+        if any(isinstance(size, torch.SymInt) for size in after[into:to]) and to - into > 1:
+            shape = node.meta["val"].shape
+            node = _call(graph, aten.unflatten.int, (node, begin, sizes[into:to]), node, [*shape[:begin], *after[into:to], *shape[begin + 1:]])
+        else:
+            node = _split(graph, node, begin, after[into:to])
+    return node
+
+
+def _split(graph, node, axis, sizes):
+    """`axis` taken apart into known sizes, one by one: `aten.unflatten` is a view again for torch-mlir."""
+    for number in range(len(sizes) - 1):
+        shape, at = node.meta["val"].shape, axis + number
+        parts = [sizes[number], _product(sizes[number + 1:])]
+        node = _call(graph, prims.split_dim.default, (node, at, sizes[number]), node, [*shape[:at], *parts, *shape[at + 1:]])
+    return node
+
+
+def _call(graph, target, arguments, like, shape):
+    node = graph.call_function(target, arguments)
+    node.meta["val"] = like.meta["val"].new_empty(shape)
+    return node
+
+
+def _product(sizes):
+    result = 1
+    for size in sizes:
+        result = result * size
+    return result
+
+
+def _groups(before, after, numbers):
+    """Ranges of axes that hold the same elements, before and after, as small as they can be; None: they are not to be told."""
+    groups, i, j = [], 0, 0
+    while i < len(before) and j < len(after):
+        begin, into = i, j
+        first, second = numbers.of(before[i]), numbers.of(after[j])
+        i, j = i + 1, j + 1
+        while first != second:
+            if first < second and i < len(before):
+                first, i = first * numbers.of(before[i]), i + 1
+            elif second < first and j < len(after):
+                second, j = second * numbers.of(after[j]), j + 1
+            else:
+                return None
+        groups.append(((begin, i), (into, j)))
+    if not groups:
+        return None  # without axes on one side
+    # Axes of one element are left at the end.
+    (begin, _), (into, _) = groups[-1]
+    groups[-1] = (begin, len(before)), (into, len(after))
+    return groups if all(_is_same(before[a:b], after[c:d]) for (a, b), (c, d) in groups) else None
+
+
+def _is_same(before, after) -> bool:
+    if len(before) == len(after) == 1:
+        before, after = before[0], after[0]
+        return before is after or _expression(before) == _expression(after)
+    return sympy.expand(_product(map(_expression, before)) - _product(map(_expression, after))) == 0
+
+
+def _expression(size):
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+
+
+class _Numbers:
+    """A number for each size, made of large random numbers for the symbols in it: sizes of different numbers differ."""
+
+    def __init__(self):
+        self._random, self._symbols, self._known = random.Random(0), {}, {}
+
+    def of(self, size) -> int:
+        if not isinstance(size, torch.SymInt):
+            return size
+        expression = size.node.expr
+        if expression not in self._known:
+            for symbol in sorted(expression.free_symbols, key=str):
+                self._symbols.setdefault(symbol, self._random.randrange(10**6, 10**9))
+            number = expression.subs(self._symbols)
+            self._known[expression] = int(number) if number.is_Integer else self._random.randrange(10**6, 10**9)
+        return self._known[expression]

@@ -1,0 +1,153 @@
+"""diffattn.compile with sizes that are symbols: views, arithmetic on sizes, what the module decides by them, and sizes that are equal."""
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim
+from torch.nn import functional as F
+
+import diffattn
+from diffattn.torch import views
+from diffattn.torch.graph import prepare
+
+pytestmark = pytest.mark.oracle
+
+
+class Function(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.forward = function
+
+
+def compiled_for_any(function, *shapes):
+    """Compiled for tensors of these shapes, of which all axes that are not of 4 elements may differ."""
+    dynamic = tuple({axis: Dim.DYNAMIC for axis, size in enumerate(shape) if size != 4} for shape in shapes)
+    return diffattn.compile(Function(lambda *tensors: function(*tensors)), tuple(torch.randn(shape) for shape in shapes), dynamic_shapes=(dynamic,))
+
+
+VIEWS = {
+    "merged": lambda x: x.reshape(x.shape[0] * x.shape[1], 4, 4) + 1,
+    "merged_and_split": lambda x: (x.view(-1, 16) * 2).view(x.shape),
+    "split": lambda x: x.view(x.shape[0], x.shape[1], 2, 8).transpose(1, 2).reshape(x.shape[0] * 2, x.shape[1], 8),
+    "units": lambda x: (x[:, None].view(x.shape[0], x.shape[1], 1, 4, 1, 4) * 2).reshape(x.shape[0], -1, 4, 1, 4, 1),
+    "all": lambda x: x.flatten() * 2,
+    "of_sums": lambda x: torch.cat([x, x[:, :1]], 1).repeat_interleave(2, 2).view(x.shape[0], -1, 2, 16).flatten(0, 1),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views(name):
+    compiled = compiled_for_any(VIEWS[name], (2, 3, 4, 4))
+    assert "inferred" not in compiled.mlir
+    for batch, length in ((2, 3), (3, 5), (5, 7)):
+        x = torch.randn(batch, length, 4, 4)
+        torch.testing.assert_close(compiled(x), VIEWS[name](x), rtol=0, atol=0)
+
+
+def test_groups_of_axes():
+    """The smallest ranges of axes that hold the same elements, or none."""
+    numbers = views._Numbers()
+    for before, after, groups in (([6], [2, 3], [((0, 1), (0, 2))]), ([6, 7], [3, 14], [((0, 2), (0, 2))]), ([6, 1, 1], [6], [((0, 3), (0, 1))]),
+                                  ([5, 6], [5, 3, 2], [((0, 1), (0, 1)), ((1, 2), (1, 3))]), ([], [1], None), ([6], [7], None), ([6, 2], [6], None)):
+        assert views._groups(before, after, numbers) == groups
+
+
+@pytest.mark.parametrize("function", [lambda n: n ** 2, lambda n: n ** 3 + n * n, lambda n: n % 3, lambda n: -n % 4, lambda n: (n + 1) // 2])
+def test_arithmetic(function):
+    compiled = compiled_for_any(lambda x: x * function(x.shape[0]), (5, 4))
+    for rows in (2, 5, 7, 12):
+        x = torch.ones(rows, 4)
+        torch.testing.assert_close(compiled(x), x * function(rows))
+
+
+@pytest.mark.parametrize("shape, function, tolerance", [
+    ((3, 4), lambda x: F.group_norm(x, 2, torch.arange(4.0), torch.ones(4), 1e-3), 1e-5),
+    ((2, 3, 4), lambda x: F.group_norm(x.reshape(-1, 4), 2, torch.arange(4.0)), 1e-5),
+    ((2, 4, 5, 3), lambda x: F.group_norm(x.bfloat16(), 4), 2e-2),
+])
+def test_group_norm(shape, function, tolerance):
+    compiled = compiled_for_any(function, shape)
+    for more in (0, 2):
+        x = torch.randn([size if size == 4 else size + more for size in shape])
+        torch.testing.assert_close(compiled(x), function(x), rtol=tolerance, atol=tolerance)
+
+
+def test_expansion_says_what_stays():
+    kept = lambda x: x[:, :, None].expand(x.shape[0], x.shape[1], 3, 4) * 2  # noqa: E731
+    compiled = compiled_for_any(kept, (2, 3, 4))
+    assert "tensor.extract" not in compiled.mlir  # at a place that depends on whether a size is 1
+    more = lambda x, y: (x[:, :1].expand(y.shape[0], x.shape[0], -1, 4) * 1, y.expand(x.shape[0], -1, 4))  # noqa: E731
+    both = compiled_for_any(more, (2, 3, 4), (6, 4))
+    for batch, length, rows in ((2, 3, 6), (4, 5, 2)):
+        x, y = torch.randn(batch, length, 4), torch.randn(rows, 4)
+        torch.testing.assert_close(compiled(x), kept(x))
+        torch.testing.assert_close(both(x, y), more(x, y))
+
+
+def test_decisions_of_the_module_are_checked():
+    def function(x, y):
+        return x * int(x.shape[0] * 0.5) if x.shape[0] + y.shape[0] > 4 else x
+
+    compiled = compiled_for_any(function, (5, 4), (3, 4))
+    for rows, others in ((5, 3), (4, 2), (5, 9)):
+        x, y = torch.randn(rows, 4), torch.randn(others, 4)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+    with pytest.raises(diffattn.errors.InputError, match=r"expected sizes for which Eq\(TruncToInt\(0.5\*ToFloat\(tensors_0.shape\[0\]\)\), 2\), as "
+                                                         r"for those that the module was compiled with, but got tensors_0.shape\[0\] = 7"):
+        compiled(torch.randn(7, 4), torch.randn(3, 4))
+    with pytest.raises(diffattn.errors.InputError, match=r"shape\[0\] = 2, tensors_1.shape\[0\] = 2"):
+        compiled(torch.randn(2, 4), torch.randn(2, 4))
+
+
+def test_a_named_size_that_export_cannot_prove():
+    size = Dim("rows", max=9)
+    with pytest.raises(diffattn.errors.CompileError, match=r"torch.export.Dim.DYNAMIC in dynamic_shapes, in place of a named size.*rows"):
+        diffattn.compile(Function(lambda x: x * int(x.shape[0] * 0.5)), (torch.ones(5, 4),), dynamic_shapes=({0: size},))
+
+
+def test_equal_sizes_are_stated():
+    """What PyTorch has one symbol for is one size in the module too, for raising and for those that run it without PyTorch."""
+    compiled = compiled_for_any(lambda x, y: (x + 1, x @ y), (3, 4), (4, 3))
+    assert "cf.assert" not in compiled.mlir
+    compiled = compiled_for_any(lambda x, y: (x * 2, x + y), (3, 4), (3, 4))
+    run = diffattn.runtime.Executable(compiled.mlir)
+    with pytest.raises(diffattn.errors.RunError, match="expected size 3 on axis 0 of input 1 of the graph, as on axis 0 of input 0 of the graph, but got 2"):
+        run.call("main", *(torch.ones(rows, 4).numpy() for rows in (3, 2)))
+
+
+def test_one_tensor_met_in_two_places():
+    """A buffer and a parameter that the module also holds in a list are one input, which may change."""
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3))
+            self.weight = nn.Parameter(torch.ones(3))
+            self.held = [self.total, self.weight]
+
+        def forward(self, x):
+            self.held[0].add_(x * self.held[1])
+            return self.total * self.weight
+
+    ours, theirs = Twice(), Twice()
+    compiled = diffattn.compile(ours, (torch.ones(3),))
+    for _ in range(2):
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(torch.ones(3)), theirs(torch.ones(3)))
+            ours.weight.mul_(2)
+            theirs.weight.mul_(2)
+    torch.testing.assert_close(ours.total, theirs.total)
+
+
+def test_functions_of_functions_are_refused():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    x = torch.randn(1, 2, 8, 16)
+    with pytest.raises(diffattn.errors.CompileError, match="expected ATen ops alone, but got flex_attention"):
+        diffattn.compile(Function(lambda x: flex_attention(x, x, x, score_mod=lambda score, *_: torch.tanh(score))), (x,))
+
+
+def test_prepared_graphs_have_no_views_of_symbols():
+    program = torch.export.export(Function(lambda x: x.view(-1, 4) * 2), (torch.ones(2, 3, 4),), dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
+    module = prepare(program.run_decompositions({}).graph_module).module
+    assert [node.target for node in module.graph.nodes if node.target is torch.ops.aten.view.default] == []
