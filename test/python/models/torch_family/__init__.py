@@ -1,0 +1,1 @@
+"""Small modules of PyTorch with differential attention, each as the authors of its architecture write it."""
