@@ -63,6 +63,12 @@ bool CompiledProgram::hasWeights() const {
 DeviceProgram *CompiledProgram::getDevice() const { return impl->device.get(); }
 
 /// Folds LLVM's errors into ours: they are faults of the object or the system.
+/// What the system says of tiles that it does not let this process use.
+static std::string getTileNote(const CpuTarget &cpu) {
+  std::string refusal = cpu.has("amx-tile") ? getTileRefusal() : "";
+  return refusal.empty() ? "" : "; of tiles the system says: " + refusal;
+}
+
 static llvm::Error linkError(llvm::Error error) {
   return makeError(ErrorClass::Compile,
                    "expected the compiled code to link, but got: " +
@@ -106,7 +112,7 @@ CompiledProgram::load(CompiledModule module, llvm::StringRef target,
     return makeError(ErrorClass::Usage,
                      "expected a CPU that runs " + parsed->isa +
                          " code, but this one lacks some of " +
-                         llvm::join(cpu.features, " ") +
+                         llvm::join(cpu.features, " ") + getTileNote(cpu) +
                          " (code can still be emitted)");
   static const bool initialized = [] {
     llvm::InitializeNativeTarget();

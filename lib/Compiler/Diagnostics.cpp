@@ -7,6 +7,7 @@
 #include "DiffAttn/Compiler/Diagnostics.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
+#include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Location.h"
 #include "mlir/IR/MLIRContext.h"

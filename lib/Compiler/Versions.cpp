@@ -42,6 +42,10 @@ std::string mlir::diffattn::getMachineText() {
   for (const CpuTarget &target : getCpuTargets())
     if (hostSupports(target))
       os << ' ' << target.name;
+  for (const CpuTarget &target : getCpuTargets())
+    if (hostHasFeatures(target) && !hostSupports(target))
+      os << "; not " << target.name
+         << ": of tiles the system says: " << getTileRefusal();
   os << "\ncaches   L1 " << (native.l1Bytes >> 10) << " KiB, L2 "
      << (native.l2Bytes >> 10) << " KiB, L3 share " << (native.l3Bytes >> 10)
      << " KiB\n";

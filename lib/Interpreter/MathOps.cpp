@@ -11,6 +11,7 @@
 #include "FloatFunctions.h"
 
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;

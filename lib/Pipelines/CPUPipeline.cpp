@@ -44,6 +44,9 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
   ConvertDiffAttnToVectorPassOptions kernels;
   kernels.threads = options.threads;
   pm.addPass(createConvertDiffAttnToVectorPass(kernels));
+  EmulateAmxPassOptions tiles;
+  tiles.missingOnly = true;
+  pm.addPass(createEmulateAmxPass(tiles));
   ConvertGemmToRuntimePassOptions products;
   products.threads = options.threads;
   products.isa = options.isa;
@@ -88,6 +91,7 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
   pm.addPass(createFinalizeMemRefToLLVMConversionPass());
   pm.addPass(createConvertFuncToLLVMPass());
   pm.addPass(createConvertIndexToLLVMPass());
+  pm.addPass(createConvertAmxToLLVMPass());
   pm.addPass(createConvertControlFlowToLLVMPass());
   pm.addPass(createArithToLLVMConversionPass());
   pm.addPass(createUBToLLVMConversionPass());

@@ -21,7 +21,7 @@ CpuPrefillAttr mlir::diffattn::selectCpuPrefill(const AttentionShape &shape,
   // memory is wanted anyway.
   constexpr int64_t twoPassKeys = 16384;
   return CpuPrefillAttr::get(context, target.name, target.vectorBytes / 4,
-                             /*q_block_size=*/48, tile(kernel.qk),
+                             kernel.qBlockSize, tile(kernel.qk),
                              tile(kernel.pv), kernel.kvBlockSize, twoPassKeys,
                              kernel.product);
 }

@@ -14,7 +14,16 @@ using namespace mlir::diffattn;
 
 // With 32 registers 24 accumulators, 3 vectors of queries or 4 of values and
 // one broadcast; with 16, 12 accumulators.
+// Four tiles of sums, so that one does not wait for itself.
 static constexpr CpuMicroKernel kMicroKernels[] = {
+    {"bf16 tiles",
+     "",
+     32,
+     CpuProduct::Bf16Tiles,
+     {16, 4, 1},
+     {64, 1, 1},
+     256,
+     64},
     {"bf16 pairs",
      "avx512bf16",
      32,
@@ -33,10 +42,15 @@ ArrayRef<CpuMicroKernel> mlir::diffattn::getCpuMicroKernels() {
 /// What is multiplied as it lies in memory has its type, and is scaled after
 /// the product, which must keep the order of scores. Any type is widened to
 /// f32.
-static bool suits(CpuProduct product, const AttentionShape &shape) {
+static bool suits(CpuProduct product, const AttentionShape &shape,
+                  const CpuTarget &target) {
   switch (product) {
   case CpuProduct::F32:
     return true;
+  case CpuProduct::Bf16Tiles:
+    if (!target.hasTiles())
+      return false;
+    [[fallthrough]];
   case CpuProduct::Bf16Pairs:
     return shape.elementType.isBF16() && shape.scale > 0.0f;
   }
@@ -46,7 +60,7 @@ static bool suits(CpuProduct product, const AttentionShape &shape) {
 bool CpuMicroKernel::takes(const AttentionShape &shape,
                            const CpuTarget &target) const {
   return (feature.empty() || target.has(feature)) &&
-         target.vectorRegisters >= registers && suits(product, shape);
+         target.vectorRegisters >= registers && suits(product, shape, target);
 }
 
 const CpuMicroKernel &

@@ -11,7 +11,10 @@ using namespace mlir::diffattn;
 
 CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
                                                 const CpuTarget &target) {
-  const CpuProduct product = selectCpuMicroKernel(shape, target).product;
+  CpuProduct product = selectCpuMicroKernel(shape, target).product;
+  // Few queries leave most of a tile empty.
+  if (product == CpuProduct::Bf16Tiles)
+    product = CpuProduct::F32;
   const bool manyRegisters = target.vectorRegisters >= 32;
   const int64_t lanes = target.vectorBytes / 4;
   // Queries stay in registers beside the sums of scores; sums of outputs beside

@@ -6,8 +6,11 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/CpuTarget.h"
 
+#include "DiffAttn/Runtime/ABI/TilePermission.h"
+
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/Support/Errno.h"
 #include "llvm/TargetParser/Host.h"
 
 #include <unistd.h>
@@ -21,16 +24,27 @@ static constexpr StringRef kAvx512Features[] = {
 static constexpr StringRef kAvx512Bf16Features[] = {
     "+avx512bf16", "+avx512f", "+avx512bw", "+avx512dq", "+avx512vl",
     "+avx512cd",   "+avx2",    "+fma",      "+f16c"};
+static constexpr StringRef kAmxFeatures[] = {
+    "+amx-bf16", "+amx-tile", "+avx512f", "+avx512bw", "+avx512dq",
+    "+avx512vl", "+avx512cd", "+avx2",    "+fma",      "+f16c"};
 static constexpr StringRef kAvx2Features[] = {"+avx2", "+fma", "+f16c"};
 static constexpr StringRef kWideVectors[] = {"-prefer-256-bit"};
 
 /// Best first. `paysHere` says which of them is not the best on every CPU that
 /// has its features.
 static const CpuTarget kTargets[] = {
+    {"amx", "x86-64-v4", kWideVectors, kAmxFeatures, 64, 32},
     {"avx512bf16", "x86-64-v4", kWideVectors, kAvx512Bf16Features, 64, 32},
     {"avx512", "x86-64-v4", kWideVectors, kAvx512Features, 64, 32},
     {"avx2", "x86-64-v3", {}, kAvx2Features, 32, 16},
     {"generic", "x86-64", {}, {}, 16, 16},
+    {"amx-emulated",
+     "x86-64-v3",
+     {},
+     kAvx2Features,
+     64,
+     32,
+     /*emulatesTiles=*/true},
 };
 
 bool CpuTarget::has(StringRef feature) const {
@@ -51,11 +65,21 @@ ArrayRef<StringRef> mlir::diffattn::getCpuIsaNames() {
   return names;
 }
 
-bool mlir::diffattn::hostSupports(const CpuTarget &target) {
+bool mlir::diffattn::hostHasFeatures(const CpuTarget &target) {
   llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
   return llvm::all_of(target.features, [&](StringRef feature) {
     return features.lookup(feature.drop_front());
   });
+}
+
+bool mlir::diffattn::hostSupports(const CpuTarget &target) {
+  return hostHasFeatures(target) &&
+         (!target.has("amx-tile") || getTileRefusal().empty());
+}
+
+std::string mlir::diffattn::getTileRefusal() {
+  int error = diffattn_rt::requestTiles();
+  return error ? llvm::sys::StrError(error) : "";
 }
 
 /// Zen 4 and later run VDPBF16PS twice as fast as an FMA; Sapphire Rapids and
@@ -67,7 +91,8 @@ static bool hostHasFastBf16Dot() {
 /// Whether code for `target` is the best on this machine, which has its
 /// features.
 static bool paysHere(const CpuTarget &target) {
-  return !target.hasBf16Dot() || hostHasFastBf16Dot();
+  return !target.emulatesTiles &&
+         (!target.hasBf16Dot() || hostHasFastBf16Dot());
 }
 
 static void readCaches(CpuTarget &target) {

@@ -70,6 +70,26 @@ func.func private @cpu_prefill_c11_kv_block_size() attributes {s = #diffattn.cpu
 func.func private @cpu_prefill_c12_two_pass_keys() attributes {s = #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48, qk_tile = [4, 3, 4], pv_tile = [6, 2, 4], kv_block_size = 128, two_pass_keys = -2>}
 
 // -----
+// cpu_prefill_c13
+// expected-error @below {{expected 16 lanes with product bf16_tiles, but got 8}}
+func.func private @cpu_prefill_c13_tile_lanes() attributes {s = #diffattn.cpu_prefill<isa = "amx", lanes = 8, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 256, two_pass_keys = 16384, product = bf16_tiles>}
+
+// -----
+// cpu_prefill_c14
+// expected-error @below {{expected the qk_tile of product bf16_tiles to be [16, up to 6, 1], but got [8, 4, 1]}}
+func.func private @cpu_prefill_c14_score_tiles() attributes {s = #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [8, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 256, two_pass_keys = 16384, product = bf16_tiles>}
+
+// -----
+// cpu_prefill_c15
+// expected-error @below {{expected the pv_tile of product bf16_tiles to be [a multiple of 16 up to 96, 1, 1], but got [64, 2, 1]}}
+func.func private @cpu_prefill_c15_product_tiles() attributes {s = #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 2, 1], kv_block_size = 256, two_pass_keys = 16384, product = bf16_tiles>}
+
+// -----
+// cpu_prefill_c16
+// expected-error @below {{expected kv_block_size to be a multiple of 32 with product bf16_tiles, but got 48}}
+func.func private @cpu_prefill_c16_tile_keys() attributes {s = #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 48, two_pass_keys = 16384, product = bf16_tiles>}
+
+// -----
 // cpu_split_kv_c1
 // expected-error @below {{expected lanes to be 4, 8 or 16, but got 32}}
 func.func private @cpu_split_kv_c1_split_lanes() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 32, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8>}
@@ -78,6 +98,11 @@ func.func private @cpu_split_kv_c1_split_lanes() attributes {s = #diffattn.cpu_s
 // cpu_split_kv_c2
 // expected-error @below {{expected 16 lanes with product bf16_pairs, but got 8}}
 func.func private @cpu_split_kv_c2_split_pairs() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8, product = bf16_pairs>}
+
+// -----
+// cpu_split_kv_c9
+// expected-error @below {{expected product f32 or bf16_pairs, but got bf16_tiles}}
+func.func private @cpu_split_kv_c9_tiles() attributes {s = #diffattn.cpu_split_kv<isa = "amx", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 16, o_vectors = 16, o_row_vectors = 8, product = bf16_tiles>}
 
 // -----
 // cpu_split_kv_c3

@@ -1,11 +1,12 @@
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512})" | FileCheck %s --check-prefixes=CHECK,AVX512
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512bf16})" | FileCheck %s --check-prefixes=CHECK,BF16
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=amx})" | FileCheck %s --check-prefixes=CHECK,AMX
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2})" | FileCheck %s --check-prefixes=CHECK,AVX2
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=generic})" | FileCheck %s --check-prefixes=CHECK,GENERIC
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx2 linalg=true})" --remark-format=emitRemark --remarks-filter=diffattn-schedule 2>&1 | FileCheck %s --check-prefix=LINALG
 // RUN: not diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx1024})" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 
-// UNKNOWN: error: expected isa to be one of native, avx512bf16, avx512, avx2, generic, but got avx1024
+// UNKNOWN: error: expected isa to be one of native, amx, avx512bf16, avx512, avx2, generic, amx-emulated, but got avx1024
 
 !q = tensor<?x2x?x64xf32>
 !v = tensor<?x2x?x128xf32>
@@ -16,6 +17,8 @@
 // AVX512-SAME: #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 256, two_pass_keys = 16384>]
 // BF16:        isa = "avx512bf16", lanes = 16
 // BF16-NOT:    bf16_pairs
+// AMX:         isa = "amx", lanes = 16
+// AMX-NOT:     bf16_tiles
 // AVX2:        #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 2, o_vectors = 8, o_row_vectors = 8>
 // AVX2-SAME:   #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48
 // AVX2-SAME:   qk_tile = [4, 3, 4], pv_tile = [6, 2, 4]
@@ -30,6 +33,7 @@ func.func @f32(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %o: !v) -> !v {
 
 // CHECK-LABEL: func.func @bf16(
 // BF16:        schedules = [#diffattn.cpu_prefill<{{.*}}product = bf16_pairs>]
+// AMX:         schedules = [#diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 256, two_pass_keys = 16384, product = bf16_tiles>]
 // AVX512-NOT:  bf16_pairs
 // AVX2-NOT:    bf16_pairs
 func.func @bf16(%q: !h, %l: tensor<f32>, %o: !h) -> !h {

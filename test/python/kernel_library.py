@@ -14,7 +14,7 @@ import numpy as np
 from paths import LLVM
 
 TYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16, "i1": np.bool_, "i64": np.int64, "i32": np.int32}
-FLAGS = {"avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2"}
+FLAGS = {"amx": "amx_bf16", "avx512bf16": "avx512_bf16", "avx512": "avx512bw", "avx2": "avx2", "generic": "sse2", "amx-emulated": "avx2"}
 
 
 def runnable_isas():
@@ -40,12 +40,16 @@ def small_schedule(isa, bf16):
     """Schedules by hand whose blocks and limits are small, so that small inputs go past them."""
     lanes, tiles = {"avx2": (8, "[4, 3, 4], pv_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], pv_tile = [6, 2, 4]")}.get(
         isa, (16, "[8, 3, 8], pv_tile = [6, 4, 4]"))
+    tiled = bf16 and isa in ("amx", "amx-emulated")
+    if tiled:
+        tiles = "[16, 3, 1], pv_tile = [48, 1, 1]"
     few = "4, q_vectors = 16, pv_rows = 2, pv_keys = 8, o_vectors = 16" if lanes == 16 else "2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8"
     product = ", product = bf16_pairs" * (bf16 and isa == "avx512bf16")
+    tiles_of_products = ", product = bf16_tiles" * tiled
     return (f'schedules = [#diffattn.when<max_queries = 3, min_keys = 4 : #diffattn.cpu_split_kv<isa = "{isa}", lanes = {lanes}, '
             f"kv_split_size = 32, qk_rows = {few}, o_row_vectors = 8{product}>>, "
             f'#diffattn.cpu_prefill<isa = "{isa}", lanes = {lanes}, q_block_size = 48, qk_tile = {tiles}, kv_block_size = 32, '
-            f"two_pass_keys = 48{product}>]")
+            f"two_pass_keys = 48{product}{tiles_of_products}>]")
 
 
 def function_text(number, sig, isa):

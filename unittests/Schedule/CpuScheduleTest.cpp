@@ -46,6 +46,16 @@ TEST_F(CpuScheduleTest, TilesFitTheRegisters) {
       CpuTarget target = *getCpuTarget(isa);
       CpuPrefillAttr s = select(isa, type);
       EXPECT_EQ(s.getLanes() * 4, target.vectorBytes);
+      if (s.getProduct() == CpuProduct::Bf16Tiles) {
+        // Sums, and what is multiplied: eight tiles. A product takes 52 cycles
+        // and begins 16 after the one before it.
+        for (int64_t sums : {s.getQk().height / 16 * s.getQk().vectors,
+                             s.getPv().height / 16 * s.getPv().vectors}) {
+          EXPECT_LE(sums + 2, 8) << isa.str();
+          EXPECT_GE(sums, 4) << isa.str();
+        }
+        continue;
+      }
       // Sums, the vectors that a step loads, and the number that is broadcast.
       for (const RegisterTile &tile : {s.getQk(), s.getPv()}) {
         EXPECT_LE(tile.height * tile.vectors + tile.vectors + 1,
@@ -96,6 +106,12 @@ TEST_F(CpuScheduleTest, Bf16DotsOnlyWhereTheCpuAndTheTypeHaveThem) {
         // The scale waits until after the product, and keeps the order.
         bool pairs = isa == "avx512bf16" && type.isBF16() && scale > 0.0f;
         CpuTarget target = *getCpuTarget(isa);
+        // Tiles too, and only for blocks of queries.
+        EXPECT_EQ(selectCpuPrefill(scaled, target).getProduct() ==
+                      CpuProduct::Bf16Tiles,
+                  target.hasTiles() && type.isBF16() && scale > 0.0f);
+        EXPECT_NE(selectCpuSplitKV(scaled, target).getProduct(),
+                  CpuProduct::Bf16Tiles);
         for (CpuProduct product :
              {selectCpuPrefill(scaled, target).getProduct(),
               selectCpuSplitKV(scaled, target).getProduct()})
@@ -110,7 +126,8 @@ TEST_F(CpuScheduleTest, EveryMicroKernelIsWhole) {
     for (const RegisterTile &tile : {row.qk, row.pv}) {
       EXPECT_GT(tile.height, 0) << row.name.str();
       EXPECT_GT(tile.unroll, 0) << row.name.str();
-      EXPECT_LT(tile.height * tile.vectors, row.registers) << row.name.str();
+      if (row.product != CpuProduct::Bf16Tiles)
+        EXPECT_LT(tile.height * tile.vectors, row.registers) << row.name.str();
     }
     EXPECT_EQ(row.kvBlockSize % row.qk.height, 0) << row.name.str();
     bool chosen = false;

@@ -40,6 +40,8 @@ TEST(CpuTarget, OtherNamesGiveNothing) {
 TEST(CpuTarget, MoreFeaturesTakeNothingAway) {
   for (const CpuTarget &a : getCpuTargets())
     for (const CpuTarget &b : getCpuTargets()) {
+      if (a.emulatesTiles || b.emulatesTiles)
+        continue;
       bool includes = llvm::all_of(b.features, [&](StringRef feature) {
         return a.has(feature.drop_front());
       });
@@ -54,8 +56,13 @@ TEST(CpuTarget, MoreFeaturesTakeNothingAway) {
 
 TEST(CpuTarget, FactsFollowTheFeatures) {
   for (const CpuTarget &target : getCpuTargets()) {
-    EXPECT_EQ(target.vectorBytes == 64, target.has("avx512f"));
-    EXPECT_EQ(target.vectorRegisters == 32, target.has("avx512f"));
+    // An emulation has the vectors of what it emulates.
+    bool isWide = target.has("avx512f") || target.emulatesTiles;
+    EXPECT_EQ(target.vectorBytes == 64, isWide);
+    EXPECT_EQ(target.vectorRegisters == 32, isWide);
+    EXPECT_EQ(target.hasTiles(),
+              target.has("amx-tile") || target.emulatesTiles);
+    EXPECT_EQ(target.has("amx-tile"), target.has("amx-bf16"));
     EXPECT_EQ(target.vectorBytes >= 32, target.has("avx2"));
     EXPECT_EQ(target.hasHalfConversion(), target.has("f16c"));
     EXPECT_EQ(target.hasBf16Dot(), target.has("avx512bf16"));
@@ -69,7 +76,8 @@ TEST(CpuTarget, FactsFollowTheFeatures) {
 TEST(CpuTarget, NativeRunsHere) {
   CpuTarget native = *getCpuTarget("native");
   EXPECT_TRUE(hostSupports(native));
-  EXPECT_TRUE(hostSupports(getCpuTargets().back()));
+  EXPECT_TRUE(hostSupports(*getCpuTarget("generic")));
+  EXPECT_FALSE(native.emulatesTiles);
   // The first that runs here, but for bf16 dot products, which are taken only
   // where they pay.
   for (const CpuTarget &target : getCpuTargets()) {
@@ -81,6 +89,24 @@ TEST(CpuTarget, NativeRunsHere) {
   EXPECT_GT(native.l1Bytes, 0);
   EXPECT_GT(native.l2Bytes, 0);
   EXPECT_GT(native.l3Bytes, 0);
+}
+
+/// The emulation makes the same code as the target that it stands for.
+TEST(CpuTarget, TheEmulationHasTheSameFacts) {
+  CpuTarget real = *getCpuTarget("amx"),
+            emulated = *getCpuTarget("amx-emulated");
+  EXPECT_EQ(real.vectorBytes, emulated.vectorBytes);
+  EXPECT_EQ(real.vectorRegisters, emulated.vectorRegisters);
+  EXPECT_EQ(real.hasTiles(), emulated.hasTiles());
+  EXPECT_EQ(real.hasBf16Dot(), emulated.hasBf16Dot());
+  EXPECT_EQ(real.hasHalfConversion(), emulated.hasHalfConversion());
+  EXPECT_FALSE(real.emulatesTiles);
+}
+
+TEST(CpuTarget, TilesAreRefusedWithAReason) {
+  CpuTarget tiles = *getCpuTarget("amx");
+  EXPECT_EQ(hostSupports(tiles),
+            hostHasFeatures(tiles) && getTileRefusal().empty());
 }
 
 } // namespace

@@ -38,8 +38,41 @@ def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp">
   }];
   let options = [Option<"threads", "threads", "int64_t", /*default=*/"0",
                         "The most threads to use; 0 leaves it to the runtime">];
+  let dependentDialects = ["amx::AMXDialect", "arith::ArithDialect", "LLVM::LLVMDialect",
+                           "math::MathDialect", "memref::MemRefDialect", "scf::SCFDialect",
+                           "vector::VectorDialect"];
+}
+
+def EmulateAmxPass : Pass<"diffattn-emulate-amx", "ModuleOp"> {
+  let summary = "Compute products of AMX tiles by vectors, with the hardware's rounding";
+  let description = [{
+    Rewrites every `amx` op to ops on vectors, for machines without AMX: a tile is a
+    vector of its rows and columns, a product is a call of a private function that
+    adds it to its sum as the hardware does, bit for bit.
+
+    - `amx.tile_mulf` of bf16: of each pair of columns of A, the first factors are summed by
+      multiply-adds from 0 on in one chain, the second ones in another; the sum of both is added to C.
+      After each step, and in what is read, a subnormal number is 0 with its sign, whatever the mode of
+      the CPU. A result that is NaN may have another payload.
+    - `amx.tile_muli`: sums of 32 bits that wrap around.
+
+    `amx.tile_mulf` of f16 is an error. With `missing-only`, functions whose
+    `target_features` have `+amx-tile` keep their tiles.
+  }];
+  let options = [Option<"missingOnly", "missing-only", "bool", /*default=*/"false",
+                        "Keep the tiles of functions whose target features have AMX">];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
                            "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
+}
+
+def ConvertAmxToLLVMPass : Pass<"convert-diffattn-amx-to-llvm", "ModuleOp"> {
+  let summary = "Lower AMX ops to LLVM, with the branches that carry tiles";
+  let description = [{
+    Converts `amx` ops and, in modules that have some, all `cf` branches, in one step: a tile that a
+    loop carries is an argument of a block. (`convert-to-llvm` does the same together with every other
+    dialect.)
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect"];
 }
 
 def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {

@@ -21,7 +21,8 @@ def DiffAttn_ScheduleTarget : DiffAttn_Enum<"ScheduleTarget", "kind of target of
   I32EnumAttrCase<"GPU", 2, "gpu">]>;
 
 def DiffAttn_CpuProduct : DiffAttn_Enum<"CpuProduct", "what CPU kernels multiply", [
-  I32EnumAttrCase<"F32", 0, "f32">, I32EnumAttrCase<"Bf16Pairs", 1, "bf16_pairs">]>;
+  I32EnumAttrCase<"F32", 0, "f32">, I32EnumAttrCase<"Bf16Pairs", 1, "bf16_pairs">,
+  I32EnumAttrCase<"Bf16Tiles", 2, "bf16_tiles">]>;
 
 def DiffAttn_GpuPlacement : DiffAttn_Enum<"GpuPlacement", "which warp computes which map", [
   I32EnumAttrCase<"Both", 0, "both">, I32EnumAttrCase<"Pair", 1, "pair">,
@@ -58,9 +59,11 @@ def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
     - `kv_block_size`: keys between two updates of the running maximum;
     - `two_pass_keys`: up to this many keys the scores of both maps are kept, and multiplied with V
       once; with more, KV blocks are merged as online states;
-    - `product`: `f32`, to which all types are widened, or `bf16_pairs`, multiplied as they lie in
-      memory. What does not suit it (operands of other types or with columns apart, a scale that is
-      not positive) is widened.
+    - `product`: `f32`, to which all types are widened, or bf16 as it lies in memory: `bf16_pairs`, or
+      `bf16_tiles` of 16 rows by a matrix unit (AMX). What does not suit it (operands of other types or
+      with columns apart, a scale that is not positive, an `isa` without the unit) is widened. With
+      tiles the keys of `qk_tile` and the queries of `pv_tile` fill whole tiles, the vectors of
+      `qk_tile` are tiles of sums, and one column of tiles of values is multiplied at a time.
 
     Example:
 

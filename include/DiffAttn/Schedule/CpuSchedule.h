@@ -31,6 +31,7 @@ struct CpuMicroKernel {
   CpuProduct product;
   RegisterTile qk, pv;
   int64_t kvBlockSize;
+  int64_t qBlockSize = 48;
 
   bool takes(const AttentionShape &shape, const CpuTarget &target) const;
 };

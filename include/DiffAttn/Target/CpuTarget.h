@@ -32,6 +32,9 @@ struct CpuTarget {
   /// Width of a vector register, and how many there are.
   int64_t vectorBytes = 16;
   int64_t vectorRegisters = 16;
+  /// Whether products of tiles are computed by vectors, bit for bit as a matrix
+  /// unit does: to test its code on machines without one.
+  bool emulatesTiles = false;
   /// Data caches of one core; the last level as one core's fair share of it.
   int64_t l1Bytes = 32 << 10;
   int64_t l2Bytes = 1 << 20;
@@ -41,6 +44,9 @@ struct CpuTarget {
   bool has(StringRef feature) const;
   /// Whether vectors of bf16 pairs are multiplied as they are.
   bool hasBf16Dot() const { return has("avx512bf16"); }
+  /// Whether tiles of bf16 are multiplied by a matrix unit, or by an emulation
+  /// of one.
+  bool hasTiles() const { return has("amx-bf16") || emulatesTiles; }
   /// Whether f16 becomes f32 in one instruction.
   bool hasHalfConversion() const { return has("f16c"); }
 };
@@ -52,13 +58,22 @@ ArrayRef<CpuTarget> getCpuTargets();
 /// The names that `isa=` takes: native, and those of the targets.
 ArrayRef<StringRef> getCpuIsaNames();
 
-/// The target called `name`: native, avx512bf16, avx512, avx2 or generic.
-/// Nothing if there is no such name. `native` asks the CPU, and takes
-/// avx512bf16 only where its dot product is fast.
+/// The target called `name`: native, amx, avx512bf16, avx512, avx2, generic or
+/// amx-emulated. Nothing if there is no such name. `native` asks the CPU and
+/// the system, takes avx512bf16 only where its dot product is fast, and never
+/// takes amx-emulated.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
-/// Whether the machine that this runs on can execute code made for `target`.
+/// Whether the machine that this runs on can execute code made for `target`,
+/// and the system lets it.
 bool hostSupports(const CpuTarget &target);
+
+/// Whether its CPU alone can.
+bool hostHasFeatures(const CpuTarget &target);
+
+/// Why the system does not let this process use the tiles of AMX; empty if it
+/// does. It is asked once.
+std::string getTileRefusal();
 
 } // namespace mlir::diffattn
 

@@ -92,6 +92,8 @@ public:
                     Value count);
   /// Whether each of `lanes` bytes that lie `stride` apart is not 0; the same.
   Value loadFlags(Value base, Value index, Value stride, Value count);
+  /// f32, or vectors of it, rounded once to `element`.
+  Value round(Value value, Type element);
   /// Rounds f32 once to `element` and stores.
   void storeNarrow(Value value, Value base, Type element, Value index,
                    Value mask = {});
@@ -130,7 +132,6 @@ public:
 
 private:
   Value widen(Value value, Type element);
-  Value round(Value value, Type element);
 };
 
 } // namespace mlir::diffattn

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "PrefillKernel.h"
 
+#include "TileBuilder.h"
+
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -36,8 +38,13 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
     at = b.add(at, b.roundUp(count, 16));
     return part;
   };
+  const ProductAtom &atom = spec.getAtom();
+  Value packs = b.ceilDiv(headDim, atom.pack);
+  Value depth = b.roundUp(headDim, kTileDepth);
+  if (atom.usesTiles)
+    packs = b.div(depth, atom.pack);
   for (int map : {0, 1})
-    s.queries[map] = take(b.mul(headDim, rows));
+    s.queries[map] = take(b.mul(packs, rows));
   for (int map : {0, 1}) {
     s.maxima[map] = take(b.index(rows));
     s.sums[map] = take(b.index(rows));
@@ -57,8 +64,12 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
   s.probabilities = take(b.index(schedule.getKvBlockSize() * rows + overrun));
   if (spec.bias().present())
     s.bias = take(b.index(schedule.getKvBlockSize() * rows));
-  const ProductAtom &atom = spec.getAtom();
-  if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
+  if (atom.usesTiles) {
+    // bf16: two of them in the place of one f32.
+    int64_t keyRows =
+        readsKeyTiles(spec) ? kTileRows : schedule.getKvBlockSize();
+    s.keyPanel = take(b.mul(depth, keyRows / 2));
+  } else if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
     s.keyPanel = take(b.mul(headDim, schedule.getKvBlockSize()));
   if (!atom.readsValues(b, spec.v))
     s.valuePanel = take(b.mul(s.valuePanelStride, schedule.getKvBlockSize()));

@@ -77,9 +77,12 @@ private:
   void multiply(Value p, Value n, Value first, Value partial, Value out,
                 Value evidence);
   void multiplyTiles(Value p, Value n, Value first, Value out);
+  void combine(Value e1, Value e2, Value factor1, Value factor2, Value n);
   void multiplyCarefully(Value p, Value n, Value first, Value out,
                          Value evidence);
   Value hasNonFinite(Value n, Value first);
+  /// Whether a row sees a key: its exponential is not 0.
+  Value isVisible(Value evidence, Value row, Value key);
   Value loadValues(Value row, Value c, Value mask, Value count);
   PolynomialMath lanes();
   Value emitDecay(Value before, Value after);
@@ -93,8 +96,25 @@ private:
   /// this one.
   KvBlock getKvBlock(Value kvBlock);
   KvBlock cutKvBlock(Value kvBlock);
+  /// Row r of the block takes keys from low + r * lowSlope up to high + r *
+  /// highSlope, of those from `first` on.
+  struct RowRange {
+    Value low, lowSlope, high, highSlope;
+  };
+  RowRange getRowRange(Value n, Value first);
   Value loadMaskLanes(MaskOperand operand, Value key, Value lane,
                       Value position);
+  void scoreRows(int map, const KvBlock &kvBlock, Value scores);
+  // The same phases by matrix tiles (PrefillTiles.cpp).
+  /// Whether keys are multiplied where they lie, but for the last ones.
+  static bool readsKeyTiles(const AttentionSpec &spec);
+  void packKeyTiles(int map, Value first, Value count);
+  void scoreTiles(int map, const KvBlock &kvBlock, Value scores);
+  void combineTiles(Value e1, Value e2, Value factor1, Value factor2, Value n);
+  void multiplyByTiles(Value p, Value n, Value first, Value out, bool finite);
+  void multiplyTilesCarefully(Value p, Value n, Value first, Value out,
+                              Value evidence);
+
   /// The keys' row `first`, as f32 rows, and their stride.
   std::pair<Value, Value> getKeyRows(int map, Value first, Value n);
   std::pair<Value, Value> getValueRows(Value first, Value n);

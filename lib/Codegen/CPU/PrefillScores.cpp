@@ -34,6 +34,18 @@ std::pair<Value, Value> PrefillKernel::getValueRows(Value first, Value n) {
   return {s.valuePanel, s.valuePanelStride};
 }
 
+void PrefillKernel::scoreRows(int map, const KvBlock &kvBlock, Value scores) {
+  std::pair<Value, Value> keyRows = getKeyRows(map, kvBlock.first, kvBlock.n);
+  forVectors([&](Value lane, int64_t width) {
+    auto kernel = getScoresKernel(b, module, schedule, width, atom);
+    LLVM::CallOp::create(b, kernel,
+                         ValueRange{keyRows.first, keyRows.second,
+                                    b.at(s.queries[map], b.f32, lane), headDim,
+                                    kvBlock.n, b.at(scores, b.f32, lane),
+                                    b.at(s.newMaxima, b.f32, lane)});
+  });
+}
+
 void PrefillKernel::scoreKvBlock(Value number) {
   KvBlock kvBlock = getKvBlock(number);
   KeyPaths paths = getKeyPaths(spec);
@@ -50,21 +62,15 @@ void PrefillKernel::scoreKvBlock(Value number) {
     position = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
                         b.index(0), position);
   for (int map : {0, 1}) {
-    std::pair<Value, Value> keyRows = getKeyRows(map, kvBlock.first, kvBlock.n);
     Value scores =
         b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
     forEachVector([&](Value lane) {
       b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
     });
-    forVectors([&](Value lane, int64_t width) {
-      auto kernel = getScoresKernel(b, module, schedule, width, atom);
-      LLVM::CallOp::create(b, kernel,
-                           ValueRange{keyRows.first, keyRows.second,
-                                      b.at(s.queries[map], b.f32, lane),
-                                      headDim, kvBlock.n,
-                                      b.at(scores, b.f32, lane),
-                                      b.at(s.newMaxima, b.f32, lane)});
-    });
+    if (atom.usesTiles)
+      scoreTiles(map, kvBlock, scores);
+    else
+      scoreRows(map, kvBlock, scores);
     if (spec.editsEveryScore())
       editScores(map, kvBlock.n, kvBlock.first, scores);
     else if (spec.hasPartialTiles())

@@ -26,6 +26,21 @@ void PrefillKernel::finishMaxima() {
     });
 }
 
+/// P = e1 * factor1 - e2 * factor2 for `n` keys, as the product reads it.
+void PrefillKernel::combine(Value e1, Value e2, Value factor1, Value factor2,
+                            Value n) {
+  if (atom.usesTiles)
+    return combineTiles(e1, e2, factor1, factor2, n);
+  forVectors([&](Value lane, int64_t width) {
+    auto kernel = getCombineKernel(b, module, schedule, width, atom);
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{b.at(e1, b.f32, lane), b.at(e2, b.f32, lane),
+                   b.at(factor1, b.f32, lane), b.at(factor2, b.f32, lane), n,
+                   b.at(s.probabilities, b.f32, lane)});
+  });
+}
+
 void PrefillKernel::combineKvBlock(Value number) {
   KvBlock kvBlock = getKvBlock(number);
   for (int map : {0, 1})
@@ -42,15 +57,7 @@ void PrefillKernel::combineKvBlock(Value number) {
       b.mul(b.sub(kvBlock.first, seen.low), schedule.getQBlockSize());
   Value e1 = b.at(s.scores[0], b.f32, position),
         e2 = b.at(s.scores[1], b.f32, position);
-  forVectors([&](Value lane, int64_t width) {
-    auto kernel = getCombineKernel(b, module, schedule, width, atom);
-    LLVM::CallOp::create(b, kernel,
-                         ValueRange{b.at(e1, b.f32, lane),
-                                    b.at(e2, b.f32, lane),
-                                    b.at(s.factors[0], b.f32, lane),
-                                    b.at(s.factors[1], b.f32, lane), kvBlock.n,
-                                    b.at(s.probabilities, b.f32, lane)});
-  });
+  combine(e1, e2, s.factors[0], s.factors[1], kvBlock.n);
   multiply(s.probabilities, kvBlock.n, kvBlock.first, kvBlock.partial,
            s.output[0], e1);
 }
@@ -73,45 +80,41 @@ void PrefillKernel::mergeKvBlock(Value number) {
         b.store(b.splat(1.0f), s.newMaxima, lane);
         b.store(b.zero(), s.factors[map], lane);
       });
+      combine(p, p, s.newMaxima, s.factors[map], kvBlock.n);
       p = s.probabilities;
-      forVectors([&](Value lane, int64_t width) {
-        auto kernel = getCombineKernel(b, module, schedule, width, atom);
-        Value e = b.at(s.scores[map], b.f32, lane);
-        LLVM::CallOp::create(b, kernel,
-                             ValueRange{e, e, b.at(s.newMaxima, b.f32, lane),
-                                        b.at(s.factors[map], b.f32, lane),
-                                        kvBlock.n, b.at(p, b.f32, lane)});
-      });
     }
     multiply(p, kvBlock.n, kvBlock.first, kvBlock.partial, s.output[map],
              s.scores[map]);
   }
 }
 
+PrefillKernel::RowRange PrefillKernel::getRowRange(Value n, Value first) {
+  Value zero = b.index(0), one = b.index(1), start = b.sub(firstRow, first);
+  RowRange range{zero, zero, n, zero};
+  if (masks->low) {
+    range.low = b.add(masks->low, start);
+    range.lowSlope = one;
+  }
+  if (masks->high) {
+    range.high = b.add(masks->high, start);
+    range.highSlope = one;
+  }
+  return range;
+}
+
 /// out += p * values for the keys from `first` on, by register tiles.
 void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
   std::pair<Value, Value> valueRows = getValueRows(first, n);
-  // Row r of the block sees keys from low + r * lowSlope up to
-  // high + r * highSlope.
-  Value zero = b.index(0), one = b.index(1);
-  Value low = zero, lowSlope = zero, high = n, highSlope = zero;
-  Value start = b.sub(firstRow, first);
-  if (masks->low) {
-    low = b.add(masks->low, start);
-    lowSlope = one;
-  }
-  if (masks->high) {
-    high = b.add(masks->high, start);
-    highSlope = one;
-  }
+  RowRange range = getRowRange(n, first);
+  Value zero = b.index(0);
   int64_t widest = schedule.getPv().vectors;
   auto call = [&](int64_t vectors, bool masked, Value column, Value columns) {
     auto kernel = getProductKernel(b, module, schedule, vectors, masked, atom);
-    LLVM::CallOp::create(b, kernel,
-                         ValueRange{p, b.at(valueRows.first, b.f32, column),
-                                    valueRows.second, b.at(out, b.f32, column),
-                                    s.valuePanelStride, rows, columns, n, low,
-                                    lowSlope, high, highSlope});
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{p, b.at(valueRows.first, b.f32, column), valueRows.second,
+                   b.at(out, b.f32, column), s.valuePanelStride, rows, columns,
+                   n, range.low, range.lowSlope, range.high, range.highSlope});
   };
   // A packed panel is padded to whole vectors; V itself is not.
   bool inPlace = atom.readsValues(b, spec.v);
@@ -139,15 +142,25 @@ void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
 /// not finite, only those are added that a row sees.
 void PrefillKernel::multiply(Value p, Value n, Value first, Value partial,
                              Value out, Value evidence) {
-  auto tiles = [&] { multiplyTiles(p, n, first, out); };
+  auto tiles = [&] {
+    if (atom.usesTiles)
+      multiplyByTiles(p, n, first, out, /*finite=*/false);
+    else
+      multiplyTiles(p, n, first, out);
+  };
   if (!spec.hasPartialTiles() && !spec.scores.hasElementMasks())
     return tiles();
   Value suspects = n;
   if (!spec.scores.hasElementMasks())
     suspects = b.select(partial, n, b.index(0));
   Value suspect = hasNonFinite(suspects, first);
-  b.ifElse(
-      suspect, [&] { multiplyCarefully(p, n, first, out, evidence); }, tiles);
+  auto carefully = [&] {
+    if (atom.usesTiles)
+      multiplyTilesCarefully(p, n, first, out, evidence);
+    else
+      multiplyCarefully(p, n, first, out, evidence);
+  };
+  b.ifElse(suspect, carefully, tiles);
 }
 
 /// Whether a value of `n` keys from `first` on is Inf or NaN.
@@ -188,6 +201,13 @@ Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
   return b.loadStrided(row, spec.v.element, b.mul(c, stride), stride, count);
 }
 
+Value PrefillKernel::isVisible(Value evidence, Value row, Value key) {
+  Value at = b.add(b.mul(key, schedule.getQBlockSize()), row);
+  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                               b.load(b.f32, evidence, at),
+                               emitConstant(b, b.f32, 0.0f));
+}
+
 /// Adds only keys that a row sees: those whose exponential is not 0. Each pack
 /// of keys is one multiply-add, as in the tiles, so that a row that sees no
 /// such value is the same number for number.
@@ -197,20 +217,16 @@ void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
   Value rest = b.sub(valueDim, whole);
   Value mask = b.firstLanes(rest);
   const int64_t rowsOfBlock = schedule.getQBlockSize();
-  auto isVisible = [&](Value row, Value key) -> Value {
-    Value e = b.load(b.f32, evidence, b.add(b.mul(key, rowsOfBlock), row));
-    return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
-                                 emitConstant(b, b.f32, 0.0f));
-  };
   b.loop(rows, [&](Value row) {
     Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
     b.loop(b.index(0), n, atom.pack, [&](Value key) {
-      SmallVector<Value> keys{key}, visible{isVisible(row, key)};
+      SmallVector<Value> keys{key}, visible{isVisible(evidence, row, key)};
       for (int64_t i = 1; i < atom.pack; ++i) {
         // What lies beyond the last key is that one again, hidden.
         Value next = b.add(key, i), exists = b.less(next, n);
         keys.push_back(b.min(next, b.add(n, -1)));
-        visible.push_back(b.both(exists, isVisible(row, keys.back())));
+        visible.push_back(
+            b.both(exists, isVisible(evidence, row, keys.back())));
       }
       Value any = visible.front();
       for (Value other : ArrayRef(visible).drop_front())

@@ -19,6 +19,8 @@ const ProductAtom &mlir::diffattn::getProductAtom(CpuProduct product) {
     return getFmaF32();
   case CpuProduct::Bf16Pairs:
     return getDotBf16();
+  case CpuProduct::Bf16Tiles:
+    return getTileBf16();
   }
   llvm_unreachable("all products are listed");
 }

@@ -39,6 +39,9 @@ public:
   /// Degree of the polynomial of exponentials: what the next product rounds
   /// hides the error of a shorter one.
   const int exponentDegree;
+  /// Whether products are made by a matrix unit, from tiles of rows in memory:
+  /// `multiplyAdd` is then not used (TileKernels.h).
+  const bool usesTiles;
 
   virtual ~ProductAtom() = default;
   /// Whether it multiplies the operands of `spec`.
@@ -90,9 +93,9 @@ public:
 
 protected:
   ProductAtom(StringRef suffix, int64_t pack, bool scalesQueries,
-              int exponentDegree)
+              int exponentDegree, bool usesTiles = false)
       : suffix(suffix), pack(pack), scalesQueries(scalesQueries),
-        exponentDegree(exponentDegree) {}
+        exponentDegree(exponentDegree), usesTiles(usesTiles) {}
 };
 
 const ProductAtom &getProductAtom(CpuProduct product);
@@ -100,6 +103,8 @@ const ProductAtom &getProductAtom(CpuProduct product);
 const ProductAtom &getFmaF32();
 /// VDPBF16PS: DotBf16.cpp.
 const ProductAtom &getDotBf16();
+/// AMX's TDPBF16PS: TileBf16.cpp.
+const ProductAtom &getTileBf16();
 
 } // namespace mlir::diffattn
 

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "CpuFeatures.h"
 
+#include "DiffAttn/Runtime/ABI/TilePermission.h"
+
 #include <cpuid.h>
 #include <cstdint>
 
@@ -16,7 +18,7 @@ namespace {
 enum Register { EAX, EBX, ECX, EDX };
 
 /// Parts of the register file that the system must save (XCR0).
-constexpr uint64_t kNone = 0, kYmm = 0x6, kZmm = 0xe6;
+constexpr uint64_t kNone = 0, kYmm = 0x6, kZmm = 0xe6, kTiles = 0x60000;
 
 struct Feature {
   const char *name; // as LLVM calls it
@@ -49,6 +51,8 @@ constexpr Feature kFeatures[] = {
     {"avx512bw", 7, 0, EBX, 30, kZmm},
     {"avx512vl", 7, 0, EBX, 31, kZmm},
     {"avx512bf16", 7, 1, EAX, 5, kZmm},
+    {"amx-bf16", 7, 0, EDX, 22, kTiles},
+    {"amx-tile", 7, 0, EDX, 24, kTiles},
     {"sahf", 0x80000001, 0, ECX, 0, kNone},
     {"lzcnt", 0x80000001, 0, ECX, 5, kNone},
 };
@@ -80,6 +84,8 @@ FeatureState diffattn_rt::getCpuFeature(std::string_view name) {
     bool present = readLeaf(feature.leaf, feature.subleaf, words) &&
                    (words[feature.where] >> feature.bit & 1) &&
                    (saved & feature.saved) == feature.saved;
+    if (present && feature.saved == kTiles && requestTiles() != 0)
+      return FeatureState::Refused;
     return present ? FeatureState::Present : FeatureState::Missing;
   }
   return FeatureState::Unknown;

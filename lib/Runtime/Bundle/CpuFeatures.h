@@ -11,10 +11,11 @@
 
 namespace diffattn_rt {
 
-enum class FeatureState { Present, Missing, Unknown };
+enum class FeatureState { Present, Missing, Refused, Unknown };
 
 /// Whether this CPU has the feature that LLVM calls `name`, and the system
-/// saves its registers. Unknown: this loader has not heard of it.
+/// saves its registers. Refused: the CPU has it, but the system does not let
+/// this process use it. Unknown: this loader has not heard of it.
 FeatureState getCpuFeature(std::string_view name);
 
 } // namespace diffattn_rt

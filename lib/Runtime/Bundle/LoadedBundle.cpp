@@ -91,9 +91,11 @@ Failure LoadedBundle::checkCpu() const {
     FeatureState state = getCpuFeature(feature);
     if (state == FeatureState::Present)
       continue;
-    missing +=
-        (missing.empty() ? "" : ", ") + feature +
-        (state == FeatureState::Unknown ? " (not known to this loader)" : "");
+    missing += (missing.empty() ? "" : ", ") + feature;
+    if (state == FeatureState::Unknown)
+      missing += " (not known to this loader)";
+    if (state == FeatureState::Refused)
+      missing += " (the system does not let this process use it)";
   }
   if (missing.empty())
     return {};

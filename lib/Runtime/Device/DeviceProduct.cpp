@@ -32,9 +32,9 @@ const char *diffattn_device_check_product(const diffattn_product *p) {
   static thread_local std::string text;
   const bool small = p->dtype_a == DIFFATTN_F16 || p->dtype_a == DIFFATTN_BF16;
   const bool wide = p->dtype_a == DIFFATTN_F32 || p->dtype_a == DIFFATTN_F64;
-  if (p->dtype_a != p->dtype_b ||
-      !((small && (p->dtype_c == p->dtype_a || p->dtype_c == DIFFATTN_F32)) ||
-        (wide && p->dtype_c == p->dtype_a))) {
+  const bool keepsType = (small || wide) && p->dtype_c == p->dtype_a;
+  const bool widens = small && p->dtype_c == DIFFATTN_F32;
+  if (p->dtype_a != p->dtype_b || (!keepsType && !widens)) {
     text =
         std::string("expected a matrix product of A and B of one type f32, "
                     "f16, bf16 or f64 with C of the same type, or of f32 for "

@@ -1,0 +1,60 @@
+//===- PairsBf16.h - layouts of bf16 pairs ----------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_PAIRSBF16_H
+#define DIFFATTN_LIB_CODEGEN_CPU_PAIRSBF16_H
+
+#include "ProductAtom.h"
+
+namespace mlir::diffattn {
+
+/// What products of bf16 pairs have in common: operands are multiplied as they
+/// lie in memory, or in pairs of neighbours along the contracted axis. The
+/// scale waits until after the product, and must keep the order of scores.
+class PairsBf16 : public ProductAtom {
+public:
+  bool takes(const AttentionSpec &spec) const override;
+  Type getPacked(KernelBuilder &b) const override { return b.i32; }
+  Type getNumber(KernelBuilder &b) const override { return b.bf16; }
+  /// One query's columns in pairs, the last of an odd number with 0, and pairs
+  /// of zeros up to a multiple of `multiple`.
+  void packQuery(KernelBuilder &b, const PackedQuery &query) const override;
+  /// In pairs of keys, as i32: panel[ceil(n / 2)][stride], with zeros for the
+  /// partner of an odd number's last key, and rows of zeros up to a multiple of
+  /// `multiple`.
+  void packValues(KernelValues &v, Value base, Value first, Value n,
+                  Value columns, Value panel, Value stride) const override {
+    packValues(v, base, first, n, columns, panel, stride, /*finite=*/false);
+  }
+  /// With `finite`, 0 in the place of Inf and NaN.
+  void packValues(KernelValues &v, Value base, Value first, Value n,
+                  Value columns, Value panel, Value stride, bool finite) const;
+  Value loadVector(KernelBuilder &b, Value base, Value index) const override {
+    return b.load(b.integers, base, b.i32, index);
+  }
+  Value loadFirst(KernelBuilder &b, Value base, Value index) const override;
+  Value loadRow(KernelBuilder &b, Value row, Type element, Value index,
+                Value mask) const override;
+  SmallVector<Value> loadColumns(KernelBuilder &b, Value row, Type element,
+                                 Value stride, Value column, int64_t vectors,
+                                 Value mask) const override;
+
+protected:
+  /// Two vectors of bf16 as one of pairs.
+  static Value interleave(KernelBuilder &b, Value first, Value second);
+
+  PairsBf16(StringRef suffix, bool usesTiles, int64_t multiple)
+      : ProductAtom(suffix, /*pack=*/2, /*scalesQueries=*/false,
+                    /*exponentDegree=*/3, usesTiles),
+        multiple(multiple) {}
+
+private:
+  const int64_t multiple;
+};
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_PAIRSBF16_H

@@ -1,0 +1,145 @@
+//===- PrefillTiles.cpp - a block of queries by matrix tiles --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "PairsBf16.h"
+#include "PrefillKernel.h"
+#include "TileBuilder.h"
+#include "TileKernels.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+bool PrefillKernel::readsKeyTiles(const AttentionSpec &spec) {
+  return spec.headDim.isStatic() && spec.headDim.value % kTileDepth == 0;
+}
+
+/// `count` keys from `first` on, as rows of whole tiles with zeros behind the
+/// last column and the last key.
+void PrefillKernel::packKeyTiles(int map, Value first, Value count) {
+  Type i16 = b.getI16Type();
+  VectorType halves = VectorType::get({b.lanes}, i16);
+  Value depth = b.roundUp(headDim, kTileDepth);
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(halves));
+  Value stride = v.stride(map ? spec.k2 : spec.k1, 2);
+  Value whole = b.mul(b.div(headDim, b.lanes), b.lanes);
+  Value mask = b.firstLanes(b.sub(headDim, whole));
+  b.loop(b.index(0), b.mul(b.roundUp(count, kTileRows), depth), b.lanes,
+         [&](Value at) { b.store(zero, s.keyPanel, i16, at); });
+  b.loop(count, [&](Value key) {
+    Value from = b.at(keyBase[map], i16, b.mul(b.add(first, key), stride));
+    Value to = b.at(s.keyPanel, i16, b.mul(key, depth));
+    b.loop(b.index(0), whole, b.lanes,
+           [&](Value c) { b.store(b.load(halves, from, i16, c), to, i16, c); });
+    b.ifThen(b.less(whole, headDim), [&] {
+      b.store(b.loadMasked(halves, from, whole, mask), to, i16, whole);
+    });
+  });
+}
+
+void PrefillKernel::scoreTiles(int map, const KvBlock &kvBlock, Value scores) {
+  Value depth = b.roundUp(headDim, kTileDepth);
+  Value whole = b.mul(b.div(kvBlock.n, kTileRows), kTileRows);
+  Value rows, stride, tail;
+  if (readsKeyTiles(spec)) {
+    stride = v.stride(map ? spec.k2 : spec.k1, 2);
+    rows = b.at(keyBase[map], b.bf16, b.mul(kvBlock.first, stride));
+    tail = s.keyPanel;
+    b.ifThen(b.less(whole, kvBlock.n), [&] {
+      packKeyTiles(map, b.add(kvBlock.first, whole), b.sub(kvBlock.n, whole));
+    });
+  } else {
+    packKeyTiles(map, kvBlock.first, kvBlock.n);
+    rows = s.keyPanel;
+    stride = depth;
+    tail = b.at(s.keyPanel, b.bf16, b.mul(whole, depth));
+  }
+  forVectors([&](Value lane, int64_t width) {
+    LLVM::CallOp::create(b, getTileScoresKernel(b, module, schedule, width),
+                         ValueRange{rows, stride,
+                                    b.at(s.queries[map], b.i32, lane), depth,
+                                    kvBlock.n, tail, b.at(scores, b.f32, lane),
+                                    b.at(s.newMaxima, b.f32, lane)});
+  });
+}
+
+void PrefillKernel::combineTiles(Value e1, Value e2, Value factor1,
+                                 Value factor2, Value n) {
+  auto kernel = getTileCombineKernel(b, module, schedule, atom);
+  forEachVector([&](Value lane) {
+    Value plane = b.mul(lane, schedule.getKvBlockSize());
+    LLVM::CallOp::create(
+        b, kernel,
+        ValueRange{b.at(e1, b.f32, lane), b.at(e2, b.f32, lane),
+                   b.at(factor1, b.f32, lane), b.at(factor2, b.f32, lane), n,
+                   b.at(s.probabilities, b.bf16, plane)});
+  });
+}
+
+void PrefillKernel::multiplyByTiles(Value p, Value n, Value first, Value out,
+                                    bool finite) {
+  static_cast<const PairsBf16 &>(atom).packValues(v, valueBase, first, n,
+                                                  valueDim, s.valuePanel,
+                                                  s.valuePanelStride, finite);
+  RowRange range = getRowRange(n, first);
+  auto call = [&](int64_t tiles, Value begin, Value end) {
+    LLVM::CallOp::create(
+        b, getTileProductKernel(b, module, schedule, tiles),
+        ValueRange{p, s.valuePanel, s.valuePanelStride, out, s.valuePanelStride,
+                   begin, end, s.valuePanelStride, n, range.low, range.lowSlope,
+                   range.high, range.highSlope});
+  };
+  const int64_t tiles = schedule.getPv().height / kTileRows;
+  Value end = b.mul(vectors, kTileRows);
+  Value whole = b.mul(b.div(vectors, tiles), schedule.getPv().height);
+  call(tiles, b.index(0), whole);
+  if (tiles > 1)
+    call(1, whole, end);
+}
+
+/// What is not finite counts as 0 in the tiles, and is then added to the rows
+/// that see it.
+void PrefillKernel::multiplyTilesCarefully(Value p, Value n, Value first,
+                                           Value out, Value evidence) {
+  multiplyByTiles(p, n, first, out, /*finite=*/true);
+  Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
+  Value rest = b.sub(valueDim, whole);
+  Value mask = b.firstLanes(rest);
+  b.loop(n, [&](Value key) {
+    Value from = b.at(valueBase, spec.v.element,
+                      b.mul(b.add(first, key), v.stride(spec.v, 2)));
+    Value tile = b.mul(b.div(key, kTileDepth), kTileRows * kTileDepth);
+    Value column = b.rem(key, b.index(kTileDepth));
+    b.ifThen(hasNonFinite(b.index(1), b.add(first, key)), [&] {
+      b.loop(rows, [&](Value row) {
+        b.ifThen(isVisible(evidence, row, key), [&] {
+          Value plane = b.mul(b.div(row, kTileRows),
+                              kTileRows * schedule.getKvBlockSize());
+          Value inTile = b.mul(b.rem(row, b.index(kTileRows)), kTileDepth);
+          Value at = b.add(b.add(plane, tile), b.add(inTile, column));
+          Value weight = b.splat(b.loadWideScalar(p, b.bf16, at));
+          Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
+          auto add = [&](Value c, Value mask, Value count) {
+            Value x = loadValues(from, c, mask, count);
+            Value before = b.load(b.vector, to, c);
+            Value nothing = b.mulf(x, b.zero());
+            Value isFinite = arith::CmpFOp::create(b, arith::CmpFPredicate::ORD,
+                                                   nothing, nothing);
+            b.store(b.select(isFinite, before, b.fma(weight, x, before)), to,
+                    c);
+          };
+          b.loop(b.index(0), whole, b.lanes,
+                 [&](Value c) { add(c, Value(), b.index(b.lanes)); });
+          if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes)
+            b.ifThen(b.less(b.index(0), rest), [&] { add(whole, mask, rest); });
+        });
+      });
+    });
+  });
+}

@@ -1,0 +1,89 @@
+//===- TileBuilder.cpp - tiles of a matrix unit in memory -----------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "TileBuilder.h"
+
+#include "mlir/Dialect/AMX/AMXDialect.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static Value toIndex(KernelBuilder &b, Value value) {
+  return arith::IndexCastOp::create(b, b.getIndexType(), value);
+}
+
+/// AMX ops address memrefs: one of unknown size from `base` on.
+Value TileBuilder::memory(Value base, Type element) {
+  auto type = MemRefType::get({ShapedType::kDynamic}, element);
+  auto one = LLVM::LLVMArrayType::get(b.i64, 1);
+  auto descriptor = LLVM::LLVMStructType::getLiteral(
+      b.getContext(), {b.pointer, b.pointer, b.i64, one, one});
+  Value value = LLVM::PoisonOp::create(b, descriptor);
+  auto set = [&](Value field, ArrayRef<int64_t> position) {
+    value = LLVM::InsertValueOp::create(b, value, field, position);
+  };
+  set(base, {0});
+  set(base, {1});
+  set(b.index(0), {2});
+  set(b.index(std::numeric_limits<int64_t>::max()), {3, 0});
+  set(b.index(1), {4, 0});
+  return UnrealizedConversionCastOp::create(b, type, value).getResult(0);
+}
+
+static amx::TileType getFactorType(KernelBuilder &b) {
+  return amx::TileType::get({kTileRows, kTileDepth}, b.bf16);
+}
+
+static amx::TileType getSumsType(KernelBuilder &b) {
+  return amx::TileType::get({kTileRows, kTileLanes}, b.f32);
+}
+
+Value TileBuilder::loadFactor(Value base, Value stride) {
+  return amx::TileLoadOp::create(b, getFactorType(b), memory(base, b.bf16),
+                                 toIndex(b, b.index(0)), toIndex(b, stride));
+}
+
+Value TileBuilder::loadSums(Value base, Value stride) {
+  return amx::TileLoadOp::create(b, getSumsType(b), memory(base, b.f32),
+                                 toIndex(b, b.index(0)), toIndex(b, stride));
+}
+
+Value TileBuilder::zeroSums() {
+  return amx::TileZeroOp::create(b, getSumsType(b));
+}
+
+Value TileBuilder::multiplyAdd(Value a, Value pairs, Value sums) {
+  return amx::TileMulFOp::create(b, getSumsType(b), a, pairs, sums);
+}
+
+void TileBuilder::storeSums(Value sums, Value base, Value stride) {
+  amx::TileStoreOp::create(b, memory(base, b.f32), toIndex(b, b.index(0)), sums,
+                           toIndex(b, stride));
+}
+
+SmallVector<Value> mlir::diffattn::emitTranspose16x16(KernelBuilder &b,
+                                                      ArrayRef<Value> rows) {
+  // Blocks of 1, 2, 4, 8 lanes change places between rows as far apart.
+  SmallVector<Value> values(rows);
+  for (int64_t size = 1; size < 16; size *= 2) {
+    SmallVector<int64_t> low, high;
+    for (int64_t lane = 0; lane < 16; ++lane) {
+      bool second = lane / size % 2;
+      low.push_back(second ? 16 + lane - size : lane);
+      high.push_back(second ? 16 + lane : lane + size);
+    }
+    for (int64_t row = 0; row < 16; ++row) {
+      if (row / size % 2)
+        continue;
+      Value x = values[row], y = values[row + size];
+      values[row] = vector::ShuffleOp::create(b, x, y, low);
+      values[row + size] = vector::ShuffleOp::create(b, x, y, high);
+    }
+  }
+  return values;
+}

@@ -1,0 +1,181 @@
+//===- TileKernels.cpp - the phases of a kernel by matrix tiles -----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "TileKernels.h"
+
+#include "TileBuilder.h"
+
+#include "DiffAttn/Codegen/Attention/Activations.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
+                                                     ModuleOp module,
+                                                     CpuPrefillAttr schedule,
+                                                     int64_t vectors) {
+  const int64_t stride = schedule.getQBlockSize();
+  std::string name =
+      b.kernelName("tile_scores_" + Twine(vectors) + "_r" + Twine(stride));
+  Type p = b.pointer, i = b.i64;
+  return b.getOrEmitFunction(
+      module, name, {p, i, p, i, i, p, p, p}, [&](ValueRange args) {
+        Value keys = args[0], keyStride = args[1], queries = args[2],
+              depth = args[3], n = args[4], tail = args[5], scores = args[6],
+              maxima = args[7];
+        TileBuilder tiles(b);
+        // 16 keys from `rows` on, whose scores go to `out`.
+        auto multiply = [&](Value rows, Value rowStride, Value out) {
+          SmallVector<Value> sums;
+          for (int64_t v = 0; v < vectors; ++v)
+            sums.push_back(tiles.zeroSums());
+          sums = b.loop(
+              b.index(0), depth, kTileDepth, sums,
+              [&](Value c, ValueRange carried) {
+                SmallVector<Value> next(carried);
+                Value a = tiles.loadFactor(b.at(rows, b.bf16, c), rowStride);
+                Value pairs = b.at(queries, b.i32, b.mul(b.div(c, 2), stride));
+                for (int64_t v = 0; v < vectors; ++v) {
+                  Value q = tiles.loadFactor(
+                      b.at(pairs, b.i32, b.index(v * kTileLanes)),
+                      b.index(2 * stride));
+                  next[v] = tiles.multiplyAdd(a, q, next[v]);
+                }
+                return next;
+              });
+          for (int64_t v = 0; v < vectors; ++v)
+            tiles.storeSums(sums[v], b.at(out, b.f32, b.index(v * kTileLanes)),
+                            b.index(stride));
+        };
+        auto raise = [&](Value row, int64_t v, Value maximum) {
+          return emitMaximum(b, maximum,
+                             b.load(b.vector, row, b.index(v * kTileLanes)));
+        };
+        auto forMaxima = [&](function_ref<Value(int64_t, Value)> body) {
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value lane = b.index(v * kTileLanes);
+            b.store(body(v, b.load(b.vector, maxima, lane)), maxima, lane);
+          }
+        };
+        Value whole = b.mul(b.div(n, kTileRows), kTileRows);
+        b.loop(b.index(0), whole, kTileRows, [&](Value key) {
+          Value out = b.at(scores, b.f32, b.mul(key, stride));
+          multiply(b.at(keys, b.bf16, b.mul(key, keyStride)), keyStride, out);
+          forMaxima([&](int64_t v, Value maximum) {
+            for (int64_t row = 0; row < kTileRows; ++row)
+              maximum =
+                  raise(b.at(out, b.f32, b.index(row * stride)), v, maximum);
+            return maximum;
+          });
+        });
+        b.ifThen(b.less(whole, n), [&] {
+          multiply(tail, depth, b.at(scores, b.f32, b.mul(whole, stride)));
+          forMaxima([&](int64_t v, Value maximum) {
+            return b.loop(
+                whole, n, 1, maximum, [&](Value key, ValueRange carried) {
+                  Value row = b.at(scores, b.f32, b.mul(key, stride));
+                  return SmallVector<Value>{raise(row, v, carried[0])};
+                })[0];
+          });
+        });
+      });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
+                                                      ModuleOp module,
+                                                      CpuPrefillAttr schedule,
+                                                      const ProductAtom &atom) {
+  const int64_t stride = schedule.getQBlockSize();
+  std::string name = b.kernelName("tile_combine_r" + Twine(stride));
+  Type p = b.pointer;
+  return b.getOrEmitFunction(
+      module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
+        Value factor1 = b.load(b.vector, args[2], b.index(0)),
+              factor2 = b.load(b.vector, args[3], b.index(0));
+        Value n = args[4], out = args[5], last = b.add(n, -1);
+        // `first` and the 31 keys after it. In the last tile the last key
+        // stands in for those past it, whose weight is 0.
+        auto combine = [&](Value first, bool isWhole) {
+          auto weigh = [&](int64_t offset) {
+            Value key = b.add(first, offset);
+            Value at = b.mul(isWhole ? key : b.min(key, last), stride);
+            Value e1 = b.load(b.vector, args[0], at),
+                  e2 = b.load(b.vector, args[1], at);
+            Value weight = b.subf(b.mulf(e1, factor1), b.mulf(e2, factor2));
+            return isWhole ? weight
+                           : b.select(b.less(key, n), weight, b.zero());
+          };
+          SmallVector<Value> pairs;
+          for (int64_t key = 0; key < kTileDepth; key += 2)
+            pairs.push_back(atom.makePack(b, {weigh(key), weigh(key + 1)}));
+          Value tile = b.at(out, b.bf16, b.mul(first, kTileRows));
+          for (auto [row, keys] : llvm::enumerate(emitTranspose16x16(b, pairs)))
+            b.store(keys, tile, b.i32, b.index(row * kTileLanes));
+        };
+        Value whole = b.mul(b.div(n, kTileDepth), kTileDepth);
+        b.loop(b.index(0), whole, kTileDepth,
+               [&](Value key) { combine(key, /*isWhole=*/true); });
+        b.ifThen(b.less(whole, n), [&] { combine(whole, /*isWhole=*/false); });
+      });
+}
+
+LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
+                                                      ModuleOp module,
+                                                      CpuPrefillAttr schedule,
+                                                      int64_t tiles) {
+  // From one tile of 16 rows to the next.
+  const int64_t plane = kTileRows * schedule.getKvBlockSize();
+  std::string name = b.kernelName("tile_product_" + Twine(tiles) + "_n" +
+                                  Twine(schedule.getKvBlockSize()));
+  Type p = b.pointer, i = b.i64;
+  return b.getOrEmitFunction(
+      module, name, {p, p, i, p, i, i, i, i, i, i, i, i, i},
+      [&](ValueRange args) {
+        Value weights = args[0], values = args[1], valueStride = args[2],
+              out = args[3], outStride = args[4], rowBegin = args[5],
+              rowEnd = args[6], columns = args[7], n = args[8], low = args[9],
+              lowSlope = args[10], high = args[11], highSlope = args[12];
+        TileBuilder builder(b);
+        const int64_t height = tiles * kTileRows;
+        b.loop(rowBegin, rowEnd, height, [&](Value row) {
+          Value first = b.max(b.add(low, b.mul(row, lowSlope)), b.index(0));
+          Value last =
+              b.min(b.add(high, b.mul(b.add(row, height - 1), highSlope)), n);
+          first = b.mul(b.div(first, kTileDepth), kTileDepth);
+          Value planes =
+              b.at(weights, b.bf16, b.mul(row, schedule.getKvBlockSize()));
+          b.loop(b.index(0), columns, kTileLanes, [&](Value column) {
+            auto sumsOf = [&](int64_t tile) {
+              Value at = b.mul(b.add(row, tile * kTileRows), outStride);
+              return b.at(out, b.f32, b.add(at, column));
+            };
+            SmallVector<Value> sums;
+            for (int64_t tile = 0; tile < tiles; ++tile)
+              sums.push_back(builder.loadSums(sumsOf(tile), outStride));
+            sums = b.loop(
+                first, last, kTileDepth, sums,
+                [&](Value key, ValueRange carried) {
+                  SmallVector<Value> next(carried);
+                  Value at = b.add(b.mul(b.div(key, 2), valueStride), column);
+                  Value pairs = builder.loadFactor(b.at(values, b.i32, at),
+                                                   b.mul(valueStride, 2));
+                  for (int64_t tile = 0; tile < tiles; ++tile) {
+                    Value a = builder.loadFactor(
+                        b.at(planes, b.bf16,
+                             b.add(b.mul(key, kTileRows), tile * plane)),
+                        b.index(kTileDepth));
+                    next[tile] = builder.multiplyAdd(a, pairs, next[tile]);
+                  }
+                  return next;
+                });
+            for (int64_t tile = 0; tile < tiles; ++tile)
+              builder.storeSums(sums[tile], sumsOf(tile), outStride);
+          });
+        });
+      });
+}

@@ -1,0 +1,47 @@
+//===- TileKernels.h - the phases of a kernel by matrix tiles ---*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_TILEKERNELS_H
+#define DIFFATTN_LIB_CODEGEN_CPU_TILEKERNELS_H
+
+#include "ProductAtom.h"
+
+namespace mlir::diffattn {
+
+/// The same phases as in MicroKernels.h, for products by tiles. No function
+/// calls another one, so that the tiles are configured once in each.
+
+/// Transposed scores of `n` keys against `vectors` vectors of queries, and the
+/// running maximum of each lane in `maxima`. Rows of keys have `depth` columns
+/// of bf16, a multiple of 32; queries are pairs [depth / 2][lane]. The keys
+/// behind the last whole tile of 16 are read from `tail`, 16 rows of `depth`
+/// columns that end with zeros; so many scores are written.
+///   (keys: ptr, keyStride, queries: ptr, depth, n, tail: ptr, scores: ptr,
+///    maxima: ptr)
+LLVM::LLVMFuncOp getTileScoresKernel(KernelBuilder &b, ModuleOp module,
+                                     CpuPrefillAttr schedule, int64_t vectors);
+
+/// p[key / 32][lane][key % 32] = e1[key][lane] * factor1[lane] - e2[key][lane]
+/// * factor2[lane] for `n` keys and one vector of queries, in bf16, with zeros
+/// up to a multiple of 32 keys.
+///   (e1: ptr, e2: ptr, factor1: ptr, factor2: ptr, n, p: ptr)
+LLVM::LLVMFuncOp getTileCombineKernel(KernelBuilder &b, ModuleOp module,
+                                      CpuPrefillAttr schedule,
+                                      const ProductAtom &atom);
+
+/// out[row][c] += sum over keys of p[row][key] * values[key][c], for the rows
+/// [rowBegin, rowEnd), a multiple of 16 `tiles` of them, and `columns` columns,
+/// a multiple of 16. Tiles of p are [row / 16][key / 32], with room for
+/// kv_block_size keys; values are pairs [ceil(n / 32) * 16][valueStride]. Rows
+/// take ranges of keys as in `getProductKernel`.
+///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rowBegin, rowEnd,
+///    columns, n, low, lowSlope, high, highSlope)
+LLVM::LLVMFuncOp getTileProductKernel(KernelBuilder &b, ModuleOp module,
+                                      CpuPrefillAttr schedule, int64_t tiles);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_TILEKERNELS_H
