@@ -93,4 +93,4 @@ def test_the_command_says_it(tmp_path):
                               text=True, cwd=tmp_path, env={**os.environ, "DIFFATTN_CACHE_DIR": str(tmp_path / "cache")})
         assert done.returncode == 0, done.stderr
         said = [line for line in done.stderr.splitlines() if "remark: " in line]
-        assert len(said) == 3 and all(line.startswith("diffattn: module:") and "a head of 1040 is above 1024" in line for line in said)
+        assert len(said) == 4 and all(line.startswith("diffattn: module:") and "a head of 1040 is above 1024" in line for line in said)
