@@ -45,20 +45,7 @@ struct SelectSchedulePass final
     });
   }
 
-  /// Why an op does not get the code that this machine's CPU could run.
-  void remarkOnRefusal(AttentionOp op) {
-    if (isa != "native" || !getElementTypeOrSelf(op.getQ1()).isBF16())
-      return;
-    for (const CpuTarget &better : getCpuTargets())
-      if (hostHasFeatures(better) && !hostSupports(better))
-        remark::missed(op.getLoc(), kRemark)
-            << remark::reason("the system does not let this process use the "
-                              "tiles of {0}: {1}",
-                              better.name, getTileRefusal());
-  }
-
   void select(AttentionOp op, const CpuTarget &target) {
-    remarkOnRefusal(op);
     std::string reason =
         linalg ? "the linalg path was asked for" : whyNoKernel(op);
     if (!reason.empty()) {

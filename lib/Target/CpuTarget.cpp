@@ -91,8 +91,8 @@ static bool hostHasFastBf16Dot() {
 /// Whether code for `target` is the best on this machine, which has its
 /// features.
 static bool paysHere(const CpuTarget &target) {
-  return !target.emulatesTiles &&
-         (!target.hasBf16Dot() || hostHasFastBf16Dot());
+  // Code for tiles has not run on a CPU that has them: it is asked for by name.
+  return !target.hasTiles() && (!target.hasBf16Dot() || hostHasFastBf16Dot());
 }
 
 static void readCaches(CpuTarget &target) {

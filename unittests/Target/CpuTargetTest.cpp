@@ -77,13 +77,14 @@ TEST(CpuTarget, NativeRunsHere) {
   CpuTarget native = *getCpuTarget("native");
   EXPECT_TRUE(hostSupports(native));
   EXPECT_TRUE(hostSupports(*getCpuTarget("generic")));
-  EXPECT_FALSE(native.emulatesTiles);
+  EXPECT_FALSE(native.hasTiles());
   // The first that runs here, but for bf16 dot products, which are taken only
   // where they pay.
   for (const CpuTarget &target : getCpuTargets()) {
     if (target.name == native.name)
       break;
-    EXPECT_TRUE(!hostSupports(target) || target.hasBf16Dot())
+    EXPECT_TRUE(!hostSupports(target) || target.hasBf16Dot() ||
+                target.hasTiles())
         << target.name.str();
   }
   EXPECT_GT(native.l1Bytes, 0);

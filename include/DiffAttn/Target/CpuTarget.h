@@ -59,9 +59,9 @@ ArrayRef<CpuTarget> getCpuTargets();
 ArrayRef<StringRef> getCpuIsaNames();
 
 /// The target called `name`: native, amx, avx512bf16, avx512, avx2, generic or
-/// amx-emulated. Nothing if there is no such name. `native` asks the CPU and
-/// the system, takes avx512bf16 only where its dot product is fast, and never
-/// takes amx-emulated.
+/// amx-emulated. Nothing if there is no such name. `native` asks the CPU,
+/// takes avx512bf16 only where its dot product is fast, and takes neither amx
+/// nor amx-emulated.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
 /// Whether the machine that this runs on can execute code made for `target`,
