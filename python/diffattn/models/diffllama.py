@@ -13,11 +13,12 @@ from .config import Config
 from .decoder import LAYER, Decoder, Pair, read_frame
 from .diff_v1 import LAMBDA, mix_heads
 from .mlir_text import Function, Module, Value
+from .projections import Projections
 from .rope import read_rope
 
 
 @dataclass
-class DiffLlamaMixer:
+class DiffLlamaMixer(Projections):
     maps: int
     kv_maps: int
     width: int
@@ -35,24 +36,10 @@ class DiffLlamaMixer:
     def declare(self, m: Module, frame: Decoder) -> None:
         half = self.kv_maps // 2
         joined = [j + part * half for j in range(half) for part in (0, 1)]
-        for name, count in {"q": self.maps, "k": self.kv_maps, "v": self.kv_maps}.items():
-            order = {"row_blocks": joined} if name == "v" else {}
-            rows = count * self.width
-            frame.layer_weight(m, f"self_attn.{name}_proj.weight", [rows, self.hidden], frame.elem, **order)
-            if self.bias:
-                frame.layer_weight(m, f"self_attn.{name}_proj.bias", [rows], "f32", **order)
+        self.declare_inputs(m, frame, {"q": self.maps, "k": self.kv_maps, "v": self.kv_maps}, {"v": joined})
         for name in LAMBDA:
             frame.layer_weight(m, f"self_attn.{name}", [self.width], "f32")
-        frame.layer_weight(m, "self_attn.o_proj.weight", [self.hidden, self.maps * self.width], frame.elem)
-        if self.bias:
-            frame.layer_weight(m, "self_attn.o_proj.bias", [self.hidden], "f32")
-
-    def _weights(self, f: Function, name: str, layer: Value) -> tuple[Value, Value | None]:
-        weight = f.weight(f"{LAYER}self_attn.{name}_proj.weight", layer)
-        return weight, f.weight(f"{LAYER}self_attn.{name}_proj.bias", layer) if self.bias else None
-
-    def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
-        return tuple(layers.linear(f, x, *self._weights(f, name, layer)) for name in "qkv")
+        self.declare_output(m, frame, self.maps * self.width)
 
     def queries(self, f: Function, q: Value) -> Pair:
         return layers.split_pairs(f, q, "halves")
@@ -61,9 +48,6 @@ class DiffLlamaMixer:
         init = f.extract(f.table([layers.lambda_init(i) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
         return mix_heads(f, q, k, v, vectors, None, init, self.eps, **sight)
-
-    def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
-        return layers.linear_onto(f, residual, mixed, *self._weights(f, "o", layer))
 
 
 def build(config: Config, elem: str = "f32") -> Module:

@@ -15,11 +15,12 @@ from .decoder import LAYER, Decoder, Pair, read_frame
 from .diff_v1 import HEAD_EPS, LAMBDA, mix_heads
 from .mlir_text import Function, Module, Value
 from .mlp import POLY_NORM
+from .projections import Projections
 from .rope import read_rope
 
 
 @dataclass
-class MotifMixer:
+class MotifMixer(Projections):
     groups: int
     signals: int  # of a group
     kv_heads: int
@@ -41,25 +42,12 @@ class MotifMixer:
         group = self.signals + 1
         order = [g * group + i for g in range(self.groups) for i in range(self.signals)]
         order += [g * group + self.signals for g in range(self.groups)]
-        for name, count in {"q": self.query_heads, "k": 2 * self.kv_heads, "v": 2 * self.kv_heads}.items():
-            moved = {"row_blocks": order} if name == "q" and self.signals > 1 else {}
-            rows = count * self.width
-            frame.layer_weight(m, f"self_attn.{name}_proj.weight", [rows, self.hidden], frame.elem, **moved)
-            if self.bias:
-                frame.layer_weight(m, f"self_attn.{name}_proj.bias", [rows], "f32", **moved)
+        heads = {"q": self.query_heads, "k": 2 * self.kv_heads, "v": 2 * self.kv_heads}
+        self.declare_inputs(m, frame, heads, {"q": order} if self.signals > 1 else {})
         for name in LAMBDA:
             frame.layer_weight(m, f"self_attn.{name}", [self.width], "f32")
         frame.layer_weight(m, "self_attn.subln.weight", [2 * self.width], "f32")
-        frame.layer_weight(m, "self_attn.o_proj.weight", [self.hidden, self.output_heads * 2 * self.width], frame.elem)
-        if self.bias:
-            frame.layer_weight(m, "self_attn.o_proj.bias", [self.hidden], "f32")
-
-    def _weights(self, f: Function, name: str, layer: Value) -> tuple[Value, Value | None]:
-        weight = f.weight(f"{LAYER}self_attn.{name}_proj.weight", layer)
-        return weight, f.weight(f"{LAYER}self_attn.{name}_proj.bias", layer) if self.bias else None
-
-    def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
-        return tuple(layers.linear(f, x, *self._weights(f, name, layer)) for name in "qkv")
+        self.declare_output(m, frame, self.output_heads * 2 * self.width)
 
     def queries(self, f: Function, q: Value) -> Pair:
         if self.signals == 1:
@@ -71,9 +59,6 @@ class MotifMixer:
         init = f.extract(f.table([layers.lambda_init(i - 1) for i in range(self.depth)]), layer)
         vectors = [f.weight(f"{LAYER}self_attn.{n}", layer) for n in LAMBDA]
         return mix_heads(f, q, k, v, vectors, f.weight(LAYER + "self_attn.subln.weight", layer), init, self.eps, **sight)
-
-    def output(self, f: Function, residual: Value, mixed: Value, layer: Value) -> Value:
-        return layers.linear_onto(f, residual, mixed, *self._weights(f, "o", layer))
 
 
 def _read_groups(config: Config) -> tuple[int, int, int]:
