@@ -294,8 +294,13 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         mean = meanRow(a, b, s);
       for (int64_t i = 0; i < tq; ++i) {
         int64_t group = s / perNoise;
-        for (int64_t j = 0; j < tk; ++j)
+        double largestBias = -std::numeric_limits<double>::infinity();
+        for (int64_t j = 0; j < tk; ++j) {
           visible[j] = isVisible(a, b, group, i, j, bias[j]);
+          if (visible[j])
+            largestBias = std::max(largestBias, bias[j]);
+        }
+        result.largestBias.push_back(largestBias);
         MapRow map1 =
             mapRow(a, a.q1, a.k1, b, s, s / perKey1, i, visible, bias);
         MapRow map2 =

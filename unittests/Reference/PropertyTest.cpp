@@ -398,6 +398,20 @@ TEST(Property, MagnitudeBoundsTheOutput) {
   EXPECT_GT(result.scoreMagnitude, 0.0);
 }
 
+TEST(Property, LargestBiasIsOfTheKeysThatTheRowSees) {
+  Pool pool;
+  AttentionArguments a = plainV1(pool, 3, 0.0);
+  EXPECT_EQ(attention(a).largestBias, std::vector<double>(6, 0.0));
+  a.isCausal = true;
+  a.bias = pool.make({1, 1, 1, 3},
+                     [](int64_t j) { return j == 2 ? 5.0 : -1e30 + j; });
+  // Two heads; the last key is seen by the last row alone.
+  EXPECT_EQ(attention(a).largestBias,
+            (std::vector<double>{-1e30, -1e30, 5.0, -1e30, -1e30, 5.0}));
+  a.kvLen = pool.integers({0});
+  EXPECT_EQ(attention(a).largestBias, std::vector<double>(6, -INFINITY));
+}
+
 TEST(Property, CheckNamesTheFirstFault) {
   Pool pool;
   AttentionArguments a = v1(pool, 4, 2, 2, 2, 1);

@@ -89,6 +89,9 @@ struct AttentionResult {
   /// sum_j (A1 + |lambda| A2) |v|, carried through norm, scale and gate. The
   /// two maps cancel, so the output itself may be far smaller.
   std::vector<double> magnitude;
+  /// [B,Hs,Tq]: the largest bias of the keys that the row sees; minus infinity
+  /// if it sees none, 0 without a bias.
+  std::vector<double> largestBias;
   /// max over all scores of |scale| * sum |q| |k|.
   double scoreMagnitude = 0.0;
 };
