@@ -101,6 +101,57 @@ func.func @causal_finite(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32) 
   return %o : !v
 }
 
+// Numbers that are added may hide keys too, here 1 for padding times the fill:
+// a row may see nothing but padding, beside which the keys behind it are no
+// worse. So neither fill becomes an infinite one.
+
+// CHECK-LABEL: func.func @finite_beside_padding(
+// CHECK:         diffattn.attention
+// CHECK-SAME:      bias(
+// CHECK-NOT:     is_causal
+func.func @finite_beside_padding(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %l: f32, %padding: tensor<20xf32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %scale2 = arith.constant dense<0.25> : !s
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %s2 = arith.mulf %p2, %scale2 : !s
+  %x1 = linalg.generic {indexing_maps = [#s, #j, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s1, %padding : !s, tensor<20xf32>) outs(%es : !s) {
+  ^bb0(%in: f32, %pad: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant -1.0e+09 : f32
+    %c = arith.cmpi sge, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    %far = arith.mulf %pad, %fill : f32
+    %sum = arith.addf %r, %far : f32
+    linalg.yield %sum : f32
+  } -> !s
+  %x2 = linalg.generic {indexing_maps = [#s, #j, #s], iterator_types = ["parallel", "parallel", "parallel"]} ins(%s2, %padding : !s, tensor<20xf32>) outs(%es : !s) {
+  ^bb0(%in: f32, %pad: f32, %out: f32):
+    %i = linalg.index 1 : index
+    %j = linalg.index 2 : index
+    %fill = arith.constant -1.0e+09 : f32
+    %c = arith.cmpi sge, %i, %j : index
+    %r = arith.select %c, %in, %fill : f32
+    %far = arith.mulf %pad, %fill : f32
+    %sum = arith.addf %r, %far : f32
+    linalg.yield %sum : f32
+  } -> !s
+  %a1 = linalg.softmax dimension(2) ins(%x1 : !s) outs(%es : !s) -> !s
+  %a2 = linalg.softmax dimension(2) ins(%x2 : !s) outs(%es : !s) -> !s
+  %ls = tensor.splat %l : !s
+  %m2 = arith.mulf %a2, %ls : !s
+  %d = arith.subf %a1, %m2 : !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %o = linalg.batch_matmul ins(%d, %v : !s, !v) outs(%zv : !v) -> !v
+  return %o : !v
+}
+
 // The first row sees no key: with a finite fill it is the mean of the values,
 // so the fill stays a number that is added.
 

@@ -218,11 +218,30 @@ void MaskClassifier::readBias(Expr bias) {
   steps.push_back({nullptr, 0, false, bias});
 }
 
+/// Whether a constant goes into `expr` that a mask may hide keys with.
+/// Arguments of the graph are taken for numbers of ordinary size.
+static bool hasFill(ExprGraph &graph, Expr expr, SmallPtrSetImpl<Expr> &known) {
+  expr = openLoads(graph, expr);
+  if (!known.insert(expr).second)
+    return false;
+  if (expr->kind == Kind::Const && isa_and_nonnull<FloatType>(expr->type) &&
+      std::fabs(expr->number) >= -hidden)
+    return true;
+  return llvm::any_of(expr->operands, [&](Expr operand) {
+    return hasFill(graph, operand, known);
+  });
+}
+
 /// Takes finite fills for infinite ones where each row provably sees a key
-/// through all masks together: the hidden keys' weights are 0 in f32 then.
+/// through all masks together: the hidden keys' weights are 0 in f32 then. A
+/// number that is added may be a mask too, in a form that is not read.
 void MaskClassifier::proveFinite() {
   Band joined;
   SmallVector<Segments> segments;
+  SmallPtrSet<Expr, 16> known;
+  for (const Step &step : steps)
+    if (step.bias && hasFill(graph, step.bias, known))
+      return;
   for (const Step &step : steps)
     if (step.visible && !readTogether(step.visible, joined, segments))
       return;
