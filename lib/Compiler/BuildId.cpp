@@ -14,7 +14,6 @@
 
 using namespace mlir;
 using namespace mlir::diffattn;
-using llvm::ArrayRef;
 using llvm::StringRef;
 
 std::string mlir::diffattn::getBuildId() {

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "ShapeChecks.h"
 
+#include "mlir/IR/TypeUtilities.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 

@@ -290,7 +290,7 @@ TEST(IndexPolyTest, HoldsForLargeSizes) {
         continue;
       // Products that no tensor's elements make are beyond what is promised.
       bool isBeyond =
-          rows * columns > int64_t(1) << 20 && tree->poly.terms.size() &&
+          rows * columns > int64_t(1) << 20 && !tree->poly.terms.empty() &&
           llvm::any_of(tree->poly.terms,
                        [](const auto &term) { return term.first.size() > 2; });
       if (isBeyond)

@@ -18,8 +18,8 @@
 
 using namespace diffattn_rt;
 
-static Failure bundleFailure(std::string message) {
-  return {ErrorClass::Bundle, std::move(message)};
+static Failure bundleFailure(const std::string &message) {
+  return {ErrorClass::Bundle, message};
 }
 
 Failure diffattn_rt::checkElfHeader(std::string_view bytes) {
