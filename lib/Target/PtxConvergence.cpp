@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/PtxConvergence.h"
+#include "DiffAttn/Target/PtxAsm.h"
 
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"
@@ -21,9 +22,13 @@ static constexpr StringLiteral kFamilies[] = {
     "barrier", "bar.",  "setmaxnreg.", "activemask"};
 
 bool mlir::diffattn::isWarpCollective(const CallBase &call) {
-  // It may hold anything.
-  if (call.isInlineAsm())
-    return true;
+  if (call.isInlineAsm()) {
+    // What is not of the table may hold anything.
+    const auto *assembly = cast<InlineAsm>(call.getCalledOperand());
+    std::optional<PtxAsm> known =
+        parsePtxAsm(assembly->getAsmString(), assembly->getConstraintString());
+    return !known || !known->tie;
+  }
   const Function *callee = call.getCalledFunction();
   if (!callee)
     return false;
