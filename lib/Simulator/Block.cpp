@@ -94,7 +94,9 @@ void Block::run(uint64_t index) {
                 index * 0xbf58476d1ce4e5b9ull + 1;
   steps = slice = exited = 0;
   readyHead = readyCount = 0;
-  clocks.reset(threads);
+  if (launch.asynchronous)
+    async.reset(threads, launch.wgmmas);
+  clocks.reset(threads, launch.asynchronous ? async.agents.count : 0);
   shadow.reset(launch.sharedEnd);
   for (const SharedRange &range : launch.shared) {
     shadow.declare(range.offset, range.bytes);
@@ -141,6 +143,14 @@ void Block::wake(uint16_t thread) {
   ready[(readyHead + readyCount++) % threads] = thread;
 }
 
+bool Block::findReady(uint16_t &thread) {
+  // Copies arrive as late as can be: when no thread can run without them.
+  while (!takeReady(thread))
+    if (!landLoad())
+      return false;
+  return true;
+}
+
 bool Block::takeReady(uint16_t &thread) {
   if (readyCount == 0)
     return false;
@@ -164,7 +174,7 @@ void Block::leave() {
 void Block::suspend(State state) {
   uint16_t self = active, next = 0;
   lanes[self].state = state;
-  if (!takeReady(next))
+  if (!findReady(next))
     leave();
   if (next == self)
     return;
@@ -186,7 +196,9 @@ void Block::exitThread() {
                  " ended, but other threads of its warp wait for it");
       stop();
     }
-  if (!takeReady(next))
+  if (launch.asynchronous)
+    checkNothingRuns(self);
+  if (!findReady(next))
     leave();
   active = next;
   switchFiber(lanes[self].fiber, lanes[next].fiber);
@@ -247,6 +259,26 @@ std::string Block::describeThreads(llvm::ArrayRef<uint16_t> numbers) const {
   return text;
 }
 
+void Block::describeWait(State state, uint32_t barrier,
+                         std::string &text) const {
+  llvm::raw_string_ostream os(text);
+  if (state == State::AtBarrier) {
+    os << " wait at barrier " << barrier << " with "
+       << barriers[barrier].arrived << " of " << barriers[barrier].expected
+       << " threads, at ";
+  } else if (state == State::AtMbarrier) {
+    const Mbarrier &mbarrier = async.barriers.at(barrier);
+    os << " wait for phase " << mbarrier.phase << " of the mbarrier at "
+       << barrier << ", which has " << mbarrier.count - mbarrier.pending
+       << " of " << mbarrier.count << " arrivals and lacks " << mbarrier.bytes
+       << " bytes, at ";
+  } else if (state == State::AtWarpgroup) {
+    os << " wait for their warpgroup at ";
+  } else {
+    os << " wait for their warp at ";
+  }
+}
+
 void Block::reportDeadlock() {
   struct Group {
     State state;
@@ -277,13 +309,7 @@ void Block::reportDeadlock() {
     }
     (first ? second : first) = &group;
     llvm::raw_string_ostream os(message);
-    if (group.state == State::AtBarrier) {
-      const Barrier &barrier = barriers[group.barrier];
-      os << " wait at barrier " << group.barrier << " with " << barrier.arrived
-         << " of " << barrier.expected << " threads, at ";
-    } else {
-      os << " wait for their warp at ";
-    }
+    describeWait(group.state, group.barrier, message);
     os << siteAt(group.site).where;
   }
   if (!first)

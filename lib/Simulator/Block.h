@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_LIB_SIMULATOR_BLOCK_H
 #define DIFFATTN_LIB_SIMULATOR_BLOCK_H
 
+#include "Async.h"
 #include "Buffers.h"
 #include "Fiber.h"
 #include "Numerics.h"
@@ -38,6 +39,12 @@ struct Launch {
   /// Shared memory that the kernel may use, and the end of the last range.
   std::vector<SharedRange> shared = {};
   uint32_t sharedEnd = 0;
+  /// Whether the module uses mbarriers, the copy engine or wgmma, and how many
+  /// wgmmas it has.
+  bool asynchronous = false;
+  unsigned wgmmas = 0;
+  /// The parameters that kernels take by value, as they see them.
+  llvm::ArrayRef<TensorMapHandle> objects = {};
 
   std::atomic<uint64_t> nextBlock{0};
   std::atomic<bool> stopped{false};
@@ -83,12 +90,22 @@ public:
   uint32_t specialRegister(uint32_t which) const;
   float approximation(Approx function, float x, bool flush);
   float division(float a, float b, bool flush);
+  /// mbarriers, bulk copies and fences of one thread; words as a collective's.
+  void asynchronous(uint32_t site, const uint32_t *in, uint32_t *out);
+  void useRegisters(RegisterUse use, uint32_t site, uint32_t wgmma);
   void step(uint32_t site);
   void trap(uint32_t site);
   [[noreturn]] void exitThread();
 
 private:
-  enum class State : uint8_t { Ready, AtCollective, AtBarrier, Exited };
+  enum class State : uint8_t {
+    Ready,
+    AtCollective,
+    AtBarrier,
+    AtMbarrier,
+    AtWarpgroup,
+    Exited
+  };
 
   struct Copy {
     uint32_t offset, bytes, sourceBytes, site, group;
@@ -102,6 +119,7 @@ private:
     uint32_t x = 0, y = 0, z = 0;
     /// The last instruction that it made the runtime know of.
     uint32_t site = 0;
+    /// The number of a barrier, or the offset of an mbarrier.
     uint32_t barrier = 0;
     uint32_t *result = nullptr;
     std::vector<Copy> copies;
@@ -133,6 +151,8 @@ private:
   void suspend(State state);
   void wake(uint16_t thread);
   bool takeReady(uint16_t &thread);
+  /// Also lets copies arrive, so that a thread can run.
+  bool findReady(uint16_t &thread);
   [[noreturn]] void leave();
   void yieldSometimes();
   uint64_t random();
@@ -142,6 +162,9 @@ private:
   [[noreturn]] void stop();
   void reportDeadlock();
   std::string describeThreads(llvm::ArrayRef<uint16_t> threads) const;
+  void describeWait(State state, uint32_t barrier, std::string &text) const;
+  /// "thread 3", or what runs beside the threads.
+  std::string describeActor(uint16_t number) const;
 
   // Memory.cpp.
   void *accessShared(uint32_t offset, uint64_t bytes, uint32_t site);
@@ -171,6 +194,45 @@ private:
   void open(Barrier &barrier, BarrierReduction reduction, bool reduces);
   void syncWarp(unsigned warpIndex, uint32_t mask);
 
+  // Mbarriers.cpp.
+  void initMbarrier(uint32_t offset, uint32_t count, uint32_t site);
+  void arriveAtMbarrier(uint32_t offset, uint32_t count, uint32_t bytes,
+                        uint32_t site);
+  bool waitAtMbarrier(uint32_t offset, uint32_t parity, uint32_t site);
+  Mbarrier *findMbarrier(uint32_t offset, uint32_t site);
+  void completeBytes(Mbarrier &barrier, uint32_t bytes, uint32_t site);
+  void endPhase(Mbarrier &barrier);
+  /// The offset in shared memory of `bytes` bytes at two words of `in`, or
+  /// nothing, with a fault.
+  std::optional<uint32_t> sharedOffset(const uint32_t *in, uint32_t bytes,
+                                       uint32_t alignment, uint32_t site);
+
+  // BulkCopies.cpp.
+  void copyTensor(const uint32_t *in, uint32_t site);
+  void copyBulk(const uint32_t *in, uint32_t site);
+  void issueLoad(BulkCopy copy);
+  void issueStore(BulkCopy copy);
+  std::optional<TensorMap> mapAt(const uint32_t *in, uint32_t site);
+  /// Calls `row` with the offset in the box, the address and the bytes of each
+  /// row's part inside of the tensor.
+  void forRows(const BulkCopy &copy,
+               llvm::function_ref<void(uint32_t, uint64_t, uint32_t)> row);
+  uint32_t place(const BulkCopy &copy, uint32_t linear) const;
+  void move(const BulkCopy &copy, bool toShared);
+  bool landLoad();
+  void waitForStores(uint32_t newest, bool readsOnly);
+  void checkNothingRuns(uint16_t thread);
+
+  // Warpgroups.cpp.
+  void meetWarpgroup(unsigned warpIndex, const Meeting &meeting);
+  void matrixOp(unsigned warpIndex, const Meeting &meeting);
+  void multiply(unsigned group, const Site &site);
+  void readOperand(const Shadow::Agent &agent, unsigned group, uint32_t site,
+                   llvm::ArrayRef<uint32_t> chunks);
+  void setRegisters(unsigned group);
+  void grantRegisters();
+  void wakeWarpgroup(unsigned group);
+
   Launch &launch;
   unsigned threads;
   std::vector<Thread> lanes;
@@ -191,6 +253,7 @@ private:
 
   Clocks clocks;
   Shadow shadow;
+  AsyncState async;
   char *arena = nullptr;
   /// Where accesses go that must not happen.
   char *scratch = nullptr;

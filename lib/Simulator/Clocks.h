@@ -20,11 +20,15 @@ namespace mlir::diffattn::sim {
 /// fewer threads (named barriers, syncwarp) makes one vector that its
 /// participants share. Shuffles, mma and ldmatrix order no memory accesses and
 /// do not come here.
+///
+/// Agents are numbered after the threads: what runs beside them, as copies of
+/// an mbarrier and the wgmma of a warpgroup. Only what waits for an agent is
+/// ordered after it; a barrier hands on that its threads have waited.
 class Clocks {
 public:
   using Vector = std::shared_ptr<const std::vector<uint32_t>>;
 
-  void reset(unsigned threads);
+  void reset(unsigned threads, unsigned agents = 0);
 
   uint32_t now(unsigned thread) const { return own[thread]; }
 
@@ -37,6 +41,15 @@ public:
     return vector && when <= (*vector)[thread];
   }
 
+  /// The async proxy sees what `thread` wrote before.
+  void fenceProxy(unsigned thread) { fences[thread].push_back(++own[thread]); }
+  /// Whether a fence of `thread` lies between what it did at `when` and what
+  /// `observer` does now. What agents do needs none.
+  bool isFenced(unsigned observer, unsigned thread, uint32_t when) const;
+
+  /// Adds to `vector` that `agent` did all up to `when`.
+  void releaseAgent(Vector &vector, unsigned agent, uint32_t when) const;
+
   /// All threads met.
   void meetAll();
 
@@ -47,7 +60,12 @@ public:
   void acquire(const Vector &vector, llvm::ArrayRef<uint16_t> threads);
 
 private:
+  void meetWithAgents();
+
+  unsigned threads = 0;
   std::vector<uint32_t> own, eraStart;
+  /// The times of each thread's fences, in order.
+  std::vector<std::vector<uint32_t>> fences;
   std::vector<Vector> known;
 };
 

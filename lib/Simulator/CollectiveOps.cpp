@@ -138,6 +138,20 @@ bool Lowering::describeCollective(StringRef name, Site &site) const {
     site.kind = OpKind::Elect;
     return true;
   }
+  if (capability >= 90 &&
+      (name.consume_front("setmaxnreg.") || name.starts_with("wgmma."))) {
+    site.aligned = true;
+    site.mode = name.starts_with("inc.");
+    site.kind =
+        StringSwitch<OpKind>(name)
+            .Case("wgmma.fence.sync.aligned", OpKind::WgmmaFence)
+            .Case("wgmma.commit_group.sync.aligned", OpKind::WgmmaCommit)
+            .Case("wgmma.wait_group.sync.aligned", OpKind::WgmmaWait)
+            .Cases({"inc.sync.aligned.u32", "dec.sync.aligned.u32"},
+                   OpKind::SetRegisters)
+            .Default(OpKind::Step);
+    return site.kind != OpKind::Step;
+  }
   if (name == "bar.warp.sync") {
     site.kind = OpKind::WarpSync;
     return true;
@@ -164,36 +178,51 @@ static void appendWords(IRBuilder<> &builder, Value *value,
 
 static Value *fromWord(IRBuilder<> &builder, Value *word, Type *type) {
   if (type->isIntegerTy())
-    return builder.CreateTrunc(word, type);
+    return builder.CreateZExtOrTrunc(word, type);
   return builder.CreateBitCast(word, type);
 }
 
 Value *Lowering::callCollective(IRBuilder<> &builder, CallInst &call,
                                 Site site) {
+  if (site.kind == OpKind::WgmmaWait)
+    site.mode = cast<ConstantInt>(call.getArgOperand(0))->getZExtValue();
+  if (site.kind == OpKind::Mma &&
+      call.arg_size() !=
+          getMmaInputs(site.type, site.depth, site.halfAccumulator))
+    return nullptr;
+  return callWithWords(builder, call, site, "diffattn_sim_collective");
+}
+
+static unsigned countResults(const CallInst &call) {
+  if (auto *structure = dyn_cast<StructType>(call.getType()))
+    return structure->getNumElements();
+  return call.getType()->isVoidTy() ? 0 : 1;
+}
+
+Value *Lowering::callWithWords(IRBuilder<> &builder, CallInst &call, Site site,
+                               StringRef function) {
+  site.words = call.arg_size();
+  site.results = countResults(call);
+  return callWithWords(builder, call,
+                       addSite(site, call, call.getCalledFunction()->getName()),
+                       function);
+}
+
+Value *Lowering::callWithWords(IRBuilder<> &builder, CallInst &call,
+                               uint32_t number, StringRef function) {
   SmallVector<Value *> words;
   for (Value *argument : call.args())
     appendWords(builder, argument, words);
-  auto *structure = dyn_cast<StructType>(call.getType());
-  unsigned results = structure                    ? structure->getNumElements()
-                     : call.getType()->isVoidTy() ? 0
-                                                  : 1;
-  if (words.size() > kCollectiveWords || results > kCollectiveWords)
+  const unsigned results = countResults(call);
+  if (words.size() > capacity || results > capacity)
     return nullptr;
-  if (site.kind == OpKind::Mma &&
-      words.size() != getMmaInputs(site.type, site.depth, site.halfAccumulator))
-    return nullptr;
-  site.words = words.size();
-  site.results = results;
-  StringRef op = call.getCalledFunction() ? call.getCalledFunction()->getName()
-                                          : "bar.arrive";
-  uint32_t number = addSite(site, call, op);
   for (auto [i, word] : enumerate(words))
     builder.CreateStore(word, builder.CreateConstGEP1_32(i32, in, i));
-  builder.CreateCall(
-      runtime("diffattn_sim_collective", voidType, {i32, pointer, pointer}),
-      {ConstantInt::get(i32, number), in, out});
+  builder.CreateCall(runtime(function, voidType, {i32, pointer, pointer}),
+                     {ConstantInt::get(i32, number), in, out});
   if (results == 0)
     return PoisonValue::get(i32);
+  auto *structure = dyn_cast<StructType>(call.getType());
   SmallVector<Value *> values;
   for (unsigned i = 0; i < results; ++i)
     values.push_back(fromWord(

@@ -51,9 +51,10 @@ void Block::collective(uint32_t number, const uint32_t *in, uint32_t *out) {
 
   const int maskWord = getMaskWord(site);
   const uint32_t mask = maskWord < 0 ? warp.existing : in[maskWord];
-  const bool wholeWarp = site.kind == OpKind::Mma ||
-                         site.kind == OpKind::LdMatrix ||
-                         site.kind == OpKind::StMatrix;
+  const bool wholeWarp =
+      site.kind == OpKind::Mma || site.kind == OpKind::LdMatrix ||
+      site.kind == OpKind::StMatrix || site.isWgmmaFamily() ||
+      site.kind == OpKind::SetRegisters;
   if (!(mask >> lane & 1)) {
     report(FaultKind::Divergence, number,
            "expected lane " + std::to_string(lane) +
@@ -124,6 +125,8 @@ void Block::collective(uint32_t number, const uint32_t *in, uint32_t *out) {
     }
     return;
   }
+  if (site.kind == OpKind::Wgmma || site.kind == OpKind::SetRegisters)
+    return meetWarpgroup(warpIndex, meeting);
   perform(warp, warpIndex, meeting);
   for (unsigned other = 0; other < 32; ++other)
     if (other != lane && mask >> other & 1)
@@ -166,6 +169,11 @@ void Block::perform(Warp &warp, unsigned warpIndex, const Meeting &meeting) {
         meeting.out[lane][0] = leader;
         meeting.out[lane][1] = lane == leader;
       }
+    return;
+  case OpKind::WgmmaFence:
+  case OpKind::WgmmaCommit:
+  case OpKind::WgmmaWait:
+    matrixOp(warpIndex, meeting);
     return;
   case OpKind::WarpSync:
     syncWarp(warpIndex, meeting.mask);

@@ -8,7 +8,6 @@
 #include "Numerics.h"
 
 #include "llvm/ADT/StringSwitch.h"
-#include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
@@ -73,9 +72,8 @@ static constexpr Intrinsic::ID kCommon[] = {
 
 Error Lowering::lowerIntrinsic(CallInst &call) {
   IRBuilder<> builder(&call);
-  if (const auto *assembly = dyn_cast<InlineAsm>(call.getCalledOperand()))
-    return unsupported(call, "the inline assembly \"" +
-                                 assembly->getAsmString() + "\"");
+  if (call.isInlineAsm())
+    return lowerAssembly(call);
   Function *callee = call.getCalledFunction();
   if (!callee)
     return unsupported(call, "a call through a pointer");
@@ -139,6 +137,9 @@ Expected<Value *> Lowering::lowerNvvm(IRBuilder<> &builder, CallInst &call,
   Site site;
   if (describeCollective(name, site))
     return callCollective(builder, call, site);
+  if (Expected<Value *> value = lowerAsync(builder, call, name);
+      !value || *value)
+    return value;
   if (name.starts_with("cp.async."))
     return lowerCopy(builder, call, name);
   if (name.starts_with("read.ptx.sreg.")) {
@@ -151,8 +152,7 @@ Expected<Value *> Lowering::lowerNvvm(IRBuilder<> &builder, CallInst &call,
   }
   // Memory fences order nothing that a barrier does not order; a race is
   // reported all the same.
-  if (name.starts_with("membar.") || name == "nanosleep" ||
-      name.starts_with("prefetch."))
+  if (name.starts_with("membar.") || name == "nanosleep")
     return PoisonValue::get(i32);
   if (name == "exit")
     return builder.CreateCall(runtime("diffattn_sim_exit", voidType, {}), {});

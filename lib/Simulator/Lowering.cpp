@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Lowering.h"
 
+#include "DiffAttn/Simulator/TensorMap.h"
+
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Analysis/CFG.h"
@@ -101,9 +103,11 @@ Error Lowering::lowerFunction(Function &function) {
   FindFunctionBackedges(function, backEdges);
 
   IRBuilder<> entry(&*function.getEntryBlock().getFirstInsertionPt());
-  Type *words = ArrayType::get(i32, kCollectiveWords);
+  capacity = getWords(function);
+  Type *words = ArrayType::get(i32, capacity);
   in = entry.CreateAlloca(words);
   out = entry.CreateAlloca(words);
+  noteRegisters(function);
   for (Instruction *access : accesses)
     lowerAccess(*access);
   for (Instruction *call : calls)
@@ -244,11 +248,26 @@ static Error describeKernels(Module &module, Lowered &result) {
     kernel.entry =
         "diffattn_sim_entry_" + std::to_string(result.kernels.size());
     for (Argument &argument : function.args()) {
-      if (argument.hasByValAttr() || !argument.getType()->isSingleValueType() ||
+      if (Type *object = argument.getParamByValType()) {
+        if (module.getDataLayout().getTypeAllocSize(object) !=
+                sizeof(TensorMapHandle) ||
+            argument.getParamAlign().valueOrOne() <
+                Align::Constant<alignof(TensorMapHandle)>())
+          return createStringError(
+              inconvertibleErrorCode(),
+              "expected 128 bytes, aligned to 64, in what kernel @" +
+                  kernel.name +
+                  " takes by value, but got another for argument " +
+                  Twine(argument.getArgNo()));
+        kernel.parameters.push_back({sizeof(TensorMapHandle), false});
+        continue;
+      }
+      if (!argument.getType()->isSingleValueType() ||
           argument.getType()->isVectorTy())
         return createStringError(
             inconvertibleErrorCode(),
-            "expected scalars and pointers as arguments of kernel @" +
+            "expected scalars, pointers and tensor maps as arguments of kernel "
+            "@" +
                 kernel.name + ", but got another for argument " +
                 Twine(argument.getArgNo()));
       const uint64_t bytes =
@@ -364,6 +383,8 @@ Expected<Lowered> mlir::diffattn::sim::lowerKernels(Module &module,
                                  Twine(result.sites.size()));
   for (Function *function : bodies) {
     function->setCallingConv(CallingConv::C);
+    for (Argument &argument : function->args())
+      argument.removeAttr(Attribute::ByVal);
     function->setAttributes(
         function->getAttributes().removeFnAttributes(module.getContext()));
     for (User *user : function->users())

@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Simulator/Simulator.h"
 #include "Site.h"
+#include "WgmmaTrace.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/IR/IRBuilder.h"
@@ -46,6 +47,7 @@ struct Lowered {
   std::vector<LoweredConstant> constants;
   /// Where dynamic shared memory begins.
   uint32_t dynamicOffset = 0;
+  unsigned wgmmas = 0;
 };
 
 /// Rewrites `module` so that x86 code can be made from it: memory accesses ask
@@ -84,6 +86,26 @@ private:
   bool describeCollective(llvm::StringRef name, Site &site) const;
   llvm::Value *callCollective(llvm::IRBuilder<> &builder, llvm::CallInst &call,
                               Site site);
+  /// Calls `function` of the runtime with the arguments of `call` as words, and
+  /// makes what `call` returns of the words that come back. Null if there are
+  /// too many.
+  llvm::Value *callWithWords(llvm::IRBuilder<> &builder, llvm::CallInst &call,
+                             Site site, llvm::StringRef function);
+  llvm::Value *callWithWords(llvm::IRBuilder<> &builder, llvm::CallInst &call,
+                             uint32_t site, llvm::StringRef function);
+
+  // AsyncOps.cpp. `name` is without "llvm.nvvm.".
+  bool describeAsync(llvm::StringRef name, const llvm::CallInst &call,
+                     Site &site) const;
+  llvm::Expected<llvm::Value *> lowerAsync(llvm::IRBuilder<> &builder,
+                                           llvm::CallInst &call,
+                                           llvm::StringRef name);
+
+  // WgmmaOps.cpp.
+  llvm::Error lowerAssembly(llvm::CallInst &call);
+  uint32_t getWgmmaSite(llvm::CallInst &call);
+  void noteRegisters(llvm::Function &function);
+  unsigned getWords(llvm::Function &function);
 
   uint32_t addSite(Site site, const llvm::Instruction &instruction,
                    llvm::StringRef op);
@@ -102,10 +124,14 @@ private:
   llvm::Type *voidType, *i32, *i64, *f32, *pointer;
   /// Where the current function puts what collectives take and give.
   llvm::AllocaInst *in = nullptr, *out = nullptr;
+  /// How many words these two hold.
+  unsigned capacity = 0;
+  PtxAsmReader asmReader;
+  llvm::DenseMap<llvm::CallInst *, uint32_t> wgmmaSites;
 };
 
-/// How many words `in` and `out` hold.
-inline constexpr unsigned kCollectiveWords = 16;
+/// The words of all that is no wgmma.
+inline constexpr unsigned kCollectiveWords = 24;
 
 } // namespace mlir::diffattn::sim
 

@@ -39,7 +39,7 @@ void Block::reportShadow(const ShadowHit &hit, const Shadow::Access &access,
   const std::string place = bytesOf(access.bytes) + " at " +
                             std::to_string(access.offset) + " of shared memory";
   const std::string self = "thread " + std::to_string(access.thread),
-                    other = "thread " + std::to_string(hit.thread);
+                    other = describeActor(hit.thread);
   const uint16_t saved = active;
   active = access.thread;
   switch (hit.kind) {
@@ -52,8 +52,24 @@ void Block::reportShadow(const ShadowHit &hit, const Shadow::Access &access,
     break;
   case ShadowHit::Pending:
     report(FaultKind::NotArrived, access.site,
-           self + " reads " + place + ", but a copy that " + other +
-               " issued and has not waited for is still under way",
+           self + " reads " + place + ", but a copy that " +
+               (hit.thread < threads
+                    ? other + " issued and has not waited for"
+                    : std::string("no wait for its mbarrier has seen")) +
+               " is still under way",
+           &siteAt(hit.site));
+    break;
+  case ShadowHit::Barrier:
+    report(FaultKind::BarrierMismatch, access.site,
+           self + (writes ? " writes " : " reads ") + place +
+               ", which is an mbarrier",
+           &siteAt(hit.site));
+    break;
+  case ShadowHit::Proxy:
+    report(FaultKind::MissingFence, access.site,
+           self + " has " + place + (writes ? " written" : " read") +
+               " through the async proxy, but " + other +
+               " wrote them, with no fence.proxy.async of its own in between",
            &siteAt(hit.site));
     break;
   case ShadowHit::Race:
@@ -191,8 +207,7 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
                "thread " + std::to_string(active) +
                    (writes ? " writes" : " reads") + " byte " +
                    std::to_string(write - buffer->writes) + " of buffer " +
-                   buffer->name + ", which thread " +
-                   std::to_string(write->thread) +
+                   buffer->name + ", which " + describeActor(write->thread) +
                    (elsewhere ? " of block " + std::to_string(write->block)
                               : std::string()) +
                    " writes" +

@@ -28,6 +28,14 @@ llvm::StringRef mlir::diffattn::sim::stringifyFaultKind(FaultKind kind) {
     return "not arrived";
   case FaultKind::Race:
     return "race";
+  case FaultKind::MissingFence:
+    return "missing fence";
+  case FaultKind::InFlight:
+    return "in flight";
+  case FaultKind::Descriptor:
+    return "descriptor";
+  case FaultKind::Registers:
+    return "registers";
   case FaultKind::Trap:
     return "trap";
   case FaultKind::NoProgress:

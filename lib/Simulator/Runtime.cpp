@@ -20,6 +20,14 @@ static void simCollective(uint32_t site, const uint32_t *in, uint32_t *out) {
   Block::current()->collective(site, in, out);
 }
 
+static void simAsynchronous(uint32_t site, const uint32_t *in, uint32_t *out) {
+  Block::current()->asynchronous(site, in, out);
+}
+
+static void simRegisters(uint32_t use, uint32_t site, uint32_t wgmma) {
+  Block::current()->useRegisters(static_cast<RegisterUse>(use), site, wgmma);
+}
+
 static void simCopy(uint64_t destination, uint64_t source, uint32_t bytes,
                     uint32_t site) {
   Block::current()->copyAsync(destination, source, bytes, site);
@@ -82,6 +90,8 @@ mlir::diffattn::sim::getRuntimeSymbols() {
   static const std::pair<llvm::StringLiteral, void *> symbols[] = {
       {"diffattn_sim_access", reinterpret_cast<void *>(&simAccess)},
       {"diffattn_sim_collective", reinterpret_cast<void *>(&simCollective)},
+      {"diffattn_sim_asynchronous", reinterpret_cast<void *>(&simAsynchronous)},
+      {"diffattn_sim_registers", reinterpret_cast<void *>(&simRegisters)},
       {"diffattn_sim_copy", reinterpret_cast<void *>(&simCopy)},
       {"diffattn_sim_commit", reinterpret_cast<void *>(&simCommit)},
       {"diffattn_sim_wait", reinterpret_cast<void *>(&simWait)},

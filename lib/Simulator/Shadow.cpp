@@ -29,6 +29,15 @@ bool Shadow::inside(uint32_t offset, uint32_t bytes) const {
   return true;
 }
 
+ShadowHit Shadow::missing(uint32_t offset) const {
+  const Entry &entry = entries[offset];
+  if (states[offset] == ByteState::Never)
+    return {ShadowHit::Never, offset};
+  return {states[offset] == ByteState::Pending ? ShadowHit::Pending
+                                               : ShadowHit::Barrier,
+          offset, entry.thread, entry.site};
+}
+
 std::optional<ShadowHit> Shadow::read(const Access &access,
                                       const Clocks &clocks, bool races) {
   std::optional<ShadowHit> hit;
@@ -36,10 +45,8 @@ std::optional<ShadowHit> Shadow::read(const Access &access,
   for (uint32_t i = access.offset; i < access.offset + access.bytes; ++i) {
     Entry &entry = entries[i];
     if (states[i] != ByteState::Written) {
-      if (!hit && states[i] == ByteState::Never)
-        hit = ShadowHit{ShadowHit::Never, i};
-      else if (!hit)
-        hit = ShadowHit{ShadowHit::Pending, i, entry.thread, entry.site};
+      if (!hit)
+        hit = missing(i);
       continue;
     }
     if (!races)
@@ -66,8 +73,10 @@ std::optional<ShadowHit> Shadow::collide(const Access &access,
                                          const Clocks &clocks, bool races) {
   for (uint32_t i = access.offset; i < access.offset + access.bytes; ++i) {
     const Entry &entry = entries[i];
-    if (states[i] == ByteState::Pending)
-      return ShadowHit{ShadowHit::Race, i, entry.thread, entry.site};
+    if (states[i] > ByteState::Written)
+      return states[i] == ByteState::Barrier
+                 ? missing(i)
+                 : ShadowHit{ShadowHit::Race, i, entry.thread, entry.site};
     if (!races)
       continue;
     if (entry.when &&

@@ -13,14 +13,15 @@
 
 namespace mlir::diffattn::sim {
 
-enum class ByteState : uint8_t { Outside, Never, Written, Pending };
+/// Pending: a copy is under way; Barrier: part of an mbarrier.
+enum class ByteState : uint8_t { Outside, Never, Written, Pending, Barrier };
 
 /// An access that something is wrong with: the first such byte, and the access
 /// that it collides with.
 struct ShadowHit {
-  enum Kind : uint8_t { Outside, Never, Pending, Race } kind;
+  enum Kind : uint8_t { Outside, Never, Pending, Race, Barrier, Proxy } kind;
   uint32_t offset;
-  /// For Pending and Race.
+  /// For all but Outside and Never.
   uint16_t thread = 0, site = 0;
   bool otherWrites = true;
 };
@@ -55,6 +56,26 @@ public:
   /// it now.
   void landCopy(const Access &access, const Clocks &clocks);
 
+  /// What an agent does at its time `when`, on behalf of threads. `access`
+  /// names one of them.
+  struct Agent {
+    uint16_t number;
+    uint32_t when;
+  };
+  /// The agent reads what all of `observers` must be ordered after, through the
+  /// async proxy.
+  std::optional<ShadowHit> readBy(Agent agent, const Access &access,
+                                  llvm::ArrayRef<uint16_t> observers,
+                                  const Clocks &clocks, bool races);
+  /// The agent will write it: Pending until landBy().
+  std::optional<ShadowHit> writeBy(Agent agent, const Access &access,
+                                   const Clocks &clocks, bool races);
+  void landBy(uint32_t offset, uint32_t bytes);
+
+  /// Makes 8 bytes an mbarrier.
+  std::optional<ShadowHit> beginBarrier(const Access &access,
+                                        const Clocks &clocks, bool races);
+
 private:
   struct Reader {
     uint32_t when;
@@ -67,6 +88,8 @@ private:
   };
   static_assert(sizeof(Entry) == 32);
 
+  /// What is wrong with reading a byte that is not Written.
+  ShadowHit missing(uint32_t offset) const;
   std::optional<ShadowHit> collide(const Access &access, const Clocks &clocks,
                                    bool races);
 

@@ -38,6 +38,10 @@ struct Simulator::Impl {
   uint32_t launches = 0;
 };
 
+KernelArgument KernelArgument::map(const TensorMapHandle &handle) {
+  return {reinterpret_cast<uint64_t>(&handle), sizeof(handle)};
+}
+
 KernelArgument KernelArgument::f32(float value) {
   KernelArgument argument;
   memcpy(&argument.bits, &value, sizeof(value));
@@ -218,6 +222,8 @@ static void addStats(LaunchStats &to, const LaunchStats &from) {
   to.mmaFlops += from.mmaFlops;
   to.mmas += from.mmas;
   to.ldmatrices += from.ldmatrices;
+  to.wgmmas += from.wgmmas;
+  to.bulkCopies += from.bulkCopies;
   to.approximations += from.approximations;
   to.barriers += from.barriers;
   to.laneAccesses += from.laneAccesses;
@@ -265,9 +271,24 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
     return entry.takeError();
   launch.entry = entry->toPtr<void (*)(const uint64_t *)>();
   launch.number = ++impl->launches;
+  launch.wgmmas = impl->lowered.wgmmas;
+  launch.asynchronous = any_of(impl->lowered.sites, [](const Site &site) {
+    return site.isAsynchronous();
+  });
+  // What is passed by value lies at an address of its own.
   std::vector<uint64_t> words;
-  for (const KernelArgument &argument : arguments)
+  std::vector<TensorMapHandle> objects;
+  objects.reserve(arguments.size());
+  for (const KernelArgument &argument : arguments) {
     words.push_back(argument.bits);
+    if (argument.bytes != sizeof(TensorMapHandle))
+      continue;
+    TensorMapHandle &object = objects.emplace_back();
+    memcpy(&object, reinterpret_cast<const void *>(argument.bits),
+           sizeof(object));
+    words.back() = reinterpret_cast<uint64_t>(&object);
+  }
+  launch.objects = objects;
   launch.arguments = words.data();
 
   const uint64_t blocks = shape.grid.count();

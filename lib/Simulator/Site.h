@@ -46,6 +46,23 @@ enum class OpKind : uint8_t {
   BarrierReduce,
   Step,
   Trap,
+  MbarrierInit,
+  MbarrierInval,
+  MbarrierArrive,
+  MbarrierExpect,
+  MbarrierWait,
+  MbarrierFence,
+  ProxyFence,
+  TensorLoad,
+  TensorStore,
+  BulkLoad,
+  BulkCommit,
+  BulkWait,
+  Wgmma,
+  WgmmaFence,
+  WgmmaCommit,
+  WgmmaWait,
+  SetRegisters,
 };
 
 enum class ShuffleMode : uint8_t { Up, Down, Butterfly, Index };
@@ -53,6 +70,16 @@ enum class VoteMode : uint8_t { All, Any, Uniform, Ballot };
 enum class ReduxMode : uint8_t { Add, Min, Max, UMin, UMax, And, Or, Xor };
 enum class BarrierReduction : uint8_t { Popc, And, Or };
 enum class MmaType : uint8_t { F16, BF16, TF32 };
+/// What a thread does with registers that a wgmma reads or writes.
+enum class RegisterUse : uint8_t {
+  /// Computes an accumulator, or a register of A.
+  ComputesSum,
+  ComputesA,
+  /// Gets accumulators out of a wait or a tie and reads them.
+  Takes,
+  /// Reads accumulators that went through no wait.
+  Bypasses,
+};
 
 /// A site stands for one instruction of the module. Its number names it in
 /// calls to the runtime; a return address could not, because code may be
@@ -61,7 +88,8 @@ struct Site {
   OpKind kind = OpKind::Step;
   /// The address space that the IR gives a pointer; 0 is generic.
   uint8_t space = 0;
-  /// A ShuffleMode, VoteMode, ReduxMode or BarrierReduction.
+  /// A ShuffleMode, VoteMode, ReduxMode or BarrierReduction; how many groups a
+  /// wait of wgmma or of bulk copies leaves under way.
   uint8_t mode = 0;
   /// Whether all threads of a warp must execute it together.
   bool aligned = false;
@@ -74,6 +102,13 @@ struct Site {
   uint8_t depth = 16;
   /// ldmatrix and stmatrix.
   uint8_t matrices = 0;
+  /// wgmma: its number among those of the module, columns of B, and whether A
+  /// comes from registers.
+  uint16_t number = 0, columns = 0;
+  bool fromRegisters = false;
+  /// Tensor copies: axes. Waits for bulk copies: whether reading ends it.
+  uint8_t rank = 0;
+  bool readsOnly = false;
   /// Loads, stores, copies: size and the alignment that the IR promises. match:
   /// bytes of the value.
   uint32_t bytes = 0;
@@ -83,6 +118,15 @@ struct Site {
   /// Words that a collective takes and gives.
   uint8_t words = 0, results = 0;
   SourcePoint where = {};
+
+  bool isMbarrier() const {
+    return kind >= OpKind::MbarrierInit && kind <= OpKind::MbarrierWait;
+  }
+  /// Whether it needs what sm_90 has beside the threads.
+  bool isAsynchronous() const { return kind >= OpKind::MbarrierInit; }
+  bool isWgmmaFamily() const {
+    return kind >= OpKind::Wgmma && kind <= OpKind::WgmmaWait;
+  }
 
   bool touchesMemory() const {
     return kind <= OpKind::CopyAsync || kind == OpKind::LdMatrix ||

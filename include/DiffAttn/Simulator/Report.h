@@ -49,6 +49,17 @@ enum class FaultKind : uint8_t {
   NotArrived,
   /// Two accesses of which one writes, by threads that nothing orders.
   Race,
+  /// Shared memory or registers of an asynchronous instruction, without the
+  /// fence that it needs.
+  MissingFence,
+  /// Registers of a wgmma that are touched before a wait ended it, or a thread
+  /// that ends while something of it runs.
+  InFlight,
+  /// A matrix descriptor or a tensor map that says something else than lies
+  /// there.
+  Descriptor,
+  /// setmaxnreg that cannot be.
+  Registers,
   Trap,
   /// The limit of steps was reached.
   NoProgress,
@@ -103,6 +114,10 @@ struct LaunchStats {
   uint64_t mmaFlops = 0;
   uint64_t mmas = 0;
   uint64_t ldmatrices = 0;
+  /// wgmmas of warpgroups, whose operations mmaFlops has too, and copies of the
+  /// copy engine.
+  uint64_t wgmmas = 0;
+  uint64_t bulkCopies = 0;
   uint64_t approximations = 0;
   uint64_t barriers = 0;
   /// Instructions of single lanes that touch memory.

@@ -14,6 +14,7 @@
 #define DIFFATTN_SIMULATOR_SIMULATOR_H
 
 #include "DiffAttn/Simulator/Report.h"
+#include "DiffAttn/Simulator/TensorMap.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/Support/Error.h"
@@ -62,9 +63,13 @@ struct KernelArgument {
     return {static_cast<uint32_t>(value), 4};
   }
   static KernelArgument f32(float value);
+  /// A tensor map, which is passed by value: `handle` must live until the
+  /// launch has begun.
+  static KernelArgument map(const TensorMapHandle &handle);
 };
 
-/// One parameter of a kernel.
+/// One parameter of a kernel: a scalar of up to 8 bytes, or a tensor map of
+/// 128.
 struct KernelParameter {
   uint32_t bytes = 8;
   bool isPointer = false;
