@@ -12,8 +12,8 @@ using namespace mlir::diffattn::sim;
 /// by eights, up to what a kernel may ask for.
 static constexpr uint32_t kRegisters = 64 << 10, kMostAtStart = 240;
 
-void AsyncState::reset(unsigned threads, unsigned wgmmas) {
-  agents = AgentNumbers::of(threads);
+void AsyncState::reset(unsigned threads, unsigned ranks, unsigned wgmmas) {
+  agents = AgentNumbers::of(threads, ranks);
   barriers.clear();
   barrierAgents = 0;
   loads.clear();
@@ -24,9 +24,12 @@ void AsyncState::reset(unsigned threads, unsigned wgmmas) {
     // Every register was touched before the first fence.
     warp.touched.assign(wgmmas, 1);
   }
+  cluster = ClusterBarrier();
+  cluster.phases.assign(threads, 0);
   warpgroups.assign((threads + 127) / 128, Warpgroup());
   for (Warpgroup &group : warpgroups)
-    group.registers = std::min(kMostAtStart, kRegisters / threads / 8 * 8);
+    group.registers =
+        std::min(kMostAtStart, kRegisters / (threads / ranks) / 8 * 8);
 }
 
 std::string Block::describeActor(uint16_t number) const {
@@ -42,8 +45,7 @@ std::string Block::describeActor(uint16_t number) const {
         return "a bulk copy of thread " + std::to_string(thread);
   for (const auto &[offset, barrier] : async.barriers)
     if (barrier.agent == number)
-      return "a copy that the mbarrier at " + std::to_string(offset) +
-             " counts";
+      return "a copy that " + nameMbarrier(offset) + " counts";
   return "a copy that an mbarrier counts";
 }
 
@@ -102,6 +104,10 @@ void Block::asynchronous(uint32_t number, const uint32_t *in, uint32_t *out) {
 }
 
 void Block::checkNothingRuns(uint16_t thread) {
+  // A thread that has ended is none that the cluster waits for.
+  if (async.cluster.phases[thread] > async.cluster.phase)
+    --async.cluster.arrived;
+  endClusterPhase();
   WarpMatrices &warp = async.warps[thread / 32];
   if (warp.last > warp.retired) {
     report(FaultKind::InFlight, warp.lastSite,

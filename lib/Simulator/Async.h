@@ -23,12 +23,12 @@ struct AgentNumbers {
   static constexpr unsigned kMostBarriers = 64, kMostStorers = 16;
   unsigned firstWgmma = 0, firstBarrier = 0, firstStorer = 0, count = 0;
 
-  static AgentNumbers of(unsigned threads) {
+  static AgentNumbers of(unsigned threads, unsigned ranks) {
     AgentNumbers numbers;
     numbers.firstWgmma = threads;
     numbers.firstBarrier = threads + (threads + 127) / 128;
-    numbers.firstStorer = numbers.firstBarrier + kMostBarriers;
-    numbers.count = numbers.firstStorer + 2 * kMostStorers - threads;
+    numbers.firstStorer = numbers.firstBarrier + ranks * kMostBarriers;
+    numbers.count = numbers.firstStorer + ranks * 2 * kMostStorers - threads;
     return numbers;
   }
 };
@@ -95,6 +95,16 @@ struct Warpgroup {
   uint32_t wanted = 0;
 };
 
+/// The barrier of all threads of a cluster.
+struct ClusterBarrier {
+  uint32_t phase = 0, arrived = 0;
+  /// For each thread the phase of an arrival that it has not waited for, from
+  /// 1, or 0.
+  std::vector<uint32_t> phases;
+  Clocks::Vector collecting, released;
+  std::vector<uint16_t> waiting;
+};
+
 struct AsyncState {
   AgentNumbers agents;
   /// By offset in shared memory.
@@ -105,8 +115,10 @@ struct AsyncState {
   std::map<uint16_t, Storer> storers;
   std::vector<WarpMatrices> warps;
   std::vector<Warpgroup> warpgroups;
+  ClusterBarrier cluster;
 
-  void reset(unsigned threads, unsigned wgmmas);
+  /// `threads` are those of all `ranks` blocks of a cluster.
+  void reset(unsigned threads, unsigned ranks, unsigned wgmmas);
 };
 
 } // namespace mlir::diffattn::sim

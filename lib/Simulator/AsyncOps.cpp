@@ -35,11 +35,14 @@ bool Lowering::describeAsync(StringRef name, const CallInst &call,
       StringSwitch<OpKind>(name)
           .Case("mbarrier.init.shared", OpKind::MbarrierInit)
           .Case("mbarrier.inval.shared", OpKind::MbarrierInval)
-          .Case("mbarrier.arrive.scope.cta.space.cta", OpKind::MbarrierArrive)
+          .Cases({"mbarrier.arrive.scope.cta.space.cta",
+                  "mbarrier.arrive.scope.cluster.space.cluster"},
+                 OpKind::MbarrierArrive)
           .Case("mbarrier.arrive.expect.tx.scope.cta.space.cta",
                 OpKind::MbarrierExpect)
-          .Case("mbarrier.try.wait.parity.scope.cta.space.cta",
-                OpKind::MbarrierWait)
+          .Cases({"mbarrier.try.wait.parity.scope.cta.space.cta",
+                  "mbarrier.try.wait.parity.scope.cluster.space.cta"},
+                 OpKind::MbarrierWait)
           .Case("fence.mbarrier_init.release.cluster", OpKind::MbarrierFence)
           .Cases({"fence.proxy.async", "fence.proxy.async.shared_cta"},
                  OpKind::ProxyFence)
@@ -52,15 +55,14 @@ bool Lowering::describeAsync(StringRef name, const CallInst &call,
     site.mode = immediate(0);
     site.readsOnly = name.ends_with(".read");
   }
-  // A copy to several blocks at once.
+  // Only boxes go to several blocks at once.
   if (site.kind == OpKind::BulkLoad)
     return !immediate(6);
   if (name.consume_front("cp.async.bulk.tensor.")) {
     if ((site.rank = getTensorRank(name, "g2s.tile."))) {
       site.kind = OpKind::TensorLoad;
-      return !immediate(5 + site.rank);
-    }
-    if ((site.rank = getTensorRank(name, "s2g.tile.")))
+      site.multicast = immediate(5 + site.rank);
+    } else if ((site.rank = getTensorRank(name, "s2g.tile.")))
       site.kind = OpKind::TensorStore;
   }
   return site.kind != OpKind::Step;
@@ -77,6 +79,17 @@ Expected<Value *> Lowering::lowerAsync(IRBuilder<> &builder, CallInst &call,
                                        StringRef name) {
   if (isHint(name))
     return PoisonValue::get(i32);
+  if (name == "mapa.shared.cluster" && capability >= 90) {
+    Value *offset = builder.CreateSub(addressOf(builder, call.getArgOperand(0)),
+                                      ConstantInt::get(i64, kSharedBase));
+    Value *window =
+        builder.CreateMul(builder.CreateZExt(call.getArgOperand(1), i64),
+                          ConstantInt::get(i64, kSharedWindow));
+    return builder.CreateIntToPtr(
+        builder.CreateAdd(builder.CreateAdd(offset, window),
+                          ConstantInt::get(i64, kClusterBase)),
+        call.getType());
+  }
   Site site;
   if (!describeAsync(name, call, site))
     return nullptr;

@@ -14,7 +14,7 @@ bool Block::arrive(uint32_t siteNumber, llvm::ArrayRef<uint16_t> arriving,
                    const Meeting *meeting, const uint32_t *in) {
   const Site &site = siteAt(siteNumber);
   const uint32_t id = in[0];
-  const uint32_t count = site.wholeBlock ? threads : in[1];
+  const uint32_t count = site.wholeBlock ? blockThreads : in[1];
   const bool waits = site.kind != OpKind::BarrierArrive,
              reduces = site.kind == OpKind::BarrierReduce;
   if (id >= 16) {
@@ -22,10 +22,13 @@ bool Block::arrive(uint32_t siteNumber, llvm::ArrayRef<uint16_t> arriving,
            "expected a barrier from 0 to 15, but got " + std::to_string(id));
     stop();
   }
-  Barrier &barrier = barriers[id];
-  if (!site.wholeBlock && (count == 0 || count % 32 != 0 || count > threads)) {
+  const uint32_t number = 16 * rankOf(arriving.front()) + id;
+  Barrier &barrier = barriers[number];
+  if (!site.wholeBlock &&
+      (count == 0 || count % 32 != 0 || count > blockThreads)) {
     report(FaultKind::BarrierMismatch, siteNumber,
-           "expected a multiple of 32 up to the " + std::to_string(threads) +
+           "expected a multiple of 32 up to the " +
+               std::to_string(blockThreads) +
                " threads of the block, but barrier " + std::to_string(id) +
                " got " + std::to_string(count));
     stop();
@@ -51,21 +54,21 @@ bool Block::arrive(uint32_t siteNumber, llvm::ArrayRef<uint16_t> arriving,
            &siteAt(barrier.site));
     stop();
   }
-  if (!site.wholeBlock)
+  if (!site.wholeBlock || launch.ranks > 1)
     clocks.release(barrier.released, arriving);
-  for (uint16_t number : arriving) {
-    Thread &thread = lanes[number];
+  for (uint16_t each : arriving) {
+    Thread &thread = lanes[each];
     thread.site = siteNumber;
-    thread.barrier = id;
+    thread.barrier = number;
     if (reduces) {
-      const uint32_t *words = meeting ? meeting->in[number % 32] : in;
-      thread.result = meeting ? meeting->out[number % 32] : thread.result;
+      const uint32_t *words = meeting ? meeting->in[each % 32] : in;
+      thread.result = meeting ? meeting->out[each % 32] : thread.result;
       barrier.trueCount += words[site.wholeBlock ? 1 : 2] & 1;
     }
     if (!waits)
       continue;
     thread.state = State::AtBarrier;
-    barrier.waiting.push_back(number);
+    barrier.waiting.push_back(each);
   }
   if (barrier.arrived < barrier.expected)
     return false;

@@ -18,28 +18,12 @@ static constexpr size_t kScratchBytes = 1 << 16;
 /// Accesses that a thread may make before another one gets its turn, so that a
 /// loop that waits for memory ends.
 static constexpr uint32_t kSlice = 1 << 14;
+/// The same for a block, in threads that must wait.
+static constexpr uint32_t kSwitches = 256;
 
 static thread_local Block *currentBlock = nullptr;
 
 Block *Block::current() { return currentBlock; }
-
-void Launch::add(Fault fault) {
-  std::lock_guard<std::mutex> lock(mutex);
-  for (Fault &known : faults)
-    if (known.kind == fault.kind && known.where.op == fault.where.op &&
-        known.where.line == fault.where.line &&
-        known.where.column == fault.where.column &&
-        known.where.function == fault.where.function &&
-        known.other.line == fault.other.line &&
-        known.other.op == fault.other.op) {
-      ++known.count;
-      return;
-    }
-  if (faults.size() < options.maxFaults)
-    faults.push_back(std::move(fault));
-  if (faults.size() >= options.maxFaults)
-    stopped = true;
-}
 
 static char *mapArena(size_t bytes) {
   // As aligned as the base that kernels see, so that x86 finds every aligned
@@ -51,19 +35,20 @@ static char *mapArena(size_t bytes) {
 }
 
 Block::Block(Launch &launch)
-    : launch(launch), threads(launch.shape.block.count()) {
+    : launch(launch), threads(launch.ranks * launch.shape.block.count()),
+      blockThreads(launch.shape.block.count()) {
   lanes.resize(threads);
   warps.resize((threads + 31) / 32);
   ready.resize(threads);
   stats.sites.resize(launch.sites.size());
   stats.totals.buffers.resize(launch.buffers.size());
-  arena = mapArena(launch.sharedEnd + kScratchBytes);
+  arena = mapArena(launch.getArenaBytes() + kScratchBytes);
   scratch = mapArena(kScratchBytes);
 }
 
 Block::~Block() {
   if (arena)
-    munmap(arena, launch.sharedEnd + kScratchBytes + 4096);
+    munmap(arena, launch.getArenaBytes() + kScratchBytes + 4096);
   if (scratch)
     munmap(scratch, kScratchBytes + 4096);
 }
@@ -75,7 +60,7 @@ uint64_t Block::random() {
   return randomState;
 }
 
-void Block::run(uint64_t index) {
+void Block::start(uint64_t index) {
   if (!arena || !scratch ||
       !stacks.reserve(threads, launch.options.stackBytesPerThread)) {
     Fault fault{
@@ -85,25 +70,29 @@ void Block::run(uint64_t index) {
     launch.stopped = true;
     return;
   }
-  currentBlock = this;
   blockIndex = index;
-  const Dim3 &grid = launch.shape.grid, &shape = launch.shape.block;
-  blockId = {uint32_t(index % grid.x), uint32_t(index / grid.x % grid.y),
-             uint32_t(index / grid.x / grid.y)};
+  const Dim3 &shape = launch.shape.block, &cluster = launch.cluster;
+  const uint32_t columns = launch.shape.grid.x / cluster.x,
+                 rows = launch.shape.grid.y / cluster.y;
+  blockId = {uint32_t(index % columns) * cluster.x,
+             uint32_t(index / columns % rows) * cluster.y,
+             uint32_t(index / columns / rows) * cluster.z};
   randomState = (launch.options.seed + 1) * 0x9e3779b97f4a7c15ull +
                 index * 0xbf58476d1ce4e5b9ull + 1;
   steps = slice = exited = 0;
   readyHead = readyCount = 0;
   if (launch.asynchronous)
-    async.reset(threads, launch.wgmmas);
+    async.reset(threads, launch.ranks, launch.wgmmas);
   clocks.reset(threads, launch.asynchronous ? async.agents.count : 0);
-  shadow.reset(launch.sharedEnd);
-  for (const SharedRange &range : launch.shared) {
-    shadow.declare(range.offset, range.bytes);
-    memset(arena + range.offset, 0xff, range.bytes);
-  }
-  for (Barrier &barrier : barriers)
-    barrier = Barrier();
+  shadow.reset(launch.getArenaBytes());
+  for (unsigned rank = 0; rank < launch.ranks; ++rank)
+    for (const SharedRange &range : launch.shared) {
+      const uint32_t offset = rank * launch.window + range.offset;
+      shadow.declare(offset, range.bytes);
+      memset(arena + offset, 0xff, range.bytes);
+    }
+  barriers.assign(16 * launch.ranks, Barrier());
+  exitedOf.assign(launch.ranks, 0);
   for (Warp &warp : warps) {
     warp.existing = warp.exited = 0;
     warp.meetings.clear();
@@ -113,23 +102,35 @@ void Block::run(uint64_t index) {
     Thread &thread = lanes[i];
     thread = Thread();
     thread.number = i;
-    thread.x = i % shape.x;
-    thread.y = i / shape.x % shape.y;
-    thread.z = i / shape.x / shape.y;
+    const unsigned inBlock = i % blockThreads;
+    thread.x = inBlock % shape.x;
+    thread.y = inBlock / shape.x % shape.y;
+    thread.z = inBlock / shape.x / shape.y;
     thread.fiber = stacks.get(i);
     prepareFiber(thread.fiber, &Block::entry);
     warps[i / 32].existing |= 1u << (i % 32);
     wake(i);
   }
-  takeReady(active);
   main = Fiber();
+}
+
+bool Block::resume() {
+  if (launch.stopped)
+    return true;
+  currentBlock = this;
+  paused = false;
+  switches = launch.options.seed ? 1 + random() % 64 : kSwitches;
+  takeReady(active);
   switchFiber(main, lanes[active].fiber);
+  currentBlock = nullptr;
+  if (paused)
+    return false;
   if (exited < threads && !launch.stopped)
     reportDeadlock();
   for (Warp &warp : warps)
     flushTraffic(warp);
-  ++stats.totals.blocks;
-  currentBlock = nullptr;
+  stats.totals.blocks += launch.ranks;
+  return true;
 }
 
 void Block::entry() {
@@ -174,6 +175,11 @@ void Block::leave() {
 void Block::suspend(State state) {
   uint16_t self = active, next = 0;
   lanes[self].state = state;
+  if (launch.options.residentBlocks > 1 && readyCount && --switches == 0) {
+    paused = true;
+    switchFiber(lanes[self].fiber, main);
+    return;
+  }
   if (!findReady(next))
     leave();
   if (next == self)
@@ -189,6 +195,7 @@ void Block::exitThread() {
   lanes[self].state = State::Exited;
   warp.exited |= bit;
   ++exited;
+  ++exitedOf[rankOf(self)];
   for (const Meeting &meeting : warp.meetings)
     if (meeting.mask & bit) {
       report(FaultKind::Divergence, meeting.site,
@@ -212,12 +219,25 @@ void Block::yieldSometimes() {
                std::to_string(launch.options.maxSteps) + " steps");
     stop();
   }
-  if (slice-- > 0 || readyCount == 0)
+  if (slice-- > 0)
+    return;
+  if (launch.options.residentBlocks > 1)
+    return pause();
+  if (readyCount == 0)
     return;
   if (launch.stopped)
     leave();
   wake(active);
   suspend(State::Ready);
+}
+
+/// Lets another block run, and goes on with any thread of this one.
+void Block::pause() {
+  if (launch.stopped)
+    leave();
+  paused = true;
+  wake(active);
+  switchFiber(lanes[active].fiber, main);
 }
 
 void Block::step(uint32_t site) {
@@ -240,82 +260,8 @@ void Block::report(FaultKind kind, uint32_t site, std::string message,
   Fault fault{kind, std::move(message), siteAt(site).where};
   if (other)
     fault.other = other->where;
-  fault.block = {blockId.x, blockId.y, blockId.z};
-  fault.thread = active;
+  const Dim3 block = blockOf(rankOf(active));
+  fault.block = {block.x, block.y, block.z};
+  fault.thread = active % blockThreads;
   launch.add(std::move(fault));
-}
-
-std::string Block::describeThreads(llvm::ArrayRef<uint16_t> numbers) const {
-  std::string text = numbers.size() == 1 ? "thread " : "threads ";
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1)
-      ++end;
-    text += (i ? ", " : "") + std::to_string(numbers[i]);
-    if (end - i > 1)
-      text += "-" + std::to_string(numbers[end - 1]);
-    i = end;
-  }
-  return text;
-}
-
-void Block::describeWait(State state, uint32_t barrier,
-                         std::string &text) const {
-  llvm::raw_string_ostream os(text);
-  if (state == State::AtBarrier) {
-    os << " wait at barrier " << barrier << " with "
-       << barriers[barrier].arrived << " of " << barriers[barrier].expected
-       << " threads, at ";
-  } else if (state == State::AtMbarrier) {
-    const Mbarrier &mbarrier = async.barriers.at(barrier);
-    os << " wait for phase " << mbarrier.phase << " of the mbarrier at "
-       << barrier << ", which has " << mbarrier.count - mbarrier.pending
-       << " of " << mbarrier.count << " arrivals and lacks " << mbarrier.bytes
-       << " bytes, at ";
-  } else if (state == State::AtWarpgroup) {
-    os << " wait for their warpgroup at ";
-  } else {
-    os << " wait for their warp at ";
-  }
-}
-
-void Block::reportDeadlock() {
-  struct Group {
-    State state;
-    uint32_t site, barrier;
-    std::vector<uint16_t> members;
-  };
-  std::vector<Group> groups;
-  for (const Thread &thread : lanes) {
-    uint32_t site = thread.state == State::Exited ? 0 : thread.site;
-    Group *group = nullptr;
-    for (Group &candidate : groups)
-      if (candidate.state == thread.state && candidate.site == site &&
-          candidate.barrier == thread.barrier)
-        group = &candidate;
-    if (!group)
-      group =
-          &groups.emplace_back(Group{thread.state, site, thread.barrier, {}});
-    group->members.push_back(thread.number);
-  }
-  std::string message = "no thread can go on: ";
-  const Group *first = nullptr, *second = nullptr;
-  for (const Group &group : groups) {
-    message +=
-        (&group == groups.data() ? "" : "; ") + describeThreads(group.members);
-    if (group.state == State::Exited) {
-      message += " ended";
-      continue;
-    }
-    (first ? second : first) = &group;
-    llvm::raw_string_ostream os(message);
-    describeWait(group.state, group.barrier, message);
-    os << siteAt(group.site).where;
-  }
-  if (!first)
-    return;
-  active = first->members.front();
-  report(FaultKind::Deadlock, first->site, std::move(message),
-         second ? &siteAt(second->site) : nullptr);
-  launch.stopped = true;
 }

@@ -39,6 +39,15 @@ struct Launch {
   /// Shared memory that the kernel may use, and the end of the last range.
   std::vector<SharedRange> shared = {};
   uint32_t sharedEnd = 0;
+  /// The blocks of a cluster, and how far apart their shared memories lie where
+  /// the simulator keeps them.
+  Dim3 cluster = {};
+  unsigned ranks = 1;
+  uint32_t window = kSharedWindow;
+
+  uint32_t getArenaBytes() const {
+    return ranks == 1 ? sharedEnd : ranks * window;
+  }
   /// Whether the module uses mbarriers, the copy engine or wgmma, and how many
   /// wgmmas it has.
   bool asynchronous = false;
@@ -63,16 +72,22 @@ struct WorkerStats {
   };
   LaunchStats totals;
   std::vector<SiteCounts> sites;
+
+  void add(const WorkerStats &other);
 };
 
-/// Runs the threads of a block on fibers, one at a time: a thread runs until it
-/// must wait. The object is reused for one block after the other.
+/// Runs the threads of a block, or of the blocks of a cluster, which are
+/// numbered on from one to the next, on fibers, one at a time: a thread runs
+/// until it must wait. The object is reused for one block after the other.
+/// Where blocks take turns, a block stops now and then in the middle.
 class Block {
 public:
   explicit Block(Launch &launch);
   ~Block();
 
-  void run(uint64_t index);
+  void start(uint64_t index);
+  /// Returns whether the block has ended; else it wants to be resumed.
+  bool resume();
   const WorkerStats &getStats() const { return stats; }
 
   /// The block that this thread of the process runs.
@@ -104,6 +119,7 @@ private:
     AtBarrier,
     AtMbarrier,
     AtWarpgroup,
+    AtCluster,
     Exited
   };
 
@@ -155,6 +171,7 @@ private:
   bool findReady(uint16_t &thread);
   [[noreturn]] void leave();
   void yieldSometimes();
+  void pause();
   uint64_t random();
   const Site &siteAt(uint32_t site) const { return launch.sites[site]; }
   void report(FaultKind kind, uint32_t site, std::string message,
@@ -165,6 +182,21 @@ private:
   void describeWait(State state, uint32_t barrier, std::string &text) const;
   /// "thread 3", or what runs beside the threads.
   std::string describeActor(uint16_t number) const;
+
+  // Clusters.cpp.
+  unsigned rankOf(uint16_t thread) const { return thread / blockThreads; }
+  Dim3 blockOf(unsigned rank) const;
+  /// Where the shared memory of all blocks has `address`, as the thread that
+  /// runs sees it; an offset in none where it lies nowhere.
+  uint32_t sharedAt(uint64_t address) const;
+  /// The same offset in its block, for messages.
+  uint32_t localOf(uint32_t offset) const;
+  std::string nameMbarrier(uint32_t offset) const;
+  void arriveAtCluster(unsigned warpIndex, const Meeting &meeting);
+  void waitForCluster(unsigned warpIndex, const Meeting &meeting);
+  void endClusterPhase();
+  /// Reports that what `site` reaches has ended. Returns whether it has.
+  bool hasEnded(uint32_t offset, uint32_t site);
 
   // Memory.cpp.
   void *accessShared(uint32_t offset, uint64_t bytes, uint32_t site);
@@ -210,7 +242,8 @@ private:
   // BulkCopies.cpp.
   void copyTensor(const uint32_t *in, uint32_t site);
   void copyBulk(const uint32_t *in, uint32_t site);
-  void issueLoad(BulkCopy copy);
+  /// `first`: of those that bring the same to several blocks.
+  void issueLoad(BulkCopy copy, bool first = true);
   void issueStore(BulkCopy copy);
   std::optional<TensorMap> mapAt(const uint32_t *in, uint32_t site);
   /// Calls `row` with the offset in the box, the address and the bytes of each
@@ -234,14 +267,20 @@ private:
   void wakeWarpgroup(unsigned group);
 
   Launch &launch;
-  unsigned threads;
+  unsigned threads, blockThreads;
   std::vector<Thread> lanes;
   std::vector<Warp> warps;
-  Barrier barriers[16];
+  /// 16 for each block.
+  std::vector<Barrier> barriers;
   FiberStacks stacks;
   Fiber main;
   uint16_t active = 0;
   unsigned exited = 0;
+  /// How many of each block.
+  std::vector<unsigned> exitedOf;
+  bool paused = false;
+  /// Threads that may still wait until another block gets its turn.
+  uint32_t switches = 0;
   /// A ring of threads that can run.
   std::vector<uint16_t> ready;
   size_t readyHead = 0, readyCount = 0;
@@ -249,6 +288,7 @@ private:
   uint32_t slice = 0;
   uint64_t steps = 0;
   uint64_t blockIndex = 0;
+  /// Of the first block of the cluster.
   Dim3 blockId;
 
   Clocks clocks;
@@ -259,6 +299,11 @@ private:
   char *scratch = nullptr;
   WorkerStats stats;
 };
+
+void addStats(LaunchStats &to, const LaunchStats &from);
+/// Runs blocks until none of `blocks` is left, as many by turns as the launch
+/// wants, and returns what they counted.
+WorkerStats runBlocks(Launch &launch, uint64_t blocks, unsigned worker);
 
 } // namespace mlir::diffattn::sim
 

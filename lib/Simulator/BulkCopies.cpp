@@ -112,7 +112,24 @@ void Block::copyTensor(const uint32_t *in, uint32_t number) {
     return;
   copy.offset = *offset;
   copy.barrier = *barrier;
-  loads ? issueLoad(copy) : issueStore(copy);
+  if (!loads)
+    return issueStore(copy);
+  if (!site.multicast)
+    return issueLoad(copy);
+  const uint32_t mask = mapWords[2 + map->rank] & 0xffff;
+  if (mask == 0 || mask >> launch.ranks) {
+    report(FaultKind::Descriptor, number,
+           "expected a mask of the " + std::to_string(launch.ranks) +
+               " blocks of the cluster, but got " + std::to_string(mask));
+    return;
+  }
+  for (unsigned rank = 0; rank < launch.ranks; ++rank) {
+    if (!(mask >> rank & 1))
+      continue;
+    copy.offset = localOf(*offset) + rank * launch.window;
+    copy.barrier = localOf(*barrier) + rank * launch.window;
+    issueLoad(copy, rank == unsigned(__builtin_ctz(mask)));
+  }
 }
 
 void Block::copyBulk(const uint32_t *in, uint32_t number) {
@@ -138,24 +155,25 @@ void Block::copyBulk(const uint32_t *in, uint32_t number) {
   issueLoad(copy);
 }
 
-void Block::issueLoad(BulkCopy copy) {
-  Mbarrier *barrier = findMbarrier(copy.barrier, copy.site);
+void Block::issueLoad(BulkCopy copy, bool first) {
+  Mbarrier *barrier = hasEnded(copy.offset, copy.site)
+                          ? nullptr
+                          : findMbarrier(copy.barrier, copy.site);
   if (!barrier)
     return;
   if (!barrier->fenced) {
     report(FaultKind::MissingFence, copy.site,
-           "the copy engine counts at the mbarrier at " +
-               std::to_string(copy.barrier) + ", but thread " +
-               std::to_string(barrier->initializer) +
+           "the copy engine counts at " + nameMbarrier(copy.barrier) +
+               ", but thread " + std::to_string(barrier->initializer) +
                " executed no fence.mbarrier_init since it initialized it",
            &siteAt(barrier->site));
     barrier->fenced = true;
   }
-  ++stats.totals.bulkCopies;
+  stats.totals.bulkCopies += first;
   forRows(copy, [&](uint32_t, uint64_t address, uint32_t bytes) {
     Buffer *buffer = nullptr;
-    if (checkGlobal(address, bytes, copy.site, /*writes=*/false,
-                    /*atomic=*/false, buffer))
+    if (first && checkGlobal(address, bytes, copy.site, /*writes=*/false,
+                             /*atomic=*/false, buffer))
       stats.totals.buffers[launch.buffers.indexOf(*buffer)].copiedBytes +=
           bytes;
   });
@@ -176,7 +194,8 @@ bool Block::landLoad() {
     return false;
   const BulkCopy copy = async.loads.front();
   async.loads.pop_front();
-  if (exited == threads)
+  if (exitedOf[launch.ranks == 1 ? 0 : copy.offset / launch.window] ==
+      blockThreads)
     report(FaultKind::InFlight, copy.site,
            "the block ended, but nothing waited for this copy");
   const uint32_t bytes = copy.map.getBoxBytes();
@@ -192,7 +211,7 @@ void Block::issueStore(BulkCopy copy) {
   auto [found, isNew] = async.storers.try_emplace(active);
   Storer &storer = found->second;
   if (isNew) {
-    if (async.storers.size() > AgentNumbers::kMostStorers) {
+    if (async.storers.size() > launch.ranks * AgentNumbers::kMostStorers) {
       report(FaultKind::Descriptor, copy.site,
              "expected at most " + std::to_string(AgentNumbers::kMostStorers) +
                  " threads of a block to store by the copy engine, which is "

@@ -19,6 +19,7 @@ void Clocks::reset(unsigned threadCount, unsigned agents) {
   eraStart.resize(threads + agents, 0);
   known.assign(threads, nullptr);
   fences.assign(threads, {});
+  lastKnown = lastAdded = lastSum = nullptr;
 }
 
 void Clocks::meetAll() {
@@ -86,19 +87,21 @@ void Clocks::release(Vector &vector, llvm::ArrayRef<uint16_t> threads) {
 void Clocks::acquire(const Vector &vector, llvm::ArrayRef<uint16_t> threads) {
   if (!vector)
     return;
-  const std::vector<uint32_t> *last = nullptr;
-  Vector merged;
   for (uint16_t thread : threads) {
-    if (!known[thread] || known[thread] == vector) {
-      known[thread] = vector;
+    Vector &knows = known[thread];
+    if (!knows || knows == vector) {
+      knows = vector;
       continue;
     }
-    if (known[thread].get() != last) {
-      last = known[thread].get();
+    // Threads of a warp mostly knew the same, whether they come together or
+    // not.
+    if (lastKnown != knows || lastAdded != vector) {
       auto sum = std::make_shared<std::vector<uint32_t>>(*vector);
-      addTo(*sum, *last);
-      merged = std::move(sum);
+      addTo(*sum, *knows);
+      lastKnown = knows;
+      lastAdded = vector;
+      lastSum = std::move(sum);
     }
-    known[thread] = merged;
+    knows = lastSum;
   }
 }

@@ -67,6 +67,8 @@ private:
   /// The times of each thread's fences, in order.
   std::vector<std::vector<uint32_t>> fences;
   std::vector<Vector> known;
+  /// What the last sum of two vectors was made of.
+  Vector lastKnown, lastAdded, lastSum;
 };
 
 } // namespace mlir::diffattn::sim

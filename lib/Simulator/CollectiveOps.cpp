@@ -152,6 +152,13 @@ bool Lowering::describeCollective(StringRef name, Site &site) const {
             .Default(OpKind::Step);
     return site.kind != OpKind::Step;
   }
+  if (capability >= 90 && name.consume_front("barrier.cluster.")) {
+    site.kind =
+        name == "wait.aligned" ? OpKind::ClusterWait : OpKind::ClusterArrive;
+    site.aligned = true;
+    site.relaxed = name == "arrive.relaxed.aligned";
+    return name == "wait.aligned" || name == "arrive.aligned" || site.relaxed;
+  }
   if (name == "bar.warp.sync") {
     site.kind = OpKind::WarpSync;
     return true;

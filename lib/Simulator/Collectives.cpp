@@ -127,6 +127,8 @@ void Block::collective(uint32_t number, const uint32_t *in, uint32_t *out) {
   }
   if (site.kind == OpKind::Wgmma || site.kind == OpKind::SetRegisters)
     return meetWarpgroup(warpIndex, meeting);
+  if (site.kind == OpKind::ClusterWait)
+    return waitForCluster(warpIndex, meeting);
   perform(warp, warpIndex, meeting);
   for (unsigned other = 0; other < 32; ++other)
     if (other != lane && mask >> other & 1)
@@ -174,6 +176,9 @@ void Block::perform(Warp &warp, unsigned warpIndex, const Meeting &meeting) {
   case OpKind::WgmmaCommit:
   case OpKind::WgmmaWait:
     matrixOp(warpIndex, meeting);
+    return;
+  case OpKind::ClusterArrive:
+    arriveAtCluster(warpIndex, meeting);
     return;
   case OpKind::WarpSync:
     syncWarp(warpIndex, meeting.mask);
@@ -326,12 +331,12 @@ void Block::moveMatrices(unsigned warpIndex, const Site &site,
       const uint16_t giver = warpIndex * 32 + 8 * matrix + row;
       const uint32_t *words = meeting.in[giver % 32];
       const uint64_t address = words[0] | uint64_t(words[1]) << 32;
-      const uint64_t offset = address - kSharedBase;
+      const uint32_t offset = sharedAt(address);
       addresses[row] = offset;
       active = giver;
-      if (offset >= kSharedWindow || !shadow.inside(offset, 16)) {
+      if (!shadow.inside(offset, 16)) {
         report(FaultKind::OutOfBounds, meeting.site,
-               "16 bytes at " + std::to_string(int64_t(offset)) +
+               "16 bytes at " + std::to_string(int64_t(address - kSharedBase)) +
                    " of shared memory, of which the kernel has " +
                    std::to_string(launch.sharedEnd) + " bytes");
         continue;

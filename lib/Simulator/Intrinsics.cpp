@@ -116,18 +116,19 @@ Error Lowering::lowerIntrinsic(CallInst &call) {
 /// -1.
 static int getSpecialRegister(StringRef name) {
   static constexpr StringLiteral names[] = {
-      "tid.x",          "tid.y",
-      "tid.z",          "ctaid.x",
-      "ctaid.y",        "ctaid.z",
-      "ntid.x",         "ntid.y",
-      "ntid.z",         "nctaid.x",
-      "nctaid.y",       "nctaid.z",
-      "laneid",         "warpid",
-      "nwarpid",        "warpsize",
-      "lanemask.eq",    "lanemask.lt",
-      "lanemask.le",    "lanemask.gt",
-      "lanemask.ge",    "dynamic_smem_size",
-      "total_smem_size"};
+      "tid.x",           "tid.y",
+      "tid.z",           "ctaid.x",
+      "ctaid.y",         "ctaid.z",
+      "ntid.x",          "ntid.y",
+      "ntid.z",          "nctaid.x",
+      "nctaid.y",        "nctaid.z",
+      "laneid",          "warpid",
+      "nwarpid",         "warpsize",
+      "lanemask.eq",     "lanemask.lt",
+      "lanemask.le",     "lanemask.gt",
+      "lanemask.ge",     "dynamic_smem_size",
+      "total_smem_size", "cluster.ctarank",
+      "cluster.nctarank"};
   const auto *found = find(names, name);
   return found == std::end(names) ? -1 : found - std::begin(names);
 }

@@ -276,7 +276,10 @@ static Error describeKernels(Module &module, Lowered &result) {
           {uint32_t(bytes), argument.getType()->isPointerTy()});
     }
     SmallVector<uint32_t, 3> required = numbersOf(function, "nvvm.reqntid"),
-                             most = numbersOf(function, "nvvm.maxntid");
+                             most = numbersOf(function, "nvvm.maxntid"),
+                             cluster = numbersOf(function, "nvvm.cluster_dim");
+    for (size_t i = 0; i < cluster.size() && i < 3; ++i)
+      kernel.cluster[i] = cluster[i];
     for (size_t i = 0; i < required.size() && i < 3; ++i)
       kernel.requiredBlock[i] = required[i];
     for (size_t i = required.size(); !required.empty() && i < 3; ++i)

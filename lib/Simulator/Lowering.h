@@ -33,6 +33,8 @@ struct LoweredKernel {
   /// From `nvvm.reqntid` and `nvvm.maxntid`; 0 where nothing is said.
   std::array<uint32_t, 3> requiredBlock = {0, 0, 0};
   uint32_t maxThreads = 0;
+  /// From `nvvm.cluster_dim`.
+  std::array<uint32_t, 3> cluster = {1, 1, 1};
 };
 
 struct LoweredConstant {

@@ -11,18 +11,14 @@ using namespace mlir::diffattn::sim;
 /// PTX ISA: the range of counts and of the bytes that a phase expects.
 static constexpr int64_t kMostCount = (1 << 20) - 1;
 
-static std::string nameOf(uint32_t offset) {
-  return "the mbarrier at " + std::to_string(offset);
-}
-
 std::optional<uint32_t> Block::sharedOffset(const uint32_t *in, uint32_t bytes,
                                             uint32_t alignment, uint32_t site) {
-  const uint64_t address = in[0] | uint64_t(in[1]) << 32,
-                 offset = address - kSharedBase;
-  if (offset >= kSharedWindow || !shadow.inside(offset, bytes)) {
+  const uint64_t address = in[0] | uint64_t(in[1]) << 32;
+  const uint32_t offset = sharedAt(address);
+  if (!shadow.inside(offset, bytes)) {
     report(FaultKind::OutOfBounds, site,
            std::to_string(bytes) + " bytes at " +
-               std::to_string(int64_t(offset)) +
+               std::to_string(int64_t(address - kSharedBase)) +
                " of shared memory, of which the kernel has " +
                std::to_string(launch.sharedEnd) + " bytes");
     return std::nullopt;
@@ -35,7 +31,7 @@ std::optional<uint32_t> Block::sharedOffset(const uint32_t *in, uint32_t bytes,
 void Block::initMbarrier(uint32_t offset, uint32_t count, uint32_t site) {
   if (async.barriers.count(offset)) {
     report(FaultKind::BarrierMismatch, site,
-           nameOf(offset) + " is initialized, but it is one already",
+           nameMbarrier(offset) + " is initialized, but it is one already",
            &siteAt(async.barriers[offset].site));
     stop();
   }
@@ -45,7 +41,7 @@ void Block::initMbarrier(uint32_t offset, uint32_t count, uint32_t site) {
                " arrivals, but got " + std::to_string(count));
     stop();
   }
-  if (async.barrierAgents == AgentNumbers::kMostBarriers) {
+  if (async.barrierAgents == launch.ranks * AgentNumbers::kMostBarriers) {
     report(FaultKind::BarrierMismatch, site,
            "expected at most " + std::to_string(AgentNumbers::kMostBarriers) +
                " mbarriers in a block, which is what the simulator knows");
@@ -66,16 +62,17 @@ Mbarrier *Block::findMbarrier(uint32_t offset, uint32_t site) {
   auto found = async.barriers.find(offset);
   if (found == async.barriers.end()) {
     report(FaultKind::BarrierMismatch, site,
-           "expected an mbarrier at " + std::to_string(offset) +
-               " of shared memory, but nothing initialized one there");
+           "expected " + nameMbarrier(offset) +
+               " to be one, but nothing initialized it");
     return nullptr;
   }
   Mbarrier &barrier = found->second;
   if (launch.options.checkRaces &&
       !clocks.ordered(active, barrier.initializer, barrier.initialized))
     report(FaultKind::Race, site,
-           "thread " + std::to_string(active) + " uses " + nameOf(offset) +
-               ", which thread " + std::to_string(barrier.initializer) +
+           "thread " + std::to_string(active) + " uses " +
+               nameMbarrier(offset) + ", which thread " +
+               std::to_string(barrier.initializer) +
                " initializes, and nothing orders the two",
            &siteAt(barrier.site));
   return &barrier;
@@ -83,14 +80,15 @@ Mbarrier *Block::findMbarrier(uint32_t offset, uint32_t site) {
 
 void Block::arriveAtMbarrier(uint32_t offset, uint32_t count, uint32_t bytes,
                              uint32_t site) {
-  Mbarrier *barrier = findMbarrier(offset, site);
+  Mbarrier *barrier =
+      hasEnded(offset, site) ? nullptr : findMbarrier(offset, site);
   if (!barrier)
     return;
   barrier->bytes += bytes;
   if (barrier->bytes > kMostCount) {
     report(FaultKind::BarrierMismatch, site,
            "expected a phase of at most " + std::to_string(kMostCount) +
-               " bytes, but " + nameOf(offset) + " expects " +
+               " bytes, but " + nameMbarrier(offset) + " expects " +
                std::to_string(barrier->bytes));
     stop();
   }
@@ -98,7 +96,8 @@ void Block::arriveAtMbarrier(uint32_t offset, uint32_t count, uint32_t bytes,
     report(FaultKind::BarrierMismatch, site,
            "expected at most " + std::to_string(barrier->pending) +
                " more arrivals in phase " + std::to_string(barrier->phase) +
-               " of " + nameOf(offset) + ", but got " + std::to_string(count),
+               " of " + nameMbarrier(offset) + ", but got " +
+               std::to_string(count),
            &siteAt(barrier->site));
     stop();
   }

@@ -13,7 +13,8 @@
 using namespace mlir::diffattn::sim;
 
 static bool isShared(uint64_t address) {
-  return address - kSharedBase < kSharedWindow;
+  // Its own, and that of the cluster behind it.
+  return address - kSharedBase < (1 + kMostRanks) * kSharedWindow;
 }
 
 static std::string bytesOf(uint64_t bytes) {
@@ -37,7 +38,8 @@ void Block::reportShadow(const ShadowHit &hit, const Shadow::Access &access,
   if (hit.kind == ShadowHit::Never && !launch.options.checkUninitialized)
     return;
   const std::string place = bytesOf(access.bytes) + " at " +
-                            std::to_string(access.offset) + " of shared memory";
+                            std::to_string(localOf(access.offset)) +
+                            " of shared memory";
   const std::string self = "thread " + std::to_string(access.thread),
                     other = describeActor(hit.thread);
   const uint16_t saved = active;
@@ -48,7 +50,7 @@ void Block::reportShadow(const ShadowHit &hit, const Shadow::Access &access,
   case ShadowHit::Never:
     report(FaultKind::Uninitialized, access.site,
            self + " reads " + place + ", but nothing wrote byte " +
-               std::to_string(hit.offset));
+               std::to_string(localOf(hit.offset)));
     break;
   case ShadowHit::Pending:
     report(FaultKind::NotArrived, access.site,
@@ -93,7 +95,7 @@ void *Block::access(uint64_t address, uint64_t bytes, uint32_t number) {
   ++stats.totals.laneAccesses;
   yieldSometimes();
   if (isShared(address))
-    return accessShared(address - kSharedBase, bytes, number);
+    return accessShared(sharedAt(address), bytes, number);
   return accessGlobal(address, bytes, number);
 }
 
@@ -102,7 +104,7 @@ void *Block::accessShared(uint32_t offset, uint64_t bytes, uint32_t number) {
   if (site.space == 1 || bytes > kSharedWindow ||
       !shadow.inside(offset, bytes)) {
     report(FaultKind::OutOfBounds, number,
-           bytesOf(bytes) + " at " + std::to_string(offset) +
+           bytesOf(bytes) + " at " + std::to_string(localOf(offset)) +
                " of shared memory, of which the kernel has " +
                std::to_string(launch.sharedEnd) + " bytes" +
                (site.space == 1 ? ", through a global pointer" : ""));
@@ -208,8 +210,10 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
                    (writes ? " writes" : " reads") + " byte " +
                    std::to_string(write - buffer->writes) + " of buffer " +
                    buffer->name + ", which " + describeActor(write->thread) +
-                   (elsewhere ? " of block " + std::to_string(write->block)
-                              : std::string()) +
+                   (elsewhere
+                        ? (launch.ranks > 1 ? " of cluster " : " of block ") +
+                              std::to_string(write->block)
+                        : std::string()) +
                    " writes" +
                    (site.invariant && !writes
                         ? ", although the load says that nothing does"
@@ -230,10 +234,11 @@ void Block::copyAsync(uint64_t destination, uint64_t source,
   thread.site = number;
   ++stats.totals.laneAccesses;
   yieldSometimes();
-  const uint64_t offset = destination - kSharedBase;
+  const uint32_t offset = sharedAt(destination);
   if (!isShared(destination) || !shadow.inside(offset, site.bytes)) {
     report(FaultKind::OutOfBounds, number,
-           bytesOf(site.bytes) + " at " + std::to_string(int64_t(offset)) +
+           bytesOf(site.bytes) + " at " +
+               std::to_string(int64_t(destination - kSharedBase)) +
                " of shared memory, of which the kernel has " +
                std::to_string(launch.sharedEnd) + " bytes");
     return;
@@ -301,14 +306,15 @@ void Block::waitForCopies(int64_t newest) {
 
 uint32_t Block::specialRegister(uint32_t which) const {
   const Thread &thread = lanes[active];
-  const Dim3 &block = launch.shape.block, &grid = launch.shape.grid;
+  const Dim3 &block = launch.shape.block, &grid = launch.shape.grid,
+             id = blockOf(rankOf(active));
   const uint32_t lane = active % 32;
   const uint32_t values[] = {thread.x,
                              thread.y,
                              thread.z,
-                             blockId.x,
-                             blockId.y,
-                             blockId.z,
+                             id.x,
+                             id.y,
+                             id.z,
                              block.x,
                              block.y,
                              block.z,
@@ -316,8 +322,8 @@ uint32_t Block::specialRegister(uint32_t which) const {
                              grid.y,
                              grid.z,
                              lane,
-                             active / 32u,
-                             uint32_t(warps.size()),
+                             active % blockThreads / 32,
+                             (blockThreads + 31) / 32,
                              32,
                              1u << lane,
                              (1u << lane) - 1,
@@ -325,7 +331,9 @@ uint32_t Block::specialRegister(uint32_t which) const {
                              ~((1u << lane) - 1) & ~(1u << lane),
                              ~((1u << lane) - 1),
                              launch.shape.dynamicSharedBytes,
-                             launch.sharedEnd};
+                             launch.sharedEnd,
+                             rankOf(active),
+                             launch.ranks};
   return values[which];
 }
 

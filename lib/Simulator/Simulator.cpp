@@ -199,6 +199,23 @@ static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
     return failure("expected at most " + Twine(kernel.maxThreads) +
                    " threads for kernel @" + kernel.name + ", but got " +
                    Twine(threads));
+  const std::array<uint32_t, 3> &cluster = kernel.cluster;
+  const uint64_t ranks = uint64_t(cluster[0]) * cluster[1] * cluster[2],
+                 most = chip.capability >= 90 ? kMostRanks : 1;
+  if (ranks < 1 || ranks > most)
+    return failure("expected a cluster of 1 to " + Twine(most) + " blocks on " +
+                   chip.name + ", but kernel @" + kernel.name + " has " +
+                   Twine(ranks));
+  if (shape.grid.x % cluster[0] || shape.grid.y % cluster[1] ||
+      shape.grid.z % cluster[2])
+    return failure("expected a grid of whole clusters of " + Twine(cluster[0]) +
+                   " x " + Twine(cluster[1]) + " x " + Twine(cluster[2]) +
+                   " blocks, but got " + Twine(shape.grid.x) + " x " +
+                   Twine(shape.grid.y) + " x " + Twine(shape.grid.z));
+  if (ranks > 1 && threads % 128)
+    return failure("expected blocks of whole warpgroups in a cluster, which is "
+                   "what the simulator knows, but got " +
+                   Twine(threads) + " threads");
   const uint64_t shared = staticBytes + shape.dynamicSharedBytes;
   if (shared > chip.sharedBytesPerBlock)
     return failure("expected at most " + Twine(chip.sharedBytesPerBlock) +
@@ -215,29 +232,6 @@ static Error checkLaunch(const LoweredKernel &kernel, const SimChip &chip,
                      Twine(kernel.parameters[i].bytes) + " bytes, but got " +
                      Twine(argument.bytes));
   return Error::success();
-}
-
-static void addStats(LaunchStats &to, const LaunchStats &from) {
-  to.blocks += from.blocks;
-  to.mmaFlops += from.mmaFlops;
-  to.mmas += from.mmas;
-  to.ldmatrices += from.ldmatrices;
-  to.wgmmas += from.wgmmas;
-  to.bulkCopies += from.bulkCopies;
-  to.approximations += from.approximations;
-  to.barriers += from.barriers;
-  to.laneAccesses += from.laneAccesses;
-  to.sharedWavefronts += from.sharedWavefronts;
-  to.bankConflicts += from.bankConflicts;
-  to.ldmatrixConflicts += from.ldmatrixConflicts;
-  to.copyConflicts += from.copyConflicts;
-  to.globalSectors += from.globalSectors;
-  for (auto [i, buffer] : enumerate(from.buffers)) {
-    to.buffers[i].loadedBytes += buffer.loadedBytes;
-    to.buffers[i].storedBytes += buffer.storedBytes;
-    to.buffers[i].copiedBytes += buffer.copiedBytes;
-    to.buffers[i].sectors += buffer.sectors;
-  }
 }
 
 Expected<LaunchReport> Simulator::launch(StringRef name,
@@ -266,6 +260,11 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
         {impl->lowered.dynamicOffset, shape.dynamicSharedBytes});
     launch.sharedEnd = impl->lowered.dynamicOffset + shape.dynamicSharedBytes;
   }
+  launch.cluster = {kernel->cluster[0], kernel->cluster[1], kernel->cluster[2]};
+  launch.ranks = launch.cluster.count();
+  // As aligned as a swizzle, with bytes behind it that nothing may touch.
+  if (launch.ranks > 1)
+    launch.window = alignTo(launch.sharedEnd + 64, 1024);
   Expected<orc::ExecutorAddr> entry = impl->jit->lookup(kernel->entry);
   if (!entry)
     return entry.takeError();
@@ -291,19 +290,12 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
   launch.objects = objects;
   launch.arguments = words.data();
 
-  const uint64_t blocks = shape.grid.count();
+  const uint64_t blocks = shape.grid.count() / launch.ranks;
   const unsigned workers =
       std::max<uint64_t>(1, std::min<uint64_t>(options.workers, blocks));
   std::vector<WorkerStats> stats(workers);
   auto work = [&](unsigned worker) {
-    Block block(launch);
-    while (!launch.stopped) {
-      uint64_t index = launch.nextBlock++;
-      if (index >= blocks)
-        break;
-      block.run(index);
-    }
-    stats[worker] = block.getStats();
+    stats[worker] = runBlocks(launch, blocks, worker);
   };
   std::vector<std::thread> others;
   for (unsigned worker = 1; worker < workers; ++worker)
@@ -317,21 +309,15 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
   report.stats.buffers.resize(impl->buffers.size());
   for (size_t i = 0; i < impl->buffers.size(); ++i)
     report.stats.buffers[i].name = impl->buffers.get(i).name;
-  for (const WorkerStats &worker : stats)
-    addStats(report.stats, worker.totals);
+  for (const WorkerStats &worker : drop_begin(stats))
+    stats.front().add(worker);
+  addStats(report.stats, stats.front().totals);
   for (auto [number, site] : enumerate(impl->lowered.sites)) {
-    if (!site.touchesMemory())
-      continue;
-    SiteStats counts;
-    counts.where = site.where;
-    for (const WorkerStats &worker : stats) {
-      counts.warpAccesses += worker.sites[number].accesses;
-      counts.wavefronts += worker.sites[number].wavefronts;
-      counts.bankConflicts += worker.sites[number].conflicts;
-      counts.sectors += worker.sites[number].sectors;
-    }
-    if (counts.warpAccesses)
-      report.stats.sites.push_back(std::move(counts));
+    const WorkerStats::SiteCounts &counts = stats.front().sites[number];
+    if (site.touchesMemory() && counts.accesses)
+      report.stats.sites.push_back({site.where, counts.accesses,
+                                    counts.wavefronts, counts.conflicts,
+                                    counts.sectors});
   }
   return report;
 }

@@ -17,6 +17,11 @@ namespace mlir::diffattn::sim {
 inline constexpr uint64_t kSharedBase = 0x0100'0000;
 inline constexpr uint64_t kSharedWindow = 0x0100'0000;
 
+/// The shared memory of the blocks of a cluster, one window after the other, as
+/// mapa names it.
+inline constexpr uint64_t kClusterBase = kSharedBase + kSharedWindow;
+inline constexpr unsigned kMostRanks = 8;
+
 /// Addresses of buffers: a tag that no pointer of this machine has, the number
 /// of the buffer, and an offset from the middle of 2^40 bytes, so that overruns
 /// on either side stay in the same window.
@@ -63,6 +68,8 @@ enum class OpKind : uint8_t {
   WgmmaCommit,
   WgmmaWait,
   SetRegisters,
+  ClusterArrive,
+  ClusterWait,
 };
 
 enum class ShuffleMode : uint8_t { Up, Down, Butterfly, Index };
@@ -109,6 +116,9 @@ struct Site {
   /// Tensor copies: axes. Waits for bulk copies: whether reading ends it.
   uint8_t rank = 0;
   bool readsOnly = false;
+  /// Tensor copies: into several blocks. Arrivals at the cluster: releases
+  /// nothing.
+  bool multicast = false, relaxed = false;
   /// Loads, stores, copies: size and the alignment that the IR promises. match:
   /// bytes of the value.
   uint32_t bytes = 0;

@@ -88,11 +88,13 @@ void Block::grantRegisters() {
   constexpr uint32_t kRegisters = 64 << 10;
   for (bool changed = true; changed;) {
     changed = false;
-    uint32_t used = 0;
-    for (const Warpgroup &all : async.warpgroups)
-      used += all.registers * kThreads;
+    const unsigned perBlock = async.warpgroups.size() / launch.ranks;
     for (unsigned group = 0; group < async.warpgroups.size(); ++group) {
       Warpgroup &all = async.warpgroups[group];
+      uint32_t used = 0;
+      for (unsigned i = 0, first = group / perBlock * perBlock; i < perBlock;
+           ++i)
+        used += async.warpgroups[first + i].registers * kThreads;
       if (!all.wanted ||
           used - all.registers * kThreads + all.wanted * kThreads > kRegisters)
         continue;
@@ -161,7 +163,7 @@ void Block::readOperand(const Shadow::Agent &agent, unsigned group,
   for (uint32_t chunk : chunks) {
     if (!shadow.inside(chunk, 16)) {
       report(FaultKind::OutOfBounds, number,
-             "16 bytes at " + std::to_string(chunk) +
+             "16 bytes at " + std::to_string(localOf(chunk)) +
                  " of shared memory, of which the kernel has " +
                  std::to_string(launch.sharedEnd) + " bytes");
       return;
@@ -216,6 +218,8 @@ void Block::multiply(unsigned group, const Site &site) {
   stats.totals.mmaFlops += 2ull * 64 * 16 * site.columns;
 
   auto values = std::make_unique<MatrixValues>();
+  // The addresses of descriptors are those of the block.
+  const uint32_t base = rankOf(group * kThreads) * launch.window;
   const Shadow::Agent agent{uint16_t(async.agents.firstWgmma + group),
                             committed + 1};
   auto read = [&](const char *name, unsigned word, uint32_t outer, bool kMajor,
@@ -234,9 +238,9 @@ void Block::multiply(unsigned group, const Site &site) {
     llvm::SmallVector<uint32_t, 512> chunks;
     for (uint32_t i = 0; i < outer; i += kMajor ? 1 : 8)
       for (uint32_t k = 0; k < 16; k += kMajor ? 8 : 1) {
-        const uint32_t chunk = operand.locate(i, k);
+        const uint32_t chunk = base + operand.locate(i, k);
         chunks.push_back(chunk);
-        if (chunk + 16 > launch.sharedEnd)
+        if (chunk + 16 > launch.getArenaBytes())
           continue;
         for (uint32_t j = 0; j < 8; ++j) {
           uint16_t bits;

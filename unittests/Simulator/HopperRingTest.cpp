@@ -4,7 +4,12 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "HopperInjection.h"
 #include "HopperText.h"
+
+#include "DiffAttn/Target/PtxConvergence.h"
+
+#include "llvm/Passes/PassBuilder.h"
 
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::sim;
@@ -122,6 +127,10 @@ protected:
 
   LaunchReport run(const std::string &text, const SimOptions &options = {}) {
     EXPECT_EQ(compile(text, hopper()), "");
+    return launchRing(options);
+  }
+
+  LaunchReport launchRing(const SimOptions &options) {
     d.assign(128 * 64, -1);
     auto mapA = encodeTensorMap(a.map(buffer(a.bits, "a").bits, 128));
     auto mapB = encodeTensorMap(b.map(buffer(b.bits, "b").bits, 64));
@@ -161,6 +170,52 @@ TEST_F(HopperRingTest, IsTheProductInEveryOrder) {
       EXPECT_EQ(run(kernel(), options).str(), "") << seed;
       EXPECT_EQ(d, expected) << seed;
     }
+}
+
+TEST_F(HopperRingTest, IsTheProductAfterOptimization) {
+  llvm::SMDiagnostic diagnostic;
+  auto module = llvm::parseAssemblyString(
+      "target triple = \"nvptx64-nvidia-cuda\"\n" + kernel(), diagnostic,
+      context);
+  ASSERT_TRUE(module) << diagnostic.getMessage().str();
+  EXPECT_GT(markWarpCollectives(*module), 0u);
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder;
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2)
+      .run(*module, modules);
+  ASSERT_EQ(compileModule(*module, hopper()), "");
+  EXPECT_EQ(launchRing({}).str(), "");
+  EXPECT_EQ(d, product(a, b, true));
+}
+
+TEST_F(HopperRingTest, EveryInjectionIsFound) {
+  const std::vector<float> expected = product(a, b, true);
+  unsigned kinds = 0;
+  for (HopperInjection injection : getHopperInjections()) {
+    llvm::SMDiagnostic diagnostic;
+    auto parse = [&] {
+      return llvm::parseAssemblyString(kernel(), diagnostic, context);
+    };
+    const unsigned count = countInjections(*parse(), "k", injection);
+    kinds += count > 0;
+    for (unsigned index = 0; index < count; ++index) {
+      auto broken = parse();
+      inject(*broken, "k", injection, index);
+      ASSERT_EQ(compileModule(*broken, hopper()), "");
+      EXPECT_TRUE(!launchRing({}).clean() || d != expected)
+          << stringifyInjection(injection).str() << " " << index;
+    }
+  }
+  // All but masks, proxy fences, stores and clusters.
+  EXPECT_EQ(kinds, getHopperInjections().size() - 4);
 }
 
 TEST_F(HopperRingTest, BreaksAsItShould) {

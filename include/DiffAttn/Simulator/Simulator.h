@@ -94,6 +94,10 @@ struct SimOptions {
   bool countTraffic = true;
   /// Blocks that run at once, each on a thread of its own.
   unsigned workers = 1;
+  /// Blocks that each of those threads runs by turns, in an order that `seed`
+  /// chooses. With 1 it runs one block after the other, which is fastest, but
+  /// not what kernels meet whose blocks share out their work among each other.
+  unsigned residentBlocks = 1;
   /// The launch stops when so many different faults were found.
   unsigned maxFaults = 16;
   /// Memory accesses and loop iterations of one block between two moments when

@@ -84,7 +84,9 @@ struct WgmmaWait {
 };
 
 /// No instruction: holds the computation of its arguments before this place and
-/// every use of its results after it. Types as of WgmmaWait; at least one.
+/// every use of its results after it. Accumulators and registers of A that were
+/// computed belong through one before the wgmma.fence, past which LLVM may move
+/// arithmetic. Types as of WgmmaWait; at least one.
 struct RegisterTie {
   unsigned floats = 0, integers = 0;
 };

@@ -1,0 +1,181 @@
+//===- HopperInjection.cpp - breaks Hopper's kernels ----------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "HopperInjection.h"
+
+#include "DiffAttn/Target/PtxAsm.h"
+
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InlineAsm.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/Instructions.h"
+#include "llvm/IR/Module.h"
+
+using namespace llvm;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::sim;
+
+namespace {
+struct Row {
+  HopperInjection injection;
+  StringLiteral name;
+  /// How the intrinsic begins below llvm.nvvm.; empty for an assembly.
+  StringLiteral head;
+};
+} // namespace
+
+static constexpr Row kRows[] = {
+    {HopperInjection::ExpectMore, "ExpectMore", "mbarrier.arrive.expect.tx."},
+    {HopperInjection::ExpectLess, "ExpectLess", "mbarrier.arrive.expect.tx."},
+    {HopperInjection::CountMore, "CountMore", "mbarrier.init."},
+    {HopperInjection::CountLess, "CountLess", "mbarrier.init."},
+    {HopperInjection::FlipParity, "FlipParity", "mbarrier.try.wait.parity."},
+    {HopperInjection::DropPhaseWait, "DropPhaseWait",
+     "mbarrier.try.wait.parity."},
+    {HopperInjection::DropArrive, "DropArrive", "mbarrier.arrive.scope."},
+    {HopperInjection::DropLoad, "DropLoad", "cp.async.bulk.tensor.g2s.tile."},
+    {HopperInjection::ShiftLoad, "ShiftLoad", "cp.async.bulk.tensor.g2s.tile."},
+    {HopperInjection::WrongMask, "WrongMask", "cp.async.bulk.tensor.g2s.tile."},
+    {HopperInjection::DropMatrixWait, "DropMatrixWait", ""},
+    {HopperInjection::WeakenMatrixWait, "WeakenMatrixWait", ""},
+    {HopperInjection::DropMatrixFence, "DropMatrixFence", "wgmma.fence."},
+    {HopperInjection::DropMatrixCommit, "DropMatrixCommit",
+     "wgmma.commit_group."},
+    {HopperInjection::WrongStride, "WrongStride", ""},
+    {HopperInjection::DropProxyFence, "DropProxyFence", "fence.proxy.async"},
+    {HopperInjection::DropInitFence, "DropInitFence", "fence.mbarrier_init."},
+    {HopperInjection::DropStoreWait, "DropStoreWait",
+     "cp.async.bulk.wait.group"},
+    {HopperInjection::DropClusterWait, "DropClusterWait",
+     "barrier.cluster.wait"},
+};
+
+static const Row &getRow(HopperInjection injection) {
+  return *find_if(kRows,
+                  [&](const Row &row) { return row.injection == injection; });
+}
+
+StringRef mlir::diffattn::sim::stringifyInjection(HopperInjection injection) {
+  return getRow(injection).name;
+}
+
+ArrayRef<HopperInjection> mlir::diffattn::sim::getHopperInjections() {
+  static const auto all = [] {
+    SmallVector<HopperInjection> list;
+    for (const Row &row : kRows)
+      list.push_back(row.injection);
+    return list;
+  }();
+  return all;
+}
+
+static std::optional<PtxAsm> getAsm(const CallInst &call) {
+  auto *assembly = dyn_cast<InlineAsm>(call.getCalledOperand());
+  return assembly ? parsePtxAsm(assembly->getAsmString(),
+                                assembly->getConstraintString())
+                  : std::nullopt;
+}
+
+static bool applies(const CallInst &call, HopperInjection injection) {
+  if (std::optional<PtxAsm> assembly = getAsm(call))
+    switch (injection) {
+    case HopperInjection::DropMatrixWait:
+    case HopperInjection::WeakenMatrixWait:
+      return assembly->wait.has_value();
+    case HopperInjection::WrongStride:
+      return assembly->wgmma.has_value();
+    default:
+      return false;
+    }
+  const Function *callee = call.getCalledFunction();
+  StringRef head = getRow(injection).head,
+            name = callee ? callee->getName() : "";
+  if (head.empty() || !name.consume_front("llvm.nvvm.") ||
+      !name.starts_with(head))
+    return false;
+  if (injection == HopperInjection::CountLess) {
+    auto *count = dyn_cast<ConstantInt>(call.getArgOperand(1));
+    return count && count->getZExtValue() > 1;
+  }
+  // From the back: mask, hint, whether there is a mask, a hint, and the group.
+  if (injection == HopperInjection::WrongMask)
+    return cast<ConstantInt>(call.getArgOperand(call.arg_size() - 3))->isOne();
+  return true;
+}
+
+static SmallVector<CallInst *> findAll(Module &module, StringRef kernel,
+                                       HopperInjection injection) {
+  SmallVector<CallInst *> found;
+  for (Instruction &instruction : instructions(*module.getFunction(kernel)))
+    if (auto *call = dyn_cast<CallInst>(&instruction);
+        call && applies(*call, injection))
+      found.push_back(call);
+  return found;
+}
+
+unsigned mlir::diffattn::sim::countInjections(Module &module, StringRef kernel,
+                                              HopperInjection injection) {
+  return findAll(module, kernel, injection).size();
+}
+
+static void setAsm(CallInst &call, const AsmText &text) {
+  auto *old = cast<InlineAsm>(call.getCalledOperand());
+  call.setCalledOperand(InlineAsm::get(old->getFunctionType(), text.text,
+                                       text.constraints,
+                                       /*hasSideEffects=*/true));
+}
+
+void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
+                                 HopperInjection injection, unsigned index) {
+  CallInst &call = *findAll(module, kernel, injection)[index];
+  IRBuilder<> builder(&call);
+  auto change = [&](unsigned argument, Instruction::BinaryOps op,
+                    uint64_t value) {
+    Value *old = call.getArgOperand(argument);
+    call.setArgOperand(
+        argument,
+        builder.CreateBinOp(op, old, ConstantInt::get(old->getType(), value)));
+  };
+  switch (injection) {
+  case HopperInjection::ExpectMore:
+    return change(1, Instruction::Add, 16);
+  case HopperInjection::ExpectLess:
+    return change(1, Instruction::Sub, 16);
+  case HopperInjection::CountMore:
+    return change(1, Instruction::Add, 1);
+  case HopperInjection::CountLess:
+    return change(1, Instruction::Sub, 1);
+  case HopperInjection::FlipParity:
+    return change(1, Instruction::Xor, 1);
+  case HopperInjection::ShiftLoad:
+    return change(4, Instruction::Add, 1);
+  case HopperInjection::WrongMask:
+    return change(call.arg_size() - 5, Instruction::Xor, 1);
+  case HopperInjection::WrongStride:
+    // The descriptor of B is the last but one.
+    return change(call.arg_size() - 2, Instruction::Add,
+                  uint64_t(1024 >> 4) << 32);
+  case HopperInjection::WeakenMatrixWait: {
+    WgmmaWait wait = *getAsm(call)->wait;
+    ++wait.pending;
+    return setAsm(call, getPtxAsm(wait));
+  }
+  case HopperInjection::DropMatrixWait: {
+    const WgmmaWait wait = *getAsm(call)->wait;
+    if (wait.floats + wait.integers)
+      return setAsm(call, getPtxAsm(RegisterTie{wait.floats, wait.integers}));
+    break;
+  }
+  case HopperInjection::DropPhaseWait:
+    call.replaceAllUsesWith(builder.getTrue());
+    break;
+  default:
+    break;
+  }
+  if (!call.getType()->isVoidTy())
+    call.replaceAllUsesWith(PoisonValue::get(call.getType()));
+  call.eraseFromParent();
+}
