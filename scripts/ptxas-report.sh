@@ -3,14 +3,14 @@
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-chips=sm_80,sm_90
+chips=sm_80,sm_90,sm_90a
 more=()
 for arg in "$@"; do
   case $arg in
-    --full) chips=sm_80,sm_86,sm_89,sm_90 more=(--every) ;;
+    --full) chips=sm_80,sm_86,sm_89,sm_90,sm_90a more=(--every) ;;
     *)
       echo "usage: scripts/ptxas-report.sh [--full]"
-      echo "  --full  all chips: sm_80, sm_86, sm_89, sm_90, without it sm_80 and sm_90; and all kernels that the table of"
+      echo "  --full  all chips: sm_80, sm_86, sm_89, sm_90, sm_90a, without it sm_80, sm_90, sm_90a; and all kernels that the table of"
       echo "          schedules can choose, without it those of known models"
       [ "$arg" = --help ] && exit 0 || exit 2
       ;;

@@ -54,9 +54,12 @@ static Value bitsOf(OpBuilder &b, Location loc, Value value) {
 /// if one is no number and no pointer.
 static std::optional<std::string> getLayout(LLVM::LLVMFuncOp kernel) {
   std::string layout;
-  for (Type type : kernel.getFunctionType().getParams()) {
+  for (auto [i, type] : llvm::enumerate(kernel.getFunctionType().getParams())) {
     if (isa<LLVM::LLVMPointerType>(type)) {
-      layout += 'p';
+      // The only values that are passed whole are tensor maps.
+      layout += kernel.getArgAttr(i, LLVM::LLVMDialect::getByValAttrName())
+                    ? 'm'
+                    : 'p';
       continue;
     }
     unsigned bits = type.isIntOrFloat() ? type.getIntOrFloatBitWidth() : 0;

@@ -67,6 +67,26 @@ LogicalResult GpuForwardAttr::verify(EmitError emitError,
 }
 
 //===----------------------------------------------------------------------===//
+// Blocks of queries by warpgroups
+//===----------------------------------------------------------------------===//
+
+ScheduleTarget GpuWgmmaAttr::getTarget() const { return ScheduleTarget::GPU; }
+
+LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
+                                   int64_t kvBlockSize, int64_t stages) {
+  if (placement == GpuPlacement::Pair) // gpu_wgmma_c1
+    return emitError() << "expected placement both or apart, but got pair";
+  // gpu_wgmma_c2
+  if (kvBlockSize < 16 || kvBlockSize > 256 || kvBlockSize % 16)
+    return emitError()
+           << "expected kv_block_size to be a multiple of 16 up to 256, but "
+              "got "
+           << kvBlockSize;
+  // gpu_wgmma_c3
+  return verifyBetween(emitError, "stages", stages, 2, 8);
+}
+
+//===----------------------------------------------------------------------===//
 // Few queries
 //===----------------------------------------------------------------------===//
 

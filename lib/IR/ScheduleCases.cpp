@@ -11,7 +11,8 @@ using namespace mlir::diffattn;
 
 LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                int64_t maxQueries, int64_t minKeys,
-                               bool unaligned, Attribute schedule) {
+                               bool unaligned, bool tensorMaps,
+                               Attribute schedule) {
   auto interface = dyn_cast<ScheduleAttrInterface>(schedule);
   if (!interface) // when_c1
     return emitError() << "expected a schedule, but got " << schedule;
@@ -19,14 +20,21 @@ LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError()
            << "expected max_queries and min_keys not to be negative, but got "
            << std::min(maxQueries, minKeys);
-  if (maxQueries == 0 && minKeys == 0 && !unaligned) // when_c3
-    return emitError() << "expected max_queries, min_keys or unaligned, but "
-                          "got no condition";
+  if (maxQueries == 0 && minKeys == 0 && !unaligned && !tensorMaps) // when_c3
+    return emitError() << "expected max_queries, min_keys, unaligned or "
+                          "tensor_maps, but got no condition";
   // when_c4: other kernels have no copies of 16 bytes.
   if (unaligned && !isa<GpuForwardAttr, GpuSplitKVAttr>(schedule))
     return emitError()
            << "expected unaligned with gpu_forward or gpu_split_kv, but got "
            << interface.getFamily();
+  // when_c5: no other kernel reads tensor maps, and this one reads nothing
+  // else.
+  if (tensorMaps != isa<GpuWgmmaAttr>(schedule))
+    return emitError() << "expected tensor_maps with gpu_wgmma and with no "
+                          "other schedule, but got "
+                       << interface.getFamily()
+                       << (tensorMaps ? " with it" : " without it");
   return success();
 }
 
@@ -47,6 +55,11 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
              << "expected #diffattn.linalg alone with integral, which no "
                 "kernel computes, but got "
              << entry;
+    // attention_c26
+    if (!when && isa<GpuWgmmaAttr>(entry))
+      return op.emitOpError() << "expected gpu_wgmma under a condition with "
+                                 "tensor_maps, but got "
+                              << entry;
     if (llvm::is_contained(taken, ScheduleTarget::Any) ||
         llvm::is_contained(taken, schedule.getTarget()))
       return op.emitOpError()
@@ -71,11 +84,14 @@ static bool isUnaligned(AttentionOp op) {
 static std::optional<ScheduleCase> getCase(AttentionOp op, Attribute entry) {
   auto when = dyn_cast<WhenAttr>(entry);
   if (!when)
-    return ScheduleCase{cast<ScheduleAttrInterface>(entry), {}, {}, false};
+    return ScheduleCase{cast<ScheduleAttrInterface>(entry), {}, {}};
   ScheduleCase result{cast<ScheduleAttrInterface>(when.getSchedule()),
                       {},
                       {},
-                      when.getUnaligned() && !isUnaligned(op)};
+                      when.getUnaligned() && !isUnaligned(op),
+                      when.getTensorMaps()};
+  if (result.tensorMaps && isUnaligned(op))
+    return std::nullopt;
   int64_t queries = op.getShaped(op.getQ1())
                         .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
   int64_t keys = op.getShaped(op.getK1())

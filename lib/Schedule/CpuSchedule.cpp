@@ -84,6 +84,6 @@ mlir::diffattn::selectCpuSchedules(const AttentionShape &shape,
     return {selectCpuPrefill(shape, target)};
   return {WhenAttr::get(shape.elementType.getContext(), /*max_queries=*/most,
                         /*min_keys=*/most + 1, /*unaligned=*/false,
-                        selectCpuSplitKV(shape, target)),
+                        /*tensor_maps=*/false, selectCpuSplitKV(shape, target)),
           selectCpuPrefill(shape, target)};
 }

@@ -173,10 +173,17 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
   if (ShapedType::isDynamic(shape.queries)) {
     GpuAttentionShape few = shape;
     few.queries = few.group = 1;
-    schedules.push_back(WhenAttr::get(
-        context, kGpuDecodeRows, /*min_keys=*/0,
-        /*unaligned=*/false, selectGpuKernel(context, few, target, reason)));
+    schedules.push_back(
+        WhenAttr::get(context, kGpuDecodeRows, /*min_keys=*/0,
+                      /*unaligned=*/false, /*tensor_maps=*/false,
+                      selectGpuKernel(context, few, target, reason)));
   }
+  std::string whyNot;
+  if (std::optional<GpuWgmmaAttr> wgmma =
+          selectGpuWgmma(context, shape, target, whyNot))
+    schedules.push_back(WhenAttr::get(context, /*max_queries=*/0,
+                                      /*min_keys=*/0, /*unaligned=*/false,
+                                      /*tensor_maps=*/true, *wgmma));
   GpuAttentionShape elements = shape;
   elements.elementwise = true;
   ScheduleAttrInterface byElement =
@@ -184,7 +191,7 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
   if (byElement != kernel)
     schedules.push_back(WhenAttr::get(context, /*max_queries=*/0,
                                       /*min_keys=*/0, /*unaligned=*/true,
-                                      byElement));
+                                      /*tensor_maps=*/false, byElement));
   schedules.push_back(kernel);
   return schedules;
 }

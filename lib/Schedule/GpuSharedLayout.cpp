@@ -95,7 +95,8 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
 
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
-  for (const Region &region : {queries, pipeline, exchange, combine, states})
+  for (const Region &region :
+       {queries, pipeline, exchange, combine, states, barriers})
     if (region.bytes)
       used.push_back(region);
   return used;

@@ -123,6 +123,12 @@ struct SelectGpuSchedulePass final
       remark::analysis(op.getLoc(), kRemark)
           << ("untuned: " + chip + " gets the code and the schedules of " +
               target.chip);
+    if (target.hasWgmma && isa<GpuForwardAttr>(schedules.back()) &&
+        !selectGpuWgmma(&getContext(), getGpuAttentionShape(op), target,
+                        reason))
+      remark::missed(op.getLoc(), kRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary", "attention does not use wgmma");
     sayChoice(op, Builder(op).getArrayAttr(schedules));
     appendSchedules(op, schedules);
   }
@@ -144,6 +150,11 @@ struct SelectGpuSchedulePass final
                             op.getHeadDim(), op.getValueDim(),
                             op.getK1() == op.getK2())
                 .total);
+      if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
+        bytes = std::max(bytes, GpuSharedLayout(wgmma, op.getHeadDim(),
+                                                op.getValueDim(),
+                                                op.getK1() == op.getK2())
+                                    .total);
     }
     if (isKernel)
       remark::passed(op.getLoc(), kRemark)

@@ -27,6 +27,31 @@ static int32_t fail(int32_t status, const Twine &text) {
   return status;
 }
 
+static bool isTensorMap(const sim::KernelParameter &parameter) {
+  return parameter.bytes == DIFFATTN_TENSOR_MAP_BYTES;
+}
+
+static int32_t encodeMap(const diffattn_tensor &tensor, void *out) {
+  if (tensor.dtype != DIFFATTN_F16 && tensor.dtype != DIFFATTN_BF16)
+    return fail(DIFFATTN_DEVICE_INVALID,
+                "expected a tensor of f16 or bf16, but got element type " +
+                    Twine(tensor.dtype));
+  sim::TensorMap map;
+  map.base = tensor.base;
+  map.rank = 4;
+  map.elementBytes = 2;
+  map.swizzle128 = true;
+  llvm::copy(tensor.sizes, map.sizes.begin());
+  llvm::copy(tensor.strides, map.strides.begin());
+  map.box[0] = tensor.box_columns;
+  map.box[1] = tensor.box_rows;
+  auto handle = sim::encodeTensorMap(map);
+  if (!handle)
+    return fail(DIFFATTN_DEVICE_INVALID, llvm::toString(handle.takeError()));
+  memcpy(out, &*handle, sizeof *handle);
+  return DIFFATTN_DEVICE_OK;
+}
+
 static std::string describe(diffattn_address address, int64_t bytes) {
   return std::to_string(bytes) + " bytes at 0x" + llvm::utohexstr(address);
 }
@@ -343,13 +368,22 @@ void SimulatedDevice::fillKernels() {
       return fail(DIFFATTN_DEVICE_INVALID, "expected a kernel from 0 to " +
                                                Twine(count - 1) + ", but got " +
                                                Twine(kernel));
-    const std::string &name = module->kernels[kernel];
-    std::vector<uint64_t> words(
-        arguments, arguments + module->simulator->getParameters(name).size());
+    auto parameters = module->simulator->getParameters(module->kernels[kernel]);
+    Arguments given;
+    given.words.assign(arguments, arguments + parameters.size());
+    for (auto [parameter, word] : llvm::zip_equal(parameters, given.words))
+      if (isTensorMap(parameter)) {
+        given.maps.emplace_back();
+        memcpy(&given.maps.back(), reinterpret_cast<const void *>(word),
+               sizeof(sim::TensorMapHandle));
+      }
     return me.give(stream, [&me, module, kernel, shape = *shape,
-                            words = std::move(words)] {
-      return me.launchKernel(*module, kernel, shape, words);
+                            given = std::move(given)] {
+      return me.launchKernel(*module, kernel, shape, given);
     });
+  };
+  tensor_map = [](D *, const diffattn_tensor *tensor, void *out) {
+    return encodeMap(*tensor, out);
   };
   gemm = [](D *d, diffattn_stream *stream, const diffattn_product *product) {
     SimulatedDevice &me = self(d);
@@ -391,7 +425,9 @@ int32_t SimulatedDevice::load(llvm::ArrayRef<diffattn_image> images,
     std::string layout;
     for (sim::KernelParameter parameter :
          (*simulator)->getParameters(kernel.name))
-      layout += parameter.isPointer ? 'p' : char('0' + parameter.bytes);
+      layout += parameter.isPointer      ? 'p'
+                : isTensorMap(parameter) ? 'm'
+                                         : char('0' + parameter.bytes);
     if (layout != kernel.parameters)
       return fail(DIFFATTN_DEVICE_IMAGE,
                   Twine("kernel ") + kernel.name + ": expected parameters " +
@@ -429,18 +465,33 @@ struct Registered {
 
 int32_t SimulatedDevice::launchKernel(Module &module, int32_t number,
                                       const diffattn_launch_shape &shape,
-                                      llvm::ArrayRef<uint64_t> arguments) {
+                                      const Arguments &arguments) {
   if (uint64_t(shape.grid[0]) * shape.grid[1] * shape.grid[2] == 0)
     return DIFFATTN_DEVICE_OK;
   ++launches;
   const std::string &kernel = module.kernels[number];
   Registered registered{*module.simulator, {}};
   std::vector<sim::KernelArgument> values;
-  for (auto [parameter, bits] :
-       llvm::zip_equal(module.simulator->getParameters(kernel), arguments))
-    values.push_back(
-        {parameter.isPointer && bits ? registered.find(memory, bits) : bits,
-         parameter.bytes});
+  // A map holds the device's address, kernels see that of the buffer.
+  std::vector<sim::TensorMapHandle> maps;
+  maps.reserve(arguments.maps.size());
+  for (auto [parameter, bits] : llvm::zip_equal(
+           module.simulator->getParameters(kernel), arguments.words)) {
+    if (!isTensorMap(parameter)) {
+      values.push_back(
+          {parameter.isPointer && bits ? registered.find(memory, bits) : bits,
+           parameter.bytes});
+      continue;
+    }
+    auto map = sim::decodeTensorMap(&arguments.maps[maps.size()]);
+    if (!map)
+      return fail(DIFFATTN_DEVICE_INVALID,
+                  "kernel " + kernel +
+                      ": expected a tensor map, but got other bytes");
+    map->base = registered.find(memory, map->base);
+    maps.push_back(llvm::cantFail(sim::encodeTensorMap(*map)));
+    values.push_back(sim::KernelArgument::map(maps.back()));
+  }
   sim::LaunchShape launchShape;
   launchShape.grid = {shape.grid[0], shape.grid[1], shape.grid[2]};
   launchShape.block = {shape.block[0], shape.block[1], shape.block[2]};

@@ -11,6 +11,7 @@
 
 #include "DiffAttn/Runtime/ABI/Device.h"
 #include "DiffAttn/Simulator/Simulator.h"
+#include "DiffAttn/Simulator/TensorMap.h"
 
 #include "llvm/ADT/ArrayRef.h"
 
@@ -57,9 +58,14 @@ private:
   Stream *getOwnCapture() const;
   int32_t load(llvm::ArrayRef<diffattn_image> images,
                llvm::ArrayRef<diffattn_kernel> kernels, Module &module);
+  /// A word for each parameter; tensor maps by themselves, in their order.
+  struct Arguments {
+    std::vector<uint64_t> words;
+    std::vector<sim::TensorMapHandle> maps;
+  };
   int32_t launchKernel(Module &module, int32_t number,
                        const diffattn_launch_shape &shape,
-                       llvm::ArrayRef<uint64_t> arguments);
+                       const Arguments &arguments);
   int32_t multiply(const diffattn_product &product);
   /// Whether `stream` may be given a copy between the device and `memory`.
   int32_t checkHostMemory(diffattn_stream *stream, const void *memory,

@@ -22,21 +22,24 @@ static const GpuTarget kTargets[] = {
     {"sm_86", "sm_86", 80, 100 << 10, 99 << 10, 1536, 16, 4, 0.25, true},
     {"sm_89", "sm_89", 80, 100 << 10, 99 << 10, 1536, 24, 4, 0.25, true},
     {"sm_90", "sm_90", 80, 228 << 10, 227 << 10, 2048, 32, 2, 0.25, true},
+    {"sm_90a", "sm_90a", 80, 228 << 10, 227 << 10, 2048, 32, 2, 0.25, true,
+     true},
 };
 
 /// A chip of a compute capability, and the letters that may follow its number:
-/// they promise features of one chip or family alone, of which the code here
-/// needs none.
+/// they promise features of one chip or family alone. The code here uses those
+/// of sm_90a, which has a table of its own, and no others.
 struct ChipName {
   StringLiteral number, letters;
 };
 static constexpr ChipName kChipNames[] = {
     {"80", ""},    {"86", ""},    {"87", ""},    {"88", ""},
-    {"89", ""},    {"90", "a"},   {"100", "af"}, {"101", "af"},
+    {"89", ""},    {"90", ""},    {"90a", ""},    {"100", "af"}, {"101", "af"},
     {"103", "af"}, {"110", "af"}, {"120", "af"}, {"121", "af"}};
 
 ArrayRef<StringRef> mlir::diffattn::getGpuChipNames() {
-  static const StringRef kNames[] = {"sm_80", "sm_86", "sm_89", "sm_90"};
+  static const StringRef kNames[] = {"sm_80", "sm_86", "sm_89", "sm_90",
+                                     "sm_90a"};
   return kNames;
 }
 

@@ -236,13 +236,48 @@ func.func private @when_c2_when_negative() attributes {s = #diffattn.when<max_qu
 
 // -----
 // when_c3
-// expected-error @below {{expected max_queries, min_keys or unaligned, but got no condition}}
+// expected-error @below {{expected max_queries, min_keys, unaligned or tensor_maps, but got no condition}}
 func.func private @when_c3_when_nothing() attributes {s = #diffattn.when<max_queries = 0 : #diffattn.linalg>}
 
 // -----
 // when_c4
 // expected-error @below {{expected unaligned with gpu_forward or gpu_split_kv, but got gpu_plain}}
 func.func private @when_c4_when_unaligned() attributes {s = #diffattn.when<unaligned = true : #diffattn.gpu_plain<warps = 4>>}
+
+// -----
+// when_c5
+// expected-error @below {{expected tensor_maps with gpu_wgmma and with no other schedule, but got gpu_plain with it}}
+func.func private @when_c5_maps_without_wgmma() attributes {s = #diffattn.when<tensor_maps = true : #diffattn.gpu_plain<warps = 4>>}
+
+// -----
+// when_c5
+// expected-error @below {{expected tensor_maps with gpu_wgmma and with no other schedule, but got gpu_wgmma without it}}
+func.func private @when_c5_wgmma_without_maps() attributes {s = #diffattn.when<max_queries = 64 : #diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6>>}
+
+// -----
+// gpu_wgmma_c1
+// expected-error @below {{expected placement both or apart, but got pair}}
+func.func private @gpu_wgmma_c1_placement() attributes {s = #diffattn.gpu_wgmma<placement = pair, kv_block_size = 64, stages = 6>}
+
+// -----
+// gpu_wgmma_c2
+// expected-error @below {{expected kv_block_size to be a multiple of 16 up to 256, but got 72}}
+func.func private @gpu_wgmma_c2_keys() attributes {s = #diffattn.gpu_wgmma<placement = both, kv_block_size = 72, stages = 6>}
+
+// -----
+// gpu_wgmma_c3
+// expected-error @below {{expected stages to be between 2 and 8, but got 1}}
+func.func private @gpu_wgmma_c3_stages() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 1>}
+
+// -----
+// attention_c26
+!t = tensor<1x1x?x64xf16>
+func.func @attention_c26_wgmma_for_every_call(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
+  // expected-error @below {{'diffattn.attention' op expected gpu_wgmma under a condition with tensor_maps, but got #diffattn.gpu_wgmma}}
+  %0 = diffattn.attention ins(%q, %q, %q, %q, %q : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>) outs(%o : !t)
+    {scale = 0.25 : f32, schedules = [#diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6>]} -> !t
+  return %0 : !t
+}
 
 // -----
 // attention_c24

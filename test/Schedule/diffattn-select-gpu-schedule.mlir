@@ -3,7 +3,7 @@
 // RUN: not diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_75})" 2>&1 | FileCheck %s --check-prefix=OLD
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_120})" --remark-format=emitRemark --remarks-filter=diffattn-gpu 2>&1 | FileCheck %s --check-prefix=NEW
 
-// OLD: error: expected a chip of sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_100, sm_101, sm_103, sm_110, sm_120, sm_121, but got "sm_75"
+// OLD: error: expected a chip of sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_90a, sm_100, sm_101, sm_103, sm_110, sm_120, sm_121, but got "sm_75"
 // NEW: untuned: sm_120 gets the code and the schedules of sm_80
 
 !q = memref<?x8x?x64xbf16>

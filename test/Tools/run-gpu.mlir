@@ -25,9 +25,9 @@
 // WIDE: run-gpu.mlir:[[#]]:{{.*}} remark: {{.*}}expected widths of heads up to 256, but got 320 and 64
 
 // RUN: not diffattn-run %s --target=cuda:sm_75 --emit=ptx 2>&1 | FileCheck %s --check-prefix=OLD
-// OLD: error (usage): expected a chip of sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_100, sm_101, sm_103, sm_110, sm_120, sm_121, but got "sm_75"
+// OLD: error (usage): expected a chip of sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, sm_90a, sm_100, sm_101, sm_103, sm_110, sm_120, sm_121, but got "sm_75"
 // RUN: not diffattn-run %s --target=gpu --emit=ptx 2>&1 | FileCheck %s --check-prefix=TARGET
-// TARGET: error (usage): expected target cpu, cpu:<isa> with an isa of {{.*}}, cuda:<chip> or cuda-sim:<chip> with a chip of sm_80, sm_86, sm_89, sm_90 or newer, but got 'gpu'
+// TARGET: error (usage): expected target cpu, cpu:<isa> with an isa of {{.*}}, cuda:<chip> or cuda-sim:<chip> with a chip of sm_80, sm_86, sm_89, sm_90, sm_90a or newer, but got 'gpu'
 // RUN: not diffattn-run %s --emit=ptx 2>&1 | FileCheck %s --check-prefix=CPU
 // CPU: error (usage): expected target cuda:<chip> or cuda-sim:<chip> for stage ptx, but got 'cpu'
 // RUN: not diffattn-run %s --target=cuda --emit=cubin --ptxas=no-such-ptxas 2>&1 | FileCheck %s --check-prefix=NONE

@@ -10,8 +10,8 @@ from diffattn import attention_module, runtime
 from kernel_library import runnable_isas
 
 HIGHEST = 2**63 - 1
-#: Lowering and type: every instruction set's kernels, the decomposed op, and the kernels of a simulated GPU, tiled and plain.
-LOWERINGS = [*[f"cpu:{isa}" for isa in runnable_isas()], "plain", "cuda-sim:sm_80", "cuda-sim:sm_80 f32"]
+#: Lowering and type: every instruction set's kernels, the decomposed op, and the kernels of a simulated GPU, tiled, by warpgroups and plain.
+LOWERINGS = [*[f"cpu:{isa}" for isa in runnable_isas()], "plain", "cuda-sim:sm_80", "cuda-sim:sm_90a", "cuda-sim:sm_80 f32"]
 _plain = {}
 
 
@@ -71,7 +71,7 @@ class Problem:
 
 
 def dtype_of(lowering):
-    return {"cuda-sim:sm_80": "f16", "cpu:avx512bf16": "bf16"}.get(lowering, "f32")
+    return {"cuda-sim:sm_80": "f16", "cuda-sim:sm_90a": "bf16", "cpu:avx512bf16": "bf16"}.get(lowering, "f32")
 
 
 def positions(window):

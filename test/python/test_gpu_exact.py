@@ -52,8 +52,8 @@ class Pointed:
         # One bit of difference is 2 * 512 * SCALE in the logits: its exponential is 0 in f32.
         self.q1, self.q2 = (make(512.0 * names[where]) for where in looks.values())
 
-    def check(self):
-        got = diffattn.attention(self.q1, self.k1, self.q2, self.k2, self.v, 0.5, **self.options, target=TARGET)
+    def check(self, target=TARGET):
+        got = diffattn.attention(self.q1, self.k1, self.q2, self.k2, self.v, 0.5, **self.options, target=target)
         assert np.array_equal(got.astype(np.float32), self.expected), np.argwhere(got.astype(np.float32) != self.expected)[:5]
 
 
@@ -64,6 +64,12 @@ EDGES = [(1, 1), (1, 32), (7, 31), (16, 33), (17, 64), (33, 65), (64, 63), (65, 
 def test_every_query_gets_the_values_it_points_at(dtype, widths):
     for queries, keys in EDGES[:: 1 if widths == (32, 64) else 3]:
         Pointed(queries, dtype, widths, queries, keys).check()
+
+
+@pytest.mark.parametrize("dtype, widths", [("f16", (64, 128)), ("bf16", (128, 256)), ("bf16", (40, 72))])
+def test_warpgroups_give_the_values_that_queries_point_at(dtype, widths):
+    for queries, keys in [(16, 33), (65, 97), (129, 200)]:
+        Pointed(queries, dtype, widths, queries, keys, causal=queries == 65).check("cuda-sim:sm_90a")
 
 
 @pytest.mark.parametrize("options", [dict(causal=True), dict(window=(5, 2)), dict(causal=True, signal=4, noise=2, key=1)],

@@ -24,11 +24,19 @@ def run_command(root, build_dir):
 
 
 def test_no_kernel_spills(run_command, full):
-    arguments = ["--chips", "sm_80,sm_86,sm_89,sm_90", "--every"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
+    arguments = ["--chips", "sm_80,sm_86,sm_89,sm_90,sm_90a", "--every"] if full else ["--chips", "sm_80,sm_90", "--types", "bf16"]
     printed = run_command("ptxas", *arguments)
     assert "diffattn_decode_64x128" in printed and "FAILED" not in printed
     for d, dv in ((128, 256), (192, 128), (32, 64)):
         assert f"diffattn_forward_{d}x{dv}_f32_plain" in printed
+
+
+def test_ptxas_leaves_products_by_warpgroups_as_they_are(run_command, full):
+    """No spill, and no product that it serializes (C75xx), with every variant of a model that takes them."""
+    printed = run_command("ptxas", "--chips", "sm_90a", *([] if full else ["--types", "bf16", "--variants", "v1,v2,motif-gda,timm"]))
+    for kernel in ("64x128_bf16_wgmma_both", "128x128_bf16_wgmma_apart", "128x256_bf16_wgmma_apart", "32x64_bf16_wgmma_both"):
+        assert f"diffattn_forward_{kernel}" in printed, printed
+    assert "FAILED" not in printed
 
 
 def test_the_table_of_schedules_is_what_ptxas_says(run_command, full):

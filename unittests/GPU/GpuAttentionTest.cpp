@@ -16,29 +16,6 @@ using namespace mlir::diffattn;
 
 namespace {
 
-/// Runs `shapes` under two orders of threads, with copies landing late and
-/// early.
-void expectRight(const Signature &signature, std::vector<Shape> shapes) {
-  CompiledCase compiled(signature);
-  unsigned seed = 1;
-  for (const Shape &shape : shapes) {
-    sim::SimOptions options;
-    options.seed = seed % 3;
-    options.copies = seed % 2 ? sim::CopyTiming::Late : sim::CopyTiming::Early;
-    options.perturb = seed % 4 == 3;
-    Outcome outcome = compiled.run(shape, seed, options);
-    SCOPED_TRACE("kernels " + outcome.kernels + "batch " +
-                 std::to_string(shape.batch) + " queries " +
-                 std::to_string(shape.queries) + " keys " +
-                 std::to_string(shape.keys) + " seed " + std::to_string(seed));
-    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
-    EXPECT_LE(outcome.worst(), 1.0);
-    EXPECT_EQ(outcome.report.stats.ldmatrixConflicts, 0u);
-    EXPECT_EQ(outcome.report.stats.copyConflicts, 0u);
-    ++seed;
-  }
-}
-
 /// V1 with a head norm: the paper's model.
 Signature v1() {
   Signature s;
@@ -342,7 +319,7 @@ Signature draw(std::mt19937 &random) {
   s.outScale = pick(1.0, 0.7);
   s.bthd = pick(0, 1);
   s.step = pick(1, 1, 1, 2);
-  s.chip = pick("sm_80", "sm_86", "sm_90");
+  s.chip = pick("sm_80", "sm_86", "sm_90", "sm_90a");
   return s;
 }
 

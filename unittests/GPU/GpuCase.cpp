@@ -10,6 +10,7 @@
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/Schedule/Passes.h"
+#include "DiffAttn/Simulator/TensorMap.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -22,11 +23,13 @@
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 
 #include <cmath>
 #include <cstring>
 #include <ctime>
+#include <deque>
 #include <limits>
 #include <set>
 
@@ -136,7 +139,11 @@ std::string CompiledCase::text() const {
     for (const char *which : {"q", "k", "v", "o"})
       os << ", " << which << "_layout = #diffattn.layout<bthd>";
   if (!s.schedule.empty())
-    os << ", schedules = [#diffattn.gpu_forward<" << s.schedule << ">]";
+    os << ", schedules = ["
+       << (s.schedule.front() == '#'
+               ? s.schedule
+               : "#diffattn.gpu_forward<" + s.schedule + ">")
+       << "]";
   return "func.func @attention(" + arguments + ") {\n  " + op +
          " outs(%o : " + o + ") {" + attrs + "}\n  return\n}\n";
 }
@@ -163,6 +170,10 @@ CompiledCase::CompiledCase(const Signature &given) : signature(given) {
   std::string error;
   target = *getGpuTarget(signature.chip, error);
   chip.name = target.chip;
+  StringRef number = target.chip;
+  require(number.consume_front("sm_") &&
+              !number.consumeInteger(10, chip.capability),
+          "expected sm_<number>");
   chip.sharedBytesPerBlock = target.sharedBytesPerBlock;
   llvmContext = std::make_unique<llvm::LLVMContext>();
   auto gpuModule = *module->getOps<gpu::GPUModuleOp>().begin();
@@ -194,6 +205,7 @@ void CompiledCase::prepare(ArrayRef<DeviceMemref> arguments) {
   std::string all;
   EvaluationHooks hooks;
   hooks.allocate = [](uint64_t) { return 0; };
+  hooks.makeMap = [](const EvaluatedMap &) { return 0; };
   hooks.launch = [&](const EvaluatedLaunch &launch) {
     if (names.insert(launch.kernel).second)
       all += launch.kernel + " ";
@@ -252,6 +264,39 @@ struct CompiledCase::Operand {
   DeviceMemref device;
   bool output = false;
 };
+
+static sim::TensorMapHandle encode(const EvaluatedMap &given) {
+  sim::TensorMap map;
+  map.base = given.base;
+  map.rank = 4;
+  map.swizzle128 = true;
+  map.box[0] = 64;
+  map.box[1] = given.boxRows;
+  for (auto [i, size] : llvm::enumerate(given.sizes))
+    map.sizes[i] = size;
+  for (auto [i, stride] : llvm::enumerate(given.strides))
+    map.strides[i] = given.sizes[i + 1] == 1 ? 16 : 2 * stride;
+  auto handle = sim::encodeTensorMap(map);
+  if (!handle)
+    require(false, llvm::toString(handle.takeError()));
+  return *handle;
+}
+
+/// Makes the rows of `operand` from the length of their batch on NaN.
+static void fillBehind(CompiledCase::Operand &operand, const View &lengths) {
+  const View &view = operand.view;
+  for (int64_t b = 0; b < view.sizes[0]; ++b)
+    for (int64_t h = 0; h < view.sizes[1]; ++h)
+      for (int64_t j = lengths.integerAt({b}); j < view.sizes[2]; ++j)
+        for (int64_t c = 0; c < view.sizes[3]; ++c) {
+          int64_t at = b * view.strides[0] + h * view.strides[1] +
+                       j * view.strides[2] + c * view.strides[3];
+          reference::store(view.element,
+                           operand.memory.data() +
+                               at * reference::byteSize(view.element),
+                           std::nan(""));
+        }
+}
 
 Outcome CompiledCase::run(const Shape &shape, unsigned seed,
                           const sim::SimOptions &options) {
@@ -363,9 +408,14 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
   if (s.gate)
     arguments.gate = tensor(s.signal, queries, s.dv, gauss).view;
   if (s.kvLen)
-    arguments.kvLen = make({shape.batch}, "i64", 1, 0, [&] {
-                        return static_cast<double>(random() % (shape.keys + 1));
-                      }).view;
+    arguments.kvLen =
+        make({shape.batch}, "i64", 1, 0, [&] {
+          return static_cast<double>(
+              shape.length < 0 ? random() % (shape.keys + 1) : shape.length);
+        }).view;
+  if (s.nanBehind)
+    for (Operand *operand : {&k1, &k2, &v})
+      fillBehind(*operand, arguments.kvLen);
   if (s.qOffset)
     arguments.qOffset =
         make({shape.batch}, "i64", 1, 0, [&] {
@@ -424,6 +474,11 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
                                   {true, /*initialized=*/false}));
     return registered.back();
   };
+  std::deque<sim::TensorMapHandle> maps;
+  hooks.makeMap = [&](const EvaluatedMap &given) {
+    maps.push_back(encode(given));
+    return sim::KernelArgument::map(maps.back()).bits;
+  };
   hooks.launch = [&](const EvaluatedLaunch &launch) {
     sim::LaunchShape launchShape;
     launchShape.grid = {launch.grid[0], launch.grid[1], launch.grid[2]};
@@ -472,4 +527,26 @@ double Outcome::worst() const {
           std::isnan(error) ? std::numeric_limits<double>::infinity() : error;
   }
   return worst;
+}
+
+void mlir::diffattn::expectRight(const Signature &signature,
+                                 const std::vector<Shape> &shapes) {
+  CompiledCase compiled(signature);
+  unsigned seed = 1;
+  for (const Shape &shape : shapes) {
+    sim::SimOptions options;
+    options.seed = seed % 3;
+    options.copies = seed % 2 ? sim::CopyTiming::Late : sim::CopyTiming::Early;
+    options.perturb = seed % 4 == 3;
+    Outcome outcome = compiled.run(shape, seed, options);
+    SCOPED_TRACE("kernels " + outcome.kernels + "batch " +
+                 std::to_string(shape.batch) + " queries " +
+                 std::to_string(shape.queries) + " keys " +
+                 std::to_string(shape.keys) + " seed " + std::to_string(seed));
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    EXPECT_EQ(outcome.report.stats.ldmatrixConflicts, 0u);
+    EXPECT_EQ(outcome.report.stats.copyConflicts, 0u);
+    ++seed;
+  }
 }

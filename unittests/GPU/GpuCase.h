@@ -42,6 +42,8 @@ struct Signature {
   std::string bias, weight;
   bool gate = false, kvLen = false, qOffset = false, rms = false,
        epsOutside = false;
+  /// Keys and values at or behind kvLen are NaN.
+  bool nanBehind = false;
   /// With numbers of segments, i64.
   bool segments = false;
   /// 0: scalar, 1: signal heads, 2: tokens and signal heads, 3: tokens and
@@ -52,7 +54,8 @@ struct Signature {
   bool bthd = false, sharedKeys = false;
   /// Innermost stride of Q, K, V and O.
   int64_t step = 1;
-  /// Body of #diffattn.gpu_forward; empty for the pass's choice.
+  /// Body of #diffattn.gpu_forward, or the schedules; empty for the pass's
+  /// choice.
   std::string schedule;
   std::string chip = "sm_80";
 };
@@ -68,6 +71,8 @@ struct Shape {
   /// Each key has so much more in every column than the one before it: scores
   /// of some rows then grow from tile to tile, and those of others fall.
   double growth = 0.0;
+  /// kv_len of each batch; drawn if it is negative.
+  int64_t length = -1;
   /// The segment of each query and key.
   std::function<int64_t(int64_t)> ofQuery = {}, ofKey = {};
 };
@@ -102,8 +107,9 @@ public:
   /// Runs `module` in the place of all kernels from now on.
   void replaceKernels(const llvm::Module &module);
 
-private:
   struct Operand;
+
+private:
   /// Kernels that are launched together: an op has more of them than a test
   /// runs, and compiling is what takes time.
   struct Prepared {
@@ -123,6 +129,10 @@ private:
   Prepared replaced;
   Prepared *running = nullptr;
 };
+
+/// Runs `shapes` under several orders of threads, with copies landing late and
+/// early, and expects no fault, no bank conflict, and results in the bound.
+void expectRight(const Signature &signature, const std::vector<Shape> &shapes);
 
 } // namespace mlir::diffattn
 

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "HostEvaluator.h"
 
+#include "DiffAttn/Codegen/NVVM/KernelParams.h"
+
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -25,6 +27,7 @@ private:
   std::string visit(Operation &op);
   std::string fold(Operation &op);
   std::string launch(gpu::LaunchFuncOp op);
+  std::string makeMap(LLVM::CallOp call);
   void set(Value value, int64_t number) {
     Type type = isa<LLVM::LLVMPointerType>(value.getType())
                     ? IntegerType::get(value.getContext(), 64)
@@ -62,7 +65,9 @@ std::string Evaluator::launch(gpu::LaunchFuncOp op) {
   launch.sharedBytes = integer(op.getDynamicSharedMemorySize());
   for (Value operand : op.getKernelOperands()) {
     uint32_t bytes = 8;
-    if (operand.getType().isIntOrFloat())
+    if (operand.getDefiningOp<LLVM::AllocaOp>())
+      bytes = kTensorMapBytes;
+    else if (operand.getType().isIntOrFloat())
       bytes = operand.getType().getIntOrFloatBitWidth() / 8;
     Attribute attr = constants.at(operand);
     APInt bits(64, 0);
@@ -73,6 +78,21 @@ std::string Evaluator::launch(gpu::LaunchFuncOp op) {
     launch.arguments.push_back({bits.getZExtValue(), bytes});
   }
   hooks.launch(launch);
+  return "";
+}
+
+std::string Evaluator::makeMap(LLVM::CallOp call) {
+  OperandRange given = call.getArgOperands();
+  if (call.getCallee() != "diffattn_rt_device_tensor_map" || given.size() != 12)
+    return "cannot evaluate a call of " + call.getCallee()->str();
+  EvaluatedMap map;
+  map.boxRows = integer(given[3]);
+  map.base = integer(given[4]);
+  for (auto [i, size] : llvm::enumerate(map.sizes))
+    size = integer(given[5 + i]);
+  for (auto [i, stride] : llvm::enumerate(map.strides))
+    stride = integer(given[9 + i]);
+  set(given[0], static_cast<int64_t>(hooks.makeMap(map)));
   return "";
 }
 
@@ -125,6 +145,10 @@ std::string Evaluator::visit(Operation &op) {
     return region.empty() ? "" : run(region.front());
   } else if (auto cast = dyn_cast<LLVM::IntToPtrOp>(op)) {
     set(cast, integer(cast.getArg()));
+  } else if (isa<LLVM::AllocaOp>(op)) {
+    // Known once the map is made.
+  } else if (auto call = dyn_cast<LLVM::CallOp>(op)) {
+    return makeMap(call);
   } else if (auto zero = dyn_cast<LLVM::ZeroOp>(op)) {
     set(zero, 0);
   } else if (auto alloc = dyn_cast<gpu::AllocOp>(op)) {

@@ -30,15 +30,26 @@ struct EvaluatedLaunch {
   std::vector<std::pair<uint64_t, uint32_t>> arguments;
 };
 
+/// What diffattn_rt_device_tensor_map is given, sizes and strides in elements:
+/// columns, rows, heads, batches.
+struct EvaluatedMap {
+  uint64_t base = 0;
+  int64_t boxRows = 0;
+  std::array<int64_t, 4> sizes = {};
+  std::array<int64_t, 3> strides = {};
+};
+
 struct EvaluationHooks {
   std::function<void(const EvaluatedLaunch &)> launch;
   /// Device memory of so many bytes.
   std::function<uint64_t(uint64_t)> allocate;
+  /// The bits of an argument that passes this map.
+  std::function<uint64_t(const EvaluatedMap &)> makeMap;
 };
 
-/// Runs `function`, which holds arith ops, scf.if, gpu.alloc and launches, on
-/// `arguments`. Ops are evaluated by their own folders. Returns what it does
-/// not know, or nothing.
+/// Runs `function`, which holds arith ops, scf.if, gpu.alloc, tensor maps and
+/// launches, on `arguments`. Ops are evaluated by their own folders. Returns
+/// what it does not know, or nothing.
 std::string evaluateHost(func::FuncOp function,
                          ArrayRef<DeviceMemref> arguments,
                          const EvaluationHooks &hooks);

@@ -40,6 +40,13 @@ struct KernelParamsTest : testing::Test {
                                /*q_in_registers=*/false);
   }
 
+  ScheduleAttrInterface wgmma(GpuPlacement placement) {
+    return GpuWgmmaAttr::get(&context, placement, /*kv_block_size=*/64,
+                             /*stages=*/2);
+  }
+  /// Copies by element, a softcap, a bias, segments.
+  static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;
+
   GpuKernelSpec spec(GpuKernelKind kind, ScheduleAttrInterface schedule,
                      unsigned features) {
     GpuKernelSpec spec;
@@ -90,9 +97,13 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Forward, forward(GpuPlacement::Pair)},
         {GpuKernelKind::Forward, forward(GpuPlacement::Apart)},
         {GpuKernelKind::Forward, plain},
+        {GpuKernelKind::Forward, wgmma(GpuPlacement::Both)},
+        {GpuKernelKind::Forward, wgmma(GpuPlacement::Apart)},
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Merge, split}})
     for (unsigned features = 0; features < 128; ++features) {
+      if (isa<GpuWgmmaAttr>(schedule) && features & kNotOfWarpgroups)
+        continue;
       OpBuilder builder(&context);
       OwningOpRef<gpu::GPUModuleOp> module =
           gpu::GPUModuleOp::create(builder, loc, "kernels");
@@ -129,6 +140,21 @@ TEST_F(KernelParamsTest, WideParametersComeFirst) {
       offset += bytes;
     }
   }
+}
+
+TEST_F(KernelParamsTest, TensorMapsComeFirst) {
+  uint64_t offset = 0;
+  bool isFirst = true;
+  for (GpuParam param : getGpuParams(
+           spec(GpuKernelKind::Forward, wgmma(GpuPlacement::Both), 16 | 32))) {
+    const bool isMap = getGpuParam(param).type == GpuParamType::TensorMap;
+    EXPECT_TRUE(isFirst || !isMap);
+    isFirst = isMap;
+    if (isMap)
+      EXPECT_EQ(offset % kTensorMapAlignment, 0u);
+    offset += isMap ? kTensorMapBytes : 0;
+  }
+  EXPECT_EQ(offset, uint64_t(5 * kTensorMapBytes));
 }
 
 TEST_F(KernelParamsTest, StridesFollowTheirTensor) {

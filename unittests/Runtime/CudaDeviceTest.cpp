@@ -291,6 +291,56 @@ TEST_F(CudaDevice, AnOlderDriverTakesPtx) {
   EXPECT_FALSE(contains(log(), "cuModuleLoadDataEx cubin"));
 }
 
+/// Of images for one chip, the one for it alone.
+TEST_F(CudaDevice, CodeForOneChipAloneComesFirst) {
+  open();
+  ok(device->module_destroy(
+      device,
+      load({image("sm_90", DIFFATTN_IMAGE_CUBIN, "cubin scale"),
+            image("sm_90a", DIFFATTN_IMAGE_CUBIN, "cubin of Hopper: scale"),
+            image("sm_80", DIFFATTN_IMAGE_PTX, "ptx scale")})));
+  EXPECT_SAYS(log(), "cuModuleLoadDataEx cubin of Hopper");
+}
+
+TEST_F(CudaDevice, TensorMaps) {
+  open();
+  diffattn_tensor tensor = {};
+  tensor.dtype = DIFFATTN_BF16;
+  tensor.box_columns = 64;
+  tensor.box_rows = 128;
+  tensor.base = upload<uint16_t>(std::vector<uint16_t>(2 * 3 * 5 * 64));
+  const int64_t sizes[] = {64, 5, 3, 2}, strides[] = {128, 640, 1920};
+  std::copy(std::begin(sizes), std::end(sizes), tensor.sizes);
+  std::copy(std::begin(strides), std::end(strides), tensor.strides);
+  alignas(64) char map[DIFFATTN_TENSOR_MAP_BYTES];
+  ok(device->tensor_map(device, &tensor, map));
+  const std::string made = "9: 64/64+128 5/128+640 3/1+1920 2/1 0 3 2 0";
+  EXPECT_EQ(std::string(map), made);
+
+  // A kernel gets the map itself, not its address.
+  const diffattn_kernel shows = {"show_map", "0", "m"};
+  diffattn_image of = image("sm_90a", DIFFATTN_IMAGE_PTX, "ptx show_map");
+  diffattn_module *module = nullptr;
+  ok(device->module_load(device, &of, 1, &shows, 1, &module));
+  const diffattn_launch_shape shape = {{1, 1, 1}, {384, 1, 1}, 0};
+  const uint64_t argument = reinterpret_cast<uint64_t>(map);
+  ok(device->launch(device, module, 0, &shape, nullptr, &argument));
+  EXPECT_SAYS(log(), "map " + made);
+  ok(device->module_destroy(device, module));
+
+  tensor.strides[1] = 642;
+  EXPECT_EQ(device->tensor_map(device, &tensor, map), DIFFATTN_DEVICE_FAULT);
+  EXPECT_SAYS(error(),
+              "expected a tensor map of 2 x 3 x 5 x 64 elements, strides of "
+              "1920, 642, 128 bytes and boxes of 128 x 64, but the driver "
+              "says: CUDA_ERROR_INVALID_VALUE");
+  tensor.dtype = DIFFATTN_F32;
+  EXPECT_EQ(device->tensor_map(device, &tensor, map), DIFFATTN_DEVICE_INVALID);
+  EXPECT_SAYS(error(),
+              "expected a tensor of f16 or bf16, but got element type");
+  ok(device->release(device, tensor.base));
+}
+
 TEST_F(CudaDevice, NoImageFits) {
   set("version", 12040);
   open();

@@ -201,6 +201,63 @@ TEST_F(GpuScheduleTest, F32IsPlainAndTooWideIsRefusedWithAReason) {
   }
 }
 
+/// The least row that holds the widths, and a block of it fits.
+TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
+  const GpuTarget hopper = target("sm_90a");
+  auto choose = [&](const GpuAttentionShape &s) {
+    std::string reason;
+    std::optional<GpuWgmmaAttr> found =
+        selectGpuWgmma(&context, s, hopper, reason);
+    EXPECT_EQ(found.has_value(), reason.empty()) << reason;
+    if (found)
+      EXPECT_LE(
+          GpuSharedLayout(*found, s.headDim, s.valueDim, s.sharedKeys).total,
+          hopper.sharedBytesPerBlock);
+    return found;
+  };
+  for (const GpuWgmmaRow &row : getGpuWgmmaTable()) {
+    GpuAttentionShape s = shape(row.headDim, row.valueDim);
+    s.sharedKeys = row.sharedKeys;
+    EXPECT_EQ(choose(s), row.getSchedule(&context));
+  }
+  for (int64_t d : {8, 64, 72, 128, 136})
+    for (int64_t dv : {8, 128, 136, 256, 264})
+      for (bool sharedKeys : {false, true}) {
+        GpuAttentionShape s = shape(d, dv);
+        s.sharedKeys = sharedKeys;
+        EXPECT_EQ(choose(s).has_value(), d <= 128 && dv <= 256);
+      }
+}
+
+TEST_F(GpuScheduleTest, WhatWarpgroupsDoNotDo) {
+  auto reasonOf = [&](const GpuAttentionShape &s, StringRef chip = "sm_90a") {
+    std::string reason;
+    EXPECT_FALSE(selectGpuWgmma(&context, s, target(chip), reason));
+    return reason;
+  };
+  const StringRef none = "expected none for kernels by warpgroups, but got ";
+  GpuAttentionShape s = shape(64, 128);
+  EXPECT_EQ(reasonOf(s, "sm_90"), "sm_90 has no wgmma");
+  GpuAttentionShape other = s;
+  other.bias = true;
+  EXPECT_EQ(reasonOf(other), (none + "an additive bias").str());
+  other = s;
+  other.mask = true;
+  EXPECT_EQ(reasonOf(other), (none + "a mask in memory").str());
+  other = s;
+  other.segments = true;
+  EXPECT_EQ(reasonOf(other), (none + "segments").str());
+  other = s;
+  other.softcap = true;
+  EXPECT_EQ(reasonOf(other), (none + "a softcap").str());
+  other = s;
+  other.elementType = b.getF32Type();
+  EXPECT_EQ(reasonOf(other), (none + "f32 operands").str());
+  EXPECT_EQ(reasonOf(shape(60, 128)),
+            "expected widths that are multiples of 8 for kernels by "
+            "warpgroups, but got 60 and 128");
+}
+
 /// What is asked at run time: few queries where their number is not known, and
 /// operands that cannot be copied by 16 bytes where those get another cut.
 TEST_F(GpuScheduleTest, ConditionsStandBeforeWhatTakesEveryCall) {

@@ -42,17 +42,49 @@ void forEachLayout(Body body) {
           body(tiles, Layout(tiles, d, dv, sharedKeys));
 }
 
+void expectApart(const Layout &layout) {
+  auto regions = layout.getRegions();
+  for (size_t i = 0; i < regions.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const Layout::Region &a = regions[i], &b = regions[j];
+      if (a.phases & b.phases)
+        EXPECT_TRUE(a.end() <= b.offset || b.end() <= a.offset)
+            << a.name.str() << " and " << b.name.str();
+    }
+}
+
 TEST(GpuSharedLayoutTest, RegionsOfOnePhaseDoNotOverlap) {
-  forEachLayout([](const GpuTiles &, const Layout &layout) {
-    auto regions = layout.getRegions();
-    for (size_t i = 0; i < regions.size(); ++i)
-      for (size_t j = 0; j < i; ++j) {
-        const Layout::Region &a = regions[i], &b = regions[j];
-        if (a.phases & b.phases)
-          EXPECT_TRUE(a.end() <= b.offset || b.end() <= a.offset)
-              << a.name.str() << " and " << b.name.str();
-      }
-  });
+  forEachLayout(
+      [](const GpuTiles &, const Layout &layout) { expectApart(layout); });
+}
+
+/// What a warpgroup multiplies begins where the swizzle does.
+TEST(GpuSharedLayoutTest, WarpgroupsHavePanels) {
+  MLIRContext context;
+  context.loadDialect<DiffAttnDialect>();
+  for (GpuPlacement placement : {GpuPlacement::Both, GpuPlacement::Apart})
+    for (int64_t keys : {16, 64, 80, 128})
+      for (int64_t d : {8, 64, 72, 128})
+        for (int64_t dv : {8, 64, 136, 256})
+          for (bool sharedKeys : {false, true}) {
+            const int64_t stages = 3;
+            auto schedule =
+                GpuWgmmaAttr::get(&context, placement, keys, stages);
+            Layout layout(schedule, d, dv, sharedKeys);
+            expectApart(layout);
+            EXPECT_EQ(layout.headPanels, (d + 63) / 64);
+            EXPECT_EQ(layout.valuePanels, (dv + 63) / 64);
+            const int64_t rows = schedule.getRows();
+            EXPECT_EQ(layout.queries.bytes, 2 * layout.headPanels * rows * 128);
+            EXPECT_EQ(layout.stageBytes,
+                      keys * 128 *
+                          ((sharedKeys ? 1 : 2) * layout.headPanels +
+                           layout.valuePanels));
+            for (int64_t start : {layout.queryPanelBytes, layout.keyPanelBytes,
+                                  layout.pipeline.offset, layout.stageBytes})
+              EXPECT_EQ(start % 1024, 0);
+            EXPECT_EQ(layout.barriers.bytes, 8 * (1 + 3 * stages));
+          }
 }
 
 TEST(GpuSharedLayoutTest, RegionsAreAlignedAndWithinTheTotal) {

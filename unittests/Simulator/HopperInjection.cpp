@@ -38,6 +38,8 @@ static constexpr Row kRows[] = {
     {HopperInjection::DropArrive, "DropArrive", "mbarrier.arrive.scope."},
     {HopperInjection::DropLoad, "DropLoad", "cp.async.bulk.tensor.g2s.tile."},
     {HopperInjection::ShiftLoad, "ShiftLoad", "cp.async.bulk.tensor.g2s.tile."},
+    {HopperInjection::MisalignLoad, "MisalignLoad",
+     "cp.async.bulk.tensor.g2s.tile."},
     {HopperInjection::WrongMask, "WrongMask", "cp.async.bulk.tensor.g2s.tile."},
     {HopperInjection::DropMatrixWait, "DropMatrixWait", ""},
     {HopperInjection::WeakenMatrixWait, "WeakenMatrixWait", ""},
@@ -147,11 +149,15 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
   case HopperInjection::CountMore:
     return change(1, Instruction::Add, 1);
   case HopperInjection::CountLess:
-    return change(1, Instruction::Sub, 1);
+    return change(1, Instruction::LShr, 1);
   case HopperInjection::FlipParity:
     return change(1, Instruction::Xor, 1);
   case HopperInjection::ShiftLoad:
     return change(4, Instruction::Add, 1);
+  case HopperInjection::MisalignLoad:
+    call.setArgOperand(
+        0, builder.CreatePtrAdd(call.getArgOperand(0), builder.getInt64(512)));
+    return;
   case HopperInjection::WrongMask:
     return change(call.arg_size() - 5, Instruction::Xor, 1);
   case HopperInjection::WrongStride:

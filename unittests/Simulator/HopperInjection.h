@@ -21,17 +21,20 @@ enum class HopperInjection : uint8_t {
   /// An mbarrier expects 16 bytes more, or less.
   ExpectMore,
   ExpectLess,
-  /// It is made for one arrival more, or less where it has more than one.
+  /// It is made for one arrival more, or for half of them where it has more
+  /// than
+  /// one: those of one warpgroup of two.
   CountMore,
   CountLess,
   /// A wait for a phase asks for the other parity, or is gone.
   FlipParity,
   DropPhaseWait,
   DropArrive,
-  /// A box is not loaded, or one row further on, or into the other half of the
-  /// blocks of a cluster.
+  /// A box is not loaded, or one row further on, or half a unit of the swizzle
+  /// beside its place, or into the other half of the blocks of a cluster.
   DropLoad,
   ShiftLoad,
+  MisalignLoad,
   WrongMask,
   /// A wait for matrices is gone, or lets one group more run.
   DropMatrixWait,

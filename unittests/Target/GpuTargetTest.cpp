@@ -34,9 +34,9 @@ TEST(GpuTarget, ChipsOfTheTables) {
     EXPECT_GT(target.mmaCycles, 0);
     EXPECT_GT(target.fp32Cycles, 0);
   }
-  // A letter promises features of that chip alone, which nothing here uses.
-  EXPECT_EQ(get("sm_90a").chip, "sm_90");
-  EXPECT_TRUE(get("sm_90a").tuned);
+  // The letter promises what Hopper alone has.
+  EXPECT_TRUE(get("sm_90a").hasWgmma);
+  EXPECT_FALSE(get("sm_90").hasWgmma);
 }
 
 TEST(GpuTarget, NewerChipsGetTheCodeOfTheOldest) {
@@ -57,10 +57,11 @@ TEST(GpuTarget, OtherNamesAreRefusedWithTheChipsThatAreKnown) {
         "sm_90f", "sm_100b", "sm_100af"}) {
     std::string error;
     EXPECT_FALSE(getGpuTarget(chip, error)) << chip.str();
-    EXPECT_EQ(error,
-              "expected a chip of sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, "
-              "sm_100, sm_101, sm_103, sm_110, sm_120, sm_121, but got \"" +
-                  chip.str() + "\"");
+    EXPECT_EQ(
+        error,
+        "expected a chip of sm_80, sm_86, sm_87, sm_88, sm_89, sm_90, "
+        "sm_90a, sm_100, sm_101, sm_103, sm_110, sm_120, sm_121, but got \"" +
+            chip.str() + "\"");
   }
 }
 

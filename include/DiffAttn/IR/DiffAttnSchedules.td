@@ -156,6 +156,43 @@ def DiffAttn_GpuForwardAttr : DiffAttn_Schedule<"GpuForward", "gpu_forward"> {
   let genVerifyDecl = 1;
 }
 
+def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
+  let summary = "a GPU kernel for blocks of queries of 16-bit types, by warpgroups (Hopper)";
+  let description = [{
+    Three warpgroups of 128 threads: one brings tiles of K and V by tensor maps, the other two
+    multiply 64 rows each by `wgmma`.
+
+    - `placement`: `both` maps in each warpgroup, 128 queries a block; or the maps `apart`, one a
+      warpgroup, for the same 64 queries, combined at the end;
+    - `kv_block_size`: keys of a tile; `stages` of the pipeline that brings them.
+
+    Operands that no tensor map describes need another schedule behind this one, so it stands under
+    `when<tensor_maps = true>`.
+
+    Example:
+
+    ```mlir
+    #diffattn.when<tensor_maps = true
+        : #diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6>>
+    ```
+  }];
+  let parameters = (ins
+    EnumParameter<DiffAttn_GpuPlacement>:$placement,
+    "int64_t":$kv_block_size,
+    "int64_t":$stages);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+  let extraClassDeclaration = [{
+    /// Rows that a warpgroup multiplies at a time, its threads, and those of a
+    /// block.
+    static constexpr int64_t kRows = 64, kGroupThreads = 128, kThreads = 384;
+    /// Query rows of a block.
+    int64_t getRows() const {
+      return getPlacement() == ::mlir::diffattn::GpuPlacement::Both ? 2 * kRows : kRows;
+    }
+  }];
+}
+
 def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["getTarget", "getMostQueries"]> {
   let summary = "a GPU kernel for at most 8 queries of 16-bit types, keys split over blocks";
   let description = [{
@@ -203,7 +240,9 @@ def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
   let description = [{
     Taken by the calls for which all that is written holds: at most `max_queries` queries, at least
     `min_keys` keys, `unaligned` operands (those of GPU kernels that do not allow copies of 16
-    bytes). What the types do not tell is asked at run time.
+    bytes), operands that `tensor_maps` describe: copies of 16 bytes, and no axis of more than one
+    element with a stride that is 0, negative or 2^40 bytes and more. What the types do not tell is
+    asked at run time.
 
     Example: `#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<...>>`
   }];
@@ -211,8 +250,9 @@ def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
     DefaultValuedParameter<"int64_t", "0">:$max_queries,
     DefaultValuedParameter<"int64_t", "0">:$min_keys,
     DefaultValuedParameter<"bool", "false">:$unaligned,
+    DefaultValuedParameter<"bool", "false">:$tensor_maps,
     "::mlir::Attribute":$schedule);
-  let assemblyFormat = "`<` struct($max_queries, $min_keys, $unaligned) `:` $schedule `>`";
+  let assemblyFormat = "`<` struct($max_queries, $min_keys, $unaligned, $tensor_maps) `:` $schedule `>`";
   let genVerifyDecl = 1;
 }
 

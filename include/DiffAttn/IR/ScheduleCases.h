@@ -20,9 +20,13 @@ struct ScheduleCase {
   std::optional<int64_t> maxQueries, minKeys;
   /// Operands do not allow copies of 16 bytes.
   bool unaligned = false;
+  /// Tensor maps can describe the operands.
+  bool tensorMaps = false;
 
   /// Whether every call takes it that takes none before it.
-  bool isAlways() const { return !maxQueries && !minKeys && !unaligned; }
+  bool isAlways() const {
+    return !maxQueries && !minKeys && !unaligned && !tensorMaps;
+  }
 };
 
 /// The cases of `op` for `target`, in the order in which they are tried, by

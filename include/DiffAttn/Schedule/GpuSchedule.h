@@ -109,9 +109,32 @@ ScheduleAttrInterface selectGpuKernel(MLIRContext *context,
                                       const GpuTarget &target,
                                       std::string &reason);
 
+/// A row of the table of kernels by warpgroups: up to these widths, for one K
+/// or for two. None spills within the registers that `setmaxnreg` gives.
+struct GpuWgmmaRow {
+  int64_t headDim, valueDim;
+  bool sharedKeys;
+  GpuPlacement placement;
+  int64_t keys, stages;
+
+  GpuWgmmaAttr getSchedule(MLIRContext *context) const {
+    return GpuWgmmaAttr::get(context, placement, keys, stages);
+  }
+};
+/// Rows of less shared memory first.
+ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
+
+/// The kernel by warpgroups for `shape`, whatever the number of queries.
+/// Nothing, and a reason, if there is none.
+std::optional<GpuWgmmaAttr> selectGpuWgmma(MLIRContext *context,
+                                           const GpuAttentionShape &shape,
+                                           const GpuTarget &target,
+                                           std::string &reason);
+
 /// The schedules of an op, in the order in which they are tried: beside the
 /// kernel for `shape` the decode kernel where the number of queries is not
-/// known, and another cut where operands cannot be copied by 16 bytes. None,
+/// known, the one by warpgroups where the chip and the operands allow it, and
+/// another cut where operands cannot be copied by 16 bytes. None,
 /// and a reason, if no kernel takes the op.
 SmallVector<Attribute> selectGpuSchedules(MLIRContext *context,
                                           const GpuAttentionShape &shape,

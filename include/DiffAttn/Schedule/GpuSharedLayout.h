@@ -29,12 +29,20 @@ struct GpuTiles {
 /// fill whole 128 bytes.
 constexpr int64_t kGpuWidthMultiple = 32;
 
+/// Rows that tensor maps bring lie in panels of so many 16-bit columns, 128
+/// bytes, whose 16-byte chunks are exchanged in units of 8 rows (the 128-byte
+/// swizzle).
+constexpr int64_t kGpuPanelWidth = 64, kGpuPanelPitch = 128;
+
 /// The one place that says what lies where in a block's shared memory, in
 /// bytes: kernels read it, and what checks or chooses sizes takes `total`. A
 /// new region is an entry of `regions`.
 struct GpuSharedLayout {
   GpuSharedLayout() = default;
   GpuSharedLayout(const GpuTiles &tiles, int64_t headDim, int64_t valueDim,
+                  bool sharedKeys);
+  /// By warpgroups: tiles in panels, and no pitch of whole rows.
+  GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
                   bool sharedKeys);
 
   /// When a region is in use: while queries come in and go to registers, in the
@@ -61,9 +69,15 @@ struct GpuSharedLayout {
   /// A warp's state with split keys: 16 rows of `statePitch` floats, so that no
   /// two lanes that store together meet in a bank, then maxima and sums.
   int64_t statePitch = 0, stateWarpBytes = 0;
+  /// By warpgroups: panels of a row of queries or keys and of one of values,
+  /// and the bytes of a panel of queries, and of one of keys or values.
+  int64_t headPanels = 0, valuePanels = 0, queryPanelBytes = 0,
+          keyPanelBytes = 0;
+  /// Bytes of an mbarrier.
+  static constexpr int64_t kBarrierBytes = 8;
 
   Region queries{"queries"}, pipeline{"pipeline"}, exchange{"exchange"},
-      combine{"combine"}, states{"states"};
+      combine{"combine"}, states{"states"}, barriers{"barriers"};
   int64_t total = 0;
 
   /// Those that the kernel has.

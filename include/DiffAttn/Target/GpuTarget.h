@@ -35,6 +35,8 @@ struct GpuTarget {
   double mmaCycles = 2, fp32Cycles = 0.5;
   /// Whether schedules were chosen for this chip; else it gets those of sm_80.
   bool tuned = true;
+  /// Whether code may use wgmma, tensor maps and mbarriers.
+  bool hasWgmma = false;
 
   static constexpr int64_t kRegistersPerSM = 65536;
   static constexpr int64_t kRegistersPerThread = 255;

@@ -29,6 +29,14 @@ static int64_t numberBefore(StringRef line, StringRef unit) {
   return digits.getAsInteger(10, number) ? 0 : number;
 }
 
+static std::vector<std::string> findWarnings(StringRef text) {
+  std::vector<std::string> warnings;
+  for (StringRef line : llvm::split(text, '\n'))
+    if (size_t at = line.find("(C75"); at != StringRef::npos)
+      warnings.push_back(line.drop_front(at).str());
+  return warnings;
+}
+
 static std::vector<PtxasKernel> parseReport(StringRef text) {
   std::vector<PtxasKernel> kernels;
   for (StringRef line : llvm::split(text, '\n')) {
@@ -126,5 +134,6 @@ std::optional<Cubin> mlir::diffattn::assemblePtx(StringRef ptx,
     error = "expected a cubin of ptxas, but got " + cubin.getError().message();
     return std::nullopt;
   }
-  return Cubin{(*cubin)->getBuffer().str(), parseReport(text)};
+  return Cubin{(*cubin)->getBuffer().str(), parseReport(text),
+               findWarnings(text)};
 }

@@ -32,7 +32,8 @@ AttentionKernel::AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec)
     return;
   shared = LLVM::AddressOfOp::create(
       b, LLVM::LLVMPointerType::get(b.getContext(), 3), kSharedName);
-  loader = TileLoader::create(*this);
+  if (!spec.isWgmma())
+    loader = TileLoader::create(*this);
 }
 
 Value AttentionKernel::param(GpuParam param) {
@@ -60,6 +61,42 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
   return stridePointer(
       type, stridePointer(type, param(tensor), b.toI64(batch), batchStride),
       b.toI64(head), headStride);
+}
+
+QueryBlock AttentionKernel::locateQueries() {
+  // Blocks start in order of their number: rows that see most keys come first.
+  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
+  QueryBlock result;
+  result.head = b.blockId(1);
+  result.batch = b.blockId(2);
+  result.firstRow = b.mul(block, spec.getRows());
+  result.noiseHead = b.divU(result.head, param(GpuParam::SignalPerNoise));
+  return result;
+}
+
+std::pair<Value, Value> AttentionKernel::findTiles(const QueryBlock &queries,
+                                                   int64_t keys) {
+  Value lastRow =
+      b.minS(b.add(queries.firstRow, spec.getRows()), param(GpuParam::Queries));
+  VisibleRange seen = masks->getRange({queries.firstRow}, {lastRow, -1});
+  Value end = masks->emit(seen.end);
+  Value begin = b.maxS(masks->emit(seen.begin), b.i32(0));
+  if (masks->hasTiles()) {
+    masks->beginBlock(queries.firstRow, spec.getRows());
+    std::tie(begin, end) = masks->narrow(begin, end, spec.getThreads());
+  }
+  return {b.divU(begin, keys),
+          b.divU(b.add(b.maxS(end, b.i32(0)), keys - 1), keys)};
+}
+
+Value AttentionKernel::isSeenInPart(Value row, int64_t rows, Value key,
+                                    int64_t keys) {
+  VisibleRange seen = masks->getRange({row}, {row, rows - 1});
+  Value lastSeen = masks->emit(seen.wholeEnd, -1);
+  Value firstSeen = masks->emit(seen.wholeBegin);
+  return b.orI(
+      b.compare(LLVM::ICmpPredicate::sgt, b.add(key, keys - 1), lastSeen),
+      b.compare(LLVM::ICmpPredicate::slt, key, firstSeen));
 }
 
 Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
@@ -112,6 +149,23 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(getGpuPlainBlocksPerSM(
                         spec.headDim, spec.valueDim, spec.hasTileMasks())));
+  // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
+  if (spec.isWgmma())
+    kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                    builder.getI32IntegerAttr(1));
+  for (auto [i, param] : llvm::enumerate(params)) {
+    if (getGpuParam(param).type != GpuParamType::TensorMap)
+      continue;
+    auto bytes = LLVM::LLVMArrayType::get(builder.getI8Type(), kTensorMapBytes);
+    kernel.setArgAttr(i, LLVM::LLVMDialect::getByValAttrName(),
+                      TypeAttr::get(bytes));
+    kernel.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(),
+                      builder.getI64IntegerAttr(kTensorMapAlignment));
+    // Without it the back end copies the map to local memory, where nothing
+    // finds it.
+    kernel.setArgAttr(i, NVVM::NVVMDialect::getGridConstantAttrName(),
+                      builder.getUnitAttr());
+  }
   kernel->setAttr("diffattn.shared_bytes",
                   builder.getI64IntegerAttr(spec.getSharedLayout().total));
 
@@ -127,6 +181,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     emitDecodeKernel(state);
   else if (spec.isPlain())
     emitPlainKernel(state);
+  else if (spec.isWgmma())
+    emitWgmmaKernel(state);
   else
     emitForwardKernel(state);
   b.finish();

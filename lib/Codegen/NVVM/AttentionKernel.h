@@ -17,6 +17,11 @@ namespace mlir::diffattn::gpucode {
 
 std::string typeName(Type type);
 
+/// The queries of a block: [firstRow, firstRow + rows) of a head.
+struct QueryBlock {
+  Value batch, head, noiseHead, firstRow;
+};
+
 /// A kernel under construction: its builder, arguments and the values that all
 /// phases use.
 struct AttentionKernel {
@@ -34,6 +39,14 @@ struct AttentionKernel {
   /// Pointer to (batch, head) of the tensor `tensor`.
   Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
+  /// Those of this block, where blocks are (rows, heads, batches).
+  QueryBlock locateQueries();
+  /// The tiles of `keys` keys, from the first to the end, that some row of the
+  /// block may see; `masks` must be there.
+  std::pair<Value, Value> findTiles(const QueryBlock &queries, int64_t keys);
+  /// Whether some of `rows` queries from `row` on does not see some of `keys`
+  /// keys from `key` on, by the masks that are intervals.
+  Value isSeenInPart(Value row, int64_t rows, Value key, int64_t keys);
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
 
@@ -161,6 +174,7 @@ private:
 };
 
 void emitForwardKernel(AttentionKernel &kernel);
+void emitWgmmaKernel(AttentionKernel &kernel);
 void emitPlainKernel(AttentionKernel &kernel);
 void emitDecodeKernel(AttentionKernel &kernel);
 void emitMergeKernel(AttentionKernel &kernel);

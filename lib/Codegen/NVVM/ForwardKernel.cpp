@@ -11,6 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "KVPipeline.h"
+#include "MapCombiner.h"
 #include "MatrixAtom.h"
 #include "PairExchange.h"
 
@@ -36,12 +37,9 @@ private:
   void loadQueries();
   Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
   ScoreTile scores(int64_t map, Value stage);
-  void rescale(Accumulator &sums, ArrayRef<OnlineSoftmax::Step> steps);
-  void accumulate(Value stage, SmallVector<Accumulator> &sums,
+  void accumulate(Value stage,
                   ArrayRef<SmallVector<OnlineSoftmax::Step>> steps);
-  void combine(SmallVector<Accumulator> &sums,
-               SmallVector<SmallVector<RowState>> &states);
-  void finishRows(const Accumulator &x);
+  void combine();
   Value queryRow(int64_t rowTile, int64_t half) {
     return b.add(b.add(warpRow, kernel.laneRow), 16 * rowTile + 8 * half);
   }
@@ -49,20 +47,16 @@ private:
   /// Queries of this warp and map in shared memory.
   Value queryBase(int64_t map);
 
-  Values flatten(const SmallVector<Accumulator> &sums,
-                 const SmallVector<SmallVector<RowState>> &states);
-  void unflatten(ValueRange values, SmallVector<Accumulator> &sums,
-                 SmallVector<SmallVector<RowState>> &states);
-
   AttentionKernel &kernel;
   GpuBuilder &b;
   const GpuKernelSpec &spec;
   const GpuSharedLayout &layout;
   GpuPlacement placement;
-  int64_t rowTiles, keys, sumTiles;
+  int64_t rowTiles, keys;
   OnlineSoftmax softmax;
+  MapSums maps;
 
-  Value batch, head, noiseHead, firstRow;
+  QueryBlock place;
   /// First query of this warp; the group of rows that it belongs to; its own
   /// map.
   Value warpRow, rowGroup, ownMap;
@@ -77,19 +71,12 @@ private:
 ForwardKernel::ForwardKernel(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
       placement(spec.getTiles().placement), rowTiles(spec.getTiles().rowTiles),
-      keys(spec.getTiles().keys),
-      sumTiles(spec.getPaddedValueDim() / 8 /
-               (placement == GpuPlacement::Pair ? 2 : 1)),
-      softmax(kernel) {}
+      keys(spec.getTiles().keys), softmax(kernel),
+      maps(b, sumMaps(), scoreMaps(), rowTiles,
+           spec.getPaddedValueDim() / 8 / (isPair() ? 2 : 1)) {}
 
 void ForwardKernel::locate() {
-  using P = GpuParam;
-  // Blocks start in order of their number: rows that see most keys come first.
-  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
-  head = b.blockId(1);
-  batch = b.blockId(2);
-  firstRow = b.mul(block, spec.getRows());
-  noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
+  place = kernel.locateQueries();
   int64_t groups = spec.getRows() / (16 * rowTiles);
   rowGroup = kernel.warp;
   ownMap = b.i32(0);
@@ -100,25 +87,14 @@ void ForwardKernel::locate() {
     rowGroup = b.remU(kernel.warp, groups);
     ownMap = b.divU(kernel.warp, groups);
   }
-  warpRow = b.add(firstRow, b.mul(rowGroup, 16 * rowTiles));
-  kernel.masks = std::make_unique<GpuMasks>(kernel, batch);
+  warpRow = b.add(place.firstRow, b.mul(rowGroup, 16 * rowTiles));
+  kernel.masks = std::make_unique<GpuMasks>(kernel, place.batch);
 
-  pipeline.emplace(kernel, batch, head, noiseHead);
+  pipeline.emplace(kernel, place.batch, place.head, place.noiseHead);
   if (isPair())
     exchange.emplace(kernel, rowGroup);
 
-  // Keys that some row of the block sees, in whole tiles.
-  Value lastRow =
-      b.minS(b.add(firstRow, spec.getRows()), kernel.param(P::Queries));
-  VisibleRange seen = kernel.masks->getRange({firstRow}, {lastRow, -1});
-  Value end = kernel.masks->emit(seen.end);
-  Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
-  if (kernel.masks->hasTiles()) {
-    kernel.masks->beginBlock(firstRow, spec.getRows());
-    std::tie(begin, end) = kernel.masks->narrow(begin, end, spec.getThreads());
-  }
-  firstTile = b.divU(begin, keys);
-  endTile = b.divU(b.add(b.maxS(end, b.i32(0)), keys - 1), keys);
+  std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
 }
 
 Value ForwardKernel::mapOffset(int64_t bytes, int64_t map) {
@@ -131,11 +107,12 @@ void ForwardKernel::loadQueries() {
   int64_t rows = spec.getRows();
   for (int64_t map = 0; map < 2; ++map) {
     const P tensor = map ? P::Q2 : P::Q1;
-    Value base = kernel.headBase(tensor, batch, map ? noiseHead : head);
+    Value base = kernel.headBase(tensor, place.batch,
+                                 map ? place.noiseHead : place.head);
     SharedTile tile{b.bytes(kernel.shared, map * layout.queryBytes), rows,
                     spec.getPaddedHeadDim(), layout.headPitch};
     kernel.loader->copy(tile, {base, kernel.rowStride(tensor),
-                               kernel.columnStride(tensor), firstRow,
+                               kernel.columnStride(tensor), place.firstRow,
                                kernel.param(P::Queries), spec.headDim});
   }
   kernel.loader->commit();
@@ -172,84 +149,24 @@ ScoreTile ForwardKernel::scores(int64_t map, Value stage) {
   return atom->multiplyKeys(inMemory, keyBase, keys).front();
 }
 
-void ForwardKernel::rescale(Accumulator &sums,
-                            ArrayRef<OnlineSoftmax::Step> steps) {
-  Values flat;
-  for (auto &tile : sums)
-    for (Fragment &fragment : tile)
-      flat.append(fragment.begin(), fragment.end());
-  Values scaled = softmax.rescale(flat, steps);
-  size_t next = 0;
-  for (auto &tile : sums)
-    for (Fragment &fragment : tile)
-      for (Value &value : fragment)
-        value = scaled[next++];
-}
-
 void ForwardKernel::accumulate(
-    Value stage, SmallVector<Accumulator> &sums,
-    ArrayRef<SmallVector<OnlineSoftmax::Step>> steps) {
+    Value stage, ArrayRef<SmallVector<OnlineSoftmax::Step>> steps) {
   SmallVector<Probabilities> probabilities;
   for (const auto &ofMap : steps) {
     Probabilities &ofTiles = probabilities.emplace_back();
     for (const OnlineSoftmax::Step &step : ofMap)
       ofTiles.push_back(step.probabilities);
   }
-  atom->multiplyValues(pipeline->values(stage), probabilities, sums);
-}
-
-Values
-ForwardKernel::flatten(const SmallVector<Accumulator> &sums,
-                       const SmallVector<SmallVector<RowState>> &states) {
-  Values flat;
-  for (const Accumulator &map : sums)
-    for (const auto &tile : map)
-      for (const Fragment &fragment : tile)
-        flat.append(fragment.begin(), fragment.end());
-  for (const auto &map : states)
-    for (const RowState &state : map) {
-      flat.append(state.max.begin(), state.max.end());
-      flat.append(state.sum.begin(), state.sum.end());
-    }
-  return flat;
-}
-
-void ForwardKernel::unflatten(ValueRange values, SmallVector<Accumulator> &sums,
-                              SmallVector<SmallVector<RowState>> &states) {
-  size_t next = 0;
-  sums.assign(sumMaps(),
-              Accumulator(rowTiles, SmallVector<Fragment>(sumTiles)));
-  for (Accumulator &map : sums)
-    for (auto &tile : map)
-      for (Fragment &fragment : tile)
-        for (Value &value : fragment)
-          value = values[next++];
-  states.assign(scoreMaps(), SmallVector<RowState>(rowTiles));
-  for (auto &map : states)
-    for (RowState &state : map) {
-      for (Value &value : state.max)
-        value = values[next++];
-      for (Value &value : state.sum)
-        value = values[next++];
-    }
+  atom->multiplyValues(pipeline->values(stage), probabilities, maps.sums);
 }
 
 Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
                                   ValueRange carried) {
   Value stage = tile.stage;
-  SmallVector<Accumulator> sums;
-  SmallVector<SmallVector<RowState>> states;
-  unflatten(carried, sums, states);
+  maps.assign(carried);
 
   Value firstKey = b.mul(tile.number, keys);
-  // Whether any row of the warp does not see any key of the tile.
-  VisibleRange seen =
-      kernel.masks->getRange({warpRow}, {warpRow, 16 * rowTiles - 1});
-  Value lastSeen = kernel.masks->emit(seen.wholeEnd, -1);
-  Value firstSeen = kernel.masks->emit(seen.wholeBegin);
-  Value partial = b.orI(
-      b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, keys - 1), lastSeen),
-      b.compare(LLVM::ICmpPredicate::slt, firstKey, firstSeen));
+  Value partial = kernel.isSeenInPart(warpRow, 16 * rowTiles, firstKey, keys);
   if (tile.isPartial)
     partial = b.orI(partial, tile.isPartial);
 
@@ -260,7 +177,7 @@ Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
     for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile) {
       auto &tileScores = all[rowTile];
       std::array<Value, 2> rows{queryRow(rowTile, 0), queryRow(rowTile, 1)};
-      softmax.transform(tileScores, noiseHead, rows, firstKey);
+      softmax.transform(tileScores, place.noiseHead, rows, firstKey);
       // One loop with a branch: two loops, with and without the mask, were seen
       // to spill.
       softmax.replaceIf(partial, tileScores, [&] {
@@ -268,132 +185,49 @@ Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
         return tile.isPartial ? softmax.maskPartialTile(seen, rows, firstKey)
                               : seen;
       });
-      ofMap.push_back(softmax.step(tileScores, states[map][rowTile]));
-      states[map][rowTile] = ofMap.back().state;
+      ofMap.push_back(softmax.step(tileScores, maps.states[map][rowTile]));
+      maps.states[map][rowTile] = ofMap.back().state;
     }
-    rescale(sums[map], ofMap);
+    rescaleSums(softmax, maps.sums[map], ofMap);
   }
   if (isPair()) {
     steps.push_back(exchange->steps(steps[0]));
-    rescale(sums[1], steps[1]);
+    rescaleSums(softmax, maps.sums[1], steps[1]);
   }
-  accumulate(stage, sums, steps);
-  return flatten(sums, states);
+  accumulate(stage, steps);
+  return maps.flatten();
 }
 
-void ForwardKernel::finishRows(const Accumulator &x) {
-  Epilogue epilogue(kernel, batch, head);
-  SmallVector<Value> squares;
-  for (const auto &tile : x) {
-    std::array<Value, 2> sums{b.f32(0.0), b.f32(0.0)};
-    for (const Fragment &fragment : tile)
-      for (int64_t i = 0; i < 4; ++i)
-        sums[i / 2] = b.fma(fragment[i], fragment[i], sums[i / 2]);
-    for (Value sum : sums)
-      squares.push_back(softmax.reduceQuad(sum));
-  }
-  if (exchange) // the other half of the columns
-    for (auto [sum, other] : llvm::zip(squares, exchange->numbers(squares)))
-      sum = b.addF(sum, other);
-  QuadColumns columns{isPair() ? b.mul(ownMap, 16) : b.i32(0), isPair()};
-  for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
-    for (int64_t h = 0; h < 2; ++h) {
-      SmallVector<std::array<Value, 2>> pairs;
-      for (const Fragment &fragment : x[rowTile])
-        pairs.push_back({fragment[2 * h], fragment[2 * h + 1]});
-      epilogue.storeRow(pairs, epilogue.rowFactor(squares[2 * rowTile + h]),
-                        queryRow(rowTile, h), columns);
-    }
-}
-
-void ForwardKernel::combine(SmallVector<Accumulator> &sums,
-                            SmallVector<SmallVector<RowState>> &states) {
-  Epilogue epilogue(kernel, batch, head);
-  Value lastRow = b.add(kernel.param(GpuParam::Queries), -1);
-  // What each map's sums are multiplied by: 1 / l1 and -lambda / l2.
-  SmallVector<SmallVector<std::array<Value, 2>>> factors(
-      sums.size(), SmallVector<std::array<Value, 2>>(rowTiles));
-  for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
-    for (int64_t h = 0; h < 2; ++h) {
-      Value row = b.minS(queryRow(rowTile, h), lastRow);
-      Value minusLambda =
-          b.mulF(kernel.loadLambda(batch, row, head), b.f32(-1.0));
-      for (int64_t map = 0; map < scoreMaps(); ++map) {
-        Value sum = softmax.reduceQuad(states[map][rowTile].sum[h]);
-        Value weight = minusLambda;
-        if (placement == GpuPlacement::Both)
-          weight = map ? minusLambda : b.f32(1.0);
-        else
-          weight =
-              b.select(b.compare(LLVM::ICmpPredicate::eq, ownMap, b.i32(0)),
-                       b.f32(1.0), minusLambda);
-        factors[map][rowTile][h] = epilogue.divideBySum(weight, sum);
-      }
-    }
-  if (exchange) {
-    SmallVector<Value> flat;
-    for (auto &ofTile : factors[0])
-      flat.append(ofTile.begin(), ofTile.end());
-    for (auto [i, factor] : llvm::enumerate(exchange->numbers(flat)))
-      factors[1][i / 2][i % 2] = factor;
-  }
-  Accumulator x(rowTiles, SmallVector<Fragment>(sumTiles));
-  for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
-    for (int64_t n = 0; n < sumTiles; ++n)
-      for (int64_t i = 0; i < 4; ++i) {
-        Value sum = b.mulF(sums[0][rowTile][n][i], factors[0][rowTile][i / 2]);
-        if (sums.size() > 1)
-          sum = b.fma(sums[1][rowTile][n][i], factors[1][rowTile][i / 2], sum);
-        x[rowTile][n][i] = sum;
-      }
-  if (placement != GpuPlacement::Apart) {
-    finishRows(x);
-    return;
-  }
-  // Warps of the second map leave their part in shared memory, each lane in
-  // places of its own.
-  kernel.loader->wait(0);
-  b.barrier();
-  Value base =
-      b.bytes(kernel.shared, b.mul(rowGroup, layout.combineGroupBytes));
-  base = b.bytes(base, b.mul(kernel.lane, 16));
-  Value second = b.compare(LLVM::ICmpPredicate::ne, ownMap, b.i32(0));
-  b.branch(second, [&] {
-    for (int64_t i = 0; i < rowTiles * sumTiles; ++i)
-      b.store(b.pack(x[i / sumTiles][i % sumTiles]), b.bytes(base, 512 * i),
-              16);
-  });
-  b.barrier();
-  b.branch(b.compare(LLVM::ICmpPredicate::eq, ownMap, b.i32(0)), [&] {
-    auto vector = VectorType::get(4, b.f32());
-    for (int64_t i = 0; i < rowTiles * sumTiles; ++i) {
-      Value packed = b.load(vector, b.bytes(base, 512 * i), 16);
-      for (auto [sum, part] :
-           llvm::zip(x[i / sumTiles][i % sumTiles], b.unpack(packed)))
-        sum = b.addF(sum, part);
-    }
-    finishRows(x);
-  });
+void ForwardKernel::combine() {
+  MapCombiner combiner(kernel, softmax, place, placement, ownMap);
+  combiner.exchange = exchange ? &*exchange : nullptr;
+  combiner.queryRow = [&](int64_t rowTile, int64_t half) {
+    return queryRow(rowTile, half);
+  };
+  combiner.getPassed = [&] {
+    Value base =
+        b.bytes(kernel.shared, b.mul(rowGroup, layout.combineGroupBytes));
+    return b.bytes(base, b.mul(kernel.lane, 16));
+  };
+  combiner.meet = [&, first = true]() mutable {
+    // No copy may still come to the pipeline's place.
+    if (std::exchange(first, false))
+      kernel.loader->wait(0);
+    b.barrier();
+  };
+  combiner.finish(maps);
 }
 
 void ForwardKernel::emit() {
   locate();
   loadQueries();
-  Value zero = b.f32(0.0);
-  SmallVector<Accumulator> sums(
-      sumMaps(),
-      Accumulator(rowTiles, SmallVector<Fragment>(
-                                sumTiles, Fragment{zero, zero, zero, zero})));
-  RowState empty{{b.minusInfinity(), b.minusInfinity()}, {zero, zero}};
-  SmallVector<SmallVector<RowState>> states(
-      scoreMaps(), SmallVector<RowState>(rowTiles, empty));
   Values final =
-      pipeline->loop(firstTile, endTile, flatten(sums, states),
+      pipeline->loop(firstTile, endTile, maps.flatten(),
                      [&](const KVPipeline::Tile &tile, ValueRange carried) {
                        return computeTile(tile, carried);
                      });
-  unflatten(final, sums, states);
-  combine(sums, states);
+  maps.assign(final);
+  combine();
 }
 
 void mlir::diffattn::gpucode::emitForwardKernel(AttentionKernel &kernel) {

@@ -136,12 +136,14 @@ public:
   Values loopUntil(ValueRange initial, function_ref<Values(ValueRange)> body);
   void finish();
 
+  /// The result, of that type, of an intrinsic that has no name here.
+  Value intrinsic(Type type, StringRef name, ValueRange arguments);
+
   LLVM::LLVMFuncOp getKernel() { return kernel; }
 
 private:
   Block *createBlockFor(ValueRange arguments);
   Value constant(Type type, TypedAttr value);
-  Value intrinsic(Type type, StringRef name, ValueRange arguments);
   /// An i64 as its lower and upper word, and back.
   SmallVector<Value> splitWords(Value wide);
   Value joinWords(Value lower, Value upper);

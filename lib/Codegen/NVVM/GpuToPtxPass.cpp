@@ -130,6 +130,16 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
                << " bytes stored and " << kernel.spillLoadBytes << " loaded";
     }
     module->setAttr("diffattn.ptxas", b.getDictionaryAttr(report));
+    if (cubin->warnings.empty())
+      return success();
+    if (noSpills)
+      return module.emitError()
+             << "expected ptxas to leave products by warpgroups as they are, "
+                "but got "
+             << cubin->warnings.front();
+    SmallVector<StringRef> warnings(cubin->warnings.begin(),
+                                    cubin->warnings.end());
+    module->setAttr("diffattn.ptxas_warnings", b.getStrArrayAttr(warnings));
     return success();
   }
 };

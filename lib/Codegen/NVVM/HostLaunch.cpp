@@ -112,6 +112,11 @@ void AttentionLaunch::launchSchedule(ScheduleAttrInterface schedule,
   auto launchCopying = [&](bool elementwise) {
     launch(getGpuKernelSpec(op, schedule, elementwise));
   };
+  if (isa<GpuWgmmaAttr>(schedule)) {
+    GpuKernelSpec spec = getGpuKernelSpec(op, schedule, /*elementwise=*/false);
+    host.fillMaps(spec);
+    return launch(spec);
+  }
   if (!chunksAllowed || copies == Copies::Elements)
     return launchCopying(/*elementwise=*/true);
   if (copies == Copies::Chunks)
@@ -137,6 +142,11 @@ void AttentionLaunch::launchCases(ArrayRef<ScheduleCase> cases, Copies copies) {
     Value enough =
         host.compare(arith::CmpIPredicate::uge, keys, *first.minKeys);
     holds = holds ? host.compute<arith::AndIOp>(holds, enough) : enough;
+  }
+  if (first.tensorMaps) {
+    Value describable = host.canUseMaps();
+    holds =
+        holds ? host.compute<arith::AndIOp>(holds, describable) : describable;
   }
   if (!holds)
     return launchSchedule(first.schedule, copies);

@@ -41,6 +41,18 @@ bool storesByElement(const GpuKernelSpec &spec) {
 bool hasSecondKeys(const GpuKernelSpec &spec) {
   return attends(spec) && (!spec.sharedKeys || spec.isPlain());
 }
+bool readsByMap(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.isWgmma();
+}
+bool readsByPointer(const GpuKernelSpec &spec) {
+  return attends(spec) && !spec.isWgmma();
+}
+bool readsSecondKeysByMap(const GpuKernelSpec &spec) {
+  return hasSecondKeys(spec) && readsByMap(spec);
+}
+bool readsSecondKeysByPointer(const GpuKernelSpec &spec) {
+  return hasSecondKeys(spec) && readsByPointer(spec);
+}
 bool readsSecondKeysByElement(const GpuKernelSpec &spec) {
   return hasSecondKeys(spec) && readsByElement(spec);
 }
@@ -82,6 +94,8 @@ const GpuParamRow &mlir::diffattn::getGpuParam(GpuParam param) {
 
 Type mlir::diffattn::getGpuParamType(MLIRContext *context, GpuParam param) {
   switch (getGpuParam(param).type) {
+  case GpuParamType::TensorMap:
+    return LLVM::LLVMPointerType::get(context);
   case GpuParamType::Pointer:
     return LLVM::LLVMPointerType::get(context, 1);
   case GpuParamType::I64:

@@ -46,18 +46,24 @@ int64_t GpuKernelSpec::getThreads() const {
     return 32;
   if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
     return 32 * plain.getWarps();
+  if (isWgmma())
+    return GpuWgmmaAttr::kThreads;
   return 32 * getTiles().warps;
 }
 
 int64_t GpuKernelSpec::getRows() const {
   if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
     return plain.getWarps();
+  if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
+    return wgmma.getRows();
   return getTiles().getRows();
 }
 
 GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
   if (kind == GpuKernelKind::Merge || isPlain())
     return {};
+  if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
+    return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys);
   return GpuSharedLayout(getTiles(), headDim, valueDim, sharedKeys);
 }
 
@@ -94,6 +100,9 @@ std::string GpuKernelSpec::getName() const {
       os << "_to_" << typeName(resultType);
     if (auto plain = dyn_cast<GpuPlainAttr>(schedule)) {
       os << "_plain" << plain.getWarps();
+    } else if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule)) {
+      os << "_wgmma_" << stringifyGpuPlacement(wgmma.getPlacement()) << "_k"
+         << wgmma.getKvBlockSize() << "s" << wgmma.getStages();
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"

@@ -66,8 +66,7 @@ Value LaunchBuilder::offset(Value memref) {
   return known.getOffset();
 }
 
-/// Bytes of an element in memory; an i1 takes a byte.
-static int64_t elementBytes(Value memref) {
+int64_t LaunchBuilder::elementBytes(Value memref) {
   Type element = cast<MemRefType>(memref.getType()).getElementType();
   return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8);
 }

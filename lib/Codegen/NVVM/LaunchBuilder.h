@@ -9,12 +9,17 @@
 
 #include "DiffAttn/Codegen/Attention/AttentionRules.h"
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
+#include "DiffAttn/Runtime/ABI/Device.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace mlir::diffattn {
+
+/// Steps along an axis of a tensor map are shorter, in bytes
+/// (cuTensorMapEncodeTiled).
+constexpr int64_t kMaxMapStride = int64_t(1) << 40;
 
 /// Builds the arguments of kernels from the operands of an op on memrefs, and
 /// the launches. What is asked for is built where the builder stands.
@@ -48,6 +53,11 @@ public:
   /// Whether all copies and stores of 16 bytes are aligned and contiguous, of
   /// the operands that there are.
   Value canCopyChunks();
+  /// Whether, beside that, tensor maps can describe Q, K and V.
+  Value canUseMaps();
+  /// The tensor maps of a kernel that reads by them. They are made where the
+  /// builder stands, so only calls that take the kernel make them.
+  void fillMaps(const GpuKernelSpec &spec);
 
   Value index(int64_t value) {
     return arith::ConstantIndexOp::create(b, value);
@@ -102,6 +112,11 @@ private:
                   ArrayRef<OperandView::Role> roles);
   /// One of Q, K, V, the result and the gate, if it is there.
   void setTensor(GpuParam pointer, const OperandView &view);
+  /// The map of `view` with boxes of `rows` rows of 64 columns.
+  void setMap(GpuParam param, const OperandView &view, int64_t rows,
+              diffattn_tensor_operand operand);
+  /// Bytes of an element in memory; an i1 takes a byte.
+  static int64_t elementBytes(Value memref);
   /// Whether neighbours along the keys can be read in pairs.
   Value biasInPairs();
   /// What the table of parameters gives the kernel, in order.

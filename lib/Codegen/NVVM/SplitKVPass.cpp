@@ -157,12 +157,12 @@ void SplitKV::emitCases(ArrayRef<ScheduleCase> cases) {
   if (!takesSplit(cases)) {
     SmallVector<Attribute> rest;
     for (const ScheduleCase &choice : cases)
-      rest.push_back(choice.isAlways()
-                         ? Attribute(choice.schedule)
-                         : WhenAttr::get(op.getContext(),
-                                         choice.maxQueries.value_or(0),
-                                         choice.minKeys.value_or(0),
-                                         choice.unaligned, choice.schedule));
+      rest.push_back(
+          choice.isAlways()
+              ? Attribute(choice.schedule)
+              : WhenAttr::get(op.getContext(), choice.maxQueries.value_or(0),
+                              choice.minKeys.value_or(0), choice.unaligned,
+                              choice.tensorMaps, choice.schedule));
     return emitAttention(host.b.getArrayAttr(rest));
   }
   const ScheduleCase &first = cases.front();

@@ -137,11 +137,13 @@ Failure LoadedBundle::openDevice(const BundlePlaces &places) {
           deviceFailure(*device, device->properties(device.get(), &facts)))
     return in(directory, failure);
   // Code of the latest chip that is not later than the device's.
+  const int number = parseChip(facts.chip).value_or(Chip()).number;
   std::string chips;
   for (const DevicePart &candidate : manifest.devices) {
     chips += (chips.empty() ? "" : ", ") + candidate.chip;
-    if (*parseChip(candidate.chip) <= parseChip(facts.chip).value_or(0) &&
-        (!part || *parseChip(candidate.chip) > *parseChip(part->chip)))
+    const Chip chip = *parseChip(candidate.chip);
+    if (chip.runsOn(number) &&
+        (!part || chip.isBetterThan(*parseChip(part->chip))))
       part = &candidate;
   }
   if (part)

@@ -78,16 +78,19 @@ bool ManifestReader::machine() {
   return read;
 }
 
-std::optional<int> diffattn_rt::parseChip(std::string_view chip) {
-  int number = 0;
+std::optional<Chip> diffattn_rt::parseChip(std::string_view chip) {
+  Chip result;
   if (chip.substr(0, 3) != "sm_")
     return std::nullopt;
   chip.remove_prefix(3);
-  auto [end, error] =
-      std::from_chars(chip.data(), chip.data() + chip.size(), number);
-  if (error != std::errc() || end != chip.data() + chip.size() || number <= 0)
+  const char *last = chip.data() + chip.size();
+  auto [end, error] = std::from_chars(chip.data(), last, result.number);
+  if (error != std::errc() || result.number <= 0)
     return std::nullopt;
-  return number;
+  result.alone = end + 1 == last && *end == 'a';
+  if (end != last && !result.alone)
+    return std::nullopt;
+  return result;
 }
 
 bool ManifestReader::image(DevicePart::Image &image) {
@@ -158,10 +161,11 @@ bool ManifestReader::devicePart() {
                        " twice");
   for (const DeviceCode::Kernel &kernel : part.kernels)
     if (kernel.name.empty() ||
-        kernel.parameters.find_first_not_of("p1248") != std::string::npos)
-      return json.fail("kernel '" + kernel.name +
-                       "': expected parameters of p, 1, 2, 4 and 8, but got '" +
-                       kernel.parameters + "'");
+        kernel.parameters.find_first_not_of("pm1248") != std::string::npos)
+      return json.fail(
+          "kernel '" + kernel.name +
+          "': expected parameters of p, m, 1, 2, 4 and 8, but got '" +
+          kernel.parameters + "'");
   return true;
 }
 

@@ -52,8 +52,22 @@ struct DevicePart {
   std::vector<uint64_t> constantBytes;
 };
 
-/// The number in the name of a chip: 80 of "sm_80"; none if it is no name.
-std::optional<int> parseChip(std::string_view chip);
+/// "sm_80" is number 80. A letter behind it, as in "sm_90a", ties code to this
+/// one chip.
+struct Chip {
+  int number = 0;
+  bool alone = false;
+  /// Whether a device of number `device` runs the code.
+  bool runsOn(int device) const {
+    return alone ? number == device : number <= device;
+  }
+  /// Whether the code uses more of a device that runs both.
+  bool isBetterThan(const Chip &other) const {
+    return number != other.number ? number > other.number
+                                  : alone && !other.alone;
+  }
+};
+std::optional<Chip> parseChip(std::string_view chip);
 
 struct Manifest {
   std::string tool, isa;

@@ -365,6 +365,9 @@ void CudaDevice::fillTable() {
                                 kernel, *shape, self(d).stateOf(stream).native,
                                 arguments);
   };
+  tensor_map = [](D *d, const diffattn_tensor *tensor, void *map) {
+    return self(d).encode(*tensor, map);
+  };
   gemm = [](D *d, diffattn_stream *stream, const diffattn_product *product) {
     return self(d).multiply(self(d).stateOf(stream), *product);
   };

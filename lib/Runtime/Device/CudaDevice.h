@@ -33,7 +33,8 @@ struct StreamState {
 struct KernelState {
   std::string name;
   Function function = nullptr;
-  int parameters = 0;
+  /// As diffattn_kernel has them.
+  std::string parameters;
   /// Dynamic shared memory that the driver was told to allow.
   uint32_t sharedLimit = 48 << 10;
 };
@@ -64,6 +65,7 @@ private:
                        const diffattn_launch_shape &shape, Stream stream,
                        const uint64_t *arguments);
   int32_t multiply(StreamState &stream, const diffattn_product &product);
+  int32_t encode(const diffattn_tensor &tensor, void *map);
 
   /// Makes the device's context the thread's own while it lives.
   class Current {

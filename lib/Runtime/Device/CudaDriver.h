@@ -54,6 +54,16 @@ constexpr int kFunctionMaxDynamicShared = 8;
 constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kCaptureThreadLocal = 1;
 
+/// CUtensorMap: what is in it is between the driver and the device.
+struct alignas(64) TensorMap {
+  uint64_t opaque[16];
+};
+enum TensorMapDataType : int { kTensorFloat16 = 6, kTensorBfloat16 = 9 };
+enum TensorMapInterleave : int { kInterleaveNone = 0 };
+enum TensorMapSwizzle : int { kSwizzle128B = 3 };
+enum TensorMapPromotion : int { kPromotion128B = 2 };
+enum TensorMapFill : int { kFillZeros = 0 };
+
 enum JitOption : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
 
 /// Name in the library, type.
@@ -103,7 +113,12 @@ enum JitOption : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
   X(cuFuncSetAttribute, Result (*)(Function, int, int))                        \
   X(cuLaunchKernel,                                                            \
     Result (*)(Function, unsigned, unsigned, unsigned, unsigned, unsigned,     \
-               unsigned, unsigned, Stream, void **, void **))
+               unsigned, unsigned, Stream, void **, void **))                  \
+  X(cuTensorMapEncodeTiled,                                                    \
+    Result (*)(TensorMap *, TensorMapDataType, uint32_t, void *,               \
+               const uint64_t *, const uint64_t *, const uint32_t *,           \
+               const uint32_t *, TensorMapInterleave, TensorMapSwizzle,        \
+               TensorMapPromotion, TensorMapFill))
 
 struct Driver {
   DynamicLibrary library;

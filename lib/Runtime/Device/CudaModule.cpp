@@ -14,7 +14,7 @@
 using namespace diffattn_rt::cuda;
 
 /// The driver takes at most 4 KiB of parameters before CUDA 12.1.
-static constexpr int kMaxParameters = 512;
+static constexpr size_t kMaxParameters = 512;
 
 /// "sm_80" is 80. A letter at its end ties an image to this one chip.
 static bool parseChip(const char *chip, int &capability, bool &exact) {
@@ -41,8 +41,9 @@ static std::string nameOf(const diffattn_image &image) {
 }
 
 /// Why `image` cannot run on a chip of `capability` with this driver; empty if
-/// it can, and then `rank` orders images: machine code of the same chip, of an
-/// earlier chip of its family, PTX of the latest chip.
+/// it can, and then `rank` orders images: machine code of the same chip, first
+/// that which is for it alone, of an earlier chip of its family, PTX of the
+/// latest chip.
 static std::string judge(const diffattn_image &image, int capability,
                          int driver, int &rank) {
   int of = 0;
@@ -59,7 +60,7 @@ static std::string judge(const diffattn_image &image, int capability,
   const bool code = image.format == DIFFATTN_IMAGE_CUBIN;
   if (code && of / 10 != capability / 10)
     return "is machine code of another family of chips";
-  rank = of + (code ? 1000 : 0);
+  rank = 2 * (of + (code ? 1000 : 0)) + exact;
   return "";
 }
 
@@ -119,18 +120,18 @@ int32_t CudaDevice::loadModule(const diffattn_image *images, int32_t numImages,
   for (int32_t i = 0; i < numKernels; ++i) {
     KernelState kernel;
     kernel.name = kernels[i].name;
-    kernel.parameters = static_cast<int>(strlen(kernels[i].parameters));
+    kernel.parameters = kernels[i].parameters;
     Result result = driver.cuModuleGetFunction(&kernel.function, module->native,
                                                kernels[i].name);
     int32_t status = DIFFATTN_DEVICE_OK;
     if (result != kSuccess)
       status = failed("kernel " + kernel.name + " in its module", result);
-    else if (kernel.parameters > kMaxParameters)
+    else if (kernel.parameters.size() > kMaxParameters)
       status =
           fail(DIFFATTN_DEVICE_INVALID,
                "kernel " + kernel.name + ": expected at most " +
                    std::to_string(kMaxParameters) + " parameters, but got " +
-                   std::to_string(kernel.parameters));
+                   std::to_string(kernel.parameters.size()));
     if (status) {
       driver.cuModuleUnload(module->native);
       return status;
@@ -153,8 +154,10 @@ int32_t CudaDevice::launchKernel(ModuleState &module, int32_t number,
     return DIFFATTN_DEVICE_OK;
   KernelState &kernel = module.kernels[number];
   void *parameters[kMaxParameters];
-  for (int i = 0; i < kernel.parameters; ++i)
-    parameters[i] = const_cast<uint64_t *>(arguments + i);
+  for (size_t i = 0; i < kernel.parameters.size(); ++i)
+    parameters[i] = kernel.parameters[i] == 'm'
+                        ? reinterpret_cast<void *>(arguments[i])
+                        : const_cast<uint64_t *>(arguments + i);
   Current current(*this);
   Result result = current.result;
   if (result == kSuccess && shape.shared_bytes > kernel.sharedLimit) {

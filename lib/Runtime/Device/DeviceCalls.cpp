@@ -10,6 +10,7 @@
 #include "DiffAttn/Runtime/ABI/DeviceCalls.h"
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 using namespace diffattn_rt;
@@ -143,6 +144,33 @@ void diffattn_rt_device_launch(int32_t kernel,
   ++c.counters.launches;
   require(c.device, c.device->launch(c.device, c.module, kernel, shape,
                                      c.stream, arguments));
+}
+
+void diffattn_rt_device_tensor_map(void *map, int32_t operand, int32_t dtype,
+                                   int32_t boxRows, const void *base,
+                                   int64_t columns, int64_t rows, int64_t heads,
+                                   int64_t batches, int64_t rowStride,
+                                   int64_t headStride, int64_t batchStride) {
+  constexpr int64_t elementBytes = 2, boxColumns = 64, alignment = 16;
+  const int64_t strides[3] = {rowStride, headStride, batchStride};
+  diffattn_tensor tensor = {};
+  tensor.dtype = dtype;
+  tensor.box_columns = boxColumns;
+  tensor.box_rows = boxRows;
+  tensor.base = addressOf(base);
+  const int64_t sizes[4] = {columns, rows, heads, batches};
+  memcpy(tensor.sizes, sizes, sizeof sizes);
+  // Any legal stride does for an axis of one element.
+  for (int i = 0; i < 3; ++i)
+    tensor.strides[i] =
+        sizes[i + 1] == 1 ? alignment : elementBytes * strides[i];
+  diffattn_context &c = getCurrent();
+  if (!c.device->tensor_map(c.device, &tensor, map))
+    return;
+  static const char *const names[] = {"q1", "k1", "q2", "k2", "v"};
+  diffattn_rt_fail((std::string("the tensor map of ") + names[operand] + ": " +
+                    c.device->last_error(c.device))
+                       .c_str());
 }
 
 void *diffattn_rt_device_alloc(int64_t bytes) {

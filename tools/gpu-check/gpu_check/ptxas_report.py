@@ -59,7 +59,7 @@ FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([
 #: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
 PLAIN = [([CAUSAL], []), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
-         "sm_90": (2048, 32, 228 << 10)}
+         "sm_90": (2048, 32, 228 << 10), "sm_90a": (2048, 32, 228 << 10)}
 
 
 def attention(name, element, variant, queries):
@@ -217,6 +217,8 @@ def report(opt, chip, text, folder):
     done = subprocess.run([opt, "-", f"--pass-pipeline={pipeline}"], input=text, capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stderr[-4000:])
+    for warning in re.findall(r"\(C75[^\"]*", done.stdout):
+        sys.exit(f"{chip}: expected ptxas to leave products by warpgroups as they are, but got {warning}")
     # The attributes of the module come before its kernels: name = {registers = ..., ...}.
     found = re.findall(r"(diffattn_\w+) = \{registers = (\d+) : i64, spill_loads = (\d+) : i64, spill_stores = (\d+) : i64\}",
                        done.stdout)
@@ -236,7 +238,7 @@ def occupancy(chip, registers, shared, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--opt", default=str(pathlib.Path(__file__).resolve().parents[3] / "build/bin/diffattn-opt"))
-    parser.add_argument("--chips", default="sm_80,sm_90")
+    parser.add_argument("--chips", default="sm_80,sm_90,sm_90a")
     parser.add_argument("--types", default="bf16,f16")
     parser.add_argument("--variants", default="", help="only these, by name")
     parser.add_argument("--every", action="store_true", help="also all that the table of schedules can choose: some minutes a chip")

@@ -104,7 +104,7 @@ TEST(Manifest, EveryWrongPartIsNamed) {
       {"\"driver\": 12000", "\"driver\": 4294967296",
        "expected the version of a driver, but got 4294967296"},
       {"\"parameters\": \"p8\"", "\"parameters\": \"p3\"",
-       "kernel 'k': expected parameters of p, 1, 2, 4 and 8, but got 'p3'"},
+       "kernel 'k': expected parameters of p, m, 1, 2, 4 and 8, but got 'p3'"},
       {"\"library\": \"sm_80", "\"library\": \"sm_90",
        "sm_80: expected 'sm_90/model.so' among the files"},
       {"\"format\": \"ptx\", \"path\": \"sm_80",

@@ -447,6 +447,8 @@ MOCK Result cuLaunchKernel(void *function, unsigned gx, unsigned gy,
   std::string text = kernel.name;
   for (unsigned n : {gx, gy, gz, bx, by, bz, shared})
     text += " " + std::to_string(n);
+  if (kernel.name == "show_map")
+    text += " map " + std::string(static_cast<const char *>(parameters[0]));
   CHECKED("cuLaunchKernel", text + " " + on(stream));
   if (static_cast<int>(shared) > kernel.sharedLimit)
     return kInvalidValue;
@@ -456,4 +458,29 @@ MOCK Result cuLaunchKernel(void *function, unsigned gx, unsigned gy,
   for (int i = 0; i < 3; ++i)
     memcpy(&words[i], parameters[i], i ? 4 : 8);
   return enqueue(stream, [words] { runScale(words); });
+}
+/// A map is the text of what it was made of.
+MOCK Result cuTensorMapEncodeTiled(void *map, int type, uint32_t rank,
+                                   void *base, const uint64_t *sizes,
+                                   const uint64_t *strides, const uint32_t *box,
+                                   const uint32_t *steps, int interleave,
+                                   int swizzle, int promotion, int fill) {
+  std::string text = std::to_string(type) + ":";
+  bool valid = reinterpret_cast<uint64_t>(base) % 16 == 0;
+  for (uint32_t i = 0; i < rank; ++i) {
+    text += " " + std::to_string(sizes[i]) + "/" + std::to_string(box[i]);
+    valid &= sizes[i] > 0 && box[i] > 0 && box[i] <= 256 && steps[i] == 1;
+    if (i + 1 < rank) {
+      text += "+" + std::to_string(strides[i]);
+      valid &= strides[i] % 16 == 0 && strides[i] < uint64_t(1) << 40;
+    }
+  }
+  for (int option : {interleave, swizzle, promotion, fill})
+    text += " " + std::to_string(option);
+  CHECKED("cuTensorMapEncodeTiled", text);
+  if (!valid || text.size() >= 128)
+    return kInvalidValue;
+  memset(map, 0, 128);
+  memcpy(map, text.data(), text.size());
+  return 0;
 }

@@ -213,7 +213,7 @@ TEST_F(CapturedCallTest, ATableOfAnotherVersionIsRefused) {
   Failure failure = DeviceProgram::create(
       {}, DeviceHandle(&other, [](diffattn_device *) {}), nullptr, none);
   ASSERT_TRUE(failure);
-  EXPECT_NE(failure.getMessage().find("expected a device table of version 2"),
+  EXPECT_NE(failure.getMessage().find("expected a device table of version 3"),
             std::string::npos)
       << failure.getMessage();
 }

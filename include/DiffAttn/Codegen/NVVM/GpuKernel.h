@@ -46,7 +46,7 @@ struct GpuKernelSpec {
   /// Of the result: `elementType`, or f32. Null for a decode kernel.
   Type resultType;
   int64_t headDim = 0, valueDim = 0;
-  /// #diffattn.gpu_forward, gpu_split_kv or gpu_plain.
+  /// #diffattn.gpu_forward, gpu_wgmma, gpu_split_kv or gpu_plain.
   ScheduleAttrInterface schedule;
   /// Read Q, K, V and write O element by element: any strides and alignment.
   /// Else 16 bytes are copied at a time, which wants widths, strides and
@@ -83,6 +83,8 @@ struct GpuKernelSpec {
 
   /// Products by ordinary instructions, which read operands where they lie.
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
+  /// Products by warpgroups, of tiles that tensor maps describe.
+  bool isWgmma() const { return isa_and_nonnull<GpuWgmmaAttr>(schedule); }
   /// The cut of any other kernel.
   GpuTiles getTiles() const { return GpuTiles::of(schedule); }
   /// A name that tells all of this, so equal names are equal kernels.

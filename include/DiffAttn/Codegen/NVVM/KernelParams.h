@@ -25,7 +25,12 @@ enum class GpuParam : unsigned {
   Count
 };
 
-enum class GpuParamType { Pointer, I64, I32, F32 };
+/// In the order in which a kernel has them. A tensor map is 128 bytes, passed
+/// by value.
+enum class GpuParamType { TensorMap, Pointer, I64, I32, F32 };
+
+/// Bytes of a tensor map, and what its address is a multiple of.
+constexpr int64_t kTensorMapBytes = 128, kTensorMapAlignment = 64;
 
 struct GpuParamRow {
   llvm::StringLiteral name;
@@ -36,7 +41,7 @@ struct GpuParamRow {
 
 const GpuParamRow &getGpuParam(GpuParam param);
 
-/// !llvm.ptr<1>, i64, i32 or f32.
+/// !llvm.ptr, of a tensor map, !llvm.ptr<1>, i64, i32 or f32.
 Type getGpuParamType(MLIRContext *context, GpuParam param);
 
 /// The stride of `tensor`, a row of GPU_TENSOR, along 0: batch, 1: head, 2:

@@ -38,6 +38,9 @@ struct PtxasKernel {
 struct Cubin {
   std::string data;
   std::vector<PtxasKernel> kernels;
+  /// What ptxas says of products by warpgroups that it makes wait for each
+  /// other, and of registers that it does not give (C7500 to C7599).
+  std::vector<std::string> warnings;
 };
 
 /// Runs ptxas as a process, for `target.binaryChip`. On failure `error` says

@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /// Grows with every change of the structs and the meaning of the functions.
-#define DIFFATTN_DEVICE_VERSION 2
+#define DIFFATTN_DEVICE_VERSION 3
 
 typedef enum diffattn_device_status {
   DIFFATTN_DEVICE_OK = 0,
@@ -77,8 +77,8 @@ typedef struct diffattn_image {
 } diffattn_image;
 
 /// A kernel: its number is its place in the list. `parameters` has one
-/// character a parameter: `p` for an address, else `1`, `2`, `4` or `8` for the
-/// bytes of a number.
+/// character a parameter: `p` for an address, `m` for a tensor map, else `1`,
+/// `2`, `4` or `8` for the bytes of a number.
 typedef struct diffattn_kernel {
   const char *name;
   const char *hash; // tells one kernel's code from another's; not interpreted
@@ -92,6 +92,30 @@ typedef struct diffattn_launch_shape {
   uint32_t block[3];
   uint32_t shared_bytes;
 } diffattn_launch_shape;
+
+/// What of attention a tensor map describes, for messages.
+typedef enum diffattn_tensor_operand {
+  DIFFATTN_TENSOR_Q1 = 0,
+  DIFFATTN_TENSOR_K1 = 1,
+  DIFFATTN_TENSOR_Q2 = 2,
+  DIFFATTN_TENSOR_K2 = 3,
+  DIFFATTN_TENSOR_V = 4,
+} diffattn_tensor_operand;
+
+/// Bytes of a tensor map; its address is a multiple of 64.
+#define DIFFATTN_TENSOR_MAP_BYTES 128
+
+/// A tensor of 16-bit floats in memory, [batches, heads, rows, columns] with
+/// columns side by side, of which kernels copy boxes of `box_columns` and
+/// `box_rows`, swizzled by 128 bytes; zeros stand beyond its sizes.
+typedef struct diffattn_tensor {
+  int32_t dtype; // diffattn_dtype: f16 or bf16
+  int32_t box_columns, box_rows;
+  diffattn_address base; // a multiple of 16
+  int64_t sizes[4];      // columns, rows, heads, batches
+  int64_t strides[3];    // of rows, heads and batches, in bytes: multiples of
+                         // 16, above 0 and below 2^40
+} diffattn_tensor;
 
 /// C[M,N] = A[M,K] * op(B) + beta * C, `batch` times, as in
 /// diffattn_rt_batch_gemm: row-major, leading dimensions and strides in
@@ -207,10 +231,16 @@ struct diffattn_device {
                          int32_t num_kernels, diffattn_module **out);
   int32_t (*module_destroy)(diffattn_device *device, diffattn_module *module);
   /// `arguments` has 8 bytes for each parameter; numbers of fewer bytes stand
-  /// in the first ones. They are copied before the call is back.
+  /// in the first ones, and for a tensor map its address on the host. They are
+  /// copied before the call is back.
   int32_t (*launch)(diffattn_device *device, diffattn_module *module,
                     int32_t kernel, const diffattn_launch_shape *shape,
                     diffattn_stream *stream, const uint64_t *arguments);
+
+  /// Writes the map of `tensor`, DIFFATTN_TENSOR_MAP_BYTES, to memory of the
+  /// host. UNSUPPORTED where the device has none.
+  int32_t (*tensor_map)(diffattn_device *device, const diffattn_tensor *tensor,
+                        void *map);
 
   //===-- Matrix products -------------------------------------------------===//
 

@@ -80,6 +80,17 @@ DIFFATTN_RT_EXPORT void
 diffattn_rt_device_launch(int32_t kernel, const diffattn_launch_shape *shape,
                           const uint64_t *arguments);
 
+/// The tensor map of an operand of attention (diffattn_tensor_operand), to
+/// `map`: [batches, heads, rows, columns] from `base` on, of the given element
+/// type, in boxes of 64 columns and `box_rows` rows. Strides in elements; those
+/// of axes of one element are not used.
+DIFFATTN_RT_EXPORT void
+diffattn_rt_device_tensor_map(void *map, int32_t operand, int32_t dtype,
+                              int32_t box_rows, const void *base,
+                              int64_t columns, int64_t rows, int64_t heads,
+                              int64_t batches, int64_t row_stride,
+                              int64_t head_stride, int64_t batch_stride);
+
 /// Workspace on the device, aligned to 256, as diffattn_rt_alloc: a stack that
 /// keeps what it has taken, so a call that was made before takes nothing. What
 /// is released may still be read by work that the stream was given before.

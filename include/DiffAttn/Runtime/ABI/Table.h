@@ -49,7 +49,9 @@ extern "C" {
   FUNCTION(gemm)
 
 /// What was added later, diffattn_rt_<name> again.
-#define DIFFATTN_RT_LATER_TABLE(FUNCTION) FUNCTION(fail_with)
+#define DIFFATTN_RT_LATER_TABLE(FUNCTION)                                      \
+  FUNCTION(fail_with)                                                          \
+  FUNCTION(device_tensor_map)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION

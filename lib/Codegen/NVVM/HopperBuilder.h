@@ -1,0 +1,84 @@
+//===- HopperBuilder.h - instructions of sm_90a -----------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_HOPPERBUILDER_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_HOPPERBUILDER_H
+
+#include "DiffAttn/Target/PtxAsm.h"
+#include "GpuBuilder.h"
+
+namespace mlir::diffattn::gpucode {
+
+/// Short names for instructions that only sm_90a has, as PtxAsm.h spells them.
+/// Pointers are to shared memory. PTX ISA, "Asynchronous Warpgroup Level Matrix
+/// Multiply-Accumulate Operation" and "mbarrier", has their meaning.
+class HopperBuilder {
+public:
+  explicit HopperBuilder(GpuBuilder &b) : b(b) {}
+
+  // Barriers in memory, by one thread each time but for `wait`.
+  void initBarrier(Value barrier, int64_t arrivals);
+  /// After the last `initBarrier`: lets copies arrive at them.
+  void publishBarriers();
+  void arrive(Value barrier);
+  /// Arrives, and lets the phase end only after so many bytes of copies.
+  void arriveExpecting(Value barrier, int64_t bytes);
+  /// Until the phase of `parity`, an i32, has ended.
+  void wait(Value barrier, Value parity);
+
+  /// Starts the copy of the box at `at` = (column, row, head, batch) of `map`
+  /// to `target`; its bytes arrive at `barrier`.
+  void copyBox(Value target, Value map, std::array<Value, 4> at, Value barrier);
+  /// What this thread wrote to shared memory may be read by `wgmma` and by
+  /// copies of threads that it meets next.
+  void publishToCopies();
+
+  /// What a thread of this warpgroup may have from here on, a multiple of 8.
+  void setRegisters(int64_t count, bool more);
+
+  // Products by a warpgroup, in this order: `fence` after the last write to
+  // registers that they take, products, `commit`, `wait` with all registers of
+  // theirs. Nothing else may touch these in between.
+  void fence();
+  void commit();
+  /// Sums of a tile of 64 rows: the product is added to them, or replaces them.
+  using Sums = SmallVector<Fragment>;
+  /// Both operands as `describe` says.
+  void multiply(Sums &sums, Value a, Value by, Type type, bool add);
+  /// A in registers, 64 rows x 16; B with its columns contiguous.
+  void multiply(Sums &sums, const Fragment &a, Value by, Type type);
+  /// Until all products have ended.
+  void wait(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands = {});
+  /// Nothing is computed of these before this place that is written behind it,
+  /// and the other way round.
+  void tie(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands);
+
+  /// A panel of swizzled rows of 128 bytes from `pointer` on: units of 8 rows
+  /// lie 1024 bytes apart, and `panelBytes` is the way to the next 64 columns
+  /// where these are not contracted.
+  Value describe(Value pointer, int64_t panelBytes);
+  /// `bytes`, a multiple of 16, after that.
+  Value advance(Value description, int64_t bytes);
+  /// No values yet.
+  Sums undefined(int64_t fragments);
+
+private:
+  void call(StringRef name, ValueRange arguments);
+  /// The assembly, with the results of the same types as `tied`.
+  SmallVector<Value> assemble(const AsmText &text, ValueRange tied,
+                              ValueRange others);
+  template <typename Through>
+  void passThrough(Through through, ArrayRef<Sums *> sums,
+                   MutableArrayRef<Fragment> operands);
+  void multiplyBy(Sums &sums, Wgmma wgmma, ValueRange a, Value by, Type type,
+                  bool add);
+
+  GpuBuilder &b;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_HOPPERBUILDER_H

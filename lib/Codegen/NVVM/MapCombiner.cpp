@@ -1,0 +1,172 @@
+//===- MapCombiner.cpp - from sums of two maps to the result --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "MapCombiner.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+MapSums::MapSums(GpuBuilder &b, int64_t sumMaps, int64_t stateMaps,
+                 int64_t rowTiles, int64_t columns) {
+  Value zero = b.f32(0.0);
+  RowFragments ofTile(columns, Fragment{zero, zero, zero, zero});
+  sums.assign(sumMaps, Accumulator(rowTiles, ofTile));
+  RowState empty{{b.minusInfinity(), b.minusInfinity()}, {zero, zero}};
+  states.assign(stateMaps, SmallVector<RowState>(rowTiles, empty));
+}
+
+GpuBuilder::Values MapSums::flatten() const {
+  GpuBuilder::Values flat;
+  for (const Accumulator &map : sums)
+    for (const RowFragments &tile : map)
+      for (const Fragment &fragment : tile)
+        flat.append(fragment.begin(), fragment.end());
+  for (const auto &map : states)
+    for (const RowState &state : map) {
+      flat.append(state.max.begin(), state.max.end());
+      flat.append(state.sum.begin(), state.sum.end());
+    }
+  return flat;
+}
+
+void MapSums::assign(ValueRange values) {
+  auto next = values.begin();
+  for (Accumulator &map : sums)
+    for (RowFragments &tile : map)
+      for (Fragment &fragment : tile)
+        for (Value &value : fragment)
+          value = *next++;
+  for (auto &map : states)
+    for (RowState &state : map) {
+      for (Value &value : state.max)
+        value = *next++;
+      for (Value &value : state.sum)
+        value = *next++;
+    }
+}
+
+void gpucode::rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
+                          ArrayRef<OnlineSoftmax::Step> steps) {
+  GpuBuilder::Values flat;
+  for (RowFragments &tile : sums)
+    for (Fragment &fragment : tile)
+      flat.append(fragment.begin(), fragment.end());
+  GpuBuilder::Values scaled = softmax.rescale(flat, steps);
+  auto next = scaled.begin();
+  for (RowFragments &tile : sums)
+    for (Fragment &fragment : tile)
+      for (Value &value : fragment)
+        value = *next++;
+}
+
+void MapCombiner::finishRows(const Accumulator &x) {
+  Epilogue epilogue(kernel, place.batch, place.head);
+  SmallVector<Value> squares;
+  for (const auto &tile : x) {
+    std::array<Value, 2> sums{b.f32(0.0), b.f32(0.0)};
+    for (const Fragment &fragment : tile)
+      for (int64_t i = 0; i < 4; ++i)
+        sums[i / 2] = b.fma(fragment[i], fragment[i], sums[i / 2]);
+    for (Value sum : sums)
+      squares.push_back(softmax.reduceQuad(sum));
+  }
+  if (exchange) // the other half of the columns
+    for (auto [sum, other] : llvm::zip(squares, exchange->numbers(squares)))
+      sum = b.addF(sum, other);
+  QuadColumns columns{exchange ? b.mul(ownMap, 16) : b.i32(0),
+                      exchange != nullptr};
+  for (auto [rowTile, tile] : llvm::enumerate(x))
+    for (int64_t h = 0; h < 2; ++h) {
+      SmallVector<std::array<Value, 2>> pairs;
+      for (const Fragment &fragment : tile)
+        pairs.push_back({fragment[2 * h], fragment[2 * h + 1]});
+      epilogue.storeRow(pairs, epilogue.rowFactor(squares[2 * rowTile + h]),
+                        queryRow(rowTile, h), columns);
+    }
+}
+
+SmallVector<MapCombiner::Factors>
+MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
+  const auto rowTiles = static_cast<int64_t>(states.front().size());
+  Epilogue epilogue(kernel, place.batch, place.head);
+  Value lastRow = b.add(kernel.param(GpuParam::Queries), -1);
+  SmallVector<Factors> factors(maps, Factors(rowTiles));
+  for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
+    for (int64_t h = 0; h < 2; ++h) {
+      Value row = b.minS(queryRow(rowTile, h), lastRow);
+      Value minusLambda =
+          b.mulF(kernel.loadLambda(place.batch, row, place.head), b.f32(-1.0));
+      for (auto [map, ofMap] : llvm::enumerate(states)) {
+        Value sum = softmax.reduceQuad(ofMap[rowTile].sum[h]);
+        Value weight = minusLambda;
+        if (placement == GpuPlacement::Both)
+          weight = map ? minusLambda : b.f32(1.0);
+        else
+          weight =
+              b.select(b.compare(LLVM::ICmpPredicate::eq, ownMap, b.i32(0)),
+                       b.f32(1.0), minusLambda);
+        factors[map][rowTile][h] = epilogue.divideBySum(weight, sum);
+      }
+    }
+  if (exchange) {
+    SmallVector<Value> flat;
+    for (auto &ofTile : factors[0])
+      flat.append(ofTile.begin(), ofTile.end());
+    for (auto [i, factor] : llvm::enumerate(exchange->numbers(flat)))
+      factors[1][i / 2][i % 2] = factor;
+  }
+  return factors;
+}
+
+void MapCombiner::finish(const MapSums &maps) {
+  const SmallVector<Accumulator> &sums = maps.sums;
+  SmallVector<Factors> factors = getFactors(sums.size(), maps.states);
+  Accumulator x = sums.front();
+  for (auto [rowTile, tile] : llvm::enumerate(x))
+    for (auto [n, fragment] : llvm::enumerate(tile))
+      for (int64_t i = 0; i < 4; ++i) {
+        Value sum = b.mulF(fragment[i], factors[0][rowTile][i / 2]);
+        if (sums.size() > 1)
+          sum = b.fma(sums[1][rowTile][n][i], factors[1][rowTile][i / 2], sum);
+        fragment[i] = sum;
+      }
+  if (placement == GpuPlacement::Apart)
+    pass(x);
+  else
+    finishRows(x);
+}
+
+/// Warps of the second map leave their part in shared memory, each lane in
+/// places of its own.
+void MapCombiner::pass(Accumulator &x) {
+  meet();
+  Value passed = getPassed();
+  auto forEach = [&](function_ref<void(Fragment &, Value)> body) {
+    int64_t place = 0;
+    for (RowFragments &tile : x)
+      for (Fragment &fragment : tile) {
+        body(fragment, b.bytes(passed, place));
+        place += 512;
+      }
+  };
+  Value second = b.compare(LLVM::ICmpPredicate::ne, ownMap, b.i32(0));
+  b.branch(second, [&] {
+    forEach([&](Fragment &fragment, Value place) {
+      b.store(b.pack(fragment), place, 16);
+    });
+  });
+  meet();
+  b.branch(b.compare(LLVM::ICmpPredicate::eq, ownMap, b.i32(0)), [&] {
+    auto vector = VectorType::get(4, b.f32());
+    forEach([&](Fragment &fragment, Value place) {
+      for (auto [sum, part] :
+           llvm::zip(fragment, b.unpack(b.load(vector, place, 16))))
+        sum = b.addF(sum, part);
+    });
+    finishRows(x);
+  });
+}

@@ -1,0 +1,76 @@
+//===- MapCombiner.h - from sums of two maps to the result ------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_MAPCOMBINER_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_MAPCOMBINER_H
+
+#include "MatrixAtom.h"
+#include "PairExchange.h"
+
+#include <functional>
+
+namespace mlir::diffattn::gpucode {
+
+/// What the loop over keys carries: the sums of the maps that a warp
+/// accumulates, and the states of those of which it has the softmax.
+struct MapSums {
+  SmallVector<Accumulator> sums;
+  SmallVector<SmallVector<RowState>> states;
+
+  /// Before the first key; a sum has `columns` tiles of 8.
+  MapSums(GpuBuilder &b, int64_t sumMaps, int64_t stateMaps, int64_t rowTiles,
+          int64_t columns);
+  /// As values of a loop, and back.
+  GpuBuilder::Values flatten() const;
+  void assign(ValueRange values);
+};
+
+/// Multiplies `sums` by what the softmax of its tiles of rows asks for.
+void rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
+                 ArrayRef<OnlineSoftmax::Step> steps);
+
+/// What follows the loop over keys: both maps are divided by their sums,
+/// subtracted, and finished as rows of the result.
+class MapCombiner {
+public:
+  /// With more than one warp to a row, `ownMap` is the map of this one.
+  MapCombiner(AttentionKernel &kernel, OnlineSoftmax &softmax,
+              const QueryBlock &place, GpuPlacement placement, Value ownMap)
+      : kernel(kernel), b(kernel.b), softmax(softmax), place(place),
+        placement(placement), ownMap(ownMap) {}
+
+  /// The query of this lane in row 0 or 8 of a tile of 16.
+  std::function<Value(int64_t rowTile, int64_t half)> queryRow;
+  /// Of a pair of warps.
+  PairExchange *exchange = nullptr;
+  /// With maps apart: where this lane passes sums from the second map to the
+  /// first, 16 bytes each 512, and the meeting of the warps that do.
+  std::function<Value()> getPassed;
+  std::function<void()> meet;
+
+  /// Of the maps that this warp has, its own first.
+  void finish(const MapSums &maps);
+
+private:
+  using Factors = SmallVector<std::array<Value, 2>>;
+  /// What the sums of each map are multiplied by, by tile of rows: 1 / l1 and
+  /// -lambda / l2.
+  SmallVector<Factors> getFactors(size_t maps,
+                                  ArrayRef<SmallVector<RowState>> states);
+  void pass(Accumulator &x);
+  void finishRows(const Accumulator &x);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  OnlineSoftmax &softmax;
+  const QueryBlock &place;
+  GpuPlacement placement;
+  Value ownMap;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_MAPCOMBINER_H

@@ -1,0 +1,93 @@
+//===- TensorMaps.cpp - operands as tensor maps ---------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "LaunchBuilder.h"
+
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
+
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+/// The axes of a map behind its columns, as kernels give their coordinates.
+static constexpr OperandView::Role kOuterAxes[] = {
+    OperandView::Row, OperandView::Head, OperandView::Batch};
+
+Value LaunchBuilder::canUseMaps() {
+  Value all = canCopyChunks();
+  for (const OperandView *view :
+       {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v})
+    for (OperandView::Role role : kOuterAxes) {
+      if (!*view || view->axes[role] < 0)
+        continue;
+      // An axis of one element is never stepped along.
+      Value isOne = compare(arith::CmpIPredicate::eq, size(*view, role), 1);
+      Value bytes = compute<arith::MulIOp>(stride(*view, role),
+                                           index(elementBytes(view->value)));
+      Value fits = compute<arith::AndIOp>(
+          compare(arith::CmpIPredicate::sgt, bytes, 0),
+          compare(arith::CmpIPredicate::slt, bytes, kMaxMapStride));
+      all = compute<arith::AndIOp>(all, compute<arith::OrIOp>(isOne, fits));
+    }
+  return all;
+}
+
+void LaunchBuilder::setMap(GpuParam param, const OperandView &view,
+                           int64_t rows, diffattn_tensor_operand operand) {
+  auto module = view.value.getDefiningOp()
+                    ? view.value.getDefiningOp()->getParentOfType<ModuleOp>()
+                    : ModuleOp();
+  if (!module)
+    module = b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  FailureOr<LLVM::LLVMFuncOp> encode = getOrDeclareRuntimeFunction(
+      b, module, RuntimeFunction::device_tensor_map);
+  if (failed(encode))
+    return;
+  Type pointer = LLVM::LLVMPointerType::get(b.getContext());
+  Value map;
+  {
+    // Stack of the function, not of a loop's iteration.
+    OpBuilder::InsertionGuard guard(b);
+    auto function = b.getInsertionBlock()
+                        ->getParent()
+                        ->getParentOfType<FunctionOpInterface>();
+    b.setInsertionPointToStart(&function.getFunctionBody().front());
+    Value bytes = LLVM::ConstantOp::create(
+        b, b.getI64Type(), b.getI64IntegerAttr(kTensorMapBytes));
+    map = LLVM::AllocaOp::create(b, pointer, b.getI8Type(), bytes,
+                                 kTensorMapAlignment);
+  }
+  Type element = cast<MemRefType>(view.getType()).getElementType();
+  SmallVector<Value> values{
+      map,
+      i32(operand),
+      i32(*getElementTypeCode(element)),
+      i32(rows),
+      LLVM::IntToPtrOp::create(b, pointer, i64(address(view.value))),
+      i64(size(view, OperandView::Column))};
+  for (bool strides : {false, true})
+    for (OperandView::Role role : kOuterAxes) {
+      const bool exists = view.axes[role] >= 0;
+      values.push_back(i64(strides  ? stride(view, role)
+                           : exists ? size(view, role)
+                                    : index(1)));
+    }
+  LLVM::CallOp::create(b, *encode, values);
+  argument(param) = map;
+}
+
+void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
+  using P = GpuParam;
+  const int64_t rows = spec.getRows(),
+                keys = cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize();
+  setMap(P::Q1Map, operands.q1, rows, DIFFATTN_TENSOR_Q1);
+  setMap(P::K1Map, operands.k1, keys, DIFFATTN_TENSOR_K1);
+  setMap(P::Q2Map, operands.q2, rows, DIFFATTN_TENSOR_Q2);
+  if (!spec.sharedKeys)
+    setMap(P::K2Map, operands.k2, keys, DIFFATTN_TENSOR_K2);
+  setMap(P::VMap, operands.v, keys, DIFFATTN_TENSOR_V);
+}

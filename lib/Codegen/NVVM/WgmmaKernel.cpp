@@ -1,0 +1,272 @@
+//===- WgmmaKernel.cpp - both maps of a block of queries, by warpgroups ---===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Warpgroup 0 brings tiles (WgmmaRing.h); 1 and 2 multiply 64 rows each, of
+// both maps or of one. An iteration: the products with K of all maps of the
+// warpgroup, their end, exponentials, the products with V, their end. No
+// product is under way at a branch, and nothing reads a register of one that
+// is: else ptxas makes the products wait for each other (C7510 to C7515).
+//
+//===----------------------------------------------------------------------===//
+#include "MapCombiner.h"
+#include "WgmmaRing.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+using Values = GpuBuilder::Values;
+
+/// Registers of a thread that brings and of one that multiplies: 128 and 256
+/// threads of a block that has 168 for each.
+static constexpr int64_t kBringingRegisters = 24, kMultiplyingRegisters = 240;
+/// The named barrier of the two warpgroups that multiply, and their threads.
+static constexpr int64_t kReadersBarrier = 1,
+                         kReaders = 2 * GpuWgmmaAttr::kGroupThreads;
+/// Elements that one instruction contracts.
+static constexpr int64_t kStep = 16;
+
+namespace {
+class WgmmaKernel {
+public:
+  explicit WgmmaKernel(AttentionKernel &kernel);
+  void emit();
+
+private:
+  bool isApart() const { return placement == GpuPlacement::Apart; }
+  /// Maps of a warpgroup; with one, it is the warpgroup's own.
+  int64_t numMaps() const { return isApart() ? 1 : 2; }
+  void multiplyTiles();
+  Values computeTile(Value tile, WgmmaRing::Position position,
+                     ValueRange carried);
+  ScoreTile multiplyKeys(WgmmaRing::Position position);
+  void multiplyValues(WgmmaRing::Position position,
+                      ArrayRef<OnlineSoftmax::Step> steps);
+  void clearHiddenValues(WgmmaRing::Position position, Value firstKey);
+  void combine();
+  void meetReaders() { b.namedBarrier(b.i32(kReadersBarrier), kReaders); }
+  Value queryRow(int64_t half) {
+    return b.add(b.add(warpRow, kernel.laneRow), 8 * half);
+  }
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  HopperBuilder hopper;
+  const GpuKernelSpec &spec;
+  const GpuSharedLayout &layout;
+  GpuPlacement placement;
+  int64_t keys;
+  OnlineSoftmax softmax;
+  MapSums maps;
+
+  QueryBlock place;
+  Value firstTile, endTile;
+  std::optional<WgmmaRing> ring;
+  /// Of the two warpgroups that multiply, this one; the first query of this
+  /// warp; queries in shared memory, of each map of the warpgroup, as products
+  /// take them.
+  Value group, warpRow;
+  SmallVector<Value> queries;
+};
+} // namespace
+
+WgmmaKernel::WgmmaKernel(AttentionKernel &kernel)
+    : kernel(kernel), b(kernel.b), hopper(kernel.b), spec(kernel.spec),
+      layout(kernel.layout),
+      placement(cast<GpuWgmmaAttr>(spec.schedule).getPlacement()),
+      keys(cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize()), softmax(kernel),
+      maps(b, numMaps(), numMaps(), /*rowTiles=*/1,
+           llvm::alignTo(spec.valueDim, kStep) / 8) {}
+
+ScoreTile WgmmaKernel::multiplyKeys(WgmmaRing::Position position) {
+  Value base = ring->keys(position);
+  if (isApart() && !spec.sharedKeys)
+    base = b.bytes(base, b.mul(group, layout.keyBytes));
+  Value described = hopper.describe(base, /*panelBytes=*/16);
+  ScoreTile scores;
+  SmallVector<HopperBuilder::Sums *> pending;
+  scores.reserve(numMaps());
+  hopper.fence();
+  for (int64_t map = 0; map < numMaps(); ++map) {
+    HopperBuilder::Sums &sums = scores.emplace_back(hopper.undefined(keys / 8));
+    pending.push_back(&sums);
+    const int64_t keyOffset = spec.sharedKeys ? 0 : map * layout.keyBytes;
+    const int64_t steps = llvm::divideCeil(spec.headDim, kStep);
+    for (int64_t step = 0; step < steps; ++step) {
+      const int64_t panel = step * kStep / kGpuPanelWidth,
+                    column = step * kStep % kGpuPanelWidth * 2;
+      hopper.multiply(
+          sums,
+          hopper.advance(queries[map], panel * layout.queryPanelBytes + column),
+          hopper.advance(described,
+                         keyOffset + panel * layout.keyPanelBytes + column),
+          kernel.element, /*add=*/step > 0);
+    }
+  }
+  hopper.commit();
+  hopper.wait(pending);
+  return scores;
+}
+
+/// A tensor map knows the keys in memory, not those that are valid: what lies
+/// behind may be NaN, which a probability of 0 does not hide.
+void WgmmaKernel::clearHiddenValues(WgmmaRing::Position position,
+                                    Value firstKey) {
+  Value limit = kernel.masks->keyLimit;
+  Value hasHidden = b.andI(
+      b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, keys), limit),
+      b.compare(LLVM::ICmpPredicate::slt, limit, kernel.param(GpuParam::Keys)));
+  b.branch(hasHidden, [&] {
+    constexpr int64_t chunks = kGpuPanelPitch / kChunkBytes;
+    Value reader = b.add(kernel.thread, -GpuWgmmaAttr::kGroupThreads);
+    Value row = b.divU(reader, chunks), hidden = b.sub(limit, firstKey);
+    Value base = b.bytes(ring->values(position), b.mul(reader, kChunkBytes));
+    Value zero = b.i32(0);
+    for (int64_t first = 0; first < keys; first += kReaders / chunks) {
+      Value clear =
+          b.compare(LLVM::ICmpPredicate::sge, b.add(row, first), hidden);
+      if (first + kReaders / chunks > keys)
+        clear = b.andI(clear, b.compare(LLVM::ICmpPredicate::slt,
+                                        b.add(row, first), b.i32(keys)));
+      b.branch(clear, [&] {
+        for (int64_t panel = 0; panel < layout.valuePanels; ++panel)
+          b.store(b.pack({zero, zero, zero, zero}),
+                  b.bytes(base, panel * layout.keyPanelBytes +
+                                    first * kGpuPanelPitch),
+                  kChunkBytes);
+      });
+    }
+    hopper.publishToCopies();
+    meetReaders();
+  });
+}
+
+void WgmmaKernel::multiplyValues(WgmmaRing::Position position,
+                                 ArrayRef<OnlineSoftmax::Step> steps) {
+  SmallVector<HopperBuilder::Sums *> sums;
+  SmallVector<Fragment> probabilities;
+  for (int64_t map = 0; map < numMaps(); ++map) {
+    sums.push_back(&maps.sums[map].front());
+    llvm::append_range(probabilities, steps[map].probabilities);
+  }
+  Value values = hopper.describe(ring->values(position), layout.keyPanelBytes);
+  // What was written to these registers lies before the fence.
+  hopper.tie(sums, probabilities);
+  hopper.fence();
+  const int64_t blocks = keys / kStep;
+  for (int64_t map = 0; map < numMaps(); ++map)
+    for (int64_t block = 0; block < blocks; ++block)
+      hopper.multiply(*sums[map], probabilities[map * blocks + block],
+                      hopper.advance(values, block * kStep * kGpuPanelPitch),
+                      kernel.element);
+  hopper.commit();
+  hopper.wait(sums, probabilities);
+}
+
+Values WgmmaKernel::computeTile(Value tile, WgmmaRing::Position position,
+                                ValueRange carried) {
+  maps.assign(carried);
+  Value firstKey = b.mul(tile, keys);
+  Value partial = kernel.isSeenInPart(warpRow, 16, firstKey, keys);
+  std::array<Value, 2> rows{queryRow(0), queryRow(1)};
+  ring->waitForKeys(position);
+  ScoreTile scores = multiplyKeys(position);
+  SmallVector<OnlineSoftmax::Step> steps;
+  for (int64_t map = 0; map < numMaps(); ++map) {
+    softmax.transform(scores[map], place.noiseHead, rows, firstKey);
+    softmax.replaceIf(partial, scores[map], [&] {
+      return softmax.mask(scores[map], rows, firstKey);
+    });
+    RowState &state = maps.states[map].front();
+    steps.push_back(softmax.step(scores[map], state));
+    state = steps.back().state;
+    rescaleSums(softmax, maps.sums[map], steps.back());
+  }
+  ring->waitForValues(position);
+  clearHiddenValues(position, firstKey);
+  multiplyValues(position, steps);
+  ring->release(position);
+  return maps.flatten();
+}
+
+void WgmmaKernel::multiplyTiles() {
+  group = b.add(
+      b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0)),
+      -1);
+  Value ofGroup = b.mul(group, isApart() ? 0 : GpuWgmmaAttr::kRows);
+  warpRow =
+      b.add(b.add(place.firstRow, ofGroup), b.mul(b.remU(kernel.warp, 4), 16));
+  // Of both maps, rows of the warpgroup; of maps apart, all rows of its own.
+  Value first = b.mul(group, isApart() ? layout.queryBytes
+                                       : GpuWgmmaAttr::kRows * kGpuPanelPitch);
+  for (int64_t map = 0; map < numMaps(); ++map)
+    queries.push_back(
+        hopper.describe(b.bytes(ring->queries(map * layout.queryBytes), first),
+                        /*panelBytes=*/16));
+  ring->waitForQueries();
+  WgmmaRing::Position start = ring->begin();
+  Values initial{start.stage, start.parity};
+  llvm::append_range(initial, maps.flatten());
+  Values final = b.loop(
+      firstTile, endTile, 1, initial,
+      [&](Value tile, ValueRange carried) -> Values {
+        WgmmaRing::Position position{carried[0], carried[1]};
+        Values sums = computeTile(tile, position, carried.drop_front(2));
+        position = ring->following(position);
+        Values next{position.stage, position.parity};
+        llvm::append_range(next, sums);
+        return next;
+      },
+      /*mayUnroll=*/false);
+  maps.assign(ValueRange(final).drop_front(2));
+  combine();
+}
+
+void WgmmaKernel::combine() {
+  MapCombiner combiner(kernel, softmax, place, placement, group);
+  combiner.queryRow = [&](int64_t, int64_t half) { return queryRow(half); };
+  combiner.getPassed = [&] {
+    Value ofWarp = b.mul(b.remU(kernel.warp, 4), layout.combineGroupBytes);
+    return b.bytes(
+        b.bytes(b.bytes(kernel.shared, layout.combine.offset), ofWarp),
+        b.mul(kernel.lane, 16));
+  };
+  combiner.meet = [&] { meetReaders(); };
+  combiner.finish(maps);
+}
+
+void WgmmaKernel::emit() {
+  place = kernel.locateQueries();
+  kernel.masks = std::make_unique<GpuMasks>(kernel, place.batch);
+  std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
+  ring.emplace(kernel, place);
+  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
+  b.branch(isFirst, [&] { ring->initBarriers(); });
+  b.barrier();
+  // The same in all lanes of a warp, and known to be: products then take their
+  // descriptions from uniform registers.
+  Value warpgroup =
+      b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0));
+  b.choose(
+      b.compare(LLVM::ICmpPredicate::eq, warpgroup, b.i32(0)),
+      [&]() -> Values {
+        hopper.setRegisters(kBringingRegisters, /*more=*/false);
+        b.branch(isFirst, [&] { ring->bring(firstTile, endTile); });
+        return {};
+      },
+      [&]() -> Values {
+        hopper.setRegisters(kMultiplyingRegisters, /*more=*/true);
+        multiplyTiles();
+        return {};
+      });
+}
+
+void mlir::diffattn::gpucode::emitWgmmaKernel(AttentionKernel &kernel) {
+  WgmmaKernel(kernel).emit();
+}

@@ -1,0 +1,71 @@
+//===- WgmmaRing.h - tiles that one warpgroup brings for others -*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_WGMMARING_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_WGMMARING_H
+
+#include "AttentionKernel.h"
+#include "HopperBuilder.h"
+
+namespace mlir::diffattn::gpucode {
+
+/// The ring of stages through which K1, K2 and V come into shared memory, and
+/// the queries before it. One thread starts all copies, each by a tensor map;
+/// warps of the other warpgroups read.
+///
+/// Safety. Of each stage, K and V have a barrier that counts their bytes: they
+/// are read after its phase. A third one counts the warps that have read the
+/// stage: it is filled again after its phase. So a stage has been read as many
+/// times as the one that fills it comes round, and parities tell phases apart.
+class WgmmaRing {
+public:
+  WgmmaRing(AttentionKernel &kernel, const QueryBlock &place);
+
+  /// By one thread, before the block's barrier after which others use it.
+  void initBarriers();
+  /// By the thread that brings: the queries, and the tiles from `first` to
+  /// `end`.
+  void bring(Value first, Value end);
+
+  /// Where a reader or the one that brings stands in the ring: the number of
+  /// the stage, and the parity of its phase, both i32.
+  struct Position {
+    Value stage, parity;
+  };
+  Position begin() { return {b.i32(0), b.i32(0)}; }
+  Position following(Position position);
+
+  void waitForQueries();
+  void waitForKeys(Position position);
+  void waitForValues(Position position);
+  /// By every warp, after its last read.
+  void release(Position position);
+
+  /// Addresses in shared memory.
+  Value queries(int64_t byteOffset);
+  Value keys(Position position);
+  Value values(Position position);
+
+private:
+  enum Kind : int64_t { Keys, Values, Empty };
+  Value barrier(Kind kind, Value stage);
+  Value queryBarrier();
+  /// All panels of `rows` rows that lie `panelBytes` apart.
+  void copy(Value target, int64_t panels, int64_t panelBytes, GpuParam map,
+            Value row, Value head, Value barrier);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  HopperBuilder hopper;
+  const QueryBlock &place;
+  const GpuSharedLayout &layout;
+  int64_t stages, tileKeys;
+  Value key1Head, key2Head, valueHead;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_WGMMARING_H

@@ -1,0 +1,70 @@
+//===- GpuWgmmaSchedule.cpp - how kernels by warpgroups are cut -----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+static constexpr GpuPlacement kBoth = GpuPlacement::Both,
+                              kApart = GpuPlacement::Apart;
+
+// A thread has 240 registers. `both` holds the sums of both maps, 2 dv / 2, and
+// their scores, 2 keys / 2; `apart` half of these for the same widths.
+static constexpr GpuWgmmaRow kTable[] = {
+    {64, 128, false, kBoth, 64, 6},
+    {128, 128, true, kApart, 128, 3},
+    {128, 256, false, kApart, 64, 3},
+};
+
+ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
+
+/// What of `shape` only other kernels do.
+static std::string getOther(const GpuAttentionShape &shape) {
+  if (shape.elementType.isF32())
+    return "f32 operands";
+  if (shape.bias)
+    return "an additive bias";
+  if (shape.mask)
+    return "a mask in memory";
+  if (shape.segments)
+    return "segments";
+  if (shape.softcap)
+    return "a softcap";
+  return "";
+}
+
+std::optional<GpuWgmmaAttr>
+mlir::diffattn::selectGpuWgmma(MLIRContext *context,
+                               const GpuAttentionShape &shape,
+                               const GpuTarget &target, std::string &reason) {
+  if (!target.hasWgmma) {
+    reason = target.chip + " has no wgmma";
+    return std::nullopt;
+  }
+  if (std::string other = getOther(shape); !other.empty()) {
+    reason = "expected none for kernels by warpgroups, but got " + other;
+    return std::nullopt;
+  }
+  auto widths = [&] {
+    return std::to_string(shape.headDim) + " and " +
+           std::to_string(shape.valueDim);
+  };
+  if (shape.headDim % 8 || shape.valueDim % 8) {
+    reason = "expected widths that are multiples of 8 for kernels by "
+             "warpgroups, but got " +
+             widths();
+    return std::nullopt;
+  }
+  for (const GpuWgmmaRow &row : kTable)
+    if (shape.headDim <= row.headDim && shape.valueDim <= row.valueDim &&
+        (shape.sharedKeys || !row.sharedKeys))
+      return row.getSchedule(context);
+  reason = "expected widths of at most 128 and 256 for kernels by warpgroups, "
+           "but got " +
+           widths();
+  return std::nullopt;
+}

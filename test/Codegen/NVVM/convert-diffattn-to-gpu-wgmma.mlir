@@ -1,0 +1,50 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_90a},convert-diffattn-to-gpu{chip=sm_90a})" -o %t.mlir
+// RUN: FileCheck %s --input-file=%t.mlir
+// RUN: FileCheck %s --check-prefix=KERNEL --input-file=%t.mlir
+// RUN: diffattn-opt %t.mlir --pass-pipeline="builtin.module(convert-gpu-launch-to-runtime)" | FileCheck %s --check-prefix=CALLS
+// RUN: diffattn-opt %t.mlir --pass-pipeline="builtin.module(diffattn-gpu-to-ptx{chip=sm_90a file=%t no-spills=true})" | FileCheck %s --check-prefix=PTXAS
+// RUN: FileCheck %s --check-prefix=PTX --input-file=%t.ptx
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_90a})" --remark-format=emitRemark --remarks-filter=diffattn-gpu 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
+
+!q = memref<2x8x100x64xbf16>
+!v = memref<2x8x100x128xbf16>
+
+// Maps are made for calls that take the kernel, on the stack of the function. Of known sizes and strides addresses alone are asked about.
+// CHECK-LABEL: func.func @v1
+// CHECK-DAG:     %[[MAP:.+]] = llvm.alloca %{{.+}} x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+// CHECK:         scf.if
+// CHECK-COUNT-5:   llvm.call @diffattn_rt_device_tensor_map(%{{.+}}) : (!llvm.ptr, i32, i32, i32, !llvm.ptr, i64, i64, i64, i64, i64, i64, i64) -> ()
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6
+// CHECK-SAME:        threads in (%c384{{.*}}, %{{.+}}, %{{.+}}) dynamic_shared_memory_size
+// CHECK:         } else {
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q{{(_anystride)?}}
+func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !v) {
+  diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
+    outs(%o : !v) {scale = 0.125 : f32, is_causal}
+  return
+}
+
+// KERNEL-LABEL: llvm.func @diffattn_forward_64x128_bf16_wgmma_both_k64s6
+// KERNEL-SAME:    %arg0: !llvm.ptr {llvm.align = 64 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
+// KERNEL-SAME:    nvvm.minctasm = 1 : i32, nvvm.reqntid = array<i32: 384, 1, 1>
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.mbarrier.init.shared"
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.fence.mbarrier_init.release.cluster"
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.tensor.g2s.tile.4d"
+// KERNEL:         llvm.inline_asm has_side_effects asm_dialect = att "{ .reg .pred p; setp.ne.b32 p, ${{[0-9]+}}, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
+
+// CALLS: diffattn.kernels = [{name = "diffattn_forward_64x128_bf16_wgmma_both_k64s6", parameters = "mmmmmpppp
+
+// PTXAS: diffattn_forward_64x128_bf16_wgmma_both_k64s6 = {registers = 168 : i64, spill_loads = 0 : i64, spill_stores = 0 : i64}
+// PTXAS-NOT: ptxas_warnings
+
+// PTX:     .version 8.0
+// PTX:     .target sm_90a
+// PTX-DAG: setmaxnreg.dec.sync.aligned.u32 24
+// PTX-DAG: setmaxnreg.inc.sync.aligned.u32 240
+// PTX-DAG: wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
+
+// REMARK: remark: [Missed] {{.*}}Reason="expected none for kernels by warpgroups, but got a softcap", Summary="attention does not use wgmma"
+func.func @softcap(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v) {scale = 0.125 : f32, softcap = 30.0 : f32}
+  return
+}

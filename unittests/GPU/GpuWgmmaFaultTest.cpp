@@ -1,0 +1,138 @@
+//===- GpuWgmmaFaultTest.cpp - kernels by warpgroups, broken --------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// As GpuFaultTest.cpp: each kernel with one instruction changed.
+//
+//===----------------------------------------------------------------------===//
+#include "GpuCase.h"
+#include "HopperInjection.h"
+
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
+#include "llvm/IR/Verifier.h"
+#include "llvm/Support/raw_ostream.h"
+#include "llvm/Transforms/Utils/Cloning.h"
+#include <gtest/gtest.h>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using sim::FaultKind;
+using sim::HopperInjection;
+
+namespace {
+
+/// What an injection must show: one of the faults, or with `wrong`, a result
+/// beyond the bound instead.
+struct Expected {
+  HopperInjection injection;
+  std::vector<FaultKind> kinds;
+  bool wrong = false;
+};
+
+const Expected kExpected[] = {
+    {HopperInjection::ExpectMore, {FaultKind::Deadlock}},
+    {HopperInjection::ExpectLess,
+     {FaultKind::Deadlock, FaultKind::BarrierMismatch, FaultKind::NotArrived,
+      FaultKind::Race}},
+    {HopperInjection::CountMore, {FaultKind::Deadlock}},
+    {HopperInjection::CountLess,
+     {FaultKind::Race, FaultKind::BarrierMismatch, FaultKind::NotArrived}},
+    {HopperInjection::FlipParity,
+     {FaultKind::Deadlock, FaultKind::NotArrived, FaultKind::Race,
+      FaultKind::Uninitialized, FaultKind::BarrierMismatch}},
+    {HopperInjection::DropPhaseWait,
+     {FaultKind::NotArrived, FaultKind::Race, FaultKind::Uninitialized,
+      FaultKind::BarrierMismatch}},
+    {HopperInjection::DropArrive, {FaultKind::Deadlock}},
+    {HopperInjection::DropLoad, {FaultKind::Deadlock}},
+    {HopperInjection::ShiftLoad, {}, true},
+    {HopperInjection::MisalignLoad, {FaultKind::Misaligned}},
+    {HopperInjection::DropMatrixWait, {FaultKind::InFlight}},
+    {HopperInjection::WeakenMatrixWait, {FaultKind::InFlight}},
+    {HopperInjection::DropMatrixFence, {FaultKind::MissingFence}},
+    {HopperInjection::DropMatrixCommit, {FaultKind::InFlight}},
+    {HopperInjection::WrongStride, {FaultKind::Descriptor}, true},
+    {HopperInjection::DropProxyFence, {FaultKind::MissingFence}},
+    {HopperInjection::DropInitFence, {FaultKind::MissingFence}},
+};
+
+class GpuWgmmaFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {
+protected:
+  /// The ring comes round, and the last tile holds keys that no row may see.
+  GpuWgmmaFaultTest() {
+    const GpuWgmmaRow &row = GetParam();
+    signature.chip = "sm_90a";
+    signature.d = row.headDim;
+    signature.dv = row.valueDim;
+    signature.sharedKeys = row.sharedKeys;
+    signature.rms = signature.causal = true;
+    signature.kvLen = signature.nanBehind = true;
+    shape = {1, row.placement == GpuPlacement::Both ? 128 : 64,
+             (2 * row.stages + 1) * row.keys};
+    shape.length = shape.keys - 3;
+  }
+
+  /// Whether some order of threads and timing of copies shows it.
+  bool isFound(CompiledCase &compiled, const Expected &expected,
+               std::string &said) {
+    for (sim::CopyTiming copies :
+         {sim::CopyTiming::Late, sim::CopyTiming::Early})
+      for (uint64_t order : {0, 1, 2}) {
+        sim::SimOptions options;
+        options.seed = order;
+        options.copies = copies;
+        Outcome outcome = compiled.run(shape, kSeed, options);
+        bool found = expected.wrong && outcome.worst() > 1.0;
+        found |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
+          return outcome.report.has(kind);
+        });
+        if (found)
+          return true;
+        said += outcome.report.str() +
+                " error in bounds: " + std::to_string(outcome.worst()) + "\n";
+      }
+    return false;
+  }
+
+  static constexpr unsigned kSeed = 7;
+  Signature signature;
+  Shape shape;
+};
+
+TEST_P(GpuWgmmaFaultTest, IsFound) {
+  CompiledCase compiled(signature);
+  Outcome whole = compiled.run(shape, kSeed);
+  ASSERT_TRUE(whole.report.clean()) << whole.report.str();
+  ASSERT_LE(whole.worst(), 1.0);
+  const std::string name = llvm::StringRef(whole.kernels).trim().str();
+  std::unique_ptr<llvm::Module> alone =
+      llvm::CloneModule(compiled.getKernels());
+  for (const Expected &expected : kExpected) {
+    const unsigned count =
+        sim::countInjections(*alone, name, expected.injection);
+    EXPECT_GT(count, 0u) << stringifyInjection(expected.injection).str();
+    // The first, the last, and one between them.
+    const unsigned step = std::max(1u, (count + 1) / 2);
+    for (unsigned at = 0; at < count; at += step) {
+      std::unique_ptr<llvm::Module> broken = llvm::CloneModule(*alone);
+      sim::inject(*broken, name, expected.injection, std::min(at, count - 1));
+      std::string message;
+      llvm::raw_string_ostream os(message);
+      ASSERT_FALSE(llvm::verifyModule(*broken, &os)) << message;
+      compiled.replaceKernels(*broken);
+      std::string said;
+      EXPECT_TRUE(isFound(compiled, expected, said))
+          << stringifyInjection(expected.injection).str() << " at place " << at
+          << " of " << count << ": " << said;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryRow, GpuWgmmaFaultTest,
+                         ::testing::ValuesIn(getGpuWgmmaTable()));
+
+} // namespace

@@ -1,0 +1,188 @@
+//===- GpuWgmmaTest.cpp - kernels by warpgroups on the simulator ----------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "GpuCase.h"
+
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+using namespace mlir;
+using namespace mlir::diffattn;
+
+namespace {
+
+Signature onHopper(int64_t d, int64_t dv) {
+  Signature s;
+  s.chip = "sm_90a";
+  s.d = d;
+  s.dv = dv;
+  s.rms = true;
+  s.weight = s.type;
+  return s;
+}
+
+/// Each row of the table, with its own widths.
+class EveryWgmmaRow : public ::testing::TestWithParam<GpuWgmmaRow> {
+protected:
+  static Signature signature() {
+    Signature s = onHopper(GetParam().headDim, GetParam().valueDim);
+    s.sharedKeys = GetParam().sharedKeys;
+    return s;
+  }
+  static int64_t rows() {
+    return GetParam().placement == GpuPlacement::Both ? 128 : 64;
+  }
+};
+
+TEST_P(EveryWgmmaRow, IsChosen) {
+  Outcome outcome = CompiledCase(signature()).run({1, 9, 5}, 1);
+  EXPECT_THAT(outcome.kernels, ::testing::HasSubstr("_wgmma_"));
+  EXPECT_GT(outcome.stats.at(0).wgmmas, 0u);
+  EXPECT_EQ(outcome.stats.at(0).mmas, 0u);
+}
+
+/// The ring comes round, rows and keys end within tiles and at their edges.
+TEST_P(EveryWgmmaRow, CausalAroundTileEdges) {
+  Signature s = signature();
+  s.causal = true;
+  const int64_t keys = GetParam().keys;
+  expectRight(s, {{1, rows(), keys},
+                  {1, rows() + 1, keys * GetParam().stages + keys + 1},
+                  {2, 9, 1},
+                  {1, 2 * rows() - 1, 2 * keys - 1}});
+}
+
+TEST_P(EveryWgmmaRow, WithoutMask) {
+  Signature s = signature();
+  s.type = "f16";
+  s.weight = "f32";
+  s.result = "f32";
+  expectRight(s, {{1, rows() - 3, 3 * GetParam().keys}, {1, 17, 1}});
+}
+
+TEST_P(EveryWgmmaRow, WindowLengthsOffsetsAndGate) {
+  Signature s = signature();
+  s.left = 90;
+  s.right = 30;
+  s.kvLen = s.nanBehind = s.qOffset = s.gate = s.epsOutside = true;
+  expectRight(s, {{3, 70, 200}, {2, 16, 16}});
+}
+
+/// A length hides what lies behind it in memory, whatever that is.
+TEST_P(EveryWgmmaRow, NaNBehindTheLength) {
+  Signature s = signature();
+  s.kvLen = s.nanBehind = true;
+  expectRight(s, {{4, 20, 3 * GetParam().keys}});
+}
+
+TEST_P(EveryWgmmaRow, OneResultInEveryOrder) {
+  Signature s = signature();
+  s.causal = true;
+  CompiledCase compiled(s);
+  const Shape shape{1, rows() + 5, 4 * GetParam().keys + 7};
+  Outcome first = compiled.run(shape, /*seed=*/3);
+  ASSERT_TRUE(first.report.clean()) << first.report.str();
+  for (uint64_t order : {1, 2, 7, 1234}) {
+    sim::SimOptions options;
+    options.seed = order;
+    options.copies = order % 2 ? sim::CopyTiming::Late : sim::CopyTiming::Early;
+    options.workers = order == 7 ? 2 : 1;
+    Outcome again = compiled.run(shape, /*seed=*/3, options);
+    EXPECT_TRUE(again.report.clean()) << again.report.str();
+    EXPECT_EQ(again.output, first.output) << "order " << order;
+  }
+}
+
+/// K and V are brought once a block, and every product is made once.
+TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
+  Signature s = signature();
+  s.weight.clear();
+  const GpuWgmmaRow &row = GetParam();
+  const int64_t keys = 5 * row.keys;
+  Outcome outcome = CompiledCase(s).run({1, 2 * rows(), keys}, 3);
+  ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+  const sim::LaunchStats &stats = outcome.stats.at(0);
+  ASSERT_EQ(stats.blocks, 2u);
+  const uint64_t scores = stats.blocks * rows() * keys;
+  EXPECT_EQ(stats.mmaFlops, 2 * scores * 2 * uint64_t(s.d + s.dv));
+  enum : size_t { Q1, K1, Q2, K2, V };
+  auto copied = [&](size_t operand) {
+    const sim::BufferStats *of = stats.findBuffer(std::to_string(operand));
+    return of ? of->copiedBytes : 0;
+  };
+  EXPECT_EQ(copied(Q1), uint64_t(2 * 2 * rows() * s.d));
+  EXPECT_EQ(copied(Q2), uint64_t(2 * 2 * rows() * s.d));
+  EXPECT_EQ(copied(K1), stats.blocks * 2 * keys * s.d);
+  EXPECT_EQ(copied(K2), s.sharedKeys ? 0 : stats.blocks * 2 * keys * s.d);
+  EXPECT_EQ(copied(V), stats.blocks * 2 * keys * s.dv);
+}
+
+INSTANTIATE_TEST_SUITE_P(GpuWgmma, EveryWgmmaRow,
+                         ::testing::ValuesIn(getGpuWgmmaTable()));
+
+/// Columns of a panel that the tensor does not have are zeros.
+TEST(GpuWgmma, OtherWidthsTakeTheLeastRowThatHoldsThem) {
+  for (auto [d, dv] : {std::pair<int64_t, int64_t>{32, 64},
+                       {8, 8},
+                       {40, 72},
+                       {96, 192},
+                       {72, 200}}) {
+    Signature s = onHopper(d, dv);
+    s.causal = true;
+    expectRight(s, {{1, 70, 70}});
+  }
+}
+
+TEST(GpuWgmma, GroupsOfHeadsAndLambdas) {
+  Signature s = onHopper(64, 128);
+  s.signal = 6;
+  s.noise = 2;
+  s.key1 = 3;
+  s.key2 = 1;
+  s.value = 3;
+  s.bthd = s.sigmoid = true;
+  for (int lambda : {1, 2, 3}) {
+    s.lambda = lambda;
+    expectRight(s, {{2, 17, 40}});
+  }
+}
+
+TEST(GpuWgmma, ScalesThatAreMultipliedFirst) {
+  Signature s = onHopper(64, 128);
+  for (double scale : {-0.3, 20.0}) {
+    s.scale = scale;
+    expectRight(s, {{1, 40, 70}});
+  }
+}
+
+/// What a tensor map cannot describe, or the kernel does not do.
+TEST(GpuWgmma, OtherCallsTakeMmaSync) {
+  auto expectOther = [](const Signature &s, const Shape &shape) {
+    Outcome outcome = CompiledCase(s).run(shape, 1);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    EXPECT_EQ(outcome.stats.at(0).wgmmas, 0u) << outcome.kernels;
+    EXPECT_GT(outcome.stats.at(0).mmas, 0u) << outcome.kernels;
+  };
+  Signature s = onHopper(64, 128);
+  s.step = 2;
+  expectOther(s, {1, 20, 30});
+  s.step = 1;
+  s.softcap = 5.0;
+  expectOther(s, {1, 20, 30});
+  s.softcap = 0.0;
+  s.bias = "i1";
+  expectOther(s, {1, 20, 30});
+  s.bias = "f32";
+  expectOther(s, {1, 20, 30});
+  s.bias.clear();
+  s.d = 20;
+  expectOther(s, {1, 20, 30});
+}
+
+} // namespace
