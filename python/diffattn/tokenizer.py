@@ -10,6 +10,11 @@ from . import checks, files
 from .errors import CheckpointError
 
 
+_LARGEST = (1 << 32) - 1
+#: Tokens before a new one that are decoded with it.
+_CONTEXT = 8
+
+
 class Tokenizer:
     def __init__(self, path: Path) -> None:
         try:
@@ -41,7 +46,8 @@ class Tokenizer:
             return self.inner.encode(text, add_special_tokens=special).ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        ids = [checks.integer("ids", i, 0, (1 << 32) - 1) for i in ids]
+        # A plain integer of the range, as nearly all are, takes no call.
+        ids = [i if type(i) is int and 0 <= i <= _LARGEST else checks.integer("ids", i, 0, _LARGEST) for i in ids]
         with self._blaming_the_file("a tokenizer that turns ids into text"):
             return self.inner.decode(ids, skip_special_tokens=True)
 
@@ -55,7 +61,7 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int], stop: Sequence[str] = ()) -> None:
         self.tokenizer, self.stop = tokenizer, [s for s in stop if s]
         # Decoding a token alone may lose the space before it, so some of what came before is decoded with it.
-        self.ids = list(context[-8:])
+        self.ids = list(context[-_CONTEXT:])
         self.before = tokenizer.decode(self.ids)
         self.held, self.stopped = "", False
 
@@ -66,8 +72,10 @@ class TextStream:
         if text.endswith("\ufffd"):
             return ""
         self.held += text[len(self.before):]
-        self.ids = self.ids[-8:]
-        self.before = self.tokenizer.decode(self.ids)
+        self.before = text
+        if len(self.ids) >= 2 * _CONTEXT:  # not at each token, as it is decoded once more
+            self.ids = self.ids[-_CONTEXT:]
+            self.before = self.tokenizer.decode(self.ids)
         return self._release()
 
     def _release(self) -> str:
