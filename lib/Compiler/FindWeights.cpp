@@ -100,8 +100,10 @@ llvm::Error mlir::diffattn::bindWeightSlots(
     for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
       const FileTensor &tensor = *(*tensors)[slot];
       if (Failure failure = convertWeight(
-              declared, {tensor.data, *tensor.dtype}, slots[slot], owned))
-        return toError(failure);
+              declared, {tensor.data, *tensor.dtype, declared.getFileName(i)},
+              slots[slot], owned))
+        return makeError(failure.getClass(),
+                         tensor.file + ": " + failure.getMessage());
       done += tensor.bytes;
       if (progress && !progress(done, total))
         return toError(stoppedAfter(done, total));

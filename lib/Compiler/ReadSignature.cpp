@@ -95,6 +95,7 @@ static llvm::Expected<WeightDeclaration> toDeclaration(WeightAttr weight) {
   if (DenseI64ArrayAttr blocks = weight.getRowBlocks())
     declared.rowBlocks.assign(blocks.asArrayRef().begin(),
                               blocks.asArrayRef().end());
+  declared.finite = weight.getFinite();
   return declared;
 }
 

@@ -72,6 +72,8 @@ void diffattn::writeWeight(json::OStream &out,
     out.attribute("row_block_size", declared.rowBlockSize);
     writeNumbers(out, "row_blocks", declared.rowBlocks, /*any=*/-1);
   }
+  if (declared.finite)
+    out.attribute("finite", true);
 }
 
 std::string diffattn::writeSignature(const Signature &signature) {

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "RuntimeMatrix.h"
 #include "WeightTable.h"
 
 #include "DiffAttn/Codegen/CPU/SmallGemm.h"
@@ -24,27 +25,10 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// How products are compiled.
-struct GemmChoices {
-  int64_t threads = 0;
-  BatchInvariance batchInvariance = BatchInvariance::Auto;
-  /// Null for products on a device.
-  const CpuTarget *target = nullptr;
-};
-
-/// What the runtime wants to know about one operand.
-struct Matrix {
-  Value address;                   // i64
-  Value leading;                   // i64, in elements
-  SmallVector<Value> batchStrides; // index, in elements; empty: one for all
-  Type element;
-  bool transposed = false;
-};
-
 class GemmCall {
 public:
   GemmCall(GemmOp op, const GemmChoices &choices)
-      : op(op), b(op.getLoc(), op), threads(choices.threads),
+      : op(op), b(op), threads(choices.threads),
         batchInvariance(choices.batchInvariance), target(choices.target) {}
 
   LogicalResult emit() {
@@ -52,15 +36,15 @@ public:
     auto typeC = cast<MemRefType>(op.getC().getType());
     int64_t rank = typeC.getRank(), batches = rank - 2;
     Value c = op.getC();
-    bool bounced = !hasRows(typeC);
+    bool bounced = !MatrixBuilder::hasRows(typeC);
     if (bounced)
-      c = copyOf(op.getC(), /*fill=*/op.getAccumulate());
-    Matrix mA = describe(op.getA(), /*mayTranspose=*/false);
-    Matrix mB = describe(op.getB(), /*mayTranspose=*/true);
-    Matrix mC = describe(c, /*mayTranspose=*/false);
-    Value m = dim(c, rank - 2), n = dim(c, rank - 1);
+      c = b.copyOf(op.getC(), /*fill=*/op.getAccumulate());
+    RuntimeMatrix mA = b.describe(op.getA(), /*mayTranspose=*/false);
+    RuntimeMatrix mB = b.describe(op.getB(), /*mayTranspose=*/true);
+    RuntimeMatrix mC = b.describe(c, /*mayTranspose=*/false);
+    Value m = b.dim(c, rank - 2), n = b.dim(c, rank - 1);
     Value k =
-        dim(op.getA(), cast<MemRefType>(op.getA().getType()).getRank() - 1);
+        b.dim(op.getA(), cast<MemRefType>(op.getA().getType()).getRank() - 1);
     bool transposed = op.getTransposeB() != mB.transposed;
 
     Value slot = target && batches == 0 ? weightSlot(module) : Value();
@@ -75,45 +59,46 @@ public:
       Value size = memref::DimOp::create(b, c, i);
       auto loop = scf::ForOp::create(b, zero, size, one);
       b.setInsertionPointToStart(loop.getBody());
-      for (Matrix *matrix : {&mA, &mB, &mC})
+      for (RuntimeMatrix *matrix : {&mA, &mB, &mC})
         if (!matrix->batchStrides.empty())
-          matrix->address = advance(*matrix, loop.getInductionVar(), i);
+          matrix->address = b.advance(*matrix, loop.getInductionVar(), i);
     }
     if (target && !inOrder && batches == 0 && transposed &&
         !mC.element.isF64() && !(typeC.getDimSize(0) > kSmallGemmRows)) {
       // Few rows are bound by reading B: the emitted kernel for them. Unsigned,
       // so that no rows at all go to the library.
       Value few = arith::CmpIOp::create(b, arith::CmpIPredicate::ult,
-                                        arith::SubIOp::create(b, m, i64(1)),
-                                        i64(kSmallGemmRows));
+                                        arith::SubIOp::create(b, m, b.i64(1)),
+                                        b.i64(kSmallGemmRows));
       auto choice = scf::IfOp::create(b, few, /*withElseRegion=*/true);
       b.setInsertionPointToStart(choice.thenBlock());
       LLVM::LLVMFuncOp kernel = getOrEmitSmallGemm(
           module, b.getLoc(),
           {mA.element, mB.element, mC.element, op.getAccumulate(), *target});
       LLVM::CallOp::create(b, kernel,
-                           ValueRange{pointer(mA.address), mA.leading,
-                                      pointer(mB.address), mB.leading,
-                                      pointer(mC.address), mC.leading, m, n, k,
-                                      i64(threads)});
+                           ValueRange{b.pointer(mA.address), mA.leading,
+                                      b.pointer(mB.address), mB.leading,
+                                      b.pointer(mC.address), mC.leading, m, n,
+                                      k, b.i64(threads)});
       b.setInsertionPointToStart(choice.elseBlock());
     }
     SmallVector<Value> arguments = {
-        i32(*getElementTypeCode(mA.element)),
-        i32(*getElementTypeCode(mB.element)),
-        i32(*getElementTypeCode(mC.element)),
+        b.i32(*getElementTypeCode(mA.element)),
+        b.i32(*getElementTypeCode(mB.element)),
+        b.i32(*getElementTypeCode(mC.element)),
         m,
         n,
         k,
-        pointer(mA.address),
+        b.pointer(mA.address),
         mA.leading,
-        pointer(mB.address),
+        b.pointer(mB.address),
         mB.leading,
-        i32((transposed ? DIFFATTN_GEMM_TRANSPOSE_B : 0) |
-            (inOrder ? DIFFATTN_GEMM_IN_ORDER |
-                           (target->hasBf16Dot() ? DIFFATTN_GEMM_BF16_PAIRS : 0)
-                     : 0)),
-        pointer(mC.address),
+        b.i32((transposed ? DIFFATTN_GEMM_TRANSPOSE_B : 0) |
+              (inOrder
+                   ? DIFFATTN_GEMM_IN_ORDER |
+                         (target->hasBf16Dot() ? DIFFATTN_GEMM_BF16_PAIRS : 0)
+                   : 0)),
+        b.pointer(mC.address),
         mC.leading,
         arith::ConstantOp::create(
             b, b.getF32FloatAttr(op.getAccumulate() ? 1.0f : 0.0f))};
@@ -125,17 +110,17 @@ public:
             slot ? slot
                  : LLVM::ZeroOp::create(
                        b, LLVM::LLVMPointerType::get(b.getContext())));
-      arguments.push_back(i64(threads));
+      arguments.push_back(b.i64(threads));
     }
     if (batches == 0 && !target) {
-      arguments.push_back(i64(1));
-      arguments.append(3, i64(0));
+      arguments.push_back(b.i64(1));
+      arguments.append(3, b.i64(0));
     } else if (batches != 0) {
-      arguments.push_back(toI64(memref::DimOp::create(b, c, batches - 1)));
-      for (Matrix *matrix : {&mA, &mB, &mC})
+      arguments.push_back(b.toI64(memref::DimOp::create(b, c, batches - 1)));
+      for (RuntimeMatrix *matrix : {&mA, &mB, &mC})
         arguments.push_back(matrix->batchStrides.empty()
-                                ? i64(0)
-                                : toI64(matrix->batchStrides[batches - 1]));
+                                ? b.i64(0)
+                                : b.toI64(matrix->batchStrides[batches - 1]));
     }
     FailureOr<LLVM::LLVMFuncOp> callee =
         getOrDeclareRuntimeFunction(b, module, function);
@@ -150,67 +135,6 @@ public:
   }
 
 private:
-  /// True if the elements of a row lie side by side.
-  static bool hasRows(MemRefType type) {
-    int64_t rank = type.getRank();
-    return type.getStridesAndOffset().first[rank - 1] == 1 ||
-           type.getDimSize(rank - 1) == 1;
-  }
-  static bool hasColumns(MemRefType type) {
-    return type.getStridesAndOffset().first[type.getRank() - 2] == 1;
-  }
-
-  /// A contiguous buffer of the same shape.
-  Value copyOf(Value buffer, bool fill) {
-    auto type = cast<MemRefType>(buffer.getType());
-    SmallVector<Value> sizes;
-    for (int64_t i = 0; i < type.getRank(); ++i)
-      if (type.isDynamicDim(i))
-        sizes.push_back(memref::DimOp::create(b, buffer, i));
-    auto plain = MemRefType::get(type.getShape(), type.getElementType());
-    Value copy =
-        memref::AllocOp::create(b, plain, sizes, b.getI64IntegerAttr(64));
-    if (fill)
-      memref::CopyOp::create(b, buffer, copy);
-    return copy;
-  }
-
-  Matrix describe(Value buffer, bool mayTranspose) {
-    auto type = cast<MemRefType>(buffer.getType());
-    bool transposed = mayTranspose && !hasRows(type) && hasColumns(type);
-    if (!hasRows(type) && !transposed) {
-      buffer = copyOf(buffer, /*fill=*/true);
-      type = cast<MemRefType>(buffer.getType());
-    }
-    int64_t rank = type.getRank();
-    auto metadata = memref::ExtractStridedMetadataOp::create(b, buffer);
-    Matrix matrix;
-    matrix.element = type.getElementType();
-    matrix.transposed = transposed;
-    matrix.address = offsetBy(
-        toI64(memref::ExtractAlignedPointerAsIndexOp::create(b, buffer)),
-        toI64(metadata.getOffset()), matrix.element);
-    matrix.leading =
-        toI64(type.getDimSize(rank - 2) == 1 && !transposed
-                  ? Value(memref::DimOp::create(b, buffer, rank - 1))
-                  : metadata.getStrides()[transposed ? rank - 1 : rank - 2]);
-    for (int64_t i = 0; i < rank - 2; ++i)
-      matrix.batchStrides.push_back(metadata.getStrides()[i]);
-    return matrix;
-  }
-
-  Value advance(Matrix &matrix, Value index, int64_t batch) {
-    Value elements =
-        arith::MulIOp::create(b, index, matrix.batchStrides[batch]);
-    return offsetBy(matrix.address, toI64(elements), matrix.element);
-  }
-
-  Value offsetBy(Value address, Value elements, Type element) {
-    Value bytes = arith::MulIOp::create(
-        b, elements, i64(element.getIntOrFloatBitWidth() / 8));
-    return arith::AddIOp::create(b, address, bytes);
-  }
-
   /// The slot of the weight or constant that B is, whole; null if it is
   /// neither: what may change cannot be packed once.
   Value weightSlot(ModuleOp module) {
@@ -231,25 +155,8 @@ private:
     return {};
   }
 
-  Value i32(int32_t value) {
-    return arith::ConstantIntOp::create(b, value, 32);
-  }
-  Value i64(int64_t value) {
-    return arith::ConstantIntOp::create(b, value, 64);
-  }
-  Value toI64(Value index) {
-    return arith::IndexCastOp::create(b, b.getI64Type(), index);
-  }
-  Value dim(Value buffer, int64_t i) {
-    return toI64(memref::DimOp::create(b, buffer, i));
-  }
-  Value pointer(Value address) {
-    return LLVM::IntToPtrOp::create(
-        b, LLVM::LLVMPointerType::get(b.getContext()), address);
-  }
-
   GemmOp op;
-  ImplicitLocOpBuilder b;
+  MatrixBuilder b;
   int64_t threads;
   BatchInvariance batchInvariance;
   const CpuTarget *target;
@@ -274,16 +181,24 @@ struct ConvertGemmToRuntimePass final
       return signalPassFailure();
     }
     GemmChoices choices{threads, *invariance, device ? nullptr : &*target};
-    SmallVector<GemmOp> ops;
-    getOperation().walk([&](GemmOp op) { ops.push_back(op); });
-    for (GemmOp op : ops) {
-      if (!llvm::isa<MemRefType>(op.getC().getType())) {
-        op.emitOpError("expected operands that are buffers, but got tensors");
+    SmallVector<Operation *> ops;
+    getOperation().walk([&](Operation *op) {
+      if (llvm::isa<GemmOp, QuantizedGemmOp>(op))
+        ops.push_back(op);
+    });
+    for (Operation *op : ops)
+      if (failed(convert(op, choices)))
         return signalPassFailure();
-      }
-      if (failed(GemmCall(op, choices).emit()))
-        return signalPassFailure();
-    }
+  }
+
+  static LogicalResult convert(Operation *op, const GemmChoices &choices) {
+    auto destination = cast<DestinationStyleOpInterface>(op);
+    if (!llvm::isa<MemRefType>(destination.getDpsInits()[0].getType()))
+      return op->emitOpError("expected operands that are buffers, but got "
+                             "tensors");
+    if (auto quantized = dyn_cast<QuantizedGemmOp>(op))
+      return convertQuantizedGemm(quantized, choices);
+    return GemmCall(cast<GemmOp>(op), choices).emit();
   }
 };
 } // namespace

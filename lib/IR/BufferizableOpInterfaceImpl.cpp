@@ -22,10 +22,13 @@ struct DstOpInterface
                                               OpTy> {
   bool bufferizesToMemoryRead(Operation *op, OpOperand &operand,
                               const AnalysisState &) const {
-    if (auto gemm = dyn_cast<GemmOp>(op))
-      return !gemm.isDpsInit(&operand) || gemm.getAccumulate();
-    return readsInits ||
-           !cast<DestinationStyleOpInterface>(op).isDpsInit(&operand);
+    if (!cast<DestinationStyleOpInterface>(op).isDpsInit(&operand))
+      return true;
+    if constexpr (std::is_same_v<OpTy, GemmOp> ||
+                  std::is_same_v<OpTy, QuantizedGemmOp>)
+      return cast<OpTy>(op).getAccumulate();
+    else
+      return readsInits;
   }
 
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
@@ -67,5 +70,7 @@ void mlir::diffattn::registerBufferizableOpInterfaceExternalModels(
     OnlineAttentionOp::attachInterface<DstOpInterface<OnlineAttentionOp, true>>(
         *context);
     GemmOp::attachInterface<DstOpInterface<GemmOp, false>>(*context);
+    QuantizedGemmOp::attachInterface<DstOpInterface<QuantizedGemmOp, false>>(
+        *context);
   });
 }

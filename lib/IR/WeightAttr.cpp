@@ -37,7 +37,7 @@ LogicalResult WeightAttr::verify(EmitError emitError, StringRef name,
                                  int64_t layers, int64_t firstLayer,
                                  int64_t layerStep, bool transpose,
                                  int64_t rowBlockSize,
-                                 DenseI64ArrayAttr rowBlocks) {
+                                 DenseI64ArrayAttr rowBlocks, bool finite) {
   if (!type.hasStaticShape()) // weight_c1
     return emitError() << "expected a weight of static shape, but got " << type;
   if (layers < 0 || layers > DIFFATTN_MAX_LAYERS) // weight_c2
@@ -55,6 +55,8 @@ LogicalResult WeightAttr::verify(EmitError emitError, StringRef name,
                        << ", but got " << layerStep;
   if (transpose && type.getRank() != 2) // weight_c5
     return emitError() << "expected rank 2 for transpose, but got " << type;
+  if (finite && !isa<FloatType>(type.getElementType())) // weight_c8
+    return emitError() << "expected floats for finite, but got " << type;
   return verifyRowBlocks(emitError, type, rowBlockSize, rowBlocks); // weight_c6
 }
 
@@ -123,7 +125,8 @@ FailureOr<WeightAttr> WeightAttr::ofGlobal(Operation *op, EmitError emitError) {
   auto weight = WeightAttr::getChecked(
       emitError, op->getContext(), global.getSymName(), type,
       source ? source.getValue() : StringRef(), layers, firstLayer, layerStep,
-      op->hasAttr("diffattn.transpose"), rowBlockSize, rowBlocks);
+      op->hasAttr("diffattn.transpose"), rowBlockSize, rowBlocks,
+      op->hasAttr("diffattn.finite"));
   if (!weight)
     return failure();
   return weight;

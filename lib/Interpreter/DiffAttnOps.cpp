@@ -255,66 +255,8 @@ void mlir::diffattn::interpreter::emitSizeRules(CodeBuilder &b, Operation *op) {
     b.keepDetails(b.emit(runSizeRules, op), std::move(rules));
 }
 
-// --- products
-
-namespace {
-struct Gemm : Details {
-  bool transposeB = false, accumulate = false;
-  FloatKind sumKind = FloatKind::F64, kind = FloatKind::F64;
-};
-} // namespace
-
-static bool runGemm(Machine &m, const Inst &inst) {
-  const auto &details = inst.as<Gemm>();
-  const Array a = m.tensors[inst.a], b = m.tensors[inst.b];
-  Array c = m.makeWritable(inst, m.take(inst, inst.c));
-  if (!c)
-    return false;
-  const int64_t rank = c.getRank(), rows = c.getShape()[rank - 2],
-                columns = c.getShape()[rank - 1],
-                depth = a.getShape()[a.getRank() - 1];
-  if (!m.count(stepsOf(depth, c.getNumElements()), inst.op))
-    return false;
-  const int64_t area = rows * columns;
-  for (int64_t i = 0; i < c.getNumElements(); ++i) {
-    const int64_t batch = i / area, row = i / columns % rows,
-                  column = i % columns;
-    const Slot *fromA =
-        a.begin() + ((a.getRank() == 2 ? 0 : batch) * rows + row) * depth;
-    const Slot *fromB = b.begin() +
-                        (b.getRank() == 2 ? 0 : batch) * depth * columns +
-                        (details.transposeB ? column * depth : column);
-    const int64_t stepB = details.transposeB ? 1 : columns;
-    double sum = details.accumulate ? c.begin()[i].f : 0.0;
-    for (int64_t l = 0; l < depth; ++l)
-      sum = roundTo(details.sumKind, sum + fromA[l].f * fromB[l * stepB].f,
-                    m.random);
-    c.begin()[i].f = roundTo(details.kind, sum, m.random);
-  }
-  m.tensors[inst.dst] = std::move(c);
-  return true;
-}
-
-static bool buildGemm(CodeBuilder &b, Operation *operation) {
-  auto op = cast<diffattn::GemmOp>(operation);
-  if (!op.getResult())
-    return b.unsupported(op, "expected operands that are tensors");
-  emitSizeRules(b, op);
-  if (!b.emitOp(runGemm, op))
-    return false;
-  auto &details = b.addDetails<Gemm>(b.code->insts.back());
-  details.transposeB = op.getTransposeB();
-  details.accumulate = op.getAccumulate();
-  Type type = getElementTypeOrSelf(op.getResult().getType());
-  details.kind = b.kindOf(type);
-  // Sums are in f32, or in f64.
-  details.sumKind =
-      b.kindOf(type.isF64() ? type : Float32Type::get(op.getContext()));
-  return true;
-}
-
 void mlir::diffattn::interpreter::addDiffAttnOps(OpTable &table) {
   addOnlineOps(table);
-  table["diffattn.gemm"] = buildGemm;
+  addProductOps(table);
   table["diffattn.attention"] = buildAttention;
 }

@@ -64,6 +64,9 @@ void emitSizeRules(CodeBuilder &b, Operation *op);
 /// `online_attention`, `merge` and `finalize`.
 void addOnlineOps(OpTable &table);
 
+/// `gemm` and `quantized_gemm`.
+void addProductOps(OpTable &table);
+
 } // namespace mlir::diffattn::interpreter
 
 #endif // DIFFATTN_LIB_INTERPRETER_DIFFATTNOPS_H

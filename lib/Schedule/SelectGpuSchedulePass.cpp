@@ -99,6 +99,13 @@ struct SelectGpuSchedulePass final
       getOperation()->emitError() << error;
       return signalPassFailure();
     }
+    WalkResult products = getOperation()->walk([](QuantizedGemmOp op) {
+      op.emitOpError("expected a CPU as the target, but got a GPU, for which "
+                     "no kernel multiplies with quantized weights");
+      return WalkResult::interrupt();
+    });
+    if (products.wasInterrupted())
+      return signalPassFailure();
     getOperation()->walk([&](AttentionOp op) {
       if (takeEveryCall(getScheduleCases(op, ScheduleTarget::GPU)))
         sayChoice(op, op.getSchedulesAttr());

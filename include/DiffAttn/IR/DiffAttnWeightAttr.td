@@ -24,7 +24,8 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     - `layers`, `first_layer`, `layer_step`: how many layers a name with `{}` stands for, the number
       of the first one in the files, and from one to the next. The table has a slot for each;
     - `transpose`: the files hold it with its two axes exchanged;
-    - `row_block_size`, `row_blocks`: block `i` of so many rows is block `row_blocks[i]` of the files.
+    - `row_block_size`, `row_blocks`: block `i` of so many rows is block `row_blocks[i]` of the files;
+    - `finite`: the files must hold no NaN and no infinity there, as in scales of quantized weights.
 
     Example:
 
@@ -42,7 +43,8 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     DefaultValuedParameter<"int64_t", "1">:$layer_step,
     DefaultValuedParameter<"bool", "false">:$transpose,
     DefaultValuedParameter<"int64_t", "0">:$row_block_size,
-    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$row_blocks);
+    OptionalParameter<"::mlir::DenseI64ArrayAttr">:$row_blocks,
+    DefaultValuedParameter<"bool", "false">:$finite);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

@@ -49,6 +49,55 @@ def DiffAttn_GemmOp : DiffAttn_Op<"gemm", [
   }];
 }
 
+def DiffAttn_QuantizedFloat : AnyTypeOf<[F32, F16, BF16]>;
+def DiffAttn_QuantizedMatrices : AnyTypeOf<
+    [RankedTensorOf<[DiffAttn_QuantizedFloat]>, MemRefOf<[DiffAttn_QuantizedFloat]>],
+    "a matrix of f32, f16 or bf16">;
+def DiffAttn_Bytes : AnyTypeOf<[RankedTensorOf<[I8]>, MemRefOf<[I8]>], "a matrix of i8">;
+def DiffAttn_Scales : AnyTypeOf<[RankedTensorOf<[F32]>, MemRefOf<[F32]>], "a matrix of f32">;
+
+def DiffAttn_QuantizedGemmOp : DiffAttn_Op<"quantized_gemm", [
+    DestinationStyleOpInterface, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+  let summary = "product with a matrix of integers and scales";
+  let description = [{
+    `c[i,j] = sum_l a[i,l] * (scales[j, l / group] * b[j,l])`, plus the old `c`
+    with `accumulate`: the linear layer of a quantized weight, `[N, K]`. `b` holds
+    integers of `bits` 8, one in a byte, or 4, two in a byte as two's complement,
+    the one with the even `l` in the low half: `[N, K/2]`. A row of `b` has a
+    scale for each group of K / (columns of `scales`) neighbours. Sums are in f32
+    and rounded once.
+
+    Example:
+
+    ```mlir
+    %y = diffattn.quantized_gemm ins(%x, %w, %s : tensor<?x64xf32>, tensor<96x32xi8>, tensor<96x2xf32>)
+           outs(%init : tensor<?x96xf32>) {bits = 4 : i64} -> tensor<?x96xf32>
+    ```
+  }];
+  let arguments = (ins DiffAttn_QuantizedMatrices:$a, DiffAttn_Bytes:$b, DiffAttn_Scales:$scales,
+                       DiffAttn_QuantizedMatrices:$c, I64Attr:$bits, UnitAttr:$accumulate);
+  let results = (outs Optional<AnyRankedTensor>:$result);
+  let assemblyFormat = [{
+    `ins` `(` $a `,` $b `,` $scales `:` type($a) `,` type($b) `,` type($scales) `)`
+    `outs` `(` $c `:` type($c) `)` attr-dict (`->` type($result)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getCMutable(); }
+    /// Rows of `b`, the numbers in each, and how many of them share a scale.
+    int64_t getNumColumns() {
+      return ::llvm::cast<ShapedType>(getB().getType()).getDimSize(0);
+    }
+    int64_t getDepth() {
+      return ::llvm::cast<ShapedType>(getB().getType()).getDimSize(1) * 8 / static_cast<int64_t>(getBits());
+    }
+    int64_t getGroup() {
+      return getDepth() / ::llvm::cast<ShapedType>(getScales().getType()).getDimSize(1);
+    }
+  }];
+}
+
 def DiffAttn_WeightOp : DiffAttn_Op<"weight", [Pure]> {
   let summary = "the buffer of one slot of the table of weights";
   let description = [{

@@ -120,7 +120,10 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
 
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    populateDecomposePatterns(patterns, [this](Operation *op) {
+    populateDecomposePatterns(patterns, [this](Operation *op) -> bool {
+      // CPUs have a lowering of its own for it, and GPUs refuse it.
+      if (isa<QuantizedGemmOp>(op))
+        return all;
       auto attention = dyn_cast<AttentionOp>(op);
       if (all || !attention)
         return true;
@@ -153,6 +156,7 @@ void mlir::diffattn::populateDecomposePatterns(
                DecomposeOp<FinalizeOp, decomposeFinalize>,
                DecomposeOp<MergeOp, decomposeMerge>,
                DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>,
+               DecomposeOp<QuantizedGemmOp, decomposeQuantizedGemm>,
                DecomposeRanges<OnlineAttentionOp, decomposeOnlineAttention>,
                DecomposeRanges<MergeOp, decomposeMerge>>(context,
                                                          shouldDecompose);

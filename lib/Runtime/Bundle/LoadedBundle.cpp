@@ -309,9 +309,10 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
     for (int64_t i = 0; i < declared.getNumSlots(); ++i, ++slot) {
       const TensorPlace &place = manifest.places[slot];
       const char *data = mappings[place.file].bytes().data() + place.offset;
-      if (Failure failure =
-              convertWeight(declared, {data, place.dtype}, table[slot], owned))
-        return failure;
+      if (Failure failure = convertWeight(
+              declared, {data, place.dtype, declared.getFileName(i)},
+              table[slot], owned))
+        return in(directory, failure);
       done += bytesOf(declared);
       // On a device it is the copies that take time.
       if (progress && !program && !progress(done, total))

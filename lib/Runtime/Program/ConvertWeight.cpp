@@ -7,8 +7,11 @@
 #include "DiffAttn/Runtime/Program/ConvertWeight.h"
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Runtime/Program/Elements.h"
+#include "DiffAttn/Runtime/Support/Printable.h"
 #include "DiffAttn/Runtime/Support/Rounding.h"
 
+#include <cmath>
 #include <cstring>
 
 using namespace diffattn_rt;
@@ -146,6 +149,50 @@ void convertRows(Rearranged rearranged) {
       &work, rearranged.rows, /*scratch_bytes=*/0, kOneThread >= bytes ? 1 : 0);
 }
 
+/// The first NaN or infinity of the rows in `data`, as it is to be read.
+Failure checkFinite(const WeightDeclaration &declared, const std::string &name,
+                    const void *data, int64_t rows, int64_t columns) {
+  for (int64_t e = 0; e < rows * columns; ++e) {
+    double value = readElement(data, declared.dtype, e);
+    if (std::isfinite(value))
+      continue;
+    return {ErrorClass::Weights, "weight '" + printable(name) +
+                                     "': expected finite numbers, but got " +
+                                     (std::isnan(value) ? "nan"
+                                      : value > 0       ? "inf"
+                                                        : "-inf") +
+                                     " in row " + std::to_string(e / columns) +
+                                     ", column " + std::to_string(e % columns)};
+  }
+  return {};
+}
+
+/// Puts the weight in the order and type declared; a copy is added to `owned`.
+Failure arrange(const WeightDeclaration &declared, const WeightSource &source,
+                diffattn_weight &slot, std::vector<HostArray> &owned) {
+  // Compiled code and the products read whole elements where they lie. In a
+  // file they may lie anywhere: its header has any length.
+  bool isAligned = reinterpret_cast<uintptr_t>(source.data) %
+                       getDTypeBytes(declared.dtype) ==
+                   0;
+  bool asIs = isAligned && source.dtype == declared.dtype &&
+              !declared.transpose && !declared.rowBlockSize &&
+              declared.dtype != DIFFATTN_BOOL;
+  if (asIs)
+    return {};
+  HostArray copy;
+  if (Failure failure = copy.allocate(declared.dtype, declared.shape))
+    return failure;
+  convertRows({source.data, source.dtype, declared, copy.data.get(), slot.rows,
+               slot.cols});
+  if (declared.dtype == DIFFATTN_BOOL)
+    for (int64_t e = 0; e < copy.getNumBytes(); ++e)
+      copy.data.get()[e] = copy.data.get()[e] != 0;
+  slot.data = copy.data.get();
+  owned.push_back(std::move(copy));
+  return {};
+}
+
 } // namespace
 
 bool diffattn_rt::canConvertWeight(DType from, DType to) {
@@ -165,27 +212,11 @@ Failure diffattn_rt::convertWeight(const WeightDeclaration &declared,
           columns,
           declared.dtype,
           0};
-  // Compiled code and the products read whole elements where they lie. In a
-  // file they may lie anywhere: its header has any length.
-  bool isAligned = reinterpret_cast<uintptr_t>(source.data) %
-                       getDTypeBytes(declared.dtype) ==
-                   0;
-  bool asIs = isAligned && source.dtype == declared.dtype &&
-              !declared.transpose && !declared.rowBlockSize &&
-              declared.dtype != DIFFATTN_BOOL;
-  if (asIs)
-    return {};
-  HostArray copy;
-  if (Failure failure = copy.allocate(declared.dtype, declared.shape))
+  if (Failure failure = arrange(declared, source, slot, owned))
     return failure;
-  convertRows(
-      {source.data, source.dtype, declared, copy.data.get(), rows, columns});
-  if (declared.dtype == DIFFATTN_BOOL)
-    for (int64_t e = 0; e < copy.getNumBytes(); ++e)
-      copy.data.get()[e] = copy.data.get()[e] != 0;
-  slot.data = copy.data.get();
-  owned.push_back(std::move(copy));
-  return {};
+  return declared.finite
+             ? checkFinite(declared, source.name, slot.data, rows, columns)
+             : Failure();
 }
 
 Failure diffattn_rt::stoppedAfter(int64_t done, int64_t total) {

@@ -71,6 +71,8 @@ std::optional<std::string> WeightDeclaration::findFault() const {
            std::to_string(layerStep);
   if (transpose && shape.size() != 2)
     return "expected two sizes, because it is transposed";
+  if (finite && !isFloatDType(dtype))
+    return "expected floats, because they are to be finite";
   if (!areRowBlocks(shape, rowBlockSize, rowBlocks))
     return "expected row_blocks that name each block of rows once";
   return std::nullopt;

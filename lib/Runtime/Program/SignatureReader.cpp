@@ -152,6 +152,8 @@ bool SignatureReader::weight(WeightDeclaration &declared, const Member &other) {
       return json.array([&] { // as many as a weight has rows
         return number(declared.rowBlocks.emplace_back());
       });
+    if (key == "finite")
+      return json.boolean(declared.finite);
     return other(key);
   });
   if (!read)

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 
+#include <cmath>
 #include <cstring>
 
 using namespace diffattn_rt;
@@ -38,6 +39,28 @@ struct Bound {
     return {first, first + slot.rows * slot.cols};
   }
 };
+
+TEST(BindWeight, FiniteNumbersAreAskedFor) {
+  // Also of what is converted, and in the place that it is read from.
+  for (DType dtype : {DIFFATTN_F32, DIFFATTN_BF16}) {
+    float data[6] = {0, 1, 2, 3, -INFINITY, 5};
+    WeightDeclaration declared = declare(dtype, {2, 3});
+    diffattn_weight slot;
+    std::vector<HostArray> owned;
+    WeightSource source{reinterpret_cast<const char *>(data), DIFFATTN_F32,
+                        "s.7"};
+    EXPECT_FALSE(convertWeight(declared, source, slot, owned));
+    declared.finite = true;
+    Failure failure = convertWeight(declared, source, slot, owned);
+    ASSERT_TRUE(failure);
+    EXPECT_EQ(failure.getMessage(), "weight 's.7': expected finite numbers, "
+                                    "but got -inf in row 1, column 1");
+    data[4] = NAN;
+    EXPECT_TRUE(convertWeight(declared, source, slot, owned));
+    data[4] = 4;
+    EXPECT_FALSE(convertWeight(declared, source, slot, owned));
+  }
+}
 
 TEST(BindWeight, StaysWhereItLies) {
   float data[6] = {};

@@ -18,6 +18,7 @@ namespace diffattn_rt {
 struct WeightSource {
   const char *data = nullptr;
   DType dtype = 0;
+  std::string name; // in the file, for messages
 };
 
 /// Whether weights of type `from` can be bound where `to` is declared: the same
@@ -26,7 +27,8 @@ bool canConvertWeight(DType from, DType to);
 
 /// Fills one slot of the table that compiled code reads. A weight of the
 /// declared type and order stays where it lies; others are converted once, on
-/// all threads, into an array that is added to `owned`.
+/// all threads, into an array that is added to `owned`. Fails where a weight
+/// that is declared finite is not.
 Failure convertWeight(const WeightDeclaration &declared,
                       const WeightSource &source, diffattn_weight &slot,
                       std::vector<HostArray> &owned);

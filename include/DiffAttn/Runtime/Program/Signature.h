@@ -52,6 +52,7 @@ struct WeightDeclaration {
   bool transpose = false; // the file holds [columns, rows]
   int64_t rowBlockSize = 0;
   std::vector<int64_t> rowBlocks; // new block i is the file's block [i]
+  bool finite = false;            // NaN and infinity are an error
 
   /// What is wrong with a declaration that was read from a file: what was
   /// expected of it. Nothing if it is sound.
