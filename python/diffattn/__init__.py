@@ -2,6 +2,7 @@
 
     diffattn.attention(q1, k1, q2, k2, v, lam, ...)    one attention on NumPy or DLPack arrays
     diffattn.load(directory)                           a model from its config.json and safetensors
+    diffattn.quantize(directory, output, "int4")       the same with narrow weights, as another folder
     diffattn.bundle.load(directory)                    a compiled model, without the compiler
     diffattn.compile(module, args)                     a torch.nn.Module, compiled; torch.compile(backend="diffattn") too
     diffattn.onnx.load(file)                           an ONNX model, compiled
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 __version__ = "0.1.0"
 __all__ = ["DiffAttnError", "__version__", "attention", "bundle", "compile", "errors", "jax", "load", "onnx", "patch", "runtime",
-           "unpatch"]
+           "quantize", "unpatch"]
 
 import sys
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from . import bundle, jax, onnx, runtime
     from ._attention import attention
     from .model import load
+    from .quantization import quantize
     from .torch_front import compile
     from .torch.patch import patch, unpatch
 
@@ -47,6 +49,10 @@ def __getattr__(name: str) -> object:
         from .model import load
 
         return load
+    if name == "quantize":
+        from .quantization import quantize
+
+        return quantize
     if name == "compile":
         from .torch_front import compile
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from . import checks, files
 from .errors import CheckpointError, ConfigError
+from .models.config import Config
+from .models.quantization import Quantization, read_quantization, scale_name
 from .text import shown
 
 DTYPES = {"F32": "f32", "BF16": "bf16", "F16": "f16"}
@@ -29,6 +31,9 @@ class Tensor:
     dtype: str
     shape: tuple[int, ...]
     file: Path
+    #: Its first byte in the file, and the first one behind it, as the header says.
+    begin: int = 0
+    end: int = 0
 
 
 @dataclass
@@ -39,8 +44,15 @@ class Checkpoint:
     tensors: dict[str, Tensor] = field(repr=False)
 
     @property
+    def quantization(self) -> Quantization | None:
+        """How its matrices are stored as integers; None if they are not."""
+        return read_quantization(Config(self.config, str(self.directory / "config.json")))
+
+    @property
     def dtype(self) -> str:
-        """The element type of most weights: that of the matrices."""
+        """The element type of most weights: that of the matrices. Of integers, that of what is multiplied with them."""
+        if (quantization := self.quantization) is not None:
+            return quantization.dtype
         sizes: dict[str, int] = {}
         for tensor in self.tensors.values():
             if tensor.dtype in DTYPES:
@@ -49,7 +61,14 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
+        """Numbers of the model: integers that share a byte count one by one, and scales do not."""
+        quantization = self.quantization
+        if quantization is None:
+            return sum(math.prod(tensor.shape) for tensor in self.tensors.values())
+        integers = {name for name in self.tensors if scale_name(name) in self.tensors}
+        scales = {scale_name(name) for name in integers}
+        return sum(math.prod(tensor.shape) * (8 // quantization.bits if name in integers else 1)
+                   for name, tensor in self.tensors.items() if name not in scales)
 
     @property
     def tokenizer_file(self) -> Path | None:
@@ -116,7 +135,9 @@ def read_header(path: Path) -> dict[str, Tensor]:
         sized = isinstance(shape, list) and all(type(n) is int and 0 <= n < 1 << 48 for n in shape)
         if not sized or not isinstance(entry.get("dtype"), str):
             raise CheckpointError(f"{path}: expected {shown(name)} to have a dtype and a shape, but got {shown(entry)}")
-        tensors[name] = Tensor(entry["dtype"], tuple(shape), path)
+        offsets = entry.get("data_offsets")
+        begin, end = offsets if isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int and n >= 0 for n in offsets) else (0, 0)
+        tensors[name] = Tensor(entry["dtype"], tuple(shape), path, 8 + length + begin, 8 + length + end)
     return tensors
 
 

@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, hints, import_command, models
+from . import __version__, checks, files, hints, import_command, models, quantization
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, read_defaults
@@ -338,6 +338,8 @@ def info(args) -> int:
     parameters = checkpoint.parameters if checkpoint.files else sum(math.prod(shape) for shape, _ in module.file_types().values())
     rows = [("model", kind), ("parameters", f"{parameters:,}"), ("weights", weights),
             ("tokenizer", checkpoint.tokenizer_file.name if checkpoint.tokenizer_file else "none")]
+    if checkpoint.quantization is not None:
+        rows.insert(3, ("quantization", f"int{checkpoint.quantization.bits}, groups of {checkpoint.quantization.group}"))
     for key in ("num_hidden_layers", "num_layers", "hidden_size", "num_attention_heads", "num_heads",
                 "num_key_value_heads", "vocab_size", "max_position_embeddings"):
         if key in checkpoint.config:
@@ -452,6 +454,8 @@ def make_parser() -> argparse.ArgumentParser:
                   "diffattn bundle examples/tiny-lm -o tiny.bundle")
     sub.add_argument("-o", "--output", required=True, metavar="OUT", help="a folder that is not there yet, or an empty one")
     sub.add_argument("--copy-weights", action="store_true", help="copy the weight files (default: the bundle points at them)")
+
+    quantization.add_to(commands)
 
     import_command.add_to(commands, _integer(1))
 

@@ -40,7 +40,9 @@ def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> 
         tensor = checkpoint.tensors[name]
         if tensor.shape != tuple(shape):
             raise CheckpointError(f"{tensor.file}: weight {shown(name)}: expected shape {list(shape)}, but got {list(tensor.shape)}")
-        if tensor.dtype not in (*DTYPES, "F64"):
+        if elem == "i8" and tensor.dtype != "I8":
+            raise CheckpointError(f"{tensor.file}: weight {shown(name)}: expected element type i8, but got {shown(tensor.dtype)}")
+        if elem != "i8" and tensor.dtype not in (*DTYPES, "F64"):
             raise CheckpointError(f"{tensor.file}: weight {shown(name)}: expected element type {elem} or another float, but got "
                                   f"{shown(tensor.dtype)}")
 

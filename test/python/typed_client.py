@@ -28,6 +28,8 @@ assert_type(model.bits_per_character("text"), float)
 assert_type(model.timing.prefill_tokens, int)
 assert_type(model.vocabulary, int)
 assert_type(model.context, "int | None")
+diffattn.quantize(Path("model"), "narrow", "int4", group=64)
+diffattn.quantize("model", "narrow", group="64")  # error: a group is a number
 diffattn.load(3)  # error: no path
 diffattn.lod("model")  # error: no such function
 

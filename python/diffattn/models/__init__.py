@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
-from ..text import shown
 from . import diff_v1, diff_v2, diffllama, edifice, motif, multihead, phi4flash, timm_vit
 from .config import Config, ConfigError
 from .mlir_text import FLOATS, Module
+from .quantization import Quantization, read_quantization
 
 BUILDERS = {
     "diff_v1": diff_v1.build,
@@ -31,17 +31,8 @@ def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.j
     checked = Config(config, source)
     if dtype not in FLOATS:
         raise UsageError(f"expected dtype to be one of {', '.join(FLOATS)}, but got {dtype!r}")
-    _check_not_quantized(checked)
+    read_quantization(checked)  # a method that is not known is the first thing to say
     return BUILDERS[model_type(checked)](checked, dtype)
-
-
-def _check_not_quantized(config: Config) -> None:
-    given = config.values.get("quantization_config")
-    if given is None:
-        return
-    method = given.get("quant_method") if isinstance(given, Mapping) else None
-    got = f"quantization_config = {shown(given)}" if method is None else f"{shown(method)} in quantization_config"
-    raise ConfigError(f"{config.source}: expected weights that are not quantized, but got {got}")
 
 
 def model_type(config: Config) -> str:
@@ -50,4 +41,4 @@ def model_type(config: Config) -> str:
     return config.choice(key, tuple(BUILDERS))
 
 
-__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "build", "model_type"]
+__all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]

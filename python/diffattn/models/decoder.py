@@ -20,6 +20,7 @@ from . import layers, tokens
 from .config import Config
 from .mlir_text import Dim, Function, Module, Value
 from .mlp import GatedMlp
+from .quantization import Quantization
 from .rope import Rope, rotate, tables
 
 LAYER = "model.layers.{}."
@@ -67,8 +68,8 @@ class Decoder:
     def __post_init__(self) -> None:
         self.mlp = GatedMlp(LAYER, self.hidden, self.inner, self.layers, self.activation, self.elem, self.mlp_bias)
 
-    def build(self) -> Module:
-        m = Module()
+    def build(self, quantization: Quantization | None = None) -> Module:
+        m = Module(quantization)
         m.cache_shapes = [(self.layers, self.mixer.key_heads), (self.layers, self.mixer.value_heads)]
         m.weight("model.embed_tokens.weight", [self.vocab, self.hidden], self.elem)
         self.layer_weight(m, "input_layernorm.weight", [self.hidden], "f32")
@@ -77,8 +78,10 @@ class Decoder:
         self.mlp.declare(m)
         m.weight("model.norm.weight", [self.hidden], "f32")
         # Its own symbol even when tied, since a matrix product may keep a packed copy of it.
-        source = "model.embed_tokens.weight" if self.tied else None
-        m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source=source)
+        if self.tied:
+            m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source="model.embed_tokens.weight")
+        else:
+            m.matrix("lm_head.weight", [self.vocab, self.hidden], self.elem)
         self._forward_layer(m)
         self._forward(m)
         self._prefill_layer(m)
@@ -91,6 +94,10 @@ class Decoder:
 
     def layer_weight(self, m: Module, name: str, shape, elem: str, **options) -> None:
         m.weight(LAYER + name, shape, elem, layers=self.layers, **options)
+
+    def layer_matrix(self, m: Module, name: str, shape, **options) -> None:
+        """The weight of a linear layer, which may be quantized."""
+        m.matrix(LAYER + name, shape, self.elem, layers=self.layers, **options)
 
     # ---- one layer --------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from . import layers
 from .config import Config
 from .decoder import LAYER, Decoder, Pair, read_frame
 from .mlir_text import Function, Module, Value
+from .quantization import read_quantization
 from .rope import read_rope
 
 LAMBDA = ("lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2")
@@ -52,11 +53,11 @@ class V1Mixer:
     def declare(self, m: Module, frame: Decoder) -> None:
         rows = {"q": 2 * self.heads, "k": 2 * self.kv_heads, "v": 2 * self.kv_heads}
         for name, count in rows.items():
-            frame.layer_weight(m, f"self_attn.{name}_proj.weight", [count * self.width, self.hidden], frame.elem)
+            frame.layer_matrix(m, f"self_attn.{name}_proj.weight", [count * self.width, self.hidden])
         for name in LAMBDA:
             frame.layer_weight(m, f"self_attn.{name}", [self.width], "f32")
         frame.layer_weight(m, "self_attn.subln.weight", [2 * self.width], "f32")
-        frame.layer_weight(m, "self_attn.out_proj.weight", [self.hidden, 2 * self.heads * self.width], frame.elem)
+        frame.layer_matrix(m, "self_attn.out_proj.weight", [self.hidden, 2 * self.heads * self.width])
 
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
@@ -90,4 +91,4 @@ def build(config: Config, elem: str = "f32") -> Module:
     longest = config.integer("max_position_embeddings", 2048)
     rope = read_rope(config, width, interleaved=True, longest=longest)
     mixer = V1Mixer(heads, kv_heads, width, config.integer("hidden_size"), config.depth("num_hidden_layers"))
-    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build()
+    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config))

@@ -12,6 +12,7 @@ from . import layers
 from .config import Config
 from .decoder import LAYER, Decoder, Pair, read_frame
 from .mlir_text import Function, Module, Value
+from .quantization import read_quantization
 from .rope import read_rope
 
 
@@ -28,11 +29,12 @@ class V2Mixer:
         self.key_pairing = "shared"
 
     def declare(self, m: Module, frame: Decoder) -> None:
-        rows = {"q": 2 * self.heads * self.width, "k": self.kv_heads * self.width, "v": self.kv_heads * self.width,
-                "lambda": self.heads}
+        rows = {"q": 2 * self.heads * self.width, "k": self.kv_heads * self.width, "v": self.kv_heads * self.width}
         for name, count in rows.items():
-            frame.layer_weight(m, f"self_attn.{name}_proj.weight", [count, self.hidden], frame.elem)
-        frame.layer_weight(m, "self_attn.o_proj.weight", [self.hidden, self.heads * self.width], frame.elem)
+            frame.layer_matrix(m, f"self_attn.{name}_proj.weight", [count, self.hidden])
+        # A row a head, which decides how the maps are weighed: it stays exact.
+        frame.layer_weight(m, "self_attn.lambda_proj.weight", [self.heads, self.hidden], frame.elem)
+        frame.layer_matrix(m, "self_attn.o_proj.weight", [self.hidden, self.heads * self.width])
 
     def project(self, f: Function, x: Value, layer: Value) -> tuple[Value, Value, Value]:
         return tuple(layers.linear(f, x, f.weight(f"{LAYER}self_attn.{n}_proj.weight", layer)) for n in "qkv")
@@ -59,4 +61,4 @@ def build(config: Config, elem: str = "f32") -> Module:
     if width is None:
         raise config.fail("hidden_size", f"at least num_attention_heads = {heads}", hidden)
     rope = read_rope(config, width, interleaved=True, longest=config.integer("max_position_embeddings", 2048))
-    return read_frame(config, V2Mixer(heads, kv_heads, width, hidden), rope, elem, eps=1e-5, tied=False).build()
+    return read_frame(config, V2Mixer(heads, kv_heads, width, hidden), rope, elem, eps=1e-5, tied=False).build(read_quantization(config))

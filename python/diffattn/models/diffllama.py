@@ -14,6 +14,7 @@ from .decoder import LAYER, Decoder, Pair, read_frame
 from .diff_v1 import LAMBDA, mix_heads
 from .mlir_text import Function, Module, Value
 from .projections import Projections
+from .quantization import read_quantization
 from .rope import read_rope
 
 
@@ -69,4 +70,4 @@ def build(config: Config, elem: str = "f32") -> Module:
     rope = read_rope(config, width, interleaved=False, longest=config.integer("max_position_embeddings", 2048))
     mixer = DiffLlamaMixer(maps, kv_maps, width, hidden, config.depth("num_hidden_layers"),
                            config.number("rms_norm_eps", 1e-5, above=0), config.flag("attention_bias", False))
-    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build()
+    return read_frame(config, mixer, rope, elem, eps=1e-5, tied=False).build(read_quantization(config))

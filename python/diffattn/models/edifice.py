@@ -12,6 +12,7 @@ from typing import Any
 from . import layers
 from .config import Config
 from .mlir_text import Dim, Function, Module, Value
+from .quantization import read_quantization
 
 NORM_EPS, RMS_EPS = 1e-5, 1e-6
 BLOCK = "diff_block_{}_"
@@ -38,7 +39,7 @@ def _heads(config: Config) -> tuple[int, int, int]:
 
 
 def _dense(m: Module, name: str, rows: int, columns: int, elem: str, **options) -> None:
-    m.weight(f"{name}.kernel", [rows, columns], elem, transpose=True, **options)
+    m.matrix(f"{name}.kernel", [rows, columns], elem, transpose=True, **options)
     m.weight(f"{name}.bias", [rows], "f32", **options)
 
 
@@ -72,7 +73,7 @@ def build_diff_attention(config: Config, elem: str = "f32") -> Module:
     prefix = config.values.get("name", "diff_attn")
     if not isinstance(prefix, str) or not prefix.replace("_", "").isalnum():
         raise config.fail("name", "letters, digits and underscores", prefix)
-    m = Module()
+    m = Module(read_quantization(config))
     _declare_attention(m, prefix, hidden, elem)
     f = m.function("forward")
     x = f.argument("x", "f32", [None, None, hidden])
@@ -116,7 +117,7 @@ def build(config: Config, elem: str = "f32") -> Module:
     # The length that Edifice compiles for; here any length will do.
     config.integer("window_size", config.integer("seq_len", defaults["window_size"]))
 
-    m = Module()
+    m = Module(read_quantization(config))
     numbered = {"layers": count, "first_layer": 1}
     if embed != hidden:
         _dense(m, "input_projection", hidden, embed, elem)

@@ -95,12 +95,10 @@ def layer_norm(f: Function, x: Value, weight: Value, bias: Value, eps: float, el
 
 def linear(f: Function, x: Value, weight: Value, bias: Value | None = None) -> Value:
     """`x * weight^T + bias` in f32."""
-    dims = [x.dims[0], weight.dims[0]]
     if bias is None:
-        out = f.fill(f.f32(0), dims)
-    else:
-        out = f.generic("n -> m n", [bias], f.empty(dims, "f32"), lambda b, _: b)
-    return f.matmul(x, weight, out)
+        return f.matmul(x, weight)
+    dims = [x.dims[0], weight.dims[0]]
+    return f.matmul(x, weight, f.generic("n -> m n", [bias], f.empty(dims, "f32"), lambda b, _: b))
 
 
 def linear_onto(f: Function, residual: Value, x: Value, weight: Value, bias: Value | None = None) -> Value:

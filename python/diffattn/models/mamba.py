@@ -50,11 +50,18 @@ class Mamba:
     def _declare(self, m: Module, name: str, shape: list[int], elem: str, **options) -> None:
         m.weight(f"mamba.{{}}.{name}", shape, elem, source=self.prefix + name, **self.numbered, **options)
 
+    def _declare_matrix(self, m: Module, name: str, shape: list[int]) -> None:
+        # What steps and states are made of is small, and the recurrence would multiply its errors.
+        if name in ("x_proj", "dt_proj"):
+            self._declare(m, f"{name}.weight", shape, self.elem)
+        else:
+            m.matrix(f"mamba.{{}}.{name}.weight", shape, self.elem, source=f"{self.prefix}{name}.weight", **self.numbered)
+
     def declare(self, m: Module) -> None:
         matrices = {"in_proj": [2 * self.inner, self.hidden], "x_proj": [self.rank + 2 * self.states, self.inner],
                     "dt_proj": [self.inner, self.rank], "out_proj": [self.hidden, self.inner]}
         for name, shape in matrices.items():
-            self._declare(m, f"{name}.weight", shape, self.elem)
+            self._declare_matrix(m, name, shape)
             if name == "dt_proj" or self.bias and name != "x_proj":
                 self._declare(m, f"{name}.bias", shape[:1], "f32")
         self._declare(m, "conv1d.weight", [self.inner, 1, self.taps], "f32")
@@ -202,7 +209,7 @@ class GatedMemory:
 
     def declare(self, m: Module) -> None:
         for name, shape in (("in_proj", [self.inner, self.hidden]), ("out_proj", [self.hidden, self.inner])):
-            m.weight(f"gmu.{{}}.{name}.weight", shape, self.elem, source=f"{self.prefix}{name}.weight", **self.numbered)
+            m.matrix(f"gmu.{{}}.{name}.weight", shape, self.elem, source=f"{self.prefix}{name}.weight", **self.numbered)
             if self.bias:
                 m.weight(f"gmu.{{}}.{name}.bias", shape[:1], "f32", source=f"{self.prefix}{name}.bias", **self.numbered)
 

@@ -12,6 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Union
 
+from ..errors import ConfigError
+from .quantization import Quantization, scale_name
+
 FLOATS = ("f32", "f16", "bf16")
 
 
@@ -30,6 +33,19 @@ class Value:
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class QuantizedMatrix(Value):
+    """A weight `[n, k]` as bytes of integers of `bits` and scales `[n, groups]`: an operand of `Function.matmul` alone."""
+
+    bits: int = 8
+    scales: Value | None = None
+
+    @property
+    def type(self) -> str:
+        rows, columns = self.dims
+        return tensor_type([rows, columns * self.bits // 8], self.elem)
 
 
 Dim = Union[int, Value]  # an expression, which Python 3.9 could not write with |
@@ -61,10 +77,18 @@ def float_attr(value: float) -> str:
     return f"{mantissa}e{exponent} : f32" if exponent else f"{mantissa} : f32"
 
 
+def _numbered(pattern: str, numbers: Sequence[int] | None) -> list[str]:
+    """The names that a pattern with `{}` stands for."""
+    return [pattern] if numbers is None else [pattern.replace("{}", str(n)) for n in numbers]
+
+
 class Module:
     """Weights and functions, in the order of their declaration."""
 
-    def __init__(self) -> None:
+    def __init__(self, quantization: Quantization | None = None) -> None:
+        self.quantization = quantization
+        #: Of matrices that may be integers, by their names in the file: whether it holds them transposed.
+        self.matrices: dict[str, bool] = {}
         self.weights: dict[str, str] = {}
         self.types: dict[str, tuple[tuple[int, ...], str]] = {}
         self.functions: list[str] = []
@@ -74,6 +98,8 @@ class Module:
         self.state_size = 0
         #: Of public functions: shape (None: any size) and element type of each argument.
         self.arguments: dict[str, list[tuple[tuple[int | None, ...], str]]] = {}
+        #: Of matrices that are integers: rows and columns.
+        self.quantized: dict[str, tuple[int, int]] = {}
         self._files: dict[str, tuple[tuple[int, ...], str]] = {}
 
     def file_names(self) -> list[str]:
@@ -96,6 +122,7 @@ class Module:
         source: str | None = None,
         row_blocks: Sequence[int] | None = None,
         transpose: bool = False,
+        finite: bool = False,
     ) -> str:
         """Declares a weight; with `layers`, `name` holds `{}` in place of the layer's number: `first_layer`, and from there on in
         steps of `layer_step`. Returns the name."""
@@ -114,16 +141,34 @@ class Module:
             attributes.append(f"diffattn.row_blocks = array<i64: {', '.join(map(str, row_blocks))}>")
         if transpose:
             attributes.append("diffattn.transpose")
+        if finite:
+            attributes.append("diffattn.finite")
         kind = tensor_type(shape, elem)
         text = f'ml_program.global private @"{name}"(#ml_program.extern<{kind}>) : {kind}'
         if attributes:
             text += f" {{{', '.join(attributes)}}}"
         self.weights[name] = text
         self.types[name] = (tuple(shape), elem)
-        pattern = source or name
-        numbers = range(first_layer, first_layer + layers * layer_step, layer_step) if layers is not None else [None]
         stored = tuple(shape)[::-1] if transpose else tuple(shape)
-        self._files |= {pattern if n is None else pattern.replace("{}", str(n)): (stored, elem) for n in numbers}
+        numbers = range(first_layer, first_layer + layers * layer_step, layer_step) if layers is not None else None
+        self._files |= {file: (stored, elem) for file in _numbered(source or name, numbers)}
+        return name
+
+    def matrix(self, name: str, shape: Sequence[int], elem: str, *, source: str | None = None, transpose: bool = False, **options) -> str:
+        """Declares the weight `[n, k]` of a linear layer, as `weight` does, or as integers and scales where the module is
+        quantized: then the file has `[n, k]` in any case."""
+        how, before = self.quantization, set(self._files)
+        if how is None:
+            self.weight(name, shape, elem, source=source, transpose=transpose, **options)
+        else:
+            rows, columns = shape
+            if columns % how.group:
+                raise ConfigError(f"expected group_size to divide the {columns} columns of {source or name}, but got {how.group}")
+            self.weight(name, [rows, columns * how.bits // 8], "i8", source=source, **options)
+            self.quantized[name] = (rows, columns)
+        self.matrices |= {file: transpose for file in self._files if file not in before}
+        if how is not None:
+            self.weight(scale_name(name), [rows, columns // how.group], "f32", source=source and scale_name(source), finite=True, **options)
         return name
 
     def function(self, name: str, *, private: bool = False) -> Function:
@@ -302,8 +347,15 @@ class Function:
         """The scalar as a tensor of rank 0."""
         return self.emit(f"tensor.from_elements {value} : tensor<{value.elem}>", value.elem, ())
 
-    def matmul(self, x: Value, weight: Value, out: Value) -> Value:
-        """`out + x * weight^T`: x is `[m, k]`, the weight `[n, k]`."""
+    def matmul(self, x: Value, weight: Value, out: Value | None = None) -> Value:
+        """`out + x * weight^T`, in f32 without `out`: x is `[m, k]`, the weight `[n, k]`."""
+        if isinstance(weight, QuantizedMatrix):
+            onto = out or self.empty([x.dims[0], weight.dims[0]], "f32")
+            types = f"{x.type}, {weight.type}, {weight.scales.type}"
+            return self.emit(f"diffattn.quantized_gemm ins({x}, {weight}, {weight.scales} : {types}) outs({onto} : {onto.type}) "
+                             f"{{bits = {weight.bits} : i64{', accumulate' if out else ''}}} -> {onto.type}", onto.elem, onto.dims)
+        if out is None:
+            out = self.fill(self.f32(0), [x.dims[0], weight.dims[0]])
         space = "(d0, d1, d2)"
         maps = ", ".join(f"affine_map<{space} -> ({t})>" for t in ("d0, d2", "d1, d2", "d0, d1"))
         return self.emit(f"linalg.matmul indexing_maps = [{maps}] ins({x}, {weight} : {x.type}, {weight.type}) "
@@ -345,7 +397,13 @@ class Function:
     # ---- structure --------------------------------------------------------------------------------------------
 
     def weight(self, name: str, layer: Value | None = None) -> Value:
-        """The weight of that name; of one layer if `layer` is given."""
+        """The weight of that name; of one layer if `layer` is given. A matrix that is quantized comes with its scales."""
+        if name in self.module.quantized:
+            part, scales = self._tensor(name, layer), self._tensor(scale_name(name), layer)
+            return QuantizedMatrix(part.name, part.elem, self.module.quantized[name], True, self.module.quantization.bits, scales)
+        return self._tensor(name, layer)
+
+    def _tensor(self, name: str, layer: Value | None) -> Value:
         shape, elem = self.module.types[name]
         kind = tensor_type(shape, elem)
         if layer is None:

@@ -67,7 +67,7 @@ class GatedMlp:
 
     def declare(self, m: Module) -> None:
         for name, rows, columns in (("gate", self.inner, self.hidden), ("up", self.inner, self.hidden), ("down", self.hidden, self.inner)):
-            m.weight(self._name(f"{name}_proj.weight"), [rows, columns], self.elem, layers=self.layers)
+            m.matrix(self._name(f"{name}_proj.weight"), [rows, columns], self.elem, layers=self.layers)
             if self.bias:
                 m.weight(self._name(f"{name}_proj.bias"), [rows], "f32", layers=self.layers)
         if self.activation == POLY_NORM:

@@ -16,6 +16,7 @@ from .diff_v1 import HEAD_EPS, LAMBDA, mix_heads
 from .mlir_text import Function, Module, Value
 from .mlp import POLY_NORM
 from .projections import Projections
+from .quantization import read_quantization
 from .rope import read_rope
 
 
@@ -108,4 +109,4 @@ def build(config: Config, elem: str = "f32") -> Module:
     bias = config.flag("use_bias", False)
     mixer = MotifMixer(groups, signals, kv_heads, width, hidden, config.depth("num_hidden_layers"),
                        config.number("attn_rms_norm_eps", HEAD_EPS, above=0), bias)
-    return read_frame(config, mixer, rope, elem, eps=1e-6, tied=False, activations=(POLY_NORM,), mlp_bias=bias).build()
+    return read_frame(config, mixer, rope, elem, eps=1e-6, tied=False, activations=(POLY_NORM,), mlp_bias=bias).build(read_quantization(config))

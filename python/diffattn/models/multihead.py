@@ -11,6 +11,7 @@ from __future__ import annotations
 from . import diff_v1, layers
 from .config import MOST_LAYERS, Config
 from .mlir_text import Module
+from .quantization import read_quantization
 from .rope import read_rope, rotate, tables
 
 NAMES = {
@@ -28,13 +29,13 @@ def _build(config: Config, elem: str, kind: str) -> Module:
     if config.flag("rope", kind == "diff_attention"):
         rope = read_rope(config, width, interleaved=True, longest=config.integer("max_position_embeddings", 2048))
 
-    m = Module()
+    m = Module(read_quantization(config))
     for key, rows in (("q", 2 * heads), ("k", 2 * kv_heads), ("v", 2 * kv_heads)):
-        m.weight(names[key], [rows * width, hidden], elem, transpose=transposed)
+        m.matrix(names[key], [rows * width, hidden], elem, transpose=transposed)
     for name in diff_v1.LAMBDA:
         m.weight(name, [width], "f32")
     m.weight(names["norm"], [2 * width], "f32")
-    m.weight(names["o"], [hidden, 2 * heads * width], elem, transpose=transposed)
+    m.matrix(names["o"], [hidden, 2 * heads * width], elem, transpose=transposed)
 
     f = m.function("forward")
     x = f.argument("x", "f32", [None, None, hidden])

@@ -19,6 +19,7 @@ from . import layers, tokens
 from .config import LARGEST, Config
 from .mamba import GatedMemory, Mamba
 from .mlir_text import Dim, Function, Module, Value
+from .quantization import Quantization, read_quantization
 from .sambay_layers import ATTENTION, SambaYLayers
 
 
@@ -38,8 +39,8 @@ class Call:
 
 
 class SambaY(SambaYLayers):
-    def build(self) -> Module:
-        m = Module()
+    def build(self, quantization: Quantization | None) -> Module:
+        m = Module(quantization)
         m.cache_shapes = [(1, self.key_heads), (1, self.value_heads)]
         rings = self.pairs * self.window * sum(heads * width for heads, width in (self.key_heads, self.value_heads))
         m.state_size = rings + self.mamba.layers * self.mamba.inner * (self.mamba.taps - 1 + self.mamba.states)
@@ -235,4 +236,5 @@ def build(config: Config, elem: str = "f32") -> Module:
     gmu = GatedMemory(ATTENTION, {"layers": depth // 4 - 1, "first_layer": depth // 2 + 2, "layer_step": 2}, hidden, inner, bias, elem)
     return SambaY(config.integer("vocab_size"), hidden, config.integer("intermediate_size"), depth,
                   config.number("layer_norm_eps", 1e-5, above=0), config.choice("hidden_act", layers.ACTIVATIONS, "silu"),
-                  config.flag("tie_word_embeddings", True), heads, kv_heads, width, _read_window(config, depth), mamba, gmu, elem).build()
+                  config.flag("tie_word_embeddings", True), heads, kv_heads, width, _read_window(config, depth), mamba, gmu, elem).build(
+                      read_quantization(config))

@@ -26,7 +26,7 @@ class Projections:
         self._declare(m, frame, "o", self.hidden, columns, {})
 
     def _declare(self, m: Module, frame: Decoder, name: str, rows: int, columns: int, moved: Mapping) -> None:
-        frame.layer_weight(m, f"self_attn.{name}_proj.weight", [rows, columns], frame.elem, **moved)
+        frame.layer_matrix(m, f"self_attn.{name}_proj.weight", [rows, columns], **moved)
         if self.bias:
             frame.layer_weight(m, f"self_attn.{name}_proj.bias", [rows], "f32", **moved)
 

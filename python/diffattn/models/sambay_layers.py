@@ -46,7 +46,8 @@ class SambaYLayers:
                   "inner_cross_attn.subln.weight": ([2 * self.width], "f32")}
         shapes |= {f"inner_cross_attn.{name}": ([self.width], "f32") for name in LAMBDA}
         for name, (shape, elem) in shapes.items():
-            m.weight(f"{kind}.{{}}.{name}", shape, elem, source=ATTENTION + name, layer_step=2, **numbered)
+            declare = m.matrix if len(shape) == 2 else m.weight
+            declare(f"{kind}.{{}}.{name}", shape, elem, source=ATTENTION + name, layer_step=2, **numbered)
 
     def declare(self, m: Module) -> None:
         m.weight("model.embed_tokens.weight", [self.vocab, self.hidden], self.elem)
@@ -59,10 +60,13 @@ class SambaYLayers:
         if self.tail:
             self.gmu.declare(m)
             self._declare_attention(m, "cross", 2 * self.heads * self.width, layers=self.tail, first_layer=self.depth // 2 + 3)
-        m.weight(LAYER + "mlp.fc1.weight", [2 * self.inner, self.hidden], self.elem, layers=self.depth)
-        m.weight(LAYER + "mlp.fc2.weight", [self.hidden, self.inner], self.elem, layers=self.depth)
+        m.matrix(LAYER + "mlp.fc1.weight", [2 * self.inner, self.hidden], self.elem, layers=self.depth)
+        m.matrix(LAYER + "mlp.fc2.weight", [self.hidden, self.inner], self.elem, layers=self.depth)
         # Its own symbol even when tied, since a matrix product may keep a packed copy of it.
-        m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source="model.embed_tokens.weight" if self.tied else None)
+        if self.tied:
+            m.weight("lm_head.weight", [self.vocab, self.hidden], self.elem, source="model.embed_tokens.weight")
+        else:
+            m.matrix("lm_head.weight", [self.vocab, self.hidden], self.elem)
 
     # ---- parts of layers --------------------------------------------------------------------------------------
 

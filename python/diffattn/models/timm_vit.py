@@ -13,6 +13,7 @@ from . import layers
 from .config import LARGEST, Config
 from .diff_v1 import LAMBDA, mix_heads
 from .mlir_text import Dim, Function, Module, Value
+from .quantization import Quantization, read_quantization
 
 EPS = 1e-6
 ARCHITECTURES = {
@@ -71,7 +72,7 @@ class Vit:
     # ---- weights ----------------------------------------------------------------------------------------------
 
     def _dense(self, m: Module, name: str, rows: int, columns: int, **options) -> None:
-        m.weight(f"{name}.weight", [rows, columns], self.elem, **options)
+        m.matrix(f"{name}.weight", [rows, columns], self.elem, **options)
         m.weight(f"{name}.bias", [rows], "f32", **options)
 
     def _norm(self, m: Module, name: str, **options) -> None:
@@ -205,8 +206,8 @@ class Vit:
         pooled = self._pooled(f, f.slice(tokens, [0, self.registers, 0], [batch, self.patches, self.width]))
         return layers.cast(f, pooled, elem) if self.norm_first else layers.layer_norm(f, pooled, gamma, beta, EPS, elem)
 
-    def build(self) -> Module:
-        m = Module()
+    def build(self, quantization: Quantization | None) -> Module:
+        m = Module(quantization)
         self.declare(m)
         f = m.function("block", private=True)
         h = f.argument("h", "f32", [None, self.width], writable=True)
@@ -266,4 +267,4 @@ def build(config: Config, elem: str = "f32") -> Module:
         raise args.fail("mlp_ratio", f"1 to {LARGEST} when multiplied by embed_dim = {width}", args.values["mlp_ratio"])
     return Vit(width, args.depth("depth"), heads, inner, size,
                patch, args.integer("in_chans", 3), classes, args.integer("reg_tokens", 1, minimum=0), pool,
-               not args.flag("fc_norm", True), name.startswith("vit_dpwee"), elem).build()
+               not args.flag("fc_norm", True), name.startswith("vit_dpwee"), elem).build(read_quantization(config))

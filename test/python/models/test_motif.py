@@ -88,8 +88,8 @@ def test_poly_norm():
     ({"num_noise_heads": 0}, "expected 'num_noise_heads' to be an integer from 1"),
     ({"attn_rms_norm_eps": 0}, "expected 'attn_rms_norm_eps' to be a finite number above 0, but got 0"),
     ({"kv_lora_rank": 512}, "expected 'kv_lora_rank' to be absent, because Motif-3 .* is not supported, but got 512"),
-    ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "expected weights that are not quantized, but got 'gptq'"),
-    ({"quantization_config": {}}, "expected weights that are not quantized, but got quantization_config = {}"),
+    ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "expected weights that are not quantized, or by 'diffattn', but got 'gptq'"),
+    ({"quantization_config": {}}, "expected weights that are not quantized, or by 'diffattn', but got quantization_config = {}"),
 ])
 def test_config_errors(change, message):
     with pytest.raises(ConfigError, match=message):
