@@ -283,8 +283,8 @@ struct ProductPattern final : OpConversionPattern<Op> {
         body(row, getRowType(type), b.index(row * type.getDimSize(1)));
     };
     Value tiles[] = {adaptor.getAcc(), adaptor.getLhs(), adaptor.getRhs()};
-    for (auto [number, tile] : llvm::enumerate(tiles))
-      forRows(tile, [&](int64_t row, VectorType type, Value at) {
+    for (size_t number = 0; number < std::size(tiles); ++number)
+      forRows(tiles[number], [&](int64_t row, VectorType type, Value at) {
         b.store(vector::ExtractOp::create(b, tiles[number], row), slots[number],
                 type.getElementType(), at);
       });

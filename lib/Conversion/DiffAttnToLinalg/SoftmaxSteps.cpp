@@ -153,17 +153,19 @@ public:
     return wrap(given ? given : kLength);
   }
   MaskValue keyBefore(MaskValue query, int64_t left) override {
-    return wrap(saturatingAdd(b, lowest(left), unwrap(query)));
+    return wrap(saturatingAdd(b, lowestDistance(left), unwrap(query)));
   }
   MaskValue endAfter(MaskValue query, int64_t right) override {
-    Value last = saturatingAdd(b, highest(right), unwrap(query));
+    Value last = saturatingAdd(b, highestDistance(right), unwrap(query));
     return wrap(saturatingAdd(b, last, constant(1)));
   }
   MaskValue isWithinLeft(const MaskPoint &point, int64_t left) override {
-    return compare(arith::CmpIPredicate::sge, distance(point), lowest(left));
+    return compare(arith::CmpIPredicate::sge, distance(point),
+                   lowestDistance(left));
   }
   MaskValue isWithinRight(const MaskPoint &point, int64_t right) override {
-    return compare(arith::CmpIPredicate::sle, distance(point), highest(right));
+    return compare(arith::CmpIPredicate::sle, distance(point),
+                   highestDistance(right));
   }
 
 protected:
@@ -185,10 +187,10 @@ private:
   Value distance(const MaskPoint &point) {
     return arith::SubIOp::create(b, unwrap(point.key), unwrap(point.query));
   }
-  Value lowest(int64_t left) {
+  Value lowestDistance(int64_t left) {
     return saturatingSub(b, offset(), constant(left));
   }
-  Value highest(int64_t right) {
+  Value highestDistance(int64_t right) {
     return saturatingAdd(b, offset(), constant(right));
   }
   Value offset() {
