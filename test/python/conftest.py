@@ -15,6 +15,17 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "oracle: needs PyTorch, transformers or timm as the oracle")
 
 
+#: The files that take longest, first of all: processes that take whole files then end together.
+LONGEST = ["test_torch_family.py", "test_attention_random.py", "test_docs.py", "test_batch_invariant.py", "test_torch_models.py",
+           "test_attack.py", "test_onnx_models.py", "test_wheel_binary.py", "test_simulated.py", "test_patch.py", "test_captured.py",
+           "test_lowering.py", "test_phi4flash.py"]
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
+
+
 @pytest.fixture(scope="session")
 def full(request):
     """Whether the long form of a test was asked for."""

@@ -95,5 +95,5 @@ class FactoredDragon(Dragon):
                                shared.view(batch, length, self.rank, self.width)) / self.rank
 
 
-def decoder(attention, **options):
-    return Decoder(WIDTH, lambda depth: attention(depth, **options), rotary=8)
+def decoder(attention, layers=2, **options):
+    return Decoder(WIDTH, lambda depth: attention(depth, **options), rotary=8, layers=layers)

@@ -158,5 +158,5 @@ class LatentMotif(nn.Module):
         return self.wo(result.transpose(1, 2).reshape(batch, length, -1))
 
 
-def decoder(attention, rotary=8, **options):
-    return Decoder(WIDTH, lambda depth: attention(depth, **options), PolyNormMLP, rotary)
+def decoder(attention, rotary=8, layers=2, **options):
+    return Decoder(WIDTH, lambda depth: attention(depth, **options), PolyNormMLP, rotary, layers)

@@ -134,5 +134,5 @@ class V2Step(nn.Module):
         return self.lm_head(x + self.attention.joined(x, both.transpose(1, 2))), [k, v]
 
 
-def decoder(attention, **options):
-    return Decoder(WIDTH, lambda depth: attention(depth, **options), rotary=8)
+def decoder(attention, layers=2, **options):
+    return Decoder(WIDTH, lambda depth: attention(depth, **options), rotary=8, layers=layers)
