@@ -15,7 +15,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, checks, files, hints, import_command, models, quantization
+from . import __version__, checks, files, hints, import_command, library, models, quantization
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, read_defaults
@@ -458,6 +458,10 @@ def make_parser() -> argparse.ArgumentParser:
     quantization.add_to(commands)
 
     import_command.add_to(commands, _integer(1))
+
+    sub = commands.add_parser("plugin", help="say where the plugin for mlir-opt lies", description="Say where the plugin for mlir-opt lies.",
+                              epilog="example: mlir-opt --load-dialect-plugin=$(diffattn plugin) --load-pass-plugin=$(diffattn plugin) ...")
+    sub.set_defaults(function=lambda _: say(str(library.plugin())) or 0)
 
     sub = command("info", info, "say what a directory holds", "diffattn info examples/tiny-lm")
     sub.add_argument("--json", action="store_true")

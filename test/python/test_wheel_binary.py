@@ -190,6 +190,11 @@ def test_gpu_code_without_an_assembler(run, installed):
     assert f"{packages}/nvidia/cu13/bin/no-such-ptxas" in said
 
 
+def test_the_plugin_is_elsewhere(run):
+    said = run("diffattn", "plugin", code=10).stderr
+    assert "lib/libDiffAttnPlugin.so: expected the plugin for mlir-opt" in said and "--component tools --prefix my-prefix" in said
+
+
 def test_annotations_are_installed(installed, tmp_path):
     check_client(tmp_path, "--python-executable", installed / "bin" / "python")
 
