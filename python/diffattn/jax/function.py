@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
+
 from ..importing.function import Imported, ImportedFunction, Value, sizes_of, views_of
 from ..importing.options import CodeOptions
 from ..runtime import Diagnostic
 from .stablehlo import lower
 
+#: For how many sets of sizes a function keeps compiled code.
+MOST_SETS = 32
+
 
 class CompiledFunction:
     """What `diffattn.jax.compile` and `diffattn.jax.load` give: call it like the function. Where sizes are symbols, there is compiled
-    code, with packed weights, for each set of sizes that came."""
+    code, with packed weights, for each of the `MOST_SETS` sets of sizes that came last."""
 
     def __init__(self, source, options: CodeOptions):
         self._source, self._options = source, options
         #: Types and sizes of arguments, in the order of their leaves.
         self.inputs: list[Value] = source.arguments
+        #: The one that was called last stands last.
         self._functions: dict[tuple, ImportedFunction] = {}
+        self._text, self._warned = "", False
         if not self.symbols:
             self._function(tuple(value.sizes for value in self.inputs))
 
@@ -38,7 +45,7 @@ class CompiledFunction:
     @property
     def mlir(self) -> str:
         """The module that was compiled last, as text of MLIR; empty before the first call, if sizes are symbols."""
-        return next((function.mlir for function in reversed(self._functions.values())), "")
+        return self._text
 
     def __call__(self, *args, **kwargs):
         given = self._source.flatten(args, kwargs)
@@ -51,7 +58,14 @@ class CompiledFunction:
         function = self._functions.get(shapes)
         if function is None:
             function = ImportedFunction(import_with(self._source, shapes), self._options, self._source.name)
-            self._functions[shapes] = function
+            self._text = function.mlir
+        self._functions[shapes] = self._functions.pop(shapes, function)
+        if len(self._functions) > MOST_SETS:
+            del self._functions[next(iter(self._functions))]
+            if not self._warned:
+                self._warned = True
+                warnings.warn(f"{self._source.name} was called with more than {MOST_SETS} sets of sizes: code for those that came longest "
+                              "ago is given up, and made again when they come back; pad arguments to few sizes", RuntimeWarning, stacklevel=3)
         return function
 
 
