@@ -79,6 +79,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=512, help="of the prompt")
     parser.add_argument("--samples", type=int, default=15, help="that must count, of each contestant")
     parser.add_argument("--most", type=int, default=200, help="turns after which it ends")
+    parser.add_argument("--batch-invariant", action=argparse.BooleanOptionalAction, help="the option (default: as the backend has it)")
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -87,7 +88,7 @@ def main():
                              num_hidden_layers=options.layers, num_attention_heads=8, num_key_value_heads=4, attn_implementation="sdpa")
     model = DiffLlamaForCausalLM(config).eval()
     ids = torch.randint(0, config.vocab_size, (1, options.tokens))
-    compiled = torch.compile(model, backend="diffattn", options={"threads": 1})
+    compiled = torch.compile(model, backend="diffattn", options={"threads": 1, "batch_invariant": options.batch_invariant})
     probe, rows = Probe(), {}
     for _ in range(50):
         probe()

@@ -9,7 +9,7 @@ from typing import Any
 
 def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None, *, dynamic_shapes: Any = None,
             target: str = "cpu", threads: int | None = None, cache: bool | str | os.PathLike[str] = True,
-            fallback: str | None = None) -> Any:
+            batch_invariant: bool | None = None, fallback: str | None = None) -> Any:
     """A function that computes what `module` does, without gradients.
 
     module          a torch.nn.Module on the CPU, usually after eval()
@@ -19,6 +19,7 @@ def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None
     target          as of `diffattn.runtime.Executable`; arguments lie in memory of the host all the same
     threads         for each call; None: the runtime's default
     cache           whether compiled code is kept on disk, or a folder for it
+    batch_invariant as of `diffattn.runtime.Executable`: False lets products go to the library, where that is faster
     fallback        "eager": where the module cannot be lowered, it is returned as it is, with a warning
 
     The function takes and gives torch tensors. Weights are the module's own, read where they lie, and packed once; what is written into
@@ -33,5 +34,5 @@ def compile(module: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None
     from .torch.export import compile_module
     from .torch.options import Options
 
-    options = Options(target=target, threads=threads, cache=cache, fallback=fallback)
+    options = Options(target=target, threads=threads, cache=cache, batch_invariant=batch_invariant, fallback=fallback)
     return compile_module(module, args, kwargs, dynamic_shapes, options)

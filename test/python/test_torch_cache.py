@@ -35,8 +35,8 @@ class Found(BaseException):
 
 @pytest.fixture
 def key_of(monkeypatch):
-    def found(module, weights):
-        raise Found(keys.graph_key(module, weights))
+    def found(module, weights, written):
+        raise Found(keys.graph_key(module, weights, written))
 
     monkeypatch.setattr(program, "graph_key", found)
 
@@ -145,7 +145,13 @@ def test_other_graphs_have_other_keys(pair, key_of):
 def test_weights_are_of_the_key(monkeypatch):
     """Which inputs become globals, and their order."""
     module = torch.fx.symbolic_trace(lambda x, y: x + y)
-    assert len({keys.graph_key(module, weights) for weights in ({}, {0: "w0"}, {1: "w0"}, {0: "w0", 1: "w1"}, {0: "w1", 1: "w0"})}) == 5
+    assert len({keys.graph_key(module, weights, set()) for weights in ({}, {0: "w0"}, {1: "w0"}, {0: "w0", 1: "w1"}, {0: "w1", 1: "w0"})}) == 5
+
+
+def test_what_is_written_is_of_the_key():
+    """Which inputs compiled code may write to."""
+    module = torch.fx.symbolic_trace(lambda x, y: x + y)
+    assert len({keys.graph_key(module, {}, written) for written in (set(), {0}, {1}, {0, 1})}) == 4
 
 
 def test_what_nodes_give_is_of_the_key():
@@ -158,19 +164,19 @@ def test_what_nodes_give_is_of_the_key():
         for name in ("val", "tensor_meta"):
             for value in values:
                 node.meta = {name: value}
-                seen.add(keys.graph_key(module, {}))
+                seen.add(keys.graph_key(module, {}, set()))
         assert len(seen) == 2 * len(values) - 1 and None not in seen  # None is as no entry
 
 
 def test_versions_are_of_the_key(monkeypatch):
     module = torch.fx.symbolic_trace(lambda x: x)
-    seen = {keys.graph_key(module, {})}
+    seen = {keys.graph_key(module, {}, set())}
 
     def change(owner, name, value):
         with monkeypatch.context() as context:
             context.setattr(owner, name, value)
             keys._lowered_by.cache_clear()
-            seen.add(keys.graph_key(module, {}))
+            seen.add(keys.graph_key(module, {}, set()))
         keys._lowered_by.cache_clear()
 
     change(torch, "__version__", "2.99")
@@ -185,14 +191,14 @@ def test_versions_are_of_the_key(monkeypatch):
 def test_what_is_not_known_is_not_kept():
     module = torch.fx.symbolic_trace(lambda x: x + 1)
     node = next(node for node in module.graph.nodes if node.op == "call_function")
-    assert keys.graph_key(module, {})
+    assert keys.graph_key(module, {}, set())
     for meaning in (object(), {1: 2}, 1j):
         node.meta["val"] = meaning
-        assert keys.graph_key(module, {}) is None
+        assert keys.graph_key(module, {}, set()) is None
     node.meta["val"], node.target = None, print
-    assert keys.graph_key(module, {})
+    assert keys.graph_key(module, {}, set())
     node.target = torch.nn.ReLU()
-    assert keys.graph_key(module, {}) is None
+    assert keys.graph_key(module, {}, set()) is None
 
 
 def damage(path, how, others):

@@ -1,13 +1,16 @@
-"""Arguments of an imported function that become weights: globals with an extern value, which the runtime packs once."""
+"""Arguments of an imported function that become weights, globals with an extern value, which the runtime packs once; and arguments that it
+may change."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 
-def with_weights(text: str, weights: dict[int, str]) -> str:
-    """The module with the arguments of `main` whose numbers are in `weights` as globals of these names."""
-    if not weights:
+def with_weights(text: str, weights: dict[int, str], written: Collection[int] = ()) -> str:
+    """The module with the arguments of `main` whose numbers are in `weights` as globals of these names. The memory of arguments whose
+    numbers are in `written` may be written to."""
+    if not weights and not written:
         return text
     begin = text.index("func.func @main(") + len("func.func @main(")
     arguments, end = _split(text, begin)
@@ -15,7 +18,7 @@ def with_weights(text: str, weights: dict[int, str]) -> str:
     for number, argument in enumerate(arguments):
         value, kind = (part.strip() for part in argument.split(":", 1))
         if number not in weights:
-            kept.append(argument.strip())
+            kept.append(argument.strip() + (" {bufferization.writable = true}" if number in written else ""))
             continue
         globals_.append(f"ml_program.global private @{weights[number]}(#ml_program.extern<{kind}>) : {kind}\n  ")
         loads.append(f"\n    {value} = ml_program.global_load_const @{weights[number]} : {kind}")

@@ -27,7 +27,7 @@ def require() -> None:
 
 
 def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None = None, target: str = "cpu",
-            threads: int | None = None, cache: bool | str | os.PathLike[str] = True) -> CompiledFunction:
+            threads: int | None = None, cache: bool | str | os.PathLike[str] = True, batch_invariant: bool | None = None) -> CompiledFunction:
     """A function that computes what `fn` does, without gradients.
 
     fn             a function that jax.jit takes, or that it gave
@@ -37,6 +37,7 @@ def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None
     target         as of `diffattn.runtime.Executable`; arguments lie in memory of the host all the same
     threads        for each call; None: the runtime's default
     cache          whether compiled code is kept on disk, or a folder for it
+    batch_invariant as of `diffattn.runtime.Executable`: False lets products go to the library, where that is faster
 
     The function takes and gives arrays of JAX in memory of the host, in pytrees. Arrays that `fn` closes over are weights.
 
@@ -47,7 +48,7 @@ def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None
         raise checks.wrong("fn", "a function", fn)
     if not (kwargs is None or isinstance(kwargs, Mapping)):
         raise checks.wrong("kwargs", "a dict of example arguments, or None", kwargs)
-    options = CodeOptions(target=target, threads=threads, cache=cache)
+    options = CodeOptions(target=target, threads=threads, cache=cache, batch_invariant=batch_invariant)
     require()
     from .function import CompiledFunction
     from .sources import Traced
@@ -56,7 +57,7 @@ def compile(fn: Callable[..., Any], *args: Any, kwargs: Mapping[str, Any] | None
 
 
 def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | None = None,
-         cache: bool | str | os.PathLike[str] = True) -> CompiledFunction:
+         cache: bool | str | os.PathLike[str] = True, batch_invariant: bool | None = None) -> CompiledFunction:
     """A function that computes what the StableHLO in the file `path` does: text or bytecode of a module, or what `jax.export` has
     serialized.
 
@@ -68,7 +69,7 @@ def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | No
     Raises InputError for a file that cannot be read, IRError for one that holds no sound StableHLO, CompileError for what cannot be
     lowered, as custom calls, and LibraryError if jax is missing.
     """
-    place, options = checks.path("path", path), CodeOptions(target=target, threads=threads, cache=cache)
+    place, options = checks.path("path", path), CodeOptions(target=target, threads=threads, cache=cache, batch_invariant=batch_invariant)
     require()
     from .function import CompiledFunction
     from .sources import read

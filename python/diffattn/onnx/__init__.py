@@ -26,12 +26,13 @@ def require() -> None:
 
 
 def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | None = None,
-         cache: bool | str | os.PathLike[str] = True) -> Model:
+         cache: bool | str | os.PathLike[str] = True, batch_invariant: bool | None = None) -> Model:
     """A function that computes what the ONNX model in the file `path` does.
 
     target    as of `diffattn.runtime.Executable`; arguments lie in memory of the host all the same
     threads   for each call; None: the runtime's default
     cache     whether compiled code is kept on disk, or a folder for it
+    batch_invariant as of `diffattn.runtime.Executable`: False lets products go to the library, where that is faster
 
     The function takes arrays by place or by the names of the model's inputs: NumPy's, PyTorch's tensors, or anything with DLPack.
     It gives one array, or a tuple of several: tensors if an argument is one, else arrays of NumPy. Weights stay where they are: those
@@ -41,7 +42,7 @@ def load(path: str | os.PathLike[str], *, target: str = "cpu", threads: int | No
     is missing, too short or outside of the model's folder, CompileError for ops and types that cannot be lowered, and LibraryError
     if onnx or torch-mlir is missing.
     """
-    place, options = checks.path("path", path), CodeOptions(target=target, threads=threads, cache=cache)
+    place, options = checks.path("path", path), CodeOptions(target=target, threads=threads, cache=cache, batch_invariant=batch_invariant)
     require()
     from .model import Model, read
 

@@ -1,7 +1,7 @@
 """`torch.ops.diffattn.attention` in graphs that are compiled, where it becomes one op of the dialect.
 
 Its decomposition converts the operands to what the dialect's op takes, and puts them with its attributes into one node of
-`torch.ops.diffattn._attention`, which nothing takes apart: attention_text.py writes it.
+`torch.ops.diffattn._attention`, which nothing takes apart: node_text.py writes it.
 """
 
 from __future__ import annotations

@@ -1,50 +1,12 @@
-"""Attention nodes of a graph on their way through torch-mlir, as calls of functions without a body, and as ops in its text."""
+"""Attention nodes of a graph as ops of the dialect, in text."""
 
 from __future__ import annotations
 
-import json
-import re
 
-_CALL = re.compile(r"^ *(%\w+) = (?:func\.)?call @diffattn_attention_(\d+)\((.*?)\) : \((.*)\) -> (\S+)\n", re.M)
-_DECLARATION = re.compile(r"^ *func\.func private @diffattn_attention_\d+\(.*\n", re.M)
-
-
-def make_calls(module) -> list[dict]:
-    """Replaces the nodes in a module of torch-mlir, in place; gives their specs, by the numbers of the functions."""
-    from torch_mlir import ir
-    from torch_mlir.dialects import func
-
-    specs: list[dict] = []
-    blocks = [block for function in module.body.operations for block in function.regions[0].blocks]
-    for op in [op for block in blocks for op in block.operations]:
-        if op.operation.name != "torch.operator" or op.attributes["name"].value != "torch.diffattn._attention":
-            continue
-        spec, operands = (value.owner for value in op.operands)
-        values, results = list(operands.operands), [result.type for result in op.results]
-        with ir.InsertionPoint(module.body), op.location:
-            declared = func.FuncOp(f"diffattn_attention_{len(specs)}", ir.FunctionType.get([one.type for one in values], results),
-                                   visibility="private")
-        with ir.InsertionPoint(op), op.location:
-            call = func.CallOp(declared, values)
-        specs.append(json.loads(spec.attributes["value"].value))
-        op.results[0].replace_all_uses_with(call.results[0])
-        op.operation.erase()
-        for left in (operands, spec):
-            if not list(left.results[0].uses):
-                left.erase()
-    return specs
-
-
-def with_ops(text: str, specs: list[dict]) -> str:
-    """The text of a module with `diffattn.attention` in place of the calls."""
-    return _DECLARATION.sub("", _CALL.sub(lambda call: _op(specs[int(call[2])], *call.groups()), text)) if specs else text
-
-
-def _op(spec: dict, result: str, number: str, operands: str, types: str, result_type: str) -> str:
+def attention_op(spec: dict, number: str, values: list[tuple[str, str]], result: str, result_type: str) -> list[str]:
+    """The lines that make `result` of `values`, each with its type."""
     lines, of = [], {}
     prefix = f"%attention_{number}"
-    # Types have commas inside of brackets alone if they have encodings, which torch-mlir does not write.
-    values = list(zip(operands.split(", "), types.split(", ")))
     for name, sizes, (value, given) in zip(spec["names"], spec["sizes"], values):
         wanted = _refined(given, sizes)
         if wanted != given:
@@ -55,7 +17,7 @@ def _op(spec: dict, result: str, number: str, operands: str, types: str, result_
         lines += _check_lengths(prefix, *values[-1])
     made = _refined(result_type, spec["result"])
     q1, q1_type = of["q1"]
-    dynamic = [axis for axis, size in enumerate(_sizes(made)) if size == "?"]
+    dynamic = [axis for axis, size in enumerate(sizes_of(made)) if size == "?"]
     for axis in dynamic:
         lines += [f"{prefix}_axis_{axis} = arith.constant {axis} : index",
                   f"{prefix}_size_{axis} = tensor.dim {q1}, {prefix}_axis_{axis} : {q1_type}"]
@@ -67,7 +29,7 @@ def _op(spec: dict, result: str, number: str, operands: str, types: str, result_
     lines.append(f"{target} = diffattn.attention {' '.join(clauses)} outs({prefix}_init : {made}) {{{spec['attributes']}}} -> {made}")
     if target != result:
         lines.append(f"{result} = tensor.cast {target} : {made} to {result_type}")
-    return "".join(f"    {line}\n" for line in lines)
+    return lines
 
 
 def _check_lengths(prefix: str, negative: str, type_: str) -> list[str]:
@@ -77,12 +39,12 @@ def _check_lengths(prefix: str, negative: str, type_: str) -> list[str]:
             f'cf.assert {prefix}_fits, "kv_len: expected 0 to {2**63 - 1}, but got a negative number"']
 
 
-def _sizes(type_: str) -> list[str]:
+def sizes_of(type_: str) -> list[str]:
     """Of a tensor's type: its sizes, and the type of its elements last."""
     return type_.removeprefix("tensor<").removesuffix(">").split("x")
 
 
 def _refined(type_: str, sizes: list[int | None]) -> str:
     """A tensor's type with the sizes that are known."""
-    *given, element = _sizes(type_)
+    *given, element = sizes_of(type_)
     return "tensor<" + "x".join([*(known if known != "?" or size is None else str(size) for known, size in zip(given, sizes)), element]) + ">"

@@ -17,7 +17,7 @@ from .source import plain
 def backend(module: torch.fx.GraphModule, example_inputs, *, options=None, mode=None):
     """Compiles a graph of Dynamo; the entry point "diffattn" of torch_dynamo_backends.
 
-    options   dict with the fields of `Options`: target, threads, cache, fallback
+    options   dict with the fields of `Options`: target, threads, cache, batch_invariant, fallback
 
     An error is raised by the call of the compiled function, as it is, and not in the wrapping of Dynamo's own.
     """
@@ -54,7 +54,8 @@ def _compile(module, example_inputs, options: Options):
                            "parameter requires one; call under torch.no_grad(), and eval() the module")
 
     with kept_whole():
-        return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table())(module, example_inputs)
+        return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(),
+                            keep_inference_input_mutations=True)(module, example_inputs)
 
 
 def _refuse_devices(example_inputs) -> None:

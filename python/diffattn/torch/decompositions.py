@@ -2,7 +2,8 @@
 
 torch-mlir's own table, with three changes. `aten.linear` and `aten.matmul` stay: taken apart they have wrong shapes once two
 sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
-not parse, is written as comparisons, sums and reads along one axis. What it lowers for known sizes alone, or without saying which sizes
+not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
+(write_node.py). What it lowers for known sizes alone, or without saying which sizes
 stay as they are, is written so that it does. The operator of diffattn becomes one node (attention_node.py).
 """
 
@@ -15,6 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .attention_node import attention
+from .write_node import write_rows
 
 aten = torch.ops.aten
 
@@ -27,7 +29,8 @@ def table(exported: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_put.default: index_put,
+    result.update({aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_copy.default: index_copy,
+                   aten.index_put.default: index_put,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.repeat.default: repeat,
                    aten.scatter.src: scatter, aten.scatter.value: scatter_number})
@@ -71,14 +74,10 @@ def expand(x, size, *, implicit=False):
     return x.expand([*size[:added], *(-1 if stay else new for stay, new in zip(stays, size[added:]))])
 
 
-def _copy_at(x, dim, index, source):
-    """`x` with what `source` has at position i of axis `dim` at position index[i]."""
-    places = torch.arange(x.size(dim), device=x.device)
-    # An index that is not there fails at this read, as it would in PyTorch.
-    index = places.index_select(0, index)
-    taken = _last_hit(index.unsqueeze(0) == places.unsqueeze(1), 1)
-    copied = source.index_select(dim, taken.clamp(min=0))
-    return torch.where(_along(taken >= 0, x.dim(), dim), copied, x)
+def index_copy(x, dim, index, source):
+    if x.dim() == 0:
+        return NotImplemented
+    return write_rows(x, dim % x.dim(), index.reshape(-1), source)
 
 
 def index_put(x, indices, values, accumulate=False):
@@ -96,7 +95,7 @@ def index_put(x, indices, values, accumulate=False):
     index = index.reshape(-1)
     index = torch.where(index < 0, index + x.size(dim), index)
     source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
-    return _copy_at(x, dim, index, source)
+    return write_rows(x, dim, index, source)
 
 
 def neg(x):

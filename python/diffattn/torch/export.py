@@ -82,10 +82,10 @@ class CompiledModule:
         given = [(spec, node) for spec, node in zip(specs, places) if spec.kind == InputKind.USER_INPUT]
         self._leaves = [(spec, node.meta.get("val")) for spec, node in given]
         self._sizes = Sizes(program, [node for _, node in given])
-        self._changes = _changes(signature)
-        weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(self._changes)
+        changes = _changes(signature)
+        weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(changes)
         inline_numbers(graph, places, specs, constants)
-        self._program = GraphProgram(prepare(graph), weights, name=type(module).__name__, **options.of_code)
+        self._program = GraphProgram(prepare(graph, changes), weights, name=type(module).__name__, **options.of_code)
         #: Why attention was not fused or is no kernel, and what was: as of `diffattn.runtime.Executable`.
         self.diagnostics, self.applied = self._program.diagnostics, self._program.applied
         #: The module that was compiled, as text of MLIR.
@@ -97,13 +97,8 @@ class CompiledModule:
         self._program.refresh()
 
     def __call__(self, *args, **kwargs):
-        values = self._held.values(self._flatten(args, kwargs))
-        outputs = self._program(values)
-        if self._changes:
-            with torch.no_grad():
-                for output, place in zip(outputs, self._changes):
-                    values[place].copy_(output)
-        return pytree.tree_unflatten(outputs[len(self._changes):], self._out_spec)
+        outputs = self._program(self._held.values(self._flatten(args, kwargs)))
+        return pytree.tree_unflatten(outputs, self._out_spec)
 
     def _flatten(self, args, kwargs) -> list:
         args, kwargs = self._arranged(args, kwargs)

@@ -6,6 +6,7 @@ beside it, as a recipe for its results.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -15,6 +16,7 @@ from ..errors import CompileError
 from .source import describe
 from .symbols import simplify
 from .views import spell_views
+from .write_node import is_written_part
 
 aten = torch.ops.aten
 
@@ -32,26 +34,30 @@ class Result:
 
 @dataclass
 class Input:
-    """An input of the compiled function. `place` is the number of the graph's input; None: `constant` is what goes in."""
+    """An input of the compiled function. `place` is the number of the graph's input; None: `constant` is what goes in. `written`: parts of
+    it are changed, where it lies."""
 
     place: int | None
     name: str
     value: object
     constant: torch.Tensor | None = None
+    written: bool = False
 
 
 @dataclass
 class Prepared:
-    """`count`: how many inputs the graph had."""
+    """`count`: how many inputs the graph had. `changes`: the numbers of those that the graph changes, with what they become."""
 
     module: torch.fx.GraphModule
     count: int
     inputs: list[Input] = field(default_factory=list)
     results: list[Result] = field(default_factory=list)
+    changes: list[tuple[int, Result]] = field(default_factory=list)
 
 
-def prepare(module: torch.fx.GraphModule) -> Prepared:
-    """Changes the graph of `module` in place. Raises CompileError for ops that draw random numbers and for types of elements that
+def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepared:
+    """Changes the graph of `module` in place. Its first outputs are what its inputs with the numbers `changed` become; others are changed by
+    `copy_` in the graph. Raises CompileError for ops that draw random numbers and for types of elements that
     compiled code does not have."""
     graph = module.graph
     places = [node for node in graph.nodes if node.op == "placeholder"]
@@ -60,7 +66,11 @@ def prepare(module: torch.fx.GraphModule) -> Prepared:
     simplify(graph)
     spell_views(graph)
     constants = _lift_constants(module, places[-1] if places else None)
-    prepared.results = _results(graph, places)
+    changes = _changes(graph, places, changed)
+    prepared.results, prepared.changes = _results(graph, places, changes)
+    # What is also given back, or to another input, as it was: that would be read when it is written.
+    kept = {one.value for one in [*prepared.results, *(new for _, new in prepared.changes)] if one.kind == "input"}
+    written = {number for number, node in changes if number not in kept and is_written_part(node, places[number])}
     graph.eliminate_dead_code()
     for node in [node for node in graph.nodes if node.op == "placeholder"]:
         value, place = node.meta.get("val"), places.index(node) if node in places else None
@@ -69,7 +79,7 @@ def prepare(module: torch.fx.GraphModule) -> Prepared:
             continue
         if not isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)):
             raise CompileError(f"{describe(node)}expected tensors and numbers as inputs of the graph, but got {value!r} for {node.name}")
-        prepared.inputs.append(Input(place, node.name, value, constants.get(node)))
+        prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written))
     module.recompile()
     return prepared
 
@@ -121,26 +131,42 @@ def _placeholder(graph, node, value, after, constants):
     return made
 
 
-def _results(graph, places) -> list[Result]:
+def _changes(graph, places, changed) -> list:
+    """The numbers of inputs that the graph changes, with the nodes that they become, which are no outputs from here on."""
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    returned = output.args[0]
-    recipes, results = [], []
-    for node in returned if isinstance(returned, (tuple, list)) else [returned]:
+    changes = list(zip(changed, output.args[0]))
+    output.args = (tuple(output.args[0][len(changes):]),)
+    for node in [node for node in graph.nodes if node.target is aten.copy_.default]:
+        place, value = node.args[:2]
+        changes.append((places.index(place), value))
+        node.replace_all_uses_with(value)
+        graph.erase_node(node)
+    return changes
+
+
+def _results(graph, places, changes) -> tuple:
+    """How the outputs are made, and the new contents of inputs."""
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    results: list = []
+
+    def recipe(node, *, strided: bool) -> Result:
         if not isinstance(node, torch.fx.Node):
-            recipes.append(Result("constant", node))
-        elif node in places:
-            recipes.append(Result("input", places.index(node)))
-        else:
-            value = node.meta["val"]
-            order = physical_order(value) if isinstance(value, torch.Tensor) else None
-            if order is not None:
-                node = _permuted(graph, output, node, order)
-            if node not in results:
-                results.append(node)
-            back = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
-            recipes.append(Result("result", results.index(node), value.dtype if isinstance(value, torch.Tensor) else None, back))
+            return Result("constant", node)
+        if node in places:
+            return Result("input", places.index(node))
+        value = node.meta["val"]
+        order = physical_order(value) if strided and isinstance(value, torch.Tensor) else None
+        if order is not None:
+            node = _permuted(graph, output, node, order)
+        if node not in results:
+            results.append(node)
+        back = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
+        return Result("result", results.index(node), value.dtype if isinstance(value, torch.Tensor) else None, back)
+
+    recipes = [recipe(node, strided=True) for node in output.args[0]]
+    new = [(number, recipe(node, strided=False)) for number, node in changes]
     output.args = (tuple(results),)
-    return recipes
+    return recipes, new
 
 
 def _permuted(graph, output, node, order):

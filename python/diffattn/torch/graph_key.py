@@ -12,15 +12,16 @@ import types
 import torch
 
 from ..importing import mlir_text, weight_globals
-from . import attention_text, equal_sizes, lowering
+from . import attention_text, equal_sizes, lowering, node_text, write_text
 
 
 class _Unknown(Exception):
     """Something whose meaning cannot be written down."""
 
 
-def graph_key(module: torch.fx.GraphModule, weights: dict[int, str]) -> str | None:
-    """The key of a prepared graph whose inputs with the numbers in `weights` become globals of these names. It holds each node's op,
+def graph_key(module: torch.fx.GraphModule, weights: dict[int, str], written: set[int]) -> str | None:
+    """The key of a prepared graph whose inputs with the numbers in `weights` become globals of these names, and whose inputs with the
+    numbers in `written` may be written to. It holds each node's op,
     arguments, types, sizes and strides, symbols with their ranges, constants to the last bit, and the versions of all that takes part
     in lowering. The values of inputs do not count, which for weights and for constants that are tensors come with the call. None: the
     graph has something that is not known here, so it is not kept."""
@@ -35,7 +36,7 @@ def graph_key(module: torch.fx.GraphModule, weights: dict[int, str]) -> str | No
                  for node in module.graph.nodes]
     except _Unknown:
         return None
-    text = json.dumps([lowered_by, nodes, sorted(symbols.items()), sorted(weights.items())])
+    text = json.dumps([lowered_by, nodes, sorted(symbols.items()), sorted(weights.items()), sorted(written)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -50,7 +51,7 @@ def _lowered_by() -> list[str] | None:
     if not files:
         return None  # a build that is worked on
     sources = [pathlib.Path(module.__file__).read_bytes()
-               for module in (attention_text, equal_sizes, lowering, mlir_text, weight_globals)]
+               for module in (attention_text, equal_sizes, lowering, mlir_text, node_text, weight_globals, write_text)]
     return [torch.__version__, str(torch.version.git_version), *(hashlib.sha256(data).hexdigest() for data in (files.encode(), *sources))]
 
 

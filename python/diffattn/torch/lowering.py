@@ -10,8 +10,8 @@ import torch
 from ..errors import CompileError
 from ..importing.mlir_text import left_over, readable_constants
 from ..text import shown
-from .attention_text import make_calls, with_ops
 from .equal_sizes import assert_equal_sizes
+from .node_text import make_calls, with_ops
 from .source import describe
 
 #: What `torch_mlir.fx` runs on an imported graph: the second is torch-backend-to-linalg-on-tensors-backend-pipeline, without its last
@@ -41,7 +41,7 @@ def lower(module: torch.fx.GraphModule) -> str:
         with _named_by_location(module.graph):
             importer.import_stateless_graph(module.graph, func_name="main")
         operation = importer.module.operation
-        specs = make_calls(importer.module)
+        nodes = make_calls(importer.module)
         for pipeline in _PIPELINES:
             with context:
                 PassManager.parse(pipeline).run(operation)
@@ -50,7 +50,7 @@ def lower(module: torch.fx.GraphModule) -> str:
     for place in left_over(operation):
         raise _refused(module.graph, place)
     assert_equal_sizes(next(op for op in importer.module.body if op.attributes["sym_name"].value == "main"), module.graph)
-    return with_ops(readable_constants(str(importer.module)), specs)
+    return with_ops(readable_constants(str(importer.module)), nodes)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import torch
 
 from .. import text_cache
 from ..arrays import CODES, Result, owned
-from ..errors import CompileError
+from ..errors import CompileError, InputError
 from ..importing.weight_globals import with_weights
 from ..runtime import Diagnostic, Executable
 from . import tensors
@@ -27,14 +27,46 @@ _ALIVE: weakref.WeakSet = weakref.WeakSet()
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
+class Given:
+    """What a call was given and gave: the graph's inputs, the results of compiled code, which `free` frees, and its arguments."""
+
+    def __init__(self, values: Sequence, results: Sequence, free, arguments: tuple):
+        self.values, self._results, self._free, self._arguments = values, list(results), free, arguments
+        self._in_place: set[int] = set()
+
+    def new(self, result):
+        """What `result` describes: an argument itself where compiled code has made it in the argument's memory."""
+        if result.kind != "result":
+            return self.values[result.value] if result.kind == "input" else result.value
+        made = self._results[result.value]
+        # The memory of a result is taken once, however often the result is given back.
+        if isinstance(made, Result):
+            if made.argument >= 0:
+                made = self._arguments[made.argument]
+                self._in_place.add(result.value)
+            elif result.dtype is None:
+                made = owned(made, self._free).item()
+            else:
+                made = tensors.taken(made, self._free, result.dtype)
+                made = made if result.order is None else made.permute(result.order)
+            self._results[result.value] = made
+        return made
+
+    def output(self, result):
+        """As `new`, but no argument that compiled code has changed: a tensor with its elements."""
+        made = self.new(result)
+        return made.clone() if result.kind == "result" and result.value in self._in_place else made
+
+
 class GraphProgram:
     """`prepared`, compiled. Inputs of the graph whose places are in `weights` are bound and packed once, if they are floats of known
     size; the others are arguments of each call."""
 
-    def __init__(self, prepared: Prepared, weights: Sequence[int] = (), *, target="cpu", threads=None, cache=True, name="module"):
-        self._results, self.mlir, self._programs = prepared.results, "", None
+    def __init__(self, prepared: Prepared, weights: Sequence[int] = (), *, target="cpu", threads=None, cache=True, batch_invariant=None,
+                 name="module"):
+        self._results, self._changes, self.mlir, self._programs = prepared.results, prepared.changes, "", None
         _ALIVE.add(self)
-        if not any(result.kind == "result" for result in prepared.results):
+        if not any(result.kind == "result" for result in [*prepared.results, *(new for _, new in prepared.changes)]):
             return  # nothing is computed
         self._check_types(prepared)
         self._constants = [one.constant for one in prepared.inputs if one.place is None]
@@ -49,8 +81,10 @@ class GraphProgram:
                 self._weight_places.append(place)
             else:
                 self._places.append(place)
-        self.mlir = _text(prepared.module, names, name, cache)
-        self._programs = WeightSets(lambda: Executable(self.mlir, target=target, threads=threads, cache=cache, name=name), bound)
+        written = {number for number, one in enumerate(prepared.inputs) if one.written}
+        self.mlir = _text(prepared.module, names, written, name, cache)
+        self._programs = WeightSets(lambda: Executable(self.mlir, target=target, threads=threads, cache=cache, batch_invariant=batch_invariant,
+                                                       name=name), bound)
         types, gives = self._programs.signature
         self._of_weights, self._of_arguments = _gather(self._weight_places), _gather(self._places)
         codes = [CODES[type_.dtype] for type_ in types]
@@ -58,6 +92,7 @@ class GraphProgram:
         self._codes = (ctypes.c_int32 * len(codes))(*(code if tensor else -1 for code, tensor in zip(codes, is_tensor)))
         self._numbers = [(number, code) for number, code in enumerate(codes) if not is_tensor[number]]
         self._count = len(gives)
+        self._written = [place for place, type_ in zip(self._places, types) if type_.in_place]
 
     @property
     def diagnostics(self) -> list[Diagnostic]:
@@ -77,34 +112,45 @@ class GraphProgram:
             self._programs.refresh()
 
     def __call__(self, values: Sequence) -> list:
-        """The outputs of the graph for its inputs, which must be of the types and sizes that it was made for."""
-        given, free = self._call(values) if self._programs is not None else ([], None)
-        return [self._output(result, values, given, free) for result in self._results]
-
-    def _call(self, values: Sequence) -> tuple:
+        """The outputs of the graph for its inputs, which must be of the types and sizes that it was made for. What it changes is changed."""
+        if self._programs is None:
+            return self._outputs(Given(values, (), None, ()))
         if self._constants:
             values = [*values, *self._constants]
-        executable, given = self._programs.get(self._of_weights(values)), self._of_arguments(values)
-        packed = as_arguments(given, self._codes)
-        alive = [tensors.fill_number(packed[number], given[number], code) for number, code in self._numbers]
-        results = executable.call_packed("main", packed, len(given), self._count)
-        del alive, given  # not before the call
-        return results, executable.free
+        bound, arguments = self._programs.get(self._of_weights(values)), self._of_arguments(values)
+        if not self._written:
+            return self._outputs(self._call(bound, values, arguments))
+        written = [values[place] for place in self._written]
+        if not any(bound.shares_memory(tensor) for tensor in written):
+            try:
+                outputs = self._outputs(self._call(bound, values, arguments))
+                torch.autograd.graph.increment_version(written)
+                return outputs
+            except InputError:  # what is written to has holes or shares memory with another argument
+                pass
+        apart = list(values)
+        for place, tensor in zip(self._written, written):
+            apart[place] = tensor.clone(memory_format=torch.contiguous_format)
+        return self._outputs(self._call(bound, values, self._of_arguments(apart)))
 
-    @staticmethod
-    def _output(result, values, given, free):
-        if result.kind != "result":
-            return values[result.value] if result.kind == "input" else result.value
-        made = given[result.value]
-        # The memory of a result is taken once, however often the result is given back.
-        if isinstance(made, Result):
-            if result.dtype is None:
-                made = owned(made, free).item()
-            else:
-                made = tensors.taken(made, free, result.dtype)
-                made = made if result.order is None else made.permute(result.order)
-            given[result.value] = made
-        return made
+    def _call(self, bound, values: Sequence, arguments: tuple) -> Given:
+        packed = as_arguments(arguments, self._codes)
+        alive = [tensors.fill_number(packed[number], arguments[number], code) for number, code in self._numbers]
+        results = bound.executable.call_packed("main", packed, len(arguments), self._count)
+        del alive  # not before the call
+        return Given(values, results, bound.executable.free, arguments)
+
+    def _outputs(self, given: Given) -> list:
+        outputs = [given.output(result) for result in self._results]
+        if self._changes:
+            # All are read before one is changed.
+            changed = [(given.values[place], result) for place, result in self._changes]
+            changed = [(old, given.output(result).clone() if result.kind == "input" else given.output(result))
+                       for old, result in changed if given.new(result) is not old]
+            with torch.no_grad():
+                for old, new in changed:
+                    old.copy_(new)
+        return outputs
 
     @staticmethod
     def _check_types(prepared: Prepared) -> None:
@@ -117,12 +163,12 @@ class GraphProgram:
                                        "runs this graph in PyTorch")
 
 
-def _text(module, weights: dict[int, str], name: str, cache) -> str:
+def _text(module, weights: dict[int, str], written: set[int], name: str, cache) -> str:
     """The graph as text: from the cache, where it lies under what it follows from, else by torch-mlir."""
-    key = graph_key(module, weights) if cache is not False else None
+    key = graph_key(module, weights, written) if cache is not False else None
     text = text_cache.read(key, cache) if key else None
     if text is None:
-        text = with_weights(lower(module), weights)
+        text = with_weights(lower(module), weights, written)
         if key:
             text_cache.keep(key, f"text of {name}, a graph of PyTorch", text, cache)
     return text

@@ -33,6 +33,7 @@ class Bound:
         self.executable, self._weights = executable, weights
         self._facts: Facts | None = None
         self._copies: list = []
+        self._memory: set[int] = set()
         self.owners: list = []
 
     def refresh(self) -> None:
@@ -52,7 +53,12 @@ class Bound:
         self.executable.bind_arrays(names, arrays)
         # What is not dense was copied.
         self._copies = [copy for copy, tensor in zip(dense, tensors) if copy.data_ptr() != tensor.data_ptr()]
+        self._memory = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         self._facts = facts
+
+    def shares_memory(self, tensor: torch.Tensor) -> bool:
+        """Whether a weight lies in the storage of `tensor`."""
+        return bool(self._memory) and tensor.untyped_storage().data_ptr() in self._memory
 
 
 class WeightSets:
@@ -69,23 +75,24 @@ class WeightSets:
         self.diagnostics, self.applied = self._spare.diagnostics, self._spare.applied
         self.signature = self._spare.signature("main")
         self._sets: dict[bytes, Bound] = {}
+        self._without = None if self._weights else Bound(self._spare, ())
 
     @property
     def count(self) -> int:
         """How many sets of weights have a program now."""
         return len(self._sets)
 
-    def get(self, tensors: tuple[torch.Tensor, ...]) -> Executable:
+    def get(self, tensors: tuple[torch.Tensor, ...]) -> Bound:
         """The program that is bound to these tensors as they are now."""
-        if not self._weights:
-            return self._spare
+        if self._without is not None:
+            return self._without
         key = identity(tensors)
         bound = self._sets.get(key)
         if bound is None:
             bound = self._add(key, tensors)
         with self._lock:
             bound.bind(tensors)
-        return bound.executable
+        return bound
 
     def refresh(self) -> None:
         """Binds all weights anew at their next call: for what changed without a version."""

@@ -1,0 +1,40 @@
+"""Rows that a graph writes into a tensor at places that data gives, as into a cache: one node, which nothing takes apart.
+
+write_text.py writes it as a loop that inserts row by row. Where the tensor is an argument that the graph changes, the rows are written
+to its own memory, and the others are not touched.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .op import add_operator
+
+#: `x` with row i of `source`, along axis `dim`, at place index[i] of that axis, which is there; the last one of several with one place.
+SCHEMA = "_write_rows(Tensor x, int dim, Tensor index, Tensor source) -> Tensor"
+
+
+def _fake(x, dim, index, source):
+    return x.new_empty(x.shape)
+
+
+add_operator(SCHEMA, _fake)
+
+
+def write_rows(x, dim, index, source):
+    """As the operator; an index that is not there fails at the read, before anything is written."""
+    places = torch.arange(x.size(dim), device=x.device)
+    return torch.ops.diffattn._write_rows(x, dim, places.index_select(0, index), source)
+
+
+#: Ops whose result is their first argument with other elements in parts of it.
+_WRITES = (torch.ops.diffattn._write_rows.default, torch.ops.aten.slice_scatter.default)
+
+
+def is_written_part(value, of) -> bool:
+    """Whether node `value` is node `of` with other elements in parts of it, so that it can be made in its memory."""
+    while isinstance(value, torch.fx.Node) and value.target in _WRITES:
+        value = value.args[0]
+        if value is of:
+            return True
+    return False
