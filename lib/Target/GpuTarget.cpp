@@ -33,9 +33,9 @@ struct ChipName {
   StringLiteral number, letters;
 };
 static constexpr ChipName kChipNames[] = {
-    {"80", ""},    {"86", ""},    {"87", ""},    {"88", ""},
-    {"89", ""},    {"90", ""},    {"90a", ""},    {"100", "af"}, {"101", "af"},
-    {"103", "af"}, {"110", "af"}, {"120", "af"}, {"121", "af"}};
+    {"80", ""},    {"86", ""},    {"87", ""},    {"88", ""},    {"89", ""},
+    {"90", ""},    {"90a", ""},   {"100", "af"}, {"101", "af"}, {"103", "af"},
+    {"110", "af"}, {"120", "af"}, {"121", "af"}};
 
 ArrayRef<StringRef> mlir::diffattn::getGpuChipNames() {
   static const StringRef kNames[] = {"sm_80", "sm_86", "sm_89", "sm_90",
