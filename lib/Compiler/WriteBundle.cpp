@@ -17,6 +17,7 @@
 #include "DiffAttn/Compiler/WriteFile.h"
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
 #include "DiffAttn/Target/CpuTarget.h"
+#include "DiffAttn/Target/GpuTarget.h"
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringExtras.h"
@@ -72,11 +73,15 @@ mlir::diffattn::getBundleTargets(StringRef text) {
       return target.takeError();
     // "native" code would need every feature of this one CPU.
     StringRef named = getCpuTarget(target->isa)->name;
-    if (target->device == ExecutionDevice::Cpu)
+    if (target->device == ExecutionDevice::Cpu) {
       one = ("cpu:" + named).str();
-    else // the code uses nothing that a letter behind the number promises
-      one = (device + ":" + StringRef(target->chip).rtrim("af") + "/" + named)
-                .str();
+    } else {
+      // Without a letter behind the number where the code uses nothing that it
+      // promises.
+      std::string error;
+      const std::string chip = getGpuTarget(target->chip, error)->binaryChip;
+      one = (device + ":" + chip + "/" + named).str();
+    }
     if (llvm::is_contained(targets, one) ||
         (!targets.empty() && target->device == ExecutionDevice::Cpu))
       return makeError(ErrorClass::Usage,

@@ -84,12 +84,21 @@ def constant(write, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def simulated(build_dir):
-    """The address of a simulated GPU."""
+def simulate(build_dir):
+    """Opens a simulated GPU; returns its address."""
     maker = ctypes.CDLL(str(build_dir / "lib" / "libDiffAttnC.so"))
-    device = ctypes.c_void_p()
-    assert maker.diffattn_open_simulated_device(b"sm_80", ctypes.byref(device)) == 0
-    return device.value
+
+    def simulate(chip):
+        device = ctypes.c_void_p()
+        assert maker.diffattn_open_simulated_device(chip, ctypes.byref(device)) == 0
+        return device.value
+
+    return simulate
+
+
+@pytest.fixture
+def simulated(simulate):
+    return simulate(b"sm_80")
 
 
 class Driver:
@@ -281,6 +290,45 @@ def test_the_image_that_fits_best(written, driver, capability, version, image):
     loaded = driver.log().split("cuModuleLoadDataEx ")[1:]
     assert len(loaded) == 1
     assert loaded[0].startswith(image) if image[0] == "\x7f" else f".target {image}" in loaded[0]
+
+
+#: Attention alone, of 16 bits: what Hopper's kernels take.
+HALF = MODEL[MODEL.index("func.func @attend"):MODEL.index("func.func @shift")].replace("xf32", "xf16")
+
+
+def half_inputs(tokens=40):
+    return [array.astype(np.float16) if array.ndim else array for array in inputs(tokens)]
+
+
+def test_code_for_hopper_alone_lies_beside_that_of_other_chips(tmp_path, driver):
+    """A chip with a letter takes code that no other chip runs, and no later one. Its calls make tensor maps."""
+    folder = tmp_path / "b"
+    runtime.write_bundle(HALF, folder, target="cuda:sm_80,sm_90,sm_90a", cache=False)
+    assert list(part["chip"] for part in manifest_of(folder)["devices"]) == ["sm_80", "sm_90", "sm_90a"]
+    driver.set("version", 12040)  # which compiles the PTX
+    for capability, chip in ((90, "sm_90a"), (100, "sm_90"), (89, "sm_80")):
+        driver.set("capability", capability)
+        before = len(driver.log())
+        code = bundle.BundledCode(folder, cuda_driver=driver.path)
+        assert re.search(rf"\.target {chip}$", driver.log()[before:], re.MULTILINE)
+        code.call("attend", *half_inputs())
+        log = driver.log()[before:]
+        assert ("cuLaunchKernel diffattn_forward_32x64_f16_wgmma_both" in log) == (chip == "sm_90a"), log
+        maps = re.findall("cuTensorMapEncodeTiled (.*)", log)
+        # Q by the rows of a block, the one K and V by those of a tile: columns, rows, heads, batches, the last of one element.
+        q, k, v = "32/64+64 40/128+2560 2/1+16 1/1", "32/64+64 40/64+2560 2/1+16 1/1", "64/64+128 40/64+5120 2/1+16 1/1"
+        assert maps == ([f"6: {of} 0 3 2 0" for of in (q, k, q, v)] if chip == "sm_90a" else [])
+
+
+def test_the_simulated_hopper_computes_what_the_program_does(simulate, tmp_path):
+    runtime.write_bundle(HALF, tmp_path / "b", target="cuda-sim:sm_90a", cache=False)
+    code = bundle.BundledCode(tmp_path / "b", device=simulate(b"sm_90a"))
+    program = runtime.Executable(HALF, target="cuda-sim:sm_90a", cache=False)
+    on_cpu = runtime.Executable(HALF, cache=False)
+    for tokens in (40, 300):
+        (ours,), (theirs,), (expected,) = (of.call("attend", *half_inputs(tokens)) for of in (code, program, on_cpu))
+        assert ours.tobytes() == theirs.tobytes()
+        np.testing.assert_allclose(ours.astype(np.float32), expected.astype(np.float32), atol=4e-3)
 
 
 @pytest.mark.parametrize("settings,message", [
