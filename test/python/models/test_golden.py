@@ -123,7 +123,8 @@ def test_e_groups_of_signal_heads_and_a_noise_head(tmp_path):
     """Motif's own projections, heads in its files' order, and attention of its first layer; no rotation, no output projection."""
     mixer = motif.MotifMixer(groups=2, signals=2, kv_heads=2, width=2, hidden=16, depth=1, eps=1e-5, bias=False)
     m = Module()
-    frame = types.SimpleNamespace(elem="f32", layer_weight=lambda m, name, *args, **more: m.weight(LAYER + name, *args, layers=1, **more))
+    frame = types.SimpleNamespace(elem="f32", layer_weight=lambda m, name, *args, **more: m.weight(LAYER + name, *args, layers=1, **more),
+                                  layer_matrix=lambda m, name, shape, **more: m.matrix(LAYER + name, shape, "f32", layers=1, **more))
     mixer.declare(m, frame)
     f = m.function("forward")
     x, layer = f.argument("x", "f32", [3, 16]), f.index(0)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 # Of the device table, and of packs.
-VERSION, PACK_VERSION = 2, 3
+VERSION, PACK_VERSION = 3, 4
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
@@ -69,7 +69,7 @@ class Table(ctypes.Structure):
         ("module_load", _function(ctypes.POINTER(Image), _i32, ctypes.POINTER(Kernel), _i32, _out)),
         ("module_destroy", _function(_p)),
         ("launch", _function(_p, _i32, ctypes.POINTER(Shape), _p, ctypes.POINTER(_u64))),
-        ("gemm", _function(_p, ctypes.POINTER(Product))),
+        ("tensor_map", _function(_p, _p)), ("gemm", _function(_p, ctypes.POINTER(Product))),
     ]
 
 
@@ -86,7 +86,7 @@ class Device:
     @classmethod
     def cuda(cls, runtime, package_folders=(), driver=None):
         """The GPU 0 by the CUDA driver. `runtime` is the path of libDiffAttnRuntime.so."""
-        library = ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(runtime))
         library.diffattn_cuda_open_error.restype = ctypes.c_char_p
         folders = (ctypes.c_char_p * max(1, len(package_folders)))(*[str(f).encode() for f in package_folders])
         options = CudaOptions(0, str(driver).encode() if driver else None, None, folders, len(package_folders))
@@ -98,7 +98,7 @@ class Device:
     @classmethod
     def simulated(cls, library, chip):
         """A GPU that the compiler's library, libDiffAttnC.so, simulates."""
-        library = ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(library))
         library.diffattn_last_error.restype = ctypes.c_char_p
         pointer = _p()
         if library.diffattn_open_simulated_device(chip.encode(), ctypes.byref(pointer)):
