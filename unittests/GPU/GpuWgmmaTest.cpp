@@ -156,6 +156,14 @@ TEST(GpuWgmma, ScalesThatAreMultipliedFirst) {
   }
 }
 
+/// Rows without keys are zeros; no map describes nothing.
+TEST(GpuWgmma, NoKeys) {
+  Outcome outcome = CompiledCase(onHopper(64, 128)).run({1, 20, 0}, 1);
+  EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+  EXPECT_EQ(outcome.stats.at(0).wgmmas, 0u);
+  EXPECT_THAT(outcome.output, ::testing::Each(0.0));
+}
+
 /// What a tensor map cannot describe, or the kernel does not do.
 TEST(GpuWgmma, OtherCallsTakeMmaSync) {
   auto expectOther = [](const Signature &s, const Shape &shape) {

@@ -24,13 +24,16 @@ Value LaunchBuilder::canUseMaps() {
     for (OperandView::Role role : kOuterAxes) {
       if (!*view || view->axes[role] < 0)
         continue;
-      // An axis of one element is never stepped along.
-      Value isOne = compare(arith::CmpIPredicate::eq, size(*view, role), 1);
+      // An axis of one element is never stepped along; a map of none is no map.
+      Value count = size(*view, role);
+      Value isOne = compare(arith::CmpIPredicate::eq, count, 1);
       Value bytes = compute<arith::MulIOp>(stride(*view, role),
                                            index(elementBytes(view->value)));
       Value fits = compute<arith::AndIOp>(
           compare(arith::CmpIPredicate::sgt, bytes, 0),
           compare(arith::CmpIPredicate::slt, bytes, kMaxMapStride));
+      fits = compute<arith::AndIOp>(
+          fits, compare(arith::CmpIPredicate::ne, count, 0));
       all = compute<arith::AndIOp>(all, compute<arith::OrIOp>(isOne, fits));
     }
   return all;
@@ -38,11 +41,8 @@ Value LaunchBuilder::canUseMaps() {
 
 void LaunchBuilder::setMap(GpuParam param, const OperandView &view,
                            int64_t rows, diffattn_tensor_operand operand) {
-  auto module = view.value.getDefiningOp()
-                    ? view.value.getDefiningOp()->getParentOfType<ModuleOp>()
-                    : ModuleOp();
-  if (!module)
-    module = b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto module =
+      b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
   FailureOr<LLVM::LLVMFuncOp> encode = getOrDeclareRuntimeFunction(
       b, module, RuntimeFunction::device_tensor_map);
   if (failed(encode))
