@@ -95,6 +95,8 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   MapInputs inputs{
       q1, {"k1", op.getK1()}, {"q2", op.getQ2()}, {"k2", op.getK2()},
       v,  op.getQLayout(),    op.getKLayout(),    op.getVLayout()};
+  inputs.isPaged = op.isPaged();
+  inputs.isPacked = op.isPacked();
   // attention_c2
   if (failed(verifySameElementType(rules,
                                    {q1, inputs.k1, inputs.q2, inputs.k2, v})))
@@ -152,7 +154,8 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
       failed(verifyNumber(rules, "out_scale", op.getOutScale())) ||
       failed(verifyIntegral(op, rules, inputs)))
     return failure();
-  return success();
+  // attention_c28 to attention_c30
+  return verifySequences(op, rules, inputs);
 }
 
 LogicalResult AttentionOp::verify() {

@@ -57,6 +57,9 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
   // Tiles of memrefs are made before bufferization; head counts are static.
   if (!getResult() || !getConstantIntValue(sizes[1]))
     return failure();
+  // Bounds of sequences count from the first query and key.
+  if (isPacked())
+    return failure();
   Location loc = getLoc();
   OpFoldResult allQueries = sizeOf(b, loc, getQ1(), lengthAxis(getQLayout()));
   if (getIntegral() && !isEqualConstantIntOrValue(sizes[2], allQueries))

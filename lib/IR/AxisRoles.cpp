@@ -25,6 +25,18 @@ static bool isNumber(MutableOperandRange optional, unsigned number) {
   return !optional.empty() && isNumber(optional[0], number);
 }
 
+static bool isPaged(AttentionOp op) { return op.isPaged(); }
+static bool isPaged(OnlineAttentionOp) { return false; }
+
+/// Keys or values: of each batch, or in pages, with their place in it.
+template <typename Op>
+static Axes keyAxes(Op op, Layout layout) {
+  Axes axes = headSplit(layout, Kind::Key);
+  if (isPaged(op))
+    axes.front() = Kind::Page;
+  return axes;
+}
+
 /// The axes of what both ops have in common; none for other operands.
 template <typename Op>
 static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
@@ -33,9 +45,9 @@ static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
     return headSplit(op.getQLayout(), Kind::Query);
   if (isNumber(op.getK1Mutable(), number) ||
       isNumber(op.getK2Mutable(), number))
-    return headSplit(op.getKLayout(), Kind::Key);
+    return keyAxes(op, op.getKLayout());
   if (isNumber(op.getVMutable(), number))
-    return headSplit(op.getVLayout(), Kind::Key);
+    return keyAxes(op, op.getVLayout());
   for (MaskOperand which : kMaskOperands) {
     OpOperand *found = op.findMaskOperand(which);
     if (found && isNumber(*found, number))
@@ -62,6 +74,11 @@ static Axes getEndAxes(Op op, unsigned number) {
 }
 
 Axes AttentionOp::getAxisRoles(unsigned number) {
+  if (isNumber(getCuSeqlensQMutable(), number) ||
+      isNumber(getCuSeqlensKMutable(), number))
+    return {Kind::Sequence};
+  if (isNumber(getBlockTableMutable(), number))
+    return {Kind::Batch, Kind::Page};
   if (std::optional<Axes> axes = getMapsAxes(*this, number))
     return *axes;
   return getEndAxes(*this, number);

@@ -345,6 +345,8 @@ LogicalResult diffattn::verifyMaskOperands(
     for (auto [axis, role] : llvm::enumerate(roles)) {
       const bool isBatch = role.kind == AxisRole::Batch,
                  isKey = role.kind == AxisRole::Key;
+      if (isBatch && inputs.isPacked) // verifySequences
+        continue;
       int64_t of = isBatch ? 0
                    : isKey ? AttentionOp::lengthAxis(inputs.kLayout)
                            : AttentionOp::lengthAxis(inputs.qLayout);

@@ -55,7 +55,7 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
              << "expected #diffattn.linalg alone with integral, which no "
                 "kernel computes, but got "
              << entry;
-    // attention_c26
+    // attention_c27
     if (!when && isa<GpuWgmmaAttr>(entry))
       return op.emitOpError() << "expected gpu_wgmma under a condition with "
                                  "tensor_maps, but got "
@@ -94,8 +94,7 @@ static std::optional<ScheduleCase> getCase(AttentionOp op, Attribute entry) {
     return std::nullopt;
   int64_t queries = op.getShaped(op.getQ1())
                         .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
-  int64_t keys = op.getShaped(op.getK1())
-                     .getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
+  int64_t keys = op.getKeyCount();
   if (int64_t most = when.getMaxQueries()) {
     if (ShapedType::isDynamic(queries))
       result.maxQueries = most;

@@ -181,9 +181,16 @@ LogicalResult diffattn::verifyMapInputs(ShapeRules rules, const MapInputs &in) {
     if (failed(verifyPositive(rules, "width", operand, 3)))
       return failure();
   // c5
-  for (NamedOperand operand : {in.k1, in.q2, in.k2, in.v})
-    if (failed(verifySame(rules, "batches", in.q1, 0, operand, 0)))
+  if (in.isPaged) {
+    if (failed(verifySame(rules, "batches", in.q1, 0, in.q2, 0)) ||
+        failed(verifySame(rules, "numbers of pages", in.k1, 0, in.k2, 0)) ||
+        failed(verifySame(rules, "numbers of pages", in.k1, 0, in.v, 0)))
       return failure();
+  } else {
+    for (NamedOperand operand : {in.k1, in.q2, in.k2, in.v})
+      if (failed(verifySame(rules, "batches", in.q1, 0, operand, 0)))
+        return failure();
+  }
   // c6
   if (failed(verifySame(rules, "lengths", in.q1, qt, in.q2, qt)))
     return failure();

@@ -90,10 +90,18 @@ struct MapInputs {
   Layout qLayout, kLayout, vLayout;
   /// Whether numbers of heads must be known.
   bool staticHeads = false;
+  /// Whether the first axis of k1, k2 and v counts pages, and whether the
+  /// batches of what masks read are sequences that lie in one batch.
+  bool isPaged = false, isPacked = false;
 };
 /// Ranks, positive heads and widths, batches, lengths, widths and divisibility
 /// of heads: c3 to c9 of the op.
 LogicalResult verifyMapInputs(ShapeRules rules, const MapInputs &inputs);
+
+/// cu_seqlens_q, cu_seqlens_k and block_table: what comes with what, and the
+/// sizes that are known: attention_c28 to attention_c30.
+LogicalResult verifySequences(AttentionOp op, ShapeRules rules,
+                              const MapInputs &inputs);
 
 /// `lambda` is `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`, `b` and `t` being the
 /// axes of batch and query length of `rows`.

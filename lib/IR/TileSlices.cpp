@@ -90,6 +90,8 @@ Value TileSlicer::slice(Value value, ArrayRef<AxisRole> axes) {
       break;
     case AxisRole::Width:
     case AxisRole::Range:
+    case AxisRole::Page:
+    case AxisRole::Sequence:
       ranges.push_back(whole(value, i));
       break;
     }

@@ -61,12 +61,18 @@ void MaskViews::read(reference::AttentionArguments &a,
   }
 }
 
+/// The number of keys that a sequence has at most.
+static int64_t keysOf(const reference::AttentionArguments &a) {
+  return a.k1.sizes[2] * (a.blockTable.rank() ? a.blockTable.sizes[1] : 1);
+}
+
 namespace {
 struct Attention : Details {
   reference::AttentionArguments attributes;
   diffattn::Layout qLayout, kLayout, vLayout, oLayout;
   int32_t q1, k1, q2, k2, v, lambda, init;
   int32_t normWeight = -1, gate = -1;
+  int32_t cuSeqlensQ = -1, cuSeqlensK = -1, blockTable = -1;
   std::array<int32_t, std::size(diffattn::kMaskOperands)> masks;
   FloatKind kind = FloatKind::F64;
   /// What the operands are written in, if results are to be moved at random.
@@ -76,7 +82,7 @@ struct Attention : Details {
   /// docs/numerics.md allows as other ops are off by.
   double getErrorPart(const reference::AttentionArguments &a,
                       const reference::AttentionResult &result) const {
-    return moved ? reference::errorBound(*moved, a.q1.sizes[3], a.k1.sizes[2],
+    return moved ? reference::errorBound(*moved, a.q1.sizes[3], keysOf(a),
                                          result.scoreMagnitude) /
                        kRandomRoundingsToBound
                  : 0.0;
@@ -96,6 +102,9 @@ static bool runAttention(Machine &m, const Inst &inst) {
   a.lambda = viewOf(tensor(details.lambda));
   a.normWeight = viewOf(tensor(details.normWeight));
   a.gate = viewOf(tensor(details.gate), details.oLayout);
+  a.cuSeqlensQ = viewOf(tensor(details.cuSeqlensQ));
+  a.cuSeqlensK = viewOf(tensor(details.cuSeqlensK));
+  a.blockTable = viewOf(tensor(details.blockTable));
   MaskViews masks;
   masks.read(a, [&](diffattn::MaskOperand which) {
     return tensor(details.masks[static_cast<size_t>(which)]);
@@ -113,8 +122,8 @@ static bool runAttention(Machine &m, const Inst &inst) {
     return m.fail(inst, "expected outs of shape " + describeShape(axes) +
                             ", but got " + describeShape(init.getShape()));
   // The scores of two maps, and P V.
-  const __int128 steps = __int128(shape[0]) * shape[1] * shape[2] *
-                         a.k1.sizes[2] * (2 * a.q1.sizes[3] + 2 * shape[3]);
+  const __int128 steps = __int128(shape[0]) * shape[1] * shape[2] * keysOf(a) *
+                         (2 * a.q1.sizes[3] + 2 * shape[3]);
   if (!m.count(static_cast<int64_t>(std::min<__int128>(steps, INT64_MAX)),
                inst.op))
     return false;
@@ -159,6 +168,9 @@ static bool buildAttention(CodeBuilder &b, Operation *operation) {
   details.lambda = number(op.getLambda());
   details.normWeight = number(op.getNormWeight());
   details.gate = number(op.getGate());
+  details.cuSeqlensQ = number(op.getCuSeqlensQ());
+  details.cuSeqlensK = number(op.getCuSeqlensK());
+  details.blockTable = number(op.getBlockTable());
   details.masks = registersOfMasks(b, op);
   details.init = number(op.getInit());
   details.qLayout = op.getQLayout();

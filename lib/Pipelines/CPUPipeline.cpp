@@ -28,6 +28,8 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
     buildGpuSchedulePasses(pm, options.gpuChip);
     return;
   }
+  // A schedule is one sequence's own.
+  pm.addPass(createUnpackSequencesPass());
   SelectSchedulePassOptions select;
   select.isa = options.isa;
   pm.addPass(createSelectSchedulePass(select));
@@ -105,7 +107,7 @@ void mlir::diffattn::buildCPUPipelineBetween(OpPassManager &pm,
                                              Stage from, Stage to) {
   auto isNext = [&](Stage stage) { return stage > from && stage <= to; };
   if (isNext(Stage::Raised))
-    buildRaisePasses(pm, options);
+    buildRaisePasses(pm, options, /*device=*/!options.gpuChip.empty());
   if (isNext(Stage::Scheduled))
     buildSchedulePasses(pm, options);
   if (isNext(Stage::Bufferized))

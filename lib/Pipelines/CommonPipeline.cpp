@@ -38,10 +38,13 @@ static void addSimplify(OpPassManager &pm) {
 }
 
 void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
-                                      const CommonPipelineOptions &options) {
+                                      const CommonPipelineOptions &options,
+                                      bool device) {
   pm.addPass(createInlineResourcesPass());
   // Raised ops state less about sizes than the ops that they replace.
-  pm.addNestedPass<func::FuncOp>(createCheckSizesPass());
+  CheckSizesPassOptions sizes;
+  sizes.device = device;
+  pm.addNestedPass<func::FuncOp>(createCheckSizesPass(sizes));
   if (options.raise)
     pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
 }

@@ -8,6 +8,7 @@
 
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Schedule/Passes.h"
+#include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Pass/PassRegistry.h"
@@ -17,6 +18,8 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 void mlir::diffattn::buildGpuSchedulePasses(OpPassManager &pm, StringRef chip) {
+  // No kernel of GPUs reads pages.
+  pm.addPass(createGatherPagesPass());
   // What has a kernel must not be decomposed; what has none is.
   SelectGpuSchedulePassOptions select;
   select.chip = chip.str();
@@ -38,7 +41,7 @@ void mlir::diffattn::buildGpuPasses(OpPassManager &pm, StringRef chip) {
 
 void mlir::diffattn::buildNVVMPipeline(OpPassManager &pm,
                                        const NVVMPipelineOptions &options) {
-  buildRaisePasses(pm, options);
+  buildRaisePasses(pm, options, /*device=*/true);
   buildGpuSchedulePasses(pm, options.chip);
   buildBufferizePasses(pm, options);
   buildGpuPasses(pm, options.chip);

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Reference/Attention.h"
 
+#include "Sequences.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,6 +24,8 @@ static std::string shapeOf(const View &view) {
 }
 
 std::string mlir::diffattn::reference::check(const AttentionArguments &a) {
+  if (hasTables(a))
+    return checkWithTables(a);
   std::string error;
   auto require = [&](bool holds, const std::string &expected,
                      const std::string &got) {
@@ -277,6 +281,8 @@ static MeanRow meanRow(const AttentionArguments &a, int64_t b, int64_t s) {
 
 AttentionResult
 mlir::diffattn::reference::attention(const AttentionArguments &a) {
+  if (hasTables(a))
+    return attentionWithTables(a);
   int64_t batch = a.q1.sizes[0], hs = a.q1.sizes[1], tq = a.q1.sizes[2];
   int64_t hn = a.q2.sizes[1], tk = a.k1.sizes[2], dv = a.v.sizes[3];
   int64_t perKey1 = hs / a.k1.sizes[1], perKey2 = hn / a.k2.sizes[1];

@@ -104,7 +104,14 @@ struct SelectGpuSchedulePass final
                      "no kernel multiplies with quantized weights");
       return WalkResult::interrupt();
     });
-    if (products.wasInterrupted())
+    WalkResult sequences = getOperation()->walk([](AttentionOp op) {
+      if (!op.isPacked())
+        return WalkResult::advance();
+      op.emitOpError("expected a CPU as the target, but got a GPU, for which "
+                     "no kernel reads cu_seqlens_q");
+      return WalkResult::interrupt();
+    });
+    if (products.wasInterrupted() || sequences.wasInterrupted())
       return signalPassFailure();
     getOperation()->walk([&](AttentionOp op) {
       if (takeEveryCall(getScheduleCases(op, ScheduleTarget::GPU)))

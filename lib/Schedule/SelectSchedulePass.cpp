@@ -57,11 +57,10 @@ struct SelectSchedulePass final
       return;
     }
     AttentionShape shape;
-    auto q1 = cast<ShapedType>(op.getQ1().getType()),
-         k1 = cast<ShapedType>(op.getK1().getType());
+    auto q1 = cast<ShapedType>(op.getQ1().getType());
     shape.elementType = commonElementType(op);
     shape.queries = q1.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
-    shape.keys = k1.getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
+    shape.keys = op.getKeyCount();
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
     shape.scale = op.getScale().convertToFloat();

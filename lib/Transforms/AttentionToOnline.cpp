@@ -38,6 +38,10 @@ FailureOr<OnlineForm> diffattn::rewriteToOnline(RewriterBase &rewriter,
   if (op.getIntegral())
     return rewriter.notifyMatchFailure(
         op, "is integral: diffattn-decompose rewrites it");
+  if (op.isPacked() || op.isPaged())
+    return rewriter.notifyMatchFailure(
+        op, "has packed sequences or pages: diffattn-unpack-sequences "
+            "rewrites them");
   for (int64_t size :
        {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
         op.getKey2Heads(), op.getValueHeads(), op.getValueDim()})

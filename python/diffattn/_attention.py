@@ -50,7 +50,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
               softcap: float | None = None, lam_activation: str | None = None, norm: str | None = None, norm_weight: ArrayLike = None,
               norm_eps: float = 1e-5, norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: ArrayLike = None,
               kv_len: ArrayLike = None, q_offset: ArrayLike = None, segment_ids: tuple[ArrayLike, ArrayLike] | None = None,
-              integral: bool = False, target: str = "cpu", out: ArrayLike = None, stream: Any = None) -> Any:
+              cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None, block_table: ArrayLike = None, integral: bool = False,
+              target: str = "cpu", out: ArrayLike = None, stream: Any = None) -> Any:
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -73,6 +74,13 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     (kv_len or Tk) - Tq; kv_len may exceed Tk, and positions may be negative
     segment_ids     (q_segments [B, Tq], kv_segments [B, Tk]), both int32 or both int64: a query sees only keys of its own
                     number. Positions do not begin anew with a segment
+    cu_seqlens_q, cu_seqlens_k
+                    [N+1] int32 or int64: sequences of different lengths follow one another, without padding, in one batch: sequence
+                    n has queries cu_seqlens_q[n] to cu_seqlens_q[n+1] - 1 and keys likewise, and is computed as if it were alone,
+                    with positions from 0. q_offset is [N]. Both begin with 0, do not fall, and end with Tq and Tk
+    block_table     [N, M] int32 or int64: keys and values lie in pages, k1 [P, Hk1, S, d], k2 [P, Hk2, S, d], v [P, Hv, S, dv]: key
+                    j of sequence n is row j % S of page block_table[n, j // S]. With kv_len, and instead of cu_seqlens_k. Entries
+                    behind the last key may be any. Both without attn_mask, segment_ids and integral
     integral        DINT (arXiv 2501.17486): each row also takes lam times the mean over all queries of softmax(scale q1 k1^T) v.
                     Without is_causal, window and segment_ids. No kernel computes it: slow, with a warning that says so
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
@@ -83,7 +91,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     PyTorch's current one for its tensors, the device's default stream for others
 
     With target cuda, DLPack arrays on the GPU are used where they lie. If q1 is one, the result lies there too: in `out`, or in
-    a new tensor if q1 is PyTorch's. kv_len and q_offset are checked before the call, so they come from memory of the host.
+    a new tensor if q1 is PyTorch's. kv_len, q_offset, cu_seqlens_q, cu_seqlens_k and block_table are
+    checked before anything is written, so they come from memory of the host.
     """
     ordinal = ordinal_of(target)
     q_segments, kv_segments = _segments(segment_ids)
@@ -91,7 +100,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     if ordinal is not None or stream is not None:
         native = choose_stream(dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, lam=lam, attn_mask=attn_mask, norm_weight=norm_weight,
                                     gate=gate, out=out, q_segments=q_segments, kv_segments=kv_segments, kv_len=kv_len,
-                                    q_offset=q_offset), stream, ordinal)
+                                    q_offset=q_offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
+                                    block_table=block_table), stream, ordinal)
     # Before anything is read or converted.
     options = options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
     if integral and segment_ids is not None:
@@ -101,7 +111,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     found = [facts_for(q1, "q1", ordinal, native), facts_for(k1, "k1", ordinal, native), facts_for(q2, "q2", ordinal, native),
              facts_for(k2, "k2", ordinal, native), facts_for(v, "v", ordinal, native), _lambda(lam, ordinal, native)]
     for name, value in (("attn_mask", attn_mask), ("norm_weight", norm_weight), ("gate", gate), ("", None), ("", None),
-                        ("segment_ids: q_segments", q_segments), ("segment_ids: kv_segments", kv_segments), ("out", out)):
+                        ("segment_ids: q_segments", q_segments), ("segment_ids: kv_segments", kv_segments), ("cu_seqlens_q", cu_seqlens_q),
+                        ("cu_seqlens_k", cu_seqlens_k), ("block_table", block_table), ("out", out)):
         found.append(_ABSENT if value is None else facts_for(value, name, ordinal, native))
     plan = _plan(found, kv_len is not None, q_offset is not None, options, target)
     if kv_len is not None:

@@ -101,15 +101,25 @@ def attributes_of(width: int, options: tuple[str | None, ...]) -> str:
     return ", ".join([scale or f"scale = {_scale(1.0 / math.sqrt(width))}", *others])
 
 
-def memref(name: str, array: ArrayType) -> str:
-    """The type to compile for: batch, lengths and strides stay open, head counts and widths do not."""
+#: The arguments that say where sequences begin and which pages are theirs, in the order of the op's clauses.
+TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
+_KEYS = ("k1", "k2", "v")
+
+
+def memref(name: str, array: ArrayType, tables: tuple[str, ...] = ()) -> str:
+    """The type to compile for: batch, lengths and strides stay open; head counts, widths, the one batch of packed sequences and the
+    rows of a page do not. `tables`: those of TABLES that are given."""
     if name in ("kv_len", "q_offset"):
         return f"memref<?x{_MLIR[array.dtype]}>"
+    if name in TABLES:
+        return _memref(array.dtype, (None,) * array.ndim, array.steps[-1] == 1 or array.shape[-1] == 1)
     shape = array.shape
     if name == "bias":  # an axis of 1 is one mask for all
         sizes = (1 if shape[0] == 1 else None, shape[1], 1 if shape[2] == 1 else None, None)
     elif array.ndim == 4:
-        sizes = (None, shape[1], None, shape[3])
+        is_key = name in _KEYS
+        is_packed = ("cu_seqlens_k" if is_key else "cu_seqlens_q") in tables
+        sizes = (1 if is_packed else None, shape[1], shape[2] if is_key and "block_table" in tables else None, shape[3])
     elif array.ndim > 1:  # segments, and lambda of each token
         sizes = (None, None, *shape[2:])
     else:
@@ -137,6 +147,6 @@ def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) ->
     clauses = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})",
                f"lambda(%lambda : {type_of['lambda']})"]
     clauses += [f"{n}(%{n} : {type_of[n]})" for n in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments",
-                                                      "kv_segments") if n in type_of]
+                                                      "kv_segments", *TABLES) if n in type_of]
     return (f"func.func @attention({arguments}) {{\n  diffattn.attention {' '.join(clauses)}\n"
             f"    outs(%init : {type_of['init']}) {{{attributes}}}\n  return\n}}\n")

@@ -15,7 +15,7 @@ import numpy as np
 
 from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
-from .attention_module import attributes_of, memref, module
+from .attention_module import TABLES, attributes_of, memref, module
 from .errors import InputError, UsageError
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -23,8 +23,9 @@ _F32, _I64, _I32 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.int32)
 
 #: The arguments, in the order of the compiled function's.
 NAMES = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments",
-         "init")
+         *TABLES, "init")
 KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in ("kv_len", "q_offset", "init"))
+_KEYS = ("k1", "k2", "v")
 #: How errors call them.
 _GIVEN_AS = {"lambda": "lam", "bias": "attn_mask", "q_segments": "segment_ids: q_segments",
              "kv_segments": "segment_ids: kv_segments", "init": "out"}
@@ -38,10 +39,11 @@ class Plan:
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
         given = {name: ArrayType(spec, _said(name)) for name, spec in zip(NAMES, specs) if spec is not None}
-        sizes = check_arguments(given, options)
+        sizes = check_arguments(given, options, has_lengths)
         #: The result's shape and, if none was given, its type.
         self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
-        self.batch, self.is_empty = sizes["B"], 0 in self.shape
+        #: How many sequences there are, and so numbers of kv_len and q_offset.
+        self.batch, self.is_empty = sizes["N"], 0 in self.shape
         for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
             if is_given:
                 given[name] = ArrayType((_I64, (self.batch,), (1,), IN_ELEMENTS))
@@ -54,7 +56,8 @@ class Plan:
         self.slots = tuple(slot for slot, name in enumerate(NAMES) if name in given)
         self.arrays = [given[NAMES[slot]] for slot in self.slots]
         self.q1_on_device, self.any_on_device = given["q1"].on_device, any(array.on_device for array in self.arrays)
-        types = tuple((NAMES[slot], memref(NAMES[slot], array)) for slot, array in zip(self.slots, self.arrays))
+        tables = tuple(name for name in TABLES if name in given)
+        types = tuple((NAMES[slot], memref(NAMES[slot], array, tables)) for slot, array in zip(self.slots, self.arrays))
         self.module, self.target = module(types, attributes_of(sizes["d"], options), shared), target
         # The sizes and strides of all arrays, one after the other.
         numbers = [number for array in self.arrays for sizes in (array.shape, array.steps) for number in sizes]
@@ -77,12 +80,51 @@ def _said(name: str) -> str:
     return _GIVEN_AS.get(name, name)
 
 
-def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...]) -> dict[str, int]:
+def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
     """The sizes of a call whose arguments by their `NAMES` have these types and shapes. Raises InputError for those that do not fit
     together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not looked at."""
     sizes = _check_operands(given)
     _check_others(given, sizes, options)
+    _check_tables(given, sizes, options, has_lengths)
     return sizes
+
+
+def _check_tables(given, sizes, options, has_lengths) -> None:
+    """Sets N, the number of sequences. What tables hold is checked by compiled code, before it writes."""
+    sizes["N"] = sizes["B"]
+    tables = [name for name in TABLES if name in given]
+    if not tables:
+        return
+    for name in tables:
+        array, rank = given[name], 2 if name == "block_table" else 1
+        if array.dtype not in (_I32, _I64):
+            raise InputError(f"{name}: expected int32 or int64, but got {array.dtype}")
+        if array.on_device:
+            raise InputError(f"{name}: expected an array in memory of the host, because it is checked before the call, but got an array "
+                             "on a device")
+        if array.ndim != rank or (rank == 1 and array.shape[0] < 1):
+            raise InputError(f"{name}: expected shape {'[N, pages]' if rank == 2 else '[N + 1]'}, but got {list(array.shape)}")
+    if tables in (["cu_seqlens_q"], ["cu_seqlens_k"], list(TABLES), ["cu_seqlens_k", "block_table"]):
+        raise UsageError("cu_seqlens_q: expected it with either cu_seqlens_k or block_table, and these two not together, but got "
+                         + ", ".join(tables))
+    if has_lengths != ("block_table" in given):
+        raise UsageError("kv_len: expected it with block_table" if not has_lengths else
+                         "kv_len: expected none with cu_seqlens_k, which says how many keys there are")
+    others = [_said(name) for name in ("bias", "q_segments") if name in given]
+    if others or "integral" in options:
+        raise UsageError(f"{(others or ['integral'])[0]}: expected none with {' and '.join(tables)}")
+    for name in ("q1", *(_KEYS if "cu_seqlens_k" in given else ())):
+        if "cu_seqlens_q" in given and given[name].shape[0] != 1:
+            raise InputError(f"{name}: expected one batch, in which sequences follow one another, but got {given[name].shape[0]}")
+    if "cu_seqlens_q" in given:
+        sizes["N"] = given["cu_seqlens_q"].shape[0] - 1
+    if "cu_seqlens_k" in given:
+        _check_type(given, "cu_seqlens_k", (_I32, _I64), (sizes["N"] + 1,))
+    elif given["block_table"].shape[0] != sizes["N"]:
+        raise InputError(f"block_table: expected shape [N, pages] with N = {sizes['N']} sequences, but got "
+                         f"{list(given['block_table'].shape)}")
+    elif sizes["Tk"] == 0:
+        raise InputError("k1: expected pages of at least one key, but got 0")
 
 
 def _check_operands(given) -> dict[str, int]:
@@ -95,8 +137,11 @@ def _check_operands(given) -> dict[str, int]:
     q1, k1, q2, k2, v = (given[name] for name in NAMES[:5])
     sizes = {"B": q1.shape[0], "Hs": q1.shape[1], "Tq": q1.shape[2], "d": q1.shape[3], "Hn": q2.shape[1],
              "Hk1": k1.shape[1], "Hk2": k2.shape[1], "Hv": v.shape[1], "Tk": k1.shape[2], "dv": v.shape[3]}
-    wanted = {"k1": ("B", "Hk1", "Tk", "d"), "q2": ("B", "Hn", "Tq", "d"), "k2": ("B", "Hk2", "Tk", "d"),
-              "v": ("B", "Hv", "Tk", "dv")}
+    # Pages of keys have a first axis of their own.
+    sizes["P"] = k1.shape[0]
+    first = "P" if "block_table" in given else "B"
+    wanted = {"k1": (first, "Hk1", "Tk", "d"), "q2": ("B", "Hn", "Tq", "d"), "k2": (first, "Hk2", "Tk", "d"),
+              "v": (first, "Hv", "Tk", "dv")}
     for name, axes in wanted.items():
         if given[name].dtype != q1.dtype:
             raise InputError(f"{name}: expected {q1.dtype} as q1, but got {given[name].dtype}")

@@ -80,3 +80,22 @@ func.func @segments(%q: tensor<1x1x4x8xf32>, %k: tensor<1x1x?x8xf32>, %l: tensor
       -> tensor<1x1x4xf32>, tensor<1x1x4xf32>, tensor<1x1x4x8xf32>, tensor<1x1x4xf32>, tensor<1x1x4xf32>, tensor<1x1x4x8xf32>
   return
 }
+
+// CHECK-LABEL: func.func @packed(
+// CHECK:         cu_seqlens_q(%{{.+}} : tensor<3xi32>) cu_seqlens_k(%{{.+}} : tensor<?xi64>) outs(
+func.func @packed(%q: tensor<1x2x6x8xf32>, %k: tensor<1x2x7x8xf32>, %l: tensor<f32>, %bq: tensor<3xi32>, %bk: tensor<?xi64>) -> tensor<1x2x6x8xf32> {
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x2x6x8xf32>, tensor<1x2x7x8xf32>, tensor<1x2x6x8xf32>, tensor<1x2x7x8xf32>, tensor<1x2x7x8xf32>)
+         lambda(%l : tensor<f32>) cu_seqlens_q(%bq : tensor<3xi32>) cu_seqlens_k(%bk : tensor<?xi64>)
+         outs(%q : tensor<1x2x6x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x6x8xf32>
+  return %o : tensor<1x2x6x8xf32>
+}
+
+// Both batches of a table, and sequences of one batch.
+// CHECK-LABEL: func.func @paged(
+// CHECK:         kv_len(%{{.+}} : tensor<2xi64>) block_table(%{{.+}} : tensor<2x3xi64>) outs(
+func.func @paged(%q: tensor<2x2x6x8xf32>, %k: tensor<9x2x16x8xf32>, %l: tensor<f32>, %len: tensor<2xi64>, %table: tensor<2x3xi64>) -> tensor<2x2x6x8xf32> {
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<2x2x6x8xf32>, tensor<9x2x16x8xf32>, tensor<2x2x6x8xf32>, tensor<9x2x16x8xf32>, tensor<9x2x16x8xf32>)
+         lambda(%l : tensor<f32>) kv_len(%len : tensor<2xi64>) block_table(%table : tensor<2x3xi64>)
+         outs(%q : tensor<2x2x6x8xf32>) {scale = 1.0 : f32} -> tensor<2x2x6x8xf32>
+  return %o : tensor<2x2x6x8xf32>
+}

@@ -270,9 +270,9 @@ func.func private @gpu_wgmma_c2_keys() attributes {s = #diffattn.gpu_wgmma<place
 func.func private @gpu_wgmma_c3_stages() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 1>}
 
 // -----
-// attention_c26
+// attention_c27
 !t = tensor<1x1x?x64xf16>
-func.func @attention_c26_wgmma_for_every_call(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
+func.func @attention_c27_wgmma_for_every_call(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
   // expected-error @below {{'diffattn.attention' op expected gpu_wgmma under a condition with tensor_maps, but got #diffattn.gpu_wgmma}}
   %0 = diffattn.attention ins(%q, %q, %q, %q, %q : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>) outs(%o : !t)
     {scale = 0.25 : f32, schedules = [#diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6>]} -> !t

@@ -1,4 +1,5 @@
 // RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-check-sizes))" | FileCheck %s
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-check-sizes{device}))" | FileCheck %s --check-prefix=DEVICE
 
 #id = affine_map<(i) -> (i)>
 
@@ -266,4 +267,50 @@ func.func @segments(%q: tensor<1x1x?x8xf32>, %k: tensor<1x1x?x8xf32>, %l: tensor
       tensor<1x1x?x8xf32>) lambda(%l : tensor<f32>) q_segments(%qs : tensor<1x?xi64>) kv_segments(%ks : tensor<1x?xi64>)
       outs(%o : tensor<1x1x?x8xf32>) {scale = 1.0 : f32} -> tensor<1x1x?x8xf32>
   return %r : tensor<1x1x?x8xf32>
+}
+
+// What tables of sequences hold, before anything is computed; nothing of it where the host cannot read them.
+
+// CHECK-LABEL: func.func @packed(
+// CHECK-SAME:      %[[BQ:[^:,]+]]: tensor<?xi32>, %{{[^:]+}}: tensor<?xi32>
+// CHECK:         cf.assert %{{.+}}, "attention: expected q_offset of length {1}, the number of sequences, but got {0}"
+// CHECK:         tensor.extract %[[BQ]][%c0{{.*}}]
+// CHECK:         cf.assert %{{.+}}, "attention: expected cu_seqlens_q to begin with 0, but got {0}"
+// CHECK:         scf.for %[[N:.+]] = %c1
+// CHECK:           cf.assert %{{.+}}, "attention: expected cu_seqlens_q not to fall below {1}, but got {0}"
+// CHECK:         cf.assert %{{.+}}, "attention: expected cu_seqlens_q to end with {1}, the number of queries, but got {0}"
+// CHECK:         cf.assert %{{.+}}, "attention: expected cu_seqlens_k to end with {1}, the number of keys, but got {0}"
+// CHECK:         diffattn.attention
+// DEVICE-LABEL: func.func @packed(
+// DEVICE-NOT:     cf.assert {{.+}}"attention: expected
+// DEVICE:         return
+func.func @packed(%q: tensor<1x1x?x8xf32>, %k: tensor<1x1x?x8xf32>, %l: tensor<f32>, %off: tensor<?xi64>, %bq: tensor<?xi32>, %bk: tensor<?xi32>,
+                  %o: tensor<1x1x?x8xf32>) -> tensor<1x1x?x8xf32> {
+  %r = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>, tensor<1x1x?x8xf32>,
+      tensor<1x1x?x8xf32>) lambda(%l : tensor<f32>) q_offset(%off : tensor<?xi64>)
+      cu_seqlens_q(%bq : tensor<?xi32>) cu_seqlens_k(%bk : tensor<?xi32>)
+      outs(%o : tensor<1x1x?x8xf32>) {scale = 1.0 : f32} -> tensor<1x1x?x8xf32>
+  return %r : tensor<1x1x?x8xf32>
+}
+
+// Pages that a length counts.
+
+// CHECK-LABEL: func.func @paged(
+// CHECK-SAME:      %[[LEN:[^:]+]]: memref<?xi64>, %[[TABLE:[^:]+]]: memref<?x?xi32>
+// CHECK:         scf.for %[[B:.+]] = %c0
+// CHECK:           %[[KEYS:.+]] = memref.load %[[LEN]][%[[B]]]
+// CHECK:           %[[USED:.+]] = arith.ceildivui
+// CHECK:           scf.for %[[M:.+]] = %c0{{.*}} to %[[USED]]
+// CHECK:             memref.load %[[TABLE]][%[[B]], %[[M]]]
+// CHECK:             cf.assert %{{.+}}, "attention: expected pages from 0 and below {1} in block_table, but got {0}"
+// CHECK:         diffattn.attention
+// DEVICE-LABEL: func.func @paged(
+// DEVICE-NOT:     memref.load
+// DEVICE:         return
+func.func @paged(%q: memref<?x1x?x8xf32>, %k: memref<?x1x16x8xf32>, %l: memref<f32>, %len: memref<?xi64>, %table: memref<?x?xi32>,
+                 %o: memref<?x1x?x8xf32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %k : memref<?x1x?x8xf32>, memref<?x1x16x8xf32>, memref<?x1x?x8xf32>, memref<?x1x16x8xf32>,
+      memref<?x1x16x8xf32>) lambda(%l : memref<f32>) kv_len(%len : memref<?xi64>) block_table(%table : memref<?x?xi32>)
+      outs(%o : memref<?x1x?x8xf32>) {scale = 1.0 : f32}
+  return
 }

@@ -11,8 +11,9 @@ from torch_op_cases import OPTIONS, draw, operands, split
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("programs")]
 attention = torch.ops.diffattn.attention
-#: The options that compiled graphs have.
+#: The options that compiled graphs have, and those that come with operands of their own.
 NAMES = [name for name in OPTIONS if name != "target"]
+SEQUENCES = ("packed", "paged")
 
 
 class Attention(nn.Module):
@@ -76,7 +77,7 @@ class AllOptions(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.calls = [split(OPTIONS[name])[1] for name in NAMES]
+        self.calls = [split(OPTIONS[name])[1] for name in NAMES if name not in SEQUENCES]
 
     def forward(self, tensors, given):
         return [attention(*tensors[:5], more.pop("lam", tensors[5]), **{**fixed, **more})
@@ -87,7 +88,7 @@ class AllOptions(nn.Module):
 @torch.no_grad()
 def test_every_option_by_dynamo_with_any_sizes(programs):
     compiled, given = torch.compile(AllOptions(), backend="diffattn", dynamic=True, fullgraph=True), []
-    for name in NAMES:
+    for name in (name for name in NAMES if name not in SEQUENCES):
         given.append({key: value for key, value in OPTIONS[name].items() if isinstance(value, torch.Tensor)})
     # None is the size of heads: sizes that are equal at first become one symbol.
     for more in ({"b": 1, "q": 2, "k": 3}, {"b": 4, "q": 8, "k": 12}, {"b": 3, "q": 1, "k": 5}):
@@ -96,7 +97,25 @@ def test_every_option_by_dynamo_with_any_sizes(programs):
         for got, want in zip(compiled(*args), AllOptions()(*args)):
             same(got, want)
     (made,) = programs
-    assert len(ops_of(made.mlir)) == len(NAMES) and all("integral" in d.message for d in made.diagnostics)
+    assert len(ops_of(made.mlir)) == len(NAMES) - len(SEQUENCES) and all("integral" in d.message for d in made.diagnostics)
+
+
+@torch.no_grad()
+def test_sequences_by_dynamo_with_any_sizes(programs):
+    """Other lengths of sequences, and more of them, in the same code."""
+    module = Attention(is_causal=True)
+    compiled = torch.compile(module, backend="diffattn", dynamic=True, fullgraph=True)
+    tensors, options = split(OPTIONS["packed"])
+    q1, k1, q2, k2, v, lam = tensors
+    for ends, key_ends in (([0, 2, 5], [0, 4, 7]), ([0, 3, 5], [0, 1, 7]), ([0, 0, 1, 4, 10], [0, 3, 7, 7, 14])):
+        times = ends[-1] // 5
+        arguments = [q1.repeat(1, 1, times, 1), k1.repeat(1, 1, times, 1), q2.repeat(1, 1, times, 1), k2.repeat(1, 1, times, 1),
+                     v.repeat(1, 1, times, 1), lam]
+        tables = {"cu_seqlens_q": torch.tensor(ends), "cu_seqlens_k": torch.tensor(key_ends)}
+        same(compiled(*arguments, **tables), module(*arguments, **tables))
+    assert len(programs) == 1
+    with pytest.raises(RunError, match="expected cu_seqlens_q to end with 10, the number of queries, but got 9"):
+        compiled(*arguments, cu_seqlens_q=torch.tensor([0, 0, 1, 4, 9]), cu_seqlens_k=torch.tensor([0, 3, 7, 7, 14]))
 
 
 @pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 5e-3), (torch.bfloat16, 4e-2)])

@@ -23,6 +23,10 @@ OPTIONS = {
     "lengths": dict(kv_len=torch.tensor([3, 7]), q_offset=torch.tensor(1), is_causal=True),
     "segments": dict(q_segments=torch.arange(5).expand(2, 5) // 3, kv_segments=torch.arange(7).expand(2, 7) // 4),
     "lambda": dict(lam_activation="sigmoid", lam=draw(2, 5, 4)),
+    "packed": dict(q1=draw(1, 4, 5, 16), k1=draw(1, 2, 7, 16), q2=draw(1, 4, 5, 16), k2=draw(1, 2, 7, 16), v=draw(1, 2, 7, 32),
+                   cu_seqlens_q=torch.tensor([0, 2, 5]), cu_seqlens_k=torch.tensor([0, 4, 7], dtype=torch.int32), is_causal=True),
+    "paged": dict(k1=draw(6, 2, 3, 16), k2=draw(6, 2, 3, 16), v=draw(6, 2, 3, 32), kv_len=torch.tensor([7, 4]),
+                  block_table=torch.tensor([[5, 0, 2], [1, 4, -1]], dtype=torch.int32)),
     "integral": dict(integral=True),
     "target": dict(target="cpu:generic"),
 }
@@ -31,6 +35,5 @@ OPTIONS = {
 def split(options):
     """The positional arguments and the options of a row of OPTIONS."""
     options = dict(options)
-    tensors = operands()
-    tensors[5] = options.pop("lam", tensors[5])
+    tensors = [options.pop(name, tensor) for name, tensor in zip(("q1", "k1", "q2", "k2", "v", "lam"), operands())]
     return tensors, options

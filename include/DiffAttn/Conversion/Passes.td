@@ -18,13 +18,15 @@ def DecomposePass : Pass<"diffattn-decompose"> {
     ops, on tensors and on memrefs (intermediate values are then `memref.alloc`s,
     freed at the end), and fast on nothing: the scores of both maps exist in memory.
 
+    Packed sequences become a loop, and pages are copied, before.
+
     By default an op of which some call takes a schedule with a kernel of its own is
     kept; with `all` none is.
   }];
   let options = [Option<"all", "all", "bool", /*default=*/"false",
                         "Decompose also the ops whose schedule has a lowering of its own">];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect", "math::MathDialect",
-                           "memref::MemRefDialect", "tensor::TensorDialect"];
+                           "memref::MemRefDialect", "scf::SCFDialect", "tensor::TensorDialect"];
 }
 
 def ConvertLinalgToGemmPass

@@ -43,7 +43,7 @@ struct RegisterTile {
 namespace mlir::diffattn {
 /// What an axis of an operand counts.
 struct AxisRole {
-  enum Kind { Batch, Head, Query, Key, Width, Range };
+  enum Kind { Batch, Head, Query, Key, Width, Range, Page, Sequence };
   AxisRole(Kind kind, bool mayBroadcast = false)
       : kind(kind), mayBroadcast(mayBroadcast) {}
 

@@ -52,6 +52,16 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
 
     No kernel computes that: it is rewritten into `online_attention` and `finalize`.
 
+    Sequences of different lengths can follow one another along one axis: with
+    `cu_seqlens_q` and `cu_seqlens_k`, `[N+1]`, q1, q2, lambda, gate and the result
+    are of one batch, and sequence `n` has queries `cu_seqlens_q[n]` to
+    `cu_seqlens_q[n+1] - 1`; k1, k2 and v likewise. With `block_table` `[B,M]` keys
+    and values lie in pages, k1 `[P,Hk1,S,d]`, k2 `[P,Hk2,S,d]`, v `[P,Hv,S,dv]`: key
+    `j` of sequence `b` is row `j mod S` of page `block_table[b, j div S]`, `Tk` is
+    `M * S`, and kv_len tells how many keys there are. Each sequence is computed as if
+    it were alone, its positions begin at 0, and kv_len and q_offset have one number
+    for each.
+
     Shapes (layout `bhtd`; with `bthd` the second and third axes change places):
     q1 `[B,Hs,Tq,d]`, q2 `[B,Hn,Tq,d]`, k1 `[B,Hk1,Tk,d]`, k2 `[B,Hk2,Tk,d]`,
     v `[B,Hv,Tk,dv]`, lambda `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`,
@@ -73,7 +83,8 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let arguments = !con(mapOperands, (ins DiffAttn_F32Data:$lambda), biasOperand,
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
-    (ins DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
+    (ins Optional<DiffAttn_IdData>:$cu_seqlens_q, Optional<DiffAttn_IdData>:$cu_seqlens_k,
+         Optional<DiffAttn_IdData>:$block_table, DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
          OptionalAttr<ArrayAttr>:$schedules));
@@ -86,6 +97,9 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
   }] # positionClauses # [{
+    (`cu_seqlens_q` `(` $cu_seqlens_q^ `:` type($cu_seqlens_q) `)`)?
+    (`cu_seqlens_k` `(` $cu_seqlens_k^ `:` type($cu_seqlens_k) `)`)?
+    (`block_table` `(` $block_table^ `:` type($block_table) `)`)?
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
   let builders = [
@@ -97,6 +111,13 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   let hasCanonicalizer = 1;
   let extraClassDeclaration = mapsDeclaration # [{
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+
+    /// Whether sequences follow one another along the axis of queries, and whether
+    /// keys and values lie in pages.
+    bool isPacked() { return static_cast<bool>(getCuSeqlensQ()); }
+    bool isPaged() { return static_cast<bool>(getBlockTable()); }
+    /// The number of keys of a batch: of paged ones, of all its pages.
+    int64_t getKeyCount();
 
     /// The type of the result for queries and values of these types: batch, heads
     /// and length of q1, width of v, in `oLayout`; elements as those of q1.

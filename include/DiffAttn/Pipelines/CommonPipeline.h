@@ -35,7 +35,9 @@ enum class Stage { Input, Raised, Scheduled, Bufferized, GPU, Loops, LLVM };
 std::optional<Stage> parseStage(StringRef name);
 
 /// To `raised`: sizes are checked, attention is found in unfused graphs.
-void buildRaisePasses(OpPassManager &pm, const CommonPipelineOptions &options);
+/// `device`: tensors lie in a device's memory.
+void buildRaisePasses(OpPassManager &pm, const CommonPipelineOptions &options,
+                      bool device);
 /// The rest of `scheduled`, after a pass that chose schedules: what has none
 /// becomes linalg, products are formed, element-wise ops fused.
 void buildTensorPasses(OpPassManager &pm);

@@ -65,6 +65,12 @@ struct AttentionArguments {
   View gate;                  ///< [B,Hs,Tq,dv]
   View kvLen, qOffset;        ///< [B], I64
   View qSegments, kvSegments; ///< [B,Tq] and [B,Tk], I64; both or none
+  /// Packed sequences: [N+1], I64. q1, q2, lambda and gate have one batch, k1,
+  /// k2 and v too if there is cuSeqlensK; kvLen and qOffset are [N].
+  View cuSeqlensQ, cuSeqlensK;
+  /// [B,M] or [N,M], I64: k1, k2 and v are [P,Hk1,S,d], [P,Hk2,S,d],
+  /// [P,Hv,S,dv].
+  View blockTable;
 
   /// The position of the first key, where the keys are a part of all.
   int64_t keyOffset = 0;
@@ -96,7 +102,8 @@ struct AttentionResult {
   double scoreMagnitude = 0.0;
 };
 
-/// What is wrong with the shapes of `arguments`; empty if nothing is.
+/// What is wrong with the shapes of `arguments`, and with what tables of
+/// sequences and pages hold; empty if nothing is.
 std::string check(const AttentionArguments &arguments);
 
 /// Whether query `i` of batch `b` sees key `j`; `group` is the noise head, and

@@ -92,6 +92,32 @@ def MarkReadOnlyArgumentsPass
   }];
 }
 
+def UnpackSequencesPass : Pass<"diffattn-unpack-sequences"> {
+  let summary = "Rewrite attention on packed sequences as a loop over them";
+  let description = [{
+    Rewrites `diffattn.attention` with `cu_seqlens_q` as a loop over the sequences,
+    with attention on slices of one of them, which takes the schedule of its own
+    sizes. So its bits are those of the sequence alone. Pages stay: each sequence
+    has its row of `block_table`. On tensors and on memrefs.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
+                           "memref::MemRefDialect", "scf::SCFDialect",
+                           "tensor::TensorDialect"];
+}
+
+def GatherPagesPass : Pass<"diffattn-gather-pages"> {
+  let summary = "Copy keys and values out of their pages before attention";
+  let description = [{
+    Rewrites `diffattn.attention` with `block_table` as attention on dense copies of
+    as many keys and values as the table has room for. Entries of the table that are
+    no pages are brought into range: `diffattn-check-sizes` asserts those that are
+    read. Packed sequences are left as they are. On tensors and on memrefs.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "diffattn::DiffAttnDialect",
+                           "linalg::LinalgDialect", "memref::MemRefDialect",
+                           "tensor::TensorDialect"];
+}
+
 def AttentionToOnlinePass : InterfacePass<"diffattn-to-online", "FunctionOpInterface"> {
   let summary = "Rewrite attention as an online op over all keys and an end";
   let description = [{
@@ -118,8 +144,12 @@ def CheckSizesPass
     each fact once: at the start of the function where it is one about the
     function's arguments, else before the op. A run with other sizes then ends
     with an error in place of reading past the end. In a message `{0}` and `{1}`
-    stand for the sides of the comparison that is asserted.
+    stand for the sides of the comparison that is asserted. What cu_seqlens_q,
+    cu_seqlens_k and block_table of attention hold is asserted too, unless the
+    tensors are in device memory (`device`), which the host does not read.
   }];
+  let options = [Option<"device", "device", "bool", /*default=*/"false",
+                        "Assert nothing of what tensors hold">];
   let dependentDialects = ["arith::ArithDialect", "cf::ControlFlowDialect",
                            "memref::MemRefDialect", "tensor::TensorDialect"];
 }

@@ -13,6 +13,8 @@
 #ifndef DIFFATTN_TRANSFORMS_PATTERNS_H
 #define DIFFATTN_TRANSFORMS_PATTERNS_H
 
+#include "DiffAttn/IR/DiffAttn.h"
+
 #include "mlir/IR/PatternMatch.h"
 
 namespace mlir::diffattn {
@@ -20,6 +22,13 @@ namespace mlir::diffattn {
 /// diffattn-to-online: an attention on tensors as online_attention and
 /// finalize.
 void populateAttentionToOnlinePatterns(RewritePatternSet &patterns);
+
+/// diffattn-unpack-sequences: attention on packed sequences as a loop over
+/// them; and attention on pages of keys and values, where `shouldGather` holds,
+/// as attention on copies of them.
+void populateUnpackSequencesPatterns(RewritePatternSet &patterns);
+void populateGatherPagesPatterns(RewritePatternSet &patterns,
+                                 std::function<bool(AttentionOp)> shouldGather);
 
 /// diffattn-decompose-tensor-ops: pads, packs, gathers, scatters,
 /// concatenations and element-wise ops on tensors as linalg.

@@ -93,7 +93,12 @@ static OperandView getView(Op op, OpOperand &operand) {
     case AxisRole::Width:
       view.axes[OperandView::Column] = i;
       break;
-    case AxisRole::Range: // of states, which have no view
+    case AxisRole::Page:
+      view.axes[view.axes[OperandView::Batch] < 0 ? OperandView::Batch
+                                                  : OperandView::Row] = i;
+      break;
+    case AxisRole::Range:    // of states, which have no view
+    case AxisRole::Sequence: // of bounds, which are read by no kernel
       break;
     }
   }
@@ -129,6 +134,7 @@ AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
   AttentionOperands operands;
   readMaps(op, operands);
   readEnd(op, operands);
+  operands.blockTable = getView(op, op.getBlockTableMutable());
   return operands;
 }
 AttentionOperands mlir::diffattn::getAttentionOperands(OnlineAttentionOp op) {

@@ -54,6 +54,12 @@ struct AttentionSpec {
   SpecSize queries, keys, headDim, valueDim;
   SpecOperand q1, k1, q2, k2, v, lambda, normWeight, gate, output;
   SpecOperand masks[std::size(kMaskOperands)];
+  /// Where keys and values lie in pages of `pageRows`: the table, by batch and
+  /// row; then pages are the batches of k1, k2 and v.
+  SpecOperand blockTable;
+  SpecSize pageRows;
+  /// k1, k2 and v in pages, where those above are dense copies of a KV block.
+  SpecOperand pages[3];
   /// How many heads a lambda of one value per token has: all signal heads or
   /// the noise heads.
   SpecSize lambdaHeads;
@@ -65,6 +71,9 @@ struct AttentionSpec {
   const SpecOperand &mask(MaskOperand operand) const {
     return masks[static_cast<size_t>(operand)];
   }
+  bool isPaged() const { return blockTable.present(); }
+  /// With dense rows of k1, k2 and v in the place of pages.
+  AttentionSpec withDenseRows() const;
   const SpecOperand &bias() const { return mask(MaskOperand::Bias); }
   /// Whether a mask's operand is there and has an integer for each query, or
   /// for each key, of a batch.

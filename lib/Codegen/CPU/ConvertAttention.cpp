@@ -136,6 +136,13 @@ LogicalResult SpecBuilder::build() {
   spec.valueHeads = bindDim(operands.v, View::Head);
   spec.queries = bindDim(operands.q1, View::Row);
   spec.keys = bindDim(operands.k1, View::Row);
+  if (operands.blockTable) {
+    spec.pageRows = spec.keys;
+    SpecSize pages = bindDim(operands.blockTable, View::Row);
+    Value keys = b.mul(value(pages), value(spec.pageRows));
+    std::optional<int64_t> known = KernelBuilder::known(keys);
+    spec.keys = bind(known.value_or(ShapedType::kDynamic), keys);
+  }
   spec.headDim = bindDim(operands.q1, View::Column);
   spec.valueDim = bindDim(operands.v, View::Column);
   spec.lambdaHeads = operands.lambda.getType().getRank() == 3
@@ -147,7 +154,7 @@ LogicalResult SpecBuilder::build() {
       {operands.k1, spec.k1},         {operands.k2, spec.k2},
       {operands.v, spec.v},           {operands.output, spec.output},
       {operands.lambda, spec.lambda}, {operands.normWeight, spec.normWeight},
-      {operands.gate, spec.gate}};
+      {operands.gate, spec.gate},     {operands.blockTable, spec.blockTable}};
   for (auto &[view, operand] : bound)
     if (view && failed(bindOperand(view, operand)))
       return failure();
@@ -332,7 +339,8 @@ struct ConvertDiffAttnToVectorPass final
 
   void callPrefillKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
                          StringRef name) {
-    const AttentionSpec &spec = builder.spec;
+    const AttentionSpec spec =
+        builder.spec.isPaged() ? builder.spec.withDenseRows() : builder.spec;
     LLVM::LLVMFuncOp body = emitPrefillKernel(b, getOperation(), name, spec);
     Value blocks =
         b.ceilDiv(builder.value(spec.queries), spec.prefill.getQBlockSize());

@@ -114,6 +114,46 @@ Value KernelValues::integers(const SpecOperand &operand, Value batch, Value row,
   return result;
 }
 
+//===----------------------------------------------------------------------===//
+// Pages
+//===----------------------------------------------------------------------===//
+
+Value KernelValues::pagedRow(const SpecOperand &pages, Value base, Value batch,
+                             Value key) {
+  Value rows = size(spec.pageRows);
+  Value page = integer(spec.blockTable, batch, b.div(key, rows));
+  return b.at(base, pages.element,
+              b.add(b.mul(page, stride(pages, 0)),
+                    b.mul(b.rem(key, rows), stride(pages, 2))));
+}
+
+void KernelValues::copyPagedRows(const SpecOperand &pages, Value base,
+                                 Value batch, Value first, Value n,
+                                 Value columns, Value to) {
+  // As bits, which keep every NaN.
+  Type bits = b.getIntegerType(pages.element.getIntOrFloatBitWidth());
+  VectorType vector = VectorType::get({b.lanes}, bits);
+  Value step = stride(pages, 3);
+  b.loop(n, [&](Value row) {
+    Value from = pagedRow(pages, base, batch, b.add(first, row));
+    Value target = b.at(to, bits, b.mul(row, columns));
+    Value done = b.index(0);
+    if (pages.hasUnitColumns()) {
+      done = b.mul(b.div(columns, b.lanes), b.lanes);
+      b.loop(b.index(0), done, b.lanes, [&](Value c) {
+        b.store(b.load(vector, from, bits, c), target, bits, c);
+      });
+    }
+    b.loop(done, columns, 1, [&](Value c) {
+      b.store(b.load(bits, from, bits, b.mul(c, step)), target, bits, c);
+    });
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Masks
+//===----------------------------------------------------------------------===//
+
 /// By vectors where the integers lie side by side.
 std::pair<Value, Value> KernelMasks::scan(MaskOperand operand,
                                           const MaskTile &tile) {

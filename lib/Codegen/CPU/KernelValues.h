@@ -50,6 +50,13 @@ public:
   Value integers(const SpecOperand &operand, Value batch, Value row,
                  Value count);
 
+  /// The address of row `key` of a batch, in the pages of one head, which
+  /// begin at `base`.
+  Value pagedRow(const SpecOperand &pages, Value base, Value batch, Value key);
+  /// Copies `n` such rows from `first` on to dense ones of `columns` at `to`.
+  void copyPagedRows(const SpecOperand &pages, Value base, Value batch,
+                     Value first, Value n, Value columns, Value to);
+
 private:
   Value context;
 };

@@ -71,6 +71,11 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
     s.keyPanel = take(b.mul(depth, keyRows / 2));
   } else if (!atom.readsRows(b, spec.k1) || !atom.readsRows(b, spec.k2))
     s.keyPanel = take(b.mul(headDim, schedule.getKvBlockSize()));
+  if (spec.isPaged()) {
+    // Of the operands' type, which may take less than f32 does.
+    s.pagedKeys = take(b.mul(headDim, schedule.getKvBlockSize()));
+    s.pagedValues = take(b.mul(valueDim, schedule.getKvBlockSize()));
+  }
   if (!atom.readsValues(b, spec.v))
     s.valuePanel = take(b.mul(s.valuePanelStride, schedule.getKvBlockSize()));
   // KV blocks: those of three ranges of keys, each of which may end with a
@@ -146,9 +151,40 @@ void PrefillKernel::locate() {
   vectors = b.ceilDiv(rows, b.lanes);
   masks.emplace(v, batch);
   s = layOut(b, spec, scratchBase, keys, headDim, valueDim);
+  if (spec.isPaged()) {
+    Value numbers[] = {heads.key1, heads.key2, heads.value};
+    for (auto [base, pages, number] :
+         llvm::zip_equal(pageBase, spec.pages, numbers))
+      base = v.head(pages, /*batch=*/b.index(0), number);
+    return;
+  }
   keyBase[0] = v.head(spec.k1, batch, heads.key1);
   keyBase[1] = v.head(spec.k2, batch, heads.key2);
   valueBase = v.head(spec.v, batch, heads.value);
+}
+
+/// Rows are counted from the first key of all, wherever the copy begins.
+static Value countedFromZero(KernelBuilder &b, Value copy, Type element,
+                             Value first, Value columns) {
+  return b.at(copy, element, b.mul(b.sub(b.index(0), first), columns));
+}
+
+void PrefillKernel::copyPagedKeys(int map, const KvBlock &kvBlock) {
+  if (!spec.isPaged())
+    return;
+  const SpecOperand &pages = spec.pages[map];
+  v.copyPagedRows(pages, pageBase[map], batch, kvBlock.first, kvBlock.n,
+                  headDim, s.pagedKeys);
+  keyBase[map] =
+      countedFromZero(b, s.pagedKeys, pages.element, kvBlock.first, headDim);
+}
+
+void PrefillKernel::copyPagedValues(Value first, Value n) {
+  if (!spec.isPaged())
+    return;
+  const SpecOperand &pages = spec.pages[2];
+  v.copyPagedRows(pages, pageBase[2], batch, first, n, valueDim, s.pagedValues);
+  valueBase = countedFromZero(b, s.pagedValues, pages.element, first, valueDim);
 }
 
 /// In the order [column][lane]. Lanes past the last query repeat it; they are

@@ -27,6 +27,8 @@ struct PrefillScratch {
   Value queries[2], maxima[2], sums[2], history[2], scores[2], output[2];
   Value newMaxima, lambda, factors[2], lows, highs, probabilities, bias,
       keyPanel, valuePanel;
+  /// Of a KV block: rows of keys of one map, and of values, out of their pages.
+  Value pagedKeys, pagedValues;
   /// [lane] of masks' operands with an integer for each query, i64.
   Value integers[std::size(kMaskOperands)];
   /// [KV block] how it stands to the block of queries (BlockRelation), i32.
@@ -102,6 +104,9 @@ private:
     Value low, lowSlope, high, highSlope;
   };
   RowRange getRowRange(Value n, Value first);
+  /// Sets where the rows of a KV block lie, if its keys or values are in pages.
+  void copyPagedKeys(int map, const KvBlock &kvBlock);
+  void copyPagedValues(Value first, Value n);
   Value loadMaskLanes(MaskOperand operand, Value key, Value lane,
                       Value position);
   void scoreRows(int map, const KvBlock &kvBlock, Value scores);
@@ -137,7 +142,10 @@ private:
   std::optional<KernelMasks> masks;
   KeyRange seen;
   Value wholeBegin, wholeEnd, blocksBefore, blocksWhole, kvBlocks;
+  /// Row 0 of the head's keys and values.
   Value keyBase[2], valueBase;
+  /// The same of page 0, in the order of `spec.pages`.
+  Value pageBase[3];
 };
 
 } // namespace mlir::diffattn

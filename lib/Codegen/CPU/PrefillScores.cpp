@@ -67,6 +67,7 @@ void PrefillKernel::scoreKvBlock(Value number) {
     forEachVector([&](Value lane) {
       b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
     });
+    copyPagedKeys(map, kvBlock);
     if (atom.usesTiles)
       scoreTiles(map, kvBlock, scores);
     else

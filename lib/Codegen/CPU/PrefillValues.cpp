@@ -58,6 +58,7 @@ void PrefillKernel::combineKvBlock(Value number) {
   Value e1 = b.at(s.scores[0], b.f32, position),
         e2 = b.at(s.scores[1], b.f32, position);
   combine(e1, e2, s.factors[0], s.factors[1], kvBlock.n);
+  copyPagedValues(kvBlock.first, kvBlock.n);
   multiply(s.probabilities, kvBlock.n, kvBlock.first, kvBlock.partial,
            s.output[0], e1);
 }
@@ -65,6 +66,7 @@ void PrefillKernel::combineKvBlock(Value number) {
 /// Online: both outputs move to the new maxima, then take this KV block.
 void PrefillKernel::mergeKvBlock(Value number) {
   KvBlock kvBlock = getKvBlock(number);
+  copyPagedValues(kvBlock.first, kvBlock.n);
   for (int map : {0, 1}) {
     b.loop(rows, [&](Value row) {
       Value factor = b.splat(b.load(b.f32, s.factors[map], row));

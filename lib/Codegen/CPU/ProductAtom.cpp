@@ -30,6 +30,20 @@ const ProductAtom &AttentionSpec::getAtom() const {
   return atom.takes(*this) ? atom : getFmaF32();
 }
 
+AttentionSpec AttentionSpec::withDenseRows() const {
+  AttentionSpec dense = *this;
+  const SpecSize unit{1}, none{0};
+  for (auto [operand, pages, width] :
+       {std::tuple(&dense.k1, &dense.pages[0], headDim),
+        {&dense.k2, &dense.pages[1], headDim},
+        {&dense.v, &dense.pages[2], valueDim}}) {
+    *pages = *operand;
+    const SpecSize strides[] = {none, none, width, unit};
+    llvm::copy(strides, operand->strides);
+  }
+  return dense;
+}
+
 std::optional<float> AttentionSpec::exponentFactor() const {
   if (editsEveryScore())
     return kLog2E;

@@ -8,6 +8,8 @@
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -159,6 +161,25 @@ Value SplitKVKernel::getOutput(Value item, Value row) {
   return b.at(m.outputs, b.f32, b.mul(number, paddedValueDim));
 }
 
+int64_t SplitKVKernel::getPageTile(int64_t least) const {
+  const int64_t split = schedule.getKvSplitSize();
+  if (!spec.pageRows.isStatic() || spec.pageRows.value % least || split % least)
+    return 0;
+  return split % spec.pageRows.value ? least : spec.pageRows.value;
+}
+
+SplitKVKernel::Rows SplitKVKernel::getPagedTile(const SpecOperand &pages,
+                                                Value base, Value first,
+                                                Value count, Value columns,
+                                                int64_t tile, Value panel) {
+  Value key = b.add(begin, first);
+  if (pages.hasUnitColumns() && getPageTile(tile))
+    return {v.pagedRow(pages, base, batch, key), pages.element,
+            v.stride(pages, 2), columns, /*padded=*/false};
+  v.copyPagedRows(pages, base, batch, key, count, columns, panel);
+  return {panel, pages.element, columns, columns, /*padded=*/false};
+}
+
 KeyRange SplitKVKernel::getSeenKeys(Value query) {
   if (!spec.hasPositionMask())
     return {b.index(0), n};
@@ -188,7 +209,14 @@ void SplitKVKernel::beginItem(Value index) {
   // Keys that any query sees.
   Value lastQuery = b.add(sizes.queries, -1);
   KeyRange seen = masks->getTileKeys(b.index(0), lastQuery).some;
-  begin = b.max(seen.low, b.mul(block, size));
+  Value low = seen.low;
+  // Tiles of keys lie in one page where they begin with a multiple of a tile.
+  if (spec.isPaged() && spec.scores.reach.left) {
+    int64_t tile = std::lcm(b.lanes, schedule.getPvKeys());
+    tile = std::lcm(tile, std::max<int64_t>(1, getPageTile(tile)));
+    low = b.mul(b.div(low, tile), tile);
+  }
+  begin = b.max(low, b.mul(block, size));
   Value end = b.min(seen.high, b.mul(b.add(block, 1), size));
   n = b.sub(end, begin);
   if (!spec.scores.hasTileMasks())

@@ -100,6 +100,14 @@ private:
   void packQuery(int map, Value row, Value to);
   void scoreRows(int map, Value base, Value row, int64_t count);
   Rows getKeyTile(int map, Value base, Value key, Value count);
+  /// `count` rows of `columns` from key `first` of the item on, in the pages of
+  /// one head, which begin at `base`: where they lie if tiles of `tile` keys do
+  /// not cross pages, else copied to `panel`.
+  Rows getPagedTile(const SpecOperand &pages, Value base, Value first,
+                    Value count, Value columns, int64_t tile, Value panel);
+  /// How many keys, a multiple of `least`, lie in one page wherever a multiple
+  /// of them begins; 0 if none do or that is not known.
+  int64_t getPageTile(int64_t least) const;
   Value loadQuery(const Queries &queries, size_t i, Value c);
   Value emitDots(const Rows &rows, Value last, const Queries &queries);
   SmallVector<Value> emitDot(const Rows &rows, Value row,

@@ -80,12 +80,15 @@ Value SplitKVKernel::loadQuery(const Queries &queries, size_t i, Value c) {
   return b.load(packs, queries.rows[i], atom.getNumber(b), c);
 }
 
-/// `count` keys from `key` on: where they lie, or copied to f32 where a vector
-/// cannot be loaded.
+/// `count` keys from `key` on: where they lie, or copied: to f32 where a vector
+/// cannot be loaded, as they are where they may lie in several pages.
 SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
                                               Value count) {
   const SpecOperand &operand = map ? spec.k2 : spec.k1;
   Value stride = v.stride(operand, 2);
+  if (spec.isPaged())
+    return getPagedTile(operand, base, key, count, sizes.headDim, b.lanes,
+                        s.keyPanel);
   if (operand.hasUnitColumns())
     return {b.at(base, operand.element, b.mul(key, stride)), operand.element,
             stride, sizes.headDim, /*padded=*/false};
@@ -291,8 +294,10 @@ void SplitKVKernel::scoreMap(int map) {
   Value rows = b.mul(b.div(heads, keyHeads), sizes.queries);
   b.loop(keyHeads, [&](Value keyHead) {
     Value number = b.add(b.mul(group, keyHeads), keyHead);
-    Value base = b.at(v.head(operand, batch, number), operand.element,
-                      b.mul(begin, v.stride(operand, 2)));
+    Value base = spec.isPaged()
+                     ? v.head(operand, /*batch=*/b.index(0), number)
+                     : b.at(v.head(operand, batch, number), operand.element,
+                            b.mul(begin, v.stride(operand, 2)));
     forBlocks(rows, schedule.getQkRows(), [&](Value first, int64_t count) {
       scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
     });

@@ -143,14 +143,15 @@ void SplitKVKernel::multiplyValues() {
   Value stride = v.stride(spec.v, 2);
   b.loop(groups.value, [&](Value valueHead) {
     Value number = b.add(b.mul(group, groups.value), valueHead);
-    Value base = b.at(v.head(spec.v, batch, number), spec.v.element,
-                      b.mul(begin, stride));
+    Value base = spec.isPaged() ? v.head(spec.v, /*batch=*/b.index(0), number)
+                                : b.at(v.head(spec.v, batch, number),
+                                       spec.v.element, b.mul(begin, stride));
     Rows inPlace{base, spec.v.element, stride, sizes.valueDim,
                  /*padded=*/false};
     auto tiles = [&](int64_t size) {
       b.loop(b.index(0), n, size, [&](Value first) {
         Value end = b.min(b.add(first, size), n);
-        Rows values = size == schedule.getPvKeys()
+        Rows values = spec.isPaged() || size == schedule.getPvKeys()
                           ? getValueTile(inPlace, first, end)
                           : inPlace;
         b.loop(sizes.queries, [&](Value query) {
@@ -172,10 +173,14 @@ void SplitKVKernel::multiplyValues() {
     std::optional<int64_t> known = KernelBuilder::known(together);
     if (!spec.v.hasUnitColumns() || takesPasses || known == 0)
       return tiles(schedule.getPvKeys());
+    int64_t largest = schedule.getKvSplitSize();
+    if (spec.isPaged())
+      largest =
+          std::max(schedule.getPvKeys(), getPageTile(schedule.getPvKeys()));
     if (known)
-      return tiles(schedule.getKvSplitSize());
+      return tiles(largest);
     b.ifElse(
-        together, [&] { tiles(schedule.getKvSplitSize()); },
+        together, [&] { tiles(largest); },
         [&] { tiles(schedule.getPvKeys()); });
   });
 }
@@ -183,6 +188,15 @@ void SplitKVKernel::multiplyValues() {
 /// The keys [first, end) as all rows read them: where they lie, or copied.
 SplitKVKernel::Rows SplitKVKernel::getValueTile(const Rows &inPlace,
                                                 Value first, Value end) {
+  if (spec.isPaged()) {
+    Rows tile =
+        getPagedTile(spec.v, inPlace.base, first, b.sub(end, first),
+                     sizes.valueDim, schedule.getPvKeys(), s.valuePanel);
+    // Keys are counted from the item's first.
+    Value before = b.mul(b.sub(b.index(0), first), tile.stride);
+    tile.base = b.at(tile.base, tile.element, before);
+    return tile;
+  }
   if (atom.readsRows(b, spec.v))
     return inPlace;
   packRows(v, spec.v, inPlace.base, first, b.sub(end, first), sizes.valueDim,

@@ -8,6 +8,7 @@
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/OnlineRanges.h"
 #include "DiffAttn/IR/ScheduleCases.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -119,8 +120,7 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
   using DecomposePassBase::DecomposePassBase;
 
   void runOnOperation() override {
-    RewritePatternSet patterns(&getContext());
-    populateDecomposePatterns(patterns, [this](Operation *op) -> bool {
+    auto shouldDecompose = [this](Operation *op) -> bool {
       // CPUs have a lowering of its own for it, and GPUs refuse it.
       if (isa<QuantizedGemmOp>(op))
         return all;
@@ -131,8 +131,15 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
           getScheduleCases(attention, ScheduleTarget::Any);
       return cases.empty() || (isa<LinalgAttr>(cases.front().schedule) &&
                                cases.front().isAlways());
-    });
-    walkAndApplyPatterns(getOperation(), std::move(patterns));
+    };
+    // Each step meets the ops that the one before it makes.
+    RewritePatternSet sequences(&getContext()), pages(&getContext()),
+        patterns(&getContext());
+    populateUnpackSequencesPatterns(sequences);
+    populateGatherPagesPatterns(pages, shouldDecompose);
+    populateDecomposePatterns(patterns, shouldDecompose);
+    for (RewritePatternSet *step : {&sequences, &pages, &patterns})
+      walkAndApplyPatterns(getOperation(), std::move(*step));
     WalkResult walk = getOperation()->walk([](Operation *op) {
       auto online = dyn_cast<OnlineAttentionOp>(op);
       auto merge = dyn_cast<MergeOp>(op);

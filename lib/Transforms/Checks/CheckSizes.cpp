@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Passes.h"
 
+#include "SequenceTables.h"
 #include "SizeAssertions.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -39,8 +40,8 @@ static Size allAxes(Value value) {
 
 namespace {
 struct SizeChecker {
-  explicit SizeChecker(FunctionOpInterface function)
-      : assertions(function), function(function) {}
+  SizeChecker(FunctionOpInterface function, bool onDevice)
+      : assertions(function), function(function), onDevice(onDevice) {}
 
   void check(Operation *op);
 
@@ -61,6 +62,8 @@ private:
 
   SizeAssertions assertions;
   FunctionOpInterface function;
+  /// Whether what tensors hold is not known to the host.
+  bool onDevice;
 };
 } // namespace
 
@@ -194,6 +197,11 @@ void SizeChecker::check(Operation *op) {
     assertions.require(op, relation);
   llvm::TypeSwitch<Operation *>(op)
       .Case([&](linalg::LinalgOp typed) { checkLoops(typed); })
+      .Case([&](AttentionOp typed) {
+        OpBuilder builder(typed);
+        if (!onDevice)
+          assertSequenceTables(builder, typed);
+      })
       .Case([&](linalg::SoftmaxOp typed) {
         checkSameShape(op, typed.getInput(), typed.getOutput());
       })
@@ -240,6 +248,8 @@ void SizeChecker::check(Operation *op) {
 namespace {
 struct CheckSizesPass final
     : diffattn::impl::CheckSizesPassBase<CheckSizesPass> {
+  using CheckSizesPassBase::CheckSizesPassBase;
+
   void runOnOperation() override {
     auto function = getOperation();
     if (function.isExternal())
@@ -252,7 +262,7 @@ struct CheckSizesPass final
                  ? WalkResult::skip()
                  : WalkResult::advance();
     });
-    SizeChecker checker(function);
+    SizeChecker checker(function, device);
     for (Operation *op : ops)
       checker.check(op);
   }

@@ -32,7 +32,7 @@ add_operator(SCHEMA, _fake)
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 #: Axes whose sizes code is compiled for; others may be any. None: all of them.
 _FIXED = {"q1": (1, 3), "k1": (1, 3), "q2": (1, 3), "k2": (1, 3), "v": (1, 3), "bias": (1,), "gate": (1, 3), "kv_len": (), "q_offset": (),
-          "q_segments": (), "kv_segments": ()}
+          "q_segments": (), "kv_segments": (), "cu_seqlens_q": (), "cu_seqlens_k": (), "block_table": ()}
 
 
 def attention(exported: bool):
@@ -40,7 +40,8 @@ def attention(exported: bool):
 
     def decompose(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None, lam_activation=None,
                   norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0, gate=None, kv_len=None,
-                  q_offset=None, q_segments=None, kv_segments=None, integral=False, target=None):
+                  q_offset=None, q_segments=None, kv_segments=None, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None,
+                  integral=False, target=None):
         if target is not None:
             raise CompileError(f"target: expected None in a graph that is compiled, whose own target it has, but got {target!r}")
         if (q_segments is None) != (kv_segments is None):
@@ -48,18 +49,24 @@ def attention(exported: bool):
         sides = None if window is None else [side if isinstance(side, int) else 0 for side in window]
         options = options_of(scale, is_causal, sides, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
         batch, queries, keys = q1.shape[0], q1.shape[2], k1.shape[2]
+        if cu_seqlens_q is not None:
+            batch = cu_seqlens_q.shape[0] - 1
+        tables = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table}
+        tables = {name: table for name, table in tables.items() if table is not None}
         kv_len, q_offset = (_positions(name, value, batch) for name, value in (("kv_len", kv_len), ("q_offset", q_offset)))
         if window is not None and not all(isinstance(side, int) for side in window):
             # The dialect's window is an attribute.
+            if tables:
+                raise CompileError(f"window: expected numbers with {' and '.join(tables)}, but got symbols")
             options = options_of(scale, is_causal, None, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
             attn_mask = _masked(attn_mask, _band(window, queries, keys, kv_len, q_offset))
         given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": _lambda(lam), "bias": attn_mask, "norm_weight": norm_weight,
-                 "gate": gate, "kv_len": kv_len, "q_offset": q_offset, "q_segments": q_segments, "kv_segments": kv_segments}
+                 "gate": gate, "kv_len": kv_len, "q_offset": q_offset, "q_segments": q_segments, "kv_segments": kv_segments, **tables}
         given = {name: tensor for name, tensor in given.items() if tensor is not None}
         _check(given, options)
         while attn_mask is not None and given["bias"].dim() < 4:
             given["bias"] = given["bias"].unsqueeze(0)
-        sizes = {name: _known(name, tensor, exported) for name, tensor in given.items()}
+        sizes = {name: _known(name, tensor, exported, tables) for name, tensor in given.items()}
         spec = {"names": list(given), "sizes": list(sizes.values()),
                 "result": [*sizes["q1"][:3], sizes["v"][3]], "attributes": attributes_of(sizes["q1"][3], options)}
         operands = list(given.values())
@@ -120,16 +127,21 @@ def _check(given, options) -> None:
         if tensor.dtype not in CODE_OF:
             raise InputError(f"{name}: expected elements of {', '.join(map(str, CODE_OF))}, but got {tensor.dtype}")
         types[name] = ArrayType((DTYPES[CODE_OF[tensor.dtype]], sizes, (1,) * len(sizes), IN_ELEMENTS))
-    check_arguments(types, options)
+    check_arguments(types, options, "kv_len" in given)
 
 
 def _hint(size) -> int | None:
     return size if isinstance(size, int) else size.node.hint
 
 
-def _known(name: str, tensor, exported: bool) -> list[int | None]:
+def _known(name: str, tensor, exported: bool, tables) -> list[int | None]:
     """Its sizes, None for those that may be any."""
     fixed, sizes = _FIXED.get(name, range(tensor.dim())), list(tensor.shape)
+    is_key = name in ("k1", "k2", "v")
+    if tensor.dim() == 4 and ("cu_seqlens_k" if is_key else "cu_seqlens_q") in tables:
+        fixed = (0, *fixed)
+    if is_key and "block_table" in tables:
+        fixed = (*fixed, 2)
     if name == "lambda" and tensor.dim() == 3:
         fixed = (2,)
     for axis, size in enumerate(sizes):

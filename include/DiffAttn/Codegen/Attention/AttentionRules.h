@@ -51,7 +51,8 @@ EpilogueRules getEpilogueRules(FinalizeOp op);
 
 /// An operand, null where it is absent, and which of its axes count batches,
 /// heads, rows and columns; -1: it does not vary with them. Rows are queries,
-/// or the keys of K and V; columns are widths, or the keys of a bias.
+/// or the keys of K and V; columns are widths, or the keys of a bias. Pages
+/// count as batches of K and V, and as rows of the table that names them.
 struct OperandView {
   enum Role { Batch, Head, Row, Column };
   Value value;
@@ -66,7 +67,7 @@ struct OperandView {
 /// The operands of attention. What each is per head of: q1, gate and output of
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own.
 struct AttentionOperands {
-  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output;
+  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, blockTable;
   /// What masks read, by number of the operand.
   std::array<OperandView, std::size(kMaskOperands)> masks;
   const OperandView &mask(MaskOperand operand) const {
