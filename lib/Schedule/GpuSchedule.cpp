@@ -38,6 +38,38 @@ ArrayRef<GpuScheduleRow> mlir::diffattn::getGpuScheduleTable() {
   return kTable;
 }
 
+static constexpr GpuSplitRow kSplitTable[] = {
+    {16385, 2048},
+    {2049, 512},
+    {0, 128},
+};
+
+ArrayRef<GpuSplitRow> mlir::diffattn::getGpuSplitTable() { return kSplitTable; }
+
+/// The schedules of `kernel` for each number of keys of a block, for calls with
+/// at most `maxQueries` where that is not 0.
+static SmallVector<Attribute> selectSplits(GpuSplitKVAttr kernel, int64_t keys,
+                                           int64_t maxQueries) {
+  SmallVector<Attribute> schedules;
+  const bool isKnown = !ShapedType::isDynamic(keys);
+  for (const GpuSplitRow &row : kSplitTable) {
+    if (isKnown && keys < row.minKeys)
+      continue;
+    Attribute schedule = GpuSplitKVAttr::get(
+        kernel.getContext(), kernel.getWarps(), kernel.getStages(),
+        kernel.getQInRegisters(), row.splitKeys);
+    const int64_t minKeys = isKnown ? 0 : row.minKeys;
+    if (maxQueries || minKeys)
+      schedule =
+          WhenAttr::get(kernel.getContext(), maxQueries, minKeys,
+                        /*unaligned=*/false, /*tensor_maps=*/false, schedule);
+    schedules.push_back(schedule);
+    if (!minKeys)
+      break;
+  }
+  return schedules;
+}
+
 int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
                                           bool sharedKeys) {
   return GpuSharedLayout(row.getTiles(), row.headDim, row.valueDim, sharedKeys)
@@ -104,14 +136,13 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
   if (shape.elementType.isF32())
     return GpuPlainAttr::get(context, /*warps=*/4);
   // Few rows: their maps fill one tile of 16 rows, and only splitting keys
-  // fills the GPU. The split depends on widths alone, so a row's result does
-  // not depend on what is beside it.
+  // fills the GPU.
   if (!ShapedType::isDynamic(shape.queries) &&
       shape.queries * shape.group <= kGpuDecodeRows) {
     bool narrow = shape.valueDim <= 128;
     GpuTiles tiles;
     tiles.qInRegisters = narrow && shape.headDim <= 192;
-    tiles.splitKeys = narrow ? 512 : 256;
+    tiles.splitKeys = kSplitTable[std::size(kSplitTable) - 1].splitKeys;
     for (tiles.warps = 4;; tiles.warps /= 2) {
       tiles.keys = GpuSplitKVAttr::kKeysOfWarp * tiles.warps;
       if (tiles.warps == 1)
@@ -167,16 +198,17 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
       selectGpuKernel(context, shape, target, reason);
   if (!kernel)
     return {};
+  if (auto split = dyn_cast<GpuSplitKVAttr>(kernel))
+    return selectSplits(split, shape.keys, /*maxQueries=*/0);
   if (!isa<GpuForwardAttr>(kernel))
     return {kernel};
   SmallVector<Attribute> schedules;
   if (ShapedType::isDynamic(shape.queries)) {
     GpuAttentionShape few = shape;
     few.queries = few.group = 1;
-    schedules.push_back(
-        WhenAttr::get(context, kGpuDecodeRows, /*min_keys=*/0,
-                      /*unaligned=*/false, /*tensor_maps=*/false,
-                      selectGpuKernel(context, few, target, reason)));
+    auto split =
+        cast<GpuSplitKVAttr>(selectGpuKernel(context, few, target, reason));
+    schedules = selectSplits(split, shape.keys, kGpuDecodeRows);
   }
   std::string whyNot;
   if (std::optional<GpuWgmmaAttr> wgmma =

@@ -93,10 +93,25 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
     total = std::max(total, region.end());
 }
 
+GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim) {
+  constexpr int64_t bothMaps = 2 * sizeof(float);
+  GpuSharedLayout layout;
+  layout.mergeMaxima = layout.mergeWeights + kMergeWarps * kLanes * bothMaps;
+  layout.mergeSums = layout.mergeMaxima + kMergeWarps * bothMaps;
+  layout.mergeColumns = layout.mergeSums + kMergeWarps * bothMaps;
+  layout.merge.bytes =
+      layout.mergeColumns +
+      kMergeWarps * static_cast<int64_t>(llvm::alignTo(valueDim, kLanes)) *
+          bothMaps;
+  layout.merge.phases = Loop | Finish;
+  layout.total = layout.merge.end();
+  return layout;
+}
+
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
   for (const Region &region :
-       {queries, pipeline, exchange, combine, states, barriers})
+       {queries, pipeline, exchange, combine, states, merge, barriers})
     if (region.bytes)
       used.push_back(region);
   return used;

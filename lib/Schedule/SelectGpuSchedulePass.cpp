@@ -28,6 +28,8 @@ static GpuAttentionShape getShape(Op op) {
   shape.headDim = op.getHeadDim();
   shape.valueDim = op.getValueDim();
   shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  shape.keys = op.getShaped(op.getK1())
+                   .getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
   // Signal heads s of an aligned block of this size share all three heads of
   // keys and values.
   int64_t signal = op.getSignalHeads();

@@ -9,10 +9,14 @@
 !q = memref<?x8x?x64xbf16>
 !v = memref<?x8x?x128xbf16>
 
-// The number of queries is dynamic: up to 8 are decoded. Another schedule for what cannot be copied by 16 bytes.
+// The number of queries is dynamic: up to 8 are decoded, in blocks of keys by the number of keys. Another schedule for what cannot be copied by 16 bytes.
 // CHECK-LABEL: func.func @v1
-// SM80: schedules = [#diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>>,
-// SM86: schedules = [#diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>>,
+// SM80: schedules = [#diffattn.when<max_queries = 8, min_keys = 16385 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 2048>>,
+// SM80-SAME: #diffattn.when<max_queries = 8, min_keys = 2049 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>>,
+// SM80-SAME: #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 128>>,
+// SM86: schedules = [#diffattn.when<max_queries = 8, min_keys = 16385 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 2048>>,
+// SM86-SAME: #diffattn.when<max_queries = 8, min_keys = 2049 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>>,
+// SM86-SAME: #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 128>>,
 // CHECK-SAME: #diffattn.when<unaligned = true : #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>>,
 // CHECK-SAME: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32, q_in_registers = true>]
 func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
@@ -44,10 +48,25 @@ func.func @segments(%q: !q, %v: !v, %l: memref<f32>, %s: memref<?x?xi64>, %o: !v
 
 // One query: keys are split.
 // CHECK-LABEL: func.func @decode
-// SM80: schedules = [#diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>]
-// SM86: schedules = [#diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>]
+// SM80: schedules = [#diffattn.when<min_keys = 16385 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 2048>>,
+// SM80-SAME: #diffattn.when<min_keys = 2049 : #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>>,
+// SM80-SAME: #diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 128>]
+// SM86: schedules = [#diffattn.when<min_keys = 16385 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 2048>>,
+// SM86-SAME: #diffattn.when<min_keys = 2049 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>>,
+// SM86-SAME: #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 128>]
 func.func @decode(%q: !q1, %k: !q, %v: !v, %l: memref<f32>, %o: !o1) {
   diffattn.attention ins(%q, %k, %q, %k, %v : !q1, !q, !q1, !q, !v) lambda(%l : memref<f32>) outs(%o : !o1) {scale = 0.125 : f32}
+  return
+}
+
+!k4 = memref<?x8x4096x64xbf16>
+!v4 = memref<?x8x4096x128xbf16>
+
+// With the number of keys known, one schedule is enough.
+// CHECK-LABEL: func.func @decode_4096
+// SM80: schedules = [#diffattn.gpu_split_kv<warps = 4, q_in_registers = true, kv_split_size = 512>]
+func.func @decode_4096(%q: !q1, %k: !k4, %v: !v4, %l: memref<f32>, %o: !o1) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q1, !k4, !q1, !k4, !v4) lambda(%l : memref<f32>) outs(%o : !o1) {scale = 0.125 : f32}
   return
 }
 

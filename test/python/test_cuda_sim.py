@@ -120,8 +120,8 @@ def test_a_thousand_configurations(full):
 
 def test_a_row_is_the_same_in_any_batch_and_on_any_number_of_threads():
     sig = plain_signature(dtype="f16", causal=True, kv_len=True, lam="signal", signal=4)
-    for queries in (1, 40):
-        call = Call(np.random.default_rng(queries), sig, batch=3, queries=queries, keys=70, room=8)
+    for queries, keys in ((1, 70), (2, 700), (40, 70)):
+        call = Call(np.random.default_rng(queries), sig, batch=3, queries=queries, keys=keys, room=8)
         together = call.run(SM_80)
         call.q1, call.k1, call.q2, call.k2, call.v, call.lam = (x[1:2] for x in call.operands)
         call.options["kv_len"] = call.options["kv_len"][1:2]

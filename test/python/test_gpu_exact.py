@@ -90,7 +90,7 @@ def test_lengths_and_boolean_masks_let_through():
                                               (2, dict(kv_len=[600, 3, 0], window=(520, 0)))],
                          ids=["one", "causal", "groups", "lengths"])
 def test_decode_steps_point_across_blocks_of_keys(queries, options, monkeypatch):
-    """A static number of queries, as in a decode step: keys are split in blocks of 512, which a second kernel joins."""
+    """A static number of queries, as in a decode step: keys are split in blocks of 128, or of 512 from 2049 on, which a second kernel joins."""
     opened = attention_module.memref
 
     def closed(name, array):
@@ -99,7 +99,7 @@ def test_decode_steps_point_across_blocks_of_keys(queries, options, monkeypatch)
 
     monkeypatch.setattr(attention_plan, "memref", closed)
     monkeypatch.setattr(_attention, "_plans", {})
-    for keys in (1, 64, 511, 512, 513, 1030) if "kv_len" not in options else (600,):
+    for keys in (1, 64, 127, 128, 129, 600, 2049) if "kv_len" not in options else (600,):
         Pointed(keys, "bf16", (32, 64), queries, keys, **options).check()
     few, many = (memref("q1", np.zeros((1, 2, 9, 32), BF16)).replace("x2x?x", f"x2x{n}x") for n in (queries, "?"))
     kernels = runtime.emit(attention_module.module(

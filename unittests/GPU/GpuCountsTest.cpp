@@ -190,7 +190,7 @@ TEST(GpuCounts, Decode) {
     s.queries = 1;
     s.signal = s.noise = 4;
     CompiledCase compiled(s);
-    int64_t splitKeys = wide ? 256 : 512, keys = 2 * splitKeys;
+    const int64_t keys = 2 * getGpuSplitTable().back().splitKeys;
     Outcome outcome = compiled.run({1, 1, keys}, 3);
     ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
     ASSERT_EQ(outcome.stats.size(), 2u);
@@ -201,6 +201,11 @@ TEST(GpuCounts, Decode) {
     EXPECT_EQ(moved(buffer(decode, K2)), uint64_t(2 * keys * s.d));
     EXPECT_EQ(moved(buffer(decode, V)), uint64_t(2 * keys * s.dv));
     expectNoConflicts(decode);
+    // A block copies the one row of each map by 16 bytes.
+    for (Buffer q : {Q1, Q2}) {
+      EXPECT_EQ(buffer(decode, q).copiedBytes, uint64_t(2 * 4 * 2 * s.d));
+      EXPECT_EQ(moved(buffer(decode, q)), buffer(decode, q).copiedBytes);
+    }
     const sim::BufferStats *written = decode.findBuffer("workspace");
     const sim::BufferStats *read = outcome.stats[1].findBuffer("workspace");
     ASSERT_TRUE(written && read);
@@ -210,6 +215,36 @@ TEST(GpuCounts, Decode) {
     EXPECT_EQ(written->loadedBytes, 0u);
     EXPECT_EQ(read->storedBytes, 0u);
     EXPECT_EQ(buffer(outcome.stats[1], O).storedBytes, uint64_t(2 * 4 * s.dv));
+  }
+}
+
+/// Blocks behind the length read no query, key or value, and leave states
+/// without keys, whose accumulators the merge does not read.
+TEST(GpuCounts, DecodeLeavesOutRangesWithoutKeys) {
+  const int64_t splitKeys = getGpuSplitTable().back().splitKeys;
+  Signature s = unmasked(64, 128);
+  s.queries = 1;
+  s.kvLen = s.nanBehind = true;
+  CompiledCase compiled(s);
+  Shape shape{1, 1, 5 * splitKeys};
+  for (int64_t length : {int64_t(0), int64_t(1), splitKeys + 1}) {
+    shape.length = length;
+    Outcome outcome = compiled.run(shape, 3);
+    ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    ASSERT_EQ(outcome.stats.size(), 2u);
+    const sim::LaunchStats &decode = outcome.stats[0];
+    ASSERT_EQ(decode.blocks, 5u);
+    const uint64_t ranges = (length + splitKeys - 1) / splitKeys;
+    EXPECT_EQ(moved(buffer(decode, Q1)), ranges * 2 * s.d);
+    EXPECT_EQ(moved(buffer(decode, Q2)), ranges * 2 * s.d);
+    EXPECT_EQ(moved(buffer(decode, K1)), uint64_t(2 * length * s.d));
+    EXPECT_EQ(moved(buffer(decode, V)), uint64_t(2 * length * s.dv));
+    const uint64_t row = 2 * sizeof(float);
+    EXPECT_EQ(decode.findBuffer("workspace")->storedBytes,
+              5 * row * (s.dv + 2));
+    EXPECT_EQ(outcome.stats[1].findBuffer("workspace")->loadedBytes,
+              5 * row * 2 + ranges * row * s.dv);
   }
 }
 

@@ -34,6 +34,8 @@ struct Expected {
   /// On keys that grow: random scores grow too little after the first tile for
   /// their sums to be rescaled.
   bool growing = false;
+  /// Also in merge kernels.
+  bool inMerge = true;
 };
 
 const Expected kExpected[] = {
@@ -49,7 +51,8 @@ const Expected kExpected[] = {
     // A stage that was filled before still holds other keys.
     {Injection::DropCopy, {FaultKind::Uninitialized}, true},
     {Injection::WrongSwizzle, {}, true},
-    {Injection::WrongLane, {}, true},
+    // A merge only sums whole warps, which may begin with another lane.
+    {Injection::WrongLane, {}, true, /*growing=*/false, /*inMerge=*/false},
     {Injection::VoteAll, {}, true, /*growing=*/true},
 };
 
@@ -66,17 +69,27 @@ protected:
     Outcome grown = compiled.run(growing, kSeed);
     ASSERT_TRUE(grown.report.clean()) << grown.report.str();
     ASSERT_LE(grown.worst(), 1.0);
-    std::string kernel = llvm::StringRef(whole.kernels).trim().str();
+    llvm::SmallVector<llvm::StringRef> kernels;
+    llvm::StringRef(whole.kernels).trim().split(kernels, ' ');
     std::unique_ptr<llvm::Module> alone =
         llvm::CloneModule(compiled.getKernels());
     for (const Expected &expected : kExpected) {
-      unsigned count = sim::countInjections(*alone, kernel, expected.injection);
-      EXPECT_GT(count, 0u) << stringifyInjection(expected.injection).str();
-      // The first, the last, and one between them.
-      unsigned step = std::max(1u, (count + 1) / 2), broken = 0;
-      for (unsigned at = 0; at < count; at += step, ++broken)
-        expectFound(compiled, *alone, kernel, expected, std::min(at, count - 1),
-                    expected.growing ? growing : shape);
+      unsigned places = 0;
+      for (llvm::StringRef name : kernels) {
+        if (!expected.inMerge && name.contains("_merge_"))
+          continue;
+        const std::string kernel = name.str();
+        unsigned count =
+            sim::countInjections(*alone, kernel, expected.injection);
+        places += count;
+        // The first, the last, and one between them.
+        unsigned step = std::max(1u, (count + 1) / 2);
+        for (unsigned at = 0; at < count; at += step)
+          expectFound(compiled, *alone, kernel, expected,
+                      std::min(at, count - 1),
+                      expected.growing ? growing : shape);
+      }
+      EXPECT_GT(places, 0u) << stringifyInjection(expected.injection).str();
     }
   }
 
@@ -94,7 +107,7 @@ private:
     compiled.replaceKernels(*broken);
     Outcome outcome = compiled.run(shape, kSeed);
     SCOPED_TRACE(stringifyInjection(expected.injection).str() + " at place " +
-                 std::to_string(index));
+                 std::to_string(index) + " of " + kernel);
     bool found = expected.wrong && outcome.worst() > 1.0;
     found |= llvm::any_of(expected.kinds, [&](FaultKind kind) {
       return outcome.report.has(kind);
@@ -119,6 +132,18 @@ TEST_F(GpuFaultTest, PairOfWarps) {
   s.dv = 256;
   s.rms = s.causal = true;
   expectAllFound(s, {1, 64, 96});
+}
+
+/// Decode, and the merge of its ranges, of which the first has four tiles.
+TEST_F(GpuFaultTest, SplitKeys) {
+  Signature s;
+  s.d = 32;
+  s.dv = 64;
+  s.rms = true;
+  s.queries = 2;
+  s.schedule = "#diffattn.gpu_split_kv<warps = 2, q_in_registers = true, "
+               "kv_split_size = 128>";
+  expectAllFound(s, {1, 2, 300});
 }
 
 } // namespace

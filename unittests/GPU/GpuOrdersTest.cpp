@@ -70,6 +70,18 @@ TEST(GpuOrders, Decode) {
   expectOneResult(s, {2, 2, 600});
 }
 
+/// More ranges than the merge has threads: it takes them in turns, and a later
+/// turn's maximum changes the weight of those before.
+TEST(GpuOrders, DecodeOfManyRanges) {
+  Signature s = normed(8, 40);
+  s.queries = 1;
+  s.schedule = "#diffattn.gpu_split_kv<warps = 1, kv_split_size = 16>";
+  Shape shape{1, 1, 16 * 300 + 5};
+  expectOneResult(s, shape);
+  shape.growth = 0.01;
+  expectOneResult(s, shape);
+}
+
 TEST(GpuOrders, F32) {
   Signature s = normed(16, 24);
   s.type = s.weight = "f32";

@@ -268,25 +268,69 @@ TEST_F(GpuScheduleTest, ConditionsStandBeforeWhatTakesEveryCall) {
     return selectGpuSchedules(&context, s, target("sm_80"), reason);
   };
   SmallVector<Attribute> all = list();
-  ASSERT_EQ(all.size(), 3u);
-  auto few = dyn_cast<WhenAttr>(all[0]), unaligned = dyn_cast<WhenAttr>(all[1]);
+  const size_t splits = getGpuSplitTable().size();
+  ASSERT_EQ(all.size(), splits + 2);
+  auto few = dyn_cast<WhenAttr>(all[0]),
+       unaligned = dyn_cast<WhenAttr>(all[splits]);
   ASSERT_TRUE(few && unaligned);
   EXPECT_EQ(few.getMaxQueries(), kGpuDecodeRows);
   EXPECT_FALSE(few.getUnaligned());
   EXPECT_TRUE(isa<GpuSplitKVAttr>(few.getSchedule()));
   EXPECT_TRUE(unaligned.getUnaligned());
-  EXPECT_NE(unaligned.getSchedule(), all[2]);
-  EXPECT_EQ(all[2], select(s, "sm_80"));
+  EXPECT_NE(unaligned.getSchedule(), all.back());
+  EXPECT_EQ(all.back(), select(s, "sm_80"));
   // Other widths have one cut for both.
   s = shape(32, 64);
   s.mask = true;
-  EXPECT_EQ(list().size(), 2u);
+  EXPECT_EQ(list().size(), splits + 1);
   s.queries = 100;
   EXPECT_EQ(list().size(), 1u);
   s.queries = 1;
   all = list();
-  ASSERT_EQ(all.size(), 1u);
-  EXPECT_TRUE(isa<GpuSplitKVAttr>(all.front()));
+  ASSERT_EQ(all.size(), splits);
+  EXPECT_TRUE(isa<GpuSplitKVAttr>(all.back()));
+}
+
+/// The keys of a block follow from the keys that there is room for, and from
+/// nothing else: with these known there is one schedule, else one for each row.
+TEST_F(GpuScheduleTest, RoomForKeysDecidesHowTheyAreSplit) {
+  std::string reason;
+  GpuAttentionShape s = shape(64, 128);
+  auto sizeOf = [](Attribute schedule) {
+    return cast<GpuSplitKVAttr>(schedule).getKvSplitSize();
+  };
+  for (StringRef chip : {"sm_80", "sm_90"})
+    for (int64_t dv : {64, 128, 256})
+      for (int64_t queries : {int64_t(1), ShapedType::kDynamic}) {
+        s.valueDim = dv;
+        s.queries = queries;
+        for (auto [keys, size] : {std::pair<int64_t, int64_t>{1, 128},
+                                  {2048, 128},
+                                  {2049, 512},
+                                  {16384, 512},
+                                  {16385, 2048},
+                                  {1 << 20, 2048}}) {
+          s.keys = keys;
+          Attribute first =
+              selectGpuSchedules(&context, s, target(chip), reason).front();
+          auto when = dyn_cast<WhenAttr>(first);
+          EXPECT_EQ(bool(when), queries != 1);
+          if (when)
+            EXPECT_EQ(when.getMinKeys(), 0);
+          EXPECT_EQ(sizeOf(when ? when.getSchedule() : first), size);
+        }
+        s.keys = ShapedType::kDynamic;
+        SmallVector<Attribute> all =
+            selectGpuSchedules(&context, s, target(chip), reason);
+        ASSERT_GE(all.size(), getGpuSplitTable().size());
+        for (auto [row, entry] : llvm::zip(getGpuSplitTable(), all)) {
+          auto when = dyn_cast<WhenAttr>(entry);
+          EXPECT_EQ(when ? when.getMinKeys() : 0, row.minKeys);
+          EXPECT_EQ(when ? when.getMaxQueries() : 0,
+                    queries == 1 ? 0 : kGpuDecodeRows);
+          EXPECT_EQ(sizeOf(when ? when.getSchedule() : entry), row.splitKeys);
+        }
+      }
 }
 
 } // namespace

@@ -16,12 +16,12 @@ namespace mlir::diffattn {
 /// their keys.
 constexpr int64_t kGpuDecodeRows = GpuSplitKVAttr::kMaxQueries;
 
-/// What the choice of a GPU kernel may depend on. `queries` may be
-/// `ShapedType::kDynamic`.
+/// What the choice of a GPU kernel may depend on. `queries` and
+/// `keys` may be `ShapedType::kDynamic`.
 struct GpuAttentionShape {
   Type elementType;
   int64_t headDim, valueDim;
-  int64_t queries = ShapedType::kDynamic;
+  int64_t queries = ShapedType::kDynamic, keys = ShapedType::kDynamic;
   /// Signal heads that share their heads of K1, K2 and V, or as many of them as
   /// one block of decode takes.
   int64_t group = 1;
@@ -101,6 +101,16 @@ constexpr int64_t kGpuElementChunks = 8;
 int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim,
                                bool segments);
 
+/// Keys of a block of decode where the caches have room for at least `minKeys`:
+/// enough blocks for a GPU where there are few keys, and few states to merge
+/// where there are many. Nothing else decides, so a row's result is the same in
+/// any batch.
+struct GpuSplitRow {
+  int64_t minKeys, splitKeys;
+};
+/// Rows of more keys first; the last one takes any number.
+ArrayRef<GpuSplitRow> getGpuSplitTable();
+
 /// The kernel for `shape` on `target`: from the table where it has the widths,
 /// else the general one; the decode kernel for at most 8 rows of queries; the
 /// plain one for f32. Nothing, and a reason, if there is none.
@@ -133,9 +143,9 @@ std::optional<GpuWgmmaAttr> selectGpuWgmma(MLIRContext *context,
 
 /// The schedules of an op, in the order in which they are tried: beside the
 /// kernel for `shape` the decode kernel where the number of queries is not
-/// known, the one by warpgroups where the chip and the operands allow it, and
-/// another cut where operands cannot be copied by 16 bytes. None,
-/// and a reason, if no kernel takes the op.
+/// known, once for each number of keys of a block, the one by warpgroups where
+/// the chip and the operands allow it, and another cut where operands cannot be
+/// copied by 16 bytes. None, and a reason, if no kernel takes the op.
 SmallVector<Attribute> selectGpuSchedules(MLIRContext *context,
                                           const GpuAttentionShape &shape,
                                           const GpuTarget &target,

@@ -44,6 +44,8 @@ struct GpuSharedLayout {
   /// By warpgroups: tiles in panels, and no pitch of whole rows.
   GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim, int64_t valueDim,
                   bool sharedKeys);
+  /// Of the kernel that merges ranges of keys.
+  static GpuSharedLayout ofMerge(int64_t valueDim);
 
   /// When a region is in use: while queries come in and go to registers, in the
   /// loop over keys, and after it. Regions of one phase do not overlap.
@@ -73,11 +75,17 @@ struct GpuSharedLayout {
   /// and the bytes of a panel of queries, and of one of keys or values.
   int64_t headPanels = 0, valuePanels = 0, queryPanelBytes = 0,
           keyPanelBytes = 0;
+  /// Warps that merge ranges of keys, and where in `merge` lie: weights of as
+  /// many ranges as there are threads, what warps show each other of maxima and
+  /// of sums, and their columns, each of both maps.
+  static constexpr int64_t kMergeWarps = 8;
+  int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
   /// Bytes of an mbarrier.
   static constexpr int64_t kBarrierBytes = 8;
 
   Region queries{"queries"}, pipeline{"pipeline"}, exchange{"exchange"},
-      combine{"combine"}, states{"states"}, barriers{"barriers"};
+      combine{"combine"}, states{"states"}, merge{"merge"},
+      barriers{"barriers"};
   int64_t total = 0;
 
   /// Those that the kernel has.

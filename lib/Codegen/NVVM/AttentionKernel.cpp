@@ -32,7 +32,7 @@ AttentionKernel::AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec)
     return;
   shared = LLVM::AddressOfOp::create(
       b, LLVM::LLVMPointerType::get(b.getContext(), 3), kSharedName);
-  if (!spec.isWgmma())
+  if (!spec.isWgmma() && spec.kind != GpuKernelKind::Merge)
     loader = TileLoader::create(*this);
 }
 

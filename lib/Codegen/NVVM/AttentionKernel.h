@@ -152,6 +152,12 @@ public:
   /// Finishes and stores one column of each 32 for this lane, from column
   /// `lane` on, of a query that exists.
   void storeColumns(ArrayRef<Value> x, Value factor, Value query);
+  /// Finishes and stores column `column` of a query that exists, for threads
+  /// with columns up to `maxColumn`; nothing beyond the width.
+  void storeColumn(Value x, Value factor, Value query, Value column,
+                   int64_t maxColumn) {
+    storeOne(x, factor, locate(query), column, maxColumn);
+  }
 
 private:
   struct Row {

@@ -37,22 +37,34 @@ public:
 
 private:
   void locate();
-  void loadQueries();
+  /// Rows of each map that there are: queries times heads of the block.
+  Value countRows() {
+    return b.mul(kernel.param(GpuParam::Queries),
+                 kernel.param(GpuParam::Group));
+  }
+  /// Whether a number of a query, by its row in the tile and its column,
+  /// exists, and where it lies.
+  struct QuerySource {
+    Value inside, pointer;
+  };
+  QuerySource locateQuery(Value tileRow, Value column);
+  void bringQueries();
+  /// Once they are there.
+  void keepQueries();
   RowFragments scores(Value stage);
   Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
   /// Leaves the warp's state in shared memory.
   void leaveState(ValueRange values);
-  /// Joins the warps' states and stores those of the rows that exist.
-  void storeStates();
-  struct MapParams {
-    GpuParam max, sum, acc;
+  /// The state of a row of the tile: its maximum and sum, and what gives the
+  /// accumulator of a column.
+  struct Joined {
+    Value max, sum;
+    std::function<Value(Value column)> getColumn;
   };
-  /// A place among the states of a map, and whether this lane's row has it.
-  struct Target {
-    Value place, isStored;
-  };
-  void storeMap(Value row, const MapParams &params, const Target &state,
-                const Target &accumulator);
+  /// Joins the warps' states.
+  Joined join(Value tileRow);
+  /// Stores the states of the rows that exist.
+  void storeStates(function_ref<Joined(Value tileRow)> getState);
 
   AttentionKernel &kernel;
   GpuBuilder &b;
@@ -89,7 +101,7 @@ void DecodeKernel::locate() {
       kernel.masks->getRange({}, {kernel.param(P::Queries), -1});
   Value end = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
   Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
-  const int64_t splitKeys = spec.getTiles().splitKeys;
+  Value splitKeys = kernel.param(P::SplitKeys);
   if (kernel.masks->hasTiles()) {
     Value first = b.mul(split, splitKeys);
     kernel.masks->beginBlock(b.i32(0), kGpuDecodeRows);
@@ -97,56 +109,81 @@ void DecodeKernel::locate() {
         b.maxS(begin, first), b.minS(end, b.add(first, splitKeys)),
         spec.getThreads());
   }
-  int64_t tiles = splitKeys / keys;
+  Value tiles = b.divU(splitKeys, keys);
   firstTile = b.maxS(b.mul(split, tiles), b.divU(begin, keys));
   endTile =
       b.minS(b.mul(b.add(split, 1), tiles), b.divU(b.add(end, keys - 1), keys));
 }
 
-void DecodeKernel::loadQueries() {
+DecodeKernel::QuerySource DecodeKernel::locateQuery(Value tileRow,
+                                                    Value column) {
   using P = GpuParam;
-  // Each row has a head and a query of its own, so elements are copied one by
-  // one: there are few.
-  int64_t width = spec.getPaddedHeadDim();
-  Type half = b.getI16Type();
-  Value group = kernel.param(P::Group);
-  Value rows = b.mul(kernel.param(P::Queries), group);
-  for (int64_t map = 0; map < 2; ++map) {
-    const P tensor = map ? P::Q2 : P::Q1;
-    b.loop(
-        kernel.thread, b.i32(8 * width), spec.getThreads(), ValueRange(),
-        [&](Value at, ValueRange) -> Values {
-          Value row = b.divU(at, width);
-          Value column = b.remU(at, width);
-          Value inside = b.andI(
-              b.compare(LLVM::ICmpPredicate::slt, row, rows),
-              b.compare(LLVM::ICmpPredicate::slt, column, b.i32(spec.headDim)));
-          // What lies outside reads element 0 and is thrown away.
-          Value readRow = b.select(inside, row, b.i32(0));
-          Value readColumn = b.select(inside, column, b.i32(0));
-          Value q = b.divU(readRow, group);
-          Value head = b.add(firstHead, b.sub(readRow, b.mul(q, group)));
-          if (map)
-            head = b.divU(head, kernel.param(P::SignalPerNoise));
-          Value base = kernel.headBase(tensor, batch, head);
-          base = kernel.stridePointer(half, base, b.toI64(q),
-                                      kernel.rowStride(tensor));
-          base = kernel.stridePointer(half, base, b.toI64(readColumn),
-                                      kernel.param(getGpuStride(tensor, 3)));
-          Value zero =
-              LLVM::ConstantOp::create(b, half, b.getI16IntegerAttr(0));
-          Value loaded = b.select(inside, b.loadConstant(half, base), zero);
-          Value tileRow = b.add(row, 8 * map);
-          Value chunk =
-              b.xorI(b.mul(b.divU(column, 8), 16),
-                     SharedTile::swizzle(b, layout.headPitch, tileRow));
-          Value offset = b.add(b.add(b.mul(tileRow, layout.headPitch), chunk),
-                               b.mul(b.remU(column, 8), 2));
-          b.store(loaded, b.bytes(kernel.shared, offset));
-          return {};
-        });
+  Value isSecond = b.compare(LLVM::ICmpPredicate::uge, tileRow, b.i32(8));
+  Value row = b.andI(tileRow, 7), group = kernel.param(P::Group);
+  Value inside = b.compare(LLVM::ICmpPredicate::slt, row, countRows());
+  if (spec.headDim != spec.getPaddedHeadDim()) {
+    Value hasColumn =
+        b.compare(LLVM::ICmpPredicate::slt, column, b.i32(spec.headDim));
+    inside = b.andI(inside, hasColumn);
+    column = b.select(hasColumn, column, b.i32(0));
   }
-  b.barrier();
+  row = b.select(inside, row, b.i32(0));
+  Value query = b.divU(row, group);
+  Value head = b.add(firstHead, b.sub(row, b.mul(query, group)));
+  head =
+      b.select(isSecond, b.divU(head, kernel.param(P::SignalPerNoise)), head);
+  auto ofMap = [&](auto get) {
+    return b.select(isSecond, get(P::Q2), get(P::Q1));
+  };
+  Value pointer = ofMap([&](P tensor) { return kernel.param(tensor); });
+  const Value indices[] = {batch, head, query, column};
+  for (auto [axis, index] : llvm::enumerate(indices)) {
+    const unsigned number = axis;
+    if (number == 3 && !spec.elementwise)
+      pointer = b.element(kernel.element, pointer, b.toI64(index));
+    else
+      pointer = kernel.stridePointer(
+          kernel.element, pointer, b.toI64(index), ofMap([&](P tensor) {
+            return kernel.param(getGpuStride(tensor, number));
+          }));
+  }
+  return {inside, pointer};
+}
+
+/// Each row has a head and a query of its own: 16 bytes of it are copied at a
+/// time, or elements are where these do not lie together. What is no row, or
+/// lies beyond the width, reads element 0 and is zeros.
+void DecodeKernel::bringQueries() {
+  const int64_t step = spec.elementwise ? 1 : kChunkElements,
+                perRow = spec.getPaddedHeadDim() / step, all = 16 * perRow,
+                threads = spec.getThreads();
+  auto bring = [&](Value at) {
+    Value row = b.divU(at, perRow), column = b.mul(b.remU(at, perRow), step);
+    Value chunk = b.xorI(b.mul(b.divU(column, kChunkElements), kChunkBytes),
+                         SharedTile::swizzle(b, layout.headPitch, row));
+    Value target =
+        b.bytes(kernel.shared, b.add(b.mul(row, layout.headPitch), chunk));
+    auto [inside, source] = locateQuery(row, column);
+    if (!spec.elementwise) {
+      NVVM::CpAsyncOp::create(b, target, source, kChunkBytes,
+                              NVVM::LoadCacheModifierKind::CG,
+                              b.select(inside, b.i32(kChunkBytes), b.i32(0)));
+      return;
+    }
+    Type half = b.getI16Type();
+    Value zero = LLVM::ConstantOp::create(b, half, b.getI16IntegerAttr(0));
+    Value loaded = b.select(inside, b.loadConstant(half, source), zero);
+    b.store(loaded, b.bytes(target, b.mul(b.remU(column, kChunkElements),
+                                          kElementBytes)));
+  };
+  b.loop(kernel.thread, b.i32(all), threads, ValueRange(),
+         [&](Value at, ValueRange) -> Values {
+           bring(at);
+           return {};
+         });
+}
+
+void DecodeKernel::keepQueries() {
   atom = createMmaSync16816(kernel, /*valueChunk=*/{});
   queries.base = kernel.shared;
   if (spec.getTiles().qInRegisters)
@@ -203,20 +240,23 @@ void DecodeKernel::leaveState(ValueRange values) {
   Type f32 = b.f32();
   int64_t pitch = layout.statePitch;
   int64_t perWarp = layout.stateWarpBytes / 4; // rows, then maxima and sums
-  // The pipeline is free once all warps are here.
-  kernel.loader->wait(0);
+  // The pipeline is free once all warps are here: every tile was waited for.
   b.barrier();
   Value states = b.bytes(kernel.shared, layout.states.offset);
   Value mine = b.element(f32, states, b.mul(kernel.warp, perWarp));
+  Value exists =
+      b.compare(LLVM::ICmpPredicate::slt, kernel.laneRow, countRows());
   for (int64_t h = 0; h < 2; ++h) {
     Value row = b.add(kernel.laneRow, 8 * h);
     Value rowBase = b.element(
         f32, mine, b.add(b.mul(row, pitch), b.mul(kernel.laneColumn, 2)));
-    for (int64_t n = 0; n < sumTiles; ++n) {
-      size_t at = 4 + 4 * n + 2 * h;
-      b.store(b.pack({values[at], values[at + 1]}), b.bytes(rowBase, 32 * n),
-              8);
-    }
+    b.branch(exists, [&] {
+      for (int64_t n = 0; n < sumTiles; ++n) {
+        size_t at = 4 + 4 * n + 2 * h;
+        b.store(b.pack({values[at], values[at + 1]}), b.bytes(rowBase, 32 * n),
+                8);
+      }
+    });
     // All four lanes of a row have the maximum and, after the reduction, the
     // sum.
     Value sum = softmax.reduceQuad(values[2 + h]);
@@ -230,48 +270,12 @@ void DecodeKernel::leaveState(ValueRange values) {
   b.barrier();
 }
 
-void DecodeKernel::storeStates() {
-  using P = GpuParam;
-  // The lanes of a row of the tile store that row's states. Its numbers begin
-  // with the lane's own and not with the thread's: LLVM does not take them for
-  // those from before the loop over keys, which they would cost registers.
-  Value row = b.divU(b.laneId(), 4), group = kernel.param(P::Group);
-  Value query = b.divU(row, group);
-  Value head = b.add(firstHead, b.sub(row, b.mul(query, group)));
-  Value noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
-  Value range = b.toI64(b.add(b.mul(split, b.gridSize(2)), batch));
-  auto placeOf = [&](Value heads, Value number) {
-    Value place = b.add(b.mul(range, b.toI64(heads)), b.toI64(number));
-    return b.add(b.mul(place, b.toI64(kernel.param(P::Queries))),
-                 b.toI64(query));
-  };
-  Value signalHeads = b.mul(b.gridSize(1), group),
-        noiseHeads = kernel.param(P::NoiseHeads);
-  Value exists =
-      b.compare(LLVM::ICmpPredicate::slt, query, kernel.param(P::Queries));
-  Value signal = placeOf(signalHeads, head);
-  storeMap(row, {P::Max1, P::Sum1, P::Acc1}, {signal, exists},
-           {signal, exists});
-  // Of signal heads that share a noise head the first one stores what is the
-  // same for all.
-  Value isFirst = b.andI(
-      exists, b.compare(LLVM::ICmpPredicate::eq, head,
-                        b.mul(noiseHead, kernel.param(P::SignalPerNoise))));
-  Value bySignal = b.compare(LLVM::ICmpPredicate::eq,
-                             kernel.param(P::SignalPerAcc2), b.i32(1));
-  Value noise = placeOf(noiseHeads, noiseHead);
-  storeMap(
-      b.add(row, kGpuDecodeRows), {P::Max2, P::Sum2, P::Acc2}, {noise, isFirst},
-      {b.select(bySignal, signal, noise), b.select(bySignal, exists, isFirst)});
-}
-
-void DecodeKernel::storeMap(Value row, const MapParams &params,
-                            const Target &state, const Target &accumulator) {
+DecodeKernel::Joined DecodeKernel::join(Value tileRow) {
   Type f32 = b.f32();
-  int64_t pitch = layout.statePitch, warps = spec.getTiles().warps;
-  int64_t perWarp = layout.stateWarpBytes / 4;
+  const int64_t pitch = layout.statePitch, warps = spec.getTiles().warps,
+                perWarp = layout.stateWarpBytes / 4;
   Value states = b.bytes(kernel.shared, layout.states.offset);
-  auto ofWarp = [&](int64_t warp, Value at) {
+  auto ofWarp = [this, f32, states, perWarp](int64_t warp, Value at) {
     return b.load(f32, b.element(f32, states, b.add(at, warp * perWarp)), 4);
   };
   // Factors of the warps, in the order of their numbers.
@@ -279,53 +283,116 @@ void DecodeKernel::storeMap(Value row, const MapParams &params,
   SmallVector<Value> weights;
   Value max = b.minusInfinity();
   for (int64_t warp = 0; warp < warps; ++warp) {
-    weights.push_back(ofWarp(warp, b.add(row, 16 * pitch)));
+    weights.push_back(ofWarp(warp, b.add(tileRow, 16 * pitch)));
     max = b.maxF(max, weights.back());
   }
   Value subtract = emitSubtrahend(math, max);
   for (Value &weight : weights)
     weight = math.exponential(b.subF(weight, subtract));
-  auto join = [&](Value at) {
+  auto sumAt = [this, ofWarp, weights, warps](Value at) {
     Value sum = b.f32(0.0);
     for (int64_t warp = 0; warp < warps; ++warp)
       sum = b.fma(ofWarp(warp, at), weights[warp], sum);
     return sum;
   };
-  auto store = [&](Value value, GpuParam pointer, Value at) {
-    b.store(value, b.element(f32, kernel.param(pointer), at), 4);
-  };
-  Value isFirstLane = b.compare(
-      LLVM::ICmpPredicate::eq, b.orI(kernel.warp, kernel.laneColumn), b.i32(0));
-  b.branch(b.andI(state.isStored, isFirstLane), [&] {
-    store(b.mulF(max, kernel.param(GpuParam::StateScale)), params.max,
-          state.place);
-    store(join(b.add(row, 16 * pitch + 16)), params.sum, state.place);
-  });
-  b.branch(accumulator.isStored, [&] {
-    Value first = b.mul(accumulator.place, spec.valueDim);
-    b.loop(
-        b.add(b.mul(kernel.warp, 4), kernel.laneColumn), b.i32(spec.valueDim),
-        4 * warps, ValueRange(),
-        [&](Value column, ValueRange) -> Values {
-          store(join(b.add(b.mul(row, pitch), column)), params.acc,
-                b.add(first, b.toI64(column)));
-          return {};
-        },
-        /*mayUnroll=*/false);
-  });
+  return {b.mulF(max, kernel.param(GpuParam::StateScale)),
+          sumAt(b.add(tileRow, 16 * pitch + 16)),
+          [this, sumAt, tileRow, pitch](Value column) {
+            return sumAt(b.add(b.mul(tileRow, pitch), column));
+          }};
+}
+
+/// Warps take turns at the rows of both maps, and lanes at columns.
+void DecodeKernel::storeStates(function_ref<Joined(Value tileRow)> getState) {
+  using P = GpuParam;
+  const int64_t warps = spec.getTiles().warps;
+  Value rows = countRows(), group = kernel.param(P::Group);
+  Value range = b.toI64(b.add(b.mul(split, b.gridSize(2)), batch));
+  Value bySignal = b.compare(LLVM::ICmpPredicate::eq,
+                             kernel.param(P::SignalPerAcc2), b.i32(1));
+  b.loop(
+      kernel.warp, b.mul(rows, 2), warps, ValueRange(),
+      [&](Value number, ValueRange) -> Values {
+        Value isSecond = b.compare(LLVM::ICmpPredicate::sge, number, rows);
+        Value row = b.select(isSecond, b.sub(number, rows), number);
+        Value query = b.divU(row, group);
+        Value head = b.add(firstHead, b.sub(row, b.mul(query, group)));
+        Value noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
+        auto placeOf = [&](Value heads, Value head) {
+          Value place = b.add(b.mul(range, b.toI64(heads)), b.toI64(head));
+          return b.add(b.mul(place, b.toI64(kernel.param(P::Queries))),
+                       b.toI64(query));
+        };
+        Value signal = placeOf(b.mul(b.gridSize(1), group), head);
+        Value noise = placeOf(kernel.param(P::NoiseHeads), noiseHead);
+        // Of signal heads that share a noise head the first one stores what is
+        // the same for all.
+        Value isStored =
+            b.orI(b.compare(LLVM::ICmpPredicate::eq, head,
+                            b.mul(noiseHead, kernel.param(P::SignalPerNoise))),
+                  b.xorI(isSecond, b.i1(true)));
+        auto ofMap = [&](P first, P second) {
+          return b.select(isSecond, kernel.param(second), kernel.param(first));
+        };
+        Joined state =
+            getState(b.add(row, b.select(isSecond, b.i32(8), b.i32(0))));
+        auto store = [&](Value value, Value pointer, Value at) {
+          b.store(value, b.element(b.f32(), pointer, at), 4);
+        };
+        Value isFirstLane =
+            b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
+        b.branch(b.andI(isStored, isFirstLane), [&] {
+          Value place = b.select(isSecond, noise, signal);
+          store(state.max, ofMap(P::Max1, P::Max2), place);
+          store(state.sum, ofMap(P::Sum1, P::Sum2), place);
+        });
+        b.branch(b.orI(isStored, bySignal), [&] {
+          Value place = b.select(b.andI(isSecond, b.xorI(bySignal, b.i1(true))),
+                                 noise, signal);
+          Value pointer = b.element(b.f32(), ofMap(P::Acc1, P::Acc2),
+                                    b.mul(place, spec.valueDim));
+          for (int64_t first = 0; first < spec.valueDim; first += 32) {
+            Value column = b.add(kernel.lane, first);
+            auto storeColumn = [&] {
+              store(state.getColumn(column), pointer, b.toI64(column));
+            };
+            if (first + 32 <= spec.valueDim)
+              storeColumn();
+            else
+              b.branch(b.compare(LLVM::ICmpPredicate::slt, column,
+                                 b.i32(spec.valueDim)),
+                       storeColumn);
+          }
+        });
+        return {};
+      },
+      /*mayUnroll=*/false);
 }
 
 void DecodeKernel::emit() {
   locate();
-  loadQueries();
-  Values initial{b.minusInfinity(), b.minusInfinity()};
-  initial.append(2 + 4 * sumTiles, b.f32(0.0));
-  leaveState(
-      pipeline->loop(firstTile, endTile, initial,
-                     [&](const KVPipeline::Tile &tile, ValueRange carried) {
-                       return computeTile(tile, carried);
-                     }));
-  storeStates();
+  b.choose(
+      b.compare(LLVM::ICmpPredicate::sge, firstTile, endTile),
+      [&]() -> Values {
+        storeStates([&](Value) -> Joined {
+          return {b.minusInfinity(), b.f32(0.0),
+                  [&](Value) { return b.f32(0.0); }};
+        });
+        return {};
+      },
+      [&]() -> Values {
+        pipeline->start(firstTile, endTile, [&] { bringQueries(); });
+        pipeline->wait();
+        keepQueries();
+        Values initial{b.minusInfinity(), b.minusInfinity()};
+        initial.append(2 + 4 * sumTiles, b.f32(0.0));
+        leaveState(pipeline->loop(
+            initial, [&](const KVPipeline::Tile &tile, ValueRange carried) {
+              return computeTile(tile, carried);
+            }));
+        storeStates([&](Value tileRow) { return join(tileRow); });
+        return {};
+      });
 }
 
 void mlir::diffattn::gpucode::emitDecodeKernel(AttentionKernel &kernel) {

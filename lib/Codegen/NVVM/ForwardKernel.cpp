@@ -221,11 +221,11 @@ void ForwardKernel::combine() {
 void ForwardKernel::emit() {
   locate();
   loadQueries();
-  Values final =
-      pipeline->loop(firstTile, endTile, maps.flatten(),
-                     [&](const KVPipeline::Tile &tile, ValueRange carried) {
-                       return computeTile(tile, carried);
-                     });
+  pipeline->start(firstTile, endTile);
+  Values final = pipeline->loop(
+      maps.flatten(), [&](const KVPipeline::Tile &tile, ValueRange carried) {
+        return computeTile(tile, carried);
+      });
   maps.assign(final);
   combine();
 }

@@ -48,8 +48,11 @@ void KVPipeline::issue(Value tile, Value stage) {
        P::V, spec.valueDim);
 }
 
-void KVPipeline::bring(Value tile, Value exists, function_ref<Value()> stage) {
+void KVPipeline::bring(Value tile, Value exists, function_ref<Value()> stage,
+                       function_ref<void()> beside) {
   b.branch(exists, [&] { issue(tile, stage()); });
+  if (beside)
+    beside();
   // A group for each stage, empty or not, so that waits count the same.
   kernel.loader->commit();
 }
@@ -73,18 +76,33 @@ Value KVPipeline::following(Value stage) {
       next);
 }
 
-Values KVPipeline::loop(Value first, Value end, ValueRange initial,
-                        Compute compute) {
+void KVPipeline::start(Value first, Value end, function_ref<void()> beside) {
+  GpuMasks &masks = *kernel.masks;
+  firstTile = first;
+  endTile = end;
+  for (int64_t i = 0; i < stages - 1; ++i) {
+    Value tile = b.add(first, i), exists;
+    if (masks.hasTiles()) {
+      Value from = i ? b.add(masks.getNumber(seenTiles.back()), 1) : first;
+      seenTiles.push_back(masks.findSeen(from, end, tileKeys));
+      tile = masks.getNumber(seenTiles.back());
+      exists = masks.isBefore(seenTiles.back(), end);
+    } else {
+      exists = b.compare(LLVM::ICmpPredicate::slt, tile, end);
+    }
+    bring(
+        tile, exists, [&] { return b.i32(i * kernel.layout.stageBytes); },
+        i == 0 ? beside : nullptr);
+  }
+}
+
+Values KVPipeline::loop(ValueRange initial, Compute compute) {
   if (kernel.masks->hasTiles())
-    return loopOverSeen(first, end, initial, compute);
+    return loopOverSeen(initial, compute);
+  Value first = firstTile, end = endTile;
   auto isBeforeEnd = [&](Value tile) {
     return b.compare(LLVM::ICmpPredicate::slt, tile, end);
   };
-  for (int64_t i = 0; i < stages - 1; ++i) {
-    Value next = b.add(first, i);
-    bring(next, isBeforeEnd(next),
-          [&] { return b.i32(i * kernel.layout.stageBytes); });
-  }
   Values carried{b.i32(0)};
   llvm::append_range(carried, initial);
   Values final = b.loop(
@@ -104,19 +122,13 @@ Values KVPipeline::loop(Value first, Value end, ValueRange initial,
 
 /// Tiles that are not seen take no stage, and no turn of the loop: a branch
 /// around what is computed was seen to spill.
-Values KVPipeline::loopOverSeen(Value first, Value end, ValueRange initial,
-                                Compute compute) {
+Values KVPipeline::loopOverSeen(ValueRange initial, Compute compute) {
   GpuMasks &masks = *kernel.masks;
+  Value end = endTile;
   auto find = [&](Value from) { return masks.findSeen(from, end, tileKeys); };
   // The stage of the tile, it and those under way.
   Values carried{b.i32(0)};
-  for (int64_t i = 0; i < stages - 1; ++i) {
-    Value from = i ? b.add(masks.getNumber(carried.back()), 1) : first;
-    Value seen = find(from);
-    bring(masks.getNumber(seen), masks.isBefore(seen, end),
-          [&] { return b.i32(i * kernel.layout.stageBytes); });
-    carried.push_back(seen);
-  }
+  llvm::append_range(carried, seenTiles);
   llvm::append_range(carried, initial);
   Values final = b.loopWhile(
       carried, [&](ValueRange now) { return masks.isBefore(now[1], end); },

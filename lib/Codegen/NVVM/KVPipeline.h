@@ -32,12 +32,17 @@ public:
     Value isPartial;
   };
   using Compute = function_ref<GpuBuilder::Values(const Tile &, ValueRange)>;
-  /// Loops over the tiles from `first` to `end`. `compute` makes of what the
-  /// loop carries, at first `initial`, what follows a tile; it is not asked for
-  /// tiles that no query of the block sees. All warps may read the tile there,
-  /// and come there together.
-  GpuBuilder::Values loop(Value first, Value end, ValueRange initial,
-                          Compute compute);
+  /// Starts the first copies of the tiles from `first` to `end`. What `beside`
+  /// copies, after those of the first tile, arrives with that.
+  void start(Value first, Value end, function_ref<void()> beside = nullptr);
+  /// Waits for the oldest copies. After it, all warps may read their stage, and
+  /// the one before it may be filled.
+  void wait();
+  /// Loops over the tiles. `compute` makes of what the loop carries, at first
+  /// `initial`, what follows a tile; it is not asked for tiles that no query of
+  /// the block sees. All warps may read the tile there, and come there
+  /// together.
+  GpuBuilder::Values loop(ValueRange initial, Compute compute);
 
   /// Addresses in shared memory: K of the first map (or of the only K), what
   /// lies between the maps, and V.
@@ -45,14 +50,11 @@ public:
   Value values(Value stage);
 
 private:
-  GpuBuilder::Values loopOverSeen(Value first, Value end, ValueRange initial,
-                                  Compute compute);
+  GpuBuilder::Values loopOverSeen(ValueRange initial, Compute compute);
   void issue(Value tile, Value stage);
-  /// Starts the copy of `tile`, if it exists.
-  void bring(Value tile, Value exists, function_ref<Value()> stage);
-  /// Waits for the oldest copies. After it, all warps may read their stage, and
-  /// the one before it may be filled.
-  void wait();
+  /// Starts the copy of `tile`, if it exists, and with it what `beside` copies.
+  void bring(Value tile, Value exists, function_ref<Value()> stage,
+             function_ref<void()> beside = nullptr);
   Value getFreeStage(Value stage);
   /// The stage after `stage`.
   Value following(Value stage);
@@ -61,6 +63,9 @@ private:
   GpuBuilder &b;
   int64_t stages, tileKeys;
   Value key1, key2, value;
+  Value firstTile, endTile;
+  /// What masks say of tiles: of those under way before the first one is read.
+  SmallVector<Value> seenTiles;
 };
 
 } // namespace mlir::diffattn::gpucode

@@ -31,10 +31,6 @@ bool finishes(const GpuKernelSpec &spec) { return !decodes(spec); }
 bool readsByElement(const GpuKernelSpec &spec) {
   return attends(spec) && (spec.elementwise || spec.isPlain());
 }
-/// The rows of a decode kernel come from all over memory.
-bool readsQueriesByElement(const GpuKernelSpec &spec) {
-  return readsByElement(spec) || decodes(spec);
-}
 bool storesByElement(const GpuKernelSpec &spec) {
   return merges(spec) || (finishes(spec) && readsByElement(spec));
 }

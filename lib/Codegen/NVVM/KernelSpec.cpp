@@ -43,7 +43,7 @@ int64_t GpuKernelSpec::getPaddedValueDim() const {
 
 int64_t GpuKernelSpec::getThreads() const {
   if (kind == GpuKernelKind::Merge)
-    return 32;
+    return 32 * GpuSharedLayout::kMergeWarps;
   if (auto plain = dyn_cast<GpuPlainAttr>(schedule))
     return 32 * plain.getWarps();
   if (isWgmma())
@@ -60,7 +60,9 @@ int64_t GpuKernelSpec::getRows() const {
 }
 
 GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
-  if (kind == GpuKernelKind::Merge || isPlain())
+  if (kind == GpuKernelKind::Merge)
+    return GpuSharedLayout::ofMerge(valueDim);
+  if (isPlain())
     return {};
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys);
@@ -109,8 +111,6 @@ std::string GpuKernelSpec::getName() const {
          << tiles.rowTiles << "_k" << tiles.keys << "s" << tiles.stages;
       if (tiles.qInRegisters)
         os << "q";
-      if (tiles.splitKeys)
-        os << "_" << tiles.splitKeys;
     }
     if (sharedKeys)
       os << "_onekey";

@@ -5,10 +5,13 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// diffattn.merge of the ranges of both maps and diffattn.finalize. A warp takes
-// one query of one signal head. States are joined in the order of their keys,
-// so the result depends neither on when blocks ran nor on what else is in the
-// batch.
+// diffattn.merge of the ranges of both maps and diffattn.finalize. A block
+// takes one query of one signal head. Of as many ranges as it has threads, each
+// thread reads the maximum and the sum of one: so all of them are on their way
+// at once, and every range has its weight before an accumulator is read. Warps
+// then take turns at the ranges, in the order of the keys, and their sums are
+// added in the order of the warps: the result depends neither on when blocks
+// ran nor on what else is in the batch.
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
@@ -21,25 +24,62 @@ using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
 using Values = GpuBuilder::Values;
+using MapPair = std::array<Value, 2>;
 
-void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
+/// Ranges whose accumulators a warp has on their way at once.
+static constexpr int64_t kRangesAhead = 4;
+/// In the place of the weight of a range without keys, which is not read.
+static constexpr double kNothing = -1.0;
+
+namespace {
+class MergeKernel {
+public:
+  explicit MergeKernel(AttentionKernel &kernel)
+      : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
+        width(spec.valueDim), columns(llvm::divideCeil(width, 32)) {}
+  void emit();
+
+private:
   using P = GpuParam;
-  GpuBuilder &b = kernel.b;
-  const GpuKernelSpec &spec = kernel.spec;
-  Type f32 = b.f32();
-  int64_t width = spec.valueDim, columns = llvm::divideCeil(width, 32);
-  Value query = b.blockId(0), head = b.blockId(1), batch = b.blockId(2);
-  Value queries = b.gridSize(0), heads = b.gridSize(1), batches = b.gridSize(2);
-  GpuMath math(b, b.f32(kLog2E));
+  static constexpr int64_t kWarps = GpuSharedLayout::kMergeWarps,
+                           kThreads = 32 * kWarps;
+  void locate();
+  /// Numbers of every thread, one or two, joined over the block in a fixed
+  /// order. What was at `scratch` is no longer read.
+  Values reduceBlock(Values mine, int64_t scratch,
+                     function_ref<Value(Value, Value)> join);
+  /// One `kThreads` of ranges from `first` on: maxima and sums of both maps,
+  /// then this lane's columns of both.
+  Values mergeRanges(Value first, ValueRange carried);
+  Values addRanges(Value first, Value split, ValueRange sums);
+  /// This thread's column of both maps, summed over the warps.
+  MapPair joinWarps(ValueRange sums, Value column);
+  Value place(int64_t offset, Value index, int64_t bytes) {
+    return b.bytes(b.bytes(kernel.shared, b.mul(index, bytes)), offset);
+  }
 
-  // Of each map: where the row's state of the first range lies, and how far it
-  // is to the next range's, in states.
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  const GpuKernelSpec &spec;
+  const GpuSharedLayout &layout;
+  int64_t width, columns;
+  Value query, head, batch;
+  /// Of a map: where the row's state of the first range lies, and how far it is
+  /// to the next range's, in states.
   struct MapStates {
     P max, sum, acc;
     Value row, step, accRow, accStep;
   };
-  MapStates maps[] = {{P::Max1, P::Sum1, P::Acc1, {}, {}, {}, {}},
-                      {P::Max2, P::Sum2, P::Acc2, {}, {}, {}, {}}};
+  MapStates maps[2] = {{P::Max1, P::Sum1, P::Acc1, {}, {}, {}, {}},
+                       {P::Max2, P::Sum2, P::Acc2, {}, {}, {}, {}}};
+};
+} // namespace
+
+void MergeKernel::locate() {
+  query = b.blockId(0);
+  head = b.blockId(1);
+  batch = b.blockId(2);
+  Value queries = b.gridSize(0), heads = b.gridSize(1), batches = b.gridSize(2);
   auto locate = [&](Value sharing, Value &row, Value &step) {
     Value count = sharing ? b.divU(heads, sharing) : heads;
     Value number = sharing ? b.divU(head, sharing) : head;
@@ -51,62 +91,175 @@ void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
   locate({}, maps[0].accRow, maps[0].accStep);
   locate(kernel.param(P::SignalPerNoise), maps[1].row, maps[1].step);
   locate(kernel.param(P::SignalPerAcc2), maps[1].accRow, maps[1].accStep);
+}
 
-  // (maximum, sum) of both maps, then this lane's columns of both.
+Values MergeKernel::reduceBlock(Values mine, int64_t scratch,
+                                function_ref<Value(Value, Value)> join) {
+  for (Value &value : mine)
+    for (int64_t lanes = 16; lanes; lanes /= 2)
+      value = join(value, b.shuffleXor(value, lanes));
+  const auto count = static_cast<int64_t>(mine.size()), bytes = 4 * count;
+  b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)), [&] {
+    b.store(b.pack(mine), place(scratch, kernel.warp, bytes), bytes);
+  });
+  b.barrier();
+  auto type = VectorType::get(count, b.f32());
+  Values all(count);
+  for (int64_t warp = 0; warp < kWarps; ++warp) {
+    Values theirs = b.unpack(
+        b.load(type, b.bytes(kernel.shared, scratch + bytes * warp), bytes));
+    for (int64_t i = 0; i < count; ++i)
+      all[i] = warp ? join(all[i], theirs[i]) : theirs[i];
+  }
+  return all;
+}
+
+Values MergeKernel::addRanges(Value first, Value split, ValueRange sums) {
+  auto pair = VectorType::get(2, b.f32());
+  // Everything is on its way before the first number is used.
+  SmallVector<Value> weights;
+  SmallVector<Values> loaded;
+  for (int64_t ahead = 0; ahead < kRangesAhead; ++ahead) {
+    Value at = b.add(split, ahead * kWarps);
+    SmallVector<Value> ofMaps =
+        b.unpack(b.load(pair, place(layout.mergeWeights, at, 8), 8));
+    Value range = b.toI64(b.add(first, at));
+    for (auto [states, weight] : llvm::zip_equal(maps, ofMaps)) {
+      // NaN is a weight.
+      Value exists = b.compareF(LLVM::FCmpPredicate::uge, weight, b.f32(0.0));
+      weights.push_back(weight);
+      loaded.push_back(b.branch(
+          exists,
+          [&, &states = states]() -> Values {
+            Value accAt = b.add(states.accRow, b.mul(range, states.accStep));
+            Value acc = b.element(b.f32(), kernel.param(states.acc),
+                                  b.mul(accAt, width));
+            Values numbers;
+            for (int64_t i = 0; i < columns; ++i) {
+              Value column = b.add(kernel.lane, 32 * i);
+              // A lane beyond the width reads the last column again, and
+              // nobody reads what it makes of that.
+              if (32 * (i + 1) > width)
+                column = b.minS(column, b.i32(width - 1));
+              numbers.push_back(
+                  b.load(b.f32(), b.element(b.f32(), acc, b.toI64(column)), 4));
+            }
+            return numbers;
+          },
+          Values(columns, b.f32(0.0))));
+    }
+  }
+  Values next(sums.begin(), sums.end());
+  for (auto [i, numbers] : llvm::enumerate(loaded))
+    for (auto [column, number] : llvm::enumerate(numbers)) {
+      Value &sum = next[i % 2 * columns + column];
+      sum = b.fma(number, weights[i], sum);
+    }
+  return next;
+}
+
+Values MergeKernel::mergeRanges(Value first, ValueRange carried) {
+  Type f32 = b.f32();
+  GpuMath math(b, b.f32(kLog2E));
+  Value split = b.add(first, kernel.thread);
+  Value exists =
+      b.compare(LLVM::ICmpPredicate::slt, split, kernel.param(P::Splits));
+  Value range = b.toI64(split);
+  Values theirs =
+      b.branch(exists,
+               [&]() -> Values {
+                 Values loaded;
+                 for (const MapStates &states : maps) {
+                   Value at = b.add(states.row, b.mul(range, states.step));
+                   for (P state : {states.max, states.sum})
+                     loaded.push_back(b.load(
+                         f32, b.element(f32, kernel.param(state), at), 4));
+                 }
+                 return loaded;
+               },
+               {b.minusInfinity(), b.f32(0.0), b.minusInfinity(), b.f32(0.0)});
+  Values maxima = reduceBlock({theirs[0], theirs[2]}, layout.mergeMaxima,
+                              [&](Value x, Value y) { return b.maxF(x, y); });
+  Values next(carried.begin(), carried.end());
+  Values weights(2), sums(2), ours(2);
+  for (int64_t map = 0; map < 2; ++map) {
+    Value max = b.maxF(carried[2 * map], maxima[map]);
+    Value subtract = emitSubtrahend(math, max);
+    ours[map] = math.exponential(b.subF(carried[2 * map], subtract));
+    Value weight = math.exponential(b.subF(theirs[2 * map], subtract));
+    Value sum = theirs[2 * map + 1];
+    sums[map] = b.mulF(sum, weight);
+    Value isEmpty = b.compareF(LLVM::FCmpPredicate::oeq, sum, b.f32(0.0));
+    weights[map] = b.select(isEmpty, b.f32(kNothing), weight);
+    next[2 * map] = max;
+  }
+  b.store(b.pack(weights), place(layout.mergeWeights, kernel.thread, 8), 8);
+  sums = reduceBlock(sums, layout.mergeSums,
+                     [&](Value x, Value y) { return b.addF(x, y); });
+  for (int64_t map = 0; map < 2; ++map) {
+    next[2 * map + 1] = b.fma(carried[2 * map + 1], ours[map], sums[map]);
+    for (int64_t i = 0; i < columns; ++i) {
+      Value &sum = next[4 + map * columns + i];
+      sum = b.mulF(sum, ours[map]);
+    }
+  }
+  Value left = b.minS(b.sub(kernel.param(P::Splits), first), b.i32(kThreads));
+  Values merged = b.loop(
+      kernel.warp, left, kRangesAhead * kWarps, ValueRange(next).drop_front(4),
+      [&](Value split, ValueRange sums) {
+        return addRanges(first, split, sums);
+      },
+      /*mayUnroll=*/false);
+  llvm::copy(merged, next.begin() + 4);
+  return next;
+}
+
+MapPair MergeKernel::joinWarps(ValueRange sums, Value column) {
+  const int64_t mapBytes = 4 * 32 * columns, warpBytes = 2 * mapBytes;
+  Value mine = b.element(
+      b.f32(), place(layout.mergeColumns, kernel.warp, warpBytes), kernel.lane);
+  for (auto [i, sum] : llvm::enumerate(sums))
+    b.store(sum, b.bytes(mine, 128 * static_cast<int64_t>(i)), 4);
+  b.barrier();
+  Value ofColumn =
+      b.element(b.f32(), b.bytes(kernel.shared, layout.mergeColumns), column);
+  MapPair joined;
+  for (int64_t warp = 0; warp < kWarps; ++warp)
+    for (int64_t map = 0; map < 2; ++map) {
+      Value theirs = b.load(
+          b.f32(), b.bytes(ofColumn, warp * warpBytes + map * mapBytes), 4);
+      joined[map] = warp ? b.addF(joined[map], theirs) : theirs;
+    }
+  return joined;
+}
+
+void MergeKernel::emit() {
+  locate();
   Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(), b.f32(0.0)};
   initial.append(2 * columns, b.f32(0.0));
   Values final = b.loop(
-      b.i32(0), kernel.param(P::Splits), 1, initial,
-      [&](Value split, ValueRange carried) -> Values {
-        Value range = b.toI64(split);
-        Values next(carried.begin(), carried.end());
-        for (auto [map, states] : llvm::enumerate(maps)) {
-          Value at = b.add(states.row, b.mul(range, states.step));
-          Value theirMax =
-              b.load(f32, b.element(f32, kernel.param(states.max), at), 4);
-          Value theirSum =
-              b.load(f32, b.element(f32, kernel.param(states.sum), at), 4);
-          Value max = b.maxF(carried[2 * map], theirMax);
-          Value subtract = emitSubtrahend(math, max);
-          Value ours = math.exponential(b.subF(carried[2 * map], subtract));
-          Value theirs = math.exponential(b.subF(theirMax, subtract));
-          next[2 * map] = max;
-          next[2 * map + 1] =
-              b.fma(theirSum, theirs, b.mulF(carried[2 * map + 1], ours));
-          Value accAt = b.add(states.accRow, b.mul(range, states.accStep));
-          Value acc =
-              b.element(f32, kernel.param(states.acc), b.mul(accAt, width));
-          for (int64_t i = 0; i < columns; ++i) {
-            Value column = b.add(kernel.lane, 32 * i), inside;
-            // A lane beyond the width reads the row's first number instead.
-            if (32 * (i + 1) > width) {
-              inside =
-                  b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width));
-              column = b.select(inside, column, b.i32(0));
-            }
-            Value sum = b.load(f32, b.element(f32, acc, b.toI64(column)), 4);
-            if (inside)
-              sum = b.select(inside, sum, b.f32(0.0));
-            Value &ofColumn = next[4 + map * columns + i];
-            ofColumn = b.fma(sum, theirs, b.mulF(ofColumn, ours));
-          }
-        }
-        return next;
-      });
+      b.i32(0), kernel.param(P::Splits), kThreads, initial,
+      [&](Value first, ValueRange carried) {
+        return mergeRanges(first, carried);
+      },
+      /*mayUnroll=*/false);
 
+  Value column = b.minS(kernel.thread, b.i32(width - 1));
+  MapPair sums = joinWarps(ValueRange(final).drop_front(4), column);
   Epilogue epilogue(kernel, batch, head);
   Value one = epilogue.divideBySum(b.f32(1.0), final[1]);
   Value lambda = kernel.loadLambda(batch, query, head);
   Value two = epilogue.divideBySum(b.mulF(lambda, b.f32(-1.0)), final[3]);
-  SmallVector<Value> x;
-  Value squares = b.f32(0.0);
-  for (int64_t i = 0; i < columns; ++i) {
-    // Columns beyond the width are zeros.
-    x.push_back(b.fma(final[4 + columns + i], two, b.mulF(final[4 + i], one)));
-    squares = b.fma(x.back(), x.back(), squares);
-  }
-  for (int64_t lanes = 16; lanes; lanes /= 2)
-    squares = b.addF(squares, b.shuffleXor(squares, lanes));
-  Value factor = epilogue.rowFactor(squares);
-  epilogue.storeColumns(x, factor, query);
+  Value x = b.fma(sums[1], two, b.mulF(sums[0], one));
+  Value inside =
+      b.compare(LLVM::ICmpPredicate::slt, kernel.thread, b.i32(width));
+  Value square = b.select(inside, b.mulF(x, x), b.f32(0.0));
+  Values squares = reduceBlock({square}, layout.mergeMaxima,
+                               [&](Value x, Value y) { return b.addF(x, y); });
+  Value factor = epilogue.rowFactor(squares[0]);
+  epilogue.storeColumn(x, factor, query, kernel.thread, kThreads - 1);
+}
+
+void mlir::diffattn::gpucode::emitMergeKernel(AttentionKernel &kernel) {
+  MergeKernel(kernel).emit();
 }

@@ -60,6 +60,7 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   Value heads = host.size(host.operands.q1, OperandView::Head);
   Value group = blockHeads(host, op, queries);
   host.argument(P::Group) = host.i32(group);
+  host.argument(P::SplitKeys) = host.i32(op.getScheduleAttr().getKvSplitSize());
   host.argument(P::NoiseHeads) =
       host.i32(host.size(host.operands.q2, OperandView::Head));
   const std::array<Value, 3> blocks = {

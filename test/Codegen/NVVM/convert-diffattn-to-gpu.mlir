@@ -34,14 +34,14 @@
 // CHECK-NOT:   __nv_
 // CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_{{.+}}_anystride_weightbf16(
 // CHECK-NOT:   nvvm.cp.async.shared.global
-// CHECK-LABEL: llvm.func @diffattn_decode_64x128_bf16_both4x1_k64s2q_512(
+// CHECK-LABEL: llvm.func @diffattn_decode_64x128_bf16_both4x1_k64s2q(
 
 !q = memref<?x8x?x64xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !v = memref<?x8x?x128xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !w = memref<128xbf16>
 
-// Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit;
-// how keys are copied is asked for each of the two.
+// Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit, with as many
+// keys a block as their number asks for; how keys are copied is asked for each of the two.
 // CHECK-LABEL: func.func @v1(
 // CHECK:       %[[BATCH:.+]] = memref.dim %{{.+}}, %c0
 // CHECK:       %[[QUERIES:.+]] = memref.dim %{{.+}}, %c2
@@ -49,13 +49,24 @@
 // CHECK:       %[[SOME:.+]] = arith.cmpi ne, %[[ROWS]], %c0
 // CHECK:       scf.if %[[SOME]] {
 // CHECK:         %[[FEW:.+]] = arith.cmpi ule, %[[QUERIES]], %c8
+// CHECK:         %[[MANY:.+]] = arith.cmpi uge, %{{.+}}, %c16385
+// CHECK:         %[[BOTH:.+]] = arith.andi %[[FEW]], %[[MANY]]
+// CHECK:         scf.if %[[BOTH]] {
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q blocks
+// CHECK-SAME:      %c2048_i32
+// CHECK:         } else {
+// CHECK:         arith.cmpi uge, %{{.+}}, %c2049
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q blocks
+// CHECK-SAME:      %c512_i32
+// CHECK:         %[[FEW:.+]] = arith.cmpi ule, %[[QUERIES]], %c8
 // CHECK:         scf.if %[[FEW]] {
 // CHECK:           %[[STATES:.+]] = gpu.alloc
 // CHECK:           %[[OK:.+]] = arith.cmpi eq
 // CHECK:           scf.if %[[OK]] {
-// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512 blocks
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q blocks
+// CHECK-SAME:        %c128_i32
 // CHECK:           } else {
-// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512_anystride
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_anystride
 // CHECK:           }
 // CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_merge_128_bf16_weightbf16
 // CHECK:           gpu.dealloc %[[STATES]]
@@ -86,7 +97,7 @@ func.func @other_numbers(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !
 // CHECK-NOT:   arith.cmpi ne
 // CHECK-NOT:   arith.cmpi ule
 // CHECK:       scf.if
-// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q_512 blocks in (%c1, %c2, %c3)
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_decode_64x128_bf16_both4x1_k64s2q blocks in (%c1, %c2, %c3)
 !q1 = memref<3x8x1x64xbf16>
 !k1 = memref<3x2x40x64xbf16>
 !v1 = memref<3x2x40x128xbf16>

@@ -93,7 +93,7 @@ struct GpuKernelSpec {
   int64_t getThreads() const;
   /// Query rows of a block.
   int64_t getRows() const;
-  /// Dynamic shared memory of a block; nothing for merge and plain kernels.
+  /// Dynamic shared memory of a block; nothing for plain kernels.
   GpuSharedLayout getSharedLayout() const;
   /// Widths of the tiles, padded to what the matrix instructions take.
   int64_t getPaddedHeadDim() const;
