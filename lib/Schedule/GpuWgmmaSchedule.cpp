@@ -13,11 +13,11 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
                               kApart = GpuPlacement::Apart;
 
 // A thread has 240 registers. `both` holds the sums of both maps, 2 dv / 2, and
-// their scores, 2 keys / 2; `apart` half of these for the same widths. Of
-// (128,256) `apart`, the sums and what its epilogue loads were seen to spill.
+// their scores, 2 keys / 2; `apart` half of these for the same widths.
 static constexpr GpuWgmmaRow kTable[] = {
     {64, 128, false, kBoth, 64, 6},
     {128, 128, true, kApart, 128, 3},
+    {128, 256, false, kApart, 80, 2},
 };
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
@@ -63,8 +63,8 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
     if (shape.headDim <= row.headDim && shape.valueDim <= row.valueDim &&
         (shape.sharedKeys || !row.sharedKeys))
       return row.getSchedule(context);
-  reason = "expected widths of at most 64 and 128, or 128 and 128 with one K, "
-           "for kernels by warpgroups, but got " +
+  reason = "expected widths of at most 128 and 256 for kernels by warpgroups, "
+           "but got " +
            widths();
   return std::nullopt;
 }

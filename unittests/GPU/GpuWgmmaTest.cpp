@@ -127,7 +127,11 @@ INSTANTIATE_TEST_SUITE_P(GpuWgmma, EveryWgmmaRow,
 
 /// Columns of a panel that the tensor does not have are zeros.
 TEST(GpuWgmma, OtherWidthsTakeTheLeastRowThatHoldsThem) {
-  for (auto [d, dv] : {std::pair<int64_t, int64_t>{32, 64}, {8, 8}, {40, 72}}) {
+  for (auto [d, dv] : {std::pair<int64_t, int64_t>{32, 64},
+                       {8, 8},
+                       {40, 72},
+                       {96, 192},
+                       {72, 200}}) {
     Signature s = onHopper(d, dv);
     s.causal = true;
     expectRight(s, {{1, 70, 70}});

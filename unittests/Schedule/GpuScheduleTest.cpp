@@ -225,8 +225,7 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
       for (bool sharedKeys : {false, true}) {
         GpuAttentionShape s = shape(d, dv);
         s.sharedKeys = sharedKeys;
-        EXPECT_EQ(choose(s).has_value(),
-                  dv <= 128 && d <= (sharedKeys ? 128 : 64));
+        EXPECT_EQ(choose(s).has_value(), d <= 128 && dv <= 256);
       }
 }
 

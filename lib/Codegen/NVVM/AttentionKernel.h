@@ -123,14 +123,14 @@ private:
 /// Which columns of a row the four lanes of a quad hold: tile n of 8 columns
 /// begins at `start` + offset(n), and lane t has its columns 2t and 2t + 1.
 struct QuadColumns {
-  Value start; // i32: 0, or 16 for the second warp of a pair
+  Value start; // i32, up to `maxStart`
+  int64_t maxStart = 0;
   /// Two warps take turns at 16 columns: so both use the same chunks of a
   /// swizzle.
-  bool alternating;
+  bool alternating = false;
   int64_t offset(int64_t n) const {
     return alternating ? 32 * (n / 2) + 8 * (n % 2) : 8 * n;
   }
-  int64_t maxStart() const { return alternating ? 16 : 0; }
 };
 
 /// Norm, weight, scale, gate, rounding and the store of rows of one head whose

@@ -106,7 +106,7 @@ void Epilogue::storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
     if (kernel.spec.elementwise) {
       for (int64_t i = 0; i < 2; ++i)
         storeOne(pair[i], factor, row, b.add(column, i),
-                 columns.maxStart() + offset + i + 6);
+                 columns.maxStart + offset + i + 6);
       continue;
     }
     // Widths are multiples of 8 here: a tile is inside or outside.
@@ -118,7 +118,7 @@ void Epilogue::storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
       b.store(b.pack(y),
               b.element(kernel.spec.resultType, row.out, b.toI64(column)), 8);
     };
-    if (offset + columns.maxStart() < width)
+    if (offset + columns.maxStart < width)
       store();
     else
       b.branch(b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width)),
@@ -172,7 +172,7 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
         continue;
       }
       Value column = b.add(columns.start, offset);
-      if (offset + columns.maxStart() >= width)
+      if (offset + columns.maxStart >= width)
         column = b.minS(column, b.i32(width - 8));
       column = b.add(column, b.mul(t, 2));
       words[i] = b.packPair(kernel.spec.resultType,
@@ -182,7 +182,7 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
     transposeQuads(words);
     int64_t first = columns.offset(group);
     Value column = b.add(own, first), stored = inside;
-    if (columns.offset(group + 3) + columns.maxStart() >= width)
+    if (columns.offset(group + 3) + columns.maxStart >= width)
       stored = b.andI(
           stored, b.compare(LLVM::ICmpPredicate::slt, column, b.i32(width)));
     if (group + 4 > tiles)

@@ -63,8 +63,7 @@ void gpucode::rescaleSums(OnlineSoftmax &softmax, Accumulator &sums,
         value = *next++;
 }
 
-void MapCombiner::finishRows(const Accumulator &x) {
-  Epilogue epilogue(kernel, place.batch, place.head);
+SmallVector<Value> MapCombiner::sumSquares(const Accumulator &x) {
   SmallVector<Value> squares;
   for (const auto &tile : x) {
     std::array<Value, 2> sums{b.f32(0.0), b.f32(0.0)};
@@ -74,11 +73,18 @@ void MapCombiner::finishRows(const Accumulator &x) {
     for (Value sum : sums)
       squares.push_back(softmax.reduceQuad(sum));
   }
+  return squares;
+}
+
+void MapCombiner::finishRows(const Accumulator &x) {
+  Epilogue epilogue(kernel, place.batch, place.head);
+  SmallVector<Value> squares = sumSquares(x);
   if (exchange) // the other half of the columns
     for (auto [sum, other] : llvm::zip(squares, exchange->numbers(squares)))
       sum = b.addF(sum, other);
-  QuadColumns columns{exchange ? b.mul(ownMap, 16) : b.i32(0),
-                      exchange != nullptr};
+  QuadColumns columns{b.i32(0)};
+  if (exchange)
+    columns = {b.mul(ownMap, 16), /*maxStart=*/16, /*alternating=*/true};
   for (auto [rowTile, tile] : llvm::enumerate(x))
     for (int64_t h = 0; h < 2; ++h) {
       SmallVector<std::array<Value, 2>> pairs;
@@ -167,6 +173,44 @@ void MapCombiner::pass(Accumulator &x) {
            llvm::zip(fragment, b.unpack(b.load(vector, place, 16))))
         sum = b.addF(sum, part);
     });
-    finishRows(x);
+    if (!finishInMemory)
+      return finishRows(x);
+    forEach([&](Fragment &fragment, Value place) {
+      b.store(b.pack(fragment), place, 16);
+    });
+    finishPassed(passed, sumSquares(x), x.front().size());
   });
+}
+
+void MapCombiner::finishPassed(Value passed, ArrayRef<Value> squares,
+                               int64_t tiles) {
+  // What the quads of a warp store at once.
+  constexpr int64_t atOnce = 4;
+  const int64_t maxStart = (tiles - 1) / atOnce * atOnce * 8;
+  Epilogue epilogue(kernel, place.batch, place.head);
+  std::array<Value, 2> factors{epilogue.rowFactor(squares[0]),
+                               epilogue.rowFactor(squares[1])};
+  auto vector = VectorType::get(4, b.f32());
+  b.loop(
+      b.i32(0), b.i32(tiles), atOnce, ValueRange(),
+      [&](Value first, ValueRange) -> GpuBuilder::Values {
+        SmallVector<SmallVector<Value>> fragments;
+        for (int64_t i = 0; i < atOnce; ++i) {
+          // A tile behind the last one is not stored.
+          Value tile = b.add(first, i);
+          if (tiles % atOnce)
+            tile = b.minS(tile, b.i32(tiles - 1));
+          fragments.push_back(
+              b.unpack(b.load(vector, b.bytes(passed, b.mul(tile, 512)), 16)));
+        }
+        QuadColumns columns{b.mul(first, 8), maxStart};
+        for (int64_t h = 0; h < 2; ++h) {
+          SmallVector<std::array<Value, 2>> pairs;
+          for (const SmallVector<Value> &fragment : fragments)
+            pairs.push_back({fragment[2 * h], fragment[2 * h + 1]});
+          epilogue.storeRow(pairs, factors[h], queryRow(0, h), columns);
+        }
+        return {};
+      },
+      /*mayUnroll=*/false);
 }

@@ -50,6 +50,10 @@ public:
   /// first, 16 bytes each 512, and the meeting of the warps that do.
   std::function<Value()> getPassed;
   std::function<void()> meet;
+  /// With maps apart, of one tile of rows: the result is finished from where it
+  /// was passed, some columns at a time, so that its registers are free for
+  /// what the end of a row reads.
+  bool finishInMemory = false;
 
   /// Of the maps that this warp has, its own first.
   void finish(const MapSums &maps);
@@ -61,7 +65,11 @@ private:
   SmallVector<Factors> getFactors(size_t maps,
                                   ArrayRef<SmallVector<RowState>> states);
   void pass(Accumulator &x);
+  /// Of each row of a lane.
+  SmallVector<Value> sumSquares(const Accumulator &x);
   void finishRows(const Accumulator &x);
+  /// Finishes `tiles` of columns that this lane left at `passed`.
+  void finishPassed(Value passed, ArrayRef<Value> squares, int64_t tiles);
 
   AttentionKernel &kernel;
   GpuBuilder &b;

@@ -238,6 +238,7 @@ void WgmmaKernel::combine() {
         b.mul(kernel.lane, 16));
   };
   combiner.meet = [&] { meetReaders(); };
+  combiner.finishInMemory = true;
   combiner.finish(maps);
 }
 
