@@ -137,9 +137,11 @@ void check(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
 }
 
 TEST_P(Backend, F32Shapes) {
-  for (int64_t M : {1, 2, 3, 4, 5, 6, 7, 8, 9, 200})
+  // Every height of a tile, and more than one; whole panels and parts of one;
+  // more than one block of k.
+  for (int64_t M : {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 200})
     for (int64_t N : {1, 15, 259})
-      for (int64_t K : {1, 17, 300})
+      for (int64_t K : {1, 17, 530})
         for (bool transB : {false, true})
           check(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, M, N, K, transB,
                 M % 2 ? 0.0f : 1.0f, transB);
@@ -168,6 +170,8 @@ TEST_P(Backend, F64) {
 TEST_P(Backend, EmptySums) {
   check(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 3, 4, 0, true, 0.0f, false);
   check(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 30, 4, 0, true, 1.0f, false);
+  check(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 30, 70, 0, false, 0.0f,
+        false);
   check(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, 0, 4, 5, true, 0.0f, false);
 }
 
@@ -309,7 +313,7 @@ TEST_P(InOrder, ARowIsTheSameAnywhere) {
                         (pairs ? DIFFATTN_GEMM_BF16_PAIRS : 0);
   const int64_t most = 198, size = dtype == DIFFATTN_F32 ? 4 : 2;
   for (int64_t N : {1, 70})
-    for (int64_t K : {30, 47, 530}) {
+    for (int64_t K : {30, 47, 1060}) {
       SCOPED_TRACE(testing::Message() << "N " << N << " K " << K);
       auto a = randomMatrix(dtype, most * K, 1);
       auto b = randomMatrix(dtype, N * K, 2);
@@ -324,7 +328,7 @@ TEST_P(InOrder, ARowIsTheSameAnywhere) {
       };
       auto all = multiply(0, most, 1, nullptr);
       for (int64_t first : {0, 5})
-        for (int64_t M : {1, 2, 5, 8, 9, 33})
+        for (int64_t M : {1, 2, 5, 7, 8, 14, 15, 33})
           for (int64_t threads : {1, 2})
             for (diffattn_weight *weight : {&w, (diffattn_weight *)nullptr}) {
               auto part = multiply(first, M, threads, weight);
@@ -353,7 +357,7 @@ std::vector<OrderCase> orderCases() {
 INSTANTIATE_TEST_SUITE_P(All, InOrder, testing::ValuesIn(orderCases()));
 
 TEST(Gemm, InOrderIsOneChainOfMultiplyAdds) {
-  const int64_t M = 9, N = 37, K = 600;
+  const int64_t M = 9, N = 101, K = 600;
   auto a = randomMatrix(DIFFATTN_F32, M * K, 1);
   auto b = randomMatrix(DIFFATTN_F32, N * K, 2);
   auto *af = reinterpret_cast<float *>(a.data()),

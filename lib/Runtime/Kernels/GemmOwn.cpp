@@ -10,13 +10,15 @@
 // B alone: not on the number of rows, the threads or how either is stored. With
 // pairs, a step of the chain adds two products of bf16 in one instruction.
 //
-// C is cut into tiles, B into panels as wide as the register tile. A panel is
-// widened, or transposed, a block of k at a time, unless it can be read where
-// it lies; a weight's panels are kept where the caller asked for sums in order.
+// C is cut into tiles, B into panels. A panel is widened, or transposed, a
+// block of k at a time, unless it can be read where it lies; a weight's panels
+// are kept where the caller asked for sums in order. Between blocks of k sums
+// lie in C itself where it can hold them.
 //
 //===----------------------------------------------------------------------===//
 
 #include "../Support/Internal.h"
+#include "GemmKernels.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -29,167 +31,6 @@
 using namespace diffattn_rt;
 
 namespace {
-
-struct Half {
-  _Float16 value;
-  explicit operator float() const { return value; }
-};
-struct BFloat {
-  unsigned short bits;
-  explicit operator float() const {
-    unsigned wide = static_cast<unsigned>(bits) << 16;
-    float f;
-    memcpy(&f, &wide, sizeof f);
-    return f;
-  }
-};
-/// Two bf16 that lie side by side.
-struct Pair {
-  unsigned short first, second;
-};
-
-float toAcc(const Half *p) { return static_cast<float>(*p); }
-float toAcc(const BFloat *p) { return static_cast<float>(*p); }
-float toAcc(const float *p) { return *p; }
-double toAcc(const double *p) { return *p; }
-
-void fromAcc(float f, float *p) { *p = f; }
-void fromAcc(double f, double *p) { *p = f; }
-void fromAcc(float f, Half *p) { p->value = static_cast<_Float16>(f); }
-void fromAcc(float f, BFloat *p) {
-  unsigned bits;
-  memcpy(&bits, &f, sizeof bits);
-  if (f != f)
-    p->bits = static_cast<unsigned short>(bits >> 16 | 0x40); // stay a NaN
-  else
-    p->bits =
-        static_cast<unsigned short>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-#pragma clang attribute push(                                                  \
-    __attribute__((                                                            \
-        target("avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c"))),          \
-    apply_to = function)
-namespace v512 {
-#define VECTOR_BYTES 64
-#define TILE_ROWS 6
-#define TILE_VECTORS 4
-#include "GemmKernels.inc"
-#undef VECTOR_BYTES
-#undef TILE_ROWS
-#undef TILE_VECTORS
-} // namespace v512
-#pragma clang attribute pop
-
-#pragma clang attribute push(                                                  \
-    __attribute__((                                                            \
-        target("avx512bf16,avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,"       \
-               "f16c"))),                                                      \
-    apply_to = function)
-namespace v512bf16 {
-#define VECTOR_BYTES 64
-#define TILE_ROWS 6
-#define TILE_VECTORS 4
-#define BF16_PAIRS
-#include "GemmKernels.inc"
-#undef BF16_PAIRS
-#undef VECTOR_BYTES
-#undef TILE_ROWS
-#undef TILE_VECTORS
-} // namespace v512bf16
-#pragma clang attribute pop
-
-#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))),         \
-                             apply_to = function)
-namespace v256 {
-#define VECTOR_BYTES 32
-#define TILE_ROWS 6
-#define TILE_VECTORS 2
-#include "GemmKernels.inc"
-#undef VECTOR_BYTES
-#undef TILE_ROWS
-#undef TILE_VECTORS
-} // namespace v256
-#pragma clang attribute pop
-
-namespace v128 {
-#define VECTOR_BYTES 16
-#define TILE_ROWS 4
-#define TILE_VECTORS 2
-#include "GemmKernels.inc"
-#undef VECTOR_BYTES
-#undef TILE_ROWS
-#undef TILE_VECTORS
-} // namespace v128
-
-bool hasBf16Pairs() {
-  static const bool has = __builtin_cpu_supports("avx512bf16");
-  return has;
-}
-
-int vectorBytes(int32_t backend) {
-  static const int best =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-              __builtin_cpu_supports("avx512vl") &&
-              __builtin_cpu_supports("avx512dq")
-          ? 64
-      : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? 32
-                                                                        : 16;
-  int wanted = backend == DIFFATTN_GEMM_OWN_256   ? 32
-               : backend == DIFFATTN_GEMM_OWN_128 ? 16
-                                                  : 64;
-  return wanted < best ? wanted : best;
-}
-
-/// The code of one vector size for A of TA, B of TB and C of TC, with sums of
-/// Acc. X is what is multiplied: Acc, or Pair. Stored is what the panels of a
-/// kept weight hold.
-template <typename Acc, typename X, typename TA, typename TB, typename TC>
-struct Kernels {
-  using Stored = std::conditional_t<std::is_same_v<X, Pair>, Pair, TB>;
-  int64_t columns; // of a panel
-  void (*copyRows)(long, long, const TA *, long, X *, long);
-  void (*packPanel)(long, long, const TB *, long, bool, X *);
-  void (*packStored)(long, long, const TB *, long, bool, Stored *);
-  void (*widenPanel)(long, const Stored *, X *);
-  void (*multiply)(long, long, const X *, long, const X *, long, Acc *, long);
-  void (*multiplyStored)(long, long, const X *, long, const Stored *, long,
-                         Acc *, long);
-  void (*multiplyRowsOfB)(long, long, long, const X *, long, const Stored *,
-                          long, Acc *, long);
-  void (*storeRow)(long, const Acc *, float, TC *);
-};
-
-#define KERNELS(NS)                                                            \
-  {NS::kTileColumns<Acc>,                                                      \
-   NS::copyRows<X, TA>,                                                        \
-   NS::packPanel<Acc, TB>,                                                     \
-   NS::packStored<TB>,                                                         \
-   NS::widen<Acc, TB>,                                                         \
-   NS::multiplyPanel<Acc, X, X>,                                               \
-   NS::multiplyPanel<Acc, X, TB>,                                              \
-   NS::multiplyRowsOfB<Acc, X, TB>,                                            \
-   NS::storeRow<Acc, TC>}
-template <typename Acc, typename X, typename TA, typename TB, typename TC>
-Kernels<Acc, X, TA, TB, TC> chooseKernels(int bytes) {
-  if constexpr (std::is_same_v<X, Pair>)
-    return {v512bf16::kTileColumns<Acc>,
-            v512bf16::copyRows<X, TA>,
-            v512bf16::packPanel,
-            v512bf16::packPanel,
-            v512bf16::widen,
-            v512bf16::multiplyPanel<Acc, X, X>,
-            v512bf16::multiplyPanel<Acc, X, X>,
-            v512bf16::multiplyRowsOfB<Acc, X, X>,
-            v512bf16::storeRow<Acc, TC>};
-  else if (bytes == 64)
-    return KERNELS(v512);
-  else if (bytes == 32)
-    return KERNELS(v256);
-  else
-    return KERNELS(v128);
-}
-#undef KERNELS
 
 /// A weight as panels, k x columns each, one after the other.
 struct Panels final : PackedWeight {
@@ -224,8 +65,9 @@ struct OwnProduct {
   using Stored = typename Kernels<Acc, X, TA, TB, TC>::Stored;
   /// Elements of k in one step of a sum.
   static constexpr int64_t kStep = kPairs ? 2 : 1;
-  /// A's block and B's panel stay in the L2.
-  static constexpr int64_t kRows = 192, kColumns = 256, kDepth = 256 * kStep;
+  /// A's block and B's panel stay in the L2, for as many columns as make the
+  /// copy of A cheap. Each block of k costs a load and a store of all sums.
+  static constexpr int64_t kRows = 196, kColumns = 1024, kDepth = 512 * kStep;
   /// Beside a row of A's copy: rows a power of two apart would all lie in one
   /// set of the cache.
   static constexpr int64_t kPadOfA = 64 / sizeof(X);
@@ -302,18 +144,37 @@ struct OwnProduct {
            (!kPairs || (p.K % 2 == 0 && p.ldb % 2 == 0));
   }
 
+  /// Where the sums of some columns lie.
+  struct Sums {
+    Acc *data;
+    int64_t ld;
+  };
+
   void multiply(const Tile &tile, const Stored *packed) const {
     const int64_t W = kernels.columns, ldsums = (tile.n + W - 1) / W * W;
     ArenaScope scope;
-    auto *sums = allocate<Acc>(tile.m * ldsums);
-    memset(sums, 0, sizeof(Acc) * tile.m * ldsums);
-    if (readsRowsOfB(tile, packed))
-      addRowsOfB(tile, sums, ldsums);
-    else
-      addPanels(tile, packed, sums, ldsums);
+    // C may be the place of whole panels, since nothing is read beside them.
+    const bool inPlace = std::is_same_v<TC, Acc> && p.beta == 0 && p.K > 0 &&
+                         !readsRowsOfB(tile, packed);
+    const int64_t done = inPlace ? tile.n / W * W : 0;
     TC *C = startOfC(tile);
-    for (int64_t i = 0; i < tile.m; ++i)
-      kernels.storeRow(tile.n, sums + i * ldsums, p.beta, C + i * p.ldc);
+    Sums sums{nullptr, ldsums - done};
+    if (done < tile.n)
+      sums.data = allocate<Acc>(tile.m * sums.ld);
+    if (readsRowsOfB(tile, packed) || p.K <= 0)
+      memset(sums.data, 0, sizeof(Acc) * tile.m * sums.ld);
+    if (readsRowsOfB(tile, packed))
+      addRowsOfB(tile, sums.data, sums.ld);
+    else
+      multiplyPanels(tile, packed, [&](int64_t j) {
+        if constexpr (std::is_same_v<TC, Acc>)
+          if (j < done)
+            return Sums{C + j, p.ldc};
+        return Sums{sums.data + (j - done), sums.ld};
+      });
+    for (int64_t i = 0; i < tile.m && done < tile.n; ++i)
+      kernels.storeRow(tile.n - done, sums.data + i * sums.ld, p.beta,
+                       C + i * p.ldc + done);
   }
 
   void addRowsOfB(const Tile &tile, Acc *sums, int64_t ldsums) const {
@@ -326,42 +187,83 @@ struct OwnProduct {
                             p.ldb / kStep, sums, ldsums);
   }
 
-  void addPanels(const Tile &tile, const Stored *packed, Acc *sums,
-                 int64_t ldsums) const {
-    const int64_t W = kernels.columns, lda = kDepth / kStep + kPadOfA;
+  /// `sumsAt` says where the sums from column j on lie, of a whole panel.
+  template <typename SumsAt>
+  void multiplyPanels(const Tile &tile, const Stored *packed,
+                      SumsAt sumsAt) const {
+    const int64_t W = kernels.columns;
     const TA *A = startOfA(tile);
-    const TB *B = startOfB(tile.batch);
-    auto *rows = allocate<X>(tile.m * lda);
-    auto *panel = allocate<X>(kDepth / kStep * W);
+    // Rows of the type that is multiplied are read where they lie.
+    constexpr bool kCopies = !std::is_same_v<X, TA>;
+    const int64_t lda = kCopies ? kDepth / kStep + kPadOfA : p.lda;
+    X *copied = kCopies ? allocate<X>(tile.m * lda) : nullptr;
+    X *panel = allocate<X>(kDepth / kStep * W);
     for (int64_t k0 = 0; k0 < p.K; k0 += kDepth) {
       const int64_t k = std::min(p.K - k0, kDepth), s = steps(k);
-      kernels.copyRows(tile.m, k, A + k0, p.lda, rows, lda);
+      const X *rows = copied;
+      if constexpr (kCopies)
+        kernels.copyRows(tile.m, k, A + k0, p.lda, copied, lda);
+      else
+        rows = A + k0;
       for (int64_t j = 0; j < tile.n; j += W) {
-        const int64_t column = tile.j + j, n = std::min(W, tile.n - j);
-        const Stored *asIs = nullptr;
+        const int64_t n = std::min(W, tile.n - j);
+        const Sums to = sumsAt(j);
+        auto multiply = [&](auto function, const auto *B, int64_t ldb) {
+          const auto [next, nextBytes] = nextPanel(tile, packed, k0, j);
+          function({tile.m, n, s, rows, lda, B, ldb, k0 == 0, to.data, to.ld,
+                    next, nextBytes});
+        };
         int64_t ldb = W;
-        if (packed) {
-          asIs = packed + (column / W * steps(p.K) + k0 / kStep) * W;
-        } else {
-          const TB *from = columnsOfB(B, column) + (p.transB ? k0 : k0 * p.ldb);
-          if (!kPairs && !p.transB && tile.m <= kFewRows && n == W) {
-            asIs = reinterpret_cast<const Stored *>(from);
-            ldb = p.ldb;
-          } else {
-            kernels.packPanel(k, n, from, p.ldb, p.transB, panel);
-          }
-        }
-        if (asIs && tile.m > kFewRows && !std::is_same_v<X, Stored>) {
-          kernels.widenPanel(s * W, asIs, panel);
-          asIs = nullptr;
+        const Stored *asIs = panelAsItLies(tile, packed, k0, j, ldb);
+        if (asIs && (tile.m <= kFewRows || std::is_same_v<X, Stored>)) {
+          multiply(kernels.multiplyStored, asIs, ldb);
+          continue;
         }
         if (asIs)
-          kernels.multiplyStored(tile.m, s, rows, lda, asIs, ldb, sums + j,
-                                 ldsums);
+          kernels.widenPanel(s * W, asIs, panel);
         else
-          kernels.multiply(tile.m, s, rows, lda, panel, W, sums + j, ldsums);
+          kernels.packPanel(k, n, partOfB(tile, k0, j), p.ldb, p.transB, panel);
+        multiply(kernels.multiply, panel, W);
       }
     }
+  }
+
+  /// op(B) from row k0 and the tile's column j on.
+  const TB *partOfB(const Tile &tile, int64_t k0, int64_t j) const {
+    return columnsOfB(startOfB(tile.batch), tile.j + j) +
+           (p.transB ? k0 : k0 * p.ldb);
+  }
+
+  /// The panel from row k0 and the tile's column j on, if it is somewhere in
+  /// memory with rows that lie `ldb` apart; else null.
+  const Stored *panelAsItLies(const Tile &tile, const Stored *packed,
+                              int64_t k0, int64_t j, int64_t &ldb) const {
+    const int64_t W = kernels.columns;
+    if (packed)
+      return packed + ((tile.j + j) / W * steps(p.K) + k0 / kStep) * W;
+    if (kPairs || p.transB || tile.m > kFewRows || tile.n - j < W)
+      return nullptr;
+    ldb = p.ldb;
+    return reinterpret_cast<const Stored *>(partOfB(tile, k0, j));
+  }
+
+  /// The packed panel that is read after this one, and its bytes.
+  std::pair<const char *, int64_t> nextPanel(const Tile &tile,
+                                             const Stored *packed, int64_t k0,
+                                             int64_t j) const {
+    j += kernels.columns;
+    if (j >= tile.n) {
+      j = 0;
+      k0 += kDepth;
+    }
+    // A fetch from where nothing is mapped would be slow.
+    if (!packed || k0 >= p.K)
+      return {static_cast<const char *>(p.B), 0};
+    int64_t ldb;
+    const Stored *panel = panelAsItLies(tile, packed, k0, j, ldb);
+    const int64_t size = steps(std::min(p.K - k0, kDepth)) * kernels.columns;
+    return {reinterpret_cast<const char *>(panel),
+            size * int64_t(sizeof(Stored))};
   }
 
   template <typename T>
