@@ -39,6 +39,8 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
                                      const CPUPipelineOptions &options) {
   const bool device = !options.gpuChip.empty();
+  if (!device)
+    pm.addNestedPass<func::FuncOp>(createReuseBuffersPass());
   if (device) {
     pm.addPass(createConvertGpuLaunchToRuntimePass());
     pm.addPass(createConvertConstantToWeightPass());

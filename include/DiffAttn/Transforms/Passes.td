@@ -218,6 +218,18 @@ def ConvertReshapeToStridedPass
   let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "memref::MemRefDialect"];
 }
 
+def ReuseBuffersPass : Pass<"diffattn-reuse-buffers", "func::FuncOp"> {
+  let summary = "Let values that do not live at once share one buffer";
+  let description = [{
+    A buffer that no op uses any more takes the place of one of the same type
+    and sizes that is first used later in the same block, so that the memory of
+    a graph without loops does not grow with its depth, and what is written
+    next lies in the caches. Views that are made of a buffer count as its uses.
+    Buffers that leave their block are left alone.
+  }];
+  let dependentDialects = ["memref::MemRefDialect"];
+}
+
 def ScopeArenaPass : Pass<"diffattn-scope-arena", "ModuleOp"> {
   let summary = "Release the arena at the ends of functions and loop bodies";
   let description = [{
