@@ -316,32 +316,40 @@ DIFFATTN_EXPORT int32_t diffattn_write_bundle(
 
 /*===-- Arrays of other libraries -----------------------------------------===*/
 
-/* Where `count` arrays lie and what they look like, as numbers: equal as long
-   as addresses, types, sizes and strides are. `view` is
-   dltensor_from_py_object_no_sync of DLPack's exchange API, which describes
-   `objects[i]` in a DLTensor and gives 0, or something else, which is an error
-   of class input. No more than `room` numbers are written to `facts`; `size` is
-   how many there are. */
-DIFFATTN_EXPORT int32_t diffattn_array_facts(
-    int32_t (*view)(void *object, void *tensor), void *const *objects,
-    int32_t count, int64_t *facts, int64_t room, int64_t *size);
+/* How arrays of another library are read. `view` is
+   dltensor_from_py_object_no_sync of DLPack's exchange API, which describes an
+   object in a DLTensor and gives 0, or something else, which is an error of
+   class input. `get` is a getter of CPython, as of a PyGetSetDef, that gives an
+   integer or, which is such an error too, null; `to_int64` is
+   PyLong_AsLongLong, `release` Py_DecRef. An object points, `outer` bytes from
+   its beginning, to a struct with a word, `inner` bytes from its own, that is
+   a fact too. */
+typedef struct diffattn_object_reader {
+  int32_t (*view)(void *object, void *tensor);
+  void *(*get)(void *object, void *closure);
+  void *closure;
+  long long (*to_int64)(void *value);
+  void (*release)(void *value);
+  int64_t outer, inner;
+} diffattn_object_reader;
 
-/* Describes `count` such arrays as arguments of calls, with the element types
-   `dtypes`, which are not compared with their own. They must stay as they are
-   until the calls end. Those with a negative type are left as they are. */
+/* Where `count` arrays lie, what they look like, that word and, of those with
+   `asked[i]`, what the getter says, as numbers: equal as long as addresses,
+   types, sizes, strides and these are. The caller holds the interpreter's lock.
+   No more than `room` numbers are written to `facts`; `size` is how many there
+   are. */
+DIFFATTN_EXPORT int32_t
+diffattn_object_facts(const diffattn_object_reader *reader,
+                      void *const *objects, const int32_t *asked, int32_t count,
+                      int64_t *facts, int64_t room, int64_t *size);
+
+/* Describes `count` arrays as arguments of calls, read by `view` as above, with
+   the element types `dtypes`, which are not compared with their own. They must
+   stay as they are until the calls end. Those with a negative type are left as
+   they are. */
 DIFFATTN_EXPORT int32_t diffattn_describe_arrays(
     int32_t (*view)(void *object, void *tensor), void *const *objects,
     const int32_t *dtypes, int32_t count, diffattn_array *arrays);
-
-/* What a getter of CPython, as of a PyGetSetDef or a method without arguments,
-   gives for `count` objects: integers by `to_int64`, which is
-   PyLong_AsLongLong, or, if that is null, the addresses of what it gave.
-   `release` is Py_DecRef. A getter that gives null is an error of class input.
-   The caller holds the interpreter's lock. */
-DIFFATTN_EXPORT int32_t diffattn_attribute_numbers(
-    void *(*get)(void *object, void *closure), void *closure,
-    long long (*to_int64)(void *value), void (*release)(void *value),
-    void *const *objects, int32_t count, int64_t *numbers);
 
 /*===-- Devices -----------------------------------------------------------===*/
 

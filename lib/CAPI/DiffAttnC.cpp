@@ -586,14 +586,15 @@ int32_t diffattn_describe_arrays(int32_t (*view)(void *object, void *tensor),
   return DIFFATTN_OK;
 }
 
-int32_t diffattn_array_facts(int32_t (*view)(void *object, void *tensor),
-                             void *const *objects, int32_t count,
-                             int64_t *facts, int64_t room, int64_t *size) {
-  if (Failure failure =
-          checkPointers({{"view", reinterpret_cast<const void *>(view)},
-                         {"objects", objects},
-                         {"facts", facts},
-                         {"size", size}}))
+int32_t diffattn_object_facts(const diffattn_object_reader *reader,
+                              void *const *objects, const int32_t *asked,
+                              int32_t count, int64_t *facts, int64_t room,
+                              int64_t *size) {
+  if (Failure failure = checkPointers({{"reader", reader},
+                                       {"objects", objects},
+                                       {"asked", asked},
+                                       {"facts", facts},
+                                       {"size", size}}))
     return fail(failure);
   int64_t at = 0;
   auto add = [&](int64_t fact) {
@@ -601,9 +602,10 @@ int32_t diffattn_array_facts(int32_t (*view)(void *object, void *tensor),
       facts[at] = fact;
     ++at;
   };
+  // All of one object at once: it is in the caches then.
   for (int32_t i = 0; i < count; ++i) {
     DLTensor tensor;
-    if (view(objects[i], &tensor))
+    if (reader->view(objects[i], &tensor))
       return failView(i);
     add(static_cast<int64_t>(reinterpret_cast<uint64_t>(tensor.data) +
                              tensor.byteOffset));
@@ -615,32 +617,22 @@ int32_t diffattn_array_facts(int32_t (*view)(void *object, void *tensor),
       add(tensor.shape[axis]);
     for (int32_t axis = 0; tensor.strides && axis < tensor.rank; ++axis)
       add(tensor.strides[axis]);
-  }
-  *size = at;
-  return DIFFATTN_OK;
-}
-
-int32_t diffattn_attribute_numbers(void *(*get)(void *object, void *closure),
-                                   void *closure,
-                                   long long (*to_int64)(void *value),
-                                   void (*release)(void *value),
-                                   void *const *objects, int32_t count,
-                                   int64_t *numbers) {
-  if (Failure failure =
-          checkPointers({{"get", reinterpret_cast<const void *>(get)},
-                         {"release", reinterpret_cast<const void *>(release)},
-                         {"objects", objects},
-                         {"numbers", numbers}}))
-    return fail(failure);
-  for (int32_t i = 0; i < count; ++i) {
-    void *value = get(objects[i], closure);
+    const char *outer, *object = static_cast<const char *>(objects[i]);
+    memcpy(&outer, object + reader->outer, sizeof outer);
+    int64_t word;
+    memcpy(&word, outer + reader->inner, sizeof word);
+    add(word);
+    if (!asked[i])
+      continue;
+    void *value = reader->get(objects[i], reader->closure);
     if (!value)
       return fail(ErrorClass::Input,
                   "object " + llvm::Twine(i) +
                       ": expected one with the attribute, but it gave none");
-    numbers[i] = to_int64 ? to_int64(value) : reinterpret_cast<int64_t>(value);
-    release(value);
+    add(reader->to_int64(value));
+    reader->release(value);
   }
+  *size = at;
   return DIFFATTN_OK;
 }
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import checks
 from .arguments import ArrayLike
-from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, as_array, device_of, device_view, names,
+from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, array_type, as_array, device_of, device_view, names,
                      number_as, owned)
 from .device import DeviceArray, Traffic, choose_stream, name_arguments
 from .errors import ERRORS, DiffAttnError, InputError, LibraryError
@@ -188,7 +188,7 @@ class CompiledCode:
     def call_packed(self, entry: str, arguments: Any, count: int, num_results: int, native: int | None = None) -> list[Result]:
         """Calls a function with arguments as the C interface takes them. Memory of the results, but of those that are arguments
         updated in place, is the caller's, for `free`."""
-        out = (Result * max(num_results, 1))()
+        out = array_type(Result, max(num_results, 1))()
         with self._one_call:
             if self.has_device:
                 self._lib.check(self._lib.memory_stream(self._handle, native))

@@ -23,7 +23,7 @@ ENDS = {"options_destroy", "program_destroy", "graph_destroy", "replay_destroy",
 OPTIONAL = {("compile", "options"), ("emit", "options"), ("write_bundle", "options"), ("write_bundle", "model_folder"), ("judge", "options"),
             ("num_diagnostics", "program"), ("get_diagnostic", "program"), ("bind_weights_telling", "progress"),
             ("bind_weights_telling", "progress_data"), ("bind_weights_while", "go_on"), ("bind_weights_while", "data"),
-            ("memory_stream", "stream"), ("attribute_numbers", "closure"), ("attribute_numbers", "to_int64"), ("open", "weights"), ("open_with", "options")}
+            ("memory_stream", "stream"), ("open", "weights"), ("open_with", "options")}
 #: Lists whose lengths a function knows.
 LISTS = {"arguments": "'f': expected a list of arguments, but got null", "results": "'f': expected room for 1 results, but got null",
          ("judge", "results"): "'results of f': expected a list of arguments, but got null"}

@@ -63,6 +63,17 @@ def test_a_change_is_seen_by_the_next_call(change, door, binds):
     assert len(binds) == 2
 
 
+@torch.no_grad()
+def test_memory_that_a_weight_had_is_not_anothers():
+    """A weight that is replaced frees its memory, where the next but one would come to lie, with the same version."""
+    layer, x = nn.Linear(64, 64), torch.randn(3, 64)
+    compiled = diffattn.compile(layer, (x,))
+    for _ in range(20):
+        layer.weight.data = torch.randn(64, 64)
+        layer.weight.data = torch.randn(64, 64)
+        torch.testing.assert_close(compiled(x), layer(x))
+
+
 def test_what_changes_no_element_binds_nothing(binds):
     layer, x = nn.Linear(8, 8), torch.randn(3, 8)
     compiled = diffattn.compile(layer, (x,))
@@ -129,4 +140,7 @@ def test_a_python_or_a_torch_that_is_not_known(monkeypatch):
     assert facts._view() == 4711
     with pytest.raises(errors.LibraryError, match="torch.Tensor._version: "):
         monkeypatch.setattr(facts, "_Descriptor", type("Other", (facts._Descriptor,), {"type": 0}))
-        facts._definition("_version", facts._GetSet)
+        facts._definition("_version")
+    monkeypatch.setattr(facts, "_word", lambda address: 0)
+    with pytest.raises(errors.LibraryError, match="torch.Tensor.untyped_storage: expected CPython with a lock"):
+        facts._storage_place()

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ..arrays import Array
+from ..arrays import Array, array_type
 from ..errors import LibraryError
 from ..library import library_folder
 
@@ -21,14 +21,8 @@ class _GetSet(ctypes.Structure):
                 ("closure", ctypes.c_void_p)]
 
 
-class _Method(ctypes.Structure):
-    """CPython's PyMethodDef."""
-
-    _fields_ = [("name", ctypes.c_char_p), ("get", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p)]
-
-
 class _Descriptor(ctypes.Structure):
-    """CPython's PyGetSetDescrObject and PyMethodDescrObject."""
+    """CPython's PyGetSetDescrObject."""
 
     _fields_ = [("head", ctypes.c_void_p * 2), ("type", ctypes.c_void_p), ("name", ctypes.c_void_p), ("qualified", ctypes.c_void_p),
                 ("definition", ctypes.c_void_p)]
@@ -41,8 +35,11 @@ class _Exchange(ctypes.Structure):
                 ("export", ctypes.c_void_p), ("import_", ctypes.c_void_p), ("view", ctypes.c_void_p)]
 
 
-#: The flag of methods without arguments.
-_NO_ARGUMENTS = 4
+class _Reader(ctypes.Structure):
+    """diffattn_object_reader."""
+
+    _fields_ = [("view", ctypes.c_void_p), ("get", ctypes.c_void_p), ("closure", ctypes.c_void_p), ("to_int64", ctypes.c_void_p),
+                ("release", ctypes.c_void_p), ("outer", ctypes.c_int64), ("inner", ctypes.c_int64)]
 
 
 class _Readers:
@@ -51,30 +48,27 @@ class _Readers:
     def __init__(self):
         # Functions that call into Python keep its lock.
         library = ctypes.PyDLL(str(library_folder("libDiffAttnC.so") / "libDiffAttnC.so"))
-        self.array_facts, self.attribute_numbers = library.diffattn_array_facts, library.diffattn_attribute_numbers
-        self.describe_arrays, pointer = library.diffattn_describe_arrays, ctypes.c_void_p
+        self.object_facts, self.describe_arrays, pointer = library.diffattn_object_facts, library.diffattn_describe_arrays, ctypes.c_void_p
         self.describe_arrays.argtypes = [pointer, pointer, pointer, ctypes.c_int32, pointer]
-        self.array_facts.argtypes = [pointer, pointer, ctypes.c_int32, pointer, ctypes.c_int64, pointer]
-        self.attribute_numbers.argtypes = [pointer, pointer, pointer, pointer, pointer, ctypes.c_int32, pointer]
+        self.object_facts.argtypes = [pointer, pointer, pointer, ctypes.c_int32, pointer, ctypes.c_int64, pointer]
         self.view, self.items = _view(), _items()
-        version, storage = _definition("_version", _GetSet), _definition("untyped_storage", _Method)
-        if storage.flags != _NO_ARGUMENTS:
-            raise _unknown("untyped_storage")
-        self.version, self.version_closure, self.storage = version.get, version.closure, storage.get
-        self.to_int64, self.release = (ctypes.cast(function, pointer).value for function in (ctypes.pythonapi.PyLong_AsLongLong,
-                                                                                       ctypes.pythonapi.Py_DecRef))
+        version = _definition("_version")
+        to_int64, release = (ctypes.cast(function, pointer).value for function in (ctypes.pythonapi.PyLong_AsLongLong,
+                                                                                  ctypes.pythonapi.Py_DecRef))
+        self._reader = _Reader(self.view, version.get, version.closure, to_int64, release, *_storage_place())
+        self.reader = ctypes.addressof(self._reader)
 
 
 _readers = functools.lru_cache(maxsize=None)(_Readers)
 
 
-def _definition(name: str, kind):
+def _definition(name: str) -> _GetSet:
     """How CPython describes an attribute of tensors, which is checked by its name."""
     base = torch._C.TensorBase
     found = _Descriptor.from_address(id(base.__dict__[name]))
     if found.type != id(base) or not found.definition:
         raise _unknown(name)
-    definition = kind.from_address(found.definition)
+    definition = _GetSet.from_address(found.definition)
     if definition.name != name.encode() or not definition.get:
         raise _unknown(name)
     return definition
@@ -91,6 +85,28 @@ def _view() -> int:
             return exchange.view
         address = exchange.older
     raise _unknown("__dlpack_c_exchange_api__")
+
+
+def _storage_place() -> tuple[int, int]:
+    """Where a tensor points to its implementation, and where in that its storage's address lies: to ask for storages by name would take
+    as long as all else. Found by what PyTorch says of one tensor, and checked on others, of which one gets another storage."""
+    one, other = torch.empty(1), torch.nn.Parameter(torch.empty(2))
+    outer = _word_at(id(one), range(object.__basicsize__, torch._C.TensorBase.__basicsize__ - 7, 8), one._cdata)
+    # A TensorImpl is larger.
+    inner = None if outer is None else _word_at(one._cdata, range(8, 64, 8), one.untyped_storage()._cdata)
+    for _ in range(2):
+        if inner is None or _word(_word(id(other) + outer) + inner) != other.untyped_storage()._cdata:
+            raise _unknown("untyped_storage")
+        other.data = torch.empty(3)
+    return outer, inner
+
+
+def _word(address: int) -> int:
+    return ctypes.c_uint64.from_address(address).value
+
+
+def _word_at(address: int, offsets: range, wanted: int) -> int | None:
+    return next((offset for offset in offsets if _word(address + offset) == wanted), None)
 
 
 def _items() -> int:
@@ -114,7 +130,7 @@ def as_arguments(values: tuple, codes: ctypes.Array[ctypes.c_int32]) -> ctypes.A
     """Tensors as arguments for the C interface, of elements `codes`; they must stay alive. A negative code: the value is no tensor, and
     is left out."""
     readers, count = _readers(), len(codes)
-    arrays = (Array * max(count, 1))()
+    arrays = array_type(Array, max(count, 1))()
     readers.describe_arrays(readers.view, id(values) + readers.items, codes, count, arrays)
     return arrays
 
@@ -126,15 +142,14 @@ class Facts:
     def __init__(self, tensors: Sequence[torch.Tensor]):
         # Storages are kept, so that another one is not taken for them. The tensors are not: whoever asks has them.
         self._storages = [tensor.untyped_storage() for tensor in tensors]
-        self._count = len(tensors)
-        self._objects = (ctypes.c_void_p * self._count)(*map(id, tensors))
-        versioned = [id(tensor) for tensor in tensors if not tensor.is_inference()]
-        self._versioned, self._versioned_count = (ctypes.c_void_p * max(len(versioned), 1))(*versioned), len(versioned)
-        room = sum(4 + 2 * tensor.dim() for tensor in tensors)
-        self._room, self._size = room, ctypes.c_int64()
-        self._numbers = (ctypes.c_int64 * (room + self._count + self._versioned_count))()
-        at = ctypes.addressof(self._numbers)
-        self._places = at, at + 8 * room, at + 8 * (room + self._count)
+        count = len(tensors)
+        objects = (ctypes.c_void_p * count)(*map(id, tensors))
+        versioned = (ctypes.c_int32 * count)(*(not tensor.is_inference() for tensor in tensors))
+        room, self._size = sum(6 + 2 * tensor.dim() for tensor in tensors), ctypes.c_int64()
+        self._numbers = (ctypes.c_int64 * room)()
+        readers = _readers()
+        self._read_all = readers.object_facts
+        self._query = (readers.reader, objects, versioned, count, self._numbers, room, ctypes.byref(self._size))
         self._known = self._read()
 
     def still_hold(self) -> bool:
@@ -145,9 +160,4 @@ class Facts:
             return False
 
     def _read(self) -> tuple:
-        """In a call's time: each step asks one thing of all tensors."""
-        c, (facts, storages, versions) = _readers(), self._places
-        status = c.array_facts(c.view, self._objects, self._count, facts, self._room, ctypes.byref(self._size))
-        status |= c.attribute_numbers(c.storage, None, None, c.release, self._objects, self._count, storages)
-        status |= c.attribute_numbers(c.version, c.version_closure, c.to_int64, c.release, self._versioned, self._versioned_count, versions)
-        return status, self._size.value, bytes(self._numbers)
+        return self._read_all(*self._query), self._size.value, bytes(self._numbers)

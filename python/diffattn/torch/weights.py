@@ -75,6 +75,8 @@ class WeightSets:
         self.diagnostics, self.applied = self._spare.diagnostics, self._spare.applied
         self.signature = self._spare.signature("main")
         self._sets: dict[bytes, Bound] = {}
+        # What came last, which mostly comes again: to compare identities takes less time than to hash one.
+        self._last: tuple[bytes, Bound] | None = None
         self._without = None if self._weights else Bound(self._spare, ())
 
     @property
@@ -87,9 +89,12 @@ class WeightSets:
         if self._without is not None:
             return self._without
         key = identity(tensors)
-        bound = self._sets.get(key)
-        if bound is None:
-            bound = self._add(key, tensors)
+        last = self._last
+        if last is not None and last[0] == key:
+            bound = last[1]
+        else:
+            bound = self._sets.get(key) or self._add(key, tensors)
+            self._last = key, bound
         with self._lock:
             bound.bind(tensors)
         return bound
@@ -109,6 +114,7 @@ class WeightSets:
                 here = sets()
                 if here is not None:
                     here._sets.pop(key, None)
+                    here._last = None
 
             # An identity is a tensor's as long as it lives: its end takes the entry away.
             bound.owners = [weakref.ref(tensor, drop) for tensor in tensors]
