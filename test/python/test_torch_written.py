@@ -129,17 +129,31 @@ def test_what_was_there_can_be_read_too(door):
     check(Old(), compiled_by(door, Old(), given), given)
 
 
+@pytest.mark.parametrize("door", ["export", "dynamo"])
 @pytest.mark.parametrize("views", [lambda whole: (whole[:, :16], whole[:, 8:10]), lambda whole: (whole[:, ::2], whole[:, 1:4:2]),
                                    lambda whole: (whole[:, :16], whole[:, 16:18])], ids=["overlap", "interleaved", "beside"])
-def test_views_of_one_tensor(views):
-    """The cache has holes, and the rows lie in them or are a part of it."""
+def test_views_of_one_tensor(views, door):
+    """The cache has holes, and the rows lie in them or are a part of it. AOTAutograd gives its graph the whole tensor."""
+    torch._dynamo.reset()
     module, given = Written(WRITES["index_copy"]), arguments([9, 1])
-    compiled = compiled_by("export", module, given)
+    compiled = compiled_by(door, module, given)
     whole, other = (torch.arange(256.0).reshape(2, 32, 4) for _ in range(2))
     cache, rows = views(other)
     with torch.no_grad():
         want = module(cache, rows.clone(), given[2])
         torch.testing.assert_close(compiled(*views(whole), given[2]), want, rtol=0, atol=0)
+    assert torch.equal(whole, other)
+
+
+@pytest.mark.parametrize("strides", [(4, 8, 1), (1, 8, 2)], ids=["two", "all"])
+def test_views_of_a_tensor_whose_axes_lie_in_another_order(strides):
+    torch._dynamo.reset()
+    module, given = Written(WRITES["index_copy"]), arguments([9, 1])
+    whole, other = (torch.empty_strided((2, 32, 4), strides).copy_(torch.arange(256.0).reshape(2, 32, 4)) for _ in range(2))
+    compiled = compiled_by("dynamo", module, given)
+    with torch.no_grad():
+        want = module(other[:, :16], other[:, 8:10].clone(), given[2])
+        torch.testing.assert_close(compiled(whole[:, :16], whole[:, 8:10], given[2]), want, rtol=0, atol=0)
     assert torch.equal(whole, other)
 
 

@@ -16,6 +16,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .attention_node import attention
+from .graph import physical_order
 from .write_node import write_rows
 
 aten = torch.ops.aten
@@ -29,7 +30,8 @@ def table(exported: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_copy.default: index_copy,
+    result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
+                   aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_copy.default: index_copy,
                    aten.index_put.default: index_put,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.repeat.default: repeat,
@@ -50,6 +52,31 @@ def kept_whole():
     from torch.export.exported_program import _override_composite_implicit_decomp
 
     return _override_composite_implicit_decomp({packet.default: lambda *_, **__: NotImplemented for packet in WHOLE})
+
+
+def as_strided(x, size, stride, storage_offset=None):
+    """torch-mlir takes the elements of `x` to lie in row-major order."""
+    memory = None if x.is_contiguous() else _memory(x)
+    return NotImplemented if memory is None else memory.as_strided(size, stride, storage_offset)
+
+
+def as_strided_scatter(x, src, size, stride, storage_offset=None):
+    """What AOTAutograd writes a view with whose tensor another argument is a view of too: `x` is all of that tensor."""
+    memory = _memory(x)
+    if memory is None:
+        return NotImplemented
+    places = torch.full([1] * len(size), storage_offset or 0, dtype=torch.int64, device=x.device)
+    for axis, (count, step) in enumerate(zip(size, stride)):
+        places = places + _along(torch.arange(count, device=x.device) * step, len(size), axis)
+    order = physical_order(x) or range(x.dim())
+    written = write_rows(memory, 0, places.reshape(-1), src.reshape(-1)).reshape([x.size(axis) for axis in order])
+    return written.permute([list(order).index(axis) for axis in range(x.dim())])
+
+
+def _memory(x):
+    """The elements of `x` in the order in which they lie; None: with holes, or repeated."""
+    order = range(x.dim()) if x.is_contiguous() else physical_order(x)
+    return None if order is None else x.permute(list(order)).reshape(-1)
 
 
 def cumsum(x, dim, *, dtype=None):
