@@ -1,9 +1,13 @@
 """Whole models of transformers and timm by diffattn.compile and torch.compile: the numbers, and that each attention was raised."""
+import copy
+import time
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
 import diffattn
+from diffattn.torch import program
 
 pytestmark = pytest.mark.oracle
 
@@ -92,6 +96,28 @@ def test_generate_gives_the_same_tokens(attention, key_heads, cache, graphs, pro
     assert len(programs) == graphs and counters["stats"]["unique_graphs"] == graphs and not counters["graph_break"]
     for one in programs:
         assert_raised(one)
+
+
+def test_sixteen_layers_are_compiled_in_seconds(monkeypatch, tmp_path):
+    """From the graph to what can be called: anew, and from the cache."""
+    torch._dynamo.reset()
+    seconds, init = [], program.GraphProgram.__init__
+
+    def timed(self, prepared, *args, **options):
+        twice = prepared, copy.copy(prepared)
+        twice[1].module = copy.deepcopy(prepared.module)  # lowering changes it
+        for one in twice:
+            begin = time.perf_counter()
+            init(self, one, *args, **options | {"cache": tmp_path})
+            seconds.append(time.perf_counter() - begin)
+
+    monkeypatch.setattr(program.GraphProgram, "__init__", timed)
+    model = diffllama("sdpa", layers=16)
+    compiled = torch.compile(model, backend="diffattn")
+    with torch.no_grad():
+        assert_near(compiled(ids(1, 9), use_cache=False).logits, model(ids(1, 9), use_cache=False).logits)
+    anew, kept = seconds
+    assert anew < 20 and kept < 1
 
 
 def test_dynamo_with_two_sizes(programs):
