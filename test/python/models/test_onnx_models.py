@@ -3,6 +3,7 @@ import pytest
 import tiny_attentions
 import torch
 from test_torch_models import TOLERANCE, assert_near, assert_raised, diffllama, ids
+from torch_family.cases import CASES
 
 import diffattn
 
@@ -55,6 +56,19 @@ class TestModels:
 
         assert dtype in TOLERANCE
         check(attention(name, dtype), inputs, tmp_path / "m.onnx", dynamic)
+
+    @pytest.mark.parametrize("name", ["v1_halves", "motif_sdpa", "gda", "gdla", "sambay"])
+    def test_a_model_of_the_family(self, name, tmp_path):
+        case, path = next(case for case in CASES if case.name == name), tmp_path / "m.onnx"
+        torch.manual_seed(0)
+        module, arguments = case.make().eval(), case.arguments(*case.example)
+        with torch.no_grad():
+            torch.onnx.export(module, arguments, dynamo=True, verbose=False).save(path)
+            want = module(*arguments)
+        loaded = diffattn.onnx.load(path)
+        assert_raised(loaded, case.attentions)
+        assert diffattn.onnx.model.read(str(path)).text == loaded.mlir
+        assert_near(loaded(*arguments), want)
 
     @pytest.mark.parametrize("kind, dtype, dynamic", [
         ("eager", torch.float32, False), ("sdpa", torch.float32, True), ("eager", torch.bfloat16, True), ("sdpa", torch.float16, False),
