@@ -98,7 +98,7 @@ std::optional<int64_t> GpuSplitKVAttr::getMostQueries() const {
 
 LogicalResult GpuSplitKVAttr::verify(EmitError emitError, int64_t warps,
                                      int64_t stages, bool qInRegisters,
-                                     int64_t kvSplitSize) {
+                                     bool bulkCopies, int64_t kvSplitSize) {
   // gpu_split_kv_c1
   if (failed(verifyBetween(emitError, "warps", warps, 1, 8)) ||
       failed(verifyPowerOf2(emitError, "warps", warps)))

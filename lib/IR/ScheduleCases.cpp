@@ -9,6 +9,12 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// Whether kernels of `schedule` read tensor maps.
+static bool readsTensorMaps(Attribute schedule) {
+  auto split = dyn_cast<GpuSplitKVAttr>(schedule);
+  return isa<GpuWgmmaAttr>(schedule) || (split && split.getBulkCopies());
+}
+
 LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                int64_t maxQueries, int64_t minKeys,
                                bool unaligned, bool tensorMaps,
@@ -28,10 +34,10 @@ LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError()
            << "expected unaligned with gpu_forward or gpu_split_kv, but got "
            << interface.getFamily();
-  // when_c5: no other kernel reads tensor maps, and this one reads nothing
-  // else.
-  if (tensorMaps != isa<GpuWgmmaAttr>(schedule))
-    return emitError() << "expected tensor_maps with gpu_wgmma and with no "
+  // when_c5: kernels read K and V by maps always or never.
+  if (tensorMaps != readsTensorMaps(schedule))
+    return emitError() << "expected tensor_maps with gpu_wgmma, with "
+                          "gpu_split_kv that has bulk_copies, and with no "
                           "other schedule, but got "
                        << interface.getFamily()
                        << (tensorMaps ? " with it" : " without it");
@@ -56,9 +62,9 @@ LogicalResult diffattn::verifySchedules(AttentionOp op) {
                 "kernel computes, but got "
              << entry;
     // attention_c27
-    if (!when && isa<GpuWgmmaAttr>(entry))
-      return op.emitOpError() << "expected gpu_wgmma under a condition with "
-                                 "tensor_maps, but got "
+    if (!when && readsTensorMaps(entry))
+      return op.emitOpError() << "expected a schedule that reads tensor maps "
+                                 "under a condition with tensor_maps, but got "
                               << entry;
     if (llvm::is_contained(taken, ScheduleTarget::Any) ||
         llvm::is_contained(taken, schedule.getTarget()))

@@ -57,12 +57,12 @@ static SmallVector<Attribute> selectSplits(GpuSplitKVAttr kernel, int64_t keys,
       continue;
     Attribute schedule = GpuSplitKVAttr::get(
         kernel.getContext(), kernel.getWarps(), kernel.getStages(),
-        kernel.getQInRegisters(), row.splitKeys);
+        kernel.getQInRegisters(), kernel.getBulkCopies(), row.splitKeys);
     const int64_t minKeys = isKnown ? 0 : row.minKeys;
-    if (maxQueries || minKeys)
+    if (maxQueries || minKeys || kernel.getBulkCopies())
       schedule =
           WhenAttr::get(kernel.getContext(), maxQueries, minKeys,
-                        /*unaligned=*/false, /*tensor_maps=*/false, schedule);
+                        /*unaligned=*/false, kernel.getBulkCopies(), schedule);
     schedules.push_back(schedule);
     if (!minKeys)
       break;
@@ -157,7 +157,8 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
         break;
     }
     return GpuSplitKVAttr::get(context, tiles.warps, tiles.stages,
-                               tiles.qInRegisters, tiles.splitKeys);
+                               tiles.qInRegisters, /*bulk_copies=*/false,
+                               tiles.splitKeys);
   }
   const GpuScheduleRow *best = nullptr;
   double bestCycles = std::numeric_limits<double>::infinity();
@@ -191,6 +192,43 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
   return general.getSchedule(context);
 }
 
+std::optional<GpuSplitKVAttr> mlir::diffattn::selectGpuBulkCopies(
+    GpuSplitKVAttr split, const GpuAttentionShape &shape,
+    const GpuTarget &target, std::string &reason) {
+  if (!target.hasWgmma) {
+    reason = target.chip + " has no tensor maps";
+    return std::nullopt;
+  }
+  if (shape.segments) {
+    reason = "expected none for decode by tensor maps, but got segments";
+    return std::nullopt;
+  }
+  if (shape.headDim % 8 || shape.valueDim % 8) {
+    reason = "expected widths that are multiples of 8 for decode by tensor "
+             "maps, but got " +
+             std::to_string(shape.headDim) + " and " +
+             std::to_string(shape.valueDim);
+    return std::nullopt;
+  }
+  // As many stages as two blocks on an SM have room for, else two stages of
+  // one. With the same warps and tiles as other copies, results are the same.
+  for (int64_t stages = 4; stages >= 2; --stages) {
+    auto bulk = GpuSplitKVAttr::get(
+        split.getContext(), split.getWarps(), stages, split.getQInRegisters(),
+        /*bulk_copies=*/true, split.getKvSplitSize());
+    const int64_t bytes = GpuSharedLayout(GpuTiles::of(bulk), shape.headDim,
+                                          shape.valueDim, shape.sharedKeys)
+                              .total;
+    if (2 * (bytes + GpuTarget::kReservedSharedBytes) <=
+            target.sharedBytesPerSM ||
+        (stages == 2 && bytes <= target.sharedBytesPerBlock))
+      return bulk;
+  }
+  reason = "expected two stages to fit in shared memory for decode by tensor "
+           "maps, but got more";
+  return std::nullopt;
+}
+
 SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
     MLIRContext *context, const GpuAttentionShape &shape,
     const GpuTarget &target, std::string &reason) {
@@ -198,8 +236,17 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
       selectGpuKernel(context, shape, target, reason);
   if (!kernel)
     return {};
+  auto selectDecode = [&](GpuSplitKVAttr split, int64_t maxQueries) {
+    SmallVector<Attribute> schedules;
+    std::string whyNot;
+    if (std::optional<GpuSplitKVAttr> bulk =
+            selectGpuBulkCopies(split, shape, target, whyNot))
+      schedules = selectSplits(*bulk, shape.keys, maxQueries);
+    llvm::append_range(schedules, selectSplits(split, shape.keys, maxQueries));
+    return schedules;
+  };
   if (auto split = dyn_cast<GpuSplitKVAttr>(kernel))
-    return selectSplits(split, shape.keys, /*maxQueries=*/0);
+    return selectDecode(split, /*maxQueries=*/0);
   if (!isa<GpuForwardAttr>(kernel))
     return {kernel};
   SmallVector<Attribute> schedules;
@@ -208,7 +255,7 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
     few.queries = few.group = 1;
     auto split =
         cast<GpuSplitKVAttr>(selectGpuKernel(context, few, target, reason));
-    schedules = selectSplits(split, shape.keys, kGpuDecodeRows);
+    schedules = selectDecode(split, kGpuDecodeRows);
   }
   std::string whyNot;
   if (std::optional<GpuWgmmaAttr> wgmma =

@@ -23,7 +23,8 @@ GpuTiles GpuTiles::of(ScheduleAttrInterface schedule) {
         return GpuTiles{forward.getPlacement(), forward.getWarps(),
                         forward.getRowTiles(),  forward.getKvBlockSize(),
                         forward.getStages(),    forward.getQInRegisters(),
-                        /*splitKeys=*/0};
+                        /*splitKeys=*/0,
+                        /*bulk=*/false};
       })
       .Case([](GpuSplitKVAttr split) {
         return GpuTiles{GpuPlacement::Both,
@@ -32,7 +33,8 @@ GpuTiles GpuTiles::of(ScheduleAttrInterface schedule) {
                         GpuSplitKVAttr::kKeysOfWarp * split.getWarps(),
                         split.getStages(),
                         split.getQInRegisters(),
-                        split.getKvSplitSize()};
+                        split.getKvSplitSize(),
+                        split.getBulkCopies()};
       });
 }
 
@@ -53,18 +55,36 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
   // With split keys one fragment of rows holds both maps.
   const int64_t rows = split ? kFragment : tiles.getRows();
   queryBytes = rows * headPitch;
-  keyBytes = tiles.keys * headPitch;
+  keyPitch = headPitch;
+  int64_t tileKeyBytes = headPitch, tileValueBytes = valuePitch;
+  if (tiles.bulk) {
+    headPanels = llvm::divideCeil(headDim, kGpuPanelWidth);
+    valuePanels = llvm::divideCeil(valueDim, kGpuPanelWidth);
+    keyPanelBytes = tiles.keys * kGpuPanelPitch;
+    keyPitch = valuePitch = kGpuPanelPitch;
+    tileKeyBytes = headPanels * kGpuPanelPitch;
+    tileValueBytes = valuePanels * kGpuPanelPitch;
+  }
+  keyBytes = tiles.keys * tileKeyBytes;
   valueOffset = (sharedKeys ? 1 : 2) * keyBytes;
-  stageBytes = valueOffset + tiles.keys * valuePitch;
+  stageBytes = valueOffset + tiles.keys * tileValueBytes;
 
   // Queries that go to registers pass through the pipeline before it is used.
   const bool stay = !tiles.qInRegisters || split;
   queries.bytes = (split ? 1 : 2) * queryBytes;
   queries.phases = stay ? Load | Loop : Load;
   pipeline.offset = stay ? queries.bytes : 0;
+  if (tiles.bulk)
+    pipeline.offset = llvm::alignTo(pipeline.offset, kSwizzleAlignment);
   pipeline.bytes = tiles.stages * stageBytes;
   pipeline.phases = Loop;
   queries.alignment = pipeline.alignment = kTileAlignment;
+  if (tiles.bulk) {
+    pipeline.alignment = kSwizzleAlignment;
+    barriers.offset = pipeline.end();
+    barriers.bytes = barrierBytes(tiles.stages);
+    barriers.phases = Load | Loop;
+  }
   const int64_t end = std::max(queries.end(), pipeline.end());
 
   if (tiles.placement == GpuPlacement::Pair) {

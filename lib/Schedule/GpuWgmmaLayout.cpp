@@ -11,9 +11,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// The swizzle repeats after 8 rows of a panel, where every tile begins.
-static constexpr int64_t kSwizzleAlignment = 8 * kGpuPanelPitch;
-
 GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
                                  int64_t valueDim, bool sharedKeys) {
   const int64_t rows = schedule.getRows(), keys = schedule.getKvBlockSize();
@@ -33,10 +30,8 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
   pipeline.bytes = schedule.getStages() * stageBytes;
   pipeline.phases = Loop;
   queries.alignment = pipeline.alignment = kSwizzleAlignment;
-  // One for the queries; of each stage one for K, one for V and one for its
-  // being read.
   barriers.offset = pipeline.end();
-  barriers.bytes = (1 + 3 * schedule.getStages()) * kBarrierBytes;
+  barriers.bytes = barrierBytes(schedule.getStages());
   barriers.phases = Load | Loop;
   // The second map goes through the pipeline, of which nothing is under way
   // then.

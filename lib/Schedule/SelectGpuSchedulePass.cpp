@@ -145,8 +145,26 @@ struct SelectGpuSchedulePass final
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention does not use wgmma");
+    sayBulkCopies(op, schedules, target);
     sayChoice(op, Builder(op).getArrayAttr(schedules));
     appendSchedules(op, schedules);
+  }
+
+  /// Why decode does not use tensor maps, where the chip has them.
+  static void sayBulkCopies(AttentionOp op, ArrayRef<Attribute> schedules,
+                            const GpuTarget &target) {
+    for (Attribute entry : schedules) {
+      auto when = dyn_cast<WhenAttr>(entry);
+      auto split = dyn_cast<GpuSplitKVAttr>(when ? when.getSchedule() : entry);
+      std::string reason;
+      if (!split || !target.hasWgmma ||
+          selectGpuBulkCopies(split, getGpuAttentionShape(op), target, reason))
+        continue;
+      remark::missed(op.getLoc(), kRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary", "decode does not use tensor maps");
+      return;
+    }
   }
 
   /// What runs, and the shared memory that a block of it takes: the most of all

@@ -246,12 +246,12 @@ func.func private @when_c4_when_unaligned() attributes {s = #diffattn.when<unali
 
 // -----
 // when_c5
-// expected-error @below {{expected tensor_maps with gpu_wgmma and with no other schedule, but got gpu_plain with it}}
+// expected-error @below {{expected tensor_maps with gpu_wgmma, with gpu_split_kv that has bulk_copies, and with no other schedule, but got gpu_plain with it}}
 func.func private @when_c5_maps_without_wgmma() attributes {s = #diffattn.when<tensor_maps = true : #diffattn.gpu_plain<warps = 4>>}
 
 // -----
 // when_c5
-// expected-error @below {{expected tensor_maps with gpu_wgmma and with no other schedule, but got gpu_wgmma without it}}
+// expected-error @below {{expected tensor_maps with gpu_wgmma, with gpu_split_kv that has bulk_copies, and with no other schedule, but got gpu_wgmma without it}}
 func.func private @when_c5_wgmma_without_maps() attributes {s = #diffattn.when<max_queries = 64 : #diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6>>}
 
 // -----
@@ -270,10 +270,22 @@ func.func private @gpu_wgmma_c2_keys() attributes {s = #diffattn.gpu_wgmma<place
 func.func private @gpu_wgmma_c3_stages() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 1>}
 
 // -----
+// when_c5
+// expected-error @below {{and with no other schedule, but got gpu_split_kv without it}}
+func.func private @when_c5_bulk_copies_without_maps() attributes {s = #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, bulk_copies = true, kv_split_size = 512>>}
+
+// -----
+
+// when_c5
+// expected-error @below {{and with no other schedule, but got gpu_split_kv with it}}
+func.func private @when_c5_maps_without_bulk_copies() attributes {s = #diffattn.when<tensor_maps = true : #diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>>}
+
+// -----
+
 // attention_c27
 !t = tensor<1x1x?x64xf16>
 func.func @attention_c27_wgmma_for_every_call(%q: !t, %l: tensor<f32>, %o: !t) -> !t {
-  // expected-error @below {{'diffattn.attention' op expected gpu_wgmma under a condition with tensor_maps, but got #diffattn.gpu_wgmma}}
+  // expected-error @below {{'diffattn.attention' op expected a schedule that reads tensor maps under a condition with tensor_maps, but got #diffattn.gpu_wgmma}}
   %0 = diffattn.attention ins(%q, %q, %q, %q, %q : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>) outs(%o : !t)
     {scale = 0.25 : f32, schedules = [#diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6>]} -> !t
   return %0 : !t

@@ -67,8 +67,9 @@ def test_every_query_gets_the_values_it_points_at(dtype, widths):
 
 
 @pytest.mark.parametrize("dtype, widths", [("f16", (64, 128)), ("bf16", (128, 256)), ("bf16", (32, 72))])
-def test_warpgroups_give_the_values_that_queries_point_at(dtype, widths):
-    for queries, keys in [(16, 33), (65, 97), (129, 200)]:
+def test_kernels_by_tensor_maps_give_the_values_that_queries_point_at(dtype, widths):
+    """Prefill by warpgroups, and decode."""
+    for queries, keys in [(16, 33), (65, 97), (129, 200), (2, 300)]:
         Pointed(queries, dtype, widths, queries, keys, causal=queries == 65).check("cuda-sim:sm_90a")
 
 

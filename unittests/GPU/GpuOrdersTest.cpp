@@ -77,9 +77,11 @@ TEST(GpuOrders, DecodeOfManyRanges) {
   s.queries = 1;
   s.schedule = "#diffattn.gpu_split_kv<warps = 1, kv_split_size = 16>";
   Shape shape{1, 1, 16 * 300 + 5};
-  expectOneResult(s, shape);
-  shape.growth = 0.01;
-  expectOneResult(s, shape);
+  // Rows whose scores grow, and rows whose scores fall.
+  for (double growth : {0.0, 0.01, -0.01}) {
+    shape.growth = growth;
+    expectOneResult(s, shape);
+  }
 }
 
 TEST(GpuOrders, F32) {

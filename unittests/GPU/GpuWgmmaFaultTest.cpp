@@ -1,11 +1,12 @@
-//===- GpuWgmmaFaultTest.cpp - kernels by warpgroups, broken --------------===//
+//===- GpuWgmmaFaultTest.cpp - kernels by tensor maps, broken -------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
 //
-// As GpuFaultTest.cpp: each kernel with one instruction changed.
+// As GpuFaultTest.cpp: each kernel by warpgroups, and decode by tensor maps,
+// with one instruction changed.
 //
 //===----------------------------------------------------------------------===//
 #include "GpuCase.h"
@@ -60,22 +61,31 @@ const Expected kExpected[] = {
     {HopperInjection::DropInitFence, {FaultKind::MissingFence}},
 };
 
-class GpuWgmmaFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {
-protected:
-  /// The ring comes round, and the last tile holds keys that no row may see.
-  GpuWgmmaFaultTest() {
-    const GpuWgmmaRow &row = GetParam();
-    signature.chip = "sm_90a";
-    signature.d = row.headDim;
-    signature.dv = row.valueDim;
-    signature.sharedKeys = row.sharedKeys;
-    signature.rms = signature.causal = true;
-    signature.kvLen = signature.nanBehind = true;
-    shape = {1, row.placement == GpuPlacement::Both ? 128 : 64,
-             (2 * row.stages + 1) * row.keys};
-    shape.length = shape.keys - 3;
+/// What only kernels by warpgroups have: decode multiplies by mma.sync, and
+/// copies nothing to a place that threads wrote.
+bool isOfWarpgroups(HopperInjection injection) {
+  switch (injection) {
+  case HopperInjection::DropMatrixWait:
+  case HopperInjection::WeakenMatrixWait:
+  case HopperInjection::DropMatrixFence:
+  case HopperInjection::DropMatrixCommit:
+  case HopperInjection::WrongStride:
+  case HopperInjection::DropProxyFence:
+    return true;
+  default:
+    return false;
   }
+}
 
+/// The kernel of a signature, of which some order shows every change.
+class Broken {
+public:
+  Broken(const Signature &signature, const Shape &shape)
+      : signature(signature), shape(shape) {}
+  /// Of `expected`, those for which `isPart` holds have places in the kernel.
+  void expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart);
+
+private:
   /// Whether some order of threads and timing of copies shows it.
   bool isFound(CompiledCase &compiled, const Expected &expected,
                std::string &said) {
@@ -103,18 +113,21 @@ protected:
   Shape shape;
 };
 
-TEST_P(GpuWgmmaFaultTest, IsFound) {
+void Broken::expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart) {
   CompiledCase compiled(signature);
   Outcome whole = compiled.run(shape, kSeed);
   ASSERT_TRUE(whole.report.clean()) << whole.report.str();
   ASSERT_LE(whole.worst(), 1.0);
-  const std::string name = llvm::StringRef(whole.kernels).trim().str();
+  // Of decode, not the merge, which copies nothing.
+  const std::string name =
+      llvm::StringRef(whole.kernels).split(' ').first.str();
   std::unique_ptr<llvm::Module> alone =
       llvm::CloneModule(compiled.getKernels());
   for (const Expected &expected : kExpected) {
     const unsigned count =
         sim::countInjections(*alone, name, expected.injection);
-    EXPECT_GT(count, 0u) << stringifyInjection(expected.injection).str();
+    EXPECT_EQ(count > 0, isPart(expected.injection))
+        << stringifyInjection(expected.injection).str();
     // The first, the last, and one between them.
     const unsigned step = std::max(1u, (count + 1) / 2);
     for (unsigned at = 0; at < count; at += step) {
@@ -130,6 +143,38 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
           << " of " << count << ": " << said;
     }
   }
+}
+
+class GpuWgmmaFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
+
+/// The ring comes round, and the last tile holds keys that no row may see.
+TEST_P(GpuWgmmaFaultTest, IsFound) {
+  const GpuWgmmaRow &row = GetParam();
+  Signature s;
+  s.chip = "sm_90a";
+  s.d = row.headDim;
+  s.dv = row.valueDim;
+  s.sharedKeys = row.sharedKeys;
+  s.rms = s.causal = s.kvLen = s.nanBehind = true;
+  Shape shape{1, row.placement == GpuPlacement::Both ? 128 : 64,
+              (2 * row.stages + 1) * row.keys};
+  shape.length = shape.keys - 3;
+  Broken(s, shape).expectAllFound([](HopperInjection) { return true; });
+}
+
+TEST(GpuBulkDecodeFaultTest, IsFound) {
+  Signature s;
+  s.chip = "sm_90a";
+  s.queries = 1;
+  s.kvLen = s.nanBehind = true;
+  s.schedule =
+      "#diffattn.when<tensor_maps = true : #diffattn.gpu_split_kv<warps = 2, "
+      "stages = 2, q_in_registers = true, bulk_copies = true, kv_split_size = "
+      "160>>, #diffattn.gpu_split_kv<warps = 2, kv_split_size = 160>";
+  Shape shape{1, 1, 160};
+  shape.length = shape.keys - 3;
+  Broken(s, shape).expectAllFound(
+      [](HopperInjection injection) { return !isOfWarpgroups(injection); });
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryRow, GpuWgmmaFaultTest,

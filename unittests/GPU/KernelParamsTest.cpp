@@ -91,7 +91,12 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
   std::vector<bool> given(static_cast<size_t>(GpuParam::Count));
   ScheduleAttrInterface split =
       GpuSplitKVAttr::get(&context, /*warps=*/2, /*stages=*/2,
-                          /*q_in_registers=*/false, /*kv_split_size=*/512);
+                          /*q_in_registers=*/false, /*bulk_copies=*/false,
+                          /*kv_split_size=*/512);
+  ScheduleAttrInterface bulk =
+      GpuSplitKVAttr::get(&context, /*warps=*/2, /*stages=*/2,
+                          /*q_in_registers=*/false, /*bulk_copies=*/true,
+                          /*kv_split_size=*/512);
   ScheduleAttrInterface plain = GpuPlainAttr::get(&context, /*warps=*/4);
   for (auto [kind, schedule] :
        {std::pair{GpuKernelKind::Forward, forward(GpuPlacement::Both)},
@@ -101,9 +106,13 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Forward, wgmma(GpuPlacement::Both)},
         {GpuKernelKind::Forward, wgmma(GpuPlacement::Apart)},
         {GpuKernelKind::Decode, split},
+        {GpuKernelKind::Decode, bulk},
         {GpuKernelKind::Merge, split}})
     for (unsigned features = 0; features < 128; ++features) {
       if (isa<GpuWgmmaAttr>(schedule) && features & kNotOfWarpgroups)
+        continue;
+      // By element, or with segments.
+      if (schedule == bulk && features & (1 | 64))
         continue;
       OpBuilder builder(&context);
       OwningOpRef<gpu::GPUModuleOp> module =

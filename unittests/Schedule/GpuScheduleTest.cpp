@@ -290,6 +290,54 @@ TEST_F(GpuScheduleTest, ConditionsStandBeforeWhatTakesEveryCall) {
   EXPECT_TRUE(isa<GpuSplitKVAttr>(all.back()));
 }
 
+/// Where the chip has tensor maps, decode by them stands before decode by other
+/// copies, for every number of keys and with as many warps; two blocks fit on
+/// an SM where two stages of them do.
+TEST_F(GpuScheduleTest, DecodeByTensorMaps) {
+  const GpuTarget hopper = target("sm_90a");
+  std::string reason;
+  for (auto [d, dv] :
+       {std::pair<int64_t, int64_t>{64, 128}, {128, 256}, {96, 192}, {8, 8}}) {
+    GpuAttentionShape s = shape(d, dv);
+    SmallVector<Attribute> all =
+        selectGpuSchedules(&context, s, hopper, reason);
+    const size_t splits = getGpuSplitTable().size();
+    ASSERT_GE(all.size(), 2 * splits);
+    for (size_t i = 0; i < 2 * splits; ++i) {
+      auto when = cast<WhenAttr>(all[i]);
+      auto split = cast<GpuSplitKVAttr>(when.getSchedule());
+      EXPECT_EQ(when.getTensorMaps(), i < splits);
+      EXPECT_EQ(split.getBulkCopies(), i < splits);
+      EXPECT_EQ(when.getMinKeys(), getGpuSplitTable()[i % splits].minKeys);
+      EXPECT_EQ(split.getWarps(),
+                cast<GpuSplitKVAttr>(cast<WhenAttr>(all[splits]).getSchedule())
+                    .getWarps());
+      if (d == 96)
+        continue;
+      EXPECT_LE(2 * (GpuSharedLayout(GpuTiles::of(split), d, dv, false).total +
+                     GpuTarget::kReservedSharedBytes),
+                hopper.sharedBytesPerSM);
+    }
+  }
+}
+
+TEST_F(GpuScheduleTest, WhatDecodeByTensorMapsDoesNotDo) {
+  auto reasonOf = [&](const GpuAttentionShape &s, StringRef chip = "sm_90a") {
+    std::string reason;
+    auto split = GpuSplitKVAttr::get(&context, 4, 2, true, false, 128);
+    EXPECT_FALSE(selectGpuBulkCopies(split, s, target(chip), reason));
+    return reason;
+  };
+  EXPECT_EQ(reasonOf(shape(64, 128), "sm_90"), "sm_90 has no tensor maps");
+  GpuAttentionShape packed = shape(64, 128);
+  packed.segments = true;
+  EXPECT_EQ(reasonOf(packed),
+            "expected none for decode by tensor maps, but got segments");
+  EXPECT_EQ(reasonOf(shape(60, 128)),
+            "expected widths that are multiples of 8 for decode by tensor "
+            "maps, but got 60 and 128");
+}
+
 /// The keys of a block follow from the keys that there is room for, and from
 /// nothing else: with these known there is one schedule, else one for each row.
 TEST_F(GpuScheduleTest, RoomForKeysDecidesHowTheyAreSplit) {

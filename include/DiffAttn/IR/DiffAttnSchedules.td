@@ -199,6 +199,8 @@ def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["
     Both maps of the queries fill one tile of 16 rows. A warp takes 16 keys of each tile.
 
     - `warps` of a block, `stages` of its pipeline, `q_in_registers`: as in `#diffattn.gpu_forward`;
+    - `bulk_copies`: one warp more brings K and V by tensor maps (Hopper), so the schedule stands
+      under `when<tensor_maps = true>`;
     - `kv_split_size`: keys of a block. A second kernel merges the blocks' states in fixed order.
 
     Example:
@@ -211,6 +213,7 @@ def DiffAttn_GpuSplitKVAttr : DiffAttn_Schedule<"GpuSplitKV", "gpu_split_kv", ["
     "int64_t":$warps,
     DefaultValuedParameter<"int64_t", "2">:$stages,
     DefaultValuedParameter<"bool", "false">:$q_in_registers,
+    DefaultValuedParameter<"bool", "false">:$bulk_copies,
     "int64_t":$kv_split_size);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;

@@ -141,6 +141,12 @@ std::optional<GpuWgmmaAttr> selectGpuWgmma(MLIRContext *context,
                                            const GpuTarget &target,
                                            std::string &reason);
 
+/// `split` with K and V brought by tensor maps. Nothing, and a reason, where
+/// that is not done.
+std::optional<GpuSplitKVAttr>
+selectGpuBulkCopies(GpuSplitKVAttr split, const GpuAttentionShape &shape,
+                    const GpuTarget &target, std::string &reason);
+
 /// The schedules of an op, in the order in which they are tried: beside the
 /// kernel for `shape` the decode kernel where the number of queries is not
 /// known, once for each number of keys of a block, the one by warpgroups where

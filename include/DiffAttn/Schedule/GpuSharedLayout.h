@@ -19,6 +19,8 @@ struct GpuTiles {
   bool qInRegisters = false;
   /// Not 0: few queries, both maps in one tile of rows, keys split in blocks.
   int64_t splitKeys = 0;
+  /// One warp more brings K and V by tensor maps.
+  bool bulk = false;
 
   static GpuTiles of(ScheduleAttrInterface schedule);
   /// Query rows of a block.
@@ -60,6 +62,8 @@ struct GpuSharedLayout {
   int64_t headPitch = 0, valuePitch = 0;
   /// Queries of one map; of both where keys are split.
   int64_t queryBytes = 0;
+  /// Of a key in a tile, whose 64 columns may lie in panels of their own.
+  int64_t keyPitch = 0;
   /// A stage of the pipeline: K1, K2 unless it is K1, V.
   int64_t keyBytes = 0, valueOffset = 0, stageBytes = 0;
   /// What a warp of a pair shows the other: for each tile of rows, fragments of
@@ -71,7 +75,7 @@ struct GpuSharedLayout {
   /// A warp's state with split keys: 16 rows of `statePitch` floats, so that no
   /// two lanes that store together meet in a bank, then maxima and sums.
   int64_t statePitch = 0, stateWarpBytes = 0;
-  /// By warpgroups: panels of a row of queries or keys and of one of values,
+  /// By tensor maps: panels of a row of queries or keys and of one of values,
   /// and the bytes of a panel of queries, and of one of keys or values.
   int64_t headPanels = 0, valuePanels = 0, queryPanelBytes = 0,
           keyPanelBytes = 0;
@@ -80,8 +84,15 @@ struct GpuSharedLayout {
   /// of sums, and their columns, each of both maps.
   static constexpr int64_t kMergeWarps = 8;
   int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
-  /// Bytes of an mbarrier.
+  /// Bytes of an mbarrier, and of those of so many stages: one for the queries;
+  /// of each stage one for K, one for V and one for its being read.
   static constexpr int64_t kBarrierBytes = 8;
+  static int64_t barrierBytes(int64_t stages) {
+    return (1 + 3 * stages) * kBarrierBytes;
+  }
+  /// The swizzle of tensor maps repeats after 8 rows of a panel, where every
+  /// tile begins.
+  static constexpr int64_t kSwizzleAlignment = 8 * kGpuPanelPitch;
 
   Region queries{"queries"}, pipeline{"pipeline"}, exchange{"exchange"},
       combine{"combine"}, states{"states"}, merge{"merge"},

@@ -100,6 +100,14 @@ struct ConvertDiffAttnToGpuPass final
       return "expected widths of heads up to 256, but got " +
              std::to_string(spec.headDim) + " and " +
              std::to_string(spec.valueDim);
+    const bool isBulk =
+        isa<GpuSplitKVAttr>(schedule) && GpuTiles::of(schedule).bulk;
+    if ((isBulk || spec.isWgmma()) && !target.hasWgmma)
+      return "expected a chip with tensor maps for " +
+             schedule.getFamily().str() + ", but got " + target.chip;
+    if (isBulk && (spec.hasTileMasks() || !mayCopyChunks(spec)))
+      return "expected widths that are multiples of 8 and no segments for "
+             "gpu_split_kv with bulk_copies, but got others";
     int64_t bytes = spec.getSharedLayout().total;
     if (bytes > target.sharedBytesPerBlock)
       return "expected a schedule with at most " +

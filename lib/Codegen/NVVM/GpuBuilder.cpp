@@ -272,6 +272,7 @@ void GpuBuilder::namedBarrier(Value id, int64_t threads) {
   NVVM::BarrierOp::create(*this, TypeRange{}, id, i32(threads),
                           NVVM::BarrierReductionAttr(), Value());
 }
+void GpuBuilder::warpBarrier() { NVVM::SyncWarpOp::create(*this, i32(-1)); }
 Value GpuBuilder::shuffleXor(Value x, int64_t lanes) {
   return NVVM::ShflOp::create(*this, x.getType(), i32(-1), x, i32(lanes),
                               i32(31), NVVM::ShflKind::bfly, UnitAttr());

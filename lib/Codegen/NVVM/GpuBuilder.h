@@ -104,6 +104,8 @@ public:
   Value gridSize(int axis);
   void barrier();
   void namedBarrier(Value id, int64_t threads);
+  /// Of the warp.
+  void warpBarrier();
   Value shuffleXor(Value x, int64_t lanes);
   Value shuffle(Value x, Value lane);
   Value voteAny(Value condition);

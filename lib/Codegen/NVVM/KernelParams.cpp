@@ -37,11 +37,17 @@ bool storesByElement(const GpuKernelSpec &spec) {
 bool hasSecondKeys(const GpuKernelSpec &spec) {
   return attends(spec) && (!spec.sharedKeys || spec.isPlain());
 }
-bool readsByMap(const GpuKernelSpec &spec) {
+bool readsQueriesByMap(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isWgmma();
 }
-bool readsByPointer(const GpuKernelSpec &spec) {
+bool readsQueriesByPointer(const GpuKernelSpec &spec) {
   return attends(spec) && !spec.isWgmma();
+}
+bool readsByMap(const GpuKernelSpec &spec) {
+  return attends(spec) && (spec.isWgmma() || spec.isBulk());
+}
+bool readsByPointer(const GpuKernelSpec &spec) {
+  return attends(spec) && !readsByMap(spec);
 }
 bool readsSecondKeysByMap(const GpuKernelSpec &spec) {
   return hasSecondKeys(spec) && readsByMap(spec);

@@ -48,7 +48,13 @@ int64_t GpuKernelSpec::getThreads() const {
     return 32 * plain.getWarps();
   if (isWgmma())
     return GpuWgmmaAttr::kThreads;
-  return 32 * getTiles().warps;
+  return 32 * (getTiles().warps + (isBulk() ? 1 : 0));
+}
+
+int64_t GpuKernelSpec::getReadingThreads() const {
+  if (isWgmma())
+    return GpuWgmmaAttr::kThreads - GpuWgmmaAttr::kGroupThreads;
+  return getThreads() - (isBulk() ? 32 : 0);
 }
 
 int64_t GpuKernelSpec::getRows() const {
@@ -57,6 +63,15 @@ int64_t GpuKernelSpec::getRows() const {
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return wgmma.getRows();
   return getTiles().getRows();
+}
+
+int64_t GpuKernelSpec::getTileKeys() const {
+  auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule);
+  return wgmma ? wgmma.getKvBlockSize() : getTiles().keys;
+}
+int64_t GpuKernelSpec::getStages() const {
+  auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule);
+  return wgmma ? wgmma.getStages() : getTiles().stages;
 }
 
 GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
@@ -111,6 +126,8 @@ std::string GpuKernelSpec::getName() const {
          << tiles.rowTiles << "_k" << tiles.keys << "s" << tiles.stages;
       if (tiles.qInRegisters)
         os << "q";
+      if (tiles.bulk)
+        os << "_bulk";
     }
     if (sharedKeys)
       os << "_onekey";

@@ -19,8 +19,9 @@ public:
   /// A (16 rows x 16 columns) and, transposed, B from rows along the contracted
   /// axis.
   enum Pattern { RowsFirst, ColumnsFirst };
+  /// Panels of 64 columns lie `panelBytes` apart, or, with 0, side by side.
   MatrixReader(AttentionKernel &kernel, int64_t pitch, Pattern pattern,
-               Value chunk = {});
+               Value chunk = {}, int64_t panelBytes = 0);
   /// Rows from 16 * rowBlock, chunks from `chunk`, which leaves the low bits to
   /// the lane.
   Fragment read(Value tileBase, int64_t rowBlock, int64_t chunk,
@@ -28,7 +29,7 @@ public:
 
 private:
   AttentionKernel &kernel;
-  int64_t pitch, mask;
+  int64_t pitch, mask, panelBytes;
   Value row, half;
   DenseMap<int64_t, Value> offsets;
 };
@@ -94,8 +95,9 @@ static Fragment multiply(GpuBuilder &b, Type type, const Fragment &a, Value b0,
 }
 
 MatrixReader::MatrixReader(AttentionKernel &kernel, int64_t pitch,
-                           Pattern pattern, Value chunk)
-    : kernel(kernel), pitch(pitch), mask(SharedTile::swizzleMask(pitch)) {
+                           Pattern pattern, Value chunk, int64_t panelBytes)
+    : kernel(kernel), pitch(pitch), mask(SharedTile::swizzleMask(pitch)),
+      panelBytes(panelBytes ? panelBytes : (mask + 1) * kChunkBytes) {
   GpuBuilder &b = kernel.b;
   Value lane = kernel.lane;
   if (pattern == RowsFirst) {
@@ -123,7 +125,7 @@ Fragment MatrixReader::read(Value tileBase, int64_t rowBlock, int64_t chunk,
   }
   Value pointer =
       b.bytes(b.bytes(tileBase, offset),
-              rowBlock * 16 * pitch + (chunk & ~mask) * kChunkBytes);
+              rowBlock * 16 * pitch + chunk / (mask + 1) * panelBytes);
   return loadMatrix(b, pointer, transpose);
 }
 
@@ -132,9 +134,10 @@ MmaSync16816::MmaSync16816(AttentionKernel &kernel, Value valueChunk)
       headSteps(kernel.spec.getPaddedHeadDim() / 16),
       chunkStep(valueChunk ? 4 : 2),
       queryReader(kernel, kernel.layout.headPitch, MatrixReader::RowsFirst),
-      keyReader(kernel, kernel.layout.headPitch, MatrixReader::ColumnsFirst),
+      keyReader(kernel, kernel.layout.keyPitch, MatrixReader::ColumnsFirst,
+                /*chunk=*/{}, kernel.layout.keyPanelBytes),
       valueReader(kernel, kernel.layout.valuePitch, MatrixReader::RowsFirst,
-                  valueChunk) {}
+                  valueChunk, kernel.layout.keyPanelBytes) {}
 
 RowFragments MmaSync16816::loadQueries(Value base, int64_t rowTile) {
   RowFragments result;

@@ -141,6 +141,8 @@ Value SplitKV::conditionOf(const ScheduleCase &choice) {
         holds, host.compare(arith::CmpIPredicate::uge,
                             host.size(host.operands.v, OperandView::Row),
                             *choice.minKeys));
+  if (choice.tensorMaps)
+    holds = host.compute<arith::AndIOp>(holds, host.canUseMaps());
   if (choice.unaligned)
     holds = host.compute<arith::AndIOp>(
         holds,

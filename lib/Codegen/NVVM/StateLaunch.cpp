@@ -69,7 +69,10 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   auto launch = [&](bool elementwise) {
     host.launch(getGpuKernelSpec(op, elementwise), blocks);
   };
-  if (mayCopyChunks(spec))
+  if (spec.isBulk()) {
+    host.fillMaps(spec);
+    launch(/*elementwise=*/false);
+  } else if (mayCopyChunks(spec))
     host.choose(
         host.canCopyChunks(), [&] { launch(/*elementwise=*/false); },
         [&] { launch(/*elementwise=*/true); });

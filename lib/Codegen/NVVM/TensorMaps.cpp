@@ -82,11 +82,12 @@ void LaunchBuilder::setMap(GpuParam param, const OperandView &view,
 
 void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   using P = GpuParam;
-  const int64_t rows = spec.getRows(),
-                keys = cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize();
-  setMap(P::Q1Map, operands.q1, rows, DIFFATTN_TENSOR_Q1);
+  const int64_t rows = spec.getRows(), keys = spec.getTileKeys();
+  if (spec.isWgmma()) {
+    setMap(P::Q1Map, operands.q1, rows, DIFFATTN_TENSOR_Q1);
+    setMap(P::Q2Map, operands.q2, rows, DIFFATTN_TENSOR_Q2);
+  }
   setMap(P::K1Map, operands.k1, keys, DIFFATTN_TENSOR_K1);
-  setMap(P::Q2Map, operands.q2, rows, DIFFATTN_TENSOR_Q2);
   if (!spec.sharedKeys)
     setMap(P::K2Map, operands.k2, keys, DIFFATTN_TENSOR_K2);
   setMap(P::VMap, operands.v, keys, DIFFATTN_TENSOR_V);

@@ -5,7 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Warpgroup 0 brings tiles (WgmmaRing.h); 1 and 2 multiply 64 rows each, of
+// Warpgroup 0 brings tiles (TensorRing.h); 1 and 2 multiply 64 rows each, of
 // both maps or of one. An iteration: the products with K of all maps of the
 // warpgroup, their end, exponentials, the products with V, their end. No
 // product is under way at a branch, and nothing reads a register of one that
@@ -13,7 +13,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "MapCombiner.h"
-#include "WgmmaRing.h"
+#include "TensorRing.h"
 
 #include "llvm/Support/MathExtras.h"
 
@@ -43,12 +43,12 @@ private:
   /// Maps of a warpgroup; with one, it is the warpgroup's own.
   int64_t numMaps() const { return isApart() ? 1 : 2; }
   void multiplyTiles();
-  Values computeTile(Value tile, WgmmaRing::Position position,
+  Values computeTile(Value tile, TensorRing::Position position,
                      ValueRange carried);
-  ScoreTile multiplyKeys(WgmmaRing::Position position);
-  void multiplyValues(WgmmaRing::Position position,
+  ScoreTile multiplyKeys(TensorRing::Position position);
+  void multiplyValues(TensorRing::Position position,
                       ArrayRef<OnlineSoftmax::Step> steps);
-  void clearHiddenValues(WgmmaRing::Position position, Value firstKey);
+  void clearHiddenValues(TensorRing::Position position, Value firstKey);
   void combine();
   void meetReaders() { b.namedBarrier(b.i32(kReadersBarrier), kReaders); }
   Value queryRow(int64_t half) {
@@ -67,7 +67,7 @@ private:
 
   QueryBlock place;
   Value firstTile, endTile;
-  std::optional<WgmmaRing> ring;
+  std::optional<TensorRing> ring;
   /// Of the two warpgroups that multiply, this one; the first query of this
   /// warp; queries in shared memory, of each map of the warpgroup, as products
   /// take them.
@@ -84,7 +84,7 @@ WgmmaKernel::WgmmaKernel(AttentionKernel &kernel)
       maps(b, numMaps(), numMaps(), /*rowTiles=*/1,
            llvm::alignTo(spec.valueDim, kStep) / 8) {}
 
-ScoreTile WgmmaKernel::multiplyKeys(WgmmaRing::Position position) {
+ScoreTile WgmmaKernel::multiplyKeys(TensorRing::Position position) {
   Value base = ring->keys(position);
   if (isApart() && !spec.sharedKeys)
     base = b.bytes(base, b.mul(group, layout.keyBytes));
@@ -116,7 +116,7 @@ ScoreTile WgmmaKernel::multiplyKeys(WgmmaRing::Position position) {
 
 /// A tensor map knows the keys in memory, not those that are valid: what lies
 /// behind may be NaN, which a probability of 0 does not hide.
-void WgmmaKernel::clearHiddenValues(WgmmaRing::Position position,
+void WgmmaKernel::clearHiddenValues(TensorRing::Position position,
                                     Value firstKey) {
   Value limit = kernel.masks->keyLimit;
   Value hasHidden = b.andI(
@@ -147,7 +147,7 @@ void WgmmaKernel::clearHiddenValues(WgmmaRing::Position position,
   });
 }
 
-void WgmmaKernel::multiplyValues(WgmmaRing::Position position,
+void WgmmaKernel::multiplyValues(TensorRing::Position position,
                                  ArrayRef<OnlineSoftmax::Step> steps) {
   SmallVector<HopperBuilder::Sums *> sums;
   SmallVector<Fragment> probabilities;
@@ -169,7 +169,7 @@ void WgmmaKernel::multiplyValues(WgmmaRing::Position position,
   hopper.wait(sums, probabilities);
 }
 
-Values WgmmaKernel::computeTile(Value tile, WgmmaRing::Position position,
+Values WgmmaKernel::computeTile(Value tile, TensorRing::Position position,
                                 ValueRange carried) {
   maps.assign(carried);
   Value firstKey = b.mul(tile, keys);
@@ -210,13 +210,13 @@ void WgmmaKernel::multiplyTiles() {
         hopper.describe(b.bytes(ring->queries(map * layout.queryBytes), first),
                         /*panelBytes=*/16));
   ring->waitForQueries();
-  WgmmaRing::Position start = ring->begin();
+  TensorRing::Position start = ring->begin();
   Values initial{start.stage, start.parity};
   llvm::append_range(initial, maps.flatten());
   Values final = b.loop(
       firstTile, endTile, 1, initial,
       [&](Value tile, ValueRange carried) -> Values {
-        WgmmaRing::Position position{carried[0], carried[1]};
+        TensorRing::Position position{carried[0], carried[1]};
         Values sums = computeTile(tile, position, carried.drop_front(2));
         position = ring->following(position);
         Values next{position.stage, position.parity};
@@ -258,7 +258,10 @@ void WgmmaKernel::emit() {
       b.compare(LLVM::ICmpPredicate::eq, warpgroup, b.i32(0)),
       [&]() -> Values {
         hopper.setRegisters(kBringingRegisters, /*more=*/false);
-        b.branch(isFirst, [&] { ring->bring(firstTile, endTile); });
+        b.branch(isFirst, [&] {
+          ring->bringQueries();
+          ring->bring(firstTile, endTile);
+        });
         return {};
       },
       [&]() -> Values {

@@ -85,14 +85,23 @@ struct GpuKernelSpec {
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
   /// Products by warpgroups, of tiles that tensor maps describe.
   bool isWgmma() const { return isa_and_nonnull<GpuWgmmaAttr>(schedule); }
+  /// Decode whose tiles tensor maps describe.
+  bool isBulk() const {
+    auto split = dyn_cast_or_null<GpuSplitKVAttr>(schedule);
+    return kind == GpuKernelKind::Decode && split && split.getBulkCopies();
+  }
   /// The cut of any other kernel.
   GpuTiles getTiles() const { return GpuTiles::of(schedule); }
   /// A name that tells all of this, so equal names are equal kernels.
   std::string getName() const;
-  /// Threads of a block.
+  /// Threads of a block, and those of them that compute.
   int64_t getThreads() const;
+  int64_t getReadingThreads() const;
   /// Query rows of a block.
   int64_t getRows() const;
+  /// Keys and stages of the tiles that come into shared memory.
+  int64_t getTileKeys() const;
+  int64_t getStages() const;
   /// Dynamic shared memory of a block; nothing for plain kernels.
   GpuSharedLayout getSharedLayout() const;
   /// Widths of the tiles, padded to what the matrix instructions take.

@@ -1,98 +1,100 @@
-//===- WgmmaRing.cpp - tiles that one warpgroup brings for others ---------===//
+//===- TensorRing.cpp - tiles that one thread brings for others -----------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "WgmmaRing.h"
+#include "TensorRing.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-/// Of the two warpgroups that read.
-static constexpr int64_t kReadingWarps = 8;
-
-WgmmaRing::WgmmaRing(AttentionKernel &kernel, const QueryBlock &place)
+TensorRing::TensorRing(AttentionKernel &kernel, const QueryBlock &place)
     : kernel(kernel), b(kernel.b), hopper(kernel.b), place(place),
       layout(kernel.layout) {
   using P = GpuParam;
-  auto schedule = cast<GpuWgmmaAttr>(kernel.spec.schedule);
-  stages = schedule.getStages();
-  tileKeys = schedule.getKvBlockSize();
+  stages = kernel.spec.getStages();
+  tileKeys = kernel.spec.getTileKeys();
   key1Head = b.divU(place.head, kernel.param(P::SignalPerKey1));
   if (!kernel.spec.sharedKeys)
     key2Head = b.divU(place.noiseHead, kernel.param(P::NoisePerKey2));
   valueHead = b.divU(place.head, kernel.param(P::SignalPerValue));
 }
 
-Value WgmmaRing::queryBarrier() {
+Value TensorRing::queryBarrier() {
   return b.bytes(kernel.shared, layout.barriers.offset);
 }
 
-Value WgmmaRing::barrier(Kind kind, Value stage) {
+Value TensorRing::barrier(Kind kind, Value stage) {
   constexpr int64_t bytes = GpuSharedLayout::kBarrierBytes;
   return b.bytes(b.bytes(kernel.shared, b.mul(stage, bytes)),
                  layout.barriers.offset + (1 + kind * stages) * bytes);
 }
 
-void WgmmaRing::initBarriers() {
-  hopper.initBarrier(queryBarrier(), 1);
+void TensorRing::initBarriers() {
+  if (kernel.spec.isWgmma())
+    hopper.initBarrier(queryBarrier(), 1);
   for (int64_t stage = 0; stage < stages; ++stage) {
     hopper.initBarrier(barrier(Keys, b.i32(stage)), 1);
     hopper.initBarrier(barrier(Values, b.i32(stage)), 1);
-    hopper.initBarrier(barrier(Empty, b.i32(stage)), kReadingWarps);
+    hopper.initBarrier(barrier(Empty, b.i32(stage)),
+                       kernel.spec.getReadingThreads() / 32);
   }
   hopper.publishBarriers();
 }
 
-WgmmaRing::Position WgmmaRing::following(Position position) {
+TensorRing::Position TensorRing::following(Position position) {
   Value next = b.add(position.stage, 1);
   Value isLast = b.compare(LLVM::ICmpPredicate::eq, next, b.i32(stages));
   return {b.select(isLast, b.i32(0), next),
           b.select(isLast, b.xorI(position.parity, 1), position.parity)};
 }
 
-void WgmmaRing::waitForQueries() { hopper.wait(queryBarrier(), b.i32(0)); }
-void WgmmaRing::waitForKeys(Position position) {
+void TensorRing::waitForQueries() { hopper.wait(queryBarrier(), b.i32(0)); }
+void TensorRing::waitForKeys(Position position) {
   hopper.wait(barrier(Keys, position.stage), position.parity);
 }
-void WgmmaRing::waitForValues(Position position) {
+void TensorRing::waitForValues(Position position) {
   hopper.wait(barrier(Values, position.stage), position.parity);
 }
-void WgmmaRing::release(Position position) {
+void TensorRing::release(Position position) {
   b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)),
            [&] { hopper.arrive(barrier(Empty, position.stage)); });
 }
 
-Value WgmmaRing::queries(int64_t byteOffset) {
+Value TensorRing::queries(int64_t byteOffset) {
   return b.bytes(kernel.shared, layout.queries.offset + byteOffset);
 }
-Value WgmmaRing::keys(Position position) {
+Value TensorRing::keys(Position position) {
   return b.bytes(
       b.bytes(kernel.shared, b.mul(position.stage, layout.stageBytes)),
       layout.pipeline.offset);
 }
-Value WgmmaRing::values(Position position) {
+Value TensorRing::values(Position position) {
   return b.bytes(keys(position), layout.valueOffset);
 }
 
-void WgmmaRing::copy(Value target, int64_t panels, int64_t panelBytes,
-                     GpuParam map, Value row, Value head, Value barrier) {
+void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
+                      GpuParam map, Value row, Value head, Value barrier) {
   for (int64_t panel = 0; panel < panels; ++panel)
     hopper.copyBox(b.bytes(target, panel * panelBytes), kernel.param(map),
                    {b.i32(panel * kGpuPanelWidth), row, head, place.batch},
                    barrier);
 }
 
-void WgmmaRing::bring(Value first, Value end) {
+void TensorRing::bringQueries() {
   using P = GpuParam;
-  const bool sharedKeys = kernel.spec.sharedKeys;
   hopper.arriveExpecting(queryBarrier(), 2 * layout.queryBytes);
   copy(queries(0), layout.headPanels, layout.queryPanelBytes, P::Q1Map,
        place.firstRow, place.head, queryBarrier());
   copy(queries(layout.queryBytes), layout.headPanels, layout.queryPanelBytes,
        P::Q2Map, place.firstRow, place.noiseHead, queryBarrier());
+}
+
+void TensorRing::bring(Value first, Value end) {
+  using P = GpuParam;
+  const bool sharedKeys = kernel.spec.sharedKeys;
   // Stages are empty at first: as if a phase of parity 1 had ended.
   b.loop(first, end, 1, {b.i32(0), b.i32(1)},
          [&](Value tile, ValueRange carried) -> GpuBuilder::Values {

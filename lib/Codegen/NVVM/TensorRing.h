@@ -1,11 +1,11 @@
-//===- WgmmaRing.h - tiles that one warpgroup brings for others -*- C++ -*-===//
+//===- TensorRing.h - tiles that one thread brings for others ---*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_NVVM_WGMMARING_H
-#define DIFFATTN_LIB_CODEGEN_NVVM_WGMMARING_H
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_TENSORRING_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_TENSORRING_H
 
 #include "AttentionKernel.h"
 #include "HopperBuilder.h"
@@ -14,20 +14,21 @@ namespace mlir::diffattn::gpucode {
 
 /// The ring of stages through which K1, K2 and V come into shared memory, and
 /// the queries before it. One thread starts all copies, each by a tensor map;
-/// warps of the other warpgroups read.
+/// the warps that compute read.
 ///
 /// Safety. Of each stage, K and V have a barrier that counts their bytes: they
 /// are read after its phase. A third one counts the warps that have read the
 /// stage: it is filled again after its phase. So a stage has been read as many
 /// times as the one that fills it comes round, and parities tell phases apart.
-class WgmmaRing {
+class TensorRing {
 public:
-  WgmmaRing(AttentionKernel &kernel, const QueryBlock &place);
+  TensorRing(AttentionKernel &kernel, const QueryBlock &place);
 
   /// By one thread, before the block's barrier after which others use it.
   void initBarriers();
-  /// By the thread that brings: the queries, and the tiles from `first` to
-  /// `end`.
+  /// By the thread that brings: queries of a kernel by warpgroups.
+  void bringQueries();
+  /// By the same thread: the tiles from `first` to `end`.
   void bring(Value first, Value end);
 
   /// Where a reader or the one that brings stands in the ring: the number of
@@ -68,4 +69,4 @@ private:
 
 } // namespace mlir::diffattn::gpucode
 
-#endif // DIFFATTN_LIB_CODEGEN_NVVM_WGMMARING_H
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_TENSORRING_H

@@ -1,0 +1,96 @@
+//===- DecodeKernel.h - few queries against a block of keys -----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_DECODEKERNEL_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_DECODEKERNEL_H
+
+#include "KVPipeline.h"
+#include "MatrixAtom.h"
+#include "TensorRing.h"
+
+#include <functional>
+
+namespace mlir::diffattn::gpucode {
+
+class DecodeKernel {
+public:
+  explicit DecodeKernel(AttentionKernel &kernel)
+      : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
+        keys(spec.getTiles().keys), sumTiles(spec.getPaddedValueDim() / 8),
+        softmax(kernel) {}
+  void emit();
+
+private:
+  void locate();
+  /// Rows of each map that there are: queries times heads of the block.
+  Value countRows() {
+    return b.mul(kernel.param(GpuParam::Queries),
+                 kernel.param(GpuParam::Group));
+  }
+  /// Whether a number of a query, by its row in the tile and its column,
+  /// exists, and where it lies.
+  struct QuerySource {
+    Value inside, pointer;
+  };
+  QuerySource locateQuery(Value tileRow, Value column);
+  void bringQueries();
+  /// Once they are there.
+  void keepQueries();
+  RowFragments scores(Value keysBase);
+  /// A tile of keys in shared memory.
+  struct Tile {
+    Value number, keys, values;
+    /// Null, or whether masks hide a part of it.
+    Value isPartial;
+    /// Null, or what waits for its values and hides those that are none.
+    function_ref<void()> waitForValues = nullptr;
+  };
+  GpuBuilder::Values computeTile(const Tile &tile, ValueRange carried);
+  /// What the loop over tiles ends with, by copies of all threads or by those
+  /// of a warp of its own.
+  GpuBuilder::Values computeByPipeline(ValueRange initial);
+  GpuBuilder::Values computeByRing(TensorRing &ring, ValueRange initial);
+  void emitByRing();
+  GpuBuilder::Values initialState();
+  /// A tensor map knows the keys in memory, not those that are valid: values
+  /// behind may be NaN, which a probability of 0 does not hide.
+  void clearHiddenValues(Value values, Value firstKey);
+  /// All threads that compute.
+  void meet();
+  /// Leaves the warp's state in shared memory.
+  void leaveState(ValueRange values);
+  /// The state of a row of the tile: its maximum and sum, and what gives the
+  /// accumulator of a column.
+  struct Joined {
+    Value max, sum;
+    std::function<Value(Value column)> getColumn;
+  };
+  /// Joins the warps' states.
+  Joined join(Value tileRow);
+  /// Stores the states of the rows that exist.
+  void storeStates(function_ref<Joined(Value tileRow)> getState);
+
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  const GpuKernelSpec &spec;
+  const GpuSharedLayout &layout;
+  int64_t keys, sumTiles;
+  OnlineSoftmax softmax;
+
+  Value batch, headBlock, split, firstHead;
+  /// Query and noise head of this lane's rows g and g + 8.
+  Value query, noiseHead;
+  Value firstTile, endTile;
+  QueryRows queries;
+  std::unique_ptr<MatrixAtom> atom;
+  std::optional<KVPipeline> pipeline;
+  /// Of the heads that the block reads, for tensor maps.
+  QueryBlock place;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_DECODEKERNEL_H
