@@ -317,7 +317,7 @@ def test_code_for_hopper_alone_lies_beside_that_of_other_chips(tmp_path, driver)
         maps = re.findall("cuTensorMapEncodeTiled (.*)", log)
         # Q by the rows of a block, the one K and V by those of a tile: columns, rows, heads, batches, the last of one element.
         q, k, v = "32/64+64 40/128+2560 2/1+16 1/1", "32/64+64 40/64+2560 2/1+16 1/1", "64/64+128 40/64+5120 2/1+16 1/1"
-        assert maps == ([f"6: {of} 0 3 2 0" for of in (q, k, q, v)] if chip == "sm_90a" else [])
+        assert maps == ([f"6: {of} 0 3 2 0" for of in (q, q, k, v)] if chip == "sm_90a" else [])
 
 
 def test_the_simulated_hopper_computes_what_the_program_does(simulate, tmp_path):

@@ -94,8 +94,8 @@ def test_decode_steps_point_across_blocks_of_keys(queries, options, monkeypatch)
     """A static number of queries, as in a decode step: keys are split in blocks of 128, or of 512 from 2049 on, which a second kernel joins."""
     opened = attention_module.memref
 
-    def closed(name, array):
-        text = opened(name, array)
+    def closed(name, array, *tables):
+        text = opened(name, array, *tables)
         return text.replace(f"x{array.shape[1]}x?x", f"x{array.shape[1]}x{queries}x", 1) if name in ("q1", "q2", "init") else text
 
     monkeypatch.setattr(attention_plan, "memref", closed)
