@@ -81,6 +81,7 @@ LogicalResult diffattn::verifySequences(AttentionOp op, ShapeRules rules,
   NamedOperand table{"block_table", op.getBlockTable()};
   if (op.isPaged() &&
       (failed(verifyRank(rules, table, 2)) ||
+       failed(verifyPositive(rules, "number of pages", inputs.k1, 0)) ||
        failed(verifyPositive(rules, "number of keys in a page", inputs.k1,
                              AttentionOp::lengthAxis(inputs.kLayout)))))
     return failure();

@@ -58,6 +58,8 @@ static std::string checkPages(const AttentionArguments &a, int64_t sequences) {
   if (!a.kvLen || a.kvLen.sizes != std::vector<int64_t>{sequences})
     return "expected kv_len of shape [" + std::to_string(sequences) + "]";
   const int64_t pages = a.k1.sizes[0], rows = a.k1.sizes[2];
+  if (pages < 1)
+    return expected("at least one page", pages);
   if (rows < 1)
     return expected("at least one key in a page", rows);
   if (a.k2.sizes[0] != pages || a.v.sizes[0] != pages)

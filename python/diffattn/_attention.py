@@ -20,9 +20,10 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_plan import FLOATS, INIT, KV_LEN, NAMES, Q_OFFSET, Plan
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, FLOATS, INIT, KV_LEN, NAMES, Q_OFFSET, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
+from .sequence_tables import check_bounds, check_pages
 
 #: The largest position.
 _HIGHEST = checks.MOST_INT64
@@ -119,6 +120,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
         found[KV_LEN] = _positions("kv_len", kv_len, plan.batch, 0)
     if q_offset is not None:
         found[Q_OFFSET] = _positions("q_offset", q_offset, plan.batch, -_HIGHEST - 1)
+    if plan.has_tables:
+        _check_tables(plan, found)
     if out is None:
         out = _new_result(plan, q1)
         found[INIT] = facts_for(out, "out", ordinal, native)
@@ -234,6 +237,14 @@ def _segments(segment_ids) -> tuple:
     if not isinstance(segment_ids, (tuple, list)) or len(segment_ids) != 2 or any(ids is None for ids in segment_ids):
         raise checks.wrong("segment_ids", "(q_segments, kv_segments)", segment_ids)
     return tuple(segment_ids)
+
+
+def _check_tables(plan: Plan, found) -> None:
+    for slot, rows, what in ((CU_SEQLENS_Q, plan.queries, "queries"), (CU_SEQLENS_K, plan.keys, "keys")):
+        if found[slot] is not _ABSENT:
+            check_bounds(NAMES[slot], found[slot][2], rows, what)
+    if found[BLOCK_TABLE] is not _ABSENT:
+        check_pages(found[BLOCK_TABLE][2], found[KV_LEN][2], plan.pages, plan.keys)
 
 
 def _positions(name, value, batch, low) -> tuple:

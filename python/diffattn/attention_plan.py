@@ -25,6 +25,7 @@ _F32, _I64, _I32 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.int32)
 NAMES = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments",
          *TABLES, "init")
 KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in ("kv_len", "q_offset", "init"))
+CU_SEQLENS_Q, CU_SEQLENS_K, BLOCK_TABLE = (NAMES.index(name) for name in TABLES)
 _KEYS = ("k1", "k2", "v")
 #: How errors call them.
 _GIVEN_AS = {"lambda": "lam", "bias": "attn_mask", "q_segments": "segment_ids: q_segments",
@@ -44,6 +45,9 @@ class Plan:
         self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
         #: How many sequences there are, and so numbers of kv_len and q_offset.
         self.batch, self.is_empty = sizes["N"], 0 in self.shape
+        #: Queries, keys (of a page), pages; and whether there are tables.
+        self.queries, self.keys, self.pages = sizes["Tq"], sizes["Tk"], sizes["P"]
+        self.has_tables = any(name in given for name in TABLES)
         for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
             if is_given:
                 given[name] = ArrayType((_I64, (self.batch,), (1,), IN_ELEMENTS))
@@ -90,7 +94,7 @@ def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...]
 
 
 def _check_tables(given, sizes, options, has_lengths) -> None:
-    """Sets N, the number of sequences. What tables hold is checked by compiled code, before it writes."""
+    """Sets N, the number of sequences. What tables hold is checked by each call."""
     sizes["N"] = sizes["B"]
     tables = [name for name in TABLES if name in given]
     if not tables:
@@ -123,8 +127,8 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
     elif given["block_table"].shape[0] != sizes["N"]:
         raise InputError(f"block_table: expected shape [N, pages] with N = {sizes['N']} sequences, but got "
                          f"{list(given['block_table'].shape)}")
-    elif sizes["Tk"] == 0:
-        raise InputError("k1: expected pages of at least one key, but got 0")
+    elif sizes["P"] == 0 or sizes["Tk"] == 0:
+        raise InputError(f"k1: expected at least one page, of at least one key, but got {sizes['P']} of {sizes['Tk']}")
 
 
 def _check_operands(given) -> dict[str, int]:

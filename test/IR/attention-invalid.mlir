@@ -857,3 +857,14 @@ func.func @attention_c30_page_rows(%q: tensor<1x2x6x8xf32>, %k: tensor<5x2x0x8xf
          outs(%init : tensor<1x2x6x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x6x8xf32>
   return
 }
+
+// -----
+
+func.func @attention_c30_pages(%q: tensor<1x2x6x8xf32>, %k: tensor<0x2x4x8xf32>, %l: tensor<f32>, %len: tensor<1xi64>, %table: tensor<1x4xi32>, %init: tensor<1x2x6x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected a positive number of pages of k1, but got 0}}
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x2x6x8xf32>, tensor<0x2x4x8xf32>, tensor<1x2x6x8xf32>,
+         tensor<0x2x4x8xf32>, tensor<0x2x4x8xf32>) lambda(%l : tensor<f32>)
+         kv_len(%len : tensor<1xi64>) block_table(%table : tensor<1x4xi32>)
+         outs(%init : tensor<1x2x6x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x6x8xf32>
+  return
+}

@@ -101,15 +101,16 @@ def same(a, b):
 @pytest.mark.parametrize("isa", runnable_isas())
 def test_random_sequences(isa):
     rng = np.random.default_rng(31)
-    is_emulated = isa == "amx-emulated"
-    for number in range(2 if is_emulated else 5):
+    is_emulated = isa == "amx-emulated"  # slow to compile; and a loop over sequences is no matter of instructions
+    for number in range(1 if is_emulated else 4):
         fixed = dict(mask=None, segments=None, kv_len=False)
         if is_emulated:
-            fixed.update(dtype="bf16", step=1, widths=((32, 64), (20, 33))[number])
+            fixed.update(dtype="bf16", step=1, widths=(32, 64))
         packed = Packed(rng, draw_signature(rng, **fixed), count=int(rng.integers(1, 5)))
         target = f"cpu:{isa}"
-        for call, part in zip(packed.calls, packed.run(target)):
-            assert same(part, call.check(target)), call.describe()
+        if not is_emulated:
+            for call, part in zip(packed.calls, packed.run(target)):
+                assert same(part, call.check(target)), call.describe()
         for call, part in zip(packed.calls, packed.run_paged(target, PAGE_ROWS[rng.integers(len(PAGE_ROWS))])):
             close(part, call)
 
@@ -195,10 +196,10 @@ def test_pages_on_gpus():
 
 
 WRONG = {
-    "end": (RunError, "expected cu_seqlens_q to end with 6, the number of queries, but got 5", dict(cu_seqlens_q=[0, 2, 5])),
-    "begin": (RunError, "expected cu_seqlens_q to begin with 0, but got 1", dict(cu_seqlens_q=[1, 2, 6])),
-    "fall": (RunError, "expected cu_seqlens_q not to fall below 7, but got 6", dict(cu_seqlens_q=[0, 7, 6])),
-    "keys": (RunError, "expected cu_seqlens_k to end with 7, the number of keys, but got 8", dict(cu_seqlens_k=[0, 3, 8])),
+    "end": (InputError, "cu_seqlens_q: expected 6, the number of queries, as the last number, but got 5", dict(cu_seqlens_q=[0, 2, 5])),
+    "begin": (InputError, "cu_seqlens_q: expected 0 as the first number, but got 1", dict(cu_seqlens_q=[1, 2, 6])),
+    "fall": (InputError, "cu_seqlens_q: expected numbers that do not fall, but got 6 after 7 at 2", dict(cu_seqlens_q=[0, 7, 6])),
+    "keys": (InputError, "cu_seqlens_k: expected 7, the number of keys, as the last number, but got 8", dict(cu_seqlens_k=[0, 3, 8])),
     "count": (InputError, r"cu_seqlens_k: expected shape \[3\], but got \[2\]", dict(cu_seqlens_k=[0, 7])),
     "none": (InputError, r"cu_seqlens_q: expected shape \[N \+ 1\], but got \[0\]", dict(cu_seqlens_q=np.zeros(0, np.int64))),
     "floats": (InputError, "cu_seqlens_q: expected int32 or int64, but got float64", dict(cu_seqlens_q=[0.0, 2.0, 6.0])),
@@ -211,8 +212,9 @@ WRONG = {
     "integral": (UsageError, "integral: expected none with", dict(integral=True)),
     "batches": (InputError, "q1: expected one batch, in which sequences follow one another, but got 2", dict(batch=2)),
     "pages-and-keys": (UsageError, "cu_seqlens_q: expected it with either", dict(block_table=[[0], [0]], kv_len=7)),
-    "page": (RunError, "expected pages from 0 and below 1 in block_table, but got 1", dict(cu_seqlens_k=None, block_table=[[0], [1]], kv_len=[0, 1])),
-    "negative-page": (RunError, "expected pages from 0 and below 1 in block_table, but got -1",
+    "page": (InputError, "block_table: expected pages from 0 and below 1, but got 1 as page 0 of sequence 1",
+             dict(cu_seqlens_k=None, block_table=[[0], [1]], kv_len=[0, 1])),
+    "negative-page": (InputError, "block_table: expected pages from 0 and below 1, but got -1 as page 0 of sequence 0",
                       dict(cu_seqlens_k=None, block_table=[[-1], [0]], kv_len=1)),
     "table-rows": (InputError, r"block_table: expected shape \[N, pages\] with N = 2 sequences, but got \[1, 2\]",
                    dict(cu_seqlens_k=None, block_table=[[0, 0]], kv_len=1)),
@@ -221,20 +223,22 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda-sim:sm_80"])
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_tables(name):
+def test_wrong_tables(name, target):
     error, message, changed = WRONG[name]
     options = {"cu_seqlens_q": [0, 2, 6], "cu_seqlens_k": [0, 3, 7], **changed}
     batch = options.pop("batch", 1)
     q, k, out = np.zeros((batch, 2, 6, 8), np.float32), np.zeros((batch, 2, 7, 8), np.float32), np.full((batch, 2, 6, 8), 7, np.float32)
     with pytest.raises(error, match=message):
-        diffattn.attention(q, k, q, k, k, 0.5, **options, out=out)
+        diffattn.attention(q, k, q, k, k, 0.5, **options, out=out, target=target)
     assert (out == 7).all()  # before anything is written
 
 
-def test_pages_without_rows():
-    q, k = np.zeros((1, 2, 6, 8), np.float32), np.zeros((3, 2, 0, 8), np.float32)
-    with pytest.raises(InputError, match="k1: expected pages of at least one key, but got 0"):
+@pytest.mark.parametrize("pages, rows", [(3, 0), (0, 4)])
+def test_no_pages(pages, rows):
+    q, k = np.zeros((1, 2, 6, 8), np.float32), np.zeros((pages, 2, rows, 8), np.float32)
+    with pytest.raises(InputError, match=f"k1: expected at least one page, of at least one key, but got {pages} of {rows}"):
         diffattn.attention(q, k, q, k, k, 0.5, block_table=[[0]], kv_len=0)
 
 
