@@ -16,20 +16,15 @@ using namespace mlir::diffattn;
 
 namespace {
 
-Signature onHopper(int64_t d, int64_t dv) {
-  Signature s;
-  s.chip = "sm_90a";
-  s.d = d;
-  s.dv = dv;
+Signature decodeOnHopper(int64_t d, int64_t dv) {
+  Signature s = onHopper(d, dv);
   s.queries = 1;
-  s.rms = true;
-  s.weight = s.type;
   return s;
 }
 
 TEST(GpuBulkDecode, IsChosenAndBringsEachTileOnce) {
   for (auto [d, dv] : {std::pair<int64_t, int64_t>{64, 128}, {128, 256}}) {
-    Signature s = onHopper(d, dv);
+    Signature s = decodeOnHopper(d, dv);
     s.weight.clear();
     const int64_t keys = 2 * getGpuSplitTable().back().splitKeys;
     Outcome outcome = CompiledCase(s).run({1, 1, keys}, 3);
@@ -62,7 +57,7 @@ TEST(GpuBulkDecode, Widths) {
                        {40, 72},
                        {96, 192},
                        {8, 8}}) {
-    Signature s = onHopper(d, dv);
+    Signature s = decodeOnHopper(d, dv);
     s.causal = true;
     expectRight(s, {{1, 1, 600}, {2, 1, 64}, {1, 1, 1}});
     // Who copies makes no difference to a number.
@@ -75,7 +70,7 @@ TEST(GpuBulkDecode, Widths) {
 }
 
 TEST(GpuBulkDecode, LengthsGroupsAndSeveralQueries) {
-  Signature s = onHopper(64, 128);
+  Signature s = decodeOnHopper(64, 128);
   s.queries = 2;
   s.signal = 4;
   s.kvLen = s.nanBehind = s.sigmoid = true;
@@ -85,7 +80,7 @@ TEST(GpuBulkDecode, LengthsGroupsAndSeveralQueries) {
 }
 
 TEST(GpuBulkDecode, OneKeyBiasAndSoftcap) {
-  Signature s = onHopper(128, 128);
+  Signature s = decodeOnHopper(128, 128);
   s.sharedKeys = s.gate = s.kvLen = s.nanBehind = true;
   s.signal = 4;
   s.bias = "bf16";
@@ -94,7 +89,7 @@ TEST(GpuBulkDecode, OneKeyBiasAndSoftcap) {
 }
 
 TEST(GpuBulkDecode, OneResultInEveryOrder) {
-  Signature s = onHopper(64, 128);
+  Signature s = decodeOnHopper(64, 128);
   s.queries = 2;
   s.signal = s.noise = 2;
   s.schedule = "#diffattn.when<tensor_maps = true : #diffattn.gpu_split_kv<"
@@ -124,7 +119,7 @@ TEST(GpuBulkDecode, OtherCallsCopyByThreads) {
     EXPECT_EQ(outcome.stats.at(0).bulkCopies, 0u) << outcome.kernels;
     EXPECT_THAT(outcome.kernels, ::testing::HasSubstr("diffattn_decode_"));
   };
-  Signature s = onHopper(64, 128);
+  Signature s = decodeOnHopper(64, 128);
   s.step = 2;
   expectOther(s);
   s.step = 1;

@@ -60,6 +60,17 @@ struct Signature {
   std::string chip = "sm_80";
 };
 
+/// Heads of `d` and `dv` on sm_90a, with a norm and its weight.
+inline Signature onHopper(int64_t d, int64_t dv) {
+  Signature s;
+  s.chip = "sm_90a";
+  s.d = d;
+  s.dv = dv;
+  s.rms = true;
+  s.weight = s.type;
+  return s;
+}
+
 struct Shape {
   int64_t batch = 1, queries = 16, keys = 32;
   /// 1 for a broadcast axis.

@@ -16,16 +16,6 @@ using namespace mlir::diffattn;
 
 namespace {
 
-Signature onHopper(int64_t d, int64_t dv) {
-  Signature s;
-  s.chip = "sm_90a";
-  s.d = d;
-  s.dv = dv;
-  s.rms = true;
-  s.weight = s.type;
-  return s;
-}
-
 /// Each row of the table, with its own widths.
 class EveryWgmmaRow : public ::testing::TestWithParam<GpuWgmmaRow> {
 protected:
