@@ -8,6 +8,7 @@
 #include "DiffAttn/Conversion/Passes.h"
 
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Transforms/DialectConversion.h"
 
 namespace mlir::diffattn {
@@ -18,10 +19,29 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// The buffers that public functions of `module` return, or views of them.
+static DenseSet<Operation *> getReturned(ModuleOp module) {
+  DenseSet<Operation *> returned;
+  for (func::FuncOp function : module.getOps<func::FuncOp>())
+    if (function.isPublic())
+      function.walk([&](func::ReturnOp end) {
+        for (Value value : end.getOperands()) {
+          while (auto view = value.getDefiningOp<ViewLikeOpInterface>())
+            value = view.getViewSource();
+          if (auto buffer = value.getDefiningOp<memref::AllocOp>())
+            returned.insert(buffer);
+        }
+      });
+  return returned;
+}
+
 namespace {
 struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
-  AllocToArena(const LLVMTypeConverter &converter, LLVM::LLVMFuncOp alloc)
-      : ConvertOpToLLVMPattern(converter), alloc(alloc) {}
+  AllocToArena(const LLVMTypeConverter &converter, LLVM::LLVMFuncOp alloc,
+               LLVM::LLVMFuncOp allocResult,
+               const DenseSet<Operation *> &returned)
+      : ConvertOpToLLVMPattern(converter), alloc(alloc),
+        allocResult(allocResult), returned(returned) {}
   LogicalResult
   matchAndRewrite(memref::AllocOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
@@ -40,7 +60,9 @@ struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
     if (!adaptor.getDynamicSizes().empty())
       bytes = failIfUnreal(rewriter, loc, type, sizes, bytes);
     Value pointer =
-        LLVM::CallOp::create(rewriter, loc, alloc, bytes).getResult();
+        LLVM::CallOp::create(rewriter, loc,
+                             returned.contains(op) ? allocResult : alloc, bytes)
+            .getResult();
     rewriter.replaceOp(op,
                        Value(createMemRefDescriptor(loc, type, pointer, pointer,
                                                     sizes, strides, rewriter)));
@@ -76,7 +98,8 @@ private:
     return LLVM::SelectOp::create(b, loc, wrong, constant(-1), bytes);
   }
 
-  mutable LLVM::LLVMFuncOp alloc;
+  mutable LLVM::LLVMFuncOp alloc, allocResult;
+  const DenseSet<Operation *> &returned;
 };
 
 struct DropDealloc final : ConvertOpToLLVMPattern<memref::DeallocOp> {
@@ -101,21 +124,32 @@ struct ConvertAllocToRuntimePass final
              .wasInterrupted())
       return;
     OpBuilder builder(&getContext());
-    FailureOr<LLVM::LLVMFuncOp> alloc = getOrDeclareRuntimeFunction(
-        builder, getOperation(),
-        device ? RuntimeFunction::device_alloc : RuntimeFunction::alloc);
-    if (failed(alloc))
+    auto declare = [&](RuntimeFunction function) -> LLVM::LLVMFuncOp {
+      FailureOr<LLVM::LLVMFuncOp> alloc =
+          getOrDeclareRuntimeFunction(builder, getOperation(), function);
+      if (failed(alloc))
+        return nullptr;
+      // Fresh memory: lets LLVM tell buffers of one function apart.
+      alloc->setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
+                           builder.getUnitAttr());
+      return *alloc;
+    };
+    // The host takes results from a device by a copy.
+    const DenseSet<Operation *> returned =
+        device ? DenseSet<Operation *>() : getReturned(getOperation());
+    LLVM::LLVMFuncOp alloc = declare(device ? RuntimeFunction::device_alloc
+                                            : RuntimeFunction::alloc);
+    LLVM::LLVMFuncOp allocResult =
+        returned.empty() ? alloc : declare(RuntimeFunction::alloc_result);
+    if (!alloc || !allocResult)
       return signalPassFailure();
-    // Fresh memory: lets LLVM tell buffers of one function apart.
-    alloc->setResultAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(),
-                         builder.getUnitAttr());
 
     LLVMTypeConverter converter(&getContext());
     ConversionTarget target(getContext());
     target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
     target.addIllegalOp<memref::AllocOp, memref::DeallocOp>();
     RewritePatternSet patterns(&getContext());
-    patterns.add<AllocToArena>(converter, *alloc);
+    patterns.add<AllocToArena>(converter, alloc, allocResult, returned);
     patterns.add<DropDealloc>(converter);
     if (failed(applyPartialConversion(getOperation(), target,
                                       std::move(patterns))))

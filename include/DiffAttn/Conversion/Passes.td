@@ -105,8 +105,9 @@ def ConvertAllocToRuntimePass
   let summary = "Take buffers from the arena of the runtime";
   let description = [{
     Rewrites `memref.alloc` to a call of `diffattn_rt_alloc`, whose memory is
-    aligned to 64 bytes and lives until the arena is released. `memref.dealloc`
-    of such a buffer is dropped. With `device` the call is of
+    aligned to 64 bytes and lives until the arena is released, and one that a
+    public function returns to a call of `diffattn_rt_alloc_result`, whose
+    memory a caller can keep. `memref.dealloc` of either is dropped. With `device` the call is of
     `diffattn_rt_device_alloc`, with memory of the device aligned to 256 bytes.
   }];
   let options = [Option<"device", "device", "bool", /*default=*/"false",

@@ -300,6 +300,19 @@ PlacedResult PreparedCall::locate(size_t i) const {
   return placed;
 }
 
+/// Makes `array` the memory that compiled code allocated for the result
+/// `view`, if it did and nothing else is in it.
+static bool keepWhole(const ArrayView &view, HostArray &array) {
+  const std::optional<int64_t> bytes = getByteSize(view.shape, view.dtype);
+  if (!bytes || *bytes == 0 || !isDense(view) ||
+      !diffattn_rt_take_result(view.data, *bytes))
+    return false;
+  array.dtype = view.dtype;
+  array.shape.assign(view.shape.begin(), view.shape.end());
+  array.data.reset(static_cast<char *>(view.data));
+  return true;
+}
+
 Failure PreparedCall::takeResult(size_t i, CallResult &result,
                                  CallMemory *memory) const {
   const ValueType &type = function.results[i];
@@ -328,8 +341,11 @@ Failure PreparedCall::takeResult(size_t i, CallResult &result,
       return failure;
     data = const_cast<char *>(here) - low * bytes;
   }
-  return copyDense({data, type.dtype, placed.shape, SizeList(placed.strides)},
-                   result.array);
+  const ArrayView view{data, type.dtype, placed.shape,
+                       SizeList(placed.strides)};
+  if (!memory && keepWhole(view, result.array))
+    return {};
+  return copyDense(view, result.array);
 }
 
 std::pair<int64_t, int64_t> diffattn_rt::getElementSpan(SizeList shape,
@@ -395,6 +411,7 @@ Failure PreparedCall::run(EntryPoint entry, int64_t threads,
           "expected an array in memory of the host, because "
           "the code is for the CPU, but got one on a device");
   int64_t mark = diffattn_rt_mark();
+  diffattn_rt_keep_results(!memory);
   Caller caller = diffattn_rt_call;
   if (memory)
     caller = [memory](void (*run)(void *), void *argument) {
@@ -403,6 +420,7 @@ Failure PreparedCall::run(EntryPoint entry, int64_t threads,
   Failure failure = invoke(entry, threads, caller);
   for (size_t i = 0; i < function.results.size() && !failure; ++i)
     failure = takeResult(i, called.emplace_back(), memory);
+  diffattn_rt_keep_results(false);
   diffattn_rt_release(mark);
   if (memory) {
     Failure left = memory->leave();

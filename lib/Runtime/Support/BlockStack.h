@@ -32,10 +32,7 @@ public:
   ~BlockStack() { unmapAll(); }
 
   void *alloc(int64_t bytes) {
-    if (bytes < 0 || bytes > (int64_t(1) << 46))
-      diffattn_rt_fail("expected tensors of sizes that memory can hold, but "
-                       "got one with a negative size or of more bytes than "
-                       "there are addresses");
+    failIfUnreal(bytes);
     bytes = (bytes + alignment - 1) / alignment * alignment;
     settle();
     for (;; ++current) {

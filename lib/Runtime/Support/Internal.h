@@ -22,6 +22,14 @@ struct Counters {
 };
 extern Counters counters;
 
+/// Fails the current call if no tensor can have so many bytes.
+inline void failIfUnreal(int64_t bytes) {
+  if (bytes < 0 || bytes > (int64_t(1) << 46))
+    diffattn_rt_fail("expected tensors of sizes that memory can hold, but got "
+                     "one with a negative size or of more bytes than there are "
+                     "addresses");
+}
+
 /// Pages from the system, huge ones where it has them and they fit; counted as
 /// growth. Fails the current call if there are none.
 void *mapPages(size_t bytes);

@@ -60,6 +60,19 @@ DIFFATTN_RT_EXPORT void *diffattn_rt_alloc(int64_t bytes);
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_mark(void);
 DIFFATTN_RT_EXPORT void diffattn_rt_release(int64_t mark);
 
+/// Memory that a function returns to its caller: as diffattn_rt_alloc, unless
+/// the calling thread keeps results; then it is of malloc and belongs to
+/// whoever takes it.
+DIFFATTN_RT_EXPORT void *diffattn_rt_alloc_result(int64_t bytes);
+/// With `keep` not 0 the calling thread keeps results from here on. With 0 it
+/// no longer does, and what was not taken is freed. Results that are kept need
+/// no copy out of the arena.
+DIFFATTN_RT_EXPORT void diffattn_rt_keep_results(int32_t keep);
+/// Whether `memory` is a kept result of `bytes` bytes. If so the caller frees
+/// it from here on, by free().
+DIFFATTN_RT_EXPORT int32_t diffattn_rt_take_result(const void *memory,
+                                                   int64_t bytes);
+
 //===----------------------------------------------------------------------===//
 // Matrix products
 //===----------------------------------------------------------------------===//

@@ -51,7 +51,8 @@ extern "C" {
 /// What was added later, diffattn_rt_<name> again.
 #define DIFFATTN_RT_LATER_TABLE(FUNCTION)                                      \
   FUNCTION(fail_with)                                                          \
-  FUNCTION(device_tensor_map)
+  FUNCTION(device_tensor_map)                                                  \
+  FUNCTION(alloc_result)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
