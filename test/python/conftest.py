@@ -1,6 +1,7 @@
 """Options, markers and paths that all Python tests share."""
 import os
 import pathlib
+import random
 
 import pytest
 
@@ -13,6 +14,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "oracle: needs PyTorch, transformers or timm as the oracle")
+    config.addinivalue_line("markers", "sampled(every): without --full one in so many of the test's cases runs, always the same")
 
 
 #: The files that take longest, first of all: processes that take whole files then end together.
@@ -21,7 +23,24 @@ LONGEST = ["test_torch_family.py", "test_attention_random.py", "test_docs.py", "
            "test_lowering.py", "test_phi4flash.py"]
 
 
-def pytest_collection_modifyitems(items):
+def thin_out(items):
+    """What of `items` the quick suite runs, and what only the long one does: of tests marked `sampled` a draw from a fixed seed."""
+    cases = {}
+    for item in items:
+        if marker := item.get_closest_marker("sampled"):
+            cases.setdefault((item.path, item.originalname, marker.args[0]), []).append(item)
+    left = set()
+    for (path, name, every), of_test in cases.items():
+        drawn = random.Random(f"{path.name} {name}").sample(range(len(of_test)), -(-len(of_test) // every))
+        left.update(item for number, item in enumerate(of_test) if number not in drawn)
+    return [item for item in items if item not in left], [item for item in items if item in left]
+
+
+@pytest.hookimpl(trylast=True)  # what the command line chooses is chosen before
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--full"):
+        items[:], left = thin_out(items)
+        config.hook.pytest_deselected(items=left)
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 

@@ -92,6 +92,7 @@ def sizes_of(lowering):
     return SIZES[:2] if lowering.startswith("cuda") else SIZES
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
@@ -101,6 +102,7 @@ def test_positions_and_windows_do_not_wrap(lowering, window, causal):
         Problem(dtype_of(lowering), queries, keys, len(offsets)).check(lowering, is_causal=causal, window=window, q_offset=offsets)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("options", [dict(), dict(is_causal=True), dict(window=(4, 2)), dict(window=(HIGHEST, 1))], ids=str)
 def test_kv_len_may_exceed_the_keys(lowering, options):
@@ -110,6 +112,7 @@ def test_kv_len_may_exceed_the_keys(lowering, options):
         Problem(dtype_of(lowering), queries, keys, len(lengths)).check(lowering, kv_len=lengths, **options)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("kind", ["numbers", "truth values"])
 def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
@@ -128,6 +131,7 @@ def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
         assert np.isnan(problem.run(lowering, attn_mask=bias, scale=0.25)).all()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("mode", ["inside", "outside"])
 @pytest.mark.parametrize("eps", [0.0, 1e-44])
@@ -158,6 +162,7 @@ NUMBERS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("number", range(len(NUMBERS)), ids=lambda i: str(NUMBERS[i]))
 def test_numbers_at_the_ends_of_f32(lowering, number):
@@ -170,6 +175,7 @@ def test_numbers_at_the_ends_of_f32(lowering, number):
             problem.check(lowering, **options)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 def test_lambda_at_the_ends_of_f32(lowering):
     for queries, keys in sizes_of(lowering)[:2]:

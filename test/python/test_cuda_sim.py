@@ -98,6 +98,7 @@ def test_axes_that_run_backwards_or_stand_still(softcap):
     call.check(SM_80)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(20))
 def test_random_configurations(number):
     rng = np.random.default_rng(500 + number)

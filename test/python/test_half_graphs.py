@@ -96,6 +96,7 @@ SPELLINGS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("half", ["f16", "bf16"])
 @pytest.mark.parametrize("name", SPELLINGS)
 def test_attention_of_the_16_bit_type(name, half):
@@ -154,6 +155,7 @@ KEPT = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("half", ["f16", "bf16"])
 @pytest.mark.parametrize("name", KEPT)
 def test_f32_where_the_graph_wants_it(name, half):

@@ -78,6 +78,7 @@ def hint(said):
     return found
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_of_a_graph(kind, folder, diffattn, shell):
     said = shell(f'{diffattn} build "{PLACE} {kind}" -o "{kind}\'s graph.mlir"', folder)
@@ -85,6 +86,7 @@ def test_of_a_graph(kind, folder, diffattn, shell):
     shell(hint(said), folder)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_of_a_bundle(kind, folder, diffattn, shell):
     out = folder / f"{kind}'s bundle"
