@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/Transforms/Patterns.h"
 
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
@@ -90,16 +91,22 @@ struct DropUnreadInit final : OpRewritePattern<linalg::GenericOp> {
 struct FuseElementwisePass final
     : diffattn::impl::FuseElementwisePassBase<FuseElementwisePass> {
   void runOnOperation() override {
-    RewritePatternSet patterns(&getContext());
-    linalg::populateElementwiseOpsFusionPatterns(patterns, shouldFuse);
-    linalg::populateInlineConstantOperandsPatterns(patterns);
-    patterns.add<DropUnreadInit>(&getContext());
-    FrozenRewritePatternSet chosen(
-        std::move(patterns),
-        /*disabledPatternLabels=*/{
-            "(anonymous namespace)::RemoveOutsDependency"});
-    if (failed(applyPatternsGreedily(getOperation(), chosen)))
-      signalPassFailure();
+    // What reads a concatenation is split when it is whole: parts of what it
+    // would be fused with are no use to fusion.
+    for (bool split : {false, true}) {
+      RewritePatternSet patterns(&getContext());
+      linalg::populateElementwiseOpsFusionPatterns(patterns, shouldFuse);
+      linalg::populateInlineConstantOperandsPatterns(patterns);
+      patterns.add<DropUnreadInit>(&getContext());
+      if (split)
+        diffattn::populateSplitAtConcatenationsPatterns(patterns);
+      FrozenRewritePatternSet chosen(
+          std::move(patterns),
+          /*disabledPatternLabels=*/{
+              "(anonymous namespace)::RemoveOutsDependency"});
+      if (failed(applyPatternsGreedily(getOperation(), chosen)))
+        return signalPassFailure();
+    }
   }
 };
 } // namespace

@@ -41,7 +41,9 @@ def FuseElementwisePass
     only use, or when it only moves elements (a broadcast, a constant). A value
     that is broadcast by its consumer is fused only if it costs no division or
     `math` op, because it would be computed again for every element. Reshapes
-    are never moved, so contractions keep their two dimensions. Exact.
+    are never moved, so contractions keep their two dimensions. An op that reads
+    a concatenation of two tensors (a rotary embedding) becomes one for each of
+    them. Exact.
   }];
   let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
                            "linalg::LinalgDialect", "tensor::TensorDialect"];

@@ -34,6 +34,10 @@ void populateGatherPagesPatterns(RewritePatternSet &patterns,
 /// concatenations and element-wise ops on tensors as linalg.
 void populateDecomposeTensorOpsPatterns(RewritePatternSet &patterns);
 
+/// diffattn-fuse-elementwise: element-wise ops that read a concatenation, as
+/// one for each of its parts.
+void populateSplitAtConcatenationsPatterns(RewritePatternSet &patterns);
+
 /// diffattn-expand-math: exponentials and what upstream expands or
 /// approximates. With `all`, also what a C library would be called for.
 void populateExpandMathPatterns(RewritePatternSet &patterns, bool all);

@@ -64,7 +64,7 @@ Value AttentionBuilder::headTensor(Expr expr,
   if (expr->type == type)
     if (Value value = tensors.view(expr, orders, chosen))
       return value;
-  return Value();
+  return tensors.concatenated(expr, orders, type, chosen);
 }
 
 void AttentionBuilder::headTensors(Expr a, SmallVector<AtomId> loopsA, Expr b,

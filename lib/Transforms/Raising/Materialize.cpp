@@ -12,6 +12,8 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 
+#include <algorithm>
+
 namespace mlir::diffattn::raise {
 
 /// True if results of `op` can be read where the tensors are written, and so in
@@ -272,6 +274,30 @@ static void collectLoads(Expr expr, SmallVectorImpl<Expr> &loads) {
     collectLoads(operand, loads);
 }
 
+Value Materializer::viewInAnyOrder(Expr load, ArrayRef<AtomId> loops,
+                                   SmallVectorImpl<AffineExpr> &axes) {
+  SmallVector<unsigned> read;
+  for (auto [k, loop] : llvm::enumerate(loops))
+    if (graph.mentions(load, loop))
+      read.push_back(k);
+  constexpr size_t kMostAxes = 4; // 24 orders
+  if (read.size() > kMostAxes)
+    return Value();
+  SmallVector<SmallVector<AtomId>> orders;
+  SmallVector<SmallVector<unsigned>> dims;
+  do {
+    dims.push_back(read);
+    orders.push_back(
+        llvm::map_to_vector(read, [&](unsigned k) { return loops[k]; }));
+  } while (std::next_permutation(read.begin(), read.end()));
+  unsigned chosen = 0;
+  Value value = view(load, orders, chosen);
+  axes.clear();
+  for (unsigned k : dims[chosen])
+    axes.push_back(getAffineDimExpr(k, builder.getContext()));
+  return value;
+}
+
 Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
   MLIRContext *context = builder.getContext();
   if (loops.empty()) {
@@ -286,8 +312,8 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
   for (AtomId loop : loops)
     sizes.push_back(size(graph.space.extent(loop)));
   Value init = tensor::EmptyOp::create(builder, loc, sizes, type);
-  // Loads at plain positions are operands; others are read in the body, also
-  // those outside of their tensor, which no map may name.
+  // Loads at plain positions and of views are operands; others are read in the
+  // body, also those outside of their tensor, which no map may name.
   SmallVector<Expr> all, operands;
   collectLoads(element, all);
   SmallVector<Value> inputs;
@@ -306,10 +332,15 @@ Value Materializer::generic(Expr element, ArrayRef<AtomId> loops, Type type) {
       else if (number && *number >= 0 && (!room || *room >= 0))
         results.push_back(getAffineConstantExpr(*number, context));
     }
-    if (results.size() != load->indices.size())
+    Value input;
+    if (results.size() == load->indices.size())
+      input = baseOf(builder, load->value);
+    else
+      input = viewInAnyOrder(load, loops, results);
+    if (!input)
       continue;
     operands.push_back(load);
-    inputs.push_back(baseOf(builder, load->value));
+    inputs.push_back(input);
     maps.push_back(AffineMap::get(loops.size(), 0, results, context));
   }
   maps.push_back(builder.getMultiDimIdentityMap(loops.size()));
@@ -349,6 +380,80 @@ Value Materializer::tensor(Expr element, ArrayRef<AtomId> loops, Type type) {
     if (Value value = view(element, {order}, chosen))
       return value;
   return generic(element, loops, type);
+}
+
+/// The loop and the position in it before which the comparison `condition`
+/// says something else than from there on.
+static std::optional<std::pair<AtomId, int64_t>> getBoundary(Expr condition) {
+  if (condition->kind != Kind::CmpI ||
+      !llvm::all_of(condition->operands,
+                    [](Expr side) { return side->kind == Kind::Index; }))
+    return std::nullopt;
+  const IndexPoly &left = condition->operands[0]->index,
+                  &right = condition->operands[1]->index;
+  std::optional<AtomId> atom = left.asAtom();
+  std::optional<int64_t> number = right.constant();
+  if (!atom || !number)
+    return std::nullopt;
+  switch (static_cast<arith::CmpIPredicate>(condition->predicate)) {
+  case arith::CmpIPredicate::slt:
+  case arith::CmpIPredicate::sge:
+    return std::make_pair(*atom, *number);
+  case arith::CmpIPredicate::sle:
+  case arith::CmpIPredicate::sgt:
+    return std::make_pair(*atom, *number + 1);
+  default:
+    return std::nullopt;
+  }
+}
+
+Value Materializer::concatenated(Expr element,
+                                 ArrayRef<SmallVector<AtomId>> orders,
+                                 Type type, unsigned &chosen) {
+  if (element->kind != Kind::Select || element->type != type)
+    return Value();
+  auto boundary = getBoundary(element->operands[0]);
+  if (!boundary)
+    return Value();
+  auto [loop, middle] = *boundary;
+  std::optional<int64_t> end = graph.space.extent(loop).constant();
+  if (!end || middle <= 0 || middle >= *end)
+    return Value();
+  const int64_t starts[] = {0, middle}, counts[] = {middle, *end - middle};
+  Value parts[2];
+  for (int side : {0, 1}) {
+    IndexPoly at = graph.space.loop(counts[side]);
+    Expr part =
+        graph.substitute(element, {{loop, at + IndexPoly(starts[side])}});
+    SmallVector<SmallVector<AtomId>> partOrders(side ? orders.slice(chosen, 1)
+                                                     : orders);
+    for (SmallVector<AtomId> &order : partOrders)
+      llvm::replace(order, loop, *at.asAtom());
+    unsigned choice = 0;
+    if (part->kind != Kind::Load)
+      return Value();
+    parts[side] = view(part, partOrders, choice);
+    if (!parts[side])
+      parts[side] = generic(part, partOrders[choice], type);
+    if (side == 0)
+      chosen = choice;
+  }
+  SmallVector<OpFoldResult> offsets, sizes, strides;
+  size_t axis = 0;
+  for (auto [k, each] : llvm::enumerate(orders[chosen])) {
+    sizes.push_back(size(graph.space.extent(each)));
+    axis = each == loop ? k : axis;
+  }
+  offsets.assign(sizes.size(), builder.getIndexAttr(0));
+  strides.assign(sizes.size(), builder.getIndexAttr(1));
+  Value whole = tensor::EmptyOp::create(builder, loc, sizes, type);
+  for (int side : {0, 1}) {
+    offsets[axis] = builder.getIndexAttr(starts[side]);
+    sizes[axis] = builder.getIndexAttr(counts[side]);
+    whole = tensor::InsertSliceOp::create(builder, loc, parts[side], whole,
+                                          offsets, sizes, strides);
+  }
+  return whole;
 }
 
 } // namespace mlir::diffattn::raise

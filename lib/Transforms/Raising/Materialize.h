@@ -24,12 +24,17 @@ public:
         block(builder.getInsertionBlock()), at(builder.getInsertionPoint()) {}
 
   /// The tensor over `loops`, converted to `type`: a view of an existing value
-  /// where that is enough, else a `linalg.generic`.
+  /// where that is enough, else a copy.
   Value tensor(Expr element, ArrayRef<AtomId> loops, Type type);
   /// A view of the base that `element` reads, with `loops` as its axes in any
   /// order of `orders`; sets `chosen`. Null where a copy would be needed.
   Value view(Expr element, ArrayRef<SmallVector<AtomId>> orders,
              unsigned &chosen);
+  /// Parts of two tensors side by side, as importers write a concatenation, in
+  /// any order of `orders` for the axes; sets `chosen`. Null if `element` is
+  /// something else.
+  Value concatenated(Expr element, ArrayRef<SmallVector<AtomId>> orders,
+                     Type type, unsigned &chosen);
   Value generic(Expr element, ArrayRef<AtomId> loops, Type type);
   /// `source` with its axes split into `sizes`, by groups. Where sizes are
   /// known of which its type does not tell, or the other way round, it is cast
@@ -50,6 +55,10 @@ private:
     int64_t stride = 1;
     std::optional<AtomId> loop;
   };
+  /// A view that `load` reads, with the loops that it depends on as its axes,
+  /// in any order; sets `axes` to these as dimensions among `loops`.
+  Value viewInAnyOrder(Expr load, ArrayRef<AtomId> loops,
+                       SmallVectorImpl<AffineExpr> &axes);
   bool isBefore(Operation *op);
   /// True if sizes and numbers can be read from `value`.
   bool isReadable(Value value);
