@@ -39,8 +39,15 @@ static double decode(uint32_t bits, int exponentBits, int fractionBits) {
     return fraction ? std::nan("") : sign * INFINITY;
   if (exponent == 0)
     return sign * std::ldexp(fraction, 1 - bias - fractionBits);
-  return sign * std::ldexp(fraction | (1u << fractionBits),
-                           exponent - bias - fractionBits);
+  // Most of what is read: the same fields, wider. A call of ldexp for each
+  // element took half of the time of tests.
+  constexpr int wideBias = 1023, wideFractionBits = 52;
+  uint64_t wide =
+      static_cast<uint64_t>(exponent - bias + wideBias) << wideFractionBits |
+      static_cast<uint64_t>(fraction) << (wideFractionBits - fractionBits);
+  double magnitude;
+  std::memcpy(&magnitude, &wide, sizeof(magnitude));
+  return sign * magnitude;
 }
 
 /// The nearest such float, ties to even.
