@@ -10,7 +10,7 @@ while [ $# -gt 0 ]; do
     -o) [ $# -gt 1 ] || die "expected a folder after -o"; output=$2; shift ;;
     --chips=* | --cases=* | --models=* | --device=* | --jobs=*) options+=("$1") ;;
     *)
-      echo "usage: scripts/gpu-pack.sh [-o DIR] [--chips=sm_80,sm_90] [--cases=NAME,...] [--models=NAME,...] [--device=cuda|sim] [--jobs=N]"
+      echo "usage: scripts/gpu-pack.sh [-o DIR] [--chips=sm_80,sm_90,sm_90a] [--cases=NAME,...] [--models=NAME,...] [--device=cuda|sim] [--jobs=N]"
       echo "  -o DIR    where to; by default build/gpu-pack"
       echo "  --chips   chips that get machine code; the first one's PTX serves all others"
       echo "  --cases   only these ops of tools/gpu-check/gpu_check/cases.py"

@@ -399,10 +399,15 @@ void SimulatedDevice::fillKernels() {
 int32_t SimulatedDevice::load(llvm::ArrayRef<diffattn_image> images,
                               llvm::ArrayRef<diffattn_kernel> kernels,
                               Module &module) {
+  // What is for this chip, else what all chips of its number run.
+  const llvm::StringRef name = chip.name;
   const diffattn_image *found = nullptr;
-  for (const diffattn_image &image : images)
-    if (image.format == DIFFATTN_IMAGE_BITCODE && chip.name == image.chip)
-      found = &image;
+  for (llvm::StringRef wanted :
+       {name, name.rtrim("abcdefghijklmnopqrstuvwxyz")})
+    for (const diffattn_image &image : images)
+      if (!found && image.format == DIFFATTN_IMAGE_BITCODE &&
+          wanted == image.chip)
+        found = &image;
   if (!found)
     return fail(DIFFATTN_DEVICE_IMAGE,
                 "expected kernels as bitcode of " + chip.name + ", but got " +

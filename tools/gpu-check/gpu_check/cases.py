@@ -88,9 +88,12 @@ def checked():
 
 
 def timed():
-    """d 64, dv 128, bf16, 16 pairs of heads."""
-    heads = (PAIRS,) * 5
-    common = dict(element="bf16", d=64, dv=128, heads=heads, use="time")
-    return [Case("time_full", **common), Case("time_causal", causal=True, **common),
-            Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **common),
-            Case("time_decode", queries=1, **common)]
+    """bf16, heads that make 2048 channels of values: d 64 and dv 128, twice as wide, and 128 and 128 with one K for both maps."""
+    common = dict(element="bf16", use="time")
+    narrow = dict(d=64, dv=128, heads=(PAIRS,) * 5, **common)
+    wide = dict(d=128, dv=256, heads=(PAIRS // 2,) * 5, **common)
+    one_k = dict(d=128, dv=128, heads=(PAIRS,) * 5, shared_keys=True, **common)
+    return [Case("time_full", **narrow), Case("time_causal", causal=True, **narrow),
+            Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **narrow),
+            Case("time_wide", **wide), Case("time_one_k", **one_k), Case("time_one_k_causal", causal=True, **one_k),
+            Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide)]

@@ -1,40 +1,58 @@
 """The parts `forward`, `decode` and `module`: times of the packed ops and of peers, on the same tensors in the same process."""
 import sys
 import time
+import typing
 
 import torch
 
 from . import exact_attention, operands, peers, timing
+from .results import OURS, PLAIN
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64
 # Beyond this a contestant computes something else.
 AGREES = 2e-2
 
-# name, case, batch, queries, keys, seconds of samples.
+#: Peers of a row.
+FORWARD = ("flash x4, kernels alone", "flash x4, eager tail", "cuDNN x2, kernels alone", "cuDNN x2, eager tail", "cuDNN x2, compiled tail",
+           "cuDNN x4, eager tail", "PyTorch's choice x2, eager tail", "Triton, both maps")
+WIDER = ("cuDNN x2, kernels alone", "cuDNN x2, eager tail", "PyTorch's choice x2, eager tail")
+DECODE = ("cuDNN x2, eager tail", "cuDNN x4, eager tail", "flash x4, eager tail", "PyTorch's choice x2, eager tail")
+MODULE = ("naive, eager", "PyTorch's choice x2, eager tail", "Triton, both maps")
+
+
+class Row(typing.NamedTuple):
+    """What is timed, by how many seconds of samples, and against whom."""
+    name: str
+    case: str
+    batch: int
+    queries: int
+    keys: int
+    seconds: float
+    peers: tuple
+
+
 WORK = {
     "forward": [
-        ("full 4k", "time_full", 4, 4096, 4096, 6), ("full 16k", "time_full", 1, 16384, 16384, 7),
-        ("causal 4k", "time_causal", 4, 4096, 4096, 6), ("causal 16k", "time_causal", 1, 16384, 16384, 6),
-        ("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6)],
-    "decode": [("B32, 8k", "time_decode", 32, 1, 8192, 6), ("B1, 128k", "time_decode", 1, 1, 131072, 4)],
-    "module": [("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 7)],
+        Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD), Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD),
+        Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD), Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD),
+        Row("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6, FORWARD),
+        Row("(128,256) full 16k", "time_wide", 1, 16384, 16384, 4, WIDER),
+        Row("(128,128) one K, full 16k", "time_one_k", 1, 16384, 16384, 4, WIDER),
+        Row("(128,128) one K, causal 16k", "time_one_k_causal", 1, 16384, 16384, 4, WIDER)],
+    "decode": [Row("B32, 8k", "time_decode", 32, 1, 8192, 6, DECODE), Row("B1, 128k", "time_decode", 1, 1, 131072, 4, DECODE),
+               Row("(128,256) B32, 8k", "time_decode_wide", 32, 1, 8192, 4, DECODE[:1] + DECODE[-1:])],
+    "module": [Row("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 7, MODULE)],
 }
-CONTESTANTS = {
-    "forward": ["flash x4, kernels alone", "flash x4, eager tail", "cuDNN x2, eager tail", "cuDNN x2, compiled tail",
-                "cuDNN x4, eager tail", "PyTorch's choice x2, eager tail", "Triton, both maps"],
-    "decode": ["cuDNN x2, eager tail", "cuDNN x4, eager tail", "flash x4, eager tail", "PyTorch's choice x2, eager tail"],
-    "module": ["naive, eager", "PyTorch's choice x2, eager tail", "Triton, both maps"],
-}
-SMALL = {"forward": [("causal 48", "time_causal", 1, 48, 48, 1)], "decode": [("B2, 40", "time_decode", 2, 1, 40, 1)],
-         "module": [("causal 20 with tail", "time_causal_tail", 1, 20, 20, 1)]}
+SMALL = {"forward": [Row("causal 48", "time_causal", 1, 48, 48, 1, FORWARD)], "decode": [Row("B2, 40", "time_decode", 2, 1, 40, 1, DECODE)],
+         "module": [Row("causal 20 with tail", "time_causal_tail", 1, 20, 20, 1, MODULE)]}
 # Operands that a call reads or writes once.
 READ = ("q1", "k1", "q2", "k2", "v", "o")
 
 
 def nominal_flop(case, batch, tq, tk):
-    """6 units of 2 * Tq * Tk * d for each pair of heads; half of it if causal."""
-    whole = 6 * 2 * tq * tk * case.d * case.heads[0] * batch
+    """The products of both maps with K and V, for each pair of heads; half of it if causal. With dv = 2 d, 6 units of 2 * Tq * Tk * d."""
+    whole = 2 * 2 * tq * tk * (case.d + case.dv) * case.heads[0] * batch
     return whole // 2 if case.causal and tq > 1 else whole
 
 
@@ -44,29 +62,32 @@ def agrees(got, want, rows):
     return exact_attention.relative(got[:, :, rows], want)
 
 
-def measure(launcher, clock, part, entry, seed, settings, deadline=None):
+def measure(launcher, clock, row, seed, settings, deadline=None):
     """One row of the table: ours and its peers, as many as there is time for."""
-    name, case_name, batch, tq, tk, seconds = entry
-    case, device = launcher.cases[case_name], launcher.torch_device
+    case, device, (batch, tq, tk) = launcher.cases[row.case], launcher.torch_device, row[2:5]
     first = operands.make(case, batch, tq, tk, "dense", seed, device)
-    bytes_of_one = sum(first[n].nbytes for n in READ)
+    bytes_of_one = sum(first[n].nbytes for n in READ if n != "k2" or not case.shared_keys)
     cache, free = settings["cache_bytes"], settings["free_bytes"]()
     count = 2 if launcher.simulated else timing.input_sets(bytes_of_one, cache, free)
     sets = [first] + [operands.make(case, batch, tq, tk, "dense", seed + i, device) for i in range(1, count)]
-    calls = [launcher.prepare(case, tensors) for tensors in sets]
     rows = torch.randperm(tq, device=device)[:ROWS].sort().values
     want = exact_attention.exact(case, first, rows)[0]
-    calls[0].run()
-    launcher.device.wait()
-    error = agrees(calls[0].fetch(first["o"]), want, rows)
-    if not error <= AGREES:
-        raise RuntimeError(f"{name}: expected our result near f64's, but its relative error is {error:.3g}")
-    contestants, errors = {"diffattn": [call.run for call in calls]}, {"diffattn": error}
-    refused = {}
-    for peer in CONTESTANTS[part]:
+    contestants, errors, refused, calls = {}, {}, {}, []
+    for name, of in ((OURS, launcher), (PLAIN, launcher.plain)):
+        if not of:
+            continue
+        mine = [of.prepare(case, tensors) for tensors in sets]
+        calls += mine
+        mine[0].run()
+        launcher.device.wait()
+        errors[name] = agrees(mine[0].fetch(first["o"]), want, rows)
+        if not errors[name] <= AGREES:
+            raise RuntimeError(f"{row.name}, {name}: expected a result near f64's, but its relative error is {errors[name]:.3g}")
+        contestants[name] = [call.run for call in mine]
+    for peer in row.peers:
         maker, which = peers.PEERS[peer]
         which = settings["backends"].get(peer, which)
-        if not timing.time_left(deadline, seconds):
+        if not timing.time_left(deadline, row.seconds):
             refused[peer] = timing.NO_TIME
             continue
         try:
@@ -79,7 +100,7 @@ def measure(launcher, clock, part, entry, seed, settings, deadline=None):
             refused[peer] = {"refused": f"its relative error is {errors[peer]:.3g}"}
             continue
         contestants[peer] = functions
-    times = {**timing.compare(clock, contestants, seconds), **refused}
+    times = {**timing.compare(clock, contestants, row.seconds), **refused}
     for call in calls:
         call.close()
     flop = nominal_flop(case, batch, tq, tk)
@@ -87,21 +108,21 @@ def measure(launcher, clock, part, entry, seed, settings, deadline=None):
         if "median_s" in entry_times:
             entry_times.update(nominal_tflops=flop / entry_times["median_s"] / 1e12, relative_error=errors.get(contestant),
                                tb_per_s=bytes_of_one / entry_times["median_s"] / 1e12)
-    return {"name": name, "case": case_name, "batch": batch, "queries": tq, "keys": tk, "input_sets": count,
+    return {"name": row.name, "case": row.case, "batch": batch, "queries": tq, "keys": tk, "input_sets": count,
             "bytes": bytes_of_one, "nominal_flop": flop, "times": times}
 
 
 def run(launcher, clock, part, seed, settings, deadline=None):
     work = SMALL[part] if launcher.simulated else WORK[part]
     rows, failures = [], []
-    for number, entry in enumerate(work):
+    for number, row in enumerate(work):
         if deadline and time.monotonic() > deadline:
-            failures.append(f"{entry[0]}: not reached in time")
+            failures.append(f"{row.name}: not reached in time")
             continue
         try:
-            rows.append(measure(launcher, clock, part, entry, seed + 1000 * number, settings, deadline))
+            rows.append(measure(launcher, clock, row, seed + 1000 * number, settings, deadline))
         except Exception as problem:
-            failures.append(f"{entry[0]}: {type(problem).__name__}: {problem}"[:500])
+            failures.append(f"{row.name}: {type(problem).__name__}: {problem}"[:500])
     # Imported by the peer that uses it; not there without Triton.
     triton = sys.modules.get("triton_diff_attention")
     return {"clock": clock.name, "seed": seed, "triton_cuts": triton.chosen() if triton else {}, "rows": rows, "failures": failures}

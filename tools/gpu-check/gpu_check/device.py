@@ -1,11 +1,16 @@
 """The device table of include/DiffAttn/Runtime/ABI/Device.h by ctypes: the CUDA driver's, or the simulator's."""
 import ctypes
+import gzip
 import json
+import re
 from pathlib import Path
 
 # Of the device table, and of packs.
-VERSION, PACK_VERSION = 3, 4
+VERSION, PACK_VERSION = 3, 5
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
+# A tensor map: its bytes, and what of it is the same for every operand (diffattn_rt_device_tensor_map).
+MAP_BYTES, MAP_ALIGNMENT, MAP_COLUMNS, MAP_ELEMENT_BYTES, MAP_STRIDE = 128, 64, 64, 2, 16
+OPERANDS = ("q1", "k1", "q2", "k2", "v")
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
 _p, _i32, _i64, _u32, _u64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64
@@ -39,6 +44,10 @@ class Product(ctypes.Structure):
                 ("stride_a", _i64), ("stride_b", _i64), ("stride_c", _i64), ("beta", ctypes.c_float)]
 
 
+class Tensor(ctypes.Structure):
+    _fields_ = [("dtype", _i32), ("box_columns", _i32), ("box_rows", _i32), ("base", _u64), ("sizes", _i64 * 4), ("strides", _i64 * 3)]
+
+
 class CudaOptions(ctypes.Structure):
     _fields_ = [("ordinal", _i32), ("driver_library", ctypes.c_char_p), ("gemm_library", ctypes.c_char_p),
                 ("package_folders", ctypes.POINTER(ctypes.c_char_p)), ("num_package_folders", _i32)]
@@ -69,7 +78,7 @@ class Table(ctypes.Structure):
         ("module_load", _function(ctypes.POINTER(Image), _i32, ctypes.POINTER(Kernel), _i32, _out)),
         ("module_destroy", _function(_p)),
         ("launch", _function(_p, _i32, ctypes.POINTER(Shape), _p, ctypes.POINTER(_u64))),
-        ("tensor_map", _function(_p, _p)), ("gemm", _function(_p, ctypes.POINTER(Product))),
+        ("tensor_map", _function(ctypes.POINTER(Tensor), _p)), ("gemm", _function(_p, ctypes.POINTER(Product))),
     ]
 
 
@@ -158,6 +167,21 @@ class Device:
         shape = Shape((_u32 * 3)(*grid), (_u32 * 3)(*block), shared)
         self._call("launch", module, number, ctypes.byref(shape), stream, (_u64 * len(arguments))(*arguments))
 
+    def tensor_map(self, operand, dtype, box_rows, base, *sizes_and_strides):
+        """The tensor map of an operand of attention, as an object with an `address` on the host. Behind `base`: columns, rows, heads and
+        batches, then the strides of the last three in elements."""
+        sizes, strides = sizes_and_strides[:4], sizes_and_strides[4:]
+        # Any legal stride does for an axis of one element.
+        steps = [MAP_STRIDE if size == 1 else MAP_ELEMENT_BYTES * stride for size, stride in zip(sizes[1:], strides)]
+        tensor = Tensor(dtype, MAP_COLUMNS, box_rows, base, (_i64 * 4)(*sizes), (_i64 * 3)(*steps))
+        held = ctypes.create_string_buffer(MAP_BYTES + MAP_ALIGNMENT)
+        held.address = -(-ctypes.addressof(held) // MAP_ALIGNMENT) * MAP_ALIGNMENT
+        try:
+            self._call("tensor_map", ctypes.byref(tensor), held.address)
+        except DeviceError as error:
+            raise DeviceError(f"the tensor map of {OPERANDS[operand]}: {error}") from None
+        return held
+
     def gemm(self, product, stream=None):
         self._call("gemm", stream, ctypes.byref(product))
 
@@ -166,6 +190,14 @@ class Device:
 
     def close(self):
         self.table.close(self.pointer)
+
+
+def chip_number(name):
+    """sm_90a is (90, "a"): code with a letter is for this one chip."""
+    found = re.fullmatch(r"sm_(\d+)([a-z]?)", name)
+    if not found:
+        raise DeviceError(f"expected a chip as sm_80, but got {name}")
+    return int(found[1]), found[2]
 
 
 class Pack:
@@ -194,21 +226,24 @@ class Pack:
                 error = problem
         raise DeviceError(f"expected libgomp, the machine's or the pack's: {error}")
 
-    def choose(self, chip, simulated):
-        """The image for `chip`: machine code for it or for an older chip of the same major number, else PTX."""
-        number = int("".join(c for c in chip if c.isdigit()))
+    def choose(self, chip, simulated, tied=True):
+        """The image for `chip`: machine code for this chip alone, for it, or for an older one of the same major number, else PTX. Without
+        `tied` none that is for this chip alone, as sm_90a's is, with TMA and wgmma."""
+        number, letter = chip_number(chip)
         fitting = []
         for image in self.manifest["images"]:
-            built = int(image["chip"].removeprefix("sm_"))
+            built, alone = chip_number(image["chip"])
+            if alone and (not tied or built != number or (simulated and not letter)):
+                continue
             if simulated and image["format"] == "bc":
-                fitting.append((built == number, built, image))
+                fitting.append((built == number, built, alone, image))
             elif not simulated and image["format"] == "cubin" and built // 10 == number // 10 and built <= number:
-                fitting.append((2, built, image))
+                fitting.append((2, built, alone, image))
             elif not simulated and image["format"] == "ptx" and built <= number:
-                fitting.append((1, built, image))
+                fitting.append((1, built, alone, image))
         if not fitting:
             had = ", ".join(f"{i['chip']} as {i['format']}" for i in self.manifest["images"])
-            raise DeviceError(f"expected kernels for {chip}, but the pack has them for {had}")
-        image = max(fitting, key=lambda entry: entry[:2])[2]
-        host = json.loads((self.folder / image["host"]).read_text())
-        return {**image, "data": (self.folder / image["file"]).read_bytes()}, host
+            raise DeviceError(f"expected kernels for {chip}{'' if tied else ' and others'}, but the pack has them for {had}")
+        image = max(fitting, key=lambda entry: entry[:3])[3]
+        data, host = (gzip.decompress((self.folder / image[part]).read_bytes()) for part in ("file", "host"))
+        return {**image, "data": data}, json.loads(host)

@@ -8,6 +8,8 @@ import math
 import re
 import struct
 
+from .device import MAP_BYTES
+
 BITS = {"index": 64, "i64": 64, "i32": 32, "i1": 1}
 BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
 BINARY = {
@@ -21,10 +23,20 @@ BINARY = {
     "arith.minui": min,
     "arith.maxui": max,
 }
-# Predicates of arith.cmpi that do not look at a sign.
-COMPARE = {0: lambda a, b: a == b, 1: lambda a, b: a != b, 6: lambda a, b: a < b, 7: lambda a, b: a <= b,
-           8: lambda a, b: a > b, 9: lambda a, b: a >= b}
+
+
+def _signed(value):
+    return value - (1 << 64) if value >> 63 else value
+
+
+# Predicates of arith.cmpi on 64 bits.
+COMPARE = {0: lambda a, b: a == b, 1: lambda a, b: a != b,
+           2: lambda a, b: _signed(a) < _signed(b), 3: lambda a, b: _signed(a) <= _signed(b),
+           4: lambda a, b: _signed(a) > _signed(b), 5: lambda a, b: _signed(a) >= _signed(b),
+           6: lambda a, b: a < b, 7: lambda a, b: a <= b, 8: lambda a, b: a > b, 9: lambda a, b: a >= b}
 ALLOCATE = {"gpu.alloc", "memref.alloc"}
+# The call that writes a tensor map to memory of the host, and how kernels and such functions are told apart.
+TENSOR_MAP, RUNTIME_PREFIX = "diffattn_rt_device_tensor_map", "diffattn_rt_"
 SAME = {"arith.index_cast", "arith.index_castui", "arith.extsi", "arith.extui", "arith.trunci", "llvm.inttoptr", "llvm.ptrtoint"}
 
 OPERATION = re.compile(r'^\s*(?:(%\w+)(?::(\d+))? = )?"([\w.]+)"\(([^)]*)\)(.*)$')
@@ -80,14 +92,17 @@ def _constant(rest):
 
 def _step(result, name, operands, rest):
     step = {"op": name, "in": operands, "out": result}
-    if name == "arith.constant":
-        step["value"] = _constant(rest)
+    if name in ("arith.constant", "llvm.mlir.constant"):
+        step.update(op="arith.constant", value=_constant(rest))
     elif name == "llvm.mlir.zero":
         step.update(op="arith.constant", value=0)
     elif name == "arith.cmpi":
         step["predicate"] = int(re.search(r"predicate = (\d+)", rest)[1])
         if step["predicate"] not in COMPARE:
-            raise HostProgramError(f"expected an unsigned comparison, but got predicate {step['predicate']}")
+            raise HostProgramError(f"expected a predicate of arith.cmpi from 0 to {max(COMPARE)}, but got {step['predicate']}")
+        # Signs are those of 64 bits.
+        if 2 <= step["predicate"] <= 5 and (kind := rest.rsplit("(", 1)[1].split(",")[0]) not in ("index", "i64"):
+            raise HostProgramError(f"expected signed comparisons of index or i64, but got {kind}")
     elif name in BINARY or name in SAME:
         if name in SAME:
             target = rest.rsplit("->", 1)[1].strip()
@@ -100,11 +115,14 @@ def _step(result, name, operands, rest):
         # Async dependencies, grid, block, cluster, shared memory, arguments, async object.
         if segments[:7] != [0, 1, 1, 1, 1, 1, 1] or segments[7:11] != [0, 0, 0, 1] or segments[12] != 0:
             raise HostProgramError(f"expected a plain launch, but got operands {segments}")
+    elif name == "llvm.call":
+        if f"callee = @{TENSOR_MAP}" not in rest:
+            raise HostProgramError(f"expected a call of {TENSOR_MAP}, but got {rest.strip()[:120]}")
     elif name == "memref.collapse_shape":
         groups = re.search(r"reassociation = \[(\[.*\])\]}", rest)[1]
         step["groups"] = [[int(axis) for axis in group.split(",")] for group in re.findall(r"\[([\d, ]+)\]", groups)]
     elif name not in ("memref.dim", "memref.extract_aligned_pointer_as_index", "memref.extract_strided_metadata", "arith.select",
-                      "gpu.dealloc"):
+                      "gpu.dealloc", "llvm.alloca"):
         raise HostProgramError(f"expected host code of a launch, but got {name}")
     return step
 
@@ -149,9 +167,22 @@ def kernel_parameters(text):
     """The layout of each kernel's parameters, as diffattn_kernel has it."""
     letters = {"i64": "8", "i32": "4", "f32": "4", "i16": "2", "i8": "1"}
     found = {}
-    for types, name in re.findall(r'"llvm\.func"\(\) <\{.*?function_type = !llvm\.func<void \((.*?)\)>.*?sym_name = "([^"]+)"', text):
-        found[name] = "".join("p" if t.startswith("ptr") else letters[t] for t in _types(types))
+    for attributes, types, name in re.findall(
+            r'"llvm\.func"\(\) <\{(.*?)function_type = !llvm\.func<void \((.*?)\)>.*?sym_name = "([^"]+)"', text):
+        if name.startswith(RUNTIME_PREFIX):
+            continue
+        # A map is passed by value: what its pointer points at.
+        listed = re.search(r"arg_attrs = \[(.*)\], $", attributes)
+        values = [f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>" in a for a in _types(listed[1])] if listed else [False] * len(_types(types))
+        found[name] = "".join("m" if v else "p" if t.startswith("ptr") else letters[t] for v, t in zip(values, _types(types), strict=True))
     return found
+
+
+class MapPlace:
+    """Where host code writes a tensor map: once it has, the map's address on the host."""
+
+    def __init__(self):
+        self.address = None
 
 
 class Buffer:
@@ -191,10 +222,12 @@ def _check(function, buffers):
                 raise HostProgramError(f"expected {what} {want} of argument {number}, but got {got}")
 
 
-def evaluate(function, buffers, allocate):
+def evaluate(function, buffers, allocate, encode_map=None):
     """The launches of a call, (kernel, grid, block, shared bytes, arguments) in order, and the buffer that it returns, or None.
 
-    `allocate(bytes)` returns an address; what it gives must stay until the launches are done."""
+    `allocate(bytes)` returns an address; what it gives must stay until the launches are done. `encode_map(operand, element type, rows
+    of a box, address, columns, rows, heads, batches, and the strides of the last three in elements)` returns the address of a tensor
+    map on the host, which must stay until the launches are made."""
     _check(function, buffers)
     values, launches = {}, []
     for name, buffer in zip(function["names"], buffers):
@@ -230,8 +263,14 @@ def evaluate(function, buffers, allocate):
             elif name in ALLOCATE:
                 sizes = [s if s is not None else operands.pop(0) for s in step["type"]["sizes"]]
                 value = Buffer(allocate(math.prod(sizes) * BYTES[step["type"]["element"]]), sizes, _contiguous(sizes))
+            elif name == "llvm.alloca":
+                value = MapPlace()
+            elif name == "llvm.call":
+                operands[0].address = encode_map(*operands[1:])
+                continue
             elif name == "gpu.launch_func":
-                launches.append((step["kernel"], operands[:3], operands[3:6], operands[6], operands[7:]))
+                arguments = [o.address if isinstance(o, MapPlace) else o for o in operands[7:]]
+                launches.append((step["kernel"], operands[:3], operands[3:6], operands[6], arguments))
                 continue
             elif name == "scf.if":
                 run(step["regions"][0 if operands[0] else 1])

@@ -4,15 +4,16 @@ import ctypes
 import torch
 
 from . import cases, host_program
-from .device import Device, DeviceError, Pack, Shape
+from .device import Device, DeviceError, Pack, Shape, chip_number
 from .generated import Generated
 
 
 class Call:
     """Launches that are ready: a fixed case on fixed tensors. `run` may be called any number of times."""
 
-    def __init__(self, launcher, launches, workspaces, mirrors, result):
+    def __init__(self, launcher, launches, workspaces, mirrors, maps, result):
         self.launcher, self.launches, self.workspaces, self.mirrors, self.result = launcher, launches, workspaces, mirrors, result
+        self.maps = maps  # on the host, where launches find them
 
     @property
     def kernels(self):
@@ -42,13 +43,13 @@ class Call:
 
 
 class Launcher:
-    """The kernels of a pack on a device."""
+    """The kernels of a pack on a device. Where these are for one chip alone, `plain` has those that other chips run too."""
 
-    def __init__(self, pack, device):
+    def __init__(self, pack, device, tied=True):
         facts = device.properties()
         self.pack, self.device, self.facts = pack, device, facts
         self.simulated = bool(facts["simulated"])
-        self.image, host = pack.choose(facts["chip"], self.simulated)
+        self.image, host = pack.choose(facts["chip"], self.simulated, tied)
         self.functions, self.kernels = host["functions"], host["kernels"]
         self.numbers = {kernel["name"]: number for number, kernel in enumerate(self.kernels)}
         self.module = device.load(self.image, self.kernels)
@@ -56,6 +57,7 @@ class Launcher:
         self.generated = [Generated(**fields) for fields in pack.manifest["generated"]]
         self.torch_device = "cpu" if self.simulated else "cuda"
         self.streams = {}
+        self.plain = Launcher(pack, device, tied=False) if chip_number(self.image["chip"])[1] else None
 
     def _buffer(self, tensor, mirrors):
         storage = tensor.untyped_storage()
@@ -73,22 +75,26 @@ class Launcher:
 
     def prepare_function(self, name, tensors, offsets=True):
         """The call of a function. Without `offsets` its types say that buffers begin at their address."""
-        mirrors, workspaces = {}, []
+        mirrors, workspaces, maps = {}, [], []
 
         def allocate(size):
             workspaces.append(self.device.allocate(size, "workspace"))
             return workspaces[-1]
 
+        def encode_map(*values):
+            maps.append(self.device.tensor_map(*values))
+            return maps[-1].address
+
         buffers = [self._buffer(tensor, mirrors) for tensor in tensors]
         if not offsets:
             for buffer, tensor in zip(buffers, tensors):
                 buffer.address, buffer.offset = buffer.address + buffer.offset * tensor.element_size(), 0
-        evaluated, result = host_program.evaluate(self.functions[name], buffers, allocate)
+        evaluated, result = host_program.evaluate(self.functions[name], buffers, allocate, encode_map)
         launches = []
         for name, grid, block, shared, arguments in evaluated:
             shape = Shape((ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), shared)
             launches.append((name, shape, (ctypes.c_uint64 * len(arguments))(*arguments)))
-        return Call(self, launches, workspaces, mirrors, result)
+        return Call(self, launches, workspaces, mirrors, maps, result)
 
     def _stream(self):
         if self.simulated:
@@ -105,10 +111,15 @@ class Launcher:
         for name, shape, arguments in launches:
             self.device._call("launch", self.module, self.numbers[name], ctypes.byref(shape), stream, arguments)
 
-    def close(self):
+    def unload(self):
         for stream in self.streams.values():
             self.device.destroy_stream(stream)
         self.device.unload(self.module)
+
+    def close(self):
+        if self.plain:
+            self.plain.unload()
+        self.unload()
         self.device.close()
 
 

@@ -1,9 +1,12 @@
 """Launches a few cases once, for compute-sanitizer to watch; without PyTorch, whose start under the tool takes longer than all of it.
 
-    python3 tools/gpu-check one-check PACK CASE[,CASE...] [SIMULATOR]
+    python3 tools/gpu-check one-check PACK CASE[,CASE...]
 
 Each operand is an allocation of just its size, so that an access beyond it is seen. Without cases, memory is allocated and
 filled: the probe that tells whether the tool works here at all."""
+
+import argparse
+from pathlib import Path
 
 from . import cases, host_program
 from .device import Device, Pack
@@ -12,6 +15,7 @@ ELEMENT_BYTES = {"bf16": 2, "f16": 2, "f32": 4}
 LAYOUTS = ("dense", "odd")
 # In every byte: small numbers in each type.
 FILL = 0x3C
+PLAIN = "@plain"
 
 
 def operand(case, name, batch, tq, tk):
@@ -41,16 +45,20 @@ def place(device, sizes, element_bytes, layout, name):
 def launch(device, module, host, case, layout, batch, tq, tk):
     """The kernels that ran."""
     numbers = {kernel["name"]: number for number, kernel in enumerate(host["kernels"])}
-    buffers, workspaces = {}, []
+    buffers, workspaces, maps = {}, [], []
 
     def allocate(size):
         workspaces.append(device.allocate(size, "workspace"))
         return workspaces[-1]
 
+    def encode_map(*values):
+        maps.append(device.tensor_map(*values))
+        return maps[-1].address
+
     for name in case.operands():
         same = name == "k2" and case.shared_keys
         buffers[name] = buffers["k1"] if same else place(device, *operand(case, name, batch, tq, tk), layout, name)
-    launches, _ = host_program.evaluate(host["functions"][case.name], list(buffers.values()), allocate)
+    launches, _ = host_program.evaluate(host["functions"][case.name], list(buffers.values()), allocate, encode_map)
     for kernel, grid, block, shared, arguments in launches:
         device.launch(module, numbers[kernel], grid, block, shared, arguments)
     device.wait()
@@ -59,24 +67,42 @@ def launch(device, module, host, case, layout, batch, tq, tk):
     return [kernel for kernel, *_ in launches]
 
 
-def main(folder, names, simulator=None):
+def run(folder, names, simulator=None, chip="sm_80"):
+    """`names`: of cases; one that ends in @plain runs the kernels that are not for this chip alone."""
     pack = Pack(folder)
-    device = Device.simulated(simulator, "sm_80") if simulator else Device.cuda(pack.folder / pack.manifest["runtime"])
+    device = Device.simulated(simulator, chip) if simulator else Device.cuda(pack.folder / pack.manifest["runtime"])
     address = device.allocate(4096)
     device.fill(address, FILL, 4096)
     device.wait()
     device.release(address)
-    if names:
-        image, host = pack.choose(device.properties()["chip"], simulator is not None)
-        module = device.load(image, host["kernels"])
-        known = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
-        if missing := [name for name in names.split(",") if name not in known]:
-            raise SystemExit(f"expected cases of the pack, but got {', '.join(missing)}")
-        for name in names.split(","):
-            for layout in LAYOUTS:
-                ran = launch(device, module, host, known[name], layout, 1, known[name].queries or 70, 131)
-                print(f"{name} {layout}: {', '.join(ran)}", flush=True)
+    known = {fields["name"]: cases.from_json(fields) for fields in pack.manifest["cases"]}
+    if missing := [name for name in names if name.removesuffix(PLAIN) not in known]:
+        raise SystemExit(f"expected cases of the pack, but got {', '.join(missing)}")
+    chosen = {tied: pack.choose(device.properties()["chip"], simulator is not None, tied) for tied in (True, False)}
+    modules = {}
+    for name in names:
+        case, tied = known[name.removesuffix(PLAIN)], not name.endswith(PLAIN)
+        image, host = chosen[tied]
+        if not tied and image["chip"] == chosen[True][0]["chip"]:
+            print(f"{name}: the same kernels on this chip", flush=True)
+            continue
+        if tied not in modules:
+            modules[tied] = device.load(image, host["kernels"])
+        for layout in LAYOUTS:
+            ran = launch(device, modules[tied], host, case, layout, 1, case.queries or 70, 131)
+            print(f"{name} {layout}: {', '.join(ran)}", flush=True)
+    for module in modules.values():
         device.unload(module)
     device.close()
     print("checks done")
 
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pack", type=Path)
+    parser.add_argument("cases", nargs="?", default="", metavar="CASE[,CASE...]", help="with @plain: not by what this chip alone has")
+    parser.add_argument("--simulator", type=Path, help="the library with the simulator, for a simulated GPU")
+    parser.add_argument("--chip", default="sm_80", help="that is simulated")
+    args = parser.parse_args()
+    run(args.pack, [name for name in args.cases.split(",") if name], args.simulator, args.chip)
+    return 0

@@ -5,8 +5,12 @@ import torch
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 # dense: [B,H,T,w]. bthd: [B,T,H,w] in memory, as a projection leaves it. odd: rows of w + 1 elements that begin at the second,
-# which no copy of 16 bytes can read.
-LAYOUTS = ("dense", "bthd", "odd")
+# which no copy of 16 bytes can read. shared: dense, and all batches have the keys and values of one, with a stride of 0, which no
+# tensor map describes.
+LAYOUTS = ("dense", "bthd", "odd", "shared")
+
+#: What may be anything behind kv_len.
+BEHIND = ("k1", "k2", "v")
 
 
 def _place(batch, heads, length, width, layout, fill):
@@ -18,19 +22,32 @@ def _place(batch, heads, length, width, layout, fill):
     return fill(batch, heads, length, width)
 
 
+def without_hidden(tensors):
+    """The same with zeros where make has put NaNs behind kv_len: for what multiplies hidden values by 0."""
+    known = dict(tensors)
+    if "kv_len" in tensors:
+        known.update((name, tensors[name].nan_to_num(0.0)) for name in BEHIND)
+    return known
+
+
 def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
-    """The operands by name, with `o` full of NaNs."""
+    """The operands by name, with `o` full of NaNs, and keys and values behind kv_len."""
     generator = torch.Generator(device=device).manual_seed(seed)
     element = TYPES[case.element]
 
     def normal(*shape, dtype=element):
         return torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype)
 
+    def keys(heads, width):
+        if layout == "shared":
+            return _place(1, heads, tk, width, layout, normal).expand(batch, -1, -1, -1)
+        return _place(batch, heads, tk, width, layout, normal)
+
     hs, hn, hk1, hk2, hv = case.heads
-    tensors = {"q1": _place(batch, hs, tq, case.d, layout, normal), "k1": _place(batch, hk1, tk, case.d, layout, normal),
+    tensors = {"q1": _place(batch, hs, tq, case.d, layout, normal), "k1": keys(hk1, case.d),
                "q2": _place(batch, hn, tq, case.d, layout, normal)}
-    tensors["k2"] = tensors["k1"] if case.shared_keys else _place(batch, hk2, tk, case.d, layout, normal)
-    tensors["v"] = _place(batch, hv, tk, case.dv, layout, normal)
+    tensors["k2"] = tensors["k1"] if case.shared_keys else keys(hk2, case.d)
+    tensors["v"] = keys(hv, case.dv)
     if case.sigmoid:
         tensors["lambda"] = normal(batch, tq, hs, dtype=torch.float32)
     elif "heads" in case.extra:
@@ -49,6 +66,10 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
     lengths = [max(0, tk - 3 - (tk // 3) * b) for b in range(batch)]
     if "kv_len" in case.extra:
         tensors["kv_len"] = torch.tensor(lengths, dtype=torch.int64, device=device)
+        if layout != "shared":  # there the longest batch sees what others do not
+            for batch_of, length in enumerate(lengths):
+                for name in BEHIND:
+                    tensors[name][batch_of, :, length:] = math.nan
     if "q_offset" in case.extra:
         tensors["q_offset"] = torch.tensor([max(0, n - tq - 2) for n in lengths], dtype=torch.int64, device=device)
     if case.segments:

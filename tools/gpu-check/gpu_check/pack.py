@@ -7,6 +7,7 @@ them from a seed.
 import argparse
 import concurrent.futures
 import dataclasses
+import gzip
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from . import cases, generated, host_program, model_pack
-from .device import PACK_VERSION
+from .device import PACK_VERSION, chip_number
 
 LIMIT = 40 << 20
 RUNTIME, LOADER, OPENMP = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so", "lib/libgomp.so.1"
@@ -81,9 +82,10 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
         for (chip, form), (stem, functions, kernels) in zip(forms, compiled):
             if form == "bc":
                 bitcode(stem, llvm_as)
-            image, host = whole / f"{chip}.{form}", whole / f"{chip}-{form}.json"
-            shutil.copyfile(f"{stem}.{form}", image)
-            host.write_text(json.dumps({"kernels": kernels, "functions": functions}, separators=(",", ":")))
+            image, host = whole / f"{chip}.{form}.gz", whole / f"{chip}-{form}.json.gz"
+            described = json.dumps({"kernels": kernels, "functions": functions}, separators=(",", ":")).encode()
+            for path, data in ((image, Path(f"{stem}.{form}").read_bytes()), (host, described)):
+                path.write_bytes(gzip.compress(data, mtime=0))
             images.append({"chip": chip, "format": form, "file": image.name, "host": host.name,
                            "driver": {"cubin": CUBIN_DRIVER, "ptx": PTX_DRIVER, "bc": 0}[form]})
         (whole / "lib").mkdir()
@@ -91,7 +93,9 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
             shutil.copyfile(build / library, whole / library)
         shutil.copyfile(openmp_of(build / RUNTIME), whole / OPENMP)
         (Path(folder) / "models").mkdir()
-        packed = model_pack.write(whole, Path(folder) / "models", chips, models, device == "sim")
+        # Whole models run what `--target=cuda` does: no kernels that are asked for by name.
+        plain = [chip for chip in chips if not chip_number(chip)[1]] or chips
+        packed = model_pack.write(whole, Path(folder) / "models", plain, models, device == "sim")
         held = sorted(f for f in whole.rglob("*") if f.is_file())
         files = {str(f.relative_to(whole)): {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in held}
         manifest = {"format": "diffattn gpu pack", "version": PACK_VERSION, "runtime": RUNTIME, "loader": LOADER, "openmp": OPENMP,
@@ -112,7 +116,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--build", type=Path, required=True, help="the build folder")
-    parser.add_argument("--chips", default="sm_80,sm_90")
+    parser.add_argument("--chips", default="sm_80,sm_90,sm_90a")
     parser.add_argument("--cases", default="", help="only these, by name; all by default")
     parser.add_argument("--models", help=f"only these of {', '.join(model_pack.NAMES)}, or none; by default all, none with --cases")
     parser.add_argument("--device", choices=["cuda", "sim"], default="cuda")

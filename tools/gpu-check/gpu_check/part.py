@@ -46,8 +46,8 @@ def run(name, args):
             return check_kernels.run(opened, args.seed, deadline)
         if opened.simulated:
             settings = {"cache_bytes": 0, "free_bytes": lambda: 1 << 30,
-                        "backends": {"flash x4, kernels alone": "math", "flash x4, eager tail": "math", "cuDNN x2, eager tail": "math",
-                                     "cuDNN x2, compiled tail": "math", "cuDNN x4, eager tail": "math", "Triton, both maps": (16, 16)}}
+                        "backends": {**{peer: "math" for peer in check_timing.peers.PEERS if peer.startswith(("flash", "cuDNN"))},
+                                     "Triton, both maps": (16, 16)}}
         else:
             settings = {"cache_bytes": torch.cuda.get_device_properties(0).L2_cache_size,
                         "free_bytes": lambda: torch.cuda.mem_get_info()[0], "backends": {}}

@@ -33,6 +33,11 @@ def _halves(case, tensors, which):
                 for q, k in (("q1", "k1"), ("q2", "k2")) for part in parts]
 
 
+def two_kernels(case, tensors, which):
+    """The two calls alone: no difference, no tail."""
+    return lambda: list(_maps(case, tensors, which))
+
+
 def _end(case, tensors, first, second):
     return exact_attention.tail(case, tensors, first - tensors["lambda"].to(first.dtype) * second)
 
@@ -92,6 +97,7 @@ def triton_kernel(case, tensors, which):
 PEERS = {
     "flash x4, kernels alone": (four_kernels, "flash"),
     "flash x4, eager tail": (four_calls, "flash"),
+    "cuDNN x2, kernels alone": (two_kernels, "cudnn"),
     "cuDNN x2, eager tail": (two_calls, "cudnn"),
     "cuDNN x2, compiled tail": (compiled, "cudnn"),
     "cuDNN x4, eager tail": (four_calls, "cudnn"),

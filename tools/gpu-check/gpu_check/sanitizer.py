@@ -6,9 +6,11 @@ import time
 from pathlib import Path
 
 from .device import Pack
+from .one_check import PLAIN
 
 TOOLS = ("memcheck", "racecheck", "synccheck")
-CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16")
+#: Those with @plain: by kernels of all chips, where the ones before are for this chip alone.
+CASES = ("v1_bf16", "v1_bf16_decode", "v1_wide_f16", "v2_bf16", "v1_bf16@plain", "v1_bf16_decode@plain", "v1_wide_f16@plain")
 PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/usr/local/cuda/compute-sanitizer/compute-sanitizer",
           "/opt/nvidia/compute-sanitizer/compute-sanitizer")
 #: The command that is watched: its arguments before the pack.
@@ -35,7 +37,7 @@ def run(pack_folder, device_kind, seconds):
     if not tool:
         return {"not_run": f"not run: no compute-sanitizer in PATH, {', '.join(PLACES)}", "failures": []}
     held = {fields["name"] for fields in Pack(pack_folder).manifest["cases"]}
-    chosen = [name for name in CASES if name in held]
+    chosen = [name for name in CASES if name.removesuffix(PLAIN) in held]
     if not chosen:
         return {"not_run": f"not run: the pack has none of {', '.join(CASES)}", "failures": []}
     end = time.monotonic() + seconds
