@@ -59,6 +59,9 @@ const Expected kExpected[] = {
     {HopperInjection::WrongStride, {FaultKind::Descriptor}, true},
     {HopperInjection::DropProxyFence, {FaultKind::MissingFence}},
     {HopperInjection::DropInitFence, {FaultKind::MissingFence}},
+    {HopperInjection::DropTurn, {FaultKind::Deadlock}},
+    {HopperInjection::WrongTurn,
+     {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
 };
 
 /// What only kernels by warpgroups have: decode multiplies by mma.sync, and
@@ -71,6 +74,8 @@ bool isOfWarpgroups(HopperInjection injection) {
   case HopperInjection::DropMatrixCommit:
   case HopperInjection::WrongStride:
   case HopperInjection::DropProxyFence:
+  case HopperInjection::DropTurn:
+  case HopperInjection::WrongTurn:
     return true;
   default:
     return false;

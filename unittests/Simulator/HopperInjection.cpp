@@ -48,6 +48,8 @@ static constexpr Row kRows[] = {
      "wgmma.commit_group."},
     {HopperInjection::WrongStride, "WrongStride", ""},
     {HopperInjection::DropProxyFence, "DropProxyFence", "fence.proxy.async"},
+    {HopperInjection::DropTurn, "DropTurn", "barrier.cta.arrive."},
+    {HopperInjection::WrongTurn, "WrongTurn", "barrier.cta.arrive."},
     {HopperInjection::DropInitFence, "DropInitFence", "fence.mbarrier_init."},
     {HopperInjection::DropStoreWait, "DropStoreWait",
      "cp.async.bulk.wait.group"},
@@ -150,6 +152,8 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
     return change(1, Instruction::Add, 1);
   case HopperInjection::CountLess:
     return change(1, Instruction::LShr, 1);
+  case HopperInjection::WrongTurn:
+    return change(0, Instruction::Xor, 1);
   case HopperInjection::FlipParity:
     return change(1, Instruction::Xor, 1);
   case HopperInjection::ShiftLoad:

@@ -48,6 +48,9 @@ enum class HopperInjection : uint8_t {
   /// A store by the copy engine is not waited for.
   DropStoreWait,
   DropClusterWait,
+  /// Who passes a turn at a named barrier does not, or passes its own.
+  DropTurn,
+  WrongTurn,
 };
 
 llvm::StringRef stringifyInjection(HopperInjection injection);

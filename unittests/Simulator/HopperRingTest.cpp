@@ -214,8 +214,8 @@ TEST_F(HopperRingTest, EveryInjectionIsFound) {
           << stringifyInjection(injection).str() << " " << index;
     }
   }
-  // All but masks, proxy fences, stores and clusters.
-  EXPECT_EQ(kinds, getHopperInjections().size() - 4);
+  // All but masks, proxy fences, stores, clusters and turns.
+  EXPECT_EQ(kinds, getHopperInjections().size() - 6);
 }
 
 TEST_F(HopperRingTest, BreaksAsItShould) {

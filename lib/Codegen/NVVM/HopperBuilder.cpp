@@ -40,6 +40,10 @@ void HopperBuilder::wait(Value barrier, Value parity) {
   });
 }
 
+void HopperBuilder::arriveAtBarrier(Value id, int64_t threads) {
+  call("barrier.cta.arrive.aligned.count", {id, b.i32(threads)});
+}
+
 void HopperBuilder::copyBox(Value target, Value map, std::array<Value, 4> at,
                             Value barrier) {
   // The address of this block's memory within a cluster, of which it is the

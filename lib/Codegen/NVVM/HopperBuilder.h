@@ -28,6 +28,8 @@ public:
   void arriveExpecting(Value barrier, int64_t bytes);
   /// Until the phase of `parity`, an i32, has ended.
   void wait(Value barrier, Value parity);
+  /// Arrives at a named barrier of `threads`, and does not wait for the others.
+  void arriveAtBarrier(Value id, int64_t threads);
 
   /// Starts the copy of the box at `at` = (column, row, head, batch) of `map`
   /// to `target`; its bytes arrive at `barrier`.

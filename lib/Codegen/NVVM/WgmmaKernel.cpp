@@ -11,6 +11,9 @@
 // product is under way at a branch, and nothing reads a register of one that
 // is: else ptxas makes the products wait for each other (C7510 to C7515).
 //
+// The two take turns at exponentials, so that the products of one run beside
+// those of the other: each waits for its turn and then gives the other its own.
+//
 //===----------------------------------------------------------------------===//
 #include "MapCombiner.h"
 #include "TensorRing.h"
@@ -29,6 +32,8 @@ static constexpr int64_t kBringingRegisters = 24, kMultiplyingRegisters = 240;
 /// The named barrier of the two warpgroups that multiply, and their threads.
 static constexpr int64_t kReadersBarrier = 1,
                          kReaders = 2 * GpuWgmmaAttr::kGroupThreads;
+/// The named barriers at which they wait for their turns, one each.
+static constexpr int64_t kTurnBarrier = 2;
 /// Elements that one instruction contracts.
 static constexpr int64_t kStep = 16;
 
@@ -51,6 +56,10 @@ private:
   void clearHiddenValues(TensorRing::Position position, Value firstKey);
   void combine();
   void meetReaders() { b.namedBarrier(b.i32(kReadersBarrier), kReaders); }
+  void waitForTurn() { b.namedBarrier(b.add(group, kTurnBarrier), kReaders); }
+  void passTurn() {
+    hopper.arriveAtBarrier(b.sub(b.i32(kTurnBarrier + 1), group), kReaders);
+  }
   Value queryRow(int64_t half) {
     return b.add(b.add(warpRow, kernel.laneRow), 8 * half);
   }
@@ -177,6 +186,7 @@ Values WgmmaKernel::computeTile(Value tile, TensorRing::Position position,
   std::array<Value, 2> rows{queryRow(0), queryRow(1)};
   ring->waitForKeys(position);
   ScoreTile scores = multiplyKeys(position);
+  waitForTurn();
   SmallVector<OnlineSoftmax::Step> steps;
   for (int64_t map = 0; map < numMaps(); ++map) {
     softmax.transform(scores[map], place.noiseHead, rows, firstKey);
@@ -188,6 +198,7 @@ Values WgmmaKernel::computeTile(Value tile, TensorRing::Position position,
     state = steps.back().state;
     rescaleSums(softmax, maps.sums[map], steps.back());
   }
+  passTurn();
   ring->waitForValues(position);
   clearHiddenValues(position, firstKey);
   multiplyValues(position, steps);
@@ -210,6 +221,11 @@ void WgmmaKernel::multiplyTiles() {
         hopper.describe(b.bytes(ring->queries(map * layout.queryBytes), first),
                         /*panelBytes=*/16));
   ring->waitForQueries();
+  // Both have the same tiles. The first begins, and takes the turn that the
+  // second passes last.
+  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, group, b.i32(0));
+  Value isSecond = b.compare(LLVM::ICmpPredicate::ne, group, b.i32(0));
+  b.branch(isSecond, [&] { passTurn(); });
   TensorRing::Position start = ring->begin();
   Values initial{start.stage, start.parity};
   llvm::append_range(initial, maps.flatten());
@@ -224,6 +240,7 @@ void WgmmaKernel::multiplyTiles() {
         return next;
       },
       /*mayUnroll=*/false);
+  b.branch(isFirst, [&] { waitForTurn(); });
   maps.assign(ValueRange(final).drop_front(2));
   combine();
 }
