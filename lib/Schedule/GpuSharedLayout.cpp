@@ -69,11 +69,15 @@ GpuSharedLayout::GpuSharedLayout(const GpuTiles &tiles, int64_t headDim,
   valueOffset = (sharedKeys ? 1 : 2) * keyBytes;
   stageBytes = valueOffset + tiles.keys * tileValueBytes;
 
-  // Queries that go to registers pass through the pipeline before it is used.
+  // Queries that go to registers pass through the last stage of the pipeline,
+  // while the first tiles come to the others.
   const bool stay = !tiles.qInRegisters || split;
   queries.bytes = (split ? 1 : 2) * queryBytes;
   queries.phases = stay ? Load | Loop : Load;
   pipeline.offset = stay ? queries.bytes : 0;
+  ahead.bytes = stay ? 0 : (tiles.stages - 1) * stageBytes;
+  ahead.phases = Load;
+  queries.offset = ahead.bytes;
   if (tiles.bulk)
     pipeline.offset = llvm::alignTo(pipeline.offset, kSwizzleAlignment);
   pipeline.bytes = tiles.stages * stageBytes;
@@ -131,7 +135,7 @@ GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim) {
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
   for (const Region &region :
-       {queries, pipeline, exchange, combine, states, merge, barriers})
+       {queries, ahead, pipeline, exchange, combine, states, merge, barriers})
     if (region.bytes)
       used.push_back(region);
   return used;

@@ -182,6 +182,29 @@ TEST(GpuCounts, SharedKeys) {
   expectNoConflicts(stats);
 }
 
+/// And where one warp has both maps, read once for them.
+TEST(GpuCounts, SharedKeysAreReadOnce) {
+  Signature s = unmasked(64, 64);
+  s.schedule = "placement = both, warps = 4, kv_block_size = 32, stages = 2, "
+               "q_in_registers = true";
+  auto countReads = [&](bool shared, int64_t tiles) {
+    s.sharedKeys = shared;
+    Outcome outcome = CompiledCase(s).run({1, 64, 32 * tiles}, 3);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    uint64_t reads = 0;
+    for (const sim::SiteStats &site : outcome.stats.at(0).sites)
+      if (llvm::StringRef(site.where.op).contains("ldmatrix"))
+        reads += site.warpAccesses;
+    return reads;
+  };
+  // Of a tile by each warp, as 16 x 16 elements: K of both maps or of one, V.
+  const uint64_t keys = 2 * 4, values = 2 * 4;
+  EXPECT_EQ(countReads(false, 3) - countReads(false, 2),
+            4 * (2 * keys + values));
+  EXPECT_EQ(countReads(true, 3) - countReads(true, 2), 4 * (keys + values));
+}
+
 /// Decode: a tile of 16 rows holds both maps, so V is multiplied once. Every
 /// block of keys copies its own, and the workspace is written and read once.
 TEST(GpuCounts, Decode) {
@@ -299,8 +322,8 @@ TEST_P(EverySchedule, LeavesOutTilesOfOtherSegments) {
 }
 
 /// Numbers are asked for once for the queries and twice for keys, to leave out
-/// those before and after what is seen; then once for each tile, and for each
-/// map and row tile only where it is seen in part.
+/// those before and after what is seen; then once for each tile, and for both
+/// maps of a row tile only where it is seen in part.
 TEST(GpuCounts, WholeTilesOfOneSegmentCompareNothing) {
   Signature s = unmasked(64, 128);
   s.segments = true;
@@ -318,8 +341,8 @@ TEST(GpuCounts, WholeTilesOfOneSegmentCompareNothing) {
     return bytes;
   };
   const uint64_t whole = numbersRead(5);
-  // The last tile's keys and both queries of each lane, for both maps.
-  EXPECT_EQ(numbersRead(6), whole + 2 * 4 * 32 * 3 * sizeof(int64_t));
+  // The last tile's keys and both queries of each lane, once for both maps.
+  EXPECT_EQ(numbersRead(6), whole + 4 * 32 * 3 * sizeof(int64_t));
 }
 
 /// 64 queries and 256 keys of V1 take some 10 ms; the bound leaves room for

@@ -261,7 +261,7 @@ TEST_F(GpuScheduleTest, WhatWarpgroupsDoNotDo) {
 /// What is asked at run time: few queries where their number is not known, and
 /// operands that cannot be copied by 16 bytes where those get another cut.
 TEST_F(GpuScheduleTest, ConditionsStandBeforeWhatTakesEveryCall) {
-  GpuAttentionShape s = shape(64, 128);
+  GpuAttentionShape s = shape(128, 256);
   auto list = [&] {
     std::string reason;
     return selectGpuSchedules(&context, s, target("sm_80"), reason);

@@ -94,9 +94,11 @@ struct GpuSharedLayout {
   /// tile begins.
   static constexpr int64_t kSwizzleAlignment = 8 * kGpuPanelPitch;
 
-  Region queries{"queries"}, pipeline{"pipeline"}, exchange{"exchange"},
-      combine{"combine"}, states{"states"}, merge{"merge"},
-      barriers{"barriers"};
+  /// `ahead` is the part of `pipeline` that is filled while queries that go to
+  /// registers come in.
+  Region queries{"queries"}, ahead{"ahead"}, pipeline{"pipeline"},
+      exchange{"exchange"}, combine{"combine"}, states{"states"},
+      merge{"merge"}, barriers{"barriers"};
   int64_t total = 0;
 
   /// Those that the kernel has.

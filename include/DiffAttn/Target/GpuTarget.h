@@ -29,10 +29,11 @@ struct GpuTarget {
   /// Shared memory of one SM, and the most that one block may have of it.
   int64_t sharedBytesPerSM = 0, sharedBytesPerBlock = 0;
   int64_t threadsPerSM = 0, blocksPerSM = 0;
-  /// Cycles that a warp scheduler's tensor core needs for 256 multiply-adds of
-  /// 16-bit numbers accumulated in f32, and cycles that the SM needs for 64 f32
-  /// operations.
-  double mmaCycles = 2, fp32Cycles = 0.5;
+  /// Cycles that a warp scheduler's tensor core needs by mma.sync for 512
+  /// multiply-adds of 16-bit numbers accumulated in f32, cycles that the SM
+  /// needs for 64 f32 operations, and bytes that it gets from the L2 in a cycle
+  /// where all ask for them.
+  double mmaCycles = 2, fp32Cycles = 0.5, l2Bytes = 32;
   /// Whether schedules were chosen for this chip; else it gets those of sm_80.
   bool tuned = true;
   /// Whether code may use wgmma, tensor maps and mbarriers.

@@ -34,9 +34,16 @@ private:
   int64_t scoreMaps() const { return placement == GpuPlacement::Both ? 2 : 1; }
   int64_t sumMaps() const { return placement == GpuPlacement::Apart ? 1 : 2; }
   void locate();
-  void loadQueries();
+  void bringQueries();
+  void keepQueries();
   Values computeTile(const KVPipeline::Tile &tile, ValueRange carried);
-  ScoreTile scores(int64_t map, Value stage);
+  /// Of each map that a warp scores, the products with K, which is read once
+  /// where it is one.
+  SmallVector<ScoreTile> scores(Value stage);
+  /// Adds biases and hides keys that are not seen.
+  void hide(MutableArrayRef<ScoreTile> scored, const KVPipeline::Tile &tile);
+  /// The sums of the maps that `steps` are of, by one vote.
+  void rescale(ArrayRef<SmallVector<OnlineSoftmax::Step>> steps);
   void accumulate(Value stage,
                   ArrayRef<SmallVector<OnlineSoftmax::Step>> steps);
   void combine();
@@ -61,7 +68,7 @@ private:
   /// map.
   Value warpRow, rowGroup, ownMap;
   Value firstTile, endTile;
-  SmallVector<QueryRows> queries; // of each map, where they are in registers
+  SmallVector<QueryRows> queries; // of each map that the warp scores
   std::unique_ptr<MatrixAtom> atom;
   std::optional<KVPipeline> pipeline;
   std::optional<PairExchange> exchange;
@@ -102,51 +109,107 @@ Value ForwardKernel::mapOffset(int64_t bytes, int64_t map) {
                                          : b.mul(ownMap, bytes);
 }
 
-void ForwardKernel::loadQueries() {
+void ForwardKernel::bringQueries() {
   using P = GpuParam;
   int64_t rows = spec.getRows();
   for (int64_t map = 0; map < 2; ++map) {
     const P tensor = map ? P::Q2 : P::Q1;
     Value base = kernel.headBase(tensor, place.batch,
                                  map ? place.noiseHead : place.head);
-    SharedTile tile{b.bytes(kernel.shared, map * layout.queryBytes), rows,
-                    spec.getPaddedHeadDim(), layout.headPitch};
+    SharedTile tile{
+        b.bytes(kernel.shared, layout.queries.offset + map * layout.queryBytes),
+        rows, spec.getPaddedHeadDim(), layout.headPitch};
     kernel.loader->copy(tile, {base, kernel.rowStride(tensor),
                                kernel.columnStride(tensor), place.firstRow,
                                kernel.param(P::Queries), spec.headDim});
   }
   kernel.loader->commit();
+}
+
+void ForwardKernel::keepQueries() {
+  const bool toRegisters = spec.getTiles().qInRegisters;
   atom = createMmaSync16816(kernel, isPair() ? b.mul(ownMap, 2) : Value());
-  if (!spec.getTiles().qInRegisters)
-    return;
-  kernel.loader->wait(0);
-  b.barrier();
+  if (toRegisters) {
+    // Tiles may still be under way. Their pipeline takes the place of the
+    // queries behind its first barrier.
+    kernel.loader->wait(spec.getTiles().stages - 1);
+    b.barrier();
+  }
   for (int64_t map = 0; map < scoreMaps(); ++map) {
     QueryRows &ofMap = queries.emplace_back();
     ofMap.tiles = rowTiles;
     ofMap.base = queryBase(map);
-    for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
+    for (int64_t rowTile = 0; toRegisters && rowTile < rowTiles; ++rowTile)
       ofMap.fragments.push_back(atom->loadQueries(ofMap.base, rowTile));
   }
-  // The pipeline takes the place of the queries.
-  b.barrier();
 }
 
 Value ForwardKernel::queryBase(int64_t map) {
-  return b.bytes(b.bytes(kernel.shared, mapOffset(layout.queryBytes, map)),
+  Value first = b.bytes(kernel.shared, layout.queries.offset);
+  return b.bytes(b.bytes(first, mapOffset(layout.queryBytes, map)),
                  b.mul(rowGroup, 16 * rowTiles * layout.headPitch));
 }
 
-ScoreTile ForwardKernel::scores(int64_t map, Value stage) {
-  Value keyBase = pipeline->keys(stage);
-  if (!spec.sharedKeys)
-    keyBase = b.bytes(keyBase, mapOffset(layout.keyBytes, map));
-  if (!queries.empty())
-    return atom->multiplyKeys(queries[map], keyBase, keys).front();
-  QueryRows inMemory;
-  inMemory.tiles = rowTiles;
-  inMemory.base = queryBase(map);
-  return atom->multiplyKeys(inMemory, keyBase, keys).front();
+SmallVector<ScoreTile> ForwardKernel::scores(Value stage) {
+  Value base = pipeline->keys(stage);
+  if (spec.sharedKeys)
+    return atom->multiplyKeys(queries, base, keys);
+  SmallVector<ScoreTile> all;
+  for (int64_t map = 0; map < scoreMaps(); ++map)
+    llvm::append_range(
+        all, atom->multiplyKeys(queries[map],
+                                b.bytes(base, mapOffset(layout.keyBytes, map)),
+                                keys));
+  return all;
+}
+
+void ForwardKernel::hide(MutableArrayRef<ScoreTile> scored,
+                         const KVPipeline::Tile &tile) {
+  Value firstKey = b.mul(tile.number, keys);
+  Value partial = kernel.isSeenInPart(warpRow, 16 * rowTiles, firstKey, keys);
+  if (tile.isPartial)
+    partial = b.orI(partial, tile.isPartial);
+  auto rowsOf = [&](size_t rowTile) -> std::array<Value, 2> {
+    return {queryRow(rowTile, 0), queryRow(rowTile, 1)};
+  };
+  SmallVector<Fragment> all;
+  for (ScoreTile &ofMap : scored)
+    for (auto [rowTile, scores] : llvm::enumerate(ofMap)) {
+      softmax.transform(scores, place.noiseHead, rowsOf(rowTile), firstKey);
+      llvm::append_range(all, scores);
+    }
+  // One loop with a branch: two loops, with and without the mask, were seen to
+  // spill.
+  softmax.replaceIf(partial, all, [&] {
+    SmallVector<Fragment> masked;
+    for (ScoreTile &ofMap : scored)
+      for (auto [rowTile, scores] : llvm::enumerate(ofMap)) {
+        SmallVector<Fragment> seen =
+            softmax.mask(scores, rowsOf(rowTile), firstKey);
+        llvm::append_range(masked, tile.isPartial
+                                       ? softmax.maskPartialTile(
+                                             seen, rowsOf(rowTile), firstKey)
+                                       : seen);
+      }
+    return masked;
+  });
+  const Fragment *next = all.begin();
+  for (ScoreTile &ofMap : scored)
+    for (RowFragments &scores : ofMap)
+      for (Fragment &fragment : scores)
+        fragment = *next++;
+}
+
+void ForwardKernel::rescale(ArrayRef<SmallVector<OnlineSoftmax::Step>> steps) {
+  Accumulator sums;
+  SmallVector<OnlineSoftmax::Step> all;
+  for (auto [map, ofMap] : llvm::enumerate(steps)) {
+    llvm::append_range(sums, maps.sums[map]);
+    llvm::append_range(all, ofMap);
+  }
+  rescaleSums(softmax, sums, all);
+  for (auto [i, ofTile] : llvm::enumerate(sums))
+    maps.sums[i / rowTiles][i % rowTiles] = std::move(ofTile);
 }
 
 void ForwardKernel::accumulate(
@@ -160,41 +223,27 @@ void ForwardKernel::accumulate(
   atom->multiplyValues(pipeline->values(stage), probabilities, maps.sums);
 }
 
+// Products with K of both maps first, then one branch for what is hidden and
+// one for sums that grew: between branches ptxas may overlap what it likes.
 Values ForwardKernel::computeTile(const KVPipeline::Tile &tile,
                                   ValueRange carried) {
-  Value stage = tile.stage;
   maps.assign(carried);
-
-  Value firstKey = b.mul(tile.number, keys);
-  Value partial = kernel.isSeenInPart(warpRow, 16 * rowTiles, firstKey, keys);
-  if (tile.isPartial)
-    partial = b.orI(partial, tile.isPartial);
-
+  SmallVector<ScoreTile> scored = scores(tile.stage);
+  hide(scored, tile);
   SmallVector<SmallVector<OnlineSoftmax::Step>> steps;
-  for (int64_t map = 0; map < scoreMaps(); ++map) {
-    auto all = scores(map, stage);
-    auto &ofMap = steps.emplace_back();
-    for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile) {
-      auto &tileScores = all[rowTile];
-      std::array<Value, 2> rows{queryRow(rowTile, 0), queryRow(rowTile, 1)};
-      softmax.transform(tileScores, place.noiseHead, rows, firstKey);
-      // One loop with a branch: two loops, with and without the mask, were seen
-      // to spill.
-      softmax.replaceIf(partial, tileScores, [&] {
-        SmallVector<Fragment> seen = softmax.mask(tileScores, rows, firstKey);
-        return tile.isPartial ? softmax.maskPartialTile(seen, rows, firstKey)
-                              : seen;
-      });
-      ofMap.push_back(softmax.step(tileScores, maps.states[map][rowTile]));
-      maps.states[map][rowTile] = ofMap.back().state;
+  for (auto [map, ofMap] : llvm::enumerate(scored)) {
+    auto &ofTiles = steps.emplace_back();
+    for (auto [scores, state] : llvm::zip(ofMap, maps.states[map])) {
+      ofTiles.push_back(softmax.step(scores, state));
+      state = ofTiles.back().state;
     }
-    rescaleSums(softmax, maps.sums[map], ofMap);
   }
+  rescale(steps);
   if (isPair()) {
     steps.push_back(exchange->steps(steps[0]));
     rescaleSums(softmax, maps.sums[1], steps[1]);
   }
-  accumulate(stage, steps);
+  accumulate(tile.stage, steps);
   return maps.flatten();
 }
 
@@ -220,8 +269,14 @@ void ForwardKernel::combine() {
 
 void ForwardKernel::emit() {
   locate();
-  loadQueries();
+  bringQueries();
+  // Copies by element are done when they are made; tiles that are asked for
+  // first gain nothing then, and were seen to spill.
+  if (spec.elementwise)
+    keepQueries();
   pipeline->start(firstTile, endTile);
+  if (!spec.elementwise)
+    keepQueries();
   Values final = pipeline->loop(
       maps.flatten(), [&](const KVPipeline::Tile &tile, ValueRange carried) {
         return computeTile(tile, carried);

@@ -38,9 +38,9 @@ public:
 
   /// One tile of rows of the queries that begin at `base`, to be kept.
   virtual RowFragments loadQueries(Value base, int64_t rowTile) = 0;
-  /// Q K^T for each of `keyTiles`, addresses of `keys` rows. Queries are read
-  /// once for all of them.
-  virtual SmallVector<ScoreTile> multiplyKeys(const QueryRows &queries,
+  /// Q K^T of each of `queries` with each of `keyTiles`, addresses of `keys`
+  /// rows, of which either has one: that is read once for all of the other.
+  virtual SmallVector<ScoreTile> multiplyKeys(ArrayRef<QueryRows> queries,
                                               ArrayRef<Value> keyTiles,
                                               int64_t keys) = 0;
   /// Adds P V to the sums of each map. V, from `values` on, is read once for

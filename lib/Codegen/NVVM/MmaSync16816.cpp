@@ -38,7 +38,7 @@ class MmaSync16816 final : public MatrixAtom {
 public:
   MmaSync16816(AttentionKernel &kernel, Value valueChunk);
   RowFragments loadQueries(Value base, int64_t rowTile) override;
-  SmallVector<ScoreTile> multiplyKeys(const QueryRows &queries,
+  SmallVector<ScoreTile> multiplyKeys(ArrayRef<QueryRows> queries,
                                       ArrayRef<Value> keyTiles,
                                       int64_t keys) override;
   void multiplyValues(Value values, ArrayRef<Probabilities> probabilities,
@@ -147,30 +147,36 @@ RowFragments MmaSync16816::loadQueries(Value base, int64_t rowTile) {
   return result;
 }
 
-SmallVector<ScoreTile> MmaSync16816::multiplyKeys(const QueryRows &queries,
+SmallVector<ScoreTile> MmaSync16816::multiplyKeys(ArrayRef<QueryRows> queries,
                                                   ArrayRef<Value> keyTiles,
                                                   int64_t keys) {
+  assert(std::min(queries.size(), keyTiles.size()) == 1 &&
+         "expected one K or one Q");
   Value zero = b.f32(0.0);
+  const int64_t rowTiles = queries.front().tiles;
   SmallVector<ScoreTile> result(
-      keyTiles.size(),
-      ScoreTile(queries.tiles,
+      std::max(queries.size(), keyTiles.size()),
+      ScoreTile(rowTiles,
                 RowFragments(keys / 8, Fragment{zero, zero, zero, zero})));
   for (int64_t step = 0; step < headSteps; ++step) {
-    RowFragments q;
-    for (int64_t rowTile = 0; rowTile < queries.tiles; ++rowTile)
-      q.push_back(queries.fragments.empty()
-                      ? queryReader.read(queries.base, rowTile, 2 * step,
-                                         /*transpose=*/false)
-                      : queries.fragments[rowTile][step]);
-    for (auto [base, scores] : llvm::zip_equal(keyTiles, result))
+    SmallVector<RowFragments> q;
+    for (const QueryRows &ofMap : queries)
+      for (RowFragments &all = q.emplace_back();
+           int64_t(all.size()) < rowTiles;)
+        all.push_back(ofMap.fragments.empty()
+                          ? queryReader.read(ofMap.base, all.size(), 2 * step,
+                                             /*transpose=*/false)
+                          : ofMap.fragments[all.size()][step]);
+    for (auto [tile, base] : llvm::enumerate(keyTiles))
       for (int64_t block = 0; block < keys / 16; ++block) {
         Fragment k = keyReader.read(base, block, 2 * step, /*transpose=*/false);
-        for (int64_t rowTile = 0; rowTile < queries.tiles; ++rowTile)
-          for (int64_t n = 0; n < 2; ++n) {
-            Fragment &sum = scores[rowTile][2 * block + n];
-            sum = multiply(b, kernel.element, q[rowTile], k[2 * n],
-                           k[2 * n + 1], sum);
-          }
+        for (auto [map, ofMap] : llvm::enumerate(q))
+          for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
+            for (int64_t n = 0; n < 2; ++n) {
+              Fragment &sum = result[tile + map][rowTile][2 * block + n];
+              sum = multiply(b, kernel.element, ofMap[rowTile], k[2 * n],
+                             k[2 * n + 1], sum);
+            }
       }
   }
   return result;

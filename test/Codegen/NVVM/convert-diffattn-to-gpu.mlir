@@ -6,28 +6,27 @@
 // ONCE-NOT:     llvm.func @diffattn_forward
 
 // CHECK:       llvm.mlir.global external @diffattn_shared() {addr_space = 3 : i32, alignment = 1024 : i64}
-// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16(
-// CHECK-SAME:  diffattn.shared_bytes = 32768
-// CHECK-SAME:  nvvm.reqntid = array<i32: 128, 1, 1>
-// Queries: 16 copies, waited for, then read into 2 x 4 fragments.
-// CHECK-COUNT-8: nvvm.cp.async.shared.global
-// CHECK:       nvvm.cp.async.wait.group 0
-// CHECK:       nvvm.barrier0
-// CHECK-COUNT-8: nvvm.ldmatrix
-// The first tile: K1, K2, V.
-// CHECK:       nvvm.barrier0
+// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_apart8x2_k32s2q_weightbf16(
+// CHECK-SAME:  diffattn.shared_bytes = 65536
+// CHECK-SAME:  nvvm.reqntid = array<i32: 256, 1, 1>
+// Queries of both maps, then the first tile: K1, K2, V.
 // CHECK-COUNT-8: nvvm.cp.async.shared.global
 // CHECK:       nvvm.cp.async.commit.group
-// The loop: wait, barrier, next tile, then both maps, each with a rescale that a warp takes as one.
+// CHECK-COUNT-4: nvvm.cp.async.shared.global
+// CHECK:       nvvm.cp.async.commit.group
+// The queries are waited for, not the tile; a warp reads those of its map into 2 x 4 fragments.
+// CHECK:       nvvm.cp.async.wait.group 1
+// CHECK-NEXT:  nvvm.barrier0
+// CHECK-COUNT-8: nvvm.ldmatrix
+// CHECK-NOT:   nvvm.barrier0
+// The loop: wait, barrier, next tile, then the warp's map, with a rescale that a warp takes as one.
 // CHECK:       nvvm.cp.async.wait.group 0
 // CHECK-NEXT:  nvvm.barrier0
-// CHECK-COUNT-8: nvvm.cp.async.shared.global
+// CHECK-COUNT-4: nvvm.cp.async.shared.global
 // CHECK:       nvvm.cp.async.commit.group
-// CHECK-COUNT-16: nvvm.mma.sync
+// CHECK-COUNT-32: nvvm.mma.sync
 // CHECK:       nvvm.vote.sync any
-// CHECK-COUNT-16: nvvm.mma.sync
-// CHECK:       nvvm.vote.sync any
-// V is read once for both maps: 16 loads for 64 products.
+// V is read once for both tiles of rows: 16 loads for 64 products.
 // CHECK-COUNT-16: nvvm.ldmatrix
 // CHECK-NOT:   nvvm.ldmatrix
 // CHECK:       nvvm.mma.sync
@@ -73,7 +72,7 @@
 // CHECK-NEXT:    } else {
 // CHECK:           %[[OK:.+]] = arith.cmpi eq
 // CHECK:           scf.if %[[OK]] {
-// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_apart8x2_k32s2q_weightbf16
 // CHECK-SAME:        threads in
 // CHECK:           } else {
 // CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_{{.+}}_anystride_weightbf16
@@ -85,7 +84,7 @@ func.func @v1(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) 
 
 // Another scale, no mask: arguments of the same kernel.
 // CHECK-LABEL: func.func @other_numbers(
-// CHECK:       gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
+// CHECK:       gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_apart8x2_k32s2q_weightbf16
 func.func @other_numbers(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) {
   diffattn.attention ins(%q, %k, %q, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) norm_weight(%w : !w)
     outs(%o : !v) {scale = 0.25 : f32, norm = #diffattn.norm<rms>}
