@@ -250,6 +250,12 @@ void Block::trap(uint32_t site) {
   stop();
 }
 
+void Block::reportIndex(int64_t index, uint32_t site) {
+  report(FaultKind::Index, site,
+         "an entry of " + siteAt(site).where.op + " is " +
+             std::to_string(index) + ", which is out of range");
+}
+
 void Block::stop() {
   launch.stopped = true;
   leave();

@@ -110,6 +110,8 @@ public:
   void useRegisters(RegisterUse use, uint32_t site, uint32_t wgmma);
   void step(uint32_t site);
   void trap(uint32_t site);
+  /// Of an entry of a table, which the site names.
+  void reportIndex(int64_t index, uint32_t site);
   [[noreturn]] void exitThread();
 
 private:

@@ -36,6 +36,8 @@ llvm::StringRef mlir::diffattn::sim::stringifyFaultKind(FaultKind kind) {
     return "descriptor";
   case FaultKind::Registers:
     return "registers";
+  case FaultKind::Index:
+    return "index out of range";
   case FaultKind::Trap:
     return "trap";
   case FaultKind::NoProgress:

@@ -51,6 +51,7 @@ enum class OpKind : uint8_t {
   BarrierReduce,
   Step,
   Trap,
+  IndexCheck,
   MbarrierInit,
   MbarrierInval,
   MbarrierArrive,

@@ -68,14 +68,23 @@ unsigned Lowering::getWords(Function &function) {
 
 Error Lowering::lowerAssembly(CallInst &call) {
   const PtxAsm *assembly = asmReader.read(&call);
-  if (!assembly || capability < 90)
+  // What is no instruction is there on every chip.
+  if (!assembly || (capability < 90 && !assembly->check))
     return unsupported(
         call, "the inline assembly \"" +
                   cast<InlineAsm>(call.getCalledOperand())->getAsmString() +
                   "\"");
   IRBuilder<> builder(&call);
   Value *result = nullptr;
-  if (assembly->wgmma) {
+  if (assembly->check) {
+    Site site;
+    site.kind = OpKind::IndexCheck;
+    // The place names the table.
+    const uint32_t number = addSite(site, call, assembly->check->table);
+    builder.CreateCall(runtime("diffattn_sim_index", voidType, {i32, i64, i32}),
+                       {builder.CreateZExt(call.getArgOperand(0), i32),
+                        call.getArgOperand(1), ConstantInt::get(i32, number)});
+  } else if (assembly->wgmma) {
     result = callWithWords(builder, call, getWgmmaSite(call),
                            "diffattn_sim_collective");
   } else {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/PtxAsm.h"
 
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/Twine.h"
 
 #include <cassert>
@@ -18,6 +19,7 @@ static constexpr StringLiteral kWgmmaName = "wgmma.mma_async.sync.aligned.m64n";
 static constexpr StringLiteral kWaitHead = "wgmma.wait_group.sync.aligned ";
 /// A comment, because a text of nothing is easily taken for a mistake.
 static constexpr StringLiteral kTie = "// registers end here";
+static constexpr StringLiteral kCheckHead = "// expects an index in range: ";
 
 /// The operands `first`, `first + 1`, ... of a text, in braces.
 static std::string list(unsigned first, unsigned count) {
@@ -67,6 +69,18 @@ AsmText mlir::diffattn::getPtxAsm(const RegisterTie &tie) {
   return {kTie.str(), tied(tie.floats, tie.integers) + "~{memory}"};
 }
 
+AsmText mlir::diffattn::getPtxAsm(const IndexCheck &check) {
+  return {(kCheckHead + check.table).str(), "b,l"};
+}
+
+/// Whether the end of a comment is the name of a table, and nothing that ends
+/// the comment.
+static bool isName(StringRef text) {
+  return !text.empty() && text.find_if_not([](char c) {
+    return isLower(c) || isDigit(c) || c == '_';
+  }) == StringRef::npos;
+}
+
 static std::optional<PtxAsm> readText(StringRef text, StringRef constraints) {
   PtxAsm result;
   const unsigned floats = constraints.count("=f"),
@@ -74,6 +88,9 @@ static std::optional<PtxAsm> readText(StringRef text, StringRef constraints) {
   if (text == kTie) {
     if (floats + integers > 0)
       result.tie = RegisterTie{floats, integers};
+  } else if (text.consume_front(kCheckHead)) {
+    if (isName(text))
+      result.check = IndexCheck{text.str()};
   } else if (text.consume_front(kWaitHead)) {
     WgmmaWait wait{0, floats, integers};
     if (!text.consumeInteger(10, wait.pending) && wait.pending <= 7)
@@ -89,7 +106,7 @@ static std::optional<PtxAsm> readText(StringRef text, StringRef constraints) {
       result.wgmma = wgmma;
     }
   }
-  if (!result.tie && !result.wait && !result.wgmma)
+  if (!result.tie && !result.wait && !result.wgmma && !result.check)
     return std::nullopt;
   return result;
 }
@@ -100,9 +117,10 @@ std::optional<PtxAsm> mlir::diffattn::parsePtxAsm(StringRef text,
   if (!result)
     return std::nullopt;
   // Every character counts: write it again, and compare.
-  const AsmText again = result->wgmma  ? getPtxAsm(*result->wgmma)
-                        : result->wait ? getPtxAsm(*result->wait)
-                                       : getPtxAsm(*result->tie);
+  const AsmText again = result->wgmma   ? getPtxAsm(*result->wgmma)
+                        : result->wait  ? getPtxAsm(*result->wait)
+                        : result->check ? getPtxAsm(*result->check)
+                                        : getPtxAsm(*result->tie);
   if (again.text != text || again.constraints != constraints)
     return std::nullopt;
   return result;

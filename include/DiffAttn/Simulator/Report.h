@@ -60,6 +60,9 @@ enum class FaultKind : uint8_t {
   Descriptor,
   /// setmaxnreg that cannot be.
   Registers,
+  /// An entry of a table that names nothing: a page that is none, a sequence
+  /// that begins or ends outside of the tokens.
+  Index,
   Trap,
   /// The limit of steps was reached.
   NoProgress,

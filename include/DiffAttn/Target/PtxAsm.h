@@ -91,6 +91,15 @@ struct RegisterTie {
   unsigned floats = 0, integers = 0;
 };
 
+/// No instruction: tells the simulator whether an index that was read from the
+/// table `table`, of small letters, digits and underscores, lies within what it
+/// names. ptxas drops what computes it.
+///
+/// Arguments: i1, whether it lies outside, and the index, i64. No result.
+struct IndexCheck {
+  std::string table;
+};
+
 /// What an inline assembly needs beside its arguments. The dialect is AT&T, and
 /// every one has side effects.
 struct AsmText {
@@ -100,12 +109,14 @@ struct AsmText {
 AsmText getPtxAsm(const Wgmma &wgmma);
 AsmText getPtxAsm(const WgmmaWait &wait);
 AsmText getPtxAsm(const RegisterTie &tie);
+AsmText getPtxAsm(const IndexCheck &check);
 
-/// What an assembly of the table says; one of the three is set.
+/// What an assembly of the table says; one of these is set.
 struct PtxAsm {
   std::optional<Wgmma> wgmma;
   std::optional<WgmmaWait> wait;
   std::optional<RegisterTie> tie;
+  std::optional<IndexCheck> check;
 };
 
 /// Reads exactly what getPtxAsm writes: nothing for any other text, and for a
