@@ -25,14 +25,11 @@ static bool isNumber(MutableOperandRange optional, unsigned number) {
   return !optional.empty() && isNumber(optional[0], number);
 }
 
-static bool isPaged(AttentionOp op) { return op.isPaged(); }
-static bool isPaged(OnlineAttentionOp) { return false; }
-
 /// Keys or values: of each batch, or in pages, with their place in it.
 template <typename Op>
 static Axes keyAxes(Op op, Layout layout) {
   Axes axes = headSplit(layout, Kind::Key);
-  if (isPaged(op))
+  if (op.isPaged())
     axes.front() = Kind::Page;
   return axes;
 }
@@ -48,6 +45,11 @@ static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
     return keyAxes(op, op.getKLayout());
   if (isNumber(op.getVMutable(), number))
     return keyAxes(op, op.getVLayout());
+  if (isNumber(op.getCuSeqlensQMutable(), number) ||
+      isNumber(op.getCuSeqlensKMutable(), number))
+    return Axes{Kind::Sequence};
+  if (isNumber(op.getBlockTableMutable(), number))
+    return Axes{Kind::Batch, Kind::Page};
   for (MaskOperand which : kMaskOperands) {
     OpOperand *found = op.findMaskOperand(which);
     if (found && isNumber(*found, number))
@@ -74,11 +76,6 @@ static Axes getEndAxes(Op op, unsigned number) {
 }
 
 Axes AttentionOp::getAxisRoles(unsigned number) {
-  if (isNumber(getCuSeqlensQMutable(), number) ||
-      isNumber(getCuSeqlensKMutable(), number))
-    return {Kind::Sequence};
-  if (isNumber(getBlockTableMutable(), number))
-    return {Kind::Batch, Kind::Page};
   if (std::optional<Axes> axes = getMapsAxes(*this, number))
     return *axes;
   return getEndAxes(*this, number);

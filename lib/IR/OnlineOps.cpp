@@ -33,7 +33,8 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
                        : found                       ? found->get()
                                                      : Value());
   }
-  operands.push_back(/*k_offset=*/Value());
+  operands.append({op.getCuSeqlensQ(), op.getCuSeqlensK(), op.getBlockTable(),
+                   /*k_offset=*/Value()});
   llvm::append_range(operands, states);
   addOperandSegments(builder, state, operands);
   addAttributesOf(op, state, getAttributeNames());
@@ -58,7 +59,9 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
                    op.getQLayout(),
                    op.getKLayout(),
                    op.getVLayout(),
-                   /*staticHeads=*/true};
+                   /*staticHeads=*/true,
+                   op.isPaged(),
+                   op.isPacked()};
   // online_attention_c2
   if (failed(verifySameElementType(rules,
                                    {q1, inputs.k1, inputs.q2, inputs.k2, v})))
@@ -107,9 +110,19 @@ LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
       failed(verifyState({"sum2", op.getSum2()}, noise, false)) ||
       failed(verifyState({"acc2", op.getAcc2()}, heads2, true)))
     return failure();
-  if (splitSize && failed(verifyCovers(
-                       rules, {max1, 0}, *splitSize,
+  // Of paged keys, whose number is no axis, it is promised.
+  if (splitSize && !op.isPaged() &&
+      failed(
+          verifyCovers(rules, {max1, 0}, *splitSize,
                        {inputs.k1, AttentionOp::lengthAxis(op.getKLayout())})))
+    return failure();
+  // online_attention_c23
+  if ((op.isPacked() || op.isPaged() || op.getCuSeqlensK()) &&
+      (!op.getScheduleAttr() || op.getNumResults()))
+    return rules.error() << "expected cu_seqlens_q, cu_seqlens_k and "
+                            "block_table on memrefs with a schedule, but got "
+                         << (op.getScheduleAttr() ? "tensors" : "none");
+  if (failed(verifySequences(op, rules, inputs)))
     return failure();
   // online_attention_c11, online_attention_c12
   if (failed(verifyMaskOperands(rules, inputs, [&](MaskOperand operand) {

@@ -98,8 +98,11 @@ static std::optional<ScheduleCase> getCase(AttentionOp op, Attribute entry) {
                       when.getTensorMaps()};
   if (result.tensorMaps && isUnaligned(op))
     return std::nullopt;
-  int64_t queries = op.getShaped(op.getQ1())
-                        .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  // Of packed sequences the mean counts.
+  int64_t queries =
+      op.isPacked() ? ShapedType::kDynamic
+                    : op.getShaped(op.getQ1())
+                          .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
   int64_t keys = op.getKeyCount();
   if (int64_t most = when.getMaxQueries()) {
     if (ShapedType::isDynamic(queries))

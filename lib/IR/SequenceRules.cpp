@@ -19,8 +19,12 @@ int64_t AttentionOp::getKeyCount() {
              : rows * pages;
 }
 
+static bool isIntegral(AttentionOp op) { return op.getIntegral(); }
+static bool isIntegral(OnlineAttentionOp) { return false; }
+
 /// Which of the operands come together, and what comes with none of them.
-static LogicalResult verifyForm(AttentionOp op, ShapeRules rules) {
+template <typename Op>
+static LogicalResult verifyForm(Op op, ShapeRules rules) {
   // attention_c28
   if (!op.isPacked() && op.getCuSeqlensK())
     return rules.error() << "expected cu_seqlens_q with cu_seqlens_k, but got "
@@ -37,7 +41,7 @@ static LogicalResult verifyForm(AttentionOp op, ShapeRules rules) {
   // attention_c29
   const StringRef given = op.getBias()        ? "a bias"
                           : op.getQSegments() ? "segments"
-                          : op.getIntegral()  ? "integral"
+                          : isIntegral(op)    ? "integral"
                                               : "";
   if (!given.empty())
     return rules.error() << "expected no bias, segments and integral with "
@@ -71,8 +75,9 @@ static LogicalResult verifyOneBatch(ShapeRules rules, NamedOperand operand) {
   return error << operand.size(0);
 }
 
-LogicalResult diffattn::verifySequences(AttentionOp op, ShapeRules rules,
-                                        const MapInputs &inputs) {
+template <typename Op>
+static LogicalResult verifyTables(Op op, ShapeRules rules,
+                                  const MapInputs &inputs) {
   if (!op.isPacked() && !op.isPaged() && !op.getCuSeqlensK())
     return success();
   if (failed(verifyForm(op, rules)))
@@ -104,4 +109,13 @@ LogicalResult diffattn::verifySequences(AttentionOp op, ShapeRules rules,
       failed(verifySame(rules, "lengths", bounds, 0, keyBounds, 0)))
     return failure();
   return verifyOneBatch(rules, inputs.k1);
+}
+
+LogicalResult diffattn::verifySequences(AttentionOp op, ShapeRules rules,
+                                        const MapInputs &inputs) {
+  return verifyTables(op, rules, inputs);
+}
+LogicalResult diffattn::verifySequences(OnlineAttentionOp op, ShapeRules rules,
+                                        const MapInputs &inputs) {
+  return verifyTables(op, rules, inputs);
 }

@@ -102,6 +102,9 @@ LogicalResult verifyMapInputs(ShapeRules rules, const MapInputs &inputs);
 /// sizes that are known: attention_c28 to attention_c30.
 LogicalResult verifySequences(AttentionOp op, ShapeRules rules,
                               const MapInputs &inputs);
+/// The same: online_attention_c23.
+LogicalResult verifySequences(OnlineAttentionOp op, ShapeRules rules,
+                              const MapInputs &inputs);
 
 /// `lambda` is `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`, `b` and `t` being the
 /// axes of batch and query length of `rows`.

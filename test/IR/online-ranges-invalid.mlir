@@ -96,3 +96,25 @@ func.func @merge_c7_rank(%max: tensor<5x2x2x8xf32>, %sum: tensor<2x2x8xf32>, %ac
          tensor<2x4x8x32xf32>) -> tensor<2x2x8xf32>, tensor<2x2x8xf32>, tensor<2x4x8x32xf32>
   return
 }
+
+// -----
+
+func.func @online_attention_c23(%q: memref<1x2x?x16xbf16>, %k: memref<1x2x?x16xbf16>, %bounds: memref<4xi32>, %max: memref<?x1x2x?xf32>, %acc: memref<?x1x2x?x16xf32>) {
+  // expected-error @below {{'diffattn.online_attention' op expected cu_seqlens_q, cu_seqlens_k and block_table on memrefs with a schedule, but got none}}
+  diffattn.online_attention ins(%q, %k, %q, %k, %k : memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>)
+      cu_seqlens_q(%bounds : memref<4xi32>) cu_seqlens_k(%bounds : memref<4xi32>)
+      outs(%max, %max, %acc, %max, %max, %acc : memref<?x1x2x?xf32>, memref<?x1x2x?xf32>, memref<?x1x2x?x16xf32>, memref<?x1x2x?xf32>, memref<?x1x2x?xf32>, memref<?x1x2x?x16xf32>)
+      {scale = 1.0 : f32, kv_split_size = 16}
+  return
+}
+
+// -----
+
+func.func @online_attention_c23_forms(%q: memref<1x2x?x16xbf16>, %k: memref<1x2x?x16xbf16>, %bounds: memref<4xi32>, %max: memref<?x1x2x?xf32>, %acc: memref<?x1x2x?x16xf32>) {
+  // expected-error @below {{'diffattn.online_attention' op expected cu_seqlens_q with either cu_seqlens_k or block_table, but got none}}
+  diffattn.online_attention ins(%q, %k, %q, %k, %k : memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>, memref<1x2x?x16xbf16>)
+      cu_seqlens_q(%bounds : memref<4xi32>)
+      outs(%max, %max, %acc, %max, %max, %acc : memref<?x1x2x?xf32>, memref<?x1x2x?xf32>, memref<?x1x2x?x16xf32>, memref<?x1x2x?xf32>, memref<?x1x2x?xf32>, memref<?x1x2x?x16xf32>)
+      {scale = 1.0 : f32, kv_split_size = 16, schedule = #diffattn.gpu_split_kv<warps = 1, kv_split_size = 16>}
+  return
+}

@@ -45,6 +45,14 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     (`q_segments` `(` $q_segments^ `:` type($q_segments) `)`)?
     (`kv_segments` `(` $kv_segments^ `:` type($kv_segments) `)`)?
   }];
+  dag sequenceOperands = (ins
+    Optional<DiffAttn_IdData>:$cu_seqlens_q, Optional<DiffAttn_IdData>:$cu_seqlens_k,
+    Optional<DiffAttn_IdData>:$block_table);
+  string sequenceClauses = [{
+    (`cu_seqlens_q` `(` $cu_seqlens_q^ `:` type($cu_seqlens_q) `)`)?
+    (`cu_seqlens_k` `(` $cu_seqlens_k^ `:` type($cu_seqlens_k) `)`)?
+    (`block_table` `(` $block_table^ `:` type($block_table) `)`)?
+  }];
   dag scoreAttributes = (ins
     F32Attr:$scale, UnitAttr:$is_causal, OptionalAttr<DenseI64ArrayAttr>:$window,
     OptionalAttr<F32Attr>:$softcap);
@@ -67,6 +75,11 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     int64_t getValueHeads() { return getShaped(getV()).getDimSize(headAxis(getVLayout())); }
     int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
     int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
+
+    /// Whether sequences follow one another along the axis of queries, and whether
+    /// keys and values lie in pages.
+    bool isPacked() { return static_cast<bool>(getCuSeqlensQ()); }
+    bool isPaged() { return static_cast<bool>(getBlockTable()); }
 
     /// The masks: a key is visible where all of them say so.
     ::llvm::SmallVector<MaskAttrInterface> getMasks();

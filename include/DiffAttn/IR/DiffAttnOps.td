@@ -83,8 +83,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   }];
   let arguments = !con(mapOperands, (ins DiffAttn_F32Data:$lambda), biasOperand,
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
-    (ins Optional<DiffAttn_IdData>:$cu_seqlens_q, Optional<DiffAttn_IdData>:$cu_seqlens_k,
-         Optional<DiffAttn_IdData>:$block_table, DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
+    sequenceOperands, (ins DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
          OptionalAttr<ArrayAttr>:$schedules));
@@ -96,10 +95,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     (`bias` `(` $bias^ `:` type($bias) `)`)?
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
-  }] # positionClauses # [{
-    (`cu_seqlens_q` `(` $cu_seqlens_q^ `:` type($cu_seqlens_q) `)`)?
-    (`cu_seqlens_k` `(` $cu_seqlens_k^ `:` type($cu_seqlens_k) `)`)?
-    (`block_table` `(` $block_table^ `:` type($block_table) `)`)?
+  }] # positionClauses # sequenceClauses # [{
     `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
   }];
   let builders = [
@@ -112,10 +108,6 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
   let extraClassDeclaration = mapsDeclaration # [{
     MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
 
-    /// Whether sequences follow one another along the axis of queries, and whether
-    /// keys and values lie in pages.
-    bool isPacked() { return static_cast<bool>(getCuSeqlensQ()); }
-    bool isPaged() { return static_cast<bool>(getBlockTable()); }
     /// The number of keys of a batch: of paged ones, of all its pages.
     int64_t getKeyCount();
 

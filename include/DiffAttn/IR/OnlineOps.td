@@ -52,7 +52,9 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     keys from `r * n` to `(r + 1) * n`. What the destinations held is not read. The
     operands hold all keys then: `k_offset` is not given, and `q_offset` has the
     default of `diffattn.attention`. A `schedule`, of the same size, says which GPU
-    kernel computes it.
+    kernel computes it. With a schedule and on memrefs, sequences may follow one another,
+    and keys lie in pages, as `diffattn.attention` says: `cu_seqlens_q`, `cu_seqlens_k`
+    and `block_table`. States of packed sequences are of one batch, as their queries are.
 
     States: max1 and sum1 `[B,Hs,Tq]`, acc1 `[B,Hs,Tq,dv]`, max2 and sum2
     `[B,Hn,Tq]`, acc2 `[B,Hn,Tq,dv]` if the value heads divide the noise heads,
@@ -72,7 +74,7 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
              tensor<1x8x16xf32>, tensor<1x8x16xf32>, tensor<1x8x16x128xf32>
     ```
   }];
-  let arguments = !con(mapOperands, biasOperand, positionOperands,
+  let arguments = !con(mapOperands, biasOperand, positionOperands, sequenceOperands,
     (ins Optional<Index>:$k_offset,
          DiffAttn_F32Data:$max1, DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1,
          DiffAttn_F32Data:$max2, DiffAttn_F32Data:$sum2, DiffAttn_F32Data:$acc2),
@@ -83,7 +85,7 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
       type($k2) `,` type($v) `)`
     (`bias` `(` $bias^ `:` type($bias) `)`)?
-  }] # positionClauses # [{
+  }] # positionClauses # sequenceClauses # [{
     (`k_offset` `(` $k_offset^ `)`)?
     `outs` `(` $max1 `,` $sum1 `,` $acc1 `,` $max2 `,` $sum2 `,` $acc2 `:` type($max1) `,`
       type($sum1) `,` type($acc1) `,` type($max2) `,` type($sum2) `,` type($acc2) `)`
