@@ -18,8 +18,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 void mlir::diffattn::buildGpuSchedulePasses(OpPassManager &pm, StringRef chip) {
-  // No kernel of GPUs reads pages.
-  pm.addPass(createGatherPagesPass());
   // What has a kernel must not be decomposed; what has none is.
   SelectGpuSchedulePassOptions select;
   select.chip = chip.str();

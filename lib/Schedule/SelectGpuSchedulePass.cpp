@@ -20,6 +20,10 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
+static int64_t countKeys(AttentionOp op) { return op.getKeyCount(); }
+/// Ranges of keys are cut already.
+static int64_t countKeys(OnlineAttentionOp) { return ShapedType::kDynamic; }
+
 template <typename Op>
 static GpuAttentionShape getShape(Op op) {
   GpuAttentionShape shape;
@@ -27,9 +31,10 @@ static GpuAttentionShape getShape(Op op) {
   shape.elementType = q.getElementType();
   shape.headDim = op.getHeadDim();
   shape.valueDim = op.getValueDim();
-  shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
-  shape.keys = op.getShaped(op.getK1())
-                   .getDimSize(AttentionOp::lengthAxis(op.getKLayout()));
+  // How many queries each sequence has is not known.
+  if (!op.isPacked())
+    shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  shape.keys = countKeys(op);
   // Signal heads s of an aligned block of this size share all three heads of
   // keys and values.
   int64_t signal = op.getSignalHeads();
@@ -106,34 +111,35 @@ struct SelectGpuSchedulePass final
                      "no kernel multiplies with quantized weights");
       return WalkResult::interrupt();
     });
-    WalkResult sequences = getOperation()->walk([](AttentionOp op) {
-      if (!op.isPacked())
-        return WalkResult::advance();
-      op.emitOpError("expected a CPU as the target, but got a GPU, for which "
-                     "no kernel reads cu_seqlens_q");
-      return WalkResult::interrupt();
-    });
-    if (products.wasInterrupted() || sequences.wasInterrupted())
+    if (products.wasInterrupted())
       return signalPassFailure();
-    getOperation()->walk([&](AttentionOp op) {
+    WalkResult attentions = getOperation()->walk([&](AttentionOp op) {
       if (takeEveryCall(getScheduleCases(op, ScheduleTarget::GPU)))
         sayChoice(op, op.getSchedulesAttr());
-      else
-        select(op, *target);
+      else if (failed(select(op, *target)))
+        return WalkResult::interrupt();
+      return WalkResult::advance();
     });
+    if (attentions.wasInterrupted())
+      signalPassFailure();
   }
 
-  void select(AttentionOp op, const GpuTarget &target) {
+  LogicalResult select(AttentionOp op, const GpuTarget &target) {
     std::string reason = getGpuUnsupportedReason(op);
     SmallVector<Attribute> schedules;
     if (reason.empty())
       schedules = selectGpuSchedules(&getContext(), getGpuAttentionShape(op),
                                      target, reason);
     if (schedules.empty()) {
+      // Without a kernel it would be a loop of the host, which reads no bounds.
+      if (op.isPacked())
+        return op.emitOpError()
+               << "expected a kernel for cu_seqlens_q on a GPU, but got none: "
+               << reason;
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention has no GPU kernel");
-      return;
+      return success();
     }
     if (!target.tuned)
       remark::analysis(op.getLoc(), kRemark)
@@ -148,6 +154,7 @@ struct SelectGpuSchedulePass final
     sayBulkCopies(op, schedules, target);
     sayChoice(op, Builder(op).getArrayAttr(schedules));
     appendSchedules(op, schedules);
+    return success();
   }
 
   /// Why decode does not use tensor maps, where the chip has them.

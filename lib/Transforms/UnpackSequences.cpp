@@ -156,26 +156,32 @@ static void unpack(RewriterBase &rewriter, AttentionOp op) {
 
 namespace {
 struct Unpack final : OpRewritePattern<AttentionOp> {
-  using OpRewritePattern::OpRewritePattern;
+  Unpack(MLIRContext *context, std::function<bool(AttentionOp)> shouldUnpack)
+      : OpRewritePattern(context), shouldUnpack(std::move(shouldUnpack)) {}
+
   LogicalResult matchAndRewrite(AttentionOp op,
                                 PatternRewriter &rewriter) const override {
-    if (!op.isPacked())
+    if (!op.isPacked() || !shouldUnpack(op))
       return rewriter.notifyMatchFailure(op, "has no packed sequences");
     unpack(rewriter, op);
     return success();
   }
+
+  std::function<bool(AttentionOp)> shouldUnpack;
 };
 
 struct UnpackSequencesPass final
     : diffattn::impl::UnpackSequencesPassBase<UnpackSequencesPass> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
-    populateUnpackSequencesPatterns(patterns);
+    populateUnpackSequencesPatterns(patterns, [](AttentionOp) { return true; });
     walkAndApplyPatterns(getOperation(), std::move(patterns));
   }
 };
 } // namespace
 
-void diffattn::populateUnpackSequencesPatterns(RewritePatternSet &patterns) {
-  patterns.add<Unpack>(patterns.getContext());
+void diffattn::populateUnpackSequencesPatterns(
+    RewritePatternSet &patterns,
+    std::function<bool(AttentionOp)> shouldUnpack) {
+  patterns.add<Unpack>(patterns.getContext(), std::move(shouldUnpack));
 }

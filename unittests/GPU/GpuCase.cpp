@@ -26,11 +26,13 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <ctime>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <set>
 
 using namespace mlir;
@@ -69,10 +71,12 @@ static std::string stridedType(const std::vector<std::string> &sizes,
 
 std::string CompiledCase::text() const {
   const Signature &s = signature;
+  const bool hasPackedKeys = s.packed && !s.paged;
   auto tensor = [&](int64_t heads, const std::string &length, int64_t width,
-                    const std::string &type = "") {
-    std::vector<std::string> sizes{"?", std::to_string(heads), length,
-                                   std::to_string(width)};
+                    const std::string &type = "", bool isKey = false) {
+    const bool isOne = isKey ? hasPackedKeys : s.packed;
+    std::vector<std::string> sizes{isOne ? "1" : "?", std::to_string(heads),
+                                   length, std::to_string(width)};
     if (s.bthd)
       std::swap(sizes[1], sizes[2]);
     return stridedType(sizes, type.empty() ? s.type : type, s.step == 1);
@@ -80,8 +84,9 @@ std::string CompiledCase::text() const {
   std::string queries = s.queries ? std::to_string(s.queries) : "?";
   std::string q1 = tensor(s.signal, queries, s.d),
               q2 = tensor(s.noise, queries, s.d);
-  std::string k1 = tensor(s.key1, "?", s.d), k2 = tensor(s.key2, "?", s.d);
-  std::string v = tensor(s.value, "?", s.dv),
+  std::string k1 = tensor(s.key1, "?", s.d, "", /*isKey=*/true),
+              k2 = tensor(s.key2, "?", s.d, "", /*isKey=*/true);
+  std::string v = tensor(s.value, "?", s.dv, "", /*isKey=*/true),
               gate = tensor(s.signal, queries, s.dv),
               o = tensor(s.signal, queries, s.dv, s.result);
   std::string lambda = "memref<f32>";
@@ -114,6 +119,12 @@ std::string CompiledCase::text() const {
   if (s.segments)
     for (const char *which : {"q_segments", "kv_segments"})
       optional(which, stridedType({"?", "?"}, "i64", false));
+  if (s.packed)
+    optional("cu_seqlens_q", stridedType({"?"}, "i64", false));
+  if (hasPackedKeys)
+    optional("cu_seqlens_k", stridedType({"?"}, "i64", false));
+  if (s.paged)
+    optional("block_table", stridedType({"?", "?"}, "i64", false));
   std::string attrs;
   llvm::raw_string_ostream os(attrs);
   auto number = [](double x) {
@@ -298,9 +309,92 @@ static void fillBehind(CompiledCase::Operand &operand, const View &lengths) {
         }
 }
 
-Outcome CompiledCase::run(const Shape &shape, unsigned seed,
+/// Rows of the table of pages, in an order of their own; entries that no key
+/// needs are none, and with `wrong` the first ones of all neither.
+static std::vector<int64_t> drawPages(const Shape &shape, int64_t pages,
+                                      unsigned seed) {
+  std::vector<int64_t> free(pages), table;
+  std::iota(free.begin(), free.end(), 0);
+  std::shuffle(free.begin(), free.end(), std::mt19937(seed));
+  const int64_t outside[] = {-1, pages, int64_t(1) << 62};
+  for (int64_t length : shape.keyLengths)
+    for (int64_t m = 0; m * shape.pageRows < shape.keys; ++m)
+      if (m * shape.pageRows < length && !(shape.wrongPages && m == 0)) {
+        table.push_back(free.back());
+        free.pop_back();
+      } else {
+        table.push_back(outside[table.size() % 3]);
+      }
+  return table;
+}
+
+/// Makes the rows of pages that no sequence has NaN.
+static void fillUnused(CompiledCase::Operand &operand, const Shape &shape,
+                       ArrayRef<int64_t> table) {
+  const View &view = operand.view;
+  const int64_t places = shape.keys / shape.pageRows;
+  std::vector<int64_t> used(view.sizes[0]);
+  for (auto [i, page] : llvm::enumerate(table))
+    if (page >= 0 && page < view.sizes[0])
+      used[page] = shape.keyLengths[i / places] - i % places * shape.pageRows;
+  for (int64_t p = 0; p < view.sizes[0]; ++p)
+    for (int64_t h = 0; h < view.sizes[1]; ++h)
+      for (int64_t j = std::max<int64_t>(0, used[p]); j < view.sizes[2]; ++j)
+        for (int64_t c = 0; c < view.sizes[3]; ++c)
+          reference::store(view.element,
+                           operand.memory.data() +
+                               (p * view.strides[0] + h * view.strides[1] +
+                                j * view.strides[2] + c * view.strides[3]) *
+                                   reference::byteSize(view.element),
+                           std::nan(""));
+}
+
+/// A page that `table` does not name.
+static int64_t findSpare(ArrayRef<int64_t> table, int64_t pages) {
+  int64_t spare = 0;
+  while (spare < pages && llvm::is_contained(table, spare))
+    ++spare;
+  require(spare < pages, "expected a page that no sequence has");
+  return spare;
+}
+
+static void clearPage(CompiledCase::Operand &operand, int64_t page) {
+  const View &view = operand.view;
+  const int64_t bytes = reference::byteSize(view.element);
+  for (int64_t h = 0; h < view.sizes[1]; ++h)
+    for (int64_t j = 0; j < view.sizes[2]; ++j)
+      for (int64_t c = 0; c < view.sizes[3]; ++c)
+        reference::store(view.element,
+                         operand.memory.data() +
+                             (page * view.strides[0] + h * view.strides[1] +
+                              j * view.strides[2] + c * view.strides[3]) *
+                                 bytes,
+                         0.0);
+}
+
+Outcome CompiledCase::run(const Shape &given, unsigned seed,
                           const sim::SimOptions &options, bool compare) {
   const Signature &s = signature;
+  Shape shape = given;
+  const auto sequences = static_cast<int64_t>(shape.keyLengths.size());
+  auto sum = [](const std::vector<int64_t> &lengths) {
+    return std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
+  };
+  require((s.packed || s.paged) == (sequences != 0) &&
+              s.packed == !shape.queryLengths.empty() &&
+              (!s.paged || (s.kvLen && shape.keys % shape.pageRows == 0)),
+          "expected lengths of sequences, and whole pages");
+  if (s.packed)
+    shape.queries = sum(shape.queryLengths);
+  if (s.packed && !s.paged)
+    shape.keys = sum(shape.keyLengths);
+  if (s.packed || s.paged)
+    shape.batch = s.packed ? 1 : sequences;
+  const int64_t places = s.paged ? shape.keys / shape.pageRows : 0,
+                pages = sequences * places + 1;
+  std::vector<int64_t> table;
+  if (s.paged)
+    table = drawPages(shape, pages, seed);
   std::mt19937 random(seed);
   std::normal_distribution<double> normal;
   std::vector<std::unique_ptr<Operand>> operands;
@@ -352,7 +446,9 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
   auto gauss = [&] { return normal(random); };
   auto tensor = [&](int64_t heads, int64_t length, int64_t width, auto value,
                     const std::string &type = "") -> Operand & {
-    std::vector<int64_t> sizes{shape.batch, heads, length, width};
+    const bool isPages = length < 0;
+    std::vector<int64_t> sizes{isPages ? pages : shape.batch, heads,
+                               isPages ? shape.pageRows : length, width};
     if (s.bthd)
       std::swap(sizes[1], sizes[2]);
     // Rows stay multiples of 16 bytes where the elements are next to each
@@ -369,10 +465,15 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
     return gauss() + shape.growth * (element++ / s.d % shape.keys);
   };
   require(shape.growth == 0.0 || !s.bthd, "expected bhtd with growing scores");
-  Operand &k1 = tensor(s.key1, shape.keys, s.d, growing);
+  // -1: pages.
+  const int64_t keys = s.paged ? -1 : shape.keys;
+  Operand &k1 = tensor(s.key1, keys, s.d, growing);
   Operand &q2 = tensor(s.noise, queries, s.d, gauss);
-  Operand &k2 = tensor(s.key2, shape.keys, s.d, growing);
-  Operand &v = tensor(s.value, shape.keys, s.dv, gauss);
+  Operand &k2 = tensor(s.key2, keys, s.d, growing);
+  Operand &v = tensor(s.value, keys, s.dv, gauss);
+  if (s.paged)
+    for (Operand *operand : {&k1, &k2, &v})
+      fillUnused(*operand, shape, table);
   Operand &o =
       tensor(s.signal, queries, s.dv, [] { return std::nan(""); }, s.result);
   o.output = true;
@@ -407,7 +508,16 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
         make({s.dv}, s.weight, 1, 0, [&] { return 1.0 + 0.3 * gauss(); }).view;
   if (s.gate)
     arguments.gate = tensor(s.signal, queries, s.dv, gauss).view;
-  if (s.kvLen)
+  auto list = [&](ArrayRef<int64_t> numbers, std::vector<int64_t> sizes) {
+    return make(std::move(sizes), "i64", 1, 0,
+                [&, at = size_t(0)]() mutable {
+                  return static_cast<double>(numbers[at++]);
+                })
+        .view;
+  };
+  if (s.paged)
+    arguments.kvLen = list(shape.keyLengths, {sequences});
+  else if (s.kvLen)
     arguments.kvLen =
         make({shape.batch}, "i64", 1, 0, [&] {
           return static_cast<double>(
@@ -418,7 +528,7 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
       fillBehind(*operand, arguments.kvLen);
   if (s.qOffset)
     arguments.qOffset =
-        make({shape.batch}, "i64", 1, 0, [&] {
+        make({s.packed ? sequences : shape.batch}, "i64", 1, 0, [&] {
           return static_cast<double>(random() % (shape.keys + 4)) - 3.0;
         }).view;
   auto segments = [&](int64_t length, const auto &of) {
@@ -432,6 +542,18 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
     arguments.qSegments = segments(queries, shape.ofQuery);
     arguments.kvSegments = segments(shape.keys, shape.ofKey);
   }
+  auto bounds = [&](ArrayRef<int64_t> lengths) {
+    std::vector<int64_t> numbers{0};
+    for (int64_t length : lengths)
+      numbers.push_back(numbers.back() + length);
+    return list(numbers, {sequences + 1});
+  };
+  if (s.packed)
+    arguments.cuSeqlensQ = bounds(shape.queryLengths);
+  if (s.packed && !s.paged)
+    arguments.cuSeqlensK = bounds(shape.keyLengths);
+  if (s.paged)
+    arguments.blockTable = list(table, {sequences, places});
   arguments.scale = static_cast<float>(s.scale);
   arguments.isCausal = s.causal;
   arguments.left = s.left;
@@ -444,7 +566,7 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
   arguments.epsOutside = s.epsOutside;
   arguments.outScale = static_cast<float>(s.outScale);
   std::string wrong = reference::check(arguments);
-  require(wrong.empty(), wrong);
+  require(wrong.empty() != shape.wrongPages, wrong);
 
   std::vector<DeviceMemref> memrefs;
   for (auto &operand : operands) {
@@ -507,6 +629,18 @@ Outcome CompiledCase::run(const Shape &shape, unsigned seed,
 
   if (!compare)
     return outcome;
+  // What is no page is one of zeros to the reference: the one that none has.
+  if (shape.wrongPages) {
+    const int64_t spare = findSpare(table, pages);
+    for (Operand *operand : {&k1, &k2, &v})
+      clearPage(*operand, spare);
+    auto *entries =
+        static_cast<int64_t *>(const_cast<void *>(arguments.blockTable.data));
+    for (int64_t n = 0; n < sequences; ++n)
+      entries[n * places] = spare;
+    wrong = reference::check(arguments);
+    require(wrong.empty(), wrong);
+  }
   outcome.expected = reference::attention(arguments);
   outcome.bound = reference::errorBound(elementOf(s.type), s.d, shape.keys,
                                         outcome.expected.scoreMagnitude);

@@ -46,6 +46,9 @@ struct Signature {
   bool nanBehind = false;
   /// With numbers of segments, i64.
   bool segments = false;
+  /// Sequences that follow one another, and keys in pages (with kv_len, and
+  /// instead of packed keys); tables are i64.
+  bool packed = false, paged = false;
   /// 0: scalar, 1: signal heads, 2: tokens and signal heads, 3: tokens and
   /// noise heads.
   int lambda = 0;
@@ -84,6 +87,14 @@ struct Shape {
   double growth = 0.0;
   /// kv_len of each batch; drawn if it is negative.
   int64_t length = -1;
+  /// Of each sequence; of a batch without packed queries, keys alone. What
+  /// `batch`, `queries` and, without pages, `keys` say is not read then. Of
+  /// paged keys, `keys` is what a row of the table has place for, a multiple of
+  /// `pageRows`; keys and values that no sequence has are NaN.
+  std::vector<int64_t> queryLengths = {}, keyLengths = {};
+  int64_t pageRows = 16;
+  /// Entries of the table that keys need, brought out of range.
+  bool wrongPages = false;
   /// The segment of each query and key.
   std::function<int64_t(int64_t)> ofQuery = {}, ofKey = {};
 };

@@ -75,6 +75,12 @@ struct KernelParamsTest : testing::Test {
       masks.push_back(SegmentMaskAttr::get(&context));
     }
     spec.masks = getGpuKernelMasks(&context, masks);
+    if (features & 128)
+      spec.queryBoundType = IntegerType::get(&context, 32);
+    if (features & 256)
+      spec.pageType = IntegerType::get(&context, 64);
+    else
+      spec.keyBoundType = spec.queryBoundType;
     if (features & 16)
       spec.normWeightType = bf16;
     if (features & 32)
@@ -108,7 +114,10 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Decode, bulk},
         {GpuKernelKind::Merge, split}})
-    for (unsigned features = 0; features < 128; ++features) {
+    for (unsigned features = 0; features < 512; ++features) {
+      // Sequences and pages, with copies by element and with one K.
+      if (features & (128 | 256) && features & (4 | 8 | 16 | 32 | 64))
+        continue;
       if (isa<GpuWgmmaAttr>(schedule) && features & kNotOfWarpgroups)
         continue;
       // By element, or with segments.

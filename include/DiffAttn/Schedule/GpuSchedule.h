@@ -97,9 +97,10 @@ int64_t getGpuSharedBytes(const GpuScheduleRow &row, bool sharedKeys);
 constexpr int64_t kGpuElementChunks = 8;
 
 /// Blocks of a plain kernel that an SM is to hold. Without this, ptxas aims at
-/// a number of its own and was seen to spill for it.
-int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim,
-                               bool segments);
+/// a number of its own and was seen to spill for it. `sequences`: packed ones,
+/// or pages.
+int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim, bool segments,
+                               bool sequences);
 
 /// Keys of a block of decode where the caches have room for at least `minKeys`:
 /// enough blocks for a GPU where there are few keys, and few states to merge

@@ -26,7 +26,8 @@ void populateAttentionToOnlinePatterns(RewritePatternSet &patterns);
 /// diffattn-unpack-sequences: attention on packed sequences as a loop over
 /// them; and attention on pages of keys and values, where `shouldGather` holds,
 /// as attention on copies of them.
-void populateUnpackSequencesPatterns(RewritePatternSet &patterns);
+void populateUnpackSequencesPatterns(
+    RewritePatternSet &patterns, std::function<bool(AttentionOp)> shouldUnpack);
 void populateGatherPagesPatterns(RewritePatternSet &patterns,
                                  std::function<bool(AttentionOp)> shouldGather);
 

@@ -97,8 +97,10 @@ static OperandView getView(Op op, OpOperand &operand) {
       view.axes[view.axes[OperandView::Batch] < 0 ? OperandView::Batch
                                                   : OperandView::Row] = i;
       break;
-    case AxisRole::Range:    // of states, which have no view
-    case AxisRole::Sequence: // of bounds, which are read by no kernel
+    case AxisRole::Sequence:
+      view.axes[OperandView::Row] = i;
+      break;
+    case AxisRole::Range: // of states, which have no view
       break;
     }
   }
@@ -120,6 +122,9 @@ static void readMaps(Op op, AttentionOperands &operands) {
   for (auto [which, view] : llvm::zip_equal(kMaskOperands, operands.masks))
     if (OpOperand *found = op.findMaskOperand(which))
       view = getView(op, *found);
+  operands.queryBounds = getView(op, op.getCuSeqlensQMutable());
+  operands.keyBounds = getView(op, op.getCuSeqlensKMutable());
+  operands.blockTable = getView(op, op.getBlockTableMutable());
 }
 
 template <typename Op>
@@ -134,7 +139,6 @@ AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
   AttentionOperands operands;
   readMaps(op, operands);
   readEnd(op, operands);
-  operands.blockTable = getView(op, op.getBlockTableMutable());
   return operands;
 }
 AttentionOperands mlir::diffattn::getAttentionOperands(OnlineAttentionOp op) {

@@ -58,26 +58,22 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
     type = spec.gateType;
   else if (tensor == GpuParam::O)
     type = spec.resultType;
-  return stridePointer(
-      type, stridePointer(type, param(tensor), b.toI64(batch), batchStride),
-      b.toI64(head), headStride);
-}
-
-QueryBlock AttentionKernel::locateQueries() {
-  // Blocks start in order of their number: rows that see most keys come first.
-  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
-  QueryBlock result;
-  result.head = b.blockId(1);
-  result.batch = b.blockId(2);
-  result.firstRow = b.mul(block, spec.getRows());
-  result.noiseHead = b.divU(result.head, param(GpuParam::SignalPerNoise));
-  return result;
+  const bool isOfKeys =
+      tensor == GpuParam::K1 || tensor == GpuParam::K2 || tensor == GpuParam::V;
+  Value pointer = param(tensor);
+  // The first page, where there are pages.
+  if (!isOfKeys || !spec.isPaged())
+    pointer = stridePointer(type, pointer, b.toI64(batch), batchStride);
+  pointer = stridePointer(type, pointer, b.toI64(head), headStride);
+  Value first = isOfKeys ? firstKey : firstQuery;
+  return first ? stridePointer(type, pointer, b.toI64(first), rowStride(tensor))
+               : pointer;
 }
 
 std::pair<Value, Value> AttentionKernel::findTiles(const QueryBlock &queries,
                                                    int64_t keys) {
   Value lastRow =
-      b.minS(b.add(queries.firstRow, spec.getRows()), param(GpuParam::Queries));
+      b.minS(b.add(queries.firstRow, spec.getRows()), this->queries());
   VisibleRange seen = masks->getRange({queries.firstRow}, {lastRow, -1});
   Value end = masks->emit(seen.end);
   Value begin = b.maxS(masks->emit(seen.begin), b.i32(0));
@@ -104,7 +100,8 @@ Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
   Value lambdaHead = b.divU(head, param(GpuParam::SignalPerLambda));
   Value pointer = stridePointer(f32, param(GpuParam::Lambda), b.toI64(batch),
                                 param(GpuParam::LambdaB));
-  pointer = stridePointer(f32, pointer, b.toI64(row), param(GpuParam::LambdaT));
+  pointer = stridePointer(f32, pointer, b.toI64(queryAt(row)),
+                          param(GpuParam::LambdaT));
   pointer = stridePointer(f32, pointer, b.toI64(lambdaHead),
                           param(GpuParam::LambdaH));
   Value lambda = b.loadConstant(f32, pointer);
@@ -148,7 +145,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
   if (spec.isPlain())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(getGpuPlainBlocksPerSM(
-                        spec.headDim, spec.valueDim, spec.hasTileMasks())));
+                        spec.headDim, spec.valueDim, spec.hasTileMasks(),
+                        spec.isPacked() || spec.isPaged())));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
   if (spec.isWgmma())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),

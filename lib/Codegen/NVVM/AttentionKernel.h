@@ -9,6 +9,7 @@
 
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
 #include "GpuMasks.h"
+#include "PageTable.h"
 #include "TileLoader.h"
 
 #include "DiffAttn/Schedule/GpuSharedLayout.h"
@@ -20,6 +21,9 @@ std::string typeName(Type type);
 /// The queries of a block: [firstRow, firstRow + rows) of a head.
 struct QueryBlock {
   Value batch, head, noiseHead, firstRow;
+  /// What lengths, offsets and pages are given for: the batch, or one of the
+  /// sequences that lie in it.
+  Value sequence;
 };
 
 /// A kernel under construction: its builder, arguments and the values that all
@@ -39,8 +43,29 @@ struct AttentionKernel {
   /// Pointer to (batch, head) of the tensor `tensor`.
   Value headBase(GpuParam tensor, Value batch, Value head);
   Value stridePointer(Type type, Value pointer, Value index, Value stride);
-  /// Those of this block, where blocks are (rows, heads, batches).
-  QueryBlock locateQueries();
+  /// Runs `body` for the queries of this block, where blocks are (rows, heads,
+  /// batches) or, of packed sequences, (parts, heads), of which those without
+  /// queries run nothing.
+  void forQueries(function_ref<void(const QueryBlock &)> body);
+  /// Packed sequences lie in parts of at most `rows` queries, `part`s behind
+  /// one another. Each begins with part cu_seqlens_q / rows + its number, so
+  /// that there are parts enough for it before the next one begins, and the
+  /// host knows the number of all: queries / rows + sequences.
+  struct Part {
+    Value sequence, firstRow;
+  };
+  /// Of the sequence of `part`, sets the queries and keys; parts that have none
+  /// begin behind the last query.
+  Part enterPart(Value part, Value rows);
+  /// Queries of the block's sequence, and its keys in memory.
+  Value queries() { return queryCount ? queryCount : param(GpuParam::Queries); }
+  Value keys() { return keyCount ? keyCount : param(GpuParam::Keys); }
+  /// The row `row` of the sequence in the tensors of queries.
+  Value queryAt(Value row) { return firstQuery ? b.add(row, firstQuery) : row; }
+  /// The same of a key.
+  Value keyAt(Value row) { return firstKey ? b.add(row, firstKey) : row; }
+  /// Reads lengths, positions and pages of `sequence`.
+  void enterSequence(Value sequence);
   /// The tiles of `keys` keys, from the first to the end, that some row of the
   /// block may see; `masks` must be there.
   std::pair<Value, Value> findTiles(const QueryBlock &queries, int64_t keys);
@@ -62,8 +87,19 @@ struct AttentionKernel {
   std::unique_ptr<TileLoader> loader;
   /// Of the kernel's batch; null until the kernel knows that.
   std::unique_ptr<GpuMasks> masks;
+  /// The same; null where keys do not lie in pages.
+  std::unique_ptr<PageTable> pages;
 
 private:
+  /// The sequence that holds `part`, whose parts begin with
+  /// cu_seqlens_q / rows + its number.
+  Value findSequence(Value part, Value rows);
+  /// The bound `number` of packed queries or keys, brought into [0, all].
+  Value loadBound(GpuParam bounds, Value number);
+
+  /// Of a packed sequence, and where it begins; null: what arguments say, and
+  /// 0.
+  Value queryCount, keyCount, firstQuery, firstKey;
   /// By the number of the parameter; null where the kernel has none.
   std::array<Value, static_cast<size_t>(GpuParam::Count)> arguments;
 };

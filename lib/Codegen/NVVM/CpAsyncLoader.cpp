@@ -31,19 +31,30 @@ void CpAsyncLoader::copy(const SharedTile &tile, const GlobalRows &rows) {
   ChunkWalk walk(kernel, tile);
   Value first = b.add(rows.first, walk.row);
   int64_t chunks = rows.width / kChunkElements;
-  Value rowBytes = b.mul(rows.rowStride, kElementBytes);
-  Value source = b.bytes(b.bytes(rows.base, b.mul(b.toI64(first), rowBytes)),
-                         b.toI64(b.mul(walk.chunk, kChunkBytes)));
-  Value passBytes = b.mul(rowBytes, walk.rowsPerPass);
+  Value ofChunk = b.toI64(b.mul(walk.chunk, kChunkBytes));
+  Value source, passBytes;
+  // Rows of one batch lie in steps.
+  if (!rows.pages) {
+    Value rowBytes = b.mul(rows.rowStride, kElementBytes);
+    source =
+        b.bytes(b.bytes(rows.base, b.mul(b.toI64(first), rowBytes)), ofChunk);
+    passBytes = b.mul(rowBytes, walk.rowsPerPass);
+  }
   walk.whereActive(b, tile, [&] {
     Value pointer = source;
     for (int64_t pass = 0; pass < walk.passes; ++pass) {
-      if (pass)
+      if (pass && !rows.pages)
         pointer = b.bytes(pointer, passBytes);
       Value row = b.add(first, pass * walk.rowsPerPass);
-      Value valid =
-          b.select(b.compare(LLVM::ICmpPredicate::slt, row, rows.limit),
-                   b.i32(kChunkBytes), b.i32(0));
+      Value exists;
+      if (rows.pages) {
+        FoundRow found = findRow(kernel, rows, row);
+        pointer = b.bytes(found.pointer, ofChunk);
+        exists = found.exists;
+      } else {
+        exists = b.compare(LLVM::ICmpPredicate::slt, row, rows.limit);
+      }
+      Value valid = b.select(exists, b.i32(kChunkBytes), b.i32(0));
       for (int64_t column = 0; column < walk.columns; ++column) {
         Value bytes = valid;
         if (column * walk.lanes >= chunks)

@@ -30,24 +30,45 @@ using Values = GpuBuilder::Values;
 /// The named barrier of the warps that compute beside one that brings.
 static constexpr int64_t kReadersBarrier = 1;
 
+/// Blocks are (ranges, groups of heads, batches), or of packed sequences
+/// (parts, groups of heads, ranges).
 void DecodeKernel::locate() {
-  using P = GpuParam;
-  split = b.blockId(0);
   headBlock = b.blockId(1);
-  batch = b.blockId(2);
+  if (!spec.isPacked()) {
+    split = b.blockId(0);
+    batch = sequence = b.blockId(2);
+    return;
+  }
+  split = b.blockId(2);
+  batch = b.i32(0);
+  Value most = b.divU(b.i32(kGpuDecodeRows), kernel.param(GpuParam::Group));
+  AttentionKernel::Part part = kernel.enterPart(b.blockId(0), most);
+  sequence = part.sequence;
+  firstRow = part.firstRow;
+  blockQueries = b.minS(b.sub(kernel.queries(), firstRow), most);
+}
+
+void DecodeKernel::locateHeads() {
+  using P = GpuParam;
   Value group = kernel.param(P::Group);
   firstHead = b.mul(headBlock, group);
-  kernel.masks = std::make_unique<GpuMasks>(kernel, batch);
+  kernel.enterSequence(sequence);
   query = b.divU(kernel.laneRow, group);
   Value head = b.add(firstHead, b.sub(kernel.laneRow, b.mul(query, group)));
+  if (firstRow)
+    query = b.add(query, firstRow);
   noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
   Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
-  place = {batch, firstHead, firstNoise, {}};
+  place = {batch, firstHead, firstNoise, {}, sequence};
   if (!spec.isBulk())
     pipeline.emplace(kernel, batch, firstHead, firstNoise);
+}
 
-  VisibleRange seen =
-      kernel.masks->getRange({}, {kernel.param(P::Queries), -1});
+void DecodeKernel::locateKeys() {
+  using P = GpuParam;
+  Value queriesEnd =
+      firstRow ? b.add(firstRow, countQueries()) : kernel.param(P::Queries);
+  VisibleRange seen = kernel.masks->getRange({firstRow}, {queriesEnd, -1});
   Value end = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
   Value begin = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
   Value splitKeys = kernel.param(P::SplitKeys);
@@ -215,8 +236,9 @@ Values DecodeKernel::initialState() {
   return initial;
 }
 
-void DecodeKernel::emit() {
-  locate();
+void DecodeKernel::computeRange() {
+  locateHeads();
+  locateKeys();
   auto storeEmpty = [&] {
     storeStates([&](Value) -> Joined {
       return {b.minusInfinity(), b.f32(0.0), [&](Value) { return b.f32(0.0); }};
@@ -242,6 +264,15 @@ void DecodeKernel::emit() {
         storeStates([&](Value tileRow) { return join(tileRow); });
         return {};
       });
+}
+
+void DecodeKernel::emit() {
+  locate();
+  if (!firstRow)
+    return computeRange();
+  // Of a packed sequence there may be parts that have no queries.
+  b.branch(b.compare(LLVM::ICmpPredicate::sgt, blockQueries, b.i32(0)),
+           [&] { computeRange(); });
 }
 
 void mlir::diffattn::gpucode::emitDecodeKernel(AttentionKernel &kernel) {

@@ -24,11 +24,23 @@ public:
   void emit();
 
 private:
+  /// The block's range of keys, its heads and its queries.
   void locate();
+  void locateHeads();
+  void locateKeys();
+  void computeRange();
+  /// Queries of the block: all of the batch, or as many of a packed sequence as
+  /// have rows, of which a block has 8 for its heads.
+  Value countQueries() {
+    return blockQueries ? blockQueries : kernel.param(GpuParam::Queries);
+  }
   /// Rows of each map that there are: queries times heads of the block.
   Value countRows() {
-    return b.mul(kernel.param(GpuParam::Queries),
-                 kernel.param(GpuParam::Group));
+    return b.mul(countQueries(), kernel.param(GpuParam::Group));
+  }
+  /// The query `query` of the block in its batch.
+  Value queryAt(Value query) {
+    return firstRow ? kernel.queryAt(b.add(query, firstRow)) : query;
   }
   /// Whether a number of a query, by its row in the tile and its column,
   /// exists, and where it lies.
@@ -80,7 +92,9 @@ private:
   int64_t keys, sumTiles;
   OnlineSoftmax softmax;
 
-  Value batch, headBlock, split, firstHead;
+  Value batch, sequence, headBlock, split, firstHead;
+  /// Of a packed sequence: the block's first query in it, and their number.
+  Value firstRow, blockQueries;
   /// Query and noise head of this lane's rows g and g + 8.
   Value query, noiseHead;
   Value firstTile, endTile;

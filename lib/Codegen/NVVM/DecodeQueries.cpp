@@ -31,7 +31,7 @@ DecodeKernel::QuerySource DecodeKernel::locateQuery(Value tileRow,
     return b.select(isSecond, get(P::Q2), get(P::Q1));
   };
   Value pointer = ofMap([&](P tensor) { return kernel.param(tensor); });
-  const Value indices[] = {batch, head, query, column};
+  const Value indices[] = {batch, head, queryAt(query), column};
   for (auto [axis, index] : llvm::enumerate(indices)) {
     const unsigned number = axis;
     if (number == 3 && !spec.elementwise)

@@ -84,7 +84,9 @@ void DecodeKernel::storeStates(function_ref<Joined(Value tileRow)> getState) {
   using P = GpuParam;
   const int64_t warps = spec.getTiles().warps;
   Value rows = countRows(), group = kernel.param(P::Group);
-  Value range = b.toI64(b.add(b.mul(split, b.gridSize(2)), batch));
+  // Packed sequences lie in one batch.
+  Value range = b.toI64(
+      spec.isPacked() ? split : b.add(b.mul(split, b.gridSize(2)), batch));
   Value bySignal = b.compare(LLVM::ICmpPredicate::eq,
                              kernel.param(P::SignalPerAcc2), b.i32(1));
   b.loop(
@@ -98,7 +100,7 @@ void DecodeKernel::storeStates(function_ref<Joined(Value tileRow)> getState) {
         auto placeOf = [&](Value heads, Value head) {
           Value place = b.add(b.mul(range, b.toI64(heads)), b.toI64(head));
           return b.add(b.mul(place, b.toI64(kernel.param(P::Queries))),
-                       b.toI64(query));
+                       b.toI64(queryAt(query)));
         };
         Value signal = placeOf(b.mul(b.gridSize(1), group), head);
         Value noise = placeOf(kernel.param(P::NoiseHeads), noiseHead);

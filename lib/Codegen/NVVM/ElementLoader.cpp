@@ -36,11 +36,8 @@ void ElementLoader::copy(const SharedTile &tile, const GlobalRows &rows) {
   Type half = b.getI16Type();
   // Eight elements of a row, as four words.
   auto chunk = [&](Value row, int64_t column) {
-    Value rowValid = b.compare(LLVM::ICmpPredicate::slt, row, rows.limit);
-    // A row beyond the limit reads the last one and throws it away.
-    Value readRow = b.minS(row, b.add(rows.limit, -1));
-    Value source =
-        kernel.stridePointer(half, rows.base, b.toI64(readRow), rows.rowStride);
+    // What is read of a row that does not exist is thrown away.
+    auto [source, rowValid] = findRow(kernel, rows, row);
     SmallVector<Value> words;
     for (int64_t word = 0; word < 4; ++word) {
       Value halves[2];

@@ -144,7 +144,7 @@ void Epilogue::transposeQuads(std::array<Value, 4> &words) {
 void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
                         Value query, const QuadColumns &columns) {
   int64_t width = kernel.spec.valueDim;
-  Value queries = kernel.param(GpuParam::Queries);
+  Value queries = kernel.queries();
   Value inside = b.compare(LLVM::ICmpPredicate::slt, query, queries);
   // In f32 the pairs of a quad are 32 bytes side by side, and nothing needs to
   // be exchanged for whole sectors.

@@ -24,7 +24,7 @@ using Values = GpuBuilder::Values;
 namespace {
 class ForwardKernel {
 public:
-  explicit ForwardKernel(AttentionKernel &kernel);
+  ForwardKernel(AttentionKernel &kernel, const QueryBlock &place);
   void emit();
 
 private:
@@ -75,15 +75,15 @@ private:
 };
 } // namespace
 
-ForwardKernel::ForwardKernel(AttentionKernel &kernel)
+ForwardKernel::ForwardKernel(AttentionKernel &kernel, const QueryBlock &place)
     : kernel(kernel), b(kernel.b), spec(kernel.spec), layout(kernel.layout),
       placement(spec.getTiles().placement), rowTiles(spec.getTiles().rowTiles),
       keys(spec.getTiles().keys), softmax(kernel),
       maps(b, sumMaps(), scoreMaps(), rowTiles,
-           spec.getPaddedValueDim() / 8 / (isPair() ? 2 : 1)) {}
+           spec.getPaddedValueDim() / 8 / (isPair() ? 2 : 1)),
+      place(place) {}
 
 void ForwardKernel::locate() {
-  place = kernel.locateQueries();
   int64_t groups = spec.getRows() / (16 * rowTiles);
   rowGroup = kernel.warp;
   ownMap = b.i32(0);
@@ -95,8 +95,7 @@ void ForwardKernel::locate() {
     ownMap = b.divU(kernel.warp, groups);
   }
   warpRow = b.add(place.firstRow, b.mul(rowGroup, 16 * rowTiles));
-  kernel.masks = std::make_unique<GpuMasks>(kernel, place.batch);
-
+  kernel.enterSequence(place.sequence);
   pipeline.emplace(kernel, place.batch, place.head, place.noiseHead);
   if (isPair())
     exchange.emplace(kernel, rowGroup);
@@ -121,7 +120,7 @@ void ForwardKernel::bringQueries() {
         rows, spec.getPaddedHeadDim(), layout.headPitch};
     kernel.loader->copy(tile, {base, kernel.rowStride(tensor),
                                kernel.columnStride(tensor), place.firstRow,
-                               kernel.param(P::Queries), spec.headDim});
+                               kernel.queries(), spec.headDim});
   }
   kernel.loader->commit();
 }
@@ -286,5 +285,6 @@ void ForwardKernel::emit() {
 }
 
 void mlir::diffattn::gpucode::emitForwardKernel(AttentionKernel &kernel) {
-  ForwardKernel(kernel).emit();
+  kernel.forQueries(
+      [&](const QueryBlock &place) { ForwardKernel(kernel, place).emit(); });
 }

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "GpuBuilder.h"
 
+#include "DiffAttn/Target/PtxAsm.h"
+
 #include <limits>
 
 using namespace mlir;
@@ -93,7 +95,8 @@ Value GpuBuilder::shiftLeft(Value a, int64_t bits) {
   return bits ? LLVM::ShlOp::create(*this, a, i32(bits)).getResult() : a;
 }
 Value GpuBuilder::shiftRightU(Value a, int64_t bits) {
-  return LLVM::LShrOp::create(*this, a, i32(bits));
+  return LLVM::LShrOp::create(
+      *this, a, a.getType().isInteger(64) ? i64(bits) : i32(bits));
 }
 Value GpuBuilder::minS(Value a, Value b) {
   return LLVM::SMinOp::create(*this, a, b);
@@ -102,7 +105,9 @@ Value GpuBuilder::maxS(Value a, Value b) {
   return LLVM::SMaxOp::create(*this, a, b);
 }
 Value GpuBuilder::toI64(Value a) {
-  return LLVM::SExtOp::create(*this, getI64Type(), a);
+  return a.getType().isInteger(64)
+             ? a
+             : LLVM::SExtOp::create(*this, getI64Type(), a).getResult();
 }
 Value GpuBuilder::toI32(Value a) {
   return LLVM::TruncOp::create(*this, getI32Type(), a);
@@ -311,6 +316,16 @@ Value GpuBuilder::warpExtremum(Value x, bool max) {
                        halves[0], i32(max ? 0 : -1));
   lower = reduce(lower, max ? NVVM::ReduxKind::UMAX : NVVM::ReduxKind::UMIN);
   return joinWords(lower, upper);
+}
+
+void GpuBuilder::checkIndex(StringRef table, Value isOutside, Value entry) {
+  const AsmText text = getPtxAsm(IndexCheck{table.str()});
+  LLVM::InlineAsmOp::create(
+      *this, TypeRange(), ValueRange{isOutside, entry}, text.text,
+      text.constraints, /*has_side_effects=*/true, /*is_align_stack=*/false,
+      LLVM::TailCallKind::None,
+      LLVM::AsmDialectAttr::get(getContext(), LLVM::AsmDialect::AD_ATT),
+      ArrayAttr());
 }
 
 // Control flow. Blocks stand in the order in which they run.

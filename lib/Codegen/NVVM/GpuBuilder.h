@@ -96,6 +96,10 @@ public:
   Value pack(ArrayRef<Value> values);
   SmallVector<Value> unpack(Value vector);
 
+  /// Tells the simulator of an entry of `table`, an i64, that `isOutside` of
+  /// what it names. No instruction.
+  void checkIndex(StringRef table, Value isOutside, Value entry);
+
   // Threads.
   Value threadId();
   /// The thread's number in its warp.

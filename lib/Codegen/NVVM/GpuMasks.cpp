@@ -66,8 +66,7 @@ void GpuMasks::readPositions() {
   // By default all keys exist, and the last query stands at the last one. What
   // is given is i64: it is made i32 within the branch, so that no wide number
   // takes registers afterwards.
-  Value keys = kernel.param(GpuParam::Keys),
-        queries = kernel.param(GpuParam::Queries);
+  Value keys = kernel.keys(), queries = kernel.queries();
   Value null =
       LLVM::ZeroOp::create(b, LLVM::LLVMPointerType::get(b.getContext(), 1));
   auto isGiven = [&](GpuParam pointer) {

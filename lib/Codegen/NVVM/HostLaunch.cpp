@@ -26,6 +26,12 @@ static GpuKernelSpec getMapsSpec(Op op, ScheduleAttrInterface schedule,
   spec.schedule = schedule;
   spec.elementwise = elementwise;
   spec.sharedKeys = op.getK1() == op.getK2();
+  auto tableType = [&](Value table) {
+    return table ? elementType(table) : Type();
+  };
+  spec.queryBoundType = tableType(op.getCuSeqlensQ());
+  spec.keyBoundType = tableType(op.getCuSeqlensK());
+  spec.pageType = tableType(op.getBlockTable());
   ScoreRules scores = getScoreRules(op);
   spec.masks = getGpuKernelMasks(op.getContext(), scores.masks);
   for (MaskAttrInterface mask : spec.masks)
@@ -103,6 +109,10 @@ private:
 } // namespace
 
 void AttentionLaunch::launch(const GpuKernelSpec &spec) {
+  if (spec.isPacked())
+    return host.launch(spec,
+                       {host.countParts(queries, host.index(spec.getRows())),
+                        signalHeads, host.index(1)});
   host.launch(spec,
               {host.ceilDiv(queries, spec.getRows()), signalHeads, batches});
 }
@@ -137,7 +147,7 @@ void AttentionLaunch::launchCases(ArrayRef<ScheduleCase> cases, Copies copies) {
     return launchCases(others, copies);
   Value holds;
   if (first.maxQueries)
-    holds = host.compare(arith::CmpIPredicate::ule, queries, *first.maxQueries);
+    holds = host.hasAtMost(queries, *first.maxQueries);
   if (first.minKeys) {
     Value enough =
         host.compare(arith::CmpIPredicate::uge, keys, *first.minKeys);
@@ -158,10 +168,9 @@ void AttentionLaunch::launchCases(ArrayRef<ScheduleCase> cases, Copies copies) {
 void AttentionLaunch::emit(ArrayRef<ScheduleCase> cases) {
   batches = host.size(host.operands.output, OperandView::Batch);
   queries = host.size(host.operands.output, OperandView::Row);
-  keys = host.size(host.operands.v, OperandView::Row);
+  keys = host.keyCount();
   signalHeads = host.size(host.operands.q1, OperandView::Head);
-  Value rows = host.compute<arith::MulIOp>(batches, queries);
-  host.choose(host.compare(arith::CmpIPredicate::ne, rows, 0), [&] {
+  host.choose(host.hasRows(batches, queries), [&] {
     const GpuKernelSpec spec =
         getGpuKernelSpec(op, cases.front().schedule, /*elementwise=*/false);
     EpilogueRules epilogue = getEpilogueRules(op);

@@ -38,7 +38,8 @@ void KVPipeline::issue(Value tile, Value stage) {
                          tileKeys, padded, pitch},
                         {global, kernel.rowStride(tensor),
                          kernel.columnStride(tensor), first,
-                         kernel.masks->keyLimit, width});
+                         kernel.masks->keyLimit, width, kernel.pages.get(),
+                         kernel.param(getGpuStride(tensor, 0))});
   };
   copy(0, spec.getPaddedHeadDim(), layout.headPitch, key1, P::K1, spec.headDim);
   if (!spec.sharedKeys)

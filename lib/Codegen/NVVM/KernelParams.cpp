@@ -62,6 +62,18 @@ template <MaskOperand operand>
 bool loads(const GpuKernelSpec &spec) {
   return attends(spec) && spec.getMaskType(operand);
 }
+bool isPacked(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.isPacked();
+}
+bool hasPackedKeys(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.keyBoundType;
+}
+bool readsPages(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.isPaged();
+}
+bool readsPagesByMap(const GpuKernelSpec &spec) {
+  return readsPages(spec) && readsByMap(spec);
+}
 bool hasSoftcap(const GpuKernelSpec &spec) {
   return attends(spec) && spec.softcap;
 }

@@ -131,6 +131,9 @@ std::string GpuKernelSpec::getName() const {
     }
     if (sharedKeys)
       os << "_onekey";
+    type("packed", queryBoundType);
+    type("packedkeys", keyBoundType);
+    type("pages", pageType);
     if (softcap)
       os << "_softcap";
     if (scaleFirst)

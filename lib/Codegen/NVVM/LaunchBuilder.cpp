@@ -121,6 +121,50 @@ Value LaunchBuilder::biasInPairs() {
                  0);
 }
 
+Value LaunchBuilder::keyCount() {
+  Value keys = size(operands.v, OperandView::Row);
+  if (!operands.blockTable)
+    return keys;
+  return compute<arith::MulIOp>(size(operands.blockTable, OperandView::Row),
+                                keys);
+}
+
+Value LaunchBuilder::hasRows(Value batches, Value queries) {
+  Value rows = compute<arith::MulIOp>(batches, queries);
+  // Without sequences there is no bound behind the first one to read.
+  if (operands.queryBounds)
+    rows = compute<arith::MulIOp>(rows, sequenceCount());
+  return compare(arith::CmpIPredicate::ne, rows, 0);
+}
+
+Value LaunchBuilder::hasAtMost(Value queries, int64_t most) {
+  Value limit = index(most);
+  if (operands.queryBounds)
+    limit = compute<arith::MulIOp>(limit, sequenceCount());
+  return b.createOrFold<arith::CmpIOp>(arith::CmpIPredicate::ule, queries,
+                                       limit);
+}
+
+void LaunchBuilder::fillSequences() {
+  using P = GpuParam;
+  using View = OperandView;
+  if (operands.queryBounds) {
+    setOperand(P::QueryBounds, operands.queryBounds, {View::Row});
+    argument(P::Sequences) = i32(sequenceCount());
+  }
+  if (operands.keyBounds)
+    setOperand(P::KeyBounds, operands.keyBounds, {View::Row});
+  if (!operands.blockTable)
+    return;
+  setOperand(P::BlockTable, operands.blockTable, {View::Batch, View::Row});
+  Value rows = size(operands.v, View::Row);
+  argument(P::Pages) = i32(size(operands.v, View::Batch));
+  argument(P::PageRows) = i32(rows);
+  constexpr int64_t whole = int64_t(1) << 60;
+  argument(P::PagePart) = i64(compute<arith::AddIOp>(
+      compute<arith::DivUIOp>(index(whole - 1), rows), index(1)));
+}
+
 void LaunchBuilder::fillScores(const ScoreRules &scores, bool scaled) {
   using P = GpuParam;
   using View = OperandView;
@@ -149,7 +193,8 @@ void LaunchBuilder::fillScores(const ScoreRules &scores, bool scaled) {
   setOperand(P::QOffset, operands.mask(MaskOperand::QOffset), {View::Batch});
 
   argument(P::Queries) = i32(size(operands.q1, View::Row));
-  argument(P::Keys) = i32(size(operands.v, View::Row));
+  argument(P::Keys) = i32(keyCount());
+  fillSequences();
   const View &signal = operands.q1, &noise = operands.q2;
   argument(P::SignalPerNoise) = i32(sharing(signal, noise));
   argument(P::SignalPerKey1) = i32(sharing(signal, operands.k1));

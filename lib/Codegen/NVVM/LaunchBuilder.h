@@ -84,6 +84,25 @@ public:
   Value size(const OperandView &view, OperandView::Role role) {
     return size(view.value, view.axes[role]);
   }
+  /// Keys of a batch, or of all packed sequences; of paged ones, those that a
+  /// row of the table has place for.
+  Value keyCount();
+  /// Packed sequences.
+  Value sequenceCount() {
+    return compute<arith::SubIOp>(size(operands.queryBounds, OperandView::Row),
+                                  index(1));
+  }
+  /// Parts of at most `rows` queries that hold the packed sequences
+  /// (AttentionKernel::enterPart).
+  Value countParts(Value queries, Value rows) {
+    return compute<arith::AddIOp>(compute<arith::DivUIOp>(queries, rows),
+                                  sequenceCount());
+  }
+  /// Whether there is something to compute.
+  Value hasRows(Value batches, Value queries);
+  /// Whether a call has at most `most` queries; of packed sequences, on
+  /// average.
+  Value hasAtMost(Value queries, int64_t most);
   Value ceilDiv(Value a, int64_t by) {
     return compute<arith::DivUIOp>(compute<arith::AddIOp>(a, index(by - 1)),
                                    index(by));
@@ -112,8 +131,17 @@ private:
                   ArrayRef<OperandView::Role> roles);
   /// One of Q, K, V, the result and the gate, if it is there.
   void setTensor(GpuParam pointer, const OperandView &view);
+  /// Whether the keys of a page are a multiple of `rows`.
+  Value isPageMultiple(int64_t rows) {
+    return compare(arith::CmpIPredicate::eq,
+                   compute<arith::RemUIOp>(size(operands.v, OperandView::Row),
+                                           index(rows)),
+                   0);
+  }
+  /// What tells of packed sequences and of pages.
+  void fillSequences();
   /// The map of `view` with boxes of `rows` rows of 64 columns.
-  void setMap(GpuParam param, const OperandView &view, int64_t rows,
+  void setMap(GpuParam param, const OperandView &view, Value rows,
               diffattn_tensor_operand operand);
   /// Bytes of an element in memory; an i1 takes a byte.
   static int64_t elementBytes(Value memref);

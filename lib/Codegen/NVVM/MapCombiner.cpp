@@ -99,7 +99,7 @@ SmallVector<MapCombiner::Factors>
 MapCombiner::getFactors(size_t maps, ArrayRef<SmallVector<RowState>> states) {
   const auto rowTiles = static_cast<int64_t>(states.front().size());
   Epilogue epilogue(kernel, place.batch, place.head);
-  Value lastRow = b.add(kernel.param(GpuParam::Queries), -1);
+  Value lastRow = b.add(kernel.queries(), -1);
   SmallVector<Factors> factors(maps, Factors(rowTiles));
   for (int64_t rowTile = 0; rowTile < rowTiles; ++rowTile)
     for (int64_t h = 0; h < 2; ++h) {

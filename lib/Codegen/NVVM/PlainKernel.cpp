@@ -25,9 +25,9 @@ using Values = GpuBuilder::Values;
 namespace {
 class PlainKernel {
 public:
-  explicit PlainKernel(AttentionKernel &kernel)
+  PlainKernel(AttentionKernel &kernel, const QueryBlock &place)
       : kernel(kernel), b(kernel.b), spec(kernel.spec),
-        columns(llvm::divideCeil(spec.valueDim, 32)) {}
+        columns(llvm::divideCeil(spec.valueDim, 32)), place(place) {}
   void emit();
 
 private:
@@ -38,6 +38,8 @@ private:
   Value reduce(Value x, bool max);
   Values forEachBlock(Value lower, Value upper, ValueRange initial);
   Values keyBlock(Value block, ValueRange carried);
+  /// The row `row`, which lies below the limit, of K or V.
+  Value keyRow(GpuParam tensor, Value head, const PageTable::Place &place);
   Value column(int64_t i) { return b.add(kernel.lane, 32 * i); }
   void finish(ValueRange values);
 
@@ -45,6 +47,7 @@ private:
   GpuBuilder &b;
   const GpuKernelSpec &spec;
   int64_t columns;
+  const QueryBlock &place;
   Value batch, head, noiseHead, row;
   std::array<Value, 2> query, key;
   Value value, firstSeen, endSeen;
@@ -101,6 +104,15 @@ Value PlainKernel::score(Value product, Value at) {
   return b.select(seen, scaled, b.minusInfinity());
 }
 
+Value PlainKernel::keyRow(GpuParam tensor, Value head,
+                          const PageTable::Place &place) {
+  if (place.page)
+    head = kernel.stridePointer(b.f32(), head, b.toI64(place.page),
+                                kernel.param(getGpuStride(tensor, 0)));
+  return kernel.stridePointer(b.f32(), head, b.toI64(place.row),
+                              kernel.rowStride(tensor));
+}
+
 Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   using P = GpuParam;
   Type f32 = b.f32();
@@ -114,13 +126,17 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   GpuMath math(b, spec.scaledScores() ? b.f32(kLog2E) : b.f32(1.0));
   Values next(carried.begin(), carried.end());
   std::array<Value, 2> probability;
-  const P queryStrides[] = {P::Q1W, P::Q2W}, keyStrides[] = {P::K1W, P::K2W},
-          rowStrides[] = {P::K1T, P::K2T};
+  const P queryStrides[] = {P::Q1W, P::Q2W}, keys[] = {P::K1, P::K2};
+  PageTable::Place place{{}, at, {}};
+  if (kernel.pages)
+    place = kernel.pages->find(at);
   for (int64_t map = 0; map < 2; ++map) {
-    Value keyRow = kernel.stridePointer(f32, key[map], b.toI64(at),
-                                        kernel.param(rowStrides[map]));
-    Value s = score(
-        product(query[map], queryStrides[map], keyRow, keyStrides[map]), at);
+    Value dot =
+        product(query[map], queryStrides[map],
+                keyRow(keys[map], key[map], place), getGpuStride(keys[map], 3));
+    if (place.exists)
+      dot = b.select(place.exists, dot, b.f32(0.0));
+    Value s = score(dot, at);
     s = b.select(inBlock, s, b.minusInfinity());
     Value oldMax = carried[2 * map], oldSum = carried[2 * map + 1];
     Value max = b.maxF(oldMax, reduce(s, /*max=*/true));
@@ -143,14 +159,24 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
       b.i32(0), count, 1, sums, [&](Value j, ValueRange state) -> Values {
         std::array<Value, 2> p{b.shuffle(probability[0], j),
                                b.shuffle(probability[1], j)};
-        Value row = kernel.stridePointer(f32, value, b.toI64(b.add(first, j)),
-                                         kernel.param(P::VT));
+        PageTable::Place ofKey{{}, b.add(first, j), {}};
+        if (place.page) {
+          ofKey.page = b.shuffle(place.page, j);
+          ofKey.row = b.shuffle(place.row, j);
+          ofKey.exists = b.compare(
+              LLVM::ICmpPredicate::ne,
+              b.shuffle(b.select(place.exists, b.i32(1), b.i32(0)), j),
+              b.i32(0));
+        }
+        Value row = keyRow(P::V, value, ofKey);
         Values result(state.begin(), state.end());
         for (int64_t i = 0; i < columns; ++i) {
           Value at = b.minS(column(i), b.i32(spec.valueDim - 1));
           Value v =
               b.loadConstant(f32, kernel.stridePointer(f32, row, b.toI64(at),
                                                        kernel.param(P::VW)));
+          if (ofKey.exists)
+            v = b.select(ofKey.exists, v, b.f32(0.0));
           for (int64_t map = 0; map < 2; ++map)
             result[map * columns + i] =
                 b.fma(p[map], v, state[map * columns + i]);
@@ -207,46 +233,44 @@ void PlainKernel::finish(ValueRange values) {
 void PlainKernel::emit() {
   using P = GpuParam;
   Type f32 = b.f32();
-  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
-  head = b.blockId(1);
-  batch = b.blockId(2);
-  noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
-  row = b.add(b.mul(block, spec.getRows()), kernel.warp);
-  kernel.masks = std::make_unique<GpuMasks>(kernel, batch);
-  b.branch(
-      b.compare(LLVM::ICmpPredicate::slt, row, kernel.param(P::Queries)), [&] {
-        Value wide = b.toI64(row);
-        query[0] =
-            kernel.stridePointer(f32, kernel.headBase(P::Q1, batch, head), wide,
-                                 kernel.param(P::Q1T));
-        query[1] =
-            kernel.stridePointer(f32, kernel.headBase(P::Q2, batch, noiseHead),
-                                 wide, kernel.param(P::Q2T));
-        key[0] = kernel.headBase(P::K1, batch,
-                                 b.divU(head, kernel.param(P::SignalPerKey1)));
-        key[1] = kernel.headBase(
-            P::K2, batch, b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
-        value = kernel.headBase(P::V, batch,
-                                b.divU(head, kernel.param(P::SignalPerValue)));
-        kernel.masks->beginHead(noiseHead, ScoreLanes::Single);
-        kernel.masks->beginQuery(row);
-        VisibleRange seen = kernel.masks->getRange(row);
-        firstSeen = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
-        endSeen = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
-        if (kernel.masks->hasTiles()) {
-          kernel.masks->beginBlock(row, /*count=*/1);
-          std::tie(firstSeen, endSeen) =
-              kernel.masks->narrow(firstSeen, endSeen, /*threads=*/32);
-        }
-        Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(),
-                       b.f32(0.0)};
-        initial.append(2 * columns, b.f32(0.0));
-        Value lower = b.divU(firstSeen, kKeys);
-        Value upper = b.divU(b.add(endSeen, kKeys - 1), kKeys);
-        finish(forEachBlock(lower, upper, initial));
-      });
+  batch = place.batch;
+  head = place.head;
+  noiseHead = place.noiseHead;
+  row = b.add(place.firstRow, kernel.warp);
+  kernel.enterSequence(place.sequence);
+  b.branch(b.compare(LLVM::ICmpPredicate::slt, row, kernel.queries()), [&] {
+    Value wide = b.toI64(row);
+    query[0] = kernel.stridePointer(f32, kernel.headBase(P::Q1, batch, head),
+                                    wide, kernel.param(P::Q1T));
+    query[1] =
+        kernel.stridePointer(f32, kernel.headBase(P::Q2, batch, noiseHead),
+                             wide, kernel.param(P::Q2T));
+    key[0] = kernel.headBase(P::K1, batch,
+                             b.divU(head, kernel.param(P::SignalPerKey1)));
+    key[1] = kernel.headBase(P::K2, batch,
+                             b.divU(noiseHead, kernel.param(P::NoisePerKey2)));
+    value = kernel.headBase(P::V, batch,
+                            b.divU(head, kernel.param(P::SignalPerValue)));
+    kernel.masks->beginHead(noiseHead, ScoreLanes::Single);
+    kernel.masks->beginQuery(row);
+    VisibleRange seen = kernel.masks->getRange(row);
+    firstSeen = b.maxS(kernel.masks->emit(seen.begin), b.i32(0));
+    endSeen = b.maxS(kernel.masks->emit(seen.end), b.i32(0));
+    if (kernel.masks->hasTiles()) {
+      kernel.masks->beginBlock(row, /*count=*/1);
+      std::tie(firstSeen, endSeen) =
+          kernel.masks->narrow(firstSeen, endSeen, /*threads=*/32);
+    }
+    Values initial{b.minusInfinity(), b.f32(0.0), b.minusInfinity(),
+                   b.f32(0.0)};
+    initial.append(2 * columns, b.f32(0.0));
+    Value lower = b.divU(firstSeen, kKeys);
+    Value upper = b.divU(b.add(endSeen, kKeys - 1), kKeys);
+    finish(forEachBlock(lower, upper, initial));
+  });
 }
 
 void mlir::diffattn::gpucode::emitPlainKernel(AttentionKernel &kernel) {
-  PlainKernel(kernel).emit();
+  kernel.forQueries(
+      [&](const QueryBlock &place) { PlainKernel(kernel, place).emit(); });
 }

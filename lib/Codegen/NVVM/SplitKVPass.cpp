@@ -88,7 +88,7 @@ SmallVector<Value> SplitKV::dynamicSizes(ArrayRef<Value> sizes) {
 void SplitKV::emitStates(GpuSplitKVAttr schedule) {
   ImplicitLocOpBuilder &b = host.b;
   const int64_t splitSize = schedule.getKvSplitSize();
-  Value keys = host.size(host.operands.v, OperandView::Row);
+  Value keys = host.keyCount();
   // A range also where there is no key: merges take what they find.
   Value ranges = host.compute<arith::MaxUIOp>(host.ceilDiv(keys, splitSize),
                                               host.index(1));
@@ -134,12 +134,10 @@ Value SplitKV::conditionOf(const ScheduleCase &choice) {
   Value holds = arith::ConstantIntOp::create(host.b, 1, 1);
   if (choice.maxQueries)
     holds = host.compute<arith::AndIOp>(
-        holds,
-        host.compare(arith::CmpIPredicate::ule, queries, *choice.maxQueries));
+        holds, host.hasAtMost(queries, *choice.maxQueries));
   if (choice.minKeys)
     holds = host.compute<arith::AndIOp>(
-        holds, host.compare(arith::CmpIPredicate::uge,
-                            host.size(host.operands.v, OperandView::Row),
+        holds, host.compare(arith::CmpIPredicate::uge, host.keyCount(),
                             *choice.minKeys));
   if (choice.tensorMaps)
     holds = host.compute<arith::AndIOp>(holds, host.canUseMaps());
@@ -182,9 +180,7 @@ void SplitKV::emitCases(ArrayRef<ScheduleCase> cases) {
 void SplitKV::emit(ArrayRef<ScheduleCase> cases) {
   batches = host.size(host.operands.q1, OperandView::Batch);
   queries = host.size(host.operands.q1, OperandView::Row);
-  Value rows = host.compute<arith::MulIOp>(batches, queries);
-  host.choose(host.compare(arith::CmpIPredicate::ne, rows, 0),
-              [&] { emitCases(cases); });
+  host.choose(host.hasRows(batches, queries), [&] { emitCases(cases); });
   rewriter.eraseOp(op);
 }
 

@@ -22,11 +22,9 @@ static Value blockHeads(LaunchBuilder &host, OnlineAttentionOp op,
   Value group = host.index(1);
   for (int64_t part = 2; part <= kGpuDecodeRows; ++part)
     if (shape.group % part == 0)
-      group =
-          arith::SelectOp::create(host.b,
-                                  host.compare(arith::CmpIPredicate::ule,
-                                               queries, kGpuDecodeRows / part),
-                                  host.index(part), group);
+      group = arith::SelectOp::create(
+          host.b, host.hasAtMost(queries, kGpuDecodeRows / part),
+          host.index(part), group);
   return group;
 }
 
@@ -63,9 +61,14 @@ void mlir::diffattn::replaceByLaunch(RewriterBase &rewriter,
   host.argument(P::SplitKeys) = host.i32(op.getScheduleAttr().getKvSplitSize());
   host.argument(P::NoiseHeads) =
       host.i32(host.size(host.operands.q2, OperandView::Head));
-  const std::array<Value, 3> blocks = {
+  std::array<Value, 3> blocks = {
       host.size(op.getMax1(), 0), host.compute<arith::DivUIOp>(heads, group),
       host.size(host.operands.q1, OperandView::Batch)};
+  if (spec.isPacked()) {
+    Value most =
+        host.compute<arith::DivUIOp>(host.index(kGpuDecodeRows), group);
+    blocks = {host.countParts(queries, most), blocks[1], blocks[0]};
+  }
   auto launch = [&](bool elementwise) {
     host.launch(getGpuKernelSpec(op, elementwise), blocks);
   };

@@ -17,8 +17,13 @@ using namespace mlir::diffattn;
 static constexpr OperandView::Role kOuterAxes[] = {
     OperandView::Row, OperandView::Head, OperandView::Batch};
 
+/// Rows of a box of keys in pages: what swizzles and products take whole.
+static constexpr int64_t kBoxRows = 16;
+
 Value LaunchBuilder::canUseMaps() {
   Value all = canCopyChunks();
+  if (operands.blockTable)
+    all = compute<arith::AndIOp>(all, isPageMultiple(kBoxRows));
   for (const OperandView *view :
        {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v})
     for (OperandView::Role role : kOuterAxes) {
@@ -39,8 +44,8 @@ Value LaunchBuilder::canUseMaps() {
   return all;
 }
 
-void LaunchBuilder::setMap(GpuParam param, const OperandView &view,
-                           int64_t rows, diffattn_tensor_operand operand) {
+void LaunchBuilder::setMap(GpuParam param, const OperandView &view, Value rows,
+                           diffattn_tensor_operand operand) {
   auto module =
       b.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
   FailureOr<LLVM::LLVMFuncOp> encode = getOrDeclareRuntimeFunction(
@@ -82,7 +87,17 @@ void LaunchBuilder::setMap(GpuParam param, const OperandView &view,
 
 void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   using P = GpuParam;
-  const int64_t rows = spec.getRows(), keys = spec.getTileKeys();
+  const int64_t tileKeys = spec.getTileKeys();
+  Value rows = index(spec.getRows()), keys = index(tileKeys);
+  if (operands.blockTable) {
+    // A box lies in one page: the largest one that divides pages and tiles.
+    keys = index(kBoxRows);
+    for (int64_t box = 2 * kBoxRows; box <= tileKeys; box += kBoxRows)
+      if (tileKeys % box == 0)
+        keys = b.createOrFold<arith::SelectOp>(isPageMultiple(box), index(box),
+                                               keys);
+    argument(P::PageBox) = i32(keys);
+  }
   if (spec.isWgmma()) {
     setMap(P::Q1Map, operands.q1, rows, DIFFATTN_TENSOR_Q1);
     setMap(P::Q2Map, operands.q2, rows, DIFFATTN_TENSOR_Q2);

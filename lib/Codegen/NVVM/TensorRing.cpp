@@ -76,43 +76,76 @@ Value TensorRing::values(Position position) {
 }
 
 void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
-                      GpuParam map, Value row, Value head, Value barrier) {
+                      GpuParam map, Value row, Value head, Value batch,
+                      Value barrier) {
   for (int64_t panel = 0; panel < panels; ++panel)
     hopper.copyBox(b.bytes(target, panel * panelBytes), kernel.param(map),
-                   {b.i32(panel * kGpuPanelWidth), row, head, place.batch},
-                   barrier);
+                   {b.i32(panel * kGpuPanelWidth), row, head, batch}, barrier);
 }
 
 void TensorRing::bringQueries() {
   using P = GpuParam;
   hopper.arriveExpecting(queryBarrier(), 2 * layout.queryBytes);
-  copy(queries(0), layout.headPanels, layout.queryPanelBytes, P::Q1Map,
-       place.firstRow, place.head, queryBarrier());
+  Value row = kernel.queryAt(place.firstRow);
+  copy(queries(0), layout.headPanels, layout.queryPanelBytes, P::Q1Map, row,
+       place.head, place.batch, queryBarrier());
   copy(queries(layout.queryBytes), layout.headPanels, layout.queryPanelBytes,
-       P::Q2Map, place.firstRow, place.noiseHead, queryBarrier());
+       P::Q2Map, row, place.noiseHead, place.batch, queryBarrier());
+}
+
+void TensorRing::bringKeys(Position position, Value offset, Value row,
+                           Value batch) {
+  using P = GpuParam;
+  auto at = [&](Value pointer) {
+    return offset ? b.bytes(pointer, offset) : pointer;
+  };
+  Value full = barrier(Keys, position.stage);
+  copy(at(keys(position)), layout.headPanels, layout.keyPanelBytes, P::K1Map,
+       row, key1Head, batch, full);
+  if (!kernel.spec.sharedKeys)
+    copy(at(b.bytes(keys(position), layout.keyBytes)), layout.headPanels,
+         layout.keyPanelBytes, P::K2Map, row, key2Head, batch, full);
+  copy(at(values(position)), layout.valuePanels, layout.keyPanelBytes, P::VMap,
+       row, valueHead, batch, barrier(Values, position.stage));
+}
+
+void TensorRing::bringPages(Position position, Value firstKey) {
+  Value box = kernel.param(GpuParam::PageBox), limit = kernel.masks->keyLimit;
+  b.loopWhile(
+      b.i32(0),
+      [&](ValueRange now) {
+        return b.compare(LLVM::ICmpPredicate::slt, now[0], b.i32(tileKeys));
+      },
+      [&](ValueRange now) -> GpuBuilder::Values {
+        Value key = b.add(firstKey, now[0]);
+        PageTable::Place found =
+            kernel.pages->find(b.minS(key, b.add(limit, -1)));
+        Value exists = b.andI(b.compare(LLVM::ICmpPredicate::slt, key, limit),
+                              found.exists);
+        // Behind the last page lie zeros.
+        Value page =
+            b.select(exists, found.page, kernel.param(GpuParam::Pages));
+        bringKeys(position, b.mul(now[0], kGpuPanelPitch), found.row, page);
+        return {b.add(now[0], box)};
+      },
+      /*mayUnroll=*/false);
 }
 
 void TensorRing::bring(Value first, Value end) {
-  using P = GpuParam;
-  const bool sharedKeys = kernel.spec.sharedKeys;
   // Stages are empty at first: as if a phase of parity 1 had ended.
   b.loop(first, end, 1, {b.i32(0), b.i32(1)},
          [&](Value tile, ValueRange carried) -> GpuBuilder::Values {
            Position position{carried[0], carried[1]};
            Value row = b.mul(tile, tileKeys);
            hopper.wait(barrier(Empty, position.stage), position.parity);
-           Value full = barrier(Keys, position.stage);
-           hopper.arriveExpecting(full, layout.valueOffset);
-           copy(keys(position), layout.headPanels, layout.keyPanelBytes,
-                P::K1Map, row, key1Head, full);
-           if (!sharedKeys)
-             copy(b.bytes(keys(position), layout.keyBytes), layout.headPanels,
-                  layout.keyPanelBytes, P::K2Map, row, key2Head, full);
-           full = barrier(Values, position.stage);
-           hopper.arriveExpecting(full,
+           hopper.arriveExpecting(barrier(Keys, position.stage),
+                                  layout.valueOffset);
+           hopper.arriveExpecting(barrier(Values, position.stage),
                                   layout.valuePanels * layout.keyPanelBytes);
-           copy(values(position), layout.valuePanels, layout.keyPanelBytes,
-                P::VMap, row, valueHead, full);
+           if (kernel.pages)
+             bringPages(position, row);
+           else
+             bringKeys(position, /*offset=*/{}, kernel.keyAt(row), place.batch);
            position = following(position);
            return {position.stage, position.parity};
          });

@@ -54,9 +54,15 @@ private:
   enum Kind : int64_t { Keys, Values, Empty };
   Value barrier(Kind kind, Value stage);
   Value queryBarrier();
-  /// All panels of `rows` rows that lie `panelBytes` apart.
+  /// All panels, which lie `panelBytes` apart, of the rows from `row` on of a
+  /// head of the batch or page `batch`.
   void copy(Value target, int64_t panels, int64_t panelBytes, GpuParam map,
-            Value row, Value head, Value barrier);
+            Value row, Value head, Value batch, Value barrier);
+  /// The keys from `key` on, of a batch or a page, to the rows of `position`
+  /// that begin at the byte `offset` of each panel.
+  void bringKeys(Position position, Value offset, Value row, Value batch);
+  /// A tile from pages, each box from one.
+  void bringPages(Position position, Value firstKey);
 
   AttentionKernel &kernel;
   GpuBuilder &b;

@@ -22,6 +22,25 @@ std::unique_ptr<TileLoader> TileLoader::create(AttentionKernel &kernel) {
                                  : createCpAsyncLoader(kernel);
 }
 
+FoundRow mlir::diffattn::gpucode::findRow(AttentionKernel &kernel,
+                                          const GlobalRows &rows, Value row) {
+  GpuBuilder &b = kernel.b;
+  Value exists = b.compare(LLVM::ICmpPredicate::slt, row, rows.limit);
+  // A row beyond the limit reads the last one.
+  row = b.minS(row, b.add(rows.limit, -1));
+  Type half = b.getI16Type();
+  Value base = rows.base;
+  if (rows.pages) {
+    PageTable::Place place = rows.pages->find(row);
+    base =
+        kernel.stridePointer(half, base, b.toI64(place.page), rows.pageStride);
+    row = place.row;
+    exists = b.andI(exists, place.exists);
+  }
+  return {kernel.stridePointer(half, base, b.toI64(row), rows.rowStride),
+          exists};
+}
+
 ChunkWalk::ChunkWalk(AttentionKernel &kernel, const SharedTile &tile)
     : lanes(SharedTile::swizzleMask(tile.pitch) + 1),
       rowsPerPass(kernel.spec.getThreads() / lanes),

@@ -13,6 +13,7 @@
 
 namespace mlir::diffattn::gpucode {
 struct AttentionKernel;
+class PageTable;
 
 /// Rows of 16-bit numbers in shared memory. The 16-byte chunk c of row r lies
 /// at r * pitch + 16 * (c ^ f(r)): neither ldmatrix nor cp.async then meets a
@@ -33,7 +34,17 @@ struct GlobalRows {
   Value first,
       limit; // i32: the tile's first row; rows from `limit` on are zeros
   int64_t width;
+  /// Null, or what tells where each row lies; `base` is of the first page then.
+  PageTable *pages = nullptr;
+  Value pageStride = {}; // i64
 };
+
+/// Where the row `row` lies, and whether it is one below the limit that exists:
+/// of one that is not, some other row.
+struct FoundRow {
+  Value pointer, exists;
+};
+FoundRow findRow(AttentionKernel &kernel, const GlobalRows &rows, Value row);
 
 /// Brings tiles from global to shared memory, in groups, by all threads of the
 /// block. A new way to do so is a class and a line of `create`.

@@ -40,7 +40,7 @@ static constexpr int64_t kStep = 16;
 namespace {
 class WgmmaKernel {
 public:
-  explicit WgmmaKernel(AttentionKernel &kernel);
+  WgmmaKernel(AttentionKernel &kernel, const QueryBlock &place);
   void emit();
 
 private:
@@ -85,13 +85,14 @@ private:
 };
 } // namespace
 
-WgmmaKernel::WgmmaKernel(AttentionKernel &kernel)
+WgmmaKernel::WgmmaKernel(AttentionKernel &kernel, const QueryBlock &place)
     : kernel(kernel), b(kernel.b), hopper(kernel.b), spec(kernel.spec),
       layout(kernel.layout),
       placement(cast<GpuWgmmaAttr>(spec.schedule).getPlacement()),
       keys(cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize()), softmax(kernel),
       maps(b, numMaps(), numMaps(), /*rowTiles=*/1,
-           llvm::alignTo(spec.valueDim, kStep) / 8) {}
+           llvm::alignTo(spec.valueDim, kStep) / 8),
+      place(place) {}
 
 ScoreTile WgmmaKernel::multiplyKeys(TensorRing::Position position) {
   Value base = ring->keys(position);
@@ -260,8 +261,7 @@ void WgmmaKernel::combine() {
 }
 
 void WgmmaKernel::emit() {
-  place = kernel.locateQueries();
-  kernel.masks = std::make_unique<GpuMasks>(kernel, place.batch);
+  kernel.enterSequence(place.sequence);
   std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
   ring.emplace(kernel, place);
   Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
@@ -289,5 +289,6 @@ void WgmmaKernel::emit() {
 }
 
 void mlir::diffattn::gpucode::emitWgmmaKernel(AttentionKernel &kernel) {
-  WgmmaKernel(kernel).emit();
+  kernel.forQueries(
+      [&](const QueryBlock &place) { WgmmaKernel(kernel, place).emit(); });
 }

@@ -135,7 +135,7 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
     // Each step meets the ops that the one before it makes.
     RewritePatternSet sequences(&getContext()), pages(&getContext()),
         patterns(&getContext());
-    populateUnpackSequencesPatterns(sequences);
+    populateUnpackSequencesPatterns(sequences, shouldDecompose);
     populateGatherPagesPatterns(pages, shouldDecompose);
     populateDecomposePatterns(patterns, shouldDecompose);
     for (RewritePatternSet *step : {&sequences, &pages, &patterns})

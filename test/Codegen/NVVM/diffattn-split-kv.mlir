@@ -48,3 +48,21 @@ func.func @any_number(%q: !qn, %k: !qn, %l: memref<f32>, %o: !qn) {
        #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]}
   return
 }
+
+// Of packed sequences as many queries as the sequences have on average count, and of pages all keys that a row of the table has place for.
+// CHECK-LABEL: func.func @sequences(
+// CHECK:         %[[QUERIES:.+]] = memref.dim %arg0, %c2
+// CHECK:         arith.cmpi ule, %[[QUERIES]], %c24
+// CHECK:         %[[PAGES:.+]] = memref.dim %arg6, %c1
+// CHECK:         %[[KEYS:.+]] = arith.muli %[[PAGES]], %c16
+// CHECK:         arith.cmpi uge, %[[KEYS]], %c64
+// CHECK:           diffattn.online_attention {{.*}} kv_len(%{{.+}} : memref<3xi64>) cu_seqlens_q(%{{.+}} : memref<4xi32>) block_table(%arg6 : memref<3x?xi32>)
+func.func @sequences(%q: memref<1x2x?x64xbf16>, %k: memref<?x2x16x64xbf16>, %l: memref<f32>, %o: memref<1x2x?x64xbf16>, %len: memref<3xi64>,
+    %bounds: memref<4xi32>, %table: memref<3x?xi32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %k : memref<1x2x?x64xbf16>, memref<?x2x16x64xbf16>, memref<1x2x?x64xbf16>, memref<?x2x16x64xbf16>,
+    memref<?x2x16x64xbf16>) lambda(%l : memref<f32>) kv_len(%len : memref<3xi64>) cu_seqlens_q(%bounds : memref<4xi32>)
+    block_table(%table : memref<3x?xi32>) outs(%o : memref<1x2x?x64xbf16>)
+    {scale = 0.125 : f32, schedules = [#diffattn.when<max_queries = 8, min_keys = 64 : #diffattn.gpu_split_kv<warps = 4, kv_split_size = 512>>,
+     #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]}
+  return
+}

@@ -42,6 +42,10 @@ VARIANTS = [
     ("v1-packed", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments"]),
     ("v1-packed-i64", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments-i64"]),
     ("v2-packed", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["segments-i64"]),
+    ("v1-pages", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "pages"]),
+    ("v1-sequences", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "sequences"]),
+    ("motif-gda-pages", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "sequences", "pages"]),
+    ("v2-pages", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["sequences", "pages"]),
     ("v1-f32-result", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
     ("diffllama-bias-f32-result", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias", "f32"]),
     ("motif-gda-f32-result", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
@@ -50,28 +54,30 @@ VARIANTS = [
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
-DECODE = ["v1", "v1-packed-i64", "v1-wide", "v2", "gdla", "v1-f32-result"]
+DECODE = ["v1", "v1-packed-i64", "v1-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "gdla", "v1-f32-result"]
 SOFTCAP = "softcap = 30.0 : f32"
 #: What else the code of a kernel depends on: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
             ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),
-            ([SOFTCAP], ["mask", "segments-i64"])]
+            ([SOFTCAP], ["mask", "segments-i64"]), ([], ["pages"])]
 #: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
-PLAIN = [([CAUSAL], []), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
+PLAIN = [([CAUSAL], []), ([CAUSAL, RMS], ["weight", "sequences"]), ([SOFTCAP, RMS], ["weight", "gate", "sequences", "pages"]), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
          "sm_90": (2048, 32, 228 << 10), "sm_90a": (2048, 32, 228 << 10)}
 
 
 def attention(name, element, variant, queries):
     """A function with one op of `variant`; `queries` is a number or `?`. Extra operands: bias, mask, weight, gate, kv_len,
-    q_offset, segments (of i32) or segments-i64; heads for a lambda of each head, f32 for a result in f32."""
+    q_offset, segments (of i32) or segments-i64, sequences (packed, by i32), pages (by i32); heads for a lambda of each head, f32 for a result in f32."""
     _, d, dv, (hs, hn, hk1, hk2, hv), shared, attrs, extra = variant
-    memref = lambda heads, length, width: f"memref<?x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
-    q1, q2, k1, k2 = memref(hs, queries, d), memref(hn, queries, d), memref(hk1, "?", d), memref(hk2, "?", d)
-    v, gate = memref(hv, "?", dv), memref(hs, queries, dv)
+    is_packed, is_paged = "sequences" in extra, "pages" in extra
+    batch, key_batch = "1" if is_packed else "?", "1" if is_packed and not is_paged else "?"
+    memref = lambda heads, length, width, batch: f"memref<{batch}x{heads}x{length}x{width}x{element}, strided<[?, ?, ?, 1], offset: ?>>"
+    q1, q2, gate = (memref(heads, queries, width, batch) for heads, width in ((hs, d), (hn, d), (hs, dv)))
+    k1, k2, v = (memref(heads, "?", width, key_batch) for heads, width in ((hk1, d), (hk2, d), (hv, dv)))
     o = gate.replace(f"x{element},", "xf32,") if "f32" in extra else gate
     tokens = SIGMOID in attrs
-    lam = f"memref<?x{queries}x{hs}xf32>" if tokens else f"memref<{hs}xf32>" if "heads" in extra else "memref<f32>"
+    lam = f"memref<{batch}x{queries}x{hs}xf32>" if tokens else f"memref<{hs}xf32>" if "heads" in extra else "memref<f32>"
     args = dict(q1=q1, k1=k1, q2=q2, k2=k2, v=v, l=lam, o=o)
     text = f"ins(%q1, %k1, %q2, {'%k1' if shared else '%k2'}, %v : {q1}, {k1}, {q2}, {k2}, {v}) lambda(%l : {lam})"
     options = {"bias": ("bias", f"memref<?x1x?x?x{element}>"), "mask": ("bias", "memref<?x1x?x?xi1>"),
@@ -82,6 +88,9 @@ def attention(name, element, variant, queries):
         options["q_segments"], options["kv_segments"] = [(n, f"memref<?x{length}x{ids}, strided<[?, ?], offset: ?>>")
                                                          for n, length in (("q_segments", queries), ("kv_segments", "?"))]
         extra = [*extra, "q_segments", "kv_segments"]
+    tables = (["cu_seqlens_q"] if is_packed else []) + (["block_table"] if is_paged else ["cu_seqlens_k"] if is_packed else [])
+    options.update((n, (n, "memref<?x?xi32>" if n == "block_table" else "memref<?xi32>")) for n in tables)
+    extra = [*extra, *tables, *(["kv_len"] if is_paged else [])]
     for key in sorted(set(extra) & set(options), key=list(options).index):
         operand, type_ = options[key]
         args[operand] = type_

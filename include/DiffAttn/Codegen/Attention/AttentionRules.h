@@ -52,7 +52,8 @@ EpilogueRules getEpilogueRules(FinalizeOp op);
 /// An operand, null where it is absent, and which of its axes count batches,
 /// heads, rows and columns; -1: it does not vary with them. Rows are queries,
 /// or the keys of K and V; columns are widths, or the keys of a bias. Pages
-/// count as batches of K and V, and as rows of the table that names them.
+/// count as batches of K and V, and as rows of the table that names them;
+/// sequences as rows of their bounds.
 struct OperandView {
   enum Role { Batch, Head, Row, Column };
   Value value;
@@ -67,7 +68,8 @@ struct OperandView {
 /// The operands of attention. What each is per head of: q1, gate and output of
 /// signal heads, q2 and bias of noise heads, k1, k2 and v of their own.
 struct AttentionOperands {
-  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, blockTable;
+  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, queryBounds,
+      keyBounds, blockTable;
   /// What masks read, by number of the operand.
   std::array<OperandView, std::size(kMaskOperands)> masks;
   const OperandView &mask(MaskOperand operand) const {

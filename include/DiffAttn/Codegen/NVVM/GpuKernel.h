@@ -64,6 +64,12 @@ struct GpuKernelSpec {
   }
   /// Null if there is none.
   Type normWeightType, gateType;
+  /// Of cu_seqlens_q, cu_seqlens_k and block_table, i32 or i64; null for those
+  /// that there are not.
+  Type queryBoundType, keyBoundType, pageType;
+  /// Whether sequences follow one another, and whether keys lie in pages.
+  bool isPacked() const { return static_cast<bool>(queryBoundType); }
+  bool isPaged() const { return static_cast<bool>(pageType); }
   bool softcap = false;
   /// Scale scores before the maximum is taken: with a bias, a softcap or a
   /// scale that is not positive, or large.

@@ -1,0 +1,37 @@
+//===- PageTable.h - where keys lie in pages --------------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_NVVM_PAGETABLE_H
+#define DIFFATTN_LIB_CODEGEN_NVVM_PAGETABLE_H
+
+#include "GpuBuilder.h"
+
+namespace mlir::diffattn::gpucode {
+struct AttentionKernel;
+
+/// The row of block_table that is a sequence's.
+class PageTable {
+public:
+  PageTable(AttentionKernel &kernel, Value sequence);
+
+  /// Where a key lies: a page, which is one, and a row of it, both i32. An
+  /// entry of the table that is no page gives the first one, and is told apart
+  /// by `exists`, an i1.
+  struct Place {
+    Value page, row, exists;
+  };
+  /// Of key `key`, an i32 below the number of keys.
+  Place find(Value key);
+
+private:
+  AttentionKernel &kernel;
+  GpuBuilder &b;
+  Value entries;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_LIB_CODEGEN_NVVM_PAGETABLE_H

@@ -1,0 +1,78 @@
+//===- Sequences.cpp - the sequence of a block ----------------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "AttentionKernel.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+using Values = GpuBuilder::Values;
+
+void AttentionKernel::enterSequence(Value sequence) {
+  masks = std::make_unique<GpuMasks>(*this, sequence);
+  if (spec.isPaged())
+    pages = std::make_unique<PageTable>(*this, sequence);
+}
+
+void AttentionKernel::forQueries(function_ref<void(const QueryBlock &)> body) {
+  // Blocks start in order of their number: rows that see most keys come first.
+  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
+  QueryBlock place;
+  place.head = b.blockId(1);
+  if (!spec.isPacked()) {
+    place.batch = place.sequence = b.blockId(2);
+    place.firstRow = b.mul(block, spec.getRows());
+    place.noiseHead = b.divU(place.head, param(GpuParam::SignalPerNoise));
+    return body(place);
+  }
+  Part part = enterPart(block, b.i32(spec.getRows()));
+  place.batch = b.i32(0);
+  place.sequence = part.sequence;
+  place.firstRow = part.firstRow;
+  place.noiseHead = b.divU(place.head, param(GpuParam::SignalPerNoise));
+  b.branch(b.compare(LLVM::ICmpPredicate::slt, place.firstRow, queries()),
+           [&] { body(place); });
+}
+
+Value AttentionKernel::loadBound(GpuParam bounds, Value number) {
+  const bool isOfKeys = bounds == GpuParam::KeyBounds;
+  Type type = isOfKeys ? spec.keyBoundType : spec.queryBoundType;
+  Value all = b.toI64(param(isOfKeys ? GpuParam::Keys : GpuParam::Queries));
+  Value bound = b.toI64(b.loadConstant(
+      type, stridePointer(type, param(bounds), b.toI64(number),
+                          param(isOfKeys ? GpuParam::KeyBoundsN
+                                         : GpuParam::QueryBoundsN))));
+  b.checkIndex(getGpuParam(bounds).name,
+               b.compare(LLVM::ICmpPredicate::ugt, bound, all), bound);
+  return b.toI32(b.minS(b.maxS(bound, b.i64(0)), all));
+}
+
+Value AttentionKernel::findSequence(Value part, Value rows) {
+  // Lanes look at a bound each; the last one that begins early enough counts.
+  Values found = b.loop(
+      lane, param(GpuParam::Sequences), 32, b.i32(0),
+      [&](Value number, ValueRange carried) -> Values {
+        Value first = b.add(
+            b.divU(loadBound(GpuParam::QueryBounds, number), rows), number);
+        return {b.select(b.compare(LLVM::ICmpPredicate::sle, first, part),
+                         number, carried[0])};
+      });
+  return b.warpMaxS(found[0]);
+}
+
+AttentionKernel::Part AttentionKernel::enterPart(Value part, Value rows) {
+  Value sequence = findSequence(part, rows), next = b.add(sequence, 1);
+  auto enter = [&](GpuParam bounds, Value &first, Value &count) {
+    first = loadBound(bounds, sequence);
+    count = b.sub(loadBound(bounds, next), first);
+  };
+  enter(GpuParam::QueryBounds, firstQuery, queryCount);
+  Value before = b.add(b.divU(firstQuery, rows), sequence);
+  if (spec.keyBoundType)
+    enter(GpuParam::KeyBounds, firstKey, keyCount);
+  return {sequence, b.mul(b.sub(part, before), rows)};
+}
