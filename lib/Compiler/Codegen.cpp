@@ -73,15 +73,15 @@ llvm::Error mlir::diffattn::addEntryPoints(llvm::Module &module,
 CodegenCpu mlir::diffattn::getCodegenCpu(llvm::StringRef isa) {
   CodegenCpu result;
   llvm::SmallVector<std::string> features;
+  CpuTarget target = *getCpuTarget(isa);
+  for (llvm::StringRef feature : target.tuning)
+    features.push_back(feature.str());
   if (isa == "native") {
     result.cpu = llvm::sys::getHostCPUName().str();
     for (const auto &feature : llvm::sys::getHostCPUFeatures())
       features.push_back((feature.second ? "+" : "-") + feature.first().str());
   } else {
-    CpuTarget target = *getCpuTarget(isa);
     result.cpu = target.codegenCpu.str();
-    for (llvm::StringRef feature : target.tuning)
-      features.push_back(feature.str());
     for (llvm::StringRef feature : target.features)
       features.push_back(feature.str());
   }

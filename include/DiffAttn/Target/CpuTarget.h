@@ -35,6 +35,9 @@ struct CpuTarget {
   /// Whether products of tiles are computed by vectors, bit for bit as a matrix
   /// unit does: to test its code on machines without one.
   bool emulatesTiles = false;
+  /// How far ahead code that reads weights or keys once asks for lines; 0:
+  /// where the CPU does so by itself as well.
+  int64_t prefetchBytes = 0;
   /// Data caches of one core; the last level as one core's fair share of it.
   int64_t l1Bytes = 32 << 10;
   int64_t l2Bytes = 1 << 20;

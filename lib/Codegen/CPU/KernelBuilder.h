@@ -74,6 +74,8 @@ public:
     return load(type, base, f32, index);
   }
   void store(Value value, Value base, Type element, Value index);
+  /// Asks for the line of byte `index` of `base`, which need not be valid.
+  void prefetch(Value base, Value index);
   void store(Value value, Value base, Value index) {
     store(value, base, f32, index);
   }

@@ -56,11 +56,6 @@ SmallVector<Value> QuantizedBuilder::loadUnit(Value base, Value index) {
   return {toFloat(low), toFloat(high)};
 }
 
-void QuantizedBuilder::prefetch(Value base, Value index) {
-  LLVM::Prefetch::create(*this, at(base, i8, index), /*rw=*/0, /*hint=*/3,
-                         /*cache=*/1);
-}
-
 SmallVector<Value> QuantizedBuilder::toUnit(SmallVector<Value> inOrder) {
   if (parts == 1)
     return inOrder;

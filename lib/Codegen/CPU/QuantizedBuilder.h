@@ -27,8 +27,6 @@ public:
   /// The integers of the unit whose first byte is byte `index` of `base`, as
   /// f32.
   SmallVector<Value> loadUnit(Value base, Value index);
-  /// Asks for the line of byte `index` of `base`, which need not be valid.
-  void prefetch(Value base, Value index);
   /// Vectors of consecutive numbers in the order of a unit, and back.
   SmallVector<Value> toUnit(SmallVector<Value> inOrder);
   SmallVector<Value> fromUnit(SmallVector<Value> parts);

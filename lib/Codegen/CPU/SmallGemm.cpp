@@ -41,11 +41,22 @@ static void emitRowReduction(KernelBuilder &b, const SmallGemmSpec &spec,
       sum = b.fma(x, weight, sum);
     }
   };
+  const int64_t ahead = selectSmallGemmSchedule(spec.target).prefetchBytes,
+                bytes = spec.bType.getIntOrFloatBitWidth() / 8,
+                stepBytes = 2 * b.lanes * bytes;
+  constexpr int64_t kLine = 64;
+  // The line that a step reads `ahead` bytes later; the last ones of a row are
+  // in the next row.
+  auto prefetch = [&](Value k) {
+    for (int64_t line = 0; ahead && line < stepBytes; line += kLine)
+      b.prefetch(row, b.add(b.mul(k, bytes), ahead + line));
+  };
   Value whole = b.mul(b.div(context[K], 2 * b.lanes), 2 * b.lanes);
   SmallVector<Value> sums(2 * rows, b.zero());
   sums = b.loop(b.index(0), whole, 2 * b.lanes, sums,
                 [&](Value k, ValueRange carried) {
                   SmallVector<Value> next(carried);
+                  prefetch(k);
                   step(k, Value(), 0, next);
                   step(b.add(k, b.lanes), Value(), 1, next);
                   return next;

@@ -74,6 +74,9 @@ private:
     Type element;
     Value stride, columns;
     bool padded;
+    /// How many bytes further a row lies that is asked for while one is read;
+    /// null where they lie in caches.
+    Value ahead = Value();
   };
 
   /// Rows of queries in the panel, and their vectors where those fit in
@@ -100,6 +103,11 @@ private:
   void packQuery(int map, Value row, Value to);
   void scoreRows(int map, Value base, Value row, int64_t count);
   Rows getKeyTile(int map, Value base, Value key, Value count);
+  /// How far ahead rows of `columns` are asked for, in bytes.
+  Value getBytesAhead(const SpecOperand &operand, Value columns);
+  /// Asks for `count` columns from `column` on of the row that lies as far
+  /// ahead of `row` as `rows` says.
+  void prefetchAhead(const Rows &rows, Value row, Value column, int64_t count);
   /// `count` rows of `columns` from key `first` of the item on, in the pages of
   /// one head, which begin at `base`: where they lie if tiles of `tile` keys do
   /// not cross pages, else copied to `panel`.

@@ -90,11 +90,36 @@ SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
     return getPagedTile(operand, base, key, count, sizes.headDim, b.lanes,
                         s.keyPanel);
   if (operand.hasUnitColumns())
-    return {b.at(base, operand.element, b.mul(key, stride)), operand.element,
-            stride, sizes.headDim, /*padded=*/false};
+    return {b.at(base, operand.element, b.mul(key, stride)),
+            operand.element,
+            stride,
+            sizes.headDim,
+            /*padded=*/false,
+            getBytesAhead(operand, sizes.headDim)};
   packRows(v, operand, base, key, count, sizes.headDim, queryStride,
            s.keyPanel);
   return {s.keyPanel, b.f32, queryStride, queryStride, /*padded=*/true};
+}
+
+Value SplitKVKernel::getBytesAhead(const SpecOperand &operand, Value columns) {
+  const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
+  if (!b.target.prefetchBytes)
+    return Value();
+  Value rowBytes = b.max(b.mul(columns, bytes), b.index(1));
+  Value rowsAhead =
+      b.max(b.div(b.index(b.target.prefetchBytes), rowBytes), b.index(1));
+  return b.mul(b.mul(rowsAhead, v.stride(operand, 2)), bytes);
+}
+
+void SplitKVKernel::prefetchAhead(const Rows &rows, Value row, Value column,
+                                  int64_t count) {
+  if (!rows.ahead)
+    return;
+  constexpr int64_t kLine = 64;
+  const int64_t bytes = rows.element.getIntOrFloatBitWidth() / 8;
+  Value first = b.add(b.mul(column, bytes), rows.ahead);
+  for (int64_t line = 0; line < count * bytes; line += kLine)
+    b.prefetch(row, b.add(first, line));
 }
 
 /// The products of a key's columns with those of each query, each summed to one
@@ -104,6 +129,7 @@ SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
   int64_t width = queries.width;
   auto step = [&](Value c, Value mask, ValueRange sums,
                   function_ref<Value(size_t)> query) {
+    prefetchAhead(rows, row, c, width);
     Value k = atom.loadRow(b, row, rows.element, c, mask);
     SmallVector<Value> next;
     for (auto [i, sum] : llvm::enumerate(sums)) {

@@ -61,6 +61,10 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
     auto add = [&] {
       SmallVector<Value> next(carried);
       Value from = b.at(rows.base, rows.element, b.mul(key, rows.stride));
+      for (int64_t packed = 0; packed < of.pack; ++packed)
+        prefetchAhead(rows,
+                      b.at(from, rows.element, b.mul(rows.stride, packed)),
+                      column, vectors * b.lanes);
       SmallVector<Value> values = of.loadColumns(
           b, from, rows.element, rows.stride, column, vectors, mask);
       for (auto [row, weights] : llvm::enumerate(outputs.weights)) {
@@ -146,8 +150,13 @@ void SplitKVKernel::multiplyValues() {
     Value base = spec.isPaged() ? v.head(spec.v, /*batch=*/b.index(0), number)
                                 : b.at(v.head(spec.v, batch, number),
                                        spec.v.element, b.mul(begin, stride));
-    Rows inPlace{base, spec.v.element, stride, sizes.valueDim,
-                 /*padded=*/false};
+    Rows inPlace{base,
+                 spec.v.element,
+                 stride,
+                 sizes.valueDim,
+                 /*padded=*/false,
+                 spec.isPaged() ? Value()
+                                : getBytesAhead(spec.v, sizes.valueDim)};
     auto tiles = [&](int64_t size) {
       b.loop(b.index(0), n, size, [&](Value first) {
         Value end = b.min(b.add(first, size), n);
