@@ -47,7 +47,7 @@ say "pytest"
 # One process for each core, up to four for the sake of memory, each with whole files, in the order of conftest.py. Threads that wait must
 # not spin: the processes would take each other's cores.
 # A process that crashes is not started anew: with whole files pytest-xdist then waits for ever.
-(cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$((jobs < 4 ? jobs : 4))" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 \
+(cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$((jobs < 4 ? jobs : 4))" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
   "${options[@]}" test/python) ||
   failed+=(pytest)
 
