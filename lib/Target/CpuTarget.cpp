@@ -31,7 +31,8 @@ static constexpr StringRef kAvx2Features[] = {"+avx2", "+fma", "+f16c"};
 static constexpr StringRef kWideVectors[] = {"-prefer-256-bit"};
 
 /// Intel's cores with AVX-512 do not fetch past a page by themselves, which
-/// costs them up to half of the bandwidth of memory; Zen 4 gains nothing.
+/// costs one that reads bf16 up to two fifths of the bandwidth of memory; Zen 4
+/// gains nothing.
 static constexpr int64_t kPrefetchBytes = 4096;
 
 /// Best first. `paysHere` says which of them is not the best on every CPU that
