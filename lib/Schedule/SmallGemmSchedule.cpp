@@ -14,5 +14,5 @@ mlir::diffattn::selectSmallGemmSchedule(const CpuTarget &target) {
   // Two sums a row and the loaded vectors stay in registers. An item reads
   // enough to be worth handing out.
   return {/*rows=*/target.vectorRegisters >= 16 ? 4 : 2,
-          /*itemBytes=*/128 << 10, target.prefetchBytes};
+          /*itemBytes=*/128 << 10};
 }

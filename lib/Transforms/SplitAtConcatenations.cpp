@@ -98,7 +98,8 @@ struct SplitAtConcatenation final : OpRewritePattern<linalg::GenericOp> {
     if (!isPlain(op))
       return rewriter.notifyMatchFailure(op, "not a plain element-wise op");
     for (OpOperand *operand : op.getDpsInputOperands())
-      if (auto found = getConcatenation(operand->get())) {
+      if (auto found = getConcatenation(operand->get());
+          found && runsOver(op, *operand, found->axis)) {
         split(op, *operand, *found, rewriter);
         return success();
       }
@@ -106,6 +107,12 @@ struct SplitAtConcatenation final : OpRewritePattern<linalg::GenericOp> {
   }
 
 private:
+  /// Whether a loop runs over `axis` of `operand`; else one place is read.
+  static bool runsOver(linalg::GenericOp op, OpOperand &operand, int64_t axis) {
+    return isa<AffineDimExpr>(
+        op.getMatchingIndexingMap(&operand).getResult(axis));
+  }
+
   static void split(linalg::GenericOp op, OpOperand &concatenated,
                     const Concatenation &parts, PatternRewriter &rewriter) {
     Location loc = op.getLoc();

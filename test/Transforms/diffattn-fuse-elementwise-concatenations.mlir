@@ -102,3 +102,23 @@ func.func @no_concatenations(%a: tensor<2x4xf32>, %b: tensor<3x4xf32>, %c: tenso
   } -> tensor<3x8xf32>
   return %r, %s : tensor<3x8xf32>, tensor<3x8xf32>
 }
+
+// Of the axis that is concatenated, one place is read.
+
+// CHECK-LABEL: func.func @one_place(
+// CHECK-COUNT-2: tensor.insert_slice
+// CHECK:         %[[R:.+]] = linalg.generic
+// CHECK:         return %[[R]]
+func.func @one_place(%a: tensor<1x8xf32>, %b: tensor<1x8xf32>) -> tensor<4x8xf32> {
+  %e = tensor.empty() : tensor<2x8xf32>
+  %i0 = tensor.insert_slice %a into %e[0, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<2x8xf32>
+  %i1 = tensor.insert_slice %b into %i0[1, 0] [1, 8] [1, 1] : tensor<1x8xf32> into tensor<2x8xf32>
+  %er = tensor.empty() : tensor<4x8xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (0, j)>, affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      ins(%i1 : tensor<2x8xf32>) outs(%er : tensor<4x8xf32>) {
+  ^bb0(%x: f32, %o: f32):
+    %y = arith.addf %x, %x : f32
+    linalg.yield %y : f32
+  } -> tensor<4x8xf32>
+  return %r : tensor<4x8xf32>
+}

@@ -22,9 +22,6 @@ struct SmallGemmSchedule {
   int64_t rows;
   /// Bytes of B that one work item reads.
   int64_t itemBytes;
-  /// How far ahead of what it reads of B a kernel asks for lines; 0: not at
-  /// all.
-  int64_t prefetchBytes;
 };
 
 SmallGemmSchedule selectSmallGemmSchedule(const CpuTarget &target);

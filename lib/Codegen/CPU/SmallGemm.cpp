@@ -41,7 +41,7 @@ static void emitRowReduction(KernelBuilder &b, const SmallGemmSpec &spec,
       sum = b.fma(x, weight, sum);
     }
   };
-  const int64_t ahead = selectSmallGemmSchedule(spec.target).prefetchBytes,
+  const int64_t ahead = b.target.prefetchBytes,
                 bytes = spec.bType.getIntOrFloatBitWidth() / 8,
                 stepBytes = 2 * b.lanes * bytes;
   constexpr int64_t kLine = 64;
