@@ -7,6 +7,7 @@
 #include "DiffAttn/Compiler/Device.h"
 
 #include "DiffAttn/Simulator/Device.h"
+#include "DiffAttn/Target/GpuTarget.h"
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
@@ -83,7 +84,7 @@ mlir::diffattn::resolveTarget(llvm::StringRef text,
     if (Failure failure = deviceFailure(
             **device, (*device)->properties(device->get(), &facts)))
       return toError(failure);
-    target->chip = facts.chip;
+    target->chip = getNativeGpuChip(facts.chip).str();
   }
   const std::string isa = target->isa == "native" ? "" : "/" + target->isa;
   return "cuda:" + target->chip + isa + "@" + std::to_string(target->ordinal);

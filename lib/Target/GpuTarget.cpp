@@ -73,6 +73,15 @@ std::optional<GpuTarget> mlir::diffattn::getGpuTarget(StringRef chip,
   return std::nullopt;
 }
 
+StringRef mlir::diffattn::getNativeGpuChip(StringRef chip) {
+  for (const GpuTarget &target : kTargets) {
+    StringRef letter = target.chip;
+    if (letter.consume_front(chip) && letter == "a")
+      return target.chip;
+  }
+  return chip;
+}
+
 int64_t mlir::diffattn::getGpuOccupancy(const GpuTarget &target,
                                         int64_t threads,
                                         int64_t registersPerThread,

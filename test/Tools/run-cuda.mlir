@@ -21,11 +21,12 @@
 // RUN: diffattn-run cache ls --cache-dir=%t.cache | FileCheck %s --check-prefix=CACHE
 // CACHE: run-cuda.mlir for cuda:sm_90@0
 
-// Without a chip it is that of the device, which the mock says is sm_90; without an assembler the driver gets PTX.
+// Without a chip it is that of the device, with what that chip has alone: the mock says that its capability is 9.0. Without an assembler
+// the driver gets PTX.
 // RUN: env MOCK_CUDA_LOG=%t.ptx.log diffattn-run %s --target=cuda@0 --cuda-driver=%mock_cuda --ptxas=no-such-ptxas --no-cache --quiet 2>&1 | FileCheck %s --check-prefix=NOTE
 // RUN: FileCheck %s --check-prefix=TEXT --input-file=%t.ptx.log
-// NOTE: note: no machine code for sm_90, the driver will compile PTX: expected ptxas
-// TEXT: .target sm_90
+// NOTE: note: no machine code for sm_90a, the driver will compile PTX: expected ptxas
+// TEXT: .target sm_90a
 
 // RUN: not diffattn-run %s --target=cuda:sm_90 --cuda-driver=/no/such/libcuda.so.1 2>&1 | FileCheck %s --check-prefix=NONE
 // NONE: error (usage): expected the CUDA driver's library (it comes with NVIDIA's driver), but could open none of:

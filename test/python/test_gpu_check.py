@@ -538,7 +538,7 @@ def test_the_image_for_a_chip(build_dir, tmp_path):
     found = devices.Pack(tmp_path / "cuda")
     (edifice,) = found.manifest["models"]
     bundle = json.loads((tmp_path / "cuda" / edifice["folder"] / "manifest.json").read_text())
-    assert bundle["cpu"]["isa"] == "avx2" and [part["chip"] for part in bundle["devices"]] == ["sm_80", "sm_90"]
+    assert bundle["cpu"]["isa"] == "avx2" and [part["chip"] for part in bundle["devices"]] == ["sm_80", "sm_90a"]
     assert {image["format"] for part in bundle["devices"] for image in part["images"]} == {"cubin", "ptx"}
     chosen = {chip: found.choose(chip, simulated=False)[0] for chip in ("sm_80", "sm_89", "sm_90", "sm_100")}
     assert {chip: image["file"] for chip, image in chosen.items()} == {

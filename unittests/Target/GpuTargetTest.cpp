@@ -48,6 +48,12 @@ TEST(GpuTarget, NewerChipsGetTheCodeOfTheOldest) {
   }
 }
 
+TEST(GpuTarget, AGpuGetsTheFeaturesThatItsChipHasAlone) {
+  EXPECT_EQ(getNativeGpuChip("sm_90"), "sm_90a");
+  for (StringRef chip : {"sm_80", "sm_86", "sm_89", "sm_9", "sm_100", "sm_120"})
+    EXPECT_EQ(getNativeGpuChip(chip), chip);
+}
+
 TEST(GpuTarget, OtherNamesAreRefusedWithTheChipsThatAreKnown) {
   for (StringRef chip :
        {"", "sm_", "sm_a", "sm_75", "sm_79", "SM_80", "80", "sm_80b", "sm_8 0",

@@ -54,6 +54,10 @@ ArrayRef<StringRef> getGpuChipNames();
 /// the chips there are, if the name is none or the chip is older than sm_80.
 std::optional<GpuTarget> getGpuTarget(StringRef chip, std::string &error);
 
+/// What to compile for where a GPU is `chip`, a name without a letter: the same
+/// chip with the features that it has alone, if there is a table of it.
+StringRef getNativeGpuChip(StringRef chip);
+
 /// Blocks that one SM holds at a time, by threads (from 1; a part of a warp
 /// counts as a warp), registers and shared memory.
 int64_t getGpuOccupancy(const GpuTarget &target, int64_t threads,

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from . import cases, generated, host_program, model_pack
-from .device import PACK_VERSION, chip_number
+from .device import PACK_VERSION
 
 LIMIT = 40 << 20
 RUNTIME, LOADER, OPENMP = "lib/libDiffAttnRuntime.so", "lib/libDiffAttnBundle.so", "lib/libgomp.so.1"
@@ -93,9 +93,9 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
             shutil.copyfile(build / library, whole / library)
         shutil.copyfile(openmp_of(build / RUNTIME), whole / OPENMP)
         (Path(folder) / "models").mkdir()
-        # Whole models run what `--target=cuda` does: no kernels that are asked for by name.
-        plain = [chip for chip in chips if not chip_number(chip)[1]] or chips
-        packed = model_pack.write(whole, Path(folder) / "models", plain, models, device == "sim")
+        # Whole models run what `--target=cuda` takes of a GPU: where its chip has features of its own, the kernels that use them.
+        native = [chip for chip in chips if chip + "a" not in chips]
+        packed = model_pack.write(whole, Path(folder) / "models", native, models, device == "sim")
         held = sorted(f for f in whole.rglob("*") if f.is_file())
         files = {str(f.relative_to(whole)): {"bytes": f.stat().st_size, "sha256": hashlib.sha256(f.read_bytes()).hexdigest()} for f in held}
         manifest = {"format": "diffattn gpu pack", "version": PACK_VERSION, "runtime": RUNTIME, "loader": LOADER, "openmp": OPENMP,
