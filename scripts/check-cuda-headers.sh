@@ -16,6 +16,6 @@ echo 'struct __nv_bfloat16;' > "$stubs/cuda_bf16.h"
 includes=()
 for folder in "$@"; do includes+=(-isystem "$folder"); done
 # CUDA's header then declares functions by the names that the library exports.
-"${CXX:-clang++-22}" -std=c++17 -D__CUDA_API_VERSION_INTERNAL -isystem "$stubs" "${includes[@]}" -I"$root/lib/Runtime" -I"$root/include" \
+"${CXX:-clang++-22}" -std=c++17 -D__CUDA_API_VERSION_INTERNAL -isystem "$stubs" "${includes[@]}" -I"$root/lib/Runtime/Device" -I"$root/include" \
   "$root/scripts/cuda_headers.cpp" -o "$stubs/check"
 "$stubs/check"

@@ -74,8 +74,19 @@ SAME(kMaxSharedMemoryPerBlockOptin,
 SAME(kFunctionMaxDynamicShared, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
 SAME(kStreamNonBlocking, CU_STREAM_NON_BLOCKING)
 SAME(kCaptureThreadLocal, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+SAME(kLaunchProgrammaticSerialization,
+     CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+SAME(sizeof(LaunchAttribute), sizeof(CUlaunchAttribute))
+SAME(offsetof(LaunchAttribute, value), offsetof(CUlaunchAttribute, value))
+SAME(sizeof(LaunchConfig), sizeof(CUlaunchConfig))
+SAME(offsetof(LaunchConfig, sharedBytes),
+     offsetof(CUlaunchConfig, sharedMemBytes))
+SAME(offsetof(LaunchConfig, stream), offsetof(CUlaunchConfig, hStream))
+SAME(offsetof(LaunchConfig, attributes), offsetof(CUlaunchConfig, attrs))
+SAME(offsetof(LaunchConfig, numAttributes), offsetof(CUlaunchConfig, numAttrs))
 SAME(sizeof(TensorMap), sizeof(CUtensorMap))
-SAME(alignof(TensorMap), alignof(CUtensorMap))
+// 64 in CUDA 12, and 128 from CUDA 13 on.
+static_assert(alignof(TensorMap) % alignof(CUtensorMap) == 0, "CUtensorMap");
 SAME(kTensorFloat16, CU_TENSOR_MAP_DATA_TYPE_FLOAT16)
 SAME(kTensorBfloat16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16)
 SAME(kInterleaveNone, CU_TENSOR_MAP_INTERLEAVE_NONE)

@@ -28,6 +28,7 @@ mlir::diffattn::describeKernels(ArrayAttr list, const llvm::Module &kernels) {
     DeviceCode::Kernel kernel;
     kernel.name = entry.getAs<StringAttr>("name").str();
     kernel.parameters = entry.getAs<StringAttr>("parameters").str();
+    kernel.startsEarly = entry.contains("starts_early");
     std::string text;
     llvm::raw_string_ostream os(text);
     if (const llvm::Function *function = kernels.getFunction(kernel.name))
@@ -74,7 +75,8 @@ json::Object mlir::diffattn::toJSON(const DeviceCode &code) {
   for (const DeviceCode::Kernel &kernel : code.kernels)
     kernels.push_back(json::Object{{"name", kernel.name},
                                    {"hash", kernel.hash},
-                                   {"parameters", kernel.parameters}});
+                                   {"parameters", kernel.parameters},
+                                   {"starts_early", kernel.startsEarly}});
   for (const DeviceCode::Image &image : code.images)
     images.push_back(json::Object{{"chip", image.chip},
                                   {"format", image.format},
@@ -120,9 +122,11 @@ mlir::diffattn::deviceCodeFromJSON(const json::Object &root,
     auto name = kernel ? kernel->getString("name") : std::nullopt;
     auto hash = kernel ? kernel->getString("hash") : std::nullopt;
     auto parameters = kernel ? kernel->getString("parameters") : std::nullopt;
-    if (!name || !hash || !parameters)
+    auto early = kernel ? kernel->getBoolean("starts_early") : std::nullopt;
+    if (!name || !hash || !parameters || !early)
       return std::nullopt;
-    code.kernels.push_back({name->str(), hash->str(), parameters->str()});
+    code.kernels.push_back(
+        {name->str(), hash->str(), parameters->str(), *early});
   }
   for (const json::Value &value : *images) {
     const json::Object *object = value.getAsObject();

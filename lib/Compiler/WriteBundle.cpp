@@ -390,6 +390,8 @@ void BundleWriter::writeDevice(json::OStream &out, const DeviceCode &code,
           out.attribute("name", kernel.name);
           out.attribute("hash", kernel.hash);
           out.attribute("parameters", kernel.parameters);
+          if (kernel.startsEarly)
+            out.attribute("starts_early", true);
         });
     });
     if (!code.constants.empty())

@@ -8,6 +8,7 @@
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
+#include "DiffAttn/Target/PtxAsm.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
@@ -72,6 +73,18 @@ static std::optional<std::string> getLayout(LLVM::LLVMFuncOp kernel) {
   return layout;
 }
 
+/// Whether the kernel waits itself for those ahead of it.
+static bool startsEarly(LLVM::LLVMFuncOp kernel) {
+  return kernel
+      .walk([](LLVM::InlineAsmOp assembly) {
+        auto read =
+            parsePtxAsm(assembly.getAsmString(), assembly.getConstraints());
+        return read && read->gridWait ? WalkResult::interrupt()
+                                      : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
 FailureOr<ArrayAttr> mlir::diffattn::listGpuKernels(ModuleOp module) {
   if (auto known = module->getAttrOfType<ArrayAttr>(kKernels))
     return known;
@@ -86,9 +99,12 @@ FailureOr<ArrayAttr> mlir::diffattn::listGpuKernels(ModuleOp module) {
         return kernel.emitOpError()
                << "expected parameters that are pointers or numbers of 8 to 64 "
                   "bits";
-      kernels.push_back(b.getDictionaryAttr(
-          {b.getNamedAttr("name", kernel.getSymNameAttr()),
-           b.getNamedAttr("parameters", b.getStringAttr(*layout))}));
+      SmallVector<NamedAttribute> entry{
+          b.getNamedAttr("name", kernel.getSymNameAttr()),
+          b.getNamedAttr("parameters", b.getStringAttr(*layout))};
+      if (startsEarly(kernel))
+        entry.push_back(b.getNamedAttr("starts_early", b.getUnitAttr()));
+      kernels.push_back(b.getDictionaryAttr(entry));
     }
   ArrayAttr list = b.getArrayAttr(kernels);
   if (!kernels.empty())

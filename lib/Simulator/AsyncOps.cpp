@@ -72,13 +72,23 @@ bool Lowering::describeAsync(StringRef name, const CallInst &call,
 static bool isHint(StringRef name) {
   return name.starts_with("prefetch.") ||
          name.starts_with("cp.async.bulk.tensor.prefetch.tile.") ||
-         name.starts_with("griddepcontrol.");
+         name == "griddepcontrol.launch.dependents";
+}
+
+void Lowering::lowerGridWait(IRBuilder<> &builder, CallInst &call) {
+  builder.CreateCall(runtime("diffattn_sim_grid_wait", voidType, {}));
+  for (LoweredKernel &kernel : result.kernels)
+    kernel.waitsForKernels |= kernel.name == call.getFunction()->getName();
 }
 
 Expected<Value *> Lowering::lowerAsync(IRBuilder<> &builder, CallInst &call,
                                        StringRef name) {
   if (isHint(name))
     return PoisonValue::get(i32);
+  if (name == "griddepcontrol.wait" && capability >= 90) {
+    lowerGridWait(builder, call);
+    return PoisonValue::get(i32);
+  }
   if (name == "mapa.shared.cluster" && capability >= 90) {
     Value *offset = builder.CreateSub(addressOf(builder, call.getArgOperand(0)),
                                       ConstantInt::get(i64, kSharedBase));

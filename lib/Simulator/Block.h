@@ -52,6 +52,8 @@ struct Launch {
   /// wgmmas it has.
   bool asynchronous = false;
   unsigned wgmmas = 0;
+  /// Whether the kernel may start before those ahead of it have ended.
+  bool startsEarly = false;
   /// The parameters that kernels take by value, as they see them.
   llvm::ArrayRef<TensorMapHandle> objects = {};
 
@@ -110,6 +112,7 @@ public:
   void useRegisters(RegisterUse use, uint32_t site, uint32_t wgmma);
   void step(uint32_t site);
   void trap(uint32_t site);
+  void waitForKernels() { lanes[active].hasWaited = true; }
   /// Of an entry of a table, which the site names.
   void reportIndex(int64_t index, uint32_t site);
   [[noreturn]] void exitThread();
@@ -140,6 +143,8 @@ private:
     /// The number of a barrier, or the offset of an mbarrier.
     uint32_t barrier = 0;
     uint32_t *result = nullptr;
+    /// For the kernels ahead.
+    bool hasWaited = false;
     std::vector<Copy> copies;
     uint32_t group = 0;
   };
@@ -203,6 +208,8 @@ private:
   // Memory.cpp.
   void *accessShared(uint32_t offset, uint64_t bytes, uint32_t site);
   void *accessGlobal(uint64_t address, uint64_t bytes, uint32_t site);
+  /// Global memory is about to be touched by this thread.
+  void checkHasWaited(uint32_t site);
   char *checkGlobal(uint64_t address, uint64_t bytes, uint32_t site,
                     bool writes, bool atomic, Buffer *&buffer);
   void reportShadow(const ShadowHit &hit, const Shadow::Access &access,

@@ -90,6 +90,7 @@ void Block::move(const BulkCopy &copy, bool toShared) {
 void Block::copyTensor(const uint32_t *in, uint32_t number) {
   const Site &site = siteAt(number);
   const bool loads = site.kind == OpKind::TensorLoad;
+  checkHasWaited(number);
   const uint32_t *mapWords = in + (loads ? 4 : 2);
   auto map = mapAt(mapWords, number);
   if (!map)
@@ -134,6 +135,7 @@ void Block::copyTensor(const uint32_t *in, uint32_t number) {
 
 void Block::copyBulk(const uint32_t *in, uint32_t number) {
   const uint32_t bytes = in[6];
+  checkHasWaited(number);
   BulkCopy copy;
   copy.site = number;
   copy.map.base = in[4] | uint64_t(in[5]) << 32;

@@ -35,6 +35,8 @@ struct LoweredKernel {
   uint32_t maxThreads = 0;
   /// From `nvvm.cluster_dim`.
   std::array<uint32_t, 3> cluster = {1, 1, 1};
+  /// Whether it waits for the kernels ahead of it.
+  bool waitsForKernels = false;
 };
 
 struct LoweredConstant {
@@ -102,6 +104,9 @@ private:
   llvm::Expected<llvm::Value *> lowerAsync(llvm::IRBuilder<> &builder,
                                            llvm::CallInst &call,
                                            llvm::StringRef name);
+
+  /// A wait for the kernels ahead.
+  void lowerGridWait(llvm::IRBuilder<> &builder, llvm::CallInst &call);
 
   // WgmmaOps.cpp.
   llvm::Error lowerAssembly(llvm::CallInst &call);

@@ -129,10 +129,18 @@ void *Block::accessShared(uint32_t offset, uint64_t bytes, uint32_t number) {
   return arena + offset;
 }
 
+void Block::checkHasWaited(uint32_t number) {
+  if (launch.startsEarly && !lanes[active].hasWaited)
+    report(FaultKind::Early, number,
+           "the kernels ahead may still run, and griddepcontrol.wait comes "
+           "later");
+}
+
 void *Block::accessGlobal(uint64_t address, uint64_t bytes, uint32_t number) {
   const Site &site = siteAt(number);
   const bool writes = site.kind != OpKind::Load;
   Buffer *buffer = nullptr;
+  checkHasWaited(number);
   if (site.space == 3) {
     report(FaultKind::OutOfBounds, number,
            bytesOf(bytes) + " at " +
@@ -254,6 +262,7 @@ void Block::copyAsync(uint64_t destination, uint64_t source,
   Copy copy{uint32_t(offset), site.bytes,   sourceBytes,
             number,           thread.group, nullptr};
   if (sourceBytes) {
+    checkHasWaited(number);
     Buffer *buffer = nullptr;
     copy.source = checkGlobal(source, sourceBytes, number, /*writes=*/false,
                               /*atomic=*/false, buffer);

@@ -38,6 +38,8 @@ llvm::StringRef mlir::diffattn::sim::stringifyFaultKind(FaultKind kind) {
     return "registers";
   case FaultKind::Index:
     return "index out of range";
+  case FaultKind::Early:
+    return "before the wait for earlier kernels";
   case FaultKind::Trap:
     return "trap";
   case FaultKind::NoProgress:

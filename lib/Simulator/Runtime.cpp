@@ -87,6 +87,8 @@ static void simIndex(uint32_t isOutside, int64_t index, uint32_t site) {
     Block::current()->reportIndex(index, site);
 }
 
+static void simGridWait() { Block::current()->waitForKernels(); }
+
 static void simExit() { Block::current()->exitThread(); }
 
 llvm::ArrayRef<std::pair<llvm::StringLiteral, void *>>
@@ -108,6 +110,7 @@ mlir::diffattn::sim::getRuntimeSymbols() {
       {"diffattn_sim_step", reinterpret_cast<void *>(&simStep)},
       {"diffattn_sim_trap", reinterpret_cast<void *>(&simTrap)},
       {"diffattn_sim_index", reinterpret_cast<void *>(&simIndex)},
+      {"diffattn_sim_grid_wait", reinterpret_cast<void *>(&simGridWait)},
       {"diffattn_sim_exit", reinterpret_cast<void *>(&simExit)},
       // What x86 makes of common intrinsics.
       {"fmaf", reinterpret_cast<void *>(fusedSingle)},

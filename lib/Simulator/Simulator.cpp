@@ -271,6 +271,7 @@ Expected<LaunchReport> Simulator::launch(StringRef name,
   launch.entry = entry->toPtr<void (*)(const uint64_t *)>();
   launch.number = ++impl->launches;
   launch.wgmmas = impl->lowered.wgmmas;
+  launch.startsEarly = kernel->waitsForKernels;
   launch.asynchronous = any_of(impl->lowered.sites, [](const Site &site) {
     return site.isAsynchronous();
   });

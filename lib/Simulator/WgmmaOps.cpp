@@ -88,6 +88,8 @@ Error Lowering::lowerAssembly(CallInst &call) {
     result = callWithWords(builder, call, getWgmmaSite(call),
                            "diffattn_sim_collective");
   } else {
+    if (assembly->gridWait)
+      lowerGridWait(builder, call);
     if (assembly->wait) {
       Site site;
       site.kind = OpKind::WgmmaWait;

@@ -22,9 +22,10 @@ static const GpuTarget kTargets[] = {
     {"sm_80", "sm_80", 80, 164 << 10, 163 << 10, 2048, 32, 2, 0.5, 32, true},
     {"sm_86", "sm_86", 80, 100 << 10, 99 << 10, 1536, 16, 4, 0.25, 14, true},
     {"sm_89", "sm_89", 80, 100 << 10, 99 << 10, 1536, 24, 4, 0.25, 14, true},
-    {"sm_90", "sm_90", 80, 228 << 10, 227 << 10, 2048, 32, 1.6, 0.25, 25, true},
+    {"sm_90", "sm_90", 80, 228 << 10, 227 << 10, 2048, 32, 1.6, 0.25, 25, true,
+     false, true},
     {"sm_90a", "sm_90a", 80, 228 << 10, 227 << 10, 2048, 32, 1.6, 0.25, 25,
-     true, true},
+     true, true, true},
 };
 
 /// A chip of a compute capability, and the letters that may follow its number:

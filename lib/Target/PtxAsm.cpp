@@ -19,6 +19,7 @@ static constexpr StringLiteral kWgmmaName = "wgmma.mma_async.sync.aligned.m64n";
 static constexpr StringLiteral kWaitHead = "wgmma.wait_group.sync.aligned ";
 /// A comment, because a text of nothing is easily taken for a mistake.
 static constexpr StringLiteral kTie = "// registers end here";
+static constexpr StringLiteral kGridWait = "griddepcontrol.wait;";
 static constexpr StringLiteral kCheckHead = "// expects an index in range: ";
 
 /// The operands `first`, `first + 1`, ... of a text, in braces.
@@ -30,11 +31,15 @@ static std::string list(unsigned first, unsigned count) {
 }
 
 /// Results in registers, then the arguments that lie in the same ones.
-static std::string tied(unsigned floats, unsigned integers) {
+static std::string tied(unsigned floats, unsigned integers,
+                        unsigned pointers = 0) {
   std::string text;
-  for (unsigned i = 0; i < floats + integers; ++i)
-    text += i < floats ? "=f," : "=r,";
-  for (unsigned i = 0; i < floats + integers; ++i)
+  for (auto [name, count] :
+       {std::pair("=f,", floats), std::pair("=r,", integers),
+        std::pair("=l,", pointers)})
+    for (unsigned i = 0; i < count; ++i)
+      text += name;
+  for (unsigned i = 0; i < floats + integers + pointers; ++i)
     text += std::to_string(i) + ",";
   return text;
 }
@@ -73,6 +78,11 @@ AsmText mlir::diffattn::getPtxAsm(const IndexCheck &check) {
   return {(kCheckHead + check.table).str(), "b,l"};
 }
 
+AsmText mlir::diffattn::getPtxAsm(const GridWait &wait) {
+  assert(wait.pointers > 0);
+  return {kGridWait.str(), tied(0, 0, wait.pointers) + "~{memory}"};
+}
+
 /// Whether the end of a comment is the name of a table, and nothing that ends
 /// the comment.
 static bool isName(StringRef text) {
@@ -88,6 +98,9 @@ static std::optional<PtxAsm> readText(StringRef text, StringRef constraints) {
   if (text == kTie) {
     if (floats + integers > 0)
       result.tie = RegisterTie{floats, integers};
+  } else if (text == kGridWait) {
+    if (unsigned pointers = constraints.count("=l"))
+      result.gridWait = GridWait{pointers};
   } else if (text.consume_front(kCheckHead)) {
     if (isName(text))
       result.check = IndexCheck{text.str()};
@@ -106,7 +119,8 @@ static std::optional<PtxAsm> readText(StringRef text, StringRef constraints) {
       result.wgmma = wgmma;
     }
   }
-  if (!result.tie && !result.wait && !result.wgmma && !result.check)
+  if (!result.tie && !result.wait && !result.wgmma && !result.check &&
+      !result.gridWait)
     return std::nullopt;
   return result;
 }
@@ -117,10 +131,11 @@ std::optional<PtxAsm> mlir::diffattn::parsePtxAsm(StringRef text,
   if (!result)
     return std::nullopt;
   // Every character counts: write it again, and compare.
-  const AsmText again = result->wgmma   ? getPtxAsm(*result->wgmma)
-                        : result->wait  ? getPtxAsm(*result->wait)
-                        : result->check ? getPtxAsm(*result->check)
-                                        : getPtxAsm(*result->tie);
+  const AsmText again = result->wgmma      ? getPtxAsm(*result->wgmma)
+                        : result->wait     ? getPtxAsm(*result->wait)
+                        : result->check    ? getPtxAsm(*result->check)
+                        : result->gridWait ? getPtxAsm(*result->gridWait)
+                                           : getPtxAsm(*result->tie);
   if (again.text != text || again.constraints != constraints)
     return std::nullopt;
   return result;

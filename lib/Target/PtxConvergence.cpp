@@ -27,7 +27,7 @@ bool mlir::diffattn::isWarpCollective(const CallBase &call) {
     const auto *assembly = cast<InlineAsm>(call.getCalledOperand());
     std::optional<PtxAsm> known =
         parsePtxAsm(assembly->getAsmString(), assembly->getConstraintString());
-    return !known || (!known->tie && !known->check);
+    return !known || (!known->tie && !known->check && !known->gridWait);
   }
   const Function *callee = call.getCalledFunction();
   if (!callee)

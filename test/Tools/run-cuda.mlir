@@ -9,7 +9,7 @@
 // CHECK:      cuStreamCreate 1
 // Three arguments of four, since one is given twice, and lambda.
 // CHECK-COUNT-5: cuMemcpyHtoDAsync
-// CHECK:      cuLaunchKernel {{diffattn_forward[a-z0-9_]*}} {{[0-9]+}} 2 1 128 1 1
+// CHECK:      cuLaunchKernelEx {{diffattn_forward[a-z0-9_]*}} {{[0-9]+}} 2 1 128 1 1
 // CHECK:      cuMemcpyDtoHAsync 5120
 // CHECK-NEXT: cuStreamSynchronize
 // CHECK:      cuModuleUnload

@@ -272,11 +272,11 @@ def test_each_gpu_gets_its_code(written, driver):
     (y,) = code.call("shift", np.ones((3, 4), np.float32))
     assert y.shape == (3, 4)
     log = driver.log()
-    assert "cuModuleLoadDataEx \x7fELF" in log and log.count("cuLaunchKernel diffattn_elementwise") == 1, log
+    assert "cuModuleLoadDataEx \x7fELF" in log and log.count("cuLaunchKernelEx diffattn_elementwise") == 1, log
     # The weight when it is opened, and the argument.
     assert [int(line.split()[1]) for line in log.splitlines() if line.startswith("cuMemcpyHtoD")] == [16, 48]
     code.call("attend", *inputs())
-    assert "cuLaunchKernel diffattn_" in driver.log()[len(log):]
+    assert "cuLaunchKernelEx diffattn_" in driver.log()[len(log):]
     del code
     assert driver.c.mock_cuda_live(b"memory") == 0 and "cuDevicePrimaryCtxRelease" in driver.log()
 
@@ -313,7 +313,7 @@ def test_code_for_hopper_alone_lies_beside_that_of_other_chips(tmp_path, driver)
         assert re.search(rf"\.target {chip}$", driver.log()[before:], re.MULTILINE)
         code.call("attend", *half_inputs())
         log = driver.log()[before:]
-        assert ("cuLaunchKernel diffattn_forward_32x64_f16_wgmma_both" in log) == (chip == "sm_90a"), log
+        assert ("cuLaunchKernelEx diffattn_forward_32x64_f16_wgmma_both" in log) == (chip == "sm_90a"), log
         maps = re.findall("cuTensorMapEncodeTiled (.*)", log)
         # Q by the rows of a block, the one K and V by those of a tile: columns, rows, heads, batches, the last of one element.
         q, k, v = "32/64+64 40/128+2560 2/1+16 1/1", "32/64+64 40/64+2560 2/1+16 1/1", "64/64+128 40/64+5120 2/1+16 1/1"

@@ -98,7 +98,7 @@ protected:
     return values;
   }
 
-  static constexpr diffattn_kernel kScale = {"scale", "0", "p44"};
+  static constexpr diffattn_kernel kScale = {"scale", "0", "p44", 0};
   static diffattn_image image(const char *chip, int32_t format,
                               const char *text, int32_t driver = 0) {
     return {chip, format, driver, text, static_cast<int64_t>(strlen(text))};
@@ -239,7 +239,7 @@ TEST_F(CudaDevice, LaunchesWithPackedArguments) {
   diffattn_address x = upload<float>({1, 2, 3, 4});
   scale(module, x, 3, 2.5f, nullptr);
   EXPECT_EQ(download<float>(x, 4), (std::vector<float>{2.5, 5, 7.5, 4}));
-  EXPECT_SAYS(log(), "cuLaunchKernel scale 2 1 1 64 1 1 0 on 0\n");
+  EXPECT_SAYS(log(), "cuLaunchKernelEx scale 2 1 1 64 1 1 0 on 0\n");
   // More shared memory than a kernel has by itself is asked for once.
   scale(module, x, 3, 1, nullptr, 2, 100 << 10);
   scale(module, x, 3, 1, nullptr, 2, 90 << 10);
@@ -291,6 +291,30 @@ TEST_F(CudaDevice, AnOlderDriverTakesPtx) {
   EXPECT_FALSE(contains(log(), "cuModuleLoadDataEx cubin"));
 }
 
+TEST_F(CudaDevice, KernelsThatWaitThemselvesStartEarly) {
+  for (const long driver : {12030, 12020}) {
+    set("version", driver);
+    open();
+    const diffattn_kernel waits = {"scale", "0", "p44", 1};
+    diffattn_image of = image("sm_90", DIFFATTN_IMAGE_CUBIN, "cubin scale");
+    diffattn_module *module = nullptr;
+    ok(device->module_load(device, &of, 1, &waits, 1, &module));
+    diffattn_address x = upload<float>({1, 2});
+    scale(module, x, 2, 3, nullptr);
+    EXPECT_EQ(download<float>(x, 2), (std::vector<float>{3, 6}));
+    // CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, where graphs can
+    // have it.
+    EXPECT_SAYS(log(), std::string("cuLaunchKernelEx scale 2 1 1 64 1 1 0") +
+                           (driver == 12030 ? " attribute 6=1" : "") +
+                           " on 0\n");
+    ok(device->module_destroy(device, module));
+    ok(device->release(device, x));
+    device->close(device);
+    device = nullptr;
+    SetUp();
+  }
+}
+
 /// Of images for one chip, the one for it alone.
 TEST_F(CudaDevice, CodeForOneChipAloneComesFirst) {
   open();
@@ -318,7 +342,7 @@ TEST_F(CudaDevice, TensorMaps) {
   EXPECT_EQ(std::string(map), made);
 
   // A kernel gets the map itself, not its address.
-  const diffattn_kernel shows = {"show_map", "0", "m"};
+  const diffattn_kernel shows = {"show_map", "0", "m", 0};
   diffattn_image of = image("sm_90a", DIFFATTN_IMAGE_PTX, "ptx show_map");
   diffattn_module *module = nullptr;
   ok(device->module_load(device, &of, 1, &shows, 1, &module));

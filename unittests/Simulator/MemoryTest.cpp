@@ -31,6 +31,40 @@ define ptx_kernel void @k(ptr addrspace(1) %in, ptr addrspace(1) %out, i32 %shif
 
 class MemoryTest : public SimulatorTest {};
 
+/// A kernel that may start early touches nothing before its wait, whichever way
+/// that is written; one without a wait starts when all is done.
+TEST_F(MemoryTest, AccessesBehindTheWaitForEarlierKernels) {
+  SimChip chip;
+  chip.name = "sm_90";
+  chip.capability = 90;
+  const std::string text = kCopy, pointer = "ptr addrspace(1)",
+                    load = "  %value = load";
+  const std::string assembly = "  %there = call " + pointer +
+                               " asm sideeffect \"griddepcontrol.wait;\", "
+                               "\"=l,0,~{memory}\"(" +
+                               pointer + " %out)\n";
+  const std::string intrinsic =
+      "  call void @llvm.nvvm.griddepcontrol.wait()\n";
+  auto run = [&](const std::string &wait, const std::string &before) {
+    std::string changed = text;
+    changed.insert(changed.find(before), wait);
+    EXPECT_EQ(compile(changed, chip), "");
+    std::vector<int> in(64), out(64);
+    return launch(
+               LaunchShape{{1, 1, 1}, {64, 1, 1}, 0},
+               {buffer(in, "in"), buffer(out, "out"), KernelArgument::i32(0)})
+        .str();
+  };
+  for (const std::string &wait : {assembly, intrinsic}) {
+    EXPECT_EQ(run(wait, load), "");
+    std::string report = run(wait, "  %shifted");
+    EXPECT_NE(report.find("before the wait for earlier kernels: "),
+              std::string::npos)
+        << report;
+    EXPECT_NE(report.find("load 4 bytes"), std::string::npos) << report;
+  }
+}
+
 TEST_F(MemoryTest, CopiesAndCounts) {
   ASSERT_EQ(compile(kCopy), "");
   std::vector<int> in(128), out(128, -1);

@@ -95,7 +95,7 @@ protected:
                             static_cast<int64_t>(bitcode.size())};
     return device->module_load(device, &image, 1, &kernel, 1, &module);
   }
-  void load() { ok(tryLoad({"scale", "", "p44"})); }
+  void load() { ok(tryLoad({"scale", "", "p44", 0})); }
   int32_t tryScale(diffattn_address x, int32_t count, float factor,
                    diffattn_stream *stream = nullptr, uint32_t blocks = 1) {
     uint64_t words[3] = {x, 0, 0};
@@ -203,12 +203,12 @@ TEST_F(SimulatedDeviceTest, FindsAccessesBeyondABuffer) {
 }
 
 TEST_F(SimulatedDeviceTest, ImagesMustFit) {
-  EXPECT_EQ(tryLoad({"scale", "", "p48"}), DIFFATTN_DEVICE_IMAGE);
+  EXPECT_EQ(tryLoad({"scale", "", "p48", 0}), DIFFATTN_DEVICE_IMAGE);
   EXPECT_SAYS(error(), "kernel scale: expected parameters p48, but the image "
                        "has p44");
-  EXPECT_EQ(tryLoad({"other", "", ""}), DIFFATTN_DEVICE_IMAGE);
+  EXPECT_EQ(tryLoad({"other", "", "", 0}), DIFFATTN_DEVICE_IMAGE);
   EXPECT_SAYS(error(), "expected kernel other in its module");
-  EXPECT_EQ(tryLoad({"scale", "", "p44"}, "sm_90"), DIFFATTN_DEVICE_IMAGE);
+  EXPECT_EQ(tryLoad({"scale", "", "p44", 0}, "sm_90"), DIFFATTN_DEVICE_IMAGE);
   EXPECT_SAYS(error(), "expected kernels as bitcode of sm_80, but got others");
   diffattn_image image = {"sm_80", DIFFATTN_IMAGE_BITCODE, 0, "nonsense", 8};
   EXPECT_EQ(device->module_load(device, &image, 1, nullptr, 0, &module),

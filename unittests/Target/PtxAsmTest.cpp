@@ -58,6 +58,13 @@ TEST(PtxAsmTest, EveryShapeIsReadBack) {
   EXPECT_EQ(read->wait->pending, 3u);
   EXPECT_EQ(read->wait->floats, 128u);
   EXPECT_EQ(read->wait->integers, 16u);
+  AsmText grid = getPtxAsm(GridWait{3});
+  EXPECT_EQ(grid.text, "griddepcontrol.wait;");
+  EXPECT_EQ(grid.constraints, "=l,=l,=l,0,1,2,~{memory}");
+  read = parsePtxAsm(grid.text, grid.constraints);
+  ASSERT_TRUE(read && read->gridWait);
+  EXPECT_EQ(read->gridWait->pointers, 3u);
+  EXPECT_FALSE(parsePtxAsm(grid.text, "~{memory}"));
   AsmText tie = getPtxAsm(RegisterTie{0, 4});
   read = parsePtxAsm(tie.text, tie.constraints);
   ASSERT_TRUE(read && read->tie);

@@ -63,6 +63,9 @@ enum class FaultKind : uint8_t {
   /// An entry of a table that names nothing: a page that is none, a sequence
   /// that begins or ends outside of the tokens.
   Index,
+  /// An access to global memory by a kernel that may start early, before it has
+  /// waited for the kernels ahead of it.
+  Early,
   Trap,
   /// The limit of steps was reached.
   NoProgress,

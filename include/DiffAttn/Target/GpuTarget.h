@@ -38,6 +38,9 @@ struct GpuTarget {
   bool tuned = true;
   /// Whether code may use wgmma, tensor maps and mbarriers.
   bool hasWgmma = false;
+  /// Whether a kernel may start before the one ahead of it has ended, and wait
+  /// for that itself (programmatic dependent launch).
+  bool hasDependentLaunch = false;
 
   static constexpr int64_t kRegistersPerSM = 65536;
   static constexpr int64_t kRegistersPerThread = 255;

@@ -34,10 +34,10 @@
 //   barrier.cluster                    barrier.cluster.{arrive,wait}.aligned
 //   elect.sync                         elect.sync
 //   %cluster_ctarank, _nctarank        read.ptx.sreg.cluster.{ctarank,nctarank}
-//   griddepcontrol                     griddepcontrol.{wait,launch.dependents}
+//   griddepcontrol.launch_dependents   griddepcontrol.launch.dependents
 //
 // A load's destination is `ptr addrspace(7)`, an addrspacecast of the pointer
-// to shared memory. A map is a parameter `ptr byval([128 x i8]) align 64` with
+// to shared memory. A map is a parameter `ptr byval([128 x i8]) align 128` with
 // the attribute "nvvm.grid_constant": without it the back end copies the map to
 // local memory, where the copy engine does not find it. A wait is a loop around
 // try_wait. All of it is assembled in
@@ -100,6 +100,16 @@ struct IndexCheck {
   std::string table;
 };
 
+/// griddepcontrol.wait: until all that was launched before has ended, and what
+/// it wrote can be seen. LLVM's intrinsic says that it touches no memory; here
+/// every pointer that is read or written through has to go through the wait.
+///
+/// Arguments: `pointers` pointers; the result is the same, a struct of them
+/// unless it is just one.
+struct GridWait {
+  unsigned pointers = 1;
+};
+
 /// What an inline assembly needs beside its arguments. The dialect is AT&T, and
 /// every one has side effects.
 struct AsmText {
@@ -110,6 +120,7 @@ AsmText getPtxAsm(const Wgmma &wgmma);
 AsmText getPtxAsm(const WgmmaWait &wait);
 AsmText getPtxAsm(const RegisterTie &tie);
 AsmText getPtxAsm(const IndexCheck &check);
+AsmText getPtxAsm(const GridWait &wait);
 
 /// What an assembly of the table says; one of these is set.
 struct PtxAsm {
@@ -117,6 +128,7 @@ struct PtxAsm {
   std::optional<WgmmaWait> wait;
   std::optional<RegisterTie> tie;
   std::optional<IndexCheck> check;
+  std::optional<GridWait> gridWait;
 };
 
 /// Reads exactly what getPtxAsm writes: nothing for any other text, and for a

@@ -9,6 +9,7 @@
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 gpu::GPUModuleOp
 mlir::diffattn::getOrCreateKernelModule(ModuleOp module,
@@ -24,4 +25,15 @@ mlir::diffattn::getOrCreateKernelModule(ModuleOp module,
       b.getContext(), 2, "nvptx64-nvidia-cuda", target.chip,
       "+ptx" + std::to_string(target.ptxVersion))));
   return kernels;
+}
+
+bool mlir::diffattn::hasDependentLaunch(gpu::GPUModuleOp module) {
+  ArrayAttr targets = module.getTargetsAttr();
+  auto chip = targets && targets.size() == 1
+                  ? dyn_cast<NVVM::NVVMTargetAttr>(targets[0])
+                  : NVVM::NVVMTargetAttr();
+  std::string error;
+  std::optional<GpuTarget> target =
+      chip ? getGpuTarget(chip.getChip(), error) : std::nullopt;
+  return target && target->hasDependentLaunch;
 }

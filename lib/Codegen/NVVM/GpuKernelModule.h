@@ -19,6 +19,10 @@ namespace mlir::diffattn {
 gpu::GPUModuleOp getOrCreateKernelModule(ModuleOp module,
                                          const GpuTarget &target);
 
+/// Whether kernels of `module` may start while the one ahead runs, as its chip
+/// says.
+bool hasDependentLaunch(gpu::GPUModuleOp module);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_CODEGEN_NVVM_GPUKERNELMODULE_H

@@ -66,6 +66,15 @@ void HopperBuilder::setRegisters(int64_t count, bool more) {
        {b.i32(count)});
 }
 
+void HopperBuilder::startDependents() {
+  call("griddepcontrol.launch.dependents", {});
+}
+void HopperBuilder::waitForKernels(MutableArrayRef<Value> pointers) {
+  const auto count = static_cast<unsigned>(pointers.size());
+  llvm::copy(assemble(getPtxAsm(GridWait{count}), pointers, {}),
+             pointers.begin());
+}
+
 void HopperBuilder::fence() { call("wgmma.fence.sync.aligned", {}); }
 void HopperBuilder::commit() { call("wgmma.commit_group.sync.aligned", {}); }
 

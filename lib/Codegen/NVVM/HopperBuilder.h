@@ -41,6 +41,12 @@ public:
   /// What a thread of this warpgroup may have from here on, a multiple of 8.
   void setRegisters(int64_t count, bool more);
 
+  /// Lets the next kernel start that waits for this one, once all blocks have.
+  void startDependents();
+  /// Until the kernels ahead have ended; whatever is reached through
+  /// `pointers` is reached after that.
+  void waitForKernels(MutableArrayRef<Value> pointers);
+
   // Products by a warpgroup, in this order: `fence` after the last write to
   // registers that they take, products, `commit`, `wait` with all registers of
   // theirs. Nothing else may touch these in between.

@@ -140,6 +140,8 @@ bool ManifestReader::devicePart() {
                 return text(kernel.hash);
               if (field == "parameters")
                 return text(kernel.parameters);
+              if (field == "starts_early")
+                return json.boolean(kernel.startsEarly);
               return json.skip();
             });
           });

@@ -35,6 +35,7 @@ struct KernelState {
   Function function = nullptr;
   /// As diffattn_kernel has them.
   std::string parameters;
+  bool startsEarly = false;
   /// Dynamic shared memory that the driver was told to allow.
   uint32_t sharedLimit = 48 << 10;
 };

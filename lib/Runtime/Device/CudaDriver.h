@@ -55,7 +55,7 @@ constexpr unsigned kStreamNonBlocking = 1;
 constexpr int kCaptureThreadLocal = 1;
 
 /// CUtensorMap: what is in it is between the driver and the device.
-struct alignas(64) TensorMap {
+struct alignas(128) TensorMap {
   uint64_t opaque[16];
 };
 enum TensorMapDataType : int { kTensorFloat16 = 6, kTensorBfloat16 = 9 };
@@ -63,6 +63,19 @@ enum TensorMapInterleave : int { kInterleaveNone = 0 };
 enum TensorMapSwizzle : int { kSwizzle128B = 3 };
 enum TensorMapPromotion : int { kPromotion128B = 2 };
 enum TensorMapFill : int { kFillZeros = 0 };
+
+/// CUlaunchAttribute and CUlaunchConfig.
+struct LaunchAttribute {
+  int id;
+  alignas(8) int value[16];
+};
+constexpr int kLaunchProgrammaticSerialization = 6;
+struct LaunchConfig {
+  unsigned gridX, gridY, gridZ, blockX, blockY, blockZ, sharedBytes;
+  Stream stream;
+  LaunchAttribute *attributes;
+  unsigned numAttributes;
+};
 
 enum JitOption : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
 
@@ -111,9 +124,8 @@ enum JitOption : int { kJitErrorLog = 5, kJitErrorLogBytes = 6 };
   X(cuModuleUnload, Result (*)(Module))                                        \
   X(cuModuleGetFunction, Result (*)(Function *, Module, const char *))         \
   X(cuFuncSetAttribute, Result (*)(Function, int, int))                        \
-  X(cuLaunchKernel,                                                            \
-    Result (*)(Function, unsigned, unsigned, unsigned, unsigned, unsigned,     \
-               unsigned, unsigned, Stream, void **, void **))                  \
+  X(cuLaunchKernelEx,                                                          \
+    Result (*)(const LaunchConfig *, Function, void **, void **))              \
   X(cuTensorMapEncodeTiled,                                                    \
     Result (*)(TensorMap *, TensorMapDataType, uint32_t, void *,               \
                const uint64_t *, const uint64_t *, const uint32_t *,           \

@@ -16,6 +16,9 @@ using namespace diffattn_rt::cuda;
 /// The driver takes at most 4 KiB of parameters before CUDA 12.1.
 static constexpr size_t kMaxParameters = 512;
 
+/// CUDA 12.3 is the first that has launches in graphs which start early.
+static constexpr int kEarlyStartDriver = 12030;
+
 /// "sm_80" is 80. A letter at its end ties an image to this one chip.
 static bool parseChip(const char *chip, int &capability, bool &exact) {
   if (strncmp(chip, "sm_", 3) != 0)
@@ -121,6 +124,9 @@ int32_t CudaDevice::loadModule(const diffattn_image *images, int32_t numImages,
     KernelState kernel;
     kernel.name = kernels[i].name;
     kernel.parameters = kernels[i].parameters;
+    // Older drivers do not capture such launches.
+    kernel.startsEarly =
+        kernels[i].starts_early && facts.driver >= kEarlyStartDriver;
     Result result = driver.cuModuleGetFunction(&kernel.function, module->native,
                                                kernels[i].name);
     int32_t status = DIFFATTN_DEVICE_OK;
@@ -167,11 +173,15 @@ int32_t CudaDevice::launchKernel(ModuleState &module, int32_t number,
     if (result == kSuccess)
       kernel.sharedLimit = shape.shared_bytes;
   }
-  if (result == kSuccess)
-    result = driver.cuLaunchKernel(
-        kernel.function, shape.grid[0], shape.grid[1], shape.grid[2],
-        shape.block[0], shape.block[1], shape.block[2], shape.shared_bytes,
-        stream, parameters, nullptr);
+  if (result == kSuccess) {
+    LaunchAttribute early = {kLaunchProgrammaticSerialization, {1}};
+    const LaunchConfig config = {
+        shape.grid[0],  shape.grid[1],     shape.grid[2],      shape.block[0],
+        shape.block[1], shape.block[2],    shape.shared_bytes, stream,
+        &early,         kernel.startsEarly};
+    result =
+        driver.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
+  }
   if (result == kSuccess)
     return DIFFATTN_DEVICE_OK;
   auto triple = [](const uint32_t *n) {

@@ -52,8 +52,8 @@ Failure DeviceProgram::create(const DeviceCode &code, DeviceHandle device,
                       static_cast<int64_t>(image.data.size())});
   std::vector<diffattn_kernel> kernels;
   for (const DeviceCode::Kernel &kernel : code.kernels)
-    kernels.push_back(
-        {kernel.name.c_str(), kernel.hash.c_str(), kernel.parameters.c_str()});
+    kernels.push_back({kernel.name.c_str(), kernel.hash.c_str(),
+                       kernel.parameters.c_str(), kernel.startsEarly});
   if (!kernels.empty())
     if (Failure failure = program->check(table->module_load(
             table, images.data(), static_cast<int32_t>(images.size()),

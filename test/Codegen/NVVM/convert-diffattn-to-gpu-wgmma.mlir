@@ -11,7 +11,7 @@
 
 // Maps are made for calls that take the kernel, on the stack of the function. Of known sizes and strides addresses alone are asked about.
 // CHECK-LABEL: func.func @v1
-// CHECK-DAG:     %[[MAP:.+]] = llvm.alloca %{{.+}} x i8 {alignment = 64 : i64} : (i64) -> !llvm.ptr
+// CHECK-DAG:     %[[MAP:.+]] = llvm.alloca %{{.+}} x i8 {alignment = 128 : i64} : (i64) -> !llvm.ptr
 // CHECK:         scf.if
 // CHECK-COUNT-5:   llvm.call @diffattn_rt_device_tensor_map(%{{.+}}) : (!llvm.ptr, i32, i32, i32, !llvm.ptr, i64, i64, i64, i64, i64, i64, i64) -> ()
 // CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6
@@ -25,7 +25,7 @@ func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !
 }
 
 // KERNEL-LABEL: llvm.func @diffattn_forward_64x128_bf16_wgmma_both_k64s6
-// KERNEL-SAME:    %arg0: !llvm.ptr {llvm.align = 64 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
+// KERNEL-SAME:    %arg0: !llvm.ptr {llvm.align = 128 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
 // KERNEL-SAME:    nvvm.minctasm = 1 : i32, nvvm.reqntid = array<i32: 384, 1, 1>
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.mbarrier.init.shared"
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.fence.mbarrier_init.release.cluster"

@@ -1,5 +1,8 @@
 // RUN: diffattn-opt %s --diffattn-select-gpu-schedule --convert-diffattn-to-gpu --canonicalize | FileCheck %s
 // RUN: diffattn-opt %s --diffattn-select-gpu-schedule --convert-diffattn-to-gpu | FileCheck %s --check-prefix=ONCE
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(diffattn-select-gpu-schedule{chip=sm_90},convert-diffattn-to-gpu{chip=sm_90})" -o %t.mlir
+// RUN: FileCheck %s --check-prefix=EARLY --input-file=%t.mlir
+// RUN: diffattn-opt %t.mlir --pass-pipeline="builtin.module(convert-gpu-launch-to-runtime)" | FileCheck %s --check-prefix=LIST
 
 // Two ops of the same kernel share it; both ways to copy are there.
 // ONCE-COUNT-2: llvm.func @diffattn_forward
@@ -38,6 +41,17 @@
 !q = memref<?x8x?x64xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !v = memref<?x8x?x128xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !w = memref<128xbf16>
+
+// From sm_90 on the merge may start while decode runs, and waits for it before it touches memory; sm_80 has no such launches.
+// EARLY-LABEL: llvm.func @diffattn_decode_64x128_bf16
+// EARLY:       llvm.call_intrinsic "llvm.nvvm.griddepcontrol.launch.dependents"
+// EARLY-LABEL: llvm.func @diffattn_merge_128_bf16_weightbf16(
+// EARLY-NOT:   llvm.load
+// EARLY:       llvm.inline_asm has_side_effects asm_dialect = att "griddepcontrol.wait;", "=l,
+// LIST-NOT:    diffattn_{{forward|decode}}{{[^}]*}}starts_early
+// LIST:        name = "diffattn_merge_128_bf16_weightbf16"
+// LIST-SAME:   starts_early
+// CHECK-NOT:   griddepcontrol
 
 // Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit, with as many
 // keys a block as their number asks for; how keys are copied is asked for each of the two.

@@ -24,7 +24,7 @@ class Case:
     norm: bool = False
     sigmoid: bool = False  # a lambda of each token and head, through a sigmoid; else one number
     softcap: float = 0.0
-    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, heads
+    extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, sequences, pages, heads, f32
     queries: int = 0       # 0: any
     use: str = "check"     # or time
 
@@ -36,6 +36,15 @@ class Case:
     def segments(self):
         """The type of their numbers, or None."""
         return "i64" if "segments-i64" in self.extra else "i32" if "segments" in self.extra else None
+
+    @property
+    def packed(self):
+        """Whether sequences follow one another, in one batch."""
+        return "sequences" in self.extra
+
+    @property
+    def paged(self):
+        return "pages" in self.extra
 
     def text(self):
         """The function in MLIR."""
@@ -57,7 +66,9 @@ class Case:
         """Names of the arguments, in order."""
         order = ["mask", "bias", "weight", "gate", "kv_len", "q_offset"]
         segments = ["q_segments", "kv_segments"] if self.segments else []
-        return ["q1", "k1", "q2", "k2", "v", "lambda", "o"] + [name for name in order if name in self.extra] + segments
+        tables = (["cu_seqlens_q"] if self.packed else []) + (["block_table"] if self.paged else ["cu_seqlens_k"] if self.packed else [])
+        given = {*self.extra, *(["kv_len"] if self.paged else [])}
+        return ["q1", "k1", "q2", "k2", "v", "lambda", "o"] + [name for name in order if name in given] + segments + tables
 
 
 def from_json(fields):
@@ -83,7 +94,9 @@ def checked():
     cases = []
     for element in ("bf16", "f16"):
         cases += [_shipped(element, v) for v in shipped.VARIANTS + general + arguments]
-        cases += [_shipped(element, v, 1) for v in shipped.VARIANTS + arguments if v[0] in [*shipped.DECODE, "v1-lengths"]]
+        # Packed sequences of any lengths decode where there are few queries.
+        cases += [_shipped(element, v, 1) for v in shipped.VARIANTS + arguments
+                  if v[0] in [*shipped.DECODE, "v1-lengths"] and "sequences" not in v[-1]]
     return cases + [_shipped("f32", ("plain", *v1[1:]))]
 
 
@@ -96,4 +109,5 @@ def timed():
     return [Case("time_full", **narrow), Case("time_causal", causal=True, **narrow),
             Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **narrow),
             Case("time_wide", **wide), Case("time_one_k", **one_k), Case("time_one_k_causal", causal=True, **one_k),
-            Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide)]
+            Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide),
+            Case("time_decode_pages", queries=1, extra=("pages",), **narrow)]

@@ -6,7 +6,7 @@ import typing
 import torch
 
 from . import exact_attention, operands, peers, timing
-from .results import OURS, PLAIN
+from .results import DENSE, OURS, PLAIN
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64
@@ -30,6 +30,7 @@ class Row(typing.NamedTuple):
     keys: int
     seconds: float
     peers: tuple
+    dense: str = ""  # the case that has the same keys without pages
 
 
 WORK = {
@@ -41,10 +42,12 @@ WORK = {
         Row("(128,128) one K, full 16k", "time_one_k", 1, 16384, 16384, 4, WIDER),
         Row("(128,128) one K, causal 16k", "time_one_k_causal", 1, 16384, 16384, 4, WIDER)],
     "decode": [Row("B32, 8k", "time_decode", 32, 1, 8192, 6, DECODE), Row("B1, 128k", "time_decode", 1, 1, 131072, 4, DECODE),
+               Row("B32, 8k, pages of 64", "time_decode_pages", 32, 1, 8192, 4, (), "time_decode"),
                Row("(128,256) B32, 8k", "time_decode_wide", 32, 1, 8192, 4, DECODE[:1] + DECODE[-1:])],
     "module": [Row("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 7, MODULE)],
 }
-SMALL = {"forward": [Row("causal 48", "time_causal", 1, 48, 48, 1, FORWARD)], "decode": [Row("B2, 40", "time_decode", 2, 1, 40, 1, DECODE)],
+SMALL = {"forward": [Row("causal 48", "time_causal", 1, 48, 48, 1, FORWARD)], "decode": [Row("B2, 40", "time_decode", 2, 1, 40, 1, DECODE),
+                    Row("B2, 128, pages of 64", "time_decode_pages", 2, 1, 128, 1, (), "time_decode")],
          "module": [Row("causal 20 with tail", "time_causal_tail", 1, 20, 20, 1, MODULE)]}
 # Operands that a call reads or writes once.
 READ = ("q1", "k1", "q2", "k2", "v", "o")
@@ -71,16 +74,19 @@ def measure(launcher, clock, row, seed, settings, deadline=None):
     count = 2 if launcher.simulated else timing.input_sets(bytes_of_one, cache, free)
     sets = [first] + [operands.make(case, batch, tq, tk, "dense", seed + i, device) for i in range(1, count)]
     rows = torch.randperm(tq, device=device)[:ROWS].sort().values
-    want = exact_attention.exact(case, first, rows)[0]
+    want = exact_attention.exact(case, operands.for_reference(case, first), rows)[0]
     contestants, errors, refused, calls = {}, {}, {}, []
-    for name, of in ((OURS, launcher), (PLAIN, launcher.plain)):
+    ours = [(OURS, launcher, case, sets), (PLAIN, launcher.plain, case, sets)]
+    if row.dense:
+        ours.append((DENSE, launcher, launcher.cases[row.dense], [operands.for_reference(case, tensors) for tensors in sets]))
+    for name, of, what, inputs in ours:
         if not of:
             continue
-        mine = [of.prepare(case, tensors) for tensors in sets]
+        mine = [of.prepare(what, tensors) for tensors in inputs]
         calls += mine
         mine[0].run()
         launcher.device.wait()
-        errors[name] = agrees(mine[0].fetch(first["o"]), want, rows)
+        errors[name] = agrees(mine[0].fetch(inputs[0]["o"]), want, rows)
         if not errors[name] <= AGREES:
             raise RuntimeError(f"{row.name}, {name}: expected a result near f64's, but its relative error is {errors[name]:.3g}")
         contestants[name] = [call.run for call in mine]

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 # Of the device table, and of packs.
-VERSION, PACK_VERSION = 3, 5
+VERSION, PACK_VERSION = 4, 6
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 # A tensor map: its bytes, and what of it is the same for every operand (diffattn_rt_device_tensor_map).
-MAP_BYTES, MAP_ALIGNMENT, MAP_COLUMNS, MAP_ELEMENT_BYTES, MAP_STRIDE = 128, 64, 64, 2, 16
+MAP_BYTES, MAP_ALIGNMENT, MAP_COLUMNS, MAP_ELEMENT_BYTES, MAP_STRIDE = 128, 128, 64, 2, 16
 OPERANDS = ("q1", "k1", "q2", "k2", "v")
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
@@ -31,7 +31,8 @@ class Image(ctypes.Structure):
 
 
 class Kernel(ctypes.Structure):
-    _fields_ = [("name", ctypes.c_char_p), ("hash", ctypes.c_char_p), ("parameters", ctypes.c_char_p)]
+    _fields_ = [("name", ctypes.c_char_p), ("hash", ctypes.c_char_p), ("parameters", ctypes.c_char_p),
+                ("starts_early", _i32)]
 
 
 class Shape(ctypes.Structure):
@@ -155,10 +156,11 @@ class Device:
         self._call("stream_destroy", stream)
 
     def load(self, image, kernels):
-        """`image`: chip, format, driver, data. `kernels`: name and parameters of each."""
+        """`image`: chip, format, driver, data. `kernels`: name, parameters and starts_early of each."""
         data = image["data"]
         images = (Image * 1)(Image(image["chip"].encode(), FORMATS[image["format"]], image["driver"], data, len(data)))
-        table = (Kernel * len(kernels))(*[Kernel(k["name"].encode(), b"", k["parameters"].encode()) for k in kernels])
+        table = (Kernel * len(kernels))(*[Kernel(k["name"].encode(), b"", k["parameters"].encode(), k["starts_early"])
+                                           for k in kernels])
         module = _p()
         self._call("module_load", images, 1, table, len(kernels), ctypes.byref(module))
         return module

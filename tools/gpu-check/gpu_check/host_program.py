@@ -20,6 +20,7 @@ BINARY = {
     "arith.xori": lambda a, b: a ^ b,
     "arith.andi": lambda a, b: a & b,
     "arith.divui": lambda a, b: a // b,
+    "arith.remui": lambda a, b: a % b,
     "arith.minui": min,
     "arith.maxui": max,
 }
@@ -176,6 +177,12 @@ def kernel_parameters(text):
         values = [f"llvm.byval = !llvm.array<{MAP_BYTES} x i8>" in a for a in _types(listed[1])] if listed else [False] * len(_types(types))
         found[name] = "".join("m" if v else "p" if t.startswith("ptr") else letters[t] for v, t in zip(values, _types(types), strict=True))
     return found
+
+
+def early_kernels(text):
+    """The kernels that wait themselves for those ahead of them, and so may start before these have ended."""
+    parts = re.split(r'"llvm\.func"\(\) <\{.*?sym_name = "([^"]+)"', text)
+    return {name for name, body in zip(parts[1::2], parts[2::2], strict=True) if '"griddepcontrol.wait;"' in body}
 
 
 class MapPlace:

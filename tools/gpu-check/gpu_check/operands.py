@@ -5,12 +5,16 @@ import torch
 
 TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 # dense: [B,H,T,w]. bthd: [B,T,H,w] in memory, as a projection leaves it. odd: rows of w + 1 elements that begin at the second,
-# which no copy of 16 bytes can read. shared: dense, and all batches have the keys and values of one, with a stride of 0, which no
-# tensor map describes.
+# which no copy of 16 bytes can read. shared: dense, and all batches have the keys and values of one, of packed sequences and pages all
+# heads, with a stride of 0, which no tensor map describes.
 LAYOUTS = ("dense", "bthd", "odd", "shared")
 
 #: What may be anything behind kv_len.
 BEHIND = ("k1", "k2", "v")
+#: Keys of a page.
+PAGE = {"dense": 64, "bthd": 16, "odd": 48, "shared": 24}
+#: In the place of pages that no key needs, and which are not read.
+NO_PAGE = 1 << 30
 
 
 def _place(batch, heads, length, width, layout, fill):
@@ -22,12 +26,53 @@ def _place(batch, heads, length, width, layout, fill):
     return fill(batch, heads, length, width)
 
 
-def without_hidden(tensors):
-    """The same with zeros where make has put NaNs behind kv_len: for what multiplies hidden values by 0."""
+def _apart(x, bounds, axis):
+    """The sequences of a packed tensor, one a batch, with zeros behind the shorter ones."""
+    parts = [x.narrow(axis, first, end - first) for first, end in zip(bounds, bounds[1:])]
+    longest = max(part.shape[axis] for part in parts)
+    whole = x.new_zeros([len(parts), *x.shape[1:axis], longest, *x.shape[axis + 1:]])
+    for sequence, part in enumerate(parts):
+        whole[sequence].narrow(axis - 1, 0, part.shape[axis]).copy_(part[0])
+    return whole
+
+
+def for_reference(case, tensors):
+    """The same call as [B,H,T,w] tensors without tables: sequences apart, pages in the order of the keys. Where make has put NaNs
+    behind kv_len, zeros, for what multiplies hidden values by 0."""
     known = dict(tensors)
-    if "kv_len" in tensors:
-        known.update((name, tensors[name].nan_to_num(0.0)) for name in BEHIND)
+    if case.paged:
+        table = tensors["block_table"].long()
+        table = torch.where(table < tensors["v"].shape[0], table, 0)
+        for name in BEHIND:
+            known[name] = tensors[name][table].transpose(1, 2).flatten(2, 3)
+    if case.packed:
+        bounds = tensors["cu_seqlens_q"].tolist()
+        for name in {"q1", "q2", "o", "gate"} & set(known):
+            known[name] = _apart(tensors[name], bounds, 2)
+        if case.sigmoid:
+            known["lambda"] = _apart(tensors["lambda"], bounds, 1)
+        if not case.paged:
+            ends = tensors["cu_seqlens_k"]
+            for name in BEHIND:
+                known[name] = _apart(tensors[name], ends.tolist(), 2)
+            known["kv_len"] = (ends[1:] - ends[:-1]).long()
+        # The last query stands beside the last key.
+        known["q_offset"] = known["kv_len"] - tensors["cu_seqlens_q"].diff().long()
+    if "kv_len" in known:
+        known.update((name, known[name].nan_to_num(0.0)) for name in BEHIND)
     return known
+
+
+def like_result(case, tensors, x):
+    """The rows of `x`, which is as for_reference has them, where the call's result has them."""
+    if not case.packed:
+        return x
+    counts = tensors["cu_seqlens_q"].diff().tolist()
+    return torch.cat([x[sequence:sequence + 1, :, :count] for sequence, count in enumerate(counts)], 2)
+
+
+def _bounds(counts, device):
+    return torch.tensor([0, *counts], dtype=torch.int32, device=device).cumsum(0).int()
 
 
 def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
@@ -38,7 +83,23 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
     def normal(*shape, dtype=element):
         return torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype)
 
+    lengths = [max(0, tk - 3 - (tk // 3) * b) if case.use == "check" else tk for b in range(batch)]
+    sequences, page = batch, PAGE[layout]
+    if case.packed:
+        # One query stands in the last sequence, so that others have none.
+        counts = [max(0, tq - (tq // 3) * b) for b in range(batch)] if tq > 1 else [0] * (batch - 1) + [1]
+        batch, tq = 1, sum(counts)
+    if case.paged:
+        # Twice as many pages as are needed, in no order.
+        most = -(-tk // page)
+        order = torch.randperm(2 * most * sequences, generator=generator, device=device)
+        table = order[:most * sequences].view(sequences, most).int()
+
     def keys(heads, width):
+        if case.paged or case.packed:
+            sizes = (len(order), page) if case.paged else (1, sum(lengths))
+            placed = _place(sizes[0], 1 if layout == "shared" else heads, sizes[1], width, layout, normal)
+            return placed.expand(-1, heads, -1, -1)
         if layout == "shared":
             return _place(1, heads, tk, width, layout, normal).expand(batch, -1, -1, -1)
         return _place(batch, heads, tk, width, layout, normal)
@@ -54,7 +115,8 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
         tensors["lambda"] = 0.5 + 0.2 * normal(hs, dtype=torch.float32)
     else:
         tensors["lambda"] = torch.full((), 0.4, device=device)
-    tensors["o"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=element, device=device))
+    result = TYPES["f32"] if "f32" in case.extra else element
+    tensors["o"] = _place(batch, hs, tq, case.dv, layout, lambda *shape: torch.full(shape, math.nan, dtype=result, device=device))
     if "weight" in case.extra:
         tensors["weight"] = (1 + 0.1 * normal(case.dv, dtype=torch.float32)).to(element)
     if "bias" in case.extra:
@@ -63,8 +125,25 @@ def make(case, batch, tq, tk, layout="dense", seed=0, device="cpu"):
         tensors["mask"] = torch.rand((batch, 1, tq, tk), generator=generator, device=device) < 0.7
     if "gate" in case.extra:
         tensors["gate"] = _place(batch, hs, tq, case.dv, layout, normal)
-    lengths = [max(0, tk - 3 - (tk // 3) * b) for b in range(batch)]
-    if "kv_len" in case.extra:
+    if case.packed:
+        tensors["cu_seqlens_q"] = _bounds(counts, device)
+        if not case.paged:
+            tensors["cu_seqlens_k"] = _bounds(lengths, device)
+    if case.paged:
+        needed = [-(-length // page) for length in lengths]
+        memory = [tensors[name][:, :1] if layout == "shared" else tensors[name] for name in BEHIND]
+        for sequence, (length, pages) in enumerate(zip(lengths, needed)):
+            table[sequence, pages:] = NO_PAGE
+            if length % page:
+                for pool in memory:
+                    pool[table[sequence, pages - 1], :, length % page:] = math.nan
+        used = torch.cat([table[sequence, :pages] for sequence, pages in enumerate(needed)]).long()
+        unused = torch.ones(len(order), dtype=torch.bool, device=device)
+        unused[used] = False
+        for pool in memory:
+            pool[unused] = math.nan
+        tensors["block_table"], tensors["kv_len"] = table, torch.tensor(lengths, dtype=torch.int64, device=device)
+    elif "kv_len" in case.extra:
         tensors["kv_len"] = torch.tensor(lengths, dtype=torch.int64, device=device)
         if layout != "shared":  # there the longest batch sees what others do not
             for batch_of, length in enumerate(lengths):

@@ -39,7 +39,8 @@ def compile_for(opt, chip, text, form, folder, ptxas):
         sys.exit(f"{chip}: {done.stderr[-4000:]}")
     facts = {name: {"registers": int(r), "spilled_bytes": int(a) + int(b)} for name, r, a, b in re.findall(
         r"(diffattn_\w+) = \{registers = (\d+) : i64, spill_loads = (\d+) : i64, spill_stores = (\d+) : i64\}", done.stdout)}
-    kernels = [{"name": name, "parameters": parameters, **facts.get(name, {})}
+    early = host_program.early_kernels(done.stdout)
+    kernels = [{"name": name, "parameters": parameters, "starts_early": name in early, **facts.get(name, {})}
                for name, parameters in host_program.kernel_parameters(done.stdout).items()]
     return stem, host_program.parse(done.stdout), kernels
 

@@ -439,17 +439,29 @@ MOCK Result cuFuncSetAttribute(void *function, int attribute, int value) {
   static_cast<Function *>(function)->sharedLimit = value;
   return 0;
 }
-MOCK Result cuLaunchKernel(void *function, unsigned gx, unsigned gy,
-                           unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                           unsigned shared, void *stream, void **parameters,
-                           void **) {
+struct LaunchConfig {
+  unsigned sizes[7];
+  void *stream;
+  struct {
+    int id;
+    alignas(8) int value[16];
+  } *attributes;
+  unsigned numAttributes;
+};
+MOCK Result cuLaunchKernelEx(const LaunchConfig *config, void *function,
+                             void **parameters, void **) {
+  void *stream = config->stream;
+  const unsigned shared = config->sizes[6];
   auto &kernel = *static_cast<Function *>(function);
   std::string text = kernel.name;
-  for (unsigned n : {gx, gy, gz, bx, by, bz, shared})
+  for (unsigned n : config->sizes)
     text += " " + std::to_string(n);
+  for (unsigned i = 0; i < config->numAttributes; ++i)
+    text += " attribute " + std::to_string(config->attributes[i].id) + "=" +
+            std::to_string(config->attributes[i].value[0]);
   if (kernel.name == "show_map")
     text += " map " + std::string(static_cast<const char *>(parameters[0]));
-  CHECKED("cuLaunchKernel", text + " " + on(stream));
+  CHECKED("cuLaunchKernelEx", text + " " + on(stream));
   if (static_cast<int>(shared) > kernel.sharedLimit)
     return kInvalidValue;
   if (kernel.name != "scale")

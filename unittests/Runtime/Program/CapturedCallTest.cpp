@@ -157,8 +157,8 @@ const std::vector<std::string> kWork = {
     "cuMemcpyHtoDAsync 12 on 1",
     "cuMemcpyDtoDAsync 8",
     "cuMemcpyDtoDAsync 8",
-    "cuLaunchKernel scale 1 1 1 32 1 1 65536 on 1",
-    "cuLaunchKernel scale 1 1 1 32 1 1 65536 on 1",
+    "cuLaunchKernelEx scale 1 1 1 32 1 1 65536 on 1",
+    "cuLaunchKernelEx scale 1 1 1 32 1 1 65536 on 1",
     "cuMemcpyDtoHAsync 4 on 1",
     "cuMemcpyDtoHAsync 8 on 1",
 };

@@ -13,10 +13,10 @@ namespace mlir::diffattn {
 
 /// Puts the kernels of the `gpu.module`s in `module` on it as
 /// `diffattn.kernels` and returns that list; one that is there already stays.
-/// An entry has `name` and `parameters`, which are those of diffattn_kernel in
-/// include/DiffAttn/Runtime/ABI/Device.h. Launches name kernels by their places
-/// in it. Fails with a diagnostic at a kernel whose parameters the runtime
-/// cannot pass.
+/// An entry has `name`, `parameters` and, if it is so, `starts_early`, which
+/// are those of diffattn_kernel in include/DiffAttn/Runtime/ABI/Device.h.
+/// Launches name kernels by their places in it. Fails with a diagnostic at a
+/// kernel whose parameters the runtime cannot pass.
 FailureOr<ArrayAttr> listGpuKernels(ModuleOp module);
 
 } // namespace mlir::diffattn

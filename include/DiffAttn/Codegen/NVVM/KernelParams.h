@@ -29,8 +29,9 @@ enum class GpuParam : unsigned {
 /// by value.
 enum class GpuParamType { TensorMap, Pointer, I64, I32, F32 };
 
-/// Bytes of a tensor map, and what its address is a multiple of.
-constexpr int64_t kTensorMapBytes = 128, kTensorMapAlignment = 64;
+/// Bytes of a tensor map, and what its address is a multiple of: 64 is enough
+/// for the copy engine, CUDA's header declares 128 from 13.0 on.
+constexpr int64_t kTensorMapBytes = 128, kTensorMapAlignment = 128;
 
 struct GpuParamRow {
   llvm::StringLiteral name;

@@ -28,7 +28,7 @@ extern "C" {
 #endif
 
 /// Grows with every change of the structs and the meaning of the functions.
-#define DIFFATTN_DEVICE_VERSION 3
+#define DIFFATTN_DEVICE_VERSION 4
 
 typedef enum diffattn_device_status {
   DIFFATTN_DEVICE_OK = 0,
@@ -83,6 +83,8 @@ typedef struct diffattn_kernel {
   const char *name;
   const char *hash; // tells one kernel's code from another's; not interpreted
   const char *parameters;
+  int32_t starts_early; // 1: it waits itself (griddepcontrol.wait) for what the
+                        // stream was given before, so it may start meanwhile
 } diffattn_kernel;
 
 /// Blocks of the grid, threads of a block, dynamic shared memory of a block. A
@@ -102,7 +104,7 @@ typedef enum diffattn_tensor_operand {
   DIFFATTN_TENSOR_V = 4,
 } diffattn_tensor_operand;
 
-/// Bytes of a tensor map; its address is a multiple of 64.
+/// Bytes of a tensor map, of which its address is a multiple.
 #define DIFFATTN_TENSOR_MAP_BYTES 128
 
 /// A tensor of 16-bit floats in memory, [batches, heads, rows, columns] with

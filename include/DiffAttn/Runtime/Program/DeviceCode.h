@@ -20,6 +20,7 @@ struct DeviceCode {
     std::string name;
     std::string hash;       // SHA-256 of its LLVM IR
     std::string parameters; // as in diffattn_kernel
+    bool startsEarly = false;
   };
   struct Image {
     std::string chip;
