@@ -250,7 +250,7 @@ def owned(result: Result, free) -> np.ndarray:
     dtype = DTYPES[result.dtype]
     shape = tuple(result.shape[: result.rank])
     count = math.prod(shape)
-    memory = (ctypes.c_char * max(count * dtype.itemsize, 1)).from_address(result.data)
+    memory = array_type(ctypes.c_char, max(count * dtype.itemsize, 1)).from_address(result.data)
     memory.owner = _Owner(result.data, free)
     return np.frombuffer(memory, dtype, count=count).reshape(shape)
 

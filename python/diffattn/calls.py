@@ -23,6 +23,9 @@ from .graph_capture import CapturedGraph
 from .library import load_library
 
 
+#: How many kinds of calls keep the description of their arguments.
+MOST_KINDS = 64
+
 #: Data of the caller, bytes done, bytes in all.
 Progress = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 #: The same; 0 stops.
@@ -144,6 +147,8 @@ class CompiledCode:
         self._one_call = threading.Lock()  # it serves one thread at a time
         self.entries: list[str] = [library.entry_name(handle, i).decode() for i in range(library.num_entries(handle))]
         self._signatures: dict[str, tuple[list[ValueType], list[ValueType]]] = {}
+        #: Arguments that passed all checks, as the C interface takes them, by their types, sizes and strides.
+        self._kinds: dict[tuple, ctypes.Array[Array]] = {}
 
     @property
     def weight_names(self) -> list[str]:
@@ -180,7 +185,8 @@ class CompiledCode:
                  default PyTorch's current one for its tensors, the device's default stream for others. If all arrays lie on the
                  device, the stream may still be at work after the call.
         """
-        native = choose_stream(name_arguments(entry, arrays), stream, self.ordinal)
+        on_host = stream is None and self.ordinal is None
+        native = None if on_host else choose_stream(name_arguments(entry, arrays), stream, self.ordinal)
         views, packed = self.pack(entry, arrays, native)
         out = self.call_packed(entry, packed, len(views), len(self.signature(entry)[1]), native)
         return [owned(r, self.free) if r.argument < 0 else arrays[r.argument] for r in out]
@@ -210,6 +216,27 @@ class CompiledCode:
 
     def pack(self, entry: str, arrays, native: int | None = None):
         """Arrays as views and as the C interface takes them; the first keep alive what the second point to."""
+        # What the checks find in NumPy's own arrays depends on nothing but this, so that they are made once for each kind of call:
+        # they would take a tenth of a small model's step.
+        kind = None
+        if type(entry) is str and all([type(a) is np.ndarray for a in arrays]):
+            kind = (entry, *[(a.dtype, a.shape, a.strides, a.flags.writeable) for a in arrays])
+            known = self._kinds.get(kind)
+            if known is not None:
+                packed = type(known).from_buffer_copy(known)
+                packed.owner = known  # of the sizes and strides
+                for slot, array in zip(packed, arrays):
+                    slot.data = array.ctypes.data
+                return arrays, packed
+        views, packed = self._pack_anew(entry, arrays, native)
+        if kind is not None:
+            if len(self._kinds) >= MOST_KINDS:
+                self._kinds.clear()
+            self._kinds[kind] = known = type(packed).from_buffer_copy(packed)
+            known.owner = packed
+        return views, packed
+
+    def _pack_anew(self, entry: str, arrays, native: int | None):
         arguments = self.signature(entry)[0]
         expected = [arguments[i] if i < len(arguments) else None for i in range(len(arrays))]
         views = [self._view(name, array, type_, native)

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import checks, files
 from .arguments import ArrayLike
-from .arrays import as_array
+from .arrays import as_array, owned
 from .calls import CompiledCode
 from .device import DeviceArray
 from .errors import CheckpointError, InputError, RunError
@@ -57,12 +57,14 @@ class _Decoding:
     def __init__(self, executable: CompiledCode, tokens: np.ndarray, positions: np.ndarray, caches: list) -> None:
         self.executable, self.tokens, self.positions, self.caches = executable, tokens, positions, caches
         self.graph = self.fallback_reason = None
+        if not executable.has_device:  # its arrays lie where they are until the end
+            self.views, self.packed = executable.pack("decode", (tokens, positions, *caches))
 
     def __call__(self) -> np.ndarray:
         """The logits, which on a device the next step overwrites."""
         if not self.executable.has_device:
-            logits, *self.caches = self.executable.call("decode", self.tokens, self.positions, *self.caches)
-            return logits
+            logits, *_ = self.executable.call_packed("decode", self.packed, 2 + len(self.caches), 1 + len(self.caches))
+            return owned(logits, self.executable.free)
         length = int(self.positions.max()) + 1
         if length > self.caches[0].shape[2]:  # that of a cache of keys, which is the first
             # The capacity is a power of two, so that it seldom changes.
@@ -239,31 +241,34 @@ class CompiledModel:
         timing.prefill_tokens = int(lengths.sum())
         positions, tokens = lengths.copy(), np.zeros(len(ids), np.int64)
         running, before = [True] * len(ids), [list(prompt) for prompt in ids]
+        # A row that has ended writes over its own last place until the others end.
+        steps, count = np.ones(len(ids), np.int64), len(ids)
         decode = _Decoding(self.executable, tokens, positions, caches)
         for step in range(limit):
             for row, stream in enumerate(streams):
                 if not running[row]:
                     continue
-                tokens[row] = sampler.pick(logits[row], row, before[row])
-                before[row].append(int(tokens[row]))
-                running[row] = int(tokens[row]) not in self.ends
+                tokens[row] = token = sampler.pick(logits[row], row, before[row])
+                before[row].append(token)
+                running[row] = token not in self.ends
                 if stream is None:
-                    yield row, int(tokens[row])
+                    yield row, token
                 elif running[row]:
-                    if text := stream.push(int(tokens[row])):
+                    if text := stream.push(token):
                         yield row, text
                     running[row] = not stream.stopped
                 if stream is not None and (not running[row] or step == limit - 1):
                     if text := stream.finish():
                         yield row, text
-            if step == limit - 1 or not any(running):
+                if not running[row]:
+                    steps[row], count = 0, count - 1
+            if step == limit - 1 or not count:
                 return
             begin = time.perf_counter()
             logits = decode()
             timing.decode_seconds += time.perf_counter() - begin
-            timing.decode_tokens += sum(running)
-            # A row that has ended writes over its own last place until the others end.
-            positions += np.array(running, np.int64)
+            timing.decode_tokens += count
+            positions += steps
 
     def bits_per_character(self, text: str, window: int | None = None, batch: int = 8) -> float:
         """How many bits the model needs for a character of `text`.

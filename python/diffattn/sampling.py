@@ -41,7 +41,7 @@ class Sampler:
             ids = np.unique(np.asarray(before, np.int64))
             logits[ids] *= np.where(logits[ids] > 0, 1 / self.repetition_penalty, self.repetition_penalty)
         if self.temperature == 0:
-            return int(np.argmax(logits))
+            return int(logits.argmax())
         scores = logits.astype(np.float64) / self.temperature
         order = np.argsort(-scores, kind="stable")
         if self.top_k:

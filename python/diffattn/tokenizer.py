@@ -33,12 +33,15 @@ class Tokenizer:
     def _blaming_the_file(self, expected: str):
         try:
             yield
-        except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
-            raise
         except BaseException as error:
-            # The package raises bare Exception for whatever is wrong in the file, and where its Rust code gives up a
-            # PanicException, which is none.
-            raise CheckpointError(f"{self.path}: expected {expected}, but got: {error}") from None
+            raise self._blame(expected, error) from None
+
+    def _blame(self, expected: str, error: BaseException) -> BaseException:
+        """What to raise for `error` of the package. It raises bare Exception for whatever is wrong in the file, and where its Rust code
+        gives up a PanicException, which is none."""
+        if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError)):
+            return error
+        return CheckpointError(f"{self.path}: expected {expected}, but got: {error}")
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         text, special = checks.unicode_text("text", text), checks.flag("special", special)
@@ -48,8 +51,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         # A plain integer of the range, as nearly all are, takes no call.
         ids = [i if type(i) is int and 0 <= i <= _LARGEST else checks.integer("ids", i, 0, _LARGEST) for i in ids]
-        with self._blaming_the_file("a tokenizer that turns ids into text"):
+        try:  # without a context manager, which a step of a small model would notice
             return self.inner.decode(ids, skip_special_tokens=True)
+        except BaseException as error:
+            raise self._blame("a tokenizer that turns ids into text", error) from None
 
 
 class TextStream:
@@ -79,6 +84,9 @@ class TextStream:
         return self._release()
 
     def _release(self) -> str:
+        if not self.stop:
+            text, self.held = self.held, ""
+            return text
         found = [at for at in (self.held.find(s) for s in self.stop) if at >= 0]
         if found:
             self.stopped = True

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from diffattn import bundle, runtime
+from diffattn import bundle, calls, runtime
 
 MODULE = """
 func.func @forward(%x: tensor<?x4xf32>, %w: tensor<8x4xf32>) -> tensor<?x8xf32> {
@@ -174,6 +174,35 @@ def test_read_only_caches_are_refused(executable):
     cache.flags.writeable = False
     with pytest.raises(runtime.InputError, match="writable"):
         executable.call("update", cache, 1.0, 1)
+
+
+def test_kinds_of_calls_that_are_known(executable):
+    """A kind of call is described once; another one, or what the first was not checked for, is looked at."""
+    rng = np.random.default_rng(0)
+    w = rng.normal(size=(8, 4)).astype(np.float32)
+    for rows in (3, 3, 5, 3):  # each time other arrays
+        x = rng.normal(size=(rows, 4)).astype(np.float32)
+        np.testing.assert_allclose(executable.call("forward", x, w)[0], x @ w.T, rtol=1e-5, atol=1e-6)
+    x = rng.normal(size=(4, 3)).astype(np.float32).T  # the same sizes with other strides
+    np.testing.assert_allclose(executable.call("forward", x, w)[0], x @ w.T, rtol=1e-5, atol=1e-6)
+    with pytest.raises(runtime.InputError, match="argument 0 of 'forward'.*f64"):
+        executable.call("forward", x.astype(np.float64), w)
+    with pytest.raises(runtime.InputError, match="masked"):
+        executable.call("forward", np.ma.masked_array(x), w)
+    cache, number, at = np.zeros(4, np.float32), np.array(2, np.float32), np.array(1)
+    for _ in range(2):
+        assert executable.call("update", cache, number, at)[0] is cache
+    cache.flags.writeable = False
+    with pytest.raises(runtime.InputError, match="writable"):
+        executable.call("update", cache, number, at)
+    assert cache.tolist() == [0, 2, 0, 0]
+
+
+def test_kinds_of_calls_are_forgotten(executable):
+    w = np.ones((8, 4), np.float32)
+    for rows in range(1, calls.MOST_KINDS + 10):
+        assert executable.call("forward", np.ones((rows, 4), np.float32), w)[0].shape == (rows, 8)
+        assert 0 < len(executable._kinds) <= calls.MOST_KINDS
 
 
 @pytest.mark.parametrize("text, error, message", [
