@@ -2,7 +2,7 @@
 """A DiffLlama with weights of 8 and 4 bits against the same one in f32 and bf16: a step of decode, and a prompt.
 
 Random weights, one thread. The contestants take turns, sample by sample, in one process, with a loop that reads memory among them. A
-sample counts only between two probes of the FMA rate that came near the best one (attention_cpu.py has both); medians of what counts,
+sample counts only between two probes of the FMA rate that came near the best one (core_rate.py has both); medians of what counts,
 and ratios of them.
 
     python benchmarks/quantized_cpu.py
@@ -24,7 +24,7 @@ import safetensors.numpy
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 
-from attention_cpu import Probe, choose, cpu_name  # noqa: E402
+from core_rate import Probe, choose, cpu_name  # noqa: E402
 
 import diffattn  # noqa: E402
 from diffattn import models  # noqa: E402

@@ -1,5 +1,8 @@
-"""The gate of benchmarks/attention_cpu.py: which samples count, and what it says where none is undisturbed."""
+"""benchmarks/attention_cpu.py: which samples count, what it says where none is undisturbed, its options, a smallest run."""
 import importlib.util
+import json
+import subprocess
+import sys
 
 import pytest
 
@@ -51,10 +54,66 @@ def test_an_hour_that_is_never_quiet_is_said(bench):
     times = bench.sample(probe, {"x": probe.call}, 8)["x"]
     assert times["of"] == 8 * bench.MOST_TURNS and times["kept"] == 3 and times["gate"] == pytest.approx(0.85)
     assert times["seconds"] == pytest.approx(100 / 85)
-    assert "3 of 32 samples kept; NOISY: probes around them reached 85%" in bench.noise({"x": times})
+    assert "3 of 32 samples kept, quartiles up to 0% apart; NOISY: probes around them reached 85%" in bench.noise({"x": times})
 
 
 def test_one_boost_of_the_clock_is_no_measure(bench):
     probe = bench.Probe.__new__(bench.Probe)
     probe.rates = [100.0 + i % 3 for i in range(50)] + [180.0]
     assert probe.best == 102.0
+
+
+def test_quartiles_and_the_least(bench):
+    probe = FakeProbe([100 - speed for i in range(40) for speed in (i % 5, i % 5)])
+    times = bench.sample(probe, {"x": probe.call}, 15)["x"]
+    assert times["kept"] == 15 and [times["seconds"], times["median"], *times["quartiles"]] == pytest.approx(
+        [100 / 100, 100 / 98, 100 / 99, 100 / 97])
+    assert "quartiles up to 2% apart" in bench.noise({"x": times})
+
+
+def run(root, *options):
+    return subprocess.run([sys.executable, root / "benchmarks/attention_cpu.py", *map(str, options)], capture_output=True, text=True,
+                          check=False)
+
+
+def test_smallest_run(root, tmp_path):
+    done = run(root, "--turns", 1, "--lengths", 40, "--dtypes", "f16", "--decode-keys", 64, "--segments", 0, 0, "--no-compile", "--avx2",
+               "--d", 16, "--heads", 4, "--key-heads", 2, "--batch", 2, "--output", tmp_path / "o.json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "o.json").read_text())
+    assert (tmp_path / "o.png").exists() and result["torch capability"] == "AVX2"
+    assert result["shape"] == {"batch": 2, "heads": 4, "key_heads": 2, "d": 16, "dv": 32, "v2": False}
+    assert set(result["peaks"]) == {"fma f32", "vdpbf16ps", "amx bf16"} and result["peaks"]["fma f32"] > 0
+    assert [(row["kind"], row["dtype"]) for row in result["rows"]] == [("prefill", "f16"), ("prefill", "f16"), ("decode", "f16")]
+    for row in result["rows"]:
+        peers = {"naive", "sdpa x2", "sdpa x4"}
+        assert set(row["times"]) == peers | {"diffattn 256-bit"} | ({"read loop"} if row["kind"] == "decode" else set())
+        assert row["fastest peer"] in peers and row["diffattn 256-bit"]["ratio"] > 0
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_v2_is_what_pytorch_gives(bench, dtype, causal):
+    operands = bench.Operands(bench.Shape(2, 4, 2, 16, 16, v2=True), dtype, 24, 24)
+    assert len(operands.read) == 2 and operands.bytes_read == 2 * 2 * 2 * 24 * 16 * (4 if dtype == "f32" else 2)
+    peers = operands.peers(causal, compiled=False)
+    assert set(peers) == {"naive", "sdpa x2"}
+    for peer in peers.values():
+        bench.checked(operands, {"ours": lambda: operands.ours(is_causal=causal)}, peer)
+    operands.lam = operands.lam + 3
+    with pytest.raises(SystemExit, match="expected ours to give what PyTorch gives, but got an error of"):
+        bench.checked(operands, {"ours": lambda: operands.ours(is_causal=causal)}, peers["naive"])
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--heads", 6, "--key-heads", 4], "--key-heads: expected a divisor of 6, but got 4"),
+    (["--segments", 0, 4], "--segments: expected two numbers of at least 1, or 0 0, but got 0 4"),
+    (["--turns", "x"], "argument --turns: expected an integer of at least 1, but got 'x'"),
+    (["--batch", 0], "argument --batch: expected an integer of at least 1, but got '0'"),
+    (["--threads", 2, "--clock", "cpu"], "expected --threads 1 with --clock cpu: it adds up what threads take"),
+])
+def test_options_that_are_wrong(bench, options, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["attention_cpu.py", *map(str, options)])
+    with pytest.raises(SystemExit) as stopped:
+        bench.parse()
+    assert stopped.value.code == 2 and capsys.readouterr().err.strip().splitlines()[-1].endswith(message)

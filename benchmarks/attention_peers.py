@@ -1,0 +1,112 @@
+"""Differential attention of one shape as PyTorch composes it, beside ours: shared by the rows of attention_cpu.py."""
+
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+
+LAMBDA, OUT_SCALE, EPS = 0.4, 0.8, 1e-5
+TYPES = {"f32": np.float32, "bf16": ml_dtypes.bfloat16, "f16": np.float16}
+#: The largest difference from PyTorch's naive composition, which rounds its sums to the type.
+TOLERANCE = {"f32": 1e-3, "bf16": 0.1, "f16": 0.02}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """V1: two keys, a norm of each head, one lambda. V2: one key for both maps, a sigmoid of a logit for each token and head, no norm."""
+
+    batch: int = 1
+    heads: int = 8
+    key_heads: int = 8
+    d: int = 64
+    dv: int = 128
+    v2: bool = False
+
+    @property
+    def scale(self):
+        return self.d ** -0.5
+
+    def flop(self, queries, keys):
+        """Those of two separate attentions, whatever ours does."""
+        return self.batch * self.heads * queries * keys * (4 * self.d + 4 * self.dv)
+
+    def describe(self):
+        return (f"{'V2 ' if self.v2 else ''}({self.d},{self.dv}), {self.heads} heads" +
+                (f", {self.key_heads} key heads" if self.key_heads != self.heads else "") +
+                (f", batch {self.batch}" if self.batch != 1 else ""))
+
+
+class Operands:
+    """Arrays q1, k1, q2, k2, v and lambda, and the same memory as tensors of PyTorch."""
+
+    def __init__(self, shape, dtype, queries, keys):
+        import torch
+
+        rng = np.random.default_rng(0)
+
+        def make(heads, length, width):
+            return rng.standard_normal((shape.batch, heads, length, width), dtype=np.float32).astype(TYPES[dtype])
+
+        q1, q2 = (make(shape.heads, queries, shape.d) for _ in range(2))
+        k1 = make(shape.key_heads, keys, shape.d)
+        k2 = k1 if shape.v2 else make(shape.key_heads, keys, shape.d)
+        self.shape, self.dtype = shape, dtype
+        self.arrays = [q1, k1, q2, k2, make(shape.key_heads, keys, shape.dv)]
+        self.lam = rng.standard_normal((shape.batch, queries, shape.heads), dtype=np.float32) if shape.v2 else LAMBDA
+        self.tensors = [torch.from_numpy(a.view(np.uint16)).view(torch.bfloat16) if dtype == "bf16" else torch.from_numpy(a)
+                        for a in self.arrays]
+
+    @property
+    def bytes_read(self):
+        """Of keys and values, each array once."""
+        return sum(a.nbytes for a in self.read)
+
+    @property
+    def read(self):
+        _, k1, _, k2, v = self.arrays
+        return [k1, v] if k2 is k1 else [k1, k2, v]
+
+    def ours(self, target="cpu", **options):
+        import diffattn
+
+        ends = {"lam_activation": "sigmoid"} if self.shape.v2 else {"norm": "rms", "out_scale": OUT_SCALE}
+        return diffattn.attention(*self.arrays, self.lam, scale=self.shape.scale, target=target, **ends, **options)
+
+    def peers(self, causal, compiled=True):
+        """The compositions that PyTorch offers, each a function without arguments."""
+        import torch
+
+        shape, (q1, k1, q2, k2, v) = self.shape, self.tensors
+        group, sdpa = shape.heads // shape.key_heads, torch.nn.functional.scaled_dot_product_attention
+        mask = torch.full((q1.shape[2], k1.shape[2]), float("-inf"), dtype=v.dtype).triu(1) if causal else None
+        lam = torch.from_numpy(self.lam).sigmoid().transpose(1, 2)[..., None].to(v.dtype) if shape.v2 else LAMBDA
+
+        def end(x):
+            if shape.v2:
+                return x
+            return (x.float() * torch.rsqrt(x.float().square().mean(-1, keepdim=True) + EPS) * OUT_SCALE).to(x.dtype)
+
+        def wide(x):
+            return x if group == 1 else x.repeat_interleave(group, 1)
+
+        def one_map(q, k):
+            scores = q @ wide(k).transpose(-1, -2) * shape.scale
+            return torch.softmax(scores if mask is None else scores + mask, -1)
+
+        def naive(q1, k1, q2, k2, v):
+            return end((one_map(q1, k1) - lam * one_map(q2, k2)) @ wide(v))
+
+        def one(q, k, v):
+            return sdpa(q, k, v, is_causal=causal, scale=shape.scale, enable_gqa=group > 1)
+
+        calls = {"naive": lambda: naive(q1, k1, q2, k2, v)}
+        if compiled:
+            torch._dynamo.reset()
+            function = torch.compile(naive)
+            calls["compiled"] = lambda: function(q1, k1, q2, k2, v)
+        calls["sdpa x2"] = lambda: end(one(q1, k1, v) - lam * one(q2, k2, v))
+        if shape.dv == 2 * shape.d:  # then each half of the values is of the queries' width, as PyTorch's fast kernel asks
+            halves = [x.contiguous() for x in v.chunk(2, -1)]
+            both = lambda q, k: torch.cat([one(q, k, x) for x in halves], -1)
+            calls["sdpa x4"] = lambda: end(both(q1, k1) - lam * both(q2, k2))
+        return calls
