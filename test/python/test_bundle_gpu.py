@@ -15,6 +15,7 @@ from conftest import ROOT
 from diffattn import bundle, cli, errors, generation, runtime
 from diffattn.calls import Progress
 from diffattn.device import DeviceArray
+from test_sequences import MODULE as SEQUENCES
 
 # Kernels of attention and of others, and a weight.
 MODEL = """
@@ -329,6 +330,42 @@ def test_the_simulated_hopper_computes_what_the_program_does(simulate, tmp_path)
         (ours,), (theirs,), (expected,) = (of.call("attend", *half_inputs(tokens)) for of in (code, program, on_cpu))
         assert ours.tobytes() == theirs.tobytes()
         np.testing.assert_allclose(ours.astype(np.float32), expected.astype(np.float32), atol=4e-3)
+
+
+def sequences_inputs():
+    """Calls of SEQUENCES in f16: three packed sequences, and two with their keys in pages."""
+    rng = np.random.default_rng(3)
+    make = lambda *shape: rng.standard_normal(shape).astype(np.float16)
+    table = np.array([[2, 0, -9], [1, -9, -9]], np.int32)
+    return {"packed": [make(1, 2, 40, 8), make(1, 1, 50, 8), make(1, 2, 40, 8), make(1, 1, 50, 16), make(1, 40, 2).astype(np.float32),
+                       np.array([0, 17, 17, 40], np.int32), np.array([0, 30, 31, 50]), np.zeros((1, 2, 40, 16), np.float16)],
+            "paged": [make(2, 2, 3, 8), make(3, 1, 16, 8), make(2, 2, 3, 8), make(3, 1, 16, 16), np.float32(0.3), np.array([25, 16]), table,
+                      np.zeros((2, 2, 3, 16), np.float16)]}
+
+
+def test_packed_sequences_and_pages(simulate, driver, tmp_path):
+    """The numbers of the program on the simulator, and over the driver a merge of decode that may start early where the chip lets it."""
+    text = re.sub(r"x(8|16)xf32>", r"x\1xf16>", SEQUENCES)
+    calls = sequences_inputs()
+    on_cpu = runtime.Executable(text, cache=False)
+    for chip in ("sm_80", "sm_90a"):
+        runtime.write_bundle(text, tmp_path / chip, target=f"cuda-sim:{chip}", cache=False)
+        code = bundle.BundledCode(tmp_path / chip, device=simulate(chip.encode()))
+        program = runtime.Executable(text, target=f"cuda-sim:{chip}", cache=False)
+        for name, arguments in calls.items():
+            (ours,), (theirs,), (expected,) = (of.call(name, *arguments) for of in (code, program, on_cpu))
+            assert ours.tobytes() == theirs.tobytes()
+            np.testing.assert_allclose(ours.astype(np.float32), expected.astype(np.float32), atol=4e-3)
+    runtime.write_bundle(text, tmp_path / "b", target="cuda:sm_80,sm_90a", cache=False)
+    early = {part["chip"]: [kernel["name"] for kernel in part["kernels"] if kernel.get("starts_early")]
+             for part in manifest_of(tmp_path / "b")["devices"]}
+    assert early == {"sm_80": [], "sm_90a": ["diffattn_merge_16_f16"]}
+    for capability in (80, 90):
+        driver.set("capability", capability)
+        before = len(driver.log())
+        bundle.BundledCode(tmp_path / "b", cuda_driver=driver.path).call("paged", *calls["paged"])
+        launches = re.findall(r"cuLaunchKernelEx diffattn_(\w+?)_.*?( attribute 6=1)? on", driver.log()[before:])
+        assert launches == [("decode", ""), ("merge", " attribute 6=1" if capability == 90 else "")]
 
 
 @pytest.mark.parametrize("settings,message", [
