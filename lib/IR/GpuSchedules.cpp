@@ -73,7 +73,8 @@ LogicalResult GpuForwardAttr::verify(EmitError emitError,
 ScheduleTarget GpuWgmmaAttr::getTarget() const { return ScheduleTarget::GPU; }
 
 LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
-                                   int64_t kvBlockSize, int64_t stages) {
+                                   int64_t kvBlockSize, int64_t stages,
+                                   int64_t cluster) {
   if (placement == GpuPlacement::Pair) // gpu_wgmma_c1
     return emitError() << "expected placement both or apart, but got pair";
   // gpu_wgmma_c2
@@ -83,7 +84,17 @@ LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
               "got "
            << kvBlockSize;
   // gpu_wgmma_c3
-  return verifyBetween(emitError, "stages", stages, 2, 8);
+  if (failed(verifyBetween(emitError, "stages", stages, 2, 8)))
+    return failure();
+  // gpu_wgmma_c4
+  if (cluster != 1 && cluster != 2)
+    return emitError() << "expected cluster to be 1 or 2, but got " << cluster;
+  if (cluster == 2 && (placement != GpuPlacement::Apart || kvBlockSize % 32))
+    return emitError()
+           << "expected placement apart and kv_block_size to be a multiple of "
+              "32 for a cluster of 2, but got "
+           << stringifyGpuPlacement(placement) << " and " << kvBlockSize;
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

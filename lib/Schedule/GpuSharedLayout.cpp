@@ -134,8 +134,8 @@ GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim) {
 
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
-  for (const Region &region :
-       {queries, ahead, pipeline, exchange, combine, states, merge, barriers})
+  for (const Region &region : {queries, ahead, pipeline, exchange, combine,
+                               states, merge, result, barriers})
     if (region.bytes)
       used.push_back(region);
   return used;

@@ -41,6 +41,15 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
     combine.bytes = 4 * combineGroupBytes;
     combine.phases = Finish;
   }
+  // A warpgroup with both maps has the queries to itself; those of other
+  // widths may leave no room.
+  const int64_t resultBytes = valuePanels * queryPanelBytes;
+  if (schedule.getPlacement() == GpuPlacement::Both &&
+      resultBytes <= queries.bytes) {
+    result.bytes = resultBytes;
+    result.alignment = kSwizzleAlignment;
+    result.phases = Finish;
+  }
   for (const Region &region : getRegions())
     total = std::max(total, region.end());
 }

@@ -270,6 +270,21 @@ func.func private @gpu_wgmma_c2_keys() attributes {s = #diffattn.gpu_wgmma<place
 func.func private @gpu_wgmma_c3_stages() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 1>}
 
 // -----
+// gpu_wgmma_c4
+// expected-error @below {{expected cluster to be 1 or 2, but got 4}}
+func.func private @gpu_wgmma_c4_cluster() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 64, stages = 2, cluster = 4>}
+
+// -----
+// gpu_wgmma_c4
+// expected-error @below {{expected placement apart and kv_block_size to be a multiple of 32 for a cluster of 2, but got both and 64}}
+func.func private @gpu_wgmma_c4_both() attributes {s = #diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 2, cluster = 2>}
+
+// -----
+// gpu_wgmma_c4
+// expected-error @below {{expected placement apart and kv_block_size to be a multiple of 32 for a cluster of 2, but got apart and 80}}
+func.func private @gpu_wgmma_c4_keys() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 80, stages = 2, cluster = 2>}
+
+// -----
 // when_c5
 // expected-error @below {{and with no other schedule, but got gpu_split_kv without it}}
 func.func private @when_c5_bulk_copies_without_maps() attributes {s = #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, bulk_copies = true, kv_split_size = 512>>}

@@ -552,7 +552,7 @@ def test_the_image_for_a_chip(build_dir, tmp_path):
     assert all(k["spilled_bytes"] == 0 and k["registers"] > 0 for k in host["kernels"])
     # Behind maps, as machine code has them.
     (forward,) = [k["parameters"] for k in host["kernels"] if "wgmma" in k["name"]]
-    assert forward.startswith("mmmmmp") and "m" not in forward[5:]
+    assert forward.startswith("mmmmmmp") and "m" not in forward[6:]
     plain, host = found.choose("sm_90", simulated=False, tied=False)
     assert plain["file"] == "sm_90.cubin.gz" and not any("m" in k["parameters"] for k in host["kernels"])
     # A letter for each parameter: the merge of decode, which sees no queries, keys or values, has the fewest.

@@ -10,6 +10,7 @@
 #include "HostEvaluator.h"
 
 #include "DiffAttn/Reference/Attention.h"
+#include "DiffAttn/Schedule/GpuSchedule.h"
 #include "DiffAttn/Simulator/Simulator.h"
 #include "DiffAttn/Target/GpuTarget.h"
 
@@ -17,6 +18,7 @@
 #include "mlir/IR/OwningOpRef.h"
 
 #include "llvm/IR/Module.h"
+#include "llvm/Support/raw_ostream.h"
 
 #include <functional>
 #include <map>
@@ -71,6 +73,21 @@ inline Signature onHopper(int64_t d, int64_t dv) {
   s.dv = dv;
   s.rms = true;
   s.weight = s.type;
+  return s;
+}
+
+/// The same, with the schedule of a row of the table, and another one for what
+/// tensor maps cannot describe.
+inline Signature ofRow(const GpuWgmmaRow &row) {
+  Signature s = onHopper(row.headDim, row.valueDim);
+  s.sharedKeys = row.sharedKeys;
+  MLIRContext context(MLIRContext::Threading::DISABLED);
+  context.loadDialect<DiffAttnDialect>();
+  llvm::raw_string_ostream(s.schedule)
+      << "#diffattn.when<tensor_maps = true : "
+      << Attribute(row.getSchedule(&context))
+      << ">, #diffattn.gpu_forward<placement = pair, warps = 8, "
+         "kv_block_size = 16, stages = 2>";
   return s;
 }
 

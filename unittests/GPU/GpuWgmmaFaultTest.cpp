@@ -59,14 +59,38 @@ const Expected kExpected[] = {
     {HopperInjection::WrongStride, {FaultKind::Descriptor}, true},
     {HopperInjection::DropProxyFence, {FaultKind::MissingFence}},
     {HopperInjection::DropInitFence, {FaultKind::MissingFence}},
+    {HopperInjection::DropStore, {}, true},
+    {HopperInjection::ShiftStore, {}, true},
+    {HopperInjection::MisalignStore, {FaultKind::Misaligned}},
+    {HopperInjection::DropStoreWait, {FaultKind::InFlight}},
+    {HopperInjection::WrongMask,
+     {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
+    {HopperInjection::DropClusterWait,
+     {FaultKind::InFlight, FaultKind::BarrierMismatch, FaultKind::Race}},
     {HopperInjection::DropTurn, {FaultKind::Deadlock}},
     {HopperInjection::WrongTurn,
      {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
 };
 
+/// What only kernels that store their result by a tensor map have.
+bool isOfStores(HopperInjection injection) {
+  return injection == HopperInjection::DropStore ||
+         injection == HopperInjection::ShiftStore ||
+         injection == HopperInjection::MisalignStore ||
+         injection == HopperInjection::DropStoreWait;
+}
+
+/// What only kernels of clusters have.
+bool isOfClusters(HopperInjection injection) {
+  return injection == HopperInjection::WrongMask ||
+         injection == HopperInjection::DropClusterWait;
+}
+
 /// What only kernels by warpgroups have: decode multiplies by mma.sync, and
 /// copies nothing to a place that threads wrote.
 bool isOfWarpgroups(HopperInjection injection) {
+  if (isOfStores(injection) || isOfClusters(injection))
+    return true;
   switch (injection) {
   case HopperInjection::DropMatrixWait:
   case HopperInjection::WeakenMatrixWait:
@@ -158,16 +182,17 @@ class GpuWgmmaFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
 /// The ring comes round, and the last tile holds keys that no row may see.
 TEST_P(GpuWgmmaFaultTest, IsFound) {
   const GpuWgmmaRow &row = GetParam();
-  Signature s;
-  s.chip = "sm_90a";
-  s.d = row.headDim;
-  s.dv = row.valueDim;
-  s.sharedKeys = row.sharedKeys;
+  Signature s = ofRow(row);
+  s.weight.clear();
   s.rms = s.causal = s.kvLen = s.nanBehind = true;
-  Shape shape{1, row.placement == GpuPlacement::Both ? 128 : 64,
+  const bool isBoth = row.placement == GpuPlacement::Both;
+  Shape shape{1, isBoth ? 128 : row.cluster * 64,
               (2 * row.stages + 1) * row.keys};
   shape.length = shape.keys - 3;
-  Broken(s, shape).expectAllFound([](HopperInjection) { return true; });
+  Broken(s, shape).expectAllFound([&](HopperInjection injection) {
+    return (isBoth || !isOfStores(injection)) &&
+           (row.cluster > 1 || !isOfClusters(injection));
+  });
 }
 
 TEST(GpuBulkDecodeFaultTest, IsFound) {

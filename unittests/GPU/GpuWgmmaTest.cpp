@@ -19,19 +19,21 @@ namespace {
 /// Each row of the table, with its own widths.
 class EveryWgmmaRow : public ::testing::TestWithParam<GpuWgmmaRow> {
 protected:
-  static Signature signature() {
-    Signature s = onHopper(GetParam().headDim, GetParam().valueDim);
-    s.sharedKeys = GetParam().sharedKeys;
-    return s;
-  }
+  static Signature signature() { return ofRow(GetParam()); }
   static int64_t rows() {
     return GetParam().placement == GpuPlacement::Both ? 128 : 64;
   }
 };
 
+/// But one of clusters, which is asked for by name.
 TEST_P(EveryWgmmaRow, IsChosen) {
-  Outcome outcome = CompiledCase(signature()).run({1, 9, 5}, 1);
+  Signature s = signature();
+  const bool isOfClusters = GetParam().cluster > 1;
+  if (!isOfClusters)
+    s.schedule.clear();
+  Outcome outcome = CompiledCase(s).run({1, 9, 5}, 1);
   EXPECT_THAT(outcome.kernels, ::testing::HasSubstr("_wgmma_"));
+  EXPECT_EQ(llvm::StringRef(outcome.kernels).contains("c2_"), isOfClusters);
   EXPECT_GT(outcome.stats.at(0).wgmmas, 0u);
   EXPECT_EQ(outcome.stats.at(0).mmas, 0u);
 }
@@ -88,7 +90,9 @@ TEST_P(EveryWgmmaRow, OneResultInEveryOrder) {
   }
 }
 
-/// K and V are brought once a block, and every product is made once.
+/// K and V are brought once a block, or once for a cluster, every product is
+/// made once, and the result is stored once: in boxes, where the kernel has
+/// them.
 TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   Signature s = signature();
   s.weight.clear();
@@ -100,20 +104,87 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   ASSERT_EQ(stats.blocks, 2u);
   const uint64_t scores = stats.blocks * rows() * keys;
   EXPECT_EQ(stats.mmaFlops, 2 * scores * 2 * uint64_t(s.d + s.dv));
-  enum : size_t { Q1, K1, Q2, K2, V };
+  enum : size_t { Q1, K1, Q2, K2, V, O };
   auto copied = [&](size_t operand) {
     const sim::BufferStats *of = stats.findBuffer(std::to_string(operand));
     return of ? of->copiedBytes : 0;
   };
   EXPECT_EQ(copied(Q1), uint64_t(2 * 2 * rows() * s.d));
   EXPECT_EQ(copied(Q2), uint64_t(2 * 2 * rows() * s.d));
-  EXPECT_EQ(copied(K1), stats.blocks * 2 * keys * s.d);
-  EXPECT_EQ(copied(K2), s.sharedKeys ? 0 : stats.blocks * 2 * keys * s.d);
-  EXPECT_EQ(copied(V), stats.blocks * 2 * keys * s.dv);
+  const uint64_t times = stats.blocks / row.cluster;
+  EXPECT_EQ(copied(K1), times * 2 * keys * s.d);
+  EXPECT_EQ(copied(K2), s.sharedKeys ? 0 : times * 2 * keys * s.d);
+  EXPECT_EQ(copied(V), times * 2 * keys * s.dv);
+  const sim::BufferStats *result = stats.findBuffer(std::to_string(O));
+  ASSERT_TRUE(result);
+  EXPECT_EQ(result->storedBytes, uint64_t(2 * 2 * rows() * s.dv));
+  EXPECT_EQ(result->loadedBytes + result->copiedBytes, 0u);
+  // Each block: queries, then a box of each panel of a tile, then of each
+  // warp's rows.
+  const uint64_t panels = s.d / 64, valuePanels = s.dv / 64;
+  uint64_t boxes =
+      2 * panels + 5 * ((s.sharedKeys ? 1 : 2) * panels + valuePanels);
+  if (row.placement == GpuPlacement::Both)
+    boxes += rows() / 16 * valuePanels;
+  EXPECT_EQ(stats.bulkCopies, stats.blocks * boxes);
 }
 
 INSTANTIATE_TEST_SUITE_P(GpuWgmma, EveryWgmmaRow,
                          ::testing::ValuesIn(getGpuWgmmaTable()));
+
+/// Warps whose rows all exist store boxes; one that ends beyond the queries
+/// stores its rows.
+TEST(GpuWgmma, StoresBoxesOfWholeTiles) {
+  Signature s = onHopper(64, 128);
+  CompiledCase compiled(s);
+  auto countBoxes = [&](int64_t queries) {
+    Outcome outcome = compiled.run({1, queries, 64}, 1);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    EXPECT_EQ(outcome.stats.at(0).findBuffer("5")->storedBytes,
+              uint64_t(2 * queries * s.dv));
+    // Two boxes of Q, four of K and V.
+    return outcome.stats.at(0).bulkCopies - 6;
+  };
+  EXPECT_EQ(countBoxes(128), 8u * 2);
+  EXPECT_EQ(countBoxes(127), 7u * 2);
+  EXPECT_EQ(countBoxes(33), 2u * 2);
+  EXPECT_EQ(countBoxes(15), 0u);
+}
+
+/// A result in f32 has no map, and takes none.
+TEST(GpuWgmma, ResultsThatNoMapDescribes) {
+  Signature s = onHopper(64, 128);
+  s.result = "f32";
+  Outcome outcome = CompiledCase(s).run({1, 128, 64}, 1);
+  EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+  EXPECT_LE(outcome.worst(), 1.0);
+  EXPECT_GT(outcome.stats.at(0).wgmmas, 0u);
+  EXPECT_EQ(outcome.stats.at(0).bulkCopies, 6u);
+}
+
+/// Blocks without queries bring their part for the others of the cluster; rows
+/// of two blocks see other keys; a cluster has the parts of one sequence.
+TEST(GpuWgmma, Clusters) {
+  Signature s = ofRow(getGpuWgmmaTable().back());
+  ASSERT_EQ(getGpuWgmmaTable().back().cluster, 2);
+  s.left = 40;
+  s.right = 0;
+  s.signal = s.noise = 2;
+  expectRight(s, {{2, 64, 130}, {1, 65, 200}, {1, 1, 3}, {1, 20, 0}});
+  s.packed = true;
+  Shape shape;
+  shape.queryLengths = {70, 0, 129, 5};
+  shape.keyLengths = {100, 9, 0, 97};
+  expectRight(s, {shape});
+  s.paged = s.kvLen = true;
+  for (int64_t rows : {16, 48, 32}) {
+    shape.pageRows = rows;
+    shape.keys = 192;
+    shape.keyLengths = {100, 9, 190, 97};
+    expectRight(s, {shape});
+  }
+}
 
 /// Columns of a panel that the tensor does not have are zeros.
 TEST(GpuWgmma, OtherWidthsTakeTheLeastRowThatHoldsThem) {

@@ -43,7 +43,7 @@ struct KernelParamsTest : testing::Test {
 
   ScheduleAttrInterface wgmma(GpuPlacement placement) {
     return GpuWgmmaAttr::get(&context, placement, /*kv_block_size=*/64,
-                             /*stages=*/2);
+                             /*stages=*/2, /*cluster=*/1);
   }
   /// Copies by element, a softcap, a bias, segments.
   static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;
@@ -173,7 +173,7 @@ TEST_F(KernelParamsTest, TensorMapsComeFirst) {
       EXPECT_EQ(offset % kTensorMapAlignment, 0u);
     offset += isMap ? kTensorMapBytes : 0;
   }
-  EXPECT_EQ(offset, uint64_t(5 * kTensorMapBytes));
+  EXPECT_EQ(offset, uint64_t(6 * kTensorMapBytes));
 }
 
 TEST_F(KernelParamsTest, StridesFollowTheirTensor) {

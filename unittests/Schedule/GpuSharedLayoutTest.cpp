@@ -68,8 +68,8 @@ TEST(GpuSharedLayoutTest, WarpgroupsHavePanels) {
         for (int64_t dv : {8, 64, 136, 256})
           for (bool sharedKeys : {false, true}) {
             const int64_t stages = 3;
-            auto schedule =
-                GpuWgmmaAttr::get(&context, placement, keys, stages);
+            auto schedule = GpuWgmmaAttr::get(&context, placement, keys, stages,
+                                              /*cluster=*/1);
             Layout layout(schedule, d, dv, sharedKeys);
             expectApart(layout);
             EXPECT_EQ(layout.headPanels, (d + 63) / 64);
@@ -84,6 +84,11 @@ TEST(GpuSharedLayoutTest, WarpgroupsHavePanels) {
                                   layout.pipeline.offset, layout.stageBytes})
               EXPECT_EQ(start % 1024, 0);
             EXPECT_EQ(layout.barriers.bytes, 8 * (1 + 3 * stages));
+            // Rows of the result where a warpgroup's own queries were.
+            const bool fits = placement == GpuPlacement::Both &&
+                              layout.valuePanels <= 2 * layout.headPanels;
+            EXPECT_EQ(layout.result.bytes,
+                      fits ? layout.valuePanels * layout.queryPanelBytes : 0);
           }
 }
 

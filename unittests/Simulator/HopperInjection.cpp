@@ -51,6 +51,11 @@ static constexpr Row kRows[] = {
     {HopperInjection::DropTurn, "DropTurn", "barrier.cta.arrive."},
     {HopperInjection::WrongTurn, "WrongTurn", "barrier.cta.arrive."},
     {HopperInjection::DropInitFence, "DropInitFence", "fence.mbarrier_init."},
+    {HopperInjection::DropStore, "DropStore", "cp.async.bulk.tensor.s2g.tile."},
+    {HopperInjection::ShiftStore, "ShiftStore",
+     "cp.async.bulk.tensor.s2g.tile."},
+    {HopperInjection::MisalignStore, "MisalignStore",
+     "cp.async.bulk.tensor.s2g.tile."},
     {HopperInjection::DropStoreWait, "DropStoreWait",
      "cp.async.bulk.wait.group"},
     {HopperInjection::DropClusterWait, "DropClusterWait",
@@ -158,7 +163,10 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
     return change(1, Instruction::Xor, 1);
   case HopperInjection::ShiftLoad:
     return change(4, Instruction::Add, 1);
+  case HopperInjection::ShiftStore:
+    return change(3, Instruction::Add, 1);
   case HopperInjection::MisalignLoad:
+  case HopperInjection::MisalignStore:
     call.setArgOperand(
         0, builder.CreatePtrAdd(call.getArgOperand(0), builder.getInt64(512)));
     return;

@@ -45,7 +45,11 @@ enum class HopperInjection : uint8_t {
   WrongStride,
   DropProxyFence,
   DropInitFence,
-  /// A store by the copy engine is not waited for.
+  /// A box is not stored, or one row further on, or from half a unit of the
+  /// swizzle beside its place; a store by the copy engine is not waited for.
+  DropStore,
+  ShiftStore,
+  MisalignStore,
   DropStoreWait,
   DropClusterWait,
   /// Who passes a turn at a named barrier does not, or passes its own.

@@ -215,7 +215,7 @@ TEST_F(HopperRingTest, EveryInjectionIsFound) {
     }
   }
   // All but masks, proxy fences, stores, clusters and turns.
-  EXPECT_EQ(kinds, getHopperInjections().size() - 6);
+  EXPECT_EQ(kinds, getHopperInjections().size() - 9);
 }
 
 TEST_F(HopperRingTest, BreaksAsItShould) {

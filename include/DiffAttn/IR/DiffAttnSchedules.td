@@ -164,7 +164,9 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
 
     - `placement`: `both` maps in each warpgroup, 128 queries a block; or the maps `apart`, one a
       warpgroup, for the same 64 queries, combined at the end;
-    - `kv_block_size`: keys of a tile; `stages` of the pipeline that brings them.
+    - `kv_block_size`: keys of a tile; `stages` of the pipeline that brings them;
+    - `cluster`: with 2, two blocks of neighbouring queries have the same tiles, and each brings half
+      of every one of them for both.
 
     Operands that no tensor map describes need another schedule behind this one, so it stands under
     `when<tensor_maps = true>`.
@@ -179,13 +181,16 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
   let parameters = (ins
     EnumParameter<DiffAttn_GpuPlacement>:$placement,
     "int64_t":$kv_block_size,
-    "int64_t":$stages);
+    "int64_t":$stages,
+    DefaultValuedParameter<"int64_t", "1">:$cluster);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// Rows that a warpgroup multiplies at a time, its threads, and those of a
     /// block.
     static constexpr int64_t kRows = 64, kGroupThreads = 128, kThreads = 384;
+    /// Rows of the result that a tensor map stores at once: those of a warp.
+    static constexpr int64_t kResultRows = 16;
     /// Query rows of a block.
     int64_t getRows() const {
       return getPlacement() == ::mlir::diffattn::GpuPlacement::Both ? 2 * kRows : kRows;

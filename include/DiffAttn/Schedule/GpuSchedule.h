@@ -127,12 +127,15 @@ struct GpuWgmmaRow {
   bool sharedKeys;
   GpuPlacement placement;
   int64_t keys, stages;
+  /// Blocks that bring tiles for each other.
+  int64_t cluster = 1;
 
   GpuWgmmaAttr getSchedule(MLIRContext *context) const {
-    return GpuWgmmaAttr::get(context, placement, keys, stages);
+    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster);
   }
 };
-/// Rows of less shared memory first.
+/// Rows of less shared memory first; of rows of the same widths the first one
+/// is chosen, and others are asked for by name.
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
 
 /// The kernel by warpgroups for `shape`, whatever the number of queries.

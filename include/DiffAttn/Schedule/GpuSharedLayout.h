@@ -96,9 +96,11 @@ struct GpuSharedLayout {
 
   /// `ahead` is the part of `pipeline` that is filled while queries that go to
   /// registers come in.
+  /// `result` has the rows of the result, in panels as queries, before they are
+  /// stored by a tensor map: each warp's where its own queries were.
   Region queries{"queries"}, ahead{"ahead"}, pipeline{"pipeline"},
       exchange{"exchange"}, combine{"combine"}, states{"states"},
-      merge{"merge"}, barriers{"barriers"};
+      merge{"merge"}, result{"result"}, barriers{"barriers"};
   int64_t total = 0;
 
   /// Those that the kernel has.

@@ -75,8 +75,8 @@ Value AttentionKernel::headBase(GpuParam tensor, Value batch, Value head) {
 std::pair<Value, Value> AttentionKernel::findTiles(const QueryBlock &queries,
                                                    int64_t keys) {
   Value lastRow =
-      b.minS(b.add(queries.firstRow, spec.getRows()), this->queries());
-  VisibleRange seen = masks->getRange({queries.firstRow}, {lastRow, -1});
+      b.minS(b.add(queries.clusterRow, spec.getClusterRows()), this->queries());
+  VisibleRange seen = masks->getRange({queries.clusterRow}, {lastRow, -1});
   Value end = masks->emit(seen.end);
   Value begin = b.maxS(masks->emit(seen.begin), b.i32(0));
   if (masks->hasTiles()) {
@@ -171,6 +171,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
   if (spec.isWgmma())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
                     builder.getI32IntegerAttr(1));
+  if (int32_t blocks = spec.getClusterBlocks(); blocks > 1)
+    kernel->setAttr(NVVM::NVVMDialect::getClusterDimAttrName(),
+                    builder.getDenseI32ArrayAttr({blocks, 1, 1}));
   for (auto [i, param] : llvm::enumerate(params)) {
     if (getGpuParam(param).type != GpuParamType::TensorMap)
       continue;

@@ -21,6 +21,9 @@ std::string typeName(Type type);
 /// The queries of a block: [firstRow, firstRow + rows) of a head.
 struct QueryBlock {
   Value batch, head, noiseHead, firstRow;
+  /// The first row of the cluster, whose blocks have the same tiles, and the
+  /// number of the block in it.
+  Value clusterRow, rank;
   /// What lengths, offsets and pages are given for: the batch, or one of the
   /// sequences that lie in it.
   Value sequence;
@@ -94,6 +97,8 @@ struct AttentionKernel {
   std::unique_ptr<PageTable> pages;
 
 private:
+  /// From its first row of the cluster and its head, the rest of `place`.
+  void locateBlock(QueryBlock &place);
   /// The sequence that holds `part`, whose parts begin with
   /// cu_seqlens_q / rows + its number.
   Value findSequence(Value part, Value rows);
@@ -198,11 +203,17 @@ public:
     storeOne(x, factor, locate(query), column, maxColumn);
   }
 
-private:
+  /// Where a query's row of the result and of the gate begins.
   struct Row {
     Value out, gate;
   };
   Row locate(Value query);
+  /// Finishes and rounds this lane's pair of tile `tile` of 8 columns; zeros
+  /// beyond the width.
+  Value finishPair(const std::array<Value, 2> &pair, Value factor,
+                   const Row &row, const QuadColumns &columns, int64_t tile);
+
+private:
   Value finish(Value x, Value factor, const Row &row, Value column);
   void storeOne(Value x, Value factor, const Row &row, Value column,
                 int64_t maxColumn);

@@ -141,6 +141,22 @@ void Epilogue::transposeQuads(std::array<Value, 4> &words) {
   }
 }
 
+Value Epilogue::finishPair(const std::array<Value, 2> &pair, Value factor,
+                           const Row &row, const QuadColumns &columns,
+                           int64_t tile) {
+  const int64_t width = kernel.spec.valueDim, offset = columns.offset(tile);
+  // Widths are multiples of 8 here: a tile is inside or outside.
+  if (offset >= width)
+    return b.i32(0);
+  Value column = b.add(columns.start, offset);
+  if (offset + columns.maxStart >= width)
+    column = b.minS(column, b.i32(width - 8));
+  column = b.add(column, b.mul(kernel.laneColumn, 2));
+  return b.packPair(kernel.spec.resultType,
+                    finish(pair[0], factor, row, column),
+                    finish(pair[1], factor, row, b.add(column, 1)));
+}
+
 void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
                         Value query, const QuadColumns &columns) {
   int64_t width = kernel.spec.valueDim;
@@ -165,19 +181,9 @@ void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,
   for (int64_t group = 0; group < tiles; group += 4) {
     std::array<Value, 4> words;
     for (int64_t i = 0; i < 4; ++i) {
-      int64_t n = group + i, offset = columns.offset(n);
-      // Widths are multiples of 8 here: a tile is inside or outside.
-      if (n >= tiles || offset >= width) {
-        words[i] = b.i32(0);
-        continue;
-      }
-      Value column = b.add(columns.start, offset);
-      if (offset + columns.maxStart >= width)
-        column = b.minS(column, b.i32(width - 8));
-      column = b.add(column, b.mul(t, 2));
-      words[i] = b.packPair(kernel.spec.resultType,
-                            finish(pairs[n][0], factor, row, column),
-                            finish(pairs[n][1], factor, row, b.add(column, 1)));
+      const int64_t n = group + i;
+      words[i] =
+          n < tiles ? finishPair(pairs[n], factor, row, columns, n) : b.i32(0);
     }
     transposeQuads(words);
     int64_t first = columns.offset(group);

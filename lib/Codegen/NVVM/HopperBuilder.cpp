@@ -12,6 +12,9 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
+/// The address space of the shared memory of a cluster.
+static constexpr unsigned kClusterSpace = 7;
+
 void HopperBuilder::call(StringRef name, ValueRange arguments) {
   LLVM::CallIntrinsicOp::create(b, b.getStringAttr(("llvm.nvvm." + name).str()),
                                 arguments);
@@ -32,12 +35,26 @@ void HopperBuilder::arriveExpecting(Value barrier, int64_t bytes) {
               "llvm.nvvm.mbarrier.arrive.expect.tx.scope.cta.space.cta",
               {barrier, b.i32(bytes)});
 }
-void HopperBuilder::wait(Value barrier, Value parity) {
+void HopperBuilder::arriveAtBlock(Value barrier, Value rank) {
+  Value there =
+      b.intrinsic(LLVM::LLVMPointerType::get(b.getContext(), kClusterSpace),
+                  "llvm.nvvm.mapa.shared.cluster", {barrier, rank});
+  call("mbarrier.arrive.scope.cluster.space.cluster", {there, b.i32(1)});
+}
+void HopperBuilder::wait(Value barrier, Value parity, bool clusterwide) {
+  StringRef name =
+      clusterwide ? "llvm.nvvm.mbarrier.try.wait.parity.scope.cluster.space.cta"
+                  : "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta";
   b.loopUntil({}, [&](ValueRange) -> GpuBuilder::Values {
-    return {b.intrinsic(
-        b.getI1Type(), "llvm.nvvm.mbarrier.try.wait.parity.scope.cta.space.cta",
-        {barrier, parity})};
+    return {b.intrinsic(b.getI1Type(), name, {barrier, parity})};
   });
+}
+
+void HopperBuilder::arriveAtCluster() {
+  call("barrier.cluster.arrive.aligned", {});
+}
+void HopperBuilder::waitForCluster() {
+  call("barrier.cluster.wait.aligned", {});
 }
 
 void HopperBuilder::arriveAtBarrier(Value id, int64_t threads) {
@@ -45,16 +62,29 @@ void HopperBuilder::arriveAtBarrier(Value id, int64_t threads) {
 }
 
 void HopperBuilder::copyBox(Value target, Value map, std::array<Value, 4> at,
-                            Value barrier) {
-  // The address of this block's memory within a cluster, of which it is the
-  // only one.
+                            Value barrier, int64_t blocks) {
+  // The address of this block's memory within a cluster.
   Value inCluster = LLVM::AddrSpaceCastOp::create(
-      b, LLVM::LLVMPointerType::get(b.getContext(), 7), target);
-  Value noMulticast =
-      LLVM::ConstantOp::create(b, b.getI16Type(), b.getI16IntegerAttr(0));
+      b, LLVM::LLVMPointerType::get(b.getContext(), kClusterSpace), target);
+  const bool toOthers = blocks > 1;
+  const int64_t mask = toOthers ? (int64_t(1) << blocks) - 1 : 0;
+  Value toBlocks =
+      LLVM::ConstantOp::create(b, b.getI16Type(), b.getI16IntegerAttr(mask));
   call("cp.async.bulk.tensor.g2s.tile.4d",
-       {inCluster, barrier, map, at[0], at[1], at[2], at[3], noMulticast,
-        b.i64(0), b.i1(false), b.i1(false), b.i32(0)});
+       {inCluster, barrier, map, at[0], at[1], at[2], at[3], toBlocks, b.i64(0),
+        b.i1(toOthers), b.i1(false), b.i32(0)});
+}
+void HopperBuilder::storeMatrices(Value row, const Fragment &words) {
+  call("stmatrix.sync.aligned.m8n8.x4.b16.p3",
+       {row, words[0], words[1], words[2], words[3]});
+}
+void HopperBuilder::storeBox(Value map, std::array<Value, 4> at, Value source) {
+  call("cp.async.bulk.tensor.s2g.tile.4d",
+       {source, map, at[0], at[1], at[2], at[3], b.i64(0), b.i1(false)});
+}
+void HopperBuilder::commitStores() { call("cp.async.bulk.commit.group", {}); }
+void HopperBuilder::waitForStoresToRead() {
+  call("cp.async.bulk.wait.group.read", {b.i32(0)});
 }
 void HopperBuilder::publishToCopies() {
   call("fence.proxy.async.shared_cta", {});

@@ -24,16 +24,33 @@ public:
   /// After the last `initBarrier`: lets copies arrive at them.
   void publishBarriers();
   void arrive(Value barrier);
+  /// At the barrier of the same place in block `rank` of the cluster.
+  void arriveAtBlock(Value barrier, Value rank);
   /// Arrives, and lets the phase end only after so many bytes of copies.
   void arriveExpecting(Value barrier, int64_t bytes);
-  /// Until the phase of `parity`, an i32, has ended.
-  void wait(Value barrier, Value parity);
+  /// Until the phase of `parity`, an i32, has ended, at which with
+  /// `clusterwide` other blocks of the cluster arrive too.
+  void wait(Value barrier, Value parity, bool clusterwide = false);
+  /// A barrier of all threads of a cluster, each of which does both in turn.
+  void arriveAtCluster();
+  void waitForCluster();
   /// Arrives at a named barrier of `threads`, and does not wait for the others.
   void arriveAtBarrier(Value id, int64_t threads);
 
   /// Starts the copy of the box at `at` = (column, row, head, batch) of `map`
-  /// to `target`; its bytes arrive at `barrier`.
-  void copyBox(Value target, Value map, std::array<Value, 4> at, Value barrier);
+  /// to `target`; its bytes arrive at `barrier`. With more than one of `blocks`
+  /// to the same places in all of that many blocks of the cluster.
+  void copyBox(Value target, Value map, std::array<Value, 4> at, Value barrier,
+               int64_t blocks = 1);
+  /// Stores 16 rows of 16 columns of 16 bits, as products leave them, where the
+  /// lanes say that 8 columns of a row begin: the first 16 of these of the
+  /// first 8 columns.
+  void storeMatrices(Value row, const Fragment &words);
+  // A store by the copy engine: boxes, `commit`, and a wait of the same thread.
+  /// Starts the copy of `source` to the box at `at` of `map`.
+  void storeBox(Value map, std::array<Value, 4> at, Value source);
+  void commitStores();
+  void waitForStoresToRead();
   /// What this thread wrote to shared memory may be read by `wgmma` and by
   /// copies of threads that it meets next.
   void publishToCopies();

@@ -109,12 +109,12 @@ private:
 } // namespace
 
 void AttentionLaunch::launch(const GpuKernelSpec &spec) {
-  if (spec.isPacked())
-    return host.launch(spec,
-                       {host.countParts(queries, host.index(spec.getRows())),
-                        signalHeads, host.index(1)});
-  host.launch(spec,
-              {host.ceilDiv(queries, spec.getRows()), signalHeads, batches});
+  const int64_t rows = spec.getClusterRows();
+  Value clusters = spec.isPacked() ? host.countParts(queries, host.index(rows))
+                                   : host.ceilDiv(queries, rows);
+  host.launch(spec, {host.compute<arith::MulIOp>(
+                         clusters, host.index(spec.getClusterBlocks())),
+                     signalHeads, spec.isPacked() ? host.index(1) : batches});
 }
 
 void AttentionLaunch::launchSchedule(ScheduleAttrInterface schedule,
@@ -154,7 +154,9 @@ void AttentionLaunch::launchCases(ArrayRef<ScheduleCase> cases, Copies copies) {
     holds = holds ? host.compute<arith::AndIOp>(holds, enough) : enough;
   }
   if (first.tensorMaps) {
-    Value describable = host.canUseMaps();
+    Value describable = host.canUseMaps(
+        getGpuKernelSpec(op, first.schedule, /*elementwise=*/false)
+            .storesByMap());
     holds =
         holds ? host.compute<arith::AndIOp>(holds, describable) : describable;
   }

@@ -37,6 +37,9 @@ bool storesByElement(const GpuKernelSpec &spec) {
 bool hasSecondKeys(const GpuKernelSpec &spec) {
   return attends(spec) && (!spec.sharedKeys || spec.isPlain());
 }
+bool storesByMap(const GpuKernelSpec &spec) {
+  return finishes(spec) && spec.storesByMap();
+}
 bool readsQueriesByMap(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isWgmma();
 }

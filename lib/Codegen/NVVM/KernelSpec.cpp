@@ -65,6 +65,11 @@ int64_t GpuKernelSpec::getRows() const {
   return getTiles().getRows();
 }
 
+int64_t GpuKernelSpec::getClusterBlocks() const {
+  auto wgmma = dyn_cast_or_null<GpuWgmmaAttr>(schedule);
+  return wgmma ? wgmma.getCluster() : 1;
+}
+
 int64_t GpuKernelSpec::getTileKeys() const {
   auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule);
   return wgmma ? wgmma.getKvBlockSize() : getTiles().keys;
@@ -82,6 +87,11 @@ GpuSharedLayout GpuKernelSpec::getSharedLayout() const {
   if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule))
     return GpuSharedLayout(wgmma, headDim, valueDim, sharedKeys);
   return GpuSharedLayout(getTiles(), headDim, valueDim, sharedKeys);
+}
+
+bool GpuKernelSpec::storesByMap() const {
+  return isWgmma() && resultType == elementType &&
+         getSharedLayout().result.bytes != 0;
 }
 
 /// A mask with its parameters, in letters and digits.
@@ -120,6 +130,8 @@ std::string GpuKernelSpec::getName() const {
     } else if (auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule)) {
       os << "_wgmma_" << stringifyGpuPlacement(wgmma.getPlacement()) << "_k"
          << wgmma.getKvBlockSize() << "s" << wgmma.getStages();
+      if (wgmma.getCluster() > 1)
+        os << "c" << wgmma.getCluster();
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"

@@ -53,8 +53,9 @@ public:
   /// Whether all copies and stores of 16 bytes are aligned and contiguous, of
   /// the operands that there are.
   Value canCopyChunks();
-  /// Whether, beside that, tensor maps can describe Q, K and V.
-  Value canUseMaps();
+  /// Whether, beside that, tensor maps can describe Q, K and V, and with
+  /// `storesResult` the result.
+  Value canUseMaps(bool storesResult);
   /// The tensor maps of a kernel that reads by them. They are made where the
   /// builder stands, so only calls that take the kernel make them.
   void fillMaps(const GpuKernelSpec &spec);

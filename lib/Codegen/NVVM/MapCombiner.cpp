@@ -82,6 +82,9 @@ void MapCombiner::finishRows(const Accumulator &x) {
   if (exchange) // the other half of the columns
     for (auto [sum, other] : llvm::zip(squares, exchange->numbers(squares)))
       sum = b.addF(sum, other);
+  if (storeTile)
+    return storeTile(x.front(), {epilogue.rowFactor(squares[0]),
+                                 epilogue.rowFactor(squares[1])});
   QuadColumns columns{b.i32(0)};
   if (exchange)
     columns = {b.mul(ownMap, 16), /*maxStart=*/16, /*alternating=*/true};

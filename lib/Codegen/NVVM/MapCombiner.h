@@ -50,6 +50,10 @@ public:
   /// first, 16 bytes each 512, and the meeting of the warps that do.
   std::function<Value()> getPassed;
   std::function<void()> meet;
+  /// Of one tile of rows, whose rows g and g + 8 are finished and stored here
+  /// instead, with what the norm multiplies them by.
+  std::function<void(ArrayRef<Fragment> x, std::array<Value, 2> factors)>
+      storeTile;
   /// With maps apart, of one tile of rows: the result is finished from where it
   /// was passed, some columns at a time, so that its registers are free for
   /// what the end of a row reads.

@@ -18,23 +18,36 @@ void AttentionKernel::enterSequence(Value sequence) {
     pages = std::make_unique<PageTable>(*this, sequence);
 }
 
+void AttentionKernel::locateBlock(QueryBlock &place) {
+  const int64_t blocks = spec.getClusterBlocks();
+  place.noiseHead = b.divU(place.head, param(GpuParam::SignalPerNoise));
+  place.firstRow = place.clusterRow;
+  if (blocks == 1)
+    return;
+  place.rank = b.remU(b.blockId(0), blocks);
+  place.firstRow = b.add(place.clusterRow, b.mul(place.rank, spec.getRows()));
+}
+
 void AttentionKernel::forQueries(function_ref<void(const QueryBlock &)> body) {
   // Blocks start in order of their number: rows that see most keys come first.
-  Value block = b.sub(b.add(b.gridSize(0), -1), b.blockId(0));
+  const int64_t blocks = spec.getClusterBlocks(), rows = spec.getClusterRows();
+  Value cluster = b.sub(b.add(b.divU(b.gridSize(0), blocks), -1),
+                        b.divU(b.blockId(0), blocks));
   QueryBlock place;
   place.head = b.blockId(1);
   if (!spec.isPacked()) {
     place.batch = place.sequence = b.blockId(2);
-    place.firstRow = b.mul(block, spec.getRows());
-    place.noiseHead = b.divU(place.head, param(GpuParam::SignalPerNoise));
+    place.clusterRow = b.mul(cluster, rows);
+    locateBlock(place);
     return body(place);
   }
-  Part part = enterPart(block, b.i32(spec.getRows()));
+  Part part = enterPart(cluster, b.i32(rows));
   place.batch = b.i32(0);
   place.sequence = part.sequence;
-  place.firstRow = part.firstRow;
-  place.noiseHead = b.divU(place.head, param(GpuParam::SignalPerNoise));
-  b.branch(b.compare(LLVM::ICmpPredicate::slt, place.firstRow, queries()),
+  place.clusterRow = part.firstRow;
+  locateBlock(place);
+  // All blocks of a cluster, or none.
+  b.branch(b.compare(LLVM::ICmpPredicate::slt, place.clusterRow, queries()),
            [&] { body(place); });
 }
 

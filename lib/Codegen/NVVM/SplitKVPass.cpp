@@ -140,7 +140,8 @@ Value SplitKV::conditionOf(const ScheduleCase &choice) {
         holds, host.compare(arith::CmpIPredicate::uge, host.keyCount(),
                             *choice.minKeys));
   if (choice.tensorMaps)
-    holds = host.compute<arith::AndIOp>(holds, host.canUseMaps());
+    holds = host.compute<arith::AndIOp>(
+        holds, host.canUseMaps(/*storesResult=*/false));
   if (choice.unaligned)
     holds = host.compute<arith::AndIOp>(
         holds,

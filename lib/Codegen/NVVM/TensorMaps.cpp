@@ -1,4 +1,4 @@
-//===- TensorMaps.cpp - operands as tensor maps ---------------------------===//
+//===- TensorMaps.cpp - operands and results as tensor maps ---------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -20,12 +20,15 @@ static constexpr OperandView::Role kOuterAxes[] = {
 /// Rows of a box of keys in pages: what swizzles and products take whole.
 static constexpr int64_t kBoxRows = 16;
 
-Value LaunchBuilder::canUseMaps() {
+Value LaunchBuilder::canUseMaps(bool storesResult) {
   Value all = canCopyChunks();
   if (operands.blockTable)
     all = compute<arith::AndIOp>(all, isPageMultiple(kBoxRows));
-  for (const OperandView *view :
-       {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v})
+  SmallVector<const OperandView *> views{
+      &operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v};
+  if (storesResult)
+    views.push_back(&operands.output);
+  for (const OperandView *view : views)
     for (OperandView::Role role : kOuterAxes) {
       if (!*view || view->axes[role] < 0)
         continue;
@@ -87,7 +90,8 @@ void LaunchBuilder::setMap(GpuParam param, const OperandView &view, Value rows,
 
 void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   using P = GpuParam;
-  const int64_t tileKeys = spec.getTileKeys();
+  // What a block brings of a tile.
+  const int64_t tileKeys = spec.getTileKeys() / spec.getClusterBlocks();
   Value rows = index(spec.getRows()), keys = index(tileKeys);
   if (operands.blockTable) {
     // A box lies in one page: the largest one that divides pages and tiles.
@@ -106,4 +110,7 @@ void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   if (!spec.sharedKeys)
     setMap(P::K2Map, operands.k2, keys, DIFFATTN_TENSOR_K2);
   setMap(P::VMap, operands.v, keys, DIFFATTN_TENSOR_V);
+  if (spec.storesByMap())
+    setMap(P::OMap, operands.output, index(GpuWgmmaAttr::kResultRows),
+           DIFFATTN_TENSOR_O);
 }

@@ -16,6 +16,8 @@ TensorRing::TensorRing(AttentionKernel &kernel, const QueryBlock &place)
   using P = GpuParam;
   stages = kernel.spec.getStages();
   tileKeys = kernel.spec.getTileKeys();
+  blocks = kernel.spec.getClusterBlocks();
+  partKeys = tileKeys / blocks;
   key1Head = b.divU(place.head, kernel.param(P::SignalPerKey1));
   if (!kernel.spec.sharedKeys)
     key2Head = b.divU(place.noiseHead, kernel.param(P::NoisePerKey2));
@@ -39,9 +41,16 @@ void TensorRing::initBarriers() {
     hopper.initBarrier(barrier(Keys, b.i32(stage)), 1);
     hopper.initBarrier(barrier(Values, b.i32(stage)), 1);
     hopper.initBarrier(barrier(Empty, b.i32(stage)),
-                       kernel.spec.getReadingThreads() / 32);
+                       blocks * kernel.spec.getReadingThreads() / 32);
   }
   hopper.publishBarriers();
+}
+
+void TensorRing::meet() {
+  if (blocks == 1)
+    return b.barrier();
+  hopper.arriveAtCluster();
+  hopper.waitForCluster();
 }
 
 TensorRing::Position TensorRing::following(Position position) {
@@ -59,8 +68,16 @@ void TensorRing::waitForValues(Position position) {
   hopper.wait(barrier(Values, position.stage), position.parity);
 }
 void TensorRing::release(Position position) {
-  b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)),
-           [&] { hopper.arrive(barrier(Empty, position.stage)); });
+  b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)), [&] {
+    Value empty = barrier(Empty, position.stage);
+    hopper.arrive(empty);
+    if (blocks > 1)
+      hopper.arriveAtBlock(empty, b.xorI(place.rank, 1));
+  });
+}
+
+Value TensorRing::firstOfPart() {
+  return blocks == 1 ? b.i32(0) : b.mul(place.rank, partKeys);
 }
 
 Value TensorRing::queries(int64_t byteOffset) {
@@ -75,12 +92,45 @@ Value TensorRing::values(Position position) {
   return b.bytes(keys(position), layout.valueOffset);
 }
 
+void TensorRing::clearHiddenValues(Position position, Value firstKey,
+                                   function_ref<void()> meetReaders) {
+  const int64_t readers = kernel.spec.getReadingThreads();
+  Value limit = kernel.masks->keyLimit;
+  Value hasHidden = b.andI(
+      b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, tileKeys), limit),
+      b.compare(LLVM::ICmpPredicate::slt, limit, kernel.param(GpuParam::Keys)));
+  b.branch(hasHidden, [&] {
+    constexpr int64_t chunks = kGpuPanelPitch / kChunkBytes;
+    Value reader = b.add(kernel.thread, -GpuWgmmaAttr::kGroupThreads);
+    Value row = b.divU(reader, chunks), hidden = b.sub(limit, firstKey);
+    Value base = b.bytes(values(position), b.mul(reader, kChunkBytes));
+    Value zero = b.i32(0);
+    for (int64_t first = 0; first < tileKeys; first += readers / chunks) {
+      Value clear =
+          b.compare(LLVM::ICmpPredicate::sge, b.add(row, first), hidden);
+      if (first + readers / chunks > tileKeys)
+        clear = b.andI(clear, b.compare(LLVM::ICmpPredicate::slt,
+                                        b.add(row, first), b.i32(tileKeys)));
+      b.branch(clear, [&] {
+        for (int64_t panel = 0; panel < layout.valuePanels; ++panel)
+          b.store(b.pack({zero, zero, zero, zero}),
+                  b.bytes(base, panel * layout.keyPanelBytes +
+                                    first * kGpuPanelPitch),
+                  kChunkBytes);
+      });
+    }
+    hopper.publishToCopies();
+    meetReaders();
+  });
+}
+
 void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
                       GpuParam map, Value row, Value head, Value batch,
-                      Value barrier) {
+                      Value barrier, int64_t blocks) {
   for (int64_t panel = 0; panel < panels; ++panel)
     hopper.copyBox(b.bytes(target, panel * panelBytes), kernel.param(map),
-                   {b.i32(panel * kGpuPanelWidth), row, head, batch}, barrier);
+                   {b.i32(panel * kGpuPanelWidth), row, head, batch}, barrier,
+                   blocks);
 }
 
 void TensorRing::bringQueries() {
@@ -88,9 +138,10 @@ void TensorRing::bringQueries() {
   hopper.arriveExpecting(queryBarrier(), 2 * layout.queryBytes);
   Value row = kernel.queryAt(place.firstRow);
   copy(queries(0), layout.headPanels, layout.queryPanelBytes, P::Q1Map, row,
-       place.head, place.batch, queryBarrier());
+       place.head, place.batch, queryBarrier(), /*blocks=*/1);
   copy(queries(layout.queryBytes), layout.headPanels, layout.queryPanelBytes,
-       P::Q2Map, row, place.noiseHead, place.batch, queryBarrier());
+       P::Q2Map, row, place.noiseHead, place.batch, queryBarrier(),
+       /*blocks=*/1);
 }
 
 void TensorRing::bringKeys(Position position, Value offset, Value row,
@@ -101,20 +152,21 @@ void TensorRing::bringKeys(Position position, Value offset, Value row,
   };
   Value full = barrier(Keys, position.stage);
   copy(at(keys(position)), layout.headPanels, layout.keyPanelBytes, P::K1Map,
-       row, key1Head, batch, full);
+       row, key1Head, batch, full, blocks);
   if (!kernel.spec.sharedKeys)
     copy(at(b.bytes(keys(position), layout.keyBytes)), layout.headPanels,
-         layout.keyPanelBytes, P::K2Map, row, key2Head, batch, full);
+         layout.keyPanelBytes, P::K2Map, row, key2Head, batch, full, blocks);
   copy(at(values(position)), layout.valuePanels, layout.keyPanelBytes, P::VMap,
-       row, valueHead, batch, barrier(Values, position.stage));
+       row, valueHead, batch, barrier(Values, position.stage), blocks);
 }
 
 void TensorRing::bringPages(Position position, Value firstKey) {
   Value box = kernel.param(GpuParam::PageBox), limit = kernel.masks->keyLimit;
+  Value first = firstOfPart(), end = b.add(first, partKeys);
   b.loopWhile(
-      b.i32(0),
+      first,
       [&](ValueRange now) {
-        return b.compare(LLVM::ICmpPredicate::slt, now[0], b.i32(tileKeys));
+        return b.compare(LLVM::ICmpPredicate::slt, now[0], end);
       },
       [&](ValueRange now) -> GpuBuilder::Values {
         Value key = b.add(firstKey, now[0]);
@@ -137,15 +189,21 @@ void TensorRing::bring(Value first, Value end) {
          [&](Value tile, ValueRange carried) -> GpuBuilder::Values {
            Position position{carried[0], carried[1]};
            Value row = b.mul(tile, tileKeys);
-           hopper.wait(barrier(Empty, position.stage), position.parity);
+           hopper.wait(barrier(Empty, position.stage), position.parity,
+                       /*clusterwide=*/blocks > 1);
            hopper.arriveExpecting(barrier(Keys, position.stage),
                                   layout.valueOffset);
            hopper.arriveExpecting(barrier(Values, position.stage),
                                   layout.valuePanels * layout.keyPanelBytes);
-           if (kernel.pages)
+           if (kernel.pages) {
              bringPages(position, row);
-           else
+           } else if (blocks == 1) {
              bringKeys(position, /*offset=*/{}, kernel.keyAt(row), place.batch);
+           } else {
+             Value part = firstOfPart();
+             bringKeys(position, b.mul(part, kGpuPanelPitch),
+                       kernel.keyAt(b.add(row, part)), place.batch);
+           }
            position = following(position);
            return {position.stage, position.parity};
          });

@@ -20,12 +20,18 @@ namespace mlir::diffattn::gpucode {
 /// are read after its phase. A third one counts the warps that have read the
 /// stage: it is filled again after its phase. So a stage has been read as many
 /// times as the one that fills it comes round, and parities tell phases apart.
+///
+/// In a cluster each block brings a part of every tile for all of them. So a
+/// stage is filled again after all of them have read it, each of which arrives
+/// at the barriers of all; and none may end before the others' last arrivals.
 class TensorRing {
 public:
   TensorRing(AttentionKernel &kernel, const QueryBlock &place);
 
-  /// By one thread, before the block's barrier after which others use it.
+  /// By one thread, before `meet`, after which others use it.
   void initBarriers();
+  /// All threads of the block, or of the cluster.
+  void meet();
   /// By the thread that brings: queries of a kernel by warpgroups.
   void bringQueries();
   /// By the same thread: the tiles from `first` to `end`.
@@ -42,6 +48,13 @@ public:
   void waitForQueries();
   void waitForKeys(Position position);
   void waitForValues(Position position);
+  /// By the threads of warpgroups that read: makes values of keys that are not
+  /// valid zeros, in the tile that begins at `firstKey`; `meetReaders` is
+  /// called where these threads wait for one another. A tensor map knows the
+  /// keys in memory, not those that are valid: what lies behind may be NaN,
+  /// which a probability of 0 does not hide.
+  void clearHiddenValues(Position position, Value firstKey,
+                         function_ref<void()> meetReaders);
   /// By every warp, after its last read.
   void release(Position position);
 
@@ -55,12 +68,14 @@ private:
   Value barrier(Kind kind, Value stage);
   Value queryBarrier();
   /// All panels, which lie `panelBytes` apart, of the rows from `row` on of a
-  /// head of the batch or page `batch`.
+  /// head of the batch or page `batch`, to that many blocks.
   void copy(Value target, int64_t panels, int64_t panelBytes, GpuParam map,
-            Value row, Value head, Value batch, Value barrier);
+            Value row, Value head, Value batch, Value barrier, int64_t blocks);
   /// The keys from `key` on, of a batch or a page, to the rows of `position`
   /// that begin at the byte `offset` of each panel.
   void bringKeys(Position position, Value offset, Value row, Value batch);
+  /// The first key of a tile that this block brings.
+  Value firstOfPart();
   /// A tile from pages, each box from one.
   void bringPages(Position position, Value firstKey);
 
@@ -69,7 +84,8 @@ private:
   HopperBuilder hopper;
   const QueryBlock &place;
   const GpuSharedLayout &layout;
-  int64_t stages, tileKeys;
+  /// `partKeys` of a tile are brought by one of the `blocks`.
+  int64_t stages, tileKeys, blocks, partKeys;
   Value key1Head, key2Head, valueHead;
 };
 

@@ -16,6 +16,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "MapCombiner.h"
+#include "ResultTile.h"
 #include "TensorRing.h"
 
 #include "llvm/Support/MathExtras.h"
@@ -27,13 +28,17 @@ using namespace mlir::diffattn::gpucode;
 using Values = GpuBuilder::Values;
 
 /// Registers of a thread that brings and of one that multiplies: 128 and 256
-/// threads of a block that has 168 for each.
-static constexpr int64_t kBringingRegisters = 24, kMultiplyingRegisters = 240;
+/// threads of a block that has 168 for each. Bringing for a cluster takes more.
+struct Registers {
+  int64_t bringing, multiplying;
+};
+static constexpr Registers kOfBlock{24, 240}, kOfCluster{40, 232};
 /// The named barrier of the two warpgroups that multiply, and their threads.
 static constexpr int64_t kReadersBarrier = 1,
                          kReaders = 2 * GpuWgmmaAttr::kGroupThreads;
-/// The named barriers at which they wait for their turns, one each.
-static constexpr int64_t kTurnBarrier = 2;
+/// The named barriers at which they wait for their turns, one each, and those
+/// of their own threads.
+static constexpr int64_t kTurnBarrier = 2, kGroupBarrier = 4;
 /// Elements that one instruction contracts.
 static constexpr int64_t kStep = 16;
 
@@ -45,6 +50,7 @@ public:
 
 private:
   bool isApart() const { return placement == GpuPlacement::Apart; }
+  bool isInCluster() const { return spec.getClusterBlocks() > 1; }
   /// Maps of a warpgroup; with one, it is the warpgroup's own.
   int64_t numMaps() const { return isApart() ? 1 : 2; }
   void multiplyTiles();
@@ -53,7 +59,6 @@ private:
   ScoreTile multiplyKeys(TensorRing::Position position);
   void multiplyValues(TensorRing::Position position,
                       ArrayRef<OnlineSoftmax::Step> steps);
-  void clearHiddenValues(TensorRing::Position position, Value firstKey);
   void combine();
   void meetReaders() { b.namedBarrier(b.i32(kReadersBarrier), kReaders); }
   void waitForTurn() { b.namedBarrier(b.add(group, kTurnBarrier), kReaders); }
@@ -124,39 +129,6 @@ ScoreTile WgmmaKernel::multiplyKeys(TensorRing::Position position) {
   return scores;
 }
 
-/// A tensor map knows the keys in memory, not those that are valid: what lies
-/// behind may be NaN, which a probability of 0 does not hide.
-void WgmmaKernel::clearHiddenValues(TensorRing::Position position,
-                                    Value firstKey) {
-  Value limit = kernel.masks->keyLimit;
-  Value hasHidden = b.andI(
-      b.compare(LLVM::ICmpPredicate::sgt, b.add(firstKey, keys), limit),
-      b.compare(LLVM::ICmpPredicate::slt, limit, kernel.param(GpuParam::Keys)));
-  b.branch(hasHidden, [&] {
-    constexpr int64_t chunks = kGpuPanelPitch / kChunkBytes;
-    Value reader = b.add(kernel.thread, -GpuWgmmaAttr::kGroupThreads);
-    Value row = b.divU(reader, chunks), hidden = b.sub(limit, firstKey);
-    Value base = b.bytes(ring->values(position), b.mul(reader, kChunkBytes));
-    Value zero = b.i32(0);
-    for (int64_t first = 0; first < keys; first += kReaders / chunks) {
-      Value clear =
-          b.compare(LLVM::ICmpPredicate::sge, b.add(row, first), hidden);
-      if (first + kReaders / chunks > keys)
-        clear = b.andI(clear, b.compare(LLVM::ICmpPredicate::slt,
-                                        b.add(row, first), b.i32(keys)));
-      b.branch(clear, [&] {
-        for (int64_t panel = 0; panel < layout.valuePanels; ++panel)
-          b.store(b.pack({zero, zero, zero, zero}),
-                  b.bytes(base, panel * layout.keyPanelBytes +
-                                    first * kGpuPanelPitch),
-                  kChunkBytes);
-      });
-    }
-    hopper.publishToCopies();
-    meetReaders();
-  });
-}
-
 void WgmmaKernel::multiplyValues(TensorRing::Position position,
                                  ArrayRef<OnlineSoftmax::Step> steps) {
   SmallVector<HopperBuilder::Sums *> sums;
@@ -201,7 +173,7 @@ Values WgmmaKernel::computeTile(Value tile, TensorRing::Position position,
   }
   passTurn();
   ring->waitForValues(position);
-  clearHiddenValues(position, firstKey);
+  ring->clearHiddenValues(position, firstKey, [&] { meetReaders(); });
   multiplyValues(position, steps);
   ring->release(position);
   return maps.flatten();
@@ -242,6 +214,8 @@ void WgmmaKernel::multiplyTiles() {
       },
       /*mayUnroll=*/false);
   b.branch(isFirst, [&] { waitForTurn(); });
+  if (isInCluster())
+    hopper.arriveAtCluster();
   maps.assign(ValueRange(final).drop_front(2));
   combine();
 }
@@ -257,6 +231,17 @@ void WgmmaKernel::combine() {
   };
   combiner.meet = [&] { meetReaders(); };
   combiner.finishInMemory = true;
+  if (spec.storesByMap())
+    combiner.storeTile = [&](ArrayRef<Fragment> x,
+                             std::array<Value, 2> factors) {
+      // All warps of the warpgroup have read its queries.
+      b.namedBarrier(b.add(group, kGroupBarrier), GpuWgmmaAttr::kGroupThreads);
+      ResultTile(kernel, place,
+                 b.add(b.mul(group, GpuWgmmaAttr::kRows),
+                       b.mul(b.remU(kernel.warp, 4), ResultTile::kRows)),
+                 warpRow)
+          .store(x, factors);
+    };
   combiner.finish(maps);
 }
 
@@ -266,26 +251,34 @@ void WgmmaKernel::emit() {
   ring.emplace(kernel, place);
   Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
   b.branch(isFirst, [&] { ring->initBarriers(); });
-  b.barrier();
+  ring->meet();
   // The same in all lanes of a warp, and known to be: products then take their
   // descriptions from uniform registers.
+  const Registers &registers = isInCluster() ? kOfCluster : kOfBlock;
   Value warpgroup =
       b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0));
   b.choose(
       b.compare(LLVM::ICmpPredicate::eq, warpgroup, b.i32(0)),
       [&]() -> Values {
-        hopper.setRegisters(kBringingRegisters, /*more=*/false);
+        hopper.setRegisters(registers.bringing, /*more=*/false);
         b.branch(isFirst, [&] {
           ring->bringQueries();
           ring->bring(firstTile, endTile);
         });
+        if (isInCluster()) {
+          b.warpBarrier();
+          hopper.arriveAtCluster();
+        }
         return {};
       },
       [&]() -> Values {
-        hopper.setRegisters(kMultiplyingRegisters, /*more=*/true);
+        hopper.setRegisters(registers.multiplying, /*more=*/true);
         multiplyTiles();
         return {};
       });
+  // The other block may still arrive at barriers of this one.
+  if (isInCluster())
+    hopper.waitForCluster();
 }
 
 void mlir::diffattn::gpucode::emitWgmmaKernel(AttentionKernel &kernel) {

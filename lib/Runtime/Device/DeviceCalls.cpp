@@ -167,7 +167,7 @@ void diffattn_rt_device_tensor_map(void *map, int32_t operand, int32_t dtype,
   diffattn_context &c = getCurrent();
   if (!c.device->tensor_map(c.device, &tensor, map))
     return;
-  static const char *const names[] = {"q1", "k1", "q2", "k2", "v"};
+  static const char *const names[] = {"q1", "k1", "q2", "k2", "v", "o"};
   diffattn_rt_fail((std::string("the tensor map of ") + names[operand] + ": " +
                     c.device->last_error(c.device))
                        .c_str());

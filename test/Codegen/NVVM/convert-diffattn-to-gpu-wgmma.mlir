@@ -13,7 +13,7 @@
 // CHECK-LABEL: func.func @v1
 // CHECK-DAG:     %[[MAP:.+]] = llvm.alloca %{{.+}} x i8 {alignment = 128 : i64} : (i64) -> !llvm.ptr
 // CHECK:         scf.if
-// CHECK-COUNT-5:   llvm.call @diffattn_rt_device_tensor_map(%{{.+}}) : (!llvm.ptr, i32, i32, i32, !llvm.ptr, i64, i64, i64, i64, i64, i64, i64) -> ()
+// CHECK-COUNT-6:   llvm.call @diffattn_rt_device_tensor_map(%{{.+}}) : (!llvm.ptr, i32, i32, i32, !llvm.ptr, i64, i64, i64, i64, i64, i64, i64) -> ()
 // CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6
 // CHECK-SAME:        threads in (%c384{{.*}}, %{{.+}}, %{{.+}}) dynamic_shared_memory_size
 // CHECK:         } else {
@@ -21,6 +21,18 @@
 func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
     outs(%o : !v) {scale = 0.125 : f32, is_causal}
+  return
+}
+
+// The result is one of the operands that maps must describe: here the one whose stride is not known.
+// CHECK-LABEL: func.func @strided_result
+// CHECK:         memref.extract_strided_metadata %arg6
+// CHECK:         arith.cmpi sgt, %[[BYTES:[0-9]+]], %c0
+// CHECK:         arith.cmpi slt, %[[BYTES]], %c1099511627776
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6
+func.func @strided_result(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: memref<2x8x100x128xbf16, strided<[?, 12800, 128, 1]>>) {
+  diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
+    outs(%o : memref<2x8x100x128xbf16, strided<[?, 12800, 128, 1]>>) {scale = 0.125 : f32, is_causal}
   return
 }
 
@@ -32,7 +44,12 @@ func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.tensor.g2s.tile.4d"
 // KERNEL:         llvm.inline_asm has_side_effects asm_dialect = att "{ .reg .pred p; setp.ne.b32 p, ${{[0-9]+}}, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
 
-// CALLS: diffattn.kernels = [{name = "diffattn_forward_64x128_bf16_wgmma_both_k64s6", parameters = "mmmmmpppp
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16.p3"
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.fence.proxy.async.shared_cta"
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.tensor.s2g.tile.4d"
+// KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.wait.group.read"
+
+// CALLS: diffattn.kernels = [{name = "diffattn_forward_64x128_bf16_wgmma_both_k64s6", parameters = "mmmmmmpppp
 
 // PTXAS: diffattn_forward_64x128_bf16_wgmma_both_k64s6 = {registers = 168 : i64, spill_loads = 0 : i64, spill_stores = 0 : i64}
 // PTXAS-NOT: ptxas_warnings
@@ -42,6 +59,7 @@ func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !
 // PTX-DAG: setmaxnreg.dec.sync.aligned.u32 24
 // PTX-DAG: setmaxnreg.inc.sync.aligned.u32 240
 // PTX-DAG: wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
+// PTX-DAG: cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group
 
 // REMARK: remark: [Missed] {{.*}}Reason="expected none for kernels by warpgroups, but got a softcap", Summary="attention does not use wgmma"
 func.func @softcap(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {

@@ -10,7 +10,7 @@ VERSION, PACK_VERSION = 4, 6
 FORMATS = {"cubin": 0, "ptx": 1, "bc": 2}
 # A tensor map: its bytes, and what of it is the same for every operand (diffattn_rt_device_tensor_map).
 MAP_BYTES, MAP_ALIGNMENT, MAP_COLUMNS, MAP_ELEMENT_BYTES, MAP_STRIDE = 128, 128, 64, 2, 16
-OPERANDS = ("q1", "k1", "q2", "k2", "v")
+OPERANDS = ("q1", "k1", "q2", "k2", "v", "o")
 DTYPES = {"f32": 0, "f16": 1, "bf16": 2, "f64": 3}
 
 _p, _i32, _i64, _u32, _u64 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_uint32, ctypes.c_uint64

@@ -217,6 +217,18 @@ def module_text(elements, names):
     return "".join(functions)
 
 
+#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other.
+CLUSTER = ("schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<placement = apart, kv_block_size = 96, stages = 2, "
+           "cluster = 2>>, #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 32, stages = 2, q_in_registers = true>]")
+
+
+def cluster_text(elements, names):
+    """The variants with wide heads, in clusters."""
+    variants = [v for v in VARIANTS if v[2] > 128 and (not names or v[0] in names)]
+    return "".join(attention(f"cluster_{element}_{name}", element, (name, d, dv, heads, shared, [*attrs, CLUSTER], extra), "?")
+                   for element in elements for name, d, dv, heads, shared, attrs, extra in variants)
+
+
 def report(opt, chip, text, folder):
     """Rows (kernel, registers, spilled bytes, shared bytes, threads) of one chip."""
     stem = pathlib.Path(folder) / chip
@@ -253,7 +265,8 @@ def main():
     parser.add_argument("--every", action="store_true", help="also all that the table of schedules can choose: some minutes a chip")
     parser.add_argument("--print-module", action="store_true", help="print the ops and stop")
     args = parser.parse_args()
-    text = module_text(args.types.split(","), [n for n in args.variants.split(",") if n])
+    names = [n for n in args.variants.split(",") if n]
+    text, clusters = module_text(args.types.split(","), names), cluster_text(args.types.split(","), names)
     if args.every:
         text += table_text([*args.types.split(","), "f32"])
     if args.print_module:
@@ -263,7 +276,7 @@ def main():
     print(f"{'chip':6} {'registers':>9} {'spills':>6} {'shared':>7} {'threads':>7} {'blocks/SM':>9}  kernel")
     with tempfile.TemporaryDirectory() as folder:
         for chip in args.chips.split(","):
-            for name, registers, spills, shared, threads in report(args.opt, chip, text, folder):
+            for name, registers, spills, shared, threads in report(args.opt, chip, text + clusters * (chip == "sm_90a"), folder):
                 blocks = occupancy(chip, registers, shared, threads)
                 failed = spills > 0 or registers > 255 or blocks < 1
                 bad += failed

@@ -91,6 +91,9 @@ struct GpuKernelSpec {
   bool isPlain() const { return isa_and_nonnull<GpuPlainAttr>(schedule); }
   /// Products by warpgroups, of tiles that tensor maps describe.
   bool isWgmma() const { return isa_and_nonnull<GpuWgmmaAttr>(schedule); }
+  /// Whether tiles of the result that lie within a sequence are stored by a
+  /// tensor map.
+  bool storesByMap() const;
   /// Decode whose tiles tensor maps describe.
   bool isBulk() const {
     auto split = dyn_cast_or_null<GpuSplitKVAttr>(schedule);
@@ -105,6 +108,9 @@ struct GpuKernelSpec {
   int64_t getReadingThreads() const;
   /// Query rows of a block.
   int64_t getRows() const;
+  /// Blocks of neighbouring queries that have the same tiles, and their rows.
+  int64_t getClusterBlocks() const;
+  int64_t getClusterRows() const { return getClusterBlocks() * getRows(); }
   /// Keys and stages of the tiles that come into shared memory.
   int64_t getTileKeys() const;
   int64_t getStages() const;

@@ -102,6 +102,7 @@ typedef enum diffattn_tensor_operand {
   DIFFATTN_TENSOR_Q2 = 2,
   DIFFATTN_TENSOR_K2 = 3,
   DIFFATTN_TENSOR_V = 4,
+  DIFFATTN_TENSOR_O = 5,
 } diffattn_tensor_operand;
 
 /// Bytes of a tensor map, of which its address is a multiple.
