@@ -40,7 +40,8 @@ CASES = ["v1_bf16", "v1_packed_i64_f16", "v1_packed_i64_bf16_decode", "v1_length
          "v1_pages_bf16", "v1_sequences_f16", "v1_f32_result_bf16", "v2_pages_bf16", "time_causal", "time_causal_tail", "time_decode",
          "time_decode_pages"]
 HOPPER_CASES = ["v1_bf16", "v1_lengths_bf16", "v1_wide_f16", "v2_bf16", "v1_lengths_bf16_decode", "v1_pages_bf16", "v1_sequences_bf16",
-                "motif_gda_pages_bf16", "time_one_k_causal", "time_decode_wide"]
+                "motif_gda_pages_bf16", "time_one_k_causal", "time_decode_wide", "time_wide",
+                "time_wide_clusters"]
 GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
 
 
@@ -170,7 +171,8 @@ def test_a_wrong_tensor_map_is_found(hopper, monkeypatch):
 def test_ours_against_ours(hopper, tmp_path, monkeypatch):
     """Where there are kernels of one chip alone, those of all chips are a contestant."""
     rows = {"forward": [check_timing.Row("(128,128) one K, causal 40", "time_one_k_causal", 1, 40, 40, 1, check_timing.WIDER)],
-            "decode": [check_timing.Row("(128,256) B2, 40", "time_decode_wide", 2, 1, 40, 1, ())]}
+            "decode": [check_timing.Row("(128,256) B2, 40", "time_decode_wide", 2, 1, 40, 1, ()),
+                       check_timing.Row("(128,256) 70", "time_wide", 1, 70, 40, 1, (), (("diffattn, clusters of two", "time_wide_clusters"),))]}
     monkeypatch.setattr(check_timing, "SMALL", rows)
     found = {part: check_timing.run(hopper, timing.CountingClock(), part, 5, settings()) for part in rows}
     assert [result["failures"] for result in found.values()] == [[], []]
@@ -179,6 +181,7 @@ def test_ours_against_ours(hopper, tmp_path, monkeypatch):
     assert all(entry["median_s"] == 1 and 0 < (entry["relative_error"] or 1e-3) < 2e-2 for entry in row["times"].values())
     assert row["nominal_flop"] == 4 * 2 * 40 * 40 * 128 * 16 // 2 and row["bytes"] == 5 * 16 * 40 * 128 * 2
     assert list(found["decode"]["rows"][0]["times"]) == ["diffattn", "diffattn, mma.sync"]
+    assert list(found["decode"]["rows"][1]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two"]
     table.write(tmp_path / "table.md", found)
     assert "| diffattn, mma.sync | 1.000 s |" in (tmp_path / "table.md").read_text()
 
@@ -221,7 +224,7 @@ def test_timed_parts_run(launcher, name, tmp_path):
     result = check_timing.run(launcher, timing.CountingClock(), name, 5, settings())
     assert result["failures"] == []
     for row, planned in zip(result["rows"], check_timing.SMALL[name], strict=True):
-        own = ["diffattn", "diffattn, dense"] if planned.dense else ["diffattn"]
+        own = ["diffattn", *(name for name, _ in planned.others)]
         assert list(row["times"])[:len(own)] == own and set(row["times"]) == {*own, *planned.peers}
         for contestant, entry in row["times"].items():
             if contestant == "Triton, both maps" and "refused" in entry:
@@ -269,7 +272,7 @@ def test_goals_are_judged():
     assert judged["forward full 16k, sm_90a", plain] == ("must reached", 1.5)
     assert judged["forward full 16k, sm_90a", "cuDNN x2, kernels alone"] == ("must reached", 1.05)
     assert all(goal.row in {row.name for row in check_timing.WORK[goal.part]} for goal in targets.MMA + targets.HOPPER)
-    peers = {(part, row.name): {plain, *row.peers, *(["diffattn, dense"] if row.dense else [])} for part, of in check_timing.WORK.items() for row in of}
+    peers = {(part, row.name): {plain, *row.peers, *(name for name, _ in row.others)} for part, of in check_timing.WORK.items() for row in of}
     assert all(set(goal.peers) <= peers[goal.part, goal.row] for goal in targets.MMA + targets.HOPPER)
 
 

@@ -59,7 +59,10 @@ void DecodeKernel::locateHeads() {
     query = b.add(query, firstRow);
   noiseHead = b.divU(head, kernel.param(P::SignalPerNoise));
   Value firstNoise = b.divU(firstHead, kernel.param(P::SignalPerNoise));
-  place = {batch, firstHead, firstNoise, {}, sequence};
+  place.batch = batch;
+  place.head = firstHead;
+  place.noiseHead = firstNoise;
+  place.sequence = sequence;
   if (!spec.isBulk())
     pipeline.emplace(kernel, batch, firstHead, firstNoise);
 }

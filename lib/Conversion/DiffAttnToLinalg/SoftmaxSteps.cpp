@@ -224,7 +224,9 @@ static SmallVector<Axis> maskAxes(ArrayRef<AxisRole> roles,
       break;
     case AxisRole::Width:
     case AxisRole::Range:
-      llvm_unreachable("a mask has no width, and no ranges");
+    case AxisRole::Page:
+    case AxisRole::Sequence:
+      llvm_unreachable("a mask has no width, ranges, pages or sequences");
     }
   return axes;
 }

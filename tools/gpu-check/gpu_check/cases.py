@@ -27,6 +27,8 @@ class Case:
     extra: tuple = ()      # weight, bias, mask, gate, kv_len, q_offset, segments, segments-i64, sequences, pages, heads, f32
     queries: int = 0       # 0: any
     use: str = "check"     # or time
+    schedule: str = ""     # the attribute, where it is not the one that the pass chooses
+    chip: str = ""         # the one that has that schedule
 
     @property
     def out_scale(self):
@@ -57,6 +59,8 @@ class Case:
             attributes.append(shipped.RMS)
         if self.sigmoid:
             attributes.append(shipped.SIGMOID)
+        if self.schedule:
+            attributes.append(self.schedule)
         if self.softcap:
             attributes.append(f"softcap = {self.softcap} : f32")
         variant = (self.name, self.d, self.dv, self.heads, self.shared_keys, attributes, list(self.extra))
@@ -108,6 +112,7 @@ def timed():
     one_k = dict(d=128, dv=128, heads=(PAIRS,) * 5, shared_keys=True, **common)
     return [Case("time_full", **narrow), Case("time_causal", causal=True, **narrow),
             Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **narrow),
-            Case("time_wide", **wide), Case("time_one_k", **one_k), Case("time_one_k_causal", causal=True, **one_k),
+            Case("time_wide", **wide), Case("time_wide_clusters", schedule=shipped.CLUSTER, chip="sm_90a", **wide),
+            Case("time_one_k", **one_k), Case("time_one_k_causal", causal=True, **one_k),
             Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide),
             Case("time_decode_pages", queries=1, extra=("pages",), **narrow)]

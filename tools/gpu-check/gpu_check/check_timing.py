@@ -6,7 +6,7 @@ import typing
 import torch
 
 from . import exact_attention, operands, peers, timing
-from .results import DENSE, OURS, PLAIN
+from .results import CLUSTERS, DENSE, OURS, PLAIN
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64
@@ -30,7 +30,7 @@ class Row(typing.NamedTuple):
     keys: int
     seconds: float
     peers: tuple
-    dense: str = ""  # the case that has the same keys without pages
+    others: tuple = ()  # contestants that are ours too: name, and a case that computes the same
 
 
 WORK = {
@@ -38,16 +38,16 @@ WORK = {
         Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD), Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD),
         Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD), Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD),
         Row("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6, FORWARD),
-        Row("(128,256) full 16k", "time_wide", 1, 16384, 16384, 4, WIDER),
+        Row("(128,256) full 16k", "time_wide", 1, 16384, 16384, 4, WIDER, ((CLUSTERS, "time_wide_clusters"),)),
         Row("(128,128) one K, full 16k", "time_one_k", 1, 16384, 16384, 4, WIDER),
         Row("(128,128) one K, causal 16k", "time_one_k_causal", 1, 16384, 16384, 4, WIDER)],
     "decode": [Row("B32, 8k", "time_decode", 32, 1, 8192, 6, DECODE), Row("B1, 128k", "time_decode", 1, 1, 131072, 4, DECODE),
-               Row("B32, 8k, pages of 64", "time_decode_pages", 32, 1, 8192, 4, (), "time_decode"),
+               Row("B32, 8k, pages of 64", "time_decode_pages", 32, 1, 8192, 4, (), ((DENSE, "time_decode"),)),
                Row("(128,256) B32, 8k", "time_decode_wide", 32, 1, 8192, 4, DECODE[:1] + DECODE[-1:])],
     "module": [Row("causal 4k with tail", "time_causal_tail", 1, 4096, 4096, 7, MODULE)],
 }
 SMALL = {"forward": [Row("causal 48", "time_causal", 1, 48, 48, 1, FORWARD)], "decode": [Row("B2, 40", "time_decode", 2, 1, 40, 1, DECODE),
-                    Row("B2, 128, pages of 64", "time_decode_pages", 2, 1, 128, 1, (), "time_decode")],
+                    Row("B2, 128, pages of 64", "time_decode_pages", 2, 1, 128, 1, (), ((DENSE, "time_decode"),))],
          "module": [Row("causal 20 with tail", "time_causal_tail", 1, 20, 20, 1, MODULE)]}
 # Operands that a call reads or writes once.
 READ = ("q1", "k1", "q2", "k2", "v", "o")
@@ -77,8 +77,8 @@ def measure(launcher, clock, row, seed, settings, deadline=None):
     want = exact_attention.exact(case, operands.for_reference(case, first), rows)[0]
     contestants, errors, refused, calls = {}, {}, {}, []
     ours = [(OURS, launcher, case, sets), (PLAIN, launcher.plain, case, sets)]
-    if row.dense:
-        ours.append((DENSE, launcher, launcher.cases[row.dense], [operands.for_reference(case, tensors) for tensors in sets]))
+    ours += [(name, launcher, launcher.cases[other], [operands.for_reference(case, tensors) for tensors in sets])
+             for name, other in row.others if other in launcher.functions]
     for name, of, what, inputs in ours:
         if not of:
             continue

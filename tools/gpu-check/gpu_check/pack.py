@@ -70,7 +70,10 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
         sys.exit(f"expected names of cases, but got {', '.join(sorted(missing))}")
     if missing := set(models) - set(model_pack.NAMES):
         sys.exit(f"expected models of {', '.join(model_pack.NAMES)}, but got {', '.join(sorted(missing))}")
-    text = "".join(c.text() for c in [*chosen, *others])
+
+    def text_for(chip):
+        return "".join(c.text() for c in [*(c for c in chosen if c.chip in ("", chip)), *others])
+
     if out.exists() and any(out.iterdir()) and not (out / "manifest.json").is_file():
         sys.exit(f"expected {out} to be absent, empty or an older pack, but it holds other files")
     forms = [(chip, "cubin") for chip in chips] + [(chips[0], "ptx")] if device == "cuda" else [(chip, "bc") for chip in chips]
@@ -79,7 +82,7 @@ def pack(out, build, chips, names, device, models=(), ptxas="ptxas", llvm_as="ll
         whole.mkdir()
         images = []
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-            compiled = list(pool.map(lambda form: compile_for(opt, form[0], text, form[1], folder, ptxas), forms))
+            compiled = list(pool.map(lambda form: compile_for(opt, form[0], text_for(form[0]), form[1], folder, ptxas), forms))
         for (chip, form), (stem, functions, kernels) in zip(forms, compiled):
             if form == "bc":
                 bitcode(stem, llvm_as)
