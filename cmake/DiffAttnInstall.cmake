@@ -69,7 +69,7 @@ endforeach()
 # Whole folders: the dialect; the compiler as a library, and the programs that it makes; what compiled code and its callers agree on; C.
 foreach(folder DiffAttn/IR DiffAttn/Compiler DiffAttn/Runtime/ABI DiffAttn/Runtime/Program DiffAttn/Runtime/Support diffattn-c)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/${folder}/ DESTINATION include/${folder} COMPONENT development
-    FILES_MATCHING PATTERN "*.h" PATTERN "*.td")
+    FILES_MATCHING PATTERN "*.h" PATTERN "*.td" PATTERN "*.def")
 endforeach()
 install(DIRECTORY ${CMAKE_BINARY_DIR}/include/ DESTINATION include COMPONENT development
   FILES_MATCHING PATTERN "*.h.inc")

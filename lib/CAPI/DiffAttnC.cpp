@@ -16,6 +16,7 @@
 #include "DiffAttn/Compiler/Versions.h"
 #include "DiffAttn/Runtime/Program/CInterface.h"
 #include "DiffAttn/Runtime/Program/Call.h"
+#include "DiffAttn/Target/HostFacts.h"
 
 #include <cstring>
 
@@ -146,6 +147,10 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
   } else if (key == "threads") {
     understood = !text.getAsInteger(10, compile.threads) &&
                  compile.threads >= 0 && compile.threads <= kMaxThreads;
+  } else if (key == "prefetch_bytes") {
+    understood = !text.getAsInteger(10, compile.prefetchBytes) &&
+                 compile.prefetchBytes >= -1 &&
+                 compile.prefetchBytes <= kMaxPrefetchBytes;
   } else if (key == "raise") {
     understood = parseTruth(text, compile.raise);
   } else if (key == "batch_invariant") {
@@ -191,13 +196,13 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
     text.split(folders, ':', -1, /*KeepEmpty=*/false);
     options->libraries.packageFolders.assign(folders.begin(), folders.end());
   } else {
-    return fail(
-        ErrorClass::Usage,
-        "expected an option of target, threads, raise, batch_invariant, "
-        "unchecked, reference, cache, cache_limit, name, reproducer, from, "
-        "ptxas, ptxas_folders, cuda_driver, cublaslt, package_folders, "
-        "weights, but got '" +
-            key + "'");
+    return fail(ErrorClass::Usage,
+                "expected an option of target, threads, prefetch_bytes, raise, "
+                "batch_invariant, unchecked, reference, cache, cache_limit, "
+                "name, reproducer, from, "
+                "ptxas, ptxas_folders, cuda_driver, cublaslt, package_folders, "
+                "weights, but got '" +
+                    key + "'");
   }
   if (!understood)
     return fail(ErrorClass::Usage,
@@ -223,6 +228,12 @@ static std::optional<ObjectCache> getCache(const diffattn_options &options) {
   if (options.cache.empty())
     return std::nullopt;
   return ObjectCache(options.cache, options.cacheMiB << 20);
+}
+
+/// So that native is the same for what does not compile by the cache.
+static void recallHost(const diffattn_options &options) {
+  if (std::optional<ObjectCache> cache = getCache(options))
+    cache->recallHost(options.compile.target);
 }
 
 /// Compiles, or takes from the cache that `options` name.
@@ -410,6 +421,7 @@ int32_t diffattn_emit(const char *ir, size_t ir_bytes,
   diffattn_options defaults;
   if (!options)
     options = &defaults;
+  recallHost(*options);
   CompileDiagnostics diagnostics;
   llvm::Expected<std::string> text = emitStage(
       llvm::StringRef(ir, ir_bytes), options->compile, stage, &diagnostics);
@@ -514,6 +526,7 @@ int32_t diffattn_write_bundle(const char *ir, size_t ir_bytes,
   if (!options)
     options = &defaults;
   CompileOptions compileOptions = options->compile;
+  recallHost(*options);
   auto targets = getBundleTargets(compileOptions.target);
   if (!targets)
     return fail(targets.takeError());

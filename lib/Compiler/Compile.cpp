@@ -65,6 +65,7 @@ public:
     // A kernel is thousands of ops, and messages have lines.
     context.printOpOnDiagnostic(false);
     pipeline.isa = target.isa;
+    pipeline.prefetchBytes = options.prefetchBytes;
     pipeline.threads = options.threads;
     pipeline.raise = options.raise && !options.reference;
     pipeline.batchInvariance = options.batchInvariance;

@@ -38,7 +38,7 @@ mlir::diffattn::parseTarget(llvm::StringRef text) {
     target.chip = chip.empty() ? "sm_80" : chip.str();
     if (chip.size() != detail.size())
       target.isa = isa.str();
-    if (!getCpuTarget(target.isa))
+    if (!llvm::is_contained(getCpuIsaNames(), target.isa))
       return makeError(
           ErrorClass::Usage,
           "expected a target " + device + ":<chip>/<isa> with an isa of " +
@@ -50,7 +50,7 @@ mlir::diffattn::parseTarget(llvm::StringRef text) {
   }
   if (!detail.empty())
     target.isa = detail.str();
-  if (device != "cpu" || !getCpuTarget(target.isa))
+  if (device != "cpu" || !llvm::is_contained(getCpuIsaNames(), target.isa))
     return makeError(ErrorClass::Usage,
                      "expected target cpu, cpu:<isa> with an isa of " +
                          llvm::join(getCpuIsaNames(), ", ") +

@@ -14,12 +14,15 @@
 #include "Codegen.h"
 #include "DiffAttn/Compiler/Compile.h"
 #include "DiffAttn/Runtime/Program/SignatureReader.h"
+#include "DiffAttn/Target/HostFacts.h"
 #include "SerializeDeviceCode.h"
 #include "WriteSignature.h"
 
+#include "llvm/ADT/SmallString.h"
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <chrono>
@@ -33,7 +36,8 @@ namespace json = llvm::json;
 std::string mlir::diffattn::getToolchainKey(StringRef isa) {
   CodegenCpu cpu = getCodegenCpu(isa);
   return "build " + getBuildId() + "; LLVM " LLVM_VERSION_STRING "; cpu " +
-         cpu.cpu + "; features " + cpu.features;
+         cpu.cpu + "; features " + cpu.features +
+         (isa == "native" ? "; " + writeHostFacts(getHostFacts()) : "");
 }
 
 llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
@@ -43,7 +47,8 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
     return target.takeError();
   // The assembler is not in it: a program without machine code is as good.
   std::string choices =
-      "isa " + target->isa + "; chip " + target->chip + "; threads " +
+      "isa " + target->isa + "; chip " + target->chip + "; prefetch " +
+      std::to_string(options.prefetchBytes) + "; threads " +
       std::to_string(options.threads) + "; raise " +
       std::to_string(options.raise) + "; batch_invariant " +
       stringifyBatchInvariance(options.batchInvariance).str() + "; unchecked " +
@@ -141,6 +146,7 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
   if (target->device == ExecutionDevice::CudaSim)
     return compileModule(ir, options);
   auto start = std::chrono::steady_clock::now();
+  recallHost(options.target);
   llvm::Expected<std::string> key = getKey(ir, options);
   if (!key)
     return key.takeError();
@@ -160,6 +166,28 @@ ObjectCache::compile(StringRef ir, const CompileOptions &options) {
         {DiagnosticKind::Warning, "diffattn-cache", "NotKept",
          describeError(std::move(error)).second, /*file=*/""});
   return module;
+}
+
+void ObjectCache::recallHost(StringRef text) const {
+  llvm::Expected<ExecutionTarget> target = parseTarget(text);
+  // What is no target is a list of chips, whose host code is for native, or an
+  // error that others tell.
+  const bool isNative = !target || target->isa == "native";
+  if (!target)
+    llvm::consumeError(target.takeError());
+  if (!isNative || knowsHostFacts() || makePrivateFolder(directory))
+    return;
+  // No record: it is neither listed nor cleared, and nothing makes room for it.
+  // Machines that share a home may differ.
+  const std::string signature = getHostSignature();
+  llvm::SmallString<128> path(directory);
+  llvm::sys::path::append(path, "cpu-" + sha256({signature}).substr(0, 16));
+  if (std::unique_ptr<llvm::MemoryBuffer> kept = readCacheFile(path))
+    if (std::optional<HostFacts> facts = parseHostFacts(kept->getBuffer()))
+      return recallHostFacts(*facts);
+  // Where they cannot be kept the next process measures them again.
+  if (maxBytes > 0)
+    llvm::consumeError(writeCacheFile(path, writeHostFacts(getHostFacts())));
 }
 
 llvm::Error ObjectCache::keep(StringRef key, StringRef record) {

@@ -8,6 +8,7 @@
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Target/CpuTarget.h"
+#include "DiffAttn/Target/HostFacts.h"
 
 #include "llvm/Config/llvm-config.h"
 #include "llvm/Support/raw_ostream.h"
@@ -46,6 +47,7 @@ std::string mlir::diffattn::getMachineText() {
     if (hostHasFeatures(target) && !hostSupports(target))
       os << "; not " << target.name
          << ": of tiles the system says: " << getTileRefusal();
+  os << "\nmeasured " << writeHostFacts(getHostFacts());
   os << "\ncaches   L1 " << (native.l1Bytes >> 10) << " KiB, L2 "
      << (native.l2Bytes >> 10) << " KiB, L3 share " << (native.l3Bytes >> 10)
      << " KiB\n";

@@ -166,10 +166,9 @@ struct ConvertGemmToRuntimePass final
     : diffattn::impl::ConvertGemmToRuntimePassBase<ConvertGemmToRuntimePass> {
   using ConvertGemmToRuntimePassBase::ConvertGemmToRuntimePassBase;
   void runOnOperation() override {
-    std::optional<CpuTarget> target = getCpuTarget(isa);
+    llvm::Expected<CpuTarget> target = getCpuTarget(isa, prefetchBytes);
     if (!target) {
-      getOperation().emitError("expected isa to be one of ")
-          << llvm::join(getCpuIsaNames(), ", ") << ", but got " << isa;
+      getOperation().emitError() << llvm::toString(target.takeError());
       return signalPassFailure();
     }
     std::optional<BatchInvariance> invariance =

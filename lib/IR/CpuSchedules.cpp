@@ -154,9 +154,14 @@ LogicalResult CpuSplitKVAttr::verify(EmitError emitError, StringRef isa,
                                      int64_t qkRows, int64_t qVectors,
                                      int64_t pvRows, int64_t pvKeys,
                                      int64_t oVectors, int64_t oRowVectors,
-                                     CpuProduct product) {
+                                     CpuProduct product,
+                                     int64_t prefetchBytes) {
   if (failed(verifyVectors(emitError, lanes, product)))
     return failure();
+  if (prefetchBytes < 0 || prefetchBytes > 1 << 16) // cpu_split_kv_c10
+    return emitError()
+           << "expected prefetch_bytes to be between 0 and 65536, but got "
+           << prefetchBytes;
   if (product == CpuProduct::Bf16Tiles) // cpu_split_kv_c9
     return emitError()
            << "expected product f32 or bf16_pairs, but got bf16_tiles";

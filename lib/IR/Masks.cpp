@@ -272,16 +272,11 @@ template <typename Op>
 static OpOperand *lookUpOperand(Op op, MaskOperand operand) {
   auto getRange = [&]() -> MutableOperandRange {
     switch (operand) {
-    case MaskOperand::Bias:
-      return op.getBiasMutable();
-    case MaskOperand::KvLen:
-      return op.getKvLenMutable();
-    case MaskOperand::QOffset:
-      return op.getQOffsetMutable();
-    case MaskOperand::QSegments:
-      return op.getQSegmentsMutable();
-    case MaskOperand::KvSegments:
-      return op.getKvSegmentsMutable();
+#define MASK_ELEMENTS(Name, text, axes, mayBroadcast)                          \
+  case MaskOperand::Name:                                                      \
+    return op.get##Name##Mutable();
+#define MASK_POSITION(Name, text, axes) MASK_ELEMENTS(Name, text, axes, false)
+#include "DiffAttn/IR/MaskOperands.def"
     }
     llvm_unreachable("unknown operand of a mask");
   };
@@ -289,40 +284,48 @@ static OpOperand *lookUpOperand(Op op, MaskOperand operand) {
   return range.empty() ? nullptr : &range[0];
 }
 
-SmallVector<AxisRole> mlir::diffattn::getAxisRoles(MaskOperand operand) {
-  using Kind = AxisRole::Kind;
-  switch (operand) {
-  case MaskOperand::Bias:
-    return {{Kind::Batch, /*mayBroadcast=*/true},
-            {Kind::Head, /*mayBroadcast=*/true},
-            {Kind::Query, /*mayBroadcast=*/true},
-            Kind::Key};
-  case MaskOperand::KvLen:
-  case MaskOperand::QOffset:
-    return {Kind::Batch};
-  case MaskOperand::QSegments:
-    return {Kind::Batch, Kind::Query};
-  case MaskOperand::KvSegments:
-    return {Kind::Batch, Kind::Key};
-  }
-  llvm_unreachable("unknown operand of a mask");
+namespace {
+/// A row of MaskOperands.def.
+struct MaskOperandRow {
+  StringLiteral name, axes;
+  bool mayBroadcast;
+};
+} // namespace
+
+static constexpr MaskOperandRow kRows[] = {
+#define MASK_POSITION(Name, text, axes) {text, #axes, false},
+#define MASK_ELEMENTS(Name, text, axes, mayBroadcast)                          \
+  {text, #axes, mayBroadcast},
+#include "DiffAttn/IR/MaskOperands.def"
+};
+
+static const MaskOperandRow &getRow(MaskOperand operand) {
+  return kRows[static_cast<unsigned>(operand)];
 }
 
-static StringRef getName(MaskOperand operand) {
-  switch (operand) {
-  case MaskOperand::Bias:
-    return "bias";
-  case MaskOperand::KvLen:
-    return "kv_len";
-  case MaskOperand::QOffset:
-    return "q_offset";
-  case MaskOperand::QSegments:
-    return "q_segments";
-  case MaskOperand::KvSegments:
-    return "kv_segments";
+static AxisRole::Kind getKind(char axis) {
+  switch (axis) {
+  case 'B':
+    return AxisRole::Batch;
+  case 'H':
+    return AxisRole::Head;
+  case 'Q':
+    return AxisRole::Query;
+  case 'K':
+    return AxisRole::Key;
   }
-  llvm_unreachable("unknown operand of a mask");
+  llvm_unreachable("an axis of MaskOperands.def that counts nothing known");
 }
+
+SmallVector<AxisRole> mlir::diffattn::getAxisRoles(MaskOperand operand) {
+  const MaskOperandRow &row = getRow(operand);
+  return llvm::map_to_vector(row.axes, [&](char axis) {
+    AxisRole::Kind kind = getKind(axis);
+    return AxisRole(kind, row.mayBroadcast && kind != AxisRole::Key);
+  });
+}
+
+static StringRef getName(MaskOperand operand) { return getRow(operand).name; }
 
 LogicalResult diffattn::verifyMaskOperands(
     ShapeRules rules, const MapInputs &inputs,

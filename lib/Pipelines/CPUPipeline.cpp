@@ -32,6 +32,7 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
   pm.addPass(createUnpackSequencesPass());
   SelectSchedulePassOptions select;
   select.isa = options.isa;
+  select.prefetchBytes = options.prefetchBytes;
   pm.addPass(createSelectSchedulePass(select));
   buildTensorPasses(pm);
 }
@@ -54,6 +55,7 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
   ConvertGemmToRuntimePassOptions products;
   products.threads = options.threads;
   products.isa = options.isa;
+  products.prefetchBytes = options.prefetchBytes;
   products.device = device;
   products.batchInvariant =
       stringifyBatchInvariance(options.batchInvariance).str();

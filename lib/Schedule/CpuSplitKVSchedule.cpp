@@ -32,5 +32,5 @@ CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
       shape.elementType.getContext(), target.name, lanes, /*kv_split_size=*/512,
       /*qk_rows=*/manyRegisters ? 4 : 2, /*q_vectors=*/half,
       /*pv_rows=*/manyRegisters ? 2 : 1, valueKeys, /*o_vectors=*/half,
-      rowVectors, product);
+      rowVectors, product, target.prefetchBytes);
 }

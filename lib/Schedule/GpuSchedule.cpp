@@ -19,12 +19,13 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
                               kApart = GpuPlacement::Apart;
 
 // Registers of each: plain, with a softcap, a bias, a mask, segments; by
-// element, without a bias or mask and with one.
+// element, without a bias or mask and with one. Last: whether there is room for
+// more.
 static const GpuScheduleRow kTable[] = {
     {32, 64, kBoth, 4, 1, 32, 2, true, {168, 168, 212, 228, 210, 168, 206}},
     {64, 64, kBoth, 4, 1, 64, 2, true, {244, 241, 255, 0, 255, 0, 0}},
     {64, 64, kBoth, 4, 1, 32, 2, true, {200, 196, 226, 242, 232, 208, 234}},
-    {64, 128, kApart, 8, 2, 32, 2, true, {255, 255, 0, 0, 0, 255, 0}},
+    {64, 128, kApart, 8, 2, 32, 2, true, {255, 255, 0, 0, 0, 255, 0}, false},
     {64, 128, kBoth, 4, 1, 32, 2, true, {255, 255, 0, 0, 0, 0, 0}},
     {64, 128, kBoth, 4, 1, 32, 2, false, {246, 244, 254, 255, 255, 255, 0}},
     {128, 128, kBoth, 4, 1, 32, 2, false, {246, 244, 254, 254, 0, 0, 0}},
@@ -97,7 +98,7 @@ int32_t mlir::diffattn::getGpuPlainBlocksPerSM(int64_t headDim,
 double mlir::diffattn::estimateGpuCycles(const GpuScheduleRow &row,
                                          const GpuTarget &target,
                                          const GpuAttentionShape &shape) {
-  int64_t registers = row.registers.of(shape);
+  int64_t registers = row.getRegisters(shape);
   int64_t blocks =
       registers ? getGpuOccupancy(target, 32 * row.warps, registers,
                                   getGpuSharedBytes(row, shape.sharedKeys))
@@ -213,6 +214,14 @@ std::optional<GpuSplitKVAttr> mlir::diffattn::selectGpuBulkCopies(
   }
   if (shape.segments) {
     reason = "expected none for decode by tensor maps, but got segments";
+    return std::nullopt;
+  }
+  // ptxas spills there, and was seen to do so nowhere else.
+  if (shape.packed && shape.paged && shape.sharedKeys && shape.headDim <= 32 &&
+      shape.valueDim <= 64) {
+    reason = "expected two K, or widths above 32 and 64, for decode by tensor "
+             "maps of packed sequences with pages, but got one K of " +
+             std::to_string(shape.headDim);
     return std::nullopt;
   }
   if (shape.headDim % 8 || shape.valueDim % 8) {

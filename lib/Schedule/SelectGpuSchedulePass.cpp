@@ -56,6 +56,10 @@ static GpuAttentionShape getShape(Op op) {
       (mask.hasScoreTerm() ? shape.bias : shape.mask) = true;
   shape.softcap = op.getSoftcap().has_value();
   shape.sharedKeys = op.getK1() == op.getK2();
+  shape.packed = op.isPacked();
+  shape.paged = op.isPaged();
+  if constexpr (std::is_same_v<Op, AttentionOp>)
+    shape.gate = static_cast<bool>(op.getGate());
   return shape;
 }
 

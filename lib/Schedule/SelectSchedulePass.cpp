@@ -32,11 +32,9 @@ struct SelectSchedulePass final
     : diffattn::impl::SelectSchedulePassBase<SelectSchedulePass> {
   using SelectSchedulePassBase::SelectSchedulePassBase;
   void runOnOperation() override {
-    std::optional<CpuTarget> target = getCpuTarget(isa);
+    llvm::Expected<CpuTarget> target = getCpuTarget(isa, prefetchBytes);
     if (!target) {
-      getOperation()->emitError()
-          << "expected isa to be one of " << llvm::join(getCpuIsaNames(), ", ")
-          << ", but got " << isa;
+      getOperation()->emitError() << llvm::toString(target.takeError());
       return signalPassFailure();
     }
     getOperation()->walk([&](AttentionOp op) {

@@ -7,8 +7,10 @@
 #include "DiffAttn/Target/CpuTarget.h"
 
 #include "DiffAttn/Runtime/ABI/TilePermission.h"
+#include "DiffAttn/Target/HostFacts.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/Errno.h"
 #include "llvm/TargetParser/Host.h"
@@ -30,9 +32,8 @@ static constexpr StringRef kAmxFeatures[] = {
 static constexpr StringRef kAvx2Features[] = {"+avx2", "+fma", "+f16c"};
 static constexpr StringRef kWideVectors[] = {"-prefer-256-bit"};
 
-/// Intel's cores with AVX-512 do not fetch past a page by themselves, which
-/// costs one that reads bf16 up to two fifths of the bandwidth of memory; Zen 4
-/// gains nothing.
+/// Intel's cores with AVX-512 gain from it, Zen 4 does not. `native` measures
+/// it (HostFacts.h).
 static constexpr int64_t kPrefetchBytes = 4096;
 
 /// Best first. `paysHere` says which of them is not the best on every CPU that
@@ -89,17 +90,12 @@ std::string mlir::diffattn::getTileRefusal() {
   return error ? llvm::sys::StrError(error) : "";
 }
 
-/// Zen 4 and later run VDPBF16PS twice as fast as an FMA; Sapphire Rapids and
-/// Cooper Lake run it at half the rate.
-static bool hostHasFastBf16Dot() {
-  return llvm::sys::getHostCPUName().starts_with("znver");
-}
-
 /// Whether code for `target` is the best on this machine, which has its
 /// features.
 static bool paysHere(const CpuTarget &target) {
   // Code for tiles has not run on a CPU that has them: it is asked for by name.
-  return !target.hasTiles() && (!target.hasBf16Dot() || hostHasFastBf16Dot());
+  return !target.hasTiles() &&
+         (!target.hasBf16Dot() || getHostFacts().hasFastBf16Dot);
 }
 
 static void readCaches(CpuTarget &target) {
@@ -121,9 +117,28 @@ std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {
     if (native ? !hostSupports(row) || !paysHere(row) : row.name != name)
       continue;
     CpuTarget target = row;
-    if (native)
+    if (native) {
+      target.prefetchBytes = getHostFacts().prefetchBytes;
       readCaches(target);
+    }
     return target;
   }
   return std::nullopt;
+}
+
+llvm::Expected<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name,
+                                                       int64_t prefetchBytes) {
+  std::optional<CpuTarget> target = getCpuTarget(name);
+  if (!target)
+    return llvm::createStringError("expected isa to be one of " +
+                                   llvm::join(getCpuIsaNames(), ", ") +
+                                   ", but got " + name);
+  if (prefetchBytes < -1 || prefetchBytes > kMaxPrefetchBytes)
+    return llvm::createStringError(
+        "expected prefetch-bytes to be between 0 and " +
+        llvm::Twine(kMaxPrefetchBytes) + ", or -1, but got " +
+        llvm::Twine(prefetchBytes));
+  if (prefetchBytes >= 0)
+    target->prefetchBytes = prefetchBytes;
+  return std::move(*target);
 }

@@ -20,7 +20,8 @@ from .arguments import ArrayLike
 from .array_facts import IN_BYTES, ON_DEVICE, facts_for, facts_of, is_tensor
 from .arrays import OnDevice, as_array, device_of
 from .attention_module import float32_bits, options_of
-from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, FLOATS, INIT, KV_LEN, NAMES, Q_OFFSET, Plan
+from .attention_operands import FLOATS, NAMES, OPERANDS, REQUIRED
+from .attention_plan import BLOCK_TABLE, CU_SEQLENS_K, CU_SEQLENS_Q, INIT, KV_LEN, Q_OFFSET, Plan
 from .device import choose_stream, ordinal_of
 from .runtime import Executable, InputError, UsageError
 from .sequence_tables import check_bounds, check_pages
@@ -111,9 +112,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
         raise checks.wrong("out", "an array to write into", out)
     found = [facts_for(q1, "q1", ordinal, native), facts_for(k1, "k1", ordinal, native), facts_for(q2, "q2", ordinal, native),
              facts_for(k2, "k2", ordinal, native), facts_for(v, "v", ordinal, native), _lambda(lam, ordinal, native)]
-    for name, value in (("attn_mask", attn_mask), ("norm_weight", norm_weight), ("gate", gate), ("", None), ("", None),
-                        ("segment_ids: q_segments", q_segments), ("segment_ids: kv_segments", kv_segments), ("cu_seqlens_q", cu_seqlens_q),
-                        ("cu_seqlens_k", cu_seqlens_k), ("block_table", block_table), ("out", out)):
+    for name, value in zip(_SAID, (attn_mask, norm_weight, gate, None, None, q_segments, kv_segments, cu_seqlens_q, cu_seqlens_k,
+                                   block_table, out)):
         found.append(_ABSENT if value is None else facts_for(value, name, ordinal, native))
     plan = _plan(found, kv_len is not None, q_offset is not None, options, target)
     if kv_len is not None:
@@ -139,6 +139,8 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     return out
 
 
+#: What errors call the arguments behind lam, of which kv_len and q_offset are read when the number of sequences is known.
+_SAID = tuple(operand.said for operand in OPERANDS[len(REQUIRED):])
 #: Facts of an argument that was not given, and the spec of a number.
 _ABSENT = (None, 0, None)
 _NUMBER = (np.dtype(np.float32), (), (), IN_BYTES)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import struct
+from collections.abc import Collection
 
 import ml_dtypes
 import numpy as np
 
 from . import checks
 from .array_facts import ArrayType
+from .attention_operands import KEYS, OPERAND, OPTIONAL, POSITIONS
 from .errors import UsageError
 
 _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_dtypes.bfloat16): "bf16",
@@ -101,31 +103,28 @@ def attributes_of(width: int, options: tuple[str | None, ...]) -> str:
     return ", ".join([scale or f"scale = {_scale(1.0 / math.sqrt(width))}", *others])
 
 
-#: The arguments that say where sequences begin and which pages are theirs, in the order of the op's clauses.
-TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
-_KEYS = ("k1", "k2", "v")
-
-
 def memref(name: str, array: ArrayType, tables: tuple[str, ...] = ()) -> str:
     """The type to compile for: batch, lengths and strides stay open; head counts, widths, the one batch of packed sequences and the
     rows of a page do not. `tables`: those of TABLES that are given."""
-    if name in ("kv_len", "q_offset"):
+    if name in POSITIONS:
         return f"memref<?x{_MLIR[array.dtype]}>"
-    if name in TABLES:
-        return _memref(array.dtype, (None,) * array.ndim, array.steps[-1] == 1 or array.shape[-1] == 1)
-    shape = array.shape
-    if name == "bias":  # an axis of 1 is one mask for all
-        sizes = (1 if shape[0] == 1 else None, shape[1], 1 if shape[2] == 1 else None, None)
-    elif array.ndim == 4:
-        is_key = name in _KEYS
-        is_packed = ("cu_seqlens_k" if is_key else "cu_seqlens_q") in tables
-        sizes = (1 if is_packed else None, shape[1], shape[2] if is_key and "block_table" in tables else None, shape[3])
-    elif array.ndim > 1:  # segments, and lambda of each token
-        sizes = (None, None, *shape[2:])
-    else:
-        sizes = shape
+    shape, fixed = array.shape, fixed_axes(name, array.ndim, tables)
+    # An axis of 1 of a mask is one mask for all.
+    sizes = tuple(size if axis in fixed or (name == "bias" and axis in (0, 2) and size == 1) else None
+                  for axis, size in enumerate(shape))
     # Vectors are loaded at once where the last axis is dense.
     return _memref(array.dtype, tuple(sizes), array.ndim == 0 or array.steps[-1] == 1 or shape[-1] == 1)
+
+
+def fixed_axes(name: str, rank: int, tables: Collection[str]) -> set[int]:
+    """The axes of an operand of this rank whose sizes code is compiled for."""
+    fixed = {axis % rank for axis in OPERAND[name].fixed if rank}
+    is_key = name in KEYS
+    if rank == 4 and ("cu_seqlens_k" if is_key else "cu_seqlens_q") in tables:
+        fixed.add(0)
+    if is_key and "block_table" in tables:
+        fixed.add(2)
+    return fixed
 
 
 @functools.lru_cache(maxsize=1024)
@@ -146,7 +145,6 @@ def module(types: tuple[tuple[str, str], ...], attributes: str, shared: bool) ->
     ins = ("q1", "k1", "q2", "k1" if shared else "k2", "v")
     clauses = [f"ins({', '.join('%' + n for n in ins)} : {', '.join(type_of[n] for n in ins)})",
                f"lambda(%lambda : {type_of['lambda']})"]
-    clauses += [f"{n}(%{n} : {type_of[n]})" for n in ("bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments",
-                                                      "kv_segments", *TABLES) if n in type_of]
+    clauses += [f"{n}(%{n} : {type_of[n]})" for n in (operand.name for operand in OPTIONAL) if n in type_of]
     return (f"func.func @attention({arguments}) {{\n  diffattn.attention {' '.join(clauses)}\n"
             f"    outs(%init : {type_of['init']}) {{{attributes}}}\n  return\n}}\n")

@@ -10,26 +10,16 @@ from __future__ import annotations
 import ctypes
 import struct
 
-import ml_dtypes
 import numpy as np
 
 from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
-from .attention_module import TABLES, attributes_of, memref, module
+from .attention_module import attributes_of, memref, module
+from .attention_operands import AS_Q1, F32, FLOATS, I32, I64, KEYS, NAMES, OPERAND, OPERANDS, POSITIONS, TABLES
 from .errors import InputError, UsageError
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
-_F32, _I64, _I32 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.int32)
-
-#: The arguments, in the order of the compiled function's.
-NAMES = ("q1", "k1", "q2", "k2", "v", "lambda", "bias", "norm_weight", "gate", "kv_len", "q_offset", "q_segments", "kv_segments",
-         *TABLES, "init")
-KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in ("kv_len", "q_offset", "init"))
+KV_LEN, Q_OFFSET, INIT = (NAMES.index(name) for name in (*POSITIONS, "init"))
 CU_SEQLENS_Q, CU_SEQLENS_K, BLOCK_TABLE = (NAMES.index(name) for name in TABLES)
-_KEYS = ("k1", "k2", "v")
-#: How errors call them.
-_GIVEN_AS = {"lambda": "lam", "bias": "attn_mask", "q_segments": "segment_ids: q_segments",
-             "kv_segments": "segment_ids: kv_segments", "init": "out"}
 #: The fields of `Array`, and what writes so many of them.
 _ARRAY = "QiiQQ"
 _PACKS = [struct.Struct("=" + _ARRAY * count).pack for count in range(len(NAMES) + 1)]
@@ -39,7 +29,7 @@ class Plan:
     """`specs` has one spec for each of NAMES, None: not given. `has_lengths`, `has_offsets`: whether kv_len and q_offset are."""
 
     def __init__(self, specs, has_lengths: bool, has_offsets: bool, shared: bool, options, target: str):
-        given = {name: ArrayType(spec, _said(name)) for name, spec in zip(NAMES, specs) if spec is not None}
+        given = {name: ArrayType(spec, OPERAND[name].said) for name, spec in zip(NAMES, specs) if spec is not None}
         sizes = check_arguments(given, options, has_lengths)
         #: The result's shape and, if none was given, its type.
         self.shape, self.dtype = tuple(sizes[axis] for axis in ("B", "Hs", "Tq", "dv")), given["q1"].dtype
@@ -50,7 +40,7 @@ class Plan:
         self.has_tables = any(name in given for name in TABLES)
         for name, is_given in (("kv_len", has_lengths), ("q_offset", has_offsets)):
             if is_given:
-                given[name] = ArrayType((_I64, (self.batch,), (1,), IN_ELEMENTS))
+                given[name] = ArrayType((I64, (self.batch,), (1,), IN_ELEMENTS))
         if "init" in given:
             _check_out(given["init"], self.dtype, self.shape)
         else:
@@ -80,10 +70,6 @@ class Plan:
         return (Array * count).from_buffer_copy(_PACKS[count](*words))
 
 
-def _said(name: str) -> str:
-    return _GIVEN_AS.get(name, name)
-
-
 def check_arguments(given: dict[str, ArrayType], options: tuple[str | None, ...], has_lengths: bool) -> dict[str, int]:
     """The sizes of a call whose arguments by their `NAMES` have these types and shapes. Raises InputError for those that do not fit
     together, and gives a mask ("bias") its four axes, in place. kv_len, q_offset and init are not looked at."""
@@ -101,7 +87,7 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
         return
     for name in tables:
         array, rank = given[name], 2 if name == "block_table" else 1
-        if array.dtype not in (_I32, _I64):
+        if array.dtype not in (I32, I64):
             raise InputError(f"{name}: expected int32 or int64, but got {array.dtype}")
         if array.on_device:
             raise InputError(f"{name}: expected an array in memory of the host, because it is checked before the call, but got an array "
@@ -114,16 +100,16 @@ def _check_tables(given, sizes, options, has_lengths) -> None:
     if has_lengths != ("block_table" in given):
         raise UsageError("kv_len: expected it with block_table" if not has_lengths else
                          "kv_len: expected none with cu_seqlens_k, which says how many keys there are")
-    others = [_said(name) for name in ("bias", "q_segments") if name in given]
+    others = [operand.said for operand in OPERANDS if operand.name in given and not operand.with_tables]
     if others or "integral" in options:
         raise UsageError(f"{(others or ['integral'])[0]}: expected none with {' and '.join(tables)}")
-    for name in ("q1", *(_KEYS if "cu_seqlens_k" in given else ())):
+    for name in ("q1", *(KEYS if "cu_seqlens_k" in given else ())):
         if "cu_seqlens_q" in given and given[name].shape[0] != 1:
             raise InputError(f"{name}: expected one batch, in which sequences follow one another, but got {given[name].shape[0]}")
     if "cu_seqlens_q" in given:
         sizes["N"] = given["cu_seqlens_q"].shape[0] - 1
     if "cu_seqlens_k" in given:
-        _check_type(given, "cu_seqlens_k", (_I32, _I64), (sizes["N"] + 1,))
+        _check_type(given, "cu_seqlens_k", (I32, I64), (sizes["N"] + 1,))
     elif given["block_table"].shape[0] != sizes["N"]:
         raise InputError(f"block_table: expected shape [N, pages] with N = {sizes['N']} sequences, but got "
                          f"{list(given['block_table'].shape)}")
@@ -164,22 +150,20 @@ def _check_operands(given) -> dict[str, int]:
 
 
 def _check_others(given, sizes, options) -> None:
-    dtype, batch, heads, queries = given["q1"].dtype, sizes["B"], sizes["Hs"], sizes["Tq"]
-    lam = given["lambda"]
+    dtype, lam, batch, heads, queries = given["q1"].dtype, given["lambda"], sizes["B"], sizes["Hs"], sizes["Tq"]
     forms = [(), (heads,), (batch, queries, heads), (batch, queries, sizes["Hn"])]
     if lam.shape not in forms:
         raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms[1:])}, but got "
                          f"{list(lam.shape)}")
-    _check_type(given, "lambda", (_F32,), lam.shape)
+    _check_type(given, "lambda", (F32,), lam.shape)
     if "bias" in given:
         given["bias"] = _mask(given["bias"], dtype, sizes)
-    if "norm_weight" in given:
-        if not any(option and option.startswith("norm = ") for option in options):
-            raise UsageError("norm_weight: expected norm='rms' with it")
-        _check_type(given, "norm_weight", (dtype, _F32), (sizes["dv"],))
-    _check_type(given, "gate", (dtype,), (batch, heads, queries, sizes["dv"]))
-    for name, length in (("q_segments", "Tq"), ("kv_segments", "Tk")):
-        _check_type(given, name, (_I64, _I32), (batch, sizes[length]))
+    if "norm_weight" in given and not any(option and option.startswith("norm = ") for option in options):
+        raise UsageError("norm_weight: expected norm='rms' with it")
+    for operand in OPERANDS:
+        if operand.axes is not None:
+            _check_type(given, operand.name, [dtype if one is AS_Q1 else one for one in operand.dtypes],
+                        tuple(sizes[axis] for axis in operand.axes))
     if "q_segments" in given and given["q_segments"].dtype != given["kv_segments"].dtype:
         raise InputError(f"segment_ids: kv_segments: expected {given['q_segments'].dtype} as q_segments, but got "
                          f"{given['kv_segments'].dtype}")
@@ -189,14 +173,15 @@ def _check_type(given, name, dtypes, shape) -> None:
     array = given.get(name)
     if array is None:
         return
+    said = OPERAND[name].said
     if array.dtype not in dtypes:
-        raise InputError(f"{_said(name)}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
+        raise InputError(f"{said}: expected {' or '.join(str(d) for d in dict.fromkeys(dtypes))}, but got {array.dtype}")
     if array.shape != shape:
-        raise InputError(f"{_said(name)}: expected shape {list(shape)}, but got {list(array.shape)}")
+        raise InputError(f"{said}: expected shape {list(shape)}, but got {list(array.shape)}")
 
 
 def _mask(array, dtype, sizes):
-    if array.dtype not in (np.dtype(np.bool_), _F32, dtype):
+    if array.dtype not in (np.dtype(np.bool_), F32, dtype):
         raise InputError(f"attn_mask: expected bool, float32 or {dtype}, but got {array.dtype}")
     full = tuple(sizes[axis] for axis in ("B", "Hn", "Tq", "Tk"))
     if array.ndim < 2 or array.ndim > 4:
@@ -209,7 +194,7 @@ def _mask(array, dtype, sizes):
 
 
 def _check_out(out, dtype, shape) -> None:
-    _check_type({"init": out}, "init", (dtype, _F32), shape)
+    _check_type({"init": out}, "init", (dtype, F32), shape)
     if out.is_empty:
         return
     # From the closest elements to the farthest, each axis must step over all that the ones before it reach.

@@ -16,6 +16,8 @@ from .text import shown
 #: What the C interfaces count in.
 MOST_INT32, MOST_INT64 = (1 << 31) - 1, (1 << 63) - 1
 MOST_THREADS = 4096
+#: The farthest that code can be told to ask for lines ahead of itself.
+MOST_PREFETCH_BYTES = 65536
 
 
 def wrong(name: str, expected: str, value: Any) -> UsageError:

@@ -203,6 +203,8 @@ class Executable(CompiledCode):
               with weights, where that is as fast; False: of none (docs/numerics.md). True is for the CPU alone
     raise_attention, reference   see docs/knobs.md
     unchecked  True: indices and slices that are data are taken without a check; one outside reads or writes other memory
+    prefetch_bytes   how far ahead of itself code that reads weights or keys once asks for lines, at most 65536; 0: not at all;
+              None: what was measured of this machine, or where `target` names an instruction set, what that has
     progress   called with bytes done and bytes in all while `weights` are bound
     cuda_driver, cublaslt   libcuda.so.1 and libcublasLt.so.13 or .12, where the system's loader finds none
     from_stage   "input", or "gpu": `mlir` is what `emit` gave for that stage, perhaps changed
@@ -213,7 +215,8 @@ class Executable(CompiledCode):
     def __init__(self, mlir: ModuleText, *, target: str = "cpu", weights: FilePaths = (), threads: int | None = None,
                  cache: bool | FilePath = True, name: str = "module", raise_attention: bool = True, reference: bool = False,
                  unchecked: bool = False, from_stage: str = "input", progress: Progress | None = None,
-                 cuda_driver: FilePath | None = None, cublaslt: FilePath | None = None, batch_invariant: bool | None = None) -> None:
+                 cuda_driver: FilePath | None = None, cublaslt: FilePath | None = None, batch_invariant: bool | None = None,
+                 prefetch_bytes: int | None = None) -> None:
         # All that can be wrong with arguments is said before anything is compiled.
         ir, weights, threads = checks.module(mlir), checks.paths("weights", weights), checks.threads(threads)
         checks.callback("progress", progress)
@@ -222,7 +225,7 @@ class Executable(CompiledCode):
         lib = library()
         options = _options(lib, target=target, name=name, raise_attention=raise_attention, reference=reference,
                            cache=_cache(cache), ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant,
-                           unchecked=unchecked,
+                           unchecked=unchecked, prefetch_bytes=prefetch_bytes,
                            package_folders=sysconfig.get_paths()["purelib"], from_stage=from_stage, **libraries)
         try:
             for file in weights:  # so that ones that do not fit are told before anything is compiled
@@ -325,11 +328,13 @@ def _choice(what: str, value: bool | None) -> str:
 
 
 def _options(lib, *, target, name, raise_attention, reference, cache, from_stage="input", batch_invariant=None,
-             unchecked=False, **more):
+             unchecked=False, prefetch_bytes=None, **more):
     values = {"target": checks.text("target", target, "the name of a target"), "name": checks.text("name", name),
               "raise": "true" if checks.flag("raise_attention", raise_attention) else "false",
               "reference": "true" if checks.flag("reference", reference) else "false", "cache": cache, "cache_limit": cache_limit(),
               "unchecked": "true" if checks.flag("unchecked", unchecked) else "false",
+              "prefetch_bytes": ("-1" if prefetch_bytes is None
+                                 else str(checks.integer("prefetch_bytes", prefetch_bytes, 0, checks.MOST_PREFETCH_BYTES))),
               "from": checks.choice("from_stage", from_stage, ("input", "gpu")),
               "batch_invariant": _choice("batch_invariant", batch_invariant), **more}
     options = lib.options_create()
@@ -346,7 +351,7 @@ def _options(lib, *, target, name, raise_attention, reference, cache, from_stage
 
 def emit(mlir: ModuleText, stage: str, *, target: str = "cpu", raise_attention: bool = True, reference: bool = False,
          unchecked: bool = False, from_stage: str = "input", ptxas: FilePath = "ptxas", diagnostics: list[Diagnostic] | None = None,
-         batch_invariant: bool | None = None) -> bytes:
+         batch_invariant: bool | None = None, prefetch_bytes: int | None = None) -> bytes:
     """The module after a stage of the pipeline: input, raised, scheduled, bufferized, gpu, ptx, cubin, loops, llvm, llvm-ir,
     assembly, object. ptx and cubin need a target "cuda:<chip>" and no GPU; cubin needs the assembler `ptxas`, a path or a
     name. What the compiler says, `Diagnostic`s of every kind, is added to the list `diagnostics`."""
@@ -354,9 +359,9 @@ def emit(mlir: ModuleText, stage: str, *, target: str = "cpu", raise_attention: 
     if diagnostics is not None and not isinstance(diagnostics, list):
         raise checks.wrong("diagnostics", "a list or None", diagnostics)
     lib = library()
-    options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache="",
+    options = _options(lib, target=target, name="module", raise_attention=raise_attention, reference=reference, cache=_cache(True),
                        ptxas=checks.path("ptxas", ptxas), ptxas_folders=_ptxas_folders(), from_stage=from_stage,
-                       batch_invariant=batch_invariant, unchecked=unchecked)
+                       batch_invariant=batch_invariant, unchecked=unchecked, prefetch_bytes=prefetch_bytes)
     try:
         text, size = ctypes.c_void_p(), ctypes.c_size_t()
         lib.check(lib.emit(ir, len(ir), options, stage.encode(), ctypes.byref(text), ctypes.byref(size)))
@@ -372,7 +377,8 @@ def emit(mlir: ModuleText, stage: str, *, target: str = "cpu", raise_attention: 
 
 def write_bundle(mlir: ModuleText, directory: FilePath, *, weights: FilePaths = (), target: str = "cpu",
                  model_folder: FilePath | None = None, copy_weights: bool = False, cache: bool | FilePath = True,
-                 name: str = "module", batch_invariant: bool | None = None, unchecked: bool = False) -> list[Diagnostic]:
+                 name: str = "module", batch_invariant: bool | None = None, unchecked: bool = False,
+                 prefetch_bytes: int | None = None) -> list[Diagnostic]:
     """Compiles a module and writes it with its weights as a bundle, a folder that `diffattn.bundle.load` runs without the
     compiler (docs/bundles.md). `directory` must not be there yet, or be empty. Returns what the compiler said,
     without what went well.
@@ -381,14 +387,15 @@ def write_bundle(mlir: ModuleText, directory: FilePath, *, weights: FilePaths = 
     weights        paths, as for `Executable`; with `copy_weights` the files are copied, else the bundle points at them
     model_folder   where config.json and tokenizer.json are taken from
     batch_invariant   as for `Executable`; the code of the bundle is made so
-    unchecked      as for `Executable`
+    unchecked, prefetch_bytes   as for `Executable`
     """
     ir, paths, copied = checks.module(mlir), _paths(weights), checks.flag("copy_weights", copy_weights)
     folder = None if model_folder is None else os.fsencode(checks.path("model_folder", model_folder))
     directory = checks.path("directory", directory)
     lib = library()
     options = _options(lib, target=target, name=name, raise_attention=True, reference=False, cache=_cache(cache),
-                       ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant, unchecked=unchecked)
+                       ptxas_folders=_ptxas_folders(), batch_invariant=batch_invariant, unchecked=unchecked,
+                       prefetch_bytes=prefetch_bytes)
     try:
         lib.check(lib.write_bundle(ir, len(ir), options, paths, len(paths), folder, int(copied), os.fsencode(directory)))
         said = _diagnostics(lib)

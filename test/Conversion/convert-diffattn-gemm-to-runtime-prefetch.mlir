@@ -1,8 +1,13 @@
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512" | FileCheck %s
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512bf16" | FileCheck %s --check-prefix=NONE
+// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512 prefetch-bytes=0" | FileCheck %s --check-prefix=NONE
+// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512bf16 prefetch-bytes=4096" | FileCheck %s
+// RUN: not diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512 prefetch-bytes=65537" 2>&1 | FileCheck %s --check-prefix=WRONG
+
+// WRONG: expected prefetch-bytes to be between 0 and 65536, or -1, but got 65537
 
 // One row of A: a step reads 64 bytes of B in bf16, and asks for the line that
-// lies 4 KB ahead, where the CPU does not do so by itself.
+// lies 4 KB ahead, where the CPU does not do so by itself, or as the option says.
 
 // CHECK-LABEL: llvm.func private @diffattn_gemv_f32_bf16_f32_
 // CHECK:         scf.for

@@ -100,6 +100,11 @@ func.func private @cpu_split_kv_c1_split_lanes() attributes {s = #diffattn.cpu_s
 func.func private @cpu_split_kv_c2_split_pairs() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8, product = bf16_pairs>}
 
 // -----
+// cpu_split_kv_c10
+// expected-error @below {{expected prefetch_bytes to be between 0 and 65536, but got -1}}
+func.func private @cpu_split_kv_c10_prefetch() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8, prefetch_bytes = -1>}
+
+// -----
 // cpu_split_kv_c9
 // expected-error @below {{expected product f32 or bf16_pairs, but got bf16_tiles}}
 func.func private @cpu_split_kv_c9_tiles() attributes {s = #diffattn.cpu_split_kv<isa = "amx", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 16, o_vectors = 16, o_row_vectors = 8, product = bf16_tiles>}

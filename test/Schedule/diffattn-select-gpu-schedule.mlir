@@ -42,6 +42,15 @@ func.func @segments(%q: !q, %v: !v, %l: memref<f32>, %s: memref<?x?xi64>, %o: !v
   return
 }
 
+// So does a gate: blocks of fewer rows.
+// CHECK-LABEL: func.func @gate
+// CHECK: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32{{(, q_in_registers = true)?}}>]
+func.func @gate(%q: !q, %v: !v, %l: memref<f32>, %g: !v, %o: !v) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) gate(%g : !v)
+    outs(%o : !v) {scale = 0.125 : f32}
+  return
+}
+
 !q1 = memref<?x8x1x64xbf16>
 !o1 = memref<?x8x1x128xbf16>
 

@@ -155,6 +155,7 @@ EXECUTABLE = {
     "cublaslt": NO_PATHS,
     "batch_invariant": NO_FLAGS,
     "unchecked": [None, *NO_FLAGS],
+    "prefetch_bytes": [-1, 65537, *NO_INTEGERS],
 }
 
 
@@ -178,6 +179,7 @@ EMIT = {
     "diagnostics": [(), "", 1, {}],
     "batch_invariant": NO_FLAGS,
     "unchecked": [None, *NO_FLAGS],
+    "prefetch_bytes": [-1, 65537, *NO_INTEGERS],
 }
 
 
@@ -200,6 +202,7 @@ WRITE_BUNDLE = {
     "name": [None, *NO_TEXTS],
     "batch_invariant": NO_FLAGS,
     "unchecked": [None, *NO_FLAGS],
+    "prefetch_bytes": [-1, 65537, *NO_INTEGERS],
 }
 
 
@@ -323,6 +326,7 @@ def test_c_api_names_arguments_and_threads(executable):
 
 C_OPTIONS = {
     b"threads": [b"", b"-1", b"4097", b"1.5", b"0x10", b"1e3", b" 1", b"1 ", b"nan", b"99999999999999999999"],
+    b"prefetch_bytes": [b"", b"-2", b"65537", b"1.5", b"0x10", b" 1", b"auto", b"99999999999999999999"],
     b"raise": [b"", b"2", b"yes", b"TRUE", b" true", b"1.0"],
     b"reference": [b"", b"-1", b"on"],
     b"target": [b"", b"gpu", b"cpu:", b"cpu:avx9", b"cuda:sm_1", b"cuda:sm_80@", b"cuda@-1", b"cuda-sim:", b"cuda:sm_80,sm_1"],

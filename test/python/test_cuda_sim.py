@@ -171,6 +171,21 @@ def test_bad_numbers_stay_where_they_are_seen(dtype):
     assert np.array_equal(got, clean)
 
 
+@pytest.mark.parametrize("chip", [SM_80, "cuda-sim:sm_90a"])
+def test_a_gate_of_any_strides(chip):
+    """Two columns are read at once only where rows allow it."""
+    call = Call(np.random.default_rng(6), plain_signature(gate=True, widths=(64, 64)), batch=1, queries=40, keys=40)
+    dense, rows = call.options["gate"], call.options["gate"].shape[:3]
+    call.check(chip)
+    for width, first in ((67, 0), (72, 1), (66, 2)):
+        wider = np.full((*rows, width), np.nan, dense.dtype)
+        call.options["gate"] = wider[..., first: first + 64]
+        call.options["gate"][:] = dense
+        call.check(chip)
+    call.options["gate"] = np.asfortranarray(dense)
+    call.check(chip)
+
+
 def test_newer_and_older_chips():
     arrays = [np.ones((1, 1, 3, 32), BF16)] * 5
     executable = runtime.Executable(attention_module.module(

@@ -9,6 +9,7 @@
 #include "DiffAttn/Compiler/Error.h"
 #include "DiffAttn/Compiler/Versions.h"
 #include "DiffAttn/Runtime/Program/Call.h"
+#include "DiffAttn/Target/HostFacts.h"
 
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/CommandLine.h"
@@ -72,6 +73,12 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
   cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
                            cl::init(0), cl::value_desc("n"), cl::cat(compile));
+  cl::opt<int64_t> prefetchBytes(
+      "prefetch-bytes",
+      cl::desc("How far ahead of weights, keys and values lines\n"
+               "are asked for (0: not at all; default: as the CPU\n"
+               "was measured to gain from it)"),
+      cl::init(-1), cl::value_desc("n"), cl::cat(compile));
   cl::opt<bool> raise(
       "raise", cl::desc("Look for attention in unfused graphs (default on)"),
       cl::init(true), cl::cat(compile));
@@ -193,6 +200,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.seed = seed;
   options.target = target;
   options.threads = threads;
+  options.prefetchBytes = prefetchBytes;
   options.raise = raise;
   if (batchInvariant != cl::BOU_UNSET)
     options.batchInvariance = batchInvariant == cl::BOU_TRUE
@@ -245,6 +253,11 @@ llvm::Error mlir::diffattn::checkOptions(const Options &options) {
                          options.from);
   if (Failure failure = checkThreads(options.threads))
     return makeError(failure.getClass(), "--" + failure.getMessage());
+  if (options.prefetchBytes < -1 || options.prefetchBytes > kMaxPrefetchBytes)
+    return makeError(
+        ErrorClass::Usage,
+        "--prefetch-bytes: expected 0 to " + std::to_string(kMaxPrefetchBytes) +
+            ", or -1, but got " + std::to_string(options.prefetchBytes));
   for (auto [tolerance, what] :
        {std::pair(options.rtol, "--rtol"), std::pair(options.atol, "--atol")})
     if (tolerance && !(*tolerance >= 0))

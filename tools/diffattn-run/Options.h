@@ -28,6 +28,7 @@ struct Options {
   uint64_t seed = 0;
   std::string target;
   int64_t threads = 0;
+  int64_t prefetchBytes = -1;
   bool raise = true;
   BatchInvariance batchInvariance = BatchInvariance::Auto;
   bool unchecked = false;

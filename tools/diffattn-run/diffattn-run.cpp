@@ -57,6 +57,7 @@ static CompileOptions getCompileOptions(llvm::StringRef name) {
   CompileOptions compile;
   compile.target = options.target;
   compile.threads = options.threads;
+  compile.prefetchBytes = options.prefetchBytes;
   compile.raise = options.raise;
   compile.batchInvariance = options.batchInvariance;
   compile.unchecked = options.unchecked;
@@ -86,6 +87,16 @@ static void report(const CompileDiagnostics &diagnostics) {
   }
 }
 
+/// So that native is the same for what is emitted and for what runs.
+static llvm::Error recallHost() {
+  auto limit = getCacheLimit(options);
+  if (!limit)
+    return limit.takeError();
+  if (!options.noCache)
+    ObjectCache(getCacheFolder(options), *limit).recallHost(options.target);
+  return llvm::Error::success();
+}
+
 static llvm::Expected<CompiledModule>
 compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
   SlowNotice notice(compile.reference ? "compiling the unfused path"
@@ -104,6 +115,8 @@ compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
 
 static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
                               const WeightFiles &files) {
+  if (llvm::Error error = recallHost())
+    return error;
   auto targets = getBundleTargets(compile.target);
   if (!targets)
     return targets.takeError();
@@ -323,6 +336,8 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     return ir.takeError();
   CompileOptions compile = getCompileOptions(path == "-" ? "stdin" : path);
   if (!options.emit.empty() && options.emit != "bundle") {
+    if (llvm::Error error = recallHost())
+      return error;
     CompileDiagnostics diagnostics;
     auto text = emitStage(*ir, compile, options.emit, &diagnostics);
     if (!text)

@@ -319,11 +319,11 @@ static std::vector<int64_t> drawPages(const Shape &shape, int64_t pages,
   const int64_t outside[] = {-1, pages, int64_t(1) << 62};
   for (int64_t length : shape.keyLengths)
     for (int64_t m = 0; m * shape.pageRows < shape.keys; ++m)
-      if (m * shape.pageRows < length && !(shape.wrongPages && m == 0)) {
+      if (m * shape.pageRows >= length || (shape.wrongPages && m == 0)) {
+        table.push_back(outside[table.size() % 3]);
+      } else {
         table.push_back(free.back());
         free.pop_back();
-      } else {
-        table.push_back(outside[table.size() % 3]);
       }
   return table;
 }

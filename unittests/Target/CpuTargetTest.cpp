@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Target/CpuTarget.h"
+#include "DiffAttn/Target/HostFacts.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLExtras.h"
@@ -87,9 +88,63 @@ TEST(CpuTarget, NativeRunsHere) {
                 target.hasTiles())
         << target.name.str();
   }
+  EXPECT_EQ(native.prefetchBytes, getHostFacts().prefetchBytes);
   EXPECT_GT(native.l1Bytes, 0);
   EXPECT_GT(native.l2Bytes, 0);
   EXPECT_GT(native.l3Bytes, 0);
+}
+
+/// Named instruction sets take nothing that was measured.
+TEST(CpuTarget, ThePrefetchIsTheRowsTheHostsOrGiven) {
+  for (const CpuTarget &row : getCpuTargets()) {
+    EXPECT_EQ(llvm::cantFail(getCpuTarget(row.name, -1)).prefetchBytes,
+              row.prefetchBytes);
+    for (int64_t bytes : {int64_t(0), int64_t(64), kMaxPrefetchBytes})
+      EXPECT_EQ(llvm::cantFail(getCpuTarget(row.name, bytes)).prefetchBytes,
+                bytes);
+  }
+  for (int64_t bytes : {int64_t(-2), kMaxPrefetchBytes + 1, INT64_MIN})
+    EXPECT_EQ(llvm::toString(getCpuTarget("native", bytes).takeError()),
+              "expected prefetch-bytes to be between 0 and 65536, or -1, but "
+              "got " +
+                  std::to_string(bytes));
+  EXPECT_EQ(llvm::toString(getCpuTarget("avx", 0).takeError()).substr(0, 29),
+            "expected isa to be one of nat");
+}
+
+TEST(HostFacts, AreMeasuredOnce) {
+  HostFacts facts = getHostFacts();
+  EXPECT_TRUE(knowsHostFacts());
+  EXPECT_GE(facts.prefetchBytes, 0);
+  EXPECT_LE(facts.prefetchBytes, kMaxPrefetchBytes);
+  // Without the instruction there is nothing to be fast.
+  CpuTarget dot = *getCpuTarget("avx512bf16");
+  EXPECT_TRUE(hostHasFeatures(dot) || !facts.hasFastBf16Dot);
+  recallHostFacts({!facts.hasFastBf16Dot, facts.prefetchBytes + 64});
+  EXPECT_EQ(getHostFacts(), facts);
+  EXPECT_EQ(getHostSignature(), getHostSignature());
+  EXPECT_FALSE(getHostSignature().empty());
+}
+
+TEST(HostFacts, TheirTextIsReadBack) {
+  for (bool fast : {false, true})
+    for (int64_t bytes : {int64_t(0), int64_t(4096), kMaxPrefetchBytes}) {
+      HostFacts facts{fast, bytes};
+      std::optional<HostFacts> read = parseHostFacts(writeHostFacts(facts));
+      ASSERT_TRUE(read);
+      EXPECT_EQ(*read, facts);
+      // Cut, or with more behind it, it is no text of ours.
+      std::string text = writeHostFacts(facts);
+      for (size_t n = 0; n < text.size(); ++n)
+        EXPECT_FALSE(parseHostFacts(StringRef(text).take_front(n))) << n;
+      EXPECT_FALSE(parseHostFacts(text + "\n"));
+    }
+  for (StringRef text :
+       {"bf16 dot products fast, prefetch -64 bytes ahead",
+        "bf16 dot products fast, prefetch 65537 bytes ahead",
+        "bf16 dot products quick, prefetch 0 bytes ahead",
+        "bf16 dot products slow, prefetch 99999999999999999999 bytes ahead"})
+    EXPECT_FALSE(parseHostFacts(text)) << text.str();
 }
 
 /// The emulation makes the same code as the target that it stands for.

@@ -27,6 +27,10 @@ struct CompileOptions {
   std::string target = "cpu";
   /// Threads that compiled code may use; 0 leaves it to the runtime.
   int64_t threads = 0;
+  /// How far ahead of weights, keys and values that are read once lines are
+  /// asked for: from 0, not at all, to kMaxPrefetchBytes; -1: as the target has
+  /// it, which for `native` was measured.
+  int64_t prefetchBytes = -1;
   /// Whether unfused graphs are searched for differential attention.
   bool raise = true;
   /// Whether a row of a product must not depend on the other rows; `Always` is
@@ -100,6 +104,11 @@ public:
   /// be used is a warning in `diagnostics`, never a failure.
   llvm::Expected<CompiledModule> compile(llvm::StringRef ir,
                                          const CompileOptions &options);
+
+  /// Where `target` is of native: what was measured of the CPU, from the
+  /// folder, or measured now and kept there. `compile` asks for it; who makes
+  /// code for native without the cache, or names what native is, asks first.
+  void recallHost(llvm::StringRef target) const;
 
   /// The text that was kept under `key`, which is any string; null if there is
   /// none. Texts that another build kept are not found.

@@ -80,6 +80,9 @@ def ConvertGemmToRuntimePass
   let options = [
     Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
            "Instruction set of the kernels for few rows">,
+    Option<"prefetchBytes", "prefetch-bytes", "int64_t", /*default=*/"-1",
+           "How far ahead of weights lines are asked for, 0: not at all, -1: as "
+           "the instruction set has it">,
     Option<"threads", "threads", "int64_t", /*default=*/"0",
                         "Most threads of a product; 0 leaves it to the runtime">,
     Option<"batchInvariant", "batch-invariant", "std::string", /*default=*/"\"auto\"",

@@ -102,7 +102,8 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
     - `pv_rows`: rows that meet a value as it is read, a power of two, and `pv_keys`: keys whose
       values are used by all rows before the next are read;
     - `o_vectors`: vectors of sums of outputs of all rows, and `o_row_vectors`: the most of one row.
-      Wider rows are made in several passes over the keys. Both are powers of two.
+      Wider rows are made in several passes over the keys. Both are powers of two;
+    - `prefetch_bytes`: how far ahead of the row that is read lines are asked for, 0: not at all.
 
     Example:
 
@@ -121,7 +122,8 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
     "int64_t":$pv_keys,
     "int64_t":$o_vectors,
     "int64_t":$o_row_vectors,
-    DiffAttn_CpuProductParameter:$product);
+    DiffAttn_CpuProductParameter:$product,
+    DefaultValuedParameter<"int64_t", "0">:$prefetch_bytes);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -40,11 +40,17 @@ private:
   bool present = false;
 };
 
-/// The operands that masks read, in the order of the ops' definitions.
-enum class MaskOperand { Bias, KvLen, QOffset, QSegments, KvSegments };
+/// The rows of MaskOperands.def, which says what each means.
+enum class MaskOperand {
+#define MASK_POSITION(Name, text, axes) Name,
+#define MASK_ELEMENTS(Name, text, axes, mayBroadcast) Name,
+#include "DiffAttn/IR/MaskOperands.def"
+};
 constexpr MaskOperand kMaskOperands[] = {
-    MaskOperand::Bias, MaskOperand::KvLen, MaskOperand::QOffset,
-    MaskOperand::QSegments, MaskOperand::KvSegments};
+#define MASK_POSITION(Name, text, axes) MaskOperand::Name,
+#define MASK_ELEMENTS(Name, text, axes, mayBroadcast) MaskOperand::Name,
+#include "DiffAttn/IR/MaskOperands.def"
+};
 
 /// How many keys before and after its own position a query sees; none: no
 /// limit.

@@ -24,6 +24,12 @@ struct CPUPipelineOptions : public PassPipelineOptions<CPUPipelineOptions>,
       llvm::cl::desc(
           "instruction set: native, avx512bf16, avx512, avx2 or generic"),
       llvm::cl::init("native")};
+  Option<int64_t> prefetchBytes{
+      *this, "prefetch-bytes",
+      llvm::cl::desc("how far ahead of weights, keys and values that are read "
+                     "once lines are asked for; 0: not at all, -1: as the "
+                     "instruction set has it"),
+      llvm::cl::init(-1)};
   Option<int64_t> threads{
       *this, "threads",
       llvm::cl::desc("most threads to use; 0 leaves it to the runtime"),

@@ -30,6 +30,9 @@ struct GpuAttentionShape {
   /// softcap, copies by element.
   bool bias = false, mask = false, segments = false, softcap = false,
        elementwise = false;
+  /// What is kept across the loop over keys: a gate's rows, bounds of packed
+  /// sequences, a table of pages.
+  bool gate = false, packed = false, paged = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
 };
@@ -70,7 +73,15 @@ struct GpuScheduleRow {
   int64_t warps, rowTiles, keys, stages;
   bool qInRegisters;
   GpuScheduleRegisters registers;
+  /// Whether registers are left for a gate, and for packed sequences that are
+  /// copied by element and have a softcap.
+  bool hasRoom = true;
 
+  int64_t getRegisters(const GpuAttentionShape &shape) const {
+    const bool isFull =
+        shape.gate || (shape.packed && shape.elementwise && shape.softcap);
+    return isFull && !hasRoom ? 0 : registers.of(shape);
+  }
   GpuTiles getTiles() const {
     return {placement, warps, rowTiles, keys, stages, qInRegisters, 0};
   }

@@ -21,6 +21,9 @@ def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
   let options = [
     Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
            "Instruction set: native, avx512bf16, avx512, avx2 or generic">,
+    Option<"prefetchBytes", "prefetch-bytes", "int64_t", /*default=*/"-1",
+           "How far ahead of keys and values lines are asked for, 0: not at all, -1: as "
+           "the instruction set has it">,
     Option<"linalg", "linalg", "bool", /*default=*/"false",
            "Give every op the linalg path">];
 }

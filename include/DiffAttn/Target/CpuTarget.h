@@ -10,6 +10,7 @@
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/Support/Error.h"
 
 #include <cstdint>
 #include <optional>
@@ -36,7 +37,7 @@ struct CpuTarget {
   /// unit does: to test its code on machines without one.
   bool emulatesTiles = false;
   /// How far ahead code that reads weights or keys once asks for lines; 0:
-  /// where the CPU does so by itself as well.
+  /// where the CPU does so by itself as well. `native` has what was measured.
   int64_t prefetchBytes = 0;
   /// Data caches of one core; the last level as one core's fair share of it.
   int64_t l1Bytes = 32 << 10;
@@ -63,9 +64,13 @@ ArrayRef<StringRef> getCpuIsaNames();
 
 /// The target called `name`: native, amx, avx512bf16, avx512, avx2, generic or
 /// amx-emulated. Nothing if there is no such name. `native` asks the CPU,
-/// takes avx512bf16 only where its dot product is fast, and takes neither amx
-/// nor amx-emulated.
+/// takes avx512bf16 only where its dot product was measured to be fast, and
+/// takes neither amx nor amx-emulated.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
+
+/// The same with lines asked for `prefetchBytes` ahead; -1: as far as the
+/// target has it. Else an error says what was expected and came.
+llvm::Expected<CpuTarget> getCpuTarget(StringRef name, int64_t prefetchBytes);
 
 /// Whether the machine that this runs on can execute code made for `target`,
 /// and the system lets it.

@@ -103,11 +103,11 @@ SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
 
 Value SplitKVKernel::getBytesAhead(const SpecOperand &operand, Value columns) {
   const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
-  if (!b.target.prefetchBytes)
+  if (!schedule.getPrefetchBytes())
     return Value();
   Value rowBytes = b.max(b.mul(columns, bytes), b.index(1));
   Value rowsAhead =
-      b.max(b.div(b.index(b.target.prefetchBytes), rowBytes), b.index(1));
+      b.max(b.div(b.index(schedule.getPrefetchBytes()), rowBytes), b.index(1));
   return b.mul(b.mul(rowsAhead, v.stride(operand, 2)), bytes);
 }
 

@@ -214,7 +214,13 @@ public:
                    const Row &row, const QuadColumns &columns, int64_t tile);
 
 private:
-  Value finish(Value x, Value factor, const Row &row, Value column);
+  /// `gate`: that of the column, if it is loaded already.
+  Value finish(Value x, Value factor, const Row &row, Value column,
+               Value gate = Value());
+  /// Finishes columns `column` and `column` + 1, where columns lie side by
+  /// side.
+  std::array<Value, 2> finishBoth(const std::array<Value, 2> &pair,
+                                  Value factor, const Row &row, Value column);
   void storeOne(Value x, Value factor, const Row &row, Value column,
                 int64_t maxColumn);
   /// Finishes and stores pairs as they lie, each element alone or 8 bytes of

@@ -52,7 +52,8 @@ Value Epilogue::rowFactor(Value squares) {
   return b.select(isSet(GpuFlagNorm), norm, b.f32(1.0));
 }
 
-Value Epilogue::finish(Value x, Value factor, const Row &row, Value column) {
+Value Epilogue::finish(Value x, Value factor, const Row &row, Value column,
+                       Value gate) {
   const GpuKernelSpec &spec = kernel.spec;
   auto load = [&](Type type, Value base, GpuParam stride) {
     return b.loadAsF32(type, kernel.stridePointer(type, base, b.toI64(column),
@@ -62,16 +63,30 @@ Value Epilogue::finish(Value x, Value factor, const Row &row, Value column) {
     return load(spec.normWeightType, kernel.param(GpuParam::NormWeight),
                 GpuParam::NormWeightW);
   };
-  auto loadGate = [&] {
-    return load(spec.gateType, row.gate, GpuParam::GateW);
+  auto getGate = [&] {
+    return gate ? gate : load(spec.gateType, row.gate, GpuParam::GateW);
   };
   RowEnd end{factor, kernel.param(GpuParam::OutScale), nullptr, nullptr};
   if (spec.normWeightType)
     end.normWeight = loadWeight;
   if (spec.gateType)
-    end.gate = loadGate;
+    end.gate = getGate;
   GpuMath math(b);
   return emitRowEnd(math, x, end);
+}
+
+std::array<Value, 2> Epilogue::finishBoth(const std::array<Value, 2> &pair,
+                                          Value factor, const Row &row,
+                                          Value column) {
+  const Type gateType = kernel.spec.gateType;
+  // One load from a row that all pairs share: an address for each element was
+  // seen to take the registers of 300 bytes.
+  std::array<Value, 2> gates;
+  if (gateType)
+    gates = b.loadPairAsF32(gateType,
+                            b.element(gateType, row.gate, b.toI64(column)));
+  return {finish(pair[0], factor, row, column, gates[0]),
+          finish(pair[1], factor, row, b.add(column, 1), gates[1])};
 }
 
 void Epilogue::storeOne(Value x, Value factor, const Row &row, Value column,
@@ -113,9 +128,7 @@ void Epilogue::storePairs(ArrayRef<std::array<Value, 2>> pairs, Value factor,
     if (offset >= width)
       continue;
     auto store = [&] {
-      std::array<Value, 2> y{finish(pair[0], factor, row, column),
-                             finish(pair[1], factor, row, b.add(column, 1))};
-      b.store(b.pack(y),
+      b.store(b.pack(finishBoth(pair, factor, row, column)),
               b.element(kernel.spec.resultType, row.out, b.toI64(column)), 8);
     };
     if (offset + columns.maxStart < width)
@@ -152,9 +165,8 @@ Value Epilogue::finishPair(const std::array<Value, 2> &pair, Value factor,
   if (offset + columns.maxStart >= width)
     column = b.minS(column, b.i32(width - 8));
   column = b.add(column, b.mul(kernel.laneColumn, 2));
-  return b.packPair(kernel.spec.resultType,
-                    finish(pair[0], factor, row, column),
-                    finish(pair[1], factor, row, b.add(column, 1)));
+  auto [first, second] = finishBoth(pair, factor, row, column);
+  return b.packPair(kernel.spec.resultType, first, second);
 }
 
 void Epilogue::storeRow(ArrayRef<std::array<Value, 2>> pairs, Value factor,

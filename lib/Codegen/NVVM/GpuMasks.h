@@ -7,8 +7,8 @@
 //
 // What a kernel needs to know of masks: the tiles of keys that some query of a
 // block sees, whether a tile is seen as a whole, the keys of one query, and the
-// elements that masks load. A new kind of mask needs nothing here: what it
-// reads are rows of KernelParams.def, and a case of getGpuMaskParams.
+// elements that masks load. A new kind of mask needs nothing here: the
+// parameters of what it reads follow from MaskOperands.def.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_GPUMASKS_H

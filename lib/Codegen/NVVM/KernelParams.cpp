@@ -86,6 +86,9 @@ bool hasNormWeight(const GpuKernelSpec &spec) {
 bool hasGate(const GpuKernelSpec &spec) {
   return finishes(spec) && spec.gateType;
 }
+bool readsGateByElement(const GpuKernelSpec &spec) {
+  return hasGate(spec) && storesByElement(spec);
+}
 /// Of the norm and of lambda, and whether pairs of the bias may be loaded.
 bool readsFlags(const GpuKernelSpec &spec) {
   return finishes(spec) ||
@@ -131,19 +134,32 @@ GpuParam mlir::diffattn::getGpuStride(GpuParam tensor, unsigned axis) {
 
 std::optional<GpuMaskParams>
 mlir::diffattn::getGpuMaskParams(MaskOperand operand) {
-  using P = GpuParam;
+  std::optional<GpuParam> pointer;
   switch (operand) {
-  case MaskOperand::Bias:
-    return GpuMaskParams{P::Bias, P::BiasB, P::BiasH, P::BiasQ, P::BiasK};
-  case MaskOperand::QSegments:
-    return GpuMaskParams{P::QSegments, P::QSegmentsB, {}, P::QSegmentsT, {}};
-  case MaskOperand::KvSegments:
-    return GpuMaskParams{P::KvSegments, P::KvSegmentsB, {}, {}, P::KvSegmentsT};
-  case MaskOperand::KvLen:
-  case MaskOperand::QOffset:
-    return std::nullopt;
+#define MASK_POSITION(Name, text, axes)                                        \
+  case MaskOperand::Name:                                                      \
+    break;
+#define MASK_ELEMENTS(Name, text, axes, mayBroadcast)                          \
+  case MaskOperand::Name:                                                      \
+    pointer = GpuParam::Name;                                                  \
+    break;
+#include "DiffAttn/IR/MaskOperands.def"
   }
-  llvm_unreachable("unknown operand of a mask");
+  if (!pointer)
+    return std::nullopt;
+  GpuMaskParams params{*pointer, {}, {}, {}, {}};
+  for (auto [axis, role] : llvm::enumerate(getAxisRoles(operand))) {
+    GpuParam stride = getGpuStride(*pointer, axis);
+    if (role.kind == AxisRole::Batch)
+      params.batch = stride;
+    else if (role.kind == AxisRole::Head)
+      params.head = stride;
+    else if (role.kind == AxisRole::Query)
+      params.query = stride;
+    else
+      params.key = stride;
+  }
+  return params;
 }
 
 SmallVector<GpuParam> mlir::diffattn::getGpuParams(const GpuKernelSpec &spec) {

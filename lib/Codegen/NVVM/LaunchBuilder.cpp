@@ -263,8 +263,9 @@ Value LaunchBuilder::canCopyChunks() {
   // bytes.
   Value all = index(0);
   using View = OperandView;
-  for (const View *view : {&operands.q1, &operands.k1, &operands.q2,
-                           &operands.k2, &operands.v, &operands.output}) {
+  for (const View *view :
+       {&operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v,
+        &operands.output, &operands.gate}) {
     if (!*view)
       continue;
     Value bits = address(view->value);

@@ -50,8 +50,8 @@ public:
   using Emit = function_ref<void()>;
   /// scf.if; without it where `condition` is a constant.
   void choose(Value condition, Emit then, Emit otherwise = nullptr);
-  /// Whether all copies and stores of 16 bytes are aligned and contiguous, of
-  /// the operands that there are.
+  /// Whether rows of all operands that there are, the gate's too, are aligned
+  /// to 16 bytes, and their columns lie side by side.
   Value canCopyChunks();
   /// Whether, beside that, tensor maps can describe Q, K and V, and with
   /// `storesResult` the result.

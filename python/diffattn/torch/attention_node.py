@@ -12,7 +12,8 @@ import torch
 
 from ..array_facts import IN_ELEMENTS, ArrayType
 from ..arrays import DTYPES
-from ..attention_module import attributes_of, options_of
+from ..attention_module import attributes_of, fixed_axes, options_of
+from ..attention_operands import OPTIONAL, POSITIONS, TABLES
 from ..attention_plan import check_arguments
 from ..errors import CompileError, InputError
 from .op import add_operator
@@ -30,48 +31,43 @@ def _fake(spec, operands):
 add_operator(SCHEMA, _fake)
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-#: Axes whose sizes code is compiled for; others may be any. None: all of them.
-_FIXED = {"q1": (1, 3), "k1": (1, 3), "q2": (1, 3), "k2": (1, 3), "v": (1, 3), "bias": (1,), "gate": (1, 3), "kv_len": (), "q_offset": (),
-          "q_segments": (), "kv_segments": (), "cu_seqlens_q": (), "cu_seqlens_k": (), "block_table": ()}
 
 
 def attention(exported: bool):
     """The decomposition. `exported`: sizes that are symbols stay such; else heads and widths become numbers, with a guard."""
 
-    def decompose(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, attn_mask=None, softcap=None, lam_activation=None,
-                  norm=None, norm_weight=None, norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0, gate=None, kv_len=None,
-                  q_offset=None, q_segments=None, kv_segments=None, cu_seqlens_q=None, cu_seqlens_k=None, block_table=None,
-                  integral=False, target=None):
+    def decompose(q1, k1, q2, k2, v, lam, *, scale=None, is_causal=False, window=None, softcap=None, lam_activation=None, norm=None,
+                  norm_eps=1e-5, norm_eps_mode="inside", out_scale=1.0, integral=False, target=None, **optional):
         if target is not None:
             raise CompileError(f"target: expected None in a graph that is compiled, whose own target it has, but got {target!r}")
-        if (q_segments is None) != (kv_segments is None):
+        others = {operand.name: optional.get(operand.argument) for operand in OPTIONAL}
+        if (others["q_segments"] is None) != (others["kv_segments"] is None):
             raise InputError("segment_ids: expected q_segments and kv_segments together, but got one of them")
         sides = None if window is None else [side if isinstance(side, int) else 0 for side in window]
         options = options_of(scale, is_causal, sides, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
         batch, queries, keys = q1.shape[0], q1.shape[2], k1.shape[2]
-        if cu_seqlens_q is not None:
-            batch = cu_seqlens_q.shape[0] - 1
-        tables = {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k, "block_table": block_table}
-        tables = {name: table for name, table in tables.items() if table is not None}
-        kv_len, q_offset = (_positions(name, value, batch) for name, value in (("kv_len", kv_len), ("q_offset", q_offset)))
+        tables = [name for name in TABLES if others[name] is not None]
+        if "cu_seqlens_q" in tables:
+            batch = others["cu_seqlens_q"].shape[0] - 1
+        for name in POSITIONS:
+            others[name] = _positions(name, others[name], batch)
         if window is not None and not all(isinstance(side, int) for side in window):
             # The dialect's window is an attribute.
             if tables:
                 raise CompileError(f"window: expected numbers with {' and '.join(tables)}, but got symbols")
             options = options_of(scale, is_causal, None, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
-            attn_mask = _masked(attn_mask, _band(window, queries, keys, kv_len, q_offset))
-        given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": _lambda(lam), "bias": attn_mask, "norm_weight": norm_weight,
-                 "gate": gate, "kv_len": kv_len, "q_offset": q_offset, "q_segments": q_segments, "kv_segments": kv_segments, **tables}
+            others["bias"] = _masked(others["bias"], _band(window, queries, keys, *(others[name] for name in POSITIONS)))
+        given = {"q1": q1, "k1": k1, "q2": q2, "k2": k2, "v": v, "lambda": _lambda(lam), **others}
         given = {name: tensor for name, tensor in given.items() if tensor is not None}
         _check(given, options)
-        while attn_mask is not None and given["bias"].dim() < 4:
+        while "bias" in given and given["bias"].dim() < 4:
             given["bias"] = given["bias"].unsqueeze(0)
         sizes = {name: _known(name, tensor, exported, tables) for name, tensor in given.items()}
         spec = {"names": list(given), "sizes": list(sizes.values()),
                 "result": [*sizes["q1"][:3], sizes["v"][3]], "attributes": attributes_of(sizes["q1"][3], options)}
         operands = list(given.values())
-        if kv_len is not None:
-            operands.append((kv_len < 0).sum())
+        if "kv_len" in given:
+            operands.append((given["kv_len"] < 0).sum())
         return torch.ops.diffattn._attention(json.dumps(spec), operands)
 
     return decompose
@@ -136,14 +132,7 @@ def _hint(size) -> int | None:
 
 def _known(name: str, tensor, exported: bool, tables) -> list[int | None]:
     """Its sizes, None for those that may be any."""
-    fixed, sizes = _FIXED.get(name, range(tensor.dim())), list(tensor.shape)
-    is_key = name in ("k1", "k2", "v")
-    if tensor.dim() == 4 and ("cu_seqlens_k" if is_key else "cu_seqlens_q") in tables:
-        fixed = (0, *fixed)
-    if is_key and "block_table" in tables:
-        fixed = (*fixed, 2)
-    if name == "lambda" and tensor.dim() == 3:
-        fixed = (2,)
+    fixed, sizes = fixed_axes(name, tensor.dim(), tables), list(tensor.shape)
     for axis, size in enumerate(sizes):
         if not isinstance(size, int):
             if axis in fixed and exported:

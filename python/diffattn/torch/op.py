@@ -21,17 +21,16 @@ except ImportError as error:
     raise LibraryError(f"expected the package torch, but importing it gave: {error}; pip install 'diffattn[torch]'") from None
 
 from .._attention import attention
+from ..attention_operands import OPTIONAL
 from ..errors import InputError, LibraryError
 
 #: The oldest version whose operators have all that is used here.
 OLDEST = (2, 10)
 
 SCHEMA = """attention(Tensor q1, Tensor k1, Tensor q2, Tensor k2, Tensor v, Tensor lam, *, float? scale=None, bool is_causal=False,
-SymInt[]? window=None, Tensor? attn_mask=None, float? softcap=None, str? lam_activation=None, str? norm=None,
-Tensor? norm_weight=None, float norm_eps=1e-05, str norm_eps_mode="inside", float out_scale=1.0, Tensor? gate=None,
-Tensor? kv_len=None, Tensor? q_offset=None, Tensor? q_segments=None, Tensor? kv_segments=None,
-Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, Tensor? block_table=None, bool integral=False,
-str? target=None) -> Tensor"""
+SymInt[]? window=None, float? softcap=None, str? lam_activation=None, str? norm=None, float norm_eps=1e-05,
+str norm_eps_mode="inside", float out_scale=1.0, OPTIONAL, bool integral=False, str? target=None) -> Tensor"""
+SCHEMA = SCHEMA.replace("OPTIONAL", ", ".join(f"Tensor? {operand.argument}=None" for operand in OPTIONAL))
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -46,6 +46,10 @@ VARIANTS = [
     ("v1-sequences", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "sequences"]),
     ("motif-gda-pages", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "sequences", "pages"]),
     ("v2-pages", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["sequences", "pages"]),
+    ("v1-gate", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["gate"]),
+    ("v1-128-gate", 128, 128, (4, 4, 4, 4, 4), False, [CAUSAL], ["gate"]),
+    ("v1-sequences-gate", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL], ["gate", "sequences"]),
+    ("timm-pages", 32, 64, (4, 4, 4, 4, 4), True, ["softcap = 30.0 : f32"], ["sequences", "pages"]),
     ("v1-f32-result", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
     ("diffllama-bias-f32-result", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias", "f32"]),
     ("motif-gda-f32-result", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
@@ -54,7 +58,7 @@ VARIANTS = [
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
-DECODE = ["v1", "v1-packed-i64", "v1-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "gdla", "v1-f32-result"]
+DECODE = ["v1", "v1-packed-i64", "v1-pages", "timm-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "gdla", "v1-f32-result"]
 SOFTCAP = "softcap = 30.0 : f32"
 #: What else the code of a kernel depends on: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),

@@ -1,0 +1,63 @@
+//===- HostFacts.h - what a CPU does not say of itself ----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Facts of this machine's CPU that `native` rests on and that neither CPUID nor
+// the CPU's name tells: a virtual machine may call itself anything. They are
+// measured in some milliseconds. Code for an instruction set that is named
+// depends on none of them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TARGET_HOSTFACTS_H
+#define DIFFATTN_TARGET_HOSTFACTS_H
+
+#include "mlir/Support/LLVM.h"
+#include "llvm/ADT/StringRef.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace mlir::diffattn {
+
+struct HostFacts {
+  /// Whether a dot product of bf16 pairs takes less than two fused
+  /// multiply-adds of f32, of which it does the work. It decides what code
+  /// computes, and so the bits of results.
+  bool hasFastBf16Dot = false;
+  /// How far ahead code that reads weights or keys once asks for lines; 0:
+  /// where the CPU does so by itself as well.
+  int64_t prefetchBytes = 0;
+
+  bool operator==(const HostFacts &other) const {
+    return hasFastBf16Dot == other.hasFastBf16Dot &&
+           prefetchBytes == other.prefetchBytes;
+  }
+};
+
+/// The largest `prefetchBytes` that there may be.
+constexpr int64_t kMaxPrefetchBytes = 1 << 16;
+
+/// The facts, measured when first asked for unless they were recalled.
+HostFacts getHostFacts();
+
+/// Whether they were measured or recalled.
+bool knowsHostFacts();
+
+/// Facts that were measured on a CPU of this signature before. The first that
+/// are known stay.
+void recallHostFacts(const HostFacts &facts);
+
+/// What CPUID says of the CPU: facts belong to CPUs of equal text.
+std::string getHostSignature();
+
+/// Facts as text, and back; nothing if the text is no such one.
+std::string writeHostFacts(const HostFacts &facts);
+std::optional<HostFacts> parseHostFacts(StringRef text);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_TARGET_HOSTFACTS_H

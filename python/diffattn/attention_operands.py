@@ -1,0 +1,67 @@
+"""The array operands of `diffattn.attention`, one row each: names, types, shapes, and what code is compiled for.
+
+The one list of them beside the signatures: a call's checks (attention_plan.py), the module that is compiled (attention_module.py)
+and the operator of PyTorch (torch/) follow from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
+F32, I64, I32 = np.dtype(np.float32), np.dtype(np.int64), np.dtype(np.int32)
+#: Stands for q1's type among those that an operand may have.
+AS_Q1 = None
+
+
+class Operand(NamedTuple):
+    #: The op's name for it, and the compiled function's.
+    name: str
+    #: What errors call it. Its last word is its name as an argument.
+    said: str
+    #: Its shape by the names that docs/spec.md gives to sizes, and its types; None: it has several, which are checked by a rule of
+    #: their own.
+    axes: tuple[str, ...] | None = None
+    dtypes: tuple = ()
+    #: The axes, -1 for the last, whose sizes code is compiled for. Others may be any.
+    fixed: tuple[int, ...] = ()
+    #: Whether calls of packed sequences or of pages may have it.
+    with_tables: bool = True
+
+    @property
+    def argument(self) -> str:
+        return self.said.rpartition(" ")[2]
+
+
+#: In the order of the op's clauses and of the compiled function's arguments.
+OPERANDS = (
+    Operand("q1", "q1", fixed=(1, -1)),
+    Operand("k1", "k1", fixed=(1, -1)),
+    Operand("q2", "q2", fixed=(1, -1)),
+    Operand("k2", "k2", fixed=(1, -1)),
+    Operand("v", "v", fixed=(1, -1)),
+    Operand("lambda", "lam", fixed=(-1,)),
+    Operand("bias", "attn_mask", fixed=(1,), with_tables=False),
+    Operand("norm_weight", "norm_weight", ("dv",), (AS_Q1, F32), fixed=(-1,)),
+    Operand("gate", "gate", ("B", "Hs", "Tq", "dv"), (AS_Q1,), fixed=(1, -1)),
+    Operand("kv_len", "kv_len"),
+    Operand("q_offset", "q_offset"),
+    Operand("q_segments", "segment_ids: q_segments", ("B", "Tq"), (I64, I32), with_tables=False),
+    Operand("kv_segments", "segment_ids: kv_segments", ("B", "Tk"), (I64, I32), with_tables=False),
+    Operand("cu_seqlens_q", "cu_seqlens_q"),
+    Operand("cu_seqlens_k", "cu_seqlens_k"),
+    Operand("block_table", "block_table"),
+    Operand("init", "out", fixed=(1, -1)),
+)
+OPERAND = {operand.name: operand for operand in OPERANDS}
+NAMES = tuple(OPERAND)
+#: The first ones, without which no call is, and the others, without the result.
+REQUIRED, OPTIONAL = OPERANDS[:6], OPERANDS[6:-1]
+KEYS = ("k1", "k2", "v")
+#: One number for each sequence.
+POSITIONS = ("kv_len", "q_offset")
+#: Where sequences begin, and which pages are theirs.
+TABLES = ("cu_seqlens_q", "cu_seqlens_k", "block_table")
