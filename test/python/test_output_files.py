@@ -153,7 +153,7 @@ def test_the_cache_under_a_limit_is_a_warning(build_dir, model, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=60,
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
     assert done.returncode == 0 and "warning: compiled code is not kept" in done.stderr and "File too large" in done.stderr
-    assert names(tmp_path / "cache") == []
+    assert all(name.startswith("cpu-") for name in names(tmp_path / "cache")), "what is known of the CPU fits, compiled code does not"
 
 
 def test_the_library_does_not_end_its_process(model, tmp_path):
