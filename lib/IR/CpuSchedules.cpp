@@ -46,28 +46,30 @@ static LogicalResult verifyVectors(EmitError emitError, int64_t lanes,
 }
 
 /// Eight tiles hold the sums, and two at a time what is multiplied.
-static LogicalResult verifyTiles(EmitError emitError, int64_t lanes,
-                                 RegisterTile qk, RegisterTile pv,
-                                 int64_t kvBlockSize) {
+static LogicalResult verifyTiles(EmitError emitError, CpuProduct product,
+                                 int64_t lanes, RegisterTile qk,
+                                 RegisterTile pv, int64_t kvBlockSize) {
   constexpr int64_t rows = 16, depth = 32, mostSums = 6;
   if (lanes != rows) // cpu_prefill_c13
-    return emitError() << "expected 16 lanes with product bf16_tiles, but got "
-                       << lanes;
+    return emitError() << "expected 16 lanes with product "
+                       << stringifyCpuProduct(product) << ", but got " << lanes;
   if (qk.height != rows || qk.unroll != 1 ||
       qk.vectors > mostSums) // cpu_prefill_c14
-    return emitError() << "expected the qk_tile of product bf16_tiles to be "
-                          "[16, up to 6, 1], but got ["
-                       << qk.height << ", " << qk.vectors << ", " << qk.unroll
-                       << "]";
+    return emitError() << "expected the qk_tile of product "
+                       << stringifyCpuProduct(product)
+                       << " to be [16, up to 6, 1], but got [" << qk.height
+                       << ", " << qk.vectors << ", " << qk.unroll << "]";
   if (pv.height % rows || pv.height > mostSums * rows || pv.vectors != 1 ||
       pv.unroll != 1) // cpu_prefill_c15
-    return emitError() << "expected the pv_tile of product bf16_tiles to be [a "
-                          "multiple of 16 up to 96, 1, 1], but got ["
+    return emitError() << "expected the pv_tile of product "
+                       << stringifyCpuProduct(product)
+                       << " to be [a multiple of 16 up to 96, 1, 1], but got ["
                        << pv.height << ", " << pv.vectors << ", " << pv.unroll
                        << "]";
   if (kvBlockSize % depth) // cpu_prefill_c16
     return emitError() << "expected kv_block_size to be a multiple of 32 with "
-                          "product bf16_tiles, but got "
+                          "product "
+                       << stringifyCpuProduct(product) << ", but got "
                        << kvBlockSize;
   return success();
 }
@@ -138,8 +140,8 @@ LogicalResult CpuPrefillAttr::verify(EmitError emitError, StringRef isa,
   if (twoPassKeys < 0) // cpu_prefill_c12
     return emitError() << "expected two_pass_keys not to be negative, but got "
                        << twoPassKeys;
-  if (product == CpuProduct::Bf16Tiles)
-    return verifyTiles(emitError, lanes, qk, pv, kvBlockSize);
+  if (usesTiles(product))
+    return verifyTiles(emitError, product, lanes, qk, pv, kvBlockSize);
   return success();
 }
 
@@ -162,9 +164,9 @@ LogicalResult CpuSplitKVAttr::verify(EmitError emitError, StringRef isa,
     return emitError()
            << "expected prefetch_bytes to be between 0 and 65536, but got "
            << prefetchBytes;
-  if (product == CpuProduct::Bf16Tiles) // cpu_split_kv_c9
-    return emitError()
-           << "expected product f32 or bf16_pairs, but got bf16_tiles";
+  if (usesTiles(product)) // cpu_split_kv_c9
+    return emitError() << "expected product f32 or bf16_pairs, but got "
+                       << stringifyCpuProduct(product);
   if (kvSplitSize <= 0 || kvSplitSize % lanes) // cpu_split_kv_c3
     return emitError()
            << "expected kv_split_size to be a positive multiple of lanes, but "

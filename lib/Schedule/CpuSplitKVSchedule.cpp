@@ -13,7 +13,7 @@ CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
                                                 const CpuTarget &target) {
   CpuProduct product = selectCpuMicroKernel(shape, target).product;
   // Few queries leave most of a tile empty.
-  if (product == CpuProduct::Bf16Tiles)
+  if (usesTiles(product))
     product = CpuProduct::F32;
   const bool manyRegisters = target.vectorRegisters >= 32;
   const int64_t lanes = target.vectorBytes / 4;

@@ -4,12 +4,12 @@
 // RUN: diffattn-run %s --emit=assembly --target=cpu:amx-emulated | FileCheck %s --check-prefix=VECTORS
 
 // Tiles are carried by the loops over the width, and four sums are multiplied with each tile of keys.
-// LOOPS-LABEL: llvm.func private @diffattn_tile_scores_4_r64_16_amx(
+// LOOPS-LABEL: llvm.func private @diffattn_tile_scores_4_bf16_r64_16_amx(
 // LOOPS-SAME:  target_features = #llvm.target_features<["+amx-bf16", "+amx-tile",
 // LOOPS:       scf.for {{.*}} -> (!amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>)
 // LOOPS-COUNT-4: amx.tile_mulf
 // LOOPS-NOT:   llvm.call
-// LOOPS-LABEL: llvm.func private @diffattn_tile_product_4_n256_16_amx(
+// LOOPS-LABEL: llvm.func private @diffattn_tile_product_4_bf16_n256_16_amx(
 // LOOPS-NOT:   llvm.call
 // LOOPS-COUNT-4: amx.tile_mulf
 // EMULATED-NOT: amx.tile
@@ -17,13 +17,13 @@
 // VECTORS-NOT:  {{tmm|zmm}}
 
 // Tiles are configured once in a function, never spilled, and released: what is stored are sums, not to the stack.
-// ASM-LABEL: diffattn_tile_scores_4_r64_16_amx:
+// ASM-LABEL: diffattn_tile_scores_4_bf16_r64_16_amx:
 // ASM:       ldtilecfg
 // ASM-NOT:   ldtilecfg
 // ASM-COUNT-4: tdpbf16ps
 // ASM-NOT:   {{tile(stored|loadd).*%rsp}}
 // ASM:       tilerelease
-// ASM-LABEL: diffattn_tile_product_4_n256_16_amx:
+// ASM-LABEL: diffattn_tile_product_4_bf16_n256_16_amx:
 // ASM:       ldtilecfg
 // ASM-NOT:   {{ldtilecfg|tile(stored|loadd).*%rsp}}
 // ASM-COUNT-4: tdpbf16ps

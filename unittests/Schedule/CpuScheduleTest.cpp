@@ -126,7 +126,7 @@ TEST_F(CpuScheduleTest, EveryMicroKernelIsWhole) {
     for (const RegisterTile &tile : {row.qk, row.pv}) {
       EXPECT_GT(tile.height, 0) << row.name.str();
       EXPECT_GT(tile.unroll, 0) << row.name.str();
-      if (row.product != CpuProduct::Bf16Tiles)
+      if (!usesTiles(row.product))
         EXPECT_LT(tile.height * tile.vectors, row.registers) << row.name.str();
     }
     EXPECT_EQ(row.kvBlockSize % row.qk.height, 0) << row.name.str();

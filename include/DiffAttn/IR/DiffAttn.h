@@ -41,6 +41,11 @@ struct RegisterTile {
 #include "DiffAttn/IR/DiffAttnAttrs.h.inc"
 
 namespace mlir::diffattn {
+/// Whether a matrix unit makes the product, from tiles of rows in memory.
+inline bool usesTiles(CpuProduct product) {
+  return product == CpuProduct::Bf16Tiles;
+}
+
 /// What an axis of an operand counts.
 struct AxisRole {
   enum Kind { Batch, Head, Query, Key, Width, Range, Page, Sequence };

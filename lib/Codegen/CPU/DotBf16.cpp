@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "PairsBf16.h"
+#include "PairedNumbers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -13,11 +13,13 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-class DotBf16 final : public PairsBf16 {
+class DotBf16 final : public PairedNumbers {
 public:
-  DotBf16() : PairsBf16("_bf16", /*usesTiles=*/false, /*multiple=*/1) {}
+  DotBf16()
+      : PairedNumbers("_bf16", getType<BFloat16Type>, /*usesTiles=*/false,
+                      /*multiple=*/1) {}
   bool takes(const AttentionSpec &spec) const override {
-    return spec.target.hasBf16Dot() && PairsBf16::takes(spec);
+    return spec.target.hasBf16Dot() && PairedNumbers::takes(spec);
   }
   Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
     VectorType half = VectorType::get({b.lanes}, b.bf16);

@@ -27,7 +27,7 @@ int64_t mlir::diffattn::productTileHeight(CpuPrefillAttr schedule,
 }
 
 int64_t mlir::diffattn::productPanelRows(CpuPrefillAttr schedule) {
-  if (schedule.getProduct() == CpuProduct::Bf16Tiles)
+  if (usesTiles(schedule.getProduct()))
     return schedule.getQBlockSize();
   // Heights of narrower tiles need not divide the rows.
   return schedule.getQBlockSize() + 2 * schedule.getPv().height;

@@ -65,7 +65,7 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
   if (spec.bias().present())
     s.bias = take(b.index(schedule.getKvBlockSize() * rows));
   if (atom.usesTiles) {
-    // bf16: two of them in the place of one f32.
+    // Numbers of 16 bits: two in the place of one f32.
     int64_t keyRows =
         readsKeyTiles(spec) ? kTileRows : schedule.getKvBlockSize();
     s.keyPanel = take(b.mul(depth, keyRows / 2));

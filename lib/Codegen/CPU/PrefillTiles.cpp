@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "PairsBf16.h"
+#include "PairedNumbers.h"
 #include "PrefillKernel.h"
 #include "TileBuilder.h"
 #include "TileKernels.h"
@@ -49,7 +49,7 @@ void PrefillKernel::scoreTiles(int map, const KvBlock &kvBlock, Value scores) {
   Value rows, stride, tail;
   if (readsKeyTiles(spec)) {
     stride = v.stride(map ? spec.k2 : spec.k1, 2);
-    rows = b.at(keyBase[map], b.bf16, b.mul(kvBlock.first, stride));
+    rows = b.at(keyBase[map], atom.getNumber(b), b.mul(kvBlock.first, stride));
     tail = s.keyPanel;
     b.ifThen(b.less(whole, kvBlock.n), [&] {
       packKeyTiles(map, b.add(kvBlock.first, whole), b.sub(kvBlock.n, whole));
@@ -58,14 +58,14 @@ void PrefillKernel::scoreTiles(int map, const KvBlock &kvBlock, Value scores) {
     packKeyTiles(map, kvBlock.first, kvBlock.n);
     rows = s.keyPanel;
     stride = depth;
-    tail = b.at(s.keyPanel, b.bf16, b.mul(whole, depth));
+    tail = b.at(s.keyPanel, atom.getNumber(b), b.mul(whole, depth));
   }
   forVectors([&](Value lane, int64_t width) {
-    LLVM::CallOp::create(b, getTileScoresKernel(b, module, schedule, width),
-                         ValueRange{rows, stride,
-                                    b.at(s.queries[map], b.i32, lane), depth,
-                                    kvBlock.n, tail, b.at(scores, b.f32, lane),
-                                    b.at(s.newMaxima, b.f32, lane)});
+    LLVM::CallOp::create(
+        b, getTileScoresKernel(b, module, schedule, width, atom),
+        ValueRange{rows, stride, b.at(s.queries[map], b.i32, lane), depth,
+                   kvBlock.n, tail, b.at(scores, b.f32, lane),
+                   b.at(s.newMaxima, b.f32, lane)});
   });
 }
 
@@ -78,19 +78,19 @@ void PrefillKernel::combineTiles(Value e1, Value e2, Value factor1,
         b, kernel,
         ValueRange{b.at(e1, b.f32, lane), b.at(e2, b.f32, lane),
                    b.at(factor1, b.f32, lane), b.at(factor2, b.f32, lane), n,
-                   b.at(s.probabilities, b.bf16, plane)});
+                   b.at(s.probabilities, atom.getNumber(b), plane)});
   });
 }
 
 void PrefillKernel::multiplyByTiles(Value p, Value n, Value first, Value out,
                                     bool finite) {
-  static_cast<const PairsBf16 &>(atom).packValues(v, valueBase, first, n,
-                                                  valueDim, s.valuePanel,
-                                                  s.valuePanelStride, finite);
+  static_cast<const PairedNumbers &>(atom).packValues(
+      v, valueBase, first, n, valueDim, s.valuePanel, s.valuePanelStride,
+      finite);
   RowRange range = getRowRange(n, first);
   auto call = [&](int64_t tiles, Value begin, Value end) {
     LLVM::CallOp::create(
-        b, getTileProductKernel(b, module, schedule, tiles),
+        b, getTileProductKernel(b, module, schedule, tiles, atom),
         ValueRange{p, s.valuePanel, s.valuePanelStride, out, s.valuePanelStride,
                    begin, end, s.valuePanelStride, n, range.low, range.lowSlope,
                    range.high, range.highSlope});
@@ -123,7 +123,7 @@ void PrefillKernel::multiplyTilesCarefully(Value p, Value n, Value first,
                               kTileRows * schedule.getKvBlockSize());
           Value inTile = b.mul(b.rem(row, b.index(kTileRows)), kTileDepth);
           Value at = b.add(b.add(plane, tile), b.add(inTile, column));
-          Value weight = b.splat(b.loadWideScalar(p, b.bf16, at));
+          Value weight = b.splat(b.loadWideScalar(p, atom.getNumber(b), at));
           Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
           auto add = [&](Value c, Value mask, Value count) {
             Value x = loadValues(from, c, mask, count);

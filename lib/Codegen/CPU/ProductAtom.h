@@ -26,8 +26,9 @@ struct PackedQuery {
 /// The instruction at the heart of a register tile, and the layouts that it
 /// reads: sums in f32 of lanes of 32 bits, each of which packs `pack` numbers
 /// that are neighbours along the contracted axis. A new instruction is a class
-/// in a file of its own, a value of CpuProduct, a row of getProductAtom, and a
-/// row of getCpuMicroKernels (lib/Schedule) with its tiles.
+/// in a file of its own (of another type of numbers in tiles: a function of
+/// TileProducts.cpp), a value of CpuProduct, a row of getProductAtom, and a row
+/// of getCpuMicroKernels (lib/Schedule) with its tiles.
 class ProductAtom {
 public:
   /// Part of the names of kernels: "" or, for example, "_bf16".
@@ -103,7 +104,7 @@ const ProductAtom &getProductAtom(CpuProduct product);
 const ProductAtom &getFmaF32();
 /// VDPBF16PS: DotBf16.cpp.
 const ProductAtom &getDotBf16();
-/// AMX's TDPBF16PS: TileBf16.cpp.
+/// AMX's TDPBF16PS: TileProducts.cpp.
 const ProductAtom &getTileBf16();
 
 } // namespace mlir::diffattn

@@ -35,16 +35,13 @@ Value TileBuilder::memory(Value base, Type element) {
   return UnrealizedConversionCastOp::create(b, type, value).getResult(0);
 }
 
-static amx::TileType getFactorType(KernelBuilder &b) {
-  return amx::TileType::get({kTileRows, kTileDepth}, b.bf16);
-}
-
 static amx::TileType getSumsType(KernelBuilder &b) {
   return amx::TileType::get({kTileRows, kTileLanes}, b.f32);
 }
 
 Value TileBuilder::loadFactor(Value base, Value stride) {
-  return amx::TileLoadOp::create(b, getFactorType(b), memory(base, b.bf16),
+  auto type = amx::TileType::get({kTileRows, kTileDepth}, number);
+  return amx::TileLoadOp::create(b, type, memory(base, number),
                                  toIndex(b, b.index(0)), toIndex(b, stride));
 }
 

@@ -12,19 +12,20 @@
 
 namespace mlir::diffattn {
 
-/// Rows of a tile, numbers of 32 bits in a row, and bf16 numbers in a row: one
+/// Rows of a tile, numbers of 32 bits in a row, and of 16 bits in a row: one
 /// product contracts as many.
 constexpr int64_t kTileRows = 16, kTileLanes = 16, kTileDepth = 32;
 
 /// AMX ops on raw pointers. A tile is 16 rows of 64 bytes: of A 32 numbers of
-/// bf16, of B as many in pairs (row p holds numbers 2p and 2p + 1 of each of 16
-/// columns), of C 16 sums in f32. Strides count elements.
+/// 16 bits, of B as many in pairs (row p holds numbers 2p and 2p + 1 of each of
+/// 16 columns), of C 16 sums in f32. Strides count elements.
 class TileBuilder {
 public:
-  explicit TileBuilder(KernelBuilder &b) : b(b) {}
+  /// A and B hold numbers of type `number`: bf16 or f16.
+  TileBuilder(KernelBuilder &b, Type number) : b(b), number(number) {}
 
-  /// 16 rows of 32 numbers of bf16, or of 16 pairs, from `base` on. `stride`
-  /// counts numbers of bf16.
+  /// 16 rows of 32 numbers, or of 16 pairs, from `base` on. `stride` counts
+  /// numbers.
   Value loadFactor(Value base, Value stride);
   Value loadSums(Value base, Value stride);
   Value zeroSums();
@@ -35,6 +36,7 @@ private:
   Value memory(Value base, Type element);
 
   KernelBuilder &b;
+  const Type number;
 };
 
 /// 16 vectors of 16 lanes of 32 bits, as rows: their columns.

@@ -18,17 +18,19 @@ using namespace mlir::diffattn;
 LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
                                                      ModuleOp module,
                                                      CpuPrefillAttr schedule,
-                                                     int64_t vectors) {
+                                                     int64_t vectors,
+                                                     const ProductAtom &atom) {
+  const Type number = atom.getNumber(b);
   const int64_t stride = schedule.getQBlockSize();
-  std::string name =
-      b.kernelName("tile_scores_" + Twine(vectors) + "_r" + Twine(stride));
+  std::string name = b.kernelName("tile_scores_" + Twine(vectors) +
+                                  atom.suffix + "_r" + Twine(stride));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, i, p, i, i, p, p, p}, [&](ValueRange args) {
         Value keys = args[0], keyStride = args[1], queries = args[2],
               depth = args[3], n = args[4], tail = args[5], scores = args[6],
               maxima = args[7];
-        TileBuilder tiles(b);
+        TileBuilder tiles(b, number);
         // 16 keys from `rows` on, whose scores go to `out`.
         auto multiply = [&](Value rows, Value rowStride, Value out) {
           SmallVector<Value> sums;
@@ -38,7 +40,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
               b.index(0), depth, kTileDepth, sums,
               [&](Value c, ValueRange carried) {
                 SmallVector<Value> next(carried);
-                Value a = tiles.loadFactor(b.at(rows, b.bf16, c), rowStride);
+                Value a = tiles.loadFactor(b.at(rows, number, c), rowStride);
                 Value pairs = b.at(queries, b.i32, b.mul(b.div(c, 2), stride));
                 for (int64_t v = 0; v < vectors; ++v) {
                   Value q = tiles.loadFactor(
@@ -65,7 +67,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
         Value whole = b.mul(b.div(n, kTileRows), kTileRows);
         b.loop(b.index(0), whole, kTileRows, [&](Value key) {
           Value out = b.at(scores, b.f32, b.mul(key, stride));
-          multiply(b.at(keys, b.bf16, b.mul(key, keyStride)), keyStride, out);
+          multiply(b.at(keys, number, b.mul(key, keyStride)), keyStride, out);
           forMaxima([&](int64_t v, Value maximum) {
             for (int64_t row = 0; row < kTileRows; ++row)
               maximum =
@@ -91,7 +93,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
                                                       CpuPrefillAttr schedule,
                                                       const ProductAtom &atom) {
   const int64_t stride = schedule.getQBlockSize();
-  std::string name = b.kernelName("tile_combine_r" + Twine(stride));
+  std::string name =
+      b.kernelName("tile_combine" + Twine(atom.suffix) + "_r" + Twine(stride));
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
@@ -113,7 +116,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
           SmallVector<Value> pairs;
           for (int64_t key = 0; key < kTileDepth; key += 2)
             pairs.push_back(atom.makePack(b, {weigh(key), weigh(key + 1)}));
-          Value tile = b.at(out, b.bf16, b.mul(first, kTileRows));
+          Value tile = b.at(out, atom.getNumber(b), b.mul(first, kTileRows));
           for (auto [row, keys] : llvm::enumerate(emitTranspose16x16(b, pairs)))
             b.store(keys, tile, b.i32, b.index(row * kTileLanes));
         };
@@ -127,11 +130,13 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
 LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
                                                       ModuleOp module,
                                                       CpuPrefillAttr schedule,
-                                                      int64_t tiles) {
+                                                      int64_t tiles,
+                                                      const ProductAtom &atom) {
+  const Type number = atom.getNumber(b);
   // From one tile of 16 rows to the next.
   const int64_t plane = kTileRows * schedule.getKvBlockSize();
-  std::string name = b.kernelName("tile_product_" + Twine(tiles) + "_n" +
-                                  Twine(schedule.getKvBlockSize()));
+  std::string name = b.kernelName("tile_product_" + Twine(tiles) + atom.suffix +
+                                  "_n" + Twine(schedule.getKvBlockSize()));
   Type p = b.pointer, i = b.i64;
   return b.getOrEmitFunction(
       module, name, {p, p, i, p, i, i, i, i, i, i, i, i, i},
@@ -140,7 +145,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
               out = args[3], outStride = args[4], rowBegin = args[5],
               rowEnd = args[6], columns = args[7], n = args[8], low = args[9],
               lowSlope = args[10], high = args[11], highSlope = args[12];
-        TileBuilder builder(b);
+        TileBuilder builder(b, number);
         const int64_t height = tiles * kTileRows;
         b.loop(rowBegin, rowEnd, height, [&](Value row) {
           Value first = b.max(b.add(low, b.mul(row, lowSlope)), b.index(0));
@@ -148,7 +153,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
               b.min(b.add(high, b.mul(b.add(row, height - 1), highSlope)), n);
           first = b.mul(b.div(first, kTileDepth), kTileDepth);
           Value planes =
-              b.at(weights, b.bf16, b.mul(row, schedule.getKvBlockSize()));
+              b.at(weights, number, b.mul(row, schedule.getKvBlockSize()));
           b.loop(b.index(0), columns, kTileLanes, [&](Value column) {
             auto sumsOf = [&](int64_t tile) {
               Value at = b.mul(b.add(row, tile * kTileRows), outStride);
@@ -166,7 +171,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileProductKernel(KernelBuilder &b,
                                                    b.mul(valueStride, 2));
                   for (int64_t tile = 0; tile < tiles; ++tile) {
                     Value a = builder.loadFactor(
-                        b.at(planes, b.bf16,
+                        b.at(planes, number,
                              b.add(b.mul(key, kTileRows), tile * plane)),
                         b.index(kTileDepth));
                     next[tile] = builder.multiplyAdd(a, pairs, next[tile]);

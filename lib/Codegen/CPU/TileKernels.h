@@ -16,17 +16,18 @@ namespace mlir::diffattn {
 
 /// Transposed scores of `n` keys against `vectors` vectors of queries, and the
 /// running maximum of each lane in `maxima`. Rows of keys have `depth` columns
-/// of bf16, a multiple of 32; queries are pairs [depth / 2][lane]. The keys
+/// of 16 bits, a multiple of 32; queries are pairs [depth / 2][lane]. The keys
 /// behind the last whole tile of 16 are read from `tail`, 16 rows of `depth`
 /// columns that end with zeros; so many scores are written.
 ///   (keys: ptr, keyStride, queries: ptr, depth, n, tail: ptr, scores: ptr,
 ///    maxima: ptr)
 LLVM::LLVMFuncOp getTileScoresKernel(KernelBuilder &b, ModuleOp module,
-                                     CpuPrefillAttr schedule, int64_t vectors);
+                                     CpuPrefillAttr schedule, int64_t vectors,
+                                     const ProductAtom &atom);
 
 /// p[key / 32][lane][key % 32] = e1[key][lane] * factor1[lane] - e2[key][lane]
-/// * factor2[lane] for `n` keys and one vector of queries, in bf16, with zeros
-/// up to a multiple of 32 keys.
+/// * factor2[lane] for `n` keys and one vector of queries, rounded to the
+/// atom's numbers, with zeros up to a multiple of 32 keys.
 ///   (e1: ptr, e2: ptr, factor1: ptr, factor2: ptr, n, p: ptr)
 LLVM::LLVMFuncOp getTileCombineKernel(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule,
@@ -40,7 +41,8 @@ LLVM::LLVMFuncOp getTileCombineKernel(KernelBuilder &b, ModuleOp module,
 ///   (p: ptr, values: ptr, valueStride, out: ptr, outStride, rowBegin, rowEnd,
 ///    columns, n, low, lowSlope, high, highSlope)
 LLVM::LLVMFuncOp getTileProductKernel(KernelBuilder &b, ModuleOp module,
-                                      CpuPrefillAttr schedule, int64_t tiles);
+                                      CpuPrefillAttr schedule, int64_t tiles,
+                                      const ProductAtom &atom);
 
 } // namespace mlir::diffattn
 

@@ -1,10 +1,10 @@
-//===- TileBf16.cpp - products of bf16 by tiles of AMX --------------------===//
+//===- TileProducts.cpp - products by tiles of AMX ------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "PairsBf16.h"
+#include "PairedNumbers.h"
 #include "TileBuilder.h"
 
 using namespace mlir;
@@ -12,24 +12,31 @@ using namespace mlir::diffattn;
 
 namespace {
 /// Pairs fill whole tiles, with zeros behind the last one.
-class TileBf16 final : public PairsBf16 {
+template <typename Number>
+class TileProduct final : public PairedNumbers {
 public:
-  TileBf16()
-      : PairsBf16("_tiles", /*usesTiles=*/true, /*multiple=*/kTileDepth / 2) {}
+  TileProduct(StringRef suffix, bool (CpuTarget::*hasProduct)() const)
+      : PairedNumbers(suffix, getType<Number>, /*usesTiles=*/true,
+                      /*multiple=*/kTileDepth / 2),
+        hasProduct(hasProduct) {}
   bool takes(const AttentionSpec &spec) const override {
-    return spec.target.hasTiles() && PairsBf16::takes(spec);
+    return (spec.target.*hasProduct)() && PairedNumbers::takes(spec);
   }
   Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
-    Value first = b.round(parts[0], b.bf16), second = b.round(parts[1], b.bf16);
+    Value first = b.round(parts[0], getNumber(b)),
+          second = b.round(parts[1], getNumber(b));
     return interleave(b, first, second);
   }
   Value multiplyAdd(KernelBuilder &, Value, Value, Value) const override {
     llvm_unreachable("tiles are multiplied by the kernels of TileKernels.h");
   }
+
+private:
+  bool (CpuTarget::*const hasProduct)() const;
 };
 } // namespace
 
 const ProductAtom &mlir::diffattn::getTileBf16() {
-  static const TileBf16 atom;
+  static const TileProduct<BFloat16Type> atom("_bf16", &CpuTarget::hasTiles);
   return atom;
 }

@@ -1,24 +1,27 @@
-//===- PairsBf16.h - layouts of bf16 pairs ----------------------*- C++ -*-===//
+//===- PairedNumbers.h - layouts of pairs of 16 bits ------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_CODEGEN_CPU_PAIRSBF16_H
-#define DIFFATTN_LIB_CODEGEN_CPU_PAIRSBF16_H
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_PAIREDNUMBERS_H
+#define DIFFATTN_LIB_CODEGEN_CPU_PAIREDNUMBERS_H
 
 #include "ProductAtom.h"
 
 namespace mlir::diffattn {
 
-/// What products of bf16 pairs have in common: operands are multiplied as they
-/// lie in memory, or in pairs of neighbours along the contracted axis. The
-/// scale waits until after the product, and must keep the order of scores.
-class PairsBf16 : public ProductAtom {
+/// What products of pairs of numbers of 16 bits have in common: operands are
+/// multiplied as they lie in memory, or in pairs of neighbours along the
+/// contracted axis. The scale waits until after the product, and must keep the
+/// order of scores.
+class PairedNumbers : public ProductAtom {
 public:
   bool takes(const AttentionSpec &spec) const override;
   Type getPacked(KernelBuilder &b) const override { return b.i32; }
-  Type getNumber(KernelBuilder &b) const override { return b.bf16; }
+  Type getNumber(KernelBuilder &b) const override {
+    return numberType(b.getContext());
+  }
   /// One query's columns in pairs, the last of an odd number with 0, and pairs
   /// of zeros up to a multiple of `multiple`.
   void packQuery(KernelBuilder &b, const PackedQuery &query) const override;
@@ -43,18 +46,28 @@ public:
                                  Value mask) const override;
 
 protected:
-  /// Two vectors of bf16 as one of pairs.
+  using NumberType = Type (*)(MLIRContext *);
+
+  template <typename T>
+  static Type getType(MLIRContext *context) {
+    return T::get(context);
+  }
+
+  /// Two vectors of numbers as one of pairs.
   static Value interleave(KernelBuilder &b, Value first, Value second);
 
-  PairsBf16(StringRef suffix, bool usesTiles, int64_t multiple)
+  /// `numberType` makes the type of a number, of 16 bits.
+  PairedNumbers(StringRef suffix, NumberType numberType, bool usesTiles,
+                int64_t multiple)
       : ProductAtom(suffix, /*pack=*/2, /*scalesQueries=*/false,
                     /*exponentDegree=*/3, usesTiles),
-        multiple(multiple) {}
+        numberType(numberType), multiple(multiple) {}
 
 private:
+  const NumberType numberType;
   const int64_t multiple;
 };
 
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_CODEGEN_CPU_PAIRSBF16_H
+#endif // DIFFATTN_LIB_CODEGEN_CPU_PAIREDNUMBERS_H

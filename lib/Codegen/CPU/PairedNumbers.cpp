@@ -1,10 +1,10 @@
-//===- PairsBf16.cpp - layouts of bf16 pairs ------------------------------===//
+//===- PairedNumbers.cpp - layouts of pairs of 16 bits --------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "PairsBf16.h"
+#include "PairedNumbers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -12,35 +12,38 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-bool PairsBf16::takes(const AttentionSpec &spec) const {
-  auto suits = [](const SpecOperand &operand, bool needsUnit) {
-    return operand.element.isBF16() && (!needsUnit || operand.hasUnitColumns());
+bool PairedNumbers::takes(const AttentionSpec &spec) const {
+  auto suits = [&](const SpecOperand &operand, bool needsUnit) {
+    return operand.element == numberType(operand.element.getContext()) &&
+           (!needsUnit || operand.hasUnitColumns());
   };
   return spec.scores.scale > 0.0f && suits(spec.q1, false) &&
          suits(spec.q2, false) && suits(spec.k1, true) &&
          suits(spec.k2, true) && suits(spec.v, true);
 }
 
-Value PairsBf16::interleave(KernelBuilder &b, Value first, Value second) {
+Value PairedNumbers::interleave(KernelBuilder &b, Value first, Value second) {
   return vector::BitCastOp::create(
       b, b.integers, vector::InterleaveOp::create(b, first, second));
 }
 
-Value PairsBf16::loadFirst(KernelBuilder &b, Value base, Value index) const {
+Value PairedNumbers::loadFirst(KernelBuilder &b, Value base,
+                               Value index) const {
   Type i16 = b.getI16Type();
   Value half = b.load(i16, base, i16, b.mul(index, 2));
   return arith::ExtUIOp::create(b, b.i32, half);
 }
 
-Value PairsBf16::loadRow(KernelBuilder &b, Value row, Type element, Value index,
-                         Value mask) const {
+Value PairedNumbers::loadRow(KernelBuilder &b, Value row, Type element,
+                             Value index, Value mask) const {
   VectorType halves = VectorType::get({2 * b.lanes}, b.getI16Type());
   Value pairs = mask ? b.loadMasked(halves, row, index, mask)
                      : b.load(halves, row, element, index);
   return vector::BitCastOp::create(b, b.integers, pairs);
 }
 
-void PairsBf16::packQuery(KernelBuilder &b, const PackedQuery &query) const {
+void PairedNumbers::packQuery(KernelBuilder &b,
+                              const PackedQuery &query) const {
   Type i16 = b.getI16Type();
   auto load = [&](Value c) {
     return b.load(i16, query.from, i16, b.mul(c, query.columnStride));
@@ -67,11 +70,15 @@ void PairsBf16::packQuery(KernelBuilder &b, const PackedQuery &query) const {
            [&](Value pair) { store(pair, nothing, nothing); });
 }
 
-/// 0 where the bits of a number are Inf or NaN.
-static Value keepFinite(KernelBuilder &b, Value halves) {
+/// 0 where the bits of a number of type `number` are Inf or NaN.
+static Value keepFinite(KernelBuilder &b, Type number, Value halves) {
   auto type = cast<VectorType>(halves.getType());
-  Value exponent = arith::ConstantOp::create(
-      b, DenseElementsAttr::get(type, llvm::APInt(16, 0x7f80)));
+  // Inf has all bits of the exponent and no others.
+  llvm::APInt infinity =
+      llvm::APFloat::getInf(cast<FloatType>(number).getFloatSemantics())
+          .bitcastToAPInt();
+  Value exponent =
+      arith::ConstantOp::create(b, DenseElementsAttr::get(type, infinity));
   Value isFinite = arith::CmpIOp::create(
       b, arith::CmpIPredicate::ne, arith::AndIOp::create(b, halves, exponent),
       exponent);
@@ -79,11 +86,12 @@ static Value keepFinite(KernelBuilder &b, Value halves) {
                   arith::ConstantOp::create(b, b.getZeroAttr(type)));
 }
 
-void PairsBf16::packValues(KernelValues &v, Value base, Value first, Value n,
-                           Value valueDim, Value panel, Value panelStride,
-                           bool finite) const {
+void PairedNumbers::packValues(KernelValues &v, Value base, Value first,
+                               Value n, Value valueDim, Value panel,
+                               Value panelStride, bool finite) const {
   KernelBuilder &b = v.b;
   const AttentionSpec &spec = v.spec;
+  Type number = getNumber(b);
   VectorType halves = VectorType::get({b.lanes}, b.getI16Type());
   Value zeros = arith::ConstantOp::create(b, b.getZeroAttr(halves));
   Value stride = v.stride(spec.v, 2);
@@ -91,16 +99,16 @@ void PairsBf16::packValues(KernelValues &v, Value base, Value first, Value n,
   bool hasTail = !spec.valueDim.isStatic() || spec.valueDim.value % b.lanes;
   Value mask = b.firstLanes(b.sub(valueDim, whole));
   auto pack = [&](Value pair, bool isLast) {
-    Value row = b.at(base, b.bf16, b.mul(b.add(first, b.mul(pair, 2)), stride));
-    Value next = isLast ? Value() : b.at(row, b.bf16, stride);
+    Value row = b.at(base, number, b.mul(b.add(first, b.mul(pair, 2)), stride));
+    Value next = isLast ? Value() : b.at(row, number, stride);
     Value to = b.at(panel, b.i32, b.mul(pair, panelStride));
     auto columns = [&](Value c, Value mask) {
       auto load = [&](Value from) -> Value {
         if (!from)
           return zeros;
         Value loaded = mask ? b.loadMasked(halves, from, c, mask)
-                            : b.load(halves, from, b.bf16, c);
-        return finite ? keepFinite(b, loaded) : loaded;
+                            : b.load(halves, from, number, c);
+        return finite ? keepFinite(b, number, loaded) : loaded;
       };
       b.store(interleave(b, load(row), load(next)), to, b.i32, c);
     };
@@ -122,11 +130,12 @@ void PairsBf16::packValues(KernelValues &v, Value base, Value first, Value n,
   });
 }
 
-SmallVector<Value> PairsBf16::loadColumns(KernelBuilder &b, Value row,
-                                          Type element, Value stride,
-                                          Value column, int64_t vectors,
-                                          Value mask) const {
-  // Two vectors of columns side by side, where there are two, fill one of bf16.
+SmallVector<Value> PairedNumbers::loadColumns(KernelBuilder &b, Value row,
+                                              Type element, Value stride,
+                                              Value column, int64_t vectors,
+                                              Value mask) const {
+  // Two vectors of columns side by side, where there are two, fill one of
+  // numbers.
   int64_t wide = vectors > 1 ? 2 : 1;
   VectorType halves = VectorType::get({wide * b.lanes}, b.getI16Type());
   SmallVector<Value> loaded[2], values;
