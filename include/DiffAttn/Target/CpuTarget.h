@@ -48,9 +48,11 @@ struct CpuTarget {
   bool has(StringRef feature) const;
   /// Whether vectors of bf16 pairs are multiplied as they are.
   bool hasBf16Dot() const { return has("avx512bf16"); }
-  /// Whether tiles of bf16 are multiplied by a matrix unit, or by an emulation
-  /// of one.
-  bool hasTiles() const { return has("amx-bf16") || emulatesTiles; }
+  /// Whether tiles are multiplied by the instructions of `feature`, by a matrix
+  /// unit or by an emulation of one.
+  bool hasTiles(StringRef feature = "amx-bf16") const {
+    return has(feature) || emulatesTiles;
+  }
   /// Whether f16 becomes f32 in one instruction.
   bool hasHalfConversion() const { return has("f16c"); }
 };

@@ -15,12 +15,12 @@ namespace {
 template <typename Number>
 class TileProduct final : public PairedNumbers {
 public:
-  TileProduct(StringRef suffix, bool (CpuTarget::*hasProduct)() const)
+  TileProduct(StringRef suffix, StringRef feature)
       : PairedNumbers(suffix, getType<Number>, /*usesTiles=*/true,
                       /*multiple=*/kTileDepth / 2),
-        hasProduct(hasProduct) {}
+        feature(feature) {}
   bool takes(const AttentionSpec &spec) const override {
-    return (spec.target.*hasProduct)() && PairedNumbers::takes(spec);
+    return spec.target.hasTiles(feature) && PairedNumbers::takes(spec);
   }
   Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
     Value first = b.round(parts[0], getNumber(b)),
@@ -32,11 +32,11 @@ public:
   }
 
 private:
-  bool (CpuTarget::*const hasProduct)() const;
+  const StringRef feature;
 };
 } // namespace
 
 const ProductAtom &mlir::diffattn::getTileBf16() {
-  static const TileProduct<BFloat16Type> atom("_bf16", &CpuTarget::hasTiles);
+  static const TileProduct<BFloat16Type> atom("_bf16", "amx-bf16");
   return atom;
 }
