@@ -193,7 +193,7 @@ class Judgement:
 class Executable(CompiledCode):
     """A compiled module. `mlir` is text (str) or bytecode (bytes).
 
-    target    "cpu", or "cpu:" and an instruction set: native, amx, avx512bf16, avx512, avx2, generic; or "cuda-sim:" and a chip
+    target    "cpu", or "cpu:" and an instruction set, as "cpu:avx512" (docs/knobs.md lists them); or "cuda-sim:" and a chip
               (sm_80, sm_86, sm_89, sm_90, sm_90a): attention is GPU kernels, simulated; or "cuda", "cuda:<chip>", "cuda:<chip>@<n>":
               on GPU number n
     weights   paths: safetensors files, indices of sharded checkpoints, folders

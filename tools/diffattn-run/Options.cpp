@@ -64,9 +64,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
 
   cl::opt<std::string> target(
       "target",
-      cl::desc("cpu, or cpu:<isa>: native, avx512bf16, avx512,\n"
-               "avx2, generic; cuda-sim:<chip>: GPU kernels,\n"
-               "simulated: sm_80, sm_86, sm_89, sm_90;\n"
+      cl::desc("cpu, or cpu:<isa>, as cpu:avx512 (--info lists them);\n"
+               "cuda-sim:<chip>: GPU kernels, simulated:\n"
+               "sm_80, sm_86, sm_89, sm_90, sm_90a;\n"
                "cuda, cuda:<chip>, cuda:<chip>@<n>: GPU number n\n"
                "(to emit, no GPU is needed; default sm_80);\n"
                "for bundles cuda:<chip>,<chip>/<isa of the host>"),

@@ -19,8 +19,8 @@ enum class ExecutionDevice { Cpu, CudaSim, Cuda };
 
 /// A target as users write it:
 ///
-///     cpu, cpu:<isa>     native, avx512bf16, avx512, avx2 or generic
-///     cuda-sim:<chip>    sm_80, sm_86, sm_89, sm_90 or newer; sm_80 if none is
+///     cpu, cpu:<isa>     a name of getCpuIsaNames(), native if none is given
+///     cuda-sim:<chip>    sm_80, sm_86, sm_90, sm_90a or newer; sm_80 if none is
 ///     cuda:<chip>@<n>    named; n is the number of the GPU, 0 if none is given
 ///     cuda:<chip>/<isa>  both with an instruction set for the host's code
 struct ExecutionTarget {

@@ -22,7 +22,7 @@ struct CPUPipelineOptions : public PassPipelineOptions<CPUPipelineOptions>,
   Option<std::string> isa{
       *this, "isa",
       llvm::cl::desc(
-          "instruction set: native, avx512bf16, avx512, avx2 or generic"),
+          "instruction set, as avx512; native: the best of this machine"),
       llvm::cl::init("native")};
   Option<int64_t> prefetchBytes{
       *this, "prefetch-bytes",

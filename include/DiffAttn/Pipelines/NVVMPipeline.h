@@ -18,7 +18,7 @@ struct NVVMPipelineOptions : public PassPipelineOptions<NVVMPipelineOptions>,
                              public CommonPipelineOptions {
   Option<std::string> chip{
       *this, "chip", llvm::cl::init("sm_80"),
-      llvm::cl::desc("chip: sm_80, sm_86, sm_89, sm_90 or newer")};
+      llvm::cl::desc("chip: sm_80, sm_86, sm_89, sm_90, sm_90a or newer")};
   Option<bool> assemble{
       *this, "assemble", llvm::cl::init(true),
       llvm::cl::desc("run ptxas; else the pipeline ends with PTX")};

@@ -20,7 +20,7 @@ def SelectSchedulePass : Pass<"diffattn-select-schedule"> {
   }];
   let options = [
     Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
-           "Instruction set: native, avx512bf16, avx512, avx2 or generic">,
+           "Instruction set, as avx512; native: the best of this machine">,
     Option<"prefetchBytes", "prefetch-bytes", "int64_t", /*default=*/"-1",
            "How far ahead of keys and values lines are asked for, 0: not at all, -1: as "
            "the instruction set has it">,
@@ -41,7 +41,7 @@ def SelectGpuSchedulePass : Pass<"diffattn-select-gpu-schedule"> {
     of the tables gets what sm_80 gets, with a remark.
   }];
   let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
-                        "Chip to choose for: sm_80, sm_86, sm_89, sm_90 or newer">];
+                        "Chip to choose for: sm_80, sm_86, sm_89, sm_90, sm_90a or newer">];
 }
 
 #endif // DIFFATTN_SCHEDULE_PASSES_TD

@@ -64,10 +64,9 @@ ArrayRef<CpuTarget> getCpuTargets();
 /// The names that `isa=` takes: native, and those of the targets.
 ArrayRef<StringRef> getCpuIsaNames();
 
-/// The target called `name`: native, amx, avx512bf16, avx512, avx2, generic or
-/// amx-emulated. Nothing if there is no such name. `native` asks the CPU,
-/// takes avx512bf16 only where its dot product was measured to be fast, and
-/// takes neither amx nor amx-emulated.
+/// The target called `name`, one of getCpuIsaNames(). Nothing if there is no
+/// such name. `native` asks the CPU, takes bf16 dot products only where they
+/// were measured to be fast, and takes no tiles.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
 /// The same with lines asked for `prefetchBytes` ahead; -1: as far as the
