@@ -24,6 +24,16 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// How the runtime's own code multiplies bf16 on `target`.
+static int32_t getInOrderFlags(const CpuTarget &target) {
+  const int32_t inOrder = DIFFATTN_GEMM_IN_ORDER;
+  if (target.emulatesTiles)
+    return inOrder | DIFFATTN_GEMM_EMULATED_TILES;
+  if (target.hasTiles())
+    return inOrder | DIFFATTN_GEMM_BF16_TILES;
+  return target.hasBf16Dot() ? inOrder | DIFFATTN_GEMM_BF16_PAIRS : inOrder;
+}
+
 namespace {
 class GemmCall {
 public:
@@ -94,10 +104,7 @@ public:
         b.pointer(mB.address),
         mB.leading,
         b.i32((transposed ? DIFFATTN_GEMM_TRANSPOSE_B : 0) |
-              (inOrder
-                   ? DIFFATTN_GEMM_IN_ORDER |
-                         (target->hasBf16Dot() ? DIFFATTN_GEMM_BF16_PAIRS : 0)
-                   : 0)),
+              (inOrder ? getInOrderFlags(*target) : 0)),
         b.pointer(mC.address),
         mC.leading,
         arith::ConstantOp::create(

@@ -35,10 +35,10 @@ StringRef mlir::diffattn::stringifyBatchInvariance(BatchInvariance choice) {
 
 bool mlir::diffattn::isInvariantByDefault(Type type, const CpuTarget &target) {
   // On where prefill loses less than a tenth to the library. Ours widens bf16
-  // where it has no dot products, while the library may find AMX; and f16 by
-  // software where the CPU cannot.
+  // where it has neither dot products nor tiles, while the library may find
+  // AMX; and f16 by software where the CPU cannot.
   return type.isF32() || (type.isF16() && target.hasHalfConversion()) ||
-         (type.isBF16() && target.hasBf16Dot());
+         (type.isBF16() && (target.hasBf16Dot() || target.hasTiles()));
 }
 
 bool mlir::diffattn::sumsInOrder(BatchInvariance choice, Type type,

@@ -140,5 +140,5 @@ llvm::Expected<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name,
         llvm::Twine(prefetchBytes));
   if (prefetchBytes >= 0)
     target->prefetchBytes = prefetchBytes;
-  return std::move(*target);
+  return *target;
 }

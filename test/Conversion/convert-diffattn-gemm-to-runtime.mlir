@@ -2,6 +2,8 @@
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="threads=3 isa=avx512bf16 batch-invariant=false" | FileCheck %s
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512bf16" | FileCheck %s --check-prefix=AUTO
 // RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=avx512 batch-invariant=true" | FileCheck %s --check-prefix=ALL
+// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=amx" | FileCheck %s --check-prefix=TILES
+// RUN: diffattn-opt %s --convert-diffattn-gemm-to-runtime="isa=amx-emulated" | FileCheck %s --check-prefix=EMULATED
 // RUN: not diffattn-opt %s --convert-diffattn-gemm-to-runtime="batch-invariant=maybe" 2>&1 | FileCheck %s --check-prefix=WRONG
 // WRONG: expected batch-invariant to be auto, true or false, but got maybe
 
@@ -20,6 +22,16 @@ func.func @weight(%x: memref<?x64xbf16>, %y: memref<?x96xf32>, %layer: index) {
   // ALL-NOT:    scf.if
   // ALL:        arith.constant 3 : i32
   // ALL:        llvm.call @diffattn_rt_gemm
+
+  // Tiles (8), or what they would compute (16), for any number of rows.
+  // TILES-LABEL:    func.func @weight(
+  // TILES-NOT:      scf.if
+  // TILES:          arith.constant 11 : i32
+  // TILES:          llvm.call @diffattn_rt_gemm
+  // EMULATED-LABEL: func.func @weight(
+  // EMULATED-NOT:   scf.if
+  // EMULATED:       arith.constant 19 : i32
+  // EMULATED:       llvm.call @diffattn_rt_gemm
 
   // At most eight rows go to an emitted kernel, the rest to the library.
   // CHECK:      %[[TABLE:.+]] = llvm.mlir.addressof @diffattn_weights

@@ -20,8 +20,8 @@ enum class ExecutionDevice { Cpu, CudaSim, Cuda };
 /// A target as users write it:
 ///
 ///     cpu, cpu:<isa>     a name of getCpuIsaNames(), native if none is given
-///     cuda-sim:<chip>    sm_80, sm_86, sm_90, sm_90a or newer; sm_80 if none is
-///     cuda:<chip>@<n>    named; n is the number of the GPU, 0 if none is given
+///     cuda-sim:<chip>    a chip, as sm_90a; sm_80 if none is named
+///     cuda:<chip>@<n>    n is the number of the GPU, 0 if none is given
 ///     cuda:<chip>/<isa>  both with an instruction set for the host's code
 struct ExecutionTarget {
   ExecutionDevice device = ExecutionDevice::Cpu;

@@ -81,6 +81,8 @@ Product makeProduct(int32_t dtA, int32_t dtB, int32_t dtC, int64_t M, int64_t N,
             maxThreads};
   p.inOrder = flags & DIFFATTN_GEMM_IN_ORDER;
   p.pairs = flags & DIFFATTN_GEMM_BF16_PAIRS;
+  p.tiles = flags & DIFFATTN_GEMM_BF16_TILES;
+  p.emulatesTiles = flags & DIFFATTN_GEMM_EMULATED_TILES;
   return p;
 }
 

@@ -8,7 +8,8 @@
 // An element of C is one chain of fused multiply-adds in the order of k, in f32
 // (f64 for f64), rounded once. So it depends on its row of A and its column of
 // B alone: not on the number of rows, the threads or how either is stored. With
-// pairs, a step of the chain adds two products of bf16 in one instruction.
+// pairs, a step of the chain adds two products of bf16 in one instruction;
+// where a matrix unit has tiles, GemmTiles.h says what a step is.
 //
 // C is cut into tiles, B into panels. A panel is widened, or transposed, a
 // block of k at a time, unless it can be read where it lies; a weight's panels
@@ -19,6 +20,7 @@
 
 #include "../Support/Internal.h"
 #include "GemmKernels.h"
+#include "GemmTiles.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -350,6 +352,8 @@ void pairsByC(const Product &p, int bytes) {
 
 void diffattn_rt::ownProduct(const Product &p, int32_t backend) {
   int bytes = vectorBytes(backend);
+  if (const TileUnit *unit = p.K > 0 ? findTileUnit(p) : nullptr)
+    return tileProduct(p, *unit);
   if (p.pairs && bytes == 64 && p.dtA == DIFFATTN_BF16 &&
       p.dtB == DIFFATTN_BF16 && hasBf16Pairs())
     return pairsByC(p, bytes);
@@ -365,20 +369,30 @@ void diffattn_rt::ownProduct(const Product &p, int32_t backend) {
   }
 }
 
+void diffattn_rt::storeRow(const Product &p, int64_t n, const float *sums,
+                           void *C) {
+  auto store = [&](auto *C) {
+    using TC = std::remove_pointer_t<decltype(C)>;
+    auto kernels = chooseKernels<float, float, float, float, TC>(
+        vectorBytes(DIFFATTN_GEMM_OWN));
+    kernels.storeRow(n, sums, p.beta, C);
+  };
+  switch (p.dtC) {
+  case DIFFATTN_F32:
+    return store(static_cast<float *>(C));
+  case DIFFATTN_F16:
+    return store(static_cast<Half *>(C));
+  default:
+    return store(static_cast<BFloat *>(C));
+  }
+}
+
 void diffattn_rt::storeSums(const Product &p, const float *sums,
                             int64_t maxThreads) {
-  const int bytes = vectorBytes(DIFFATTN_GEMM_OWN);
+  const int64_t size = static_cast<int64_t>(dtypeSize(p.dtC));
   auto row = [&](int64_t i) {
-    const float *from = sums + i * p.N;
-    auto store = [&](auto *C) {
-      using TC = std::remove_pointer_t<decltype(C)>;
-      auto kernels = chooseKernels<float, float, float, float, TC>(bytes);
-      kernels.storeRow(p.N, from, p.beta, C + i * p.ldc);
-    };
-    if (p.dtC == DIFFATTN_F16)
-      store(static_cast<Half *>(p.C));
-    else
-      store(static_cast<BFloat *>(p.C));
+    storeRow(p, p.N, sums + i * p.N,
+             static_cast<char *>(p.C) + i * p.ldc * size);
   };
   parallelFor(p.M, maxThreads, row);
 }

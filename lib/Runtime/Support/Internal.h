@@ -70,12 +70,12 @@ struct Product {
   int64_t batch = 1, strideA = 0, strideB = 0, strideC = 0;
   diffattn_weight *weight = nullptr;
   /// See diffattn_gemm_flags.
-  bool inOrder = false, pairs = false;
+  bool inOrder = false, pairs = false, tiles = false, emulatesTiles = false;
 };
 
 /// What `packed` of a weight's slot points to.
 struct PackedWeight {
-  enum class Form { Library, Panels } form;
+  enum class Form { Library, Panels, Tiles } form;
   void (*destroy)(PackedWeight *self);
   /// Of the product that it was packed for.
   int64_t N, K;
@@ -95,8 +95,11 @@ const char *dtypeName(int32_t dtype);
 /// diffattn_gemm_backend's OWN values.
 void ownProduct(const Product &p, int32_t backend);
 
-/// C = sums + beta * C for a product of one matrix with a 16-bit C, where
-/// `sums` is packed.
+/// n elements of C, which are of the product's type: sums + beta * C.
+void storeRow(const Product &p, int64_t n, const float *sums, void *C);
+
+/// The same for a product of one matrix with a 16-bit C, where `sums` is
+/// packed.
 void storeSums(const Product &p, const float *sums, int64_t maxThreads);
 
 /// What the runtime knows of a GEMM library. It is a shared object of its own

@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from conftest import ROOT, write_checkpoint
+from kernel_library import runnable_isas
 from test_builders import FEW_LAYERS, SMALL
 
 import diffattn
@@ -91,6 +92,20 @@ def test_it_is_the_default_of_f32_and_f16(load):
     for dtype in ("f32", "f16"):
         asked, default = (load(config, dtype, target="cpu:avx2", batch_invariant=choice) for choice in (True, None))
         assert same(asked.forward(ids), default.forward(ids))
+
+
+@pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if isa.startswith("amx")])
+def test_products_of_tiles(isa, load):
+    """Every product of bf16 by tiles, for one token and for many, as near to f32 as other code is."""
+    config = CONFIG | {"model_type": "diff_v2"}
+    tiled = load(config, "bf16", target=f"cpu:{isa}")
+    exact, other = load(config, "f32").forward, load(config, "bf16", target="cpu:avx2").forward
+    ids = np.random.default_rng(1).integers(0, 90, (3, 19))
+    result = tiled.forward(ids)
+    for row in range(3):
+        assert same(result[row:row + 1], tiled.forward(ids[row:row + 1]))
+    assert not same(result, other(ids))
+    assert np.abs(result - exact(ids)).max() <= 2 * np.abs(other(ids) - exact(ids)).max()
 
 
 def test_the_library_is_still_there(load):

@@ -110,6 +110,12 @@ typedef enum diffattn_gemm_flags {
   /// If A and B are bf16 and the CPU has bf16 dot products, the runtime's own
   /// code adds the products of k and k + 1, k even, in one instruction.
   DIFFATTN_GEMM_BF16_PAIRS = 4,
+  /// If A and B are bf16 and the CPU has AMX's tiles, and the system lets the
+  /// process use them, the runtime's own code multiplies by TDPBF16PS.
+  DIFFATTN_GEMM_BF16_TILES = 8,
+  /// If A and B are bf16 and the CPU has AVX2, the runtime's own code computes
+  /// what TDPBF16PS would, bit for bit.
+  DIFFATTN_GEMM_EMULATED_TILES = 16,
 } diffattn_gemm_flags;
 
 /// C[M,N] = A[M,K] * op(B) + beta * C, row-major with leading dimensions in

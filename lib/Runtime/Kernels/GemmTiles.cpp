@@ -1,0 +1,243 @@
+//===- GemmTiles.cpp - Matrix products by a matrix unit -------------------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// C is cut into work items of some rows and columns. An item copies its rows of
+// A to tiles, a block of k at a time, and multiplies them with one panel of B
+// after the other, 32 columns wide, by two by two tiles of sums. A weight's
+// panels are kept; others are packed where they are used. Between blocks of k
+// sums lie in memory in f32, which changes no bit.
+//
+//===----------------------------------------------------------------------===//
+#include "GemmTiles.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <sys/mman.h>
+
+using namespace diffattn_rt;
+
+namespace {
+
+/// A weight as panels of tiles, one after the other.
+struct TilePanels final : PackedWeight {
+  char *data = nullptr;
+  TilePanels(const Product &p)
+      : PackedWeight{
+            Form::Tiles,
+            [](PackedWeight *self) { delete static_cast<TilePanels *>(self); },
+            p.N, p.K, p.transB} {}
+  ~TilePanels() { free(data); }
+  /// False if there is no memory.
+  bool allocate(int64_t bytes) {
+    constexpr int64_t kHugePage = 2 << 20;
+    const int64_t unit = bytes >= kHugePage ? kHugePage : 64;
+    bytes = (bytes + unit - 1) / unit * unit;
+    data = static_cast<char *>(aligned_alloc(unit, bytes));
+    if (data && unit == kHugePage)
+      madvise(data, bytes, MADV_HUGEPAGE);
+    return data;
+  }
+};
+
+int64_t divideCeil(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+struct TiledProduct {
+  const Product &p;
+  const TileUnit &unit;
+
+  /// A's block and B's panel stay in the L2. Sums of a block of k that is not
+  /// the last cost a load and a store.
+  static constexpr int64_t kRows = 256, kColumns = 512, kDepth = 1024;
+  static constexpr int64_t kStepBytes = 2 * kTileBytes;
+  static constexpr int64_t kElementBytes = sizeof(uint16_t);
+
+  /// C's rows [i, i + m) and columns [j, j + n) of one of the batch.
+  struct Item {
+    int64_t batch, i, m, j, n;
+    int64_t rowTiles() const { return divideCeil(m, kTileRows); }
+  };
+
+  int64_t panels() const { return divideCeil(p.N, kTilePanelColumns); }
+  int64_t panelBytes() const {
+    return divideCeil(p.K, kTileDepth) * kStepBytes;
+  }
+  const uint16_t *startOfB(int64_t batch) const {
+    return static_cast<const uint16_t *>(p.B) + batch * p.strideB;
+  }
+
+  /// Elements [k0, k0 + k) of the columns [j, j + n) of op(B), n up to 32, as a
+  /// panel. k0 is a multiple of 32.
+  void packPanel(const uint16_t *B, int64_t k0, int64_t k, int64_t j, int64_t n,
+                 char *to) const {
+    const int64_t ofK = p.transB ? 1 : p.ldb, ofColumn = p.transB ? p.ldb : 1;
+    memset(to, 0, divideCeil(k, kTileDepth) * kStepBytes);
+    B += k0 * ofK + j * ofColumn;
+    for (int64_t column = 0; column < n; ++column) {
+      const uint16_t *from = B + column * ofColumn;
+      char *into = to + column / kTileColumns * kTileBytes +
+                   column % kTileColumns * 2 * kElementBytes;
+      for (int64_t pair = 0; pair < k / 2; ++pair, from += 2 * ofK) {
+        const uint16_t both[] = {from[0], from[ofK]};
+        memcpy(into + pair / kTileRows * kStepBytes +
+                   pair % kTileRows * kTileRowBytes,
+               both, sizeof both);
+      }
+      if (k % 2)
+        memcpy(into + k / 2 / kTileRows * kStepBytes +
+                   k / 2 % kTileRows * kTileRowBytes,
+               from, sizeof *from);
+    }
+  }
+
+  TilePanels *pack() const {
+    auto made = new (std::nothrow) TilePanels(p);
+    if (!made || !made->allocate(panels() * panelBytes())) {
+      delete made;
+      return nullptr; // packed at each use: the same numbers, slower
+    }
+    auto panel = [&](int64_t index) {
+      const int64_t j = index * kTilePanelColumns;
+      packPanel(startOfB(0), 0, p.K, j, std::min(kTilePanelColumns, p.N - j),
+                made->data + index * panelBytes());
+    };
+    parallelFor(panels(), p.maxThreads, panel);
+    counters.packs.fetch_add(1, std::memory_order_relaxed);
+    return made;
+  }
+
+  /// The weight's panels, made now if its slot is empty; null if it may not be
+  /// packed, or is in another form.
+  const char *packedWeight() const {
+    if (!p.weight || p.weight->flags & DIFFATTN_WEIGHT_NO_PACK || p.K <= 0)
+      return nullptr;
+    std::lock_guard<std::mutex> lock(packMutex);
+    if (!p.weight->packed)
+      p.weight->packed = static_cast<PackedWeight *>(pack());
+    auto *packed = static_cast<PackedWeight *>(p.weight->packed);
+    return packed && packed->fits(PackedWeight::Form::Tiles, p)
+               ? static_cast<TilePanels *>(packed)->data
+               : nullptr;
+  }
+
+  /// Elements [k0, k0 + k) of an item's rows as tiles, zeros beyond both.
+  void copyRows(const Item &item, int64_t k0, int64_t k, char *to) const {
+    const int64_t steps = divideCeil(k, kTileDepth);
+    auto *A = static_cast<const uint16_t *>(p.A) + item.batch * p.strideA +
+              item.i * p.lda + k0;
+    for (int64_t row = 0; row < item.rowTiles() * kTileRows; ++row) {
+      char *into = to + row / kTileRows * steps * kTileBytes +
+                   row % kTileRows * kTileRowBytes;
+      for (int64_t first = 0; first < k; first += kTileDepth) {
+        const int64_t count =
+            row < item.m ? std::min(kTileDepth, k - first) : 0;
+        const int64_t bytes = count * kElementBytes;
+        if (count > 0)
+          memcpy(into, A + row * p.lda + first, bytes);
+        memset(into + bytes, 0, kTileRowBytes - bytes);
+        into += kTileBytes;
+      }
+    }
+  }
+
+  template <typename T>
+  static T *allocate(int64_t count) {
+    return static_cast<T *>(diffattn_rt_alloc(count * int64_t(sizeof(T))));
+  }
+
+  void multiply(const Item &item, const char *packed) const {
+    ArenaScope scope;
+    const int64_t mostSteps = divideCeil(std::min(p.K, kDepth), kTileDepth);
+    char *rows = allocate<char>(item.rowTiles() * mostSteps * kTileBytes);
+    char *scratch = packed ? nullptr : allocate<char>(mostSteps * kStepBytes);
+    // Sums between blocks of k, and those that are about to be stored.
+    const int64_t ld =
+        divideCeil(item.n, kTilePanelColumns) * kTilePanelColumns;
+    float *sums = p.K > kDepth
+                      ? allocate<float>(item.rowTiles() * kTileRows * ld)
+                      : nullptr;
+    float *done = allocate<float>(2 * kTileRows * kTilePanelColumns);
+    unit.begin(std::min(p.M, kTileRows));
+    for (int64_t k0 = 0; k0 < p.K; k0 += kDepth) {
+      const int64_t k = std::min(kDepth, p.K - k0);
+      const bool isLast = k0 + k == p.K;
+      copyRows(item, k0, k, rows);
+      for (int64_t j = 0; j < item.n; j += kTilePanelColumns) {
+        const int64_t n = std::min(kTilePanelColumns, item.n - j);
+        const char *panel = scratch;
+        if (packed)
+          panel = packed + (item.j + j) / kTilePanelColumns * panelBytes() +
+                  k0 / kTileDepth * kStepBytes;
+        else
+          packPanel(startOfB(item.batch), k0, k, item.j + j, n, scratch);
+        for (int64_t i = 0; i < item.rowTiles(); i += 2) {
+          const int64_t steps = divideCeil(k, kTileDepth);
+          float *at = sums ? sums + i * kTileRows * ld + j : nullptr;
+          unit.multiply({std::min<int64_t>(2, item.rowTiles() - i), steps,
+                         rows + i * steps * kTileBytes, steps * kTileBytes,
+                         panel, /*isFirstRead=*/packed && i == 0,
+                         k0 == 0 ? nullptr : at, ld, isLast ? done : at,
+                         isLast ? kTilePanelColumns : ld});
+          if (isLast)
+            store(item, i * kTileRows, j, n, done);
+        }
+      }
+    }
+    unit.end();
+  }
+
+  /// Up to 32 rows of an item, from row i on, of its columns [j, j + n).
+  void store(const Item &item, int64_t i, int64_t j, int64_t n,
+             const float *sums) const {
+    const int64_t size = static_cast<int64_t>(dtypeSize(p.dtC));
+    char *C =
+        static_cast<char *>(p.C) +
+        (item.batch * p.strideC + (item.i + i) * p.ldc + item.j + j) * size;
+    const int64_t rows = std::min(2 * kTileRows, item.m - i);
+    for (int64_t row = 0; row < rows; ++row)
+      storeRow(p, n, sums + row * kTilePanelColumns, C + row * p.ldc * size);
+  }
+
+  /// Panels of an item. With few rows about 128 KiB of B: small enough to share
+  /// out, large enough to be worth it. Else at least two items a thread.
+  int64_t panelsOfItem(int64_t rowItems, int64_t threads) const {
+    const int64_t wanted =
+        p.M <= kTileRows
+            ? (128 << 10) / panelBytes()
+            : std::min(p.batch * rowItems * panels() / (2 * threads),
+                       kColumns / kTilePanelColumns);
+    return std::max<int64_t>(1, wanted);
+  }
+
+  void run() const {
+    // Below this many operations the threads cost more than they save.
+    const bool isSmall = 2.0 * p.batch * p.M * p.N * p.K < 1e6;
+    const int64_t maxThreads = isSmall ? 1 : p.maxThreads;
+    const char *packed = packedWeight();
+    const int64_t rowItems = divideCeil(p.M, kRows);
+    const int64_t width =
+        kTilePanelColumns * panelsOfItem(rowItems, regionThreads(maxThreads));
+    const int64_t columnItems = divideCeil(p.N, width);
+    auto body = [&](int64_t index) {
+      Item item;
+      item.batch = index / (rowItems * columnItems);
+      item.i = index / columnItems % rowItems * kRows;
+      item.j = index % columnItems * width;
+      item.m = std::min(p.M - item.i, kRows);
+      item.n = std::min(p.N - item.j, width);
+      multiply(item, packed);
+    };
+    parallelFor(p.batch * rowItems * columnItems, maxThreads, body);
+  }
+};
+
+} // namespace
+
+void diffattn_rt::tileProduct(const Product &p, const TileUnit &unit) {
+  TiledProduct{p, unit}.run();
+}
