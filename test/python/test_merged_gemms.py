@@ -8,7 +8,7 @@ from conftest import ROOT
 from safetensors.numpy import save_file
 
 import diffattn
-from diffattn import bundle, cli, runtime
+from diffattn import bundle, runtime
 from diffattn.errors import BundleError, WeightsError
 from diffattn.models.mlir_text import Module
 
@@ -73,12 +73,12 @@ def check(call, arrays, x):
     np.testing.assert_array_equal(call("alone", x)[0], x @ arrays["l.1.k"].T)
 
 
-def test_one_product_of_all_weights(files):
+def test_one_product_of_all_weights(files, tmp_path):
     folder, arrays = files
-    executable = runtime.Executable(model(), target=TARGET, weights=[folder / "model.safetensors"], cache=False)
-    for rows in (1, 5):
+    for rows in (1, 5):  # compiled, and then from the cache
+        executable = runtime.Executable(model(), target=TARGET, weights=[folder / "model.safetensors"], cache=tmp_path)
         check(executable.call, arrays, np.random.default_rng(rows).integers(-4, 5, (rows, 32)).astype(np.float32))
-    assert [d for d in executable.diagnostics if d.category == "diffattn-gpu"] == []
+        assert executable.from_cache == (rows == 5) and not executable.diagnostics
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +135,26 @@ def test_code_for_the_cpu_is_as_it_was(files):
     assert text.count("follows") == 3 and text.count("diffattn.gemm") == 3
 
 
-def test_a_language_model_is_bundled_for_several_chips(tmp_path):
-    assert cli.main(["bundle", str(ROOT / "examples" / "tiny-lm"), "--target=cuda:sm_80,sm_90a", "-o", str(tmp_path / "b")]) == 0
-    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
-    layer = "model.layers.{}."
-    assert {weight["name"]: weight["follows"] for weight in manifest["weights"] if "follows" in weight} == {
-        f"{layer}self_attn.k_proj.weight": f"{layer}self_attn.q_proj.weight",
-        f"{layer}self_attn.v_proj.weight": f"{layer}self_attn.k_proj.weight",
-        f"{layer}mlp.up_proj.weight": f"{layer}mlp.gate_proj.weight"}
+def test_one_layout_for_several_chips(files, tmp_path):
+    runtime.write_bundle(model(), tmp_path / "b", weights=[files[0] / "model.safetensors"], target="cuda:sm_80,sm_90a")
+    assert not bundle.BundledCode(tmp_path / "b", read_only=True).has_device
+    assert (tmp_path / "b" / "manifest.json").read_text().count('"follows"') == 3
+
+
+def test_launches_of_a_language_model():
+    """Those that docs/gpu.md tells."""
+    row = "| `examples/tiny-lm`, 4 layers | 29, {} | 50, {} | 85, {} |"
+    lm = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
+    ids, lengths, counts = np.random.default_rng(1).integers(0, 60, (2, 8)), np.array([8, 5]), []
+
+    def counted(entry, *arrays):
+        runtime.reset_counters()
+        before = lm.executable.traffic().launches
+        result = lm.executable.call(entry, *arrays)
+        counts.append((runtime.counters().gemm_calls // 2, lm.executable.traffic().launches - before))
+        return result
+
+    _, *caches = counted("prefill", ids, lengths, *lm.new_caches(2, 64))
+    counted("decode", np.array([3, 4]), lengths, *caches)
+    (products, prefill), (again, step) = counts
+    assert products == again and row.format(products, prefill, step) in (ROOT / "docs" / "gpu.md").read_text()
