@@ -85,6 +85,9 @@ public:
   /// The constants of a module in stage LLVM, for their slots.
   llvm::Error takeConstants(DeviceCode &code);
   llvm::Expected<Signature> signature() { return readSignature(*module); }
+  llvm::Expected<std::vector<WeightDeclaration>> weights() {
+    return readWeights(*module);
+  }
   llvm::Expected<std::unique_ptr<llvm::Module>>
   translate(llvm::LLVMContext &llvmContext, const Signature &signature);
   std::string print();
@@ -493,6 +496,11 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
       return error;
   if (llvm::Error error = compilation.lower(Stage::GPU))
     return error;
+  // What code for a device reads as one matrix has to lie so.
+  auto weights = compilation.weights();
+  if (!weights)
+    return weights.takeError();
+  signature->weights = std::move(*weights);
   std::optional<DeviceCode> device;
   if (target->device != ExecutionDevice::Cpu && !options.reference) {
     auto taken = compilation.takeDeviceCode(target->device);

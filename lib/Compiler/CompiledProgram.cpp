@@ -191,7 +191,7 @@ llvm::Error CompiledProgram::bindWeights(const WeightFiles &files,
     // The device's copies are written over.
     impl->bound = false;
     if (Failure failure =
-            impl->device->loadWeights(slots.data(), slots.size(), progress))
+            impl->device->loadWeights(impl->signature, slots.data(), progress))
       return toError(failure);
     owned.clear();
   }

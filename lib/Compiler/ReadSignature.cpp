@@ -96,11 +96,13 @@ static llvm::Expected<WeightDeclaration> toDeclaration(WeightAttr weight) {
     declared.rowBlocks.assign(blocks.asArrayRef().begin(),
                               blocks.asArrayRef().end());
   declared.finite = weight.getFinite();
+  declared.follows = weight.getFollows().str();
   return declared;
 }
 
-/// The weights that are bound already, and those of globals.
-static llvm::Error readWeights(ModuleOp module, Signature &signature) {
+llvm::Expected<std::vector<WeightDeclaration>>
+mlir::diffattn::readWeights(ModuleOp module) {
+  std::vector<WeightDeclaration> declarations;
   llvm::SmallVector<WeightAttr> weights = getWeights(module);
   for (auto global : module.getOps<ml_program::GlobalOp>()) {
     if (!isa_and_nonnull<ml_program::ExternAttr>(global.getValueAttr()))
@@ -122,9 +124,9 @@ static llvm::Error readWeights(ModuleOp module, Signature &signature) {
     llvm::Expected<WeightDeclaration> declared = toDeclaration(weight);
     if (!declared)
       return declared.takeError();
-    signature.weights.push_back(std::move(*declared));
+    declarations.push_back(std::move(*declared));
   }
-  return llvm::Error::success();
+  return declarations;
 }
 
 /// Whether a function may write to the memory of `memref`, or give it to others
@@ -155,8 +157,10 @@ static bool mayBeWritten(Value memref, ModuleOp module,
 
 llvm::Expected<Signature> mlir::diffattn::readSignature(ModuleOp module) {
   Signature signature;
-  if (llvm::Error error = readWeights(module, signature))
-    return error;
+  auto weights = readWeights(module);
+  if (!weights)
+    return weights.takeError();
+  signature.weights = std::move(*weights);
   for (auto function : module.getOps<func::FuncOp>()) {
     if (!function.isPublic() || function.isExternal())
       continue;

@@ -447,9 +447,17 @@ llvm::Error BundleWriter::write() {
   WriteErrorsScope scope;
   if (llvm::Error error = makeFolder())
     return error;
-  for (auto [module, target] : llvm::zip(modules, targets))
+  for (auto [module, target] : llvm::zip(modules, targets)) {
+    // The manifest says once for all chips how weights lie.
+    if (getContractText(module.signature) != getContractText(signature()))
+      return makeError(ErrorClass::Compile,
+                       "expected code for " + Twine(target.chip) +
+                           " that lays its weights out as that for " +
+                           targets.front().chip +
+                           " does; write a bundle for each");
     if (llvm::Error error = addCode(module, target))
       return error;
+  }
   if (llvm::Error error = addModelFiles())
     return error;
   if (llvm::Error error = addWeightFiles())

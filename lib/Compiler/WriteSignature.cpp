@@ -74,6 +74,8 @@ void diffattn::writeWeight(json::OStream &out,
   }
   if (declared.finite)
     out.attribute("finite", true);
+  if (!declared.follows.empty())
+    out.attribute("follows", declared.follows);
 }
 
 std::string diffattn::writeSignature(const Signature &signature) {

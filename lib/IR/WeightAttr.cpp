@@ -37,7 +37,8 @@ LogicalResult WeightAttr::verify(EmitError emitError, StringRef name,
                                  int64_t layers, int64_t firstLayer,
                                  int64_t layerStep, bool transpose,
                                  int64_t rowBlockSize,
-                                 DenseI64ArrayAttr rowBlocks, bool finite) {
+                                 DenseI64ArrayAttr rowBlocks, bool finite,
+                                 StringRef follows) {
   if (!type.hasStaticShape()) // weight_c1
     return emitError() << "expected a weight of static shape, but got " << type;
   if (layers < 0 || layers > DIFFATTN_MAX_LAYERS) // weight_c2
@@ -126,16 +127,63 @@ FailureOr<WeightAttr> WeightAttr::ofGlobal(Operation *op, EmitError emitError) {
       emitError, op->getContext(), global.getSymName(), type,
       source ? source.getValue() : StringRef(), layers, firstLayer, layerStep,
       op->hasAttr("diffattn.transpose"), rowBlockSize, rowBlocks,
-      op->hasAttr("diffattn.finite"));
+      op->hasAttr("diffattn.finite"), /*follows=*/StringRef());
   if (!weight)
     return failure();
   return weight;
+}
+
+WeightAttr WeightAttr::withFollows(StringRef name) const {
+  return get(getContext(), getName(), getType(), getSource(), getLayers(),
+             getFirstLayer(), getLayerStep(), getTranspose(), getRowBlockSize(),
+             getRowBlocks(), getFinite(), name);
 }
 
 SmallVector<WeightAttr> mlir::diffattn::getWeights(ModuleOp module) {
   auto list = module->getAttrOfType<ArrayAttr>(kWeightsName);
   return list ? llvm::to_vector(list.getAsRange<WeightAttr>())
               : SmallVector<WeightAttr>();
+}
+
+/// Whether the rows of `weight` can go on behind those of `first`, layer by
+/// layer, as those of one matrix.
+static bool canFollow(WeightAttr weight, WeightAttr first) {
+  RankedTensorType type = weight.getType(), before = first.getType();
+  if (weight.getLayers() != first.getLayers() ||
+      type.getElementType() != before.getElementType() ||
+      !type.getElementType().isIntOrFloat() || type.getRank() == 0 ||
+      before.getRank() == 0 ||
+      type.getShape().drop_front() != before.getShape().drop_front())
+    return false;
+  const int64_t bits =
+      before.getNumElements() * before.getElementTypeBitWidth();
+  return bits % (8 * DIFFATTN_WEIGHT_ALIGNMENT) == 0;
+}
+
+/// Whether each weight that follows another can: an earlier one of the list, so
+/// that none follows itself, which nothing else follows.
+static LogicalResult verifyFollowing(EmitError emitError, ArrayAttr list) {
+  llvm::StringMap<WeightAttr> earlier;
+  for (auto weight : list.getAsRange<WeightAttr>()) {
+    if (StringRef name = weight.getFollows(); !name.empty()) {
+      WeightAttr first = earlier.lookup(name);
+      if (!first) // weights_c2
+        return emitError() << "weight '" << weight.getName()
+                           << "': expected to follow a weight before it that "
+                              "no other follows, but got '"
+                           << name << "'";
+      if (!canFollow(weight, first)) // weights_c3
+        return emitError() << "weight '" << weight.getName()
+                           << "': expected to follow a weight of as many "
+                              "layers, of the same columns and elements, and "
+                              "of a multiple of "
+                           << DIFFATTN_WEIGHT_ALIGNMENT << " bytes, but got "
+                           << first;
+      earlier.erase(name);
+    }
+    earlier[weight.getName()] = weight;
+  }
+  return success();
 }
 
 // weights_c1
@@ -147,7 +195,7 @@ DiffAttnDialect::verifyOperationAttribute(Operation *op,
   auto list = dyn_cast<ArrayAttr>(attribute.getValue());
   if (isa<ModuleOp>(op) && list &&
       llvm::all_of(list, llvm::IsaPred<WeightAttr>))
-    return success();
+    return verifyFollowing([&] { return op->emitError(); }, list);
   return op->emitError() << "expected '" << kWeightsName
                          << "' to be a list of #diffattn.weight on a module, "
                             "but got "

@@ -115,7 +115,7 @@ void mlir::diffattn::buildCPUPipelineBetween(OpPassManager &pm,
   if (isNext(Stage::Scheduled))
     buildSchedulePasses(pm, options);
   if (isNext(Stage::Bufferized))
-    buildBufferizePasses(pm, options);
+    buildBufferizePasses(pm, options, /*device=*/!options.gpuChip.empty());
   if (isNext(Stage::GPU) && !options.gpuChip.empty())
     buildGpuPasses(pm, options.gpuChip);
   if (isNext(Stage::Loops))

@@ -62,9 +62,12 @@ void mlir::diffattn::buildTensorPasses(OpPassManager &pm) {
   functions.addPass(createCanonicalizerPass());
 }
 
-void mlir::diffattn::buildBufferizePasses(
-    OpPassManager &pm, const CommonPipelineOptions &options) {
+void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
+                                          const CommonPipelineOptions &options,
+                                          bool device) {
   pm.addPass(createBindWeightsPass());
+  if (device)
+    pm.addPass(createMergeGemmsPass());
   pm.addPass(createMarkReadOnlyArgumentsPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(memref::createResolveShapedTypeResultDimsPass());

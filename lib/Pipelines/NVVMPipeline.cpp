@@ -41,7 +41,7 @@ void mlir::diffattn::buildNVVMPipeline(OpPassManager &pm,
                                        const NVVMPipelineOptions &options) {
   buildRaisePasses(pm, options, /*device=*/true);
   buildGpuSchedulePasses(pm, options.chip);
-  buildBufferizePasses(pm, options);
+  buildBufferizePasses(pm, options, /*device=*/true);
   buildGpuPasses(pm, options.chip);
   GpuToPtxPassOptions ptx;
   ptx.chip = options.chip;

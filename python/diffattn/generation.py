@@ -21,6 +21,7 @@ from .device import DeviceArray
 from .errors import CheckpointError, InputError, RunError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
 from .models.config import Config
+from .prefill import Prefills
 from .sampling import Sampler
 from .tokenizer import TextStream, Tokenizer
 
@@ -112,6 +113,7 @@ class CompiledModel:
         self.executable, self.directory, self.config, self.kind = executable, directory, config, kind
         self.defaults = defaults or read_defaults(directory, config)
         self.timing = Timing()
+        self._prefills = Prefills(executable)
         #: The longest sequence that a decoder was made for.
         self.context: int | None = None
         if self.is_decoder:
@@ -233,12 +235,17 @@ class CompiledModel:
             row[: len(prompt)] = prompt
         # The last token is never fed back, so its keys need no place. On a device there is room for what is there, as
         # kernels run over all of it.
-        on_device = self.executable.has_device
-        caches = self.new_caches(len(ids), _bucket(int(lengths.max())) if on_device else int(lengths.max()) + limit - 1)
+        capacity = _bucket(int(lengths.max())) if self.executable.has_device else int(lengths.max()) + limit - 1
         begin = time.perf_counter()
-        logits, *caches = self.executable.call("prefill", padded, lengths, *caches)
-        timing.prefill_seconds = time.perf_counter() - begin
-        timing.prefill_tokens = int(lengths.sum())
+        with self._prefills.run(padded, lengths, lambda: self.new_caches(len(ids), capacity)) as (logits, caches):
+            timing.prefill_seconds = time.perf_counter() - begin
+            timing.prefill_tokens = int(lengths.sum())
+            yield from self._decoded(ids, streams, sampler, limit, logits, lengths, caches)
+
+    def _decoded(self, ids: list[list[int]], streams: list, sampler: Sampler, limit: int, logits: np.ndarray, lengths: np.ndarray,
+                 caches: list) -> Iterator:
+        """The pieces that follow prompts of so many tokens, with the logits of their last ones."""
+        timing = self.timing
         positions, tokens = lengths.copy(), np.zeros(len(ids), np.int64)
         running, before = [True] * len(ids), [list(prompt) for prompt in ids]
         # A row that has ended writes over its own last place until the others end.

@@ -57,3 +57,46 @@ module attributes {diffattn.weights = [{name = "w"}]} {}
 // weights_c1
 // expected-error @below {{expected 'diffattn.weights' to be a list of #diffattn.weight on a module, but got []}}
 func.func private @f() attributes {diffattn.weights = []}
+
+// -----
+
+// weights_c2
+// expected-error @below {{weight 'b': expected to follow a weight before it that no other follows, but got 'a'}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "b", type = tensor<4x32xf32>, follows = "a">,
+                                       #diffattn.weight<name = "a", type = tensor<4x32xf32>>]} {}
+
+// -----
+
+// weights_c2
+// expected-error @below {{weight 'c': expected to follow a weight before it that no other follows, but got 'a'}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "a", type = tensor<4x32xf32>>,
+                                       #diffattn.weight<name = "b", type = tensor<4x32xf32>, follows = "a">,
+                                       #diffattn.weight<name = "c", type = tensor<4x32xf32>, follows = "a">]} {}
+
+// -----
+
+// weights_c3
+// expected-error @below {{weight 'b': expected to follow a weight of as many layers, of the same columns and elements, and of a multiple of 256 bytes, but got #diffattn.weight<name = "a", type = tensor<4x32xf32>>}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "a", type = tensor<4x32xf32>>,
+                                       #diffattn.weight<name = "b", type = tensor<4x16xf32>, follows = "a">]} {}
+
+// -----
+
+// weights_c3
+// expected-error @below {{weight 'b': expected to follow a weight of as many layers}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "a", type = tensor<4x32xf32>>,
+                                       #diffattn.weight<name = "b", type = tensor<4x32xbf16>, follows = "a">]} {}
+
+// -----
+
+// weights_c3
+// expected-error @below {{weight 'b.{}': expected to follow a weight of as many layers}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "a", type = tensor<4x32xf32>>,
+                                       #diffattn.weight<name = "b.{}", type = tensor<4x32xf32>, layers = 2, follows = "a">]} {}
+
+// -----
+
+// weights_c3
+// expected-error @below {{weight 'b': expected to follow a weight of as many layers}}
+module attributes {diffattn.weights = [#diffattn.weight<name = "a", type = tensor<3x16xf32>>,
+                                       #diffattn.weight<name = "b", type = tensor<4x16xf32>, follows = "a">]} {}

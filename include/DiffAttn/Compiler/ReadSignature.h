@@ -25,6 +25,10 @@ getFunction(const diffattn_rt::Signature &signature, llvm::StringRef name);
 /// Reads the signature of a module of tensor IR, before it is lowered.
 llvm::Expected<diffattn_rt::Signature> readSignature(ModuleOp module);
 
+/// Reads the weights alone: those that are bound already, and those of globals.
+llvm::Expected<std::vector<diffattn_rt::WeightDeclaration>>
+readWeights(ModuleOp module);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_COMPILER_READSIGNATURE_H

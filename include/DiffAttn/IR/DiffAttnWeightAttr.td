@@ -25,7 +25,9 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
       of the first one in the files, and from one to the next. The table has a slot for each;
     - `transpose`: the files hold it with its two axes exchanged;
     - `row_block_size`, `row_blocks`: block `i` of so many rows is block `row_blocks[i]` of the files;
-    - `finite`: the files must hold no NaN and no infinity there, as in scales of quantized weights.
+    - `finite`: the files must hold no NaN and no infinity there, as in scales of quantized weights;
+    - `follows`: the name of a weight in whose memory on a device this one goes on, so that the rows of both, layer
+      by layer, are those of one matrix. `diffattn-merge-gemms` says so of weights that it multiplies at once.
 
     Example:
 
@@ -44,12 +46,16 @@ def DiffAttn_WeightAttr : AttrDef<DiffAttn_Dialect, "Weight"> {
     DefaultValuedParameter<"bool", "false">:$transpose,
     DefaultValuedParameter<"int64_t", "0">:$row_block_size,
     OptionalParameter<"::mlir::DenseI64ArrayAttr">:$row_blocks,
-    DefaultValuedParameter<"bool", "false">:$finite);
+    DefaultValuedParameter<"bool", "false">:$finite,
+    StringRefParameter<"", "\"\"">:$follows);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
     /// Slots of the table of weights that it takes.
     int64_t getNumSlots() const { return getLayers() ? getLayers() : 1; }
+
+    /// The same weight, which follows the one called `name`.
+    WeightAttr withFollows(::llvm::StringRef name) const;
 
     /// What `global`, an `ml_program.global` with an extern value, declares.
     static ::mlir::FailureOr<WeightAttr>

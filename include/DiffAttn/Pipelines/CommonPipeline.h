@@ -41,9 +41,11 @@ void buildRaisePasses(OpPassManager &pm, const CommonPipelineOptions &options,
 /// The rest of `scheduled`, after a pass that chose schedules: what has none
 /// becomes linalg, products are formed, element-wise ops fused.
 void buildTensorPasses(OpPassManager &pm);
-/// From `scheduled` to `bufferized`.
+/// From `scheduled` to `bufferized`. `device` as above: products that read the
+/// same rows become one.
 void buildBufferizePasses(OpPassManager &pm,
-                          const CommonPipelineOptions &options);
+                          const CommonPipelineOptions &options,
+                          bool device = false);
 
 } // namespace mlir::diffattn
 

@@ -63,6 +63,27 @@ def BindWeightsPass : Pass<"diffattn-bind-weights", "ModuleOp"> {
                            "diffattn::DiffAttnDialect", "memref::MemRefDialect"];
 }
 
+def MergeGemmsPass : Pass<"diffattn-merge-gemms", "ModuleOp"> {
+  let summary = "Multiply the same rows with several weights at once";
+  let description = [{
+    `diffattn.gemm`s of one block on tensors that have the same `a`, and whose `b` are
+    weights of the table, `[N, K]`, of one layer, become one product with all their rows
+    (queries, keys and values; the gate and what it gates). The results are slices of its
+    columns; one of a narrower type than another's is rounded from it by an op of its own,
+    to the same numbers. The weights are made to lie side by side in a device's memory, in
+    the order in which they are declared: `follows` of their `#diffattn.weight`. So no
+    weight is copied, and each can still be read alone.
+
+    Products stay apart whose sizes are not aligned as `DiffAttn/Schedule/MergedGemm.h`
+    says, that accumulate or write into a tensor that is there, or whose `b` is no weight
+    or lies beside another one already. For products whose launches cost time, those of a
+    device. Runs behind `diffattn-bind-weights`.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "bufferization::BufferizationDialect",
+                           "diffattn::DiffAttnDialect", "linalg::LinalgDialect",
+                           "tensor::TensorDialect"];
+}
+
 def RelaxReductionsPass
     : InterfacePass<"diffattn-relax-reductions", "FunctionOpInterface"> {
   let summary = "Let sums over a reduction dimension be computed in any order";

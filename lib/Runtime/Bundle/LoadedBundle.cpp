@@ -320,7 +320,8 @@ Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
     }
   if (!program)
     return {};
-  if (Failure failure = program->loadWeights(table, slot, progress))
+  if (Failure failure =
+          program->loadWeights(manifest.signature, table, progress))
     return in(directory, failure);
   owned.clear();
   mappings.clear();

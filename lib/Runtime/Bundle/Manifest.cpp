@@ -361,7 +361,8 @@ bool ManifestReader::root() {
           return json.array([&] { return weight(); });
         return json.skip();
       });
-  return read && json.end() && checkPlaces() && checkDevices();
+  return read && json.end() && checkFollowing(manifest.signature) &&
+         checkPlaces() && checkDevices();
 }
 
 Failure ManifestReader::read() {

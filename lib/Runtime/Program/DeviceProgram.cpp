@@ -210,37 +210,48 @@ Failure DeviceProgram::loadConstants(const std::vector<std::string> &constants,
   return check(table->stream_wait(table, stream));
 }
 
-Failure DeviceProgram::loadWeights(diffattn_weight *slots, size_t count,
+Failure DeviceProgram::loadWeights(const Signature &signature,
+                                   diffattn_weight *slots,
                                    const Progress &progress) {
   diffattn_device *table = device.get();
   auto bytesOf = [](const diffattn_weight &slot) {
     return slot.rows * slot.cols * getDTypeBytes(slot.dtype);
   };
+  const std::vector<std::vector<size_t>> blocks = signature.getWeightBlocks();
   int64_t total = 0, room = 0, done = 0;
-  for (size_t i = 0; i < count; ++i) {
-    total += bytesOf(slots[i]);
-    room += aligned(bytesOf(slots[i]));
+  for (const std::vector<size_t> &block : blocks) {
+    int64_t bytes = 0;
+    for (size_t slot : block)
+      bytes += bytesOf(slots[slot]);
+    total += bytes;
+    room += aligned(bytes);
   }
-  if (count == 0)
+  if (blocks.empty())
     return {};
   if (Failure failure = grow(weightMemory, room, "weights"))
     return failure;
   diffattn_address at = weightMemory.address;
-  for (size_t i = 0; i < count; ++i) {
-    diffattn_weight &slot = slots[i];
-    const int64_t bytes = bytesOf(slot);
-    const std::string name = "weight " + std::to_string(i);
+  for (const std::vector<size_t> &block : blocks) {
+    // A buffer of its own, which one product may read as a whole.
+    const diffattn_address begin = at;
+    std::string name = "weight";
+    for (size_t number : block) {
+      diffattn_weight &slot = slots[number];
+      const int64_t bytes = bytesOf(slot);
+      name += (at == begin ? " " : ", ") + std::to_string(number);
+      if (Failure failure =
+              check(table->copy_in(table, stream, at, slot.data, bytes)))
+        return failure;
+      slot.data = reinterpret_cast<void *>(at);
+      at += bytes;
+      done += bytes;
+      if (progress && !progress(done, total))
+        return stoppedAfter(done, total);
+    }
     if (Failure failure =
-            check(table->copy_in(table, stream, at, slot.data, bytes)))
+            check(table->name_range(table, begin, at - begin, name.c_str())))
       return failure;
-    if (Failure failure =
-            check(table->name_range(table, at, bytes, name.c_str())))
-      return failure;
-    slot.data = reinterpret_cast<void *>(at);
-    at += aligned(bytes);
-    done += bytes;
-    if (progress && !progress(done, total))
-      return stoppedAfter(done, total);
+    at = begin + aligned(at - begin);
   }
   return check(table->stream_wait(table, stream));
 }

@@ -9,6 +9,9 @@
 #include "DiffAttn/Runtime/ABI/Table.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
+#include <algorithm>
+#include <map>
+
 using namespace diffattn_rt;
 
 const FunctionSignature *Signature::find(std::string_view name) const {
@@ -78,6 +81,57 @@ std::optional<std::string> WeightDeclaration::findFault() const {
   return std::nullopt;
 }
 
+/// Whether the rows of `weight` can go on behind those of `first`.
+static bool canFollow(const WeightDeclaration &weight,
+                      const WeightDeclaration &first) {
+  if (weight.layers != first.layers || weight.dtype != first.dtype ||
+      weight.shape.empty() || first.shape.empty() ||
+      !std::equal(weight.shape.begin() + 1, weight.shape.end(),
+                  first.shape.begin() + 1, first.shape.end()))
+    return false;
+  std::optional<int64_t> bytes = getByteSize(first.shape, first.dtype);
+  return bytes && *bytes % DIFFATTN_WEIGHT_ALIGNMENT == 0;
+}
+
+std::optional<std::string> Signature::findFaultOfFollowing() const {
+  // Those before that nothing follows yet.
+  std::map<std::string_view, const WeightDeclaration *> earlier;
+  for (const WeightDeclaration &weight : weights) {
+    if (!weight.follows.empty()) {
+      auto first = earlier.find(weight.follows);
+      if (first == earlier.end() || !canFollow(weight, *first->second))
+        return "weight '" + weight.name +
+               "': expected to follow a weight before it that no other "
+               "follows, of as many layers, of the same columns and elements, "
+               "and of a multiple of " +
+               std::to_string(DIFFATTN_WEIGHT_ALIGNMENT) + " bytes, but got '" +
+               weight.follows + "'";
+      earlier.erase(first);
+    }
+    earlier[weight.name] = &weight;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::vector<size_t>> Signature::getWeightBlocks() const {
+  // What follows a weight comes behind it, so its blocks are there.
+  std::vector<std::vector<size_t>> blocks;
+  std::map<std::string_view, size_t> firstBlocks;
+  size_t slot = 0;
+  for (const WeightDeclaration &weight : weights) {
+    auto before = firstBlocks.find(weight.follows);
+    const bool isFirst = weight.follows.empty() || before == firstBlocks.end();
+    const size_t at = isFirst ? blocks.size() : before->second;
+    const auto count = static_cast<size_t>(weight.getNumSlots());
+    if (isFirst)
+      blocks.resize(at + count);
+    for (size_t i = 0; i < count; ++i)
+      blocks[at + i].push_back(slot++);
+    firstBlocks[weight.name] = at;
+  }
+  return blocks;
+}
+
 std::string WeightDeclaration::getFileName(int64_t i) const {
   std::string result = source.empty() ? name : source;
   if (!layers)
@@ -123,6 +177,8 @@ std::string diffattn_rt::getContractText(const Signature &signature) {
                       weight.rowBlockSize});
     addNumbers(text, weight.shape);
     addNumbers(text, weight.rowBlocks);
+    if (!weight.follows.empty())
+      text += "follows " + weight.follows;
     text += "\n";
   }
   return text;

@@ -154,6 +154,8 @@ bool SignatureReader::weight(WeightDeclaration &declared, const Member &other) {
       });
     if (key == "finite")
       return json.boolean(declared.finite);
+    if (key == "follows")
+      return text(declared.follows);
     return other(key);
   });
   if (!read)
@@ -174,7 +176,12 @@ bool SignatureReader::signature(Signature &signature) {
       });
     return json.skip();
   });
-  return read && json.end();
+  return read && json.end() && checkFollowing(signature);
+}
+
+bool SignatureReader::checkFollowing(const Signature &signature) {
+  std::optional<std::string> fault = signature.findFaultOfFollowing();
+  return !fault || json.fail(*fault);
 }
 
 Failure diffattn_rt::parseSignature(std::string_view text,

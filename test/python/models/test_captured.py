@@ -7,6 +7,7 @@ from test_simulated import PICTURE, both  # noqa: F401
 
 from diffattn import generation, models
 from diffattn.generation import _Decoding
+from diffattn.prefill import Prefills
 
 #: Frequencies that follow the largest position of a step.
 DYNAMIC = {"model_type": "diffllama", "max_position_embeddings": 8, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
@@ -36,6 +37,21 @@ def test_decode_steps(config, both, monkeypatch):  # noqa: F811
     assert len(graphs) == 3 and not any(graph.fallback_reason for graph in graphs)
     assert np.isfinite(expected).all()
     np.testing.assert_array_equal(np.stack(got, 1), expected)
+
+    # Prompts of one shape: the first plain, the second captured, and one by that graph, whose caches hold what came before.
+    prefills = Prefills(sim.executable)
+    for run in range(3):
+        prompts = [[(7 * token + run) % 64 for token in prompt] for prompt in prompts]
+        lengths, step = np.roll(lengths, 1), []
+        for row, (prompt, length) in enumerate(zip(prompts, lengths)):
+            padded[row] = 0
+            padded[row, :length] = (prompt * 6)[:length]
+        with prefills.run(padded, lengths, lambda: sim.new_caches(3, 7)) as (logits, caches):
+            step += [logits.copy(), sim.executable.call("decode", tokens, lengths, *caches)[0]]
+        logits, *caches = sim.executable.call("prefill", padded, lengths, *sim.new_caches(3, 7))
+        np.testing.assert_array_equal(step[0], logits)
+        np.testing.assert_array_equal(step[1], sim.executable.call("decode", tokens, lengths, *caches)[0])
+    assert prefills.fallback_reason is None and len(prefills._idle) == 1
 
 
 @pytest.mark.parametrize("config, shape", [

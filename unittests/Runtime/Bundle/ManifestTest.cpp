@@ -137,6 +137,8 @@ TEST(Manifest, EveryWrongPartIsNamed) {
       {"\"shape\": [4, 2]", "\"shape\": [4, 9223372036854775807]",
        "expected a shape that memory can hold"},
       {"\"layers\": 2", "\"layers\": 3", "expected a tensor for each layer"},
+      {"\"layers\": 2", "\"layers\": 2, \"follows\": \"l.{}\"",
+       "weight 'l.{}': expected to follow a weight before it"},
       {"\"row_blocks\": [1, 0]", "\"row_blocks\": [1, 1]",
        "expected row_blocks that name each block"},
       {"\"row_blocks\": [1, 0]", "\"row_blocks\": [0, 2]",

@@ -51,6 +51,7 @@ TEST(Signature, ContractsDifferInWhateverCallsDependOn) {
       [](Signature &s) { s.weights[0].transpose = true; },
       [](Signature &s) { s.weights[0].rowBlockSize = 1; },
       [](Signature &s) { s.weights[0].rowBlocks = {0, 1}; },
+      [](Signature &s) { s.weights[0].follows = "v"; },
       [](Signature &s) { s.weights.clear(); },
   };
   for (size_t i = 0; i < std::size(changes); ++i) {
@@ -65,6 +66,59 @@ TEST(Signature, ContractsSayNothingOfMessagesAndFiles) {
   changed.functions[0].arguments[0].text = "other";
   changed.weights[0].source = "elsewhere";
   EXPECT_EQ(getContractText(changed), getContractText(makeSignature()));
+}
+
+WeightDeclaration makeWeight(const char *name, int64_t layers,
+                             const char *follows = "") {
+  WeightDeclaration weight;
+  weight.name = name;
+  weight.dtype = DIFFATTN_F32;
+  weight.shape = {4, 16};
+  weight.layers = layers;
+  weight.follows = follows;
+  return weight;
+}
+
+TEST(Signature, BlocksHoldWhatFollowsLayerByLayer) {
+  const Signature signature{
+      {},
+      {makeWeight("embed", 0), makeWeight("q.{}", 2), makeWeight("norm.{}", 2),
+       makeWeight("k.{}", 2, "q.{}"), makeWeight("v.{}", 2, "k.{}"),
+       makeWeight("head", 0, "embed")}};
+  EXPECT_EQ(signature.findFaultOfFollowing(), std::nullopt);
+  const std::vector<std::vector<size_t>> expected = {
+      {0, 9}, {1, 5, 7}, {2, 6, 8}, {3}, {4}};
+  EXPECT_EQ(signature.getWeightBlocks(), expected);
+  EXPECT_TRUE(Signature().getWeightBlocks().empty());
+}
+
+TEST(Signature, FollowsWhatCanBeOneMatrixWithIt) {
+  const std::function<void(Signature &)> changes[] = {
+      [](Signature &s) { s.weights[1].follows = "c"; },
+      [](Signature &s) { s.weights[1].follows = "b"; },
+      [](Signature &s) { std::swap(s.weights[0], s.weights[1]); },
+      [](Signature &s) { s.weights.push_back(makeWeight("c", 0, "a")); },
+      [](Signature &s) { s.weights[1].layers = 1; },
+      [](Signature &s) { s.weights[1].dtype = DIFFATTN_F16; },
+      [](Signature &s) { s.weights[1].shape = {4, 8}; },
+      [](Signature &s) { s.weights[1].shape = {}; },
+      [](Signature &s) { s.weights[1].shape = {4, 4, 4}; },
+      [](Signature &s) { s.weights[0].shape = {3, 16}; },
+  };
+  const Signature sound{{}, {makeWeight("a", 0), makeWeight("b", 0, "a")}};
+  EXPECT_EQ(sound.findFaultOfFollowing(), std::nullopt);
+  for (size_t i = 0; i < std::size(changes); ++i) {
+    Signature changed = sound;
+    changes[i](changed);
+    const std::optional<std::string> fault = changed.findFaultOfFollowing();
+    ASSERT_TRUE(fault) << i;
+    EXPECT_NE(
+        fault->find("expected to follow a weight before it that no other "
+                    "follows, of as many layers, of the same columns and "
+                    "elements, and of a multiple of 256 bytes, but got '"),
+        std::string::npos)
+        << *fault;
+  }
 }
 
 } // namespace

@@ -79,6 +79,9 @@ typedef struct diffattn_rt_table {
 #define DIFFATTN_WEIGHTS_SYMBOL "diffattn_weights"
 /// The most slots that the layers of one weight may have.
 #define DIFFATTN_MAX_LAYERS 65536
+/// The bytes of a weight that another one follows in a device's memory are a
+/// multiple of this, so that each begins where one of its own would.
+#define DIFFATTN_WEIGHT_ALIGNMENT 256
 #define DIFFATTN_RELEASE_SYMBOL "diffattn_release_constants"
 
 /// What a shared object of compiled code says under the name

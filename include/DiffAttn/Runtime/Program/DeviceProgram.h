@@ -40,9 +40,10 @@ public:
   /// Called between weights with bytes done and bytes in all; false stops.
   using Progress = std::function<bool(int64_t done, int64_t total)>;
 
-  /// Copies weights, whose slots point to memory of the host, and lets the
-  /// slots point to the copies, which lie at the same addresses every time.
-  Failure loadWeights(diffattn_weight *slots, size_t count,
+  /// Copies the weights of a signature, whose slots point to memory of the
+  /// host, and lets the slots point to the copies, which lie at the same
+  /// addresses every time, as `getWeightBlocks` says.
+  Failure loadWeights(const Signature &signature, diffattn_weight *slots,
                       const Progress &progress);
 
   /// What was asked of the device since the program was loaded, beside its

@@ -53,6 +53,9 @@ struct WeightDeclaration {
   int64_t rowBlockSize = 0;
   std::vector<int64_t> rowBlocks; // new block i is the file's block [i]
   bool finite = false;            // NaN and infinity are an error
+  /// The weight in whose memory on a device this one goes on, layer by layer:
+  /// compiled code reads the rows of both as one matrix. Empty: none.
+  std::string follows;
 
   /// What is wrong with a declaration that was read from a file: what was
   /// expected of it. Nothing if it is sound.
@@ -74,6 +77,13 @@ struct Signature {
   /// are.
   Failure get(std::string_view name, const FunctionSignature *&function) const;
   int64_t getNumWeightSlots() const;
+
+  /// What is wrong with the weights that others follow; nothing if they can be
+  /// laid out so.
+  std::optional<std::string> findFaultOfFollowing() const;
+  /// The slots of the weight table in the order in which they lie on a device:
+  /// those of one block lie side by side. Every slot is in one block.
+  std::vector<std::vector<size_t>> getWeightBlocks() const;
 };
 
 /// What callers and compiled code must agree on, as text: of functions their

@@ -49,6 +49,8 @@ protected:
   bool function(Signature &signature);
   /// A declaration, and what else the object holds, which `other` reads.
   bool weight(WeightDeclaration &declared, const Member &other);
+  /// Whether weights can follow one another as they say, once all are read.
+  bool checkFollowing(const Signature &signature);
 
   StrictJson json;
 
