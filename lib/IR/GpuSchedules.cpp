@@ -74,7 +74,7 @@ ScheduleTarget GpuWgmmaAttr::getTarget() const { return ScheduleTarget::GPU; }
 
 LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
                                    int64_t kvBlockSize, int64_t stages,
-                                   int64_t cluster) {
+                                   int64_t cluster, bool overlap) {
   if (placement == GpuPlacement::Pair) // gpu_wgmma_c1
     return emitError() << "expected placement both or apart, but got pair";
   // gpu_wgmma_c2

@@ -216,14 +216,6 @@ std::optional<GpuSplitKVAttr> mlir::diffattn::selectGpuBulkCopies(
     reason = "expected none for decode by tensor maps, but got segments";
     return std::nullopt;
   }
-  // ptxas spills there, and was seen to do so nowhere else.
-  if (shape.packed && shape.paged && shape.sharedKeys && shape.headDim <= 32 &&
-      shape.valueDim <= 64) {
-    reason = "expected two K, or widths above 32 and 64, for decode by tensor "
-             "maps of packed sequences with pages, but got one K of " +
-             std::to_string(shape.headDim);
-    return std::nullopt;
-  }
   if (shape.headDim % 8 || shape.valueDim % 8) {
     reason = "expected widths that are multiples of 8 for decode by tensor "
              "maps, but got " +
@@ -240,7 +232,7 @@ std::optional<GpuSplitKVAttr> mlir::diffattn::selectGpuBulkCopies(
     const int64_t bytes = GpuSharedLayout(GpuTiles::of(bulk), shape.headDim,
                                           shape.valueDim, shape.sharedKeys)
                               .total;
-    if (2 * (bytes + GpuTarget::kReservedSharedBytes) <=
+    if (kGpuBulkBlocksPerSM * (bytes + GpuTarget::kReservedSharedBytes) <=
             target.sharedBytesPerSM ||
         (stages == 2 && bytes <= target.sharedBytesPerBlock))
       return bulk;

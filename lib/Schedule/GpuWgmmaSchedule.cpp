@@ -15,11 +15,19 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
 // A thread has 240 registers. `both` holds the sums of both maps, 2 dv / 2, and
 // their scores, 2 keys / 2; `apart` half of these for the same widths.
 static constexpr GpuWgmmaRow kTable[] = {
+    {64, 64, false, kBoth, 96, 5},
     {64, 128, false, kBoth, 64, 6},
     {128, 128, true, kApart, 128, 3},
+    {128, 128, false, kBoth, 64, 3},
+    {96, 192, false, kApart, 96, 2},
+    {192, 128, true, kApart, 128, 2},
+    {192, 128, false, kBoth, 64, 2},
     {128, 256, false, kApart, 80, 2},
     // Asks the L2 for half as much, and has never been timed.
     {128, 256, false, kApart, 96, 2, /*cluster=*/2},
+    // Exponentials beside products of the same warpgroup, never timed either.
+    {64, 128, false, kBoth, 48, 8, /*cluster=*/1, /*overlap=*/true},
+    {128, 256, false, kApart, 64, 3, /*cluster=*/1, /*overlap=*/true},
 };
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
@@ -62,11 +70,12 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
     return std::nullopt;
   }
   for (const GpuWgmmaRow &row : kTable)
-    if (shape.headDim <= row.headDim && shape.valueDim <= row.valueDim &&
-        (shape.sharedKeys || !row.sharedKeys))
+    if (!row.isByName() && shape.headDim <= row.headDim &&
+        shape.valueDim <= row.valueDim && (shape.sharedKeys || !row.sharedKeys))
       return row.getSchedule(context);
-  reason = "expected widths of at most 128 and 256 for kernels by warpgroups, "
-           "but got " +
-           widths();
+  reason =
+      "expected widths of at most 128 and 256, or 192 and 128, for kernels "
+      "by warpgroups, but got " +
+      widths();
   return std::nullopt;
 }

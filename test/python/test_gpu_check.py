@@ -41,7 +41,7 @@ CASES = ["v1_bf16", "v1_packed_i64_f16", "v1_packed_i64_bf16_decode", "v1_length
          "time_decode_pages"]
 HOPPER_CASES = ["v1_bf16", "v1_lengths_bf16", "v1_wide_f16", "v2_bf16", "v1_lengths_bf16_decode", "v1_pages_bf16", "v1_sequences_bf16",
                 "motif_gda_pages_bf16", "time_one_k_causal", "time_decode_wide", "time_wide",
-                "time_wide_clusters"]
+                "time_wide_clusters", "time_wide_overlap"]
 GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
 
 
@@ -172,7 +172,8 @@ def test_ours_against_ours(hopper, tmp_path, monkeypatch):
     """Where there are kernels of one chip alone, those of all chips are a contestant."""
     rows = {"forward": [check_timing.Row("(128,128) one K, causal 40", "time_one_k_causal", 1, 40, 40, 1, check_timing.WIDER)],
             "decode": [check_timing.Row("(128,256) B2, 40", "time_decode_wide", 2, 1, 40, 1, ()),
-                       check_timing.Row("(128,256) 70", "time_wide", 1, 70, 40, 1, (), (("diffattn, clusters of two", "time_wide_clusters"),))]}
+                       check_timing.Row("(128,256) 70", "time_wide", 1, 70, 40, 1, (),
+                                        (("diffattn, clusters of two", "time_wide_clusters"), ("diffattn, overlapped", "time_wide_overlap")))]}
     monkeypatch.setattr(check_timing, "SMALL", rows)
     found = {part: check_timing.run(hopper, timing.CountingClock(), part, 5, settings()) for part in rows}
     assert [result["failures"] for result in found.values()] == [[], []]
@@ -181,7 +182,7 @@ def test_ours_against_ours(hopper, tmp_path, monkeypatch):
     assert all(entry["median_s"] == 1 and 0 < (entry["relative_error"] or 1e-3) < 2e-2 for entry in row["times"].values())
     assert row["nominal_flop"] == 4 * 2 * 40 * 40 * 128 * 16 // 2 and row["bytes"] == 5 * 16 * 40 * 128 * 2
     assert list(found["decode"]["rows"][0]["times"]) == ["diffattn", "diffattn, mma.sync"]
-    assert list(found["decode"]["rows"][1]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two"]
+    assert list(found["decode"]["rows"][1]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two", "diffattn, overlapped"]
     table.write(tmp_path / "table.md", found)
     assert "| diffattn, mma.sync | 1.000 s |" in (tmp_path / "table.md").read_text()
 

@@ -25,15 +25,21 @@ protected:
   }
 };
 
-/// But one of clusters, which is asked for by name.
+/// But for those that are asked for by name.
 TEST_P(EveryWgmmaRow, IsChosen) {
   Signature s = signature();
-  const bool isOfClusters = GetParam().cluster > 1;
-  if (!isOfClusters)
+  const GpuWgmmaRow &row = GetParam();
+  if (!row.isByName())
     s.schedule.clear();
   Outcome outcome = CompiledCase(s).run({1, 9, 5}, 1);
-  EXPECT_THAT(outcome.kernels, ::testing::HasSubstr("_wgmma_"));
-  EXPECT_EQ(llvm::StringRef(outcome.kernels).contains("c2_"), isOfClusters);
+  const std::string placement =
+      row.placement == GpuPlacement::Both ? "both" : "apart";
+  EXPECT_THAT(outcome.kernels,
+              ::testing::HasSubstr("_wgmma_" + placement + "_k" +
+                                   std::to_string(row.keys) + "s" +
+                                   std::to_string(row.stages) +
+                                   (row.cluster > 1 ? "c2" : "") +
+                                   (row.overlap ? "o" : "") + "_"));
   EXPECT_GT(outcome.stats.at(0).wgmmas, 0u);
   EXPECT_EQ(outcome.stats.at(0).mmas, 0u);
 }
@@ -121,7 +127,7 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   EXPECT_EQ(result->loadedBytes + result->copiedBytes, 0u);
   // Each block: queries, then a box of each panel of a tile, then of each
   // warp's rows.
-  const uint64_t panels = s.d / 64, valuePanels = s.dv / 64;
+  const uint64_t panels = (s.d + 63) / 64, valuePanels = (s.dv + 63) / 64;
   uint64_t boxes =
       2 * panels + 5 * ((s.sharedKeys ? 1 : 2) * panels + valuePanels);
   if (row.placement == GpuPlacement::Both)
@@ -166,8 +172,11 @@ TEST(GpuWgmma, ResultsThatNoMapDescribes) {
 /// Blocks without queries bring their part for the others of the cluster; rows
 /// of two blocks see other keys; a cluster has the parts of one sequence.
 TEST(GpuWgmma, Clusters) {
-  Signature s = ofRow(getGpuWgmmaTable().back());
-  ASSERT_EQ(getGpuWgmmaTable().back().cluster, 2);
+  const GpuWgmmaRow *row =
+      llvm::find_if(getGpuWgmmaTable(),
+                    [](const GpuWgmmaRow &row) { return row.cluster > 1; });
+  ASSERT_NE(row, getGpuWgmmaTable().end());
+  Signature s = ofRow(*row);
   s.left = 40;
   s.right = 0;
   s.signal = s.noise = 2;
@@ -186,13 +195,53 @@ TEST(GpuWgmma, Clusters) {
   }
 }
 
+/// The order of products is no order of sums: rows whose maximum grows in every
+/// tile, and those whose does not, with no tile, one, and many.
+TEST(GpuWgmma, OverlapHasTheBitsOfThePlainOrder) {
+  for (const GpuWgmmaRow &row : getGpuWgmmaTable()) {
+    if (!row.overlap)
+      continue;
+    GpuWgmmaRow plain = row;
+    plain.overlap = false;
+    auto compile = [](const GpuWgmmaRow &row) {
+      Signature s = ofRow(row);
+      s.causal = s.kvLen = s.nanBehind = true;
+      return std::make_unique<CompiledCase>(s);
+    };
+    auto one = compile(row), other = compile(plain);
+    for (auto [keys, length] : {std::pair<int64_t, int64_t>{3, 0},
+                                {9, 9},
+                                {5 * row.keys, 4 * row.keys - 5}})
+      for (double growth : {0.0, 0.3}) {
+        Shape shape{2, 70, keys};
+        shape.length = length;
+        shape.growth = growth;
+        Outcome overlapped = one->run(shape, 5),
+                expected = other->run(shape, 5);
+        EXPECT_TRUE(overlapped.report.clean()) << overlapped.report.str();
+        EXPECT_LE(overlapped.worst(), 1.0);
+        EXPECT_EQ(overlapped.output, expected.output);
+        EXPECT_NE(overlapped.kernels, expected.kernels);
+      }
+  }
+}
+
+/// Blocks that bring tiles for each other.
+TEST(GpuWgmma, OverlapInClusters) {
+  GpuWgmmaRow row{128, 256, false, GpuPlacement::Apart, 64, 2, 2, true};
+  Signature s = ofRow(row);
+  s.causal = true;
+  expectRight(s, {{1, 70, 70}, {1, 129, 200}, {1, 5, 0}});
+}
+
 /// Columns of a panel that the tensor does not have are zeros.
 TEST(GpuWgmma, OtherWidthsTakeTheLeastRowThatHoldsThem) {
   for (auto [d, dv] : {std::pair<int64_t, int64_t>{32, 64},
                        {8, 8},
                        {40, 72},
-                       {96, 192},
-                       {72, 200}}) {
+                       {72, 136},
+                       {72, 200},
+                       {136, 104}}) {
     Signature s = onHopper(d, dv);
     s.causal = true;
     expectRight(s, {{1, 70, 70}});

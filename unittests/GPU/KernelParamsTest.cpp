@@ -43,7 +43,7 @@ struct KernelParamsTest : testing::Test {
 
   ScheduleAttrInterface wgmma(GpuPlacement placement) {
     return GpuWgmmaAttr::get(&context, placement, /*kv_block_size=*/64,
-                             /*stages=*/2, /*cluster=*/1);
+                             /*stages=*/2, /*cluster=*/1, /*overlap=*/false);
   }
   /// Copies by element, a softcap, a bias, segments.
   static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;

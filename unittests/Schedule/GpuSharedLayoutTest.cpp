@@ -64,12 +64,12 @@ TEST(GpuSharedLayoutTest, WarpgroupsHavePanels) {
   context.loadDialect<DiffAttnDialect>();
   for (GpuPlacement placement : {GpuPlacement::Both, GpuPlacement::Apart})
     for (int64_t keys : {16, 64, 80, 128})
-      for (int64_t d : {8, 64, 72, 128})
+      for (int64_t d : {8, 64, 72, 128, 192})
         for (int64_t dv : {8, 64, 136, 256})
           for (bool sharedKeys : {false, true}) {
             const int64_t stages = 3;
             auto schedule = GpuWgmmaAttr::get(&context, placement, keys, stages,
-                                              /*cluster=*/1);
+                                              /*cluster=*/1, /*overlap=*/false);
             Layout layout(schedule, d, dv, sharedKeys);
             expectApart(layout);
             EXPECT_EQ(layout.headPanels, (d + 63) / 64);

@@ -113,6 +113,10 @@ constexpr int64_t kGpuElementChunks = 8;
 int32_t getGpuPlainBlocksPerSM(int64_t headDim, int64_t valueDim, bool segments,
                                bool sequences);
 
+/// Blocks of decode by tensor maps that an SM is to hold, where their shared
+/// memory fits. Without this, ptxas aims at more of them and was seen to spill.
+constexpr int32_t kGpuBulkBlocksPerSM = 2;
+
 /// Keys of a block of decode where the caches have room for at least `minKeys`:
 /// enough blocks for a GPU where there are few keys, and few states to merge
 /// where there are many. Nothing else decides, so a row's result is the same in
@@ -140,13 +144,19 @@ struct GpuWgmmaRow {
   int64_t keys, stages;
   /// Blocks that bring tiles for each other.
   int64_t cluster = 1;
+  /// Whether a warpgroup's exponentials run beside products of its own.
+  bool overlap = false;
 
+  /// Whether only who writes it on the op gets it: it was never timed beside
+  /// the one that is chosen for the same widths.
+  bool isByName() const { return cluster > 1 || overlap; }
   GpuWgmmaAttr getSchedule(MLIRContext *context) const {
-    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster);
+    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster,
+                             overlap);
   }
 };
-/// Rows of less shared memory first; of rows of the same widths the first one
-/// is chosen, and others are asked for by name.
+/// The first row that holds the widths of an op, and is not by name, is chosen:
+/// those that cost less come first.
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
 
 /// The kernel by warpgroups for `shape`, whatever the number of queries.

@@ -167,6 +167,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                     builder.getI32IntegerAttr(getGpuPlainBlocksPerSM(
                         spec.headDim, spec.valueDim, spec.hasTileMasks(),
                         spec.isPacked() || spec.isPaged())));
+  if (spec.isBulk())
+    kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),
+                    builder.getI32IntegerAttr(kGpuBulkBlocksPerSM));
   // Without a bound on the registers ptxas ignores setmaxnreg (C7508).
   if (spec.isWgmma())
     kernel->setAttr(NVVM::NVVMDialect::getMinctasmAttrName(),

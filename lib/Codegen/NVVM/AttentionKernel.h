@@ -124,8 +124,9 @@ public:
 
   struct Step {
     RowState state;
-    /// P as operands of the second product, one a step of 16 keys.
-    SmallVector<Fragment> probabilities;
+    /// P in f32, as scores lie, and as operands of the second product, one a
+    /// step of 16 keys.
+    SmallVector<Fragment> powers, probabilities;
     /// 2^(old maximum - new maximum) of both rows, and whether it is not 1 for
     /// any row of the warp.
     std::array<Value, 2> alpha;
@@ -149,6 +150,10 @@ public:
   /// One tile. With a maximum that grew by no more than the margin, the old one
   /// is kept, and nothing is rescaled.
   Step step(ArrayRef<Fragment> scores, const RowState &state);
+  /// The same without `probabilities`, which `pack` makes of `powers`: the
+  /// registers of those may still be read by a product that runs.
+  Step exponentiate(ArrayRef<Fragment> scores, const RowState &state);
+  SmallVector<Fragment> pack(ArrayRef<Fragment> powers);
   /// Sums of the row tiles of `steps`, in their order, as fragments: multiplied
   /// by alpha if any row of the warp needs it.
   GpuBuilder::Values rescale(ArrayRef<Value> sums, ArrayRef<Step> steps);

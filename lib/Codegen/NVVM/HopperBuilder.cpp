@@ -180,8 +180,10 @@ void HopperBuilder::passThrough(Through through, ArrayRef<Sums *> sums,
 }
 
 void HopperBuilder::wait(ArrayRef<Sums *> sums,
-                         MutableArrayRef<Fragment> operands) {
-  passThrough(WgmmaWait(), sums, operands);
+                         MutableArrayRef<Fragment> operands, int64_t pending) {
+  WgmmaWait wait;
+  wait.pending = pending;
+  passThrough(wait, sums, operands);
 }
 void HopperBuilder::tie(ArrayRef<Sums *> sums,
                         MutableArrayRef<Fragment> operands) {
@@ -204,6 +206,14 @@ Value HopperBuilder::describe(Value pointer, int64_t panelBytes) {
 
 Value HopperBuilder::advance(Value description, int64_t bytes) {
   return b.add(description, bytes >> 4);
+}
+
+Value HopperBuilder::renew(Value description) {
+  // Ties are of 32 bits; the upper ones of all descriptions are the same.
+  Value low = LLVM::TruncOp::create(b, b.i32Type(), description);
+  low = assemble(getPtxAsm(RegisterTie{0, 1}), low, {}).front();
+  Value high = LLVM::AndOp::create(b, description, b.i64(int64_t(-1) << 32));
+  return b.orI(LLVM::ZExtOp::create(b, b.getI64Type(), low), high);
 }
 
 HopperBuilder::Sums HopperBuilder::undefined(int64_t fragments) {

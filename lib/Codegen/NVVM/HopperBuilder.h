@@ -75,8 +75,9 @@ public:
   void multiply(Sums &sums, Value a, Value by, Type type, bool add);
   /// A in registers, 64 rows x 16; B with its columns contiguous.
   void multiply(Sums &sums, const Fragment &a, Value by, Type type);
-  /// Until all products have ended.
-  void wait(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands = {});
+  /// Until all products have ended but those of the last `pending` commits.
+  void wait(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands = {},
+            int64_t pending = 0);
   /// Nothing is computed of these before this place that is written behind it,
   /// and the other way round.
   void tie(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands);
@@ -87,6 +88,9 @@ public:
   Value describe(Value pointer, int64_t panelBytes);
   /// `bytes`, a multiple of 16, after that.
   Value advance(Value description, int64_t bytes);
+  /// The same description. What is computed of it stays behind this place: LLVM
+  /// would move it out of a loop, into registers that the sums need.
+  Value renew(Value description);
   /// No values yet.
   Sums undefined(int64_t fragments);
 

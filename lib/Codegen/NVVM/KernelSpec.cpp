@@ -132,6 +132,8 @@ std::string GpuKernelSpec::getName() const {
          << wgmma.getKvBlockSize() << "s" << wgmma.getStages();
       if (wgmma.getCluster() > 1)
         os << "c" << wgmma.getCluster();
+      if (wgmma.getOverlap())
+        os << "o";
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"

@@ -152,6 +152,13 @@ Value OnlineSoftmax::reduceQuad(Value x) {
 
 OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
                                         const RowState &state) {
+  Step result = exponentiate(scores, state);
+  result.probabilities = pack(result.powers);
+  return result;
+}
+
+OnlineSoftmax::Step OnlineSoftmax::exponentiate(ArrayRef<Fragment> scores,
+                                                const RowState &state) {
   Step result;
   bool scaled = kernel.spec.scaledScores();
   Value factor = scaled ? b.f32(kLog2E) : kernel.param(GpuParam::ScoreScale);
@@ -182,7 +189,6 @@ OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
   }
   result.rescale = b.orI(grew[0], grew[1]);
 
-  SmallVector<Fragment> powers;
   for (const Fragment &fragment : scores) {
     Fragment power;
     for (int64_t i = 0; i < 4; ++i) {
@@ -190,14 +196,19 @@ OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
       power[i] = scaled ? math.exponential(b.subF(fragment[i], shift[i / 2]))
                         : b.exp2(b.fma(fragment[i], factor, shift[i / 2]));
     }
-    powers.push_back(power);
+    result.powers.push_back(power);
   }
   for (int64_t h = 0; h < 2; ++h) {
     Value sum = b.mulF(state.sum[h], result.alpha[h]);
-    for (const Fragment &power : powers)
+    for (const Fragment &power : result.powers)
       sum = b.addF(b.addF(sum, power[2 * h]), power[2 * h + 1]);
     result.state.sum[h] = sum;
   }
+  return result;
+}
+
+SmallVector<Fragment> OnlineSoftmax::pack(ArrayRef<Fragment> powers) {
+  SmallVector<Fragment> probabilities;
   // A result of the first product is, as it lies, an operand of the second.
   for (size_t n = 0; n < powers.size(); n += 2) {
     Fragment operand;
@@ -206,7 +217,7 @@ OnlineSoftmax::Step OnlineSoftmax::step(ArrayRef<Fragment> scores,
       operand[i] = b.packPair(kernel.element, power[2 * (i % 2)],
                               power[2 * (i % 2) + 1]);
     }
-    result.probabilities.push_back(operand);
+    probabilities.push_back(operand);
   }
-  return result;
+  return probabilities;
 }

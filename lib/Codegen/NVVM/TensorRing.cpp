@@ -60,6 +60,12 @@ TensorRing::Position TensorRing::following(Position position) {
           b.select(isLast, b.xorI(position.parity, 1), position.parity)};
 }
 
+TensorRing::Position TensorRing::preceding(Position position) {
+  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, position.stage, b.i32(0));
+  return {b.select(isFirst, b.i32(stages - 1), b.add(position.stage, -1)),
+          b.select(isFirst, b.xorI(position.parity, 1), position.parity)};
+}
+
 void TensorRing::waitForQueries() { hopper.wait(queryBarrier(), b.i32(0)); }
 void TensorRing::waitForKeys(Position position) {
   hopper.wait(barrier(Keys, position.stage), position.parity);

@@ -44,6 +44,7 @@ public:
   };
   Position begin() { return {b.i32(0), b.i32(0)}; }
   Position following(Position position);
+  Position preceding(Position position);
 
   void waitForQueries();
   void waitForKeys(Position position);

@@ -110,9 +110,12 @@ def timed():
     narrow = dict(d=64, dv=128, heads=(PAIRS,) * 5, **common)
     wide = dict(d=128, dv=256, heads=(PAIRS // 2,) * 5, **common)
     one_k = dict(d=128, dv=128, heads=(PAIRS,) * 5, shared_keys=True, **common)
-    return [Case("time_full", **narrow), Case("time_causal", causal=True, **narrow),
+    return [Case("time_full", **narrow), Case("time_full_overlap", schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
+            Case("time_causal", causal=True, **narrow),
+            Case("time_causal_overlap", causal=True, schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
             Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **narrow),
             Case("time_wide", **wide), Case("time_wide_clusters", schedule=shipped.CLUSTER, chip="sm_90a", **wide),
+            Case("time_wide_overlap", schedule=shipped.OVERLAP_WIDE, chip="sm_90a", **wide),
             Case("time_one_k", **one_k), Case("time_one_k_causal", causal=True, **one_k),
             Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide),
             Case("time_decode_pages", queries=1, extra=("pages",), **narrow)]

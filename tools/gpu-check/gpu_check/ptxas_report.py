@@ -1,10 +1,11 @@
 """Assembles every shipped GPU kernel and prints what ptxas says of it.
 
 The list below says which kernels are shipped: a row for each variant of differential attention, in f16 and bf16, for each chip, and
-f32 at every width of the table of schedules. With --every also each width of the table with each feature that a kernel's code depends
-on, with and without K shared by both maps: all that the table can choose. Each is taken from `diffattn.attention` to a cubin; equal
-kernels are made once. The table shows registers, spilled bytes, dynamic shared memory and the blocks that an SM holds. A spill, or
-more registers or shared memory than a chip has, ends with status 1.
+f32 at every width of the table of schedules; on sm_90a also the schedules that are asked for by name. With --every also each width of
+the table with each feature that a kernel's code depends on, with and without K shared by both maps: all that the table can choose.
+--widths takes a part of that. Each is taken from `diffattn.attention` to a cubin; equal kernels are made once. The table shows
+registers, spilled bytes, dynamic shared memory and the blocks that an SM holds. A spill, or more registers or shared memory than a
+chip has, ends with status 1.
 """
 import argparse
 import itertools
@@ -32,6 +33,7 @@ VARIANTS = [
     ("v2", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], []),
     ("v2-64", 64, 64, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], []),
     ("gdla", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate"]),
+    ("gdla-two-keys", 192, 128, (8, 2, 2, 2, 2), False, ["window = array<i64: 128, 0>", SIGMOID], ["gate"]),
     ("dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, "softcap = 30.0 : f32"], []),
     ("edifice", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL], []),
     ("timm", 32, 64, (4, 4, 4, 4, 4), False, [RMS], ["weight"]),
@@ -64,6 +66,13 @@ SOFTCAP = "softcap = 30.0 : f32"
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
             ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),
             ([SOFTCAP], ["mask", "segments-i64"]), ([], ["pages"])]
+#: On sm_90a, what the code of kernels by warpgroups depends on, in all combinations that they take: result and what the end of a row
+#: reads, how sequences and pages lie, and (where a row has most) scores that are scaled first.
+ENDS = [([RMS] * norm, ["weight"] * norm + ["gate"] * gate + ["f32"] * wide) for norm, gate, wide in itertools.product((0, 1), repeat=3)]
+PLACES = [[], ["pages"], ["sequences"], ["sequences", "pages"]]
+SCALED = "scale = 20.0 : f32"
+WARPGROUPS = [(attrs, extra + place) for attrs, extra in ENDS for place in PLACES]
+WARPGROUPS += [([RMS, SCALED], ["weight", "gate", *place]) for place in PLACES]
 #: Of f32, whose kernels are all of one form, the least and the most, with strides that none shares.
 PLAIN = [([CAUSAL], []), ([CAUSAL, RMS], ["weight", "sequences"]), ([SOFTCAP, RMS], ["weight", "gate", "sequences", "pages"]), ([SOFTCAP, RMS], ["bias", "weight", "gate"]), ([SOFTCAP, RMS], ["bias", "weight", "gate", "segments-i64"])]
 CHIPS = {"sm_80": (2048, 32, 164 << 10), "sm_86": (1536, 16, 100 << 10), "sm_89": (1536, 24, 100 << 10),
@@ -101,7 +110,7 @@ def attention(name, element, variant, queries):
         text += f" {operand}(%{operand} : {type_})"
     joined = ", ".join(f"%{n}: {t}" for n, t in args.items())
     return (f"func.func @{name.replace('-', '_')}({joined}) {{\n  diffattn.attention {text} outs(%o : {o})\n"
-            f"    {{{', '.join(['scale = 0.125 : f32'] + attrs)}}}\n  return\n}}\n")
+            f"    {{{', '.join(attrs if SCALED in attrs else ['scale = 0.125 : f32', *attrs])}}}\n  return\n}}\n")
 
 
 #: Everything else that models do, a function each: types are filled in.
@@ -194,12 +203,18 @@ def table_widths():
     return list(dict.fromkeys((int(d), int(dv)) for d, dv in widths))
 
 
-def table_text(elements):
-    """Every width of the table with every feature."""
+def table_text(elements, chip, wanted):
+    """Every width of the table with every feature: those `wanted`, or all."""
     functions = []
-    for element, (d, dv), shared, (attrs, extra) in itertools.product(elements, table_widths(), (False, True), FEATURES):
-        variant = ("table", d, dv, (2, 2, 2, 2, 2), shared, attrs, extra)
-        functions.append(attention(f"table_{len(functions)}", element, variant, "?"))
+    add = lambda queries, element, d, dv, shared, attrs, extra: functions.append(
+        attention(f"table_{len(functions)}", element, ("table", d, dv, (2, 2, 2, 2, 2), shared, attrs, extra), queries))
+    for element, (d, dv), shared in itertools.product(elements, wanted or table_widths(), (False, True)):
+        for attrs, extra in FEATURES:
+            add("?", element, d, dv, shared, attrs, extra)
+        # More than decode takes, so that this is prefill alone. Of f16, whose products differ in a letter, the most.
+        if chip == "sm_90a" and element != "f32":
+            for attrs, extra in WARPGROUPS[-len(PLACES):] if element == "f16" else WARPGROUPS:
+                add(64, element, d, dv, shared, attrs, extra)
     return "".join(functions)
 
 
@@ -221,16 +236,32 @@ def module_text(elements, names):
     return "".join(functions)
 
 
-#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other.
-CLUSTER = ("schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<placement = apart, kv_block_size = 96, stages = 2, "
-           "cluster = 2>>, #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 32, stages = 2, q_in_registers = true>]")
+def _by_name(parameters, otherwise):
+    return f"schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<{parameters}>>, #diffattn.gpu_forward<{otherwise}>]"
 
 
-def cluster_text(elements, names):
-    """The variants with wide heads, in clusters."""
-    variants = [v for v in VARIANTS if v[2] > 128 and (not names or v[0] in names)]
-    return "".join(attention(f"cluster_{element}_{name}", element, (name, d, dv, heads, shared, [*attrs, CLUSTER], extra), "?")
-                   for element in elements for name, d, dv, heads, shared, attrs, extra in variants)
+_NARROW = "placement = apart, warps = 8, row_tiles = 2, kv_block_size = 32, q_in_registers = true"
+_WIDE = "placement = pair, warps = 8, kv_block_size = 32, stages = 2, q_in_registers = true"
+#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup.
+CLUSTER = _by_name("placement = apart, kv_block_size = 96, stages = 2, cluster = 2", _WIDE)
+OVERLAP = _by_name("placement = both, kv_block_size = 48, stages = 8, overlap = true", _NARROW)
+OVERLAP_WIDE = _by_name("placement = apart, kv_block_size = 64, stages = 3, overlap = true", _WIDE)
+#: Each with the least and the greatest width of values that it is for.
+BY_NAME = [(CLUSTER, 129, 256), (OVERLAP, 128, 128), (OVERLAP_WIDE, 129, 256)]
+
+
+def by_name_text(elements, names, every):
+    """What schedules by name take of the variants; with `every`, also of all that kernels by warpgroups may have beside their tiles."""
+    functions = []
+    for element, (schedule, least, most) in itertools.product(elements, BY_NAME):
+        variants = [v for v in VARIANTS if least <= v[2] <= most and (v[1] <= 64 or v[2] > 128) and (not names or v[0] in names)
+                    and SOFTCAP not in v[5] and not {"bias", "mask", "segments", "segments-i64"} & set(v[6])]
+        if every:
+            features = WARPGROUPS[-len(PLACES):] if element == "f16" else WARPGROUPS
+            variants += [("every", most // 2, most, (2, 2, 2, 2, 2), shared, *feature) for shared in (False, True) for feature in features]
+        for name, d, dv, heads, shared, attrs, extra in variants:
+            functions.append(attention(f"named_{len(functions)}", element, (name, d, dv, heads, shared, [*attrs, schedule], extra), "?"))
+    return "".join(functions)
 
 
 def report(opt, chip, text, folder):
@@ -267,20 +298,26 @@ def main():
     parser.add_argument("--types", default="bf16,f16")
     parser.add_argument("--variants", default="", help="only these, by name")
     parser.add_argument("--every", action="store_true", help="also all that the table of schedules can choose: some minutes a chip")
+    parser.add_argument("--widths", default="", help="with --every: of the table these alone, as 64x128,128x256; no variants")
     parser.add_argument("--print-module", action="store_true", help="print the ops and stop")
     args = parser.parse_args()
     names = [n for n in args.variants.split(",") if n]
-    text, clusters = module_text(args.types.split(","), names), cluster_text(args.types.split(","), names)
-    if args.every:
-        text += table_text([*args.types.split(","), "f32"])
+    types, wanted = args.types.split(","), [tuple(map(int, w.split("x"))) for w in args.widths.split(",") if w]
+    if wanted and (not args.every or set(wanted) - set(table_widths())):
+        parser.error(f"expected --widths with --every, of {', '.join(f'{d}x{dv}' for d, dv in table_widths())}, but got {args.widths}")
+
+    def text_for(chip):
+        text = "" if wanted else module_text(types, names) + (by_name_text(types, names, args.every) if chip == "sm_90a" else "")
+        return text + (table_text([*types, "f32"], chip, wanted) if args.every else "")
+
     if args.print_module:
-        print(text)
+        print(text_for("sm_80"))
         return 0
     bad = 0
     print(f"{'chip':6} {'registers':>9} {'spills':>6} {'shared':>7} {'threads':>7} {'blocks/SM':>9}  kernel")
     with tempfile.TemporaryDirectory() as folder:
         for chip in args.chips.split(","):
-            for name, registers, spills, shared, threads in report(args.opt, chip, text + clusters * (chip == "sm_90a"), folder):
+            for name, registers, spills, shared, threads in report(args.opt, chip, text_for(chip), folder):
                 blocks = occupancy(chip, registers, shared, threads)
                 failed = spills > 0 or registers > 255 or blocks < 1
                 bad += failed

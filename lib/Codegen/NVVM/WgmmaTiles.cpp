@@ -1,0 +1,275 @@
+//===- WgmmaTiles.cpp - tiles of keys that a warpgroup multiplies ---------===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "WgmmaTiles.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+using namespace mlir::diffattn;
+using namespace mlir::diffattn::gpucode;
+
+using Barriers = WgmmaBarriers;
+
+/// Elements that one instruction contracts.
+static constexpr int64_t kStep = 16;
+
+WgmmaTiles::WgmmaTiles(AttentionKernel &kernel, const QueryBlock &place,
+                       TensorRing &ring, OnlineSoftmax &softmax, MapSums &maps)
+    : kernel(kernel), b(kernel.b), hopper(kernel.b), place(place), ring(ring),
+      softmax(softmax), maps(maps), keys(kernel.spec.getTileKeys()) {}
+
+void WgmmaTiles::meetReaders() {
+  b.namedBarrier(b.i32(Barriers::kReaders), Barriers::kReadingThreads);
+}
+void WgmmaTiles::waitForTurn() {
+  b.namedBarrier(b.add(group, Barriers::kTurn), Barriers::kReadingThreads);
+}
+void WgmmaTiles::passTurn() {
+  hopper.arriveAtBarrier(b.sub(b.i32(Barriers::kTurn + 1), group),
+                         Barriers::kReadingThreads);
+}
+
+WgmmaTiles::Tile WgmmaTiles::enterTile(Value number,
+                                       TensorRing::Position position) {
+  Value firstKey = b.mul(number, keys);
+  return {firstKey, kernel.isSeenInPart(warpRow, 16, firstKey, keys), position};
+}
+
+void WgmmaTiles::startKeys(int64_t map, Sums &scores,
+                           TensorRing::Position position) {
+  const GpuSharedLayout &layout = kernel.layout;
+  Value base = ring.keys(position);
+  int64_t keyOffset = 0;
+  if (!kernel.spec.sharedKeys) {
+    if (numMaps() > 1)
+      keyOffset = map * layout.keyBytes;
+    else
+      base = b.bytes(base, b.mul(group, layout.keyBytes));
+  }
+  Value described = hopper.describe(base, /*panelBytes=*/16);
+  Value ofQueries = hopper.renew(queries[map]);
+  const int64_t steps = llvm::divideCeil(kernel.spec.headDim, kStep);
+  for (int64_t step = 0; step < steps; ++step) {
+    const int64_t panel = step * kStep / kGpuPanelWidth,
+                  column = step * kStep % kGpuPanelWidth * 2;
+    hopper.multiply(
+        scores,
+        hopper.advance(ofQueries, panel * layout.queryPanelBytes + column),
+        hopper.advance(described,
+                       keyOffset + panel * layout.keyPanelBytes + column),
+        kernel.element, /*add=*/step > 0);
+  }
+}
+
+void WgmmaTiles::startValues(int64_t map, ArrayRef<Fragment> probabilities,
+                             TensorRing::Position position) {
+  Value values =
+      hopper.describe(ring.values(position), kernel.layout.keyPanelBytes);
+  for (auto [block, fragment] : llvm::enumerate(probabilities))
+    hopper.multiply(sums(map), fragment,
+                    hopper.advance(values, block * kStep * kGpuPanelPitch),
+                    kernel.element);
+}
+
+void WgmmaTiles::enterValues(Value firstKey, TensorRing::Position position) {
+  ring.waitForValues(position);
+  ring.clearHiddenValues(position, firstKey, [&] { meetReaders(); });
+}
+
+OnlineSoftmax::Step WgmmaTiles::exponentiate(int64_t map, Sums &scores,
+                                             const Tile &tile) {
+  Value row = b.add(warpRow, kernel.laneRow);
+  const std::array<Value, 2> rows{row, b.add(row, 8)};
+  softmax.transform(scores, place.noiseHead, rows, tile.firstKey);
+  softmax.replaceIf(tile.isPartial, scores,
+                    [&] { return softmax.mask(scores, rows, tile.firstKey); });
+  RowState &state = maps.states[map].front();
+  OnlineSoftmax::Step step = softmax.exponentiate(scores, state);
+  state = step.state;
+  return step;
+}
+
+//===----------------------------------------------------------------------===//
+// The plain order
+//===----------------------------------------------------------------------===//
+
+void WgmmaTiles::computeTile(const Tile &tile) {
+  ring.waitForKeys(tile.position);
+  SmallVector<Sums> scores(numMaps(), hopper.undefined(keys / 8));
+  SmallVector<Sums *> pending;
+  hopper.fence();
+  for (int64_t map = 0; map < numMaps(); ++map) {
+    pending.push_back(&scores[map]);
+    startKeys(map, scores[map], tile.position);
+  }
+  hopper.commit();
+  hopper.wait(pending);
+  waitForTurn();
+  SmallVector<Fragment> probabilities;
+  pending.clear();
+  for (int64_t map = 0; map < numMaps(); ++map) {
+    OnlineSoftmax::Step step = exponentiate(map, scores[map], tile);
+    llvm::append_range(probabilities, softmax.pack(step.powers));
+    rescaleSums(softmax, maps.sums[map], step);
+    pending.push_back(&sums(map));
+  }
+  passTurn();
+  enterValues(tile.firstKey, tile.position);
+  // What was written to these registers lies before the fence.
+  hopper.tie(pending, probabilities);
+  hopper.fence();
+  const int64_t blocks = keys / kStep;
+  for (int64_t map = 0; map < numMaps(); ++map)
+    startValues(map, ArrayRef(probabilities).slice(map * blocks, blocks),
+                tile.position);
+  hopper.commit();
+  hopper.wait(pending, probabilities);
+  ring.release(tile.position);
+}
+
+GpuBuilder::Values WgmmaTiles::multiplyInTurns(Value first, Value end,
+                                               TensorRing::Position position) {
+  // Both have the same tiles. The first begins, and takes the turn that the
+  // second passes last.
+  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, group, b.i32(0));
+  Value isSecond = b.compare(LLVM::ICmpPredicate::ne, group, b.i32(0));
+  b.branch(isSecond, [&] { passTurn(); });
+  Values initial{position.stage, position.parity};
+  llvm::append_range(initial, maps.flatten());
+  Values final = b.loop(
+      first, end, 1, initial,
+      [&](Value number, ValueRange carried) -> Values {
+        TensorRing::Position at{carried[0], carried[1]};
+        maps.assign(carried.drop_front(2));
+        computeTile(enterTile(number, at));
+        at = ring.following(at);
+        Values next{at.stage, at.parity};
+        llvm::append_range(next, maps.flatten());
+        return next;
+      },
+      /*mayUnroll=*/false);
+  b.branch(isFirst, [&] { waitForTurn(); });
+  return final;
+}
+
+//===----------------------------------------------------------------------===//
+// Exponentials beside a product
+//===----------------------------------------------------------------------===//
+
+void WgmmaTiles::overlapSteps(const Tile &tile, int64_t first,
+                              Pending &pending) {
+  for (int64_t map = first; map < numMaps(); ++map) {
+    if (pending.map == 0)
+      enterValues(pending.firstKey, pending.position);
+    Sums scores = hopper.undefined(keys / 8);
+    Sums &running = sums(pending.map);
+    hopper.tie({&running}, pending.probabilities);
+    hopper.fence();
+    startKeys(map, scores, tile.position);
+    hopper.commit();
+    startValues(pending.map, pending.probabilities, pending.position);
+    hopper.commit();
+    hopper.wait({&scores}, /*operands=*/{}, /*pending=*/1);
+    OnlineSoftmax::Step step = exponentiate(map, scores, tile);
+    // The powers too, which are rounded to where the product reads P, and what
+    // is computed of them beside it: LLVM would sink that behind the wait.
+    RowState &state = maps.states[map].front();
+    Sums ofRows{
+        Fragment{state.sum[0], state.sum[1], step.alpha[0], step.alpha[1]}};
+    hopper.wait({&running, &step.powers, &ofRows}, pending.probabilities);
+    state.sum = {ofRows[0][0], ofRows[0][1]};
+    step.alpha = {ofRows[0][2], ofRows[0][3]};
+    if (pending.map + 1 == numMaps())
+      ring.release(pending.position);
+    rescaleSums(softmax, maps.sums[map], step);
+    pending = {map, tile.firstKey, tile.position, softmax.pack(step.powers)};
+  }
+}
+
+void WgmmaTiles::finish(Pending &pending) {
+  if (pending.map == 0)
+    enterValues(pending.firstKey, pending.position);
+  Sums &running = sums(pending.map);
+  hopper.tie({&running}, pending.probabilities);
+  hopper.fence();
+  startValues(pending.map, pending.probabilities, pending.position);
+  hopper.commit();
+  hopper.wait({&running}, pending.probabilities);
+  ring.release(pending.position);
+}
+
+GpuBuilder::Values
+WgmmaTiles::multiplyOverlapped(Value first, Value end,
+                               TensorRing::Position position) {
+  // The first step has no product of another one beside it, and sums of zeros.
+  const Tile start = enterTile(first, position);
+  ring.waitForKeys(position);
+  Sums scores = hopper.undefined(keys / 8);
+  hopper.fence();
+  startKeys(/*map=*/0, scores, position);
+  hopper.commit();
+  hopper.wait({&scores});
+  OnlineSoftmax::Step step = exponentiate(/*map=*/0, scores, start);
+  Pending pending{/*map=*/0, start.firstKey, position,
+                  softmax.pack(step.powers)};
+  overlapSteps(start, /*first=*/1, pending);
+  position = ring.following(position);
+
+  // Where the tile before lies is not carried, but computed: registers are few.
+  auto enter = [&](Value number, ValueRange carried) {
+    position = {carried[0], carried[1]};
+    pending.map = numMaps() - 1;
+    pending.firstKey = b.mul(b.add(number, -1), keys);
+    pending.position = ring.preceding(position);
+    carried = carried.drop_front(2);
+    for (Fragment &fragment : pending.probabilities) {
+      llvm::copy(carried.take_front(4), fragment.begin());
+      carried = carried.drop_front(4);
+    }
+    maps.assign(carried);
+  };
+  auto leave = [&]() -> Values {
+    Values carried{position.stage, position.parity};
+    for (const Fragment &fragment : pending.probabilities)
+      carried.append(fragment.begin(), fragment.end());
+    llvm::append_range(carried, maps.flatten());
+    return carried;
+  };
+  Values last = b.loop(
+      b.add(first, 1), end, 1, leave(),
+      [&](Value number, ValueRange carried) -> Values {
+        enter(number, carried);
+        const Tile tile = enterTile(number, position);
+        ring.waitForKeys(position);
+        overlapSteps(tile, /*first=*/0, pending);
+        position = ring.following(position);
+        return leave();
+      },
+      /*mayUnroll=*/false);
+  enter(end, last);
+  finish(pending);
+  Values after{position.stage, position.parity};
+  llvm::append_range(after, maps.flatten());
+  return after;
+}
+
+TensorRing::Position WgmmaTiles::multiply(Value first, Value end,
+                                          TensorRing::Position position) {
+  Values after;
+  if (cast<GpuWgmmaAttr>(kernel.spec.schedule).getOverlap()) {
+    Values none{position.stage, position.parity};
+    llvm::append_range(none, maps.flatten());
+    // Without a tile there is no first step.
+    after = b.branch(
+        b.compare(LLVM::ICmpPredicate::slt, first, end),
+        [&] { return multiplyOverlapped(first, end, position); }, none);
+  } else {
+    after = multiplyInTurns(first, end, position);
+  }
+  maps.assign(ValueRange(after).drop_front(2));
+  return {after[0], after[1]};
+}
