@@ -9,7 +9,6 @@
 #include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/IR/ImplicitLocOpBuilder.h"
-#include "mlir/IR/Matchers.h"
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_MERGEGEMMSPASS
@@ -31,6 +30,7 @@ struct WeightSlot {
 struct Part {
   GemmOp gemm;
   WeightSlot slot;
+  int64_t rows;    // of its result, where known when compiling
   int64_t columns; // of its result
 
   Type getElement() const { return getElementTypeOrSelf(GemmOp(gemm).getC()); }
@@ -121,7 +121,9 @@ static std::optional<Part> matchPart(GemmOp gemm, const WeightList &weights) {
   auto type = dyn_cast<RankedTensorType>(gemm.getC().getType());
   if (!type || type.getRank() != 2 || gemm.getAccumulate() ||
       !gemm.getTransposeB() || !gemm.getC().getDefiningOp<tensor::EmptyOp>() ||
-      getElementTypeOrSelf(gemm.getA()) != getElementTypeOrSelf(gemm.getB()))
+      getElementTypeOrSelf(gemm.getA()) != getElementTypeOrSelf(gemm.getB()) ||
+      (type.getElementType() != getElementTypeOrSelf(gemm.getA()) &&
+       !type.getElementType().isF32()))
     return std::nullopt;
   auto tensor = gemm.getB().getDefiningOp<bufferization::ToTensorOp>();
   auto weight = tensor ? tensor.getBuffer().getDefiningOp<WeightOp>() : nullptr;
@@ -136,7 +138,7 @@ static std::optional<Part> matchPart(GemmOp gemm, const WeightList &weights) {
                     getBytes(weight.getType().getElementType()),
                     getBytes(type.getElementType())))
     return std::nullopt;
-  return Part{gemm, *slot, columns};
+  return Part{gemm, *slot, type.getDimSize(0), columns};
 }
 
 /// Whether one product can have the weights of both, where the table allows it.
@@ -145,7 +147,7 @@ static bool isSibling(const Part &a, const Part &b, const WeightList &weights) {
   // Results of f16 and bf16 are rounded from f32 then.
   return a.slot.weight != b.slot.weight && a.slot.layer == b.slot.layer &&
          a.slot.constantLayer == b.slot.constantLayer &&
-         first.getLayers() == second.getLayers() &&
+         first.getLayers() == second.getLayers() && a.rows == b.rows &&
          first.getType().getElementType() == second.getType().getElementType();
 }
 

@@ -126,6 +126,19 @@ func.func @other_rows(%x: tensor<4x32xf32>, %y: tensor<4x32xf32>) -> (tensor<4x6
   return %0, %1 : tensor<4x64xf32>, tensor<4x64xf32>
 }
 
+// Rows whose number is known in one product alone.
+// CHECK-LABEL: func.func @other_sizes(
+// CHECK-COUNT-2: diffattn.gemm {{.+}} tensor<64x32xf32>)
+func.func @other_sizes(%x: tensor<?x32xf32>, %n: index) -> (tensor<?x64xf32>, tensor<4x64xf32>) {
+  %w = ml_program.global_load_const @w : tensor<64x32xf32>
+  %u = ml_program.global_load_const @u : tensor<64x32xf32>
+  %e = tensor.empty(%n) : tensor<?x64xf32>
+  %e4 = tensor.empty() : tensor<4x64xf32>
+  %0 = diffattn.gemm ins(%x, %w : tensor<?x32xf32>, tensor<64x32xf32>) outs(%e : tensor<?x64xf32>) {transpose_b} -> tensor<?x64xf32>
+  %1 = diffattn.gemm ins(%x, %u : tensor<?x32xf32>, tensor<64x32xf32>) outs(%e4 : tensor<4x64xf32>) {transpose_b} -> tensor<4x64xf32>
+  return %0, %1 : tensor<?x64xf32>, tensor<4x64xf32>
+}
+
 // A matrix that is no weight, and one that is but not as a whole.
 // CHECK-LABEL: func.func @no_weight(
 // CHECK-COUNT-3: diffattn.gemm {{.+}} tensor<64x32xf32>)

@@ -69,8 +69,8 @@ def MergeGemmsPass : Pass<"diffattn-merge-gemms", "ModuleOp"> {
     `diffattn.gemm`s of one block on tensors that have the same `a`, and whose `b` are
     weights of the table, `[N, K]`, of one layer, become one product with all their rows
     (queries, keys and values; the gate and what it gates). The results are slices of its
-    columns; one of a narrower type than another's is rounded from it by an op of its own,
-    to the same numbers. The weights are made to lie side by side in a device's memory, in
+    columns; one of a narrower type than another's is rounded from f32 by an op of its own.
+    The weights are made to lie side by side in a device's memory, in
     the order in which they are declared: `follows` of their `#diffattn.weight`. So no
     weight is copied, and each can still be read alone.
 
