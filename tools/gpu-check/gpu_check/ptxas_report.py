@@ -236,16 +236,16 @@ def module_text(elements, names):
     return "".join(functions)
 
 
-def _by_name(parameters, otherwise):
-    return f"schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<{parameters}>>, #diffattn.gpu_forward<{otherwise}>]"
+def _by_name(parameters):
+    """Behind it, for what tensor maps do not describe, the schedule that has registers for every feature."""
+    return (f"schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<{parameters}>>, "
+            "#diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 16>]")
 
 
-_NARROW = "placement = apart, warps = 8, row_tiles = 2, kv_block_size = 32, q_in_registers = true"
-_WIDE = "placement = pair, warps = 8, kv_block_size = 32, stages = 2, q_in_registers = true"
 #: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup.
-CLUSTER = _by_name("placement = apart, kv_block_size = 96, stages = 2, cluster = 2", _WIDE)
-OVERLAP = _by_name("placement = both, kv_block_size = 48, stages = 8, overlap = true", _NARROW)
-OVERLAP_WIDE = _by_name("placement = apart, kv_block_size = 64, stages = 3, overlap = true", _WIDE)
+CLUSTER = _by_name("placement = apart, kv_block_size = 96, stages = 2, cluster = 2")
+OVERLAP = _by_name("placement = both, kv_block_size = 48, stages = 8, overlap = true")
+OVERLAP_WIDE = _by_name("placement = apart, kv_block_size = 64, stages = 3, overlap = true")
 #: Each with the least and the greatest width of values that it is for.
 BY_NAME = [(CLUSTER, 129, 256), (OVERLAP, 128, 128), (OVERLAP_WIDE, 129, 256)]
 
