@@ -20,11 +20,10 @@ CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
   // Queries stay in registers beside the sums of scores; sums of outputs beside
   // weights and values.
   const int64_t half = target.vectorRegisters / 2, rowVectors = 8;
-  // 4 KiB of values of width 128, so that memory is not left waiting for
-  // arithmetic; of pairs, whose products take half as long, twice that. Memory
-  // is slow where rows are read in parts: they must follow each other at once.
-  int64_t valueKeys = 256 / shape.elementType.getIntOrFloatBitWidth() *
-                      (product == CpuProduct::Bf16Pairs ? 2 : 1);
+  // 4 KiB of values of width 128: while the other rows meet a tile, memory is
+  // not asked for the next. It is slow where rows are read in parts: they must
+  // follow each other at once.
+  int64_t valueKeys = 256 / shape.elementType.getIntOrFloatBitWidth();
   if (!ShapedType::isDynamic(shape.valueDim) &&
       shape.valueDim > rowVectors * lanes)
     valueKeys = 2;

@@ -108,6 +108,7 @@ SplitKVScratch SplitKVKernel::layOutScratch(Value base) {
   }
   auto take = partTaker(b, base, s.values);
   s.weights = take(b.mul(groupRows[0], schedule.getKvSplitSize()));
+  s.outputs = take(b.mul(groupRows[0], paddedValueDim));
   s.valuePanel = take(b.mul(paddedValueDim, schedule.getPvKeys()));
   return s;
 }
@@ -152,13 +153,24 @@ Value SplitKVKernel::getScores(int map, Value row) {
   Value number = b.mul(item, b.add(groupRows[0], groupRows[1]));
   if (map)
     number = b.add(number, groupRows[0]);
-  return b.at(m.scores, b.f32,
-              b.mul(b.add(number, row), schedule.getKvSplitSize()));
+  Value first = b.mul(number, schedule.getKvSplitSize());
+  return b.at(m.scores, b.f32, b.add(first, b.mul(row, b.lanes)));
+}
+
+Value SplitKVKernel::getPosition(int map, Value key, int64_t step) {
+  if (step >= b.lanes)
+    return b.mul(key, groupRows[map]);
+  Value lane = b.rem(key, b.index(b.lanes));
+  return b.add(b.mul(b.sub(key, lane), groupRows[map]), lane);
 }
 
 Value SplitKVKernel::getOutput(Value item, Value row) {
   Value number = b.add(b.mul(item, groupRows[0]), row);
   return b.at(m.outputs, b.f32, b.mul(number, paddedValueDim));
+}
+
+Value SplitKVKernel::getSums(Value row) {
+  return b.at(s.outputs, b.f32, b.mul(row, paddedValueDim));
 }
 
 int64_t SplitKVKernel::getPageTile(int64_t least) const {

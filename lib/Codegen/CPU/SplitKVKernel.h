@@ -14,6 +14,10 @@
 //   factors  per row, what turns a block's exponentials into weights
 //   values   P = A1 - lambda * A2 of the block, multiplied with V once
 //   merge    sums a row's blocks in the order of the keys and ends the row
+// Memory is to be kept busy: weights are made in small portions, just before
+// the few values that they meet, and exponentials lie so that those of all rows
+// are one stream beside the values. Sums of outputs change where they are in
+// cache, and go to the call's memory once.
 // Blocks lie at fixed positions, so neither threads nor batch have an influence
 // on the result.
 //
@@ -38,7 +42,7 @@ struct SplitKVMemory {
   Value maxima[2], sums[2];
   /// [row][map][block]
   Value factors;
-  /// [item][rows of both maps][key]: scores, which become exponentials.
+  /// [item][map][vector of keys][row][lane]: scores, which become exponentials.
   Value scores;
   /// [item][row][column], columns padded to whole vectors.
   Value outputs;
@@ -49,7 +53,7 @@ struct SplitKVMemory {
 /// memory.
 struct SplitKVScratch {
   Value queries, keyPanel, scores;
-  Value weights, valuePanel, values;
+  Value weights, outputs, valuePanel, values;
 };
 
 class SplitKVKernel {
@@ -93,6 +97,14 @@ private:
     SmallVector<Value> exponentials, weights, outputs;
   };
 
+  /// A row whose scores become exponentials: its head in the group, where its
+  /// scores lie and its bias of the item's first key, if there is one, and the
+  /// keys that it sees.
+  struct ScoreRow {
+    Value head, query, scores, bias;
+    KeyRange seen;
+  };
+
   void beginItem(Value index);
   SplitKVMemory layOutMemory(Value base);
   SplitKVScratch layOutScratch(Value base);
@@ -121,16 +133,20 @@ private:
   SmallVector<Value> emitDot(const Rows &rows, Value row,
                              const Queries &queries);
   Value fold(Value x, Value y, int64_t count);
-  void emitSoftmax(int map, Value head, Value query);
-  Value editScores(int map, Value scores, Value bias, Value query);
+  void emitSoftmax(int map, Value first, int64_t count);
+  SmallVector<Value> editScores(int map, ArrayRef<ScoreRow> rows);
 
   // Outputs: SplitKVValues.cpp.
   void multiplyValues();
-  void emitWeights(Value head, Value query);
-  Value getWeights(Value row);
+  /// Of the keys [first, end), at most `span`; rows of weights are as long.
+  void emitWeights(Value head, Value query, Value first, Value end,
+                   int64_t span);
+  /// A row's weights, of which that of key `first` is the first.
+  Value getWeights(Value row, Value first, int64_t span);
   Rows getValueTile(const Rows &inPlace, Value first, Value end);
   void multiplyTile(const Rows &values, Value first, Value end, Value head,
-                    int64_t count, Value query);
+                    int64_t count, Value query,
+                    function_ref<Value(Value row)> weightsOf);
   void emitOutputs(const Rows &rows, const ProductAtom &of, Value first,
                    Value end, const Outputs &outputs);
   void emitColumns(const Rows &rows, const ProductAtom &of, Value first,
@@ -149,7 +165,12 @@ private:
   Value getHeader(Value part, int map, Value head, Value query);
   Value getFactors(int map, Value head, Value query);
   Value getScores(int map, Value row);
+  /// Where a key's score lies behind `getScores`, for a key that is a multiple
+  /// of `step`, a power of two.
+  Value getPosition(int map, Value key, int64_t step);
   Value getOutput(Value item, Value row);
+  /// The same in the thread's scratch, while the item is being multiplied.
+  Value getSums(Value row);
   /// The keys that a query sees, counted from the item's first.
   KeyRange getSeenKeys(Value query);
   /// The number of a row in the item's group.

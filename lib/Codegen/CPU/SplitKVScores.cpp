@@ -213,8 +213,7 @@ Value SplitKVKernel::fold(Value x, Value y, int64_t count) {
 void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
   int64_t perQuery = b.lanes / count;
   Queries queries = packQueries(map, row, count);
-  b.loop(b.index(0), n, perQuery, [&](Value key) {
-    Value keys = b.min(b.sub(n, key), b.index(perQuery));
+  auto score = [&](Value key, Value keys) {
     Rows tile = getKeyTile(map, base, key, keys);
     Value dots = emitDots(tile, b.add(keys, -1), queries);
     SmallVector<int64_t> order;
@@ -223,26 +222,32 @@ void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
         order.push_back(k * count + i);
     if (count > 1)
       dots = vector::ShuffleOp::create(b, dots, dots, order);
+    Value position = getPosition(map, key, perQuery);
     for (int64_t i = 0; i < count; ++i) {
       Value part = dots;
       if (count > 1)
         part = vector::ExtractStridedSliceOp::create(
             b, dots, ArrayRef<int64_t>{i * perQuery},
             ArrayRef<int64_t>{perQuery}, ArrayRef<int64_t>{1});
-      b.store(part, getScores(map, b.add(row, i)), key);
+      b.store(part, getScores(map, b.add(row, i)), position);
     }
-  });
+  };
+  // Whole tiles apart: the fewer instructions a key takes, the further ahead
+  // the CPU reads.
+  Value whole = b.mul(b.div(n, perQuery), perQuery);
+  b.loop(b.index(0), whole, perQuery,
+         [&](Value key) { score(key, b.index(perQuery)); });
+  b.ifThen(b.less(whole, n), [&] { score(whole, b.sub(n, whole)); });
 }
 
-/// Softcap, bias, and -inf where a key is not seen; gives the maximum in all
-/// lanes.
-Value SplitKVKernel::editScores(int map, Value scores, Value bias,
-                                Value query) {
-  KeyRange seen = getSeenKeys(query);
+/// Softcap, bias, and -inf where a key is not seen; gives the maximum of each
+/// row in all lanes.
+SmallVector<Value> SplitKVKernel::editScores(int map, ArrayRef<ScoreRow> rows) {
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
-  auto edit = [&](Value key, bool masked, Value maximum) {
-    Value score = b.load(b.vector, scores, key);
+  auto edit = [&](const ScoreRow &row, Value key, bool masked, Value maximum) {
+    Value position = getPosition(map, key, b.lanes);
+    Value score = b.load(b.vector, row.scores, position);
     if (!atom.scalesQueries && spec.editsEveryScore())
       score = b.mulf(score, b.splat(spec.scores.scale));
     if (spec.scores.softcap)
@@ -251,66 +256,92 @@ Value SplitKVKernel::editScores(int map, Value scores, Value bias,
       auto left = [&] { return b.min(b.sub(n, key), b.index(b.lanes)); };
       const SpecOperand &from = spec.mask(operand);
       if (spec.hasIntegers(operand, AxisRole::Query))
-        return b.splat(v.integer(from, batch, query));
+        return b.splat(v.integer(from, batch, row.query));
       if (spec.hasIntegers(operand, AxisRole::Key))
         return v.integers(from, batch, b.add(begin, key), left());
-      Value stride = v.stride(spec.bias(), 3), position = b.mul(key, stride);
+      Value stride = v.stride(spec.bias(), 3), at = b.mul(key, stride);
       Value count = left();
       if (spec.bias().element.isInteger(1))
-        return b.loadFlags(bias, position, stride, count);
-      return b.loadStrided(bias, spec.bias().element, position, stride, count);
+        return b.loadFlags(row.bias, at, stride, count);
+      return b.loadStrided(row.bias, spec.bias().element, at, stride, count);
     };
     score = masks->maskElements(score, /*inPartialTile=*/masked);
     if (masked) {
-      Value visible = b.firstLanes(b.sub(seen.high, key));
-      if (KernelBuilder::known(seen.low) != 0)
-        visible = b.select(b.firstLanes(b.sub(seen.low, key)), never, visible);
+      Value visible = b.firstLanes(b.sub(row.seen.high, key));
+      if (KernelBuilder::known(row.seen.low) != 0)
+        visible =
+            b.select(b.firstLanes(b.sub(row.seen.low, key)), never, visible);
       score = b.select(visible, score, lowest);
     }
     if (masked || spec.editsEveryScore())
-      b.store(score, scores, key);
-    return SmallVector<Value>{emitMaximum(b, maximum, score)};
+      b.store(score, row.scores, position);
+    return emitMaximum(b, maximum, score);
   };
   // Without a mask, only the last vector has keys that are not seen.
   Value whole =
       spec.hasPositionMask() ? b.index(0) : b.mul(b.div(n, b.lanes), b.lanes);
   if (seesAll && !spec.hasPositionMask())
     whole = b.select(seesAll, whole, b.index(0));
-  Value maximum = b.splat(-std::numeric_limits<float>::max());
+  SmallVector<Value> maxima(rows.size(),
+                            b.splat(-std::numeric_limits<float>::max()));
   for (bool masked : {false, true})
-    maximum = b.loop(masked ? whole : b.index(0), masked ? n : whole, b.lanes,
-                     maximum, [&](Value key, ValueRange carried) {
-                       return edit(key, masked, carried[0]);
-                     })[0];
-  return highest(maximum);
+    maxima = b.loop(masked ? whole : b.index(0), masked ? n : whole, b.lanes,
+                    maxima, [&](Value key, ValueRange carried) {
+                      SmallVector<Value> next;
+                      for (auto [row, maximum] : llvm::zip_equal(rows, carried))
+                        next.push_back(edit(row, key, masked, maximum));
+                      return next;
+                    });
+  for (Value &maximum : maxima)
+    maximum = highest(maximum);
+  return maxima;
 }
 
-/// One row's scores become exponentials.
-void SplitKVKernel::emitSoftmax(int map, Value head, Value query) {
+/// The scores of `count` rows from `first` on of the group become exponentials:
+/// together, so that they are met in the order of their addresses.
+void SplitKVKernel::emitSoftmax(int map, Value first, int64_t count) {
   Value perNoise = b.div(groups.signal, groups.noise);
-  Value noise = map ? head : b.div(head, perNoise), bias;
-  if (spec.bias().present()) {
+  SmallVector<ScoreRow> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    Value number = b.add(first, i);
+    ScoreRow &row = rows.emplace_back();
+    row.head = b.div(number, sizes.queries);
+    row.query = b.rem(number, sizes.queries);
+    row.scores = getScores(map, number);
+    row.seen = getSeenKeys(row.query);
+    if (!spec.bias().present())
+      continue;
     Type element =
         spec.bias().element.isInteger(1) ? b.i8 : spec.bias().element;
+    Value noise = map ? row.head : b.div(row.head, perNoise);
     noise = b.add(b.mul(group, groups.noise), noise);
-    bias = b.at(v.head(spec.bias(), batch, noise), element,
-                b.add(b.mul(query, v.stride(spec.bias(), 2)),
-                      b.mul(begin, v.stride(spec.bias(), 3))));
+    row.bias = b.at(v.head(spec.bias(), batch, noise), element,
+                    b.add(b.mul(row.query, v.stride(spec.bias(), 2)),
+                          b.mul(begin, v.stride(spec.bias(), 3))));
   }
-  Value scores = getScores(map, row(head, query));
-  Value maximum = editScores(map, scores, bias, query);
+  SmallVector<Value> maxima = editScores(map, rows);
   PolynomialMath math = lanes(atom.exponentDegree);
-  Value sums = b.loop(b.index(0), n, b.lanes, b.zero(),
-                      [&](Value key, ValueRange carried) {
-                        Value score = b.load(b.vector, scores, key);
-                        Value e = emitWeight(math, score, maximum);
-                        b.store(e, scores, key);
-                        return SmallVector<Value>{b.addf(carried[0], e)};
-                      })[0];
-  head = b.add(b.mul(group, map ? groups.noise : groups.signal), head);
-  b.store(b.lane(maximum, 0), getHeader(m.maxima[map], map, head, query),
-          block);
-  b.store(b.sum(sums), getHeader(m.sums[map], map, head, query), block);
+  SmallVector<Value> sums(count, b.zero());
+  sums =
+      b.loop(b.index(0), n, b.lanes, sums, [&](Value key, ValueRange carried) {
+        Value position = getPosition(map, key, b.lanes);
+        SmallVector<Value> next;
+        for (auto [row, maximum, sum] :
+             llvm::zip_equal(rows, maxima, carried)) {
+          Value score = b.load(b.vector, row.scores, position);
+          Value e = emitWeight(math, score, maximum);
+          b.store(e, row.scores, position);
+          next.push_back(b.addf(sum, e));
+        }
+        return next;
+      });
+  Value heads = b.mul(group, map ? groups.noise : groups.signal);
+  for (auto [row, maximum, sum] : llvm::zip_equal(rows, maxima, sums)) {
+    Value head = b.add(heads, row.head);
+    b.store(b.lane(maximum, 0), getHeader(m.maxima[map], map, head, row.query),
+            block);
+    b.store(b.sum(sum), getHeader(m.sums[map], map, head, row.query), block);
+  }
 }
 
 void SplitKVKernel::scoreMap(int map) {
@@ -328,7 +359,6 @@ void SplitKVKernel::scoreMap(int map) {
       scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
     });
   });
-  b.loop(heads, [&](Value head) {
-    b.loop(sizes.queries, [&](Value query) { emitSoftmax(map, head, query); });
-  });
+  forBlocks(groupRows[map], schedule.getQkRows(),
+            [&](Value row, int64_t count) { emitSoftmax(map, row, count); });
 }

@@ -11,34 +11,35 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// P = A1 - lambda * A2 of one row, as numbers of packs; and its output becomes
-/// 0.
-void SplitKVKernel::emitWeights(Value head, Value query) {
+/// P = A1 - lambda * A2 of one row, as numbers of packs.
+void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
+                                int64_t span) {
   Value noise = b.div(head, b.div(groups.signal, groups.noise));
-  Value e1 = getScores(0, row(head, query)),
-        e2 = getScores(1, row(noise, query));
+  Value number = row(head, query);
+  Value e1 = getScores(0, number), e2 = getScores(1, row(noise, query));
   Value inAll = b.add(b.mul(group, groups.signal), head);
   auto factor = [&](int map) {
     return b.splat(b.load(b.f32, getFactors(map, inAll, query), block));
   };
   Value factor1 = factor(0), factor2 = factor(1);
-  Type element = atom.getNumber(b);
-  Value to = getWeights(row(head, query));
-  b.loop(b.index(0), n, b.lanes, [&](Value key) {
-    Value p = b.fma(b.load(b.vector, e2, key), factor2,
-                    b.mulf(b.load(b.vector, e1, key), factor1));
-    b.storeNarrow(p, to, element, key);
+  Value to = getWeights(number, first, span);
+  b.loop(first, end, b.lanes, [&](Value key) {
+    auto load = [&](int map, Value e) {
+      return b.load(b.vector, e, getPosition(map, key, b.lanes));
+    };
+    Value p = b.fma(load(1, e2), factor2, b.mulf(load(0, e1), factor1));
+    b.storeNarrow(p, to, atom.getNumber(b), key);
   });
-  Value output = getOutput(item, row(head, query));
-  b.loop(b.index(0), paddedValueDim, b.lanes,
-         [&](Value c) { b.store(b.zero(), output, c); });
 }
 
-Value SplitKVKernel::getWeights(Value row) {
-  return b.at(s.weights, b.f32, b.mul(row, schedule.getKvSplitSize()));
+/// Keys are counted from the item's first.
+Value SplitKVKernel::getWeights(Value row, Value first, int64_t span) {
+  return b.at(s.weights, atom.getNumber(b), b.sub(b.mul(row, span), first));
 }
 
 /// outputs += weights * values, for `vectors` vectors from `column` on and the
@@ -80,7 +81,8 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
       return add();
     // A hidden key's value may be Inf or NaN, which 0 does not silence. Weights
     // do not tell: those of a visible key may cancel.
-    Value e = b.load(b.f32, outputs.exponentials.front(), key);
+    Value e = b.load(b.f32, outputs.exponentials.front(),
+                     getPosition(/*map=*/0, key, /*step=*/1));
     Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
                                           emitConstant(b, b.f32, 0.0f));
     return b.choose(visible, carried.getTypes(), add,
@@ -113,13 +115,14 @@ void SplitKVKernel::emitOutputs(const Rows &rows, const ProductAtom &of,
 /// `count` heads from `head` on take the keys [first, end) of a tile that
 /// `query` sees.
 void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
-                                 Value head, int64_t count, Value query) {
+                                 Value head, int64_t count, Value query,
+                                 function_ref<Value(Value row)> weightsOf) {
   Outputs outputs;
   for (int64_t i = 0; i < count; ++i) {
     Value number = row(b.add(head, i), query);
     outputs.exponentials.push_back(getScores(0, number));
-    outputs.weights.push_back(getWeights(number));
-    outputs.outputs.push_back(getOutput(item, number));
+    outputs.weights.push_back(weightsOf(number));
+    outputs.outputs.push_back(getSums(number));
   }
   KeyRange seen = getSeenKeys(query);
   first = b.max(first, seen.low);
@@ -140,9 +143,6 @@ void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
 }
 
 void SplitKVKernel::multiplyValues() {
-  b.loop(groups.signal, [&](Value head) {
-    b.loop(sizes.queries, [&](Value query) { emitWeights(head, query); });
-  });
   Value heads = b.div(groups.signal, groups.value);
   Value stride = v.stride(spec.v, 2);
   b.loop(groups.value, [&](Value valueHead) {
@@ -157,18 +157,45 @@ void SplitKVKernel::multiplyValues() {
                  /*padded=*/false,
                  spec.isPaged() ? Value()
                                 : getBytesAhead(spec.v, sizes.valueDim)};
+    auto forRows = [&](function_ref<void(Value head, Value query)> body) {
+      b.loop(heads, [&](Value i) {
+        Value head = b.add(b.mul(valueHead, heads), i);
+        b.loop(sizes.queries, [&](Value query) { body(head, query); });
+      });
+    };
+    forRows([&](Value head, Value query) {
+      Value sums = getSums(row(head, query));
+      b.loop(b.index(0), paddedValueDim, b.lanes,
+             [&](Value c) { b.store(b.zero(), sums, c); });
+    });
+    auto multiplyKeys = [&](Value first, Value end, int64_t size,
+                            function_ref<Value(Value row)> weights) {
+      Rows values = spec.isPaged() || size == schedule.getPvKeys()
+                        ? getValueTile(inPlace, first, end)
+                        : inPlace;
+      b.loop(sizes.queries, [&](Value query) {
+        forBlocks(heads, isCareful ? 1 : schedule.getPvRows(),
+                  [&](Value i, int64_t count) {
+                    Value head = b.add(b.mul(valueHead, heads), i);
+                    multiplyTile(values, first, end, head, count, query,
+                                 weights);
+                  });
+      });
+    };
     auto tiles = [&](int64_t size) {
-      b.loop(b.index(0), n, size, [&](Value first) {
-        Value end = b.min(b.add(first, size), n);
-        Rows values = spec.isPaged() || size == schedule.getPvKeys()
-                          ? getValueTile(inPlace, first, end)
-                          : inPlace;
-        b.loop(sizes.queries, [&](Value query) {
-          forBlocks(heads, isCareful ? 1 : schedule.getPvRows(),
-                    [&](Value i, int64_t count) {
-                      Value head = b.add(b.mul(valueHead, heads), i);
-                      multiplyTile(values, first, end, head, count, query);
-                    });
+      // Weights are made for whole vectors of keys.
+      const int64_t span =
+          std::min(std::lcm(size, b.lanes), schedule.getKvSplitSize());
+      b.loop(b.index(0), n, span, [&](Value first) {
+        Value end = b.min(b.add(first, span), n);
+        forRows([&](Value head, Value query) {
+          emitWeights(head, query, first, end, span);
+        });
+        auto weights = [&](Value row) { return getWeights(row, first, span); };
+        if (size >= span)
+          return multiplyKeys(first, end, size, weights);
+        b.loop(first, end, size, [&](Value tile) {
+          multiplyKeys(tile, b.min(b.add(tile, size), end), size, weights);
         });
       });
     };
@@ -180,17 +207,24 @@ void SplitKVKernel::multiplyValues() {
     Value together = b.both(b.less(heads, b.index(schedule.getPvRows() + 1)),
                             b.equal(sizes.queries, b.index(1)));
     std::optional<int64_t> known = KernelBuilder::known(together);
-    if (!spec.v.hasUnitColumns() || takesPasses || known == 0)
-      return tiles(schedule.getPvKeys());
     int64_t largest = schedule.getKvSplitSize();
     if (spec.isPaged())
       largest =
           std::max(schedule.getPvKeys(), getPageTile(schedule.getPvKeys()));
-    if (known)
-      return tiles(largest);
-    b.ifElse(
-        together, [&] { tiles(largest); },
-        [&] { tiles(schedule.getPvKeys()); });
+    if (!spec.v.hasUnitColumns() || takesPasses || known == 0)
+      tiles(schedule.getPvKeys());
+    else if (known)
+      tiles(largest);
+    else
+      b.ifElse(
+          together, [&] { tiles(largest); },
+          [&] { tiles(schedule.getPvKeys()); });
+    forRows([&](Value head, Value query) {
+      Value number = row(head, query);
+      Value sums = getSums(number), output = getOutput(item, number);
+      b.loop(b.index(0), paddedValueDim, b.lanes,
+             [&](Value c) { b.store(b.load(b.vector, sums, c), output, c); });
+    });
   });
 }
 

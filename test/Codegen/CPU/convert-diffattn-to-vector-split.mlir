@@ -49,6 +49,9 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // CHECK-COUNT-3: llvm.fence
 // CHECK-NOT:     llvm.fence
 // CHECK:         vector.extract_strided_slice {{.*}} {offsets = [12], sizes = [4], strides = [1]} : vector<16xf32> to vector<4xf32>
+// Their scores become exponentials together: four maxima, then four sums.
+// CHECK-COUNT-2: scf.for {{.*}} -> (vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>)
+// CHECK:         scf.for {{.*}} -> (vector<16xf32>, vector<16xf32>, vector<16xf32>, vector<16xf32>)
 
 // Keys that both maps share are read once.
 // CHECK-LABEL: llvm.func private @diffattn_attention_0_scores(
@@ -62,11 +65,15 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // CHECK-NEXT:      } else {
 // CHECK:             llvm.call @diffattn_attention_0_scores2(
 
-// P is formed once, and a value that is loaded serves two heads: 16 sums.
+// P is formed once, for 16 keys just before their values are read, eight at a time, and a value that is loaded serves two
+// heads: 16 sums.
 // CHECK-LABEL: llvm.func private @diffattn_attention_0_values(
+// CHECK:         scf.for %[[FIRST:[^ ]+]] = {{.*}} to %{{[0-9]+}} step %c16_i64
+// CHECK:         scf.for {{.*}} = %[[FIRST]] to %[[END:[^ ]+]] step %c16_i64
 // CHECK:         %[[NOISE:.+]] = arith.mulf
 // CHECK:         %[[P:.+]] = vector.fma %{{[^,]+}}, %{{[^,]+}}, %[[NOISE]]
 // CHECK:         llvm.store %[[P]]
+// CHECK:         scf.for {{.*}} = %[[FIRST]] to %[[END]] step %c8_i64
 // CHECK:         scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, ){15}vector<16xf32>}})
 // CHECK-COUNT-8:   llvm.load {{.*}} -> vector<16xf32>
 // CHECK-NOT:       -> vector<16xf32>
