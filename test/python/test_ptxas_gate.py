@@ -35,9 +35,10 @@ def test_no_kernel_spills(run_command, full):
 
 def test_ptxas_leaves_products_by_warpgroups_as_they_are(run_command, full):
     """No spill, and no product that it serializes (C75xx), with every variant of a model that takes them."""
-    printed = run_command("ptxas", "--chips", "sm_90a", *([] if full else ["--types", "bf16", "--variants", "v1,v2,motif-gda,timm"]))
-    for kernel in ("64x128_bf16_wgmma_both", "128x128_bf16_wgmma_apart", "128x256_bf16_wgmma_apart_k80s2", "128x256_bf16_wgmma_apart_k96s2c2",
-                   "32x64_bf16_wgmma_both"):
+    printed = run_command("ptxas", "--chips", "sm_90a", *([] if full else ["--types", "bf16", "--variants", "v1,v2,v1-wide,timm,motif-gda-pages"]))
+    for kernel in ("64x128_bf16_wgmma_both_k64s6_", "64x128_bf16_wgmma_both_k64s6p_", "128x128_bf16_wgmma_apart_k128s3_",
+                   "128x128_bf16_wgmma_apart_k128s3p_", "128x256_bf16_wgmma_apart_k80s2_", "128x256_bf16_wgmma_apart_k80s2p_",
+                   "128x256_bf16_wgmma_apart_k96s2c2", "32x64_bf16_wgmma_both_k64s6p_"):
         assert f"diffattn_forward_{kernel}" in printed, printed
     assert "FAILED" not in printed
 

@@ -106,13 +106,24 @@ bool isOfWarpgroups(HopperInjection injection) {
   }
 }
 
+/// Arrivals at barriers in memory, and waits.
+bool isOfBarriers(HopperInjection injection) {
+  return injection == HopperInjection::FlipParity ||
+         injection == HopperInjection::DropPhaseWait ||
+         injection == HopperInjection::DropArrive ||
+         injection == HopperInjection::CountMore;
+}
+
 /// The kernel of a signature, of which some order shows every change.
 class Broken {
 public:
   Broken(const Signature &signature, const Shape &shape)
       : signature(signature), shape(shape) {}
   /// Of `expected`, those for which `isPart` holds have places in the kernel.
-  void expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart);
+  /// Each is tried at the first place, the last, and one between them; with
+  /// `atAllBarriers`, those of arrivals and waits at every place.
+  void expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart,
+                      bool atAllBarriers = false);
 
 private:
   /// Whether some order of threads and timing of copies shows it.
@@ -145,7 +156,8 @@ private:
   Shape shape;
 };
 
-void Broken::expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart) {
+void Broken::expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart,
+                            bool atAllBarriers) {
   CompiledCase compiled(signature);
   Outcome whole = compiled.run(shape, kSeed);
   ASSERT_TRUE(whole.report.clean()) << whole.report.str();
@@ -160,8 +172,8 @@ void Broken::expectAllFound(llvm::function_ref<bool(HopperInjection)> isPart) {
         sim::countInjections(*alone, name, expected.injection);
     EXPECT_EQ(count > 0, isPart(expected.injection))
         << stringifyInjection(expected.injection).str();
-    // The first, the last, and one between them.
-    const unsigned step = std::max(1u, (count + 1) / 2);
+    const bool everywhere = atAllBarriers && isOfBarriers(expected.injection);
+    const unsigned step = everywhere ? 1 : std::max(1u, (count + 1) / 2);
     for (unsigned at = 0; at < count; at += step) {
       std::unique_ptr<llvm::Module> broken = llvm::CloneModule(*alone);
       sim::inject(*broken, name, expected.injection, std::min(at, count - 1));
@@ -195,6 +207,27 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
   });
 }
 
+class GpuPersistentFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
+
+/// A block takes three tiles, so that its queries' place is filled again, and
+/// leaves when there are no more.
+TEST_P(GpuPersistentFaultTest, IsFound) {
+  const GpuWgmmaRow &row = GetParam();
+  if (row.cluster > 1)
+    return;
+  Signature s = ofPersistent(row, /*blocks=*/1);
+  s.weight.clear();
+  s.rms = s.causal = s.kvLen = s.nanBehind = true;
+  const bool isBoth = row.placement == GpuPlacement::Both;
+  Shape shape{1, (isBoth ? 128 : 64) * 3, (row.stages + 1) * row.keys};
+  shape.length = shape.keys - 3;
+  Broken(s, shape).expectAllFound(
+      [&](HopperInjection injection) {
+        return (isBoth || !isOfStores(injection)) && !isOfClusters(injection);
+      },
+      /*atAllBarriers=*/true);
+}
+
 TEST(GpuBulkDecodeFaultTest, IsFound) {
   Signature s;
   s.chip = "sm_90a";
@@ -211,6 +244,8 @@ TEST(GpuBulkDecodeFaultTest, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryRow, GpuWgmmaFaultTest,
+                         ::testing::ValuesIn(getWgmmaRowsOfBlocks()));
+INSTANTIATE_TEST_SUITE_P(EveryRow, GpuPersistentFaultTest,
                          ::testing::ValuesIn(getGpuWgmmaTable()));
 
 } // namespace

@@ -16,7 +16,8 @@ using namespace mlir::diffattn;
 
 namespace {
 
-/// Each row of the table, with its own widths.
+/// Each row of the table, with its own widths, and a block for each tile of
+/// queries: GpuPersistentTest has those that share them out.
 class EveryWgmmaRow : public ::testing::TestWithParam<GpuWgmmaRow> {
 protected:
   static Signature signature() { return ofRow(GetParam()); }
@@ -25,7 +26,7 @@ protected:
   }
 };
 
-/// But one of clusters, which is asked for by name.
+/// With persistent blocks; but clusters are asked for by name.
 TEST_P(EveryWgmmaRow, IsChosen) {
   Signature s = signature();
   const bool isOfClusters = GetParam().cluster > 1;
@@ -34,6 +35,7 @@ TEST_P(EveryWgmmaRow, IsChosen) {
   Outcome outcome = CompiledCase(s).run({1, 9, 5}, 1);
   EXPECT_THAT(outcome.kernels, ::testing::HasSubstr("_wgmma_"));
   EXPECT_EQ(llvm::StringRef(outcome.kernels).contains("c2_"), isOfClusters);
+  EXPECT_EQ(llvm::StringRef(outcome.kernels).contains("p_"), !isOfClusters);
   EXPECT_GT(outcome.stats.at(0).wgmmas, 0u);
   EXPECT_EQ(outcome.stats.at(0).mmas, 0u);
 }
@@ -130,7 +132,7 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(GpuWgmma, EveryWgmmaRow,
-                         ::testing::ValuesIn(getGpuWgmmaTable()));
+                         ::testing::ValuesIn(getWgmmaRowsOfBlocks()));
 
 /// Warps whose rows all exist store boxes; one that ends beyond the queries
 /// stores its rows.

@@ -168,7 +168,9 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
       warpgroup, for the same 64 queries, combined at the end;
     - `kv_block_size`: keys of a tile; `stages` of the pipeline that brings them;
     - `cluster`: with 2, two blocks of neighbouring queries have the same tiles, and each brings half
-      of every one of them for both.
+      of every one of them for both;
+    - `persistent_blocks`: where it is not 0, the grid has at most so many blocks, one for each
+      multiprocessor. Each takes tiles of queries by a counter until there are none left.
 
     Operands that no tensor map describes need another schedule behind this one, so it stands under
     `when<tensor_maps = true>`.
@@ -184,7 +186,8 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
     EnumParameter<DiffAttn_GpuPlacement>:$placement,
     "int64_t":$kv_block_size,
     "int64_t":$stages,
-    DefaultValuedParameter<"int64_t", "1">:$cluster);
+    DefaultValuedParameter<"int64_t", "1">:$cluster,
+    DefaultValuedParameter<"int64_t", "0">:$persistent_blocks);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

@@ -140,11 +140,18 @@ struct GpuWgmmaRow {
   int64_t keys, stages;
   /// Blocks that bring tiles for each other.
   int64_t cluster = 1;
+  /// Blocks that share out tiles of queries; 0: a block for each tile.
+  int64_t persistentBlocks = 0;
 
   GpuWgmmaAttr getSchedule(MLIRContext *context) const {
-    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster);
+    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster,
+                             persistentBlocks);
   }
 };
+/// Persistent blocks go through the heads in sections whose keys and values
+/// take at most so many bytes, which stay in the L2 meanwhile: of the 50 MB and
+/// more that an H100 has, what queries and results leave.
+constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 /// Rows of less shared memory first; of rows of the same widths the first one
 /// is chosen, and others are asked for by name.
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();

@@ -74,6 +74,10 @@ void HopperBuilder::copyBox(Value target, Value map, std::array<Value, 4> at,
        {inCluster, barrier, map, at[0], at[1], at[2], at[3], toBlocks, b.i64(0),
         b.i1(toOthers), b.i1(false), b.i32(0)});
 }
+void HopperBuilder::prefetchBox(Value map, std::array<Value, 4> at) {
+  call("cp.async.bulk.tensor.prefetch.tile.4d",
+       {map, at[0], at[1], at[2], at[3], b.i64(0), b.i1(false)});
+}
 void HopperBuilder::storeMatrices(Value row, const Fragment &words) {
   call("stmatrix.sync.aligned.m8n8.x4.b16.p3",
        {row, words[0], words[1], words[2], words[3]});
@@ -186,6 +190,12 @@ void HopperBuilder::wait(ArrayRef<Sums *> sums,
 void HopperBuilder::tie(ArrayRef<Sums *> sums,
                         MutableArrayRef<Fragment> operands) {
   passThrough(RegisterTie(), sums, operands);
+}
+
+Value HopperBuilder::renew(Value number) {
+  RegisterTie tie;
+  tie.integers = 1;
+  return assemble(getPtxAsm(tie), number, {}).front();
 }
 
 // PTX ISA, "Matrix Descriptor Format": addresses and strides without their last

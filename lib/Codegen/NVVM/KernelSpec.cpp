@@ -70,6 +70,11 @@ int64_t GpuKernelSpec::getClusterBlocks() const {
   return wgmma ? wgmma.getCluster() : 1;
 }
 
+int64_t GpuKernelSpec::getPersistentBlocks() const {
+  auto wgmma = dyn_cast_or_null<GpuWgmmaAttr>(schedule);
+  return wgmma ? wgmma.getPersistentBlocks() : 0;
+}
+
 int64_t GpuKernelSpec::getTileKeys() const {
   auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule);
   return wgmma ? wgmma.getKvBlockSize() : getTiles().keys;
@@ -132,6 +137,9 @@ std::string GpuKernelSpec::getName() const {
          << wgmma.getKvBlockSize() << "s" << wgmma.getStages();
       if (wgmma.getCluster() > 1)
         os << "c" << wgmma.getCluster();
+      // How many blocks there are is the grid's alone.
+      if (wgmma.getPersistentBlocks())
+        os << "p";
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"

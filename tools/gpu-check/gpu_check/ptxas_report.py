@@ -221,16 +221,22 @@ def module_text(elements, names):
     return "".join(functions)
 
 
-#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other.
+#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, and a block for each tile of queries, of narrow
+#: heads, of those with one K, and of wide ones.
 CLUSTER = ("schedules = [#diffattn.when<tensor_maps = true : #diffattn.gpu_wgmma<placement = apart, kv_block_size = 96, stages = 2, "
            "cluster = 2>>, #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 32, stages = 2, q_in_registers = true>]")
+A_BLOCK_A_TILE = {variant: CLUSTER.replace("placement = apart, kv_block_size = 96, stages = 2, cluster = 2", schedule) for variant, schedule in (
+    ("v1", "placement = both, kv_block_size = 64, stages = 6"), ("v2", "placement = apart, kv_block_size = 128, stages = 3"),
+    ("v1-wide", "placement = apart, kv_block_size = 80, stages = 2"))}
 
 
-def cluster_text(elements, names):
-    """The variants with wide heads, in clusters."""
-    variants = [v for v in VARIANTS if v[2] > 128 and (not names or v[0] in names)]
-    return "".join(attention(f"cluster_{element}_{name}", element, (name, d, dv, heads, shared, [*attrs, CLUSTER], extra), "?")
-                   for element in elements for name, d, dv, heads, shared, attrs, extra in variants)
+def by_name_text(elements, names):
+    """The variants with wide heads, in clusters, and three with a block for each tile of queries."""
+    variants = [(f"cluster_{v[0]}", v, CLUSTER) for v in VARIANTS if v[2] > 128]
+    variants += [(f"blocks_{v[0]}", v, A_BLOCK_A_TILE[v[0]]) for v in VARIANTS if v[0] in A_BLOCK_A_TILE]
+    return "".join(attention(f"{function}_{element}", element, (name, d, dv, heads, shared, [*attrs, schedule], extra), "?")
+                   for element in elements for function, (name, d, dv, heads, shared, attrs, extra), schedule in variants
+                   if not names or name in names)
 
 
 def report(opt, chip, text, folder):
@@ -270,7 +276,7 @@ def main():
     parser.add_argument("--print-module", action="store_true", help="print the ops and stop")
     args = parser.parse_args()
     names = [n for n in args.variants.split(",") if n]
-    text, clusters = module_text(args.types.split(","), names), cluster_text(args.types.split(","), names)
+    text, by_name = module_text(args.types.split(","), names), by_name_text(args.types.split(","), names)
     if args.every:
         text += table_text([*args.types.split(","), "f32"])
     if args.print_module:
@@ -280,7 +286,7 @@ def main():
     print(f"{'chip':6} {'registers':>9} {'spills':>6} {'shared':>7} {'threads':>7} {'blocks/SM':>9}  kernel")
     with tempfile.TemporaryDirectory() as folder:
         for chip in args.chips.split(","):
-            for name, registers, spills, shared, threads in report(args.opt, chip, text + clusters * (chip == "sm_90a"), folder):
+            for name, registers, spills, shared, threads in report(args.opt, chip, text + by_name * (chip == "sm_90a"), folder):
                 blocks = occupancy(chip, registers, shared, threads)
                 failed = spills > 0 or registers > 255 or blocks < 1
                 bad += failed

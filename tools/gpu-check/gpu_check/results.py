@@ -3,8 +3,8 @@ import json
 
 #: Contestants that are ours; the second by the kernels of all chips, where the first has those of its chip alone.
 OURS, PLAIN = "diffattn", "diffattn, mma.sync"
-#: Ours on the same keys without pages, and by clusters of two blocks.
-DENSE, CLUSTERS = "diffattn, dense", "diffattn, clusters of two"
+#: Ours on the same keys without pages, by clusters of two blocks, and with a block for each tile of queries.
+DENSE, CLUSTERS, BLOCKS = "diffattn, dense", "diffattn, clusters of two", "diffattn, a block a tile"
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 10 minutes.
 BUDGETS = {"probe": 20, "kernels": 80, "sanitizer": 60, "forward": 180, "decode": 35, "module": 30, "models": 100}
 
