@@ -61,6 +61,8 @@ static bool staysOffBuffers(Operation *op) {
     return true;
   if (auto copy = dyn_cast<memref::CopyOp>(op))
     return isContiguous(copy.getSource()) && isContiguous(copy.getTarget());
+  if (auto fill = dyn_cast<gpu::MemsetOp>(op))
+    return isContiguous(fill.getDst());
   if (auto product = dyn_cast<GemmOp>(op))
     return isMatrix(product.getA(), false) && isMatrix(product.getB(), true) &&
            isMatrix(product.getC(), false);

@@ -120,6 +120,7 @@ struct ConvertGpuLaunchToRuntimePass final
     SmallVector<gpu::LaunchFuncOp> launches;
     SmallVector<gpu::AllocOp> allocs;
     SmallVector<gpu::DeallocOp> deallocs;
+    SmallVector<gpu::MemsetOp> memsets;
     WalkResult walk = getOperation().walk([&](Operation *op) {
       if (isa<gpu::GPUModuleOp>(op))
         return WalkResult::skip();
@@ -136,6 +137,10 @@ struct ConvertGpuLaunchToRuntimePass final
         allocs.push_back(alloc);
       } else if (auto dealloc = dyn_cast<gpu::DeallocOp>(op)) {
         deallocs.push_back(dealloc);
+      } else if (auto memset = dyn_cast<gpu::MemsetOp>(op)) {
+        if (failed(check(memset)))
+          return WalkResult::interrupt();
+        memsets.push_back(memset);
       }
       return WalkResult::advance();
     });
@@ -155,6 +160,9 @@ struct ConvertGpuLaunchToRuntimePass final
     for (gpu::LaunchFuncOp launch : launches)
       if (failed(convert(b, launch)))
         return signalPassFailure();
+    for (gpu::MemsetOp memset : memsets)
+      if (failed(convert(b, memset)))
+        return signalPassFailure();
     for (gpu::DeallocOp dealloc : deallocs)
       dealloc.erase();
     for (gpu::AllocOp alloc : allocs) {
@@ -173,7 +181,6 @@ struct ConvertGpuLaunchToRuntimePass final
       function.walk([&](memref::CopyOp copy) { copies.push_back(copy); });
     if (copies.empty())
       return success();
-    Type pointer = LLVM::LLVMPointerType::get(&getContext());
     FailureOr<LLVM::LLVMFuncOp> callee =
         getOrDeclareRuntimeFunction(b, module, RuntimeFunction::device_copy);
     if (failed(callee))
@@ -181,25 +188,58 @@ struct ConvertGpuLaunchToRuntimePass final
     for (memref::CopyOp copy : copies) {
       Location loc = copy.getLoc();
       b.setInsertionPoint(copy);
-      auto type = cast<MemRefType>(copy.getSource().getType());
-      unsigned bits = type.getElementTypeBitWidth();
-      Value bytes =
-          arith::ConstantIndexOp::create(b, loc, bits < 8 ? 1 : bits / 8);
-      for (int64_t axis = 0; axis < type.getRank(); ++axis)
-        bytes = arith::MulIOp::create(
-            b, loc, bytes,
-            memref::DimOp::create(b, loc, copy.getSource(), axis));
-      auto address = [&](Value buffer) -> Value {
-        Value at =
-            memref::ExtractAlignedPointerAsIndexOp::create(b, loc, buffer);
-        Value bits = arith::IndexCastOp::create(b, loc, b.getI64Type(), at);
-        return LLVM::IntToPtrOp::create(b, loc, pointer, bits);
-      };
-      Value to = address(copy.getTarget()), from = address(copy.getSource());
-      Value size = arith::IndexCastOp::create(b, loc, b.getI64Type(), bytes);
+      Value size = bytesOf(b, loc, copy.getSource());
+      Value to = address(b, loc, copy.getTarget()),
+            from = address(b, loc, copy.getSource());
       LLVM::CallOp::create(b, loc, *callee, ValueRange{to, from, size});
       copy.erase();
     }
+    return success();
+  }
+
+  /// Of a buffer without strides, as an i64.
+  static Value bytesOf(OpBuilder &b, Location loc, Value buffer) {
+    auto type = cast<MemRefType>(buffer.getType());
+    unsigned bits = type.getElementTypeBitWidth();
+    Value bytes =
+        arith::ConstantIndexOp::create(b, loc, bits < 8 ? 1 : bits / 8);
+    for (int64_t axis = 0; axis < type.getRank(); ++axis)
+      bytes = arith::MulIOp::create(
+          b, loc, bytes, memref::DimOp::create(b, loc, buffer, axis));
+    return arith::IndexCastOp::create(b, loc, b.getI64Type(), bytes);
+  }
+
+  static Value address(OpBuilder &b, Location loc, Value buffer) {
+    Value at = memref::ExtractAlignedPointerAsIndexOp::create(b, loc, buffer);
+    Value bits = arith::IndexCastOp::create(b, loc, b.getI64Type(), at);
+    return LLVM::IntToPtrOp::create(
+        b, loc, LLVM::LLVMPointerType::get(b.getContext()), bits);
+  }
+
+  static LogicalResult check(gpu::MemsetOp memset) {
+    auto type = dyn_cast<MemRefType>(memset.getDst().getType());
+    if (memset.getAsyncToken() || !memset.getAsyncDependencies().empty() ||
+        !type || !type.getLayout().isIdentity() ||
+        !type.getElementType().isInteger(8))
+      return memset.emitOpError()
+             << "expected bytes without strides, and no token, but got "
+             << memset.getDst().getType();
+    return success();
+  }
+
+  LogicalResult convert(OpBuilder &b, gpu::MemsetOp memset) {
+    FailureOr<LLVM::LLVMFuncOp> callee = getOrDeclareRuntimeFunction(
+        b, getOperation(), RuntimeFunction::device_fill);
+    if (failed(callee))
+      return failure();
+    Location loc = memset.getLoc();
+    b.setInsertionPoint(memset);
+    Value value =
+        arith::ExtUIOp::create(b, loc, b.getI32Type(), memset.getValue());
+    LLVM::CallOp::create(b, loc, *callee,
+                         ValueRange{address(b, loc, memset.getDst()), value,
+                                    bytesOf(b, loc, memset.getDst())});
+    memset.erase();
     return success();
   }
 

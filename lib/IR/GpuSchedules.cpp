@@ -74,7 +74,8 @@ ScheduleTarget GpuWgmmaAttr::getTarget() const { return ScheduleTarget::GPU; }
 
 LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
                                    int64_t kvBlockSize, int64_t stages,
-                                   int64_t cluster, bool overlap) {
+                                   int64_t cluster, bool overlap,
+                                   int64_t persistentBlocks) {
   if (placement == GpuPlacement::Pair) // gpu_wgmma_c1
     return emitError() << "expected placement both or apart, but got pair";
   // gpu_wgmma_c2
@@ -94,6 +95,14 @@ LogicalResult GpuWgmmaAttr::verify(EmitError emitError, GpuPlacement placement,
            << "expected placement apart and kv_block_size to be a multiple of "
               "32 for a cluster of 2, but got "
            << stringifyGpuPlacement(placement) << " and " << kvBlockSize;
+  // gpu_wgmma_c5
+  if (failed(verifyBetween(emitError, "persistent_blocks", persistentBlocks, 0,
+                           65535)))
+    return failure();
+  if (persistentBlocks && (cluster != 1 || overlap))
+    return emitError() << "expected a cluster of 1 and no overlap with "
+                          "persistent_blocks, but got "
+                       << cluster << " and " << (overlap ? "overlap" : "none");
   return success();
 }
 

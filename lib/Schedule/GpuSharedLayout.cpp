@@ -135,7 +135,7 @@ GpuSharedLayout GpuSharedLayout::ofMerge(int64_t valueDim) {
 SmallVector<GpuSharedLayout::Region> GpuSharedLayout::getRegions() const {
   SmallVector<Region> used;
   for (const Region &region : {queries, ahead, pipeline, exchange, combine,
-                               states, merge, result, barriers})
+                               states, merge, result, barriers, ticket})
     if (region.bytes)
       used.push_back(region);
   return used;

@@ -26,6 +26,14 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
 
   queries.bytes = 2 * queryBytes;
   queries.phases = Load | Loop;
+  const bool isPersistent = schedule.getPersistentBlocks() != 0;
+  const bool isApart = schedule.getPlacement() == GpuPlacement::Apart;
+  combineGroupBytes = isApart ? 16 * llvm::alignTo(valueDim, 16) * 4 : 0;
+  const int64_t combineBytes = 4 * combineGroupBytes;
+  combinesInStage = isPersistent && combineBytes > queries.bytes;
+  if (combinesInStage)
+    stageBytes = std::max(stageBytes, combineBytes);
+
   pipeline.offset = queries.bytes;
   pipeline.bytes = schedule.getStages() * stageBytes;
   pipeline.phases = Loop;
@@ -33,12 +41,19 @@ GpuSharedLayout::GpuSharedLayout(GpuWgmmaAttr schedule, int64_t headDim,
   barriers.offset = pipeline.end();
   barriers.bytes = barrierBytes(schedule.getStages());
   barriers.phases = Load | Loop;
-  // The second map goes through the pipeline, of which nothing is under way
+  if (isPersistent) {
+    pipeline.phases |= Finish;
+    barriers.bytes += kBarrierBytes;
+    barriers.phases |= Finish;
+    ticket.offset = llvm::alignTo(barriers.end(), ticket.alignment);
+    ticket.bytes = kTicketWords * 4;
+    ticket.phases = Load | Loop | Finish;
+  }
+  // The second map goes through the pipeline where nothing of it is under way
   // then.
-  if (schedule.getPlacement() == GpuPlacement::Apart) {
-    combineGroupBytes = 16 * llvm::alignTo(valueDim, 16) * 4;
-    combine.offset = pipeline.offset;
-    combine.bytes = 4 * combineGroupBytes;
+  if (isApart && !combinesInStage) {
+    combine.offset = isPersistent ? queries.offset : pipeline.offset;
+    combine.bytes = combineBytes;
     combine.phases = Finish;
   }
   // A warpgroup with both maps has the queries to itself; those of other

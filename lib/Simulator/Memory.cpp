@@ -200,7 +200,8 @@ char *Block::checkGlobal(uint64_t address, uint64_t bytes, uint32_t number,
   bool reported = false;
   for (GlobalWrite *write = buffer->writes + offset, *end = write + bytes;
        write != end; ++write) {
-    if (!writes && write->launch == 0 && !buffer->use.initialized &&
+    // What an atomic finds must have been written too.
+    if ((!writes || atomic) && write->launch == 0 && !buffer->use.initialized &&
         launch.options.checkUninitialized && !reported) {
       reported = true;
       report(FaultKind::Uninitialized, number,

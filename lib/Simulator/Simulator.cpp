@@ -151,6 +151,11 @@ void Simulator::releaseBuffer(uint64_t deviceAddress) {
   impl->buffers.remove(deviceAddress);
 }
 
+void Simulator::setInitialized(uint64_t deviceAddress) {
+  if (Buffer *buffer = impl->buffers.find(deviceAddress))
+    buffer->use.initialized = true;
+}
+
 bool Simulator::hasKernel(StringRef name) const {
   return any_of(impl->lowered.kernels, [&](const LoweredKernel &kernel) {
     return kernel.name == name;

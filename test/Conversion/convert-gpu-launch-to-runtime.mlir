@@ -62,6 +62,28 @@ func.func @alloc(%size: index) {
 
 // -----
 
+// CHECK-LABEL: func.func @fill
+func.func @fill(%value: i8) {
+  // CHECK: %[[M:.*]] = memref.alloc() : memref<4xi8>
+  %m = gpu.alloc () : memref<4xi8>
+  // CHECK: %[[WORD:.*]] = arith.extui %{{.*}} : i8 to i32
+  // CHECK: llvm.call @diffattn_rt_device_fill(%{{.*}}, %[[WORD]], %{{.*}}) : (!llvm.ptr, i32, i64) -> ()
+  // CHECK-NOT: gpu.
+  gpu.memset %m, %value : memref<4xi8>, i8
+  gpu.dealloc %m : memref<4xi8>
+  return
+}
+
+// -----
+
+func.func @fill_words(%m: memref<4xi32>, %value: i32) {
+  // expected-error @below {{expected bytes without strides, and no token, but got 'memref<4xi32>'}}
+  gpu.memset %m, %value : memref<4xi32>, i32
+  return
+}
+
+// -----
+
 // Copies are the device's where the host leaves buffers alone.
 // CHECK-LABEL: func.func @copies
 func.func @copies(%a: memref<?x8xbf16>, %b: memref<?x8xbf16>) {

@@ -290,6 +290,16 @@ func.func private @gpu_wgmma_c4_both() attributes {s = #diffattn.gpu_wgmma<place
 func.func private @gpu_wgmma_c4_keys() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 80, stages = 2, cluster = 2>}
 
 // -----
+// gpu_wgmma_c5
+// expected-error @below {{expected persistent_blocks to be between 0 and 65535, but got -1}}
+func.func private @gpu_wgmma_c5_blocks() attributes {s = #diffattn.gpu_wgmma<placement = both, kv_block_size = 64, stages = 6, persistent_blocks = -1>}
+
+// -----
+// gpu_wgmma_c5
+// expected-error @below {{expected a cluster of 1 and no overlap with persistent_blocks, but got 2 and none}}
+func.func private @gpu_wgmma_c5_cluster() attributes {s = #diffattn.gpu_wgmma<placement = apart, kv_block_size = 96, stages = 2, cluster = 2, persistent_blocks = 132>}
+
+// -----
 // when_c5
 // expected-error @below {{and with no other schedule, but got gpu_split_kv without it}}
 func.func private @when_c5_bulk_copies_without_maps() attributes {s = #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 4, bulk_copies = true, kv_split_size = 512>>}

@@ -590,11 +590,23 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
   std::vector<std::vector<uint8_t>> workspaces;
   EvaluationHooks hooks;
   hooks.allocate = [&](uint64_t bytes) {
-    workspaces.emplace_back(bytes);
+    workspaces.emplace_back(bytes, 0xff);
     registered.push_back(
         simulator->registerBuffer(workspaces.back().data(), bytes, "workspace",
                                   {true, /*initialized=*/false}));
     return registered.back();
+  };
+  // The last of the workspaces.
+  hooks.fill = [&](uint64_t address, uint8_t value, uint64_t bytes) {
+    require(!workspaces.empty() && address == registered.back() &&
+                bytes == workspaces.back().size(),
+            "expected all of the last workspace to be filled");
+    if (dropsFills)
+      return;
+    std::memset(workspaces.back().data(), value, bytes);
+    if (counter)
+      std::memcpy(workspaces.back().data(), &*counter, sizeof *counter);
+    simulator->setInitialized(address);
   };
   std::deque<sim::TensorMapHandle> maps;
   hooks.makeMap = [&](const EvaluatedMap &given) {

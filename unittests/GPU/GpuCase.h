@@ -91,6 +91,20 @@ inline Signature ofRow(const GpuWgmmaRow &row) {
   return s;
 }
 
+/// The same, with blocks that share out the tiles of queries.
+inline Signature ofPersistent(GpuWgmmaRow row, int64_t blocks) {
+  row.persistentBlocks = blocks;
+  return ofRow(row);
+}
+
+/// The rows of the table, with a block for each tile of queries.
+inline std::vector<GpuWgmmaRow> getWgmmaRowsOfBlocks() {
+  std::vector<GpuWgmmaRow> rows = getGpuWgmmaTable().vec();
+  for (GpuWgmmaRow &row : rows)
+    row.persistentBlocks = 0;
+  return rows;
+}
+
 struct Shape {
   int64_t batch = 1, queries = 16, keys = 32;
   /// 1 for a broadcast axis.
@@ -147,6 +161,9 @@ public:
   const llvm::Module &getKernels() const { return *running->module; }
   /// Runs `module` in the place of all kernels from now on.
   void replaceKernels(const llvm::Module &module);
+  /// From now on the host fills no memory, or counters begin with `number`.
+  void dropFills() { dropsFills = true; }
+  void beginAt(uint32_t number) { counter = number; }
 
   struct Operand;
 
@@ -169,6 +186,8 @@ private:
   std::map<std::string, Prepared> prepared;
   Prepared replaced;
   Prepared *running = nullptr;
+  bool dropsFills = false;
+  std::optional<uint32_t> counter;
 };
 
 /// Runs `shapes` under several orders of threads, with copies landing late and

@@ -118,6 +118,14 @@ bool isOfWarpgroups(HopperInjection injection) {
   }
 }
 
+/// Arrivals at barriers in memory, and waits.
+bool isOfBarriers(HopperInjection injection) {
+  return injection == HopperInjection::FlipParity ||
+         injection == HopperInjection::DropPhaseWait ||
+         injection == HopperInjection::DropArrive ||
+         injection == HopperInjection::CountMore;
+}
+
 /// The kernel of a signature, of which some order in some of the shapes shows
 /// every change.
 class Broken {
@@ -125,11 +133,14 @@ public:
   Broken(const Signature &signature, std::vector<Shape> shapes)
       : signature(signature), shapes(std::move(shapes)) {}
   /// Of `expected`, those for which `isPart` holds have places in the kernel;
-  /// nothing is to show those places for which `isIdle` holds.
+  /// nothing is to show those places for which `isIdle` holds. Each is tried at
+  /// the first place, the last, and one between them; with `atAllBarriers`,
+  /// those of arrivals and waits at every place.
   void expectAllFound(
       llvm::function_ref<bool(HopperInjection)> isPart,
       llvm::function_ref<bool(HopperInjection, unsigned at, unsigned count)>
-          isIdle = [](HopperInjection, unsigned, unsigned) { return false; });
+          isIdle = [](HopperInjection, unsigned, unsigned) { return false; },
+      bool atAllBarriers = false);
 
 private:
   /// Whether some order of threads and timing of copies shows it.
@@ -165,7 +176,8 @@ private:
 
 void Broken::expectAllFound(
     llvm::function_ref<bool(HopperInjection)> isPart,
-    llvm::function_ref<bool(HopperInjection, unsigned, unsigned)> isIdle) {
+    llvm::function_ref<bool(HopperInjection, unsigned, unsigned)> isIdle,
+    bool atAllBarriers) {
   CompiledCase compiled(signature);
   Outcome whole;
   for (const Shape &shape : shapes) {
@@ -183,9 +195,9 @@ void Broken::expectAllFound(
         sim::countInjections(*alone, name, expected.injection);
     EXPECT_EQ(count > 0, isPart(expected.injection))
         << stringifyInjection(expected.injection).str();
-    // The first, the last, and one between them.
-    const unsigned step =
-        isOfProducts(expected.injection) ? 1 : std::max(1u, (count + 1) / 2);
+    const bool everywhere = isOfProducts(expected.injection) ||
+                            (atAllBarriers && isOfBarriers(expected.injection));
+    const unsigned step = everywhere ? 1 : std::max(1u, (count + 1) / 2);
     for (unsigned at = 0; at < count; at += step) {
       if (isIdle(expected.injection, at, count))
         continue;
@@ -236,6 +248,30 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
   Broken(s, {shape, ofOneTile}).expectAllFound(isPart, isIdle);
 }
 
+class GpuPersistentFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
+
+/// A block takes three tiles, so that its queries' place is filled again, and
+/// leaves when there are no more.
+TEST_P(GpuPersistentFaultTest, IsFound) {
+  const GpuWgmmaRow &row = GetParam();
+  if (!row.persistentBlocks)
+    return;
+  Signature s = ofPersistent(row, /*blocks=*/1);
+  s.weight.clear();
+  s.rms = s.causal = s.kvLen = s.nanBehind = true;
+  const bool isBoth = row.placement == GpuPlacement::Both;
+  Shape shape{1, (isBoth ? 128 : 64) * 3, (row.stages + 1) * row.keys};
+  shape.length = shape.keys - 3;
+  Broken(s, {shape})
+      .expectAllFound(
+          [&](HopperInjection injection) {
+            return (isBoth || !isOfStores(injection)) &&
+                   !isOfClusters(injection);
+          },
+          [](HopperInjection, unsigned, unsigned) { return false; },
+          /*atAllBarriers=*/true);
+}
+
 TEST(GpuBulkDecodeFaultTest, IsFound) {
   Signature s;
   s.chip = "sm_90a";
@@ -253,6 +289,8 @@ TEST(GpuBulkDecodeFaultTest, IsFound) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryRow, GpuWgmmaFaultTest,
+                         ::testing::ValuesIn(getWgmmaRowsOfBlocks()));
+INSTANTIATE_TEST_SUITE_P(EveryRow, GpuPersistentFaultTest,
                          ::testing::ValuesIn(getGpuWgmmaTable()));
 
 } // namespace

@@ -16,7 +16,8 @@ using namespace mlir::diffattn;
 
 namespace {
 
-/// Each row of the table, with its own widths.
+/// Each row of the table, with its own widths, and a block for each tile of
+/// queries: GpuPersistentTest has those that share them out.
 class EveryWgmmaRow : public ::testing::TestWithParam<GpuWgmmaRow> {
 protected:
   static Signature signature() { return ofRow(GetParam()); }
@@ -25,7 +26,8 @@ protected:
   }
 };
 
-/// But for those that are asked for by name.
+/// With persistent blocks where the row has them; but for those that are asked
+/// for by name.
 TEST_P(EveryWgmmaRow, IsChosen) {
   Signature s = signature();
   const GpuWgmmaRow &row = GetParam();
@@ -35,11 +37,11 @@ TEST_P(EveryWgmmaRow, IsChosen) {
   const std::string placement =
       row.placement == GpuPlacement::Both ? "both" : "apart";
   EXPECT_THAT(outcome.kernels,
-              ::testing::HasSubstr("_wgmma_" + placement + "_k" +
-                                   std::to_string(row.keys) + "s" +
-                                   std::to_string(row.stages) +
-                                   (row.cluster > 1 ? "c2" : "") +
-                                   (row.overlap ? "o" : "") + "_"));
+              ::testing::HasSubstr(
+                  "_wgmma_" + placement + "_k" + std::to_string(row.keys) +
+                  "s" + std::to_string(row.stages) +
+                  (row.cluster > 1 ? "c2" : "") + (row.overlap ? "o" : "") +
+                  (row.persistentBlocks ? "p" : "") + "_"));
   EXPECT_GT(outcome.stats.at(0).wgmmas, 0u);
   EXPECT_EQ(outcome.stats.at(0).mmas, 0u);
 }
@@ -136,7 +138,7 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
 }
 
 INSTANTIATE_TEST_SUITE_P(GpuWgmma, EveryWgmmaRow,
-                         ::testing::ValuesIn(getGpuWgmmaTable()));
+                         ::testing::ValuesIn(getWgmmaRowsOfBlocks()));
 
 /// Warps whose rows all exist store boxes; one that ends beyond the queries
 /// stores its rows.

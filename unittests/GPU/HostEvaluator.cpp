@@ -152,7 +152,9 @@ std::string Evaluator::visit(Operation &op) {
   } else if (auto zero = dyn_cast<LLVM::ZeroOp>(op)) {
     set(zero, 0);
   } else if (auto alloc = dyn_cast<gpu::AllocOp>(op)) {
-    int64_t bytes = integer(alloc.getDynamicSizes()[0]);
+    const int64_t bytes = alloc.getType().hasStaticShape()
+                              ? alloc.getType().getNumElements()
+                              : integer(alloc.getDynamicSizes()[0]);
     memrefs[alloc.getMemref()] = {hooks.allocate(bytes), {bytes}, {1}};
   } else if (auto view = dyn_cast<memref::ViewOp>(op)) {
     DeviceMemref memref;
@@ -169,6 +171,10 @@ std::string Evaluator::visit(Operation &op) {
       step *= memref.sizes[axis];
     }
     memrefs[view] = memref;
+  } else if (auto memset = dyn_cast<gpu::MemsetOp>(op)) {
+    const DeviceMemref &memref = memrefs.at(memset.getDst());
+    if (hooks.fill)
+      hooks.fill(memref.address, integer(memset.getValue()), memref.sizes[0]);
   } else if (auto launchOp = dyn_cast<gpu::LaunchFuncOp>(op)) {
     return launch(launchOp);
   } else if (!isa<gpu::DeallocOp, func::ReturnOp, scf::YieldOp>(op)) {

@@ -43,13 +43,15 @@ struct EvaluationHooks {
   std::function<void(const EvaluatedLaunch &)> launch;
   /// Device memory of so many bytes.
   std::function<uint64_t(uint64_t)> allocate;
+  /// Sets so many bytes from an address on to a value; null: nothing.
+  std::function<void(uint64_t, uint8_t, uint64_t)> fill;
   /// The bits of an argument that passes this map.
   std::function<uint64_t(const EvaluatedMap &)> makeMap;
 };
 
-/// Runs `function`, which holds arith ops, scf.if, gpu.alloc, tensor maps and
-/// launches, on `arguments`. Ops are evaluated by their own folders. Returns
-/// what it does not know, or nothing.
+/// Runs `function`, which holds arith ops, scf.if, gpu.alloc and gpu.memset,
+/// tensor maps and launches, on `arguments`. Ops are evaluated by their own
+/// folders. Returns what it does not know, or nothing.
 std::string evaluateHost(func::FuncOp function,
                          ArrayRef<DeviceMemref> arguments,
                          const EvaluationHooks &hooks);

@@ -41,9 +41,11 @@ struct KernelParamsTest : testing::Test {
                                /*q_in_registers=*/false);
   }
 
-  ScheduleAttrInterface wgmma(GpuPlacement placement) {
+  ScheduleAttrInterface wgmma(GpuPlacement placement,
+                              int64_t persistentBlocks = 0) {
     return GpuWgmmaAttr::get(&context, placement, /*kv_block_size=*/64,
-                             /*stages=*/2, /*cluster=*/1, /*overlap=*/false);
+                             /*stages=*/2, /*cluster=*/1, /*overlap=*/false,
+                             persistentBlocks);
   }
   /// Copies by element, a softcap, a bias, segments.
   static constexpr unsigned kNotOfWarpgroups = 1 | 4 | 8 | 64;
@@ -111,6 +113,8 @@ TEST_F(KernelParamsTest, EveryKernelReadsEveryParameterThatItHas) {
         {GpuKernelKind::Forward, plain},
         {GpuKernelKind::Forward, wgmma(GpuPlacement::Both)},
         {GpuKernelKind::Forward, wgmma(GpuPlacement::Apart)},
+        {GpuKernelKind::Forward, wgmma(GpuPlacement::Both, 132)},
+        {GpuKernelKind::Forward, wgmma(GpuPlacement::Apart, 132)},
         {GpuKernelKind::Decode, split},
         {GpuKernelKind::Decode, bulk},
         {GpuKernelKind::Merge, split}})

@@ -66,24 +66,38 @@ TEST(GpuSharedLayoutTest, WarpgroupsHavePanels) {
     for (int64_t keys : {16, 64, 80, 128})
       for (int64_t d : {8, 64, 72, 128, 192})
         for (int64_t dv : {8, 64, 136, 256})
-          for (bool sharedKeys : {false, true}) {
+          for (auto [sharedKeys, isPersistent] :
+               {std::pair(false, false), {true, false}, {false, true}}) {
             const int64_t stages = 3;
-            auto schedule = GpuWgmmaAttr::get(&context, placement, keys, stages,
-                                              /*cluster=*/1, /*overlap=*/false);
+            auto schedule = GpuWgmmaAttr::get(
+                &context, placement, keys, stages, /*cluster=*/1,
+                /*overlap=*/false, /*persistent_blocks=*/isPersistent ? 9 : 0);
             Layout layout(schedule, d, dv, sharedKeys);
             expectApart(layout);
             EXPECT_EQ(layout.headPanels, (d + 63) / 64);
             EXPECT_EQ(layout.valuePanels, (dv + 63) / 64);
             const int64_t rows = schedule.getRows();
             EXPECT_EQ(layout.queries.bytes, 2 * layout.headPanels * rows * 128);
+            // One map passes to the other through memory of its own phase, or a
+            // stage that holds it.
+            const int64_t passed = 64 * ((dv + 15) / 16 * 16) * 4;
+            const bool isApart = placement == GpuPlacement::Apart;
+            EXPECT_EQ(layout.combinesInStage,
+                      isApart && isPersistent && passed > layout.queries.bytes);
+            EXPECT_EQ(layout.combine.bytes,
+                      isApart && !layout.combinesInStage ? passed : 0);
             EXPECT_EQ(layout.stageBytes,
-                      keys * 128 *
-                          ((sharedKeys ? 1 : 2) * layout.headPanels +
-                           layout.valuePanels));
+                      std::max(keys * 128 *
+                                   ((sharedKeys ? 1 : 2) * layout.headPanels +
+                                    layout.valuePanels),
+                               layout.combinesInStage ? passed : 0));
             for (int64_t start : {layout.queryPanelBytes, layout.keyPanelBytes,
                                   layout.pipeline.offset, layout.stageBytes})
               EXPECT_EQ(start % 1024, 0);
-            EXPECT_EQ(layout.barriers.bytes, 8 * (1 + 3 * stages));
+            EXPECT_EQ(layout.barriers.bytes,
+                      8 * (1 + 3 * stages + isPersistent));
+            EXPECT_EQ(layout.ticket.bytes, isPersistent ? 28 : 0);
+            EXPECT_EQ(layout.ticket.offset % 16, 0);
             // Rows of the result where a warpgroup's own queries were.
             const bool fits = placement == GpuPlacement::Both &&
                               layout.valuePanels <= 2 * layout.headPanels;

@@ -171,6 +171,8 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
       of every one of them for both;
     - `overlap`: exponentials of a warpgroup run beside a product of its own, of another map or of
       the tile before; without it, beside those of the other warpgroup alone. Results are the same.
+    - `persistent_blocks`: where it is not 0, the grid has at most so many blocks, one for each
+      multiprocessor. Each takes tiles of queries by a counter until there are none left.
 
     Operands that no tensor map describes need another schedule behind this one, so it stands under
     `when<tensor_maps = true>`.
@@ -187,7 +189,8 @@ def DiffAttn_GpuWgmmaAttr : DiffAttn_Schedule<"GpuWgmma", "gpu_wgmma"> {
     "int64_t":$kv_block_size,
     "int64_t":$stages,
     DefaultValuedParameter<"int64_t", "1">:$cluster,
-    DefaultValuedParameter<"bool", "false">:$overlap);
+    DefaultValuedParameter<"bool", "false">:$overlap,
+    DefaultValuedParameter<"int64_t", "0">:$persistent_blocks);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{

@@ -146,15 +146,21 @@ struct GpuWgmmaRow {
   int64_t cluster = 1;
   /// Whether a warpgroup's exponentials run beside products of its own.
   bool overlap = false;
+  /// Blocks that share out tiles of queries; 0: a block for each tile.
+  int64_t persistentBlocks = 0;
 
   /// Whether only who writes it on the op gets it: it was never timed beside
   /// the one that is chosen for the same widths.
   bool isByName() const { return cluster > 1 || overlap; }
   GpuWgmmaAttr getSchedule(MLIRContext *context) const {
     return GpuWgmmaAttr::get(context, placement, keys, stages, cluster,
-                             overlap);
+                             overlap, persistentBlocks);
   }
 };
+/// Persistent blocks go through the heads in sections whose keys and values
+/// take at most so many bytes, which stay in the L2 meanwhile: of the 50 MB and
+/// more that an H100 has, what queries and results leave.
+constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 /// The first row that holds the widths of an op, and is not by name, is chosen:
 /// those that cost less come first.
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();

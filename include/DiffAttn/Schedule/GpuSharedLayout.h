@@ -70,8 +70,12 @@ struct GpuSharedLayout {
   /// P of 16 keys each, then two factors a lane.
   int64_t fragmentBytes = 0, factorBytes = 0, exchangeTileBytes = 0,
           exchangeWarpBytes = 0;
-  /// What a group of rows passes from the second map to the first.
+  /// What a group of rows passes from the second map to the first. Blocks that
+  /// are persistent, whose ring is filled ahead meanwhile, pass it through the
+  /// queries' place or, where it does not fit there, through a stage that the
+  /// ring leaves to them (`combinesInStage`).
   int64_t combineGroupBytes = 0;
+  bool combinesInStage = false;
   /// A warp's state with split keys: 16 rows of `statePitch` floats, so that no
   /// two lanes that store together meet in a bank, then maxima and sums.
   int64_t statePitch = 0, stateWarpBytes = 0;
@@ -85,7 +89,8 @@ struct GpuSharedLayout {
   static constexpr int64_t kMergeWarps = 8;
   int64_t mergeWeights = 0, mergeMaxima = 0, mergeSums = 0, mergeColumns = 0;
   /// Bytes of an mbarrier, and of those of so many stages: one for the queries;
-  /// of each stage one for K, one for V and one for its being read.
+  /// of each stage one for K, one for V and one for its being read. Persistent
+  /// blocks have one more, for the queries' being read.
   static constexpr int64_t kBarrierBytes = 8;
   static int64_t barrierBytes(int64_t stages) {
     return (1 + 3 * stages) * kBarrierBytes;
@@ -93,6 +98,9 @@ struct GpuSharedLayout {
   /// The swizzle of tensor maps repeats after 8 rows of a panel, where every
   /// tile begins.
   static constexpr int64_t kSwizzleAlignment = 8 * kGpuPanelPitch;
+  /// What tells the warps of a persistent block which queries it has taken
+  /// (TileQueue): i32s.
+  static constexpr int64_t kTicketWords = 7;
 
   /// `ahead` is the part of `pipeline` that is filled while queries that go to
   /// registers come in.
@@ -100,7 +108,7 @@ struct GpuSharedLayout {
   /// stored by a tensor map: each warp's where its own queries were.
   Region queries{"queries"}, ahead{"ahead"}, pipeline{"pipeline"},
       exchange{"exchange"}, combine{"combine"}, states{"states"},
-      merge{"merge"}, result{"result"}, barriers{"barriers"};
+      merge{"merge"}, result{"result"}, barriers{"barriers"}, ticket{"ticket"};
   int64_t total = 0;
 
   /// Those that the kernel has.

@@ -129,6 +129,9 @@ public:
   uint64_t registerBuffer(void *data, uint64_t bytes, llvm::StringRef name,
                           BufferUse use = {});
   void releaseBuffer(uint64_t deviceAddress);
+  /// From here on all of the buffer counts as written: what a copy or a fill of
+  /// the host has done.
+  void setInitialized(uint64_t deviceAddress);
 
   /// Whether there is such a kernel, and all their names.
   bool hasKernel(llvm::StringRef name) const;

@@ -42,6 +42,8 @@ struct GpuTarget {
   /// for that itself (programmatic dependent launch).
   bool hasDependentLaunch = false;
 
+  /// The most that a product with sm_90 has: H100 and H200 SXM, GH200.
+  static constexpr int64_t kHopperMultiprocessors = 132;
   static constexpr int64_t kRegistersPerSM = 65536;
   static constexpr int64_t kRegistersPerThread = 255;
   static constexpr int64_t kWarpSize = 32;

@@ -25,17 +25,21 @@ AttentionKernel::AttentionKernel(GpuBuilder &b, const GpuKernelSpec &spec)
   for (auto [param, argument] :
        llvm::zip_equal(getGpuParams(spec), b.getKernel().getArguments()))
     arguments[static_cast<size_t>(param)] = argument;
-  thread = b.threadId();
-  lane = b.remU(thread, 32);
-  warp = b.divU(thread, 32);
-  laneRow = b.divU(lane, 4);
-  laneColumn = b.remU(lane, 4);
+  setThread(b.threadId());
   if (!layout.total)
     return;
   shared = LLVM::AddressOfOp::create(
       b, LLVM::LLVMPointerType::get(b.getContext(), 3), kSharedName);
   if (!spec.isWgmma() && spec.kind != GpuKernelKind::Merge)
     loader = TileLoader::create(*this);
+}
+
+void AttentionKernel::setThread(Value number) {
+  thread = number;
+  lane = b.remU(thread, 32);
+  warp = b.divU(thread, 32);
+  laneRow = b.divU(lane, 4);
+  laneColumn = b.remU(lane, 4);
 }
 
 Value AttentionKernel::param(GpuParam param) {

@@ -60,6 +60,14 @@ struct AttentionKernel {
   /// Of the sequence of `part`, sets the queries and keys; parts that have none
   /// begin behind the last query.
   Part enterPart(Value part, Value rows);
+  /// The queries of the tile `cluster` (of a cluster's rows) of a head; of
+  /// packed sequences the tile is a part, which is entered, and may have none.
+  QueryBlock locate(Value cluster, Value head, Value batch);
+  /// Of packed sequences, what `enterPart` has set: where the queries begin and
+  /// how many there are, and the same of packed keys. Other threads may be
+  /// given it; what is behind it is ignored.
+  GpuBuilder::Values getSequenceBounds() const;
+  void setSequenceBounds(ValueRange bounds);
   /// Queries of the block's sequence, and its keys in memory.
   Value queries() { return queryCount ? queryCount : param(GpuParam::Queries); }
   Value keys() { return keyCount ? keyCount : param(GpuParam::Keys); }
@@ -80,6 +88,8 @@ struct AttentionKernel {
   /// Where the merge of decode may start before decode has ended (`dependent`):
   /// says so in the one, and waits for it in the other, before memory is read.
   void overlapDecode(bool dependent);
+  /// Makes `number` the thread's, and what follows from it.
+  void setThread(Value number);
 
   GpuBuilder &b;
   const GpuKernelSpec &spec;

@@ -213,7 +213,8 @@ Values DecodeKernel::computeByRing(TensorRing &ring, ValueRange initial) {
 }
 
 void DecodeKernel::emitByRing() {
-  TensorRing ring(kernel, place);
+  TensorRing ring(kernel);
+  ring.enter(place);
   b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0)),
            [&] { ring.initBarriers(); });
   b.barrier();
@@ -223,7 +224,7 @@ void DecodeKernel::emitByRing() {
       isBringing,
       [&]() -> Values {
         b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)),
-                 [&] { ring.bring(firstTile, endTile); });
+                 [&] { ring.bring(firstTile, endTile, ring.beginBringing()); });
         return {};
       },
       [&]() -> Values {

@@ -74,6 +74,10 @@ void HopperBuilder::copyBox(Value target, Value map, std::array<Value, 4> at,
        {inCluster, barrier, map, at[0], at[1], at[2], at[3], toBlocks, b.i64(0),
         b.i1(toOthers), b.i1(false), b.i32(0)});
 }
+void HopperBuilder::prefetchBox(Value map, std::array<Value, 4> at) {
+  call("cp.async.bulk.tensor.prefetch.tile.4d",
+       {map, at[0], at[1], at[2], at[3], b.i64(0), b.i1(false)});
+}
 void HopperBuilder::storeMatrices(Value row, const Fragment &words) {
   call("stmatrix.sync.aligned.m8n8.x4.b16.p3",
        {row, words[0], words[1], words[2], words[3]});
@@ -190,6 +194,12 @@ void HopperBuilder::tie(ArrayRef<Sums *> sums,
   passThrough(RegisterTie(), sums, operands);
 }
 
+Value HopperBuilder::renew(Value number) {
+  RegisterTie tie;
+  tie.integers = 1;
+  return assemble(getPtxAsm(tie), number, {}).front();
+}
+
 // PTX ISA, "Matrix Descriptor Format": addresses and strides without their last
 // four bits; the 128-byte swizzle is 1 in the last two bits.
 Value HopperBuilder::describe(Value pointer, int64_t panelBytes) {
@@ -208,10 +218,9 @@ Value HopperBuilder::advance(Value description, int64_t bytes) {
   return b.add(description, bytes >> 4);
 }
 
-Value HopperBuilder::renew(Value description) {
+Value HopperBuilder::renewDescription(Value description) {
   // Ties are of 32 bits; the upper ones of all descriptions are the same.
-  Value low = LLVM::TruncOp::create(b, b.i32Type(), description);
-  low = assemble(getPtxAsm(RegisterTie{0, 1}), low, {}).front();
+  Value low = renew(LLVM::TruncOp::create(b, b.i32Type(), description));
   Value high = LLVM::AndOp::create(b, description, b.i64(int64_t(-1) << 32));
   return b.orI(LLVM::ZExtOp::create(b, b.getI64Type(), low), high);
 }

@@ -42,6 +42,8 @@ public:
   /// to the same places in all of that many blocks of the cluster.
   void copyBox(Value target, Value map, std::array<Value, 4> at, Value barrier,
                int64_t blocks = 1);
+  /// Asks the L2 for such a box.
+  void prefetchBox(Value map, std::array<Value, 4> at);
   /// Stores 16 rows of 16 columns of 16 bits, as products leave them, where the
   /// lanes say that 8 columns of a row begin: the first 16 of these of the
   /// first 8 columns.
@@ -82,6 +84,11 @@ public:
   /// and the other way round.
   void tie(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands);
 
+  /// The same number, an i32, of which nothing is known that was before: what
+  /// follows from it is computed behind this place, and held in no register
+  /// until then.
+  Value renew(Value number);
+
   /// A panel of swizzled rows of 128 bytes from `pointer` on: units of 8 rows
   /// lie 1024 bytes apart, and `panelBytes` is the way to the next 64 columns
   /// where these are not contracted.
@@ -90,7 +97,7 @@ public:
   Value advance(Value description, int64_t bytes);
   /// The same description. What is computed of it stays behind this place: LLVM
   /// would move it out of a loop, into registers that the sums need.
-  Value renew(Value description);
+  Value renewDescription(Value description);
   /// No values yet.
   Sums undefined(int64_t fragments);
 

@@ -95,6 +95,8 @@ public:
 
 private:
   void launch(const GpuKernelSpec &spec);
+  /// With blocks that take tiles of queries, `tiles` of each head.
+  void launchPersistent(const GpuKernelSpec &spec, Value tiles);
   /// How operands are copied, as far as branches around a launch tell.
   enum class Copies { NotAsked, Chunks, Elements };
   /// The first of `cases` that holds.
@@ -112,9 +114,31 @@ void AttentionLaunch::launch(const GpuKernelSpec &spec) {
   const int64_t rows = spec.getClusterRows();
   Value clusters = spec.isPacked() ? host.countParts(queries, host.index(rows))
                                    : host.ceilDiv(queries, rows);
+  if (spec.isPersistent())
+    return launchPersistent(spec, clusters);
   host.launch(spec, {host.compute<arith::MulIOp>(
                          clusters, host.index(spec.getClusterBlocks())),
                      signalHeads, spec.isPacked() ? host.index(1) : batches});
+}
+
+void AttentionLaunch::launchPersistent(const GpuKernelSpec &spec, Value tiles) {
+  using P = GpuParam;
+  Value one = host.index(1);
+  Value heads = signalHeads;
+  if (!spec.isPacked())
+    heads = host.compute<arith::MulIOp>(heads, batches);
+  host.argument(P::QueryTiles) = host.i32(tiles);
+  host.argument(P::Heads) = host.i32(signalHeads);
+  host.argument(P::AllHeads) = host.i32(heads);
+  host.argument(P::SectionHeads) =
+      host.i32(host.countSectionHeads(spec, heads));
+  Value counter = host.allocateCounter();
+  host.setPointer(P::Counter, counter);
+  host.launch(spec, {host.compute<arith::MinUIOp>(
+                         host.compute<arith::MulIOp>(tiles, heads),
+                         host.index(spec.getPersistentBlocks())),
+                     one, one});
+  gpu::DeallocOp::create(host.b, TypeRange(), ValueRange(), counter);
 }
 
 void AttentionLaunch::launchSchedule(ScheduleAttrInterface schedule,

@@ -65,6 +65,9 @@ template <MaskOperand operand>
 bool loads(const GpuKernelSpec &spec) {
   return attends(spec) && spec.getMaskType(operand);
 }
+bool isPersistent(const GpuKernelSpec &spec) {
+  return attends(spec) && spec.isPersistent();
+}
 bool isPacked(const GpuKernelSpec &spec) {
   return attends(spec) && spec.isPacked();
 }

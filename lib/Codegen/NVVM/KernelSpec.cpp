@@ -70,6 +70,11 @@ int64_t GpuKernelSpec::getClusterBlocks() const {
   return wgmma ? wgmma.getCluster() : 1;
 }
 
+int64_t GpuKernelSpec::getPersistentBlocks() const {
+  auto wgmma = dyn_cast_or_null<GpuWgmmaAttr>(schedule);
+  return wgmma ? wgmma.getPersistentBlocks() : 0;
+}
+
 int64_t GpuKernelSpec::getTileKeys() const {
   auto wgmma = dyn_cast<GpuWgmmaAttr>(schedule);
   return wgmma ? wgmma.getKvBlockSize() : getTiles().keys;
@@ -134,6 +139,9 @@ std::string GpuKernelSpec::getName() const {
         os << "c" << wgmma.getCluster();
       if (wgmma.getOverlap())
         os << "o";
+      // How many blocks there are is the grid's alone.
+      if (wgmma.getPersistentBlocks())
+        os << "p";
     } else {
       const GpuTiles tiles = getTiles();
       os << "_" << stringifyGpuPlacement(tiles.placement) << tiles.warps << "x"

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "LaunchBuilder.h"
 
+#include "DiffAttn/Schedule/GpuSchedule.h"
+
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/Support/ErrorHandling.h"
@@ -302,6 +304,36 @@ void LaunchBuilder::launch(const GpuKernelSpec &spec,
       b, symbol, gpu::KernelDim3{blocks[0], blocks[1], blocks[2]},
       gpu::KernelDim3{index(spec.getThreads()), one, one},
       i32(spec.getSharedLayout().total), argumentsOf(spec));
+}
+
+Value LaunchBuilder::allocateCounter() {
+  auto type = MemRefType::get({4}, b.getI8Type());
+  Value counter = gpu::AllocOp::create(b, type, Type(), ValueRange(),
+                                       ValueRange(), ValueRange())
+                      .getMemref();
+  Value zero = arith::ConstantIntOp::create(b, 0, 8);
+  gpu::MemsetOp::create(b, TypeRange(), ValueRange(), counter, zero);
+  return counter;
+}
+
+Value LaunchBuilder::countSectionHeads(const GpuKernelSpec &spec, Value all) {
+  // Columns of all heads of K1, K2 and V.
+  auto columns = [&](const OperandView &view) {
+    return compute<arith::MulIOp>(size(view, OperandView::Head),
+                                  size(view, OperandView::Column));
+  };
+  Value row = compute<arith::AddIOp>(columns(operands.k1), columns(operands.v));
+  if (!spec.sharedKeys)
+    row = compute<arith::AddIOp>(row, columns(operands.k2));
+  Value bytes = compute<arith::MulIOp>(compute<arith::MulIOp>(row, keyCount()),
+                                       index(elementBytes(operands.v.value)));
+  Value ofGroup = compute<arith::MaxUIOp>(
+      compute<arith::DivUIOp>(bytes, size(operands.v, OperandView::Head)),
+      index(1));
+  Value groups = compute<arith::MaxUIOp>(
+      compute<arith::DivUIOp>(index(kGpuSectionBytes), ofGroup), index(1));
+  return compute<arith::MinUIOp>(
+      compute<arith::MulIOp>(groups, sharing(operands.q1, operands.v)), all);
 }
 
 void LaunchBuilder::choose(Value condition, Emit then, Emit otherwise) {

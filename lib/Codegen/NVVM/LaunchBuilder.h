@@ -42,6 +42,13 @@ public:
   void fillFlags(std::optional<EpilogueRules> epilogue);
 
   void launch(const GpuKernelSpec &spec, std::array<Value, 3> blocks);
+  /// Device memory of this launch alone, 4 bytes that are 0 when it starts:
+  /// also where a captured graph is launched again, and where what was launched
+  /// before has failed.
+  Value allocateCounter();
+  /// Signal heads, of `all`, whose keys and values take kGpuSectionBytes at
+  /// most: whole groups that share values, one at least.
+  Value countSectionHeads(const GpuKernelSpec &spec, Value all);
   Value &argument(GpuParam param) {
     return arguments[static_cast<size_t>(param)];
   }

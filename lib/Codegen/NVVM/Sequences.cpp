@@ -28,27 +28,50 @@ void AttentionKernel::locateBlock(QueryBlock &place) {
   place.firstRow = b.add(place.clusterRow, b.mul(place.rank, spec.getRows()));
 }
 
+QueryBlock AttentionKernel::locate(Value cluster, Value head, Value batch) {
+  const int64_t rows = spec.getClusterRows();
+  QueryBlock place;
+  place.head = head;
+  place.batch = place.sequence = batch;
+  if (spec.isPacked()) {
+    Part part = enterPart(cluster, b.i32(rows));
+    place.sequence = part.sequence;
+    place.clusterRow = part.firstRow;
+  } else {
+    place.clusterRow = b.mul(cluster, rows);
+  }
+  locateBlock(place);
+  return place;
+}
+
 void AttentionKernel::forQueries(function_ref<void(const QueryBlock &)> body) {
   // Blocks start in order of their number: rows that see most keys come first.
-  const int64_t blocks = spec.getClusterBlocks(), rows = spec.getClusterRows();
+  const int64_t blocks = spec.getClusterBlocks();
   Value cluster = b.sub(b.add(b.divU(b.gridSize(0), blocks), -1),
                         b.divU(b.blockId(0), blocks));
-  QueryBlock place;
-  place.head = b.blockId(1);
-  if (!spec.isPacked()) {
-    place.batch = place.sequence = b.blockId(2);
-    place.clusterRow = b.mul(cluster, rows);
-    locateBlock(place);
-    return body(place);
-  }
-  Part part = enterPart(cluster, b.i32(rows));
-  place.batch = b.i32(0);
-  place.sequence = part.sequence;
-  place.clusterRow = part.firstRow;
-  locateBlock(place);
+  Value head = b.blockId(1);
+  if (!spec.isPacked())
+    return body(locate(cluster, head, b.blockId(2)));
+  QueryBlock place = locate(cluster, head, b.i32(0));
   // All blocks of a cluster, or none.
   b.branch(b.compare(LLVM::ICmpPredicate::slt, place.clusterRow, queries()),
            [&] { body(place); });
+}
+
+Values AttentionKernel::getSequenceBounds() const {
+  Values bounds{firstQuery, queryCount};
+  if (keyCount)
+    bounds.append({firstKey, keyCount});
+  return bounds;
+}
+
+void AttentionKernel::setSequenceBounds(ValueRange bounds) {
+  firstQuery = bounds[0];
+  queryCount = bounds[1];
+  if (!spec.keyBoundType)
+    return;
+  firstKey = bounds[2];
+  keyCount = bounds[3];
 }
 
 Value AttentionKernel::loadBound(GpuParam bounds, Value number) {

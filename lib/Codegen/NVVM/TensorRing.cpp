@@ -10,14 +10,17 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::gpucode;
 
-TensorRing::TensorRing(AttentionKernel &kernel, const QueryBlock &place)
-    : kernel(kernel), b(kernel.b), hopper(kernel.b), place(place),
-      layout(kernel.layout) {
-  using P = GpuParam;
+TensorRing::TensorRing(AttentionKernel &kernel)
+    : kernel(kernel), b(kernel.b), hopper(kernel.b), layout(kernel.layout) {
   stages = kernel.spec.getStages();
   tileKeys = kernel.spec.getTileKeys();
   blocks = kernel.spec.getClusterBlocks();
   partKeys = tileKeys / blocks;
+}
+
+void TensorRing::enter(const QueryBlock &place) {
+  using P = GpuParam;
+  this->place = &place;
   key1Head = b.divU(place.head, kernel.param(P::SignalPerKey1));
   if (!kernel.spec.sharedKeys)
     key2Head = b.divU(place.noiseHead, kernel.param(P::NoisePerKey2));
@@ -26,6 +29,11 @@ TensorRing::TensorRing(AttentionKernel &kernel, const QueryBlock &place)
 
 Value TensorRing::queryBarrier() {
   return b.bytes(kernel.shared, layout.barriers.offset);
+}
+
+Value TensorRing::queryPlaceBarrier() {
+  return b.bytes(kernel.shared, layout.barriers.offset +
+                                    GpuSharedLayout::barrierBytes(stages));
 }
 
 Value TensorRing::barrier(Kind kind, Value stage) {
@@ -37,6 +45,9 @@ Value TensorRing::barrier(Kind kind, Value stage) {
 void TensorRing::initBarriers() {
   if (kernel.spec.isWgmma())
     hopper.initBarrier(queryBarrier(), 1);
+  if (kernel.spec.isPersistent())
+    hopper.initBarrier(queryPlaceBarrier(),
+                       kernel.spec.getReadingThreads() / 32);
   for (int64_t stage = 0; stage < stages; ++stage) {
     hopper.initBarrier(barrier(Keys, b.i32(stage)), 1);
     hopper.initBarrier(barrier(Values, b.i32(stage)), 1);
@@ -66,7 +77,20 @@ TensorRing::Position TensorRing::preceding(Position position) {
           b.select(isFirst, b.xorI(position.parity, 1), position.parity)};
 }
 
-void TensorRing::waitForQueries() { hopper.wait(queryBarrier(), b.i32(0)); }
+void TensorRing::waitForQueries(Value parity) {
+  hopper.wait(queryBarrier(), parity);
+}
+void TensorRing::waitForQueryPlace(Value parity) {
+  hopper.wait(queryPlaceBarrier(), parity);
+}
+void TensorRing::releaseQueries(bool wroteThere) {
+  if (wroteThere)
+    hopper.publishToCopies();
+  // The lane that arrives speaks for all.
+  b.warpBarrier();
+  b.branch(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)),
+           [&] { hopper.arrive(queryPlaceBarrier()); });
+}
 void TensorRing::waitForKeys(Position position) {
   hopper.wait(barrier(Keys, position.stage), position.parity);
 }
@@ -78,12 +102,12 @@ void TensorRing::release(Position position) {
     Value empty = barrier(Empty, position.stage);
     hopper.arrive(empty);
     if (blocks > 1)
-      hopper.arriveAtBlock(empty, b.xorI(place.rank, 1));
+      hopper.arriveAtBlock(empty, b.xorI(place->rank, 1));
   });
 }
 
 Value TensorRing::firstOfPart() {
-  return blocks == 1 ? b.i32(0) : b.mul(place.rank, partKeys);
+  return blocks == 1 ? b.i32(0) : b.mul(place->rank, partKeys);
 }
 
 Value TensorRing::queries(int64_t byteOffset) {
@@ -139,16 +163,31 @@ void TensorRing::copy(Value target, int64_t panels, int64_t panelBytes,
                    blocks);
 }
 
-void TensorRing::bringQueries() {
+void TensorRing::forQueryBoxes(CopyQueries body) {
   using P = GpuParam;
-  hopper.arriveExpecting(queryBarrier(), 2 * layout.queryBytes);
-  Value row = kernel.queryAt(place.firstRow);
-  copy(queries(0), layout.headPanels, layout.queryPanelBytes, P::Q1Map, row,
-       place.head, place.batch, queryBarrier(), /*blocks=*/1);
-  copy(queries(layout.queryBytes), layout.headPanels, layout.queryPanelBytes,
-       P::Q2Map, row, place.noiseHead, place.batch, queryBarrier(),
-       /*blocks=*/1);
+  Value row = kernel.queryAt(place->firstRow);
+  for (auto [map, head, offset] :
+       {std::tuple(P::Q1Map, place->head, int64_t(0)),
+        {P::Q2Map, place->noiseHead, layout.queryBytes}})
+    for (int64_t panel = 0; panel < layout.headPanels; ++panel)
+      body(queries(offset + panel * layout.queryPanelBytes), map,
+           {b.i32(panel * kGpuPanelWidth), row, head, place->batch});
 }
+
+void TensorRing::prefetchQueries() {
+  forQueryBoxes([&](Value, GpuParam map, std::array<Value, 4> at) {
+    hopper.prefetchBox(kernel.param(map), at);
+  });
+}
+
+void TensorRing::bringQueries() {
+  hopper.arriveExpecting(queryBarrier(), 2 * layout.queryBytes);
+  forQueryBoxes([&](Value target, GpuParam map, std::array<Value, 4> at) {
+    hopper.copyBox(target, kernel.param(map), at, queryBarrier());
+  });
+}
+
+void TensorRing::endQueries() { hopper.arrive(queryBarrier()); }
 
 void TensorRing::bringKeys(Position position, Value offset, Value row,
                            Value batch) {
@@ -189,28 +228,37 @@ void TensorRing::bringPages(Position position, Value firstKey) {
       /*mayUnroll=*/false);
 }
 
-void TensorRing::bring(Value first, Value end) {
-  // Stages are empty at first: as if a phase of parity 1 had ended.
-  b.loop(first, end, 1, {b.i32(0), b.i32(1)},
-         [&](Value tile, ValueRange carried) -> GpuBuilder::Values {
-           Position position{carried[0], carried[1]};
-           Value row = b.mul(tile, tileKeys);
-           hopper.wait(barrier(Empty, position.stage), position.parity,
-                       /*clusterwide=*/blocks > 1);
-           hopper.arriveExpecting(barrier(Keys, position.stage),
-                                  layout.valueOffset);
-           hopper.arriveExpecting(barrier(Values, position.stage),
-                                  layout.valuePanels * layout.keyPanelBytes);
-           if (kernel.pages) {
-             bringPages(position, row);
-           } else if (blocks == 1) {
-             bringKeys(position, /*offset=*/{}, kernel.keyAt(row), place.batch);
-           } else {
-             Value part = firstOfPart();
-             bringKeys(position, b.mul(part, kGpuPanelPitch),
-                       kernel.keyAt(b.add(row, part)), place.batch);
-           }
-           position = following(position);
-           return {position.stage, position.parity};
-         });
+TensorRing::Position TensorRing::bring(Value first, Value end,
+                                       Position position) {
+  GpuBuilder::Values final = b.loop(
+      first, end, 1, {position.stage, position.parity},
+      [&](Value tile, ValueRange carried) -> GpuBuilder::Values {
+        Position position{carried[0], carried[1]};
+        Value row = b.mul(tile, tileKeys);
+        hopper.wait(barrier(Empty, position.stage), position.parity,
+                    /*clusterwide=*/blocks > 1);
+        hopper.arriveExpecting(barrier(Keys, position.stage),
+                               layout.valueOffset);
+        hopper.arriveExpecting(barrier(Values, position.stage),
+                               layout.valuePanels * layout.keyPanelBytes);
+        if (kernel.pages) {
+          bringPages(position, row);
+        } else if (blocks == 1) {
+          bringKeys(position, /*offset=*/{}, kernel.keyAt(row), place->batch);
+        } else {
+          Value part = firstOfPart();
+          bringKeys(position, b.mul(part, kGpuPanelPitch),
+                    kernel.keyAt(b.add(row, part)), place->batch);
+        }
+        position = following(position);
+        return {position.stage, position.parity};
+      });
+  return {final[0], final[1]};
+}
+
+TensorRing::Position TensorRing::lend(Position position) {
+  hopper.wait(barrier(Empty, position.stage), position.parity);
+  hopper.arrive(barrier(Keys, position.stage));
+  hopper.arrive(barrier(Values, position.stage));
+  return following(position);
 }

@@ -21,22 +21,24 @@ namespace mlir::diffattn::gpucode {
 /// stage: it is filled again after its phase. So a stage has been read as many
 /// times as the one that fills it comes round, and parities tell phases apart.
 ///
+/// The place of the queries is like a stage that one tile of queries fills: the
+/// copies' bytes arrive at a barrier of its own. Of a persistent block another
+/// one counts the warps that need it no more.
+///
 /// In a cluster each block brings a part of every tile for all of them. So a
 /// stage is filled again after all of them have read it, each of which arrives
 /// at the barriers of all; and none may end before the others' last arrivals.
 class TensorRing {
 public:
-  TensorRing(AttentionKernel &kernel, const QueryBlock &place);
+  explicit TensorRing(AttentionKernel &kernel);
 
+  /// From here on, tiles are those that the queries `place`, which must stay,
+  /// see.
+  void enter(const QueryBlock &place);
   /// By one thread, before `meet`, after which others use it.
   void initBarriers();
   /// All threads of the block, or of the cluster.
   void meet();
-  /// By the thread that brings: queries of a kernel by warpgroups.
-  void bringQueries();
-  /// By the same thread: the tiles from `first` to `end`.
-  void bring(Value first, Value end);
-
   /// Where a reader or the one that brings stands in the ring: the number of
   /// the stage, and the parity of its phase, both i32.
   struct Position {
@@ -46,7 +48,29 @@ public:
   Position following(Position position);
   Position preceding(Position position);
 
-  void waitForQueries();
+  /// By the thread that brings: queries of a kernel by warpgroups, which it may
+  /// ask the L2 for before.
+  void prefetchQueries();
+  void bringQueries();
+  /// That there are no more.
+  void endQueries();
+  /// By the same thread: the tiles from `first` to `end`, into the stages from
+  /// `position` on; returns the one behind the last.
+  Position bring(Value first, Value end, Position position);
+  /// Stages are empty at first: as if a phase of parity 1 had ended.
+  Position beginBringing() { return {b.i32(0), b.i32(1)}; }
+  /// By the same thread: leaves the stage `position` to the readers, who wait
+  /// for it as for keys.
+  Position lend(Position position);
+  /// By the same thread of a persistent block: until all have released the
+  /// queries as often as the parity says.
+  void waitForQueryPlace(Value parity);
+
+  /// `parity`: of the tile of queries.
+  void waitForQueries(Value parity);
+  /// By every warp of a persistent block, when it needs their place no more;
+  /// `wroteThere`: threads wrote there.
+  void releaseQueries(bool wroteThere);
   void waitForKeys(Position position);
   void waitForValues(Position position);
   /// By the threads of warpgroups that read: makes values of keys that are not
@@ -68,6 +92,11 @@ private:
   enum Kind : int64_t { Keys, Values, Empty };
   Value barrier(Kind kind, Value stage);
   Value queryBarrier();
+  Value queryPlaceBarrier();
+  using CopyQueries =
+      function_ref<void(Value target, GpuParam map, std::array<Value, 4> at)>;
+  /// All boxes of both maps' queries.
+  void forQueryBoxes(CopyQueries body);
   /// All panels, which lie `panelBytes` apart, of the rows from `row` on of a
   /// head of the batch or page `batch`, to that many blocks.
   void copy(Value target, int64_t panels, int64_t panelBytes, GpuParam map,
@@ -83,8 +112,8 @@ private:
   AttentionKernel &kernel;
   GpuBuilder &b;
   HopperBuilder hopper;
-  const QueryBlock &place;
   const GpuSharedLayout &layout;
+  const QueryBlock *place = nullptr;
   /// `partKeys` of a tile are brought by one of the `blocks`.
   int64_t stages, tileKeys, blocks, partKeys;
   Value key1Head, key2Head, valueHead;

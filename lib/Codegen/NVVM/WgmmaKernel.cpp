@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 #include "MapCombiner.h"
 #include "ResultTile.h"
+#include "TileQueue.h"
 #include "WgmmaTiles.h"
 
 #include "llvm/Support/MathExtras.h"
@@ -22,27 +23,44 @@ using namespace mlir::diffattn::gpucode;
 using Values = GpuBuilder::Values;
 
 /// Registers of a thread that brings and of one that multiplies: 128 and 256
-/// threads of a block that has 168 for each. Bringing for a cluster takes more.
+/// threads of a block that has 168 for each. Bringing for a cluster, or one
+/// tile of queries after the other, takes more.
 struct Registers {
   int64_t bringing, multiplying;
 };
-static constexpr Registers kOfBlock{24, 240}, kOfCluster{40, 232};
+static constexpr Registers kOfOneTile{24, 240}, kOfMore{40, 232};
 /// Elements that one instruction contracts.
 static constexpr int64_t kStep = 16;
 
 namespace {
 class WgmmaKernel {
 public:
-  WgmmaKernel(AttentionKernel &kernel, const QueryBlock &place);
-  void emit();
+  explicit WgmmaKernel(AttentionKernel &kernel);
+  /// Of a block that has one tile of queries.
+  void emitBlock(const QueryBlock &block);
+  /// Of a block that takes tiles until there are none left.
+  void emitPersistent();
 
 private:
+  using Emit = function_ref<void()>;
   bool isApart() const { return placement == GpuPlacement::Apart; }
   bool isInCluster() const { return spec.getClusterBlocks() > 1; }
   /// Maps of a warpgroup; with one, it is the warpgroup's own.
   int64_t numMaps() const { return isApart() ? 1 : 2; }
-  void multiplyTiles();
-  void combine();
+  /// What the warpgroup that brings and those that multiply do.
+  void emitRoles(Emit bring, Emit multiply);
+  void bringAll();
+  void multiplyAll();
+  /// From the number of the thread, its warpgroup; and from the first query
+  /// too, the rows of its warp.
+  void locateGroup();
+  void locateWarp();
+  void locateQueries();
+  /// All tiles of keys of a tile of queries, from the stage `start` on; returns
+  /// the stage behind the last.
+  TensorRing::Position multiplyTiles(TensorRing::Position start);
+  /// `position`: the stage through which maps that are apart may go.
+  void combine(TensorRing::Position position);
   void meetReaders() {
     b.namedBarrier(b.i32(WgmmaBarriers::kReaders),
                    WgmmaBarriers::kReadingThreads);
@@ -72,22 +90,28 @@ private:
 };
 } // namespace
 
-WgmmaKernel::WgmmaKernel(AttentionKernel &kernel, const QueryBlock &place)
+WgmmaKernel::WgmmaKernel(AttentionKernel &kernel)
     : kernel(kernel), b(kernel.b), hopper(kernel.b), spec(kernel.spec),
       layout(kernel.layout),
       placement(cast<GpuWgmmaAttr>(spec.schedule).getPlacement()),
       keys(cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize()), softmax(kernel),
       maps(b, numMaps(), numMaps(), /*rowTiles=*/1,
-           llvm::alignTo(spec.valueDim, kStep) / 8),
-      place(place) {}
+           llvm::alignTo(spec.valueDim, kStep) / 8) {}
 
-void WgmmaKernel::multiplyTiles() {
+void WgmmaKernel::locateGroup() {
   group = b.add(
       b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0)),
       -1);
+}
+
+void WgmmaKernel::locateWarp() {
+  locateGroup();
   Value ofGroup = b.mul(group, isApart() ? 0 : GpuWgmmaAttr::kRows);
   warpRow =
       b.add(b.add(place.firstRow, ofGroup), b.mul(b.remU(kernel.warp, 4), 16));
+}
+
+void WgmmaKernel::locateQueries() {
   // Of both maps, rows of the warpgroup; of maps apart, all rows of its own.
   Value first = b.mul(group, isApart() ? layout.queryBytes
                                        : GpuWgmmaAttr::kRows * kGpuPanelPitch);
@@ -95,25 +119,25 @@ void WgmmaKernel::multiplyTiles() {
     queries.push_back(
         hopper.describe(b.bytes(ring->queries(map * layout.queryBytes), first),
                         /*panelBytes=*/16));
-  ring->waitForQueries();
+}
+
+TensorRing::Position WgmmaKernel::multiplyTiles(TensorRing::Position start) {
   WgmmaTiles tiles(kernel, place, *ring, softmax, maps);
   tiles.group = group;
   tiles.warpRow = warpRow;
   tiles.queries = queries;
-  tiles.multiply(firstTile, endTile, ring->begin());
-  if (isInCluster())
-    hopper.arriveAtCluster();
-  combine();
+  return tiles.multiply(firstTile, endTile, start);
 }
 
-void WgmmaKernel::combine() {
+void WgmmaKernel::combine(TensorRing::Position position) {
   MapCombiner combiner(kernel, softmax, place, placement, group);
   combiner.queryRow = [&](int64_t, int64_t half) { return queryRow(half); };
   combiner.getPassed = [&] {
     Value ofWarp = b.mul(b.remU(kernel.warp, 4), layout.combineGroupBytes);
-    return b.bytes(
-        b.bytes(b.bytes(kernel.shared, layout.combine.offset), ofWarp),
-        b.mul(kernel.lane, 16));
+    Value all = layout.combinesInStage
+                    ? ring->keys(position)
+                    : b.bytes(kernel.shared, layout.combine.offset);
+    return b.bytes(b.bytes(all, ofWarp), b.mul(kernel.lane, 16));
   };
   combiner.meet = [&] { meetReaders(); };
   combiner.finishInMemory = true;
@@ -132,43 +156,195 @@ void WgmmaKernel::combine() {
   combiner.finish(maps);
 }
 
-void WgmmaKernel::emit() {
-  kernel.enterSequence(place.sequence);
-  std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
-  ring.emplace(kernel, place);
+void WgmmaKernel::emitRoles(Emit bring, Emit multiply) {
+  ring.emplace(kernel);
   Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
   b.branch(isFirst, [&] { ring->initBarriers(); });
   ring->meet();
   // The same in all lanes of a warp, and known to be: products then take their
   // descriptions from uniform registers.
-  const Registers &registers = isInCluster() ? kOfCluster : kOfBlock;
+  const Registers &registers =
+      isInCluster() || spec.isPersistent() ? kOfMore : kOfOneTile;
   Value warpgroup =
       b.shuffle(b.divU(kernel.thread, GpuWgmmaAttr::kGroupThreads), b.i32(0));
   b.choose(
       b.compare(LLVM::ICmpPredicate::eq, warpgroup, b.i32(0)),
       [&]() -> Values {
         hopper.setRegisters(registers.bringing, /*more=*/false);
+        bring();
+        return {};
+      },
+      [&]() -> Values {
+        hopper.setRegisters(registers.multiplying, /*more=*/true);
+        multiply();
+        return {};
+      });
+}
+
+void WgmmaKernel::emitBlock(const QueryBlock &block) {
+  place = block;
+  kernel.enterSequence(place.sequence);
+  std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
+  emitRoles(
+      [&] {
+        ring->enter(place);
+        Value isFirst =
+            b.compare(LLVM::ICmpPredicate::eq, kernel.thread, b.i32(0));
         b.branch(isFirst, [&] {
           ring->bringQueries();
-          ring->bring(firstTile, endTile);
+          ring->bring(firstTile, endTile, ring->beginBringing());
         });
         if (isInCluster()) {
           b.warpBarrier();
           hopper.arriveAtCluster();
         }
-        return {};
       },
-      [&]() -> Values {
-        hopper.setRegisters(registers.multiplying, /*more=*/true);
-        multiplyTiles();
-        return {};
+      [&] {
+        ring->enter(place);
+        locateWarp();
+        locateQueries();
+        ring->waitForQueries(b.i32(0));
+        beginTurns(kernel, group);
+        TensorRing::Position end = multiplyTiles(ring->begin());
+        endTurns(kernel, group);
+        if (isInCluster())
+          hopper.arriveAtCluster();
+        combine(end);
       });
   // The other block may still arrive at barriers of this one.
   if (isInCluster())
     hopper.waitForCluster();
 }
 
+void WgmmaKernel::emitPersistent() {
+  emitRoles(
+      [&] {
+        Value isFirst =
+            b.compare(LLVM::ICmpPredicate::eq, kernel.warp, b.i32(0));
+        b.branch(isFirst, [&] { bringAll(); });
+      },
+      [&] { multiplyAll(); });
+}
+
+void WgmmaKernel::bringAll() {
+  TileQueue queue(kernel);
+  TensorRing::Position start = ring->beginBringing();
+  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
+  auto bringTile = [&](TensorRing::Position position, Value parity) {
+    ring->enter(place);
+    ring->prefetchQueries();
+    // Stages are filled while the tile before is finished, whose result may
+    // lie where the queries go.
+    Value ahead = b.minS(b.add(firstTile, spec.getStages()), endTile);
+    position = ring->bring(firstTile, ahead, position);
+    ring->waitForQueryPlace(parity);
+    queue.publish(place);
+    ring->bringQueries();
+    position = ring->bring(ahead, endTile, position);
+    return layout.combinesInStage ? ring->lend(position) : position;
+  };
+  Values end = b.loopUntil(
+      {queue.take(), start.stage, start.parity, start.parity},
+      [&](ValueRange carried) -> Values {
+        Value number = b.shuffle(carried[0], b.i32(0));
+        Value exists = queue.exists(number);
+        Values next = b.branch(
+            exists,
+            [&]() -> Values {
+              // Asked for a tile ahead, as the answer takes its time.
+              Value following = queue.take();
+              place = queue.locate(number);
+              kernel.enterSequence(place.sequence);
+              std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
+              Value brings = isFirst;
+              if (spec.isPacked())
+                brings = b.andI(isFirst,
+                                b.compare(LLVM::ICmpPredicate::slt,
+                                          place.firstRow, kernel.queries()));
+              Values after = b.branch(
+                  brings,
+                  [&]() -> Values {
+                    TensorRing::Position position =
+                        bringTile({carried[1], carried[2]}, carried[3]);
+                    return {position.stage, position.parity,
+                            b.xorI(carried[3], 1)};
+                  },
+                  carried.drop_front());
+              after.insert(after.begin(), following);
+              return after;
+            },
+            carried);
+        next.insert(next.begin(), b.xorI(exists, b.i1(true)));
+        return next;
+      });
+  b.branch(isFirst, [&] {
+    ring->waitForQueryPlace(end[3]);
+    queue.publishEnd();
+    ring->endQueries();
+  });
+}
+
+void WgmmaKernel::multiplyAll() {
+  TileQueue queue(kernel);
+  TensorRing::Position start = ring->begin();
+  // Numbers of threads and rows are found anew for each tile, and once more for
+  // its end: what is known from before takes registers, which products need.
+  auto locate = [&] {
+    kernel.setThread(hopper.renew(kernel.thread));
+    place = queue.read();
+    locateWarp();
+  };
+  const Value thread = kernel.thread;
+  auto multiplyTile = [&](TensorRing::Position position) {
+    locate();
+    kernel.enterSequence(place.sequence);
+    std::tie(firstTile, endTile) = kernel.findTiles(place, keys);
+    locateQueries();
+    position = multiplyTiles(position);
+    locate();
+    const bool needsPlace = spec.storesByMap() || layout.combine.bytes;
+    if (!needsPlace)
+      ring->releaseQueries(/*wroteThere=*/false);
+    if (layout.combinesInStage)
+      ring->waitForKeys(position);
+    combine(position);
+    // What is stored by a map has been handed to the copy engine already.
+    if (needsPlace)
+      ring->releaseQueries(/*wroteThere=*/isApart());
+    if (!layout.combinesInStage)
+      return position;
+    hopper.publishToCopies();
+    b.warpBarrier();
+    ring->release(position);
+    return ring->following(position);
+  };
+  locateGroup();
+  // Turns go on from tile to tile: both have the same.
+  beginTurns(kernel, group);
+  b.loopUntil({start.stage, start.parity, start.parity},
+              [&](ValueRange carried) -> Values {
+                ring->waitForQueries(carried[2]);
+                Value isEnd = queue.readEnd();
+                Values next = b.branch(
+                    b.xorI(isEnd, b.i1(true)),
+                    [&]() -> Values {
+                      TensorRing::Position position =
+                          multiplyTile({carried[0], carried[1]});
+                      return {position.stage, position.parity,
+                              b.xorI(carried[2], 1)};
+                    },
+                    carried);
+                next.insert(next.begin(), isEnd);
+                return next;
+              });
+  kernel.setThread(thread);
+  locateGroup();
+  endTurns(kernel, group);
+}
+
 void mlir::diffattn::gpucode::emitWgmmaKernel(AttentionKernel &kernel) {
+  if (kernel.spec.isPersistent())
+    return WgmmaKernel(kernel).emitPersistent();
   kernel.forQueries(
-      [&](const QueryBlock &place) { WgmmaKernel(kernel, place).emit(); });
+      [&](const QueryBlock &place) { WgmmaKernel(kernel).emitBlock(place); });
 }

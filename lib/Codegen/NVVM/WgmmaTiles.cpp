@@ -22,17 +22,34 @@ WgmmaTiles::WgmmaTiles(AttentionKernel &kernel, const QueryBlock &place,
     : kernel(kernel), b(kernel.b), hopper(kernel.b), place(place), ring(ring),
       softmax(softmax), maps(maps), keys(kernel.spec.getTileKeys()) {}
 
+static bool takesTurns(const AttentionKernel &kernel) {
+  return !cast<GpuWgmmaAttr>(kernel.spec.schedule).getOverlap();
+}
+static void waitForTurn(GpuBuilder &b, Value group) {
+  b.namedBarrier(b.add(group, Barriers::kTurn), Barriers::kReadingThreads);
+}
+static void passTurn(GpuBuilder &b, Value group) {
+  HopperBuilder(b).arriveAtBarrier(b.sub(b.i32(Barriers::kTurn + 1), group),
+                                   Barriers::kReadingThreads);
+}
+
+void mlir::diffattn::gpucode::beginTurns(AttentionKernel &kernel, Value group) {
+  GpuBuilder &b = kernel.b;
+  if (takesTurns(kernel))
+    b.branch(b.compare(LLVM::ICmpPredicate::ne, group, b.i32(0)),
+             [&] { passTurn(b, group); });
+}
+
+void mlir::diffattn::gpucode::endTurns(AttentionKernel &kernel, Value group) {
+  GpuBuilder &b = kernel.b;
+  if (takesTurns(kernel))
+    b.branch(b.compare(LLVM::ICmpPredicate::eq, group, b.i32(0)),
+             [&] { waitForTurn(b, group); });
+}
+
 void WgmmaTiles::meetReaders() {
   b.namedBarrier(b.i32(Barriers::kReaders), Barriers::kReadingThreads);
 }
-void WgmmaTiles::waitForTurn() {
-  b.namedBarrier(b.add(group, Barriers::kTurn), Barriers::kReadingThreads);
-}
-void WgmmaTiles::passTurn() {
-  hopper.arriveAtBarrier(b.sub(b.i32(Barriers::kTurn + 1), group),
-                         Barriers::kReadingThreads);
-}
-
 WgmmaTiles::Tile WgmmaTiles::enterTile(Value number,
                                        TensorRing::Position position) {
   Value firstKey = b.mul(number, keys);
@@ -51,7 +68,7 @@ void WgmmaTiles::startKeys(int64_t map, Sums &scores,
       base = b.bytes(base, b.mul(group, layout.keyBytes));
   }
   Value described = hopper.describe(base, /*panelBytes=*/16);
-  Value ofQueries = hopper.renew(queries[map]);
+  Value ofQueries = hopper.renewDescription(queries[map]);
   const int64_t steps = llvm::divideCeil(kernel.spec.headDim, kStep);
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t panel = step * kStep / kGpuPanelWidth,
@@ -108,7 +125,7 @@ void WgmmaTiles::computeTile(const Tile &tile) {
   }
   hopper.commit();
   hopper.wait(pending);
-  waitForTurn();
+  waitForTurn(b, group);
   SmallVector<Fragment> probabilities;
   pending.clear();
   for (int64_t map = 0; map < numMaps(); ++map) {
@@ -117,7 +134,7 @@ void WgmmaTiles::computeTile(const Tile &tile) {
     rescaleSums(softmax, maps.sums[map], step);
     pending.push_back(&sums(map));
   }
-  passTurn();
+  passTurn(b, group);
   enterValues(tile.firstKey, tile.position);
   // What was written to these registers lies before the fence.
   hopper.tie(pending, probabilities);
@@ -133,14 +150,9 @@ void WgmmaTiles::computeTile(const Tile &tile) {
 
 GpuBuilder::Values WgmmaTiles::multiplyInTurns(Value first, Value end,
                                                TensorRing::Position position) {
-  // Both have the same tiles. The first begins, and takes the turn that the
-  // second passes last.
-  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, group, b.i32(0));
-  Value isSecond = b.compare(LLVM::ICmpPredicate::ne, group, b.i32(0));
-  b.branch(isSecond, [&] { passTurn(); });
   Values initial{position.stage, position.parity};
   llvm::append_range(initial, maps.flatten());
-  Values final = b.loop(
+  return b.loop(
       first, end, 1, initial,
       [&](Value number, ValueRange carried) -> Values {
         TensorRing::Position at{carried[0], carried[1]};
@@ -152,8 +164,6 @@ GpuBuilder::Values WgmmaTiles::multiplyInTurns(Value first, Value end,
         return next;
       },
       /*mayUnroll=*/false);
-  b.branch(isFirst, [&] { waitForTurn(); });
-  return final;
 }
 
 //===----------------------------------------------------------------------===//
@@ -260,7 +270,7 @@ WgmmaTiles::multiplyOverlapped(Value first, Value end,
 TensorRing::Position WgmmaTiles::multiply(Value first, Value end,
                                           TensorRing::Position position) {
   Values after;
-  if (cast<GpuWgmmaAttr>(kernel.spec.schedule).getOverlap()) {
+  if (!takesTurns(kernel)) {
     Values none{position.stage, position.parity};
     llvm::append_range(none, maps.flatten());
     // Without a tile there is no first step.

@@ -21,6 +21,13 @@ struct WgmmaBarriers {
   static constexpr int64_t kReadingThreads = 2 * GpuWgmmaAttr::kGroupThreads;
 };
 
+/// Before and after all tiles of a block: warpgroup `group` of the two that
+/// multiply, 0 or 1, enters into taking turns at exponentials and leaves it.
+/// Both have the same tiles. The first begins, and takes the turn that the
+/// second passes last. Nothing where the kernel takes no turns.
+void beginTurns(AttentionKernel &kernel, Value group);
+void endTurns(AttentionKernel &kernel, Value group);
+
 /// The loop over keys of a kernel by warpgroups: each of the two that multiply
 /// has 64 rows, of both maps or of one.
 ///
@@ -99,8 +106,6 @@ private:
   OnlineSoftmax::Step exponentiate(int64_t map, Sums &scores, const Tile &tile);
 
   void meetReaders();
-  void waitForTurn();
-  void passTurn();
 
   AttentionKernel &kernel;
   GpuBuilder &b;

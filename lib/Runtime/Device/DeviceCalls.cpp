@@ -194,6 +194,12 @@ void diffattn_rt_device_copy(void *to, const void *from, int64_t bytes) {
                                    addressOf(from), bytes));
 }
 
+void diffattn_rt_device_fill(void *memory, int32_t value, int64_t bytes) {
+  diffattn_context &c = getCurrent();
+  require(c.device,
+          c.device->fill(c.device, c.stream, addressOf(memory), value, bytes));
+}
+
 void diffattn_rt_device_check(const void *status, const char *messages) {
   diffattn_context &c = getCurrent();
   if (c.words) {

@@ -14,7 +14,7 @@
 // CHECK-DAG:     %[[MAP:.+]] = llvm.alloca %{{.+}} x i8 {alignment = 128 : i64} : (i64) -> !llvm.ptr
 // CHECK:         scf.if
 // CHECK-COUNT-6:   llvm.call @diffattn_rt_device_tensor_map(%{{.+}}) : (!llvm.ptr, i32, i32, i32, !llvm.ptr, i64, i64, i64, i64, i64, i64, i64) -> ()
-// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6p
 // CHECK-SAME:        threads in (%c384{{.*}}, %{{.+}}, %{{.+}}) dynamic_shared_memory_size
 // CHECK:         } else {
 // CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_apart8x2_k32s2q{{(_anystride)?}}
@@ -29,14 +29,14 @@ func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !
 // CHECK:         memref.extract_strided_metadata %arg6
 // CHECK:         arith.cmpi sgt, %[[BYTES:[0-9]+]], %c0
 // CHECK:         arith.cmpi slt, %[[BYTES]], %c1099511627776
-// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6p
 func.func @strided_result(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: memref<2x8x100x128xbf16, strided<[?, 12800, 128, 1]>>) {
   diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
     outs(%o : memref<2x8x100x128xbf16, strided<[?, 12800, 128, 1]>>) {scale = 0.125 : f32, is_causal}
   return
 }
 
-// KERNEL-LABEL: llvm.func @diffattn_forward_64x128_bf16_wgmma_both_k64s6
+// KERNEL-LABEL: llvm.func @diffattn_forward_64x128_bf16_wgmma_both_k64s6p
 // KERNEL-SAME:    %arg0: !llvm.ptr {llvm.align = 128 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
 // KERNEL-SAME:    nvvm.minctasm = 1 : i32, nvvm.reqntid = array<i32: 384, 1, 1>
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.mbarrier.init.shared"
@@ -49,15 +49,15 @@ func.func @strided_result(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.tensor.s2g.tile.4d"
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.wait.group.read"
 
-// CALLS: diffattn.kernels = [{name = "diffattn_forward_64x128_bf16_wgmma_both_k64s6", parameters = "mmmmmmpppp
+// CALLS: diffattn.kernels = [{name = "diffattn_forward_64x128_bf16_wgmma_both_k64s6p", parameters = "mmmmmmpppp
 
-// PTXAS: diffattn_forward_64x128_bf16_wgmma_both_k64s6 = {registers = 168 : i64, spill_loads = 0 : i64, spill_stores = 0 : i64}
+// PTXAS: diffattn_forward_64x128_bf16_wgmma_both_k64s6p = {registers = 168 : i64, spill_loads = 0 : i64, spill_stores = 0 : i64}
 // PTXAS-NOT: ptxas_warnings
 
 // PTX:     .version 8.0
 // PTX:     .target sm_90a
-// PTX-DAG: setmaxnreg.dec.sync.aligned.u32 24
-// PTX-DAG: setmaxnreg.inc.sync.aligned.u32 240
+// PTX-DAG: setmaxnreg.dec.sync.aligned.u32 40
+// PTX-DAG: setmaxnreg.inc.sync.aligned.u32 232
 // PTX-DAG: wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
 // PTX-DAG: cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group
 

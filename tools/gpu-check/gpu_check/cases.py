@@ -113,6 +113,7 @@ def timed():
     return [Case("time_full", **narrow), Case("time_full_overlap", schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
             Case("time_causal", causal=True, **narrow),
             Case("time_causal_overlap", causal=True, schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
+            Case("time_causal_blocks", causal=True, schedule=shipped.A_BLOCK_A_TILE["v1"], chip="sm_90a", **narrow),
             Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **narrow),
             Case("time_wide", **wide), Case("time_wide_clusters", schedule=shipped.CLUSTER, chip="sm_90a", **wide),
             Case("time_wide_overlap", schedule=shipped.OVERLAP_WIDE, chip="sm_90a", **wide),

@@ -6,7 +6,7 @@ import typing
 import torch
 
 from . import exact_attention, operands, peers, timing
-from .results import CLUSTERS, DENSE, OURS, OVERLAPPED, PLAIN
+from .results import BLOCKS, CLUSTERS, DENSE, OURS, OVERLAPPED, PLAIN
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64
@@ -37,8 +37,8 @@ WORK = {
     "forward": [
         Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD),
         Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD, ((OVERLAPPED, "time_full_overlap"),)),
-        Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD, ((OVERLAPPED, "time_causal_overlap"),)),
-        Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD),
+        Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD, ((OVERLAPPED, "time_causal_overlap"), (BLOCKS, "time_causal_blocks"))),
+        Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD, ((BLOCKS, "time_causal_blocks"),)),
         Row("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6, FORWARD),
         Row("(128,256) full 16k", "time_wide", 1, 16384, 16384, 4, WIDER,
             ((CLUSTERS, "time_wide_clusters"), (OVERLAPPED, "time_wide_overlap"))),

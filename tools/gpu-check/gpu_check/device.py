@@ -141,8 +141,8 @@ class Device:
         self._call("copy_out", None, host, address, size)
         self.wait()
 
-    def fill(self, address, value, size):
-        self._call("fill", None, address, value, size)
+    def fill(self, address, value, size, stream=None):
+        self._call("fill", stream, address, value, size)
 
     def wait(self):
         self._call("stream_wait", None)

@@ -7,10 +7,11 @@ them on addresses, sizes and strides, and returns the launches. So no rule of a 
 import math
 import re
 import struct
+import typing
 
 from .device import MAP_BYTES
 
-BITS = {"index": 64, "i64": 64, "i32": 32, "i1": 1}
+BITS = {"index": 64, "i64": 64, "i32": 32, "i8": 8, "i1": 1}
 BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "i1": 1}
 BINARY = {
     "arith.addi": lambda a, b: a + b,
@@ -87,7 +88,7 @@ def _constant(rest):
             return int(text, 16)
         return struct.unpack("<I", struct.pack("<f", float(text)))[0]
     if kind not in BITS:
-        raise HostProgramError(f"expected a constant of type index, i1, i32, i64 or f32, but got {kind}")
+        raise HostProgramError(f"expected a constant of type index, i1, i8, i32, i64 or f32, but got {kind}")
     return int(text) % (1 << BITS[kind])
 
 
@@ -110,6 +111,9 @@ def _step(result, name, operands, rest):
             step["bits"] = BITS.get(target, 64)
     elif name in ALLOCATE or name == "memref.view":
         step["type"] = _memref(rest.rsplit("->", 1)[1].strip())
+    elif name == "gpu.memset":
+        if _memref(_types(rest.rsplit(": (", 1)[1].split(") ->")[0])[0])["element"] != "i8":
+            raise HostProgramError(f"expected bytes that are filled, but got {rest.strip()}")
     elif name == "gpu.launch_func":
         step["kernel"] = re.search(r"kernel = @[\w$.]+::@([\w$.]+)", rest)[1]
         segments = [int(n) for n in re.search(r"operandSegmentSizes = array<i32: ([^>]*)>", rest)[1].split(",")]
@@ -192,6 +196,13 @@ class MapPlace:
         self.address = None
 
 
+class Fill(typing.NamedTuple):
+    """Memory of the device of which every byte is set to `value`, between launches."""
+    address: int
+    value: int
+    size: int
+
+
 class Buffer:
     """A memref in the memory of a device: `offset` and `strides` in elements."""
 
@@ -230,7 +241,7 @@ def _check(function, buffers):
 
 
 def evaluate(function, buffers, allocate, encode_map=None):
-    """The launches of a call, (kernel, grid, block, shared bytes, arguments) in order, and the buffer that it returns, or None.
+    """The launches of a call, (kernel, grid, block, shared bytes, arguments), with fills in order, and the buffer that it returns, or None.
 
     `allocate(bytes)` returns an address; what it gives must stay until the launches are done. `encode_map(operand, element type, rows
     of a box, address, columns, rows, heads, batches, and the strides of the last three in elements)` returns the address of a tensor
@@ -274,6 +285,9 @@ def evaluate(function, buffers, allocate, encode_map=None):
                 value = MapPlace()
             elif name == "llvm.call":
                 operands[0].address = encode_map(*operands[1:])
+                continue
+            elif name == "gpu.memset":
+                launches.append(Fill(operands[0].address, operands[1], math.prod(operands[0].sizes)))
                 continue
             elif name == "gpu.launch_func":
                 arguments = [o.address if isinstance(o, MapPlace) else o for o in operands[7:]]

@@ -17,7 +17,7 @@ class Call:
 
     @property
     def kernels(self):
-        return [name for name, _, _ in self.launches]
+        return [launch[0] for launch in self.launches if not isinstance(launch, host_program.Fill)]
 
     def run(self):
         """On PyTorch's current stream."""
@@ -91,7 +91,11 @@ class Launcher:
                 buffer.address, buffer.offset = buffer.address + buffer.offset * tensor.element_size(), 0
         evaluated, result = host_program.evaluate(self.functions[name], buffers, allocate, encode_map)
         launches = []
-        for name, grid, block, shared, arguments in evaluated:
+        for launch in evaluated:
+            if isinstance(launch, host_program.Fill):
+                launches.append(launch)
+                continue
+            name, grid, block, shared, arguments = launch
             shape = Shape((ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), shared)
             launches.append((name, shape, (ctypes.c_uint64 * len(arguments))(*arguments)))
         return Call(self, launches, workspaces, mirrors, maps, result)
@@ -108,7 +112,11 @@ class Launcher:
 
     def run(self, launches):
         stream = self._stream()
-        for name, shape, arguments in launches:
+        for launch in launches:
+            if isinstance(launch, host_program.Fill):
+                self.device.fill(*launch, stream)
+                continue
+            name, shape, arguments = launch
             self.device._call("launch", self.module, self.numbers[name], ctypes.byref(shape), stream, arguments)
 
     def unload(self):

@@ -59,12 +59,16 @@ def launch(device, module, host, case, layout, batch, tq, tk):
         same = name == "k2" and case.shared_keys
         buffers[name] = buffers["k1"] if same else place(device, *operand(case, name, batch, tq, tk), layout, name)
     launches, _ = host_program.evaluate(host["functions"][case.name], list(buffers.values()), allocate, encode_map)
-    for kernel, grid, block, shared, arguments in launches:
+    for step in launches:
+        if isinstance(step, host_program.Fill):
+            device.fill(*step)
+            continue
+        kernel, grid, block, shared, arguments = step
         device.launch(module, numbers[kernel], grid, block, shared, arguments)
     device.wait()
     for address in [*workspaces, *{buffer.address for buffer in buffers.values()}]:
         device.release(address)
-    return [kernel for kernel, *_ in launches]
+    return [step[0] for step in launches if not isinstance(step, host_program.Fill)]
 
 
 def run(folder, names, simulator=None, chip="sm_80"):

@@ -242,10 +242,14 @@ def _by_name(parameters):
             "#diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 16>]")
 
 
-#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup.
+#: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup,
+#: and a block for each tile of queries, of narrow heads, of those with one K, and of wide ones.
 CLUSTER = _by_name("placement = apart, kv_block_size = 96, stages = 2, cluster = 2")
 OVERLAP = _by_name("placement = both, kv_block_size = 48, stages = 8, overlap = true")
 OVERLAP_WIDE = _by_name("placement = apart, kv_block_size = 64, stages = 3, overlap = true")
+A_BLOCK_A_TILE = {"v1": _by_name("placement = both, kv_block_size = 64, stages = 6"),
+                  "v2": _by_name("placement = apart, kv_block_size = 128, stages = 3"),
+                  "v1-wide": _by_name("placement = apart, kv_block_size = 80, stages = 2")}
 #: Each with the least and the greatest width of values that it is for.
 BY_NAME = [(CLUSTER, 129, 256), (OVERLAP, 128, 128), (OVERLAP_WIDE, 129, 256)]
 
@@ -261,6 +265,10 @@ def by_name_text(elements, names, every):
             variants += [("every", most // 2, most, (2, 2, 2, 2, 2), shared, *feature) for shared in (False, True) for feature in features]
         for name, d, dv, heads, shared, attrs, extra in variants:
             functions.append(attention(f"named_{len(functions)}", element, (name, d, dv, heads, shared, [*attrs, schedule], extra), "?"))
+    for element, (name, d, dv, heads, shared, attrs, extra) in itertools.product(elements, VARIANTS):
+        if name in A_BLOCK_A_TILE and (not names or name in names):
+            variant = (name, d, dv, heads, shared, [*attrs, A_BLOCK_A_TILE[name]], extra)
+            functions.append(attention(f"named_{len(functions)}", element, variant, "?"))
     return "".join(functions)
 
 

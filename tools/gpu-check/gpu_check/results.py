@@ -3,8 +3,9 @@ import json
 
 #: Contestants that are ours; the second by the kernels of all chips, where the first has those of its chip alone.
 OURS, PLAIN = "diffattn", "diffattn, mma.sync"
-#: Ours on the same keys without pages, by clusters of two blocks, and with exponentials beside products of the same warpgroup.
-DENSE, CLUSTERS, OVERLAPPED = "diffattn, dense", "diffattn, clusters of two", "diffattn, overlapped"
+#: Ours on the same keys without pages, by clusters of two blocks, with exponentials beside products of the same warpgroup, and with a
+#: block for each tile of queries.
+DENSE, CLUSTERS, OVERLAPPED, BLOCKS = "diffattn, dense", "diffattn, clusters of two", "diffattn, overlapped", "diffattn, a block a tile"
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 10 minutes.
 BUDGETS = {"probe": 20, "kernels": 80, "sanitizer": 60, "forward": 180, "decode": 35, "module": 30, "models": 100}
 

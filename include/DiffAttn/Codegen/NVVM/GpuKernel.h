@@ -111,6 +111,10 @@ struct GpuKernelSpec {
   /// Blocks of neighbouring queries that have the same tiles, and their rows.
   int64_t getClusterBlocks() const;
   int64_t getClusterRows() const { return getClusterBlocks() * getRows(); }
+  /// The most blocks of the grid, which share out tiles of queries by a
+  /// counter; 0: a block for each tile.
+  int64_t getPersistentBlocks() const;
+  bool isPersistent() const { return getPersistentBlocks() != 0; }
   /// Keys and stages of the tiles that come into shared memory.
   int64_t getTileKeys() const;
   int64_t getStages() const;

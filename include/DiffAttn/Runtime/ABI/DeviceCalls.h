@@ -102,6 +102,10 @@ DIFFATTN_RT_EXPORT void diffattn_rt_device_release(int64_t mark);
 DIFFATTN_RT_EXPORT void diffattn_rt_device_copy(void *to, const void *from,
                                                 int64_t bytes);
 
+/// Sets every byte of memory of the device to `value`, 0 to 255.
+DIFFATTN_RT_EXPORT void diffattn_rt_device_fill(void *memory, int32_t value,
+                                                int64_t bytes);
+
 /// Ends the call if an assertion about what only the device knows has failed:
 /// waits for the stream and reads the i32 at `status`, which is 0 or the
 /// number, from 1, of a text in `messages`, where each ends with a zero.

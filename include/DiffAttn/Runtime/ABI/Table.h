@@ -52,7 +52,8 @@ extern "C" {
 #define DIFFATTN_RT_LATER_TABLE(FUNCTION)                                      \
   FUNCTION(fail_with)                                                          \
   FUNCTION(device_tensor_map)                                                  \
-  FUNCTION(alloc_result)
+  FUNCTION(alloc_result)                                                       \
+  FUNCTION(device_fill)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
