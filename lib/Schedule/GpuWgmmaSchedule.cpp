@@ -25,7 +25,7 @@ static constexpr GpuWgmmaRow kTable[] = {
     {128, 128, false, kBoth, 64, 3},
     {96, 192, false, kApart, 96, 2},
     {192, 128, true, kApart, 128, 2},
-    {192, 128, false, kBoth, 64, 2},
+    {192, 128, false, kBoth, 48, 2},
     {128, 256, false, kApart, 80, 2, /*cluster=*/1, /*overlap=*/false, kAll},
     // Asks the L2 for half as much, and has never been timed.
     {128, 256, false, kApart, 96, 2, /*cluster=*/2},

@@ -24,7 +24,7 @@ FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "s
             "softcap_segmentmaski32": ([SOFTCAP, RMS], ["segments", "weight"]),
             "softcap_segmentmaski64": ([SOFTCAP, RMS], ["segments-i64", "weight"])}
 COLUMNS = ("plain", "softcap", "bias", "mask", "segments", "elements", "biased elements")
-ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\}\}")
+ROW = re.compile(r"\{(\d+), (\d+), k(\w+), (\d+), (\d+), (\d+), (\d+), (true|false), \{(\d+), (\d+), (\d+), (\d+), (\d+), (\d+), (\d+)\}(?:, (?:true|false))?\}")
 
 
 def column(feature, elementwise):
