@@ -3,7 +3,6 @@ import gc
 
 import numpy as np
 import pytest
-from attention_cases import BF16
 from conftest import ROOT
 from test_device_arrays import MODULE, TARGET, changes
 from test_device_dlpack import CudaArray
@@ -229,8 +228,8 @@ def test_older_names_stay():
 
 
 PERSISTENT = """
-!q = tensor<1x2x?x64xbf16>
-!v = tensor<1x2x?x128xbf16>
+!q = tensor<1x2x?x64xf16>
+!v = tensor<1x2x?x128xf16>
 func.func @attend(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: tensor<f32>, %o: !v) -> !v {
   %r = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : tensor<f32>)
     outs(%o : !v) {scale = 0.125 : f32, is_causal, schedules = [
@@ -245,8 +244,8 @@ def test_persistent_blocks_count_from_0_in_each_run():
     """The counter of tiles is set by the graph: each run computes all of them, to the bit as a plain call does."""
     executable = Executable(PERSISTENT, target="cuda-sim:sm_90a")
     random = np.random.default_rng(5)
-    arrays = [random.standard_normal((1, 2, 140, width)).astype(BF16) for width in (64, 64, 64, 64, 128)]
-    out = np.full((1, 2, 140, 128), np.nan, BF16)
+    arrays = [random.standard_normal((1, 2, 140, width)).astype(np.float16) for width in (64, 64, 64, 64, 128)]
+    out = np.full((1, 2, 140, 128), np.nan, np.float16)
     arguments = [*arrays, np.float32(0.4), out]
     attend = executable.capture("attend", *arguments)
     assert attend.fallback_reason == ""
