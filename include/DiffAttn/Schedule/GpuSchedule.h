@@ -153,8 +153,8 @@ struct GpuWgmmaRow {
   /// the one that is chosen for the same widths.
   bool isByName() const { return cluster > 1 || overlap; }
   GpuWgmmaAttr getSchedule(MLIRContext *context) const {
-    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster,
-                             overlap, persistentBlocks);
+    return GpuWgmmaAttr::get(context, placement, keys, stages, cluster, overlap,
+                             persistentBlocks);
   }
 };
 /// Persistent blocks go through the heads in sections whose keys and values

@@ -221,7 +221,8 @@ Value HopperBuilder::advance(Value description, int64_t bytes) {
 Value HopperBuilder::renewDescription(Value description) {
   // Ties are of 32 bits; the upper ones of all descriptions are the same.
   Value low = renew(LLVM::TruncOp::create(b, b.i32Type(), description));
-  Value high = LLVM::AndOp::create(b, description, b.i64(~((int64_t(1) << 32) - 1)));
+  Value high =
+      LLVM::AndOp::create(b, description, b.i64(~((int64_t(1) << 32) - 1)));
   return b.orI(LLVM::ZExtOp::create(b, b.getI64Type(), low), high);
 }
 
