@@ -318,8 +318,8 @@ def test_code_for_hopper_alone_lies_beside_that_of_other_chips(tmp_path, driver)
         maps = re.findall("cuTensorMapEncodeTiled (.*)", log)
         # Q by the rows of a block, the one K and V by those of a tile, the result by those of a warp: columns, rows, heads, batches,
         # the last of one element.
-        q, k, v = "32/64+64 40/128+2560 2/1+16 1/1", "32/64+64 40/64+2560 2/1+16 1/1", "64/64+128 40/64+5120 2/1+16 1/1"
-        o = v.replace("40/64", "40/16")
+        q, k, v = "32/64+64 40/128+2560 2/1+16 1/1", "32/64+64 40/96+2560 2/1+16 1/1", "64/64+128 40/96+5120 2/1+16 1/1"
+        o = v.replace("40/96", "40/16")
         assert maps == ([f"6: {of} 0 3 2 0" for of in (q, q, k, v, o)] if chip == "sm_90a" else [])
 
 

@@ -69,7 +69,7 @@ def isas(text):
 
 def distances(text):
     """Constants that only code for this distance has; those of the product, in bytes as they are."""
-    return {number for number in (576, 1088, 3008) if f"%c{number}_i64" in text and "llvm.intr.prefetch" in text}
+    return {number for number in (1088, 1600, 3008) if f"%c{number}_i64" in text and "llvm.intr.prefetch" in text}
 
 
 def kinds(text):
@@ -154,7 +154,7 @@ def test_options_of_python():
     def emit(ahead):
         return runtime.emit(MODULE, "loops", target="cpu:avx2", batch_invariant=False, prefetch_bytes=ahead).decode()
     assert emit(None) == emit(0) and "llvm.intr.prefetch" not in emit(0)
-    assert 576 in distances(emit(576))
+    assert 1600 in distances(emit(1600))
 
 
 def test_they_are_part_of_the_key(run, build_dir, tmp_path):
