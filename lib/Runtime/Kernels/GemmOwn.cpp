@@ -21,12 +21,12 @@
 #include "../Support/Internal.h"
 #include "GemmKernels.h"
 #include "GemmTiles.h"
+#include "OwnProducts.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <sys/mman.h>
 #include <type_traits>
 #include <utility>
 
@@ -47,15 +47,7 @@ struct Panels final : PackedWeight {
         columns(columns), pairs(pairs) {}
   ~Panels() { free(data); }
   /// False if there is no memory.
-  bool allocate(int64_t bytes) {
-    constexpr int64_t kHugePage = 2 << 20;
-    int64_t unit = bytes >= kHugePage ? kHugePage : 64;
-    bytes = (bytes + unit - 1) / unit * unit;
-    data = aligned_alloc(unit, bytes);
-    if (data && unit == kHugePage)
-      madvise(data, bytes, MADV_HUGEPAGE);
-    return data;
-  }
+  bool allocate(int64_t bytes) { return data = allocatePanels(bytes); }
 };
 
 template <typename Acc, typename X, typename TA, typename TB, typename TC>
@@ -88,14 +80,11 @@ struct OwnProduct {
   /// The weight's panels, made now if its slot is empty; null if it may not be
   /// packed, or is in another form.
   const Stored *packedWeight() const {
-    if (!p.inOrder || !p.weight || p.weight->flags & DIFFATTN_WEIGHT_NO_PACK)
+    if (!p.inOrder)
       return nullptr;
-    diffattn_weight &w = *p.weight;
-    std::lock_guard<std::mutex> lock(packMutex);
-    if (!w.packed)
-      w.packed = static_cast<PackedWeight *>(pack());
-    auto *packed = static_cast<PackedWeight *>(w.packed);
-    if (!packed || !packed->fits(PackedWeight::Form::Panels, p))
+    PackedWeight *packed =
+        packOnce(p, PackedWeight::Form::Panels, [&] { return pack(); });
+    if (!packed)
       return nullptr;
     auto *panels = static_cast<Panels *>(packed);
     bool fits = panels->columns == kernels.columns && panels->pairs == kPairs;
@@ -121,11 +110,7 @@ struct OwnProduct {
     return made;
   }
 
-  /// What one work item computes: rows [i, i + m) and columns [j, j + n) of one
-  /// of the batch.
-  struct Tile {
-    int64_t batch, i, m, j, n;
-  };
+  using Tile = ProductTile;
 
   TC *startOfC(const Tile &tile) const {
     return static_cast<TC *>(p.C) + tile.batch * p.strideC + tile.i * p.ldc +
@@ -293,17 +278,8 @@ struct OwnProduct {
     const Stored *packed = packedWeight();
     const int64_t W = kernels.columns, rowTiles = (p.M + kRows - 1) / kRows;
     const int64_t width = W * panelsOfTile(rowTiles, regionThreads(maxThreads));
-    const int64_t columnTiles = (p.N + width - 1) / width;
-    auto tile = [&](int64_t index) {
-      Tile t;
-      t.batch = index / (rowTiles * columnTiles);
-      t.i = index / columnTiles % rowTiles * kRows;
-      t.j = index % columnTiles * width;
-      t.m = std::min(p.M - t.i, kRows);
-      t.n = std::min(p.N - t.j, width);
-      multiply(t, packed);
-    };
-    parallelFor(p.batch * rowTiles * columnTiles, maxThreads, tile);
+    forTiles(p, kRows, width, maxThreads,
+             [&](const Tile &tile) { multiply(tile, packed); });
   }
 };
 

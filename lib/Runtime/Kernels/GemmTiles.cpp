@@ -13,12 +13,12 @@
 //
 //===----------------------------------------------------------------------===//
 #include "GemmTiles.h"
+#include "OwnProducts.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <sys/mman.h>
 
 using namespace diffattn_rt;
 
@@ -35,12 +35,7 @@ struct TilePanels final : PackedWeight {
   ~TilePanels() { free(data); }
   /// False if there is no memory.
   bool allocate(int64_t bytes) {
-    constexpr int64_t kHugePage = 2 << 20;
-    const int64_t unit = bytes >= kHugePage ? kHugePage : 64;
-    bytes = (bytes + unit - 1) / unit * unit;
-    data = static_cast<char *>(aligned_alloc(unit, bytes));
-    if (data && unit == kHugePage)
-      madvise(data, bytes, MADV_HUGEPAGE);
+    data = static_cast<char *>(allocatePanels(bytes));
     return data;
   }
 };
@@ -57,11 +52,10 @@ struct TiledProduct {
   static constexpr int64_t kStepBytes = 2 * kTileBytes;
   static constexpr int64_t kElementBytes = sizeof(uint16_t);
 
-  /// C's rows [i, i + m) and columns [j, j + n) of one of the batch.
-  struct Item {
-    int64_t batch, i, m, j, n;
-    int64_t rowTiles() const { return divideCeil(m, kTileRows); }
-  };
+  using Item = ProductTile;
+  static int64_t rowTilesOf(const Item &item) {
+    return divideCeil(item.m, kTileRows);
+  }
 
   int64_t panels() const { return divideCeil(p.N, kTilePanelColumns); }
   int64_t panelBytes() const {
@@ -114,15 +108,9 @@ struct TiledProduct {
   /// The weight's panels, made now if its slot is empty; null if it may not be
   /// packed, or is in another form.
   const char *packedWeight() const {
-    if (!p.weight || p.weight->flags & DIFFATTN_WEIGHT_NO_PACK || p.K <= 0)
-      return nullptr;
-    std::lock_guard<std::mutex> lock(packMutex);
-    if (!p.weight->packed)
-      p.weight->packed = static_cast<PackedWeight *>(pack());
-    auto *packed = static_cast<PackedWeight *>(p.weight->packed);
-    return packed && packed->fits(PackedWeight::Form::Tiles, p)
-               ? static_cast<TilePanels *>(packed)->data
-               : nullptr;
+    PackedWeight *packed =
+        packOnce(p, PackedWeight::Form::Tiles, [&] { return pack(); });
+    return packed ? static_cast<TilePanels *>(packed)->data : nullptr;
   }
 
   /// Elements [k0, k0 + k) of an item's rows as tiles, zeros beyond both.
@@ -130,7 +118,7 @@ struct TiledProduct {
     const int64_t steps = divideCeil(k, kTileDepth);
     auto *A = static_cast<const uint16_t *>(p.A) + item.batch * p.strideA +
               item.i * p.lda + k0;
-    for (int64_t row = 0; row < item.rowTiles() * kTileRows; ++row) {
+    for (int64_t row = 0; row < rowTilesOf(item) * kTileRows; ++row) {
       char *into = to + row / kTileRows * steps * kTileBytes +
                    row % kTileRows * kTileRowBytes;
       for (int64_t first = 0; first < k; first += kTileDepth) {
@@ -153,13 +141,13 @@ struct TiledProduct {
   void multiply(const Item &item, const char *packed) const {
     ArenaScope scope;
     const int64_t mostSteps = divideCeil(std::min(p.K, kDepth), kTileDepth);
-    char *rows = allocate<char>(item.rowTiles() * mostSteps * kTileBytes);
+    char *rows = allocate<char>(rowTilesOf(item) * mostSteps * kTileBytes);
     char *scratch = packed ? nullptr : allocate<char>(mostSteps * kStepBytes);
     // Sums between blocks of k, and those that are about to be stored.
     const int64_t ld =
         divideCeil(item.n, kTilePanelColumns) * kTilePanelColumns;
     float *sums = p.K > kDepth
-                      ? allocate<float>(item.rowTiles() * kTileRows * ld)
+                      ? allocate<float>(rowTilesOf(item) * kTileRows * ld)
                       : nullptr;
     float *done = allocate<float>(2 * kTileRows * kTilePanelColumns);
     unit.begin(std::min(p.M, kTileRows));
@@ -175,10 +163,10 @@ struct TiledProduct {
                   k0 / kTileDepth * kStepBytes;
         else
           packPanel(startOfB(item.batch), k0, k, item.j + j, n, scratch);
-        for (int64_t i = 0; i < item.rowTiles(); i += 2) {
+        for (int64_t i = 0; i < rowTilesOf(item); i += 2) {
           const int64_t steps = divideCeil(k, kTileDepth);
           float *at = sums ? sums + i * kTileRows * ld + j : nullptr;
-          unit.multiply({std::min<int64_t>(2, item.rowTiles() - i), steps,
+          unit.multiply({std::min<int64_t>(2, rowTilesOf(item) - i), steps,
                          rows + i * steps * kTileBytes, steps * kTileBytes,
                          panel, /*isFirstRead=*/packed && i == 0,
                          k0 == 0 ? nullptr : at, ld, isLast ? done : at,
@@ -222,17 +210,8 @@ struct TiledProduct {
     const int64_t rowItems = divideCeil(p.M, kRows);
     const int64_t width =
         kTilePanelColumns * panelsOfItem(rowItems, regionThreads(maxThreads));
-    const int64_t columnItems = divideCeil(p.N, width);
-    auto body = [&](int64_t index) {
-      Item item;
-      item.batch = index / (rowItems * columnItems);
-      item.i = index / columnItems % rowItems * kRows;
-      item.j = index % columnItems * width;
-      item.m = std::min(p.M - item.i, kRows);
-      item.n = std::min(p.N - item.j, width);
-      multiply(item, packed);
-    };
-    parallelFor(p.batch * rowItems * columnItems, maxThreads, body);
+    forTiles(p, kRows, width, maxThreads,
+             [&](const Item &item) { multiply(item, packed); });
   }
 };
 
