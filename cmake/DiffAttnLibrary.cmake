@@ -13,6 +13,14 @@ function(diffattn_rpath target)
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}" INSTALL_RPATH_USE_LINK_PATH ON)
 endfunction()
 
+# diffattn_precompiled_headers(PROGRAM): for a program of files that include MLIR.
+function(diffattn_precompiled_headers name)
+  target_precompile_headers(${name} REUSE_FROM DiffAttnPCH)
+  # -fPIC and not an executable's -fPIE: the precompiled header is shared with the libraries.
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_compile_options(${name} PRIVATE -fPIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
+endfunction()
+
 # diffattn_library(NAME sources... [LINK libs...] [DEPENDS targets...])
 # A static library of one layer. LINK names the layers that it may use; the include-direction test checks the same.
 function(diffattn_library name)
@@ -41,10 +49,7 @@ function(diffattn_tool name)
   if(ARG_MAIN)
     diffattn_main(${name} ${ARG_MAIN})
   endif()
-  target_precompile_headers(${name} REUSE_FROM DiffAttnPCH)
-  # -fPIC and not an executable's -fPIE: the precompiled header is shared with the libraries.
-  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(${name} PRIVATE -fPIC $<$<COMPILE_LANGUAGE:CXX>:-fpch-instantiate-templates>)
+  diffattn_precompiled_headers(${name})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} MLIR LLVM)
   add_dependencies(${name} DiffAttnHeaders)
   diffattn_rpath(${name} "$ORIGIN/../lib")
