@@ -211,44 +211,49 @@ TEST_P(QuantizedTiles, ARowIsTheSameAnywhere) {
   }
 }
 
+// Where columns end within a tile, where groups end within a step, and both.
 TEST_P(QuantizedTiles, NothingElseIsReadOrWritten) {
   const int64_t M = 35, ldc = 50;
   const float most = dtype == DIFFATTN_F32   ? FLT_MAX
                      : dtype == DIFFATTN_F16 ? 65504.0f
                                              : fromBits(0x7f7f0000);
-  Weight w(45, 72, 24, bits);
-  Rows x(M, w.K, dtype);
-  // What says that it is not infinite is in the digits that f32 has alone.
-  x.numbers[3 * w.K + 7] =
-      fromBits(dtype == DIFFATTN_F32 ? 0x7f800001 : 0x7fc00000);
-  x.numbers[4 * w.K + 9] = INFINITY;
-  for (int64_t k = 0; k < w.K; ++k)
-    x.numbers[5 * w.K + k] = k ? 0.0f : most;
-  for (int64_t n = 0; n < w.N; ++n)
-    w.integers[n * w.K] = n % 2 ? 1 : -1;
-  w.pack();
-  std::fill(w.scales.begin(), w.scales.end(), 1.0f);
-  w.scales[0] = INFINITY; // of column 0 alone
-  const Guarded<char> A(stored(dtype, x.numbers));
-  const Guarded<int8_t> B(w.bytes);
-  const Guarded<float> scales(w.scales);
-  std::vector<float> C((M + 1) * ldc, 5.0f);
-  diffattn_rt_quantized_gemm(dtype, DIFFATTN_F32, static_cast<int32_t>(bits),
-                             w.group, M, w.N, w.K, A.data(), w.K, B.data(),
-                             scales.data(), kEmulated, C.data(), ldc, 0.0f, 1);
-  for (int64_t m = 0; m <= M; ++m)
-    for (int64_t n = 0; n < ldc; ++n) {
-      const float c = C[m * ldc + n];
-      if (m == M || n >= w.N)
-        EXPECT_EQ(c, 5.0f) << m << ", " << n;
-      else
-        EXPECT_EQ(std::isfinite(c), m != 3 && m != 4 && n != 0)
-            << m << ", " << n;
+  for (auto [N, K, group] :
+       {std::tuple{45, 72, 24}, {45, 64, 32}, {48, 72, 24}}) {
+    Weight w(N, K, group, bits);
+    Rows x(M, w.K, dtype);
+    // What says that it is not infinite is in the digits that f32 has alone.
+    x.numbers[3 * w.K + 7] =
+        fromBits(dtype == DIFFATTN_F32 ? 0x7f800001 : 0x7fc00000);
+    x.numbers[4 * w.K + 9] = INFINITY;
+    for (int64_t k = 0; k < w.K; ++k)
+      x.numbers[5 * w.K + k] = k ? 0.0f : most;
+    for (int64_t n = 0; n < w.N; ++n)
+      w.integers[n * w.K] = n % 2 ? 1 : -1;
+    w.pack();
+    std::fill(w.scales.begin(), w.scales.end(), 1.0f);
+    w.scales[0] = INFINITY; // of column 0 alone
+    const Guarded<char> A(stored(dtype, x.numbers));
+    const Guarded<int8_t> B(w.bytes);
+    const Guarded<float> scales(w.scales);
+    std::vector<float> C((M + 1) * ldc, 5.0f);
+    diffattn_rt_quantized_gemm(dtype, DIFFATTN_F32, static_cast<int32_t>(bits),
+                               w.group, M, w.N, w.K, A.data(), w.K, B.data(),
+                               scales.data(), kEmulated, C.data(), ldc, 0.0f,
+                               1);
+    for (int64_t m = 0; m <= M; ++m)
+      for (int64_t n = 0; n < ldc; ++n) {
+        const float c = C[m * ldc + n];
+        if (m == M || n >= w.N)
+          EXPECT_EQ(c, 5.0f) << m << ", " << n;
+        else
+          EXPECT_EQ(std::isfinite(c), m != 3 && m != 4 && n != 0)
+              << m << ", " << n;
+      }
+    for (int64_t n = 1; n < w.N; ++n) {
+      EXPECT_TRUE(std::isnan(C[3 * ldc + n])) << n;
+      EXPECT_EQ(std::isnan(C[4 * ldc + n]), w.integer(n, 9) == 0) << n;
+      EXPECT_EQ(C[5 * ldc + n], n % 2 ? most : -most) << n;
     }
-  for (int64_t n = 1; n < w.N; ++n) {
-    EXPECT_TRUE(std::isnan(C[3 * ldc + n])) << n;
-    EXPECT_EQ(std::isnan(C[4 * ldc + n]), w.integer(n, 9) == 0) << n;
-    EXPECT_EQ(C[5 * ldc + n], n % 2 ? most : -most) << n;
   }
 }
 
