@@ -37,7 +37,8 @@ struct QuantizedProduct {
 
   /// Of an item. The more rows, the fewer times B is widened; sums of the
   /// columns, A's block and B's panel stay in the L2.
-  static constexpr int64_t kRows = 512, kColumns = 256, kBlockSteps = 32;
+  static constexpr int64_t kRows = 512, kLeastRows = 64, kColumns = 256,
+                           kBlockSteps = 32;
   /// Integers of a group that are summed before their scale is applied. It
   /// decides the order of sums, and so does not depend on anything else.
   static constexpr int64_t kRun = 256;
@@ -145,13 +146,16 @@ struct QuantizedProduct {
   }
 
   void run() const {
-    // At least two items a thread, if there are as many panels.
-    const int64_t rowItems = divideCeil(p.M, kRows),
-                  panels = divideCeil(p.N, kTilePanelColumns);
-    const int64_t wanted =
-        std::min(rowItems * panels / (2 * regionThreads(p.maxThreads)),
-                 kColumns / kTilePanelColumns);
-    forTiles(p, kRows, kTilePanelColumns * std::max<int64_t>(1, wanted),
+    // At least two items a thread, if that leaves each some rows to share a
+    // panel.
+    const int64_t panels = divideCeil(p.N, kTilePanelColumns),
+                  items = 2 * regionThreads(p.maxThreads);
+    int64_t rows = kRows;
+    while (rows > kLeastRows && divideCeil(p.M, rows) * panels < items)
+      rows /= 2;
+    const int64_t wanted = std::min(divideCeil(p.M, rows) * panels / items,
+                                    kColumns / kTilePanelColumns);
+    forTiles(p, rows, kTilePanelColumns * std::max<int64_t>(1, wanted),
              p.maxThreads, [&](const ProductTile &item) { multiply(item); });
   }
 };
