@@ -67,7 +67,7 @@ struct Weight {
     const int64_t each = 8 / bits;
     for (int64_t i = 0; i < N * K; i += each)
       bytes.push_back(static_cast<int8_t>(
-          each == 1 ? integers[i] : (integers[i] & 15) | integers[i + 1] << 4));
+          each == 1 ? integers[i] : (integers[i] & 15) | integers[i + 1] * 16));
   }
   int integer(int64_t n, int64_t k) const { return integers[n * K + k]; }
   float scale(int64_t n, int64_t k) const {
