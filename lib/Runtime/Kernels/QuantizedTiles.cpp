@@ -161,8 +161,8 @@ struct QuantizedProduct {
 };
 
 void checkArguments(const Product &p, int64_t bits, int64_t group) {
-  const bool areTypes =
-      p.dtA <= DIFFATTN_BF16 && p.dtC <= DIFFATTN_BF16 && p.dtA >= 0;
+  const bool areTypes = p.dtA >= 0 && p.dtA <= DIFFATTN_BF16 && p.dtC >= 0 &&
+                        p.dtC <= DIFFATTN_BF16;
   if (areTypes && (bits == 4 || bits == 8) && group > 0 && group % 8 == 0 &&
       p.K > 0 && p.K % group == 0)
     return;
