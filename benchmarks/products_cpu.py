@@ -3,9 +3,11 @@
 
 C[M,N] = A[M,K] * W[N,K]^T. Weights come from memory, as in a model: each call takes the next of enough copies that none stays in a
 cache. `own` is what a compiled model calls by default: one order of sums for every M, in tiles, pairs or f32 as --isa has it. The
-contestants take turns; which samples count is told by core_rate.py. GFLOP/s, GB/s of weights, and ratios to the better peer.
+contestants take turns; which samples count is told by core_rate.py. GFLOP/s, GB/s of weights, and ratios to the better peer. With
+--weights `own` is the product by tiles with integers and scales, and the others multiply with the numbers that these stand for.
 
     python benchmarks/products_cpu.py
+    python benchmarks/products_cpu.py --isa amx --weights int4 --rows 65 512
     python benchmarks/products_cpu.py --type f32 --rows 1 512 --shape 2944x1024 --output products.json
 """
 
@@ -26,12 +28,15 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "benchmarks")]
 from core_rate import Probe, at_least, cpu_name, has_feature, noise, sample  # noqa: E402
 
 from diffattn import runtime  # noqa: E402
+from diffattn.quantization import packed, quantized  # noqa: E402
 
 TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
 #: diffattn_dtype, diffattn_gemm_flags and diffattn_gemm_backend of Runtime/ABI/Runtime.h.
 CODES, TRANSPOSE_B, IN_ORDER = {"f32": 0, "f16": 1, "bf16": 2}, 1, 2
 PRODUCTS = {"avx512bf16": 4, "amx": 8, "amx-emulated": 16}
 AUTO, LIBRARY = 0, 4
+#: Integers that share a scale.
+GROUP = 128
 #: What each instruction set needs, best first for bf16.
 FEATURES = {"amx": "amx_bf16", "avx512bf16": "avx512_bf16", "avx512": "avx512f", "avx2": "avx2", "generic": "sse2"}
 
@@ -54,12 +59,32 @@ class Product:
     def __init__(self, args, rows, columns, depth):
         self.args, self.rows, self.columns, self.depth = args, rows, columns, depth
         rng, dtype = np.random.default_rng(0), TYPES[args.type]
-        copies = max(2, -(-(args.megabytes << 20) // (columns * depth * dtype.itemsize)))
         self.a = rng.standard_normal((rows, depth), np.float32).astype(dtype)
-        one = rng.standard_normal((columns, depth), np.float32).astype(dtype)
-        self.weights = [one.copy() for _ in range(copies)]
+        numbers = rng.standard_normal((columns, depth), np.float32)
+        if args.weights:
+            integers, self.scales = quantized(numbers, int(args.weights[-1]), GROUP)
+            self.narrow = self.copies(packed(integers) if args.weights == "int4" else integers)
+            numbers = integers * np.repeat(self.scales, GROUP, 1)
+        self.weights = self.copies(numbers.astype(dtype))
         self.library = runtime.library().runtime
         self.at = 0
+
+    def copies(self, one):
+        return [one.copy() for _ in range(max(2, -(-(self.args.megabytes << 20) // one.nbytes)))]
+
+    def quantized_call(self):
+        """A call of the runtime with integers, and its result."""
+        code, c = CODES[self.args.type], np.empty((self.rows, self.columns), TYPES[self.args.type])
+        integer, pointer = ctypes.c_int64, ctypes.c_void_p
+
+        def call():
+            self.at = (self.at + 1) % len(self.narrow)
+            self.library.diffattn_rt_quantized_gemm(code, code, int(self.args.weights[-1]), integer(GROUP), integer(self.rows),
+                                                    integer(self.columns), integer(self.depth), pointer(self.a.ctypes.data),
+                                                    integer(self.depth), pointer(self.narrow[self.at].ctypes.data),
+                                                    pointer(self.scales.ctypes.data), PRODUCTS[self.args.isa], pointer(c.ctypes.data),
+                                                    integer(self.columns), ctypes.c_float(0), integer(1))
+        return call, c
 
     def runtime_calls(self, flags, backend):
         """A call of the runtime, and what frees the weights that it packed."""
@@ -98,8 +123,13 @@ class Product:
         return call
 
     def run(self, probe):
-        own, result, free_own = self.runtime_calls(TRANSPOSE_B | IN_ORDER | PRODUCTS.get(self.args.isa, 0), AUTO)
-        calls, freed = {"own": own}, [free_own]
+        if self.args.weights:
+            own, result = self.quantized_call()
+            freed = []
+        else:
+            own, result, free = self.runtime_calls(TRANSPOSE_B | IN_ORDER | PRODUCTS.get(self.args.isa, 0), AUTO)
+            freed = [free]
+        calls = {"own": own}
         if self.library.diffattn_rt_set_gemm_backend(LIBRARY) == 0:
             calls["library"], _, free = self.runtime_calls(TRANSPOSE_B, LIBRARY)
             freed.append(free)
@@ -113,10 +143,12 @@ class Product:
         times = sample(probe, calls, self.args.turns)
         for free in freed:
             free()
-        flop, read = 2.0 * self.rows * self.columns * self.depth, self.weights[0].nbytes
+        flop, read = 2.0 * self.rows * self.columns * self.depth, dict.fromkeys(times, self.weights[0].nbytes)
+        if self.args.weights:
+            read["own"] = self.narrow[0].nbytes + self.scales.nbytes
         row = {"M": self.rows, "N": self.columns, "K": self.depth, "error": error}
         for name, time_ in times.items():
-            row[name] = time_ | {"gflops": flop / time_["seconds"] / 1e9, "GB/s": read / time_["seconds"] / 1e9}
+            row[name] = time_ | {"gflops": flop / time_["seconds"] / 1e9, "GB/s": read[name] / time_["seconds"] / 1e9}
         peers = [row[name]["seconds"] for name in ("library", "torch") if name in row]
         row["times as fast as the better peer"] = min(peers) / row["own"]["seconds"] if peers else None
         return row, times
@@ -126,6 +158,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--type", choices=TYPES, default="bf16")
     parser.add_argument("--isa", choices=[*FEATURES, "amx-emulated"], help="by default the first of the list that this CPU has")
+    parser.add_argument("--weights", choices=["int8", "int4"],
+                        help=f"quantized, {GROUP} to a scale: by tiles, and so with --isa amx or amx-emulated alone")
     parser.add_argument("--rows", type=at_least(1), nargs="+", default=[1, 16, 64, 512])
     parser.add_argument("--shape", type=shape, nargs="+", default=[(2944, 1024), (1024, 2944), (1024, 1024)], metavar="NxK")
     parser.add_argument("--megabytes", type=at_least(1), default=128, help="of weights that are gone through")
@@ -134,11 +168,15 @@ def main():
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
     args.isa = args.isa or next(isa for isa, feature in FEATURES.items() if has_feature(feature))
+    if args.weights and not args.isa.startswith("amx"):
+        parser.error(f"expected --isa amx or amx-emulated with --weights, but got {args.isa}")
+    if args.weights and any(depth % GROUP for _, depth in args.shape):
+        parser.error(f"expected shapes with a K that is a multiple of {GROUP} with --weights")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         probe = Probe(Path(folder), time.perf_counter)
         peaks = probe.peaks()
-        print(f"{cpu_name()}, {args.type}, {args.isa}; peaks " + ", ".join(
+        print(f"{cpu_name()}, {args.type}, {args.isa}{f', {args.weights}' if args.weights else ''}; peaks " + ", ".join(
             f"{name} {rate:.0f} GFLOP/s" if isinstance(rate, float) else f"{name}: {rate}" for name, rate in peaks.items()))
         for columns, depth in args.shape:
             for count in args.rows:

@@ -6,6 +6,7 @@ sample counts only between two probes of the FMA rate that came near the best on
 and ratios of them.
 
     python benchmarks/quantized_cpu.py
+    python benchmarks/quantized_cpu.py --target cpu:amx --tokens 512
     python benchmarks/quantized_cpu.py --cpu-time --output quantized.json     # on a machine that other work shares
 """
 
@@ -63,7 +64,7 @@ def make_calls(folders, args):
     lengths, token = np.array([args.tokens]), np.array([7])
     steps, prompts = {}, {}
     for name, folder in folders.items():
-        model = diffattn.load(folder, threads=1)
+        model = diffattn.load(folder, threads=1, target=args.target)
         caches = model.new_caches(1, args.tokens + 1)
         prompts[name] = lambda model=model, caches=caches: model.executable.call("prefill", ids, lengths, *caches)
         prompts[name]()
@@ -94,6 +95,7 @@ def main():
     parser.add_argument("--group", type=int, default=128)
     parser.add_argument("--tokens", type=int, default=256, help="of the prompt")
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--target", default="cpu", help="cpu:amx: prompts of more than 64 tokens by tiles")
     parser.add_argument("--cpu-time", action="store_true", help="count the thread's own time, where other work takes the core now and then")
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()

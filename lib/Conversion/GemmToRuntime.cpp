@@ -24,13 +24,17 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
+int32_t mlir::diffattn::getTileFlags(const CpuTarget &target) {
+  if (target.emulatesTiles)
+    return DIFFATTN_GEMM_EMULATED_TILES;
+  return target.hasTiles() ? DIFFATTN_GEMM_BF16_TILES : 0;
+}
+
 /// How the runtime's own code multiplies bf16 on `target`.
 static int32_t getInOrderFlags(const CpuTarget &target) {
   const int32_t inOrder = DIFFATTN_GEMM_IN_ORDER;
-  if (target.emulatesTiles)
-    return inOrder | DIFFATTN_GEMM_EMULATED_TILES;
-  if (target.hasTiles())
-    return inOrder | DIFFATTN_GEMM_BF16_TILES;
+  if (int32_t tiles = getTileFlags(target))
+    return inOrder | tiles;
   return target.hasBf16Dot() ? inOrder | DIFFATTN_GEMM_BF16_PAIRS : inOrder;
 }
 

@@ -7,6 +7,7 @@
 #include "RuntimeMatrix.h"
 
 #include "DiffAttn/Codegen/CPU/QuantizedGemm.h"
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -21,6 +22,29 @@ static Value addressOfWhole(MatrixBuilder &b, Value buffer) {
     buffer = b.copyOf(buffer, /*fill=*/true);
   return b.pointer(
       b.toI64(memref::ExtractAlignedPointerAsIndexOp::create(b, buffer)));
+}
+
+/// The product by the runtime's tiles; `args` are those of an emitted kernel.
+static LogicalResult callTiles(MatrixBuilder &b, ModuleOp module,
+                               const QuantizedGemmSpec &spec,
+                               ArrayRef<Value> args) {
+  FailureOr<LLVM::LLVMFuncOp> callee =
+      getOrDeclareRuntimeFunction(b, module, RuntimeFunction::quantized_gemm);
+  if (failed(callee))
+    return failure();
+  const auto [a, lda, weight, scales, c, ldc, m, n, k, threads] =
+      std::tie(args[0], args[1], args[2], args[3], args[4], args[5], args[6],
+               args[7], args[8], args[9]);
+  Value beta = arith::ConstantOp::create(
+      b, b.getF32FloatAttr(spec.accumulate ? 1.0f : 0.0f));
+  LLVM::CallOp::create(b, *callee,
+                       ValueRange{b.i32(*getElementTypeCode(spec.aType)),
+                                  b.i32(*getElementTypeCode(spec.cType)),
+                                  b.i32(static_cast<int32_t>(spec.bits)),
+                                  b.i64(spec.group), m, n, k, a, lda, weight,
+                                  scales, b.i32(getTileFlags(spec.target)), c,
+                                  ldc, beta, threads});
+  return success();
 }
 
 LogicalResult mlir::diffattn::convertQuantizedGemm(QuantizedGemmOp op,
@@ -64,7 +88,10 @@ LogicalResult mlir::diffattn::convertQuantizedGemm(QuantizedGemmOp op,
     b.setInsertionPointToStart(choice.thenBlock());
     call(getOrEmitQuantizedGemm(module, b.getLoc(), spec));
     b.setInsertionPointToStart(choice.elseBlock());
-    call(getOrEmitWidenedGemm(module, b.getLoc(), spec));
+    if (!getTileFlags(spec.target))
+      call(getOrEmitWidenedGemm(module, b.getLoc(), spec));
+    else if (failed(callTiles(b, module, spec, arguments)))
+      return failure();
   }
   if (bounced)
     memref::CopyOp::create(b, c, op.getC());

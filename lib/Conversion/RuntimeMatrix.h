@@ -58,6 +58,9 @@ private:
   Value offsetBy(Value address, Value elements, Type element);
 };
 
+/// The diffattn_gemm_flags that ask for the tiles of `target`; 0: it has none.
+int32_t getTileFlags(const CpuTarget &target);
+
 /// Writes `op`, on buffers, as calls of kernels that are emitted for the
 /// choices' target, and of the runtime, and erases it.
 LogicalResult convertQuantizedGemm(QuantizedGemmOp op,

@@ -72,7 +72,8 @@ def test_answers_are_exact(isa, invariant, tmp_path):
 
 
 def test_dense_rows_in_one_order(isa, tmp_path):
-    """Rows without zeros: near f64, and with batch_invariant bitwise the same for every number of rows and of threads."""
+    """Rows without zeros: near f64, and with batch_invariant bitwise the same for every number of rows and of threads; by tiles, which
+    take more than 64 of them, they are so without it too."""
     rng, bits, group, depth = np.random.default_rng(2), 4, 32, 512
     files = dict(zip(("f.w", "f.s"), weight(bits, group, depth, rng)))
     wide = weight(bits, group, depth, np.random.default_rng(2))[2]
@@ -88,8 +89,32 @@ def test_dense_rows_in_one_order(isa, tmp_path):
         if invariant:
             first = whole.copy() if threads == 1 else first
             assert whole.tobytes() == first.tobytes()
+        if not invariant and isa == "amx-emulated":
+            tiled = whole.copy() if threads == 1 else tiled
+            assert whole.tobytes() == tiled.tobytes() != first.tobytes()
+            part, = executable.call("f", x[3:69], zeros[3:69])
+            assert part.tobytes() == whole[3:69].tobytes()
         few, = executable.call("f", x[:64], zeros[:64])
         for begin, end in ((0, 1), (1, 3), (5, 12), (20, 53)):
             part, = executable.call("f", x[begin:end], zeros[begin:end])
             assert part.tobytes() == few[begin:end].tobytes()
             assert not invariant or part.tobytes() == whole[begin:end].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("bits", [8, 4])
+def test_tiles_round_no_weight(bits, kind, tmp_path):
+    """Where there are tiles, 16-bit rows meet the numbers that integers and scales stand for, not those rounded to 16 bits."""
+    if "amx-emulated" not in runnable_isas():
+        pytest.skip("this CPU has no AVX2, which the emulation needs")
+    rng, group, depth = np.random.default_rng(3), 48, 144
+    stored, scales, wide = weight(bits, group, depth, rng)
+    uneven = rng.uniform(0.5, 2, scales.shape).astype(np.float32)
+    wide = wide / np.repeat(scales, group, 1) * np.repeat(uneven, group, 1).astype(np.float64)
+    safetensors.numpy.save_file({"f.w": stored, "f.s": uneven}, tmp_path / "w")
+    executable = runtime.Executable(function("f", bits, group, depth, kind, "f32", True), target="cpu:amx-emulated", weights=[tmp_path / "w"])
+    x = rng.standard_normal((67, depth)).astype(TYPES[kind])
+    before = rng.standard_normal((67, COLUMNS)).astype(np.float32)
+    got, = executable.call("f", x, before)
+    x = x.astype(np.float64)
+    assert (np.abs(got - (x @ wide.T + before)) <= 1e-6 * (np.abs(x) @ np.abs(wide).T + np.abs(before))).all()

@@ -4,38 +4,19 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "DiffAttn/Runtime/ABI/Runtime.h"
-#include "DiffAttn/Runtime/ABI/TilePermission.h"
+#include "TileNumbers.h"
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <random>
-#include <sys/mman.h>
-#include <vector>
+
+using namespace tile_tests;
 
 namespace {
 
 constexpr int32_t kInOrder = DIFFATTN_GEMM_IN_ORDER,
                   kEmulated = kInOrder | DIFFATTN_GEMM_EMULATED_TILES,
                   kNative = kInOrder | DIFFATTN_GEMM_BF16_TILES;
-
-float fromBits(uint32_t bits) {
-  float f;
-  memcpy(&f, &bits, sizeof f);
-  return f;
-}
-uint32_t toBits(float f) {
-  uint32_t bits;
-  memcpy(&bits, &f, sizeof bits);
-  return bits;
-}
-uint16_t toBFloat(float f) {
-  const uint32_t bits = toBits(f);
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-}
-float flush(float f) { return std::fpclassify(f) == FP_SUBNORMAL ? f * 0 : f; }
 
 /// C[M,N] = A[M,K] * op(B) of bf16, with C of f32.
 struct Operands {
@@ -86,14 +67,6 @@ struct Operands {
   }
 };
 
-bool hasEmulation() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-bool hasAmx() {
-  return __builtin_cpu_supports("amx-tile") &&
-         __builtin_cpu_supports("amx-bf16") && diffattn_rt::requestTiles() == 0;
-}
-
 bool equalBits(const std::vector<float> &x, const std::vector<float> &y) {
   return x.size() == y.size() &&
          memcmp(x.data(), y.data(), x.size() * sizeof(float)) == 0;
@@ -104,32 +77,8 @@ protected:
   void SetUp() override {
     if (!hasEmulation())
       GTEST_SKIP() << "this CPU has no AVX2, which the emulation needs";
-    // What the runtime computes in is not zeros.
-    const int64_t mark = diffattn_rt_mark(), bytes = 1 << 20;
-    memset(diffattn_rt_alloc(bytes), 0xff, bytes);
-    diffattn_rt_release(mark);
+    fillWorkspace();
   }
-};
-
-/// Numbers that end where memory that may not be read begins.
-class Guarded {
-public:
-  explicit Guarded(const std::vector<uint16_t> &numbers)
-      : bytes((numbers.size() * 2 + kPage - 1) / kPage * kPage) {
-    pages =
-        static_cast<char *>(mmap(nullptr, bytes + kPage, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    mprotect(pages + bytes, kPage, PROT_NONE);
-    start = pages + bytes - numbers.size() * 2;
-    memcpy(start, numbers.data(), numbers.size() * 2);
-  }
-  ~Guarded() { munmap(pages, bytes + kPage); }
-  const void *data() const { return start; }
-
-private:
-  static constexpr size_t kPage = 4096;
-  size_t bytes;
-  char *pages, *start;
 };
 
 INSTANTIATE_TEST_SUITE_P(TransB, TileGemm, testing::Bool());
@@ -198,7 +147,7 @@ TEST_P(TileGemm, NothingElseIsReadOrWritten) {
   Operands x(M, N, K, GetParam());
   x.A[3 * K + 7] = 0x7fc0; // NaN, in one row alone
   x.B[0] = 0x7f80;         // infinity, in column 0 alone
-  const Guarded A(x.A), B(x.B);
+  const Guarded<uint16_t> A(x.A), B(x.B);
   std::vector<float> C((M + 1) * ldc, 5.0f);
   diffattn_rt_gemm(DIFFATTN_BF16, DIFFATTN_BF16, DIFFATTN_F32, M, N, K,
                    A.data(), K, B.data(), GetParam() ? K : N,

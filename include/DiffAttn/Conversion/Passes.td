@@ -71,8 +71,9 @@ def ConvertGemmToRuntimePass
 
     `diffattn.quantized_gemm` becomes a call of a kernel that widens the integers
     in registers, for at most 64 rows or, with `batch-invariant=true`, for any
-    number; more rows are multiplied by `diffattn_rt_gemm` with weights that are
-    widened to the type of A, some rows of them at a time.
+    number. More rows are multiplied by the tiles of `isa`, in
+    `diffattn_rt_quantized_gemm`, or where it has none by `diffattn_rt_gemm` with
+    weights that are widened to the type of A, some rows of them at a time.
 
     With `device` every product is one call of `diffattn_rt_device_gemm` for each
     index of all batch dimensions but the last.

@@ -14,7 +14,8 @@
 namespace mlir::diffattn {
 
 /// The most rows of A for which widening B in registers, again for each few of
-/// them, beats the library on a B that is widened in memory.
+/// them, beats the library on a B that is widened in memory. More rows go to
+/// tiles where there are any.
 constexpr int64_t kQuantizedGemmRows = 64;
 
 struct QuantizedGemmSchedule {

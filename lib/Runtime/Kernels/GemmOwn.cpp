@@ -253,11 +253,6 @@ struct OwnProduct {
             size * int64_t(sizeof(Stored))};
   }
 
-  template <typename T>
-  static T *allocate(int64_t count) {
-    return static_cast<T *>(diffattn_rt_alloc(count * int64_t(sizeof(T))));
-  }
-
   /// Panels of a tile. With few rows about 128 KiB of B: small enough to share
   /// out, large enough to be worth it. Else at least two tiles a thread.
   int64_t panelsOfTile(int64_t rowTiles, int64_t threads) const {
@@ -328,11 +323,12 @@ void pairsByC(const Product &p, int bytes) {
 
 void diffattn_rt::ownProduct(const Product &p, int32_t backend) {
   int bytes = vectorBytes(backend);
-  if (const TileUnit *unit = p.K > 0 ? findTileUnit(p) : nullptr)
-    return tileProduct(p, *unit);
-  if (p.pairs && bytes == 64 && p.dtA == DIFFATTN_BF16 &&
-      p.dtB == DIFFATTN_BF16 && hasBf16Pairs())
-    return pairsByC(p, bytes);
+  if (p.dtA == DIFFATTN_BF16 && p.dtB == DIFFATTN_BF16 && p.K > 0) {
+    if (const TileUnit *unit = findTileUnit(p.tiles, p.emulatesTiles))
+      return tileProduct(p, *unit);
+    if (p.pairs && bytes == 64 && hasBf16Pairs())
+      return pairsByC(p, bytes);
+  }
   switch (p.dtA) {
   case DIFFATTN_F64:
     return runOwn<double, double, double, double, double>(p, bytes);

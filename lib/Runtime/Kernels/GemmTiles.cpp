@@ -40,8 +40,6 @@ struct TilePanels final : PackedWeight {
   }
 };
 
-int64_t divideCeil(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 struct TiledProduct {
   const Product &p;
   const TileUnit &unit;
@@ -133,11 +131,6 @@ struct TiledProduct {
     }
   }
 
-  template <typename T>
-  static T *allocate(int64_t count) {
-    return static_cast<T *>(diffattn_rt_alloc(count * int64_t(sizeof(T))));
-  }
-
   void multiply(const Item &item, const char *packed) const {
     ArenaScope scope;
     const int64_t mostSteps = divideCeil(std::min(p.K, kDepth), kTileDepth);
@@ -166,29 +159,18 @@ struct TiledProduct {
         for (int64_t i = 0; i < rowTilesOf(item); i += 2) {
           const int64_t steps = divideCeil(k, kTileDepth);
           float *at = sums ? sums + i * kTileRows * ld + j : nullptr;
-          unit.multiply({std::min<int64_t>(2, rowTilesOf(item) - i), steps,
-                         rows + i * steps * kTileBytes, steps * kTileBytes,
-                         panel, /*isFirstRead=*/packed && i == 0,
-                         k0 == 0 ? nullptr : at, ld, isLast ? done : at,
-                         isLast ? kTilePanelColumns : ld});
+          unit.multiply(
+              {std::min<int64_t>(2, rowTilesOf(item) - i), steps,
+               /*parts=*/1, rows + i * steps * kTileBytes, steps * kTileBytes,
+               panel, /*isFirstRead=*/packed && i == 0, k0 == 0 ? nullptr : at,
+               ld, isLast ? done : at, isLast ? kTilePanelColumns : ld});
           if (isLast)
-            store(item, i * kTileRows, j, n, done);
+            storeRows(p, item, i * kTileRows, 2 * kTileRows, j, n, done,
+                      kTilePanelColumns);
         }
       }
     }
     unit.end();
-  }
-
-  /// Up to 32 rows of an item, from row i on, of its columns [j, j + n).
-  void store(const Item &item, int64_t i, int64_t j, int64_t n,
-             const float *sums) const {
-    const int64_t size = static_cast<int64_t>(dtypeSize(p.dtC));
-    char *C =
-        static_cast<char *>(p.C) +
-        (item.batch * p.strideC + (item.i + i) * p.ldc + item.j + j) * size;
-    const int64_t rows = std::min(2 * kTileRows, item.m - i);
-    for (int64_t row = 0; row < rows; ++row)
-      storeRow(p, n, sums + row * kTilePanelColumns, C + row * p.ldc * size);
   }
 
   /// Panels of an item. With few rows about 128 KiB of B: small enough to share

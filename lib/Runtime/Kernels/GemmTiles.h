@@ -21,13 +21,21 @@ constexpr int64_t kTileDepth = 32, kTileColumns = 16;
 /// Columns of a panel of B: two tiles side by side.
 constexpr int64_t kTilePanelColumns = 2 * kTileColumns;
 
+/// Numbers of bf16 that add up to any normal number of type `dtype`, with the
+/// highest digits in the first one: 8 + 8 + 8 of f32's 24, say.
+inline int64_t getBf16Parts(int32_t dtype) {
+  return dtype == DIFFATTN_BF16 ? 1 : dtype == DIFFATTN_F16 ? 2 : 3;
+}
+
 /// 32 columns of C in one or two tiles of rows:
 /// to[16 rowTiles, 32] = from + A * B.
 struct TileProduct {
   /// 1 or 2, and elements of k / 32.
   int64_t rowTiles, steps;
-  /// Tiles [rowTiles][...][16 rows][32 of k], `strideA` bytes from one tile of
-  /// rows to the next.
+  /// An element of A is the sum of so many, whose tiles follow one another.
+  int64_t parts;
+  /// Tiles [rowTiles][...][parts][16 rows][32 of k], `strideA` bytes from one
+  /// tile of rows to the next.
   const char *A;
   int64_t strideA;
   /// Tiles [steps][2][16 pairs of k][16 columns][2].
@@ -41,23 +49,45 @@ struct TileProduct {
   int64_t ldTo;
 };
 
+/// Integers of up to 32 columns of a weight, which become a panel of B.
+struct IntegerPanel {
+  /// Of the first column, where the first integer lies; each of the `columns`
+  /// begins `columnBytes` behind the one before.
+  const char *from;
+  int64_t columnBytes, columns;
+  /// 8, or 4 with the first of two in the low half of a byte.
+  int64_t bits;
+  /// Integers of each column, a multiple of 8.
+  int64_t count;
+};
+
 /// A matrix unit. Between `begin` and `end` a thread computes products; tiles
 /// of A and of sums have `rows` rows.
 struct TileUnit {
   void (*begin)(int64_t rows);
   void (*multiply)(const TileProduct &product);
   void (*end)();
+  /// The integers as bf16: tiles [ceil(count / 32)][2][16 pairs of k]
+  /// [16 columns][2], with zeros beyond `count` and the columns.
+  void (*widen)(const IntegerPanel &panel, char *to);
+  /// `count` numbers of a row of A, a multiple of 8, as the sums of bf16 that
+  /// they are: a row of each of the tiles [ceil(count / 32)][parts], with zeros
+  /// beyond `count`.
+  void (*split)(int32_t dtype, const void *row, int64_t count, char *to);
+  /// totals[rows, 32] += sums[rows, 32] * scales[32], each rounded once.
+  void (*addScaled)(int64_t rows, const float *sums, const float *scales,
+                    float *totals);
 };
 
-/// The unit that computes `p`, of which `p.tiles` or `p.emulatesTiles` is set;
-/// null if A or B is not bf16, or this CPU has neither tiles nor what their
-/// emulation needs.
-const TileUnit *findTileUnit(const Product &p);
+/// AMX's tiles, or with `emulates` what computes the same; null if this CPU has
+/// neither tiles nor what their emulation needs, or neither was asked for.
+const TileUnit *findTileUnit(bool tiles, bool emulates);
 
-/// `p` by the tiles of `unit`. Each element of C is one chain of sums over
-/// steps of 32 elements of k (Intel's TDPBF16PS: a sum of the products with k
-/// even, and one of those with k odd, are added up and then added to C), so a
-/// row is the same for every M, place and number of threads. K must not be 0.
+/// `p`, whose A and B are bf16, by the tiles of `unit`. Each element of C is
+/// one chain of sums over steps of 32 elements of k (Intel's TDPBF16PS: a sum
+/// of the products with k even, and one of those with k odd, are added up and
+/// then added to C), so a row is the same for every M, place and number of
+/// threads. K must not be 0.
 void tileProduct(const Product &p, const TileUnit &unit);
 
 } // namespace diffattn_rt

@@ -16,6 +16,14 @@
 
 namespace diffattn_rt {
 
+inline int64_t divideCeil(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+/// `count` elements of the thread's arena.
+template <typename T>
+T *allocate(int64_t count) {
+  return static_cast<T *>(diffattn_rt_alloc(count * int64_t(sizeof(T))));
+}
+
 /// Memory of a packed weight, for `free`: in huge pages where it fills one.
 /// Null if there is none.
 inline void *allocatePanels(int64_t bytes) {
@@ -47,13 +55,25 @@ struct ProductTile {
   int64_t batch, i, m, j, n;
 };
 
+/// Stores sums of the rows [i, i + rows) of `tile`, as far as it has them, and
+/// of its columns [j, j + n); `sums` lie `ld` elements from row to row.
+inline void storeRows(const Product &p, const ProductTile &tile, int64_t i,
+                      int64_t rows, int64_t j, int64_t n, const float *sums,
+                      int64_t ld) {
+  const int64_t size = static_cast<int64_t>(dtypeSize(p.dtC));
+  char *C = static_cast<char *>(p.C) +
+            (tile.batch * p.strideC + (tile.i + i) * p.ldc + tile.j + j) * size;
+  for (int64_t row = 0; row < std::min(rows, tile.m - i); ++row)
+    storeRow(p, n, sums + row * ld, C + row * p.ldc * size);
+}
+
 /// Calls `body` for each tile of `rows` rows and `columns` columns, and what is
 /// left of them at the ends, on up to `maxThreads` threads.
 template <typename Body>
 void forTiles(const Product &p, int64_t rows, int64_t columns,
               int64_t maxThreads, Body body) {
-  const int64_t rowTiles = (p.M + rows - 1) / rows,
-                columnTiles = (p.N + columns - 1) / columns;
+  const int64_t rowTiles = divideCeil(p.M, rows),
+                columnTiles = divideCeil(p.N, columns);
   auto tile = [&](int64_t index) {
     ProductTile t;
     t.batch = index / (rowTiles * columnTiles);

@@ -14,8 +14,11 @@ using namespace diffattn_rt;
 
 namespace {
 
+typedef float Floats __attribute__((ext_vector_type(kTileColumns)));
+typedef uint32_t Words __attribute__((ext_vector_type(kTileColumns)));
+
 #pragma clang attribute push(                                                  \
-    __attribute__((target("amx-tile,amx-bf16,avx512f,avx2,fma"))),             \
+    __attribute__((target("amx-tile,amx-bf16,avx512f,avx2,fma,f16c"))),        \
     apply_to = function)
 namespace amx {
 /// What `ldtilecfg` reads (Intel's manual, volume 1, 18.2).
@@ -51,11 +54,12 @@ template <int C, int A, int B>
 void multiply() {
   __builtin_ia32_tdpbf16ps(C, A, B);
 }
+#include "TileOperands.inc"
 #include "TileUnits.inc"
 } // namespace amx
 #pragma clang attribute pop
 
-#pragma clang attribute push(__attribute__((target("avx2,fma"))),              \
+#pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))),         \
                              apply_to = function)
 namespace emulated {
 #pragma clang fp contract(off)
@@ -88,9 +92,6 @@ void store(void *to, int64_t stride) {
     memcpy(static_cast<char *>(to) + row * stride, tiles[T].rows[row],
            kTileRowBytes);
 }
-
-typedef float Floats __attribute__((ext_vector_type(kTileColumns)));
-typedef uint32_t Words __attribute__((ext_vector_type(kTileColumns)));
 
 /// Subnormal numbers become 0 with their sign.
 inline Floats flush(Words x) {
@@ -132,6 +133,7 @@ void multiply() {
     memcpy(tiles[C].rows[row], &sum, sizeof sum);
   }
 }
+#include "TileOperands.inc"
 #include "TileUnits.inc"
 } // namespace emulated
 #pragma clang attribute pop
@@ -152,12 +154,12 @@ bool canEmulate() {
 
 } // namespace
 
-const TileUnit *diffattn_rt::findTileUnit(const Product &p) {
-  static const TileUnit ofAmx{amx::begin, amx::multiplyAny, amx::end},
-      ofEmulation{emulated::begin, emulated::multiplyAny, emulated::end};
-  if (p.dtA != DIFFATTN_BF16 || p.dtB != DIFFATTN_BF16)
-    return nullptr;
-  if (p.emulatesTiles)
+#define TILE_UNIT(NS)                                                          \
+  {NS::begin, NS::multiplyAny, NS::end, NS::widen, NS::split, NS::addScaled}
+const TileUnit *diffattn_rt::findTileUnit(bool tiles, bool emulates) {
+  static const TileUnit ofAmx TILE_UNIT(amx), ofEmulation TILE_UNIT(emulated);
+  if (emulates)
     return canEmulate() ? &ofEmulation : nullptr;
-  return p.tiles && hasAmx() ? &ofAmx : nullptr;
+  return tiles && hasAmx() ? &ofAmx : nullptr;
 }
+#undef TILE_UNIT

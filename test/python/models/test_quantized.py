@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from conftest import ROOT, assert_near, cached_logits, check_against, chunked_logits, write_checkpoint
+from kernel_library import runnable_isas
 from test_builders import FEW_LAYERS, SMALL
 
 import diffattn
 from diffattn import errors, models
+from diffattn.cli import main
 
 PICTURE = {"model_args": {"img_size": 32, "depth": 1, "embed_dim": 48, "num_heads": 2, "num_classes": 10}}
 TINY = ROOT / "examples" / "tiny-lm"
@@ -112,6 +114,32 @@ def test_half_precision_and_rows_of_any_batch(kind, tmp_path):
             assert one.forward(ids[3:4]).tobytes() == batch[3:4].tobytes()
             for row in (0, 3, 4):
                 assert cached_logits(two, prompts[row: row + 1], 3).tobytes() == several[row: row + 1].tobytes()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if isa.startswith("amx")])
+@pytest.mark.parametrize("name, kind, dtype", [("diff_attention", "int8", "bf16"), ("diff_v2", "int8", "f16"), ("diffllama", "int4", "f32")])
+def test_many_rows_by_tiles(name, kind, dtype, isa, tmp_path):
+    """More than 64 rows are near what the numbers of the integers give, and the same in every batch as docs/numerics.md has it, also
+    in a bundle."""
+    config = family(name) | {"head_dim": 16}
+    state = random_state(config)
+    folder = quantized_folder(tmp_path, config, state, kind, 16)
+    stands_for, _ = dequantized(folder, kind, 16, state)
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((5, 19, 32)).astype(np.float32) if name == "diff_attention" else rng.integers(0, 64, (5, 19))
+    exact = diffattn.load(write_checkpoint(tmp_path / "wide", config, stands_for)).forward(x)
+    tiled = diffattn.load(folder, dtype=dtype, target=f"cpu:{isa}")
+    result = tiled.forward(x)
+    assert_near(result, exact, {"f32": 1e-5, "f16": 0.005, "bf16": 0.03}[dtype])
+    assert tiled.forward(x[1:]).tobytes() == result[1:].tobytes()
+    if dtype == "bf16":  # whose attention by emulated tiles is slow to compile
+        return
+    ordered = diffattn.load(folder, dtype=dtype, target=f"cpu:{isa}", batch_invariant=True)
+    in_one_order = ordered.forward(x)
+    assert in_one_order.tobytes() != result.tobytes()
+    assert ordered.forward(x[3:4]).tobytes() == in_one_order[3:4].tobytes()
+    assert main(["bundle", str(folder), "-o", str(tmp_path / "bundle"), f"--dtype={dtype}", f"--target=cpu:{isa}"]) == 0
+    assert diffattn.bundle.load(tmp_path / "bundle").forward(x).tobytes() == result.tobytes()
 
 
 def test_integers_and_scales():

@@ -38,7 +38,8 @@ LLVM::LLVMFuncOp getOrEmitQuantizedGemm(ModuleOp module, Location loc,
                                         const QuantizedGemmSpec &spec);
 
 /// Widens some rows of B at a time to the type of A, in memory, and multiplies
-/// with them by diffattn_rt_gemm: for many rows of A.
+/// with them by diffattn_rt_gemm: for many rows of A, on targets without
+/// tiles.
 LLVM::LLVMFuncOp getOrEmitWidenedGemm(ModuleOp module, Location loc,
                                       const QuantizedGemmSpec &spec);
 

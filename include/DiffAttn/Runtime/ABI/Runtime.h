@@ -137,6 +137,20 @@ DIFFATTN_RT_EXPORT void diffattn_rt_batch_gemm(
     void *C, int64_t ldc, float beta, int64_t max_threads, int64_t batch,
     int64_t strideA, int64_t strideB, int64_t strideC);
 
+/// C[M,N] = A[M,K] * W[N,K]^T + beta * C by tiles, where W is the integers of B
+/// times their scales: the op quantized_gemm. B is N rows of K integers side by
+/// side, of 8 `bits`, or of 4, of which the one with even k is in the low half
+/// of a byte; `scales` is N rows of K / group. `group` is a multiple of 8 that
+/// divides K. A and C are f32, f16 or bf16 each. Tiles multiply the integers,
+/// which bf16 holds exactly, and A as a sum of bf16, which is exact for normal
+/// numbers; a sum of products, f32, is multiplied with the scale.
+/// Of `flags` those for tiles count; the call fails where the CPU cannot do it.
+/// A row of C is bitwise the same for every M, position and number of threads.
+DIFFATTN_RT_EXPORT void diffattn_rt_quantized_gemm(
+    int32_t dtA, int32_t dtC, int32_t bits, int64_t group, int64_t M, int64_t N,
+    int64_t K, const void *A, int64_t lda, const void *B, const void *scales,
+    int32_t flags, void *C, int64_t ldc, float beta, int64_t max_threads);
+
 /// Frees what the runtime keeps in `w->packed` and sets it to null.
 DIFFATTN_RT_EXPORT void diffattn_rt_weight_release(diffattn_weight *w);
 

@@ -53,7 +53,8 @@ extern "C" {
   FUNCTION(fail_with)                                                          \
   FUNCTION(device_tensor_map)                                                  \
   FUNCTION(alloc_result)                                                       \
-  FUNCTION(device_fill)
+  FUNCTION(device_fill)                                                        \
+  FUNCTION(quantized_gemm)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
