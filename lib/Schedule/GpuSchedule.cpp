@@ -29,7 +29,7 @@ static const GpuScheduleRow kTable[] = {
     {64, 128, kBoth, 4, 1, 32, 2, true, {255, 255, 0, 0, 0, 0, 0}, false},
     {64, 128, kBoth, 4, 1, 32, 2, false, {246, 244, 254, 255, 255, 255, 0}},
     {128, 128, kBoth, 4, 1, 32, 2, false, {246, 244, 254, 254, 0, 0, 0}},
-    {128, 128, kApart, 8, 2, 32, 2, false, {247, 247, 255, 0, 255, 0, 0}},
+    {128, 128, kApart, 8, 2, 32, 2, false, {247, 247, 255, 0, 0, 0, 0}},
     {128, 128, kPair, 8, 1, 32, 2, false, {160, 161, 182, 170, 216, 177, 177}},
     {96, 192, kPair, 8, 1, 32, 2, true, {232, 232, 240, 242, 255, 255, 255}},
     {128, 256, kPair, 8, 1, 32, 2, true, {254, 254, 255, 255, 255, 0, 0}},
@@ -47,6 +47,17 @@ static constexpr GpuSplitRow kSplitTable[] = {
 };
 
 ArrayRef<GpuSplitRow> mlir::diffattn::getGpuSplitTable() { return kSplitTable; }
+
+/// The most warps of a block of decode for `shape`. Where tensor maps bring
+/// tiles, a block has one warp more, and two blocks of 4 and 1 leave a thread
+/// 168 registers: too few for the sums of wide values beside a bias or a mask.
+/// Those of 2 and 1 have room for it, and twice as many stages.
+static int64_t getMaxDecodeWarps(const GpuAttentionShape &shape,
+                                 const GpuTarget &target) {
+  return target.hasWgmma && shape.valueDim > 192 && (shape.bias || shape.mask)
+             ? 2
+             : 4;
+}
 
 /// The schedules of `kernel` for each number of keys of a block, for calls with
 /// at most `maxQueries` where that is not 0.
@@ -156,7 +167,7 @@ mlir::diffattn::selectGpuKernel(MLIRContext *context,
     GpuTiles tiles;
     tiles.qInRegisters = narrow && shape.headDim <= 192;
     tiles.splitKeys = kSplitTable[std::size(kSplitTable) - 1].splitKeys;
-    for (tiles.warps = 4;; tiles.warps /= 2) {
+    for (tiles.warps = getMaxDecodeWarps(shape, target);; tiles.warps /= 2) {
       tiles.keys = GpuSplitKVAttr::kKeysOfWarp * tiles.warps;
       if (tiles.warps == 1)
         break;

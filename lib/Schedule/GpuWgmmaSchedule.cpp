@@ -19,13 +19,13 @@ static constexpr int64_t kAll = GpuTarget::kHopperMultiprocessors;
 // holds the sums of both maps, 2 dv / 2, and their scores, 2 keys / 2; `apart`
 // half of these for the same widths.
 static constexpr GpuWgmmaRow kTable[] = {
-    {64, 64, false, kBoth, 96, 5},
+    {64, 64, false, kBoth, 96, 5, /*cluster=*/1, /*overlap=*/false, kAll},
     {64, 128, false, kBoth, 64, 6, /*cluster=*/1, /*overlap=*/false, kAll},
     {128, 128, true, kApart, 128, 3, /*cluster=*/1, /*overlap=*/false, kAll},
-    {128, 128, false, kBoth, 64, 3},
-    {96, 192, false, kApart, 96, 2},
-    {192, 128, true, kApart, 128, 2},
-    {192, 128, false, kBoth, 48, 2},
+    {128, 128, false, kBoth, 64, 3, /*cluster=*/1, /*overlap=*/false, kAll},
+    {96, 192, false, kApart, 96, 2, /*cluster=*/1, /*overlap=*/false, kAll},
+    {192, 128, true, kApart, 128, 2, /*cluster=*/1, /*overlap=*/false, kAll},
+    {192, 128, false, kBoth, 48, 2, /*cluster=*/1, /*overlap=*/false, kAll},
     {128, 256, false, kApart, 80, 2, /*cluster=*/1, /*overlap=*/false, kAll},
     // Asks the L2 for half as much, and has never been timed.
     {128, 256, false, kApart, 96, 2, /*cluster=*/2},

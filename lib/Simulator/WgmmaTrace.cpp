@@ -143,7 +143,8 @@ void Tracer::collectChain(CallInst *wgmma, Wgmmas &chain) {
     wgmma = findWgmma(wgmma->getArgOperand(0));
 }
 
-/// The instructions that compute `value`, seen through waits, ties and phis.
+/// The instructions that compute `value`, seen through waits, ties, phis and
+/// bitcasts, which LLVM moves from where a register is computed to its use.
 void Tracer::collectSources(Value *value, SmallPtrSetImpl<Value *> &seen,
                             Sources &sources) {
   if (!seen.insert(value).second)
@@ -158,6 +159,8 @@ void Tracer::collectSources(Value *value, SmallPtrSetImpl<Value *> &seen,
       collectSources(incoming, seen, sources);
     return;
   }
+  if (auto *bits = dyn_cast<BitCastInst>(value))
+    return collectSources(bits->getOperand(0), seen, sources);
   if (auto *instruction = dyn_cast<Instruction>(value))
     sources.insert(instruction);
 }

@@ -86,6 +86,15 @@ TEST(GpuBulkDecode, OneKeyBiasAndSoftcap) {
   s.bias = "bf16";
   s.softcap = 5.0;
   expectRight(s, {{2, 1, 300}});
+  // Of wide values a bias or a mask leaves registers for fewer warps.
+  s.dv = 256;
+  s.weight = s.type;
+  for (const char *bias : {"bf16", "i1"}) {
+    s.bias = bias;
+    expectRight(s, {{2, 1, 300}});
+    EXPECT_THAT(CompiledCase(s).run({1, 1, 40}, 1).kernels,
+                ::testing::HasSubstr("_both2x1_k32s4_bulk_onekey_softcap"));
+  }
 }
 
 TEST(GpuBulkDecode, OneResultInEveryOrder) {

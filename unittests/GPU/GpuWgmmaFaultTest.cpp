@@ -32,6 +32,12 @@ struct Expected {
   HopperInjection injection;
   std::vector<FaultKind> kinds;
   bool wrong = false;
+  /// On keys that grow: random scores grow too little after the first tile for
+  /// their sums to be rescaled.
+  bool growing = false;
+  /// On more tiles of keys: of one warpgroup, any warp's arrival says that all
+  /// have read, so that arrivals must run ahead by those of four warps.
+  bool isLong = false;
 };
 
 const Expected kExpected[] = {
@@ -40,6 +46,12 @@ const Expected kExpected[] = {
      {FaultKind::Deadlock, FaultKind::BarrierMismatch, FaultKind::NotArrived,
       FaultKind::Race}},
     {HopperInjection::CountMore, {FaultKind::Deadlock}},
+    {HopperInjection::CountOneLess,
+     {FaultKind::Race, FaultKind::BarrierMismatch, FaultKind::NotArrived,
+      FaultKind::Deadlock},
+     /*wrong=*/false,
+     /*growing=*/false,
+     /*isLong=*/true},
     {HopperInjection::CountLess,
      {FaultKind::Race, FaultKind::BarrierMismatch, FaultKind::NotArrived,
       FaultKind::Deadlock}},
@@ -57,6 +69,7 @@ const Expected kExpected[] = {
     {HopperInjection::WeakenMatrixWait, {FaultKind::InFlight}},
     {HopperInjection::DropMatrixFence, {FaultKind::MissingFence}},
     {HopperInjection::DropMatrixCommit, {FaultKind::InFlight}},
+    {HopperInjection::PackEarly, {FaultKind::InFlight}},
     {HopperInjection::WrongStride, {FaultKind::Descriptor}, true},
     {HopperInjection::DropProxyFence, {FaultKind::MissingFence}},
     {HopperInjection::DropInitFence, {FaultKind::MissingFence}},
@@ -71,6 +84,7 @@ const Expected kExpected[] = {
     {HopperInjection::DropTurn, {FaultKind::Deadlock}},
     {HopperInjection::WrongTurn,
      {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
+    {HopperInjection::VoteAll, {}, true, /*growing=*/true},
 };
 
 /// What only kernels that store their result by a tensor map have.
@@ -87,12 +101,15 @@ bool isOfTurns(HopperInjection injection) {
          injection == HopperInjection::WrongTurn;
 }
 
-/// What orders products and who touches their registers: every place is tried.
+/// What orders products and who touches their registers, and what rescales
+/// sums: every place is tried.
 bool isOfProducts(HopperInjection injection) {
   return injection == HopperInjection::DropMatrixWait ||
          injection == HopperInjection::WeakenMatrixWait ||
          injection == HopperInjection::DropMatrixFence ||
-         injection == HopperInjection::DropMatrixCommit;
+         injection == HopperInjection::DropMatrixCommit ||
+         injection == HopperInjection::PackEarly ||
+         injection == HopperInjection::VoteAll;
 }
 
 /// What only kernels of clusters have.
@@ -111,6 +128,7 @@ bool isOfWarpgroups(HopperInjection injection) {
   case HopperInjection::WeakenMatrixWait:
   case HopperInjection::DropMatrixFence:
   case HopperInjection::DropMatrixCommit:
+  case HopperInjection::PackEarly:
   case HopperInjection::WrongStride:
   case HopperInjection::DropProxyFence:
     return true;
@@ -147,7 +165,7 @@ private:
   /// Whether some order of threads and timing of copies shows it.
   bool isFound(CompiledCase &compiled, const Expected &expected,
                std::string &said) {
-    for (const Shape &shape : shapes)
+    for (const Shape &shape : getShapes(expected))
       for (sim::CopyTiming copies :
            {sim::CopyTiming::Late, sim::CopyTiming::Early})
         for (uint64_t order : {0, 1, 2}) {
@@ -168,6 +186,14 @@ private:
           said += "\n";
         }
     return false;
+  }
+
+  std::vector<Shape> getShapes(const Expected &expected) const {
+    Shape shape = shapes.front();
+    shape.growth = expected.growing ? 0.5 : 0.0;
+    if (expected.isLong)
+      shape.length += 2 * shape.keys, shape.keys *= 3;
+    return expected.growing || expected.isLong ? std::vector{shape} : shapes;
   }
 
   static constexpr unsigned kSeed = 7;
@@ -236,17 +262,39 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
   auto isPart = [&](HopperInjection injection) {
     return (isBoth || !isOfStores(injection)) &&
            (row.cluster > 1 || !isOfClusters(injection)) &&
-           (!row.overlap || !isOfTurns(injection));
+           (!row.overlap || !isOfTurns(injection)) &&
+           (row.overlap || injection != HopperInjection::PackEarly);
   };
   // Of overlapped orders, nobody waits for the release of the last tile; with
-  // one map, products with V in the loop are never those of the last tile.
+  // one map, products with V in the loop are never those of the last tile. With
+  // both, P of one is written while that of the other is read, and the first
+  // sums of the second are zeros.
   auto isIdle = [&](HopperInjection injection, unsigned at, unsigned count) {
     if (!row.overlap)
       return false;
     return (injection == HopperInjection::DropArrive && at + 1 == count) ||
-           (injection == HopperInjection::DropProxyFence && !isBoth && at == 0);
+           (injection == HopperInjection::DropProxyFence && !isBoth &&
+            at == 0) ||
+           (injection == HopperInjection::PackEarly && isBoth) ||
+           (injection == HopperInjection::VoteAll && isBoth && at == 0);
   };
   Broken(s, {shape, ofOneTile}).expectAllFound(isPart, isIdle);
+}
+
+bool combinesInStage(const GpuWgmmaRow &row) {
+  return row.placement == GpuPlacement::Apart && row.valueDim > row.headDim;
+}
+
+/// Whether it is the first row with persistent blocks of which the maps meet
+/// where they do: arrivals and waits of the others are the same.
+bool isFirstOfItsKind(const GpuWgmmaRow &row) {
+  const GpuWgmmaRow &first =
+      *llvm::find_if(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
+        return other.persistentBlocks && other.placement == row.placement &&
+               combinesInStage(other) == combinesInStage(row);
+      });
+  return std::tie(first.headDim, first.valueDim, first.sharedKeys) ==
+         std::tie(row.headDim, row.valueDim, row.sharedKeys);
 }
 
 class GpuPersistentFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
@@ -269,32 +317,33 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
   // write there have met before: that they wait for the stage, at the last
   // place, keeps phases apart if the warp that brings is later than in any
   // order here.
-  const bool combinesInStage = !isBoth && row.valueDim > row.headDim;
-  if (combinesInStage) {
+  if (combinesInStage(row)) {
     shapes.push_back({1, 64 * 5, row.keys});
     shapes.back().length = row.keys - 3;
   }
   Broken(s, shapes).expectAllFound(
       [&](HopperInjection injection) {
-        return (isBoth || !isOfStores(injection)) && !isOfClusters(injection);
+        return (isBoth || !isOfStores(injection)) && !isOfClusters(injection) &&
+               injection != HopperInjection::PackEarly;
       },
       [&](HopperInjection injection, unsigned at, unsigned count) {
-        return combinesInStage && injection == HopperInjection::DropPhaseWait &&
-               at + 1 == count;
+        return combinesInStage(row) &&
+               injection == HopperInjection::DropPhaseWait && at + 1 == count;
       },
-      /*atAllBarriers=*/true);
+      /*atAllBarriers=*/isFirstOfItsKind(row));
 }
 
 TEST(GpuBulkDecodeFaultTest, IsFound) {
   Signature s;
   s.chip = "sm_90a";
-  s.queries = 1;
+  // Several, so that scores of some grow.
+  s.queries = 4;
   s.kvLen = s.nanBehind = true;
   s.schedule =
       "#diffattn.when<tensor_maps = true : #diffattn.gpu_split_kv<warps = 2, "
       "stages = 2, q_in_registers = true, bulk_copies = true, kv_split_size = "
       "160>>, #diffattn.gpu_split_kv<warps = 2, kv_split_size = 160>";
-  Shape shape{1, 1, 160};
+  Shape shape{1, 4, 160};
   shape.length = shape.keys - 3;
   Broken(s, {shape}).expectAllFound([](HopperInjection injection) {
     return !isOfWarpgroups(injection);

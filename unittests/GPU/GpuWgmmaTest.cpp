@@ -106,13 +106,16 @@ TEST_P(EveryWgmmaRow, OneResultInEveryOrder) {
 
 /// K and V are brought once a block, or once for a cluster, every product is
 /// made once, and the result is stored once: in boxes, where the kernel has
-/// them.
+/// them, else in whole sectors. Shared memory meets no bank twice.
 TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   Signature s = signature();
   s.weight.clear();
   const GpuWgmmaRow &row = GetParam();
   const int64_t keys = 5 * row.keys;
-  Outcome outcome = CompiledCase(s).run({1, 2 * rows(), keys}, 3);
+  Shape shape{1, 2 * rows(), keys};
+  // Rows begin with a sector.
+  shape.gap = 8;
+  Outcome outcome = CompiledCase(s).run(shape, 3);
   ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();
   const sim::LaunchStats &stats = outcome.stats.at(0);
   ASSERT_EQ(stats.blocks, 2u);
@@ -133,6 +136,10 @@ TEST_P(EveryWgmmaRow, BringsAndMultipliesOnce) {
   ASSERT_TRUE(result);
   EXPECT_EQ(result->storedBytes, uint64_t(2 * 2 * rows() * s.dv));
   EXPECT_EQ(result->loadedBytes + result->copiedBytes, 0u);
+  // Of boxes none are counted.
+  EXPECT_EQ(result->sectors,
+            row.placement == GpuPlacement::Both ? 0 : result->storedBytes / 32);
+  EXPECT_EQ(stats.bankConflicts, 0u);
   // Each block: queries, then a box of each panel of a tile, then of each
   // warp's rows.
   const uint64_t panels = (s.d + 63) / 64, valuePanels = (s.dv + 63) / 64;

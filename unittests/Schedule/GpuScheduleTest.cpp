@@ -326,6 +326,50 @@ TEST_F(GpuScheduleTest, DecodeByTensorMaps) {
   }
 }
 
+/// Wide values beside a bias or a mask take more registers than two blocks of
+/// five warps have. On the same chip, decode by other copies has as many warps.
+TEST_F(GpuScheduleTest, DecodeOfWideValuesWithABiasHasFewerWarps) {
+  std::string reason;
+  auto warpsOf = [&](GpuAttentionShape s, StringRef chip) {
+    s.sharedKeys = true;
+    s.queries = 1;
+    int64_t warps = 0;
+    for (Attribute entry :
+         selectGpuSchedules(&context, s, target(chip), reason)) {
+      auto when = dyn_cast<WhenAttr>(entry);
+      auto split = cast<GpuSplitKVAttr>(when ? when.getSchedule() : entry);
+      EXPECT_TRUE(!warps || warps == split.getWarps());
+      warps = split.getWarps();
+      // What the other warps leave in registers, two blocks have in stages.
+      if (split.getBulkCopies() && s.valueDim == 256)
+        EXPECT_EQ(split.getStages(), warps == 2 ? 4 : 2);
+    }
+    return warps;
+  };
+  GpuAttentionShape plain = shape(128, 256), bias = plain, mask = plain,
+                    narrow = shape(192, 128);
+  bias.bias = mask.mask = narrow.bias = true;
+  EXPECT_EQ(warpsOf(plain, "sm_90a"), 4);
+  EXPECT_EQ(warpsOf(bias, "sm_90a"), 2);
+  EXPECT_EQ(warpsOf(mask, "sm_90a"), 2);
+  EXPECT_EQ(warpsOf(narrow, "sm_90a"), 4);
+  EXPECT_EQ(warpsOf(bias, "sm_90"), 4);
+}
+
+/// (128,128): two tiles of rows a warp leave no registers for segments.
+TEST_F(GpuScheduleTest, SegmentsTakeOneTileOfRowsAWarp) {
+  for (StringRef chip : getGpuChipNames())
+    for (bool sharedKeys : {false, true}) {
+      GpuAttentionShape s = shape(128, 128);
+      s.sharedKeys = sharedKeys;
+      s.segments = true;
+      GpuTiles tiles = GpuTiles::of(select(s, chip));
+      EXPECT_EQ(tiles.rowTiles, 1);
+      EXPECT_EQ(tiles.placement, GpuPlacement::Pair);
+      EXPECT_EQ(tiles.keys, 32);
+    }
+}
+
 TEST_F(GpuScheduleTest, WhatDecodeByTensorMapsDoesNotDo) {
   auto reasonOf = [&](const GpuAttentionShape &s, StringRef chip = "sm_90a") {
     std::string reason;

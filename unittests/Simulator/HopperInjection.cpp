@@ -8,10 +8,12 @@
 
 #include "DiffAttn/Target/PtxAsm.h"
 
+#include "llvm/ADT/SetVector.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InlineAsm.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/Instructions.h"
+#include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/IR/Module.h"
 
 using namespace llvm;
@@ -31,6 +33,7 @@ static constexpr Row kRows[] = {
     {HopperInjection::ExpectMore, "ExpectMore", "mbarrier.arrive.expect.tx."},
     {HopperInjection::ExpectLess, "ExpectLess", "mbarrier.arrive.expect.tx."},
     {HopperInjection::CountMore, "CountMore", "mbarrier.init."},
+    {HopperInjection::CountOneLess, "CountOneLess", "mbarrier.init."},
     {HopperInjection::CountLess, "CountLess", "mbarrier.init."},
     {HopperInjection::FlipParity, "FlipParity", "mbarrier.try.wait.parity."},
     {HopperInjection::DropPhaseWait, "DropPhaseWait",
@@ -46,6 +49,7 @@ static constexpr Row kRows[] = {
     {HopperInjection::DropMatrixFence, "DropMatrixFence", "wgmma.fence."},
     {HopperInjection::DropMatrixCommit, "DropMatrixCommit",
      "wgmma.commit_group."},
+    {HopperInjection::PackEarly, "PackEarly", ""},
     {HopperInjection::WrongStride, "WrongStride", ""},
     {HopperInjection::DropProxyFence, "DropProxyFence", "fence.proxy.async"},
     {HopperInjection::DropTurn, "DropTurn", "barrier.cta.arrive."},
@@ -60,6 +64,7 @@ static constexpr Row kRows[] = {
      "cp.async.bulk.wait.group"},
     {HopperInjection::DropClusterWait, "DropClusterWait",
      "barrier.cluster.wait"},
+    {HopperInjection::VoteAll, "VoteAll", "vote.any.sync"},
 };
 
 static const Row &getRow(HopperInjection injection) {
@@ -88,12 +93,29 @@ static std::optional<PtxAsm> getAsm(const CallInst &call) {
                   : std::nullopt;
 }
 
+/// The conversions of two f32 that pass through `wait` to two numbers of 16
+/// bits.
+static SmallVector<CallInst *> findPacks(const CallInst &wait) {
+  SetVector<CallInst *> packs;
+  for (const User *result : wait.users())
+    for (const User *user : result->users())
+      if (auto *call = dyn_cast<CallInst>(user))
+        if (const Function *callee = call->getCalledFunction();
+            callee && (callee->getName() == "llvm.nvvm.ff2bf16x2.rn" ||
+                       callee->getName() == "llvm.nvvm.ff2f16x2.rn"))
+          packs.insert(const_cast<CallInst *>(call));
+  return packs.takeVector();
+}
+
 static bool applies(const CallInst &call, HopperInjection injection) {
   if (std::optional<PtxAsm> assembly = getAsm(call))
     switch (injection) {
     case HopperInjection::DropMatrixWait:
     case HopperInjection::WeakenMatrixWait:
       return assembly->wait.has_value();
+    case HopperInjection::PackEarly:
+      return assembly->wait && assembly->wait->integers &&
+             !findPacks(call).empty();
     case HopperInjection::WrongStride:
       return assembly->wgmma.has_value();
     default:
@@ -105,7 +127,8 @@ static bool applies(const CallInst &call, HopperInjection injection) {
   if (head.empty() || !name.consume_front("llvm.nvvm.") ||
       !name.starts_with(head))
     return false;
-  if (injection == HopperInjection::CountLess) {
+  if (injection == HopperInjection::CountOneLess ||
+      injection == HopperInjection::CountLess) {
     auto *count = dyn_cast<ConstantInt>(call.getArgOperand(1));
     return count && count->getZExtValue() > 1;
   }
@@ -137,6 +160,17 @@ static void setAsm(CallInst &call, const AsmText &text) {
                                        /*hasSideEffects=*/true));
 }
 
+/// Moves `packs` before `wait`, through which their operands pass.
+static void packBefore(CallInst &wait, ArrayRef<CallInst *> packs) {
+  for (CallInst *pack : packs) {
+    for (Use &half : pack->args())
+      if (auto *result = dyn_cast<ExtractValueInst>(half);
+          result && result->getAggregateOperand() == &wait)
+        half = wait.getArgOperand(result->getIndices().front());
+    pack->moveBefore(wait.getIterator());
+  }
+}
+
 void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
                                  HopperInjection injection, unsigned index) {
   CallInst &call = *findAll(module, kernel, injection)[index];
@@ -155,6 +189,8 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
     return change(1, Instruction::Sub, 16);
   case HopperInjection::CountMore:
     return change(1, Instruction::Add, 1);
+  case HopperInjection::CountOneLess:
+    return change(1, Instruction::Sub, 1);
   case HopperInjection::CountLess:
     return change(1, Instruction::LShr, 1);
   case HopperInjection::WrongTurn:
@@ -187,6 +223,12 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
       return setAsm(call, getPtxAsm(RegisterTie{wait.floats, wait.integers}));
     break;
   }
+  case HopperInjection::PackEarly:
+    return packBefore(call, findPacks(call));
+  case HopperInjection::VoteAll:
+    call.setCalledFunction(Intrinsic::getOrInsertDeclaration(
+        &module, Intrinsic::nvvm_vote_all_sync));
+    return;
   case HopperInjection::DropPhaseWait:
     call.replaceAllUsesWith(builder.getTrue());
     break;

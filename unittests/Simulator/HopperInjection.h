@@ -21,10 +21,10 @@ enum class HopperInjection : uint8_t {
   /// An mbarrier expects 16 bytes more, or less.
   ExpectMore,
   ExpectLess,
-  /// It is made for one arrival more, or for half of them where it has more
-  /// than
-  /// one: those of one warpgroup of two.
+  /// It is made for one arrival more; where it has more than one, for one less,
+  /// or for half of them: those of one warpgroup of two.
   CountMore,
+  CountOneLess,
   CountLess,
   /// A wait for a phase asks for the other parity, or is gone.
   FlipParity,
@@ -41,6 +41,9 @@ enum class HopperInjection : uint8_t {
   WeakenMatrixWait,
   DropMatrixFence,
   DropMatrixCommit,
+  /// Powers are rounded to P before the wait for the product that reads the P
+  /// before it.
+  PackEarly,
   /// The descriptor of B says that eight rows are 1024 bytes further apart.
   WrongStride,
   DropProxyFence,
@@ -55,6 +58,8 @@ enum class HopperInjection : uint8_t {
   /// Who passes a turn at a named barrier does not, or passes its own.
   DropTurn,
   WrongTurn,
+  /// A vote asks whether all lanes agree, not whether any does.
+  VoteAll,
 };
 
 llvm::StringRef stringifyInjection(HopperInjection injection);

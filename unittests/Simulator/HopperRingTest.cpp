@@ -214,8 +214,8 @@ TEST_F(HopperRingTest, EveryInjectionIsFound) {
           << stringifyInjection(injection).str() << " " << index;
     }
   }
-  // All but masks, proxy fences, stores, clusters and turns.
-  EXPECT_EQ(kinds, getHopperInjections().size() - 9);
+  // All but masks, packs, proxy fences, stores, clusters, turns and votes.
+  EXPECT_EQ(kinds, getHopperInjections().size() - 11);
 }
 
 TEST_F(HopperRingTest, BreaksAsItShould) {

@@ -112,10 +112,19 @@ TEST_F(WgmmaTest, Fences) {
 
 TEST_F(WgmmaTest, RegistersOfAInFlight) {
   // The loop multiplies three times; what it packs for the next turn comes
-  // after the wait, or before it.
-  auto text = [&](bool early) {
+  // after the wait, or before it. As a pair, its bits are taken in the next
+  // turn.
+  auto text = [&](bool early, bool asPair) {
     Wgmma wgmma = registers;
-    std::string pack = "  %next = add i32 %p, 0\n";
+    std::string pack =
+        asPair ? "  %next = add <2 x i16> %halves, zeroinitializer\n"
+               : "  %next = add i32 %p, 0\n";
+    std::string carried =
+        asPair ? "  %halves = phi <2 x i16> [ %start, %fulldone ], [ %next, "
+                 "%loop ]\n"
+               : "  %p = phi i32 [ %a0.0, %fulldone ], [ %next, %loop ]\n";
+    std::string bits =
+        asPair ? "  %p = bitcast <2 x i16> %halves to i32\n" : "";
     std::string phis, body;
     for (unsigned i = 0; i < 16; ++i) {
       const std::string s = std::to_string(i);
@@ -123,10 +132,10 @@ TEST_F(WgmmaTest, RegistersOfAInFlight) {
               ", %loop ]\n";
     }
     body = load(wgmma) + loadFragments() + descriptor("db", "b", 8192, 1024) +
+           (asPair ? "  %start = bitcast i32 %a0.0 to <2 x i16>\n" : "") +
            "  br label %loop\nloop:\n"
-           "  %i = phi i32 [ 0, %fulldone ], [ %inext, %loop ]\n"
-           "  %p = phi i32 [ %a0.0, %fulldone ], [ %next, %loop ]\n" +
-           phis + fenceMatrices() +
+           "  %i = phi i32 [ 0, %fulldone ], [ %inext, %loop ]\n" +
+           carried + phis + bits + fenceMatrices() +
            multiply("acc", wgmma, "o",
                     "i32 %p, i32 %a0.1, i32 %a0.2, i32 %a0.3", "db", 1) +
            commitMatrices() + (early ? pack : "") +
@@ -137,10 +146,13 @@ TEST_F(WgmmaTest, RegistersOfAInFlight) {
            storeSums("out", 32, "0") + "  ret void\n}\n";
     return body;
   };
-  EXPECT_EQ(faults(text(false), registers), "");
-  EXPECT_NE(faults(text(true), registers)
-                .find("computes a register of A while a wgmma still reads it"),
-            std::string::npos);
+  for (bool asPair : {false, true}) {
+    EXPECT_EQ(faults(text(false, asPair), registers), "");
+    EXPECT_NE(
+        faults(text(true, asPair), registers)
+            .find("computes a register of A while a wgmma still reads it"),
+        std::string::npos);
+  }
 }
 
 TEST_F(WgmmaTest, DescriptorsThatSaySomethingElse) {

@@ -19,6 +19,7 @@ import tempfile
 RMS = "norm = #diffattn.norm<rms>, out_scale = 0.8 : f32"
 SIGMOID = "lambda_act = #diffattn.activation<sigmoid>"
 CAUSAL = "is_causal"
+SOFTCAP = "softcap = 30.0 : f32"
 VARIANTS = [
     ("v1", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight"]),
     ("v1-wide", 128, 256, (2, 2, 2, 2, 2), False, [CAUSAL, RMS], ["weight"]),
@@ -34,7 +35,7 @@ VARIANTS = [
     ("v2-64", 64, 64, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], []),
     ("gdla", 192, 128, (8, 2, 2, 2, 2), True, ["window = array<i64: 128, 0>", SIGMOID], ["gate"]),
     ("gdla-two-keys", 192, 128, (8, 2, 2, 2, 2), False, ["window = array<i64: 128, 0>", SIGMOID], ["gate"]),
-    ("dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, "softcap = 30.0 : f32"], []),
+    ("dragon", 128, 128, (4, 2, 2, 2, 2), True, [CAUSAL, SIGMOID, SOFTCAP], []),
     ("edifice", 64, 64, (4, 4, 4, 4, 4), False, [CAUSAL], []),
     ("timm", 32, 64, (4, 4, 4, 4, 4), False, [RMS], ["weight"]),
     ("timm-mask", 32, 64, (4, 4, 4, 4, 4), False, [RMS], ["weight", "mask"]),
@@ -44,6 +45,9 @@ VARIANTS = [
     ("v1-packed", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments"]),
     ("v1-packed-i64", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "segments-i64"]),
     ("v2-packed", 128, 128, (4, 4, 2, 2, 2), True, [CAUSAL, SIGMOID], ["segments-i64"]),
+    ("v1-128-packed", 128, 128, (2, 2, 2, 2, 2), False, [CAUSAL], ["segments"]),
+    ("v2-wide-bias", 128, 256, (4, 4, 2, 2, 2), True, [], ["bias"]),
+    ("v2-wide-mask", 128, 256, (4, 4, 2, 2, 2), True, [SOFTCAP], ["mask"]),
     ("v1-pages", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "pages"]),
     ("v1-sequences", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "sequences"]),
     ("motif-gda-pages", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "sequences", "pages"]),
@@ -51,7 +55,7 @@ VARIANTS = [
     ("v1-gate", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["gate"]),
     ("v1-128-gate", 128, 128, (4, 4, 4, 4, 4), False, [CAUSAL], ["gate"]),
     ("v1-sequences-gate", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL], ["gate", "sequences"]),
-    ("timm-pages", 32, 64, (4, 4, 4, 4, 4), True, ["softcap = 30.0 : f32"], ["sequences", "pages"]),
+    ("timm-pages", 32, 64, (4, 4, 4, 4, 4), True, [SOFTCAP], ["sequences", "pages"]),
     ("v1-f32-result", 64, 128, (4, 4, 4, 4, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
     ("diffllama-bias-f32-result", 64, 128, (4, 4, 2, 2, 2), False, [RMS], ["bias", "f32"]),
     ("motif-gda-f32-result", 128, 256, (8, 2, 4, 1, 4), False, [CAUSAL, RMS], ["weight", "f32"]),
@@ -60,8 +64,8 @@ VARIANTS = [
 ]
 # Widths without a schedule of their own, and decode steps.
 GENERAL = [("general", 48, 80), ("general", 24, 40), ("general", 160, 256), ("general", 256, 256)]
-DECODE = ["v1", "v1-packed-i64", "v1-pages", "timm-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "gdla", "v1-f32-result"]
-SOFTCAP = "softcap = 30.0 : f32"
+DECODE = ["v1", "v1-packed-i64", "v1-pages", "timm-pages", "motif-gda-pages", "v2-pages", "v1-wide", "v2", "v2-wide-bias", "v2-wide-mask", "gdla",
+          "v1-f32-result"]
 #: What else the code of a kernel depends on: attributes, operands.
 FEATURES = [([], []), ([SOFTCAP], []), ([], ["bias"]), ([SOFTCAP], ["bias"]), ([], ["mask"]), ([SOFTCAP], ["mask"]),
             ([], ["segments"]), ([], ["segments-i64"]), ([SOFTCAP], ["segments-i64"]), ([SOFTCAP], ["bias", "segments-i64"]),

@@ -17,9 +17,11 @@ from .ptxas_report import CHIPS, RMS, attention, occupancy, report
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 SOFTCAP = "softcap = 30.0 : f32"
-# The part of a kernel's name -> attributes, operands.
+# The part of a kernel's name (and more, where that is no difference) -> attributes, operands.
 FEATURES = {"": ([], []), "softcap": ([SOFTCAP], []), "bias": ([], ["bias"]), "softcap_bias": ([SOFTCAP], ["bias"]),
             "biasmask": ([], ["mask"]), "softcap_biasmask": ([SOFTCAP], ["mask"]), "to_f32": ([], ["f32"]),
+            # Without a norm some take more than with it.
+            "segmentmaski32 alone": ([], ["segments"]),
             "segmentmaski32": ([RMS], ["segments", "weight"]), "segmentmaski64": ([RMS], ["segments-i64", "weight"]),
             "softcap_segmentmaski32": ([SOFTCAP, RMS], ["segments", "weight"]),
             "softcap_segmentmaski64": ([SOFTCAP, RMS], ["segments-i64", "weight"])}
