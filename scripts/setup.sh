@@ -161,3 +161,28 @@ build_targets() {
     tail -1 "$build/build.log"
   fi
 }
+
+# As many processes of tests as there are cores, up to four for the sake of memory. Threads that wait must not spin then: the
+# processes would take each other's cores.
+processes=$((jobs < 4 ? jobs : 4))
+
+# run_unit_tests: every binary of GoogleTest, its tests shared out to processes, each of which ends with its own summary. The names
+# of those that failed go to `failed`.
+run_unit_tests() {
+  local binary name shard status pids
+  for binary in "$build"/unittests/*; do
+    [ -x "$binary" ] && [ -f "$binary" ] || continue
+    name=$(basename "$binary") status=0 pids=()
+    echo "$name:"
+    for ((shard = 0; shard < processes; ++shard)); do
+      OMP_WAIT_POLICY=passive GTEST_TOTAL_SHARDS=$processes GTEST_SHARD_INDEX=$shard "$binary" --gtest_brief=1 \
+        >"$build/unittests/shard-$shard.log" 2>&1 &
+      pids+=($!)
+    done
+    for ((shard = 0; shard < processes; ++shard)); do
+      wait "${pids[shard]}" || status=1
+      cat "$build/unittests/shard-$shard.log"
+    done
+    [ $status = 0 ] || failed+=("$name")
+  done
+}

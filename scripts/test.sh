@@ -15,25 +15,6 @@ for arg in "$@"; do
   esac
 done
 
-# As many processes as there are cores, up to four for the sake of memory. Threads that wait must not spin: the processes would take
-# each other's cores.
-processes=$((jobs < 4 ? jobs : 4))
-export OMP_WAIT_POLICY=passive
-
-# run_shards BINARY: the tests of a GoogleTest binary, shared out to processes; each ends with its own summary.
-run_shards() {
-  local shard pids=() status=0
-  for ((shard = 0; shard < processes; ++shard)); do
-    GTEST_TOTAL_SHARDS=$processes GTEST_SHARD_INDEX=$shard "$1" --gtest_brief=1 >"$build/unittests/shard-$shard.log" 2>&1 &
-    pids+=($!)
-  done
-  for ((shard = 0; shard < processes; ++shard)); do
-    wait "${pids[shard]}" || status=1
-    cat "$build/unittests/shard-$shard.log"
-  done
-  return $status
-}
-
 setup_test_packages clang-format-22:clang-format-22
 setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
 configure DIFFATTN_TESTS=ON
@@ -55,17 +36,13 @@ say "lit"
 "$venv/bin/python" "$(llvm_bin)/lit" -s -v "$build/test" || failed+=(lit)
 
 say "GoogleTest"
-for binary in "$build"/unittests/*; do
-  [ -x "$binary" ] && [ -f "$binary" ] || continue
-  echo "$(basename "$binary"):"
-  run_shards "$binary" || failed+=("$(basename "$binary")")
-done
+run_unit_tests
 
 say "pytest"
 [ $full = 1 ] && options+=(--full)
-# Each process runs whole files, in the order of conftest.py.
+# Each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as above.
 # A process that crashes is not started anew: with whole files pytest-xdist then waits for ever.
-(cd "$root" && "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
+(cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
   "${options[@]}" test/python) ||
   failed+=(pytest)
 
