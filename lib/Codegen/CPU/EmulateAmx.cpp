@@ -285,8 +285,14 @@ struct ProductPattern final : OpConversionPattern<Op> {
     Value tiles[] = {adaptor.getAcc(), adaptor.getLhs(), adaptor.getRhs()};
     for (size_t number = 0; number < std::size(tiles); ++number)
       forRows(tiles[number], [&](int64_t row, VectorType type, Value at) {
-        b.store(vector::ExtractOp::create(b, tiles[number], row), slots[number],
-                type.getElementType(), at);
+        // Volatile, or LLVM looks for stores to merge among all of a kernel, in
+        // time that grows with their square.
+        Type element = type.getElementType();
+        LLVM::StoreOp::create(b,
+                              vector::ExtractOp::create(b, tiles[number], row),
+                              b.at(slots[number], element, at),
+                              element.getIntOrFloatBitWidth() / 8,
+                              /*isVolatile=*/true);
       });
     LLVM::CallOp::create(b, callee, ValueRange(slots));
     Value result = adaptor.getAcc();
