@@ -1,4 +1,4 @@
-# Sourced by the other scripts: functions that install what is missing and build. Nothing runs when it is sourced.
+# Sourced by the other scripts: functions that install what is missing, build, and run the unit tests. Nothing runs when it is sourced.
 # Works from any directory; a second call finds everything done and needs no network.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -40,7 +40,7 @@ run_unit_tests
 
 say "pytest"
 [ $full = 1 ] && options+=(--full)
-# Each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as above.
+# Each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as in run_unit_tests.
 # A process that crashes is not started anew: with whole files pytest-xdist then waits for ever.
 (cd "$root" && OMP_WAIT_POLICY=passive "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
   "${options[@]}" test/python) ||

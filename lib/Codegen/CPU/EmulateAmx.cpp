@@ -285,8 +285,9 @@ struct ProductPattern final : OpConversionPattern<Op> {
     Value tiles[] = {adaptor.getAcc(), adaptor.getLhs(), adaptor.getRhs()};
     for (size_t number = 0; number < std::size(tiles); ++number)
       forRows(tiles[number], [&](int64_t row, VectorType type, Value at) {
-        // Volatile, or LLVM looks for stores to merge among all of a kernel, in
-        // time that grows with their square.
+        // Volatile, so that LLVM does not look through all stores of a kernel
+        // for some to merge, in time that grows with the square of their
+        // number.
         Type element = type.getElementType();
         LLVM::StoreOp::create(b,
                               vector::ExtractOp::create(b, tiles[number], row),
