@@ -14,6 +14,7 @@
 #include "Codegen.h"
 #include "DiffAttn/Compiler/Compile.h"
 #include "DiffAttn/Runtime/Program/SignatureReader.h"
+#include "DiffAttn/Target/CpuTarget.h"
 #include "DiffAttn/Target/HostFacts.h"
 #include "SerializeDeviceCode.h"
 #include "WriteSignature.h"
@@ -35,9 +36,13 @@ namespace json = llvm::json;
 
 std::string mlir::diffattn::getToolchainKey(StringRef isa) {
   CodegenCpu cpu = getCodegenCpu(isa);
-  return "build " + getBuildId() + "; LLVM " LLVM_VERSION_STRING "; cpu " +
-         cpu.cpu + "; features " + cpu.features +
-         (isa == "native" ? "; " + writeHostFacts(getHostFacts()) : "");
+  std::string key = "build " + getBuildId() + "; LLVM " LLVM_VERSION_STRING
+                    "; cpu " + cpu.cpu + "; features " + cpu.features;
+  // One CPU has another target for each process that may not use its tiles.
+  if (isa == "native")
+    key += "; " + writeHostFacts(getHostFacts()) + "; " +
+           getCpuTarget(isa)->name.str();
+  return key;
 }
 
 llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,

@@ -37,6 +37,12 @@ struct SelectSchedulePass final
       getOperation()->emitError() << llvm::toString(target.takeError());
       return signalPassFailure();
     }
+    if (std::string refusal = isa == "native" ? getNativeRefusal() : "";
+        !refusal.empty())
+      remark::missed(getOperation()->getLoc(), kRemark)
+          << remark::reason("{0}", refusal)
+          << remark::metric("Summary",
+                            "code is made for " + target->name.str());
     getOperation()->walk([&](AttentionOp op) {
       if (!takeEveryCall(getScheduleCases(op, ScheduleTarget::CPU)))
         select(op, *target);

@@ -90,12 +90,18 @@ std::string mlir::diffattn::getTileRefusal() {
   return error ? llvm::sys::StrError(error) : "";
 }
 
+std::string mlir::diffattn::getNativeRefusal() {
+  for (const CpuTarget &target : kTargets)
+    if (hostHasFeatures(target) && !hostSupports(target))
+      return "this CPU has what " + target.name.str() +
+             " needs, but of tiles the system says: " + getTileRefusal();
+  return "";
+}
+
 /// Whether code for `target` is the best on this machine, which has its
 /// features.
 static bool paysHere(const CpuTarget &target) {
-  // Code for tiles has not run on a CPU that has them: it is asked for by name.
-  return !target.hasTiles() &&
-         (!target.hasBf16Dot() || getHostFacts().hasFastBf16Dot);
+  return !target.hasBf16Dot() || getHostFacts().hasFastBf16Dot;
 }
 
 static void readCaches(CpuTarget &target) {

@@ -610,7 +610,10 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
   };
   std::deque<sim::TensorMapHandle> maps;
   hooks.makeMap = [&](const EvaluatedMap &given) {
-    maps.push_back(encode(given));
+    EvaluatedMap map = given;
+    if (outcome.maps++ == shape.wrongMap)
+      map.boxRows += shape.moreRows;
+    maps.push_back(encode(map));
     return sim::KernelArgument::map(maps.back()).bits;
   };
   hooks.launch = [&](const EvaluatedLaunch &launch) {

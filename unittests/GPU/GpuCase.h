@@ -128,6 +128,9 @@ struct Shape {
   bool wrongPages = false;
   /// The segment of each query and key.
   std::function<int64_t(int64_t)> ofQuery = {}, ofKey = {};
+  /// Boxes of the `wrongMap`-th map that the run makes, from 0, have so many
+  /// rows more than they should.
+  int64_t wrongMap = -1, moreRows = 0;
 };
 
 /// What a run gave, and what the reference says.
@@ -140,6 +143,8 @@ struct Outcome {
   std::vector<double> output;
   double bound = 0.0;
   std::string kernels;
+  /// How many tensor maps were made.
+  int64_t maps = 0;
   /// Processor time of the launches.
   double seconds = 0.0;
   /// The largest error in units of the bound, infinite with a NaN or an

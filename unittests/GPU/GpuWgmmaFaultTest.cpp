@@ -333,6 +333,61 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
       /*atAllBarriers=*/isFirstOfItsKind(row));
 }
 
+/// Whether a run shows that boxes of the map `wrong` have `more` rows more: by
+/// bytes that a barrier does not expect, places that others write, or numbers.
+bool findsBox(CompiledCase &compiled, Shape shape, int64_t wrong, int64_t more,
+              std::string &said) {
+  constexpr unsigned kSeed = 7;
+  shape.wrongMap = wrong;
+  shape.moreRows = more;
+  for (sim::CopyTiming copies : {sim::CopyTiming::Late, sim::CopyTiming::Early})
+    for (uint64_t order : {0, 1, 2}) {
+      sim::SimOptions options;
+      options.seed = order;
+      options.copies = copies;
+      Outcome outcome = compiled.run(shape, kSeed, options);
+      if (!outcome.report.clean() || outcome.worst() > 1.0)
+        return true;
+      said += " error in bounds: " + std::to_string(outcome.worst()) + "\n";
+    }
+  return false;
+}
+
+/// What the host gets wrong: boxes of a row less or more than the kernel's.
+void expectBoxesFound(const Signature &s, const Shape &shape) {
+  CompiledCase compiled(s);
+  const Outcome whole = compiled.run(shape, /*seed=*/7);
+  ASSERT_TRUE(whole.report.clean()) << whole.report.str();
+  ASSERT_LE(whole.worst(), 1.0);
+  ASSERT_GT(whole.maps, 0);
+  for (int64_t map = 0; map < whole.maps; ++map)
+    for (int64_t more : {-1, 1}) {
+      std::string said;
+      EXPECT_TRUE(findsBox(compiled, shape, map, more, said))
+          << "map " << map << " with " << more << " rows more: " << said;
+    }
+}
+
+TEST_P(GpuPersistentFaultTest, AWrongBoxIsFound) {
+  const GpuWgmmaRow &row = GetParam();
+  Signature s = ofRow(row);
+  s.weight.clear();
+  const int64_t rows = row.placement == GpuPlacement::Both ? 128 : 64;
+  expectBoxesFound(s, {1, rows * std::max<int64_t>(1, row.cluster),
+                       (row.stages + 1) * row.keys});
+}
+
+TEST(GpuBulkDecodeFaultTest, AWrongBoxIsFound) {
+  Signature s;
+  s.chip = "sm_90a";
+  s.queries = 4;
+  s.schedule =
+      "#diffattn.when<tensor_maps = true : #diffattn.gpu_split_kv<warps = 2, "
+      "stages = 2, q_in_registers = true, bulk_copies = true, kv_split_size = "
+      "160>>, #diffattn.gpu_split_kv<warps = 2, kv_split_size = 160>";
+  expectBoxesFound(s, {1, 4, 160});
+}
+
 TEST(GpuBulkDecodeFaultTest, IsFound) {
   Signature s;
   s.chip = "sm_90a";

@@ -78,16 +78,18 @@ TEST(CpuTarget, NativeRunsHere) {
   CpuTarget native = *getCpuTarget("native");
   EXPECT_TRUE(hostSupports(native));
   EXPECT_TRUE(hostSupports(*getCpuTarget("generic")));
-  EXPECT_FALSE(native.hasTiles());
   // The first that runs here, but for bf16 dot products, which are taken only
   // where they pay.
   for (const CpuTarget &target : getCpuTargets()) {
     if (target.name == native.name)
       break;
-    EXPECT_TRUE(!hostSupports(target) || target.hasBf16Dot() ||
-                target.hasTiles())
+    EXPECT_TRUE(!hostSupports(target) || target.hasBf16Dot())
         << target.name.str();
   }
+  // A refusal is told where the features are there and the right is not.
+  const CpuTarget amx = *getCpuTarget("amx");
+  EXPECT_EQ(getNativeRefusal().empty(),
+            !hostHasFeatures(amx) || hostSupports(amx));
   EXPECT_EQ(native.prefetchBytes, getHostFacts().prefetchBytes);
   EXPECT_GT(native.l1Bytes, 0);
   EXPECT_GT(native.l2Bytes, 0);

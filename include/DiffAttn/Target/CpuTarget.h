@@ -65,8 +65,8 @@ ArrayRef<CpuTarget> getCpuTargets();
 ArrayRef<StringRef> getCpuIsaNames();
 
 /// The target called `name`, one of getCpuIsaNames(). Nothing if there is no
-/// such name. `native` asks the CPU, takes bf16 dot products only where they
-/// were measured to be fast, and takes no tiles.
+/// such name. `native` asks the CPU and the system, and takes bf16 dot products
+/// only where they were measured to be fast.
 std::optional<CpuTarget> getCpuTarget(StringRef name);
 
 /// The same with lines asked for `prefetchBytes` ahead; -1: as far as the
@@ -83,6 +83,10 @@ bool hostHasFeatures(const CpuTarget &target);
 /// Why the system does not let this process use the tiles of AMX; empty if it
 /// does. It is asked once.
 std::string getTileRefusal();
+
+/// Why `native` is not the first target whose features the CPU has; empty if
+/// nothing but speed decided.
+std::string getNativeRefusal();
 
 } // namespace mlir::diffattn
 
