@@ -5,7 +5,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "RuntimeMatrix.h"
-#include "WeightTable.h"
 
 #include "DiffAttn/Codegen/CPU/SmallGemm.h"
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
@@ -61,7 +60,7 @@ public:
         b.dim(op.getA(), cast<MemRefType>(op.getA().getType()).getRank() - 1);
     bool transposed = op.getTransposeB() != mB.transposed;
 
-    Value slot = target && batches == 0 ? weightSlot(module) : Value();
+    Value slot = target && batches == 0 ? b.weightSlot(op.getB()) : Value();
     bool inOrder =
         target && sumsInOrder(batchInvariance, mB.element,
                               /*isWeight=*/static_cast<bool>(slot), *target);
@@ -146,26 +145,6 @@ public:
   }
 
 private:
-  /// The slot of the weight or constant that B is, whole; null if it is
-  /// neither: what may change cannot be packed once.
-  Value weightSlot(ModuleOp module) {
-    Value source = op.getB();
-    for (Operation *view = source.getDefiningOp();
-         isa_and_nonnull<memref::CastOp, memref::CollapseShapeOp,
-                         memref::ExpandShapeOp, memref::TransposeOp>(view);
-         view = source.getDefiningOp())
-      source = view->getOperand(0);
-    if (auto weight = source.getDefiningOp<WeightOp>())
-      return emitWeightSlot(b, b.getLoc(), getOrDeclareWeightTable(module),
-                            weight.getSlot());
-    if (auto constant = source.getDefiningOp<memref::GetGlobalOp>())
-      if (auto global = SymbolTable::lookupNearestSymbolFrom<memref::GlobalOp>(
-              constant, constant.getNameAttr());
-          global && global.getConstant())
-        return emitConstantSlot(b, module, global.getSymName());
-    return {};
-  }
-
   GemmOp op;
   MatrixBuilder b;
   int64_t threads;
@@ -193,7 +172,7 @@ struct ConvertGemmToRuntimePass final
     GemmChoices choices{threads, *invariance, device ? nullptr : &*target};
     SmallVector<Operation *> ops;
     getOperation().walk([&](Operation *op) {
-      if (llvm::isa<GemmOp, QuantizedGemmOp>(op))
+      if (llvm::isa<GatedGemmOp, GemmOp, QuantizedGemmOp>(op))
         ops.push_back(op);
     });
     for (Operation *op : ops)
@@ -208,6 +187,8 @@ struct ConvertGemmToRuntimePass final
                              "tensors");
     if (auto quantized = dyn_cast<QuantizedGemmOp>(op))
       return convertQuantizedGemm(quantized, choices);
+    if (auto gated = dyn_cast<GatedGemmOp>(op))
+      return convertGatedGemm(gated, choices);
     return GemmCall(cast<GemmOp>(op), choices).emit();
   }
 };

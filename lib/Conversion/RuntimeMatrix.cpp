@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "RuntimeMatrix.h"
+#include "WeightTable.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -20,6 +21,25 @@ bool MatrixBuilder::hasRows(MemRefType type) {
 
 static bool hasColumns(MemRefType type) {
   return type.getStridesAndOffset().first[type.getRank() - 2] == 1;
+}
+
+Value MatrixBuilder::weightSlot(Value buffer) {
+  Operation *source = buffer.getDefiningOp();
+  while (isa_and_nonnull<memref::CastOp, memref::CollapseShapeOp,
+                         memref::ExpandShapeOp, memref::TransposeOp>(source))
+    source = source->getOperand(0).getDefiningOp();
+  if (!source)
+    return {};
+  auto module = source->getParentOfType<ModuleOp>();
+  if (auto weight = dyn_cast<WeightOp>(source))
+    return emitWeightSlot(*this, getLoc(), getOrDeclareWeightTable(module),
+                          weight.getSlot());
+  if (auto constant = dyn_cast<memref::GetGlobalOp>(source))
+    if (auto global = SymbolTable::lookupNearestSymbolFrom<memref::GlobalOp>(
+            constant, constant.getNameAttr());
+        global && global.getConstant())
+      return emitConstantSlot(*this, module, global.getSymName());
+  return {};
 }
 
 Value MatrixBuilder::copyOf(Value buffer, bool fill) {

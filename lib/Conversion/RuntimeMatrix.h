@@ -48,6 +48,10 @@ public:
   /// True if the elements of a row lie side by side.
   static bool hasRows(MemRefType type);
 
+  /// The slot of the weight or constant that `buffer` is, whole; null if it is
+  /// neither: what may change cannot be packed once.
+  Value weightSlot(Value buffer);
+
   Value i32(int32_t value);
   Value i64(int64_t value);
   Value toI64(Value index);
@@ -60,6 +64,9 @@ private:
 
 /// The diffattn_gemm_flags that ask for the tiles of `target`; 0: it has none.
 int32_t getTileFlags(const CpuTarget &target);
+
+/// Writes `op`, on buffers, as a call of the runtime, and erases it.
+LogicalResult convertGatedGemm(GatedGemmOp op, const GemmChoices &choices);
 
 /// Writes `op`, on buffers, as calls of kernels that are emitted for the
 /// choices' target, and of the runtime, and erases it.

@@ -69,6 +69,7 @@ void mlir::diffattn::registerBufferizableOpInterfaceExternalModels(
     MergeOp::attachInterface<DstOpInterface<MergeOp, true>>(*context);
     OnlineAttentionOp::attachInterface<DstOpInterface<OnlineAttentionOp, true>>(
         *context);
+    GatedGemmOp::attachInterface<DstOpInterface<GatedGemmOp, false>>(*context);
     GemmOp::attachInterface<DstOpInterface<GemmOp, false>>(*context);
     QuantizedGemmOp::attachInterface<DstOpInterface<QuantizedGemmOp, false>>(
         *context);

@@ -54,6 +54,7 @@ LogicalResult verifyRules(OnlineAttentionOp op, ShapeRules rules);
 LogicalResult verifyRules(MergeOp op, ShapeRules rules);
 LogicalResult verifyRules(FinalizeOp op, ShapeRules rules);
 LogicalResult verifyRules(GemmOp op, ShapeRules rules);
+LogicalResult verifyRules(GatedGemmOp op, ShapeRules rules);
 LogicalResult verifyRules(QuantizedGemmOp op, ShapeRules rules);
 
 /// Operands are all tensors or all memrefs. That results match the inits is for

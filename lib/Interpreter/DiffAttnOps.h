@@ -64,7 +64,7 @@ void emitSizeRules(CodeBuilder &b, Operation *op);
 /// `online_attention`, `merge` and `finalize`.
 void addOnlineOps(OpTable &table);
 
-/// `gemm` and `quantized_gemm`.
+/// `gemm`, `gated_gemm` and `quantized_gemm`.
 void addProductOps(OpTable &table);
 
 } // namespace mlir::diffattn::interpreter

@@ -9,6 +9,8 @@
 
 #include "mlir/IR/TypeUtilities.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::diffattn::interpreter;
 namespace diffattn = mlir::diffattn;
@@ -66,6 +68,83 @@ static bool buildGemm(CodeBuilder &b, Operation *operation) {
   // Sums are in f32, or in f64.
   details.sumKind =
       b.kindOf(type.isF64() ? type : Float32Type::get(op.getContext()));
+  return true;
+}
+
+// --- of two weights, one of which gates the other
+
+namespace {
+struct GatedGemm : Details {
+  bool transposeB = false;
+  diffattn::GateRounding rounded = diffattn::GateRounding::None;
+  FloatKind sumKind = FloatKind::F64, narrow = FloatKind::F64,
+            kind = FloatKind::F64;
+  int32_t init = -1;
+};
+} // namespace
+
+/// The element of the result for the sums `g` and `u`.
+static double gateSums(const GatedGemm &details, double g, double u,
+                       Random &random) {
+  using diffattn::GateRounding;
+  auto round = [&](GateRounding step, double x) {
+    x = roundTo(details.sumKind, x, random);
+    return bitEnumContainsAny(details.rounded, step)
+               ? roundTo(details.narrow, x, random)
+               : x;
+  };
+  g = round(GateRounding::Sums, g);
+  u = round(GateRounding::Sums, u);
+  const double e = round(GateRounding::Exponential, std::exp(-g));
+  const double denominator = round(GateRounding::Denominator, e + 1.0);
+  const double sigmoid = round(GateRounding::Sigmoid, 1.0 / denominator);
+  const double silu = round(GateRounding::Silu, g * sigmoid);
+  return roundTo(details.kind, roundTo(details.sumKind, silu * u, random),
+                 random);
+}
+
+static bool runGatedGemm(Machine &m, const Inst &inst) {
+  const auto &details = inst.as<GatedGemm>();
+  const Array a = m.tensors[inst.a], gate = m.tensors[inst.b],
+              up = m.tensors[inst.c];
+  Array c = m.makeWritable(inst, m.take(inst, details.init));
+  if (!c)
+    return false;
+  const int64_t columns = c.getShape()[1], depth = a.getShape()[1];
+  if (!m.count(stepsOf(2 * depth, c.getNumElements()), inst.op))
+    return false;
+  const int64_t step = details.transposeB ? 1 : columns;
+  for (int64_t i = 0; i < c.getNumElements(); ++i) {
+    const int64_t row = i / columns, column = i % columns,
+                  start = details.transposeB ? column * depth : column;
+    const Slot *fromA = a.begin() + row * depth;
+    double sums[] = {0.0, 0.0};
+    for (int64_t l = 0; l < depth; ++l)
+      for (const auto &[weight, sum] :
+           {std::pair(&gate, &sums[0]), std::pair(&up, &sums[1])})
+        *sum = roundTo(details.sumKind,
+                       *sum + fromA[l].f * weight->begin()[start + l * step].f,
+                       m.random);
+    c.begin()[i].f = gateSums(details, sums[0], sums[1], m.random);
+  }
+  m.tensors[inst.dst] = std::move(c);
+  return true;
+}
+
+static bool buildGatedGemm(CodeBuilder &b, Operation *operation) {
+  auto op = cast<diffattn::GatedGemmOp>(operation);
+  if (!op.getResult())
+    return b.unsupported(op, "expected operands that are tensors");
+  emitSizeRules(b, op);
+  if (!b.emitOp(runGatedGemm, op))
+    return false;
+  auto &details = b.addDetails<GatedGemm>(b.code->insts.back());
+  details.transposeB = op.getTransposeB();
+  details.rounded = op.getRounded();
+  details.init = b.scalar(op.getC());
+  details.narrow = b.kindOf(getElementTypeOrSelf(op.getA().getType()));
+  details.kind = b.kindOf(getElementTypeOrSelf(op.getResult().getType()));
+  details.sumKind = b.kindOf(Float32Type::get(op.getContext()));
   return true;
 }
 
@@ -137,5 +216,6 @@ static bool buildQuantizedGemm(CodeBuilder &b, Operation *operation) {
 
 void mlir::diffattn::interpreter::addProductOps(OpTable &table) {
   table["diffattn.gemm"] = buildGemm;
+  table["diffattn.gated_gemm"] = buildGatedGemm;
   table["diffattn.quantized_gemm"] = buildQuantizedGemm;
 }

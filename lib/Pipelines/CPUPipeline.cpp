@@ -35,6 +35,11 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
   select.prefetchBytes = options.prefetchBytes;
   pm.addPass(createSelectSchedulePass(select));
   buildTensorPasses(pm);
+  FuseGatedGemmsPassOptions gates;
+  gates.isa = options.isa;
+  gates.batchInvariant =
+      stringifyBatchInvariance(options.batchInvariance).str();
+  pm.addNestedPass<func::FuncOp>(createFuseGatedGemmsPass(gates));
 }
 
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,

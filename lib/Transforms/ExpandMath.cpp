@@ -22,7 +22,8 @@ namespace mlir::diffattn {
 using namespace mlir;
 
 namespace {
-/// Arithmetic on f32 in which a product and a sum may become one instruction.
+/// Arithmetic on f32 in which a product and a sum may become one instruction,
+/// for Exponential.inc.
 struct Arithmetic {
   ImplicitLocOpBuilder &b;
   Type type;
@@ -52,47 +53,34 @@ struct Arithmetic {
     return arith::AddFOp::create(b, x, y, arith::FastMathFlags::contract);
   }
   Value fma(Value x, Value y, Value z) { return add(multiply(x, y), z); }
-  /// NaN stays: no comparison with it is true.
-  Value clamp(Value x, float low, float high) {
-    Value l = constant(low), h = constant(high);
-    x = arith::SelectOp::create(
-        b, arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, l), l, x);
-    return arith::SelectOp::create(
-        b, arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, x, h), h, x);
+  Value addAlone(Value x, Value y) { return arith::AddFOp::create(b, x, y); }
+  Value subtractAlone(Value x, Value y) {
+    return arith::SubFOp::create(b, x, y);
   }
-  /// 2^n for an integer n from -126 to 127.
-  Value powerOfTwo(Value n) {
+  Value atLeast(Value x, Value low) {
+    Value isLess = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, low);
+    return arith::SelectOp::create(b, isLess, low, x);
+  }
+  Value atMost(Value x, Value high) {
+    Value isMore = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, x, high);
+    return arith::SelectOp::create(b, isMore, high, x);
+  }
+  Value bitsOf(Value x) { return arith::BitcastOp::create(b, integers(), x); }
+  Value shiftRight(Value n, Value bits) {
+    return arith::ShRSIOp::create(b, n, bits);
+  }
+  Value subtractIntegers(Value x, Value y) {
+    return arith::SubIOp::create(b, x, y);
+  }
+  Value scale(Value x, Value n) {
     Value biased = arith::AddIOp::create(b, n, integer(127));
-    return arith::BitcastOp::create(
+    Value power = arith::BitcastOp::create(
         b, type, arith::ShLIOp::create(b, biased, integer(23)));
-  }
-  /// Nearest integer to |x| < 2^21, as a float and as an integer. The plain
-  /// sums must not be contracted or reassociated.
-  std::pair<Value, Value> round(Value x) {
-    Value magic =
-        constant(12582912.0f); // 1.5 * 2^23: the integer lands in the low bits
-    Value shifted = arith::AddFOp::create(b, x, magic);
-    Value whole = arith::SubFOp::create(b, shifted, magic);
-    Value bits = arith::BitcastOp::create(b, integers(), shifted);
-    return {whole, arith::SubIOp::create(b, bits, integer(0x4B400000))};
-  }
-  /// e^r * 2^n for |r| <= ln(2)/2 and n from -252 to 254: two factors, so that
-  /// results that are not normal come out right.
-  Value expOfReduced(Value r, Value n) {
-    // (e^r - 1 - r) / r^2, minimax.
-    static const float kTail[] = {0x1.9f0810p-13f, 0x1.6d8db0p-10f,
-                                  0x1.111272p-7f,  0x1.55548ep-5f,
-                                  0x1.555554p-3f,  0x1.000000p-1f};
-    Value p = constant(kTail[0]);
-    for (float c : ArrayRef<float>(kTail).drop_front())
-      p = fma(p, r, constant(c));
-    p = add(fma(p, multiply(r, r), r), constant(1.0f));
-    Value half = arith::ShRSIOp::create(b, n, integer(1));
-    Value rest = arith::SubIOp::create(b, n, half);
-    return arith::MulFOp::create(
-        b, arith::MulFOp::create(b, p, powerOfTwo(half)), powerOfTwo(rest));
+    return arith::MulFOp::create(b, x, power);
   }
 };
+
+#include "DiffAttn/Runtime/ABI/Exponential.inc"
 
 bool isF32(Value value) { return getElementTypeOrSelf(value).isF32(); }
 
@@ -104,14 +92,7 @@ struct ExpandExp final : OpRewritePattern<math::ExpOp> {
       return rewriter.notifyMatchFailure(op, "not f32");
     ImplicitLocOpBuilder b(op.getLoc(), rewriter);
     Arithmetic f{b, op.getType()};
-    Value x = f.clamp(op.getOperand(), -104.0f, 89.0f);
-    auto [whole, n] =
-        f.round(f.multiply(x, f.constant(1.44269504088896340736f)));
-    // ln(2) in two parts: the first has zeros at its end, so its product is
-    // exact.
-    Value r = f.fma(whole, f.constant(-0.693359375f), x);
-    r = f.fma(whole, f.constant(2.12194440e-4f), r);
-    rewriter.replaceOp(op, f.expOfReduced(r, n));
+    rewriter.replaceOp(op, exponential(f, Value(op.getOperand())));
     return success();
   }
 };
@@ -124,11 +105,11 @@ struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
       return rewriter.notifyMatchFailure(op, "not f32");
     ImplicitLocOpBuilder b(op.getLoc(), rewriter);
     Arithmetic f{b, op.getType()};
-    Value x = f.clamp(op.getOperand(), -151.0f, 129.0f);
-    auto [whole, n] = f.round(x);
-    Value r = f.multiply(arith::SubFOp::create(b, x, whole),
-                         f.constant(0.69314718055994531f));
-    rewriter.replaceOp(op, f.expOfReduced(r, n));
+    Value x = clamp(f, Value(op.getOperand()), -151.0f, 129.0f);
+    auto [whole, n] = roundToInteger(f, x);
+    Value r =
+        f.multiply(f.subtractAlone(x, whole), f.constant(0.69314718055994531f));
+    rewriter.replaceOp(op, expOfReduced(f, r, n));
     return success();
   }
 };

@@ -20,6 +20,7 @@ SmallVector<Value> decomposeOnlineAttention(OpBuilder &builder,
                                             OnlineAttentionOp op);
 SmallVector<Value> decomposeMerge(OpBuilder &builder, MergeOp op);
 Value decomposeFinalize(OpBuilder &builder, FinalizeOp op);
+Value decomposeGatedGemm(OpBuilder &builder, GatedGemmOp op);
 Value decomposeQuantizedGemm(OpBuilder &builder, QuantizedGemmOp op);
 
 /// The ops on states that stand for an attention.

@@ -37,4 +37,14 @@ def DiffAttn_EpsMode : DiffAttn_Enum<"EpsMode", "where the norm adds its epsilon
   I32EnumAttrCase<"Inside", 0, "inside">, I32EnumAttrCase<"Outside", 1, "outside">]>;
 def DiffAttn_EpsModeAttr : DiffAttn_EnumAttr<DiffAttn_EpsMode, "eps_mode">;
 
+def DiffAttn_GateRounding : I32BitEnumAttr<"GateRounding", "what a gated product rounds on the way", [
+  I32BitEnumAttrCaseNone<"None", "none">, I32BitEnumAttrCaseBit<"Sums", 0, "sums">,
+  I32BitEnumAttrCaseBit<"Exponential", 1, "exponential">,
+  I32BitEnumAttrCaseBit<"Denominator", 2, "denominator">,
+  I32BitEnumAttrCaseBit<"Sigmoid", 3, "sigmoid">, I32BitEnumAttrCaseBit<"Silu", 4, "silu">]> {
+  let cppNamespace = "::mlir::diffattn";
+  let genSpecializedAttr = 0;
+}
+def DiffAttn_GateRoundingAttr : DiffAttn_EnumAttr<DiffAttn_GateRounding, "gate_rounding">;
+
 #endif // DIFFATTN_IR_DIFFATTNATTRS_TD

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_IR_GEMMOPS_TD
 #define DIFFATTN_IR_GEMMOPS_TD
 
-include "DiffAttn/IR/DiffAttnBase.td"
+include "DiffAttn/IR/DiffAttnAttrs.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
@@ -49,9 +49,9 @@ def DiffAttn_GemmOp : DiffAttn_Op<"gemm", [
   }];
 }
 
-def DiffAttn_QuantizedFloat : AnyTypeOf<[F32, F16, BF16]>;
-def DiffAttn_QuantizedMatrices : AnyTypeOf<
-    [RankedTensorOf<[DiffAttn_QuantizedFloat]>, MemRefOf<[DiffAttn_QuantizedFloat]>],
+def DiffAttn_SmallFloat : AnyTypeOf<[F32, F16, BF16]>;
+def DiffAttn_SmallMatrices : AnyTypeOf<
+    [RankedTensorOf<[DiffAttn_SmallFloat]>, MemRefOf<[DiffAttn_SmallFloat]>],
     "a matrix of f32, f16 or bf16">;
 def DiffAttn_Bytes : AnyTypeOf<[RankedTensorOf<[I8]>, MemRefOf<[I8]>], "a matrix of i8">;
 def DiffAttn_Scales : AnyTypeOf<[RankedTensorOf<[F32]>, MemRefOf<[F32]>], "a matrix of f32">;
@@ -75,8 +75,8 @@ def DiffAttn_QuantizedGemmOp : DiffAttn_Op<"quantized_gemm", [
            outs(%init : tensor<?x96xf32>) {bits = 4 : i64} -> tensor<?x96xf32>
     ```
   }];
-  let arguments = (ins DiffAttn_QuantizedMatrices:$a, DiffAttn_Bytes:$b, DiffAttn_Scales:$scales,
-                       DiffAttn_QuantizedMatrices:$c, I64Attr:$bits, UnitAttr:$accumulate);
+  let arguments = (ins DiffAttn_SmallMatrices:$a, DiffAttn_Bytes:$b, DiffAttn_Scales:$scales,
+                       DiffAttn_SmallMatrices:$c, I64Attr:$bits, UnitAttr:$accumulate);
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
     `ins` `(` $a `,` $b `,` $scales `:` type($a) `,` type($b) `,` type($scales) `)`
@@ -95,6 +95,44 @@ def DiffAttn_QuantizedGemmOp : DiffAttn_Op<"quantized_gemm", [
     int64_t getGroup() {
       return getDepth() / ::llvm::cast<ShapedType>(getScales().getType()).getDimSize(1);
     }
+  }];
+}
+
+def DiffAttn_GatedGemmOp : DiffAttn_Op<"gated_gemm", [
+    DestinationStyleOpInterface, DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
+  let summary = "two products with the same rows, one of which gates the other";
+  let description = [{
+    `c = silu(g) * u` with `g = a * gate` and `u = a * up`, or with the transposed
+    `gate` and `up` for `transpose_b`: the first half of a gated feed-forward.
+    `silu(g)` is `g * (1 / (1 + exp(-g)))`. All of it is in f32 and rounded once,
+    but for what `rounded` lists, which is rounded to the type of `a` first: both
+    `sums`, the `exponential`, the `denominator` 1 + exp(-g), the `sigmoid`, the
+    product `silu`.
+
+    A lowering need not write `g` and `u` to memory. On CPUs with tiles
+    `diffattn-fuse-gated-gemms` makes the op of two products and what joins them;
+    it is lowered to `diffattn_rt_gated_gemm`. `diffattn-decompose` does the
+    opposite.
+
+    Example:
+
+    ```mlir
+    %y = diffattn.gated_gemm ins(%x, %gate, %up : tensor<?x64xbf16>, tensor<96x64xbf16>, tensor<96x64xbf16>)
+           outs(%init : tensor<?x96xbf16>) {rounded = #diffattn.gate_rounding<sums|silu>, transpose_b} -> tensor<?x96xbf16>
+    ```
+  }];
+  let arguments = (ins DiffAttn_SmallMatrices:$a, DiffAttn_SmallMatrices:$gate, DiffAttn_SmallMatrices:$up,
+                       DiffAttn_SmallMatrices:$c, UnitAttr:$transpose_b,
+                       DefaultValuedAttr<DiffAttn_GateRoundingAttr, "GateRounding::None">:$rounded);
+  let results = (outs Optional<AnyRankedTensor>:$result);
+  let assemblyFormat = [{
+    `ins` `(` $a `,` $gate `,` $up `:` type($a) `,` type($gate) `,` type($up) `)`
+    `outs` `(` $c `:` type($c) `)` attr-dict (`->` type($result)^)?
+  }];
+  let hasVerifier = 1;
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getCMutable(); }
   }];
 }
 

@@ -49,6 +49,30 @@ def FuseElementwisePass
                            "linalg::LinalgDialect", "tensor::TensorDialect"];
 }
 
+def FuseGatedGemmsPass
+    : InterfacePass<"diffattn-fuse-gated-gemms", "FunctionOpInterface"> {
+  let summary = "Multiply by a gate's weight and by what it gates at once";
+  let description = [{
+    Two `diffattn.gemm`s of the same `a` whose only reader is an element-wise op
+    that computes `silu(g) * u` from their results become a `diffattn.gated_gemm`
+    of the same numbers: `rounded` says what was rounded on the way. So neither
+    result is written to memory. The element-wise op may do nothing else, nor have
+    flags that allow another result; its spelling is `g * (1 / (1 + exp(-g))) * u`
+    with factors and terms in any order, in f32 and bf16.
+
+    Only where the CPU `isa` has tiles, all operands are bf16, both second operands
+    are weights or constants, and their products sum in one order by
+    `batch-invariant`. Runs behind `diffattn-fuse-elementwise` and before
+    `diffattn-bind-weights`. Exact: the same bits.
+  }];
+  let options = [
+    Option<"isa", "isa", "std::string", /*default=*/"\"native\"",
+           "Instruction set that the products are compiled for">,
+    Option<"batchInvariant", "batch-invariant", "std::string", /*default=*/"\"auto\"",
+           "Products whose rows do not depend on one another: auto, true or false">];
+  let dependentDialects = ["diffattn::DiffAttnDialect", "tensor::TensorDialect"];
+}
+
 def BindWeightsPass : Pass<"diffattn-bind-weights", "ModuleOp"> {
   let summary = "Give each weight of a model a slot in one table";
   let description = [{

@@ -163,6 +163,7 @@ void mlir::diffattn::populateDecomposePatterns(
                DecomposeOp<FinalizeOp, decomposeFinalize>,
                DecomposeOp<MergeOp, decomposeMerge>,
                DecomposeOp<OnlineAttentionOp, decomposeOnlineAttention>,
+               DecomposeOp<GatedGemmOp, decomposeGatedGemm>,
                DecomposeOp<QuantizedGemmOp, decomposeQuantizedGemm>,
                DecomposeRanges<OnlineAttentionOp, decomposeOnlineAttention>,
                DecomposeRanges<MergeOp, decomposeMerge>>(context,

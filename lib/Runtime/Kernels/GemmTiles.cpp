@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 
 using namespace diffattn_rt;
 
@@ -40,26 +41,40 @@ struct TilePanels final : PackedWeight {
   }
 };
 
-struct TiledProduct {
-  const Product &p;
-  const TileUnit &unit;
+/// A's block and B's panel stay in the L2. Sums of a block of k that is not the
+/// last cost a load and a store.
+constexpr int64_t kRows = 256, kColumns = 512, kDepth = 1024;
+constexpr int64_t kStepBytes = 2 * kTileBytes;
+constexpr int64_t kElementBytes = sizeof(uint16_t);
+/// What is multiplied at once: two by two tiles.
+constexpr int64_t kBlockRows = 2 * kTileRows,
+                  kBlockElements = kBlockRows * kTilePanelColumns;
 
-  /// A's block and B's panel stay in the L2. Sums of a block of k that is not
-  /// the last cost a load and a store.
-  static constexpr int64_t kRows = 256, kColumns = 512, kDepth = 1024;
-  static constexpr int64_t kStepBytes = 2 * kTileBytes;
-  static constexpr int64_t kElementBytes = sizeof(uint16_t);
-
-  using Item = ProductTile;
-  static int64_t rowTilesOf(const Item &item) {
-    return divideCeil(item.m, kTileRows);
-  }
+/// op(B) of a product, as panels.
+class RightSide {
+public:
+  explicit RightSide(const Product &p) : p(p), packed(findPacked()) {}
 
   int64_t panels() const { return divideCeil(p.N, kTilePanelColumns); }
   int64_t panelBytes() const {
     return divideCeil(p.K, kTileDepth) * kStepBytes;
   }
-  const uint16_t *startOfB(int64_t batch) const {
+  bool isPacked() const { return packed; }
+
+  /// Elements [k0, k0 + k) of the columns [j, j + n), n up to 32, as a panel,
+  /// made in `scratch` unless it is packed. j is a multiple of 32, and k0 of
+  /// kDepth.
+  const char *getPanel(int64_t batch, int64_t k0, int64_t k, int64_t j,
+                       int64_t n, char *scratch) const {
+    if (packed)
+      return packed + j / kTilePanelColumns * panelBytes() +
+             k0 / kTileDepth * kStepBytes;
+    packPanel(startOf(batch), k0, k, j, n, scratch);
+    return scratch;
+  }
+
+private:
+  const uint16_t *startOf(int64_t batch) const {
     return static_cast<const uint16_t *>(p.B) + batch * p.strideB;
   }
 
@@ -95,7 +110,7 @@ struct TiledProduct {
     }
     auto panel = [&](int64_t index) {
       const int64_t j = index * kTilePanelColumns;
-      packPanel(startOfB(0), 0, p.K, j, std::min(kTilePanelColumns, p.N - j),
+      packPanel(startOf(0), 0, p.K, j, std::min(kTilePanelColumns, p.N - j),
                 made->data + index * panelBytes());
     };
     parallelFor(panels(), p.maxThreads, panel);
@@ -105,11 +120,44 @@ struct TiledProduct {
 
   /// The weight's panels, made now if its slot is empty; null if it may not be
   /// packed, or is in another form.
-  const char *packedWeight() const {
-    PackedWeight *packed =
+  const char *findPacked() const {
+    PackedWeight *found =
         packOnce(p, PackedWeight::Form::Tiles, [&] { return pack(); });
-    return packed ? static_cast<TilePanels *>(packed)->data : nullptr;
+    return found ? static_cast<TilePanels *>(found)->data : nullptr;
   }
+
+  const Product &p;
+  const char *packed;
+};
+
+/// One product, or two of the same A of which the first gates the second.
+class TiledProduct {
+public:
+  TiledProduct(const Product &p, const TileUnit &unit)
+      : p(p), unit(unit), first(p) {}
+  TiledProduct(const Product &gate, const Product &up, int32_t rounding,
+               const TileUnit &unit)
+      : p(up), unit(unit), first(gate), gated(up), rounding(rounding) {}
+
+  void run() const {
+    // Below this many operations the threads cost more than they save.
+    const bool isSmall = 2.0 * p.batch * p.M * p.N * p.K * sides() < 1e6;
+    const int64_t maxThreads = isSmall ? 1 : p.maxThreads;
+    const int64_t rowItems = divideCeil(p.M, kRows);
+    const int64_t width =
+        kTilePanelColumns * panelsOfItem(rowItems, regionThreads(maxThreads));
+    forTiles(p, kRows, width, maxThreads,
+             [&](const Item &item) { multiply(item); });
+  }
+
+private:
+  using Item = ProductTile;
+  static int64_t rowTilesOf(const Item &item) {
+    return divideCeil(item.m, kTileRows);
+  }
+
+  int64_t sides() const { return gated ? 2 : 1; }
+  const RightSide &side(int64_t index) const { return index ? *gated : first; }
 
   /// Elements [k0, k0 + k) of an item's rows as tiles, zeros beyond both.
   void copyRows(const Item &item, int64_t k0, int64_t k, char *to) const {
@@ -131,46 +179,82 @@ struct TiledProduct {
     }
   }
 
-  void multiply(const Item &item, const char *packed) const {
-    ArenaScope scope;
+  /// Where an item's numbers lie meanwhile.
+  struct Workspace {
+    char *rows;
+    /// A panel of each side that is not packed.
+    char *panels[2];
+    /// Sums of each side between blocks of k, `ld` elements from row to row;
+    /// null if there is one block. Then those that are about to be stored.
+    float *sums[2];
+    int64_t ld;
+    float *done[2];
+  };
+
+  Workspace allocateFor(const Item &item) const {
+    Workspace w = {};
     const int64_t mostSteps = divideCeil(std::min(p.K, kDepth), kTileDepth);
-    char *rows = allocate<char>(rowTilesOf(item) * mostSteps * kTileBytes);
-    char *scratch = packed ? nullptr : allocate<char>(mostSteps * kStepBytes);
-    // Sums between blocks of k, and those that are about to be stored.
-    const int64_t ld =
-        divideCeil(item.n, kTilePanelColumns) * kTilePanelColumns;
-    float *sums = p.K > kDepth
-                      ? allocate<float>(rowTilesOf(item) * kTileRows * ld)
-                      : nullptr;
-    float *done = allocate<float>(2 * kTileRows * kTilePanelColumns);
+    w.rows = allocate<char>(rowTilesOf(item) * mostSteps * kTileBytes);
+    w.ld = divideCeil(item.n, kTilePanelColumns) * kTilePanelColumns;
+    for (int64_t at = 0; at < sides(); ++at) {
+      if (!side(at).isPacked())
+        w.panels[at] = allocate<char>(mostSteps * kStepBytes);
+      if (p.K > kDepth)
+        w.sums[at] = allocate<float>(rowTilesOf(item) * kTileRows * w.ld);
+      w.done[at] = allocate<float>(kBlockElements);
+    }
+    return w;
+  }
+
+  /// Stores the block of `done` whose first row is row `i` of the item.
+  void store(const Item &item, int64_t i, int64_t j, int64_t n,
+             const Workspace &w) const {
+    float *sums = w.done[sides() - 1];
+    if (gated)
+      unit.gateSums(rounding,
+                    std::min(kBlockRows, item.m - i) * kTilePanelColumns,
+                    w.done[0], sums);
+    storeRows(p, item, i, kBlockRows, j, n, sums, kTilePanelColumns);
+  }
+
+  void multiply(const Item &item) const {
+    ArenaScope scope;
+    const Workspace w = allocateFor(item);
     unit.begin(std::min(p.M, kTileRows));
     for (int64_t k0 = 0; k0 < p.K; k0 += kDepth) {
       const int64_t k = std::min(kDepth, p.K - k0);
-      const bool isLast = k0 + k == p.K;
-      copyRows(item, k0, k, rows);
-      for (int64_t j = 0; j < item.n; j += kTilePanelColumns) {
-        const int64_t n = std::min(kTilePanelColumns, item.n - j);
-        const char *panel = scratch;
-        if (packed)
-          panel = packed + (item.j + j) / kTilePanelColumns * panelBytes() +
-                  k0 / kTileDepth * kStepBytes;
-        else
-          packPanel(startOfB(item.batch), k0, k, item.j + j, n, scratch);
-        for (int64_t i = 0; i < rowTilesOf(item); i += 2) {
-          const int64_t steps = divideCeil(k, kTileDepth);
-          float *at = sums ? sums + i * kTileRows * ld + j : nullptr;
-          unit.multiply(
-              {std::min<int64_t>(2, rowTilesOf(item) - i), steps,
-               /*parts=*/1, rows + i * steps * kTileBytes, steps * kTileBytes,
-               panel, /*isFirstRead=*/packed && i == 0, k0 == 0 ? nullptr : at,
-               ld, isLast ? done : at, isLast ? kTilePanelColumns : ld});
-          if (isLast)
-            storeRows(p, item, i * kTileRows, 2 * kTileRows, j, n, done,
-                      kTilePanelColumns);
-        }
-      }
+      copyRows(item, k0, k, w.rows);
+      for (int64_t j = 0; j < item.n; j += kTilePanelColumns)
+        multiplyPanels(item, k0, k, j, w);
     }
     unit.end();
+  }
+
+  /// The item's rows by 32 columns of each side, in a block of k.
+  void multiplyPanels(const Item &item, int64_t k0, int64_t k, int64_t j,
+                      const Workspace &w) const {
+    const int64_t n = std::min(kTilePanelColumns, item.n - j),
+                  steps = divideCeil(k, kTileDepth);
+    const bool isLast = k0 + k == p.K;
+    const char *panels[2];
+    for (int64_t at = 0; at < sides(); ++at)
+      panels[at] =
+          side(at).getPanel(item.batch, k0, k, item.j + j, n, w.panels[at]);
+    for (int64_t i = 0; i < rowTilesOf(item); i += 2) {
+      for (int64_t at = 0; at < sides(); ++at) {
+        float *sums =
+            w.sums[at] ? w.sums[at] + i * kTileRows * w.ld + j : nullptr;
+        unit.multiply({std::min<int64_t>(2, rowTilesOf(item) - i), steps,
+                       /*parts=*/1, w.rows + i * steps * kTileBytes,
+                       steps * kTileBytes, panels[at],
+                       /*isFirstRead=*/side(at).isPacked() && i == 0,
+                       k0 == 0 ? nullptr : sums, w.ld,
+                       isLast ? w.done[at] : sums,
+                       isLast ? kTilePanelColumns : w.ld});
+      }
+      if (isLast)
+        store(item, i * kTileRows, j, n, w);
+    }
   }
 
   /// Panels of an item. With few rows about 128 KiB of B: small enough to share
@@ -178,27 +262,27 @@ struct TiledProduct {
   int64_t panelsOfItem(int64_t rowItems, int64_t threads) const {
     const int64_t wanted =
         p.M <= kTileRows
-            ? (128 << 10) / panelBytes()
-            : std::min(p.batch * rowItems * panels() / (2 * threads),
+            ? (128 << 10) / (first.panelBytes() * sides())
+            : std::min(p.batch * rowItems * first.panels() / (2 * threads),
                        kColumns / kTilePanelColumns);
     return std::max<int64_t>(1, wanted);
   }
 
-  void run() const {
-    // Below this many operations the threads cost more than they save.
-    const bool isSmall = 2.0 * p.batch * p.M * p.N * p.K < 1e6;
-    const int64_t maxThreads = isSmall ? 1 : p.maxThreads;
-    const char *packed = packedWeight();
-    const int64_t rowItems = divideCeil(p.M, kRows);
-    const int64_t width =
-        kTilePanelColumns * panelsOfItem(rowItems, regionThreads(maxThreads));
-    forTiles(p, kRows, width, maxThreads,
-             [&](const Item &item) { multiply(item, packed); });
-  }
+  const Product &p;
+  const TileUnit &unit;
+  const RightSide first;
+  /// Of the product that `first` gates.
+  const std::optional<RightSide> gated;
+  const int32_t rounding = 0;
 };
 
 } // namespace
 
 void diffattn_rt::tileProduct(const Product &p, const TileUnit &unit) {
-  TiledProduct{p, unit}.run();
+  TiledProduct(p, unit).run();
+}
+
+void diffattn_rt::gatedTileProduct(const Product &gate, const Product &up,
+                                   int32_t rounding, const TileUnit &unit) {
+  TiledProduct(gate, up, rounding, unit).run();
 }

@@ -77,11 +77,22 @@ struct TileUnit {
   /// totals[rows, 32] += sums[rows, 32] * scales[32], each rounded once.
   void (*addScaled)(int64_t rows, const float *sums, const float *scales,
                     float *totals);
+  /// sums[count] = silu(gates[count]) * sums, for a multiple of 16; `rounding`
+  /// is of diffattn_gate_rounding.
+  void (*gateSums)(int32_t rounding, int64_t count, const float *gates,
+                   float *sums);
 };
 
 /// AMX's tiles, or with `emulates` what computes the same; null if this CPU has
 /// neither tiles nor what their emulation needs, or neither was asked for.
 const TileUnit *findTileUnit(bool tiles, bool emulates);
+
+/// Fails the current call because `findTileUnit` found none.
+inline void failWithoutTiles() {
+  diffattn_rt_fail("expected a CPU with AMX's tiles that the system lets the "
+                   "process use, or with AVX2 to emulate them, but this one "
+                   "has neither what was asked for");
+}
 
 /// `p`, whose A and B are bf16, by the tiles of `unit`. Each element of C is
 /// one chain of sums over steps of 32 elements of k (Intel's TDPBF16PS: a sum
@@ -89,6 +100,12 @@ const TileUnit *findTileUnit(bool tiles, bool emulates);
 /// then added to C), so a row is the same for every M, place and number of
 /// threads. K must not be 0.
 void tileProduct(const Product &p, const TileUnit &unit);
+
+/// The op gated_gemm by the tiles of `unit`: products `gate` and `up`, which
+/// differ in their B alone, and whose result is `up`'s. Sums are those of
+/// `tileProduct`.
+void gatedTileProduct(const Product &gate, const Product &up, int32_t rounding,
+                      const TileUnit &unit);
 
 } // namespace diffattn_rt
 

@@ -191,9 +191,7 @@ void diffattn_rt_quantized_gemm(int32_t dtA, int32_t dtC, int32_t bits,
   const TileUnit *unit = findTileUnit(flags & DIFFATTN_GEMM_BF16_TILES,
                                       flags & DIFFATTN_GEMM_EMULATED_TILES);
   if (!unit)
-    diffattn_rt_fail("expected a CPU with AMX's tiles that the system lets the "
-                     "process use, or with AVX2 to emulate them, but this one "
-                     "has neither what was asked for");
+    failWithoutTiles();
   QuantizedProduct{p, *unit, bits, group, static_cast<const float *>(scales)}
       .run();
 }

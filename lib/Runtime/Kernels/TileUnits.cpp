@@ -9,6 +9,7 @@
 #include "DiffAttn/Runtime/ABI/TilePermission.h"
 
 #include <cstring>
+#include <utility>
 
 using namespace diffattn_rt;
 
@@ -56,6 +57,7 @@ void multiply() {
 }
 #include "TileOperands.inc"
 #include "TileUnits.inc"
+#include "GateSums.inc"
 } // namespace amx
 #pragma clang attribute pop
 
@@ -135,6 +137,7 @@ void multiply() {
 }
 #include "TileOperands.inc"
 #include "TileUnits.inc"
+#include "GateSums.inc"
 } // namespace emulated
 #pragma clang attribute pop
 
@@ -155,7 +158,7 @@ bool canEmulate() {
 } // namespace
 
 #define TILE_UNIT(NS)                                                          \
-  {NS::begin, NS::multiplyAny, NS::end, NS::widen, NS::split, NS::addScaled}
+  {NS::begin, NS::multiplyAny, NS::end, NS::widen, NS::split, NS::addScaled, NS::gateSums}
 const TileUnit *diffattn_rt::findTileUnit(bool tiles, bool emulates) {
   static const TileUnit ofAmx TILE_UNIT(amx), ofEmulation TILE_UNIT(emulated);
   if (emulates)

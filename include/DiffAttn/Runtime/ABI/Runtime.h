@@ -151,6 +151,31 @@ DIFFATTN_RT_EXPORT void diffattn_rt_quantized_gemm(
     int64_t K, const void *A, int64_t lda, const void *B, const void *scales,
     int32_t flags, void *C, int64_t ldc, float beta, int64_t max_threads);
 
+/// What is rounded to bf16 on the way to silu(g) * u.
+typedef enum diffattn_gate_rounding {
+  DIFFATTN_ROUND_SUMS = 1,        // g and u
+  DIFFATTN_ROUND_EXPONENTIAL = 2, // e^-g
+  DIFFATTN_ROUND_DENOMINATOR = 4, // 1 + e^-g
+  DIFFATTN_ROUND_SIGMOID = 8,     // 1 / (1 + e^-g)
+  DIFFATTN_ROUND_SILU = 16,       // g / (1 + e^-g), as a product with that
+} diffattn_gate_rounding;
+
+/// C[M,N] = silu(g) * u by tiles, with g = A[M,K] * op(gate) and u = A *
+/// op(up), all of bf16 but C, which is f32, f16 or bf16: the op gated_gemm.
+/// Neither g nor u is written to memory. `flags` are diffattn_gemm_flags, of
+/// which those for tiles and DIFFATTN_GEMM_TRANSPOSE_B count; `rounding` is of
+/// diffattn_gate_rounding. `gate_weight` and `up_weight` are null, or the slots
+/// whose `data` are `gate` and `up`. A row of C is bitwise the same for every
+/// M, position and number of threads; the call fails where the CPU cannot do
+/// it.
+DIFFATTN_RT_EXPORT void
+diffattn_rt_gated_gemm(int32_t dtC, int64_t M, int64_t N, int64_t K,
+                       const void *A, int64_t lda, const void *gate,
+                       int64_t ldgate, const void *up, int64_t ldup,
+                       int32_t flags, int32_t rounding, void *C, int64_t ldc,
+                       diffattn_weight *gate_weight, diffattn_weight *up_weight,
+                       int64_t max_threads);
+
 /// Frees what the runtime keeps in `w->packed` and sets it to null.
 DIFFATTN_RT_EXPORT void diffattn_rt_weight_release(diffattn_weight *w);
 

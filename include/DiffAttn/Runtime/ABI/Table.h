@@ -54,7 +54,8 @@ extern "C" {
   FUNCTION(device_tensor_map)                                                  \
   FUNCTION(alloc_result)                                                       \
   FUNCTION(device_fill)                                                        \
-  FUNCTION(quantized_gemm)
+  FUNCTION(quantized_gemm)                                                     \
+  FUNCTION(gated_gemm)
 
 typedef struct diffattn_rt_table {
   int32_t version; // DIFFATTN_RT_TABLE_VERSION
