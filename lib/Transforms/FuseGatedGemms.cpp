@@ -29,6 +29,15 @@ static bool isWeight(Value tensor) {
                          arith::ConstantOp>(tensor.getDefiningOp());
 }
 
+/// Whether `x` and `y` are one tensor, or made from it by the same reshape.
+static bool isSame(Value x, Value y) {
+  auto ofX = x.getDefiningOp<tensor::CollapseShapeOp>(),
+       ofY = y.getDefiningOp<tensor::CollapseShapeOp>();
+  return x == y || (ofX && ofY &&
+                    OperationEquivalence::isEquivalentTo(
+                        ofX, ofY, OperationEquivalence::IgnoreLocations));
+}
+
 namespace {
 /// A product that nothing else reads, behind a reshape of its rows if they are
 /// of several axes.
@@ -84,7 +93,7 @@ struct FuseGatedGemm final : OpRewritePattern<linalg::GenericOp> {
 private:
   /// Whether tiles multiply both, in one order whatever the number of rows.
   bool areSides(GemmOp gate, GemmOp up) const {
-    if (gate.getA() != up.getA() ||
+    if (!isSame(gate.getA(), up.getA()) ||
         gate.getTransposeB() != up.getTransposeB() ||
         !getElementTypeOrSelf(gate.getA()).isBF16())
       return false;

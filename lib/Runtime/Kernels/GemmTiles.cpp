@@ -264,7 +264,7 @@ private:
         p.M <= kTileRows
             ? (128 << 10) / (first.panelBytes() * sides())
             : std::min(p.batch * rowItems * first.panels() / (2 * threads),
-                       kColumns / kTilePanelColumns);
+                       kColumns / sides() / kTilePanelColumns);
     return std::max<int64_t>(1, wanted);
   }
 

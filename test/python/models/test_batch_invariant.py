@@ -1,4 +1,6 @@
 """A row of a model's result is bitwise what it is alone: for every batch, place in it, padding and number of threads."""
+import subprocess
+
 import numpy as np
 import pytest
 from conftest import ROOT, write_checkpoint
@@ -7,6 +9,7 @@ from test_builders import FEW_LAYERS, SMALL
 
 import diffattn
 from diffattn import errors, models, runtime
+from diffattn.models import layers
 
 #: Wide enough that products are cut into several tiles, of a width that is no multiple of any vector.
 CONFIG = SMALL | {"hidden_size": 72, "intermediate_size": 200, "vocab_size": 90, "head_dim": 16, "num_hidden_layers": 2}
@@ -106,6 +109,34 @@ def test_products_of_tiles(isa, load):
         assert same(result[row:row + 1], tiled.forward(ids[row:row + 1]))
     assert not same(result, other(ids))
     assert np.abs(result - exact(ids)).max() <= 2 * np.abs(other(ids) - exact(ids)).max()
+
+
+@pytest.mark.parametrize("kind", ["diff_v2", "diffllama"])
+@pytest.mark.parametrize("isa", [isa for isa in runnable_isas() if isa.startswith("amx")])
+def test_a_fused_gate_changes_no_bit(isa, kind, load, build_dir, monkeypatch):
+    """Prefill and decode against the same model with -g spelt as a product with -1, in which no gate is fused."""
+    config = CONFIG | {"model_type": kind, "num_hidden_layers": FEW_LAYERS[kind]}
+
+    def run():
+        text = subprocess.run([str(build_dir / "bin/diffattn-opt"), "-", f"--diffattn-cpu-pipeline=isa={isa} until=scheduled"], check=True,
+                              input=str(models.build(config, "bf16")), capture_output=True, text=True).stdout
+        model = load(config, "bf16", target=f"cpu:{isa}")
+        rng = np.random.default_rng(1)
+        ids, lengths = rng.integers(0, 90, (3, 19)), np.array([19, 4, 11])
+        prefilled, *caches = model.executable.call("prefill", ids, lengths, *model.new_caches(3, 20))
+        results = [prefilled.copy(), model.executable.call("decode", ids[:, 0].copy(), lengths, *caches)[0].copy(), model.forward(ids)]
+        return text.count("diffattn.gated_gemm"), results
+
+    fused, results = run()
+
+    def sigmoid(f, x):
+        one, minus = f.f32(1), f.f32(-1)
+        return f.scalar("arith.divf", one, f.scalar("arith.addf", one, f.scalar("math.exp", f.scalar("arith.mulf", x, minus))))
+
+    monkeypatch.setattr(layers, "sigmoid", sigmoid)
+    apart, others = run()
+    assert fused >= 3 and apart == 0
+    assert all(map(same, results, others))
 
 
 def test_the_library_is_still_there(load):
