@@ -117,7 +117,7 @@ private:
     Value result =
         GatedGemmOp::create(rewriter, op.getLoc(), init.getType(), first.getA(),
                             first.getB(), second.getB(), init,
-                            first.getTransposeBAttr(), rounded)
+                            first.getTransposeB(), rounded)
             .getResult();
     if (expand)
       result = tensor::ExpandShapeOp::create(
