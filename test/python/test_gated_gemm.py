@@ -9,7 +9,7 @@ import safetensors.numpy
 from interpreter import Interpreter
 from kernel_library import runnable_isas
 
-from diffattn import runtime
+from diffattn import bundle, runtime
 
 BF16 = ml_dtypes.bfloat16
 TILES = [isa for isa in runnable_isas() if isa.startswith("amx")]
@@ -134,6 +134,23 @@ def test_a_row_is_the_same_in_any_batch(isa, kind, tmp_path):
         for begin, end in ((0, 1), (1, 3), (5, 12), (20, 53), (7, 264), (289, 290), (3, 3)):
             part, = executable.call("f", x[begin:end])
             assert part.tobytes() == whole[begin:end].tobytes()
+
+
+@pytest.mark.parametrize("isa", TILES)
+def test_a_bundle_has_it(isa, build_dir, tmp_path):
+    """Code in a bundle finds the runtime's function in the table that it is given."""
+    rng = np.random.default_rng(9)
+    gate, up = rng.normal(0, 0.2, (2, 75, 160))
+    x = rng.normal(0, 1, (19, 160)).astype(BF16)
+    text = function("torch", 75, 160)
+    want = compiled(text, isa, tmp_path, gate, up).call("f", x)[0].copy()
+    (tmp_path / "model.mlir").write_text(text)
+    (tmp_path / "w").rename(tmp_path / "model.safetensors")
+    done = subprocess.run([str(build_dir / "bin/diffattn-run"), str(tmp_path / "model.mlir"), f"--target=cpu:{isa}", "--emit=bundle",
+                           f"--weights={tmp_path / 'model.safetensors'}", "-o", str(tmp_path / "bundle")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    got, = bundle.load(tmp_path / "bundle").call("f", x)
+    assert np.asarray(got).tobytes() == want.tobytes()
 
 
 GATED = """func.func @f(%x: tensor<?x{k}x{t}>, %g: tensor<{w}x{t}>, %u: tensor<{w}x{t}>) -> tensor<?x{n}x{r}> {{
