@@ -30,9 +30,11 @@ func.func @weights(%x: memref<?x64xbf16>, %y: memref<?x96xbf16>, %gate: index, %
 // A constant and an argument; columns of a result that do not lie side by side are copied to it.
 // CHECK-LABEL: func.func @others(
 // CHECK:         %[[COPY:.+]] = memref.alloc() {{.*}} : memref<9x6xf32>
+// TILES:         %[[FLAGS:.+]] = arith.constant 8 : i32
+// EMULATED:      %[[FLAGS:.+]] = arith.constant 16 : i32
 // CHECK:         %[[GATE:.+]] = llvm.mlir.addressof @diffattn_slot_of_kernel
 // CHECK:         %[[NONE:.+]] = llvm.mlir.zero : !llvm.ptr
-// CHECK:         llvm.call @diffattn_rt_gated_gemm({{.*}}, %[[GATE]], %[[NONE]], %{{[^,]+}})
+// CHECK:         llvm.call @diffattn_rt_gated_gemm({{.*}}, %[[FLAGS]], {{.*}}, %[[GATE]], %[[NONE]], %{{[^,]+}})
 // CHECK:         memref.copy %[[COPY]]
 memref.global "private" constant @kernel : memref<8x6xbf16> = dense<1.0>
 func.func @others(%x: memref<9x8xbf16>, %u: memref<8x6xbf16>, %y: memref<9x6xf32, strided<[12, 2]>>) {

@@ -461,6 +461,58 @@ func.func @flags(%x: tensor<4x64xbf16>) -> tensor<4x96xbf16> {
   return %y : tensor<4x96xbf16>
 }
 
+// What is there is a factor, and not the other product.
+// CHECK-LABEL: func.func @times_init(
+func.func @times_init(%x: tensor<4x64xbf16>) -> tensor<4x96xbf16> {
+  %one = arith.constant 1.0 : f32
+  %wg = arith.constant dense<1.0> : tensor<96x64xbf16>
+  %wu = arith.constant dense<2.0> : tensor<96x64xbf16>
+  %sums = tensor.empty() : tensor<4x96xf32>
+  %init = tensor.empty() : tensor<4x96xbf16>
+  %g = diffattn.gemm ins(%x, %wg : tensor<4x64xbf16>, tensor<96x64xbf16>) outs(%sums : tensor<4x96xf32>) {transpose_b} -> tensor<4x96xf32>
+  %u = diffattn.gemm ins(%x, %wu : tensor<4x64xbf16>, tensor<96x64xbf16>) outs(%sums : tensor<4x96xf32>) {transpose_b} -> tensor<4x96xf32>
+  %y = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%g, %u : tensor<4x96xf32>, tensor<4x96xf32>) outs(%init : tensor<4x96xbf16>) {
+  ^bb0(%a: f32, %b: f32, %o: bf16):
+    %0 = arith.negf %a : f32
+    %1 = math.exp %0 : f32
+    %2 = arith.addf %one, %1 : f32
+    %3 = arith.divf %one, %2 : f32
+    %4 = arith.mulf %a, %3 : f32
+    %w = arith.extf %o : bf16 to f32
+    %5 = arith.mulf %4, %w : f32
+    %6 = arith.truncf %5 : f32 to bf16
+    linalg.yield %6 : bf16
+  } -> tensor<4x96xbf16>
+  return %y : tensor<4x96xbf16>
+}
+
+// The result is rounded and then stored as f32.
+// CHECK-LABEL: func.func @widened(
+func.func @widened(%x: tensor<4x64xbf16>) -> tensor<4x96xf32> {
+  %one = arith.constant 1.0 : f32
+  %wg = arith.constant dense<1.0> : tensor<96x64xbf16>
+  %wu = arith.constant dense<2.0> : tensor<96x64xbf16>
+  %sums = tensor.empty() : tensor<4x96xf32>
+  %init = tensor.empty() : tensor<4x96xbf16>
+  %g = diffattn.gemm ins(%x, %wg : tensor<4x64xbf16>, tensor<96x64xbf16>) outs(%sums : tensor<4x96xf32>) {transpose_b} -> tensor<4x96xf32>
+  %u = diffattn.gemm ins(%x, %wu : tensor<4x64xbf16>, tensor<96x64xbf16>) outs(%sums : tensor<4x96xf32>) {transpose_b} -> tensor<4x96xf32>
+  %y = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%g, %u : tensor<4x96xf32>, tensor<4x96xf32>) outs(%sums : tensor<4x96xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %0 = arith.negf %a : f32
+    %1 = math.exp %0 : f32
+    %2 = arith.addf %one, %1 : f32
+    %3 = arith.divf %one, %2 : f32
+    %4 = arith.mulf %a, %3 : f32
+    %5 = arith.mulf %4, %b : f32
+    %n = arith.truncf %5 : f32 to bf16
+    %6 = arith.extf %n : bf16 to f32
+    linalg.yield %6 : f32
+  } -> tensor<4x96xf32>
+  return %y : tensor<4x96xf32>
+}
+
 // The result is added to what is there.
 // CHECK-LABEL: func.func @adds_init(
 func.func @adds_init(%x: tensor<4x64xbf16>) -> tensor<4x96xbf16> {

@@ -13,22 +13,28 @@ from diffattn import bundle, runtime
 
 BF16 = ml_dtypes.bfloat16
 TILES = [isa for isa in runnable_isas() if isa.startswith("amx")]
-#: The type of the sums, and what is computed from them: in f32 alone, in bf16 alone, and as PyTorch does.
+#: The types of the sums and of the result, and what is computed from them: in f32 alone, in bf16 alone, and as PyTorch does.
 BODIES = {
-    "f32": ("f32", """%0 = NEGATED %a : f32
+    "unrounded": ("f32", "f32", """%0 = NEGATED %a : f32
+    %1 = math.exp %0 : f32
+    %2 = arith.addf %1, %one : f32
+    %3 = arith.divf %one, %2 : f32
+    %4 = arith.mulf %a, %3 : f32
+    %r = arith.mulf %4, %b : f32"""),
+    "f32": ("f32", "bf16", """%0 = NEGATED %a : f32
     %1 = math.exp %0 : f32
     %2 = arith.addf %1, %one : f32
     %3 = arith.divf %one, %2 : f32
     %4 = arith.mulf %a, %3 : f32
     %5 = arith.mulf %4, %b : f32
     %r = arith.truncf %5 : f32 to bf16"""),
-    "bf16": ("bf16", """%0 = NEGATED %a : bf16
+    "bf16": ("bf16", "bf16", """%0 = NEGATED %a : bf16
     %1 = math.exp %0 : bf16
     %2 = arith.addf %1, %one : bf16
     %3 = arith.divf %one, %2 : bf16
     %4 = arith.mulf %a, %3 : bf16
     %r = arith.mulf %4, %b : bf16"""),
-    "torch": ("bf16", """%w = arith.extf %a : bf16 to f32
+    "torch": ("bf16", "bf16", """%w = arith.extf %a : bf16 to f32
     %0 = NEGATED %w : f32
     %1 = math.exp %0 : f32
     %2 = arith.addf %1, %wide : f32
@@ -39,12 +45,13 @@ BODIES = {
 }
 
 
-def function(kind, columns, depth, fused=True):
+def function(kind, columns, depth, fused=True, transposed=True):
     """Two products and the op behind them. Not `fused`: -g is a product with -1, the same bits by another name."""
-    sums, body = BODIES[kind]
+    sums, result, body = BODIES[kind]
     if not fused:
         body = body.replace("NEGATED", f"arith.mulf %minus_{'bf16' if kind == 'bf16' else 'f32'},")
-    w, x, s, y = f"tensor<{columns}x{depth}xbf16>", f"tensor<?x{depth}xbf16>", f"tensor<?x{columns}x{sums}>", f"tensor<?x{columns}xbf16>"
+    form, shape = ("{transpose_b} ", f"{columns}x{depth}") if transposed else ("", f"{depth}x{columns}")
+    w, x, s, y = f"tensor<{shape}xbf16>", f"tensor<?x{depth}xbf16>", f"tensor<?x{columns}x{sums}>", f"tensor<?x{columns}x{result}>"
     return f"""#id = affine_map<(i, j) -> (i, j)>
 ml_program.global private @gate(#ml_program.extern<{w}>) : {w}
 ml_program.global private @up(#ml_program.extern<{w}>) : {w}
@@ -59,12 +66,12 @@ func.func @f(%x: {x} {{bufferization.writable = false}}) -> {y} {{
   %wu = ml_program.global_load_const @up : {w}
   %e = tensor.empty(%rows) : {s}
   %o = tensor.empty(%rows) : {y}
-  %g = diffattn.gemm ins(%x, %wg : {x}, {w}) outs(%e : {s}) {{transpose_b}} -> {s}
-  %u = diffattn.gemm ins(%x, %wu : {x}, {w}) outs(%e : {s}) {{transpose_b}} -> {s}
+  %g = diffattn.gemm ins(%x, %wg : {x}, {w}) outs(%e : {s}) {form}-> {s}
+  %u = diffattn.gemm ins(%x, %wu : {x}, {w}) outs(%e : {s}) {form}-> {s}
   %y = linalg.generic {{indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}} ins(%g, %u : {s}, {s}) outs(%o : {y}) {{
-  ^bb0(%a: {sums}, %b: {sums}, %c: bf16):
+  ^bb0(%a: {sums}, %b: {sums}, %c: {result}):
     {body.replace("NEGATED", "arith.negf")}
-    linalg.yield %r : bf16
+    linalg.yield %r : {result}
   }} -> {y}
   return %y : {y}
 }}
@@ -86,13 +93,17 @@ def compiled(text, isa, folder, gate, up, **options):
 def same(x, y):
     """Equal bits; of a NaN its being one counts alone."""
     x, y = np.asarray(x), np.asarray(y)
-    return ((x.view(np.uint16) == y.view(np.uint16)) | (np.isnan(x.astype(np.float32)) & np.isnan(y.astype(np.float32)))).all()
+    bits = f"u{x.itemsize}"
+    return ((x.view(bits) == y.view(bits)) | (np.isnan(x.astype(np.float32)) & np.isnan(y.astype(np.float32)))).all()
 
 
 def numbers_in_parts(rng):
     """Rows of six bf16: the first three add up to a number of f32, the others to another."""
     g = np.concatenate([rng.uniform(-16, 16, 30000), rng.uniform(-110, 110, 30000), rng.normal(0, 1, 30000) * 2.0 ** rng.integers(-60, 60, 30000),
                         [0.0, -0.0, 88.72, 88.73, 89.0, 89.1, -88.72, -88.73, -89.0, -103.9, -104.0, -104.1, 1e30, -1e30]]).astype(np.float32)
+    # Where the power of two in the exponential changes.
+    edges = ((np.arange(-120, 120) + 0.5) * np.log(2)).astype(np.float32)
+    g = np.concatenate([g, (edges.view(np.int32)[:, None] + np.arange(-40, 41, dtype=np.int32)).view(np.float32).ravel()])
     u = (rng.normal(0, 1, len(g)) * 2.0 ** rng.integers(-30, 30, len(g))).astype(np.float32)
     rows = np.zeros((len(g), 6), np.float32)
     for half, rest in enumerate((g, u)):
@@ -112,12 +123,15 @@ def test_fused_has_the_bits_of_apart(isa, kind, build_dir, tmp_path):
     wide = [(np.repeat([[1, 1, 1, 0, 0, 0]], 2, 0), np.array([[0, 0, 0, 1, 1, 1], [0, 0, 0, -1, -1, -1]]), numbers_in_parts(np.random.default_rng(4)))]
     narrow = [(np.tile(factors, 2)[:, None], np.repeat([-(2.0**-60), 1.5], len(factors))[:, None], every)]
     for gate, up, rows in wide + narrow:
-        texts = [function(kind, *gate.shape, fused=fused) for fused in (True, False)]
+        # Rows of many parts meet weights as they lie, the others transposed ones.
+        transposed = rows.shape[1] == 1
+        texts = [function(kind, *gate.shape, fused, transposed) for fused in (True, False)]
         assert ["gated_gemm" in scheduled(text, isa, build_dir) for text in texts] == [True, False]
-        results = [compiled(text, isa, tmp_path, gate, up).call("f", rows)[0].copy() for text in texts]
+        weights = (gate, up) if transposed else (np.ascontiguousarray(gate.T), np.ascontiguousarray(up.T))
+        results = [compiled(text, isa, tmp_path, *weights).call("f", rows)[0].copy() for text in texts]
         assert same(*results)
         # Not all of it is the same number, nor NaN.
-        assert len(np.unique(results[0].view(np.uint16))) > 1000
+        assert len(np.unique(results[0].view(f"u{results[0].itemsize}"))) > 1000
 
 
 @pytest.mark.parametrize("kind", BODIES)

@@ -64,7 +64,6 @@ void multiply() {
 #pragma clang attribute push(__attribute__((target("avx2,fma,f16c"))),         \
                              apply_to = function)
 namespace emulated {
-#pragma clang fp contract(off)
 struct alignas(64) Tile {
   char rows[kTileRows][kTileRowBytes];
 };
