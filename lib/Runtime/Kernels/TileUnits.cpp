@@ -56,8 +56,8 @@ void multiply() {
   __builtin_ia32_tdpbf16ps(C, A, B);
 }
 #include "TileOperands.inc"
+#include "TileSilu.inc"
 #include "TileUnits.inc"
-#include "GateSums.inc"
 } // namespace amx
 #pragma clang attribute pop
 
@@ -135,8 +135,8 @@ void multiply() {
   }
 }
 #include "TileOperands.inc"
+#include "TileSilu.inc"
 #include "TileUnits.inc"
-#include "GateSums.inc"
 } // namespace emulated
 #pragma clang attribute pop
 
@@ -157,7 +157,8 @@ bool canEmulate() {
 } // namespace
 
 #define TILE_UNIT(NS)                                                          \
-  {NS::begin, NS::multiplyAny, NS::end, NS::widen, NS::split, NS::addScaled, NS::gateSums}
+  {NS::begin, NS::multiplyAny, NS::end,     NS::widen,                         \
+   NS::split, NS::addScaled,   NS::gateSums}
 const TileUnit *diffattn_rt::findTileUnit(bool tiles, bool emulates) {
   static const TileUnit ofAmx TILE_UNIT(amx), ofEmulation TILE_UNIT(emulated);
   if (emulates)
