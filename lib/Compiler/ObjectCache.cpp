@@ -36,8 +36,9 @@ namespace json = llvm::json;
 
 std::string mlir::diffattn::getToolchainKey(StringRef isa) {
   CodegenCpu cpu = getCodegenCpu(isa);
-  std::string key = "build " + getBuildId() + "; LLVM " LLVM_VERSION_STRING
-                    "; cpu " + cpu.cpu + "; features " + cpu.features;
+  std::string key = "build " + getBuildId() +
+                    "; LLVM " LLVM_VERSION_STRING "; cpu " + cpu.cpu +
+                    "; features " + cpu.features;
   // One CPU has another target for each process that may not use its tiles.
   if (isa == "native")
     key += "; " + writeHostFacts(getHostFacts()) + "; " +

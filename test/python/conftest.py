@@ -45,6 +45,19 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 
 
+def pytest_terminal_summary(terminalreporter):
+    """The files that took longest, over all processes: what --durations says of tests alone."""
+    seconds = {}
+    for report in (report for reports in terminalreporter.stats.values() for report in reports if hasattr(report, "duration")):
+        file = report.nodeid.partition("::")[0]
+        seconds[file] = seconds.get(file, 0.0) + report.duration
+    longest = sorted(seconds.items(), key=lambda item: -item[1])[:20]
+    terminalreporter.section("slowest files")
+    for file, spent in longest:
+        terminalreporter.write_line(f"{spent:7.1f} s  {file}")
+    terminalreporter.write_line(f"{sum(seconds.values()):7.1f} s  in all")
+
+
 @pytest.fixture(scope="session")
 def full(request):
     """Whether the long form of a test was asked for."""

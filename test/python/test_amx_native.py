@@ -16,11 +16,11 @@ pytestmark = pytest.mark.skipif("amx" not in runnable_isas(), reason="not compar
 
 SIGNATURES = 10
 LENGTHS = [dict(tq=97, tk=300), dict(tq=33, tk=65), dict(tq=16, tk=31), dict(tq=2, tk=130)]
-# Forbids the system call by which a process asks for tiles (x86-64, number 158) with EPERM, then says what `native` is.
+# Runs a command that may not ask for tiles: of x86-64's system call 158, arch_prctl, request 0x1023 fails with EPERM.
 REFUSED = """
 import ctypes, struct, subprocess, sys
 load, jump_equal, give = 0x20, 0x15, 0x06
-rules = [(load, 0, 0, 0), (jump_equal, 0, 1, 158), (give, 0, 0, 0x00050001), (give, 0, 0, 0x7fff0000)]
+rules = [(load, 0, 0, 0), (jump_equal, 0, 3, 158), (load, 0, 0, 16), (jump_equal, 0, 1, 0x1023), (give, 0, 0, 0x00050001), (give, 0, 0, 0x7fff0000)]
 code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
 class Program(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_void_p)]

@@ -27,6 +27,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <ctime>
@@ -276,13 +277,14 @@ struct CompiledCase::Operand {
   bool output = false;
 };
 
-static sim::TensorMapHandle encode(const EvaluatedMap &given) {
+static sim::TensorMapHandle encode(const EvaluatedMap &given,
+                                   int64_t moreRows) {
   sim::TensorMap map;
   map.base = given.base;
   map.rank = 4;
   map.swizzle128 = true;
   map.box[0] = 64;
-  map.box[1] = given.boxRows;
+  map.box[1] = given.boxRows + moreRows;
   for (auto [i, size] : llvm::enumerate(given.sizes))
     map.sizes[i] = size;
   for (auto [i, stride] : llvm::enumerate(given.strides))
@@ -293,20 +295,25 @@ static sim::TensorMapHandle encode(const EvaluatedMap &given) {
   return *handle;
 }
 
+static void storeAt(CompiledCase::Operand &operand,
+                    const std::array<int64_t, 4> &at, double value) {
+  const View &view = operand.view;
+  const int64_t offset = std::inner_product(at.begin(), at.end(),
+                                            view.strides.begin(), int64_t(0));
+  reference::store(view.element,
+                   operand.memory.data() +
+                       offset * reference::byteSize(view.element),
+                   value);
+}
+
 /// Makes the rows of `operand` from the length of their batch on NaN.
 static void fillBehind(CompiledCase::Operand &operand, const View &lengths) {
   const View &view = operand.view;
   for (int64_t b = 0; b < view.sizes[0]; ++b)
     for (int64_t h = 0; h < view.sizes[1]; ++h)
       for (int64_t j = lengths.integerAt({b}); j < view.sizes[2]; ++j)
-        for (int64_t c = 0; c < view.sizes[3]; ++c) {
-          int64_t at = b * view.strides[0] + h * view.strides[1] +
-                       j * view.strides[2] + c * view.strides[3];
-          reference::store(view.element,
-                           operand.memory.data() +
-                               at * reference::byteSize(view.element),
-                           std::nan(""));
-        }
+        for (int64_t c = 0; c < view.sizes[3]; ++c)
+          storeAt(operand, {b, h, j, c}, std::nan(""));
 }
 
 /// Rows of the table of pages, in an order of their own; entries that no key
@@ -341,12 +348,7 @@ static void fillUnused(CompiledCase::Operand &operand, const Shape &shape,
     for (int64_t h = 0; h < view.sizes[1]; ++h)
       for (int64_t j = std::max<int64_t>(0, used[p]); j < view.sizes[2]; ++j)
         for (int64_t c = 0; c < view.sizes[3]; ++c)
-          reference::store(view.element,
-                           operand.memory.data() +
-                               (p * view.strides[0] + h * view.strides[1] +
-                                j * view.strides[2] + c * view.strides[3]) *
-                                   reference::byteSize(view.element),
-                           std::nan(""));
+          storeAt(operand, {p, h, j, c}, std::nan(""));
 }
 
 /// A page that `table` does not name.
@@ -360,16 +362,10 @@ static int64_t findSpare(ArrayRef<int64_t> table, int64_t pages) {
 
 static void clearPage(CompiledCase::Operand &operand, int64_t page) {
   const View &view = operand.view;
-  const int64_t bytes = reference::byteSize(view.element);
   for (int64_t h = 0; h < view.sizes[1]; ++h)
     for (int64_t j = 0; j < view.sizes[2]; ++j)
       for (int64_t c = 0; c < view.sizes[3]; ++c)
-        reference::store(view.element,
-                         operand.memory.data() +
-                             (page * view.strides[0] + h * view.strides[1] +
-                              j * view.strides[2] + c * view.strides[3]) *
-                                 bytes,
-                         0.0);
+        storeAt(operand, {page, h, j, c}, 0.0);
 }
 
 Outcome CompiledCase::run(const Shape &given, unsigned seed,
@@ -610,10 +606,8 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
   };
   std::deque<sim::TensorMapHandle> maps;
   hooks.makeMap = [&](const EvaluatedMap &given) {
-    EvaluatedMap map = given;
-    if (outcome.maps++ == shape.wrongMap)
-      map.boxRows += shape.moreRows;
-    maps.push_back(encode(map));
+    const bool isWrong = outcome.maps++ == shape.wrongMap;
+    maps.push_back(encode(given, isWrong ? shape.moreRows : 0));
     return sim::KernelArgument::map(maps.back()).bits;
   };
   hooks.launch = [&](const EvaluatedLaunch &launch) {
