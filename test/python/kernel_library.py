@@ -102,9 +102,6 @@ def compile_library(signatures, isa, build_dir, folder):
     assert mlir.returncode == 0, mlir.stderr[:4000]
     assert "diffattn." not in re.sub(r'"[^"]*"', "", mlir.stdout)
     code = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=mlir.stdout, capture_output=True, text=True, check=True).stdout
-    if isa == "amx-emulated":
-        # Tiles are arrays of registers there, on which the optimizer spends most of the time.
-        code = re.sub(r"^(define private void @\"?diffattn_(?:tile|emulated).*) (#\d+ {)$", r"\1 optnone \2", code, flags=re.M)
     # The base of x86-64: what more a kernel needs, its own features must say.
     subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared)],
                    input=code, text=True, check=True)

@@ -49,6 +49,15 @@ def test_products_of_a_tile_of_keys(assembly, heads, keys, width):
         assert count("call") == 0
 
 
+def test_the_emulation_rounds_nothing(build_dir, tmp_path):
+    """Numbers of narrow tiles are moved as they are: a vector of few bf16 is easily taken for floats that a call rounds."""
+    source = tmp_path / "narrow.mlir"
+    source.write_text("".join(function(number, rows, 1, 48) for number, rows in enumerate((1, 2, 3))))
+    done = subprocess.run([str(build_dir / "bin/diffattn-run"), str(source), "--emit=assembly", "--target=cpu:amx-emulated"], capture_output=True, text=True)
+    assert done.returncode == 0 and "emulated_tdpbf16ps_16x1x16" in done.stdout
+    assert "__truncsfbf2" not in done.stdout
+
+
 def test_no_other_function_of_decode_holds_tiles(assembly):
     for name, body in assembly.items():
         if not name.startswith("diffattn_tile_"):

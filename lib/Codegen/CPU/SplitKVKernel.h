@@ -139,7 +139,7 @@ private:
   SmallVector<Value> editScores(int map, ArrayRef<ScoreRow> rows);
 
   // Scores by tiles: SplitKVTiles.cpp.
-  void forTileRows(Value rows, function_ref<void(Value, int64_t)> body);
+  void forTileRows(Value heads, function_ref<void(Value, int64_t)> body);
   void packTileQueries(int map, Value row, int64_t count);
   int64_t getKeysInPlace(const SpecOperand &keys) const;
   void scoreRowsByTiles(int map, Value base, Value row, int64_t count);

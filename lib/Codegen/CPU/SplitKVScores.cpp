@@ -363,9 +363,10 @@ void SplitKVKernel::scoreMap(int map) {
                             b.mul(begin, v.stride(operand, 2)));
     Value before = b.mul(keyHead, rows);
     if (atom.usesTiles)
-      return forTileRows(rows, [&](Value first, int64_t count) {
-        scoreRowsByTiles(map, base, b.add(before, first), count);
-      });
+      return forTileRows(
+          b.div(heads, keyHeads), [&](Value first, int64_t count) {
+            scoreRowsByTiles(map, base, b.add(before, first), count);
+          });
     forBlocks(rows, schedule.getQkRows(), [&](Value first, int64_t count) {
       scoreRows(map, base, b.add(before, first), count);
     });

@@ -13,19 +13,38 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Rows that tiles of queries have: all of them up to 16 at once where their
-/// number is known.
-void SplitKVKernel::forTileRows(Value rows,
+/// How many rows of a head of keys meet a tile of keys, largest first. Each
+/// number is compiled apart, and one query is to take one.
+static SmallVector<int64_t> getRowCounts(std::optional<int64_t> rows,
+                                         std::optional<int64_t> perQuery) {
+  SmallVector<int64_t> counts;
+  if (rows) {
+    if (*rows >= kTileLanes)
+      counts.push_back(kTileLanes);
+    if (*rows % kTileLanes)
+      counts.push_back(*rows % kTileLanes);
+    return counts;
+  }
+  const int64_t unit = perQuery && *perQuery <= kTileLanes ? *perQuery : 1;
+  for (int64_t units = kTileLanes / unit;;
+       units = std::max<int64_t>(units / 4, 1)) {
+    counts.push_back(units * unit);
+    if (units == 1)
+      return counts;
+  }
+}
+
+/// `body` for the rows of `heads` heads of queries, up to 16 at a time.
+void SplitKVKernel::forTileRows(Value heads,
                                 function_ref<void(Value, int64_t)> body) {
-  std::optional<int64_t> known = KernelBuilder::known(rows);
-  if (!known)
-    return forBlocks(rows, kTileLanes, body);
-  const int64_t rest = *known % kTileLanes, whole = *known - rest;
-  if (whole)
-    b.loop(b.index(0), b.index(whole), kTileLanes,
-           [&](Value first) { body(first, kTileLanes); });
-  if (rest)
-    body(b.index(whole), rest);
+  Value rows = b.mul(heads, sizes.queries), done = b.index(0);
+  for (int64_t count :
+       getRowCounts(KernelBuilder::known(rows), KernelBuilder::known(heads))) {
+    Value whole = b.mul(b.div(b.sub(rows, done), count), count);
+    Value end = b.add(done, whole);
+    b.loop(done, end, count, [&](Value first) { body(first, count); });
+    done = end;
+  }
 }
 
 void SplitKVKernel::packTileQueries(int map, Value row, int64_t count) {
@@ -69,13 +88,14 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
     shape.columns = llvm::alignTo(spec.headDim.value, 2);
   shape.prefetches = schedule.getPrefetchBytes() && !spec.isPaged();
   LLVM::LLVMFuncOp kernel = getTileFewScoresKernel(b, module, shape, atom);
-  auto score = [&](Value from, Value stride, Value key, Value keys,
+  // `count` keys from `key` on, which lie from `from` on.
+  auto score = [&](Value from, Value keyStride, Value key, Value count,
                    Value ahead) {
     Value to =
         b.at(getScores(map, row), b.f32, getPosition(map, key, kTileRows));
     LLVM::CallOp::create(b, kernel,
-                         ValueRange{from, stride, s.queries, depth, keys, ahead,
-                                    s.tileSums, to,
+                         ValueRange{from, keyStride, s.queries, depth, count,
+                                    ahead, s.tileSums, to,
                                     b.mul(groupRows[map], b.lanes)});
   };
   const int64_t inPlace = getKeysInPlace(keys);
