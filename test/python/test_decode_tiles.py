@@ -9,7 +9,7 @@ import pytest
 import diffattn
 from attention_cases import Call, draw_signature, memref, plain_signature
 from diffattn import attention_module, runtime
-from kernel_library import runnable_isas
+from kernel_library import call, compile_library, function_text, runnable_isas, signature
 from paths import ROOT
 from test_amx_tiles import product
 
@@ -223,3 +223,31 @@ def test_columns_apart(target, step):
     got = call.check(target)
     dense = [np.ascontiguousarray(x) for x in call.operands[:5]]
     assert same_bits(got, diffattn.attention(*dense, call.lam, **call.options, target=target))
+
+
+def test_copies_of_keys_end_with_zeros(target, build_dir, tmp_path):
+    """A thread's memory still holds the keys of the call before, NaN, behind the columns of narrower keys: known widths and others."""
+    rng = np.random.default_rng(3)
+    isa = target.removeprefix("cpu:")
+    sig = signature(type="bf16")
+    library, names = compile_library([sig], isa, build_dir, tmp_path), function_text(0, sig, isa)[1]
+
+    def dynamic(*arrays):
+        out = np.empty((*arrays[0].shape[:3], arrays[4].shape[3]), BF16)
+        given = dict(zip(("q1", "k1", "q2", "k2", "v"), arrays), lam=np.asarray(0.3, np.float32), out=out)
+        call(library, 0, names, {n: given[n] for n in names})
+        return out
+
+    def apart(x):
+        return np.repeat(x, 2, axis=3)[..., ::2]
+
+    for run in (dynamic, lambda *x: diffattn.attention(*map(apart, x), 0.3, scale=0.17, target=target)):
+        make = lambda width: operands(rng, 1, 48, batch=8, signal=8, noise=8, key=1, widths=(width, 16))
+        arrays = make(33)
+        clean = run(*arrays)
+        assert np.isfinite(clean.astype(np.float32)).all()
+        before = make(64)
+        for x in (before[1], before[3]):
+            x[...] = np.nan
+        assert np.isnan(run(*before).astype(np.float32)).all()
+        assert same_bits(run(*arrays), clean)
