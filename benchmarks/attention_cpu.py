@@ -13,6 +13,7 @@ Rates are nominal: the operations of two separate attentions (6 units, where our
     python benchmarks/attention_cpu.py --clock cpu                 # a machine that others use: time on the CPU, not on the wall
     python benchmarks/attention_cpu.py --v2 --d 128 --key-heads 2 --dtypes f16
     python benchmarks/attention_cpu.py --avx2                      # PyTorch without AVX-512, beside our code for AVX2
+    python benchmarks/attention_cpu.py --isa amx avx512 --dtypes bf16    # decoding: scores by tiles beside those by f32 FMA
 """
 
 import argparse
@@ -38,6 +39,8 @@ NO_AVX512 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_E
 
 
 def targets(args, dtype):
+    if args.isa:
+        return {f"diffattn {isa}": f"cpu:{isa}" for isa in args.isa}
     if args.avx2:
         return {"diffattn 256-bit": "cpu:avx2"}
     wide = {"diffattn": "cpu"}
@@ -156,6 +159,7 @@ def parse():
     parser.add_argument("--segments", type=at_least(0), nargs=2, default=[8, 512], metavar=("COUNT", "EACH"),
                         help="packed sequences and the tokens of each; 0 0: none")
     parser.add_argument("--avx2", action="store_true", help="everybody without AVX-512: our code for AVX2, PyTorch as its variables say")
+    parser.add_argument("--isa", nargs="+", metavar="ISA", help="our code for these instruction sets, one beside the other (default: native)")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="without the naive peer under torch.compile")
     parser.add_argument("--turns", type=positive, default=8)
     parser.add_argument("--threads", type=positive, default=1)
@@ -166,6 +170,8 @@ def parse():
         parser.error("expected --threads 1 with --clock cpu: it adds up what threads take")
     if (args.segments[0] == 0) != (args.segments[1] == 0):
         parser.error(f"--segments: expected two numbers of at least 1, or 0 0, but got {args.segments[0]} {args.segments[1]}")
+    if args.isa and args.avx2:
+        parser.error("expected --avx2 or --isa, not both: --avx2 has our code for AVX2 alone")
     if args.heads % (args.key_heads or 1):
         parser.error(f"--key-heads: expected a divisor of {args.heads}, but got {args.key_heads}")
     args.decode_heads = [args.key_heads] if args.key_heads else sorted({args.heads, max(args.heads // 4, 1)}, reverse=True)

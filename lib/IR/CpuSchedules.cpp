@@ -164,9 +164,9 @@ LogicalResult CpuSplitKVAttr::verify(EmitError emitError, StringRef isa,
     return emitError()
            << "expected prefetch_bytes to be between 0 and 65536, but got "
            << prefetchBytes;
-  if (usesTiles(product)) // cpu_split_kv_c9
-    return emitError() << "expected product f32 or bf16_pairs, but got "
-                       << stringifyCpuProduct(product);
+  if (usesTiles(product) && lanes != 16) // cpu_split_kv_c9
+    return emitError() << "expected 16 lanes with product "
+                       << stringifyCpuProduct(product) << ", but got " << lanes;
   if (kvSplitSize <= 0 || kvSplitSize % lanes) // cpu_split_kv_c3
     return emitError()
            << "expected kv_split_size to be a positive multiple of lanes, but "

@@ -11,10 +11,9 @@ using namespace mlir::diffattn;
 
 CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
                                                 const CpuTarget &target) {
+  // Few queries leave most of a tile of sums empty, but the tile of keys that
+  // they meet is read as fast as memory gives it.
   CpuProduct product = selectCpuMicroKernel(shape, target).product;
-  // Few queries leave most of a tile empty.
-  if (usesTiles(product))
-    product = CpuProduct::F32;
   const bool manyRegisters = target.vectorRegisters >= 32;
   const int64_t lanes = target.vectorBytes / 4;
   // Queries stay in registers beside the sums of scores; sums of outputs beside

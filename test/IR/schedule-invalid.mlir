@@ -106,8 +106,8 @@ func.func private @cpu_split_kv_c10_prefetch() attributes {s = #diffattn.cpu_spl
 
 // -----
 // cpu_split_kv_c9
-// expected-error @below {{expected product f32 or bf16_pairs, but got bf16_tiles}}
-func.func private @cpu_split_kv_c9_tiles() attributes {s = #diffattn.cpu_split_kv<isa = "amx", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 16, o_vectors = 16, o_row_vectors = 8, product = bf16_tiles>}
+// expected-error @below {{expected 16 lanes with product bf16_tiles, but got 8}}
+func.func private @cpu_split_kv_c9_tile_lanes() attributes {s = #diffattn.cpu_split_kv<isa = "amx", lanes = 8, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 16, o_vectors = 16, o_row_vectors = 8, product = bf16_tiles>}
 
 // -----
 // cpu_split_kv_c3

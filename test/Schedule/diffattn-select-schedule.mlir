@@ -79,3 +79,22 @@ func.func @large_head(%q: tensor<1x2x8x1025xf32>, %l: tensor<f32>, %o: tensor<1x
       outs(%o : tensor<1x2x8x1025xf32>) {scale = 0.125 : f32} -> tensor<1x2x8x1025xf32>
   return %0 : tensor<1x2x8x1025xf32>
 }
+
+// Scores of few queries in bf16 are made by tiles too; those with a scale that turns their order around are not, and f16 has
+// none.
+// CHECK-LABEL: func.func @few(
+// AMX:         schedules = [#diffattn.cpu_split_kv<isa = "amx", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 16, o_vectors = 16, o_row_vectors = 8, product = bf16_tiles, prefetch_bytes = 4096>]
+// AMX:         schedules = [#diffattn.cpu_split_kv<isa = "amx", {{.*}}o_row_vectors = 8, prefetch_bytes = 4096>]
+// AMX:         schedules = [#diffattn.cpu_split_kv<isa = "amx", {{.*}}o_row_vectors = 8, prefetch_bytes = 4096>]
+!few = tensor<1x2x8x64xbf16>
+!few16 = tensor<1x2x8x64xf16>
+!h16 = tensor<1x2x512x64xf16>
+func.func @few(%q: !few, %k: !h, %q16: !few16, %k16: !h16, %l: tensor<f32>) -> (!few, !few, !few16) {
+  %0 = diffattn.attention ins(%q, %k, %q, %k, %k : !few, !h, !few, !h, !h) lambda(%l : tensor<f32>)
+      outs(%q : !few) {scale = 0.125 : f32} -> !few
+  %1 = diffattn.attention ins(%q, %k, %q, %k, %k : !few, !h, !few, !h, !h) lambda(%l : tensor<f32>)
+      outs(%q : !few) {scale = -0.125 : f32} -> !few
+  %2 = diffattn.attention ins(%q16, %k16, %q16, %k16, %k16 : !few16, !h16, !few16, !h16, !h16) lambda(%l : tensor<f32>)
+      outs(%q16 : !few16) {scale = 0.125 : f32} -> !few16
+  return %0, %1, %2 : !few, !few, !few16
+}

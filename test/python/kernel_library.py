@@ -50,12 +50,11 @@ def small_schedule(isa, bf16):
     if tiled:
         tiles = "[16, 3, 1], pv_tile = [48, 1, 1]"
     few = "4, q_vectors = 16, pv_rows = 2, pv_keys = 8, o_vectors = 16" if lanes == 16 else "2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8"
-    product = ", product = bf16_pairs" * (bf16 and isa == "avx512bf16")
-    tiles_of_products = ", product = bf16_tiles" * tiled
+    product = ", product = bf16_pairs" * (bf16 and isa == "avx512bf16") + ", product = bf16_tiles" * tiled
     return (f'schedules = [#diffattn.when<max_queries = 3, min_keys = 4 : #diffattn.cpu_split_kv<isa = "{isa}", lanes = {lanes}, '
             f"kv_split_size = 32, qk_rows = {few}, o_row_vectors = 8{product}>>, "
             f'#diffattn.cpu_prefill<isa = "{isa}", lanes = {lanes}, q_block_size = 48, qk_tile = {tiles}, kv_block_size = 32, '
-            f"two_pass_keys = 48{product}{tiles_of_products}>]")
+            f"two_pass_keys = 48{product}>]")
 
 
 def function_text(number, sig, isa):
@@ -103,9 +102,6 @@ def compile_library(signatures, isa, build_dir, folder):
     assert mlir.returncode == 0, mlir.stderr[:4000]
     assert "diffattn." not in re.sub(r'"[^"]*"', "", mlir.stdout)
     code = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=mlir.stdout, capture_output=True, text=True, check=True).stdout
-    if isa == "amx-emulated":
-        # Tiles are arrays of registers there, on which the optimizer spends most of the time.
-        code = re.sub(r"^(define private void @\"?diffattn_(?:tile|emulated).*) (#\d+ {)$", r"\1 optnone \2", code, flags=re.M)
     # The base of x86-64: what more a kernel needs, its own features must say.
     subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared)],
                    input=code, text=True, check=True)

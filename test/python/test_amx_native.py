@@ -15,7 +15,7 @@ from test_attention_random import Inputs, draw_signature, run
 pytestmark = pytest.mark.skipif("amx" not in runnable_isas(), reason="not compared: this machine has no AMX, or its system does not let it be used")
 
 SIGNATURES = 10
-LENGTHS = [dict(tq=97, tk=300), dict(tq=33, tk=65), dict(tq=16, tk=31), dict(tq=2, tk=130)]
+LENGTHS = [dict(tq=97, tk=300), dict(tq=33, tk=65), dict(tq=16, tk=31), dict(tq=2, tk=130), dict(tq=1, tk=530), dict(tq=8, tk=47)]
 # Runs a command that may not ask for tiles: of x86-64's system call 158, arch_prctl, request 0x1023 fails with EPERM.
 REFUSED = """
 import ctypes, struct, subprocess, sys

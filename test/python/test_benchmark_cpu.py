@@ -105,7 +105,13 @@ def test_v2_is_what_pytorch_gives(bench, dtype, causal):
         bench.checked(operands, {"ours": lambda: operands.ours(is_causal=causal)}, peers["naive"])
 
 
+def test_instruction_sets_side_by_side(bench, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["attention_cpu.py", "--isa", "amx", "avx512"])
+    assert bench.targets(bench.parse(), "bf16") == {"diffattn amx": "cpu:amx", "diffattn avx512": "cpu:avx512"}
+
+
 @pytest.mark.parametrize("options, message", [
+    (["--isa", "amx", "--avx2"], "expected --avx2 or --isa, not both: --avx2 has our code for AVX2 alone"),
     (["--heads", 6, "--key-heads", 4], "--key-heads: expected a divisor of 6, but got 4"),
     (["--segments", 0, 4], "--segments: expected two numbers of at least 1, or 0 0, but got 0 4"),
     (["--turns", "x"], "argument --turns: expected an integer of at least 1, but got 'x'"),

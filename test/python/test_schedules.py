@@ -16,15 +16,17 @@ def draw_cpu_schedules(rng, isa):
     """A list for a CPU, most of its numbers unusual ones; about half pass the verifier."""
     pick = lambda *options: options[rng.integers(len(options))]
     lanes = pick(4, 8, 16)
-    made_for = f'isa = "{isa}", lanes = {lanes}, product = {pick("f32", "bf16_pairs")}'
+    made_for = f'isa = "{isa}", lanes = {lanes}, product = '
+    prefill_product = pick("f32", "bf16_pairs")
+    split_product = pick(prefill_product, "bf16_tiles")
     score = pick(1, 2, 3, 4, 8, 13), pick(1, 2, 3, 5, 6), pick(1, 2, 3, 8)
     product = pick(1, 2, 3, 6, 8, 16), pick(1, 2, 3, 4, 8), pick(1, 3, 4)
     rows = score[1] * lanes * product[0] // np.gcd(score[1] * lanes, product[0]) * pick(1, 1, 2)
     kv_block_size = lanes * score[0] // np.gcd(lanes, score[0]) * pick(1, 2, 5)
-    prefill = (f"#diffattn.cpu_prefill<{made_for}, q_block_size = {rows}, qk_tile = {list(score)}, pv_tile = {list(product)}, "
+    prefill = (f"#diffattn.cpu_prefill<{made_for}{prefill_product}, q_block_size = {rows}, qk_tile = {list(score)}, pv_tile = {list(product)}, "
                f"kv_block_size = {kv_block_size}, two_pass_keys = {pick(0, 16, 60, 16384)}>")
     outputs = pick(1, 2, 8, 16, 32)
-    split = (f"#diffattn.cpu_split_kv<{made_for}, kv_split_size = {lanes * pick(1, 2, 7, 64)}, qk_rows = {pick(1, 2, 4, 8, lanes)}, "
+    split = (f"#diffattn.cpu_split_kv<{made_for}{split_product}, kv_split_size = {lanes * pick(1, 2, 7, 64)}, qk_rows = {pick(1, 2, 4, 8, lanes)}, "
              f"q_vectors = {pick(0, 3, 8, 16)}, pv_rows = {pick(1, outputs, 2)}, pv_keys = {pick(2, 6, 8, 100)}, "
              f"o_vectors = {outputs}, o_row_vectors = {pick(1, 2, 4, 8, 16)}>")
     few = pick(0, 2, 8, 100)

@@ -106,16 +106,14 @@ TEST_F(CpuScheduleTest, Bf16DotsOnlyWhereTheCpuAndTheTypeHaveThem) {
         // The scale waits until after the product, and keeps the order.
         bool pairs = isa == "avx512bf16" && type.isBF16() && scale > 0.0f;
         CpuTarget target = *getCpuTarget(isa);
-        // Tiles too, and only for blocks of queries.
-        EXPECT_EQ(selectCpuPrefill(scaled, target).getProduct() ==
-                      CpuProduct::Bf16Tiles,
-                  target.hasTiles() && type.isBF16() && scale > 0.0f);
-        EXPECT_NE(selectCpuSplitKV(scaled, target).getProduct(),
-                  CpuProduct::Bf16Tiles);
+        // Tiles too.
+        bool tiles = target.hasTiles() && type.isBF16() && scale > 0.0f;
         for (CpuProduct product :
              {selectCpuPrefill(scaled, target).getProduct(),
-              selectCpuSplitKV(scaled, target).getProduct()})
+              selectCpuSplitKV(scaled, target).getProduct()}) {
           EXPECT_EQ(product == CpuProduct::Bf16Pairs, pairs) << isa.str();
+          EXPECT_EQ(product == CpuProduct::Bf16Tiles, tiles) << isa.str();
+        }
       }
 }
 

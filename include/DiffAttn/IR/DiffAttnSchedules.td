@@ -95,10 +95,14 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
   let description = [{
     A work item takes a block of keys of all heads that share them, so that K and V are read once.
 
-    - `isa`, `lanes` and `product`: as in `#diffattn.cpu_prefill`;
+    - `isa`, `lanes` and `product`: as in `#diffattn.cpu_prefill`, but with `bf16_tiles` columns may
+      lie apart. Scores are then made by tiles of 16 keys and up to 16 rows of queries that share a
+      head of keys, and values are widened. Keys that tiles cannot read where they lie (columns
+      apart, their number odd or not known) are copied, 16 at a time;
     - `kv_split_size`: keys of a work item;
     - `qk_rows`: rows of queries that meet a key as it is read, a power of two up to `lanes`, and
-      `q_vectors`: the most vectors of them that stay in registers;
+      `q_vectors`: the most vectors of them that stay in registers. With tiles, only the rows whose
+      scores become exponentials together;
     - `pv_rows`: rows that meet a value as it is read, a power of two, and `pv_keys`: keys whose
       values are used by all rows before the next are read;
     - `o_vectors`: vectors of sums of outputs of all rows, and `o_row_vectors`: the most of one row.

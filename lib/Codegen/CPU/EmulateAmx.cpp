@@ -289,9 +289,13 @@ struct ProductPattern final : OpConversionPattern<Op> {
         // for some to merge, in time that grows with the square of their
         // number.
         Type element = type.getElementType();
-        LLVM::StoreOp::create(b,
-                              vector::ExtractOp::create(b, tiles[number], row),
-                              b.at(slots[number], element, at),
+        Value stored = vector::ExtractOp::create(b, tiles[number], row);
+        // As bits: of a short vector of bf16 LLVM would store each number
+        // alone, rounded by a call.
+        if (element.isBF16())
+          stored =
+              arith::BitcastOp::create(b, type.clone(b.getI16Type()), stored);
+        LLVM::StoreOp::create(b, stored, b.at(slots[number], element, at),
                               element.getIntOrFloatBitWidth() / 8,
                               /*isVolatile=*/true);
       });

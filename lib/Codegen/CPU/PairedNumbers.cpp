@@ -12,14 +12,18 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+bool PairedNumbers::takesTypes(const AttentionSpec &spec) const {
+  const SpecOperand *operands[] = {&spec.q1, &spec.q2, &spec.k1, &spec.k2,
+                                   &spec.v};
+  return spec.scores.scale > 0.0f &&
+         llvm::all_of(operands, [&](const SpecOperand *operand) {
+           return operand->element == numberType(operand->element.getContext());
+         });
+}
+
 bool PairedNumbers::takes(const AttentionSpec &spec) const {
-  auto suits = [&](const SpecOperand &operand, bool needsUnit) {
-    return operand.element == numberType(operand.element.getContext()) &&
-           (!needsUnit || operand.hasUnitColumns());
-  };
-  return spec.scores.scale > 0.0f && suits(spec.q1, false) &&
-         suits(spec.q2, false) && suits(spec.k1, true) &&
-         suits(spec.k2, true) && suits(spec.v, true);
+  return takesTypes(spec) && spec.k1.hasUnitColumns() &&
+         spec.k2.hasUnitColumns() && spec.v.hasUnitColumns();
 }
 
 Value PairedNumbers::interleave(KernelBuilder &b, Value first, Value second) {

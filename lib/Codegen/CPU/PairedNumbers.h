@@ -18,6 +18,8 @@ namespace mlir::diffattn {
 class PairedNumbers : public ProductAtom {
 public:
   bool takes(const AttentionSpec &spec) const override;
+  /// Whether types and scale suit it, wherever columns lie.
+  bool takesTypes(const AttentionSpec &spec) const;
   Type getPacked(KernelBuilder &b) const override { return b.i32; }
   Type getNumber(KernelBuilder &b) const override {
     return numberType(b.getContext());

@@ -23,24 +23,13 @@ bool PrefillKernel::readsKeyTiles(const AttentionSpec &spec) {
 /// `count` keys from `first` on, as rows of whole tiles with zeros behind the
 /// last column and the last key.
 void PrefillKernel::packKeyTiles(int map, Value first, Value count) {
-  Type i16 = b.getI16Type();
-  VectorType halves = VectorType::get({b.lanes}, i16);
-  Value depth = b.roundUp(headDim, kTileDepth);
-  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(halves));
   Value stride = v.stride(map ? spec.k2 : spec.k1, 2);
-  Value whole = b.mul(b.div(headDim, b.lanes), b.lanes);
-  Value mask = b.firstLanes(b.sub(headDim, whole));
-  b.loop(b.index(0), b.mul(b.roundUp(count, kTileRows), depth), b.lanes,
-         [&](Value at) { b.store(zero, s.keyPanel, i16, at); });
-  b.loop(count, [&](Value key) {
-    Value from = b.at(keyBase[map], i16, b.mul(b.add(first, key), stride));
-    Value to = b.at(s.keyPanel, i16, b.mul(key, depth));
-    b.loop(b.index(0), whole, b.lanes,
-           [&](Value c) { b.store(b.load(halves, from, i16, c), to, i16, c); });
-    b.ifThen(b.less(whole, headDim), [&] {
-      b.store(b.loadMasked(halves, from, whole, mask), to, i16, whole);
-    });
-  });
+  auto rowOf = [&](Value key) {
+    return b.at(keyBase[map], atom.getNumber(b),
+                b.mul(b.add(first, key), stride));
+  };
+  packTileRows(b, {rowOf, headDim, /*columnStride=*/Value()}, count,
+               b.roundUp(headDim, kTileDepth), s.keyPanel);
 }
 
 void PrefillKernel::scoreTiles(int map, const KvBlock &kvBlock, Value scores) {

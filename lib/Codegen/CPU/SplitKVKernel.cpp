@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "SplitKVKernel.h"
+#include "TileBuilder.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -29,9 +30,11 @@ static CallSizes readSizes(KernelValues v) {
   return sizes;
 }
 
-SplitKVKernel::SplitKVKernel(KernelBuilder &b, const AttentionSpec &spec,
-                             const CallSizes &sizes, Value context)
-    : b(b), spec(spec), schedule(spec.splitKV), atom(spec.getAtom()),
+SplitKVKernel::SplitKVKernel(KernelBuilder &b, ModuleOp module,
+                             const AttentionSpec &spec, const CallSizes &sizes,
+                             Value context)
+    : b(b), module(module), spec(spec), schedule(spec.splitKV),
+      atom(spec.getAtom()), valueAtom(atom.usesTiles ? getFmaF32() : atom),
       v(b, spec, context), sizes(sizes), context(context) {
   groups = getGroups();
   groupRows[0] = b.mul(groups.signal, sizes.queries);
@@ -103,8 +106,15 @@ SplitKVScratch SplitKVKernel::layOutScratch(Value base) {
   SplitKVScratch s;
   {
     auto take = partTaker(b, base, s.scores);
-    s.queries = take(b.mul(queryStride, schedule.getQkRows()));
-    s.keyPanel = take(b.mul(queryStride, b.lanes));
+    if (atom.usesTiles) {
+      Value pairs = b.div(b.roundUp(sizes.headDim, kTileDepth), 2);
+      s.queries = take(b.mul(pairs, kTileLanes));
+      s.keyPanel = take(b.mul(pairs, kTileRows));
+      s.tileSums = take(b.index(schedule.getKvSplitSize() * kTileLanes));
+    } else {
+      s.queries = take(b.mul(queryStride, schedule.getQkRows()));
+      s.keyPanel = take(b.mul(queryStride, b.lanes));
+    }
   }
   auto take = partTaker(b, base, s.values);
   s.weights = take(b.mul(groupRows[0], schedule.getKvSplitSize()));
@@ -306,7 +316,7 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
     return b.getOrEmitFunction(
         module, (name + suffix).str(), arguments, [&](ValueRange args) {
           CallSizes sizes = readSizes(KernelValues(b, spec, args[0]));
-          SplitKVKernel kernel(b, spec, sizes, args[0]);
+          SplitKVKernel kernel(b, module, spec, sizes, args[0]);
           body(kernel, args[1], args[2]);
         });
   };
@@ -335,5 +345,5 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
 SplitKVSizes mlir::diffattn::emitSplitKVSizes(KernelBuilder &b,
                                               const AttentionSpec &spec,
                                               const CallSizes &sizes) {
-  return SplitKVKernel(b, spec, sizes).getSizes();
+  return SplitKVKernel(b, ModuleOp(), spec, sizes).getSizes();
 }

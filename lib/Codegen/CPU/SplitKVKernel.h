@@ -18,6 +18,7 @@
 // the few values that they meet, and exponentials lie so that those of all rows
 // are one stream beside the values. Sums of outputs change where they are in
 // cache, and go to the call's memory once.
+// With tiles a matrix unit makes the scores; values are multiplied in f32.
 // Blocks lie at fixed positions, so neither threads nor batch have an influence
 // on the result.
 //
@@ -52,7 +53,7 @@ struct SplitKVMemory {
 /// A thread's scratch, in f32. That for scores and that for values use the same
 /// memory.
 struct SplitKVScratch {
-  Value queries, keyPanel, scores;
+  Value queries, keyPanel, tileSums, scores;
   Value weights, outputs, valuePanel, values;
 };
 
@@ -60,7 +61,7 @@ class SplitKVKernel {
 public:
   /// In a loop's function, with its context; in the calling function, where
   /// only sizes count, without.
-  SplitKVKernel(KernelBuilder &b, const AttentionSpec &spec,
+  SplitKVKernel(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
                 const CallSizes &sizes, Value context = {});
 
   void emitScores(int map, Value index, Value scratch);
@@ -112,6 +113,7 @@ private:
   // Scores: SplitKVScores.cpp.
   void scoreMap(int map);
   Queries packQueries(int map, Value row, int64_t count);
+  Value getQuery(int map, Value row);
   void packQuery(int map, Value row, Value to);
   void scoreRows(int map, Value base, Value row, int64_t count);
   Rows getKeyTile(int map, Value base, Value key, Value count);
@@ -135,6 +137,12 @@ private:
   Value fold(Value x, Value y, int64_t count);
   void emitSoftmax(int map, Value first, int64_t count);
   SmallVector<Value> editScores(int map, ArrayRef<ScoreRow> rows);
+
+  // Scores by tiles: SplitKVTiles.cpp.
+  void forTileRows(Value heads, function_ref<void(Value, int64_t)> body);
+  void packTileQueries(int map, Value row, int64_t count);
+  int64_t getKeysInPlace(const SpecOperand &keys) const;
+  void scoreRowsByTiles(int map, Value base, Value row, int64_t count);
 
   // Outputs: SplitKVValues.cpp.
   void multiplyValues();
@@ -181,9 +189,11 @@ private:
   PolynomialMath lanes(int degree = 5);
 
   KernelBuilder &b;
+  ModuleOp module;
   const AttentionSpec &spec;
   CpuSplitKVAttr schedule;
-  const ProductAtom &atom;
+  /// How scores are multiplied, and how values are.
+  const ProductAtom &atom, &valueAtom;
   KernelValues v;
   CallSizes sizes;
   Value context;

@@ -36,14 +36,20 @@ SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
   return queries;
 }
 
+/// The address of a row's query.
+Value SplitKVKernel::getQuery(int map, Value row) {
+  const SpecOperand &operand = map ? spec.q2 : spec.q1;
+  Value head = b.mul(group, map ? groups.noise : groups.signal);
+  head = b.add(head, b.div(row, sizes.queries));
+  return b.at(v.head(operand, batch, head), operand.element,
+              b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
+}
+
 /// Scaled and as f32, or as it is where the scale waits; padded with zeros.
 void SplitKVKernel::packQuery(int map, Value row, Value to) {
   const SpecOperand &operand = map ? spec.q2 : spec.q1;
   const bool raw = !atom.scalesQueries;
-  Value head = b.mul(group, map ? groups.noise : groups.signal);
-  head = b.add(head, b.div(row, sizes.queries));
-  Value from = b.at(v.head(operand, batch, head), operand.element,
-                    b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
+  Value from = getQuery(map, row);
   float scale =
       spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
   // What keeps its value is copied as bits.
@@ -320,7 +326,7 @@ void SplitKVKernel::emitSoftmax(int map, Value first, int64_t count) {
                           b.mul(begin, v.stride(spec.bias(), 3))));
   }
   SmallVector<Value> maxima = editScores(map, rows);
-  PolynomialMath math = lanes(atom.exponentDegree);
+  PolynomialMath math = lanes(valueAtom.exponentDegree);
   SmallVector<Value> sums(count, b.zero());
   sums =
       b.loop(b.index(0), n, b.lanes, sums, [&](Value key, ValueRange carried) {
@@ -355,8 +361,14 @@ void SplitKVKernel::scoreMap(int map) {
                      ? v.head(operand, /*batch=*/b.index(0), number)
                      : b.at(v.head(operand, batch, number), operand.element,
                             b.mul(begin, v.stride(operand, 2)));
+    Value before = b.mul(keyHead, rows);
+    if (atom.usesTiles)
+      return forTileRows(
+          b.div(heads, keyHeads), [&](Value first, int64_t count) {
+            scoreRowsByTiles(map, base, b.add(before, first), count);
+          });
     forBlocks(rows, schedule.getQkRows(), [&](Value first, int64_t count) {
-      scoreRows(map, base, b.add(b.mul(keyHead, rows), first), count);
+      scoreRows(map, base, b.add(before, first), count);
     });
   });
   forBlocks(groupRows[map], schedule.getQkRows(),

@@ -33,13 +33,14 @@ void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
       return b.load(b.vector, e, getPosition(map, key, b.lanes));
     };
     Value p = b.fma(load(1, e2), factor2, b.mulf(load(0, e1), factor1));
-    b.storeNarrow(p, to, atom.getNumber(b), key);
+    b.storeNarrow(p, to, valueAtom.getNumber(b), key);
   });
 }
 
 /// Keys are counted from the item's first.
 Value SplitKVKernel::getWeights(Value row, Value first, int64_t span) {
-  return b.at(s.weights, atom.getNumber(b), b.sub(b.mul(row, span), first));
+  return b.at(s.weights, valueAtom.getNumber(b),
+              b.sub(b.mul(row, span), first));
 }
 
 /// outputs += weights * values, for `vectors` vectors from `column` on and the
@@ -54,7 +55,7 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
       sums.push_back(b.load(b.vector, output, b.add(column, i * b.lanes)));
   sums = b.loop(first, end, of.pack, sums, [&](Value key, ValueRange carried) {
     auto weight = [&](Value weights) -> Value {
-      Type element = atom.getNumber(b);
+      Type element = valueAtom.getNumber(b);
       if (of.pack > 1)
         return b.load(of.getPacked(b), weights, element, key);
       return b.loadWideScalar(weights, element, key);
@@ -127,12 +128,13 @@ void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
   KeyRange seen = getSeenKeys(query);
   first = b.max(first, seen.low);
   end = b.min(end, seen.high);
-  if (atom.pack == 1 || isCareful)
+  if (valueAtom.pack == 1 || isCareful)
     return emitOutputs(values, getFmaF32(), first, end, outputs);
   // Whole packs, before and after them keys that have no partner.
-  Value firstPack = b.min(b.roundUp(first, atom.pack), end);
-  Value lastPack = b.max(b.mul(b.div(end, atom.pack), atom.pack), firstPack);
-  emitOutputs(values, atom, firstPack, lastPack, outputs);
+  Value firstPack = b.min(b.roundUp(first, valueAtom.pack), end);
+  Value lastPack =
+      b.max(b.mul(b.div(end, valueAtom.pack), valueAtom.pack), firstPack);
+  emitOutputs(values, valueAtom, firstPack, lastPack, outputs);
   b.loop(b.index(2), [&](Value i) {
     Value before = b.equal(i, b.index(0));
     Value from = b.select(before, first, lastPack),
@@ -240,7 +242,7 @@ SplitKVKernel::Rows SplitKVKernel::getValueTile(const Rows &inPlace,
     tile.base = b.at(tile.base, tile.element, before);
     return tile;
   }
-  if (atom.readsRows(b, spec.v))
+  if (valueAtom.readsRows(b, spec.v))
     return inPlace;
   packRows(v, spec.v, inPlace.base, first, b.sub(end, first), sizes.valueDim,
            paddedValueDim, s.valuePanel);

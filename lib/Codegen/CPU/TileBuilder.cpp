@@ -35,12 +35,14 @@ Value TileBuilder::memory(Value base, Type element) {
   return UnrealizedConversionCastOp::create(b, type, value).getResult(0);
 }
 
-static amx::TileType getSumsType(KernelBuilder &b) {
-  return amx::TileType::get({kTileRows, kTileLanes}, b.f32);
+static amx::TileType getSumsType(KernelBuilder &b,
+                                 int64_t columns = kTileLanes) {
+  return amx::TileType::get({kTileRows, columns}, b.f32);
 }
 
-Value TileBuilder::loadFactor(Value base, Value stride) {
-  auto type = amx::TileType::get({kTileRows, kTileDepth}, number);
+Value TileBuilder::loadFactor(Value base, Value stride, int64_t rows,
+                              int64_t numbers) {
+  auto type = amx::TileType::get({rows, numbers}, number);
   return amx::TileLoadOp::create(b, type, memory(base, number),
                                  toIndex(b, b.index(0)), toIndex(b, stride));
 }
@@ -50,12 +52,12 @@ Value TileBuilder::loadSums(Value base, Value stride) {
                                  toIndex(b, b.index(0)), toIndex(b, stride));
 }
 
-Value TileBuilder::zeroSums() {
-  return amx::TileZeroOp::create(b, getSumsType(b));
+Value TileBuilder::zeroSums(int64_t columns) {
+  return amx::TileZeroOp::create(b, getSumsType(b, columns));
 }
 
 Value TileBuilder::multiplyAdd(Value a, Value pairs, Value sums) {
-  return amx::TileMulFOp::create(b, getSumsType(b), a, pairs, sums);
+  return amx::TileMulFOp::create(b, sums.getType(), a, pairs, sums);
 }
 
 void TileBuilder::storeSums(Value sums, Value base, Value stride) {
@@ -83,4 +85,55 @@ SmallVector<Value> mlir::diffattn::emitTranspose16x16(KernelBuilder &b,
     }
   }
   return values;
+}
+
+SmallVector<Value> mlir::diffattn::emitTransposeRows(KernelBuilder &b,
+                                                     ArrayRef<Value> vectors) {
+  // The lowest bit of a number's place becomes the highest, once for each bit
+  // of a column.
+  SmallVector<int64_t> even, odd;
+  for (int64_t lane = 0; lane < kTileLanes; ++lane) {
+    even.push_back(2 * lane);
+    odd.push_back(2 * lane + 1);
+  }
+  SmallVector<Value> values(vectors);
+  const size_t half = vectors.size() / 2;
+  for (size_t width = vectors.size(); width > 1; width /= 2) {
+    SmallVector<Value> next(values.size());
+    for (size_t i = 0; i < half; ++i) {
+      Value x = values[2 * i], y = values[2 * i + 1];
+      next[i] = vector::ShuffleOp::create(b, x, y, even);
+      next[half + i] = vector::ShuffleOp::create(b, x, y, odd);
+    }
+    values = next;
+  }
+  return values;
+}
+
+void mlir::diffattn::packTileRows(KernelBuilder &b, const TileSource &source,
+                                  Value count, Value depth, Value panel) {
+  Type i16 = b.getI16Type();
+  VectorType halves = VectorType::get({kTileLanes}, i16);
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(halves));
+  Value columns = source.columns;
+  Value whole = b.mul(b.div(columns, kTileLanes), kTileLanes);
+  Value mask = b.firstLanes(b.sub(columns, whole), kTileLanes);
+  b.loop(b.index(0), b.mul(b.roundUp(count, kTileRows), depth), kTileLanes,
+         [&](Value at) { b.store(zero, panel, i16, at); });
+  b.loop(count, [&](Value row) {
+    Value from = source.rowOf(row);
+    Value to = b.at(panel, i16, b.mul(row, depth));
+    if (source.columnStride) {
+      b.loop(columns, [&](Value c) {
+        Value at = b.mul(c, source.columnStride);
+        b.store(b.load(i16, from, i16, at), to, i16, c);
+      });
+      return;
+    }
+    b.loop(b.index(0), whole, kTileLanes,
+           [&](Value c) { b.store(b.load(halves, from, i16, c), to, i16, c); });
+    b.ifThen(b.less(whole, columns), [&] {
+      b.store(b.loadMasked(halves, from, whole, mask), to, i16, whole);
+    });
+  });
 }

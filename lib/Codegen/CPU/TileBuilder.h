@@ -16,19 +16,20 @@ namespace mlir::diffattn {
 /// product contracts as many.
 constexpr int64_t kTileRows = 16, kTileLanes = 16, kTileDepth = 32;
 
-/// AMX ops on raw pointers. A tile is 16 rows of 64 bytes: of A 32 numbers of
-/// 16 bits, of B as many in pairs (row p holds numbers 2p and 2p + 1 of each of
-/// 16 columns), of C 16 sums in f32. Strides count elements.
+/// AMX ops on raw pointers. A tile has up to 16 rows of up to 64 bytes: of A 32
+/// numbers of 16 bits, of B as many in pairs (row p holds numbers 2p and 2p + 1
+/// of each of 16 columns), of C 16 sums in f32. Strides count elements.
 class TileBuilder {
 public:
   /// A and B hold numbers of type `number`: bf16 or f16.
   TileBuilder(KernelBuilder &b, Type number) : b(b), number(number) {}
 
-  /// 16 rows of 32 numbers, or of 16 pairs, from `base` on. `stride` counts
-  /// numbers.
-  Value loadFactor(Value base, Value stride);
+  /// `rows` rows of `numbers` numbers, or of half as many pairs, from `base`
+  /// on. `stride` counts numbers.
+  Value loadFactor(Value base, Value stride, int64_t rows = kTileRows,
+                   int64_t numbers = kTileDepth);
   Value loadSums(Value base, Value stride);
-  Value zeroSums();
+  Value zeroSums(int64_t columns = kTileLanes);
   Value multiplyAdd(Value a, Value pairs, Value sums);
   void storeSums(Value sums, Value base, Value stride);
 
@@ -41,6 +42,23 @@ private:
 
 /// 16 vectors of 16 lanes of 32 bits, as rows: their columns.
 SmallVector<Value> emitTranspose16x16(KernelBuilder &b, ArrayRef<Value> rows);
+
+/// 16 rows of as many numbers as there are vectors, a power of two, one row
+/// after the other: their columns.
+SmallVector<Value> emitTransposeRows(KernelBuilder &b, ArrayRef<Value> vectors);
+
+/// Rows of numbers of 16 bits, of which `rowOf` gives the addresses. Columns
+/// lie `columnStride` apart, or side by side where it is null.
+struct TileSource {
+  function_ref<Value(Value row)> rowOf;
+  Value columns, columnStride;
+};
+
+/// `count` such rows as rows of `depth` numbers at `panel`, with zeros behind
+/// the last column and up to a multiple of 16 rows. `depth` is a multiple of
+/// 16.
+void packTileRows(KernelBuilder &b, const TileSource &source, Value count,
+                  Value depth, Value panel);
 
 } // namespace mlir::diffattn
 

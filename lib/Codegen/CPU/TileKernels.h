@@ -44,6 +44,27 @@ LLVM::LLVMFuncOp getTileProductKernel(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule, int64_t tiles,
                                       const ProductAtom &atom);
 
+/// What a kernel of `getTileFewScoresKernel` is made for.
+struct FewScores {
+  /// Rows of queries, up to 16.
+  int64_t rows;
+  /// Columns of a key that are multiplied, an even number, where it is known.
+  std::optional<int64_t> columns;
+  /// Whether lines are asked for `ahead` bytes behind those that are read.
+  bool prefetches = false;
+};
+
+/// Scores of `n` keys, a multiple of 16, against few rows of queries:
+/// scores[key / 16][row][key % 16], where vectors of keys are `stride` apart.
+/// Queries are pairs [column / 2][row], with zeros up to `depth`, a multiple of
+/// 32; so many columns are read of each key where their number is not known.
+/// `sums` has room for n rows of 16 f32.
+///   (keys: ptr, keyStride, queries: ptr, depth, n, ahead, sums: ptr,
+///    scores: ptr, stride)
+LLVM::LLVMFuncOp getTileFewScoresKernel(KernelBuilder &b, ModuleOp module,
+                                        const FewScores &shape,
+                                        const ProductAtom &atom);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_CODEGEN_CPU_TILEKERNELS_H

@@ -20,7 +20,10 @@ public:
                       /*multiple=*/kTileDepth / 2),
         feature(feature) {}
   bool takes(const AttentionSpec &spec) const override {
-    return spec.target.hasTiles(feature) && PairedNumbers::takes(spec);
+    if (!spec.target.hasTiles(feature))
+      return false;
+    // Of few queries the keys are copied where tiles cannot read them.
+    return spec.splitKV ? takesTypes(spec) : PairedNumbers::takes(spec);
   }
   Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
     Value first = b.round(parts[0], getNumber(b)),

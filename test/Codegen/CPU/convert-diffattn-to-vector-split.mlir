@@ -87,3 +87,36 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // PAIRS-LABEL: llvm.func private @diffattn_attention_0_values(
 // PAIRS:         vector.shuffle {{.*}} [0, 32, 1, 33,
 // PAIRS:         llvm.call_intrinsic "llvm.x86.avx512bf16.dpbf16ps.512"
+
+// With tiles, 16 keys as they lie meet the four queries in one tile of sums, four wide. The function calls no other one, and
+// the tiles of queries stay where they are.
+// RUN: sed -e 's/f32>/bf16>/g' -e 's/memref<bf16>/memref<f32>/g' %s | diffattn-opt --pass-pipeline="builtin.module(diffattn-select-schedule{isa=amx},convert-diffattn-to-vector)" | FileCheck %s --check-prefix=TILES
+// TILES-LABEL: llvm.func private @diffattn_attention_0_scores1(
+// TILES-NOT:     amx.
+// TILES:         llvm.call @diffattn_tile_few_scores_4x64_bf16_ahead_16_amx(
+// TILES-LABEL: llvm.func private @diffattn_tile_few_scores_4x64_bf16_ahead_16_amx(
+// TILES-NOT:     llvm.call
+// TILES-COUNT-2: amx.tile_load {{.*}} into !amx.tile<16x8xbf16>
+// TILES-NOT:     llvm.call
+// TILES:         scf.for {{.*}} to %arg4 step
+// TILES-NOT:       into !amx.tile<16x8xbf16>
+// TILES:           amx.tile_zero : !amx.tile<16x4xf32>
+// TILES-COUNT-16:  llvm.intr.prefetch
+// TILES:           amx.tile_load %{{.*}}, %{{.*}} : {{.*}} into !amx.tile<16x32xbf16>
+// TILES:           amx.tile_mulf {{.*}} : !amx.tile<16x32xbf16>, !amx.tile<16x8xbf16>, !amx.tile<16x4xf32>
+// TILES-COUNT-16:  llvm.intr.prefetch
+// TILES:           amx.tile_load %{{.*}} : {{.*}} into !amx.tile<16x32xbf16>
+// TILES:           amx.tile_mulf
+// TILES-NOT:       amx.tile_mulf
+// TILES:           amx.tile_store
+// Sums are then [key][row], and become vectors of keys.
+// TILES:         scf.for {{.*}} to %arg4 step
+// TILES-COUNT-4:   llvm.load {{.*}} -> vector<16xf32>
+// TILES-COUNT-8:   vector.shuffle
+// TILES-NOT:       vector.shuffle
+// TILES-COUNT-4:   llvm.store {{.*}} : vector<16xf32>
+// TILES-NOT:     llvm.call
+// TILES:         llvm.return
+// Values are multiplied in f32.
+// TILES-LABEL: llvm.func private @diffattn_attention_0_values(
+// TILES:         vector.fma

@@ -7,6 +7,8 @@
 // CHECK:       scf.for {{.*}} -> (vector<16x16xf32>)
 // CHECK-NOT:     llvm.alloca
 // CHECK-COUNT-16: vector.load %arg0[{{.*}}] : memref<?x32xbf16>, vector<32xbf16>
+// CHECK-COUNT-16: llvm.store volatile {{.*}} : vector<16xf32>
+// CHECK-COUNT-32: llvm.store volatile {{.*}} : vector<32xi16>
 // CHECK:         llvm.call @diffattn_emulated_tdpbf16ps_16x16x32_16_generic(
 // CHECK:         scf.yield {{.*}} : vector<16x16xf32>
 // CHECK-COUNT-16: vector.store {{.*}} : memref<16x16xf32>, vector<16xf32>
