@@ -159,6 +159,33 @@ def test_decoding_from_pages(isa, rows):
             assert not wrong.any(), (dtype, queries, window, n, np.argwhere(wrong)[0])
 
 
+def test_windows_begin_anywhere_in_pages_that_tiles_of_values_fill():
+    """Pages that whole tiles of values fill, but no vector of scores does, in blocks of whole pages: a schedule by hand."""
+    if "avx2" not in runnable_isas():
+        pytest.skip("this CPU has no AVX2, which the schedule is for")
+    rng = np.random.default_rng(12)
+    q, k, v = "tensor<1x2x1x8xf32>", "tensor<?x2x12x8xf32>", "tensor<?x2x12x16xf32>"
+    schedule = ('#diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 240, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 4, '
+                "o_vectors = 8, o_row_vectors = 8>")
+    executable = Executable(f"""
+func.func @paged(%q1: {q}, %k1: {k}, %q2: {q}, %k2: {k}, %v: {v}, %l: tensor<f32>, %len: tensor<1xi64>, %table: tensor<1x?xi32>,
+    %init: tensor<1x2x1x16xf32>) -> tensor<1x2x1x16xf32> {{
+  %0 = diffattn.attention ins(%q1, %k1, %q2, %k2, %v : {q}, {k}, {q}, {k}, {v}) lambda(%l : tensor<f32>) kv_len(%len : tensor<1xi64>)
+       block_table(%table : tensor<1x?xi32>) outs(%init : tensor<1x2x1x16xf32>)
+       {{scale = 0.2 : f32, is_causal, window = array<i64: 101, 0>, schedules = [{schedule}]}} -> tensor<1x2x1x16xf32>
+  return %0 : tensor<1x2x1x16xf32>
+}}""", target="cpu:avx2")
+    make = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    for keys in range(600, 624):
+        dense = [make(2, keys, 8), make(2, keys, 8), make(2, keys, 16)]
+        pages = Pages(rng, [dense], 12)
+        q1, q2 = make(1, 2, 1, 8), make(1, 2, 1, 8)
+        out = executable.call("paged", q1, pages.pages[0], q2, pages.pages[1], pages.pages[2], np.float32(0.5), np.array([keys]), pages.table.astype(np.int32),
+                              np.zeros((1, 2, 1, 16), np.float32))[0]
+        expected, magnitude = reference(q1, dense[0][None], q2, dense[1][None], dense[2][None], np.float32(0.5), scale=0.2, is_causal=True, window=(101, 0))
+        np.testing.assert_array_less(np.abs(out - expected), 5e-6 * magnitude + 1e-6, err_msg=f"{keys} keys")
+
+
 def test_lengths_may_exceed_the_pages():
     """As kv_len may exceed the keys in memory: the last query stands at a key that is not there."""
     rng = np.random.default_rng(5)

@@ -235,7 +235,8 @@ void SplitKVKernel::beginItem(Value index) {
   // Tiles of keys lie in one page where they begin with a multiple of a tile.
   if (spec.isPaged() && spec.scores.reach.left) {
     int64_t tile = std::lcm(b.lanes, schedule.getPvKeys());
-    tile = std::lcm(tile, std::max<int64_t>(1, getPageTile(tile)));
+    for (int64_t least : {tile, schedule.getPvKeys()})
+      tile = std::lcm(tile, std::max<int64_t>(1, getPageTile(least)));
     low = b.mul(b.div(low, tile), tile);
   }
   begin = b.max(low, b.mul(block, size));
