@@ -256,13 +256,16 @@ def test_cache(tmp_path):
 
 def test_a_whole_model_compiles_and_loads_fast(root, tmp_path):
     """In time of this process, since other processes may want the machine too, and in units of plain work, since cores differ: 6 of
-    them on one, 8 on another, 11 where a neighbour shares the core."""
+    them on one, 8 on another, 11 to 15 where a neighbour comes to share the core. The work is timed before and after."""
     from diffattn import models
     from diffattn.checkpoint import open_checkpoint
 
-    start = time.process_time()
-    sum(i * i for i in range(4_000_000))
-    unit = time.process_time() - start
+    def time_work():
+        start = time.process_time()
+        sum(i * i for i in range(4_000_000))
+        return time.process_time() - start
+
+    units = [time_work()]
     checkpoint = open_checkpoint(root / "examples" / "tiny-lm")
     text = str(models.build(checkpoint.config, checkpoint.dtype))
     seconds = []
@@ -270,7 +273,8 @@ def test_a_whole_model_compiles_and_loads_fast(root, tmp_path):
         start = time.process_time()
         runtime.Executable(text, weights=[root / "examples" / "tiny-lm"], cache=tmp_path / "cache")
         seconds.append(time.process_time() - start)
-    assert seconds[0] < 13 * unit and seconds[2] < 0.1 * unit, (seconds, unit)
+    units.append(time_work())
+    assert seconds[0] < 18 * max(units) and seconds[2] < 0.1 * max(units), (seconds, units)
 
 
 def test_emit():
