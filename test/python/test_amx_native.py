@@ -1,6 +1,6 @@
 """Code for the tiles of AMX against its emulation, bit for bit, on a CPU that has them.
 
-What it compares on other machines is nothing, and it says so. The emulation itself is judged everywhere: its tiles in test_amx_tiles.py, its kernels with every
+On other machines nothing is compared, and the skip says so. The emulation itself is judged everywhere: its tiles in test_amx_tiles.py, its kernels with every
 other ISA in test_attention_random.py.
 """
 import subprocess

@@ -256,7 +256,8 @@ def test_cache(tmp_path):
 
 def test_a_whole_model_compiles_and_loads_fast(root, tmp_path):
     """In time of this process, since other processes may want the machine too, and in units of plain work, since cores differ: 6 of
-    them on one, 8 on another, 11 to 15 where a neighbour comes to share the core. The work is timed before and after."""
+    them on one, 8 on another, 13 on a third, 11 where a neighbour shares the core. So the work is timed before and after, and compiling
+    twice."""
     from diffattn import models
     from diffattn.checkpoint import open_checkpoint
 
@@ -269,12 +270,12 @@ def test_a_whole_model_compiles_and_loads_fast(root, tmp_path):
     checkpoint = open_checkpoint(root / "examples" / "tiny-lm")
     text = str(models.build(checkpoint.config, checkpoint.dtype))
     seconds = []
-    for _ in range(3):
+    for cache in ("cache", "other", "cache"):
         start = time.process_time()
-        runtime.Executable(text, weights=[root / "examples" / "tiny-lm"], cache=tmp_path / "cache")
+        runtime.Executable(text, weights=[root / "examples" / "tiny-lm"], cache=tmp_path / cache)
         seconds.append(time.process_time() - start)
     units.append(time_work())
-    assert seconds[0] < 18 * max(units) and seconds[2] < 0.1 * max(units), (seconds, units)
+    assert min(seconds[:2]) < 16 * max(units) and seconds[2] < 0.1 * max(units), (seconds, units)
 
 
 def test_emit():
