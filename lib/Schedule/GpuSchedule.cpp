@@ -22,9 +22,9 @@ static constexpr GpuPlacement kBoth = GpuPlacement::Both,
 // element, without a bias or mask and with one. Last: whether there is room for
 // more.
 static const GpuScheduleRow kTable[] = {
-    {32, 64, kBoth, 4, 1, 32, 2, true, {168, 168, 212, 228, 210, 168, 206}},
+    {32, 64, kBoth, 4, 1, 32, 2, true, {168, 168, 216, 228, 210, 168, 206}},
     {64, 64, kBoth, 4, 1, 64, 2, true, {244, 241, 255, 0, 255, 0, 0}},
-    {64, 64, kBoth, 4, 1, 32, 2, true, {200, 196, 226, 242, 232, 208, 234}},
+    {64, 64, kBoth, 4, 1, 32, 2, true, {200, 196, 228, 242, 232, 208, 234}},
     {64, 128, kApart, 8, 2, 32, 2, true, {255, 255, 0, 0, 0, 255, 0}, false},
     {64, 128, kBoth, 4, 1, 32, 2, true, {255, 255, 0, 0, 0, 0, 0}, false},
     {64, 128, kBoth, 4, 1, 32, 2, false, {246, 244, 254, 255, 255, 255, 0}},

@@ -186,8 +186,8 @@ Values DecodeKernel::computeByRing(TensorRing &ring, ValueRange initial) {
   TensorRing::Position start = ring.begin();
   Values carried{start.stage, start.parity};
   llvm::append_range(carried, initial);
-  Values final = b.loop(
-      firstTile, endTile, 1, carried,
+  Values final = ring.forTiles(
+      firstTile, endTile, carried,
       [&](Value number, ValueRange carried) -> Values {
         TensorRing::Position position{carried[0], carried[1]};
         ring.waitForKeys(position);

@@ -407,6 +407,27 @@ GpuBuilder::loop(Value lower, Value upper, int64_t step, ValueRange initial,
   return Values(ValueRange(final).drop_front());
 }
 
+GpuBuilder::Values
+GpuBuilder::loopDown(Value lower, Value upper, ValueRange initial,
+                     function_ref<Values(Value, ValueRange)> body,
+                     bool mayUnroll) {
+  Values carried{upper};
+  llvm::append_range(carried, initial);
+  Values final = loopWhile(
+      carried,
+      [&](ValueRange now) {
+        return compare(LLVM::ICmpPredicate::sgt, now.front(), lower);
+      },
+      [&](ValueRange now) {
+        Value number = add(now.front(), -1);
+        Values next{number};
+        llvm::append_range(next, body(number, now.drop_front()));
+        return next;
+      },
+      mayUnroll);
+  return Values(ValueRange(final).drop_front());
+}
+
 /// A block at the end of the kernel, with an argument for each of `values`.
 Block *GpuBuilder::createBlockFor(ValueRange values) {
   Region &region = kernel.getBody();

@@ -131,6 +131,10 @@ public:
   Values loop(Value lower, Value upper, int64_t step, ValueRange initial,
               function_ref<Values(Value, ValueRange)> body,
               bool mayUnroll = true);
+  /// for (i = upper - 1; i >= lower; --i).
+  Values loopDown(Value lower, Value upper, ValueRange initial,
+                  function_ref<Values(Value, ValueRange)> body,
+                  bool mayUnroll = true);
   /// Runs `body` with `initial` and then with what it returned, while
   /// `condition` of these holds; yields the last ones.
   Values loopWhile(ValueRange initial,

@@ -228,10 +228,18 @@ void TensorRing::bringPages(Position position, Value firstKey) {
       /*mayUnroll=*/false);
 }
 
+GpuBuilder::Values TensorRing::forTiles(Value first, Value end,
+                                        ValueRange initial, TileBody body,
+                                        bool mayUnroll) {
+  return kernel.spec.isWgmma()
+             ? b.loopDown(first, end, initial, body, mayUnroll)
+             : b.loop(first, end, 1, initial, body, mayUnroll);
+}
+
 TensorRing::Position TensorRing::bring(Value first, Value end,
                                        Position position) {
-  GpuBuilder::Values final = b.loop(
-      first, end, 1, {position.stage, position.parity},
+  GpuBuilder::Values final = forTiles(
+      first, end, {position.stage, position.parity},
       [&](Value tile, ValueRange carried) -> GpuBuilder::Values {
         Position position{carried[0], carried[1]};
         Value row = b.mul(tile, tileKeys);

@@ -48,14 +48,24 @@ public:
   Position following(Position position);
   Position preceding(Position position);
 
+  /// The loop over tiles of keys, by those that bring and those that read. By
+  /// warpgroups the last tile comes first: under a causal mask it is the one
+  /// that is seen in part, and near keys often have the highest scores, so that
+  /// sums are rescaled less often. In decode tiles ascend, as without a ring.
+  using TileBody =
+      function_ref<GpuBuilder::Values(Value tile, ValueRange carried)>;
+  GpuBuilder::Values forTiles(Value first, Value end, ValueRange initial,
+                              TileBody body, bool mayUnroll = true);
+
   /// By the thread that brings: queries of a kernel by warpgroups, which it may
   /// ask the L2 for before.
   void prefetchQueries();
   void bringQueries();
   /// That there are no more.
   void endQueries();
-  /// By the same thread: the tiles from `first` to `end`, into the stages from
-  /// `position` on; returns the one behind the last.
+  /// By the same thread: the tiles from `first` to `end`, in the order of
+  /// forTiles, into the stages from `position` on; returns the one behind the
+  /// last.
   Position bring(Value first, Value end, Position position);
   /// Stages are empty at first: as if a phase of parity 1 had ended.
   Position beginBringing() { return {b.i32(0), b.i32(1)}; }

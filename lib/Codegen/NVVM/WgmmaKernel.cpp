@@ -235,12 +235,12 @@ void WgmmaKernel::bringAll() {
     ring->prefetchQueries();
     // Stages are filled while the tile before is finished, whose result may
     // lie where the queries go.
-    Value ahead = b.minS(b.add(firstTile, spec.getStages()), endTile);
-    position = ring->bring(firstTile, ahead, position);
+    Value ahead = b.maxS(b.add(endTile, -spec.getStages()), firstTile);
+    position = ring->bring(ahead, endTile, position);
     ring->waitForQueryPlace(parity);
     queue.publish(place);
     ring->bringQueries();
-    position = ring->bring(ahead, endTile, position);
+    position = ring->bring(firstTile, ahead, position);
     return layout.combinesInStage ? ring->lend(position) : position;
   };
   Values end = b.loopUntil(

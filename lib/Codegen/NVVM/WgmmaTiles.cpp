@@ -152,8 +152,8 @@ GpuBuilder::Values WgmmaTiles::multiplyInTurns(Value first, Value end,
                                                TensorRing::Position position) {
   Values initial{position.stage, position.parity};
   llvm::append_range(initial, maps.flatten());
-  return b.loop(
-      first, end, 1, initial,
+  return ring.forTiles(
+      first, end, initial,
       [&](Value number, ValueRange carried) -> Values {
         TensorRing::Position at{carried[0], carried[1]};
         maps.assign(carried.drop_front(2));
@@ -216,7 +216,8 @@ GpuBuilder::Values
 WgmmaTiles::multiplyOverlapped(Value first, Value end,
                                TensorRing::Position position) {
   // The first step has no product of another one beside it, and sums of zeros.
-  const Tile start = enterTile(first, position);
+  Value last = b.add(end, -1);
+  const Tile start = enterTile(last, position);
   ring.waitForKeys(position);
   Sums scores = hopper.undefined(keys / 8);
   hopper.fence();
@@ -230,10 +231,10 @@ WgmmaTiles::multiplyOverlapped(Value first, Value end,
   position = ring.following(position);
 
   // Where the tile before lies is not carried, but computed: registers are few.
-  auto enter = [&](Value number, ValueRange carried) {
+  auto enter = [&](Value before, ValueRange carried) {
     position = {carried[0], carried[1]};
     pending.map = numMaps() - 1;
-    pending.firstKey = b.mul(b.add(number, -1), keys);
+    pending.firstKey = b.mul(before, keys);
     pending.position = ring.preceding(position);
     carried = carried.drop_front(2);
     for (Fragment &fragment : pending.probabilities) {
@@ -249,10 +250,10 @@ WgmmaTiles::multiplyOverlapped(Value first, Value end,
     llvm::append_range(carried, maps.flatten());
     return carried;
   };
-  Values last = b.loop(
-      b.add(first, 1), end, 1, leave(),
+  Values final = ring.forTiles(
+      first, last, leave(),
       [&](Value number, ValueRange carried) -> Values {
-        enter(number, carried);
+        enter(b.add(number, 1), carried);
         const Tile tile = enterTile(number, position);
         ring.waitForKeys(position);
         overlapSteps(tile, /*first=*/0, pending);
@@ -260,7 +261,7 @@ WgmmaTiles::multiplyOverlapped(Value first, Value end,
         return leave();
       },
       /*mayUnroll=*/false);
-  enter(end, last);
+  enter(first, final);
   finish(pending);
   Values after{position.stage, position.parity};
   llvm::append_range(after, maps.flatten());

@@ -39,9 +39,17 @@ func.func @strided_result(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref
 // KERNEL-LABEL: llvm.func @diffattn_forward_64x128_bf16_wgmma_both_k64s6p
 // KERNEL-SAME:    %arg0: !llvm.ptr {llvm.align = 128 : i64, llvm.byval = !llvm.array<128 x i8>, nvvm.grid_constant}
 // KERNEL-SAME:    nvvm.minctasm = 1 : i32, nvvm.reqntid = array<i32: 384, 1, 1>
+// KERNEL:         %[[MINUS_ONE:.+]] = llvm.mlir.constant(-1 : i32) : i32
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.mbarrier.init.shared"
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.fence.mbarrier_init.release.cluster"
+// The last tile of keys is brought and multiplied first.
+// KERNEL:         ^bb{{[0-9]+}}(%[[TILES:[0-9]+]]: i32, %{{[0-9]+}}: i32, %{{[0-9]+}}: i32):
+// KERNEL-NEXT:      llvm.icmp "sgt" %[[TILES]], %{{.+}} : i32
+// KERNEL:           llvm.add %[[TILES]], %[[MINUS_ONE]] : i32
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.cp.async.bulk.tensor.g2s.tile.4d"
+// KERNEL:         ^bb{{[0-9]+}}(%[[LEFT:[0-9]+]]: i32, %{{[0-9]+}}: i32, %{{[0-9]+}}: i32, %{{[0-9]+}}: f32
+// KERNEL-NEXT:      llvm.icmp "sgt" %[[LEFT]], %{{.+}} : i32
+// KERNEL:           llvm.add %[[LEFT]], %[[MINUS_ONE]] : i32
 // KERNEL:         llvm.inline_asm has_side_effects asm_dialect = att "{ .reg .pred p; setp.ne.b32 p, ${{[0-9]+}}, 0; wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16
 
 // KERNEL:         llvm.call_intrinsic "llvm.nvvm.stmatrix.sync.aligned.m8n8.x4.b16.p3"

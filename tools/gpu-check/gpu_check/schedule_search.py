@@ -38,6 +38,11 @@ def column(feature, elementwise):
     return {"": "plain", "to_f32": "plain", "softcap": "softcap"}.get(feature, "mask" if feature.endswith("mask") else "bias")
 
 
+def fits(chip, shared):
+    """Whether a block of so many bytes of shared memory runs on a chip, which takes 1 KB of its own."""
+    return shared <= CHIPS[chip][2] - 1024
+
+
 def schedules():
     for placement, (warps, tiles), keys, registers in itertools.product(
             ("both", "pair", "apart"), ((4, 1), (8, 1), (8, 2)), (16, 32, 64), ("true", "false")):
@@ -75,7 +80,7 @@ def assemble(opt, wanted, chips, types, features):
     keys = {(d, dv, f"{s[0]}{s[1]}x{s[2]}_k{s[3]}s{s[4]}{'q' if s[5] == 'true' else ''}"): (d, dv, s) for d, dv, s in wanted}
     for chip, element in itertools.product(chips, types):
         text = "".join(functions(f"f{n}", d, dv, s, element, features) for n, (d, dv, s) in enumerate(wanted)
-                       if shared[d, dv, s] <= CHIPS[chip][2] - 1024)
+                       if fits(chip, shared[d, dv, s]))
         with tempfile.TemporaryDirectory() as folder:
             rows = report(opt, chip, text, folder)
         for name, registers, spills, _, _ in rows:
@@ -121,7 +126,8 @@ def main():
         wrong += broken
         print(f"{name:58} " + " ".join(f"{cells.get(c, '-'):>{max(8, len(c))}}" for c in COLUMNS) + f" {shared[d, dv, s]:7} {blocks}"
               + (f"  {'WRONG in' if broken else 'not'} the file: {list(expected.values())}" if differs else ""))
-    if args.table and len(found) != len(known):
-        sys.exit(f"expected {len(known)} rows, but assembled {len(found)}")
+    fitting = [key for key in known if any(fits(chip, shared[key]) for chip in args.chips.split(","))]
+    if args.table and len(found) != len(fitting):
+        sys.exit(f"expected {len(fitting)} rows, but assembled {len(found)}")
     return 1 if wrong else 0
 
