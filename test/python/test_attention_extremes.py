@@ -1,5 +1,7 @@
 """What the op says at the ends of its ranges, on every lowering, against docs/spec.md in f64: positions and windows at which
 sums in 32 or 64 bits wrap, kv_len beyond the keys, rows without keys, and numbers near the ends of f32."""
+import itertools
+
 import numpy as np
 import pytest
 
@@ -129,6 +131,23 @@ def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
         np.testing.assert_array_equal(problem.run(lowering, attn_mask=bias, scale=0.25), expected)
         problem.arrays[3][:, :, 2] = np.nan  # seen: it stays
         assert np.isnan(problem.run(lowering, attn_mask=bias, scale=0.25)).all()
+
+
+#: NaN as processors write it, as memory full of ones is read, and with bits that sums of exponents have taken for finite numbers.
+NANS = (0x7FC00000, 0xFFFFFFFF, 0x7FC001FF, 0x7F800001)
+
+
+@pytest.mark.parametrize("lowering", [lowering for lowering in LOWERINGS if lowering != "cuda-sim:sm_90a"])
+@pytest.mark.parametrize("queries", [2, 12])
+def test_nan_of_any_bits_reaches_its_rows(lowering, queries):
+    for operand, bits in itertools.product(("q1", "q2", "k1", "k2", "bias"), NANS):
+        problem = Problem("f32", queries, keys=11)
+        arrays = dict(zip(("q1", "k1", "q2", "k2"), problem.arrays), bias=np.zeros((1, 1, queries, 11), np.float32))
+        arrays[operand].view(np.uint32)[0, 0, 1, 5] = bits
+        got = np.isnan(problem.run(lowering, attn_mask=arrays["bias"]))
+        expected = np.full(queries, operand in ("k1", "k2"))
+        expected[1] = True
+        assert (got == expected[:, None]).all(), f"{operand} {bits:#x}: rows with NaN {np.flatnonzero(got.any(axis=-1))}"
 
 
 @pytest.mark.sampled(3)

@@ -61,8 +61,10 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
   // The order of the operands lets NaN through.
   Value below = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, lowest, x);
   x = arith::SelectOp::create(b, below, lowest, x);
-  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits.
-  Value magic = emitConstant(b, type, 12582912.0f);
+  // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits:
+  // with 127 more, as the exponent of a power of two. A product with that keeps
+  // NaN, whatever its bits are; a sum of exponents would not.
+  Value magic = emitConstant(b, type, 12582912.0f + 127.0f);
   Value shifted = arith::AddFOp::create(b, x, magic);
   Value whole = arith::SubFOp::create(b, shifted, magic);
   Value fraction = arith::SubFOp::create(b, x, whole);
@@ -76,9 +78,8 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
     twentyThree = DenseElementsAttr::get(vector, Attribute(twentyThree));
   Value exponent =
       arith::ShLIOp::create(b, bits, arith::ConstantOp::create(b, twentyThree));
-  Value result = arith::AddIOp::create(
-      b, exponent, arith::BitcastOp::create(b, integers, p));
-  return arith::BitcastOp::create(b, type, result);
+  Value power = arith::BitcastOp::create(b, type, exponent);
+  return arith::MulFOp::create(b, p, power);
 }
 
 Value PolynomialMath::exponentialOfMinus(Value x) {
