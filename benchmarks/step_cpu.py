@@ -11,6 +11,7 @@ step.
 """
 
 import argparse
+import inspect
 import json
 import os
 import statistics
@@ -40,6 +41,8 @@ def work(tree, model, tokens):
     caches = loaded.new_caches(1, ids.shape[1] + tokens)
     _, *caches = loaded.executable.call("prefill", ids, np.array([ids.shape[1]]), *caches)
     token, position = np.array([7]), np.array([ids.shape[1]])
+    # Trees before repetition penalties have none to leave out.
+    greedy = {"temperature": 0, **dict.fromkeys({"repetition_penalty"} & set(inspect.signature(loaded.generate).parameters), 1)}
     clock = time.perf_counter
     for _ in sys.stdin:
         steps = []
@@ -49,7 +52,7 @@ def work(tree, model, tokens):
             loaded.executable.call("decode", token, position, *caches)
             steps.append((clock() - begin) * 1e6)
         begin = clock()
-        for _ in loaded.generate(prompt, tokens, temperature=0, repetition_penalty=1):
+        for _ in loaded.generate(prompt, tokens, **greedy):
             pass
         timing = loaded.timing
         whole = (clock() - begin - timing.prefill_seconds) * 1e6
