@@ -14,7 +14,8 @@ using namespace mlir::diffattn;
 
 // With 32 registers 24 accumulators, 3 vectors of queries or 4 of values and
 // one broadcast; with 16, 12 accumulators.
-// Four tiles of sums, so that one does not wait for itself.
+// Four tiles of sums, so that one does not wait for itself; and as many keys as
+// leave the f32 scores of one map, 32 KB, in the first level of the cache.
 static constexpr CpuMicroKernel kMicroKernels[] = {
     {"bf16 tiles",
      "",
@@ -22,7 +23,7 @@ static constexpr CpuMicroKernel kMicroKernels[] = {
      CpuProduct::Bf16Tiles,
      {16, 4, 1},
      {64, 1, 1},
-     256,
+     128,
      64},
     {"bf16 pairs",
      "avx512bf16",

@@ -33,7 +33,7 @@ func.func @f32(%q: !q, %k: !q, %v: !v, %l: tensor<f32>, %o: !v) -> !v {
 
 // CHECK-LABEL: func.func @bf16(
 // BF16:        schedules = [#diffattn.cpu_prefill<{{.*}}product = bf16_pairs>]
-// AMX:         schedules = [#diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 256, two_pass_keys = 16384, product = bf16_tiles>]
+// AMX:         schedules = [#diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 64, qk_tile = [16, 4, 1], pv_tile = [64, 1, 1], kv_block_size = 128, two_pass_keys = 16384, product = bf16_tiles>]
 // AVX512-NOT:  bf16_pairs
 // AVX2-NOT:    bf16_pairs
 func.func @bf16(%q: !h, %l: tensor<f32>, %o: !h) -> !h {

@@ -9,7 +9,12 @@
 // LOOPS:       scf.for {{.*}} -> (!amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>)
 // LOOPS-COUNT-4: amx.tile_mulf
 // LOOPS-NOT:   llvm.call
-// LOOPS-LABEL: llvm.func private @diffattn_tile_product_4_bf16_n256_16_amx(
+// Exponentials are kept in pairs of 16 bits.
+// LOOPS-LABEL: llvm.func private @diffattn_tile_exp_4_bf16_scaled_r64_16_amx(
+// LOOPS-COUNT-8: llvm.load {{.*}} -> vector<16xf32>
+// LOOPS:       scf.for
+// LOOPS-COUNT-4: llvm.store {{.*}} : vector<16xi32>, !llvm.ptr
+// LOOPS-LABEL: llvm.func private @diffattn_tile_product_4_bf16_n128_16_amx(
 // LOOPS-NOT:   llvm.call
 // LOOPS-COUNT-4: amx.tile_mulf
 // EMULATED-NOT: amx.tile
@@ -23,7 +28,7 @@
 // ASM-COUNT-4: tdpbf16ps
 // ASM-NOT:   {{tile(stored|loadd).*%rsp}}
 // ASM:       tilerelease
-// ASM-LABEL: diffattn_tile_product_4_bf16_n256_16_amx:
+// ASM-LABEL: diffattn_tile_product_4_bf16_n128_16_amx:
 // ASM:       ldtilecfg
 // ASM-NOT:   {{ldtilecfg|tile(stored|loadd).*%rsp}}
 // ASM-COUNT-4: tdpbf16ps

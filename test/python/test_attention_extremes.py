@@ -133,6 +133,26 @@ def test_a_bias_hides_keys_that_are_no_numbers(lowering, kind):
         assert np.isnan(problem.run(lowering, attn_mask=bias, scale=0.25)).all()
 
 
+@pytest.mark.parametrize("lowering", [f"cpu:{isa}" for isa in runnable_isas()])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("queries", [3, 21])
+def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
+    """Infinity and NaN in the values of one key, of each partner of a pair: other rows stay bit by bit what they were."""
+    keys = 37
+    random = np.random.default_rng(2).random((1, 1, queries, keys)) < 0.6
+    rows, columns = np.arange(queries)[:, None] + keys - queries, np.arange(keys)
+    kinds = {"causal": ({"is_causal": True}, columns <= rows), "window": ({"window": (9, 3)}, (columns <= rows + 3) & (columns >= rows - 9)),
+             "mask": ({"attn_mask": random}, random[0, 0])}
+    for (name, (options, sees)), key, value in itertools.product(kinds.items(), (18, 19, 36), (np.nan, np.inf)):
+        problem = Problem(dtype, queries, keys)
+        before = problem.run(lowering, **options)[0, 0].astype(np.float32)
+        problem.arrays[4][0, 0, key, :] = value
+        after = problem.run(lowering, **options)[0, 0].astype(np.float32)
+        told = f"{name}, values of key {key} are {value}"
+        np.testing.assert_array_equal(after[~sees[:, key]], before[~sees[:, key]], err_msg=told)
+        assert not np.isfinite(after[sees[:, key]]).any(), told
+
+
 #: NaN as processors write it, as memory full of ones is read, and with bits that sums of exponents have taken for finite numbers.
 NANS = (0x7FC00000, 0xFFFFFFFF, 0x7FC001FF, 0x7F800001)
 

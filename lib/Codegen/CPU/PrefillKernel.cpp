@@ -93,6 +93,11 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
     planeKeys = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
                          b.index(schedule.getKvBlockSize()), keys);
   planeKeys = b.add(planeKeys, scorePlanePadding(schedule));
+  // Scores come in whole tiles, and exponentials two in the place of an f32.
+  if (atom.usesTiles) {
+    s.rawScores = take(b.index(schedule.getKvBlockSize() * rows));
+    planeKeys = b.ceilDiv(planeKeys, 2);
+  }
   for (int map : {0, 1}) {
     if (paths.shared)
       s.history[map] = take(b.mul(kvBlocks, rows));

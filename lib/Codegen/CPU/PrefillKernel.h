@@ -27,6 +27,9 @@ struct PrefillScratch {
   Value queries[2], maxima[2], sums[2], history[2], scores[2], output[2];
   Value newMaxima, lambda, factors[2], lows, highs, probabilities, bias,
       keyPanel, valuePanel;
+  /// By tiles: f32 scores of one KV block and map. `scores` then holds nothing
+  /// but exponentials, in pairs.
+  Value rawScores;
   /// Of a KV block: rows of keys of one map, and of values, out of their pages.
   Value pagedKeys, pagedValues;
   /// [lane] of masks' operands with an integer for each query, i64.
@@ -72,7 +75,12 @@ private:
   void forKvBlocks(function_ref<void(Value kvBlock)> body);
   void scoreKvBlock(Value kvBlock);
   void editScores(int map, Value n, Value first, Value scores);
-  void exponentiate(int map, Value n, Value scores, Value edited);
+  /// `weights`: where exponentials go; `scores` but by tiles.
+  void exponentiate(int map, Value n, Value scores, Value weights,
+                    Value edited);
+  /// Exponentials of a map, of the KV block that begins with key `position` of
+  /// those in scratch.
+  Value weightsAt(int map, Value position);
   void finishMaxima();
   void combineKvBlock(Value kvBlock);
   void mergeKvBlock(Value kvBlock);

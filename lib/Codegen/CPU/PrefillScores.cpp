@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "PrefillKernel.h"
+#include "TileKernels.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -46,6 +47,13 @@ void PrefillKernel::scoreRows(int map, const KvBlock &kvBlock, Value scores) {
   });
 }
 
+Value PrefillKernel::weightsAt(int map, Value position) {
+  // A KV block begins with a pair: with a multiple of a tile's keys.
+  if (atom.usesTiles)
+    position = b.div(position, 2);
+  return b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
+}
+
 void PrefillKernel::scoreKvBlock(Value number) {
   KvBlock kvBlock = getKvBlock(number);
   KeyPaths paths = getKeyPaths(spec);
@@ -62,8 +70,8 @@ void PrefillKernel::scoreKvBlock(Value number) {
     position = b.select(b.less(b.index(schedule.getTwoPassKeys()), keys),
                         b.index(0), position);
   for (int map : {0, 1}) {
-    Value scores =
-        b.at(s.scores[map], b.f32, b.mul(position, schedule.getQBlockSize()));
+    Value weights = weightsAt(map, position);
+    Value scores = atom.usesTiles ? s.rawScores : weights;
     forEachVector([&](Value lane) {
       b.store(b.load(b.vector, s.maxima[map], lane), s.newMaxima, lane);
     });
@@ -77,7 +85,7 @@ void PrefillKernel::scoreKvBlock(Value number) {
     else if (spec.hasPartialTiles())
       b.ifThen(edited,
                [&] { editScores(map, kvBlock.n, kvBlock.first, scores); });
-    exponentiate(map, kvBlock.n, scores, edited);
+    exponentiate(map, kvBlock.n, scores, weights, edited);
     if (s.history[map])
       forEachVector([&](Value lane) {
         b.store(b.load(b.vector, s.maxima[map], lane),
@@ -185,9 +193,9 @@ Value PrefillKernel::emitDecay(Value before, Value after) {
   return arith::SelectOp::create(b, same, b.splat(1.0f), decay);
 }
 
-void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
+void PrefillKernel::exponentiate(int map, Value n, Value scores, Value weights,
+                                 Value edited) {
   std::optional<float> factor = spec.exponentFactor();
-  const int degree = atom.exponentDegree;
   // Sums so far move to the new maximum.
   forEachVector([&](Value lane) {
     Value before = b.load(b.vector, s.maxima[map], lane);
@@ -200,14 +208,20 @@ void PrefillKernel::exponentiate(int map, Value n, Value scores, Value edited) {
   });
   auto run = [&](bool masked) {
     forVectors([&](Value lane, int64_t width) {
-      auto kernel = getExponentialKernel(b, module, schedule, width, masked,
-                                         factor.has_value(), degree);
-      LLVM::CallOp::create(
-          b, kernel,
-          ValueRange{b.at(scores, b.f32, lane), n,
-                     b.at(s.maxima[map], b.f32, lane),
-                     b.at(s.sums[map], b.f32, lane),
-                     emitConstant(b, b.f32, factor.value_or(1.0f))});
+      SmallVector<Value> arguments{
+          b.at(scores, b.f32, lane), n, b.at(s.maxima[map], b.f32, lane),
+          b.at(s.sums[map], b.f32, lane),
+          emitConstant(b, b.f32, factor.value_or(1.0f))};
+      LLVM::LLVMFuncOp kernel;
+      if (atom.usesTiles) {
+        kernel = getTileExponentialKernel(b, module, schedule, width, masked,
+                                          factor.has_value(), atom);
+        arguments.push_back(b.at(weights, b.i32, lane));
+      } else {
+        kernel = getExponentialKernel(b, module, schedule, width, masked,
+                                      factor.has_value(), atom.exponentDegree);
+      }
+      LLVM::CallOp::create(b, kernel, arguments);
     });
   };
   if (spec.editsEveryScore())

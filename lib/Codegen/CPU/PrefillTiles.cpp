@@ -65,7 +65,7 @@ void PrefillKernel::combineTiles(Value e1, Value e2, Value factor1,
     Value plane = b.mul(lane, schedule.getKvBlockSize());
     LLVM::CallOp::create(
         b, kernel,
-        ValueRange{b.at(e1, b.f32, lane), b.at(e2, b.f32, lane),
+        ValueRange{b.at(e1, b.i32, lane), b.at(e2, b.i32, lane),
                    b.at(factor1, b.f32, lane), b.at(factor2, b.f32, lane), n,
                    b.at(s.probabilities, atom.getNumber(b), plane)});
   });

@@ -53,10 +53,8 @@ void PrefillKernel::combineKvBlock(Value number) {
       Value weight = b.load(b.vector, s.sums[map], lane);
       b.store(b.mulf(decay, weight), s.factors[map], lane);
     });
-  Value position =
-      b.mul(b.sub(kvBlock.first, seen.low), schedule.getQBlockSize());
-  Value e1 = b.at(s.scores[0], b.f32, position),
-        e2 = b.at(s.scores[1], b.f32, position);
+  Value position = b.sub(kvBlock.first, seen.low);
+  Value e1 = weightsAt(0, position), e2 = weightsAt(1, position);
   combine(e1, e2, s.factors[0], s.factors[1], kvBlock.n);
   copyPagedValues(kvBlock.first, kvBlock.n);
   multiply(s.probabilities, kvBlock.n, kvBlock.first, kvBlock.partial,
@@ -204,6 +202,14 @@ Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
 }
 
 Value PrefillKernel::isVisible(Value evidence, Value row, Value key) {
+  if (atom.usesTiles) {
+    Type i16 = b.getI16Type();
+    Value pair = b.add(b.mul(b.div(key, 2), schedule.getQBlockSize()), row);
+    Value bits = b.load(i16, evidence, i16,
+                        b.add(b.mul(pair, 2), b.rem(key, b.index(2))));
+    Value hidden = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::ne, bits, hidden);
+  }
   Value at = b.add(b.mul(key, schedule.getQBlockSize()), row);
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
                                b.load(b.f32, evidence, at),

@@ -65,6 +65,33 @@ void TileBuilder::storeSums(Value sums, Value base, Value stride) {
                            toIndex(b, stride));
 }
 
+Value TileBuilder::integer(int64_t value) {
+  return arith::ConstantOp::create(
+      b, DenseElementsAttr::get(b.integers, APInt(32, value)));
+}
+
+// A bf16 is the upper half of an f32. Instructions that round to the nearest
+// even one take as long as these, put their results in another order, and are
+// not on every CPU that emulates tiles.
+Value TileBuilder::makePairs(Value first, Value second) {
+  assert(number.isBF16() && "expected numbers that are halves of f32");
+  auto rounded = [&](Value x) -> Value {
+    return arith::AddIOp::create(b, arith::BitcastOp::create(b, b.integers, x),
+                                 integer(0x8000));
+  };
+  Value low = arith::ShRUIOp::create(b, rounded(first), integer(16));
+  Value high = arith::AndIOp::create(b, rounded(second), integer(0xFFFF0000));
+  return arith::OrIOp::create(b, low, high);
+}
+
+std::pair<Value, Value> TileBuilder::splitPairs(Value pairs) {
+  assert(number.isBF16() && "expected numbers that are halves of f32");
+  Value low = arith::ShLIOp::create(b, pairs, integer(16));
+  Value high = arith::AndIOp::create(b, pairs, integer(0xFFFF0000));
+  return {arith::BitcastOp::create(b, b.vector, low),
+          arith::BitcastOp::create(b, b.vector, high)};
+}
+
 SmallVector<Value> mlir::diffattn::emitTranspose16x16(KernelBuilder &b,
                                                       ArrayRef<Value> rows) {
   // Blocks of 1, 2, 4, 8 lanes change places between rows as far apart.

@@ -33,7 +33,14 @@ public:
   Value multiplyAdd(Value a, Value pairs, Value sums);
   void storeSums(Value sums, Value base, Value stride);
 
+  /// Two vectors of f32 as pairs of numbers, rounded to nearest, halves away
+  /// from 0; NaN must have nothing in the bits that a number leaves out, or
+  /// none but a processor's own. And two vectors of f32 from pairs.
+  Value makePairs(Value first, Value second);
+  std::pair<Value, Value> splitPairs(Value pairs);
+
 private:
+  Value integer(int64_t value);
   Value memory(Value base, Type element);
 
   KernelBuilder &b;

@@ -88,6 +88,59 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileScoresKernel(KernelBuilder &b,
       });
 }
 
+LLVM::LLVMFuncOp mlir::diffattn::getTileExponentialKernel(
+    KernelBuilder &b, ModuleOp module, CpuPrefillAttr schedule, int64_t vectors,
+    bool masked, bool scaled, const ProductAtom &atom) {
+  const int64_t stride = schedule.getQBlockSize();
+  std::string name = b.kernelName(
+      "tile_exp_" + Twine(vectors) + atom.suffix + (masked ? "_masked" : "") +
+      (scaled ? "_scaled" : "") + "_r" + Twine(stride));
+  Type p = b.pointer;
+  return b.getOrEmitFunction(
+      module, name, {p, b.i64, p, p, b.f32, p}, [&](ValueRange args) {
+        PolynomialMath lanes(b, b.vector, atom.exponentDegree,
+                             scaled ? b.splat(args[4]) : Value());
+        TileBuilder tiles(b, atom.getNumber(b));
+        Value scores = args[0], n = args[1], maxima = args[2], sums = args[3],
+              e = args[5];
+        SmallVector<Value> maximum, sum;
+        for (int64_t v = 0; v < vectors; ++v) {
+          maximum.push_back(b.load(b.vector, maxima, b.index(v * kTileLanes)));
+          sum.push_back(b.load(b.vector, sums, b.index(v * kTileLanes)));
+        }
+        auto computePair = [&](Value pair, bool hasSecond, ValueRange carried) {
+          SmallVector<Value> next;
+          Value row = b.at(scores, b.f32, b.mul(pair, 2 * stride));
+          for (int64_t v = 0; v < vectors; ++v) {
+            Value lane = b.index(v * kTileLanes), total = carried[v];
+            auto compute = [&](Value lane) {
+              Value weight = emitWeight(lanes, b.load(b.vector, row, lane),
+                                        maximum[v], masked);
+              total = b.addf(total, weight);
+              return weight;
+            };
+            Value first = compute(lane);
+            Value second = hasSecond ? compute(b.add(lane, stride)) : b.zero();
+            b.store(tiles.makePairs(first, second), e, b.i32,
+                    b.add(b.mul(pair, stride), lane));
+            next.push_back(total);
+          }
+          return next;
+        };
+        Value pairs = b.div(n, 2);
+        sum = b.loop(b.index(0), pairs, 1, sum,
+                     [&](Value pair, ValueRange carried) {
+                       return computePair(pair, /*hasSecond=*/true, carried);
+                     });
+        sum = b.loop(pairs, b.ceilDiv(n, 2), 1, sum,
+                     [&](Value pair, ValueRange carried) {
+                       return computePair(pair, /*hasSecond=*/false, carried);
+                     });
+        for (int64_t v = 0; v < vectors; ++v)
+          b.store(sum[v], sums, b.index(v * kTileLanes));
+      });
+}
+
 LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
                                                       ModuleOp module,
                                                       CpuPrefillAttr schedule,
@@ -98,24 +151,41 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
-        Value factor1 = b.load(b.vector, args[2], b.index(0)),
-              factor2 = b.load(b.vector, args[3], b.index(0));
-        Value n = args[4], out = args[5], last = b.add(n, -1);
-        // `first` and the 31 keys after it. In the last tile the last key
-        // stands in for those past it, whose weight is 0.
+        // A processor's own NaN stays one when pairs are rounded.
+        auto loadFactor = [&](Value factors) -> Value {
+          Value factor = b.load(b.vector, factors, b.index(0));
+          Value isNaN = arith::CmpFOp::create(b, arith::CmpFPredicate::UNO,
+                                              factor, factor);
+          return b.select(
+              isNaN, b.splat(std::numeric_limits<float>::quiet_NaN()), factor);
+        };
+        Value factor1 = loadFactor(args[2]), factor2 = loadFactor(args[3]);
+        Value n = args[4], out = args[5], lastPair = b.div(b.add(n, -1), 2);
+        TileBuilder tiles(b, atom.getNumber(b));
+        // `first` and the 31 keys after it. In the last tile the last pair
+        // stands in for those past it, whose weights are 0.
         auto combine = [&](Value first, bool isWhole) {
+          Value firstPair = b.div(first, 2);
           auto weigh = [&](int64_t offset) {
-            Value key = b.add(first, offset);
-            Value at = b.mul(isWhole ? key : b.min(key, last), stride);
-            Value e1 = b.load(b.vector, args[0], at),
-                  e2 = b.load(b.vector, args[1], at);
-            Value weight = b.subf(b.mulf(e1, factor1), b.mulf(e2, factor2));
-            return isWhole ? weight
-                           : b.select(b.less(key, n), weight, b.zero());
+            Value pair = b.add(firstPair, offset / 2);
+            Value at = b.mul(isWhole ? pair : b.min(pair, lastPair), stride);
+            auto load = [&](Value e) {
+              return tiles.splitPairs(b.load(b.integers, e, b.i32, at));
+            };
+            auto [first1, second1] = load(args[0]);
+            auto [first2, second2] = load(args[1]);
+            auto subtract = [&](Value e1, Value e2, int64_t offset) -> Value {
+              Value weight = b.subf(b.mulf(e1, factor1), b.mulf(e2, factor2));
+              return isWhole ? weight
+                             : b.select(b.less(b.add(first, offset), n), weight,
+                                        b.zero());
+            };
+            return tiles.makePairs(subtract(first1, first2, offset),
+                                   subtract(second1, second2, offset + 1));
           };
           SmallVector<Value> pairs;
           for (int64_t key = 0; key < kTileDepth; key += 2)
-            pairs.push_back(atom.makePack(b, {weigh(key), weigh(key + 1)}));
+            pairs.push_back(weigh(key));
           Value tile = b.at(out, atom.getNumber(b), b.mul(first, kTileRows));
           for (auto [row, keys] : llvm::enumerate(emitTranspose16x16(b, pairs)))
             b.store(keys, tile, b.i32, b.index(row * kTileLanes));

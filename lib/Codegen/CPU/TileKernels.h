@@ -25,9 +25,21 @@ LLVM::LLVMFuncOp getTileScoresKernel(KernelBuilder &b, ModuleOp module,
                                      CpuPrefillAttr schedule, int64_t vectors,
                                      const ProductAtom &atom);
 
+/// Scores of `n` keys against `vectors` vectors of queries, f32, become
+/// exponentials relative to `maxima`, which are added to `sums` and rounded to
+/// pairs of the atom's numbers: e[key / 2][lane], the last of an odd number
+/// with 0. Masked: a score of -inf is hidden, its exponential 0. Scores are
+/// multiplied with `factor` if `scaled`.
+///   (scores: ptr, n, maxima: ptr, sums: ptr, factor: f32, e: ptr)
+LLVM::LLVMFuncOp getTileExponentialKernel(KernelBuilder &b, ModuleOp module,
+                                          CpuPrefillAttr schedule,
+                                          int64_t vectors, bool masked,
+                                          bool scaled, const ProductAtom &atom);
+
 /// p[key / 32][lane][key % 32] = e1[key][lane] * factor1[lane] - e2[key][lane]
 /// * factor2[lane] for `n` keys and one vector of queries, rounded to the
-/// atom's numbers, with zeros up to a multiple of 32 keys.
+/// atom's numbers, with zeros up to a multiple of 32 keys. Exponentials are
+/// pairs, as `getTileExponentialKernel` leaves them.
 ///   (e1: ptr, e2: ptr, factor1: ptr, factor2: ptr, n, p: ptr)
 LLVM::LLVMFuncOp getTileCombineKernel(KernelBuilder &b, ModuleOp module,
                                       CpuPrefillAttr schedule,

@@ -25,10 +25,8 @@ public:
     // Of few queries the keys are copied where tiles cannot read them.
     return spec.splitKV ? takesTypes(spec) : PairedNumbers::takes(spec);
   }
-  Value makePack(KernelBuilder &b, ArrayRef<Value> parts) const override {
-    Value first = b.round(parts[0], getNumber(b)),
-          second = b.round(parts[1], getNumber(b));
-    return interleave(b, first, second);
+  Value makePack(KernelBuilder &, ArrayRef<Value>) const override {
+    llvm_unreachable("the kernels of TileKernels.h make pairs");
   }
   Value multiplyAdd(KernelBuilder &, Value, Value, Value) const override {
     llvm_unreachable("tiles are multiplied by the kernels of TileKernels.h");
