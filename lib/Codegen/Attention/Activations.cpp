@@ -62,15 +62,16 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
   Value below = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, lowest, x);
   x = arith::SelectOp::create(b, below, lowest, x);
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits:
-  // with 127 more, as the exponent of a power of two. A product with that keeps
-  // NaN, whatever its bits are; a sum of exponents would not.
-  Value magic = emitConstant(b, type, 12582912.0f + 127.0f);
+  // with 128 more, as the exponent of twice that power of two. A product with
+  // half of the polynomial keeps NaN, whatever its bits are; a sum of exponents
+  // would not.
+  Value magic = emitConstant(b, type, 12582912.0f + 128.0f);
   Value shifted = arith::AddFOp::create(b, x, magic);
   Value whole = arith::SubFOp::create(b, shifted, magic);
   Value fraction = arith::SubFOp::create(b, x, whole);
-  Value p = emitConstant(b, type, coefficients[degree]);
+  Value p = emitConstant(b, type, 0.5f * coefficients[degree]);
   for (int i = degree - 1; i >= 0; --i)
-    p = fma(b, p, fraction, emitConstant(b, type, coefficients[i]));
+    p = fma(b, p, fraction, emitConstant(b, type, 0.5f * coefficients[i]));
   Type integers = integersLike(type);
   Value bits = arith::BitcastOp::create(b, integers, shifted);
   TypedAttr twentyThree = b.getI32IntegerAttr(23);
