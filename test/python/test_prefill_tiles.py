@@ -1,9 +1,16 @@
 """Attention of more than eight queries by tiles, on their emulation, against what docs/numerics.md says it rounds."""
+import ctypes
+import re
+import subprocess
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 import diffattn
+from kernel_library import memref
+from paths import LLVM
 
 #: Keys of a KV block of these kernels: exponentials are relative to the maximum that is known there.
 BLOCK = 128
@@ -65,3 +72,48 @@ def test_weights_of_a_row_sum_to_one(keys):
     arrays[4][...] = 1
     got = run(arrays, 0.0, 0.2)
     assert abs(got.mean() - 1) < 2e-4 and np.abs(got - 1).max() < 2e-3
+
+
+def exponentials(build_dir, folder, target):
+    """The kernels of exponentials of `target`, masked and whole, and how many queries they take."""
+    source = folder / "attention.mlir"
+    q, v = memref("bf16", 4, [1, 2, 192, 32]), memref("bf16", 4, [1, 2, 192, 16])
+    source.write_text(f"func.func @f(%q: {q}, %v: {v}, %l: memref<f32>, %o: {v}) {{\n"
+                      f"  diffattn.attention ins(%q, %q, %q, %q, %v : {q}, {q}, {q}, {q}, {v}) lambda(%l : memref<f32>) outs(%o : {v})\n"
+                      "      {scale = 0.125 : f32, is_causal}\n  return\n}\n")
+    text = subprocess.run([str(build_dir / "bin/diffattn-run"), str(source), "--emit=llvm", f"--target=cpu:{target}"], capture_output=True, text=True,
+                          check=True).stdout
+    text = re.sub(r"llvm.func private @(diffattn_\w*exp_)", r"llvm.func @\1", text)
+    names = sorted(set(re.findall(r"llvm.func @(diffattn_\w*exp_\w+_scaled_r(\d+)_16_\w+)", text)))
+    ir = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=text, capture_output=True, text=True, check=True).stdout
+    shared = folder / f"{target}.so"
+    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O2", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared), "-x", "none",
+                    str(build_dir / "lib/libDiffAttnRuntime.so"), f"-Wl,-rpath,{build_dir}/lib"], input=ir, text=True, check=True)
+    library = ctypes.CDLL(str(shared))
+    assert len(names) == 2 and "masked" in names[0][0], names
+    return [getattr(library, name) for name, _ in names], int(names[0][1])
+
+
+@pytest.mark.skipif("avx512dq" not in Path("/proc/cpuinfo").read_text(), reason="no AVX-512DQ: what exponentials have there was not compared")
+def test_instructions_of_avx512_have_the_bits_of_others(build_dir, tmp_path):
+    """The exponentials of `amx`, which run without tiles, against those of `avx512bf16`, whose polynomial is the same and whose integers are made by
+    sums. From -128 to 0 in steps of 2^-13, magnitudes of all sizes, halves between integers, and NaN."""
+    (masked, whole), lanes = exponentials(build_dir, tmp_path, "amx")
+    (other_masked, other_whole), other_lanes = exponentials(build_dir, tmp_path, "avx512bf16")
+    assert other_lanes <= lanes
+    rng = np.random.default_rng(4)
+    scores = np.concatenate([-np.arange(2**20) / 2**13, -rng.random(2**20) * 2.0**rng.integers(-40, 8, 2**20),
+                             [0, -0.0, -1e-45, -0.5, -125.5, -126, -126.5, -1e30, -np.inf, np.nan] * 96]).astype(np.float32)
+    scores = np.resize(scores, (len(scores) // other_lanes + 1, other_lanes))
+    for kernel, other, factor, maximum, rows in ((whole, other_whole, 1.0, 0.0, slice(None)), (masked, other_masked, 1.0, 0.0, slice(1, None)),
+                                                 (masked, other_masked, 0.18, 1.5, slice(None)), (whole, other_whole, 0.18, -0.25, slice(2, 101))):
+        weights = np.ascontiguousarray(scores[rows])
+        n = len(weights)
+        padded, pairs = np.pad(weights, ((0, 0), (0, lanes - other_lanes))), np.zeros((-(-n // 2), lanes), np.uint32)
+        maxima, sums, other_sums = np.full(lanes, maximum, np.float32), np.zeros(lanes, np.float32), np.zeros(other_lanes, np.float32)
+        address, number = lambda array: ctypes.c_void_p(array.ctypes.data), ctypes.c_float(factor)
+        kernel(address(padded), ctypes.c_int64(n), address(maxima), address(sums), number, address(pairs))
+        other(address(weights), ctypes.c_int64(n), address(maxima), address(other_sums), number)
+        np.testing.assert_array_equal(sums[:other_lanes], other_sums)
+        halves = pairs.view(np.uint16).reshape(-1, lanes, 2).transpose(0, 2, 1).reshape(-1, lanes)[:n, :other_lanes]
+        np.testing.assert_array_equal(halves.view(ml_dtypes.bfloat16).astype(np.float32), rounded(weights).astype(np.float32))

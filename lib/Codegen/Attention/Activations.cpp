@@ -7,6 +7,7 @@
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
@@ -47,7 +48,35 @@ Value mlir::diffattn::emitMaximum(ImplicitLocOpBuilder &b, Value running,
   return arith::SelectOp::create(b, greater, next, running);
 }
 
-Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
+/// Horner's scheme for `coefficients`, each times `factor`.
+static Value emitPolynomial(ImplicitLocOpBuilder &b, Value x,
+                            ArrayRef<float> coefficients, float factor) {
+  Type type = x.getType();
+  Value p = emitConstant(b, type, factor * coefficients.back());
+  for (float coefficient : llvm::reverse(coefficients.drop_back()))
+    p = fma(b, p, x, emitConstant(b, type, factor * coefficient));
+  return p;
+}
+
+/// An instruction of AVX-512 on all lanes, by the rounding in force.
+static Value emitAvx512(ImplicitLocOpBuilder &b, StringRef name,
+                        ValueRange operands) {
+  constexpr int32_t kCurrentRounding = 4;
+  Type i16 = b.getI16Type();
+  SmallVector<Value> all(operands);
+  all.push_back(operands.front());
+  all.push_back(
+      arith::ConstantOp::create(b, b.getIntegerAttr(i16, int64_t(-1))));
+  all.push_back(
+      arith::ConstantOp::create(b, b.getI32IntegerAttr(kCurrentRounding)));
+  return LLVM::CallIntrinsicOp::create(
+             b, operands.front().getType(),
+             b.getStringAttr("llvm.x86.avx512.mask." + name + ".ps.512"), all)
+      .getResult(0);
+}
+
+Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree,
+                               bool reduces) {
   // Minimax over [-0.5, 0.5], relative error.
   static const float kCoefficients[3][6] = {
       {0x1.fff692p-1f, 0x1.62f31ap-1f, 0x1.f0de1ap-3f, 0x1.c3f760p-5f},
@@ -55,12 +84,20 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
        0x1.3997d6p-7f},
       {0x1.000002p+0f, 0x1.62e428p-1f, 0x1.ebf918p-3f, 0x1.c6b6e4p-5f,
        0x1.3d0c54p-7f, 0x1.5c08e6p-10f}};
-  const float *coefficients = kCoefficients[degree - 3];
+  ArrayRef<float> coefficients(kCoefficients[degree - 3], degree + 1);
   Type type = x.getType();
   Value lowest = emitConstant(b, type, -126.0f);
   // The order of the operands lets NaN through.
   Value below = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, lowest, x);
   x = arith::SelectOp::create(b, below, lowest, x);
+  if (reduces) {
+    // What is left of x without the nearest integer; 8: without an exception.
+    Value toNearest = arith::ConstantOp::create(b, b.getI32IntegerAttr(8));
+    Value fraction = emitAvx512(b, "reduce", {x, toNearest});
+    Value whole = arith::SubFOp::create(b, x, fraction);
+    return emitAvx512(b, "scalef",
+                      {emitPolynomial(b, fraction, coefficients, 1.0f), whole});
+  }
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits:
   // with 128 more, as the exponent of twice that power of two. A product with
   // half of the polynomial keeps NaN, whatever its bits are; a sum of exponents
@@ -69,9 +106,7 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree) {
   Value shifted = arith::AddFOp::create(b, x, magic);
   Value whole = arith::SubFOp::create(b, shifted, magic);
   Value fraction = arith::SubFOp::create(b, x, whole);
-  Value p = emitConstant(b, type, 0.5f * coefficients[degree]);
-  for (int i = degree - 1; i >= 0; --i)
-    p = fma(b, p, fraction, emitConstant(b, type, 0.5f * coefficients[i]));
+  Value p = emitPolynomial(b, fraction, coefficients, 0.5f);
   Type integers = integersLike(type);
   Value bits = arith::BitcastOp::create(b, integers, shifted);
   TypedAttr twentyThree = b.getI32IntegerAttr(23);
@@ -92,8 +127,8 @@ Value PolynomialMath::exponentialOfMinus(Value x) {
 }
 
 Value PolynomialMath::exponential(Value difference) {
-  return emitExp2(b, factor ? multiply(difference, factor) : difference,
-                  degree);
+  return emitExp2(b, factor ? multiply(difference, factor) : difference, degree,
+                  reduces);
 }
 
 Value PolynomialMath::tanh(Value x) {

@@ -17,17 +17,20 @@ Value emitConstant(ImplicitLocOpBuilder &b, Type type, float value);
 /// 2^x for x <= 126, by a polynomial of degree 3 to 5 (relative error 8e-5,
 /// 3e-6, 2e-7). Values below -126 give 2^-126, and NaN stays NaN. `x` is f32 or
 /// a vector of f32.
-Value emitExp2(ImplicitLocOpBuilder &b, Value x, int degree = 5);
+/// `reduces`: by two instructions of AVX-512DQ, on a vector of 16; the bits are
+/// the same.
+Value emitExp2(ImplicitLocOpBuilder &b, Value x, int degree = 5,
+               bool reduces = false);
 
 /// Formulas by polynomials: a CPU has no instruction for powers, and a call of
 /// libm for each lane costs more than all else.
 class PolynomialMath final : public ArithMath {
 public:
   /// Scores are kept in a unit of which `factor` makes powers of two; null: in
-  /// log2 already. `degree`: of `emitExp2`.
+  /// log2 already. `degree` and `reduces`: of `emitExp2`.
   PolynomialMath(ImplicitLocOpBuilder &b, Type type, int degree = 5,
-                 Value factor = {})
-      : ArithMath(b, type), degree(degree), factor(factor) {}
+                 Value factor = {}, bool reduces = false)
+      : ArithMath(b, type), degree(degree), factor(factor), reduces(reduces) {}
 
   Value exponentialOfMinus(Value x) override;
   Value exponential(Value difference) override;
@@ -37,6 +40,7 @@ public:
 private:
   int degree;
   Value factor;
+  bool reduces;
 };
 
 /// 1 / (1 + e^-x), by polynomials.
