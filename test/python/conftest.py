@@ -18,9 +18,9 @@ def pytest_configure(config):
 
 
 #: The files that take longest, first of all: processes that take whole files then end together.
-LONGEST = ["test_torch_family.py", "test_attention_random.py", "test_docs.py", "test_batch_invariant.py", "test_torch_models.py",
-           "test_attack.py", "test_onnx_models.py", "test_wheel_binary.py", "test_simulated.py", "test_patch.py", "test_captured.py",
-           "test_lowering.py", "test_phi4flash.py"]
+LONGEST = ["test_docs.py", "test_gpu_check.py", "test_attention_extremes.py", "test_torch_family.py", "test_ptxas_gate.py", "test_cuda_sim.py",
+           "test_attention_random.py", "test_sequences.py", "test_quantized.py", "test_batch_invariant.py", "test_torch_models.py",
+           "test_torch_attention.py", "test_attention_exact.py", "test_attack.py", "test_onnx_models.py", "test_wheel_binary.py"]
 
 
 def thin_out(items):

@@ -136,6 +136,7 @@ ENDS = dict.fromkeys((ENDS[0], ENDS[-1]))
 TILES = [isa for isa in runnable_isas() if isa.startswith("amx")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("isa", [*ENDS, *TILES])
 @pytest.mark.parametrize("rows", [1, 16, 24, 512])
 def test_decoding_from_pages(isa, rows):

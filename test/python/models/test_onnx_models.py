@@ -70,6 +70,7 @@ class TestModels:
         assert diffattn.onnx.model.read(str(path)).text == loaded.mlir
         assert_near(loaded(*arguments), want)
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("kind, dtype, dynamic", [
         ("eager", torch.float32, False), ("sdpa", torch.float32, True), ("eager", torch.bfloat16, True), ("sdpa", torch.float16, False),
     ])

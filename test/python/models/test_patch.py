@@ -50,6 +50,7 @@ def steps(model, ids, mask, static, count=3):
     return torch.stack(result)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("implementation, dtype, static", [
     ("eager", torch.float32, False), ("sdpa", torch.float32, False), ("sdpa", torch.float32, True), ("sdpa", torch.bfloat16, False),
     ("eager", torch.float16, True)])

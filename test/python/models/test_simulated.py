@@ -28,6 +28,7 @@ def both(tmp_path):
     return make
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind, dtype, tolerance", [*((kind, "bf16", 3e-2) for kind in models.DECODERS), ("diff_v1", "f32", 1e-4)])
 def test_decoders(kind, dtype, tolerance, both):
     cpu, sim = both(SMALL | {"model_type": kind, "num_hidden_layers": FEW_LAYERS[kind]}, dtype)
