@@ -8,16 +8,18 @@
 // LOOPS-SAME:  target_features = #llvm.target_features<["+amx-bf16", "+amx-tile",
 // LOOPS:       scf.for {{.*}} -> (!amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>)
 // LOOPS-COUNT-4: amx.tile_mulf
-// LOOPS-NOT:   llvm.call
-// Exponentials are kept in pairs of 16 bits.
+// LOOPS-NOT:   llvm.call @
+// Exponentials are kept in pairs of 16 bits, and made by instructions of AVX-512 where the target has them.
 // LOOPS-LABEL: llvm.func private @diffattn_tile_exp_4_bf16_scaled_r64_16_amx(
 // LOOPS-COUNT-8: llvm.load {{.*}} -> vector<16xf32>
 // LOOPS:       scf.for
+// LOOPS:       llvm.call_intrinsic "llvm.x86.avx512.mask.reduce.ps.512"
+// LOOPS:       llvm.call_intrinsic "llvm.x86.avx512.mask.scalef.ps.512"
 // LOOPS-COUNT-4: llvm.store {{.*}} : vector<16xi32>, !llvm.ptr
 // LOOPS-LABEL: llvm.func private @diffattn_tile_product_4_bf16_n128_16_amx(
-// LOOPS-NOT:   llvm.call
+// LOOPS-NOT:   llvm.call @
 // LOOPS-COUNT-4: amx.tile_mulf
-// EMULATED-NOT: amx.tile
+// EMULATED-NOT: {{amx.tile|avx512}}
 // EMULATED:     llvm.call @diffattn_emulated_tdpbf16ps_16x16x32_16_avx2(
 // VECTORS-NOT:  {{tmm|zmm}}
 
