@@ -156,13 +156,18 @@ def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
 NANS = (0x7FC00000, 0xFFFFFFFF, 0x7FC001FF, 0x7F800001)
 
 
-@pytest.mark.parametrize("lowering", [lowering for lowering in LOWERINGS if lowering != "cuda-sim:sm_90a"])
+@pytest.mark.parametrize("lowering, dtype", [*((lowering, "f32") for lowering in LOWERINGS if lowering != "cuda-sim:sm_90a"),
+                                             *((f"cpu:{isa}", "bf16") for isa in runnable_isas())])
 @pytest.mark.parametrize("queries", [2, 12])
-def test_nan_of_any_bits_reaches_its_rows(lowering, queries):
+def test_nan_of_any_bits_reaches_its_rows(lowering, dtype, queries):
+    """A NaN of bf16 has the upper half of those bits, or as many ones."""
     for operand, bits in itertools.product(("q1", "q2", "k1", "k2", "bias"), NANS):
-        problem = Problem("f32", queries, keys=11)
+        problem = Problem(dtype, queries, keys=11)
         arrays = dict(zip(("q1", "k1", "q2", "k2"), problem.arrays), bias=np.zeros((1, 1, queries, 11), np.float32))
-        arrays[operand].view(np.uint32)[0, 0, 1, 5] = bits
+        if arrays[operand].dtype == np.float32:
+            arrays[operand].view(np.uint32)[0, 0, 1, 5] = bits
+        else:
+            arrays[operand].view(np.uint16)[0, 0, 1, 5] = bits >> 16 | (bits & 1)
         got = np.isnan(problem.run(lowering, attn_mask=arrays["bias"]))
         expected = np.full(queries, operand in ("k1", "k2"))
         expected[1] = True

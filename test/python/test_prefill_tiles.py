@@ -67,7 +67,7 @@ def test_exponentials_and_weights_are_rounded_and_nothing_else(queries, keys, d,
 
 @pytest.mark.parametrize("keys", [96, 127, 300])
 def test_weights_of_a_row_sum_to_one(keys):
-    """Roundings of many weights cancel: a wrong partner of the last key, or bits cut off, would not."""
+    """Roundings of many weights cancel; bits that are cut off, or keys left out, would not."""
     arrays = draw(64, keys, 32, 16, seed=1)
     arrays[4][...] = 1
     got = run(arrays, 0.0, 0.2)
@@ -96,8 +96,8 @@ def exponentials(build_dir, folder, target):
 
 @pytest.mark.skipif("avx512dq" not in Path("/proc/cpuinfo").read_text(), reason="no AVX-512DQ: what exponentials have there was not compared")
 def test_instructions_of_avx512_have_the_bits_of_others(build_dir, tmp_path):
-    """The exponentials of `amx`, which run without tiles, against those of `avx512bf16`, whose polynomial is the same and whose integers are made by
-    sums. From -128 to 0 in steps of 2^-13, magnitudes of all sizes, halves between integers, and NaN."""
+    """The kernels of exponentials for `amx`, which need no tiles, against those for `avx512bf16`: the same polynomial, but x is cut into an integer and
+    the rest by adding a large number. From -128 to 0 in steps of 2^-13, magnitudes of all sizes, ties between integers, and NaN."""
     (masked, whole), lanes = exponentials(build_dir, tmp_path, "amx")
     (other_masked, other_whole), other_lanes = exponentials(build_dir, tmp_path, "avx512bf16")
     assert other_lanes <= lanes

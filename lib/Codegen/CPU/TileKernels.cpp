@@ -121,6 +121,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileExponentialKernel(
               return weight;
             };
             Value first = compute(lane);
+            // A NaN that a pair does not keep is in the sum, which makes all
+            // weights of the row NaN.
             Value second = hasSecond ? compute(b.add(lane, stride)) : b.zero();
             b.store(tiles.makePairs(first, second), e, b.i32,
                     b.add(b.mul(pair, stride), lane));
@@ -152,7 +154,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
   Type p = b.pointer;
   return b.getOrEmitFunction(
       module, name, {p, p, p, p, b.i64, p}, [&](ValueRange args) {
-        // A processor's own NaN stays one when pairs are rounded.
+        // NaN of any bits as one that stays NaN when pairs are made.
         auto loadFactor = [&](Value factors) -> Value {
           Value factor = b.load(b.vector, factors, b.index(0));
           Value isNaN = arith::CmpFOp::create(b, arith::CmpFPredicate::UNO,

@@ -50,8 +50,8 @@ public:
 
   /// The loop over tiles of keys, by those that bring and those that read. By
   /// warpgroups the last tile comes first: under a causal mask it is the one
-  /// that is seen in part, and near keys often have the highest scores, so that
-  /// sums are rescaled less often. In decode tiles ascend, as without a ring.
+  /// that is seen in part, and where near keys have the highest scores, sums
+  /// are rescaled less often. In decode tiles ascend, as without a ring.
   using TileBody =
       function_ref<GpuBuilder::Values(Value tile, ValueRange carried)>;
   GpuBuilder::Values forTiles(Value first, Value end, ValueRange initial,
