@@ -177,8 +177,10 @@ def quartiles(values):
     return {"median": median, "quartiles": [low, high]}
 
 
-def sample(probe, calls, turns):
-    """For each call the least time of the samples that count, their median and quartiles, their number, that of all, and the gate."""
+def sample(probe, calls, turns, prepare=lambda: None):
+    """For each call the least time of the samples that count, their median and quartiles, their number, that of all, and the gate.
+
+    `prepare` is called before each sample, outside of its time."""
     samples = {name: [] for name in calls}
     for turn in range(turns * MOST_TURNS):
         # Judged anew each time: what a quiet core reaches is known better and better.
@@ -187,6 +189,7 @@ def sample(probe, calls, turns):
             break
         for name, call in calls.items():
             before = probe.rate()
+            prepare()
             begin = probe.clock()
             call()
             seconds = probe.clock() - begin

@@ -111,35 +111,28 @@ readWeights(const char *weights, int64_t bytes, int64_t ahead, const float *x) {
   return sum[0] + sum[1] + sum[2] + sum[3] + sum[4] + sum[5] + sum[6] + sum[7];
 }
 
-/// Some cores do not fetch past a page by themselves, which costs one that
-/// reads bf16 up to two fifths of the bandwidth of memory.
-static int64_t measurePrefetch() {
-  constexpr int64_t kBytes = 1 << 20;
-  // The usual distance first: another must be better by more than noise.
-  constexpr int64_t kDistances[] = {0, 4096, 2048, 8192};
-  std::vector<char> weights(kBytes);
+/// The shortest of `turns` reads of `bytes`, in seconds, for each distance:
+/// taken in turn, so that a busy moment meets all of them.
+static SmallVector<double> timeReads(int64_t bytes, int turns,
+                                     ArrayRef<int64_t> distances) {
+  std::vector<char> weights(bytes);
   const float x[32] = {};
-  double best[std::size(kDistances)];
-  std::fill(std::begin(best), std::end(best), 1.0);
+  SmallVector<double> best(distances.size(), 1.0);
   volatile float sink = 0.0f;
-  for (int turn = 0; turn < 4; ++turn)
-    for (auto [time, distance] : llvm::zip_equal(best, kDistances)) {
+  for (int turn = 0; turn < turns; ++turn)
+    for (auto [shortest, distance] : llvm::zip_equal(best, distances)) {
       // From memory, whatever caches there are.
-      for (int64_t at = 0; at < kBytes; at += 64)
+      for (int64_t at = 0; at < bytes; at += 64)
         _mm_clflush(weights.data() + at);
       _mm_mfence();
-      time = timeOnce(time, [&, distance = distance] {
+      shortest = timeOnce(shortest, [&, distance = distance] {
         // Nothing behind the end is asked for.
-        sink = readWeights(weights.data(), kBytes - kMaxPrefetchBytes, distance,
-                           x);
+        sink =
+            readWeights(weights.data(), bytes - kMaxPrefetchBytes, distance, x);
       });
     }
   (void)sink;
-  size_t chosen = 0;
-  for (size_t i = 1; i < std::size(kDistances); ++i)
-    if (best[i] < 0.95 * best[chosen])
-      chosen = i;
-  return kDistances[chosen];
+  return best;
 }
 
 static HostFacts measure() {
@@ -148,12 +141,14 @@ static HostFacts measure() {
   facts.hasFastBf16Dot = features.lookup("avx512f") &&
                          features.lookup("avx512bf16") && measureBf16Dot();
   if (features.lookup("avx2") && features.lookup("fma"))
-    facts.prefetchBytes = measurePrefetch();
+    facts.prefetchBytes = choosePrefetch(timeReads);
   return facts;
 }
 
 std::string mlir::diffattn::getHostSignature() {
-  std::string text;
+  // Another number with every change of what is measured: facts that are kept
+  // are those of the code that measured them.
+  std::string text = "2:";
   llvm::raw_string_ostream os(text);
   unsigned highest = __get_cpuid_max(0, nullptr);
   // The last one has the bit of the bf16 dot product.
@@ -176,6 +171,23 @@ std::string mlir::diffattn::getHostSignature() {
   return llvm::sys::getHostCPUName().str();
 }
 #endif
+
+int64_t mlir::diffattn::choosePrefetch(TimeReads timeReads) {
+  // The first is the usual one: another must be better by more than noise.
+  constexpr int64_t kDistances[] = {0, 4096, 2048, 8192};
+  SmallVector<double> best = timeReads(1 << 20, /*turns=*/4, kDistances);
+  size_t chosen = 1;
+  for (size_t i = 2; i < std::size(kDistances); ++i)
+    if (best[i] < 0.95 * best[chosen])
+      chosen = i;
+  if (best[chosen] > 0.9 * best[0])
+    return 0;
+  // Lines that were flushed left their places in the caches free, and where a
+  // CPU needs not clear one first, a short read shows a gain that there is none
+  // of while a model runs. A read of more than the caches hold tells.
+  best = timeReads(64 << 20, /*turns=*/3, {0, kDistances[chosen]});
+  return best[1] < 0.87 * best[0] ? kDistances[chosen] : 0;
+}
 
 static std::mutex lock;
 static std::optional<HostFacts> known;

@@ -42,6 +42,19 @@ def test_disturbed_samples_do_not_count(bench):
     assert "6 of 8" in bench.noise({"x": times}) and "NOISY" not in bench.noise({"x": times})
 
 
+def test_what_prepares_a_sample_is_not_timed(bench):
+    probe = FakeProbe([100] * 200)
+    seen = []
+
+    def prepare():
+        seen.append(probe.now)
+        probe.now += 7.0
+
+    times = bench.sample(probe, {"x": probe.call, "y": probe.call}, 8, prepare=prepare)
+    assert times["x"]["seconds"] == times["y"]["seconds"] == pytest.approx(1.0)
+    assert len(seen) == times["x"]["of"] + times["y"]["of"] and len(set(seen)) == len(seen)
+
+
 def test_more_samples_are_taken_where_too_few_count(bench):
     probe = FakeProbe([60] * 16 + [100] * 100)
     times = bench.sample(probe, {"x": probe.call}, 8)["x"]

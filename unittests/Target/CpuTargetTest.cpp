@@ -128,6 +128,37 @@ TEST(HostFacts, AreMeasuredOnce) {
   EXPECT_FALSE(getHostSignature().empty());
 }
 
+/// Reads that take `times` by distance, the shorter and the longer ones.
+struct Reads {
+  SmallVector<double> shortRead, longRead;
+  int64_t bytes = 0;
+
+  int64_t choose() {
+    return choosePrefetch([&](int64_t size, int, ArrayRef<int64_t> distances) {
+      EXPECT_EQ(distances.front(), 0);
+      EXPECT_GT(size, bytes);
+      const SmallVector<double> &times = bytes ? longRead : shortRead;
+      EXPECT_EQ(distances.size(), times.size());
+      bytes = size;
+      return times;
+    });
+  }
+};
+
+TEST(HostFacts, LinesAreAskedForWhereShortAndLongReadsGain) {
+  EXPECT_EQ((Reads{{1.0, 0.7, 0.7, 0.7}, {1.0, 0.7}}).choose(), 4096);
+  EXPECT_EQ((Reads{{1.0, 0.7, 0.5, 0.6}, {1.0, 0.6}}).choose(), 2048);
+  EXPECT_EQ((Reads{{1.0, 0.7, 0.7, 0.6}, {1.0, 0.7}}).choose(), 8192);
+  // What Zen 4 shows: a gain of the short read alone.
+  Reads zen4{{1.0, 1.0, 1.2, 0.75}, {1.0, 0.97}};
+  EXPECT_EQ(zen4.choose(), 0);
+  EXPECT_GE(zen4.bytes, 64 << 20);
+  // Nothing to gain takes no long read.
+  Reads none{{1.0, 0.95, 1.0, 1.1}, {}};
+  EXPECT_EQ(none.choose(), 0);
+  EXPECT_LE(none.bytes, 1 << 20);
+}
+
 TEST(HostFacts, TheirTextIsReadBack) {
   for (bool fast : {false, true})
     for (int64_t bytes : {int64_t(0), int64_t(4096), kMaxPrefetchBytes}) {

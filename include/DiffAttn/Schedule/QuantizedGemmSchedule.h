@@ -23,6 +23,9 @@ struct QuantizedGemmSchedule {
   int64_t lanes;
   /// Rows of A and rows of B that a tile of sums has.
   int64_t rows, columns;
+  /// With up to so many rows of A, rows of B are read one after the other
+  /// instead, so that addresses ascend.
+  int64_t fewRows;
   /// Vectors of a group that are multiplied between two jumps.
   int64_t unroll;
   /// Bytes of B that one work item reads.

@@ -7,7 +7,7 @@
 //
 // Facts of this machine's CPU that `native` rests on and that neither CPUID nor
 // the CPU's name tells: a virtual machine may call itself anything. They are
-// measured in some milliseconds. Code for an instruction set that is named
+// measured in a tenth of a second. Code for an instruction set that is named
 // depends on none of them.
 //
 //===----------------------------------------------------------------------===//
@@ -41,6 +41,17 @@ struct HostFacts {
 /// The largest `prefetchBytes` that there may be.
 constexpr int64_t kMaxPrefetchBytes = 1 << 16;
 
+/// The shortest of some reads of `bytes`, in seconds, with lines asked for each
+/// of the distances ahead.
+using TimeReads = llvm::function_ref<SmallVector<double>(
+    int64_t bytes, int turns, ArrayRef<int64_t> distances)>;
+
+/// `prefetchBytes` by what reads take. Some cores do not fetch past a page by
+/// themselves, which costs one that reads bf16 up to two fifths of the
+/// bandwidth of memory; where they do, code that asks as well takes up to two
+/// fifths longer. So it must gain more than noise would show.
+int64_t choosePrefetch(TimeReads timeReads);
+
 /// The facts, measured when first asked for unless they were recalled.
 HostFacts getHostFacts();
 
@@ -51,7 +62,8 @@ bool knowsHostFacts();
 /// are known stay.
 void recallHostFacts(const HostFacts &facts);
 
-/// What CPUID says of the CPU: facts belong to CPUs of equal text.
+/// What CPUID says of the CPU, and which way it is measured: facts belong to
+/// CPUs of equal text.
 std::string getHostSignature();
 
 /// Facts as text, and back; nothing if the text is no such one.

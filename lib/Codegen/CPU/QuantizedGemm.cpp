@@ -167,19 +167,26 @@ void GemmKernel::emitRows(Value firstRow, Value lastRow, Value n,
 
 void GemmKernel::emitPass(Value firstRow, Value lastRow) {
   const int64_t columns = b.schedule.columns;
-  Value whole = b.add(
+  Value together = b.add(
       item.first, b.mul(b.div(b.sub(item.last, item.first), columns), columns));
-  b.loop(item.first, whole, columns,
-         [&](Value n) { emitRows(firstRow, lastRow, n, columns); });
-  b.loop(whole, item.last, 1,
-         [&](Value n) { emitRows(firstRow, lastRow, n, 1); });
+  Value isFew =
+      b.less(b.sub(lastRow, firstRow), b.index(b.schedule.fewRows + 1));
+  together = b.select(isFew, item.first, together);
+  auto emitColumns = [&](Value first, Value last, int64_t count) {
+    // The place of these rows in the next tile, which is as far ahead for each.
+    prefetchBytes = b.index(b.schedule.prefetchBytes);
+    if (count > 1)
+      prefetchBytes =
+          b.max(b.mul(b.bytesOf(item.slots[K]), count), prefetchBytes);
+    b.loop(first, last, count,
+           [&](Value n) { emitRows(firstRow, lastRow, n, count); });
+  };
+  emitColumns(item.first, together, columns);
+  emitColumns(together, item.last, 1);
 }
 
 void GemmKernel::emitItem(Value context, Value index) {
   item = b.readItem(context, index, types);
-  // The place of these rows in the next tile, which is as far ahead for each.
-  prefetchBytes = b.max(b.mul(b.bytesOf(item.slots[K]), b.schedule.columns),
-                        b.index(b.schedule.prefetchBytes));
   Value m = item.slots[M];
   b.loop(b.index(0), m, b.schedule.passRows, [&](Value first) {
     emitPass(first, b.min(b.add(first, b.schedule.passRows), m));
