@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import diffattn
+from kernel_library import runnable_isas
 
 #: Around one and more blocks of queries, of which the last may have a single row, and of keys.
 LENGTHS = [1, 2, 7, 9, 13, 24, 25, 40, 47, 48, 49, 50, 96, 97, 144, 145, 193, 255, 256, 257, 289, 300, 329]
@@ -11,10 +12,10 @@ LENGTHS = [1, 2, 7, 9, 13, 24, 25, 40, 47, 48, 49, 50, 96, 97, 144, 145, 193, 25
 
 @pytest.mark.parametrize("sight", [{"is_causal": True}, {"window": (4, 0)}, {"window": (99, 0)}, {"window": (299, 0)}, {"window": (20, 3)}],
                          ids=lambda sight: "causal" if "is_causal" in sight else "window {} {}".format(*sight["window"]))
-@pytest.mark.parametrize("target, dtype, width", [("cpu", np.float32, 8),
+@pytest.mark.parametrize("target, dtype, width", [("cpu", np.float32, 8), ("cpu", ml_dtypes.bfloat16, 32),
                                                   # Slow to compile.
                                                   pytest.param("cpu:amx-emulated", ml_dtypes.bfloat16, 32, marks=pytest.mark.sampled(2))],
-                         ids=["vectors", "tiles"])
+                         ids=["vectors", "pairs", "tiles"])
 def test_rows_do_not_depend_on_what_follows(sight, target, dtype, width):
     rng = np.random.default_rng(0)
     q1, k1, q2, k2 = rng.standard_normal((4, 1, 2, 330, width)).astype(dtype)
@@ -25,3 +26,26 @@ def test_rows_do_not_depend_on_what_follows(sight, target, dtype, width):
         part = diffattn.attention(*(np.ascontiguousarray(x[:, :, :length]) for x in (q1, k1, q2, k2, v)), 0.3, target=target, **sight)
         rows = max(length - ahead, 0)
         np.testing.assert_array_equal(part[:, :, :rows], whole[:, :, :rows], err_msg=f"{length} tokens")
+
+
+#: What multiplies values in pairs of keys.
+PAIRED = [f"cpu:{isa}" for isa in ("avx512bf16", "amx", "amx-emulated") if isa in runnable_isas()]
+
+
+@pytest.mark.parametrize("target", PAIRED)
+@pytest.mark.parametrize("keys, dv", [(300, 16), (301, 40)])
+def test_values_that_heads_share_are_those_of_each_head(target, keys, dv):
+    """Many readers of a head's values find them in pairs; a single one pairs them itself, from an odd key on and up to one if need be."""
+    rng = np.random.default_rng(keys)
+    q1, q2 = rng.standard_normal((2, 2, 4, 40, 32)).astype(ml_dtypes.bfloat16)
+    k1, k2 = rng.standard_normal((2, 2, 1, keys, 32)).astype(ml_dtypes.bfloat16)
+    v = rng.standard_normal((2, 1, keys, dv)).astype(ml_dtypes.bfloat16)
+    v[0, 0, keys - 20, 3], v[1, 0, keys - 31, dv - 1] = np.nan, np.inf
+    for sight in ({}, {"is_causal": True}, {"window": (7, 2)}, {"window": (64, 0)}, {"is_causal": True, "kv_len": np.array([keys - 7, keys - 40])},
+                  {"q_offset": keys - 60, "is_causal": True}):
+        together = diffattn.attention(q1, k1, q2, k2, v, 0.3, target=target, **sight).astype(np.float32)
+        alone = [diffattn.attention(q1[:, [h]], k1, q2[:, [h]], k2, v, 0.3, target=target, **sight).astype(np.float32) for h in range(4)]
+        np.testing.assert_array_equal(together, np.concatenate(alone, 1), err_msg=str(sight))
+        # Some rows see what is not finite and others do not, if anything is hidden.
+        finite = np.isfinite(together).all(-1)
+        assert not finite.all() and finite.any() == bool(sight)

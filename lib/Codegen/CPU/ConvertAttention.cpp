@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "KernelValues.h"
+#include "PackedValues.h"
 
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/IR/ScheduleCases.h"
@@ -304,11 +304,8 @@ struct ConvertDiffAttnToVectorPass final
     callSplitKVKernel(b, context, builder, name);
   }
 
-  void callSplitKVKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
-                         StringRef name) {
+  static CallSizes getSizes(SpecBuilder &builder) {
     const AttentionSpec &spec = builder.spec;
-    SplitKVFunctions functions =
-        emitSplitKVKernel(b, getOperation(), name, spec);
     CallSizes sizes;
     sizes.batch = builder.value(spec.batch);
     sizes.signalHeads = builder.value(spec.signalHeads);
@@ -320,21 +317,40 @@ struct ConvertDiffAttnToVectorPass final
     sizes.keys = builder.value(spec.keys);
     sizes.headDim = builder.value(spec.headDim);
     sizes.valueDim = builder.value(spec.valueDim);
-    SplitKVSizes needs = emitSplitKVSizes(b, spec, sizes);
-    auto call = [&](RuntimeFunction callee, ValueRange arguments) {
-      auto function = b.getRuntimeFunction(getOperation(), callee);
-      return LLVM::CallOp::create(b, function, arguments);
-    };
-    Value mark = call(RuntimeFunction::mark, {}).getResult();
-    Value states = call(RuntimeFunction::alloc, needs.stateBytes).getResult();
-    b.store(states, context, b.i64, b.index(spec.slots));
-    callParallelFor(b, functions.scores, context, b.mul(needs.items, 2),
-                    needs.scoresScratch);
-    callParallelFor(b, functions.factors, context, needs.rows, b.index(0));
-    callParallelFor(b, functions.values, context, needs.items,
-                    needs.valuesScratch);
-    callParallelFor(b, functions.merge, context, needs.rows, needs.rowScratch);
-    call(RuntimeFunction::release, mark);
+    return sizes;
+  }
+
+  LLVM::CallOp callRuntime(KernelBuilder &b, RuntimeFunction callee,
+                           ValueRange arguments) {
+    auto function = b.getRuntimeFunction(getOperation(), callee);
+    return LLVM::CallOp::create(b, function, arguments);
+  }
+
+  /// `body` with memory of `bytes`, whose address is in the context.
+  void withMemory(KernelBuilder &b, Value context, const AttentionSpec &spec,
+                  Value bytes, function_ref<void()> body) {
+    Value mark = callRuntime(b, RuntimeFunction::mark, {}).getResult();
+    Value memory = callRuntime(b, RuntimeFunction::alloc, bytes).getResult();
+    b.store(memory, context, b.i64, b.index(spec.slots));
+    body();
+    callRuntime(b, RuntimeFunction::release, mark);
+  }
+
+  void callSplitKVKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
+                         StringRef name) {
+    const AttentionSpec &spec = builder.spec;
+    SplitKVFunctions functions =
+        emitSplitKVKernel(b, getOperation(), name, spec);
+    SplitKVSizes needs = emitSplitKVSizes(b, spec, getSizes(builder));
+    withMemory(b, context, spec, needs.stateBytes, [&] {
+      callParallelFor(b, functions.scores, context, b.mul(needs.items, 2),
+                      needs.scoresScratch);
+      callParallelFor(b, functions.factors, context, needs.rows, b.index(0));
+      callParallelFor(b, functions.values, context, needs.items,
+                      needs.valuesScratch);
+      callParallelFor(b, functions.merge, context, needs.rows,
+                      needs.rowScratch);
+    });
   }
 
   void callPrefillKernel(KernelBuilder &b, Value context, SpecBuilder &builder,
@@ -342,15 +358,29 @@ struct ConvertDiffAttnToVectorPass final
     const AttentionSpec spec =
         builder.spec.isPaged() ? builder.spec.withDenseRows() : builder.spec;
     LLVM::LLVMFuncOp body = emitPrefillKernel(b, getOperation(), name, spec);
-    Value blocks =
-        b.ceilDiv(builder.value(spec.queries), spec.prefill.getQBlockSize());
-    Value count =
-        b.mul(b.mul(builder.value(spec.batch), builder.value(spec.signalHeads)),
-              blocks);
-    Value scratch = emitPrefillScratch(b, spec, builder.value(spec.keys),
-                                       builder.value(spec.headDim),
-                                       builder.value(spec.valueDim));
-    callParallelFor(b, body, context, count, scratch);
+    CallSizes sizes = getSizes(builder);
+    Value blocks = b.ceilDiv(sizes.queries, spec.prefill.getQBlockSize());
+    Value count = b.mul(b.mul(sizes.batch, sizes.signalHeads), blocks);
+    Value scratch =
+        emitPrefillScratch(b, spec, sizes.keys, sizes.headDim, sizes.valueDim);
+    auto call = [&] { callParallelFor(b, body, context, count, scratch); };
+    if (!mayPackValues(spec))
+      return call();
+    LLVM::LLVMFuncOp pack =
+        emitPackValues(b, getOperation(), (name + "_pack").str(), spec);
+    PackedValuesPlan plan = emitPackedValuesPlan(b, spec, sizes);
+    b.ifElse(
+        plan.pays,
+        [&] {
+          withMemory(b, context, spec, plan.bytes, [&] {
+            callParallelFor(b, pack, context, plan.items, b.index(0));
+            call();
+          });
+        },
+        [&] {
+          b.store(b.index(0), context, b.i64, b.index(spec.slots));
+          call();
+        });
   }
 
   void callParallelFor(KernelBuilder &b, LLVM::LLVMFuncOp body, Value context,

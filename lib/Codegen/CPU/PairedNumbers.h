@@ -24,6 +24,7 @@ public:
   Type getNumber(KernelBuilder &b) const override {
     return numberType(b.getContext());
   }
+  int64_t getPanelKeys() const override { return 2 * multiple; }
   /// One query's columns in pairs, the last of an odd number with 0, and pairs
   /// of zeros up to a multiple of `multiple`.
   void packQuery(KernelBuilder &b, const PackedQuery &query) const override;

@@ -52,8 +52,8 @@ public:
   PrefillKernel(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
                 Value context, Value index, Value scratch)
       : b(b), module(module), spec(spec), schedule(spec.prefill),
-        atom(spec.getAtom()), v(b, spec, context), index(index),
-        scratchBase(scratch) {}
+        atom(spec.getAtom()), v(b, spec, context), context(context),
+        index(index), scratchBase(scratch) {}
 
   void emit();
 
@@ -142,7 +142,7 @@ private:
   CpuPrefillAttr schedule;
   const ProductAtom &atom;
   KernelValues v;
-  Value index, scratchBase;
+  Value context, index, scratchBase;
   PrefillScratch s;
 
   Value batch, firstRow, rows, vectors, headDim, valueDim, keys;

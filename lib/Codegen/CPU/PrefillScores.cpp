@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "PackedValues.h"
 #include "PrefillKernel.h"
 #include "TileKernels.h"
 
@@ -30,9 +31,16 @@ std::pair<Value, Value> PrefillKernel::getValueRows(Value first, Value n) {
   Value stride = v.stride(spec.v, 2);
   if (atom.readsValues(b, spec.v))
     return {b.at(valueBase, atom.getNumber(b), b.mul(first, stride)), stride};
-  atom.packValues(v, valueBase, first, n, valueDim, s.valuePanel,
-                  s.valuePanelStride);
-  return {s.valuePanel, s.valuePanelStride};
+  auto pack = [&] {
+    atom.packValues(v, valueBase, first, n, valueDim, s.valuePanel,
+                    s.valuePanelStride);
+    return s.valuePanel;
+  };
+  Value packed =
+      mayPackValues(spec)
+          ? findPackedValues(v, context, batch, heads.value, first, n, pack)
+          : pack();
+  return {packed, s.valuePanelStride};
 }
 
 void PrefillKernel::scoreRows(int map, const KvBlock &kvBlock, Value scores) {

@@ -73,14 +73,17 @@ void PrefillKernel::combineTiles(Value e1, Value e2, Value factor1,
 
 void PrefillKernel::multiplyByTiles(Value p, Value n, Value first, Value out,
                                     bool finite) {
-  static_cast<const PairedNumbers &>(atom).packValues(
-      v, valueBase, first, n, valueDim, s.valuePanel, s.valuePanelStride,
-      finite);
+  Value values = s.valuePanel;
+  if (finite)
+    static_cast<const PairedNumbers &>(atom).packValues(
+        v, valueBase, first, n, valueDim, values, s.valuePanelStride, finite);
+  else
+    values = getValueRows(first, n).first;
   RowRange range = getRowRange(n, first);
   auto call = [&](int64_t tiles, Value begin, Value end) {
     LLVM::CallOp::create(
         b, getTileProductKernel(b, module, schedule, tiles, atom),
-        ValueRange{p, s.valuePanel, s.valuePanelStride, out, s.valuePanelStride,
+        ValueRange{p, values, s.valuePanelStride, out, s.valuePanelStride,
                    begin, end, s.valuePanelStride, n, range.low, range.lowSlope,
                    range.high, range.highSlope});
   };

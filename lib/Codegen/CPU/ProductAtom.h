@@ -61,6 +61,8 @@ public:
   }
 
   // Panels of the prefill kernel.
+  /// Keys of which the rows of a panel of values are a multiple.
+  virtual int64_t getPanelKeys() const { return pack; }
   virtual void packQuery(KernelBuilder &b, const PackedQuery &query) const = 0;
   /// Packs the values of `n` keys from `first` on, in rows of `stride` packs,
   /// padded with zeros to whole vectors.
