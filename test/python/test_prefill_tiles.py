@@ -83,8 +83,8 @@ def exponentials(build_dir, folder, target):
                       "      {scale = 0.125 : f32, is_causal}\n  return\n}\n")
     text = subprocess.run([str(build_dir / "bin/diffattn-run"), str(source), "--emit=llvm", f"--target=cpu:{target}"], capture_output=True, text=True,
                           check=True).stdout
-    text = re.sub(r"llvm.func private @(diffattn_\w*exp_)", r"llvm.func @\1", text)
-    names = sorted(set(re.findall(r"llvm.func @(diffattn_\w*exp_\w+_scaled_r(\d+)_16_\w+)", text)))
+    text = re.sub(r'llvm.func private @("?diffattn_\w*exp_)', r"llvm.func @\1", text.replace("_amx-emulated", "_amx_emulated"))
+    names = sorted(set(re.findall(r'llvm.func @"?(diffattn_\w*exp_\w+_scaled_r(\d+)_16_\w+)', text)))
     ir = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=text, capture_output=True, text=True, check=True).stdout
     shared = folder / f"{target}.so"
     subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O2", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared), "-x", "none",
@@ -96,24 +96,33 @@ def exponentials(build_dir, folder, target):
 
 @pytest.mark.skipif("avx512dq" not in Path("/proc/cpuinfo").read_text(), reason="no AVX-512DQ: what exponentials have there was not compared")
 def test_instructions_of_avx512_have_the_bits_of_others(build_dir, tmp_path):
-    """The kernels of exponentials for `amx`, which need no tiles, against those for `avx512bf16`: the same polynomial, but x is cut into an integer and
-    the rest by adding a large number. From -128 to 0 in steps of 2^-13, magnitudes of all sizes, ties between integers, and NaN."""
+    """The kernels of exponentials for `amx`, which need no tiles, against those that emulate it: x is cut into an integer and the rest by other
+    instructions. From -128 to 0 in steps of 2^-13, magnitudes of all sizes, integers and what lies beside them, and NaN."""
     (masked, whole), lanes = exponentials(build_dir, tmp_path, "amx")
-    (other_masked, other_whole), other_lanes = exponentials(build_dir, tmp_path, "avx512bf16")
-    assert other_lanes <= lanes
+    others, other_lanes = exponentials(build_dir, tmp_path, "amx-emulated")
+    assert other_lanes == lanes
     rng = np.random.default_rng(4)
+    integers = np.arange(-127, 1, dtype=np.float32)
     scores = np.concatenate([-np.arange(2**20) / 2**13, -rng.random(2**20) * 2.0**rng.integers(-40, 8, 2**20),
-                             [0, -0.0, -1e-45, -0.5, -125.5, -126, -126.5, -1e30, -np.inf, np.nan] * 96]).astype(np.float32)
-    scores = np.resize(scores, (len(scores) // other_lanes + 1, other_lanes))
-    for kernel, other, factor, maximum, rows in ((whole, other_whole, 1.0, 0.0, slice(None)), (masked, other_masked, 1.0, 0.0, slice(1, None)),
-                                                 (masked, other_masked, 0.18, 1.5, slice(None)), (whole, other_whole, 0.18, -0.25, slice(2, 101))):
+                             np.nextafter(integers, np.float32(-999)), np.nextafter(integers[:-1], np.float32(0)),
+                             [0, -0.0, -1e-45, -1e-30, -0.5, -125.5, -126, -126.5, -1e30, -np.inf, np.nan] * 96]).astype(np.float32)
+    scores = np.resize(scores, (len(scores) // lanes + 1, lanes))
+
+    def run(kernel, weights, maximum, factor):
+        pairs, sums = np.zeros((-(-len(weights) // 2), lanes), np.uint32), np.zeros(lanes, np.float32)
+        maxima = np.full(lanes, maximum, np.float32)
+        address = lambda array: ctypes.c_void_p(array.ctypes.data)
+        kernel(address(weights), ctypes.c_int64(len(weights)), address(maxima), address(sums), ctypes.c_float(factor), address(pairs))
+        halves = pairs.view(np.uint16).reshape(-1, lanes, 2).transpose(0, 2, 1).reshape(-1, lanes)[:len(weights)]
+        return halves.view(ml_dtypes.bfloat16).astype(np.float32), sums
+
+    for kernel, other, factor, maximum, rows in ((whole, others[1], 1.0, 0.0, slice(None)), (masked, others[0], 1.0, 0.0, slice(1, None)),
+                                                 (masked, others[0], 0.18, 1.5, slice(None)), (whole, others[1], 0.18, -0.25, slice(2, 101))):
         weights = np.ascontiguousarray(scores[rows])
-        n = len(weights)
-        padded, pairs = np.pad(weights, ((0, 0), (0, lanes - other_lanes))), np.zeros((-(-n // 2), lanes), np.uint32)
-        maxima, sums, other_sums = np.full(lanes, maximum, np.float32), np.zeros(lanes, np.float32), np.zeros(other_lanes, np.float32)
-        address, number = lambda array: ctypes.c_void_p(array.ctypes.data), ctypes.c_float(factor)
-        kernel(address(padded), ctypes.c_int64(n), address(maxima), address(sums), number, address(pairs))
-        other(address(weights), ctypes.c_int64(n), address(maxima), address(other_sums), number)
-        np.testing.assert_array_equal(sums[:other_lanes], other_sums)
-        halves = pairs.view(np.uint16).reshape(-1, lanes, 2).transpose(0, 2, 1).reshape(-1, lanes)[:n, :other_lanes]
-        np.testing.assert_array_equal(halves.view(ml_dtypes.bfloat16).astype(np.float32), rounded(weights).astype(np.float32))
+        got, sums = run(kernel, weights, maximum, factor)
+        wanted, other_sums = run(other, weights, maximum, factor)
+        np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_array_equal(sums, other_sums)
+        exact = np.exp2(np.maximum((weights.astype(np.float64) - maximum) * factor, -126))
+        exact[np.isneginf(weights) & (kernel is masked)] = 0
+        np.testing.assert_allclose(got, exact, rtol=2.0**-8 + 8e-5)

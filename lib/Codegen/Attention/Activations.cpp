@@ -75,8 +75,25 @@ static Value emitAvx512(ImplicitLocOpBuilder &b, StringRef name,
       .getResult(0);
 }
 
+/// `difference`, x - whole >= 0 to the nearest number, rounded down instead: as
+/// the instruction does that cuts off the integer below. `whole` is not smaller
+/// in magnitude than x.
+static Value roundDifferenceDown(ImplicitLocOpBuilder &b, Value x, Value whole,
+                                 Value difference) {
+  // Exact, as what a sum with the larger one of two numbers leaves over.
+  Value sum = arith::AddFOp::create(b, difference, whole);
+  Value rest = arith::SubFOp::create(b, x, sum);
+  Type type = x.getType(), integers = integersLike(type);
+  Value isAbove = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, rest,
+                                        emitConstant(b, type, 0.0f));
+  Value bits = arith::BitcastOp::create(b, integers, difference);
+  Value below = arith::AddIOp::create(
+      b, bits, arith::ExtSIOp::create(b, integers, isAbove));
+  return arith::BitcastOp::create(b, type, below);
+}
+
 Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree,
-                               bool reduces) {
+                               ExponentCut cut) {
   // Minimax over [-0.5, 0.5], relative error.
   static const float kCoefficients[3][6] = {
       {0x1.fff692p-1f, 0x1.62f31ap-1f, 0x1.f0de1ap-3f, 0x1.c3f760p-5f},
@@ -84,28 +101,37 @@ Value mlir::diffattn::emitExp2(ImplicitLocOpBuilder &b, Value x, int degree,
        0x1.3997d6p-7f},
       {0x1.000002p+0f, 0x1.62e428p-1f, 0x1.ebf918p-3f, 0x1.c6b6e4p-5f,
        0x1.3d0c54p-7f, 0x1.5c08e6p-10f}};
-  ArrayRef<float> coefficients(kCoefficients[degree - 3], degree + 1);
+  // The same over [0, 1].
+  static const float kAbove[4] = {0x1.fff632p-1f, 0x1.64444cp-1f,
+                                  0x1.cefc4cp-3f, 0x1.3f96a4p-4f};
+  const bool isBelow = cut != ExponentCut::Nearest;
+  assert((!isBelow || degree == 3) && "expected a polynomial of degree 3");
+  ArrayRef<float> coefficients(isBelow ? kAbove : kCoefficients[degree - 3],
+                               degree + 1);
   Type type = x.getType();
   Value lowest = emitConstant(b, type, -126.0f);
   // The order of the operands lets NaN through.
   Value below = arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, lowest, x);
   x = arith::SelectOp::create(b, below, lowest, x);
-  if (reduces) {
-    // What is left of x without the nearest integer; 8: without an exception.
-    Value toNearest = arith::ConstantOp::create(b, b.getI32IntegerAttr(8));
-    Value fraction = emitAvx512(b, "reduce", {x, toNearest});
-    Value whole = arith::SubFOp::create(b, x, fraction);
+  if (cut == ExponentCut::BelowByAvx512) {
+    // 1: what is left of x without the integer below; 8: without an exception.
+    Value toBelow = arith::ConstantOp::create(b, b.getI32IntegerAttr(9));
+    Value fraction = emitAvx512(b, "reduce", {x, toBelow});
+    // Multiplies with 2 to the integer below.
     return emitAvx512(b, "scalef",
-                      {emitPolynomial(b, fraction, coefficients, 1.0f), whole});
+                      {emitPolynomial(b, fraction, coefficients, 1.0f), x});
   }
   // Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits:
   // with 128 more, as the exponent of twice that power of two. A product with
   // half of the polynomial keeps NaN, whatever its bits are; a sum of exponents
   // would not.
   Value magic = emitConstant(b, type, 12582912.0f + 128.0f);
-  Value shifted = arith::AddFOp::create(b, x, magic);
-  Value whole = arith::SubFOp::create(b, shifted, magic);
+  Value whole = isBelow ? math::FloorOp::create(b, x).getResult() : x;
+  Value shifted = arith::AddFOp::create(b, whole, magic);
+  whole = arith::SubFOp::create(b, shifted, magic);
   Value fraction = arith::SubFOp::create(b, x, whole);
+  if (isBelow)
+    fraction = roundDifferenceDown(b, x, whole, fraction);
   Value p = emitPolynomial(b, fraction, coefficients, 0.5f);
   Type integers = integersLike(type);
   Value bits = arith::BitcastOp::create(b, integers, shifted);
@@ -128,7 +154,7 @@ Value PolynomialMath::exponentialOfMinus(Value x) {
 
 Value PolynomialMath::exponential(Value difference) {
   return emitExp2(b, factor ? multiply(difference, factor) : difference, degree,
-                  reduces);
+                  cut);
 }
 
 Value PolynomialMath::tanh(Value x) {

@@ -80,8 +80,17 @@ Value TileBuilder::makePairs(Value first, Value second) {
                                  integer(0x8000));
   };
   Value low = arith::ShRUIOp::create(b, rounded(first), integer(16));
-  Value high = arith::AndIOp::create(b, rounded(second), integer(0xFFFF0000));
-  return arith::OrIOp::create(b, low, high);
+  Value high = rounded(second), upper = integer(0xFFFF0000);
+  if (!b.target.has("avx512f"))
+    return arith::OrIOp::create(b, low, arith::AndIOp::create(b, high, upper));
+  // Seen as a shuffle of halves, both would be one instruction of three steps.
+  constexpr int32_t kLowOrHighAndUpper = 0xF8;
+  Value table =
+      arith::ConstantOp::create(b, b.getI32IntegerAttr(kLowOrHighAndUpper));
+  return LLVM::CallIntrinsicOp::create(
+             b, b.integers, b.getStringAttr("llvm.x86.avx512.pternlog.d.512"),
+             ValueRange{low, high, upper, table})
+      .getResult(0);
 }
 
 std::pair<Value, Value> TileBuilder::splitPairs(Value pairs) {

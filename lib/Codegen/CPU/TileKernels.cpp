@@ -100,7 +100,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileExponentialKernel(
       module, name, {p, b.i64, p, p, b.f32, p}, [&](ValueRange args) {
         PolynomialMath lanes(b, b.vector, atom.exponentDegree,
                              scaled ? b.splat(args[4]) : Value(),
-                             b.target.has("avx512dq"));
+                             b.target.has("avx512dq")
+                                 ? ExponentCut::BelowByAvx512
+                                 : ExponentCut::Below);
         TileBuilder tiles(b, atom.getNumber(b));
         Value scores = args[0], n = args[1], maxima = args[2], sums = args[3],
               e = args[5];
