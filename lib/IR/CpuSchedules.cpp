@@ -156,14 +156,18 @@ LogicalResult CpuSplitKVAttr::verify(EmitError emitError, StringRef isa,
                                      int64_t qkRows, int64_t qVectors,
                                      int64_t pvRows, int64_t pvKeys,
                                      int64_t oVectors, int64_t oRowVectors,
-                                     CpuProduct product,
-                                     int64_t prefetchBytes) {
+                                     CpuProduct product, int64_t prefetchBytes,
+                                     int64_t prefetchRows) {
   if (failed(verifyVectors(emitError, lanes, product)))
     return failure();
   if (prefetchBytes < 0 || prefetchBytes > 1 << 16) // cpu_split_kv_c10
     return emitError()
            << "expected prefetch_bytes to be between 0 and 65536, but got "
            << prefetchBytes;
+  if (prefetchRows < 0 || prefetchRows > 4096) // cpu_split_kv_c11
+    return emitError()
+           << "expected prefetch_rows to be between 0 and 4096, but got "
+           << prefetchRows;
   if (usesTiles(product) && lanes != 16) // cpu_split_kv_c9
     return emitError() << "expected 16 lanes with product "
                        << stringifyCpuProduct(product) << ", but got " << lanes;

@@ -15,8 +15,8 @@ import numpy as np
 
 from . import checks
 from .arguments import ArrayLike
-from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, array_type, as_array, device_of, device_view, names,
-                     number_as, owned)
+from .arrays import (CODES, ON_DEVICE, Array, OnDevice, Result, Type, ValueType, aligned_zeros, array_type, as_array, device_of,
+                     device_view, names, number_as, owned)
 from .device import DeviceArray, Traffic, choose_stream, name_arguments
 from .errors import ERRORS, DiffAttnError, InputError, LibraryError
 from .graph_capture import CapturedGraph
@@ -253,7 +253,7 @@ class CompiledCode:
 
     def zeros(self, shape: Iterable[int], dtype: Any) -> np.ndarray | DeviceArray:
         """An array of zeros where calls use it without a copy."""
-        return DeviceArray.zeros(self, shape, dtype) if self.has_device else np.zeros(shape, dtype)
+        return DeviceArray.zeros(self, shape, dtype) if self.has_device else aligned_zeros(shape, dtype)
 
     def traffic(self) -> Traffic:
         """What calls and arrays asked of the device since the code was loaded."""

@@ -105,6 +105,11 @@ func.func private @cpu_split_kv_c2_split_pairs() attributes {s = #diffattn.cpu_s
 func.func private @cpu_split_kv_c10_prefetch() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8, prefetch_bytes = -1>}
 
 // -----
+// cpu_split_kv_c11
+// expected-error @below {{expected prefetch_rows to be between 0 and 4096, but got 4097}}
+func.func private @cpu_split_kv_c11_prefetch() attributes {s = #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 8, o_row_vectors = 8, prefetch_rows = 4097>}
+
+// -----
 // cpu_split_kv_c9
 // expected-error @below {{expected 16 lanes with product bf16_tiles, but got 8}}
 func.func private @cpu_split_kv_c9_tile_lanes() attributes {s = #diffattn.cpu_split_kv<isa = "amx", lanes = 8, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 16, o_vectors = 16, o_row_vectors = 8, product = bf16_tiles>}

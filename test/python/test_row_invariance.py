@@ -49,3 +49,26 @@ def test_values_that_heads_share_are_those_of_each_head(target, keys, dv):
         # Some rows see what is not finite and others do not, if anything is hidden.
         finite = np.isfinite(together).all(-1)
         assert not finite.all() and finite.any() == bool(sight)
+
+
+@pytest.mark.parametrize("target, dtype", [(f"cpu:{isa}", ml_dtypes.bfloat16 if "bf16" in isa or "amx" in isa else np.float32) for isa in runnable_isas()])
+@pytest.mark.parametrize("width", [32, 20])
+def test_heads_may_lie_side_by_side(target, dtype, width):
+    """One query and few, on keys of which each token's heads follow one another, from anywhere in a line of caches on: other lines are asked for
+    ahead, and nothing else is different."""
+    rng = np.random.default_rng(width)
+    heads, keys, dv = 3, 700, 24
+
+    def token_major(columns):
+        memory = np.zeros(keys * heads * columns + 5, dtype)[5:]
+        memory[:] = rng.standard_normal(memory.shape)
+        return memory.reshape(1, keys, heads, columns).transpose(0, 2, 1, 3)
+
+    k1, k2, v = token_major(width), token_major(width), token_major(dv)
+    for queries in (1, 3):
+        q1, q2 = rng.standard_normal((2, 1, 2 * heads, queries, width)).astype(dtype)
+        for sight in ({}, {"kv_len": 600, "is_causal": True}, {"window": (130, 0)}):
+            got = diffattn.attention(q1, k1, q2, k2, v, 0.3, target=target, **sight)
+            dense1, dense2, dense_v = (np.ascontiguousarray(x) for x in (k1, k2, v))
+            want = diffattn.attention(q1, dense1, q2, dense2, dense_v, 0.3, target=target, **sight)
+            np.testing.assert_array_equal(got, want, err_msg=f"{queries} queries, {sight}")

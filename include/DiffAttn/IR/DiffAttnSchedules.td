@@ -107,7 +107,10 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
       values are used by all rows before the next are read;
     - `o_vectors`: vectors of sums of outputs of all rows, and `o_row_vectors`: the most of one row.
       Wider rows are made in several passes over the keys. Both are powers of two;
-    - `prefetch_bytes`: how far ahead of the row that is read lines are asked for, 0: not at all.
+    - `prefetch_bytes`: how far ahead of the row that is read lines are asked for, 0: not at all;
+    - `prefetch_rows`: the same for rows of keys or values that lie apart, as those of one head do
+      where a token's heads stand side by side. Which line comes next the CPU does not see there, so
+      they are asked for in any case but 0.
 
     Example:
 
@@ -127,7 +130,8 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
     "int64_t":$o_vectors,
     "int64_t":$o_row_vectors,
     DiffAttn_CpuProductParameter:$product,
-    DefaultValuedParameter<"int64_t", "0">:$prefetch_bytes);
+    DefaultValuedParameter<"int64_t", "0">:$prefetch_bytes,
+    DefaultValuedParameter<"int64_t", "64">:$prefetch_rows);
   let assemblyFormat = "`<` struct(params) `>`";
   let genVerifyDecl = 1;
 }

@@ -136,9 +136,9 @@ Value KernelBuilder::load(Type type, Value base, Type element, Value index) {
   return LLVM::LoadOp::create(*this, type, at(base, element, index),
                               bytesOf(element));
 }
-void KernelBuilder::prefetch(Value base, Value index) {
-  LLVM::Prefetch::create(*this, at(base, i8, index), /*rw=*/0, /*hint=*/3,
-                         /*cache=*/1);
+void KernelBuilder::prefetch(Value base, Value index, int level) {
+  LLVM::Prefetch::create(*this, at(base, i8, index), /*rw=*/0,
+                         /*hint=*/4 - level, /*cache=*/1);
 }
 void KernelBuilder::store(Value value, Value base, Type element, Value index) {
   LLVM::StoreOp::create(*this, value, at(base, element, index),

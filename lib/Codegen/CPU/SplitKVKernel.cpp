@@ -242,6 +242,7 @@ void SplitKVKernel::beginItem(Value index) {
   begin = b.max(low, b.mul(block, size));
   Value end = b.min(seen.high, b.mul(b.add(block, 1), size));
   n = b.sub(end, begin);
+  seenFromBegin = b.sub(seen.high, begin);
   if (!spec.scores.hasTileMasks())
     return;
   masks->beginRows(b.index(0), lastQuery);

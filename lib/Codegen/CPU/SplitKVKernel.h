@@ -117,6 +117,13 @@ private:
   void packQuery(int map, Value row, Value to);
   void scoreRows(int map, Value base, Value row, int64_t count);
   Rows getKeyTile(int map, Value base, Value key, Value count);
+  /// Whether a row of `operand` ends before the next one begins: an i1, or null
+  /// where rows are known to follow each other or are read otherwise.
+  Value findGaps(const SpecOperand &operand, Value columns);
+  /// Where there are gaps, asks for `count` rows as far ahead of row `first`
+  /// behind `base` as the schedule says.
+  void prefetchApart(const SpecOperand &operand, Value base, Value columns,
+                     Value first, Value count);
   /// How far ahead rows of `columns` are asked for, in bytes.
   Value getBytesAhead(const SpecOperand &operand, Value columns);
   /// Asks for `count` columns from `column` on of the row that lies as far
@@ -201,8 +208,9 @@ private:
   SplitKVMemory m;
   SplitKVScratch s;
   Value groupRows[2], queryStride, paddedValueDim, blocks, paddedBlocks;
-  // Of the item: `n` keys from `begin` on.
-  Value item, batch, group, block, begin, n;
+  // Of the item: `n` keys from `begin` on, and how many there are that a query
+  // sees.
+  Value item, batch, group, block, begin, n, seenFromBegin;
   /// By the masks that know tiles, each query sees each key of the item; null
   /// without such masks.
   Value seesAll;

@@ -107,14 +107,54 @@ SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
   return {s.keyPanel, b.f32, queryStride, queryStride, /*padded=*/true};
 }
 
+Value SplitKVKernel::findGaps(const SpecOperand &operand, Value columns) {
+  if (!schedule.getPrefetchRows() || spec.isPaged() ||
+      !operand.hasUnitColumns())
+    return Value();
+  Value hasGaps = b.less(columns, v.stride(operand, 2));
+  return KernelBuilder::known(hasGaps) == 0 ? Value() : hasGaps;
+}
+
+/// Into the second level of caches: where rows lie a power of two apart, few of
+/// them have room in the first one.
+void SplitKVKernel::prefetchApart(const SpecOperand &operand, Value base,
+                                  Value columns, Value first, Value count) {
+  Value hasGaps = findGaps(operand, columns);
+  if (!hasGaps)
+    return;
+  first = b.add(first, schedule.getPrefetchRows());
+  // What no query sees would be read for nothing.
+  Value isSeen = b.less(b.add(first, b.add(count, -1)), seenFromBegin);
+  const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
+  constexpr int64_t kLine = 64;
+  b.ifThen(b.both(hasGaps, isSeen), [&] {
+    b.loop(count, [&](Value i) {
+      Value row = b.at(base, operand.element,
+                       b.mul(b.add(first, i), v.stride(operand, 2)));
+      Value end = b.mul(columns, bytes);
+      auto ask = [&](Value byte) { b.prefetch(row, byte, /*level=*/2); };
+      // A row that begins inside a line ends in one more.
+      if (std::optional<int64_t> known = KernelBuilder::known(end))
+        for (int64_t line = 0; line < *known; line += kLine)
+          ask(b.index(line));
+      else
+        b.loop(b.index(0), end, kLine, ask);
+      ask(b.add(end, -1));
+    });
+  });
+}
+
 Value SplitKVKernel::getBytesAhead(const SpecOperand &operand, Value columns) {
   const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
-  if (!schedule.getPrefetchBytes())
+  Value hasGaps = findGaps(operand, columns);
+  if (!schedule.getPrefetchBytes() ||
+      (hasGaps && KernelBuilder::known(hasGaps)))
     return Value();
   Value rowBytes = b.max(b.mul(columns, bytes), b.index(1));
   Value rowsAhead =
       b.max(b.div(b.index(schedule.getPrefetchBytes()), rowBytes), b.index(1));
-  return b.mul(b.mul(rowsAhead, v.stride(operand, 2)), bytes);
+  Value ahead = b.mul(b.mul(rowsAhead, v.stride(operand, 2)), bytes);
+  return hasGaps ? b.select(hasGaps, b.index(0), ahead) : ahead;
 }
 
 void SplitKVKernel::prefetchAhead(const Rows &rows, Value row, Value column,
@@ -241,8 +281,11 @@ void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
   // Whole tiles apart: the fewer instructions a key takes, the further ahead
   // the CPU reads.
   Value whole = b.mul(b.div(n, perQuery), perQuery);
-  b.loop(b.index(0), whole, perQuery,
-         [&](Value key) { score(key, b.index(perQuery)); });
+  b.loop(b.index(0), whole, perQuery, [&](Value key) {
+    prefetchApart(map ? spec.k2 : spec.k1, base, sizes.headDim, key,
+                  b.index(perQuery));
+    score(key, b.index(perQuery));
+  });
   b.ifThen(b.less(whole, n), [&] { score(whole, b.sub(n, whole)); });
 }
 

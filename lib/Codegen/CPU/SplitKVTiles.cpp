@@ -86,7 +86,10 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
   shape.rows = count;
   if (spec.headDim.isStatic())
     shape.columns = llvm::alignTo(spec.headDim.value, 2);
-  shape.prefetches = schedule.getPrefetchBytes() && !spec.isPaged();
+  Value ahead;
+  if (!spec.isPaged())
+    ahead = getBytesAhead(keys, sizes.headDim);
+  shape.prefetches = static_cast<bool>(ahead);
   LLVM::LLVMFuncOp kernel = getTileFewScoresKernel(b, module, shape, atom);
   // `count` keys from `key` on, which lie from `from` on.
   auto score = [&](Value from, Value keyStride, Value key, Value count,
@@ -105,9 +108,26 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
       score(rowOf(key), stride, key, b.min(b.sub(whole, key), b.index(inPlace)),
             b.index(0));
     });
-  else if (inPlace < 0)
-    score(rowOf(done), stride, done, whole,
-          shape.prefetches ? getBytesAhead(keys, sizes.headDim) : b.index(0));
+  else if (inPlace < 0) {
+    auto all = [&] {
+      score(rowOf(done), stride, done, whole, ahead ? ahead : b.index(0));
+    };
+    auto inParts = [&] {
+      const int64_t part = llvm::alignTo(schedule.getPrefetchRows(), kTileRows);
+      b.loop(done, whole, part, [&](Value key) {
+        Value count = b.min(b.sub(whole, key), b.index(part));
+        prefetchApart(keys, base, sizes.headDim, key, count);
+        score(rowOf(key), stride, key, count, b.index(0));
+      });
+    };
+    Value hasGaps = findGaps(keys, sizes.headDim);
+    if (!hasGaps)
+      all();
+    else if (KernelBuilder::known(hasGaps))
+      inParts();
+    else
+      b.ifElse(hasGaps, inParts, all);
+  }
   if (inPlace)
     done = whole;
   b.loop(done, n, kTileRows, [&](Value first) {

@@ -16,6 +16,9 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// Keys of a tile where rows that lie apart are asked for once a tile.
+static constexpr int64_t kApartKeys = 32;
+
 /// P = A1 - lambda * A2 of one row, as numbers of packs.
 void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
                                 int64_t span) {
@@ -172,6 +175,7 @@ void SplitKVKernel::multiplyValues() {
     });
     auto multiplyKeys = [&](Value first, Value end, int64_t size,
                             function_ref<Value(Value row)> weights) {
+      prefetchApart(spec.v, base, sizes.valueDim, first, b.sub(end, first));
       Rows values = spec.isPaged() || size == schedule.getPvKeys()
                         ? getValueTile(inPlace, first, end)
                         : inPlace;
@@ -213,6 +217,8 @@ void SplitKVKernel::multiplyValues() {
     if (spec.isPaged())
       largest =
           std::max(schedule.getPvKeys(), getPageTile(schedule.getPvKeys()));
+    else if (findGaps(spec.v, sizes.valueDim))
+      largest = std::min(largest, kApartKeys);
     if (!spec.v.hasUnitColumns() || takesPasses || known == 0)
       tiles(schedule.getPvKeys());
     else if (known)

@@ -99,6 +99,12 @@ def test_refuses_what_it_cannot_do(model):
     assert "more than the 256 that the model was made for" in str(caught[0].message)
 
 
+def test_caches_begin_with_a_line(model):
+    for capacity in (4, 2000):
+        for cache in model.new_caches(2, capacity):
+            assert cache.ctypes.data % 64 == 0 and not cache.any() and cache.flags.c_contiguous and cache.flags.writeable
+
+
 def test_compiled_checks_report_wrong_arguments(model):
     """The graph itself refuses what Python would have caught, for callers without Python."""
     call, caches = model.executable.call, model.new_caches(1, 4)
