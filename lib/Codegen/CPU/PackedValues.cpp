@@ -17,6 +17,9 @@ using namespace mlir::diffattn;
 /// first takes less than each block's own packing.
 static constexpr int64_t kLeastReaders = 3;
 
+/// What a call may take for it.
+static constexpr int64_t kMostBytes = 256 << 20;
+
 bool mlir::diffattn::mayPackValues(const AttentionSpec &spec) {
   return spec.getAtom().pack > 1 && !spec.isPaged();
 }
@@ -41,12 +44,14 @@ PackedValuesPlan mlir::diffattn::emitPackedValuesPlan(KernelBuilder &b,
                                                       const CallSizes &sizes) {
   Value heads = b.mul(sizes.batch, sizes.valueHeads);
   Value blocks = b.ceilDiv(sizes.queries, spec.prefill.getQBlockSize());
-  Value readers = b.mul(b.div(sizes.signalHeads, sizes.valueHeads), blocks);
   Value numbers = b.mul(getRows(b, spec.getAtom(), sizes.keys),
                         getStride(b, sizes.valueDim));
-  return {b.less(b.index(kLeastReaders - 1), readers),
-          b.mul(heads, b.ceilDiv(sizes.keys, getItemKeys(spec))),
-          b.mul(b.mul(heads, numbers), 4)};
+  Value bytes = b.mul(b.mul(heads, numbers), 4);
+  // Multiplied, not divided: there may be no heads.
+  Value hasReaders = b.less(b.mul(sizes.valueHeads, kLeastReaders - 1),
+                            b.mul(sizes.signalHeads, blocks));
+  return {b.both(hasReaders, b.less(bytes, b.index(kMostBytes + 1))),
+          b.mul(heads, b.ceilDiv(sizes.keys, getItemKeys(spec))), bytes};
 }
 
 LLVM::LLVMFuncOp mlir::diffattn::emitPackValues(KernelBuilder &b,
