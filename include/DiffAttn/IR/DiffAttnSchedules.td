@@ -109,8 +109,8 @@ def DiffAttn_CpuSplitKVAttr : DiffAttn_Schedule<"CpuSplitKV", "cpu_split_kv"> {
       Wider rows are made in several passes over the keys. Both are powers of two;
     - `prefetch_bytes`: how far ahead of the row that is read lines are asked for, 0: not at all;
     - `prefetch_rows`: the same for rows of keys or values that lie apart, as those of one head do
-      where a token's heads stand side by side. Which line comes next the CPU does not see there, so
-      they are asked for in any case but 0.
+      where a token's heads stand side by side. CPUs fetch lines in the order of their addresses by
+      themselves, and these are in none.
 
     Example:
 

@@ -48,8 +48,8 @@ using TimeReads = llvm::function_ref<SmallVector<double>(
 
 /// `prefetchBytes` by what reads take. Some cores do not fetch past a page by
 /// themselves, which costs one that reads bf16 up to two fifths of the
-/// bandwidth of memory; where they do, code that asks as well takes up to two
-/// fifths longer. So it must gain more than noise would show.
+/// bandwidth of memory; where they do, code that asks as well takes up to a
+/// third longer. So it must gain more than noise would show.
 int64_t choosePrefetch(TimeReads timeReads);
 
 /// The facts, measured when first asked for unless they were recalled.

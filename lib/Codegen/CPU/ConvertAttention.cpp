@@ -366,21 +366,22 @@ struct ConvertDiffAttnToVectorPass final
     auto call = [&] { callParallelFor(b, body, context, count, scratch); };
     if (!mayPackValues(spec))
       return call();
+    auto packByBlock = [&] {
+      b.store(b.index(0), context, b.i64, b.index(spec.slots));
+      call();
+    };
+    PackedValuesPlan plan = emitPackedValuesPlan(b, spec, sizes);
+    if (KernelBuilder::known(plan.pays) == 0)
+      return packByBlock();
     LLVM::LLVMFuncOp pack =
         emitPackValues(b, getOperation(), (name + "_pack").str(), spec);
-    PackedValuesPlan plan = emitPackedValuesPlan(b, spec, sizes);
-    b.ifElse(
-        plan.pays,
-        [&] {
-          withMemory(b, context, spec, plan.bytes, [&] {
-            callParallelFor(b, pack, context, plan.items, b.index(0));
-            call();
-          });
-        },
-        [&] {
-          b.store(b.index(0), context, b.i64, b.index(spec.slots));
-          call();
-        });
+    auto packOnce = [&] {
+      withMemory(b, context, spec, plan.bytes, [&] {
+        callParallelFor(b, pack, context, plan.items, b.index(0));
+        call();
+      });
+    };
+    b.ifElse(plan.pays, packOnce, packByBlock);
   }
 
   void callParallelFor(KernelBuilder &b, LLVM::LLVMFuncOp body, Value context,

@@ -173,7 +173,8 @@ void GemmKernel::emitPass(Value firstRow, Value lastRow) {
       b.less(b.sub(lastRow, firstRow), b.index(b.schedule.fewRows + 1));
   together = b.select(isFew, item.first, together);
   auto emitColumns = [&](Value first, Value last, int64_t count) {
-    // The place of these rows in the next tile, which is as far ahead for each.
+    // Of several rows their place in the next tile, as far ahead for each. One
+    // row after the other is one stream.
     prefetchBytes = b.index(b.schedule.prefetchBytes);
     if (count > 1)
       prefetchBytes =

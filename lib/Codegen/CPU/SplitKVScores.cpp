@@ -14,6 +14,9 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+/// Bytes of a line of a cache.
+static constexpr int64_t kLine = 64;
+
 /// The queries of `count` rows from `row` on of the group, and as many of their
 /// columns as registers hold beside the sums.
 SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
@@ -126,7 +129,6 @@ void SplitKVKernel::prefetchApart(const SpecOperand &operand, Value base,
   // What no query sees would be read for nothing.
   Value isSeen = b.less(b.add(first, b.add(count, -1)), seenFromBegin);
   const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
-  constexpr int64_t kLine = 64;
   b.ifThen(b.both(hasGaps, isSeen), [&] {
     b.loop(count, [&](Value i) {
       Value row = b.at(base, operand.element,
@@ -161,7 +163,6 @@ void SplitKVKernel::prefetchAhead(const Rows &rows, Value row, Value column,
                                   int64_t count) {
   if (!rows.ahead)
     return;
-  constexpr int64_t kLine = 64;
   const int64_t bytes = rows.element.getIntOrFloatBitWidth() / 8;
   Value first = b.add(b.mul(column, bytes), rows.ahead);
   for (int64_t line = 0; line < count * bytes; line += kLine)
