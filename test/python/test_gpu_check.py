@@ -249,6 +249,14 @@ def test_a_peer_that_computes_something_else_is_not_timed(launcher, monkeypatch)
     assert row["times"]["refuses"]["refused"] == "RuntimeError: no such shape"
 
 
+def test_a_second_contestant_of_ours_that_fails_leaves_the_row(launcher, monkeypatch):
+    row = check_timing.SMALL["forward"][0]._replace(peers=(), others=(("another", "time_causal_tail"),))
+    monkeypatch.setattr(check_timing, "SMALL", {"forward": [row]})
+    found = check_timing.run(launcher, timing.CountingClock(), "forward", 5, settings())
+    assert found["failures"] == ["causal 48, another: KeyError: 'weight'"]
+    assert found["rows"][0]["times"]["another"] == {"refused": "KeyError: 'weight'"} and "median_s" in found["rows"][0]["times"]["diffattn"]
+
+
 def test_goals_are_judged():
     def row(name, ours, **peers):
         times = {"diffattn": {"median_s": ours, "nominal_tflops": 410.0, "tb_per_s": 3.0}}
@@ -348,6 +356,55 @@ def test_a_part_that_dies_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(check.sys, "executable", str(slow))
     monkeypatch.setattr(results, "BUDGETS", {"probe": 0.1})
     assert "not done after" in check.run_part("probe", args, tmp_path)["failures"][0]
+
+
+PART = """#!{python}
+import os, sys, time
+from pathlib import Path
+sys.path.insert(0, {source!r})
+from gpu_check import results
+from gpu_check.journal import LOST, Journal
+options = dict(zip(sys.argv[4::2], sys.argv[5::2]))
+units = {{"well": lambda: 1, "dies": lambda: os._exit(9), "hangs": lambda: time.sleep(60), "fails": lambda: 1 / 0,
+         "loses": lambda: open("no such file")}}
+journal = Journal(Path(options["--journal"]), lambda: name == "loses" and os._exit(LOST))
+found, failures = [], []
+for name in {names}:
+    if float(options["--seconds"]) == 0 and name not in journal.done:
+        failures.append(name + ": not reached in time")
+        continue
+    result, failed = journal.run(name, 0.5, units[name.split()[0]])
+    found.append(result)
+    failures += failed
+results.write(Path(options["--output"]), {{"complete": True, "results": found, "failures": failures}})
+"""
+
+
+def watched(names, tmp_path, monkeypatch):
+    """What is left of a part whose process does these units."""
+    from gpu_check import check
+    program = tmp_path / "part"
+    program.write_text(PART.format(python=sys.executable, source=str(ROOT / "tools/gpu-check"), names=names))
+    program.chmod(0o755)
+    monkeypatch.setattr(check.sys, "executable", str(program))
+    args = argparse.Namespace(pack=tmp_path, device="sim", chip="sm_80", seed=1, simulator=None)
+    found = check.run_part("probe", args, tmp_path)
+    assert not (tmp_path / "probe.journal").exists()
+    return found["results"], found["failures"]
+
+
+def test_a_unit_that_ends_the_process_is_a_failure_and_the_next_ones_are_done(tmp_path, monkeypatch):
+    names = ["well", "dies", "well 2", "fails", "hangs", "loses", "well 3"]
+    done, failures = watched(names, tmp_path, monkeypatch)
+    assert done == [1, None, 1, None, None, None, 1]
+    assert failures == ["dies: ended with status 9", "fails: ZeroDivisionError: division by zero", "hangs: not done after 0.5 s",
+                        "loses: FileNotFoundError: [Errno 2] No such file or directory: 'no such file'"]
+
+
+def test_a_part_without_time_keeps_what_it_has_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "BUDGETS", {"probe": 0.4})
+    done, failures = watched(["well", "hangs", "well 2"], tmp_path, monkeypatch)
+    assert done == [1, None] and failures == ["hangs: not done after 0 s", "well 2: not reached in time"]
 
 
 def test_all_parts_fit_into_ten_minutes():
@@ -512,7 +569,7 @@ def test_a_pack_without_models(pack, simulator, tmp_path, monkeypatch):
     shutil.copytree(pack, tmp_path / "pack")
     manifest = json.loads((tmp_path / "pack/manifest.json").read_text())
     (tmp_path / "pack/manifest.json").write_text(json.dumps({**manifest, "models": []}))
-    args = argparse.Namespace(pack=tmp_path / "pack", device="sim", simulator=simulator, chip="sm_80", seed=1)
+    args = argparse.Namespace(pack=tmp_path / "pack", device="sim", simulator=simulator, chip="sm_80", seed=1, seconds=9, journal=None)
     assert part.run("models", args) == {"not_run": "not run: the pack has no models", "failures": []}
 
 

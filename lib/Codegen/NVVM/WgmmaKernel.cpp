@@ -305,8 +305,12 @@ void WgmmaKernel::multiplyAll() {
     const bool needsPlace = spec.storesByMap() || layout.combine.bytes;
     if (!needsPlace)
       ring->releaseQueries(/*wroteThere=*/false);
-    if (layout.combinesInStage)
+    // Both of its barriers, although nothing was brought: no phase of one may
+    // begin before somebody has waited for the one before.
+    if (layout.combinesInStage) {
       ring->waitForKeys(position);
+      ring->waitForValues(position);
+    }
     combine(position);
     // What is stored by a map has been handed to the copy engine already.
     if (needsPlace)

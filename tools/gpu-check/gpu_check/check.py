@@ -11,15 +11,20 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 from . import results, table
+from .journal import LOST, unfinished
+from .journal import end as end_unit
 from .nvidia_smi import smi
 
 ROOT = Path(__file__).resolve().parents[3]
 # What a process may take beyond its budget before it is ended.
 LENIENCE = 1.14
+# Seconds for a last process to write what earlier ones did; and between two looks at one.
+GRACE, POLL = 12, 0.2
 
 
 def result_folder(device):
@@ -30,23 +35,55 @@ def result_folder(device):
     return ROOT / "benchmarks/results" / f"{datetime.date.today()}-{name}"
 
 
+def _watch(command, journal, end):
+    """Runs a process until it ends, until its unit takes longer than it may, or until `end`. Returns its status, None if it was
+    killed, and its output."""
+    with tempfile.TemporaryFile() as output:
+        with subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT) as process:
+            while True:
+                try:
+                    status = process.wait(POLL)
+                    break
+                except subprocess.TimeoutExpired:
+                    unit = unfinished(journal)
+                    if time.monotonic() > end or (unit and time.time() > unit["time"] + unit["seconds"]):
+                        process.kill()
+                        status = None
+                        break
+        output.seek(0)
+        return status, output.read().decode(errors="replace")
+
+
 def run_part(name, args, folder):
-    """Starts the part and returns what its file holds."""
-    path = folder / f"{name}.json"
-    path.unlink(missing_ok=True)
+    """Starts the part, again behind each unit that killed it, and returns what its file holds."""
+    path, journal = folder / f"{name}.json", folder / f"{name}.journal"
+    for old in (path, journal):
+        old.unlink(missing_ok=True)
     command = [sys.executable, str(ROOT / "tools/gpu-check"), "part", name, "--pack", str(args.pack), "--device", args.device, "--chip",
-               args.chip, "--seed", str(args.seed), "--output", str(path)]
+               args.chip, "--seed", str(args.seed), "--output", str(path), "--journal", str(journal)]
     if args.simulator:
         command += ["--simulator", str(args.simulator)]
-    limit = results.BUDGETS[name] * LENIENCE
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
-        problem, output = f"ended with status {done.returncode}", done.stdout + done.stderr
-    except subprocess.TimeoutExpired as late:
-        problem, output = f"not done after {limit:.0f} s", "".join(
-            t.decode(errors="replace") if isinstance(t, bytes) else t or "" for t in (late.stdout, late.stderr))
-    if not path.is_file():
-        results.write(path, {"complete": False, "failures": [problem], "trace": output[-4000:]})
+    begin, limit = time.monotonic(), results.BUDGETS[name] * LENIENCE
+    end, last = begin + limit, False
+    while not path.is_file():
+        left = max(0, begin + results.BUDGETS[name] - time.monotonic())
+        status, output = _watch([*command, "--seconds", f"{left:.1f}"], journal, end)
+        unit = unfinished(journal)
+        if status is not None:
+            problem = f"ended with status {status}"
+        else:
+            problem = f"not done after {unit['seconds']:g} s" if unit and time.monotonic() <= end else f"not done after {limit:.0f} s"
+        if unit:
+            end_unit(journal, unit, problem)
+        if path.is_file():
+            break
+        # Nothing is gained by another process where this one did no unit, or was the last one.
+        if last or not (unit or status == LOST):
+            results.write(path, {"complete": False, "failures": [problem], "trace": output[-4000:]})
+            break
+        if time.monotonic() > end:
+            end, last = time.monotonic() + GRACE, True
+    journal.unlink(missing_ok=True)
     return json.loads(path.read_text())
 
 

@@ -3,9 +3,13 @@ same tokens. Needs NumPy."""
 import sys
 from pathlib import Path
 
+from .journal import Journal
+
 ROOT = Path(__file__).resolve().parents[3]
 # A greedy token of tiny-lm, whose matrices are bf16, is sure if it leads by this part of the logits' largest magnitude.
 LEAD = 2e-2
+# Seconds that a model takes at most; on the simulator nothing hangs.
+LIMIT, SIMULATED_LIMIT = 40, 1200
 
 
 def open_model(pack, entry, opened, weights=None):
@@ -100,20 +104,23 @@ def failures_of(results):
     return failures
 
 
-def run(pack, opened, tokens=None):
-    """Every model of the pack but the one that is timed; `tokens` of tiny-lm, by default all that were packed."""
+def _check(pack, entry, opened, tokens):
     import numpy as np
 
-    results, failures = [], []
+    model = open_model(pack, entry, opened)
+    if entry["name"] == "tiny-lm":
+        return check_tokens(model, entry, tokens)
+    return check_small(model, entry, np.load(pack.folder / entry["answers"]))
+
+
+def run(pack, opened, tokens=None, journal=None):
+    """Every model of the pack but the one that is timed; `tokens` of tiny-lm, by default all that were packed."""
+    results, failures, journal = [], [], journal or Journal()
     for entry in pack.manifest["models"]:
         if entry["name"] == "decoder":
             continue
-        try:
-            model = open_model(pack, entry, opened)
-            if entry["name"] == "tiny-lm":
-                results += check_tokens(model, entry, tokens)
-            else:
-                results += check_small(model, entry, np.load(pack.folder / entry["answers"]))
-        except Exception as problem:  # the next model may be well
-            failures.append(f"{entry['name']}: {type(problem).__name__}: {problem}"[:1000])
+        found, failed = journal.run(entry["name"], SIMULATED_LIMIT if opened else LIMIT,
+                                    lambda entry=entry: _check(pack, entry, opened, tokens))
+        results += found or []
+        failures += failed
     return results, failures + failures_of(results)

@@ -6,12 +6,15 @@ import typing
 import torch
 
 from . import exact_attention, operands, peers, timing
+from .journal import Journal
 from .results import BLOCKS, CLUSTERS, DENSE, OURS, OVERLAPPED, PLAIN
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64
 # Beyond this a contestant computes something else.
 AGREES = 2e-2
+# Of a row, beside its samples: references, and compilers of peers.
+LIMIT = 90
 
 #: Peers of a row.
 FORWARD = ("flash x4, kernels alone", "flash x4, eager tail", "cuDNN x2, kernels alone", "cuDNN x2, eager tail", "cuDNN x2, compiled tail",
@@ -62,6 +65,13 @@ def nominal_flop(case, batch, tq, tk):
     return whole // 2 if case.causal and tq > 1 else whole
 
 
+def bytes_moved(case, tensors):
+    """What a call cannot but read and write: each operand and the result once, and of pages those that keys are in."""
+    in_pages = tensors["block_table"].numel() / tensors["v"].shape[0] if case.paged else 1
+    return int(sum(tensors[name].nbytes * (in_pages if name in operands.BEHIND else 1)
+                   for name in READ if name != "k2" or not case.shared_keys))
+
+
 def agrees(got, want, rows):
     if isinstance(got, list):  # kernels alone: nothing to compare
         return None
@@ -69,29 +79,37 @@ def agrees(got, want, rows):
 
 
 def measure(launcher, clock, row, seed, settings, deadline=None):
-    """One row of the table: ours and its peers, as many as there is time for."""
+    """One row of the table: ours and its peers, as many as there is time for. Without ours there is none; another contestant of ours
+    that fails is a failure of the row, which has the others all the same."""
     case, device, (batch, tq, tk) = launcher.cases[row.case], launcher.torch_device, row[2:5]
     first = operands.make(case, batch, tq, tk, "dense", seed, device)
-    bytes_of_one = sum(first[n].nbytes for n in READ if n != "k2" or not case.shared_keys)
+    bytes_of_one = bytes_moved(case, first)
     cache, free = settings["cache_bytes"], settings["free_bytes"]()
     count = 2 if launcher.simulated else timing.input_sets(bytes_of_one, cache, free)
     sets = [first] + [operands.make(case, batch, tq, tk, "dense", seed + i, device) for i in range(1, count)]
     rows = torch.randperm(tq, device=device)[:ROWS].sort().values
     want = exact_attention.exact(case, operands.for_reference(case, first), rows)[0]
-    contestants, errors, refused, calls = {}, {}, {}, []
+    contestants, errors, refused, calls, failures = {}, {}, {}, [], []
     ours = [(OURS, launcher, case, sets), (PLAIN, launcher.plain, case, sets)]
     ours += [(name, launcher, launcher.cases[other], [operands.for_reference(case, tensors) for tensors in sets])
              for name, other in row.others if other in launcher.functions]
     for name, of, what, inputs in ours:
         if not of:
             continue
-        mine = [of.prepare(what, tensors) for tensors in inputs]
-        calls += mine
-        mine[0].run()
-        launcher.device.wait()
-        errors[name] = agrees(mine[0].fetch(inputs[0]["o"]), want, rows)
-        if not errors[name] <= AGREES:
-            raise RuntimeError(f"{row.name}, {name}: expected a result near f64's, but its relative error is {errors[name]:.3g}")
+        try:
+            mine = [of.prepare(what, tensors) for tensors in inputs]
+            calls += mine
+            mine[0].run()
+            launcher.device.wait()
+            errors[name] = agrees(mine[0].fetch(inputs[0]["o"]), want, rows)
+            if not errors[name] <= AGREES:
+                raise RuntimeError(f"expected a result near f64's, but its relative error is {errors[name]:.3g}")
+        except Exception as problem:
+            if name == OURS:
+                raise
+            refused[name] = {"refused": f"{type(problem).__name__}: {problem}"[:300]}
+            failures.append(f"{row.name}, {name}: {refused[name]['refused']}")
+            continue
         contestants[name] = [call.run for call in mine]
     for peer in row.peers:
         maker, which = peers.PEERS[peer]
@@ -118,20 +136,20 @@ def measure(launcher, clock, row, seed, settings, deadline=None):
             entry_times.update(nominal_tflops=flop / entry_times["median_s"] / 1e12, relative_error=errors.get(contestant),
                                tb_per_s=bytes_of_one / entry_times["median_s"] / 1e12)
     return {"name": row.name, "case": row.case, "batch": batch, "queries": tq, "keys": tk, "input_sets": count,
-            "bytes": bytes_of_one, "nominal_flop": flop, "times": times}
+            "bytes": bytes_of_one, "nominal_flop": flop, "times": times, "failures": failures}
 
 
-def run(launcher, clock, part, seed, settings, deadline=None):
-    work = SMALL[part] if launcher.simulated else WORK[part]
+def run(launcher, clock, part, seed, settings, deadline=None, journal=None):
+    work, journal = SMALL[part] if launcher.simulated else WORK[part], journal or Journal()
     rows, failures = [], []
     for number, row in enumerate(work):
-        if deadline and time.monotonic() > deadline:
+        if deadline and time.monotonic() > deadline and row.name not in journal.done:
             failures.append(f"{row.name}: not reached in time")
             continue
-        try:
-            rows.append(measure(launcher, clock, row, seed + 1000 * number, settings, deadline))
-        except Exception as problem:
-            failures.append(f"{row.name}: {type(problem).__name__}: {problem}"[:500])
+        found, failed = journal.run(row.name, row.seconds + LIMIT, lambda row=row, of=seed + 1000 * number: measure(
+            launcher, clock, row, of, settings, deadline))
+        rows += [found] if found else []
+        failures += failed + (found["failures"] if found else [])
     # Imported by the peer that uses it; not there without Triton.
     triton = sys.modules.get("triton_diff_attention")
     return {"clock": clock.name, "seed": seed, "triton_cuts": triton.chosen() if triton else {}, "rows": rows, "failures": failures}

@@ -9,6 +9,7 @@ import torch
 
 from . import safetensors_file, timing
 from .check_models import open_model
+from .journal import Journal
 from .torch_decoder import TorchDecoder
 
 # name, tokens of the call, context that it ends at, seconds of samples.
@@ -16,6 +17,8 @@ WORK = [("prefill 512", 512, 512, 6), ("prefill 2048", 2048, 2048, 6), ("decode 
 SMALL = [("prefill 12", 12, 12, 1), ("decode at 24", 1, 24, 1)]
 # Both errors against f32 are those of bf16, in other orders: so much larger than the peer's may ours be.
 FACTOR = 1.5
+# Seconds of opening it, and of a row beside its samples: references, and compilers of peers.
+LIMIT = 90
 EAGER, GRAPH, COMPILED = "PyTorch, eager", "PyTorch, eager, CUDA graph", "PyTorch, compiled, CUDA graph"
 
 
@@ -126,29 +129,42 @@ def measure(entry, model, peers, exact, tensors, clock, seed, device, deadline=N
     return {"name": name, "tokens": length, "context": context, "bytes": read, "launches": launches(), "times": times}
 
 
-def run(pack, opened, clock, seed, deadline=None):
-    """The rows, and what failed."""
-    entry = next((e for e in pack.manifest["models"] if e["name"] == "decoder"), None)
-    if entry is None:
-        return {"rows": []}, []
-    device, rows, failures = "cpu" if opened else "cuda", [], []
+def _open(entry, pack, opened, seed):
+    """The model, its peers and their weights, and what is said of them."""
+    device = "cpu" if opened else "cuda"
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         tensors = make_weights((pack.folder / entry["header"]).read_bytes(), Path(folder) / entry["file"], seed, device)
         made = time.monotonic()
         model = open_model(pack, entry, opened, weights=folder)
-        seconds = {"weights_made_s": made - begin, "opened_s": time.monotonic() - made}
-    exact = TorchDecoder(entry["config"], tensors, torch.float32)
+        facts = {"parameters": sum(t.numel() for t in tensors.values()), "weights_made_s": made - begin, "opened_s": time.monotonic() - made}
     eager = TorchDecoder(entry["config"], tensors, torch.bfloat16)
     # Without a GPU the code is tried, not timed: no compiler is needed then.
     compiled = eager.compiled("eager" if opened else "inductor")
     peers = {EAGER: (eager, False), GRAPH: (eager, True), COMPILED: (compiled, True)}
-    for number, work in enumerate(SMALL if opened else WORK):
-        if deadline and time.monotonic() > deadline:
+    return (model, peers, TorchDecoder(entry["config"], tensors, torch.float32), tensors), facts
+
+
+def run(pack, opened, clock, seed, deadline=None, journal=None):
+    """The rows, and what failed."""
+    entry = next((e for e in pack.manifest["models"] if e["name"] == "decoder"), None)
+    if entry is None:
+        return {"rows": []}, []
+    rows, contestants, journal = [], [], journal or Journal()
+
+    def open_once():
+        """Not at all in a process that finds every row done."""
+        if not contestants:
+            contestants.append(_open(entry, pack, opened, seed))
+        return contestants[0]
+
+    facts, failures = journal.run("decoder", LIMIT, lambda: open_once()[1])
+    for number, work in enumerate((SMALL if opened else WORK) if facts else []):
+        if deadline and time.monotonic() > deadline and work[0] not in journal.done:
             failures.append(f"{work[0]}: not reached in time")
             continue
-        try:
-            rows.append(measure(work, model, peers, exact, tensors, clock, seed + 1000 * number, device, deadline))
-        except Exception as problem:
-            failures.append(f"{work[0]}: {type(problem).__name__}: {problem}"[:500])
-    return {"parameters": sum(t.numel() for t in tensors.values()), **seconds, "rows": rows}, failures
+        found, failed = journal.run(work[0], work[3] + LIMIT, lambda work=work, of=seed + 1000 * number: measure(
+            work, *open_once()[0], clock, of, "cpu" if opened else "cuda", deadline))
+        rows += [found] if found else []
+        failures += failed
+    return {**(facts or {}), "rows": rows}, failures
