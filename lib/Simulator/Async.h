@@ -46,6 +46,8 @@ struct Mbarrier {
   /// Bytes expected in the present phase less those that came.
   int64_t bytes = 0;
   uint32_t phase = 0;
+  /// Whether a wait has seen the last phase's end, if there was one.
+  bool isSeen = true;
   /// What is ordered before the present phase's end, and the last one's.
   Clocks::Vector collecting, released;
   std::vector<uint16_t> waiting;

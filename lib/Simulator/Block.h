@@ -241,8 +241,9 @@ private:
                         uint32_t site);
   bool waitAtMbarrier(uint32_t offset, uint32_t parity, uint32_t site);
   Mbarrier *findMbarrier(uint32_t offset, uint32_t site);
-  void completeBytes(Mbarrier &barrier, uint32_t bytes, uint32_t site);
-  void endPhase(Mbarrier &barrier);
+  void completeBytes(uint32_t offset, Mbarrier &barrier, uint32_t bytes,
+                     uint32_t site);
+  void endPhase(uint32_t offset, Mbarrier &barrier, uint32_t site);
   /// The offset in shared memory of `bytes` bytes at two words of `in`, or
   /// nothing, with a fault.
   std::optional<uint32_t> sharedOffset(const uint32_t *in, uint32_t bytes,

@@ -205,7 +205,7 @@ bool Block::landLoad() {
   shadow.landBy(copy.offset, bytes);
   if (auto found = async.barriers.find(copy.barrier);
       found != async.barriers.end())
-    completeBytes(found->second, bytes, copy.site);
+    completeBytes(copy.barrier, found->second, bytes, copy.site);
   return true;
 }
 

@@ -103,10 +103,11 @@ void Block::arriveAtMbarrier(uint32_t offset, uint32_t count, uint32_t bytes,
   }
   clocks.release(barrier->collecting, {active});
   barrier->pending -= count;
-  endPhase(*barrier);
+  endPhase(offset, *barrier, site);
 }
 
-void Block::completeBytes(Mbarrier &barrier, uint32_t bytes, uint32_t site) {
+void Block::completeBytes(uint32_t offset, Mbarrier &barrier, uint32_t bytes,
+                          uint32_t site) {
   barrier.bytes -= bytes;
   clocks.releaseAgent(barrier.collecting, barrier.agent, barrier.phase + 1);
   if (barrier.bytes < -kMostCount) {
@@ -116,12 +117,19 @@ void Block::completeBytes(Mbarrier &barrier, uint32_t bytes, uint32_t site) {
            &siteAt(barrier.site));
     stop();
   }
-  endPhase(barrier);
+  endPhase(offset, barrier, site);
 }
 
-void Block::endPhase(Mbarrier &barrier) {
+void Block::endPhase(uint32_t offset, Mbarrier &barrier, uint32_t site) {
   if (barrier.pending || barrier.bytes)
     return;
+  // Whoever waits by parity could not tell the two apart.
+  if (!barrier.isSeen)
+    report(FaultKind::BarrierMismatch, site,
+           "expected a wait for phase " + std::to_string(barrier.phase - 1) +
+               " of " + nameMbarrier(offset) + " before the end of phase " +
+               std::to_string(barrier.phase) + ", but there was none",
+           &siteAt(barrier.site));
   barrier.released = std::move(barrier.collecting);
   barrier.collecting = nullptr;
   barrier.pending = barrier.count;
@@ -130,6 +138,7 @@ void Block::endPhase(Mbarrier &barrier) {
   clocks.acquire(barrier.released, barrier.waiting);
   std::vector<uint16_t> woken = std::move(barrier.waiting);
   barrier.waiting.clear();
+  barrier.isSeen = !woken.empty();
   for (uint16_t thread : woken)
     wake(thread);
 }
@@ -140,6 +149,7 @@ bool Block::waitAtMbarrier(uint32_t offset, uint32_t parity, uint32_t site) {
     return true;
   if ((barrier->phase & 1) != (parity & 1)) {
     clocks.acquire(barrier->released, {active});
+    barrier->isSeen = true;
     return true;
   }
   // The instruction may give up. With some orders it does, so that a kernel

@@ -313,10 +313,7 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
   shape.length = shape.keys - 3;
   std::vector<Shape> shapes{shape};
   // Where maps pass through a stage, its being free says that the queries'
-  // place is too, but for tiles of queries with one tile of keys. And all who
-  // write there have met before: that they wait for the stage, at the last
-  // place, keeps phases apart if the warp that brings is later than in any
-  // order here.
+  // place is too, but for tiles of queries with one tile of keys.
   if (combinesInStage(row)) {
     shapes.push_back({1, 64 * 5, row.keys});
     shapes.back().length = row.keys - 3;
@@ -326,10 +323,7 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
         return (isBoth || !isOfStores(injection)) && !isOfClusters(injection) &&
                injection != HopperInjection::PackEarly;
       },
-      [&](HopperInjection injection, unsigned at, unsigned count) {
-        return combinesInStage(row) &&
-               injection == HopperInjection::DropPhaseWait && at + 1 == count;
-      },
+      [](HopperInjection, unsigned, unsigned) { return false; },
       /*atAllBarriers=*/isFirstOfItsKind(row));
 }
 

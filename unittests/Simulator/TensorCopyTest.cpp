@@ -177,6 +177,35 @@ TEST_F(TensorLoadTest, ArrivalsThatAreTooMany) {
       << report.str();
 }
 
+TEST_F(SimulatorTest, APhaseThatNobodyWaitedFor) {
+  auto arrive = [](const std::string &name) {
+    return "  " + name + " = " +
+           nvvm("mbarrier.arrive.scope.cta.space.cta",
+                "ptr addrspace(3) %bar, i32 1", "i64");
+  };
+  auto run = [&](const std::string &between) {
+    EXPECT_EQ(
+        compile(
+            beginKernel(0, "i32 %unused", 32) + sharedPointer("bar", "0") +
+                "  br i1 %isfirst, label %init, label %end\n"
+                "init:\n  " +
+                nvvm("mbarrier.init.shared", "ptr addrspace(3) %bar, i32 1") +
+                arrive("%s0") + between + arrive("%s1") +
+                "  br label %end\nend:\n  ret void\n}\n",
+            hopper()),
+        "");
+    return launch(LaunchShape{{1, 1, 1}, {32, 1, 1}, 8},
+                  {KernelArgument::i32(0)});
+  };
+  EXPECT_EQ(run(waitFor("wait", "bar", "0")).str(), "");
+  LaunchReport report = run("");
+  EXPECT_TRUE(report.has(FaultKind::BarrierMismatch)) << report.str();
+  EXPECT_NE(report.str().find("expected a wait for phase 0"), std::string::npos)
+      << report.str();
+  EXPECT_NE(report.str().find("before the end of phase 1"), std::string::npos)
+      << report.str();
+}
+
 TEST_F(TensorLoadTest, MisalignedTileOrMbarrier) {
   LaunchReport report = run(replaced(kernel(), sharedPointer("tile", "0"),
                                      sharedPointer("tile", "128")),

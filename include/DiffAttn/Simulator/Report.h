@@ -38,7 +38,7 @@ enum class FaultKind : uint8_t {
   /// thread that has ended.
   Divergence,
   /// Barriers of one id that expect different numbers of threads, or more
-  /// arrivals than expected.
+  /// arrivals than expected; a phase that nobody waited for before the next.
   BarrierMismatch,
   OutOfBounds,
   Misaligned,
