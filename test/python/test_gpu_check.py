@@ -22,7 +22,6 @@ from gpu_check import check_models  # noqa: E402
 from gpu_check import check_timing  # noqa: E402
 from gpu_check import device as devices  # noqa: E402
 from gpu_check import generated  # noqa: E402
-from gpu_check import host_program  # noqa: E402
 from gpu_check import launcher as launchers  # noqa: E402
 from gpu_check import one_check  # noqa: E402
 from gpu_check import operands  # noqa: E402
@@ -41,7 +40,7 @@ CASES = ["v1_bf16", "v1_packed_i64_f16", "v1_packed_i64_bf16_decode", "v1_length
          "time_decode_pages"]
 HOPPER_CASES = ["v1_bf16", "v1_lengths_bf16", "v1_wide_f16", "v2_bf16", "v1_lengths_bf16_decode", "v1_pages_bf16", "v1_sequences_bf16",
                 "motif_gda_pages_bf16", "time_one_k_causal", "time_decode_wide", "time_wide",
-                "time_wide_clusters", "time_wide_overlap", "time_causal", "time_causal_blocks"]
+                "time_wide_clusters", "time_wide_persistent", "time_causal", "time_causal_blocks"]
 GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
 
 
@@ -174,7 +173,7 @@ def test_ours_against_ours(hopper, tmp_path, monkeypatch):
             "decode": [check_timing.Row("(128,256) B2, 40", "time_decode_wide", 2, 1, 40, 1, ()),
                        check_timing.Row("causal 70", "time_causal", 1, 70, 40, 1, (), (("diffattn, a block a tile", "time_causal_blocks"),)),
                        check_timing.Row("(128,256) 70", "time_wide", 1, 70, 40, 1, (),
-                                        (("diffattn, clusters of two", "time_wide_clusters"), ("diffattn, overlapped", "time_wide_overlap")))]}
+                                        (("diffattn, clusters of two", "time_wide_clusters"), ("diffattn, persistent blocks", "time_wide_persistent")))]}
     monkeypatch.setattr(check_timing, "SMALL", rows)
     found = {part: check_timing.run(hopper, timing.CountingClock(), part, 5, settings()) for part in rows}
     assert [result["failures"] for result in found.values()] == [[], []]
@@ -184,7 +183,7 @@ def test_ours_against_ours(hopper, tmp_path, monkeypatch):
     assert row["nominal_flop"] == 4 * 2 * 40 * 40 * 128 * 16 // 2 and row["bytes"] == 5 * 16 * 40 * 128 * 2
     assert list(found["decode"]["rows"][0]["times"]) == ["diffattn", "diffattn, mma.sync"]
     assert list(found["decode"]["rows"][1]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, a block a tile"]
-    assert list(found["decode"]["rows"][2]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two", "diffattn, overlapped"]
+    assert list(found["decode"]["rows"][2]["times"]) == ["diffattn", "diffattn, mma.sync", "diffattn, clusters of two", "diffattn, persistent blocks"]
     table.write(tmp_path / "table.md", found)
     assert "| diffattn, mma.sync | 1.000 s |" in (tmp_path / "table.md").read_text()
 
@@ -671,64 +670,3 @@ def test_the_driver_by_its_table(runtime, build_dir):
     opened.close()
     with pytest.raises(devices.DeviceError, match="/nonexistent/libcuda.so"):
         devices.Device.cuda(runtime, driver="/nonexistent/libcuda.so")
-
-
-HOST = '''
-  "func.func"() <{function_type = (memref<?x4xf32, strided<[?, 1], offset: ?>>, memref<i64>) -> memref<?xf32>, sym_name = "f"}> ({
-  ^bb0(%arg0: memref<?x4xf32, strided<[?, 1], offset: ?>>, %arg1: memref<i64>):
-    %0 = "arith.constant"() <{value = 0 : index}> : () -> index
-    %1 = "arith.constant"() <{value = -1 : i32}> : () -> i32
-    %2 = "arith.constant"() <{value = 5.000000e-01 : f32}> : () -> f32
-    %3 = "arith.constant"() <{value = 7 : index}> : () -> index
-    %4 = "memref.dim"(%arg0, %0) : (memref<?x4xf32, strided<[?, 1], offset: ?>>, index) -> index
-    %5:6 = "memref.extract_strided_metadata"(%arg0) : (memref<?x4xf32>) -> (memref<f32>, index, index, index, index, index)
-    %6 = "arith.subi"(%0, %3) <{overflowFlags = #arith.overflow<none>}> : (index, index) -> index
-    %7 = "arith.cmpi"(%4, %3) <{predicate = 6 : i64}> : (index, index) -> i1
-    %8 = "arith.select"(%7, %3, %5#4) : (i1, index, index) -> index
-    "scf.if"(%7) ({
-      %9 = "gpu.alloc"(%4) <{operandSegmentSizes = array<i32: 0, 1, 0>}> : (index) -> memref<?x3xf32>
-      %12 = "arith.constant"() <{value = 0 : i8}> : () -> i8
-      %13 = "gpu.alloc"() <{operandSegmentSizes = array<i32: 0, 0, 0>}> : () -> memref<4xi8>
-      "gpu.memset"(%13, %12) : (memref<4xi8>, i8) -> ()
-      %10 = "memref.extract_aligned_pointer_as_index"(%9) : (memref<?x3xf32>) -> index
-      "gpu.launch_func"(%4, %3, %3, %3, %3, %3, %1, %10, %6, %2, %8) <{kernel = @m::@first, operandSegmentSizes = array<i32: 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 4, 0>}> : () -> ()
-      "scf.yield"() : () -> ()
-    }, {
-    }) : (i1) -> ()
-    %11 = "memref.collapse_shape"(%arg0) <{reassociation = [[0, 1]]}> : (memref<?x4xf32>) -> memref<?xf32>
-    "func.return"(%11) : (memref<?xf32>) -> ()
-  }) : () -> ()
-'''
-
-
-def test_host_code_is_read_and_evaluated():
-    function = json.loads(json.dumps(host_program.parse(HOST)))["f"]
-    buffers = [host_program.Buffer(4096, [6, 4], [4, 1], 2), host_program.Buffer(8192, [], [])]
-    sizes = []
-    launches, result = host_program.evaluate(function, buffers, lambda size: sizes.append(size) or 512)
-    assert launches == [host_program.Fill(512, 0, 4), ("first", [6, 7, 7], [7, 7, 7], 0xFFFFFFFF, [512, 2 ** 64 - 7, 0x3F000000, 7])]
-    assert sizes == [6 * 3 * 4, 4]
-    assert result.sizes == [24] and result.strides == [1] and result.address == 4096
-    buffers[0].sizes[0] = 8
-    assert host_program.evaluate(function, buffers, None)[0] == []
-    buffers[0].strides[0] = 9
-    with pytest.raises(host_program.HostProgramError, match=r"expected axes \[0, 1\] without a gap, but got strides \[9, 1\]"):
-        host_program.evaluate(function, buffers, None)
-    with pytest.raises(host_program.HostProgramError, match=r"expected strides \[None, 1\] of argument 0, but got \[9, 2\]"):
-        host_program.evaluate(function, [host_program.Buffer(0, [6, 4], [9, 2]), buffers[1]], None)
-    with pytest.raises(host_program.HostProgramError, match="expected 2 arguments, but got 1"):
-        host_program.evaluate(function, buffers[:1], None)
-
-
-@pytest.mark.parametrize("old, new, error", [
-    ('"arith.subi"', '"arith.subf"', "expected host code of a launch, but got arith.subf"),
-    ("predicate = 6", "predicate = 10", "expected a predicate of arith.cmpi from 0 to 9, but got 10"),
-    ("0, 1, 1, 1, 1, 1, 1, 0,", "1, 1, 1, 1, 1, 1, 1, 0,", "expected a plain launch"),
-    ("value = 7 : index", "value = 7 : i16", "expected a constant of type index"),
-    ("(memref<4xi8>, i8)", "(memref<4xi32>, i8)", "expected bytes that are filled"),
-    ("memref<i64>)", "tensor<i64>)", "expected a memref of numbers"),
-    ("memref<?x3xf32>\n", "memref<?x3xf32, 5>\n", "expected a memref of numbers")])
-def test_host_code_that_is_not_known(old, new, error):
-    assert old in HOST
-    with pytest.raises(host_program.HostProgramError, match=error):
-        host_program.parse(HOST.replace(old, new, 1))

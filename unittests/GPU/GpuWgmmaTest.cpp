@@ -31,11 +31,11 @@ protected:
 TEST_P(EveryWgmmaRow, IsChosen) {
   Signature s = signature();
   const GpuWgmmaRow &row = GetParam();
-  if (!row.isByName())
+  if (!row.byName)
     s.schedule.clear();
   const bool isPersistent =
       llvm::any_of(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
-        return other.persistentBlocks && !row.isByName() &&
+        return other.persistentBlocks && !other.byName && !row.byName &&
                std::tie(other.headDim, other.valueDim, other.sharedKeys) ==
                    std::tie(row.headDim, row.valueDim, row.sharedKeys);
       });

@@ -219,7 +219,7 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
     GpuAttentionShape s = shape(row.headDim, row.valueDim);
     s.sharedKeys = row.sharedKeys;
     const GpuWgmmaAttr schedule = row.getSchedule(&context);
-    EXPECT_EQ(choose(s) == schedule, !row.isByName());
+    EXPECT_EQ(choose(s) == schedule, !row.byName);
     EXPECT_LE(
         GpuSharedLayout(schedule, s.headDim, s.valueDim, s.sharedKeys).total,
         hopper.sharedBytesPerBlock);

@@ -148,10 +148,10 @@ struct GpuWgmmaRow {
   bool overlap = false;
   /// Blocks that share out tiles of queries; 0: a block for each tile.
   int64_t persistentBlocks = 0;
+  /// Whether only who writes it on the op gets it: the one that is chosen for
+  /// the same widths was faster.
+  bool byName = false;
 
-  /// Whether only who writes it on the op gets it: it was never timed beside
-  /// the one that is chosen for the same widths.
-  bool isByName() const { return cluster > 1 || overlap; }
   GpuWgmmaAttr getSchedule(MLIRContext *context) const {
     return GpuWgmmaAttr::get(context, placement, keys, stages, cluster, overlap,
                              persistentBlocks);

@@ -67,14 +67,24 @@ void TileQueue::store(int64_t first, ArrayRef<Value> words) {
     b.store(word, address(first + i), 4);
 }
 SmallVector<Value> TileQueue::load(int64_t first, int64_t count) {
-  // Volatile: a word that is read a second time is not kept in a register until
-  // then.
-  SmallVector<Value> words;
-  for (int64_t i = 0; i < count; ++i)
-    words.push_back(LLVM::LoadOp::create(b, b.i32Type(), address(first + i),
-                                         /*alignment=*/4,
-                                         /*isVolatile=*/true));
-  return words;
+  // By the lane that will say that the warp has read it.
+  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
+  Values words = b.branch(
+      isFirst,
+      [&]() -> Values {
+        // Volatile: a word that is read a second time is not kept in a register
+        // until then.
+        Values words;
+        for (int64_t i = 0; i < count; ++i)
+          words.push_back(
+              LLVM::LoadOp::create(b, b.i32Type(), address(first + i),
+                                   /*alignment=*/4, /*isVolatile=*/true));
+        return words;
+      },
+      Values(count, b.i32(0)));
+  for (Value &word : words)
+    word = b.shuffle(word, b.i32(0));
+  return SmallVector<Value>(words.begin(), words.end());
 }
 
 void TileQueue::publish(const QueryBlock &place) {

@@ -56,6 +56,8 @@ def run(name, args):
         if name == "probe":
             return probe.run(opened, clock, args.seed)
         if name == "kernels":
+            # It makes a plan for every shape, which takes longer than all that is checked.
+            torch.backends.cuda.enable_cudnn_sdp(False)
             return check_kernels.run(opened, args.seed, deadline, journal)
         if opened.simulated:
             settings = {"cache_bytes": 0, "free_bytes": lambda: 1 << 30,

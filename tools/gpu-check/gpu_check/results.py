@@ -3,11 +3,12 @@ import json
 
 #: Contestants that are ours; the second by the kernels of all chips, where the first has those of its chip alone.
 OURS, PLAIN = "diffattn", "diffattn, mma.sync"
-#: Ours on the same keys without pages, by clusters of two blocks, with exponentials beside products of the same warpgroup, and with a
-#: block for each tile of queries.
-DENSE, CLUSTERS, OVERLAPPED, BLOCKS = "diffattn, dense", "diffattn, clusters of two", "diffattn, overlapped", "diffattn, a block a tile"
+#: Ours on the same keys without pages, by clusters of two blocks, with exponentials beside products of the same warpgroup, by blocks
+#: that take several tiles of queries, and with a block for each.
+DENSE, CLUSTERS, OVERLAPPED = "diffattn, dense", "diffattn, clusters of two", "diffattn, overlapped"
+PERSISTENT, BLOCKS = "diffattn, persistent blocks", "diffattn, a block a tile"
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 10 minutes.
-BUDGETS = {"probe": 20, "kernels": 80, "sanitizer": 60, "forward": 180, "decode": 35, "module": 30, "models": 100}
+BUDGETS = {"probe": 15, "kernels": 150, "sanitizer": 50, "forward": 180, "decode": 25, "module": 25, "models": 60}
 
 
 def write(path, result):
