@@ -49,6 +49,7 @@ static GpuAttentionShape getShape(Op op) {
       --part;
     shape.group = part;
   }
+  shape.even = !op.isPacked() && op.getMasks().empty();
   for (MaskAttrInterface mask : op.getMasks())
     if (mask.hasTileRelation())
       shape.segments = true;

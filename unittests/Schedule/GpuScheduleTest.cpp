@@ -220,6 +220,9 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
     s.sharedKeys = row.sharedKeys;
     const GpuWgmmaAttr schedule = row.getSchedule(&context);
     EXPECT_EQ(choose(s) == schedule, !row.byName);
+    s.even = true;
+    EXPECT_EQ(choose(s) == row.getSchedule(&context, /*even=*/true),
+              !row.byName);
     EXPECT_LE(
         GpuSharedLayout(schedule, s.headDim, s.valueDim, s.sharedKeys).total,
         hopper.sharedBytesPerBlock);

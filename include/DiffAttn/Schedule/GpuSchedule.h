@@ -35,6 +35,9 @@ struct GpuAttentionShape {
   bool gate = false, packed = false, paged = false;
   /// K2 is K1, and takes no memory of its own.
   bool sharedKeys = false;
+  /// All tiles of queries see the same number of keys: nothing hides any, and
+  /// no sequence is packed.
+  bool even = false;
 };
 
 /// What the choice of a kernel may depend on in `op`.
@@ -148,13 +151,16 @@ struct GpuWgmmaRow {
   bool overlap = false;
   /// Blocks that share out tiles of queries; 0: a block for each tile.
   int64_t persistentBlocks = 0;
+  /// Whether they do where tiles are even too; else these get a block each.
+  bool sharesEvenTiles = true;
   /// Whether only who writes it on the op gets it: the one that is chosen for
   /// the same widths was faster.
   bool byName = false;
 
-  GpuWgmmaAttr getSchedule(MLIRContext *context) const {
+  /// Of tiles that are `even`, or of any.
+  GpuWgmmaAttr getSchedule(MLIRContext *context, bool even = false) const {
     return GpuWgmmaAttr::get(context, placement, keys, stages, cluster, overlap,
-                             persistentBlocks);
+                             even && !sharesEvenTiles ? 0 : persistentBlocks);
   }
 };
 /// Persistent blocks go through the heads in sections whose keys and values

@@ -111,7 +111,7 @@ def timed():
     wide = dict(d=128, dv=256, heads=(PAIRS // 2,) * 5, **common)
     one_k = dict(d=128, dv=128, heads=(PAIRS,) * 5, shared_keys=True, **common)
     return [Case("time_full", **narrow), Case("time_full_overlap", schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
-            Case("time_full_blocks", schedule=shipped.A_BLOCK_A_TILE["v1"], chip="sm_90a", **narrow),
+            Case("time_full_persistent", schedule=shipped.PERSISTENT, chip="sm_90a", **narrow),
             Case("time_causal", causal=True, **narrow),
             Case("time_causal_overlap", causal=True, schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
             Case("time_causal_blocks", causal=True, schedule=shipped.A_BLOCK_A_TILE["v1"], chip="sm_90a", **narrow),

@@ -38,8 +38,8 @@ class Row(typing.NamedTuple):
 
 WORK = {
     "forward": [
-        Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD),
-        Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD, ((OVERLAPPED, "time_full_overlap"), (BLOCKS, "time_full_blocks"))),
+        Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD, ((PERSISTENT, "time_full_persistent"),)),
+        Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD, ((OVERLAPPED, "time_full_overlap"), (PERSISTENT, "time_full_persistent"))),
         Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD, ((OVERLAPPED, "time_causal_overlap"), (BLOCKS, "time_causal_blocks"))),
         Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD, ((BLOCKS, "time_causal_blocks"),)),
         Row("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6, FORWARD),

@@ -1,7 +1,9 @@
-"""How calls are timed: CUDA graphs over rotated inputs, contestants in turns, ours first and last in each turn.
+"""How calls are timed: CUDA graphs over rotated inputs, contestants in turns, ours twice in each turn.
 
-One sample is one replay of a graph. Differences below the spread of our own first and last places are ties.
+One sample is one replay of a graph. Differences below the spread of our own two medians are ties. The order of a turn is drawn
+anew each time: a GPU at its power limit is faster after work that draws less.
 """
+import random
 import statistics
 import time
 
@@ -140,12 +142,14 @@ def compare(clock, contestants, seconds):
     for replay, count in ready.values():
         for _ in range(-(-clock.warm_up_calls // count)):
             clock.sample(replay)
+    # None: ours again.
+    order, chance = [*ready, None], random.Random(0)
     begin = time.monotonic()
     while True:
-        for name, (replay, count) in ready.items():
-            taken[name].append(clock.sample(replay) / count)
-        replay, count = ready[ours]
-        again.append(clock.sample(replay) / count)
+        chance.shuffle(order)
+        for name in order:
+            replay, count = ready[name or ours]
+            (taken[name] if name else again).append(clock.sample(replay) / count)
         enough = all(len(taken[name]) * count >= clock.calls for name, (_, count) in ready.items())
         if enough or time.monotonic() - begin > seconds:
             break
