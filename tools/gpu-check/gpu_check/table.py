@@ -37,8 +37,8 @@ def _rows(part, result, rates):
     for row in result["rows"]:
         ours = row["times"]["diffattn"]
         lines += [f"### {part}: {row['name']}", "",
-                  f"batch {row['batch']}, {row['queries']} queries, {row['keys']} keys, {row['input_sets']} input sets; our first and last "
-                  f"place differ by {ours['spread']:.1%}; clocks: {_clocks(ours)}", "",
+                  f"batch {row['batch']}, {row['queries']} queries, {row['keys']} keys, {row['input_sets']} input sets; our two "
+                  f"places in a turn differ by {ours['spread']:.1%}; clocks: {_clocks(ours)}", "",
                   "| | median | quartiles | nominal TFLOP/s | of the measured product | TB/s | of the measured copy | against ours |",
                   "|---|---|---|---|---|---|---|---|"]
         lines += _contestants(row["times"], columns)
@@ -61,8 +61,8 @@ def _models(result, rates):
     for row in result["rows"]:
         ours = row["times"]["diffattn"]
         lines += [f"### models: {row['name']}", "",
-                  f"{row['tokens']} tokens, context {row['context']}; our kernels are launched {row['launches']}; our first and last place "
-                  f"differ by {ours['spread']:.1%}; clocks: {_clocks(ours)}", "",
+                  f"{row['tokens']} tokens, context {row['context']}; our kernels are launched {row['launches']}; our two places "
+                  f"in a turn differ by {ours['spread']:.1%}; clocks: {_clocks(ours)}", "",
                   "| | median | quartiles | tokens/s | weights and caches, TB/s | of the measured copy | error against f32 | against ours |",
                   "|---|---|---|---|---|---|---|---|"]
         lines += _contestants(row["times"], columns)
