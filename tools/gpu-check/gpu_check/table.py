@@ -1,5 +1,9 @@
 """table.md: the results of all parts that have one, for people."""
+import textwrap
+
 from . import targets
+
+WIDTH = 100  # of prose, as elsewhere in the documentation
 
 
 def _seconds(value):
@@ -99,4 +103,6 @@ def write(path, results):
                 lines += _rows(part, results[part], rates)
     if "rows" in results.get("models", {}):
         lines += ["", *_models(results["models"], rates)]
-    path.write_text("\n".join(lines).rstrip() + "\n")
+    text = "\n".join(line if line.startswith(("|", "#")) else textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
+                     for line in lines)
+    path.write_text(text.rstrip() + "\n")
