@@ -14,6 +14,10 @@ using namespace mlir::diffattn;
 /// half of what 64 do.
 static constexpr int64_t kPrefetchRows = 64;
 
+/// Where arithmetic takes about as long as reading, a core asks for too few
+/// lines by itself.
+static constexpr int64_t kBusyPrefetchBytes = 2048;
+
 CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
                                                 const CpuTarget &target) {
   // Few queries leave most of a tile of sums empty, but the tile of keys that
@@ -27,13 +31,25 @@ CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
   // 4 KiB of values of width 128: while the other rows meet a tile, memory is
   // not asked for the next. It is slow where rows are read in parts: they must
   // follow each other at once.
-  int64_t valueKeys = 256 / shape.elementType.getIntOrFloatBitWidth();
-  if (!ShapedType::isDynamic(shape.valueDim) &&
-      shape.valueDim > rowVectors * lanes)
+  const int64_t bits = shape.elementType.getIntOrFloatBitWidth();
+  int64_t queryRows = manyRegisters ? 4 : 2, valueRows = manyRegisters ? 2 : 1,
+          valueKeys = 256 / bits, prefetchBytes = target.prefetchBytes;
+  const bool shares = shape.group > 1;
+  if (!manyRegisters && shares) {
+    // Reading a key or a value again, and widening it, costs more than what a
+    // few more sums in memory do. Of a tile of 2 KiB parts may be read, while
+    // the next one is asked for in the order of its addresses.
+    queryRows = 4;
+    valueRows = 64 / bits;
+    valueKeys = 128 / bits;
+  } else if (!ShapedType::isDynamic(shape.valueDim) &&
+             shape.valueDim > rowVectors * lanes) {
     valueKeys = 2;
+  }
+  if (!manyRegisters && (shares || bits < 32) && !target.isPrefetchGiven)
+    prefetchBytes = std::max(prefetchBytes, kBusyPrefetchBytes);
   return CpuSplitKVAttr::get(
       shape.elementType.getContext(), target.name, lanes, /*kv_split_size=*/512,
-      /*qk_rows=*/manyRegisters ? 4 : 2, /*q_vectors=*/half,
-      /*pv_rows=*/manyRegisters ? 2 : 1, valueKeys, /*o_vectors=*/half,
-      rowVectors, product, target.prefetchBytes, kPrefetchRows);
+      queryRows, /*q_vectors=*/half, valueRows, valueKeys, /*o_vectors=*/half,
+      rowVectors, product, prefetchBytes, kPrefetchRows);
 }

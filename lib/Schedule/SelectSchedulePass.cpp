@@ -68,6 +68,11 @@ struct SelectSchedulePass final
     shape.headDim = op.getHeadDim();
     shape.valueDim = op.getValueDim();
     shape.scale = op.getScale().convertToFloat();
+    const int64_t heads = op.getSignalHeads();
+    const int64_t keyHeads =
+        std::min({op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()});
+    if (!ShapedType::isDynamic(heads) && keyHeads > 0)
+      shape.group = heads / keyHeads;
     SmallVector<Attribute> schedules = selectCpuSchedules(shape, target);
     appendSchedules(op, schedules);
     remark::passed(op.getLoc(), kRemark)

@@ -144,7 +144,9 @@ llvm::Expected<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name,
         "expected prefetch-bytes to be between 0 and " +
         llvm::Twine(kMaxPrefetchBytes) + ", or -1, but got " +
         llvm::Twine(prefetchBytes));
-  if (prefetchBytes >= 0)
+  if (prefetchBytes >= 0) {
     target->prefetchBytes = prefetchBytes;
+    target->isPrefetchGiven = true;
+  }
   return *target;
 }

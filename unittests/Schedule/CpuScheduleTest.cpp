@@ -117,6 +117,36 @@ TEST_F(CpuScheduleTest, Bf16DotsOnlyWhereTheCpuAndTheTypeHaveThem) {
       }
 }
 
+/// On 16 registers, where a key or a value that is read again is widened again.
+TEST_F(CpuScheduleTest, HeadsThatShareKeysMeetThemTogether) {
+  for (StringRef isa : {"avx2", "generic"})
+    for (Type type : types()) {
+      AttentionShape shared = shape(type);
+      shared.group = 4;
+      shared.valueDim = 128;
+      const CpuTarget target = *getCpuTarget(isa);
+      const CpuSplitKVAttr split = selectCpuSplitKV(shared, target);
+      EXPECT_EQ(split.getQkRows(), 4) << isa.str();
+      EXPECT_EQ(split.getPvRows(), type.isF32() ? 2 : 4) << isa.str();
+      // What a tile of values of this width takes is asked for meanwhile.
+      EXPECT_EQ(split.getPvKeys() * 128 * type.getIntOrFloatBitWidth() / 8,
+                split.getPrefetchBytes())
+          << isa.str();
+      shared.group = 1;
+      const int64_t alone = selectCpuSplitKV(shared, target).getPrefetchBytes();
+      EXPECT_EQ(alone > 0, !type.isF32()) << isa.str();
+      // What is asked for is done.
+      for (int64_t bytes : {0, 512}) {
+        llvm::Expected<CpuTarget> given = getCpuTarget(isa, bytes);
+        ASSERT_TRUE(bool(given));
+        for (int64_t group : {1, 4}) {
+          shared.group = group;
+          EXPECT_EQ(selectCpuSplitKV(shared, *given).getPrefetchBytes(), bytes);
+        }
+      }
+    }
+}
+
 /// Every row is whole, is chosen for something, and the last one for anything.
 TEST_F(CpuScheduleTest, EveryMicroKernelIsWhole) {
   ArrayRef<CpuMicroKernel> rows = getCpuMicroKernels();

@@ -19,6 +19,8 @@ struct AttentionShape {
   int64_t queries = ShapedType::kDynamic, keys = ShapedType::kDynamic;
   int64_t headDim = ShapedType::kDynamic, valueDim = ShapedType::kDynamic;
   float scale = 1.0f;
+  /// Signal heads that share a head of keys or values.
+  int64_t group = 1;
 };
 
 /// How the products of a kernel are multiplied, and their tiles on one kind of

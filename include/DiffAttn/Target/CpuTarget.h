@@ -39,6 +39,8 @@ struct CpuTarget {
   /// How far ahead code that reads weights or keys once asks for lines; 0:
   /// where the CPU does so by itself as well. `native` has what was measured.
   int64_t prefetchBytes = 0;
+  /// Whether that was asked for, and is no fact of the CPU.
+  bool isPrefetchGiven = false;
   /// Data caches of one core; the last level as one core's fair share of it.
   int64_t l1Bytes = 32 << 10;
   int64_t l2Bytes = 1 << 20;

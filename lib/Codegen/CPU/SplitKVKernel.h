@@ -82,6 +82,11 @@ private:
     /// How many bytes further a row lies that is asked for while one is read;
     /// null where they lie in caches.
     Value ahead = Value();
+    /// Where as many rows as a tile has begin that are asked for, in the order
+    /// of their addresses, while the tile is read in parts; null if not so.
+    /// They follow each other, and have this type.
+    Value next = Value();
+    Type nextElement = Type();
   };
 
   /// Rows of queries in the panel, and their vectors where those fit in
@@ -129,6 +134,9 @@ private:
   /// Asks for `count` columns from `column` on of the row that lies as far
   /// ahead of `row` as `rows` says.
   void prefetchAhead(const Rows &rows, Value row, Value column, int64_t count);
+  /// Asks for a part of the rows `next`, as large as `count` columns, that is
+  /// another one for each key of the tile and column that is read.
+  void prefetchNext(const Rows &rows, Value column, Value key, int64_t count);
   /// `count` rows of `columns` from key `first` of the item on, in the pages of
   /// one head, which begin at `base`: where they lie if tiles of `tile` keys do
   /// not cross pages, else copied to `panel`.

@@ -164,9 +164,24 @@ void SplitKVKernel::prefetchAhead(const Rows &rows, Value row, Value column,
   if (!rows.ahead)
     return;
   const int64_t bytes = rows.element.getIntOrFloatBitWidth() / 8;
+  // Once a line, where several steps are in one.
+  if (std::optional<int64_t> known = KernelBuilder::known(column))
+    if (*known * bytes % kLine)
+      return;
   Value first = b.add(b.mul(column, bytes), rows.ahead);
   for (int64_t line = 0; line < count * bytes; line += kLine)
     b.prefetch(row, b.add(first, line));
+}
+
+void SplitKVKernel::prefetchNext(const Rows &rows, Value column, Value key,
+                                 int64_t count) {
+  if (!rows.next)
+    return;
+  const int64_t bytes = rows.nextElement.getIntOrFloatBitWidth() / 8;
+  Value first = b.mul(
+      b.add(b.mul(column, schedule.getPvKeys()), b.mul(key, count)), bytes);
+  for (int64_t line = 0; line < count * bytes; line += kLine)
+    b.prefetch(rows.next, b.add(first, line));
 }
 
 /// The products of a key's columns with those of each query, each summed to one

@@ -66,6 +66,7 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
     auto add = [&] {
       SmallVector<Value> next(carried);
       Value from = b.at(rows.base, rows.element, b.mul(key, rows.stride));
+      prefetchNext(rows, column, b.sub(key, first), vectors * b.lanes);
       for (int64_t packed = 0; packed < of.pack; ++packed)
         prefetchAhead(rows,
                       b.at(from, rows.element, b.mul(rows.stride, packed)),
@@ -173,12 +174,25 @@ void SplitKVKernel::multiplyValues() {
       b.loop(b.index(0), paddedValueDim, b.lanes,
              [&](Value c) { b.store(b.zero(), sums, c); });
     });
+    // Rows that take a value together read it once.
+    Value together = b.both(b.less(heads, b.index(schedule.getPvRows() + 1)),
+                            b.equal(sizes.queries, b.index(1)));
+    std::optional<int64_t> readsOnce = KernelBuilder::known(together);
+    const bool isOneRow = readsOnce == 1 && KernelBuilder::known(heads) == 1;
     auto multiplyKeys = [&](Value first, Value end, int64_t size,
                             function_ref<Value(Value row)> weights) {
       prefetchApart(spec.v, base, sizes.valueDim, first, b.sub(end, first));
       Rows values = spec.isPaged() || size == schedule.getPvKeys()
                         ? getValueTile(inPlace, first, end)
                         : inPlace;
+      // While several rows meet the tile, memory would not be asked for more.
+      if (size == schedule.getPvKeys() && spec.v.hasUnitColumns() &&
+          inPlace.ahead && !(isOneRow && valueAtom.readsRows(b, spec.v))) {
+        Value tile = b.at(base, spec.v.element, b.mul(first, stride));
+        values.next = b.at(tile, b.i8, inPlace.ahead);
+        values.nextElement = spec.v.element;
+        values.ahead = Value();
+      }
       b.loop(sizes.queries, [&](Value query) {
         forBlocks(heads, isCareful ? 1 : schedule.getPvRows(),
                   [&](Value i, int64_t count) {
@@ -208,20 +222,19 @@ void SplitKVKernel::multiplyValues() {
     // Rows that take a value together gain nothing from tiles, unless they are
     // too wide for one pass over the keys.
     std::optional<int64_t> width = KernelBuilder::known(sizes.valueDim);
-    const bool takesPasses =
-        width && *width > schedule.getORowVectors() * b.lanes;
-    Value together = b.both(b.less(heads, b.index(schedule.getPvRows() + 1)),
-                            b.equal(sizes.queries, b.index(1)));
-    std::optional<int64_t> known = KernelBuilder::known(together);
+    const int64_t rows = isOneRow ? 1 : schedule.getPvRows(),
+                  vectors = std::min(schedule.getOVectors() / rows,
+                                     schedule.getORowVectors());
+    const bool takesPasses = width && *width > vectors * b.lanes;
     int64_t largest = schedule.getKvSplitSize();
     if (spec.isPaged())
       largest =
           std::max(schedule.getPvKeys(), getPageTile(schedule.getPvKeys()));
     else if (findGaps(spec.v, sizes.valueDim))
       largest = std::min(largest, kApartKeys);
-    if (!spec.v.hasUnitColumns() || takesPasses || known == 0)
+    if (!spec.v.hasUnitColumns() || takesPasses || readsOnce == 0)
       tiles(schedule.getPvKeys());
-    else if (known)
+    else if (readsOnce)
       tiles(largest);
     else
       b.ifElse(
