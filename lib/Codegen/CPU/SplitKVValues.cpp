@@ -190,6 +190,9 @@ void SplitKVKernel::multiplyValues() {
           inPlace.ahead && !(isOneRow && valueAtom.readsRows(b, spec.v))) {
         Value tile = b.at(base, spec.v.element, b.mul(first, stride));
         values.next = b.at(tile, b.i8, inPlace.ahead);
+        // Behind a row that has a gap lies what is not wanted.
+        if (Value hasGaps = findGaps(spec.v, sizes.valueDim))
+          values.next = b.select(hasGaps, s.outputs, values.next);
         values.nextElement = spec.v.element;
         values.ahead = Value();
       }
