@@ -14,10 +14,6 @@ using namespace mlir::diffattn;
 /// half of what 64 do.
 static constexpr int64_t kPrefetchRows = 64;
 
-/// Where arithmetic takes about as long as reading, a core asks for too few
-/// lines by itself.
-static constexpr int64_t kBusyPrefetchBytes = 2048;
-
 CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
                                                 const CpuTarget &target) {
   // Few queries leave most of a tile of sums empty, but the tile of keys that
@@ -46,8 +42,8 @@ CpuSplitKVAttr mlir::diffattn::selectCpuSplitKV(const AttentionShape &shape,
              shape.valueDim > rowVectors * lanes) {
     valueKeys = 2;
   }
-  if (!manyRegisters && (shares || bits < 32) && !target.isPrefetchGiven)
-    prefetchBytes = std::max(prefetchBytes, kBusyPrefetchBytes);
+  if (shares || bits < 32)
+    prefetchBytes = target.getBusyPrefetchBytes();
   return CpuSplitKVAttr::get(
       shape.elementType.getContext(), target.name, lanes, /*kv_split_size=*/512,
       queryRows, /*q_vectors=*/half, valueRows, valueKeys, /*o_vectors=*/half,

@@ -117,6 +117,13 @@ static void readCaches(CpuTarget &target) {
 #endif
 }
 
+int64_t CpuTarget::getBusyPrefetchBytes() const {
+  // 8 rows of 128 numbers.
+  constexpr int64_t kLeast = 2048;
+  const bool isBusy = vectorRegisters < 32 && !isPrefetchGiven;
+  return isBusy ? std::max(prefetchBytes, kLeast) : prefetchBytes;
+}
+
 std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {
   const bool native = name == "native";
   for (const CpuTarget &row : kTargets) {

@@ -78,7 +78,7 @@ def isas(text):
 
 def distances(text):
     """Constants that only code for this distance has; those of the product, in bytes as they are."""
-    return {number for number in (1088, 1600, 3008) if f"%c{number}_i64" in text and "llvm.intr.prefetch" in text}
+    return {number for number in (2624, 1600, 3008) if f"%c{number}_i64" in text and "llvm.intr.prefetch" in text}
 
 
 def kinds(text):
@@ -87,12 +87,17 @@ def kinds(text):
             if '"llvm.intr.prefetch"' in function}
 
 
+def is_narrow(text):
+    """Whether code is for few registers: it asks for numbers of 16 bits, which keep it busy, whatever was measured."""
+    return isas(text) in ({"avx2"}, {"generic"})
+
+
 def test_facts_are_measured_once_and_kept(run):
     text = run()
     is_fast, ahead = read(run.cache)
     before = file_of(run.cache).stat().st_mtime_ns, file_of(run.cache).read_bytes()
     assert file_of(run.cache).stat().st_mode & 0o777 == 0o600
-    assert ("gemv" in kinds(text)) == (ahead > 0)
+    assert ("llvm.intr.prefetch" in text) == (ahead > 0 or is_narrow(text))
     assert run() == text
     assert file_of(run.cache).read_bytes() == before[1]
     again = run(cache=run.cache.with_name("other"))
@@ -104,20 +109,19 @@ def test_native_code_follows_them_and_named_code_does_not(run, build_dir):
     run()
     has_bf16 = native_has_bf16_dot(build_dir)
     native, named = {}, {}
-    for facts in [(0, 0), (0, 1088), (1, 0), (1, 3008)]:
+    for facts in [(0, 0), (0, 2624), (1, 0), (1, 3008)]:
         forge(run.cache, *facts)
         native[facts] = run("--target=cpu:native")
         assert read(run.cache) == facts
         named[facts] = [run(f"--target=cpu:{isa}") for isa in ("avx512", "avx512bf16", "avx2", "amx")]
     assert all(text == named[0, 0] for text in named.values())
-    assert [kinds(text) for text in named[0, 0]] == [{"attention", "gemv"}, set(), {"attention"}, {"attention", "gemv", "tile"}], "what their rows say, not this machine"
-    # On AVX2 keys and values of 16 bits are asked for whatever was measured.
-    assert kinds(native[0, 0]) == kinds(native[1, 0]) == ({"attention"} if isas(native[0, 0]) in ({"avx2"}, {"generic"}) else set())
-    assert distances(native[0, 1088]) - distances(native[0, 0]) == {1088}
-    assert 1088 not in distances(native[1, 3008]) and 3008 in distances(native[1, 3008])
+    assert [kinds(text) for text in named[0, 0]] == [{"attention", "gemv"}, set(), {"attention", "gemv"}, {"attention", "gemv", "tile"}], "what their rows say, not this machine"
+    assert kinds(native[0, 0]) == kinds(native[1, 0]) == ({"attention", "gemv"} if is_narrow(native[0, 0]) else set())
+    assert distances(native[0, 2624]) - distances(native[0, 0]) == {2624}
+    assert 2624 not in distances(native[1, 3008]) and 3008 in distances(native[1, 3008])
     assert ("vdpbf16ps" in native[1, 0] or "avx512bf16" in native[1, 0]) == has_bf16
     assert "avx512bf16" not in native[0, 0]
-    assert kinds(native[0, 1088]) == kinds(native[1, 3008]) == {"attention", "gemv"} | ({"tile"} if "tile_few_scores" in native[0, 0] else set())
+    assert kinds(native[0, 2624]) == kinds(native[1, 3008]) == {"attention", "gemv"} | ({"tile"} if "tile_few_scores" in native[0, 0] else set())
 
 
 def test_bundles_are_for_what_was_measured(run, build_dir, tmp_path):
@@ -147,10 +151,10 @@ def test_every_command_measures_the_same(run, build_dir):
 
 def test_options_win(run):
     run()
-    forge(run.cache, 0, 1088)
+    forge(run.cache, 0, 2624)
     assert "llvm.intr.prefetch" not in run("--prefetch-bytes=0")
     run.module.write_text(WIDE)
-    assert run("--prefetch-bytes=1088") == run()
+    assert run("--prefetch-bytes=2624") == run()
     assert 3008 in distances(run("--prefetch-bytes=3008"))
     assert "llvm.intr.prefetch" in run("--target=cpu:avx2", "--prefetch-bytes=3008")
     for wrong in ("-2", "65537"):
@@ -164,7 +168,7 @@ def test_options_of_python():
         return runtime.emit(module, "loops", target="cpu:avx2", batch_invariant=False, prefetch_bytes=ahead).decode()
     assert emit(None) == emit(0) and "llvm.intr.prefetch" not in emit(0)
     assert 1600 in distances(emit(1600))
-    assert kinds(emit(None, MODULE)) == {"attention"} and kinds(emit(0, MODULE)) == set()
+    assert kinds(emit(None, MODULE)) == {"attention", "gemv"} and kinds(emit(0, MODULE)) == set()
 
 
 def test_they_are_part_of_the_key(run, build_dir, tmp_path):
@@ -177,9 +181,9 @@ def test_they_are_part_of_the_key(run, build_dir, tmp_path):
         subprocess.run([build_dir / "bin/diffattn-run", small, "--quiet", f"--cache-dir={run.cache}", *options], check=True)
         return len(list(run.cache.glob("*.diffattn")))
 
-    forge(run.cache, 0, 1088)
+    forge(run.cache, 0, 2624)
     assert compiled() == compiled() == 1
-    assert compiled("--prefetch-bytes=1088") == 2, "keys do not compare what code is"
+    assert compiled("--prefetch-bytes=2624") == 2, "keys do not compare what code is"
     forge(run.cache, 0, 3008)
     assert compiled() == 3
     assert compiled("--target=cpu:avx2") == 4

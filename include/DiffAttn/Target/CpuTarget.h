@@ -46,6 +46,10 @@ struct CpuTarget {
   int64_t l2Bytes = 1 << 20;
   int64_t l3Bytes = 4 << 20;
 
+  /// `prefetchBytes` of code that computes about as long as it reads, as that
+  /// which widens numbers of 16 bits does with few registers: the core then
+  /// asks for too few lines by itself.
+  int64_t getBusyPrefetchBytes() const;
   /// Whether it has `feature`, for example "avx2".
   bool has(StringRef feature) const;
   /// Whether vectors of bf16 pairs are multiplied as they are.

@@ -41,8 +41,9 @@ static void emitRowReduction(KernelBuilder &b, const SmallGemmSpec &spec,
       sum = b.fma(x, weight, sum);
     }
   };
-  const int64_t ahead = b.target.prefetchBytes,
-                bytes = spec.bType.getIntOrFloatBitWidth() / 8,
+  const int64_t bytes = spec.bType.getIntOrFloatBitWidth() / 8,
+                ahead = bytes < 4 ? b.target.getBusyPrefetchBytes()
+                                  : b.target.prefetchBytes,
                 stepBytes = 2 * b.lanes * bytes;
   constexpr int64_t kLine = 64;
   // The line that a step reads `ahead` bytes later; the last ones of a row are
