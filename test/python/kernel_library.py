@@ -24,10 +24,8 @@ def may_use_tiles():
 
 
 def runnable_isas():
-    """Where a CPU has tiles, they stand for emulated ones too, which are slow to compile and have the same bits: test_amx_native.py."""
     flags = pathlib.Path("/proc/cpuinfo").read_text().split("flags", 1)[1].splitlines()[0].split()
-    found = [isa for isa, flag in FLAGS.items() if flag in flags and (isa != "amx" or may_use_tiles())]
-    return [isa for isa in found if isa != "amx-emulated" or "amx" not in found]
+    return [isa for isa, flag in FLAGS.items() if flag in flags and (isa != "amx" or may_use_tiles())]
 
 
 def signature(**changes):

@@ -56,7 +56,7 @@ def signatures(isa, full):
     drawn = [draw_signature(rng, i) for i in range(SIGNATURES)]
     if not full:  # every second one of what is left to luck, and the others on the next ISA
         drawn = drawn[:3] + drawn[3 + runnable_isas().index(isa) % 2 :: 2]
-    if isa.startswith("amx"):  # what is not for tiles is as on avx512, or vectors twice as wide as AVX2's, and slow to compile
+    if isa == "amx-emulated":  # what is not for tiles is vectors twice as wide as AVX2's, and slow to compile
         for number, sig in enumerate(drawn):
             sig.update(type="bf16", bias="bf16" if sig["bias"] == sig["type"] else sig["bias"], unit=sig["unit"] or number % 3 > 0,
                        result=sig["result"] if number % 2 else None)

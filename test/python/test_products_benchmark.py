@@ -28,7 +28,7 @@ def test_a_smallest_run(root, tmp_path, dtype, isa):
     assert "vdpbf16ps" in result["peaks"] and f"{dtype}, {isa}; peaks fma f32" in done.stdout
 
 
-@pytest.mark.skipif("avx2" not in runnable_isas(), reason="this CPU has no AVX2, which the emulation needs")
+@pytest.mark.skipif("amx-emulated" not in runnable_isas(), reason="this CPU has no AVX2, which the emulation needs")
 @pytest.mark.parametrize("dtype, weights", [("f32", "int8"), ("bf16", "int4")])
 def test_quantized_weights(root, tmp_path, dtype, weights):
     done = run(root, "--type", dtype, "--isa", "amx-emulated", "--weights", weights, "--rows", 17, "--shape", "70x256", "--no-torch",

@@ -41,7 +41,7 @@ def weight(bits, group, depth, rng):
     return stored.astype(np.uint8).view(np.int8), scales.astype(np.float32), numbers * np.repeat(scales, group, 1)
 
 
-@pytest.fixture(scope="module", params=runnable_isas())
+@pytest.fixture(scope="module", params=[isa for isa in runnable_isas() if isa != "amx"])
 def isa(request):
     return request.param
 
@@ -89,7 +89,7 @@ def test_dense_rows_in_one_order(isa, tmp_path):
         if invariant:
             first = whole.copy() if threads == 1 else first
             assert whole.tobytes() == first.tobytes()
-        if not invariant and isa.startswith("amx"):
+        if not invariant and isa == "amx-emulated":
             tiled = whole.copy() if threads == 1 else tiled
             assert whole.tobytes() == tiled.tobytes() != first.tobytes()
             part, = executable.call("f", x[3:69], zeros[3:69])
@@ -105,7 +105,7 @@ def test_dense_rows_in_one_order(isa, tmp_path):
 @pytest.mark.parametrize("bits", [8, 4])
 def test_tiles_round_no_weight(bits, kind, tmp_path):
     """Where there are tiles, 16-bit rows meet the numbers that integers and scales stand for, not those rounded to 16 bits."""
-    if "avx2" not in runnable_isas():
+    if "amx-emulated" not in runnable_isas():
         pytest.skip("this CPU has no AVX2, which the emulation needs")
     rng, group, depth = np.random.default_rng(3), 48, 144
     stored, scales, wide = weight(bits, group, depth, rng)

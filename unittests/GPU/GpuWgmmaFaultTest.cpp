@@ -145,11 +145,6 @@ bool isOfBarriers(HopperInjection injection) {
          injection == HopperInjection::CountMore;
 }
 
-/// What is tried at every place.
-struct Everywhere {
-  bool products = true, barriers = false;
-};
-
 /// The kernel of a signature, of which some order in some of the shapes shows
 /// every change.
 class Broken {
@@ -158,12 +153,13 @@ public:
       : signature(signature), shapes(std::move(shapes)) {}
   /// Of `expected`, those for which `isPart` holds have places in the kernel;
   /// nothing is to show those places for which `isIdle` holds. Each is tried at
-  /// the first place, the last, and one between them; those of products, and
-  /// those of arrivals and waits, at every place if `places` says so.
+  /// the first place, the last, and one between them; with `atAllBarriers`,
+  /// those of arrivals and waits at every place.
   void expectAllFound(
-      llvm::function_ref<bool(HopperInjection)> isPart, Everywhere places = {},
+      llvm::function_ref<bool(HopperInjection)> isPart,
       llvm::function_ref<bool(HopperInjection, unsigned at, unsigned count)>
-          isIdle = [](HopperInjection, unsigned, unsigned) { return false; });
+          isIdle = [](HopperInjection, unsigned, unsigned) { return false; },
+      bool atAllBarriers = false);
 
 private:
   /// Whether some order of threads and timing of copies shows it.
@@ -206,8 +202,9 @@ private:
 };
 
 void Broken::expectAllFound(
-    llvm::function_ref<bool(HopperInjection)> isPart, Everywhere places,
-    llvm::function_ref<bool(HopperInjection, unsigned, unsigned)> isIdle) {
+    llvm::function_ref<bool(HopperInjection)> isPart,
+    llvm::function_ref<bool(HopperInjection, unsigned, unsigned)> isIdle,
+    bool atAllBarriers) {
   CompiledCase compiled(signature);
   Outcome whole;
   for (const Shape &shape : shapes) {
@@ -225,9 +222,8 @@ void Broken::expectAllFound(
         sim::countInjections(*alone, name, expected.injection);
     EXPECT_EQ(count > 0, isPart(expected.injection))
         << stringifyInjection(expected.injection).str();
-    const bool everywhere =
-        (places.products && isOfProducts(expected.injection)) ||
-        (places.barriers && isOfBarriers(expected.injection));
+    const bool everywhere = isOfProducts(expected.injection) ||
+                            (atAllBarriers && isOfBarriers(expected.injection));
     const unsigned step = everywhere ? 1 : std::max(1u, (count + 1) / 2);
     for (unsigned at = 0; at < count; at += step) {
       if (isIdle(expected.injection, at, count))
@@ -244,27 +240,6 @@ void Broken::expectAllFound(
           << " of " << count << ": " << said;
     }
   }
-}
-
-bool combinesInStage(const GpuWgmmaRow &row) {
-  return row.placement == GpuPlacement::Apart && row.valueDim > row.headDim;
-}
-
-/// Whether it is the first row, or the first one with persistent blocks, of
-/// which the maps meet where they do, and whose products and copies have its
-/// order: arrivals and waits of the others are the same.
-bool isFirstOfItsKind(const GpuWgmmaRow &row, bool isPersistent) {
-  auto kind = [](const GpuWgmmaRow &row) {
-    return std::tuple(row.placement, combinesInStage(row), row.cluster > 1,
-                      row.overlap);
-  };
-  const GpuWgmmaRow &first =
-      *llvm::find_if(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
-        return (other.persistentBlocks || !isPersistent) &&
-               kind(other) == kind(row);
-      });
-  return std::tie(first.headDim, first.valueDim, first.sharedKeys) ==
-         std::tie(row.headDim, row.valueDim, row.sharedKeys);
 }
 
 class GpuWgmmaFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
@@ -303,9 +278,23 @@ TEST_P(GpuWgmmaFaultTest, IsFound) {
            (injection == HopperInjection::PackEarly && isBoth) ||
            (injection == HopperInjection::VoteAll && isBoth && at == 0);
   };
-  Everywhere places;
-  places.products = isFirstOfItsKind(row, /*isPersistent=*/false);
-  Broken(s, {shape, ofOneTile}).expectAllFound(isPart, places, isIdle);
+  Broken(s, {shape, ofOneTile}).expectAllFound(isPart, isIdle);
+}
+
+bool combinesInStage(const GpuWgmmaRow &row) {
+  return row.placement == GpuPlacement::Apart && row.valueDim > row.headDim;
+}
+
+/// Whether it is the first row with persistent blocks of which the maps meet
+/// where they do: arrivals and waits of the others are the same.
+bool isFirstOfItsKind(const GpuWgmmaRow &row) {
+  const GpuWgmmaRow &first =
+      *llvm::find_if(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
+        return other.persistentBlocks && other.placement == row.placement &&
+               combinesInStage(other) == combinesInStage(row);
+      });
+  return std::tie(first.headDim, first.valueDim, first.sharedKeys) ==
+         std::tie(row.headDim, row.valueDim, row.sharedKeys);
 }
 
 class GpuPersistentFaultTest : public ::testing::TestWithParam<GpuWgmmaRow> {};
@@ -329,13 +318,13 @@ TEST_P(GpuPersistentFaultTest, IsFound) {
     shapes.push_back({1, 64 * 5, row.keys});
     shapes.back().length = row.keys - 3;
   }
-  const bool isFirst = isFirstOfItsKind(row, /*isPersistent=*/true);
   Broken(s, shapes).expectAllFound(
       [&](HopperInjection injection) {
         return (isBoth || !isOfStores(injection)) && !isOfClusters(injection) &&
                injection != HopperInjection::PackEarly;
       },
-      {isFirst, isFirst});
+      [](HopperInjection, unsigned, unsigned) { return false; },
+      /*atAllBarriers=*/isFirstOfItsKind(row));
 }
 
 /// Whether a run shows that boxes of the map `wrong` have `more` rows more: by
