@@ -30,9 +30,10 @@ static constexpr GpuWgmmaRow kTable[] = {
     {192, 128, true, kApart, 128, 2, /*cluster=*/1, /*overlap=*/false, kAll},
     {192, 128, false, kBoth, 48, 2, /*cluster=*/1, /*overlap=*/false, kAll},
     {128, 256, false, kApart, 64, 3, /*cluster=*/1, /*overlap=*/true},
-    // On an H100 with 16384 keys the one above took 0.93 times as long as the
-    // first of these, and 0.80 times as long as the second; the last one took
-    // 1.09 times as long as what is chosen for its widths.
+    // On an H100 with 16384 keys, each by itself, the one above took 0.93 times
+    // as long as the first of these (in turns with kernels that draw less power
+    // 1.05 to 1.07 times), and 0.80 times as long as the second; the last one
+    // took 1.09 times as long as what is chosen for its widths.
     {128, 256, false, kApart, 80, 2, /*cluster=*/1, /*overlap=*/false, kAll,
      /*sharesEvenTiles=*/true, /*byName=*/true},
     {128, 256, false, kApart, 96, 2, /*cluster=*/2, /*overlap=*/false, 0,

@@ -153,8 +153,8 @@ struct GpuWgmmaRow {
   int64_t persistentBlocks = 0;
   /// Whether they do where tiles are even too; else these get a block each.
   bool sharesEvenTiles = true;
-  /// Whether only who writes it on the op gets it: the one that is chosen for
-  /// the same widths was faster.
+  /// Whether only who writes it on the op gets it: another one is chosen for
+  /// the same widths.
   bool byName = false;
 
   /// Of tiles that are `even`, or of any.

@@ -82,9 +82,9 @@ private:
     /// How many bytes further a row lies that is asked for while one is read;
     /// null where they lie in caches.
     Value ahead = Value();
-    /// Where as many rows as a tile has begin that are asked for, in the order
-    /// of their addresses, while the tile is read in parts; null if not so.
-    /// They follow each other, and have this type.
+    /// Where the rows of a later tile begin, one behind the other, which are
+    /// asked for in the order of their addresses while this one is read in
+    /// parts, and what they are made of. Null: none are.
     Value next = Value();
     Type nextElement = Type();
   };
@@ -134,8 +134,9 @@ private:
   /// Asks for `count` columns from `column` on of the row that lies as far
   /// ahead of `row` as `rows` says.
   void prefetchAhead(const Rows &rows, Value row, Value column, int64_t count);
-  /// Asks for a part of the rows `next`, as large as `count` columns, that is
-  /// another one for each key of the tile and column that is read.
+  /// Asks for a piece of `rows.next`, of `count` columns: each pair of a `key`
+  /// of this tile and a first `column` has its own, so that all pieces have
+  /// been asked for when this tile has been read.
   void prefetchNext(const Rows &rows, Value column, Value key, int64_t count);
   /// `count` rows of `columns` from key `first` of the item on, in the pages of
   /// one head, which begin at `base`: where they lie if tiles of `tile` keys do

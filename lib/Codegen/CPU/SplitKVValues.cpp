@@ -185,7 +185,8 @@ void SplitKVKernel::multiplyValues() {
       Rows values = spec.isPaged() || size == schedule.getPvKeys()
                         ? getValueTile(inPlace, first, end)
                         : inPlace;
-      // While several rows meet the tile, memory would not be asked for more.
+      // While several rows meet the tile, or it is widened first, memory would
+      // not be asked for more.
       if (size == schedule.getPvKeys() && spec.v.hasUnitColumns() &&
           inPlace.ahead && !(isOneRow && valueAtom.readsRows(b, spec.v))) {
         Value tile = b.at(base, spec.v.element, b.mul(first, stride));

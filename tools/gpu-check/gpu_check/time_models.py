@@ -10,6 +10,7 @@ import torch
 from . import safetensors_file, timing
 from .check_models import open_model
 from .journal import Journal
+from .results import OURS
 from .torch_decoder import TorchDecoder
 
 # name, tokens of the call, context that it ends at, seconds of samples.
@@ -19,7 +20,7 @@ SMALL = [("prefill 12", 12, 12, 1), ("decode at 24", 1, 24, 1)]
 FACTOR = 1.5
 # Seconds of opening it, and of a row beside its samples: references, and compilers of peers.
 LIMIT = 90
-OURS, AGAIN = "diffattn", "diffattn, one graph"
+AGAIN = "diffattn, one graph"
 EAGER, GRAPH, COMPILED = "PyTorch, eager", "PyTorch, eager, CUDA graph", "PyTorch, compiled, CUDA graph"
 
 
