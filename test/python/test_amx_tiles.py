@@ -40,6 +40,35 @@ def product(a, pairs, c):
     return result
 
 
+#: Tiles that a loop hands on: two sums change places in each round, a product is added to the one that came by the loop while the
+#: one of the round before, made by the same op, is still to be stored, and one is handed on as it came.
+CARRIED = """func.func @carried(%a: memref<16x32xbf16>, %b: memref<16x32xbf16>, %c: memref<48x16xf32>) attributes {llvm.emit_c_interface} {
+  %0 = arith.constant 0 : index
+  %1 = arith.constant 1 : index
+  %5 = arith.constant 5 : index
+  %16 = arith.constant 16 : index
+  %32 = arith.constant 32 : index
+  %ta = amx.tile_load %a[%0, %0] : memref<16x32xbf16> into !amx.tile<16x32xbf16>
+  %tb = amx.tile_load %b[%0, %0] : memref<16x32xbf16> into !amx.tile<16x32xbf16>
+  %x0 = amx.tile_load %c[%0, %0] : memref<48x16xf32> into !amx.tile<16x16xf32>
+  %y0 = amx.tile_zero : !amx.tile<16x16xf32>
+  %r:3 = scf.for %i = %0 to %5 step %1 iter_args(%x = %x0, %y = %y0, %z = %x0) -> (!amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>) {
+    %next = amx.tile_mulf %ta, %tb, %y : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
+    amx.tile_store %c[%32, %0], %x : memref<48x16xf32>, !amx.tile<16x16xf32>
+    scf.yield %next, %x, %z : !amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
+  }
+  %last = scf.for %i = %0 to %1 step %1 iter_args(%s = %r#1) -> (!amx.tile<16x16xf32>) {
+    %sum = amx.tile_mulf %ta, %tb, %s : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
+    scf.yield %sum : !amx.tile<16x16xf32>
+  }
+  amx.tile_store %c[%0, %0], %r#0 : memref<48x16xf32>, !amx.tile<16x16xf32>
+  amx.tile_store %c[%16, %0], %last : memref<48x16xf32>, !amx.tile<16x16xf32>
+  amx.tile_store %a[%0, %0], %ta : memref<16x32xbf16>, !amx.tile<16x32xbf16>
+  return
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def multiply(build_dir, tmp_path_factory):
     """c += a * b for tiles of a few sizes, by name."""
@@ -57,6 +86,7 @@ def multiply(build_dir, tmp_path_factory):
   return
 }}
 """
+    source += CARRIED
     mlir = subprocess.run([str(build_dir / "bin/diffattn-opt"), "-", f"--pass-pipeline=builtin.module({LOWER})"], input=source, capture_output=True,
                           text=True)
     assert mlir.returncode == 0, mlir.stderr
@@ -85,6 +115,19 @@ def test_products_are_the_hardwares(multiply, name):
         c = draw((m, n), scale_c)
         want, got = product(a, pairs, c), run(name, a, pairs, c)
         np.testing.assert_array_equal(got.view(np.uint32), want.view(np.uint32))
+
+
+def test_a_loop_hands_tiles_on(multiply):
+    _, run = multiply
+    rng = np.random.default_rng(6)
+    a, pairs = (rng.standard_normal((16, 32)).astype(ml_dtypes.bfloat16) for _ in range(2))
+    c = rng.standard_normal((48, 16)).astype(np.float32)
+    x, y = c[:16], np.zeros((16, 16), np.float32)
+    for _ in range(5):
+        stored, (x, y) = x, (product(a, pairs, y), x)
+    got = run("carried", a, pairs, c)
+    for part, want in zip(np.split(got, 3), (x, product(a, pairs, y), stored)):
+        np.testing.assert_array_equal(part, want)
 
 
 def test_what_is_not_finite(multiply):

@@ -46,9 +46,9 @@ def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp">
 def EmulateAmxPass : Pass<"diffattn-emulate-amx", "ModuleOp"> {
   let summary = "Compute products of AMX tiles by vectors, with the hardware's rounding";
   let description = [{
-    Rewrites every `amx` op to ops on vectors, for machines without AMX: a tile is a
-    vector of its rows and columns, a product is a call of a private function that
-    adds it to its sum as the hardware does, bit for bit.
+    Rewrites every `amx` op, for machines without AMX: a tile is memory in the frame of
+    its function, whose rows are moved as vectors, a product is a call of a private
+    function that adds it to its sum as the hardware does, bit for bit.
 
     - `amx.tile_mulf` of bf16: of each pair of columns of A, the first factors are summed by
       multiply-adds from 0 on in one chain, the second ones in another; the sum of both is added to C.
@@ -56,13 +56,14 @@ def EmulateAmxPass : Pass<"diffattn-emulate-amx", "ModuleOp"> {
       the CPU. A result that is NaN may have another payload.
     - `amx.tile_muli`: sums of 32 bits that wrap around.
 
-    `amx.tile_mulf` of f16 is an error. With `missing-only`, functions whose
+    `amx.tile_mulf` of f16 is an error, and so is a tile that other ops than `scf.for`,
+    `scf.if` and `scf.while` hand on. With `missing-only`, functions whose
     `target_features` have `+amx-tile` keep their tiles.
   }];
   let options = [Option<"missingOnly", "missing-only", "bool", /*default=*/"false",
                         "Keep the tiles of functions whose target features have AMX">];
   let dependentDialects = ["arith::ArithDialect", "LLVM::LLVMDialect", "math::MathDialect",
-                           "memref::MemRefDialect", "scf::SCFDialect", "vector::VectorDialect"];
+                           "scf::SCFDialect", "vector::VectorDialect"];
 }
 
 def ConvertAmxToLLVMPass : Pass<"convert-diffattn-amx-to-llvm", "ModuleOp"> {

@@ -18,12 +18,9 @@
 #include "mlir/Dialect/AMX/AMXDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/SCF/Transforms/Patterns.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
-#include "mlir/Transforms/DialectConversion.h"
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_EMULATEAMXPASS
@@ -33,22 +30,24 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static VectorType toVector(amx::TileType tile) {
-  return VectorType::get(tile.getShape(), tile.getElementType());
+/// A row of a tile as it lies in memory of ours: numbers of 16 bits as
+/// integers, since of a short vector of bf16 LLVM would store each number
+/// alone, rounded by a call.
+static VectorType getRowType(amx::TileType tile) {
+  Type element = tile.getElementType();
+  if (element.isBF16())
+    element = IntegerType::get(tile.getContext(), 16);
+  return VectorType::get(tile.getDimSize(1), element);
 }
 
-static VectorType getRowType(VectorType tile) {
-  return VectorType::get(tile.getDimSize(1), tile.getElementType());
-}
-
-/// The indices of row `row` of a tile in memory: `stride` elements apart in the
-/// last axis, or the rows of the second-last one.
+/// The indices of row `row` of a tile in a memref: `stride` elements apart in
+/// the last axis, or the rows of the second-last one.
 static SmallVector<Value> getRowIndices(ImplicitLocOpBuilder &b,
                                         ValueRange indices, Value stride,
-                                        int64_t row) {
+                                        Value row) {
   SmallVector<Value> result(indices);
   Value &moved = stride ? result.back() : result[result.size() - 2];
-  Value offset = arith::ConstantIndexOp::create(b, row);
+  Value offset = arith::IndexCastOp::create(b, b.getIndexType(), row);
   if (stride)
     offset = arith::MulIOp::create(b, offset, stride);
   moved = arith::AddIOp::create(b, moved, offset);
@@ -139,8 +138,8 @@ static Value loadFactor(KernelBuilder &b, const TileProduct &product,
   return product.isFloat() ? flush(b, result) : result;
 }
 
-/// (c: ptr, a: ptr, b: ptr), each the rows of a tile one after the other:
-/// c += a * b.
+/// (out: ptr, c: ptr, a: ptr, b: ptr), each the rows of a tile one after the
+/// other: out = c + a * b, where `out` may be `c`.
 static LLVM::LLVMFuncOp getProduct(KernelBuilder &b, ModuleOp module,
                                    const TileProduct &product) {
   int64_t rows = product.c.getDimSize(0), columns = product.c.getDimSize(1),
@@ -148,12 +147,12 @@ static LLVM::LLVMFuncOp getProduct(KernelBuilder &b, ModuleOp module,
   Type element = product.c.getElementType(), p = b.pointer;
   VectorType lanes = VectorType::get({columns}, element);
   return b.getOrEmitFunction(
-      module, b.kernelName("emulated_" + product.name()), {p, p, p},
+      module, b.kernelName("emulated_" + product.name()), {p, p, p, p},
       [&](ValueRange args) {
         Value zero = arith::ConstantOp::create(b, b.getZeroAttr(lanes));
         b.loop(b.index(rows), [&](Value row) {
           Value at = b.mul(row, columns);
-          Value sum = b.load(lanes, args[0], element, at);
+          Value sum = b.load(lanes, args[1], element, at);
           // Floats have a chain for each number of a pack, integers any order.
           SmallVector<Value> chains(product.isFloat() ? pack : 1, zero);
           chains =
@@ -161,11 +160,11 @@ static LLVM::LLVMFuncOp getProduct(KernelBuilder &b, ModuleOp module,
                      [&](Value k, ValueRange carried) {
                        SmallVector<Value> next(carried);
                        SmallVector<Value> y =
-                           loadPacked(b, product, args[2], k);
+                           loadPacked(b, product, args[3], k);
                        for (int64_t i = 0; i < pack; ++i) {
                          Value index =
                              b.add(b.mul(row, depth), b.add(b.mul(k, pack), i));
-                         Value x = loadFactor(b, product, args[1], index);
+                         Value x = loadFactor(b, product, args[2], index);
                          if (product.isFloat()) {
                            // Rounded once on every CPU, which vector.fma does
                            // not promise.
@@ -194,179 +193,262 @@ static LLVM::LLVMFuncOp getProduct(KernelBuilder &b, ModuleOp module,
 //===----------------------------------------------------------------------===//
 
 namespace {
-struct ZeroPattern final : OpConversionPattern<amx::TileZeroOp> {
-  using OpConversionPattern::OpConversionPattern;
-  LogicalResult
-  matchAndRewrite(amx::TileZeroOp op, OpAdaptor,
-                  ConversionPatternRewriter &rewriter) const override {
-    rewriter.replaceOpWithNewOp<arith::ConstantOp>(
-        op, rewriter.getZeroAttr(toVector(op.getTileType())));
-    return success();
-  }
-};
+/// The tiles of one function as memory in its frame, of which a value is the
+/// address. Each op that makes a tile has its own, written when it runs. A loop
+/// hands tiles on in memory of its own too, because the op that made one may
+/// run again while the last one is still to be read.
+class TileMemory {
+public:
+  explicit TileMemory(FunctionOpInterface function)
+      : function(function),
+        b(function.getLoc(), getTarget(function), /*lanes=*/16) {}
 
-struct LoadPattern final : OpConversionPattern<amx::TileLoadOp> {
-  using OpConversionPattern::OpConversionPattern;
-  LogicalResult
-  matchAndRewrite(amx::TileLoadOp op, OpAdaptor adaptor,
-                  ConversionPatternRewriter &rewriter) const override {
-    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
-    VectorType type = toVector(op.getTileType());
-    Value tile = arith::ConstantOp::create(b, b.getZeroAttr(type));
-    for (int64_t row = 0; row < type.getDimSize(0); ++row) {
-      Value loaded = vector::LoadOp::create(
-          b, getRowType(type), adaptor.getBase(),
-          getRowIndices(b, adaptor.getIndices(), adaptor.getStride(), row));
-      tile = vector::InsertOp::create(b, loaded, tile, row);
+  /// Fails with an error where a tile is in the hands of other ops.
+  LogicalResult rewrite();
+
+private:
+  static CpuTarget getTarget(FunctionOpInterface function) {
+    // Products are compiled for the CPU that their caller is compiled for.
+    auto features =
+        function->getAttrOfType<LLVM::TargetFeaturesAttr>("target_features");
+    bool hasVectors =
+        features &&
+        features.contains(StringAttr::get(function.getContext(), "+fma"));
+    return *getCpuTarget(hasVectors ? "avx2" : "generic");
+  }
+
+  LogicalResult passByAddress(Operation *op);
+  Value makeSlot(amx::TileType type);
+  void forRows(amx::TileType type,
+               function_ref<void(Value row, Value at)> body);
+  void copy(Value from, Value to);
+  void handOn(Operation *terminator);
+  void rewriteOp(amx::TileZeroOp op);
+  void rewriteOp(amx::TileLoadOp op);
+  void rewriteOp(amx::TileStoreOp op);
+  template <typename Op>
+  void rewriteProduct(Op op, bool isZextA, bool isZextB);
+  void replace(Operation *op, Value slot) {
+    op->getResult(0).replaceAllUsesWith(slot);
+    op->erase();
+  }
+
+  FunctionOpInterface function;
+  KernelBuilder b;
+  /// What lies at an address.
+  DenseMap<Value, amx::TileType> types;
+  DenseSet<Value> slots;
+};
+} // namespace
+
+/// Tiles that `op` takes, gives or has as arguments of its blocks become
+/// addresses.
+LogicalResult TileMemory::passByAddress(Operation *op) {
+  auto retype = [&](Value value) {
+    auto type = dyn_cast<amx::TileType>(value.getType());
+    if (!type)
+      return false;
+    types[value] = type;
+    value.setType(b.pointer);
+    return true;
+  };
+  bool hasTiles =
+      llvm::any_of(op->getOperandTypes(), llvm::IsaPred<amx::TileType>);
+  for (Value result : op->getResults())
+    hasTiles |= retype(result);
+  for (Region &region : op->getRegions())
+    for (Block &block : region)
+      for (Value argument : block.getArguments())
+        hasTiles |= retype(argument);
+  if (hasTiles &&
+      !isa<scf::ForOp, scf::IfOp, scf::WhileOp, scf::YieldOp, scf::ConditionOp>(
+          op))
+    return op->emitOpError("expected tiles to be handed on by scf.for, scf.if "
+                           "and scf.while alone");
+  return success();
+}
+
+Value TileMemory::makeSlot(amx::TileType type) {
+  OpBuilder::InsertionGuard guard(b);
+  // In the frame of the function, so that a loop takes its memory once.
+  b.setInsertionPointToStart(&function.getFunctionBody().front());
+  auto array = LLVM::LLVMArrayType::get(getRowType(type).getElementType(),
+                                        type.getNumElements());
+  Value slot = LLVM::AllocaOp::create(b, b.pointer, array, b.index(1),
+                                      /*alignment=*/64);
+  types[slot] = type;
+  slots.insert(slot);
+  return slot;
+}
+
+/// `at`: the first element of a row.
+void TileMemory::forRows(amx::TileType type,
+                         function_ref<void(Value row, Value at)> body) {
+  b.loop(b.index(type.getDimSize(0)),
+         [&](Value row) { body(row, b.mul(row, type.getDimSize(1))); });
+}
+
+void TileMemory::copy(Value from, Value to) {
+  amx::TileType type = types.at(to);
+  VectorType row = getRowType(type);
+  Type element = row.getElementType();
+  forRows(type, [&](Value, Value at) {
+    b.store(b.load(row, from, element, at), to, element, at);
+  });
+}
+
+/// What ends a round of a loop hands its tiles on in memory of the loop. One
+/// that came by the loop, or by an op between, may lie where another is to go.
+void TileMemory::handOn(Operation *terminator) {
+  b.setInsertionPoint(terminator);
+  b.setLoc(terminator->getLoc());
+  SmallVector<std::pair<OpOperand *, Value>> moves;
+  for (OpOperand &operand : terminator->getOpOperands()) {
+    auto found = types.find(operand.get());
+    if (found == types.end())
+      continue;
+    amx::TileType type = found->second;
+    Value from = operand.get();
+    if (!slots.contains(from)) {
+      Value between = makeSlot(type);
+      copy(from, between);
+      from = between;
     }
-    rewriter.replaceOp(op, tile);
-    return success();
+    moves.push_back({&operand, from});
   }
-};
+  for (auto [operand, from] : moves) {
+    Value to = makeSlot(types.at(from));
+    copy(from, to);
+    operand->set(to);
+  }
+}
 
-struct StorePattern final : OpConversionPattern<amx::TileStoreOp> {
-  using OpConversionPattern::OpConversionPattern;
-  LogicalResult
-  matchAndRewrite(amx::TileStoreOp op, OpAdaptor adaptor,
-                  ConversionPatternRewriter &rewriter) const override {
-    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
-    for (int64_t row = 0; row < op.getTileType().getDimSize(0); ++row)
-      vector::StoreOp::create(
-          b, vector::ExtractOp::create(b, adaptor.getVal(), row),
-          adaptor.getBase(),
-          getRowIndices(b, adaptor.getIndices(), adaptor.getStride(), row));
-    rewriter.eraseOp(op);
-    return success();
-  }
-};
+void TileMemory::rewriteOp(amx::TileZeroOp op) {
+  amx::TileType type = op.getTileType();
+  VectorType row = getRowType(type);
+  Value slot = makeSlot(type);
+  Value zero = arith::ConstantOp::create(b, b.getZeroAttr(row));
+  forRows(type, [&](Value, Value at) {
+    b.store(zero, slot, row.getElementType(), at);
+  });
+  replace(op, slot);
+}
+
+void TileMemory::rewriteOp(amx::TileLoadOp op) {
+  amx::TileType type = op.getTileType();
+  VectorType row = getRowType(type);
+  VectorType loaded = row.clone(type.getElementType());
+  Value slot = makeSlot(type);
+  forRows(type, [&](Value number, Value at) {
+    Value numbers = vector::LoadOp::create(
+        b, loaded, op.getBase(),
+        getRowIndices(b, op.getIndices(), op.getStride(), number));
+    if (loaded != row)
+      numbers = arith::BitcastOp::create(b, row, numbers);
+    b.store(numbers, slot, row.getElementType(), at);
+  });
+  replace(op, slot);
+}
+
+void TileMemory::rewriteOp(amx::TileStoreOp op) {
+  amx::TileType type = types.at(op.getValMutable().get());
+  VectorType row = getRowType(type);
+  VectorType stored = row.clone(type.getElementType());
+  forRows(type, [&](Value number, Value at) {
+    Value numbers =
+        b.load(row, op.getValMutable().get(), row.getElementType(), at);
+    if (stored != row)
+      numbers = arith::BitcastOp::create(b, stored, numbers);
+    vector::StoreOp::create(
+        b, numbers, op.getBase(),
+        getRowIndices(b, op.getIndices(), op.getStride(), number));
+  });
+  op.erase();
+}
 
 template <typename Op>
-struct ProductPattern final : OpConversionPattern<Op> {
-  using OpConversionPattern<Op>::OpConversionPattern;
+void TileMemory::rewriteProduct(Op op, bool isZextA, bool isZextB) {
+  // Addresses by now, which the accessors of tiles do not take.
+  Value lhs = op.getLhsMutable().get(), rhs = op.getRhsMutable().get(),
+        sum = op.getAccMutable().get();
+  TileProduct product{types.at(lhs), types.at(rhs), op.getTileType(), isZextA,
+                      isZextB};
+  KernelBuilder callee(op.getLoc(), getTarget(function),
+                       product.c.getDimSize(1));
+  callee.setInsertionPoint(op);
+  LLVM::LLVMFuncOp multiply =
+      getProduct(callee, op->template getParentOfType<ModuleOp>(), product);
+  Value slot = makeSlot(product.c);
+  LLVM::CallOp::create(b, multiply, ValueRange{slot, sum, lhs, rhs});
+  replace(op, slot);
+}
 
-  static TileProduct getTileProduct(amx::TileMulFOp op) {
-    return {op.getLhsTileType(), op.getRhsTileType(), op.getTileType()};
-  }
-  static TileProduct getTileProduct(amx::TileMulIOp op) {
-    return {op.getLhsTileType(), op.getRhsTileType(), op.getTileType(),
-            op.getIsZextLhs(), op.getIsZextRhs()};
-  }
-
-  LogicalResult
-  matchAndRewrite(Op op, typename Op::Adaptor adaptor,
-                  ConversionPatternRewriter &rewriter) const override {
-    TileProduct product = getTileProduct(op);
-    auto function = op->template getParentOfType<FunctionOpInterface>();
-    // The product is compiled for the CPU that its caller is compiled for.
-    auto features = function->template getAttrOfType<LLVM::TargetFeaturesAttr>(
-        "target_features");
-    bool hasVectors =
-        features && features.contains(StringAttr::get(op.getContext(), "+fma"));
-    KernelBuilder b(op.getLoc(), *getCpuTarget(hasVectors ? "avx2" : "generic"),
-                    product.c.getDimSize(1));
-    b.setListener(rewriter.getListener());
-    LLVM::LLVMFuncOp callee =
-        getProduct(b, op->template getParentOfType<ModuleOp>(), product);
-    // In the frame of the function, so that a loop takes its memory once.
-    b.setInsertionPointToStart(&function.getFunctionBody().front());
-    SmallVector<Value> slots;
-    for (amx::TileType tile : {product.c, product.a, product.b}) {
-      auto array = LLVM::LLVMArrayType::get(tile.getElementType(),
-                                            tile.getNumElements());
-      slots.push_back(LLVM::AllocaOp::create(b, b.pointer, array, b.index(1),
-                                             /*alignment=*/64));
-    }
-    b.setInsertionPoint(op);
-    auto forRows = [&](Value tile, auto body) {
-      auto type = cast<VectorType>(tile.getType());
-      for (int64_t row = 0; row < type.getDimSize(0); ++row)
-        body(row, getRowType(type), b.index(row * type.getDimSize(1)));
-    };
-    Value tiles[] = {adaptor.getAcc(), adaptor.getLhs(), adaptor.getRhs()};
-    for (size_t number = 0; number < std::size(tiles); ++number)
-      forRows(tiles[number], [&](int64_t row, VectorType type, Value at) {
-        // Volatile, so that LLVM does not look through all stores of a kernel
-        // for some to merge, in time that grows with the square of their
-        // number.
-        Type element = type.getElementType();
-        Value stored = vector::ExtractOp::create(b, tiles[number], row);
-        // As bits: of a short vector of bf16 LLVM would store each number
-        // alone, rounded by a call.
-        if (element.isBF16())
-          stored =
-              arith::BitcastOp::create(b, type.clone(b.getI16Type()), stored);
-        LLVM::StoreOp::create(b, stored, b.at(slots[number], element, at),
-                              element.getIntOrFloatBitWidth() / 8,
-                              /*isVolatile=*/true);
+LogicalResult TileMemory::rewrite() {
+  SmallVector<Operation *> ops, terminators;
+  WalkResult walked =
+      function.walk<WalkOrder::PreOrder>([&](Operation *op) -> WalkResult {
+        if (isa_and_nonnull<amx::AMXDialect>(op->getDialect())) {
+          ops.push_back(op);
+          return WalkResult::advance();
+        }
+        if (op->hasTrait<OpTrait::IsTerminator>() &&
+            isa_and_nonnull<scf::ForOp, scf::WhileOp>(op->getParentOp()))
+          terminators.push_back(op);
+        return passByAddress(op);
       });
-    LLVM::CallOp::create(b, callee, ValueRange(slots));
-    Value result = adaptor.getAcc();
-    forRows(result, [&](int64_t row, VectorType type, Value at) {
-      Value loaded = b.load(type, slots[0], type.getElementType(), at);
-      result = vector::InsertOp::create(b, loaded, result, row);
-    });
-    rewriter.replaceOp(op, result);
-    return success();
+  if (walked.wasInterrupted())
+    return failure();
+  for (Operation *op : ops) {
+    b.setInsertionPoint(op);
+    b.setLoc(op->getLoc());
+    if (auto zero = dyn_cast<amx::TileZeroOp>(op))
+      rewriteOp(zero);
+    else if (auto load = dyn_cast<amx::TileLoadOp>(op))
+      rewriteOp(load);
+    else if (auto store = dyn_cast<amx::TileStoreOp>(op))
+      rewriteOp(store);
+    else if (auto product = dyn_cast<amx::TileMulFOp>(op))
+      rewriteProduct(product, false, false);
+    else if (auto product = dyn_cast<amx::TileMulIOp>(op))
+      rewriteProduct(product, product.getIsZextLhs(), product.getIsZextRhs());
+    else
+      return op->emitOpError("expected an op on tiles that can be emulated");
   }
-};
+  for (Operation *terminator : terminators)
+    handOn(terminator);
+  return success();
+}
 
+namespace {
 struct EmulateAmxPass final
     : diffattn::impl::EmulateAmxPassBase<EmulateAmxPass> {
   using EmulateAmxPassBase::EmulateAmxPassBase;
 
-  bool keeps(Operation *op) const {
-    if (!missingOnly)
-      return false;
-    auto function = op->getParentOfType<FunctionOpInterface>();
-    auto features = function
-                        ? function->getAttrOfType<LLVM::TargetFeaturesAttr>(
-                              "target_features")
-                        : LLVM::TargetFeaturesAttr();
-    return features &&
-           features.contains(StringAttr::get(op->getContext(), "+amx-tile"));
+  bool keeps(FunctionOpInterface function) {
+    auto features =
+        function->getAttrOfType<LLVM::TargetFeaturesAttr>("target_features");
+    return missingOnly && features &&
+           features.contains(StringAttr::get(&getContext(), "+amx-tile"));
   }
 
   void runOnOperation() override {
-    bool found = false;
-    WalkResult walked = getOperation()->walk([&](Operation *op) {
-      if (!isa_and_nonnull<amx::AMXDialect>(op->getDialect()) || keeps(op))
-        return WalkResult::advance();
-      found = true;
-      if (auto product = dyn_cast<amx::TileMulFOp>(op);
-          product && !product.getLhsTileType().getElementType().isBF16())
-        return op->emitOpError("expected tiles of bf16, but got ")
-                   << product.getLhsTileType().getElementType(),
-               WalkResult::interrupt();
-      return WalkResult::advance();
+    // Functions of products are added while others are rewritten.
+    SmallVector<FunctionOpInterface> functions;
+    getOperation()->walk([&](FunctionOpInterface function) {
+      if (!function.isExternal() && !keeps(function))
+        functions.push_back(function);
     });
-    if (walked.wasInterrupted())
-      return signalPassFailure();
-    if (!found)
-      return;
-    MLIRContext *context = &getContext();
-    TypeConverter types;
-    types.addConversion([](Type type) { return type; });
-    types.addConversion([](amx::TileType type) { return toVector(type); });
-    RewritePatternSet patterns(context);
-    patterns
-        .add<ZeroPattern, LoadPattern, StorePattern,
-             ProductPattern<amx::TileMulFOp>, ProductPattern<amx::TileMulIOp>>(
-            types, context);
-    ConversionTarget target(*context);
-    scf::populateSCFStructuralTypeConversionsAndLegality(types, patterns,
-                                                         target);
-    target.markUnknownOpDynamicallyLegal([](Operation *) { return true; });
-    target.addDynamicallyLegalDialect<amx::AMXDialect>(
-        [&](Operation *op) { return keeps(op); });
-    auto hasTiles = [&](Operation *op) {
-      return !keeps(op) && !types.isLegal(op);
-    };
-    target.addDynamicallyLegalOp<scf::ForOp, scf::IfOp, scf::WhileOp,
-                                 scf::YieldOp, scf::ConditionOp>(
-        [&](Operation *op) { return !hasTiles(op); });
-    if (failed(applyPartialConversion(getOperation(), target,
-                                      std::move(patterns))))
-      signalPassFailure();
+    for (FunctionOpInterface function : functions) {
+      WalkResult walked = function->walk([&](amx::TileMulFOp product) {
+        Type number = product.getLhsTileType().getElementType();
+        if (number.isBF16())
+          return WalkResult::advance();
+        product.emitOpError("expected tiles of bf16, but got ") << number;
+        return WalkResult::interrupt();
+      });
+      if (walked.wasInterrupted() || failed(TileMemory(function).rewrite()))
+        return signalPassFailure();
+    }
   }
 };
 } // namespace

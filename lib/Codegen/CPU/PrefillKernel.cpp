@@ -120,15 +120,18 @@ void PrefillKernel::forVectors(function_ref<void(Value, int64_t)> body) {
   Value whole = b.mul(b.div(vectors, widest), widest);
   b.loop(b.index(0), whole, widest,
          [&](Value vector) { body(b.mul(vector, b.lanes), widest); });
-  // What is left over; with a static number of queries only some widths occur.
-  for (int64_t rest = 1; rest < widest; ++rest) {
+  // What is left over, by powers of two: code for every number would be half of
+  // a kernel. With a static number of queries only some occur.
+  Value rest = b.sub(vectors, whole);
+  for (int64_t width = llvm::PowerOf2Ceil(widest) / 2; width; width /= 2) {
     if (spec.queries.isStatic()) {
       int64_t lastRows = spec.queries.value % schedule.getQBlockSize();
-      if ((lastRows + b.lanes - 1) / b.lanes % widest != rest)
+      if ((lastRows + b.lanes - 1) / b.lanes % widest / width % 2 == 0)
         continue;
     }
-    b.ifThen(b.equal(b.sub(vectors, whole), b.index(rest)),
-             [&] { body(b.mul(whole, b.lanes), rest); });
+    Value isOdd = b.equal(b.rem(b.div(rest, width), b.index(2)), b.index(1));
+    Value before = b.mul(b.div(rest, 2 * width), 2 * width);
+    b.ifThen(isOdd, [&] { body(b.mul(b.add(whole, before), b.lanes), width); });
   }
 }
 

@@ -1,17 +1,26 @@
 // RUN: diffattn-opt %s --diffattn-emulate-amx --split-input-file | FileCheck %s
 // RUN: diffattn-opt %s --diffattn-emulate-amx=missing-only --split-input-file | FileCheck %s --check-prefix=MISSING
 
-// A tile is a vector, also where a loop carries it; its product is a call, whose memory lies in the frame of the function.
+// A tile is memory in the frame of the function, and so is what a loop hands on; rows are copied in loops, and a product is a call.
 // CHECK-LABEL: func.func @carried(
-// CHECK-COUNT-3: llvm.alloca
-// CHECK:       scf.for {{.*}} -> (vector<16x16xf32>)
-// CHECK-NOT:     llvm.alloca
-// CHECK-COUNT-16: vector.load %arg0[{{.*}}] : memref<?x32xbf16>, vector<32xbf16>
-// CHECK-COUNT-16: llvm.store volatile {{.*}} : vector<16xf32>
-// CHECK-COUNT-32: llvm.store volatile {{.*}} : vector<32xi16>
-// CHECK:         llvm.call @diffattn_emulated_tdpbf16ps_16x16x32_16_generic(
-// CHECK:         scf.yield {{.*}} : vector<16x16xf32>
-// CHECK-COUNT-16: vector.store {{.*}} : memref<16x16xf32>, vector<16xf32>
+// CHECK-COUNT-5: llvm.alloca {{.*}} : (i64) -> !llvm.ptr
+// CHECK-NOT:   llvm.alloca
+// CHECK:       scf.for
+// CHECK:         llvm.store %{{.*}}, %[[FROM:.*]] {
+// CHECK:       %[[SUM:.*]] = scf.for {{.*}} iter_args(%[[CARRIED:.*]] = %{{.*}}) -> (!llvm.ptr)
+// CHECK:         scf.for
+// CHECK:           vector.load %arg0[{{.*}}] : memref<?x32xbf16>, vector<32xbf16>
+// CHECK:           llvm.store {{.*}} : vector<32xi16>, !llvm.ptr
+// CHECK:         scf.for
+// CHECK:           vector.load %arg1[{{.*}}] : memref<?x32xbf16>, vector<32xbf16>
+// CHECK:         llvm.call @diffattn_emulated_tdpbf16ps_16x16x32_16_generic(%[[NEXT:.*]], %[[CARRIED]], %{{.*}}, %{{.*}})
+// CHECK:         scf.for
+// CHECK:           llvm.getelementptr %[[NEXT]]
+// CHECK:           llvm.getelementptr %[[HANDED:.*]][
+// CHECK:         scf.yield %[[HANDED]] : !llvm.ptr
+// CHECK:       scf.for
+// CHECK:         llvm.getelementptr %[[SUM]]
+// CHECK:         vector.store {{.*}} : memref<16x16xf32>, vector<16xf32>
 // CHECK-NOT:   amx.
 // The two chains of one element of the sum.
 // CHECK:       llvm.func private @diffattn_emulated_tdpbf16ps_16x16x32_16_generic(
@@ -37,11 +46,11 @@ func.func @carried(%a: memref<?x32xbf16>, %b: memref<?x32xbf16>, %c: memref<16x1
 // The rows and bytes of a tile are kept; with a stride, rows are so far apart.
 // CHECK-LABEL: func.func @small(
 // CHECK-SAME:  %[[MEMORY:.*]]: memref<?xi8>, %[[STRIDE:.*]]: index
-// CHECK:       %[[ONE:.*]] = arith.constant 1 : index
-// CHECK:       %[[OFFSET:.*]] = arith.muli %[[ONE]], %[[STRIDE]]
-// CHECK:       %[[AT:.*]] = arith.addi %{{.*}}, %[[OFFSET]]
-// CHECK:       vector.load %[[MEMORY]][%[[AT]]] : memref<?xi8>, vector<8xi8>
-// CHECK-NOT:   vector.load {{.*}} vector<8xi8>
+// CHECK:       scf.for %[[I:.*]] = %{{.*}} to %{{.*}} step
+// CHECK:         %[[ROW:.*]] = arith.index_cast %[[I]] : i64 to index
+// CHECK:         %[[OFFSET:.*]] = arith.muli %[[ROW]], %[[STRIDE]]
+// CHECK:         %[[AT:.*]] = arith.addi %{{.*}}, %[[OFFSET]]
+// CHECK:         vector.load %[[MEMORY]][%[[AT]]] : memref<?xi8>, vector<8xi8>
 // CHECK:       llvm.call @diffattn_emulated_tdpbusd_2x4x8_4_generic(
 // CHECK-LABEL: llvm.func private @diffattn_emulated_tdpbusd_2x4x8_4_generic(
 // CHECK:       arith.extsi {{.*}} : vector<4xi8> to vector<4xi32>
