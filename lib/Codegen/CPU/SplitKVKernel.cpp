@@ -95,7 +95,7 @@ SplitKVMemory SplitKVKernel::layOutMemory(Value base) {
     m.sums[map] = take(count);
   }
   m.factors = take(b.mul(b.mul(b.mul(sizes.batch, rows[0]), paddedBlocks), 2));
-  Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  Value items = getItems();
   Value both = b.add(groupRows[0], groupRows[1]);
   m.scores = take(b.mul(b.mul(items, both), schedule.getKvSplitSize()));
   m.outputs = take(b.mul(b.mul(items, groupRows[0]), paddedValueDim));
@@ -125,7 +125,7 @@ SplitKVScratch SplitKVKernel::layOutScratch(Value base) {
 
 SplitKVSizes SplitKVKernel::getSizes() {
   SplitKVSizes result;
-  result.items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  result.items = getItems();
   result.rows = b.mul(b.mul(sizes.batch, sizes.signalHeads), sizes.queries);
   result.stateBytes = b.mul(m.total, 4);
   result.scoresScratch = b.mul(s.scores, 4);
@@ -147,9 +147,69 @@ void SplitKVKernel::forBlocks(Value total, int64_t largest,
   }
 }
 
-Value SplitKVKernel::getHeader(Value part, int map, Value head, Value query) {
-  Value heads = map ? sizes.noiseHeads : sizes.signalHeads;
-  Value number = row(b.add(b.mul(batch, heads), head), query);
+SplitKVKernel::Map SplitKVKernel::getMap(int number) {
+  const bool second = number == 1;
+  return {{second ? &spec.q2 : &spec.q1, v},
+          {second ? &spec.k2 : &spec.k1, v},
+          second ? sizes.noiseHeads : sizes.signalHeads,
+          second ? groups.noise : groups.signal,
+          second ? groups.key2 : groups.key1,
+          groupRows[number],
+          second ? groupRows[0] : b.index(0),
+          m.maxima[number],
+          m.sums[number]};
+}
+
+/// Of two operands with the same strides, or as many slots for them.
+static bool readsAlike(const SpecOperand &a, const SpecOperand &b) {
+  return a.element == b.element &&
+         llvm::all_of(llvm::zip_equal(a.strides, b.strides), [&](auto both) {
+           auto [x, y] = both;
+           return x.value == y.value &&
+                  (x.isStatic() || y.slot - x.slot == b.slot - a.slot);
+         });
+}
+
+bool SplitKVKernel::readsMapsAlike(const AttentionSpec &spec) {
+  // What is known of heads and rows makes shorter code. Keys in pages are known
+  // by more than one operand.
+  auto areAlike = [](const SpecSize &x, const SpecSize &y) {
+    return x.value == y.value;
+  };
+  return !spec.isPaged() && areAlike(spec.signalHeads, spec.noiseHeads) &&
+         areAlike(spec.key1Heads, spec.key2Heads) &&
+         readsAlike(spec.q1, spec.q2) && readsAlike(spec.k1, spec.k2);
+}
+
+/// The operands of the second map are those of the first one in a context that
+/// begins as many slots further on.
+SplitKVKernel::Map SplitKVKernel::getEitherMap(Value isSecond) {
+  const Map maps[] = {getMap(0), getMap(1)};
+  auto pick = [&](Value first, Value second) {
+    std::optional<int64_t> known = KernelBuilder::known(first);
+    return known && known == KernelBuilder::known(second)
+               ? first
+               : b.select(isSecond, second, first);
+  };
+  auto read = [&](const SpecOperand &first, const SpecOperand &second) {
+    Value slots =
+        b.select(isSecond, b.index(second.slot - first.slot), b.index(0));
+    return Operand{&first, KernelValues(b, spec, b.at(context, b.i64, slots))};
+  };
+  return {read(spec.q1, spec.q2),
+          read(spec.k1, spec.k2),
+          pick(maps[0].allHeads, maps[1].allHeads),
+          pick(maps[0].heads, maps[1].heads),
+          pick(maps[0].keyHeads, maps[1].keyHeads),
+          pick(maps[0].rows, maps[1].rows),
+          pick(maps[0].rowsBefore, maps[1].rowsBefore),
+          pick(maps[0].maxima, maps[1].maxima),
+          pick(maps[0].sums, maps[1].sums)};
+}
+
+Value SplitKVKernel::getHeader(Value part, const Map &map, Value head,
+                               Value query) {
+  Value number = row(b.add(b.mul(batch, map.allHeads), head), query);
   return b.at(part, b.f32, b.mul(number, paddedBlocks));
 }
 
@@ -159,19 +219,18 @@ Value SplitKVKernel::getFactors(int map, Value head, Value query) {
   return b.at(m.factors, b.f32, b.mul(number, paddedBlocks));
 }
 
-Value SplitKVKernel::getScores(int map, Value row) {
+Value SplitKVKernel::getScores(const Map &map, Value row) {
   Value number = b.mul(item, b.add(groupRows[0], groupRows[1]));
-  if (map)
-    number = b.add(number, groupRows[0]);
+  number = b.add(number, map.rowsBefore);
   Value first = b.mul(number, schedule.getKvSplitSize());
   return b.at(m.scores, b.f32, b.add(first, b.mul(row, b.lanes)));
 }
 
-Value SplitKVKernel::getPosition(int map, Value key, int64_t step) {
+Value SplitKVKernel::getPosition(const Map &map, Value key, int64_t step) {
   if (step >= b.lanes)
-    return b.mul(key, groupRows[map]);
+    return b.mul(key, map.rows);
   Value lane = b.rem(key, b.index(b.lanes));
-  return b.add(b.mul(b.sub(key, lane), groupRows[map]), lane);
+  return b.add(b.mul(b.sub(key, lane), map.rows), lane);
 }
 
 Value SplitKVKernel::getOutput(Value item, Value row) {
@@ -251,20 +310,27 @@ void SplitKVKernel::beginItem(Value index) {
   seesAll = KernelMasks::unwrap(relation.all);
 }
 
-void SplitKVKernel::emitScores(int map, Value index, Value scratch) {
+/// All items of the first map, then those of the second one.
+void SplitKVKernel::emitScores(std::optional<int> number, Value index,
+                               Value scratch) {
   s = layOutScratch(scratch);
-  beginItem(index);
+  Value items = getItems();
+  Value isSecond = b.less(b.add(items, -1), index);
+  if (number)
+    beginItem(*number ? b.sub(index, items) : index);
+  else
+    beginItem(b.sub(index, b.select(isSecond, items, b.index(0))));
+  Map map = number ? getMap(*number) : getEitherMap(isSecond);
   b.ifElse(
       b.less(b.index(0), n), [&] { scoreMap(map); },
       [&] {
-        Value heads = map ? groups.noise : groups.signal;
-        b.loop(heads, [&](Value i) {
-          Value head = b.add(b.mul(group, heads), i);
+        b.loop(map.heads, [&](Value i) {
+          Value head = b.add(b.mul(group, map.heads), i);
           b.loop(sizes.queries, [&](Value query) {
             b.store(emitConstant(b, b.f32, -std::numeric_limits<float>::max()),
-                    getHeader(m.maxima[map], map, head, query), block);
+                    getHeader(map.maxima, map, head, query), block);
             b.store(emitConstant(b, b.f32, 0.0f),
-                    getHeader(m.sums[map], map, head, query), block);
+                    getHeader(map.sums, map, head, query), block);
           });
         });
       });
@@ -286,12 +352,12 @@ void SplitKVKernel::emitValues(Value index, Value scratch) {
   });
 }
 
-/// All items of map 1, then those of map 2: K2 is read after K1, not in turn
-/// with it, so that a thread reads on where it stopped. Where both are the
-/// same, both maps take a block while it is in the cache.
+/// K2 is read after K1, not in turn with it, so that a thread reads on where it
+/// stopped. Where both are the same, both maps take a block while it is in the
+/// cache.
 void SplitKVKernel::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
                                Value scratch) {
-  Value items = b.mul(b.mul(sizes.batch, groups.groups), blocks);
+  Value items = getItems();
   auto address = [&](const SpecOperand &keys) {
     return b.load(b.i64, context, b.i64, b.index(keys.slot));
   };
@@ -303,9 +369,9 @@ void SplitKVKernel::callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index,
       b.less(index, items),
       [&] {
         call(0, index);
-        b.ifThen(shared, [&] { call(1, index); });
+        b.ifThen(shared, [&] { call(1, b.add(index, items)); });
       },
-      [&] { b.ifElse(shared, [] {}, [&] { call(1, b.sub(index, items)); }); });
+      [&] { b.ifElse(shared, [] {}, [&] { call(1, index); }); });
 }
 
 SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
@@ -324,12 +390,16 @@ SplitKVFunctions mlir::diffattn::emitSplitKVKernel(KernelBuilder &b,
   };
   SplitKVFunctions functions;
   // Registers are allocated for one map at a time.
+  const bool alike = SplitKVKernel::readsMapsAlike(spec);
+  auto emitScores = [&](const Twine &suffix, std::optional<int> map) {
+    return emit(suffix, [&](SplitKVKernel &kernel, Value index, Value scratch) {
+      kernel.emitScores(map, index, scratch);
+    });
+  };
   LLVM::LLVMFuncOp maps[2];
   for (int map : {0, 1})
-    maps[map] = emit("_scores" + Twine(map + 1),
-                     [&](SplitKVKernel &kernel, Value index, Value scratch) {
-                       kernel.emitScores(map, index, scratch);
-                     });
+    maps[map] = alike ? emitScores("_scores_of_map", std::nullopt)
+                      : emitScores("_scores" + Twine(map + 1), map);
   functions.scores =
       emit("_scores", [&](SplitKVKernel &kernel, Value index, Value scratch) {
         kernel.callScores(maps, index, scratch);

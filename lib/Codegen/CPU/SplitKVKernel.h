@@ -64,7 +64,11 @@ public:
   SplitKVKernel(KernelBuilder &b, ModuleOp module, const AttentionSpec &spec,
                 const CallSizes &sizes, Value context = {});
 
-  void emitScores(int map, Value index, Value scratch);
+  /// Whether the operands of both maps are read alike, so that one function can
+  /// make the scores of either.
+  static bool readsMapsAlike(const AttentionSpec &spec);
+  /// `map`: the only map of this function, or none.
+  void emitScores(std::optional<int> map, Value index, Value scratch);
   void callScores(ArrayRef<LLVM::LLVMFuncOp> maps, Value index, Value scratch);
   void emitFactors(Value index);
   void emitValues(Value index, Value scratch);
@@ -72,6 +76,30 @@ public:
   SplitKVSizes getSizes();
 
 private:
+  /// An operand, and what its address and strides are read from.
+  struct Operand {
+    const SpecOperand *spec;
+    KernelValues values;
+
+    const SpecOperand *operator->() const { return spec; }
+    Value stride(int axis) { return values.stride(*spec, axis); }
+    Value head(Value batch, Value head) {
+      return values.head(*spec, batch, head);
+    }
+  };
+
+  /// One of the two maps: its queries and keys, how many heads it has in all
+  /// and in a group, how many heads of keys and rows in a group, how many rows
+  /// of an item's scores lie before its own, and where its maxima and sums are.
+  struct Map {
+    Operand q, k;
+    Value allHeads, heads, keyHeads, rows, rowsBefore;
+    Value maxima, sums;
+  };
+  Map getMap(int number);
+  /// The second map where `isSecond`, an i1, else the first one.
+  Map getEitherMap(Value isSecond);
+
   /// Rows of K or V as a step of the arithmetic reads them. Those of a panel
   /// are padded with zeros to whole vectors of columns.
   struct Rows {
@@ -116,21 +144,21 @@ private:
   SplitKVScratch layOutScratch(Value base);
 
   // Scores: SplitKVScores.cpp.
-  void scoreMap(int map);
-  Queries packQueries(int map, Value row, int64_t count);
-  Value getQuery(int map, Value row);
-  void packQuery(int map, Value row, Value to);
-  void scoreRows(int map, Value base, Value row, int64_t count);
-  Rows getKeyTile(int map, Value base, Value key, Value count);
+  void scoreMap(Map &map);
+  Queries packQueries(Map &map, Value row, int64_t count);
+  Value getQuery(Map &map, Value row);
+  void packQuery(Map &map, Value row, Value to);
+  void scoreRows(Map &map, Value base, Value row, int64_t count);
+  Rows getKeyTile(Map &map, Value base, Value key, Value count);
   /// Whether a row of `operand` ends before the next one begins: an i1, or null
   /// where rows are known to follow each other or are read otherwise.
-  Value findGaps(const SpecOperand &operand, Value columns);
+  Value findGaps(Operand operand, Value columns);
   /// Where there are gaps, asks for `count` rows as far ahead of row `first`
   /// behind `base` as the schedule says.
-  void prefetchApart(const SpecOperand &operand, Value base, Value columns,
-                     Value first, Value count);
+  void prefetchApart(Operand operand, Value base, Value columns, Value first,
+                     Value count);
   /// How far ahead rows of `columns` are asked for, in bytes.
-  Value getBytesAhead(const SpecOperand &operand, Value columns);
+  Value getBytesAhead(Operand operand, Value columns);
   /// Asks for `count` columns from `column` on of the row that lies as far
   /// ahead of `row` as `rows` says.
   void prefetchAhead(const Rows &rows, Value row, Value column, int64_t count);
@@ -151,14 +179,14 @@ private:
   SmallVector<Value> emitDot(const Rows &rows, Value row,
                              const Queries &queries);
   Value fold(Value x, Value y, int64_t count);
-  void emitSoftmax(int map, Value first, int64_t count);
-  SmallVector<Value> editScores(int map, ArrayRef<ScoreRow> rows);
+  void emitSoftmax(Map &map, Value first, int64_t count);
+  SmallVector<Value> editScores(Map &map, ArrayRef<ScoreRow> rows);
 
   // Scores by tiles: SplitKVTiles.cpp.
   void forTileRows(Value heads, function_ref<void(Value, int64_t)> body);
-  void packTileQueries(int map, Value row, int64_t count);
+  void packTileQueries(Map &map, Value row, int64_t count);
   int64_t getKeysInPlace(const SpecOperand &keys) const;
-  void scoreRowsByTiles(int map, Value base, Value row, int64_t count);
+  void scoreRowsByTiles(Map &map, Value base, Value row, int64_t count);
 
   // Outputs: SplitKVValues.cpp.
   void multiplyValues();
@@ -186,12 +214,12 @@ private:
   void forBlocks(Value total, int64_t largest,
                  function_ref<void(Value first, int64_t count)> body);
   /// A row's maxima or sums (`part` of the memory) by block.
-  Value getHeader(Value part, int map, Value head, Value query);
+  Value getHeader(Value part, const Map &map, Value head, Value query);
   Value getFactors(int map, Value head, Value query);
-  Value getScores(int map, Value row);
+  Value getScores(const Map &map, Value row);
   /// Where a key's score lies behind `getScores`, for a key that is a multiple
   /// of `step`, a power of two.
-  Value getPosition(int map, Value key, int64_t step);
+  Value getPosition(const Map &map, Value key, int64_t step);
   Value getOutput(Value item, Value row);
   /// The same in the thread's scratch, while the item is being multiplied.
   Value getSums(Value row);
@@ -202,6 +230,8 @@ private:
     return b.add(b.mul(head, sizes.queries), query);
   }
   HeadGroups getGroups();
+  /// Blocks of keys, of all groups of heads and batches.
+  Value getItems() { return b.mul(b.mul(sizes.batch, groups.groups), blocks); }
   PolynomialMath lanes(int degree = 5);
 
   KernelBuilder &b;

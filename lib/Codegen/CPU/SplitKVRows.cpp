@@ -38,8 +38,8 @@ void SplitKVKernel::emitFactors(Value index) {
     lambdas = emitSigmoid(b, lambdas);
   for (int map : {0, 1}) {
     Value head = map ? heads.noise : heads.signal;
-    Value maxima = getHeader(m.maxima[map], map, head, query);
-    Value sums = getHeader(m.sums[map], map, head, query);
+    Value maxima = getHeader(m.maxima[map], getMap(map), head, query);
+    Value sums = getHeader(m.sums[map], getMap(map), head, query);
     auto overBlocks =
         [&](Value init, function_ref<Value(Value first, Value carried)> next) {
           return b.loop(b.index(0), blocks, b.lanes, init,
@@ -81,8 +81,8 @@ void SplitKVKernel::emitMerge(Value index, Value scratch) {
   Value group = b.div(head, groups.signal);
   Value first = b.mul(b.add(b.mul(batch, groups.groups), group), blocks);
   Value inGroup = row(b.rem(head, groups.signal), query);
-  Value sums[] = {getHeader(m.sums[0], 0, head, query),
-                  getHeader(m.sums[1], 1, heads.noise, query)};
+  Value sums[] = {getHeader(m.sums[0], getMap(0), head, query),
+                  getHeader(m.sums[1], getMap(1), heads.noise, query)};
   b.loop(blocks, [&](Value block) {
     // A block whose keys no query sees has no output.
     Value used;

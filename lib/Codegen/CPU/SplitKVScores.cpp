@@ -19,7 +19,7 @@ static constexpr int64_t kLine = 64;
 
 /// The queries of `count` rows from `row` on of the group, and as many of their
 /// columns as registers hold beside the sums.
-SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
+SplitKVKernel::Queries SplitKVKernel::packQueries(Map &map, Value row,
                                                   int64_t count) {
   Queries queries;
   queries.width = atom.pack * b.lanes;
@@ -40,17 +40,15 @@ SplitKVKernel::Queries SplitKVKernel::packQueries(int map, Value row,
 }
 
 /// The address of a row's query.
-Value SplitKVKernel::getQuery(int map, Value row) {
-  const SpecOperand &operand = map ? spec.q2 : spec.q1;
-  Value head = b.mul(group, map ? groups.noise : groups.signal);
-  head = b.add(head, b.div(row, sizes.queries));
-  return b.at(v.head(operand, batch, head), operand.element,
-              b.mul(b.rem(row, sizes.queries), v.stride(operand, 2)));
+Value SplitKVKernel::getQuery(Map &map, Value row) {
+  Value head = b.add(b.mul(group, map.heads), b.div(row, sizes.queries));
+  return b.at(map.q.head(batch, head), map.q->element,
+              b.mul(b.rem(row, sizes.queries), map.q.stride(2)));
 }
 
 /// Scaled and as f32, or as it is where the scale waits; padded with zeros.
-void SplitKVKernel::packQuery(int map, Value row, Value to) {
-  const SpecOperand &operand = map ? spec.q2 : spec.q1;
+void SplitKVKernel::packQuery(Map &map, Value row, Value to) {
+  const SpecOperand &operand = *map.q.spec;
   const bool raw = !atom.scalesQueries;
   Value from = getQuery(map, row);
   float scale =
@@ -72,7 +70,7 @@ void SplitKVKernel::packQuery(int map, Value row, Value to) {
     });
   }
   b.loop(done, sizes.headDim, 1, [&](Value c) {
-    Value position = b.mul(c, v.stride(operand, 3));
+    Value position = b.mul(c, map.q.stride(3));
     Value q = raw ? b.load(bits, from, bits, position)
                   : b.mulf(b.loadWideScalar(from, operand.element, position),
                            emitConstant(b, b.f32, scale));
@@ -91,10 +89,10 @@ Value SplitKVKernel::loadQuery(const Queries &queries, size_t i, Value c) {
 
 /// `count` keys from `key` on: where they lie, or copied: to f32 where a vector
 /// cannot be loaded, as they are where they may lie in several pages.
-SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
+SplitKVKernel::Rows SplitKVKernel::getKeyTile(Map &map, Value base, Value key,
                                               Value count) {
-  const SpecOperand &operand = map ? spec.k2 : spec.k1;
-  Value stride = v.stride(operand, 2);
+  const SpecOperand &operand = *map.k.spec;
+  Value stride = map.k.stride(2);
   if (spec.isPaged())
     return getPagedTile(operand, base, key, count, sizes.headDim, b.lanes,
                         s.keyPanel);
@@ -104,35 +102,35 @@ SplitKVKernel::Rows SplitKVKernel::getKeyTile(int map, Value base, Value key,
             stride,
             sizes.headDim,
             /*padded=*/false,
-            getBytesAhead(operand, sizes.headDim)};
-  packRows(v, operand, base, key, count, sizes.headDim, queryStride,
+            getBytesAhead(map.k, sizes.headDim)};
+  packRows(map.k.values, operand, base, key, count, sizes.headDim, queryStride,
            s.keyPanel);
   return {s.keyPanel, b.f32, queryStride, queryStride, /*padded=*/true};
 }
 
-Value SplitKVKernel::findGaps(const SpecOperand &operand, Value columns) {
+Value SplitKVKernel::findGaps(Operand operand, Value columns) {
   if (!schedule.getPrefetchRows() || spec.isPaged() ||
-      !operand.hasUnitColumns())
+      !operand->hasUnitColumns())
     return Value();
-  Value hasGaps = b.less(columns, v.stride(operand, 2));
+  Value hasGaps = b.less(columns, operand.stride(2));
   return KernelBuilder::known(hasGaps) == 0 ? Value() : hasGaps;
 }
 
 /// Into the second level of caches: where rows lie a power of two apart, few of
 /// them have room in the first one.
-void SplitKVKernel::prefetchApart(const SpecOperand &operand, Value base,
-                                  Value columns, Value first, Value count) {
+void SplitKVKernel::prefetchApart(Operand operand, Value base, Value columns,
+                                  Value first, Value count) {
   Value hasGaps = findGaps(operand, columns);
   if (!hasGaps)
     return;
   first = b.add(first, schedule.getPrefetchRows());
   // What no query sees would be read for nothing.
   Value isSeen = b.less(b.add(first, b.add(count, -1)), seenFromBegin);
-  const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
+  const int64_t bytes = operand->element.getIntOrFloatBitWidth() / 8;
   b.ifThen(b.both(hasGaps, isSeen), [&] {
     b.loop(count, [&](Value i) {
-      Value row = b.at(base, operand.element,
-                       b.mul(b.add(first, i), v.stride(operand, 2)));
+      Value row = b.at(base, operand->element,
+                       b.mul(b.add(first, i), operand.stride(2)));
       Value end = b.mul(columns, bytes);
       auto ask = [&](Value byte) { b.prefetch(row, byte, /*level=*/2); };
       // A row that begins inside a line ends in one more.
@@ -146,8 +144,8 @@ void SplitKVKernel::prefetchApart(const SpecOperand &operand, Value base,
   });
 }
 
-Value SplitKVKernel::getBytesAhead(const SpecOperand &operand, Value columns) {
-  const int64_t bytes = operand.element.getIntOrFloatBitWidth() / 8;
+Value SplitKVKernel::getBytesAhead(Operand operand, Value columns) {
+  const int64_t bytes = operand->element.getIntOrFloatBitWidth() / 8;
   Value hasGaps = findGaps(operand, columns);
   if (!schedule.getPrefetchBytes() ||
       (hasGaps && KernelBuilder::known(hasGaps)))
@@ -155,7 +153,7 @@ Value SplitKVKernel::getBytesAhead(const SpecOperand &operand, Value columns) {
   Value rowBytes = b.max(b.mul(columns, bytes), b.index(1));
   Value rowsAhead =
       b.max(b.div(b.index(schedule.getPrefetchBytes()), rowBytes), b.index(1));
-  Value ahead = b.mul(b.mul(rowsAhead, v.stride(operand, 2)), bytes);
+  Value ahead = b.mul(b.mul(rowsAhead, operand.stride(2)), bytes);
   return hasGaps ? b.select(hasGaps, b.index(0), ahead) : ahead;
 }
 
@@ -272,7 +270,7 @@ Value SplitKVKernel::fold(Value x, Value y, int64_t count) {
 }
 
 /// The scores of `count` rows from `row` on with all keys of a head.
-void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
+void SplitKVKernel::scoreRows(Map &map, Value base, Value row, int64_t count) {
   int64_t perQuery = b.lanes / count;
   Queries queries = packQueries(map, row, count);
   auto score = [&](Value key, Value keys) {
@@ -298,8 +296,7 @@ void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
   // the CPU reads.
   Value whole = b.mul(b.div(n, perQuery), perQuery);
   b.loop(b.index(0), whole, perQuery, [&](Value key) {
-    prefetchApart(map ? spec.k2 : spec.k1, base, sizes.headDim, key,
-                  b.index(perQuery));
+    prefetchApart(map.k, base, sizes.headDim, key, b.index(perQuery));
     score(key, b.index(perQuery));
   });
   b.ifThen(b.less(whole, n), [&] { score(whole, b.sub(n, whole)); });
@@ -307,7 +304,8 @@ void SplitKVKernel::scoreRows(int map, Value base, Value row, int64_t count) {
 
 /// Softcap, bias, and -inf where a key is not seen; gives the maximum of each
 /// row in all lanes.
-SmallVector<Value> SplitKVKernel::editScores(int map, ArrayRef<ScoreRow> rows) {
+SmallVector<Value> SplitKVKernel::editScores(Map &map,
+                                             ArrayRef<ScoreRow> rows) {
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   Value never = arith::ConstantOp::create(b, b.getZeroAttr(b.mask));
   auto edit = [&](const ScoreRow &row, Value key, bool masked, Value maximum) {
@@ -364,8 +362,8 @@ SmallVector<Value> SplitKVKernel::editScores(int map, ArrayRef<ScoreRow> rows) {
 
 /// The scores of `count` rows from `first` on of the group become exponentials:
 /// together, so that they are met in the order of their addresses.
-void SplitKVKernel::emitSoftmax(int map, Value first, int64_t count) {
-  Value perNoise = b.div(groups.signal, groups.noise);
+void SplitKVKernel::emitSoftmax(Map &map, Value first, int64_t count) {
+  Value perNoise = b.div(map.heads, groups.noise);
   SmallVector<ScoreRow> rows;
   for (int64_t i = 0; i < count; ++i) {
     Value number = b.add(first, i);
@@ -378,8 +376,7 @@ void SplitKVKernel::emitSoftmax(int map, Value first, int64_t count) {
       continue;
     Type element =
         spec.bias().element.isInteger(1) ? b.i8 : spec.bias().element;
-    Value noise = map ? row.head : b.div(row.head, perNoise);
-    noise = b.add(b.mul(group, groups.noise), noise);
+    Value noise = b.add(b.mul(group, groups.noise), b.div(row.head, perNoise));
     row.bias = b.at(v.head(spec.bias(), batch, noise), element,
                     b.add(b.mul(row.query, v.stride(spec.bias(), 2)),
                           b.mul(begin, v.stride(spec.bias(), 3))));
@@ -400,36 +397,33 @@ void SplitKVKernel::emitSoftmax(int map, Value first, int64_t count) {
         }
         return next;
       });
-  Value heads = b.mul(group, map ? groups.noise : groups.signal);
+  Value heads = b.mul(group, map.heads);
   for (auto [row, maximum, sum] : llvm::zip_equal(rows, maxima, sums)) {
     Value head = b.add(heads, row.head);
-    b.store(b.lane(maximum, 0), getHeader(m.maxima[map], map, head, row.query),
+    b.store(b.lane(maximum, 0), getHeader(map.maxima, map, head, row.query),
             block);
-    b.store(b.sum(sum), getHeader(m.sums[map], map, head, row.query), block);
+    b.store(b.sum(sum), getHeader(map.sums, map, head, row.query), block);
   }
 }
 
-void SplitKVKernel::scoreMap(int map) {
-  const SpecOperand &operand = map ? spec.k2 : spec.k1;
-  Value heads = map ? groups.noise : groups.signal;
-  Value keyHeads = map ? groups.key2 : groups.key1;
-  Value rows = b.mul(b.div(heads, keyHeads), sizes.queries);
-  b.loop(keyHeads, [&](Value keyHead) {
-    Value number = b.add(b.mul(group, keyHeads), keyHead);
+void SplitKVKernel::scoreMap(Map &map) {
+  Value perKeyHead = b.div(map.heads, map.keyHeads);
+  Value rows = b.mul(perKeyHead, sizes.queries);
+  b.loop(map.keyHeads, [&](Value keyHead) {
+    Value number = b.add(b.mul(group, map.keyHeads), keyHead);
     Value base = spec.isPaged()
-                     ? v.head(operand, /*batch=*/b.index(0), number)
-                     : b.at(v.head(operand, batch, number), operand.element,
-                            b.mul(begin, v.stride(operand, 2)));
+                     ? map.k.head(/*batch=*/b.index(0), number)
+                     : b.at(map.k.head(batch, number), map.k->element,
+                            b.mul(begin, map.k.stride(2)));
     Value before = b.mul(keyHead, rows);
     if (atom.usesTiles)
-      return forTileRows(
-          b.div(heads, keyHeads), [&](Value first, int64_t count) {
-            scoreRowsByTiles(map, base, b.add(before, first), count);
-          });
+      return forTileRows(perKeyHead, [&](Value first, int64_t count) {
+        scoreRowsByTiles(map, base, b.add(before, first), count);
+      });
     forBlocks(rows, schedule.getQkRows(), [&](Value first, int64_t count) {
       scoreRows(map, base, b.add(before, first), count);
     });
   });
-  forBlocks(groupRows[map], schedule.getQkRows(),
+  forBlocks(map.rows, schedule.getQkRows(),
             [&](Value row, int64_t count) { emitSoftmax(map, row, count); });
 }

@@ -47,11 +47,10 @@ void SplitKVKernel::forTileRows(Value heads,
   }
 }
 
-void SplitKVKernel::packTileQueries(int map, Value row, int64_t count) {
-  const SpecOperand &operand = map ? spec.q2 : spec.q1;
+void SplitKVKernel::packTileQueries(Map &map, Value row, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
-    atom.packQuery(b, {getQuery(map, b.add(row, i)), operand.element,
-                       v.stride(operand, 3), sizes.headDim,
+    atom.packQuery(b, {getQuery(map, b.add(row, i)), map.q->element,
+                       map.q.stride(3), sizes.headDim,
                        b.at(s.queries, b.i32, b.index(i)), count,
                        /*scale=*/1.0f});
 }
@@ -71,12 +70,11 @@ int64_t SplitKVKernel::getKeysInPlace(const SpecOperand &keys) const {
 /// The scores of `count` rows from `row` on with all keys of a head, by tiles
 /// of 16 keys. Keys that fill no tile, and those that tiles cannot read, are
 /// copied and padded with zeros.
-void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
+void SplitKVKernel::scoreRowsByTiles(Map &map, Value base, Value row,
                                      int64_t count) {
   packTileQueries(map, row, count);
-  const SpecOperand &keys = map ? spec.k2 : spec.k1;
-  Value stride = v.stride(keys, 2),
-        depth = b.roundUp(sizes.headDim, kTileDepth);
+  const SpecOperand &keys = *map.k.spec;
+  Value stride = map.k.stride(2), depth = b.roundUp(sizes.headDim, kTileDepth);
   auto rowOf = [&](Value key) {
     if (spec.isPaged())
       return v.pagedRow(keys, base, batch, b.add(begin, key));
@@ -88,7 +86,7 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
     shape.columns = llvm::alignTo(spec.headDim.value, 2);
   Value ahead;
   if (!spec.isPaged())
-    ahead = getBytesAhead(keys, sizes.headDim);
+    ahead = getBytesAhead(map.k, sizes.headDim);
   shape.prefetches = static_cast<bool>(ahead);
   LLVM::LLVMFuncOp kernel = getTileFewScoresKernel(b, module, shape, atom);
   // `count` keys from `key` on, which lie from `from` on.
@@ -99,7 +97,7 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
     LLVM::CallOp::create(b, kernel,
                          ValueRange{from, keyStride, s.queries, depth, count,
                                     ahead, s.tileSums, to,
-                                    b.mul(groupRows[map], b.lanes)});
+                                    b.mul(map.rows, b.lanes)});
   };
   const int64_t inPlace = getKeysInPlace(keys);
   Value done = b.index(0), whole = b.mul(b.div(n, kTileRows), kTileRows);
@@ -116,11 +114,11 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
       const int64_t part = llvm::alignTo(schedule.getPrefetchRows(), kTileRows);
       b.loop(done, whole, part, [&](Value key) {
         Value count = b.min(b.sub(whole, key), b.index(part));
-        prefetchApart(keys, base, sizes.headDim, key, count);
+        prefetchApart(map.k, base, sizes.headDim, key, count);
         score(rowOf(key), stride, key, count, b.index(0));
       });
     };
-    Value hasGaps = findGaps(keys, sizes.headDim);
+    Value hasGaps = findGaps(map.k, sizes.headDim);
     if (!hasGaps)
       all();
     else if (KernelBuilder::known(hasGaps))
@@ -132,7 +130,7 @@ void SplitKVKernel::scoreRowsByTiles(int map, Value base, Value row,
     done = whole;
   b.loop(done, n, kTileRows, [&](Value first) {
     auto keyOf = [&](Value key) { return rowOf(b.add(first, key)); };
-    Value step = keys.hasUnitColumns() ? Value() : v.stride(keys, 3);
+    Value step = keys.hasUnitColumns() ? Value() : map.k.stride(3);
     packTileRows(b, {keyOf, sizes.headDim, step},
                  b.min(b.sub(n, first), b.index(kTileRows)), depth, s.keyPanel);
     score(s.keyPanel, depth, first, b.index(kTileRows), b.index(0));

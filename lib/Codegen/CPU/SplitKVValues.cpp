@@ -24,7 +24,8 @@ void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
                                 int64_t span) {
   Value noise = b.div(head, b.div(groups.signal, groups.noise));
   Value number = row(head, query);
-  Value e1 = getScores(0, number), e2 = getScores(1, row(noise, query));
+  Value e1 = getScores(getMap(0), number),
+        e2 = getScores(getMap(1), row(noise, query));
   Value inAll = b.add(b.mul(group, groups.signal), head);
   auto factor = [&](int map) {
     return b.splat(b.load(b.f32, getFactors(map, inAll, query), block));
@@ -33,7 +34,7 @@ void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
   Value to = getWeights(number, first, span);
   b.loop(first, end, b.lanes, [&](Value key) {
     auto load = [&](int map, Value e) {
-      return b.load(b.vector, e, getPosition(map, key, b.lanes));
+      return b.load(b.vector, e, getPosition(getMap(map), key, b.lanes));
     };
     Value p = b.fma(load(1, e2), factor2, b.mulf(load(0, e1), factor1));
     b.storeNarrow(p, to, valueAtom.getNumber(b), key);
@@ -87,7 +88,7 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
     // A hidden key's value may be Inf or NaN, which 0 does not silence. Weights
     // do not tell: those of a visible key may cancel.
     Value e = b.load(b.f32, outputs.exponentials.front(),
-                     getPosition(/*map=*/0, key, /*step=*/1));
+                     getPosition(getMap(0), key, /*step=*/1));
     Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
                                           emitConstant(b, b.f32, 0.0f));
     return b.choose(visible, carried.getTypes(), add,
@@ -125,7 +126,7 @@ void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
   Outputs outputs;
   for (int64_t i = 0; i < count; ++i) {
     Value number = row(b.add(head, i), query);
-    outputs.exponentials.push_back(getScores(0, number));
+    outputs.exponentials.push_back(getScores(getMap(0), number));
     outputs.weights.push_back(weightsOf(number));
     outputs.outputs.push_back(getSums(number));
   }
@@ -162,7 +163,7 @@ void SplitKVKernel::multiplyValues() {
                  sizes.valueDim,
                  /*padded=*/false,
                  spec.isPaged() ? Value()
-                                : getBytesAhead(spec.v, sizes.valueDim)};
+                                : getBytesAhead({&spec.v, v}, sizes.valueDim)};
     auto forRows = [&](function_ref<void(Value head, Value query)> body) {
       b.loop(heads, [&](Value i) {
         Value head = b.add(b.mul(valueHead, heads), i);
@@ -181,7 +182,8 @@ void SplitKVKernel::multiplyValues() {
     const bool isOneRow = readsOnce == 1 && KernelBuilder::known(heads) == 1;
     auto multiplyKeys = [&](Value first, Value end, int64_t size,
                             function_ref<Value(Value row)> weights) {
-      prefetchApart(spec.v, base, sizes.valueDim, first, b.sub(end, first));
+      prefetchApart({&spec.v, v}, base, sizes.valueDim, first,
+                    b.sub(end, first));
       Rows values = spec.isPaged() || size == schedule.getPvKeys()
                         ? getValueTile(inPlace, first, end)
                         : inPlace;
@@ -192,7 +194,7 @@ void SplitKVKernel::multiplyValues() {
         Value tile = b.at(base, spec.v.element, b.mul(first, stride));
         values.next = b.at(tile, b.i8, inPlace.ahead);
         // Behind a row that has a gap lies what is not wanted.
-        if (Value hasGaps = findGaps(spec.v, sizes.valueDim))
+        if (Value hasGaps = findGaps({&spec.v, v}, sizes.valueDim))
           values.next = b.select(hasGaps, s.outputs, values.next);
         values.nextElement = spec.v.element;
         values.ahead = Value();
@@ -234,7 +236,7 @@ void SplitKVKernel::multiplyValues() {
     if (spec.isPaged())
       largest =
           std::max(schedule.getPvKeys(), getPageTile(schedule.getPvKeys()));
-    else if (findGaps(spec.v, sizes.valueDim))
+    else if (findGaps({&spec.v, v}, sizes.valueDim))
       largest = std::min(largest, kApartKeys);
     if (!spec.v.hasUnitColumns() || takesPasses || readsOnce == 0)
       tiles(schedule.getPvKeys());

@@ -9,7 +9,7 @@
 // tile of 8 values is widened, read in parts of 16 columns by four rows, and
 // meanwhile the next 2 KB are asked for in the order of their addresses: 32
 // bytes a part and key.
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores1
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
 // CHECK:         %[[FIRST:.+]] = llvm.getelementptr %[[ROW:.+]][%c2048_i64{{.*}}] : (!llvm.ptr, i64) -> !llvm.ptr, i8
 // CHECK-NEXT:    "llvm.intr.prefetch"(%[[FIRST]])
 // CHECK-COUNT-16: vector.fma
@@ -21,7 +21,7 @@
 // The last one of an odd number of them.
 // CHECK-COUNT-4: "llvm.intr.prefetch"
 // CHECK-NOT:     "llvm.intr.prefetch"
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores2
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores(
 // CHECK-LABEL: llvm.func private @diffattn_attention_0_values
 // CHECK:         "llvm.intr.prefetch"
 // CHECK-NOT:     "llvm.intr.prefetch"

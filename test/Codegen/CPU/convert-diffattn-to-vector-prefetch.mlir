@@ -23,14 +23,14 @@ func.func @decode(%q: memref<1x2x1x64xf32>, %k: memref<1x2x4096x64xf32>, %v: mem
 // Rows of one head beside those of another: 64 rows ahead into the second level
 // of caches, on every CPU and nothing else; each line and that of the last byte.
 
-// CHECK-LABEL: llvm.func private @diffattn_attention_1_scores1
-// NONE-LABEL:  llvm.func private @diffattn_attention_1_scores1
+// CHECK-LABEL: llvm.func private @diffattn_attention_1_scores_of_map(
+// NONE-LABEL:  llvm.func private @diffattn_attention_1_scores_of_map(
 // CHECK-COUNT-5: "llvm.intr.prefetch"(%{{.+}}) <{cache = 1 : i32, hint = 2 : i32, rw = 0 : i32}>
 // NONE-COUNT-5:  "llvm.intr.prefetch"(%{{.+}}) <{cache = 1 : i32, hint = 2 : i32, rw = 0 : i32}>
 // CHECK-NOT:   llvm.intr.prefetch
 // NONE-NOT:    llvm.intr.prefetch
-// CHECK-LABEL: llvm.func private @diffattn_attention_1_scores2
-// NONE-LABEL:  llvm.func private @diffattn_attention_1_scores2
+// CHECK-LABEL: llvm.func private @diffattn_attention_1_scores(
+// NONE-LABEL:  llvm.func private @diffattn_attention_1_scores(
 // CHECK-LABEL: llvm.func private @diffattn_attention_1_values
 // NONE-LABEL:  llvm.func private @diffattn_attention_1_values
 // CHECK:         "llvm.intr.prefetch"(%{{.+}}) <{cache = 1 : i32, hint = 2 : i32, rw = 0 : i32}>

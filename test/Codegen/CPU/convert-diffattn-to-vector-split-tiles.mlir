@@ -2,7 +2,7 @@
 
 // Behind whole tiles a narrow one ends where the row of a key ends, so that nothing behind it is read: 16 keys x 16 columns, 8
 // pairs of the five queries. The last tile of keys that are no multiple of 16 is a copy.
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores1(
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
 // CHECK:         llvm.call @diffattn_tile_few_scores_5x80_bf16_ahead_16_amx(
 // CHECK:         scf.for
 // CHECK:         llvm.intr.masked.load
@@ -30,7 +30,7 @@ func.func @narrow(%q: !q, %k: !k, %l: memref<f32>, %o: !q) {
 // -----
 
 // An odd number of columns: every key is copied, before any tile, and padded.
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores1(
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
 // CHECK-NOT:     llvm.call
 // CHECK:         llvm.intr.masked.load
 // CHECK:         llvm.call @diffattn_tile_few_scores_1x34_bf16_ahead_16_amx(
@@ -51,7 +51,7 @@ func.func @odd(%q: !q, %k: !k, %l: memref<f32>, %o: !q) {
 // -----
 
 // How many rows there are is not known, but four to a query: one query takes one tile, and more of them up to 16 rows.
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores1(
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
 // CHECK:         llvm.call @diffattn_tile_few_scores_16x64_bf16_ahead_16_amx(
 // CHECK:         llvm.call @diffattn_tile_few_scores_4x64_bf16_ahead_16_amx(
 // CHECK-NOT:   llvm.func private @diffattn_tile_few_scores_{{[1238]}}x

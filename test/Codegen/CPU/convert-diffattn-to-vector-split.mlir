@@ -38,9 +38,24 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
   return
 }
 
+// Where one map has fewer heads than the other each has a function of its own, in which their numbers are known.
+!few = memref<2x2x1x64xf32>
+// CHECK-LABEL: func.func @grouped(
+func.func @grouped(%q: !q, %few: !few, %k: !k, %v: !v, %l: memref<f32>, %o: memref<2x8x1x128xf32>) {
+  diffattn.attention ins(%q, %k, %few, %k, %v : !q, !k, !few, !k, !v) lambda(%l : memref<f32>)
+      outs(%o : memref<2x8x1x128xf32>) {scale = 0.125 : f32}
+  return
+}
+
+// One function makes the scores of either map: of the second one from item 32 on, whose operands lie one slot further on.
+// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
+// CHECK-SAME:    %[[CONTEXT:[^:]+]]: !llvm.ptr, %[[INDEX:[^:]+]]: i64
+// CHECK:         %[[IS_SECOND:.+]] = arith.cmpi sgt, %[[INDEX]], %c31_i64
+// CHECK:         %[[SLOTS:.+]] = arith.select %[[IS_SECOND]], %c1_i64{{[^,]*}}, %c0_i64
+// CHECK:         llvm.getelementptr %[[CONTEXT]][%[[SLOTS]]]
+
 // Four heads share each head of K: a key's columns are loaded once, in the order of addresses, for all of them, and their
 // 16 products of 4 keys are folded into one vector, first within four lanes.
-// CHECK-LABEL: llvm.func private @diffattn_attention_0_scores1(
 // CHECK:         llvm.fence syncscope("singlethread") acq_rel
 // CHECK-COUNT-4: vector.fma
 // CHECK:         llvm.load
@@ -57,13 +72,14 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // CHECK-LABEL: llvm.func private @diffattn_attention_0_scores(
 // CHECK:         %[[SHARED:.+]] = arith.cmpi eq
 // CHECK:         scf.if
-// CHECK:           llvm.call @diffattn_attention_0_scores1(
+// CHECK:           llvm.call @diffattn_attention_0_scores_of_map(%[[CONTEXT:[^,]+]], %[[ITEM:[^,]+]],
 // CHECK-NEXT:      scf.if %[[SHARED]] {
-// CHECK-NEXT:        llvm.call @diffattn_attention_0_scores2(
+// CHECK-NEXT:        %[[SECOND:.+]] = arith.addi %[[ITEM]], %c32_i64
+// CHECK-NEXT:        llvm.call @diffattn_attention_0_scores_of_map(%[[CONTEXT]], %[[SECOND]],
 // CHECK:         } else {
 // CHECK-NEXT:      scf.if %[[SHARED]] {
 // CHECK-NEXT:      } else {
-// CHECK:             llvm.call @diffattn_attention_0_scores2(
+// CHECK:             llvm.call @diffattn_attention_0_scores_of_map(%[[CONTEXT]], %[[ITEM]],
 
 // P is formed once, for 16 keys just before their values are read, eight at a time, and a value that is loaded serves two
 // heads: 16 sums.
@@ -79,9 +95,15 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // CHECK-NOT:       -> vector<16xf32>
 // CHECK:           scf.yield
 
+// CHECK-LABEL: llvm.func private @diffattn_attention_2_scores1(
+// CHECK-LABEL: llvm.func private @diffattn_attention_2_scores2(
+// CHECK-LABEL: llvm.func private @diffattn_attention_2_scores(
+// CHECK:         llvm.call @diffattn_attention_2_scores1(
+// CHECK:         llvm.call @diffattn_attention_2_scores2(
+
 // With bf16 dot products, pairs of columns of K and pairs of keys of V are multiplied as they are.
 // RUN: sed -e 's/f32>/bf16>/g' -e 's/memref<bf16>/memref<f32>/g' %s | diffattn-opt --pass-pipeline="builtin.module(diffattn-select-schedule{isa=avx512bf16},convert-diffattn-to-vector)" | FileCheck %s --check-prefix=PAIRS
-// PAIRS-LABEL: llvm.func private @diffattn_attention_0_scores1(
+// PAIRS-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
 // PAIRS-NOT:     vector.fma
 // PAIRS:         llvm.call_intrinsic "llvm.x86.avx512bf16.dpbf16ps.512"
 // PAIRS-LABEL: llvm.func private @diffattn_attention_0_values(
@@ -91,7 +113,7 @@ func.func @dynamic(%q: !qd, %l: memref<f32>, %o: !qd) {
 // With tiles, 16 keys as they lie meet the four queries in one tile of sums, four wide. The function calls no other one, and
 // the tiles of queries stay where they are.
 // RUN: sed -e 's/f32>/bf16>/g' -e 's/memref<bf16>/memref<f32>/g' %s | diffattn-opt --pass-pipeline="builtin.module(diffattn-select-schedule{isa=amx},convert-diffattn-to-vector)" | FileCheck %s --check-prefix=TILES
-// TILES-LABEL: llvm.func private @diffattn_attention_0_scores1(
+// TILES-LABEL: llvm.func private @diffattn_attention_0_scores_of_map(
 // TILES-NOT:     amx.
 // TILES:         llvm.call @diffattn_tile_few_scores_4x64_bf16_ahead_16_amx(
 // TILES-LABEL: llvm.func private @diffattn_tile_few_scores_4x64_bf16_ahead_16_amx(
