@@ -17,6 +17,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"
 
+#include "llvm/ADT/Hashing.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -170,8 +171,6 @@ public:
   void dropFills() { dropsFills = true; }
   void beginAt(uint32_t number) { counter = number; }
 
-  struct Operand;
-
 private:
   /// Kernels that are launched together: an op has more of them than a test
   /// runs, and compiling is what takes time.
@@ -193,6 +192,9 @@ private:
   Prepared *running = nullptr;
   bool dropsFills = false;
   std::optional<uint32_t> counter;
+  /// What is expected of the operands with this hash.
+  std::optional<llvm::hash_code> expectedOf;
+  reference::AttentionResult expected;
 };
 
 /// Runs `shapes` under several orders of threads, with copies landing late and

@@ -1,0 +1,69 @@
+//===- GpuOperands.h - operands of an op on the simulator -------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_UNITTESTS_GPU_GPUOPERANDS_H
+#define DIFFATTN_UNITTESTS_GPU_GPUOPERANDS_H
+
+#include "GpuCase.h"
+
+namespace mlir::diffattn {
+
+/// Ends the test program: a harness without its parts proves nothing.
+void require(bool condition, const std::string &what);
+
+/// Memory of which only the pages that are touched exist.
+class Memory {
+public:
+  Memory() = default;
+  Memory(const Memory &) = delete;
+  ~Memory();
+  void allocate(size_t wanted);
+  /// Whether rows lie near each other: all of it is filled then.
+  bool isDense() const { return bytes < (size_t(1) << 26); }
+  uint8_t *data() const { return start; }
+  size_t size() const { return bytes; }
+
+private:
+  uint8_t *start = nullptr;
+  size_t bytes = 0;
+};
+
+/// An operand: its memory with room around rows, the view of it as the
+/// reference takes it, and the order of axes of its type.
+struct Operand {
+  Memory memory;
+  reference::View view;
+  DeviceMemref device;
+  bool output = false;
+};
+
+/// Makes the rows of `operand` from the length of their batch on NaN.
+void fillBehind(Operand &operand, const reference::View &lengths);
+
+/// Rows of the table of pages, in an order of their own; entries that no key
+/// needs are none, and with `wrongPages` the first ones of all neither.
+std::vector<int64_t> drawPages(const Shape &shape, int64_t pages,
+                               unsigned seed);
+/// Makes the rows of pages that no sequence has NaN.
+void fillUnused(Operand &operand, const Shape &shape,
+                llvm::ArrayRef<int64_t> table);
+/// A page that `table` does not name.
+int64_t findSpare(llvm::ArrayRef<int64_t> table, int64_t pages);
+void clearPage(Operand &operand, int64_t page);
+
+/// Number `index` of the normally distributed ones that follow from `seed`.
+/// Runs of one seed follow each other, and share them: drawing takes longer
+/// than many a kernel.
+double drawNormal(unsigned seed, size_t index);
+
+/// What tells the contents of all operands but results from others; none where
+/// their rows lie too far apart to read all that is between.
+std::optional<llvm::hash_code>
+hashInputs(llvm::ArrayRef<std::unique_ptr<Operand>> operands);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_UNITTESTS_GPU_GPUOPERANDS_H
