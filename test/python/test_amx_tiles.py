@@ -40,11 +40,13 @@ def product(a, pairs, c):
     return result
 
 
-#: Tiles that a loop hands on: two sums change places in each round, a product is added to the one that came by the loop while the
-#: one of the round before, made by the same op, is still to be stored, and one is handed on as it came.
+#: Tiles that loops hand on: two sums change places in each round, a product is added to the one that came by the loop while the one
+#: of the round before, made by the same op, is still to be stored, and one is handed on as it came; then the same by scf.while, where a
+#: branch decides what is handed on.
 CARRIED = """func.func @carried(%a: memref<16x32xbf16>, %b: memref<16x32xbf16>, %c: memref<48x16xf32>) attributes {llvm.emit_c_interface} {
   %0 = arith.constant 0 : index
   %1 = arith.constant 1 : index
+  %two = arith.constant 2 : index
   %5 = arith.constant 5 : index
   %16 = arith.constant 16 : index
   %32 = arith.constant 32 : index
@@ -57,12 +59,25 @@ CARRIED = """func.func @carried(%a: memref<16x32xbf16>, %b: memref<16x32xbf16>, 
     amx.tile_store %c[%32, %0], %x : memref<48x16xf32>, !amx.tile<16x16xf32>
     scf.yield %next, %x, %z : !amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
   }
-  %last = scf.for %i = %0 to %1 step %1 iter_args(%s = %r#1) -> (!amx.tile<16x16xf32>) {
-    %sum = amx.tile_mulf %ta, %tb, %s : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
-    scf.yield %sum : !amx.tile<16x16xf32>
+  %w:3 = scf.while (%i = %0, %s = %r#1, %t = %r#0) : (index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>)
+      -> (index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>) {
+    %more = arith.cmpi slt, %i, %5 : index
+    scf.condition(%more) %i, %t, %s : index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
+  } do {
+  ^bb0(%i: index, %s: !amx.tile<16x16xf32>, %t: !amx.tile<16x16xf32>):
+    %odd = arith.remui %i, %two : index
+    %is_odd = arith.cmpi eq, %odd, %1 : index
+    %sum = scf.if %is_odd -> (!amx.tile<16x16xf32>) {
+      %more = amx.tile_mulf %ta, %tb, %s : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
+      scf.yield %more : !amx.tile<16x16xf32>
+    } else {
+      scf.yield %t : !amx.tile<16x16xf32>
+    }
+    %next = arith.addi %i, %1 : index
+    scf.yield %next, %sum, %s : index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
   }
   amx.tile_store %c[%0, %0], %r#0 : memref<48x16xf32>, !amx.tile<16x16xf32>
-  amx.tile_store %c[%16, %0], %last : memref<48x16xf32>, !amx.tile<16x16xf32>
+  amx.tile_store %c[%16, %0], %w#1 : memref<48x16xf32>, !amx.tile<16x16xf32>
   amx.tile_store %a[%0, %0], %ta : memref<16x32xbf16>, !amx.tile<16x32xbf16>
   return
 }
@@ -125,8 +140,12 @@ def test_a_loop_hands_tiles_on(multiply):
     x, y = c[:16], np.zeros((16, 16), np.float32)
     for _ in range(5):
         stored, (x, y) = x, (product(a, pairs, y), x)
+    first, second = y, x
+    for round in range(5):
+        first, second = second, first
+        first, second = product(a, pairs, first) if round % 2 else second, first
     got = run("carried", a, pairs, c)
-    for part, want in zip(np.split(got, 3), (x, product(a, pairs, y), stored)):
+    for part, want in zip(np.split(got, 3), (x, second, stored)):
         np.testing.assert_array_equal(part, want)
 
 
