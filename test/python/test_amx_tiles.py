@@ -43,32 +43,33 @@ def product(a, pairs, c):
 #: Tiles that loops hand on: two sums change places in each round, a product is added to the one that came by the loop while the one
 #: of the round before, made by the same op, is still to be stored, and one is handed on as it came; then the same by scf.while, where a
 #: branch decides what is handed on.
-CARRIED = """func.func @carried(%a: memref<16x32xbf16>, %b: memref<16x32xbf16>, %c: memref<48x16xf32>) attributes {llvm.emit_c_interface} {
+CARRIED = """func.func @carried(%a: memref<16x32xbf16>, %b: memref<16x32xbf16>, %c: memref<64x16xf32>) attributes {llvm.emit_c_interface} {
   %0 = arith.constant 0 : index
   %1 = arith.constant 1 : index
   %two = arith.constant 2 : index
   %5 = arith.constant 5 : index
   %16 = arith.constant 16 : index
   %32 = arith.constant 32 : index
+  %48 = arith.constant 48 : index
   %ta = amx.tile_load %a[%0, %0] : memref<16x32xbf16> into !amx.tile<16x32xbf16>
   %tb = amx.tile_load %b[%0, %0] : memref<16x32xbf16> into !amx.tile<16x32xbf16>
-  %x0 = amx.tile_load %c[%0, %0] : memref<48x16xf32> into !amx.tile<16x16xf32>
+  %x0 = amx.tile_load %c[%0, %0] : memref<64x16xf32> into !amx.tile<16x16xf32>
   %y0 = amx.tile_zero : !amx.tile<16x16xf32>
   %r:3 = scf.for %i = %0 to %5 step %1 iter_args(%x = %x0, %y = %y0, %z = %x0) -> (!amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>) {
     %next = amx.tile_mulf %ta, %tb, %y : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
-    amx.tile_store %c[%32, %0], %x : memref<48x16xf32>, !amx.tile<16x16xf32>
+    amx.tile_store %c[%32, %0], %x : memref<64x16xf32>, !amx.tile<16x16xf32>
     scf.yield %next, %x, %z : !amx.tile<16x16xf32>, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
   }
   %w:3 = scf.while (%i = %0, %s = %r#1, %t = %r#0) : (index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>)
       -> (index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>) {
     %more = arith.cmpi slt, %i, %5 : index
-    scf.condition(%more) %i, %t, %s : index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
+    scf.condition(%more) %i, %s, %t : index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
   } do {
   ^bb0(%i: index, %s: !amx.tile<16x16xf32>, %t: !amx.tile<16x16xf32>):
     %odd = arith.remui %i, %two : index
     %is_odd = arith.cmpi eq, %odd, %1 : index
+    %more = amx.tile_mulf %ta, %tb, %s : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
     %sum = scf.if %is_odd -> (!amx.tile<16x16xf32>) {
-      %more = amx.tile_mulf %ta, %tb, %s : !amx.tile<16x32xbf16>, !amx.tile<16x32xbf16>, !amx.tile<16x16xf32>
       scf.yield %more : !amx.tile<16x16xf32>
     } else {
       scf.yield %t : !amx.tile<16x16xf32>
@@ -76,9 +77,10 @@ CARRIED = """func.func @carried(%a: memref<16x32xbf16>, %b: memref<16x32xbf16>, 
     %next = arith.addi %i, %1 : index
     scf.yield %next, %sum, %s : index, !amx.tile<16x16xf32>, !amx.tile<16x16xf32>
   }
-  amx.tile_store %c[%0, %0], %r#0 : memref<48x16xf32>, !amx.tile<16x16xf32>
-  amx.tile_store %c[%16, %0], %w#1 : memref<48x16xf32>, !amx.tile<16x16xf32>
-  amx.tile_store %a[%0, %0], %ta : memref<16x32xbf16>, !amx.tile<16x32xbf16>
+  amx.tile_store %c[%0, %0], %r#0 : memref<64x16xf32>, !amx.tile<16x16xf32>
+  amx.tile_store %c[%16, %0], %w#2 : memref<64x16xf32>, !amx.tile<16x16xf32>
+  amx.tile_store %c[%48, %0], %r#2 : memref<64x16xf32>, !amx.tile<16x16xf32>
+  amx.tile_store %a[%0, %0], %tb : memref<16x32xbf16>, !amx.tile<16x32xbf16>
   return
 }
 """
@@ -136,17 +138,18 @@ def test_a_loop_hands_tiles_on(multiply):
     _, run = multiply
     rng = np.random.default_rng(6)
     a, pairs = (rng.standard_normal((16, 32)).astype(ml_dtypes.bfloat16) for _ in range(2))
-    c = rng.standard_normal((48, 16)).astype(np.float32)
+    c = rng.standard_normal((64, 16)).astype(np.float32)
     x, y = c[:16], np.zeros((16, 16), np.float32)
     for _ in range(5):
         stored, (x, y) = x, (product(a, pairs, y), x)
     first, second = y, x
-    for round in range(5):
-        first, second = second, first
-        first, second = product(a, pairs, first) if round % 2 else second, first
-    got = run("carried", a, pairs, c)
-    for part, want in zip(np.split(got, 3), (x, second, stored)):
+    for number in range(5):
+        first, second = product(a, pairs, first) if number % 2 else second, first
+    overwritten = a.copy()
+    got = run("carried", overwritten, pairs, c)
+    for part, want in zip(np.split(got, 4), (x, second, stored, c[:16])):
         np.testing.assert_array_equal(part, want)
+    np.testing.assert_array_equal(overwritten, pairs)
 
 
 def test_what_is_not_finite(multiply):

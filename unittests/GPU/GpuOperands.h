@@ -21,7 +21,8 @@ public:
   Memory(const Memory &) = delete;
   ~Memory();
   void allocate(size_t wanted);
-  /// Whether rows lie near each other: all of it is filled then.
+  /// Whether it is small enough to be filled and read as a whole, also between
+  /// rows.
   bool isDense() const { return bytes < (size_t(1) << 26); }
   uint8_t *data() const { return start; }
   size_t size() const { return bytes; }
@@ -55,12 +56,13 @@ int64_t findSpare(llvm::ArrayRef<int64_t> table, int64_t pages);
 void clearPage(Operand &operand, int64_t page);
 
 /// Number `index` of the normally distributed ones that follow from `seed`.
-/// Runs of one seed follow each other, and share them: drawing takes longer
-/// than many a kernel.
+/// Those of the last seed are kept: drawing them takes longer than to run many
+/// a kernel, and runs with the same seed follow each other.
 double drawNormal(unsigned seed, size_t index);
 
-/// What tells the contents of all operands but results from others; none where
-/// their rows lie too far apart to read all that is between.
+/// A hash of the sizes and strides of all operands, and of the contents of all
+/// but results. None where rows lie so far apart that reading what is between
+/// them would take too long.
 std::optional<llvm::hash_code>
 hashInputs(llvm::ArrayRef<std::unique_ptr<Operand>> operands);
 

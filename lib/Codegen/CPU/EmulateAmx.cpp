@@ -373,9 +373,7 @@ void TileMemory::rewriteProduct(Op op, bool isZextA, bool isZextB) {
         sum = op.getAccMutable().get();
   TileProduct product{types.at(lhs), types.at(rhs), op.getTileType(), isZextA,
                       isZextB};
-  KernelBuilder callee(op.getLoc(), getTarget(function),
-                       product.c.getDimSize(1));
-  callee.setInsertionPoint(op);
+  KernelBuilder callee(op.getLoc(), b.target, product.c.getDimSize(1));
   LLVM::LLVMFuncOp multiply =
       getProduct(callee, op->template getParentOfType<ModuleOp>(), product);
   Value slot = makeSlot(product.c);
@@ -391,8 +389,10 @@ LogicalResult TileMemory::rewrite() {
           ops.push_back(op);
           return WalkResult::advance();
         }
-        if (op->hasTrait<OpTrait::IsTerminator>() &&
-            isa_and_nonnull<scf::ForOp, scf::WhileOp>(op->getParentOp()))
+        // What the second region of scf.while yields comes by its condition
+        // before an op runs again.
+        if (isa<scf::ConditionOp>(op) ||
+            (isa<scf::YieldOp>(op) && isa<scf::ForOp>(op->getParentOp())))
           terminators.push_back(op);
         return passByAddress(op);
       });
@@ -412,7 +412,8 @@ LogicalResult TileMemory::rewrite() {
     else if (auto product = dyn_cast<amx::TileMulIOp>(op))
       rewriteProduct(product, product.getIsZextLhs(), product.getIsZextRhs());
     else
-      return op->emitOpError("expected an op on tiles that can be emulated");
+      return op->emitOpError("expected one of the ops tile_zero, tile_load, "
+                             "tile_store, tile_mulf and tile_muli on tiles");
   }
   for (Operation *terminator : terminators)
     handOn(terminator);

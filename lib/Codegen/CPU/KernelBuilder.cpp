@@ -65,6 +65,9 @@ Value KernelBuilder::both(Value a, Value b) {
   return createOrFold<arith::AndIOp>(a, b);
 }
 Value KernelBuilder::select(Value condition, Value a, Value b) {
+  // Constants of their own, which arith.select does not look into.
+  if (std::optional<int64_t> number = known(a); number && number == known(b))
+    return a;
   return createOrFold<arith::SelectOp>(condition, a, b);
 }
 Value KernelBuilder::narrow(Value a) {

@@ -120,8 +120,8 @@ void PrefillKernel::forVectors(function_ref<void(Value, int64_t)> body) {
   Value whole = b.mul(b.div(vectors, widest), widest);
   b.loop(b.index(0), whole, widest,
          [&](Value vector) { body(b.mul(vector, b.lanes), widest); });
-  // What is left over, by powers of two: code for every number would be half of
-  // a kernel. With a static number of queries only some occur.
+  // What is left over, by powers of two, which takes fewer kernels than one for
+  // each number. With a static number of queries only some occur.
   Value rest = b.sub(vectors, whole);
   for (int64_t width = llvm::PowerOf2Ceil(widest) / 2; width; width /= 2) {
     if (spec.queries.isStatic()) {
@@ -129,9 +129,10 @@ void PrefillKernel::forVectors(function_ref<void(Value, int64_t)> body) {
       if ((lastRows + b.lanes - 1) / b.lanes % widest / width % 2 == 0)
         continue;
     }
-    Value isOdd = b.equal(b.rem(b.div(rest, width), b.index(2)), b.index(1));
+    Value occurs = b.equal(b.rem(b.div(rest, width), b.index(2)), b.index(1));
     Value before = b.mul(b.div(rest, 2 * width), 2 * width);
-    b.ifThen(isOdd, [&] { body(b.mul(b.add(whole, before), b.lanes), width); });
+    b.ifThen(occurs,
+             [&] { body(b.mul(b.add(whole, before), b.lanes), width); });
   }
 }
 

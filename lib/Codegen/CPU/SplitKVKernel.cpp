@@ -171,8 +171,9 @@ static bool readsAlike(const SpecOperand &a, const SpecOperand &b) {
 }
 
 bool SplitKVKernel::readsMapsAlike(const AttentionSpec &spec) {
-  // What is known of heads and rows makes shorter code. Keys in pages are known
-  // by more than one operand.
+  // Numbers of heads that are known make code shorter, so maps for which they
+  // differ stay apart. So do keys in pages: they are found by a table that both
+  // maps have, which does not lie further on for the second one.
   auto areAlike = [](const SpecSize &x, const SpecSize &y) {
     return x.value == y.value;
   };
@@ -186,14 +187,10 @@ bool SplitKVKernel::readsMapsAlike(const AttentionSpec &spec) {
 SplitKVKernel::Map SplitKVKernel::getEitherMap(Value isSecond) {
   const Map maps[] = {getMap(0), getMap(1)};
   auto pick = [&](Value first, Value second) {
-    std::optional<int64_t> known = KernelBuilder::known(first);
-    return known && known == KernelBuilder::known(second)
-               ? first
-               : b.select(isSecond, second, first);
+    return b.select(isSecond, second, first);
   };
   auto read = [&](const SpecOperand &first, const SpecOperand &second) {
-    Value slots =
-        b.select(isSecond, b.index(second.slot - first.slot), b.index(0));
+    Value slots = pick(b.index(0), b.index(second.slot - first.slot));
     return Operand{&first, KernelValues(b, spec, b.at(context, b.i64, slots))};
   };
   return {read(spec.q1, spec.q2),
@@ -315,12 +312,16 @@ void SplitKVKernel::emitScores(std::optional<int> number, Value index,
                                Value scratch) {
   s = layOutScratch(scratch);
   Value items = getItems();
-  Value isSecond = b.less(b.add(items, -1), index);
-  if (number)
-    beginItem(*number ? b.sub(index, items) : index);
-  else
+  auto begin = [&] {
+    if (number) {
+      beginItem(*number ? b.sub(index, items) : index);
+      return getMap(*number);
+    }
+    Value isSecond = b.less(b.add(items, -1), index);
     beginItem(b.sub(index, b.select(isSecond, items, b.index(0))));
-  Map map = number ? getMap(*number) : getEitherMap(isSecond);
+    return getEitherMap(isSecond);
+  };
+  Map map = begin();
   b.ifElse(
       b.less(b.index(0), n), [&] { scoreMap(map); },
       [&] {

@@ -6,7 +6,7 @@
 // CHECK-COUNT-5: llvm.alloca {{.*}} : (i64) -> !llvm.ptr
 // CHECK-NOT:   llvm.alloca
 // CHECK:       scf.for
-// CHECK:         llvm.store %{{.*}}, %[[FROM:.*]] {
+// CHECK:         llvm.store %{{.*}} : vector<16xf32>, !llvm.ptr
 // CHECK:       %[[SUM:.*]] = scf.for {{.*}} iter_args(%[[CARRIED:.*]] = %{{.*}}) -> (!llvm.ptr)
 // CHECK:         scf.for
 // CHECK:           vector.load %arg0[{{.*}}] : memref<?x32xbf16>, vector<32xbf16>
