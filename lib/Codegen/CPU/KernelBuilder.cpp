@@ -293,6 +293,20 @@ Value KernelBuilder::loadWide(Value base, Type element, Value index,
   return widen(loaded, element);
 }
 
+std::array<Value, 2> KernelBuilder::loadWidePairs(Value base, Value index) {
+  Value pairs =
+      load(integers, at(base, getI16Type(), index), i32, this->index(0));
+  auto constant = [&](int32_t value) {
+    return arith::ConstantOp::create(*this,
+                                     DenseElementsAttr::get(integers, value));
+  };
+  Value even = arith::ShLIOp::create(*this, pairs, constant(16)),
+        odd = arith::AndIOp::create(*this, pairs,
+                                    constant(static_cast<int32_t>(0xffff0000)));
+  return {arith::BitcastOp::create(*this, vector, even),
+          arith::BitcastOp::create(*this, vector, odd)};
+}
+
 Value KernelBuilder::loadWideScalar(Value base, Type element, Value index) {
   Type memory = memoryType(*this, element);
   Value loaded = load(memory, base, memory, index);

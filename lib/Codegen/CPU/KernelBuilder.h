@@ -87,6 +87,10 @@ public:
   /// `lanes` elements (or with `scalar` one) of type `element` at `index`, as
   /// f32; with `mask`, only those lanes, 0 elsewhere.
   Value loadWide(Value base, Type element, Value index, Value mask = {});
+  /// The 2 * `lanes` numbers of bf16 from `index` on as two vectors of f32:
+  /// those at even places, then those at odd ones. No number changes its lane,
+  /// so it takes two instructions where `loadWide` takes four.
+  std::array<Value, 2> loadWidePairs(Value base, Value index);
   Value loadMasked(VectorType type, Value base, Value index, Value mask);
   Value loadWideScalar(Value base, Type element, Value index);
   /// `lanes` elements that lie `stride` apart, of which `count` are read (the

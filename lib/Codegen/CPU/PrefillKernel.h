@@ -85,14 +85,14 @@ private:
   void combineKvBlock(Value kvBlock);
   void mergeKvBlock(Value kvBlock);
   void multiply(Value p, Value n, Value first, Value partial, Value out,
-                Value evidence);
+                ArrayRef<Value> evidence);
   void multiplyTiles(Value p, Value n, Value first, Value out);
   void combine(Value e1, Value e2, Value factor1, Value factor2, Value n);
   void multiplyCarefully(Value p, Value n, Value first, Value out,
-                         Value evidence);
+                         ArrayRef<Value> evidence);
   Value hasNonFinite(Value n, Value first);
   /// Whether a row sees a key: its exponential is not 0.
-  Value isVisible(Value evidence, Value row, Value key);
+  Value isVisible(ArrayRef<Value> evidence, Value row, Value key);
   Value loadValues(Value row, Value c, Value mask, Value count);
   PolynomialMath lanes();
   Value emitDecay(Value before, Value after);
@@ -126,7 +126,7 @@ private:
   void combineTiles(Value e1, Value e2, Value factor1, Value factor2, Value n);
   void multiplyByTiles(Value p, Value n, Value first, Value out, bool finite);
   void multiplyTilesCarefully(Value p, Value n, Value first, Value out,
-                              Value evidence);
+                              ArrayRef<Value> evidence);
 
   /// The keys' row `first`, as f32 rows, and their stride.
   std::pair<Value, Value> getKeyRows(int map, Value first, Value n);

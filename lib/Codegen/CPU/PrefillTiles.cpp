@@ -98,7 +98,8 @@ void PrefillKernel::multiplyByTiles(Value p, Value n, Value first, Value out,
 /// What is not finite counts as 0 in the tiles, and is then added to the rows
 /// that see it.
 void PrefillKernel::multiplyTilesCarefully(Value p, Value n, Value first,
-                                           Value out, Value evidence) {
+                                           Value out,
+                                           ArrayRef<Value> evidence) {
   multiplyByTiles(p, n, first, out, /*finite=*/true);
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
   Value rest = b.sub(valueDim, whole);

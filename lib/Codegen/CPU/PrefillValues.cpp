@@ -58,7 +58,7 @@ void PrefillKernel::combineKvBlock(Value number) {
   combine(e1, e2, s.factors[0], s.factors[1], kvBlock.n);
   copyPagedValues(kvBlock.first, kvBlock.n);
   multiply(s.probabilities, kvBlock.n, kvBlock.first, kvBlock.partial,
-           s.output[0], e1);
+           s.output[0], {e1, e2});
 }
 
 /// Online: both outputs move to the new maxima, then take this KV block.
@@ -141,7 +141,7 @@ void PrefillKernel::multiplyTiles(Value p, Value n, Value first, Value out) {
 /// do not see it: where some rows see a key and others not, and its values are
 /// not finite, only those are added that a row sees.
 void PrefillKernel::multiply(Value p, Value n, Value first, Value partial,
-                             Value out, Value evidence) {
+                             Value out, ArrayRef<Value> evidence) {
   auto tiles = [&] {
     if (atom.usesTiles)
       multiplyByTiles(p, n, first, out, /*finite=*/false);
@@ -201,26 +201,32 @@ Value PrefillKernel::loadValues(Value row, Value c, Value mask, Value count) {
   return b.loadStrided(row, spec.v.element, b.mul(c, stride), stride, count);
 }
 
-Value PrefillKernel::isVisible(Value evidence, Value row, Value key) {
-  if (atom.usesTiles) {
-    Type i16 = b.getI16Type();
-    Value pair = b.add(b.mul(b.div(key, 2), schedule.getQBlockSize()), row);
-    Value bits = b.load(i16, evidence, i16,
-                        b.add(b.mul(pair, 2), b.rem(key, b.index(2))));
-    Value hidden = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
-    return arith::CmpIOp::create(b, arith::CmpIPredicate::ne, bits, hidden);
-  }
-  Value at = b.add(b.mul(key, schedule.getQBlockSize()), row);
-  return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
-                               b.load(b.f32, evidence, at),
-                               emitConstant(b, b.f32, 0.0f));
+Value PrefillKernel::isVisible(ArrayRef<Value> evidence, Value row, Value key) {
+  auto isSeenBy = [&](Value exponentials) -> Value {
+    if (atom.usesTiles) {
+      Type i16 = b.getI16Type();
+      Value pair = b.add(b.mul(b.div(key, 2), schedule.getQBlockSize()), row);
+      Value bits = b.load(i16, exponentials, i16,
+                          b.add(b.mul(pair, 2), b.rem(key, b.index(2))));
+      Value hidden = arith::ConstantOp::create(b, b.getI16IntegerAttr(0));
+      return arith::CmpIOp::create(b, arith::CmpIPredicate::ne, bits, hidden);
+    }
+    Value at = b.add(b.mul(key, schedule.getQBlockSize()), row);
+    return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE,
+                                 b.load(b.f32, exponentials, at),
+                                 emitConstant(b, b.f32, 0.0f));
+  };
+  Value seen = isSeenBy(evidence.front());
+  for (Value other : evidence.drop_front())
+    seen = arith::OrIOp::create(b, seen, isSeenBy(other));
+  return seen;
 }
 
-/// Adds only keys that a row sees: those whose exponential is not 0. Each pack
-/// of keys is one multiply-add, as in the tiles, so that a row that sees no
-/// such value is the same number for number.
+/// Adds only keys that a row sees: those of which an exponential is not 0. Each
+/// pack of keys is one multiply-add, as in the tiles, so that a row that sees
+/// no such value is the same number for number.
 void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
-                                      Value evidence) {
+                                      ArrayRef<Value> evidence) {
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
   Value rest = b.sub(valueDim, whole);
   Value mask = b.firstLanes(rest);

@@ -32,14 +32,13 @@ static void emitRowReduction(KernelBuilder &b, const SmallGemmSpec &spec,
   for (int64_t r = 0; r < rows; ++r)
     inputs.push_back(
         b.at(context[A], spec.aType, b.mul(b.add(m, r), context[LdA])));
-  auto step = [&](Value k, Value mask, int64_t part,
-                  MutableArrayRef<Value> sums) {
-    Value weight = b.loadWide(row, spec.bType, k, mask);
-    for (int64_t r = 0; r < rows; ++r) {
-      Value x = b.loadWide(inputs[r], spec.aType, k, mask);
-      Value &sum = sums[2 * r + part];
-      sum = b.fma(x, weight, sum);
-    }
+  // Two sums, so that numbers of bf16 can be read by pairs.
+  const bool pairs = spec.aType.isBF16() && spec.bType.isBF16();
+  auto loadStep = [&](Value base, Type type, Value k) {
+    if (pairs)
+      return b.loadWidePairs(base, k);
+    return std::array<Value, 2>{b.loadWide(base, type, k),
+                                b.loadWide(base, type, b.add(k, b.lanes))};
   };
   const int64_t bytes = spec.bType.getIntOrFloatBitWidth() / 8,
                 ahead = bytes < 4 ? b.target.getBusyPrefetchBytes()
@@ -54,19 +53,30 @@ static void emitRowReduction(KernelBuilder &b, const SmallGemmSpec &spec,
   };
   Value whole = b.mul(b.div(context[K], 2 * b.lanes), 2 * b.lanes);
   SmallVector<Value> sums(2 * rows, b.zero());
-  sums = b.loop(b.index(0), whole, 2 * b.lanes, sums,
-                [&](Value k, ValueRange carried) {
-                  SmallVector<Value> next(carried);
-                  prefetch(k);
-                  step(k, Value(), 0, next);
-                  step(b.add(k, b.lanes), Value(), 1, next);
-                  return next;
-                });
+  sums = b.loop(
+      b.index(0), whole, 2 * b.lanes, sums, [&](Value k, ValueRange carried) {
+        SmallVector<Value> next(carried);
+        prefetch(k);
+        std::array<Value, 2> weights = loadStep(row, spec.bType, k);
+        for (int64_t r = 0; r < rows; ++r) {
+          std::array<Value, 2> xs = loadStep(inputs[r], spec.aType, k);
+          for (int part : {0, 1}) {
+            Value &sum = next[2 * r + part];
+            sum = b.fma(xs[part], weights[part], sum);
+          }
+        }
+        return next;
+      });
   // Less than two vectors are left: at most one of them whole.
   sums = b.loop(whole, context[K], b.lanes, sums,
                 [&](Value k, ValueRange carried) {
                   SmallVector<Value> next(carried);
-                  step(k, b.firstLanes(b.sub(context[K], k)), 0, next);
+                  Value mask = b.firstLanes(b.sub(context[K], k));
+                  Value weight = b.loadWide(row, spec.bType, k, mask);
+                  for (int64_t r = 0; r < rows; ++r) {
+                    Value x = b.loadWide(inputs[r], spec.aType, k, mask);
+                    next[2 * r] = b.fma(x, weight, next[2 * r]);
+                  }
                   return next;
                 });
   for (int64_t r = 0; r < rows; ++r) {

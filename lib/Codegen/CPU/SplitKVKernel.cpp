@@ -35,6 +35,9 @@ SplitKVKernel::SplitKVKernel(KernelBuilder &b, ModuleOp module,
                              Value context)
     : b(b), module(module), spec(spec), schedule(spec.splitKV),
       atom(spec.getAtom()), valueAtom(atom.usesTiles ? getFmaF32() : atom),
+      // Parts of sums must be pairs of vectors, too.
+      pairsValues(readsPairs(spec.v, valueAtom) &&
+                  getOutputVectors(schedule.getPvRows()) > 1),
       v(b, spec, context), sizes(sizes), context(context) {
   groups = getGroups();
   groupRows[0] = b.mul(groups.signal, sizes.queries);
@@ -51,6 +54,12 @@ SplitKVKernel::SplitKVKernel(KernelBuilder &b, ModuleOp module,
                        ? b.load(b.pointer, context, b.i64, b.index(spec.slots))
                        : Value());
   s = layOutScratch(Value());
+}
+
+bool SplitKVKernel::readsPairs(const SpecOperand &operand,
+                               const ProductAtom &of) const {
+  return &of == &getFmaF32() && operand.element.isBF16() &&
+         (operand.hasUnitColumns() || spec.isPaged());
 }
 
 HeadGroups SplitKVKernel::getGroups() {

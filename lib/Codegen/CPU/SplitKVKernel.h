@@ -96,6 +96,13 @@ private:
     Value allHeads, heads, keyHeads, rows, rowsBefore;
     Value maxima, sums;
   };
+  /// Whether rows of K or V are of bf16, widened as they are read, so that it
+  /// pays to read their columns by pairs (`KernelBuilder::loadWidePairs`).
+  bool readsPairs(const SpecOperand &operand, const ProductAtom &of) const;
+  /// The columns of a row of which whole pairs of vectors are made.
+  Value getPairedColumns(Value columns) {
+    return b.mul(b.div(columns, 2 * b.lanes), 2 * b.lanes);
+  }
   Map getMap(int number);
   /// The second map where `isSecond`, an i1, else the first one.
   Map getEitherMap(Value isSecond);
@@ -118,17 +125,20 @@ private:
   };
 
   /// Rows of queries in the panel, and their vectors where those fit in
-  /// registers; a vector holds `width` columns.
+  /// registers; a vector holds `width` columns. With `paired`, whole pairs of
+  /// vectors hold the even columns, then the odd ones.
   struct Queries {
     SmallVector<Value> rows;
     SmallVector<SmallVector<Value>> loaded;
     int64_t width;
+    bool paired;
   };
 
-  /// Rows of one query that take the same values: where their exponentials of
-  /// map 1, their weights and their outputs lie.
+  /// Rows of one query that take the same values: where their weights and their
+  /// outputs lie, and the exponentials of both maps of the first row.
   struct Outputs {
-    SmallVector<Value> exponentials, weights, outputs;
+    std::array<Value, 2> exponentials;
+    SmallVector<Value> weights, outputs;
   };
 
   /// A row whose scores become exponentials: its head in the group, where its
@@ -147,7 +157,7 @@ private:
   void scoreMap(Map &map);
   Queries packQueries(Map &map, Value row, int64_t count);
   Value getQuery(Map &map, Value row);
-  void packQuery(Map &map, Value row, Value to);
+  void packQuery(Map &map, Value row, Value to, bool paired);
   void scoreRows(Map &map, Value base, Value row, int64_t count);
   Rows getKeyTile(Map &map, Value base, Value key, Value count);
   /// Whether a row of `operand` ends before the next one begins: an i1, or null
@@ -199,6 +209,10 @@ private:
   void multiplyTile(const Rows &values, Value first, Value end, Value head,
                     int64_t count, Value query,
                     function_ref<Value(Value row)> weightsOf);
+  /// How many vectors of sums of each of `rows` rows stay in registers.
+  int64_t getOutputVectors(int64_t rows) const {
+    return std::min(schedule.getOVectors() / rows, schedule.getORowVectors());
+  }
   void emitOutputs(const Rows &rows, const ProductAtom &of, Value first,
                    Value end, const Outputs &outputs);
   void emitColumns(const Rows &rows, const ProductAtom &of, Value first,
@@ -217,6 +231,8 @@ private:
   Value getHeader(Value part, const Map &map, Value head, Value query);
   Value getFactors(int map, Value head, Value query);
   Value getScores(const Map &map, Value row);
+  /// Of both maps, for a signal head of the group.
+  std::array<Value, 2> getExponentials(Value head, Value query);
   /// Where a key's score lies behind `getScores`, for a key that is a multiple
   /// of `step`, a power of two.
   Value getPosition(const Map &map, Value key, int64_t step);
@@ -240,6 +256,9 @@ private:
   CpuSplitKVAttr schedule;
   /// How scores are multiplied, and how values are.
   const ProductAtom &atom, &valueAtom;
+  /// Whether values are read by pairs of columns, and sums of outputs of an
+  /// item lie so, even ones before odd ones.
+  bool pairsValues;
   KernelValues v;
   CallSizes sizes;
   Value context;

@@ -23,10 +23,11 @@ SplitKVKernel::Queries SplitKVKernel::packQueries(Map &map, Value row,
                                                   int64_t count) {
   Queries queries;
   queries.width = atom.pack * b.lanes;
+  queries.paired = readsPairs(*map.k.spec, atom);
   for (int64_t i = 0; i < count; ++i) {
     queries.rows.push_back(
         b.at(s.queries, b.f32, b.mul(queryStride, b.index(i))));
-    packQuery(map, b.add(row, i), queries.rows.back());
+    packQuery(map, b.add(row, i), queries.rows.back(), queries.paired);
   }
   std::optional<int64_t> columns = KernelBuilder::known(sizes.headDim);
   if (!columns || count * (*columns / queries.width) > schedule.getQVectors())
@@ -47,7 +48,7 @@ Value SplitKVKernel::getQuery(Map &map, Value row) {
 }
 
 /// Scaled and as f32, or as it is where the scale waits; padded with zeros.
-void SplitKVKernel::packQuery(Map &map, Value row, Value to) {
+void SplitKVKernel::packQuery(Map &map, Value row, Value to, bool paired) {
   const SpecOperand &operand = *map.q.spec;
   const bool raw = !atom.scalesQueries;
   Value from = getQuery(map, row);
@@ -56,11 +57,28 @@ void SplitKVKernel::packQuery(Map &map, Value row, Value to) {
   // What keeps its value is copied as bits.
   const unsigned width = atom.getNumber(b).getIntOrFloatBitWidth();
   Type bits = b.getIntegerType(width), element = raw ? bits : b.f32;
-  // Whole vectors where they can be loaded, then columns.
+  auto copy = [&](Value c, Value place) {
+    Value position = b.mul(c, map.q.stride(3));
+    Value q = raw ? b.load(bits, from, bits, position)
+                  : b.mulf(b.loadWideScalar(from, operand.element, position),
+                           emitConstant(b, b.f32, scale));
+    b.store(q, to, element, place);
+  };
   Value done = b.index(0);
+  if (paired) {
+    done = getPairedColumns(sizes.headDim);
+    b.loop(b.index(0), done, 2 * b.lanes, [&](Value first) {
+      b.loop(b.index(b.lanes), [&](Value i) {
+        Value even = b.add(first, b.mul(i, 2)), place = b.add(first, i);
+        copy(even, place);
+        copy(b.add(even, 1), b.add(place, b.lanes));
+      });
+    });
+  }
+  // Whole vectors where they can be loaded, then columns.
   if (operand.hasUnitColumns()) {
-    done = b.mul(b.div(sizes.headDim, b.lanes), b.lanes);
-    b.loop(b.index(0), done, b.lanes, [&](Value c) {
+    Value whole = b.mul(b.div(sizes.headDim, b.lanes), b.lanes);
+    b.loop(done, whole, b.lanes, [&](Value c) {
       if (raw)
         b.store(b.load(VectorType::get({b.lanes}, bits), from, bits, c), to,
                 bits, c);
@@ -68,14 +86,9 @@ void SplitKVKernel::packQuery(Map &map, Value row, Value to) {
         b.store(b.mulf(b.loadWide(from, operand.element, c), b.splat(scale)),
                 to, c);
     });
+    done = whole;
   }
-  b.loop(done, sizes.headDim, 1, [&](Value c) {
-    Value position = b.mul(c, map.q.stride(3));
-    Value q = raw ? b.load(bits, from, bits, position)
-                  : b.mulf(b.loadWideScalar(from, operand.element, position),
-                           emitConstant(b, b.f32, scale));
-    b.store(q, to, element, c);
-  });
+  b.loop(done, sizes.headDim, 1, [&](Value c) { copy(c, c); });
   Value end = b.mul(queryStride, atom.pack);
   Value zero = arith::ConstantOp::create(b, b.getZeroAttr(element));
   b.loop(sizes.headDim, end, 1,
@@ -186,41 +199,55 @@ void SplitKVKernel::prefetchNext(const Rows &rows, Value column, Value key,
 /// vector; the key is read once.
 SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
                                           const Queries &queries) {
-  int64_t width = queries.width;
-  auto step = [&](Value c, Value mask, ValueRange sums,
-                  function_ref<Value(size_t)> query) {
-    prefetchAhead(rows, row, c, width);
-    Value k = atom.loadRow(b, row, rows.element, c, mask);
-    SmallVector<Value> next;
-    for (auto [i, sum] : llvm::enumerate(sums)) {
-      Value q = query(i);
-      next.push_back(atom.multiplyAdd(b, k, q, sum));
-    }
+  const int64_t width = queries.width;
+  auto getQuery = [&](size_t i, Value c) {
+    std::optional<int64_t> known = KernelBuilder::known(c);
+    if (known && !queries.loaded.empty() && !rows.padded &&
+        *known / width < static_cast<int64_t>(queries.loaded[i].size()))
+      return queries.loaded[i][*known / width];
+    return loadQuery(queries, i, c);
+  };
+  // Of `vectors` vectors of columns; with two, by pairs.
+  auto step = [&](Value c, int64_t vectors, Value mask, ValueRange sums) {
+    prefetchAhead(rows, row, c, vectors * width);
+    SmallVector<Value> key;
+    if (vectors == 2)
+      llvm::append_range(key, b.loadWidePairs(row, c));
+    else
+      key.push_back(atom.loadRow(b, row, rows.element, c, mask));
+    SmallVector<Value> next(sums);
+    for (auto [part, k] : llvm::enumerate(key))
+      for (auto [i, sum] : llvm::enumerate(next)) {
+        Value q = getQuery(i, b.add(c, part * width));
+        sum = atom.multiplyAdd(b, k, q, sum);
+      }
     return next;
   };
-  auto loadStep = [&](Value c, Value mask, ValueRange sums) {
-    return step(c, mask, sums,
-                [&](size_t i) { return loadQuery(queries, i, c); });
-  };
   SmallVector<Value> sums(queries.rows.size(), b.zero());
-  Value whole = b.mul(b.div(rows.columns, width), width);
-  // Unrolled up to heads of 256, beyond which code would grow with the head.
-  std::optional<int64_t> known = KernelBuilder::known(whole);
-  if (known && *known <= 16 * width) {
-    for (int64_t c = 0; c < *known; c += width)
-      sums = queries.loaded.empty() || rows.padded
-                 ? loadStep(b.index(c), Value(), sums)
-                 : step(b.index(c), Value(), sums,
-                        [&](size_t i) { return queries.loaded[i][c / width]; });
-  } else {
-    sums = b.loop(b.index(0), whole, width, sums,
-                  [&](Value c, ValueRange carried) {
-                    return loadStep(c, Value(), carried);
-                  });
-  }
-  Value rest = b.sub(rows.columns, whole);
+  // Whole steps from `first` on; gives where they end.
+  auto forSteps = [&](Value first, int64_t vectors) {
+    const int64_t size = vectors * width;
+    Value end = b.mul(b.div(rows.columns, size), size);
+    // Unrolled up to heads of 256, beyond which code would grow with the head.
+    std::optional<int64_t> from = KernelBuilder::known(first),
+                           to = KernelBuilder::known(end);
+    if (from && to && *to <= 16 * width) {
+      for (int64_t c = *from; c < *to; c += size)
+        sums = step(b.index(c), vectors, Value(), sums);
+    } else {
+      sums = b.loop(first, end, size, sums, [&](Value c, ValueRange carried) {
+        return step(c, vectors, Value(), carried);
+      });
+    }
+    return end;
+  };
+  Value done = b.index(0);
+  if (queries.paired)
+    done = forSteps(done, 2);
+  done = forSteps(done, 1);
+  Value rest = b.sub(rows.columns, done);
   if (!rows.padded && KernelBuilder::known(rest) != 0)
-    sums = loadStep(whole, b.firstLanes(rest, width), sums);
+    sums = step(done, 1, b.firstLanes(rest, width), sums);
   return sums;
 }
 

@@ -19,13 +19,17 @@ using namespace mlir::diffattn;
 /// Keys of a tile where rows that lie apart are asked for once a tile.
 static constexpr int64_t kApartKeys = 32;
 
+std::array<Value, 2> SplitKVKernel::getExponentials(Value head, Value query) {
+  Value noise = b.div(head, b.div(groups.signal, groups.noise));
+  return {getScores(getMap(0), row(head, query)),
+          getScores(getMap(1), row(noise, query))};
+}
+
 /// P = A1 - lambda * A2 of one row, as numbers of packs.
 void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
                                 int64_t span) {
-  Value noise = b.div(head, b.div(groups.signal, groups.noise));
+  std::array<Value, 2> exponentials = getExponentials(head, query);
   Value number = row(head, query);
-  Value e1 = getScores(getMap(0), number),
-        e2 = getScores(getMap(1), row(noise, query));
   Value inAll = b.add(b.mul(group, groups.signal), head);
   auto factor = [&](int map) {
     return b.splat(b.load(b.f32, getFactors(map, inAll, query), block));
@@ -36,7 +40,8 @@ void SplitKVKernel::emitWeights(Value head, Value query, Value first, Value end,
     auto load = [&](int map, Value e) {
       return b.load(b.vector, e, getPosition(getMap(map), key, b.lanes));
     };
-    Value p = b.fma(load(1, e2), factor2, b.mulf(load(0, e1), factor1));
+    Value p = b.fma(load(1, exponentials[1]), factor2,
+                    b.mulf(load(0, exponentials[0]), factor1));
     b.storeNarrow(p, to, valueAtom.getNumber(b), key);
   });
 }
@@ -72,8 +77,15 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
         prefetchAhead(rows,
                       b.at(from, rows.element, b.mul(rows.stride, packed)),
                       column, vectors * b.lanes);
-      SmallVector<Value> values = of.loadColumns(
-          b, from, rows.element, rows.stride, column, vectors, mask);
+      SmallVector<Value> values;
+      // A single vector is what the last pair leaves.
+      if (pairsValues && vectors > 1)
+        for (int64_t i = 0; i < vectors; i += 2)
+          llvm::append_range(values,
+                             b.loadWidePairs(from, b.add(column, i * b.lanes)));
+      else
+        values = of.loadColumns(b, from, rows.element, rows.stride, column,
+                                vectors, mask);
       for (auto [row, weights] : llvm::enumerate(outputs.weights)) {
         Value scale = b.splat(weight(weights));
         for (auto [i, value] : llvm::enumerate(values)) {
@@ -87,10 +99,13 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
       return add();
     // A hidden key's value may be Inf or NaN, which 0 does not silence. Weights
     // do not tell: those of a visible key may cancel.
-    Value e = b.load(b.f32, outputs.exponentials.front(),
-                     getPosition(getMap(0), key, /*step=*/1));
-    Value visible = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
-                                          emitConstant(b, b.f32, 0.0f));
+    auto isSeen = [&](int map) {
+      Value e = b.load(b.f32, outputs.exponentials[map],
+                       getPosition(getMap(map), key, /*step=*/1));
+      return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
+                                   emitConstant(b, b.f32, 0.0f));
+    };
+    Value visible = arith::OrIOp::create(b, isSeen(0), isSeen(1));
     return b.choose(visible, carried.getTypes(), add,
                     [&] { return SmallVector<Value>(carried); });
   });
@@ -104,8 +119,7 @@ void SplitKVKernel::emitOutputs(const Rows &rows, const ProductAtom &of,
                                 const Outputs &outputs) {
   Value whole = b.div(rows.columns, b.lanes);
   int64_t count = outputs.outputs.size();
-  int64_t widest =
-      std::min(schedule.getOVectors() / count, schedule.getORowVectors());
+  int64_t widest = getOutputVectors(count);
   forBlocks(whole, widest, [&](Value column, int64_t vectors) {
     emitColumns(rows, of, first, end, outputs, b.mul(column, b.lanes), vectors,
                 /*masked=*/false);
@@ -124,9 +138,9 @@ void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
                                  Value head, int64_t count, Value query,
                                  function_ref<Value(Value row)> weightsOf) {
   Outputs outputs;
+  outputs.exponentials = getExponentials(head, query);
   for (int64_t i = 0; i < count; ++i) {
     Value number = row(b.add(head, i), query);
-    outputs.exponentials.push_back(getScores(getMap(0), number));
     outputs.weights.push_back(weightsOf(number));
     outputs.outputs.push_back(getSums(number));
   }
@@ -189,8 +203,9 @@ void SplitKVKernel::multiplyValues() {
                         : inPlace;
       // While several rows meet the tile, or it is widened first, memory would
       // not be asked for more.
+      const bool readsInPlace = pairsValues || valueAtom.readsRows(b, spec.v);
       if (size == schedule.getPvKeys() && spec.v.hasUnitColumns() &&
-          inPlace.ahead && !(isOneRow && valueAtom.readsRows(b, spec.v))) {
+          inPlace.ahead && !(isOneRow && readsInPlace)) {
         Value tile = b.at(base, spec.v.element, b.mul(first, stride));
         values.next = b.at(tile, b.i8, inPlace.ahead);
         // Behind a row that has a gap lies what is not wanted.
@@ -228,9 +243,8 @@ void SplitKVKernel::multiplyValues() {
     // Rows that take a value together gain nothing from tiles, unless they are
     // too wide for one pass over the keys.
     std::optional<int64_t> width = KernelBuilder::known(sizes.valueDim);
-    const int64_t rows = isOneRow ? 1 : schedule.getPvRows(),
-                  vectors = std::min(schedule.getOVectors() / rows,
-                                     schedule.getORowVectors());
+    const int64_t vectors =
+        getOutputVectors(isOneRow ? 1 : schedule.getPvRows());
     const bool takesPasses = width && *width > vectors * b.lanes;
     int64_t largest = schedule.getKvSplitSize();
     if (spec.isPaged())
@@ -249,7 +263,14 @@ void SplitKVKernel::multiplyValues() {
     forRows([&](Value head, Value query) {
       Value number = row(head, query);
       Value sums = getSums(number), output = getOutput(item, number);
-      b.loop(b.index(0), paddedValueDim, b.lanes,
+      Value paired =
+          pairsValues ? getPairedColumns(sizes.valueDim) : b.index(0);
+      b.loop(b.index(0), paired, 2 * b.lanes, [&](Value c) {
+        Value even = b.load(b.vector, sums, c),
+              odd = b.load(b.vector, sums, b.add(c, b.lanes));
+        b.store(vector::InterleaveOp::create(b, even, odd), output, c);
+      });
+      b.loop(paired, paddedValueDim, b.lanes,
              [&](Value c) { b.store(b.load(b.vector, sums, c), output, c); });
     });
   });
@@ -267,7 +288,7 @@ SplitKVKernel::Rows SplitKVKernel::getValueTile(const Rows &inPlace,
     tile.base = b.at(tile.base, tile.element, before);
     return tile;
   }
-  if (valueAtom.readsRows(b, spec.v))
+  if (pairsValues || valueAtom.readsRows(b, spec.v))
     return inPlace;
   packRows(v, spec.v, inPlace.base, first, b.sub(end, first), sizes.valueDim,
            paddedValueDim, s.valuePanel);
