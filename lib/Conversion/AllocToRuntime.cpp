@@ -46,8 +46,17 @@ struct AllocToArena final : ConvertOpToLLVMPattern<memref::AllocOp> {
   matchAndRewrite(memref::AllocOp op, OpAdaptor adaptor,
                   ConversionPatternRewriter &rewriter) const override {
     MemRefType type = op.getType();
+    auto refuse = [&](const Twine &expected) {
+      return op.emitOpError()
+             << "expected " << expected << ", but got " << type;
+    };
     if (!type.getLayout().isIdentity())
-      return rewriter.notifyMatchFailure(op, "expected the identity layout");
+      return refuse("the identity layout");
+    FailureOr<unsigned> space = getTypeConverter()->getMemRefAddressSpace(type);
+    if (failed(space) || *space != 0)
+      return refuse("memory space 0, which the runtime has");
+    if (!getTypeConverter()->convertType(type))
+      return refuse("elements of a type that LLVM has");
     if (op.getAlignment().value_or(1) > 64)
       return op.emitOpError()
              << "expected an alignment of at most 64 bytes, but got "

@@ -143,6 +143,27 @@ bool diffattn::takeEveryCall(ArrayRef<ScheduleCase> cases) {
   return !cases.empty() && cases.back().isAlways();
 }
 
+/// GPU kernels are emitted for their widths, and states of ranges of keys
+/// allocated for their heads.
+static LogicalResult verifyKnownSizes(AttentionOp op,
+                                      ScheduleAttrInterface schedule) {
+  auto verify = [&](StringRef what, ArrayRef<int64_t> sizes) -> LogicalResult {
+    if (llvm::none_of(sizes, ShapedType::isDynamic))
+      return success();
+    return op.emitOpError()
+           << "expected " << what << " that are known when compiling for "
+           << schedule.getFamily() << ", but got ?";
+  };
+  if (schedule.getTarget() != ScheduleTarget::GPU)
+    return success();
+  if (failed(verify("widths of heads", {op.getHeadDim(), op.getValueDim()})))
+    return failure();
+  if (!isa<GpuSplitKVAttr>(schedule))
+    return success();
+  return verify("numbers of heads",
+                {op.getSignalHeads(), op.getNoiseHeads(), op.getValueHeads()});
+}
+
 LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
                                             ArrayRef<ScheduleCase> cases) {
   if (!takeEveryCall(cases))
@@ -155,6 +176,8 @@ LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
     if (cases.size() > 1 && isa<LinalgAttr>(choice.schedule))
       return op.emitOpError() << "expected a kernel for every call, but got "
                               << family << " for some";
+    if (failed(verifyKnownSizes(op, choice.schedule)))
+      return failure();
     std::optional<int64_t> most = choice.schedule.getMostQueries();
     if (!most)
       continue;

@@ -151,17 +151,23 @@ ScheduleAttrInterface
 mlir::diffattn::selectGpuKernel(MLIRContext *context,
                                 const GpuAttentionShape &shape,
                                 const GpuTarget &target, std::string &reason) {
-  if (shape.headDim > 256 || shape.valueDim > 256) {
-    reason = "expected widths of heads up to 256, but got " +
-             std::to_string(shape.headDim) + " and " +
-             std::to_string(shape.valueDim);
+  const int64_t widths[] = {shape.headDim, shape.valueDim};
+  const bool areKnown = llvm::none_of(widths, ShapedType::isDynamic);
+  if (!areKnown || shape.headDim > 256 || shape.valueDim > 256) {
+    auto name = [](int64_t width) {
+      return ShapedType::isDynamic(width) ? "?" : std::to_string(width);
+    };
+    reason = "expected widths of heads up to 256" +
+             std::string(areKnown ? "" : " that are known when compiling") +
+             ", but got " + name(shape.headDim) + " and " +
+             name(shape.valueDim);
     return {};
   }
   if (shape.elementType.isF32())
     return GpuPlainAttr::get(context, /*warps=*/4);
   // Few rows: their maps fill one tile of 16 rows, and only splitting keys
   // fills the GPU.
-  if (!ShapedType::isDynamic(shape.queries) &&
+  if (shape.knowsHeads && !ShapedType::isDynamic(shape.queries) &&
       shape.queries * shape.group <= kGpuDecodeRows) {
     bool narrow = shape.valueDim <= 128;
     GpuTiles tiles;
@@ -274,7 +280,7 @@ SmallVector<Attribute> mlir::diffattn::selectGpuSchedules(
   if (!isa<GpuForwardAttr>(kernel))
     return {kernel};
   SmallVector<Attribute> schedules;
-  if (ShapedType::isDynamic(shape.queries)) {
+  if (shape.knowsHeads && ShapedType::isDynamic(shape.queries)) {
     GpuAttentionShape few = shape;
     few.queries = few.group = 1;
     auto split =

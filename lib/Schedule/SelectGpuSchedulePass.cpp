@@ -24,6 +24,21 @@ static int64_t countKeys(AttentionOp op) { return op.getKeyCount(); }
 /// Ranges of keys are cut already.
 static int64_t countKeys(OnlineAttentionOp) { return ShapedType::kDynamic; }
 
+/// Signal heads s of an aligned block of this size share all three heads of
+/// keys and values: 1 where numbers of heads are not known.
+template <typename Op>
+static int64_t getGroup(Op op) {
+  int64_t signal = op.getSignalHeads(), group = 0;
+  for (int64_t heads :
+       {op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()}) {
+    // No heads are as good as one.
+    if (ShapedType::isDynamic(signal) || ShapedType::isDynamic(heads) || !heads)
+      return 1;
+    group = std::gcd(group, signal / heads);
+  }
+  return std::max<int64_t>(group, 1);
+}
+
 template <typename Op>
 static GpuAttentionShape getShape(Op op) {
   GpuAttentionShape shape;
@@ -35,17 +50,16 @@ static GpuAttentionShape getShape(Op op) {
   if (!op.isPacked())
     shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
   shape.keys = countKeys(op);
-  // Signal heads s of an aligned block of this size share all three heads of
-  // keys and values.
-  int64_t signal = op.getSignalHeads();
-  shape.group =
-      std::gcd(std::gcd(signal / op.getKey1Heads(), signal / op.getKey2Heads()),
-               signal / op.getValueHeads());
+  shape.group = getGroup(op);
+  const int64_t heads[] = {op.getSignalHeads(), op.getNoiseHeads(),
+                           op.getValueHeads()};
+  shape.knowsHeads = llvm::none_of(heads, ShapedType::isDynamic);
   // Of a group that is too large for one tile of decode, blocks take parts.
   if (!ShapedType::isDynamic(shape.queries) &&
       shape.queries <= kGpuDecodeRows) {
-    int64_t part = shape.group;
-    while (shape.group % part || part * shape.queries > kGpuDecodeRows)
+    int64_t part = std::min(
+        shape.group, kGpuDecodeRows / std::max<int64_t>(shape.queries, 1));
+    while (shape.group % part)
       --part;
     shape.group = part;
   }
@@ -156,10 +170,23 @@ struct SelectGpuSchedulePass final
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention does not use wgmma");
+    saySplits(op, schedules);
     sayBulkCopies(op, schedules, target);
     sayChoice(op, Builder(op).getArrayAttr(schedules));
     appendSchedules(op, schedules);
     return success();
+  }
+
+  /// Why keys are not split where there may be few queries.
+  void saySplits(AttentionOp op, ArrayRef<Attribute> schedules) {
+    const GpuAttentionShape shape = getGpuAttentionShape(op);
+    const bool maySplit =
+        ShapedType::isDynamic(shape.queries) || shape.queries <= kGpuDecodeRows;
+    if (maySplit && !shape.knowsHeads && isa<GpuForwardAttr>(schedules.back()))
+      remark::missed(op.getLoc(), kRemark)
+          << remark::reason("expected numbers of heads that are known when "
+                            "compiling, but got ?")
+          << remark::metric("Summary", "keys are not split between blocks");
   }
 
   /// Why decode does not use tensor maps, where the chip has them.

@@ -108,6 +108,57 @@ func.func @wide(%q: !w, %l: memref<f32>, %o: !w) {
   return
 }
 
+!u = memref<?x8x?x?xf32>
+!uk = memref<?x8x?x64xbf16>
+
+// Kernels are emitted for widths, so those must be known.
+// CHECK-LABEL: func.func @unknown_width
+// CHECK-NOT: schedules
+// CHECK-LABEL: func.func @unknown_width_of_values
+// CHECK-NOT: schedules
+func.func @unknown_width(%q: !u, %v: memref<?x8x?x64xf32>, %l: memref<f32>) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !u, !u, !u, !u, memref<?x8x?x64xf32>) lambda(%l : memref<f32>) outs(%v : memref<?x8x?x64xf32>)
+    {scale = 0.125 : f32}
+  return
+}
+func.func @unknown_width_of_values(%q: !uk, %v: memref<?x8x?x?xbf16>, %l: memref<f32>) {
+  diffattn.attention ins(%q, %q, %q, %q, %v : !uk, !uk, !uk, !uk, memref<?x8x?x?xbf16>) lambda(%l : memref<f32>) outs(%v : memref<?x8x?x?xbf16>)
+    {scale = 0.125 : f32}
+  return
+}
+
+!h1 = memref<?x?x1x64xbf16>
+!hk = memref<?x?x?x64xbf16>
+!one = memref<?x1x?x64xbf16>
+
+// States of ranges of keys are allocated for known numbers of heads: without, keys are not split.
+// CHECK-LABEL: func.func @unknown_heads
+// CHECK-NOT: gpu_split_kv
+// CHECK: #diffattn.gpu_forward<
+// CHECK-LABEL: func.func @unknown_query_heads
+// CHECK-NOT: gpu_split_kv
+// CHECK: #diffattn.gpu_forward<
+// NEW: Reason="expected numbers of heads that are known when compiling, but got ?", Summary="keys are not split between blocks"
+func.func @unknown_heads(%q: !h1, %k: !hk, %l: memref<f32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %k : !h1, !hk, !h1, !hk, !hk) lambda(%l : memref<f32>) outs(%q : !h1) {scale = 0.125 : f32}
+  return
+}
+func.func @unknown_query_heads(%q: !hk, %k: !one, %l: memref<f32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %k : !hk, !one, !hk, !one, !one) lambda(%l : memref<f32>) outs(%q : !hk) {scale = 0.125 : f32}
+  return
+}
+
+!many = memref<1x1099511627776x1x64xbf16>
+!few = memref<1x1x1x64xbf16>
+
+// A group of heads of any size is cut for blocks at once.
+// CHECK-LABEL: func.func @many_heads
+// CHECK: #diffattn.gpu_split_kv<
+func.func @many_heads(%q: !many, %k: !few, %l: memref<f32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %k : !many, !few, !many, !few, !few) lambda(%l : memref<f32>) outs(%q : !many) {scale = 0.125 : f32}
+  return
+}
+
 // What was written by hand stays, and what it does not take is chosen.
 // CHECK-LABEL: func.func @by_hand
 // CHECK: schedules = [#diffattn.linalg]

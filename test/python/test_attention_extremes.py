@@ -54,6 +54,8 @@ class Problem:
 
     def check(self, lowering, lam=0.3, **options):
         got = self.run(lowering, lam, **options).astype(np.float64)
+        if (mask := options.pop("attn_mask", None)) is not None:
+            options["bias"] = np.where(mask, 0.0, -np.inf)
         for name in ("scale", "softcap", "out_scale", "norm_eps"):
             if options.get(name) is not None:
                 options[name] = float(np.float32(options[name]))
@@ -154,6 +156,19 @@ def test_values_reach_exactly_the_rows_that_see_them(lowering, dtype, queries):
 
 #: NaN as processors write it, as memory full of ones is read, and with bits that sums of exponents have taken for finite numbers.
 NANS = (0x7FC00000, 0xFFFFFFFF, 0x7FC001FF, 0x7F800001)
+
+
+@pytest.mark.parametrize("lowering", LOWERINGS)
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_score_of_minus_infinity_hides_its_key_from_one_map(lowering, number):
+    """The other map still sees the key, also where a hidden value beside it is not finite."""
+    for queries, seen in ((20, dict(is_causal=True)), (3, dict(attn_mask=np.tri(3, 20, 16, dtype=bool)[None, None]))):
+        problem = Problem(dtype_of(lowering), queries, 20)
+        q, k = problem.arrays[2 * number : 2 * number + 2]
+        q[...], q[..., 0], k[:, :, 2, 0] = 0, -1, np.inf
+        finite = problem.check(lowering, **seen)
+        problem.arrays[4][:, :, 19, 15] = np.inf
+        np.testing.assert_array_equal(problem.run(lowering, **seen).astype(np.float64)[..., :15], finite[..., :15])
 
 
 @pytest.mark.parametrize("lowering, dtype", [*((lowering, "f32") for lowering in LOWERINGS if lowering != "cuda-sim:sm_90a"),

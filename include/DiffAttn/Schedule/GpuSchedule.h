@@ -25,6 +25,9 @@ struct GpuAttentionShape {
   /// Signal heads that share their heads of K1, K2 and V, or as many of them as
   /// one block of decode takes.
   int64_t group = 1;
+  /// Whether numbers of heads are known, for which states of ranges of keys are
+  /// allocated.
+  bool knowsHeads = true;
   /// What needs registers beside the tiles: a mask with a number for each
   /// score, one that looks at elements alone, one that tells of whole tiles, a
   /// softcap, copies by element.

@@ -123,6 +123,12 @@ private:
         reason = whyNotLinear(maps, root);
       return false;
     }
+    if (StringRef wide = findDouble(graph, *found); !wide.empty()) {
+      reason = (wide + " is computed in f64, of which the op's f32 would lose "
+                       "digits")
+                   .str();
+      return false;
+    }
     Epilogue epilogue = findEpilogue(graph, *found);
     if (readsReplaced(*found, epilogue)) {
       reason = "what the maps are multiplied by is computed from a map or from "

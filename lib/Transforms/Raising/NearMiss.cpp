@@ -42,6 +42,7 @@ private:
     softmaxOf.push_back(softmax);
     return softmaxOf.size() - 1;
   }
+  bool takesPart(Operation *op);
   void report(Operation *op, ArrayRef<Value> operands);
 
   ExprGraph &graph;
@@ -182,6 +183,19 @@ void NearMissFinder::report(Operation *op, ArrayRef<Value> operands) {
     }
 }
 
+/// Whether `op` is a slice of what has parts, or gathers elements of it, as
+/// ONNX takes halves.
+bool NearMissFinder::takesPart(Operation *op) {
+  if (isa<tensor::ExtractSliceOp, tensor::GatherOp>(op))
+    return true;
+  return isa<linalg::LinalgOp>(op) &&
+         op->walk([&](tensor::ExtractOp element) {
+             return parts.lookup(element.getTensor()).numbers.empty()
+                        ? WalkResult::advance()
+                        : WalkResult::interrupt();
+           }).wasInterrupted();
+}
+
 void NearMissFinder::visit(Operation *op) {
   if (isa<AttentionOp, tensor::EmptyOp>(op))
     return;
@@ -231,7 +245,7 @@ void NearMissFinder::visit(Operation *op) {
       return;
     all.isProduct = !maps.combinesFewMaps(linalgOp);
   }
-  if (isa<tensor::ExtractSliceOp>(op)) {
+  if (takesPart(op)) {
     llvm::SetVector<unsigned> slices;
     for (unsigned part : all.numbers)
       slices.insert(newPart(softmaxOf[part]));

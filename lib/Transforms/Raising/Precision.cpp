@@ -66,6 +66,20 @@ Expr fromHalf(ExprGraph &graph, Expr expr) {
   return nullptr;
 }
 
+StringRef findDouble(ExprGraph &graph, const Differential &found) {
+  Type single = Float32Type::get(graph.getContext());
+  const std::pair<Expr, StringRef> operands[] = {{found.first.query, "q1"},
+                                                 {found.first.key, "k1"},
+                                                 {found.second.query, "q2"},
+                                                 {found.second.key, "k2"},
+                                                 {found.value, "v"}};
+  for (auto [operand, name] : operands)
+    if (isa<Float64Type>(operand->type) && !narrowed(graph, operand, single) &&
+        !fromHalf(graph, operand))
+      return name;
+  return "";
+}
+
 /// Whether `use` rounds what it reads to `half`. What only moves or multiplies
 /// it adds its own value to `work`.
 static bool rounds(OpOperand &use, Type half, llvm::SetVector<Value> &work) {

@@ -19,6 +19,10 @@ Expr narrowed(ExprGraph &graph, Expr expr, Type half);
 /// none.
 Expr fromHalf(ExprGraph &graph, Expr expr);
 
+/// The name of a query, key or value of f64 that is no exact widening of a
+/// narrower type, so that the op's f32 would lose digits; empty if none is.
+StringRef findDouble(ExprGraph &graph, const Differential &found);
+
 struct Precision {
   /// Of queries, keys and values.
   Type elements;

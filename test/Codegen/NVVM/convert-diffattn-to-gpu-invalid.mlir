@@ -126,3 +126,21 @@ func.func @kept(%m: !m, %a: !a, %m1: !m1, %a1: !a1, %l: memref<f32>, %o: !a1) {
   diffattn.finalize ins(%m1, %a1, %m1, %a1 : !m1, !a1, !m1, !a1) lambda(%l : memref<f32>) outs(%o : !a1)
   return
 }
+
+// -----
+
+func.func @unknown_width(%q: memref<1x1x4x?xf32>, %l: memref<f32>) {
+  // expected-error @below {{'diffattn.attention' op expected widths of heads that are known when compiling for gpu_plain, but got ?}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x1x4x?xf32>, memref<1x1x4x?xf32>, memref<1x1x4x?xf32>, memref<1x1x4x?xf32>, memref<1x1x4x?xf32>)
+    lambda(%l : memref<f32>) outs(%q : memref<1x1x4x?xf32>) {scale = 0.125 : f32, schedules = [#diffattn.gpu_plain<warps = 4>]}
+  return
+}
+
+// -----
+
+func.func @unknown_heads(%q: memref<1x?x4x16xbf16>, %l: memref<f32>) {
+  // expected-error @below {{'diffattn.attention' op expected numbers of heads that are known when compiling for gpu_split_kv, but got ?}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x?x4x16xbf16>, memref<1x?x4x16xbf16>, memref<1x?x4x16xbf16>, memref<1x?x4x16xbf16>, memref<1x?x4x16xbf16>)
+    lambda(%l : memref<f32>) outs(%q : memref<1x?x4x16xbf16>) {scale = 0.125 : f32, schedules = [#diffattn.gpu_split_kv<warps = 1, kv_split_size = 128>]}
+  return
+}
