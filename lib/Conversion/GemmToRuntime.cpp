@@ -156,6 +156,8 @@ struct ConvertGemmToRuntimePass final
     : diffattn::impl::ConvertGemmToRuntimePassBase<ConvertGemmToRuntimePass> {
   using ConvertGemmToRuntimePassBase::ConvertGemmToRuntimePassBase;
   void runOnOperation() override {
+    if (failed(verifyThreads(getOperation(), threads)))
+      return signalPassFailure();
     llvm::Expected<CpuTarget> target = getCpuTarget(isa, prefetchBytes);
     if (!target) {
       getOperation().emitError() << llvm::toString(target.takeError());

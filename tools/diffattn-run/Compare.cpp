@@ -26,15 +26,24 @@ static int64_t countElements(llvm::ArrayRef<int64_t> shape) {
   return count;
 }
 
-/// What one rounding to the type and a different order of sums may cost.
+DType mlir::diffattn::getCoarsestType(llvm::ArrayRef<DType> types) {
+  for (DType coarse : {DIFFATTN_BF16, DIFFATTN_F16})
+    if (llvm::is_contained(types, coarse))
+      return coarse;
+  return DIFFATTN_F32;
+}
+
+/// What one rounding to the type and a different order of sums may cost. What
+/// is computed from a coarser type is rounded to it on the way.
 static Tolerance resolve(Tolerance tolerance, DType dtype) {
+  const DType coarsest = getCoarsestType({dtype, tolerance.computedFrom});
   double defaults[2] = {1e-5, 1e-4};
-  if (dtype == DIFFATTN_F16)
-    defaults[0] = defaults[1] = 1e-3;
-  else if (dtype == DIFFATTN_BF16)
-    defaults[0] = defaults[1] = 1e-2;
-  else if (!isFloatDType(dtype))
+  if (!isFloatDType(dtype))
     defaults[0] = defaults[1] = 0;
+  else if (coarsest == DIFFATTN_F16)
+    defaults[0] = defaults[1] = 1e-3;
+  else if (coarsest == DIFFATTN_BF16)
+    defaults[0] = defaults[1] = 1e-2;
   if (tolerance.rtol < 0)
     tolerance.rtol = defaults[0];
   if (tolerance.atol < 0)

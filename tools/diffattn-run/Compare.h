@@ -8,6 +8,7 @@
 #define DIFFATTN_RUN_COMPARE_H
 
 #include "DiffAttn/Compiler/Npy.h"
+#include "DiffAttn/Runtime/ABI/ElementType.h"
 
 namespace mlir::diffattn {
 
@@ -18,10 +19,16 @@ struct DenseView {
   llvm::ArrayRef<int64_t> shape;
 };
 
-/// |got - expected| <= atol + rtol * |expected|; negative: by element type.
+/// |got - expected| <= atol + rtol * |expected|; negative: by element type, or
+/// by `computedFrom`, if that has fewer digits.
 struct Tolerance {
   double rtol = -1, atol = -1;
+  diffattn_rt::DType computedFrom = DIFFATTN_F32;
 };
+
+/// The floating-point type of `arrays` with the fewest digits, f32 if none has
+/// fewer.
+diffattn_rt::DType getCoarsestType(llvm::ArrayRef<diffattn_rt::DType> types);
 
 struct Comparison {
   bool matches = true;

@@ -289,21 +289,76 @@ struct Results {
 };
 } // namespace
 
+/// As the options say, of what is computed from `arguments`.
+static Tolerance getTolerance(llvm::ArrayRef<HostArray> arguments) {
+  llvm::SmallVector<DType> types;
+  for (const HostArray &array : arguments)
+    types.push_back(array.dtype);
+  return {options.rtol.value_or(-1), options.atol.value_or(-1),
+          getCoarsestType(types)};
+}
+
 /// Compares and prints; false if something differs.
-static llvm::Expected<bool> compareAll(const Results &results,
+static llvm::Expected<bool> compareAll(llvm::ArrayRef<DenseView> got,
                                        llvm::ArrayRef<DenseView> wanted,
-                                       llvm::StringRef with) {
+                                       llvm::StringRef with,
+                                       Tolerance tolerance) {
   bool all = true;
   for (auto [i, view] : llvm::enumerate(wanted)) {
-    auto comparison = compareArrays(
-        "result " + std::to_string(i) + with.str(), results.views[i], view,
-        {options.rtol.value_or(-1), options.atol.value_or(-1)});
+    auto comparison = compareArrays("result " + std::to_string(i) + with.str(),
+                                    got[i], view, tolerance);
     if (!comparison)
       return comparison.takeError();
     llvm::outs() << comparison->text << "\n";
     all &= comparison->matches;
   }
   return all;
+}
+
+static bool areSame(const HostArray &a, const HostArray &b) {
+  return memcmp(a.data.get(), b.data.get(), a.getNumBytes()) == 0;
+}
+
+/// Runs the module once more, by the plain path, on `arguments`, and compares
+/// the results and what either call changed of its arguments, which were
+/// `before`; false if something differs.
+static llvm::Expected<bool> checkUnfused(Program &plain, llvm::StringRef name,
+                                         std::vector<HostArray> arguments,
+                                         llvm::ArrayRef<HostArray> before,
+                                         const Results &results,
+                                         llvm::ArrayRef<HostArray> updated) {
+  std::vector<CallResult> called;
+  if (Failure failure =
+          plain.call(name.str(), viewsOf(arguments), options.threads, called))
+    return toError(failure);
+  Results reference(std::move(called), arguments);
+  const Tolerance tolerance = getTolerance(before);
+  constexpr llvm::StringLiteral kWith = " and the reference";
+  auto same = compareAll(results.views, reference.views, kWith, tolerance);
+  if (!same)
+    return same;
+  bool isNothing = reference.views.empty();
+  for (int i = 0, count = static_cast<int>(before.size()); i < count; ++i) {
+    const HostArray &was = before[i];
+    const bool isResult =
+        llvm::any_of(results.called, [&](const CallResult &result) {
+          return result.argument == i;
+        });
+    if (isResult || (areSame(was, updated[i]) && areSame(was, arguments[i])))
+      continue;
+    auto comparison =
+        compareArrays("argument " + std::to_string(i) + kWith.str(),
+                      viewOf(updated[i]), viewOf(arguments[i]), tolerance);
+    if (!comparison)
+      return comparison.takeError();
+    llvm::outs() << comparison->text << "\n";
+    *same &= comparison->matches;
+    isNothing = false;
+  }
+  if (isNothing)
+    llvm::errs() << "warning: nothing was compared: the function has no "
+                    "results, and no argument was changed\n";
+  return same;
 }
 
 /// Judges results by the module as given, interpreted on `arguments`; false if
@@ -396,7 +451,8 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   std::vector<DenseView> wantedViews;
   for (const HostArray &array : wanted)
     wantedViews.push_back(viewOf(array));
-  auto matches = compareAll(results, wantedViews, "");
+  auto matches =
+      compareAll(results.views, wantedViews, "", getTolerance(*original));
   if (!matches)
     return matches;
   if (options.check == "oracle") {
@@ -409,12 +465,11 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
     auto plain = makeProgram(*ir, compile, files, prepare);
     if (!plain)
       return plain.takeError();
-    std::vector<CallResult> again;
-    if (Failure failure =
-            (*plain)->call(name, viewsOf(*original), options.threads, again))
-      return toError(failure);
-    Results reference(std::move(again), *original);
-    auto same = compareAll(results, reference.views, " and the reference");
+    auto copies = copyArrays(*original);
+    if (!copies)
+      return copies.takeError();
+    auto same = checkUnfused(**plain, name, std::move(*copies), *original,
+                             results, arguments);
     if (!same)
       return same;
     *matches &= *same;

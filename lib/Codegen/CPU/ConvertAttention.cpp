@@ -7,6 +7,7 @@
 #include "PackedValues.h"
 
 #include "DiffAttn/Codegen/Passes.h"
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/IR/ScheduleCases.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -205,6 +206,8 @@ struct ConvertDiffAttnToVectorPass final
   using ConvertDiffAttnToVectorPassBase::ConvertDiffAttnToVectorPassBase;
 
   void runOnOperation() override {
+    if (failed(verifyThreads(getOperation(), threads)))
+      return signalPassFailure();
     SmallVector<std::pair<AttentionOp, SmallVector<ScheduleCase>>> ops;
     getOperation()->walk([&](AttentionOp op) {
       SmallVector<ScheduleCase> cases =

@@ -84,6 +84,15 @@ FailureOr<LLVM::LLVMFuncOp> mlir::diffattn::getOrDeclareRuntimeFunction(
                                 type.getParams(), type.getReturnType());
 }
 
+LogicalResult mlir::diffattn::verifyThreads(Operation *module,
+                                            int64_t threads) {
+  if (threads >= 0 && threads <= DIFFATTN_RT_MAX_THREADS)
+    return success();
+  return module->emitError() << "expected threads from 0 to "
+                             << DIFFATTN_RT_MAX_THREADS << ", but got "
+                             << threads;
+}
+
 LLVM::LLVMStructType mlir::diffattn::getWeightSlotType(MLIRContext *context) {
   return LLVM::LLVMStructType::getLiteral(
       context, {

@@ -44,6 +44,10 @@ FailureOr<LLVM::LLVMFuncOp>
 getOrDeclareRuntimeFunction(OpBuilder &builder, Operation *module,
                             RuntimeFunction function);
 
+/// Fails, with an error at `module`, unless loops can ask the runtime for
+/// `threads` threads; 0 leaves their number to it.
+LogicalResult verifyThreads(Operation *module, int64_t threads);
+
 /// A slot of the table of weights: diffattn_weight.
 LLVM::LLVMStructType getWeightSlotType(MLIRContext *context);
 

@@ -30,6 +30,9 @@ extern "C" {
 // Threads
 //===----------------------------------------------------------------------===//
 
+/// The most threads that a call or a loop can ask for.
+#define DIFFATTN_RT_MAX_THREADS 4096
+
 /// Calls `body(ctx, i, scratch)` once for each `i` in [0, count). Indices are
 /// handed out in increasing order, one at a time, to whichever thread is free:
 /// put the largest pieces of work first. `scratch` is `scratch_bytes` of memory

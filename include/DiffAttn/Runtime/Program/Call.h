@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_RUNTIME_PROGRAM_CALL_H
 #define DIFFATTN_RUNTIME_PROGRAM_CALL_H
 
+#include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Program/Signature.h"
 
 #include <functional>
@@ -67,7 +68,7 @@ Failure checkArguments(const Signature &signature, std::string_view entry,
                        ListRef<ArrayView> args);
 
 /// The most threads that a call can be given.
-constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxThreads = DIFFATTN_RT_MAX_THREADS;
 
 /// Fails unless `threads` is a number of threads, or 0 for the runtime's
 /// default.
