@@ -78,6 +78,7 @@ void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
 
 void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
                                      const CPUPipelineOptions &options) {
+  pm.addPass(createConvertBufferizationToMemRefPass());
   {
     OpPassManager &functions = pm.nest<func::FuncOp>();
     functions.addPass(memref::createFoldMemRefAliasOpsPass());
@@ -109,6 +110,7 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
   pm.addPass(createReconcileUnrealizedCastsPass());
+  pm.addPass(createVerifyLLVMPass());
 }
 
 void mlir::diffattn::buildCPUPipelineBetween(OpPassManager &pm,

@@ -25,3 +25,13 @@ func.func @product(%a: memref<?x?xf32, strided<[?, 1], offset: ?>>, %b: memref<?
     outs(%c : memref<?x?xf32, strided<[?, 1], offset: ?>>)
   return
 }
+
+// What upstream's deallocation of buffers writes. (Memory goes back when the call ends.)
+// CHECK-LABEL: func.func @deallocated(
+func.func @deallocated(%a: memref<?xf32>, %i: index) -> f32 {
+  %true = arith.constant true
+  %copy = bufferization.clone %a : memref<?xf32> to memref<?xf32>
+  %r = memref.load %copy[%i] : memref<?xf32>
+  bufferization.dealloc (%copy : memref<?xf32>) if (%true)
+  return %r : f32
+}

@@ -130,6 +130,14 @@ def ConvertAssertToRuntimePass
   let dependentDialects = ["LLVM::LLVMDialect", "cf::ControlFlowDialect"];
 }
 
+def VerifyLLVMPass : Pass<"diffattn-verify-llvm", "ModuleOp"> {
+  let summary = "Fail where an op is left that nothing lowers";
+  let description = [{
+    Fails at the first op outside of the LLVM dialect and of nested modules: its name says more than
+    the casts around it, of which a translation to LLVM IR would speak.
+  }];
+}
+
 def ConvertConstantToWeightPass : Pass<"convert-diffattn-constant-to-weight", "ModuleOp"> {
   let summary = "Put constants in memory behind the weights of the table";
   let description = [{
