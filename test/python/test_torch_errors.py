@@ -11,7 +11,8 @@ import diffattn
 from diffattn import errors
 from diffattn.runtime import Executable
 from diffattn.importing import mlir_text, weight_globals
-from diffattn.torch import requirements
+from diffattn.torch import lowering, requirements
+from diffattn.torch.graph import prepare
 
 pytestmark = pytest.mark.oracle
 
@@ -45,6 +46,14 @@ def test_the_line_of_an_op():
     line = Sorts.forward.__code__.co_firstlineno + 2
     with pytest.raises(errors.CompileError, match=rf"test_torch_errors\.py:{line}: "):
         diffattn.compile(Sorts(), (torch.rand(3, 3),))
+
+
+def test_a_view_without_elements():
+    """torch-mlir would divide by its sizes. A graph that is to give it by itself, as a saved program's, has it."""
+    program = torch.export.export(Tripled(lambda x: x.view(0, 5, 2, 4)), (torch.rand(0, 5, 8),)).run_decompositions({})
+    with pytest.raises(errors.CompileError, match=r"test_torch_errors\.py:\d+: expected a view of elements, but got aten\.view\.default of \[0, 5, 8\] as "
+                                                  r"\[0, 5, 2, 4\], without any; a size that may be 0 \(torch\.export\.Dim\(name, min=0\)"):
+        lowering.lower(prepare(program.graph_module, empty_apart=False).module)
 
 
 def test_fallback():

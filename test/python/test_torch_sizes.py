@@ -63,6 +63,31 @@ def test_arithmetic(function):
         torch.testing.assert_close(compiled(x), x * function(rows))
 
 
+@pytest.mark.parametrize("function", [
+    lambda t, s: min(t, s), lambda t, s: max(t, s, 6), lambda t, s: abs(t - s), lambda t, s: torch.sym_sum([t, s, t, 3]), lambda t, s: t >> 1,
+    lambda t, s: math.ceil(t / 4) * 4, lambda t, s: math.floor(s / 3), lambda t, s: int(t * 0.75), lambda t, s: int(float(s) / 2),
+    lambda t, s: 9 + int((t - s) / 3), lambda t, s: math.ceil(t / s)])
+def test_functions_of_sizes(function):
+    """What Python's functions make of sizes, as numbers and as sizes of results; Dynamo keeps them in its graph."""
+    torch._dynamo.reset()
+    program = lambda x, y: (x * function(x.shape[0], y.shape[0]), x.new_ones(function(x.shape[0], y.shape[0])))  # noqa: E731
+    compiled = torch.compile(program, backend="diffattn", dynamic=True, fullgraph=True)
+    for rows, others in ((5, 3), (3, 8), (12, 7), (7, 12), (8, 4)):
+        x, y = torch.ones(rows, 4), torch.ones(others, 4)
+        for got, want in zip(compiled(x, y), program(x, y)):
+            torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("function, name", [(lambda n: int(n ** 0.5), "torch.sym_float"), (lambda n: int(n * 0.1), "torch.sym_float"),
+                                            (lambda n: round(n / 4), "round"), (lambda n: n & 3, r"operator.and_")])
+def test_functions_of_sizes_that_are_refused(function, name):
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x.new_ones(function(x.shape[0])), backend="diffattn", dynamic=True)
+    with pytest.raises(diffattn.errors.CompileError, match=rf"test_torch_sizes\.py:\d+: expected ops that torch-mlir lowers .*, but got {name}, "
+                                                           "arithmetic on sizes; fallback='eager'"):
+        compiled(torch.ones(12))
+
+
 @pytest.mark.parametrize("shape, function, tolerance", [
     ((3, 4), lambda x: F.group_norm(x, 2, torch.arange(4.0), torch.ones(4), 1e-3), 1e-5),
     ((2, 3, 4), lambda x: F.group_norm(x.reshape(-1, 4), 2, torch.arange(4.0)), 1e-5),
@@ -107,6 +132,31 @@ def test_a_named_size_that_export_cannot_prove():
     size = Dim("rows", max=9)
     with pytest.raises(diffattn.errors.CompileError, match=r"torch.export.Dim.DYNAMIC in dynamic_shapes, in place of a named size.*rows"):
         diffattn.compile(Function(lambda x: x * int(x.shape[0] * 0.5)), (torch.ones(5, 4),), dynamic_shapes=({0: size},))
+
+
+def test_sizes_that_are_multiples():
+    """torch.export knows a number of which the size is a multiple, and no size is that number itself."""
+    rows = Dim("rows", min=1, max=9)
+    compiled = diffattn.compile(Function(lambda x, y: x[1:] + y), (torch.ones(9, 3), torch.ones(8, 3)),
+                                dynamic_shapes=({0: 4 * rows + 1}, {0: 4 * rows}))
+    for n in (8, 12, 36):
+        x, y = torch.randn(n + 1, 3), torch.randn(n, 3)
+        torch.testing.assert_close(compiled(x, y), x[1:] + y)
+    for x, y, message in ((10, 8, "x, size of axis 0: expected a multiple of 4 plus 1, but got 10"),
+                          (9, 10, r"y, size of axis 0: expected 8, which is 4\*\(x.shape\[0\] - 1\) / 4, but got 10"),
+                          (41, 40, "x, size of axis 0: expected a size from 9 to 37, but got 41")):
+        with pytest.raises(diffattn.errors.InputError, match=message):
+            compiled(torch.ones(x, 3), torch.ones(y, 3))
+
+
+def test_limits_of_sizes():
+    compiled = compiled_for_any(lambda x: x * 2, (3, 4))
+    for rows in (0, 1):
+        with pytest.raises(diffattn.errors.InputError, match=rf"size of axis 0: expected a size of at least 2, but got {rows}; "
+                                                             rf"torch.export.Dim\(name, min={rows}\) in dynamic_shapes widens that$"):
+            compiled(torch.ones(rows, 4))
+        wider = diffattn.compile(Function(lambda x: x * 2), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("rows", min=rows)},))
+        assert wider(torch.ones(rows, 4)).shape == (rows, 4)
 
 
 def test_equal_sizes_are_stated():

@@ -13,6 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..errors import CompileError
+from .empty import EmptyResult, is_empty, leave_out
 from .source import describe
 from .symbols import simplify
 from .views import spell_views
@@ -23,8 +24,9 @@ aten = torch.ops.aten
 
 @dataclass
 class Result:
-    """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "result" it is
-    result number `value` of the compiled function: a number, or a tensor of `dtype` whose axes are then put into `order`."""
+    """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "empty" `value` makes
+    it, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` whose axes are then put into
+    `order`."""
 
     kind: str
     value: object
@@ -55,10 +57,10 @@ class Prepared:
     changes: list[tuple[int, Result]] = field(default_factory=list)
 
 
-def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepared:
+def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, empty_apart: bool = True) -> Prepared:
     """Changes the graph of `module` in place. Its first outputs are what its inputs with the numbers `changed` become; others are changed by
-    `copy_` in the graph. Raises CompileError for ops that draw random numbers and for types of elements that
-    compiled code does not have."""
+    `copy_` in the graph. Outputs without elements are left out of it if `empty_apart`. Raises CompileError for ops that draw random numbers
+    and for types of elements that compiled code does not have."""
     graph = module.graph
     places = [node for node in graph.nodes if node.op == "placeholder"]
     prepared = Prepared(module, len(places))
@@ -67,7 +69,9 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = ()) -> Prepar
     spell_views(graph)
     constants = _lift_constants(module, places[-1] if places else None)
     changes = _changes(graph, places, changed)
-    prepared.results, prepared.changes = _results(graph, places, changes)
+    replaced = leave_out(graph, lambda node, value: _placeholder(graph, node, value, places[-1] if places else None, constants))
+    changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
+    prepared.results, prepared.changes = _results(graph, places, changes, empty_apart)
     # What is also given back, or to another input, as it was: that would be read when it is written.
     kept = {one.value for one in [*prepared.results, *(new for _, new in prepared.changes)] if one.kind == "input"}
     written = {number for number, node in changes if number not in kept and is_written_part(node, places[number])}
@@ -144,7 +148,7 @@ def _changes(graph, places, changed) -> list:
     return changes
 
 
-def _results(graph, places, changes) -> tuple:
+def _results(graph, places, changes, empty_apart) -> tuple:
     """How the outputs are made, and the new contents of inputs."""
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     results: list = []
@@ -155,6 +159,9 @@ def _results(graph, places, changes) -> tuple:
         if node in places:
             return Result("input", places.index(node))
         value = node.meta["val"]
+        empty = EmptyResult.of(value, places) if empty_apart and is_empty(value) else None
+        if empty is not None:
+            return Result("empty", empty)
         order = physical_order(value) if strided and isinstance(value, torch.Tensor) else None
         if order is not None:
             node = _permuted(graph, output, node, order)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
+import types
 
 import torch
 
 from ..errors import CompileError
 from ..importing.mlir_text import left_over, readable_constants
 from ..text import shown
+from .empty import is_empty
 from .equal_sizes import assert_equal_sizes
 from .node_text import make_calls, with_ops
 from .source import describe
+from .views import VIEWS
 
 #: What `torch_mlir.fx` runs on an imported graph: the second is torch-backend-to-linalg-on-tensors-backend-pipeline, without its last
 #: pass, which refuses calls of functions. What it looks for else, `left_over` does.
@@ -34,6 +37,7 @@ def lower(module: torch.fx.GraphModule) -> str:
     from torch_mlir.extras.fx_importer import FxImporter
     from torch_mlir.passmanager import PassManager
 
+    _refuse_empty_views(module.graph)
     context = ir.Context()
     torch_dialect.register_dialect(context)
     importer = FxImporter(context=context)
@@ -66,12 +70,32 @@ def _named_by_location(graph):
             node.meta["stack_trace"] = trace
 
 
+def _refuse_empty_views(graph) -> None:
+    """Of these torch-mlir does not come back: it divides by their sizes."""
+    for node in graph.nodes:
+        if node.target in VIEWS and is_empty(node.meta["val"]):
+            sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
+            raise CompileError(f"{describe(node)}expected a view of elements, but got {node.target} of {sizes}, without any; a size that may be "
+                               "0 (torch.export.Dim(name, min=0) in dynamic_shapes) is compiled, and fallback='eager' runs this graph in PyTorch")
+
+
 def _refused(graph, message: str) -> CompileError:
     """The error for what torch-mlir said, with the op of the graph and its place."""
     nodes = {node.name: node for node in graph.nodes}
-    for name in re.findall(r"\bnode:(\w+)", message):
-        node = nodes.get(name)
+    named = [nodes.get(name) for name in re.findall(r"\bnode:(\w+)", message)]
+    # Of arithmetic on sizes the importer says what it does not know, and not where.
+    named += [node for function in re.findall(r"<built-in function (\w+)>", message) for node in graph.nodes
+              if getattr(node.target, "__name__", None) == function]
+    for node in named:
         if node is not None and node.op == "call_function":
-            return CompileError(f"{describe(node)}expected ops that torch-mlir lowers to upstream dialects, but got {node.target}; "
+            return CompileError(f"{describe(node)}expected ops that torch-mlir lowers to upstream dialects, but got {_name(node.target)}; "
                                 "fallback='eager' runs this graph in PyTorch")
     return CompileError(f"expected a graph that torch-mlir lowers, but got: {shown(message, 400)}; fallback='eager' runs it in PyTorch")
+
+
+def _name(target) -> str:
+    """An op by its name, and a function of sizes as Python finds it: `torch.sym_float`, `round`."""
+    if not isinstance(target, (types.FunctionType, types.BuiltinFunctionType)):
+        return str(target)
+    module = {"builtins": "", "_operator": "operator."}.get(target.__module__, f"{target.__module__}.")
+    return f"{module}{target.__name__}, arithmetic on sizes"

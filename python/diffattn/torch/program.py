@@ -36,6 +36,8 @@ class Given:
 
     def new(self, result):
         """What `result` describes: an argument itself where compiled code has made it in the argument's memory."""
+        if result.kind == "empty":
+            return result.value.new(self.values)
         if result.kind != "result":
             return self.values[result.value] if result.kind == "input" else result.value
         made = self._results[result.value]

@@ -48,7 +48,7 @@ def _import(program: torch.export.ExportedProgram) -> Imported:
     held = {**program.state_dict, **program.constants}
     inline_numbers(graph, places, specs, held)
     _make_row_major(graph)
-    prepared = prepare(graph)
+    prepared = prepare(graph, empty_apart=False)
     arguments, weights, number_of = [], [], {}
     for number, one in enumerate(prepared.inputs):
         spec = specs[one.place] if one.place is not None else None

@@ -12,14 +12,14 @@ import sympy
 import torch
 
 aten, prims = torch.ops.aten, torch.ops.prims
-_VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
+VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
 
 def spell_views(graph: torch.fx.Graph) -> None:
     """Replaces, in place, each view in which a size is symbolic."""
     numbers = _Numbers()
     for node in list(graph.nodes):
-        if node.op != "call_function" or node.target not in _VIEWS:
+        if node.op != "call_function" or node.target not in VIEWS:
             continue
         source, sizes = node.args[0], list(node.args[1])
         before, after = source.meta["val"].shape, node.meta["val"].shape

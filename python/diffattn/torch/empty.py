@@ -1,0 +1,134 @@
+"""Tensors without elements in a graph, as of an empty batch: their sizes are all that there is of them.
+
+torch-mlir divides by such sizes, or does not lower what makes such a tensor. So none is computed: what has elements is made without
+those that have none, and an output that has none is made when the graph is called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from .write_node import WRITES
+
+aten = torch.ops.aten
+
+
+def is_empty(value) -> bool:
+    """Whether `value` is a tensor that never has elements: one of its sizes is known to be 0."""
+    return isinstance(value, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in value.shape)
+
+
+@dataclass
+class EmptyResult:
+    """A result without elements. Sizes and strides are integers, or expressions of the symbols in `symbols`, each with the number of the
+    graph's input that it is, or (with an axis) is a size of."""
+
+    sizes: list
+    strides: list
+    dtype: torch.dtype
+    symbols: dict
+
+    @classmethod
+    def of(cls, value: torch.Tensor, places) -> EmptyResult | None:
+        """As the fake tensor `value`, in a graph with the inputs `places`; None: its sizes are not among theirs."""
+        sizes, strides = ([n if isinstance(n, int) else n.node.expr for n in numbers] for numbers in (value.shape, value.stride()))
+        wanted = {symbol for n in (*sizes, *strides) if not isinstance(n, int) for symbol in n.free_symbols}
+        known: dict = {}
+        for number, node in enumerate(places):
+            given = node.meta.get("val")
+            for axis, size in enumerate(given.shape) if isinstance(given, torch.Tensor) else [(None, given)]:
+                if isinstance(size, torch.SymInt) and size.node.expr in wanted:
+                    known.setdefault(size.node.expr, (number, axis))
+        return cls(sizes, strides, value.dtype, known) if len(known) == len(wanted) else None
+
+    def new(self, inputs) -> torch.Tensor:
+        known = {symbol: inputs[number] if axis is None else inputs[number].shape[axis] for symbol, (number, axis) in self.symbols.items()}
+        sizes, strides = ([n if isinstance(n, int) else int(n.subs(known)) for n in numbers] for numbers in (self.sizes, self.strides))
+        return torch.empty_strided(sizes, strides, dtype=self.dtype)
+
+
+def leave_out(graph: torch.fx.Graph, add_constant) -> dict:
+    """Makes, in place, each tensor that has elements without those that have none. `add_constant(node, value)` gives a new input of the
+    graph that is always `value`. The result: which nodes were replaced, with what stands for them."""
+    replaced = {}
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, torch.Tensor) or is_empty(value):
+            continue
+        empty = [one for one in node.all_input_nodes if is_empty(one.meta.get("val"))]
+        if not empty:
+            continue
+        with graph.inserting_before(node):
+            made = _without(graph, node)
+        if made is not None:
+            replaced[node] = made
+            _replace(graph, node, made)
+            continue
+        for one in empty:
+            if one.op == "call_function" and _is_known(one.meta["val"]):
+                with unset_fake_temporarily():
+                    constant = _like(one.meta["val"])
+                node.replace_input_with(one, add_constant(one, constant))
+    return replaced
+
+
+def _without(graph, node):
+    """A node that stands for `node`, whose operands without elements do not count; None: there is none."""
+    if node.target is aten.cat.default:
+        return _joined(graph, node)
+    if node.target in WRITES:
+        return node.args[0] if is_empty(node.args[WRITES[node.target]].meta["val"]) else None
+    return _number(graph, node)
+
+
+def _joined(graph, node):
+    """The elements of the others, which one without any may have made another type."""
+    joined, kept = node.meta["val"], []
+    for one in [one for one in node.args[0] if not is_empty(one.meta["val"])]:
+        value = one.meta["val"]
+        kept.append(one if value.dtype == joined.dtype else
+                    _call(graph, node, aten._to_copy.default, (one,), {"dtype": joined.dtype}, joined.new_empty(value.shape)))
+    return kept[0] if len(kept) == 1 else _call(graph, node, node.target, (kept, *node.args[1:]), node.kwargs, joined)
+
+
+def _number(graph, node):
+    """Of operands that all have no elements PyTorch makes one number, in all places: sums are 0, means no number."""
+    operands = [one.meta.get("val") for one in node.all_input_nodes]
+    if node.target.namespace not in ("aten", "prims") or not all(_is_known(one) and is_empty(one) for one in operands):
+        return None
+    with unset_fake_temporarily():
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda one: _like(one.meta["val"]))
+        made = node.target(*args, **kwargs)
+        first = made.flatten()[0]
+        if not (torch.equal(made, first.expand(made.shape)) or made.isnan().all()):
+            return None
+        number = first.item()
+    options = {"dtype": made.dtype, "device": made.device, "pin_memory": False}
+    return _call(graph, node, aten.full.default, (list(made.shape), number), options, node.meta["val"])
+
+
+def _is_known(value) -> bool:
+    return isinstance(value, torch.Tensor) and all(isinstance(size, int) for size in value.shape)
+
+
+def _like(value) -> torch.Tensor:
+    return torch.empty(value.shape, dtype=value.dtype)
+
+
+def _replace(graph, node, by) -> None:
+    """Outputs are tensors of their own."""
+    node.replace_all_uses_with(by, delete_user_cb=lambda user: user.op != "output")
+    if node.users:
+        with graph.inserting_before(node):
+            copy = _call(graph, node, aten.clone.default, (by,), {}, node.meta["val"])
+        node.replace_all_uses_with(copy)
+    graph.erase_node(node)
+
+
+def _call(graph, like, target, args, kwargs, value):
+    made = graph.call_function(target, args, kwargs)
+    made.meta = {"val": value, "stack_trace": like.meta.get("stack_trace")}
+    return made
