@@ -212,3 +212,28 @@ func.func @gathered(%q1: !q, %k1: !kt, %l: f32) -> tensor<3x3x3x7x8xf32> {
   %p = linalg.pack %d padding_value(%zero : f32) inner_dims_pos = [2, 1] inner_tiles = [7, 8] into %ep : !half -> tensor<3x3x3x7x8xf32>
   return %p : tensor<3x3x3x7x8xf32>
 }
+
+// With one key nothing tells what runs along keys.
+
+!k1t = tensor<6x16x1xf32>
+!s1 = tensor<6x20x1xf32>
+
+// CHECK-LABEL: func.func @one_key(
+// CHECK-NOT:     diffattn.attention
+// CHECK:         return
+func.func @one_key(%q1: !q, %k1: !k1t, %q2: !q, %k2: !k1t, %v: tensor<6x1x32xf32>, %l: !s1) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %es = tensor.empty() : !s1
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s1) -> !s1
+  %s1 = linalg.batch_matmul ins(%q1, %k1 : !q, !k1t) outs(%zs : !s1) -> !s1
+  %s2 = linalg.batch_matmul ins(%q2, %k2 : !q, !k1t) outs(%zs : !s1) -> !s1
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s1) outs(%es : !s1) -> !s1
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s1) outs(%es : !s1) -> !s1
+  %m2 = arith.mulf %a2, %l : !s1
+  %d = arith.subf %a1, %m2 : !s1
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  // expected-remark @below {{[Missed] NotRaised | Category:diffattn-fuse | Reason="there is one key, whose weight is 1 in both maps", Remark="linalg.batch_matmul stays"}}
+  %o = linalg.batch_matmul ins(%d, %v : !s1, tensor<6x1x32xf32>) outs(%zv : !v) -> !v
+  return %o : !v
+}

@@ -68,6 +68,14 @@ void SplitKVKernel::packQuery(Map &map, Value row, Value to, bool paired) {
   if (paired) {
     done = getPairedColumns(sizes.headDim);
     b.loop(b.index(0), done, 2 * b.lanes, [&](Value first) {
+      if (operand.hasUnitColumns() && operand.element.isBF16()) {
+        Value place = first;
+        for (Value q : b.loadWidePairs(from, first)) {
+          b.store(b.mulf(q, b.splat(scale)), to, place);
+          place = b.add(place, b.lanes);
+        }
+        return;
+      }
       b.loop(b.index(b.lanes), [&](Value i) {
         Value even = b.add(first, b.mul(i, 2)), place = b.add(first, i);
         copy(even, place);

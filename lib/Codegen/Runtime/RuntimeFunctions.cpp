@@ -88,9 +88,9 @@ LogicalResult mlir::diffattn::verifyThreads(Operation *module,
                                             int64_t threads) {
   if (threads >= 0 && threads <= DIFFATTN_RT_MAX_THREADS)
     return success();
-  return module->emitError() << "expected threads from 0 to "
-                             << DIFFATTN_RT_MAX_THREADS << ", but got "
-                             << threads;
+  return module->emitError()
+         << "expected threads from 0 to " << DIFFATTN_RT_MAX_THREADS
+         << ", but got " << threads;
 }
 
 LLVM::LLVMStructType mlir::diffattn::getWeightSlotType(MLIRContext *context) {

@@ -121,6 +121,10 @@ private:
     if (!found) {
       if (reason.empty())
         reason = whyNotLinear(maps, root);
+      // Loops of one key tell nothing of what runs along keys.
+      else if (maps.sharedKey &&
+               graph.space.extent(*maps.sharedKey) == IndexPoly(1))
+        reason = "there is one key, whose weight is 1 in both maps";
       return false;
     }
     if (StringRef wide = findDouble(graph, *found); !wide.empty()) {
