@@ -208,7 +208,7 @@ void SplitKVKernel::prefetchNext(const Rows &rows, Value column, Value key,
 SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
                                           const Queries &queries) {
   const int64_t width = queries.width;
-  auto getQuery = [&](size_t i, Value c) {
+  auto queryAt = [&](size_t i, Value c) {
     std::optional<int64_t> known = KernelBuilder::known(c);
     if (known && !queries.loaded.empty() && !rows.padded &&
         *known / width < static_cast<int64_t>(queries.loaded[i].size()))
@@ -226,7 +226,7 @@ SmallVector<Value> SplitKVKernel::emitDot(const Rows &rows, Value row,
     SmallVector<Value> next(sums);
     for (auto [part, k] : llvm::enumerate(key))
       for (auto [i, sum] : llvm::enumerate(next)) {
-        Value q = getQuery(i, b.add(c, part * width));
+        Value q = queryAt(i, b.add(c, part * width));
         sum = atom.multiplyAdd(b, k, q, sum);
       }
     return next;
