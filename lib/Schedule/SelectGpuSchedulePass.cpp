@@ -9,6 +9,7 @@
 #include "DiffAttn/Schedule/Passes.h"
 
 #include "mlir/IR/Remarks.h"
+#include "llvm/Support/Format.h"
 
 #include <numeric>
 
@@ -95,10 +96,12 @@ static std::string getSoftcapReason(Op op) {
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)
     return "";
-  return "expected a softcap of at most " +
-         std::to_string(static_cast<int64_t>(maxCap)) + " for " +
-         (plain ? "f32" : "16-bit operands") + ", but got " +
-         std::to_string(op.getSoftcap()->convertToFloat());
+  std::string reason;
+  llvm::raw_string_ostream(reason)
+      << "expected a softcap of at most " << static_cast<int64_t>(maxCap)
+      << " for " << (plain ? "f32" : "16-bit operands") << ", but got "
+      << llvm::format("%g", op.getSoftcap()->convertToDouble());
+  return reason;
 }
 
 std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {

@@ -129,6 +129,16 @@ func.func @kept(%m: !m, %a: !a, %m1: !m1, %a1: !a1, %l: memref<f32>, %o: !a1) {
 
 // -----
 
+!q = memref<1x1x9x64xbf16>
+func.func @largest_softcap(%q: !q, %l: memref<f32>, %o: !q) {
+  // expected-error @below {{'diffattn.attention' op expected a softcap of at most 1024 for 16-bit operands, but got 1e+38}}
+  diffattn.attention ins(%q, %q, %q, %q, %q : !q, !q, !q, !q, !q) lambda(%l : memref<f32>) outs(%o : !q)
+    {scale = 1.0 : f32, softcap = 1.0e38 : f32, schedules = [#diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 64>]}
+  return
+}
+
+// -----
+
 func.func @unknown_width(%q: memref<1x1x4x?xf32>, %l: memref<f32>) {
   // expected-error @below {{'diffattn.attention' op expected widths of heads that are known when compiling for gpu_plain, but got ?}}
   diffattn.attention ins(%q, %q, %q, %q, %q : memref<1x1x4x?xf32>, memref<1x1x4x?xf32>, memref<1x1x4x?xf32>, memref<1x1x4x?xf32>, memref<1x1x4x?xf32>)
