@@ -26,7 +26,7 @@ struct VerifyLLVMPass final
     getOperation()->walk<WalkOrder::PreOrder>([&](Operation *inner) {
       if (inner == getOperation())
         return WalkResult::advance();
-      // Nested modules are none of the program's.
+      // GPU code is translated by itself, and other nested modules are not.
       if (isa<gpu::GPUModuleOp, gpu::BinaryOp, ModuleOp>(inner))
         return WalkResult::skip();
       if (isa_and_nonnull<LLVM::LLVMDialect>(inner->getDialect()))

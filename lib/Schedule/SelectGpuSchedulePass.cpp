@@ -26,13 +26,12 @@ static int64_t countKeys(AttentionOp op) { return op.getKeyCount(); }
 static int64_t countKeys(OnlineAttentionOp) { return ShapedType::kDynamic; }
 
 /// Signal heads s of an aligned block of this size share all three heads of
-/// keys and values: 1 where numbers of heads are not known.
+/// keys and values: 1 where numbers of heads are 0 or not known.
 template <typename Op>
 static int64_t getGroup(Op op) {
   int64_t signal = op.getSignalHeads(), group = 0;
   for (int64_t heads :
        {op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()}) {
-    // No heads are as good as one.
     if (ShapedType::isDynamic(signal) || ShapedType::isDynamic(heads) || !heads)
       return 1;
     group = std::gcd(group, signal / heads);
@@ -181,7 +180,7 @@ struct SelectGpuSchedulePass final
   }
 
   /// Why keys are not split where there may be few queries.
-  void saySplits(AttentionOp op, ArrayRef<Attribute> schedules) {
+  static void saySplits(AttentionOp op, ArrayRef<Attribute> schedules) {
     const GpuAttentionShape shape = getGpuAttentionShape(op);
     const bool maySplit =
         ShapedType::isDynamic(shape.queries) || shape.queries <= kGpuDecodeRows;

@@ -40,7 +40,7 @@ def attention(x):
 @pytest.mark.parametrize("door", ["export", "dynamo"])
 @pytest.mark.parametrize("shape", [(0, 5, 16), (2, 0, 16)], ids=["batch", "length"])
 @pytest.mark.parametrize("function", [attention, lambda x: x * 2, lambda x: (x.view(*x.shape[:2], 4, 4).transpose(1, 2) + 1, x, x.sort().values),
-                                      lambda x: x.flatten(0, 1).sum(0), lambda x: (x.mean((0, 1)), x.mT @ x, x.amax(-1))],
+                                      lambda x: x.flatten(0, 1).sum(0), lambda x: (x.mean((0, 1)), x.var((0, 1)), x.mT @ x, x.amax(-1))],
                          ids=["attention", "pointwise", "views", "sum", "reductions"])
 def test_arguments_without_elements(function, shape, door):
     check(door, function, torch.randn(shape))
@@ -51,6 +51,7 @@ CONSTANTS = {
     "cat": lambda x: torch.cat([x, torch.ones(0, 5), x]),
     "one": lambda x: torch.cat([torch.zeros(5, 0), x], 1),
     "promoted": lambda x: torch.cat([torch.zeros(5, 0, dtype=torch.float64), x], 1) * 1e20 * 1e20,
+    "promoted alone": lambda x: torch.cat([torch.zeros(5, 0, dtype=torch.float64), x], 1),
     "alone": lambda x: (torch.zeros(5, 0), torch.full((0, 2), 1, dtype=torch.int64), x + 1),
     "linear": lambda x: nn.functional.linear(torch.zeros(5, 0), torch.ones(3, 0), x[0, :3]),
     "slice": lambda x: torch.cat([x[:, :0], x], 1).slice_scatter(x[:0], 0, 2, 2),

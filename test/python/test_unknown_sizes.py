@@ -7,7 +7,7 @@ from attention_reference import attention as reference
 from diffattn import attention_module, runtime
 from kernel_library import runnable_isas
 
-#: A simulated GPU takes seconds a case.
+#: Most of the time is that of compiling, which takes longer for a CPU.
 COUNT = {"cpu": 5, "cuda-sim": 8}
 TARGETS = [*[f"cpu:{isa}" for isa in runnable_isas()], "cuda-sim:sm_80", "cuda-sim:sm_90"]
 

@@ -26,8 +26,8 @@ struct Tolerance {
   diffattn_rt::DType computedFrom = DIFFATTN_F32;
 };
 
-/// The floating-point type of `arrays` with the fewest digits, f32 if none has
-/// fewer.
+/// The floating-point type among `types` with the fewest digits, f32 if none
+/// has fewer.
 diffattn_rt::DType getCoarsestType(llvm::ArrayRef<diffattn_rt::DType> types);
 
 struct Comparison {

@@ -89,7 +89,8 @@ public:
   Value loadWide(Value base, Type element, Value index, Value mask = {});
   /// The 2 * `lanes` numbers of bf16 from `index` on as two vectors of f32:
   /// those at even places, then those at odd ones. No number changes its lane,
-  /// so it takes two instructions where `loadWide` takes four.
+  /// so beside the load it takes two instructions, where two of `loadWide` take
+  /// four.
   std::array<Value, 2> loadWidePairs(Value base, Value index);
   Value loadMasked(VectorType type, Value base, Value index, Value mask);
   Value loadWideScalar(Value base, Type element, Value index);

@@ -91,7 +91,8 @@ private:
   void multiplyCarefully(Value p, Value n, Value first, Value out,
                          ArrayRef<Value> evidence);
   Value hasNonFinite(Value n, Value first);
-  /// Whether a row sees a key: its exponential is not 0.
+  /// Whether a row sees a key: of the maps whose exponentials are the
+  /// `evidence`, one gives it weight.
   Value isVisible(ArrayRef<Value> evidence, Value row, Value key);
   Value loadValues(Value row, Value c, Value mask, Value count);
   PolynomialMath lanes();

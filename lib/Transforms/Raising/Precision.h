@@ -11,8 +11,8 @@
 
 namespace mlir::diffattn::raise {
 
-/// `expr` in `half` (f16 or bf16) where it is an exact widening of numbers of
-/// that type, or has it already; null elsewhere.
+/// `expr` in `half` (f16, bf16, or f32 for what is f64) where it is an exact
+/// widening of numbers of that type, or has it already; null elsewhere.
 Expr narrowed(ExprGraph &graph, Expr expr, Type half);
 
 /// `expr` in the 16-bit type that it reads and widens; null where there is

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from .write_node import WRITES
-
 aten = torch.ops.aten
 
 
@@ -77,11 +75,7 @@ def leave_out(graph: torch.fx.Graph, add_constant) -> dict:
 
 def _without(graph, node):
     """A node that stands for `node`, whose operands without elements do not count; None: there is none."""
-    if node.target is aten.cat.default:
-        return _joined(graph, node)
-    if node.target in WRITES:
-        return node.args[0] if is_empty(node.args[WRITES[node.target]].meta["val"]) else None
-    return _number(graph, node)
+    return _joined(graph, node) if node.target is aten.cat.default else _number(graph, node)
 
 
 def _joined(graph, node):

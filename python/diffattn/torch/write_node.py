@@ -27,13 +27,13 @@ def write_rows(x, dim, index, source):
     return torch.ops.diffattn._write_rows(x, dim, places.index_select(0, index), source)
 
 
-#: Ops whose result is their first argument with other elements in parts of it: those of the argument of this number.
-WRITES = {torch.ops.diffattn._write_rows.default: 3, torch.ops.aten.slice_scatter.default: 1}
+#: Ops whose result is their first argument with other elements in parts of it.
+_WRITES = (torch.ops.diffattn._write_rows.default, torch.ops.aten.slice_scatter.default)
 
 
 def is_written_part(value, of) -> bool:
     """Whether node `value` is node `of` with other elements in parts of it, so that it can be made in its memory."""
-    while isinstance(value, torch.fx.Node) and value.target in WRITES:
+    while isinstance(value, torch.fx.Node) and value.target in _WRITES:
         value = value.args[0]
         if value is of:
             return True
