@@ -90,12 +90,12 @@ func.func @norm(%x: memref<?x64xf32>) -> memref<?x64xf32> {
 
 // A long row is a block's: warps meet in shared memory.
 // CHECK-LABEL: llvm.func @diffattn_row_reduction_0
-// CHECK-SAME: nvvm.reqntid = array<i32: 256, 1, 1>
+// CHECK-SAME: nvvm.reqntid = array<i32: 512, 1, 1>
 // CHECK-COUNT-5: nvvm.shfl.sync bfly
 // CHECK: nvvm.barrier
 // CHECK: llvm.store {{.*}}!llvm.ptr<3>
 // CHECK: nvvm.barrier
-// CHECK-COUNT-8: llvm.load {{.*}} : !llvm.ptr<3> -> f32
+// CHECK-COUNT-16: llvm.load {{.*}} : !llvm.ptr<3> -> f32
 func.func @long(%x: memref<?x4096xf32>, %s: memref<?xf32>) {
   linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
       iterator_types = ["parallel", "reduction"]} ins(%x : memref<?x4096xf32>) outs(%s : memref<?xf32>) {
@@ -177,6 +177,74 @@ func.func @update(%cache: memref<?x?x64xf16>, %new: memref<?x64xf16>, %at: memre
     %place = memref.subview %cache[%b, %i, 0] [1, 1, 64] [1, 1, 1] : memref<?x?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
     memref.copy %row, %place : memref<64xf16, strided<[1], offset: ?>> to memref<64xf16, strided<[1], offset: ?>>
   }
+  return
+}
+
+// -----
+
+// So it is of two caches, which no caller lets overlap, and with assertions: of the host, which stays a loop of these alone, and of
+// data, which one kernel checks for all rows before one is written.
+// CHECK-LABEL: func.func private @checked_updates
+// CHECK: scf.for
+// CHECK-NEXT: %[[INSIDE:.*]] = arith.cmpi ult
+// CHECK-NEXT: cf.assert %[[INSIDE]], "expected a row of the cache"
+// CHECK-NEXT: }
+// CHECK-NOT: scf.for
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_row_reduction_{{[0-9]+}} blocks in (%[[BLOCKS:[a-z0-9_]+]],
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise
+// CHECK: gpu.launch_func @diffattn_kernels::@diffattn_elementwise
+// CHECK-LABEL: func.func @update_both
+func.func private @checked_updates(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new: memref<?x64xf16>, %at: memref<?xi64>, %batch: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %own = memref.alloc(%batch) {alignment = 64 : i64} : memref<?x64xf16>
+  memref.copy %new, %own : memref<?x64xf16> to memref<?x64xf16>
+  scf.for %b = %c0 to %batch step %c1 {
+    %rows = memref.dim %k, %c0 : memref<?x?x64xf16>
+    %inside = arith.cmpi ult, %b, %rows : index
+    cf.assert %inside, "expected a row of the cache"
+    %p = memref.load %at[%b] : memref<?xi64>
+    %i = arith.index_cast %p : i64 to index
+    %capacity = memref.dim %k, %c1 : memref<?x?x64xf16>
+    %fits = arith.cmpi ult, %i, %capacity : index
+    cf.assert %fits, "expected a place in the cache"
+    %row = memref.subview %own[%b, 0] [1, 64] [1, 1] : memref<?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    %inK = memref.subview %k[%b, %i, 0] [1, 1, 64] [1, 1, 1] : memref<?x?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    memref.copy %row, %inK : memref<64xf16, strided<[1], offset: ?>> to memref<64xf16, strided<[1], offset: ?>>
+    %inV = memref.subview %v[%b, %i, 0] [1, 1, 64] [1, 1, 1] : memref<?x?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    memref.copy %row, %inV : memref<64xf16, strided<[1], offset: ?>> to memref<64xf16, strided<[1], offset: ?>>
+  }
+  return
+}
+func.func @update_both(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new: memref<?x64xf16>, %at: memref<?xi64>, %batch: index) {
+  call @checked_updates(%k, %v, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<?x64xf16>, memref<?xi64>, index) -> ()
+  return
+}
+
+// -----
+
+// A caller that passes one cache twice: the order of the turns is what they say.
+// CHECK-LABEL: func.func private @updates
+// CHECK: scf.for
+// CHECK: gpu.launch_func
+// CHECK: gpu.launch_func
+// CHECK-LABEL: func.func @update_one_twice
+func.func private @updates(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new: memref<64xf16>, %at: index, %batch: index) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %own = memref.alloc() {alignment = 64 : i64} : memref<64xf16>
+  memref.copy %new, %own : memref<64xf16> to memref<64xf16>
+  scf.for %b = %c0 to %batch step %c1 {
+    %inK = memref.subview %k[%b, %at, 0] [1, 1, 64] [1, 1, 1] : memref<?x?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    memref.copy %own, %inK : memref<64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    %inV = memref.subview %v[%b, %at, 0] [1, 1, 64] [1, 1, 1] : memref<?x?x64xf16> to memref<64xf16, strided<[1], offset: ?>>
+    memref.copy %own, %inV : memref<64xf16> to memref<64xf16, strided<[1], offset: ?>>
+  }
+  return
+}
+func.func @update_one_twice(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new: memref<64xf16>, %at: index, %batch: index) {
+  call @updates(%k, %v, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
+  call @updates(%k, %k, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
   return
 }
 

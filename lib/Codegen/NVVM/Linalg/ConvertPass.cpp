@@ -19,7 +19,9 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Iterators.h"
 #include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
+#include "mlir/Transforms/LoopInvariantCodeMotionUtils.h"
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_CONVERTLINALGTOGPUPASS
@@ -197,14 +199,43 @@ private:
     op.erase();
   }
 
+  /// What the host asserts stays a loop of its own. Then one kernel asserts
+  /// what data says of any turn, before one writes.
   void emitLoop(scf::ForOp loop) {
-    SmallVector<linalg::GenericOp> ops(
-        loop.getBody()->getOps<linalg::GenericOp>());
+    // What no turn changes is an argument of kernels, which stand outside.
+    moveLoopInvariantCode(cast<LoopLikeOpInterface>(loop.getOperation()));
+    Block &body = *loop.getBody();
+    SmallVector<linalg::GenericOp> ops(body.getOps<linalg::GenericOp>());
+    RowGroup checks;
+    checks.rowLoops = 1;
+    bool ofHost = false;
+    for (auto check : body.getOps<cf::AssertOp>()) {
+      if (DeviceValues::contains(check.getArg()))
+        checks.phases.emplace_back(check, loop);
+      else
+        ofHost = true;
+    }
+    Operation *before = loop->getPrevNode();
+    if (!checks.phases.empty()) {
+      ImplicitLocOpBuilder host(loop.getLoc(), loop);
+      Emission emission{kernels, host, status};
+      emitRowReduction(emission, checks, llvm::SmallPtrSet<Operation *, 1>());
+    }
     for (linalg::GenericOp op : ops) {
       op = collapseLoops(rewriter, op);
       ImplicitLocOpBuilder host(op.getLoc(), loop);
       Emission emission{kernels, host, status};
       emitElementwise(emission, Phase(op, loop));
+      op.erase();
+    }
+    if (ofHost) {
+      for (const Phase &phase : checks.phases)
+        phase.getOp()->erase();
+      if (before)
+        loop->moveAfter(before);
+      else
+        loop->moveBefore(loop->getBlock(), loop->getBlock()->begin());
+      return;
     }
     for (Block &block : loop.getRegion())
       gone.insert(&block);

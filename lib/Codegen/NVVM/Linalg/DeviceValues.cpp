@@ -126,3 +126,33 @@ bool mlir::diffattn::linalggpu::mayAlias(Value a, Value b) {
   };
   return !isOwn(rootA) && !isOwn(rootB);
 }
+
+static bool areSeparate(Value a, Value b,
+                        llvm::SmallPtrSetImpl<Operation *> &seen) {
+  auto first = dyn_cast<BlockArgument>(rootOf(a)),
+       second = dyn_cast<BlockArgument>(rootOf(b));
+  if (!first || !second || first == second ||
+      first.getOwner() != second.getOwner())
+    return false;
+  auto function = dyn_cast<func::FuncOp>(first.getOwner()->getParentOp());
+  if (!function)
+    return false;
+  // A caller that is met again is one that was looked at.
+  if (function.isPublic() || !seen.insert(function).second)
+    return true;
+  std::optional<SymbolTable::UseRange> uses =
+      SymbolTable::getSymbolUses(function, function->getParentOp());
+  return uses && llvm::all_of(*uses, [&](SymbolTable::SymbolUse use) {
+           auto call = dyn_cast<func::CallOp>(use.getUser());
+           if (!call)
+             return false;
+           Value x = call.getOperand(first.getArgNumber()),
+                 y = call.getOperand(second.getArgNumber());
+           return !mayAlias(x, y) || areSeparate(x, y, seen);
+         });
+}
+
+bool mlir::diffattn::linalggpu::areSeparateArguments(Value a, Value b) {
+  llvm::SmallPtrSet<Operation *, 4> seen;
+  return areSeparate(a, b, seen);
+}

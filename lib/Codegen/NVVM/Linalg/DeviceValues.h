@@ -33,6 +33,11 @@ memref::GetGlobalOp constantOf(Value memref);
 /// calls return may be parts of one buffer if their elements have one type.
 bool mayAlias(Value a, Value b);
 
+/// Whether `a` and `b` lie in different arguments of a function, one of which
+/// it updates, and no caller may pass what overlaps: those of public functions
+/// promise it, and of others every call is looked at.
+bool areSeparateArguments(Value a, Value b);
+
 } // namespace mlir::diffattn::linalggpu
 
 #endif // DIFFATTN_LIB_CODEGEN_NVVM_LINALG_DEVICEVALUES_H

@@ -48,11 +48,15 @@ bool linalggpu::isIndependent(scf::ForOp loop) {
       if (!phases.back().isParallel() ||
           !findUnsupported(phases.back()).empty())
         return false;
+    } else if (auto check = dyn_cast<cf::AssertOp>(op)) {
+      if (DeviceValues::contains(check.getArg()))
+        phases.emplace_back(&op, loop);
     } else if (!isPure(&op) && !isa<memref::LoadOp>(op)) {
       return false;
     }
   }
-  if (phases.empty())
+  if (llvm::none_of(phases,
+                    [](const Phase &phase) { return phase.getGeneric(); }))
     return false;
   for (const Phase &phase : phases) {
     // Sizes that differ from turn to turn make no nest of loops.
@@ -78,7 +82,8 @@ bool linalggpu::isIndependent(scf::ForOp loop) {
           const bool samePlace = &other == &phase &&
                                  access.memref == write.memref &&
                                  access.map == write.map;
-          if (mayAlias(access.memref, write.memref) && !samePlace)
+          if (mayAlias(access.memref, write.memref) && !samePlace &&
+              !areSeparateArguments(access.memref, write.memref))
             return false;
         }
     }

@@ -34,6 +34,15 @@ OpFoldResult linalggpu::sizeOf(ImplicitLocOpBuilder &host, Value memref,
   if (auto cast = memref.getDefiningOp<memref::CastOp>();
       cast && isa<MemRefType>(cast.getSource().getType()))
     return sizeOf(host, cast.getSource(), axis);
+  // Of a part that a turn of a loop has, the size may be known outside of it.
+  if (auto collapse = memref.getDefiningOp<memref::CollapseShapeOp>()) {
+    SmallVector<ReassociationIndices> groups =
+        collapse.getReassociationIndices();
+    SmallVector<OpFoldResult> sizes;
+    for (int64_t part : groups[axis])
+      sizes.push_back(sizeOf(host, collapse.getSrc(), part));
+    return productOf(host, sizes);
+  }
   return memref::DimOp::create(host, memref, axis).getResult();
 }
 

@@ -173,6 +173,14 @@ static bool mayWrite(Operation *op, Value memref) {
     return false;
   if (op->hasTrait<OpTrait::HasRecursiveMemoryEffects>())
     return false; // what is inside counts by itself
+  if (auto interface = dyn_cast<MemoryEffectOpInterface>(op)) {
+    SmallVector<MemoryEffects::EffectInstance> effects;
+    interface.getEffects(effects);
+    return llvm::any_of(effects, [&](const auto &effect) {
+      return isa<MemoryEffects::Write>(effect.getEffect()) &&
+             (!effect.getValue() || mayAlias(effect.getValue(), memref));
+    });
+  }
   return llvm::any_of(op->getOperands(), [&](Value operand) {
     return isa<BaseMemRefType>(operand.getType()) && mayAlias(operand, memref);
   });

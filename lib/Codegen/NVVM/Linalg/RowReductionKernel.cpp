@@ -23,7 +23,7 @@ std::optional<RowGroup::Place> RowGroup::getPlace(const Phase &phase,
                                                   unsigned columnLoops) {
   ArrayRef<utils::IteratorType> loops = phase.getLoops();
   if (!phase.getGeneric())
-    return rowLoops == 0 ? std::optional(Place::Row) : std::nullopt;
+    return rowLoops == loops.size() ? std::optional(Place::Row) : std::nullopt;
   if (phase.isParallel() && loops.size() == rowLoops)
     return Place::Row;
   if (loops.size() != rowLoops + columnLoops)
@@ -117,7 +117,8 @@ private:
 } // namespace
 
 Launch RowEmitter::write(const VectorPlan &plan) {
-  KernelWriter w(emission.kernels, emission.host, {}, schedule.threads);
+  ArrayRef<scf::ForOp> enclosing = group.phases.front().getEnclosing();
+  KernelWriter w(emission.kernels, emission.host, enclosing, schedule.threads);
   // any order: it fills a set
   for (Operation *alloc : kept)
     w.keepInRegisters(alloc->getResult(0));
@@ -152,6 +153,8 @@ Launch RowEmitter::write(const VectorPlan &plan) {
                                         w.index(0));
     auto writeRow = [&](Value number) {
       row.numbers = w.delinearize(number, rowExtents);
+      for (auto [i, loop] : llvm::enumerate(enclosing))
+        w.setCounter(loop, row.numbers[i]);
       unsigned column = 0;
       for (const Phase &phase : group.phases) {
         auto place = group.getPlace(phase);
