@@ -17,27 +17,37 @@ static constexpr int64_t kAll = GpuTarget::kHopperMultiprocessors;
 
 // A thread has 240 registers, of persistent blocks and of clusters 232. `both`
 // holds the sums of both maps, 2 dv / 2, and their scores, 2 keys / 2; `apart`
-// half of these for the same widths.
+// half of these for the same widths. What is beside the rows was measured on an
+// H100 at its limit of power, as parts of the time of the row, with 16384 keys
+// and (second) with 4096 under a causal mask.
 static constexpr GpuWgmmaRow kTable[] = {
-    {64, 64, false, kBoth, 96, 5, /*cluster=*/1, /*overlap=*/false, kAll},
-    // On an H100 a block for each tile took 0.95 times as long with 16384 keys,
-    // and 1.03 times as long under a causal mask with 4096.
+    // A block for each tile: 1.01, 1.06.
+    {32, 64, false, kBoth, 96, 5, /*cluster=*/1, /*overlap=*/false, kAll},
+    // Persistent blocks: 1.00, 1.04.
+    {64, 64, false, kBoth, 96, 5},
+    {64, 128, false, kApart, 192, 2, /*cluster=*/1, /*overlap=*/false, kAll,
+     /*sharesEvenTiles=*/true, /*byName=*/false, /*minKeys=*/8192},
+    // With 16384 keys 1.07, and 1.10 under a causal mask, of the row above,
+    // which takes 1.03 of this one with 4096. A block for each tile:
+    // 0.98, 1.03.
     {64, 128, false, kBoth, 64, 6, /*cluster=*/1, /*overlap=*/false, kAll,
      /*sharesEvenTiles=*/false},
-    {128, 128, true, kApart, 128, 3, /*cluster=*/1, /*overlap=*/false, kAll},
-    {128, 128, false, kBoth, 64, 3, /*cluster=*/1, /*overlap=*/false, kAll},
-    {96, 192, false, kApart, 96, 2, /*cluster=*/1, /*overlap=*/false, kAll},
-    {192, 128, true, kApart, 128, 2, /*cluster=*/1, /*overlap=*/false, kAll},
-    {192, 128, false, kBoth, 48, 2, /*cluster=*/1, /*overlap=*/false, kAll},
+    // With 128 keys and three stages: 1.09, 1.03.
+    {128, 128, true, kApart, 192, 2, /*cluster=*/1, /*overlap=*/false, kAll},
+    // Persistent blocks of these: 1.01 to 1.02, 1.02; 1.04, 1.10; 1.01, 1.02.
+    {128, 128, false, kBoth, 64, 3},
+    {96, 192, false, kApart, 96, 2},
+    {192, 128, true, kApart, 128, 2},
+    // Persistent blocks: 1.01 to 1.02, 1.03. Both maps with 48
+    // keys: 1.08, 1.08.
+    {192, 128, false, kApart, 80, 2},
     {128, 256, false, kApart, 64, 3, /*cluster=*/1, /*overlap=*/true},
-    // On an H100 with 16384 keys, each by itself, the one above took 0.93 times
-    // as long as the first of these (in turns with kernels that draw less power
-    // 1.05 to 1.07 times), and 0.80 times as long as the second; the last one
-    // took 1.09 times as long as what is chosen for its widths.
+    // 1.07, 1.05; in clusters 1.12 to 1.25 with 16384 keys.
     {128, 256, false, kApart, 80, 2, /*cluster=*/1, /*overlap=*/false, kAll,
      /*sharesEvenTiles=*/true, /*byName=*/true},
     {128, 256, false, kApart, 96, 2, /*cluster=*/2, /*overlap=*/false, 0,
      /*sharesEvenTiles=*/true, /*byName=*/true},
+    // 1.18, 1.17 of what is chosen for its widths.
     {64, 128, false, kBoth, 48, 8, /*cluster=*/1, /*overlap=*/true, 0,
      /*sharesEvenTiles=*/true, /*byName=*/true},
 };
@@ -59,17 +69,17 @@ static std::string getOther(const GpuAttentionShape &shape) {
   return "";
 }
 
-std::optional<GpuWgmmaAttr>
+SmallVector<WhenAttr>
 mlir::diffattn::selectGpuWgmma(MLIRContext *context,
                                const GpuAttentionShape &shape,
                                const GpuTarget &target, std::string &reason) {
   if (!target.hasWgmma) {
     reason = target.chip + " has no wgmma";
-    return std::nullopt;
+    return {};
   }
   if (std::string other = getOther(shape); !other.empty()) {
     reason = "expected none for kernels by warpgroups, but got " + other;
-    return std::nullopt;
+    return {};
   }
   auto widths = [&] {
     return std::to_string(shape.headDim) + " and " +
@@ -79,15 +89,28 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
     reason = "expected widths that are multiples of 8 for kernels by "
              "warpgroups, but got " +
              widths();
-    return std::nullopt;
+    return {};
   }
-  for (const GpuWgmmaRow &row : kTable)
-    if (!row.byName && shape.headDim <= row.headDim &&
-        shape.valueDim <= row.valueDim && (shape.sharedKeys || !row.sharedKeys))
-      return row.getSchedule(context, shape.even);
+  const bool knowsKeys = !ShapedType::isDynamic(shape.keys);
+  SmallVector<WhenAttr> schedules;
+  for (const GpuWgmmaRow &row : kTable) {
+    if (row.byName || shape.headDim > row.headDim ||
+        shape.valueDim > row.valueDim || (row.sharedKeys && !shape.sharedKeys))
+      continue;
+    // Of packed sequences, which may be short, the keys are those of all.
+    if (row.minKeys &&
+        (shape.packed || (knowsKeys && shape.keys < row.minKeys)))
+      continue;
+    const int64_t minKeys = knowsKeys ? 0 : row.minKeys;
+    schedules.push_back(WhenAttr::get(context, /*max_queries=*/0, minKeys,
+                                      /*unaligned=*/false, /*tensor_maps=*/true,
+                                      row.getSchedule(context, shape.even)));
+    if (!minKeys)
+      return schedules;
+  }
   reason =
       "expected widths of at most 128 and 256, or 192 and 128, for kernels "
       "by warpgroups, but got " +
       widths();
-  return std::nullopt;
+  return {};
 }

@@ -6,14 +6,21 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Schedule/LinalgGpuSchedule.h"
 
+#include "llvm/Support/MathExtras.h"
+
 #include <algorithm>
 
 using namespace mlir;
 
 // More blocks than any chip holds at a time.
 static constexpr int64_t kMaxBlocks = 16384;
-// A warp reads a row of so many elements in a few turns.
-static constexpr int64_t kWarpColumns = 1024;
+// A warp reads a row of so many elements in a turn or two; of more, each thread
+// of a block is to have so many. A step of a decoder has one row, of which
+// every turn is a trip to memory that nothing hides.
+static constexpr int64_t kWarpColumns = 256, kThreadColumns = 8;
+static constexpr int64_t kLeastThreads = 128, kMostThreads = 512;
+// Of a row whose length is not known.
+static constexpr int64_t kThreads = 256;
 // No thread has more than a chunk of 16 bytes of each of so many registers.
 static constexpr int64_t kMaxVector = 8, kChunkBytes = 16;
 
@@ -23,12 +30,17 @@ diffattn::LinalgGpuSchedule diffattn::selectElementwiseGpuSchedule() {
 
 diffattn::LinalgGpuSchedule
 diffattn::selectRowReductionGpuSchedule(const GpuRows &rows) {
-  LinalgGpuSchedule schedule{/*threads=*/256, /*threadsPerRow=*/256,
-                             kMaxBlocks};
-  if (!rows.hasColumns)
-    schedule = {/*threads=*/128, /*threadsPerRow=*/1, kMaxBlocks};
-  else if (rows.columns && *rows.columns <= kWarpColumns)
-    schedule = {/*threads=*/128, /*threadsPerRow=*/32, kMaxBlocks};
+  LinalgGpuSchedule schedule{kThreads, kThreads, kMaxBlocks};
+  if (!rows.hasColumns) {
+    schedule = {kLeastThreads, /*threadsPerRow=*/1, kMaxBlocks};
+  } else if (rows.columns && *rows.columns <= kWarpColumns) {
+    schedule = {kLeastThreads, /*threadsPerRow=*/32, kMaxBlocks};
+  } else if (rows.columns) {
+    const auto wanted = static_cast<int64_t>(
+        llvm::PowerOf2Ceil(llvm::divideCeil(*rows.columns, kThreadColumns)));
+    schedule.threads = std::clamp(wanted, kLeastThreads, kMostThreads);
+    schedule.threadsPerRow = schedule.threads;
+  }
   if (rows.isOnlyRow)
     schedule.threads = schedule.threadsPerRow;
   return schedule;

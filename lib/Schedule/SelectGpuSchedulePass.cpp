@@ -167,8 +167,8 @@ struct SelectGpuSchedulePass final
           << ("untuned: " + chip + " gets the code and the schedules of " +
               target.chip);
     if (target.hasWgmma && isa<GpuForwardAttr>(schedules.back()) &&
-        !selectGpuWgmma(&getContext(), getGpuAttentionShape(op), target,
-                        reason))
+        selectGpuWgmma(&getContext(), getGpuAttentionShape(op), target, reason)
+            .empty())
       remark::missed(op.getLoc(), kRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention does not use wgmma");

@@ -17,7 +17,8 @@
 // SM86: schedules = [#diffattn.when<max_queries = 8, min_keys = 16385 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 2048>>,
 // SM86-SAME: #diffattn.when<max_queries = 8, min_keys = 2049 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 512>>,
 // SM86-SAME: #diffattn.when<max_queries = 8 : #diffattn.gpu_split_kv<warps = 2, q_in_registers = true, kv_split_size = 128>>,
-// CHECK-SAME: #diffattn.gpu_forward<placement = apart, warps = 8, row_tiles = 2, kv_block_size = 32, q_in_registers = true>]
+// CHECK-SAME: #diffattn.when<unaligned = true : #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>>,
+// CHECK-SAME: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32, q_in_registers = true>]
 func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v) {scale = 0.125 : f32}
   return

@@ -28,10 +28,11 @@ std::vector<GpuWgmmaRow> getRows() {
   return rows;
 }
 
-/// That of (64,128).
+/// That of (64,128) with both maps a warpgroup.
 GpuWgmmaRow getNarrowRow() {
   return *llvm::find_if(getGpuWgmmaTable(), [](const GpuWgmmaRow &row) {
-    return row.headDim == 64 && row.valueDim == 128 && row.persistentBlocks;
+    return row.headDim == 64 && row.valueDim == 128 && row.persistentBlocks &&
+           row.placement == GpuPlacement::Both;
   });
 }
 

@@ -163,6 +163,8 @@ TEST(GpuSequences, PackedDecode) {
 TEST(GpuSequences, TableIsReadOnceForEachRow) {
   Signature s = paged(small(64, 128));
   s.causal = false;
+  s.schedule = "placement = apart, warps = 8, row_tiles = 2, "
+               "kv_block_size = 32, stages = 2, q_in_registers = true";
   Shape shape = pagesOf(16, {96}, 64, 96);
   Outcome outcome = CompiledCase(s).run(shape, 1);
   ASSERT_TRUE(outcome.report.clean()) << outcome.report.str();

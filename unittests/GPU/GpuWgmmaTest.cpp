@@ -38,10 +38,12 @@ TEST_P(EveryWgmmaRow, IsChosen) {
   const bool isPersistent =
       llvm::any_of(getGpuWgmmaTable(), [&](const GpuWgmmaRow &other) {
         return other.persistentBlocks && !other.byName && !row.byName &&
-               std::tie(other.headDim, other.valueDim, other.sharedKeys) ==
-                   std::tie(row.headDim, row.valueDim, row.sharedKeys);
+               std::tie(other.headDim, other.valueDim, other.sharedKeys,
+                        other.minKeys) == std::tie(row.headDim, row.valueDim,
+                                                   row.sharedKeys, row.minKeys);
       });
-  Outcome outcome = CompiledCase(s).run({1, 9, 5}, 1);
+  Outcome outcome =
+      CompiledCase(s).run({1, 9, std::max<int64_t>(row.minKeys, 5)}, 1);
   const std::string placement =
       row.placement == GpuPlacement::Both ? "both" : "apart";
   EXPECT_THAT(outcome.kernels,

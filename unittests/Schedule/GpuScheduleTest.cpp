@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Schedule/GpuSchedule.h"
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include <cmath>
@@ -206,23 +207,26 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
   const GpuTarget hopper = target("sm_90a");
   auto choose = [&](const GpuAttentionShape &s) {
     std::string reason;
-    std::optional<GpuWgmmaAttr> found =
-        selectGpuWgmma(&context, s, hopper, reason);
-    EXPECT_EQ(found.has_value(), reason.empty()) << reason;
-    if (found)
+    SmallVector<GpuWgmmaAttr> found;
+    for (WhenAttr when : selectGpuWgmma(&context, s, hopper, reason)) {
+      found.push_back(cast<GpuWgmmaAttr>(when.getSchedule()));
       EXPECT_LE(
-          GpuSharedLayout(*found, s.headDim, s.valueDim, s.sharedKeys).total,
+          GpuSharedLayout(found.back(), s.headDim, s.valueDim, s.sharedKeys)
+              .total,
           hopper.sharedBytesPerBlock);
+    }
+    EXPECT_EQ(found.empty(), !reason.empty()) << reason;
     return found;
   };
   for (const GpuWgmmaRow &row : getGpuWgmmaTable()) {
     GpuAttentionShape s = shape(row.headDim, row.valueDim);
     s.sharedKeys = row.sharedKeys;
     const GpuWgmmaAttr schedule = row.getSchedule(&context);
-    EXPECT_EQ(choose(s) == schedule, !row.byName);
+    EXPECT_EQ(llvm::is_contained(choose(s), schedule), !row.byName);
     s.even = true;
-    EXPECT_EQ(choose(s) == row.getSchedule(&context, /*even=*/true),
-              !row.byName);
+    EXPECT_EQ(
+        llvm::is_contained(choose(s), row.getSchedule(&context, /*even=*/true)),
+        !row.byName);
     EXPECT_LE(
         GpuSharedLayout(schedule, s.headDim, s.valueDim, s.sharedKeys).total,
         hopper.sharedBytesPerBlock);
@@ -232,15 +236,43 @@ TEST_F(GpuScheduleTest, WarpgroupsTakeTheLeastRowThatHoldsTheWidths) {
       for (bool sharedKeys : {false, true}) {
         GpuAttentionShape s = shape(d, dv);
         s.sharedKeys = sharedKeys;
-        EXPECT_EQ(choose(s).has_value(),
+        EXPECT_EQ(!choose(s).empty(),
                   (d <= 128 && dv <= 256) || (d <= 192 && dv <= 128));
       }
+}
+
+/// Where the number of keys is not known the call says it; of packed sequences
+/// it is that of all of them.
+TEST_F(GpuScheduleTest, WarpgroupsForManyKeysAndForFew) {
+  const GpuTarget hopper = target("sm_90a");
+  std::string reason;
+  auto choose = [&](const GpuAttentionShape &s) {
+    SmallVector<std::pair<int64_t, int64_t>> found;
+    for (WhenAttr when : selectGpuWgmma(&context, s, hopper, reason)) {
+      EXPECT_TRUE(when.getTensorMaps());
+      found.emplace_back(
+          when.getMinKeys(),
+          cast<GpuWgmmaAttr>(when.getSchedule()).getKvBlockSize());
+    }
+    return found;
+  };
+  GpuAttentionShape s = shape(64, 128);
+  using ::testing::ElementsAre;
+  using ::testing::Pair;
+  EXPECT_THAT(choose(s), ElementsAre(Pair(8192, 192), Pair(0, 64)));
+  s.keys = 8192;
+  EXPECT_THAT(choose(s), ElementsAre(Pair(0, 192)));
+  s.keys = 8191;
+  EXPECT_THAT(choose(s), ElementsAre(Pair(0, 64)));
+  s.keys = ShapedType::kDynamic;
+  s.packed = true;
+  EXPECT_THAT(choose(s), ElementsAre(Pair(0, 64)));
 }
 
 TEST_F(GpuScheduleTest, WhatWarpgroupsDoNotDo) {
   auto reasonOf = [&](const GpuAttentionShape &s, StringRef chip = "sm_90a") {
     std::string reason;
-    EXPECT_FALSE(selectGpuWgmma(&context, s, target(chip), reason));
+    EXPECT_TRUE(selectGpuWgmma(&context, s, target(chip), reason).empty());
     return reason;
   };
   const StringRef none = "expected none for kernels by warpgroups, but got ";

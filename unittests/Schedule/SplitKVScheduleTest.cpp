@@ -76,11 +76,18 @@ TEST(LinalgGpuSchedule, RowsGetTheThreadsThatTheyNeed) {
   GpuRows rows;
   EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow,
             256); // not known
-  rows.columns = 1024;
-  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow, 32);
-  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threads, 128);
-  rows.columns = 1025;
-  EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow, 256);
+  auto choose = [&](int64_t columns) {
+    rows.columns = columns;
+    LinalgGpuSchedule schedule = selectRowReductionGpuSchedule(rows);
+    return std::pair<int, int>(schedule.threadsPerRow, schedule.threads);
+  };
+  EXPECT_EQ(choose(0), std::pair(32, 128));
+  EXPECT_EQ(choose(256), std::pair(32, 128));
+  EXPECT_EQ(choose(257), std::pair(128, 128));
+  EXPECT_EQ(choose(1024), std::pair(128, 128));
+  EXPECT_EQ(choose(1025), std::pair(256, 256));
+  EXPECT_EQ(choose(2880), std::pair(512, 512));
+  EXPECT_EQ(choose(1 << 20), std::pair(512, 512));
   rows.hasColumns = false;
   EXPECT_EQ(selectRowReductionGpuSchedule(rows).threadsPerRow, 1);
   for (bool hasColumns : {false, true}) {

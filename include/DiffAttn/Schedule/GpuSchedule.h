@@ -159,6 +159,8 @@ struct GpuWgmmaRow {
   /// Whether only who writes it on the op gets it: another one is chosen for
   /// the same widths.
   bool byName = false;
+  /// Of fewer keys a later row for the same widths is chosen.
+  int64_t minKeys = 0;
 
   /// Of tiles that are `even`, or of any.
   GpuWgmmaAttr getSchedule(MLIRContext *context, bool even = false) const {
@@ -170,16 +172,17 @@ struct GpuWgmmaRow {
 /// take at most so many bytes, which stay in the L2 meanwhile: of the 50 MB and
 /// more that an H100 has, what queries and results leave.
 constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
-/// The first row that holds the widths of an op, and is not by name, is chosen:
-/// those that cost less come first.
+/// The first row that holds the widths of an op, and is not by name, is chosen
+/// for as many keys as it is for, and for fewer the next one: those that cost
+/// less come first.
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
 
-/// The kernel by warpgroups for `shape`, whatever the number of queries.
-/// Nothing, and a reason, if there is none.
-std::optional<GpuWgmmaAttr> selectGpuWgmma(MLIRContext *context,
-                                           const GpuAttentionShape &shape,
-                                           const GpuTarget &target,
-                                           std::string &reason);
+/// The kernels by warpgroups for `shape`, whatever the number of queries, in
+/// the order in which they are tried. None, and a reason, if there is none.
+SmallVector<WhenAttr> selectGpuWgmma(MLIRContext *context,
+                                     const GpuAttentionShape &shape,
+                                     const GpuTarget &target,
+                                     std::string &reason);
 
 /// `split` with K and V brought by tensor maps. Nothing, and a reason, where
 /// that is not done.

@@ -17,7 +17,7 @@
 // CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6p
 // CHECK-SAME:        threads in (%c384{{.*}}, %{{.+}}, %{{.+}}) dynamic_shared_memory_size
 // CHECK:         } else {
-// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_apart8x2_k32s2q{{(_anystride)?}}
+// CHECK:           gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q{{(_anystride)?}}
 func.func @v1(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
     outs(%o : !v) {scale = 0.125 : f32, is_causal}

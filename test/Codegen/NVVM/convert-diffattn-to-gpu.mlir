@@ -9,27 +9,27 @@
 // ONCE-NOT:     llvm.func @diffattn_forward
 
 // CHECK:       llvm.mlir.global external @diffattn_shared() {addr_space = 3 : i32, alignment = 1024 : i64}
-// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_apart8x2_k32s2q_weightbf16(
-// CHECK-SAME:  diffattn.shared_bytes = 65536
-// CHECK-SAME:  nvvm.reqntid = array<i32: 256, 1, 1>
+// CHECK-LABEL: llvm.func @diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16(
+// CHECK-SAME:  diffattn.shared_bytes = 32768
+// CHECK-SAME:  nvvm.reqntid = array<i32: 128, 1, 1>
 // Queries of both maps, then the first tile: K1, K2, V.
 // CHECK-COUNT-8: nvvm.cp.async.shared.global
 // CHECK:       nvvm.cp.async.commit.group
-// CHECK-COUNT-4: nvvm.cp.async.shared.global
+// CHECK-COUNT-8: nvvm.cp.async.shared.global
 // CHECK:       nvvm.cp.async.commit.group
-// The queries are waited for, not the tile; a warp reads those of its map into 2 x 4 fragments.
+// The queries are waited for, not the tile; a warp reads those of both maps into 2 x 4 fragments.
 // CHECK:       nvvm.cp.async.wait.group 1
 // CHECK-NEXT:  nvvm.barrier0
 // CHECK-COUNT-8: nvvm.ldmatrix
 // CHECK-NOT:   nvvm.barrier0
-// The loop: wait, barrier, next tile, then the warp's map, with a rescale that a warp takes as one.
+// The loop: wait, barrier, next tile, then both maps, with a rescale that a warp takes as one.
 // CHECK:       nvvm.cp.async.wait.group 0
 // CHECK-NEXT:  nvvm.barrier0
-// CHECK-COUNT-4: nvvm.cp.async.shared.global
+// CHECK-COUNT-8: nvvm.cp.async.shared.global
 // CHECK:       nvvm.cp.async.commit.group
 // CHECK-COUNT-32: nvvm.mma.sync
 // CHECK:       nvvm.vote.sync any
-// V is read once for both tiles of rows: 16 loads for 64 products.
+// V is read once for both maps: 16 loads for 64 products.
 // CHECK-COUNT-16: nvvm.ldmatrix
 // CHECK-NOT:   nvvm.ldmatrix
 // CHECK:       nvvm.mma.sync
@@ -86,7 +86,7 @@
 // CHECK-NEXT:    } else {
 // CHECK:           %[[OK:.+]] = arith.cmpi eq
 // CHECK:           scf.if %[[OK]] {
-// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_apart8x2_k32s2q_weightbf16
+// CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
 // CHECK-SAME:        threads in
 // CHECK:           } else {
 // CHECK:             gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_{{.+}}_anystride_weightbf16
@@ -98,7 +98,7 @@ func.func @v1(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) 
 
 // Another scale, no mask: arguments of the same kernel.
 // CHECK-LABEL: func.func @other_numbers(
-// CHECK:       gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_apart8x2_k32s2q_weightbf16
+// CHECK:       gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_both4x1_k32s2q_weightbf16
 func.func @other_numbers(%q: !q, %k: !q, %k2: !q, %v: !v, %l: memref<f32>, %w: !w, %o: !v) {
   diffattn.attention ins(%q, %k, %q, %k2, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) norm_weight(%w : !w)
     outs(%o : !v) {scale = 0.25 : f32, norm = #diffattn.norm<rms>}

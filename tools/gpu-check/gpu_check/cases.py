@@ -112,12 +112,17 @@ def timed():
     one_k = dict(d=128, dv=128, heads=(PAIRS,) * 5, shared_keys=True, **common)
     return [Case("time_full", **narrow), Case("time_full_overlap", schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
             Case("time_full_persistent", schedule=shipped.PERSISTENT, chip="sm_90a", **narrow),
+            Case("time_full_blocks", schedule=shipped.A_BLOCK_A_TILE["v1"], chip="sm_90a", **narrow),
+            Case("time_full_one_map", schedule=shipped.ONE_MAP, chip="sm_90a", **narrow),
             Case("time_causal", causal=True, **narrow),
             Case("time_causal_overlap", causal=True, schedule=shipped.OVERLAP, chip="sm_90a", **narrow),
+            Case("time_causal_persistent", causal=True, schedule=shipped.PERSISTENT, chip="sm_90a", **narrow),
             Case("time_causal_blocks", causal=True, schedule=shipped.A_BLOCK_A_TILE["v1"], chip="sm_90a", **narrow),
+            Case("time_causal_one_map", causal=True, schedule=shipped.ONE_MAP, chip="sm_90a", **narrow),
             Case("time_causal_tail", causal=True, norm=True, extra=("weight",), **narrow),
             Case("time_wide", **wide), Case("time_wide_clusters", schedule=shipped.CLUSTER, chip="sm_90a", **wide),
             Case("time_wide_persistent", schedule=shipped.PERSISTENT_WIDE, chip="sm_90a", **wide),
-            Case("time_one_k", **one_k), Case("time_one_k_causal", causal=True, **one_k),
+            Case("time_one_k", **one_k), Case("time_one_k_blocks", schedule=shipped.A_BLOCK_A_TILE["v2"], chip="sm_90a", **one_k),
+            Case("time_one_k_causal", causal=True, **one_k),
             Case("time_decode", queries=1, **narrow), Case("time_decode_wide", queries=1, **wide),
             Case("time_decode_pages", queries=1, extra=("pages",), **narrow)]

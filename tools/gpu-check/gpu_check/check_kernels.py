@@ -8,9 +8,9 @@ from . import exact_attention, generated, operands
 from .journal import Journal
 
 # layout, batch, queries, keys: tails of tiles; a projection's layout; strides that no 16-byte copy can read, or no tensor map; rows
-# that see nothing; few queries, which decode.
+# that see nothing; few queries, which decode; many keys, for which there are kernels of their own.
 PREFILL = [("dense", 2, 197, 333), ("bthd", 1, 256, 512), ("odd", 2, 70, 131), ("shared", 2, 70, 131), ("dense", 1, 90, 40),
-           ("dense", 2, 3, 700), ("shared", 2, 3, 130), ("odd", 1, 5, 130)]
+           ("dense", 2, 3, 700), ("shared", 2, 3, 130), ("odd", 1, 5, 130), ("dense", 1, 9, 8200)]
 DECODE = [("dense", 2, 1, 700), ("bthd", 3, 1, 2049), ("odd", 1, 1, 513), ("shared", 2, 1, 300), ("dense", 1, 1, 1)]
 SMALL_PREFILL = [("dense", 2, 19, 37), ("odd", 1, 6, 4)]
 SMALL_DECODE = [("bthd", 1, 1, 530)]

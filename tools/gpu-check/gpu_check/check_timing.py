@@ -7,7 +7,7 @@ import torch
 
 from . import exact_attention, operands, peers, timing
 from .journal import Journal
-from .results import BLOCKS, CLUSTERS, DENSE, OURS, OVERLAPPED, PERSISTENT, PLAIN
+from .results import BLOCKS, BOTH_BLOCKS, BOTH_PERSISTENT, CLUSTERS, DENSE, ONE_MAP, OURS, OVERLAPPED, PERSISTENT, PLAIN
 
 # Rows of the reference that are compared before anything is timed.
 ROWS = 64
@@ -38,14 +38,18 @@ class Row(typing.NamedTuple):
 
 WORK = {
     "forward": [
-        Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD, ((PERSISTENT, "time_full_persistent"),)),
-        Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD, ((OVERLAPPED, "time_full_overlap"), (PERSISTENT, "time_full_persistent"))),
-        Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD, ((OVERLAPPED, "time_causal_overlap"), (BLOCKS, "time_causal_blocks"))),
-        Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD, ((BLOCKS, "time_causal_blocks"),)),
+        Row("full 4k", "time_full", 4, 4096, 4096, 6, FORWARD,
+            ((PERSISTENT, "time_full_persistent"), (ONE_MAP, "time_full_one_map"))),
+        Row("full 16k", "time_full", 1, 16384, 16384, 7, FORWARD,
+            ((OVERLAPPED, "time_full_overlap"), (BOTH_PERSISTENT, "time_full_persistent"), (BOTH_BLOCKS, "time_full_blocks"))),
+        Row("causal 4k", "time_causal", 4, 4096, 4096, 6, FORWARD,
+            ((OVERLAPPED, "time_causal_overlap"), (BLOCKS, "time_causal_blocks"), (ONE_MAP, "time_causal_one_map"))),
+        Row("causal 16k", "time_causal", 1, 16384, 16384, 6, FORWARD,
+            ((BOTH_PERSISTENT, "time_causal_persistent"), (BOTH_BLOCKS, "time_causal_blocks"))),
         Row("causal 2k with tail", "time_causal_tail", 8, 2048, 2048, 6, FORWARD),
         Row("(128,256) full 16k", "time_wide", 1, 16384, 16384, 4, WIDER,
             ((CLUSTERS, "time_wide_clusters"), (PERSISTENT, "time_wide_persistent"))),
-        Row("(128,128) one K, full 16k", "time_one_k", 1, 16384, 16384, 4, WIDER),
+        Row("(128,128) one K, full 16k", "time_one_k", 1, 16384, 16384, 4, WIDER, ((BLOCKS, "time_one_k_blocks"),)),
         Row("(128,128) one K, causal 16k", "time_one_k_causal", 1, 16384, 16384, 4, WIDER)],
     "decode": [Row("B32, 8k", "time_decode", 32, 1, 8192, 6, DECODE), Row("B1, 128k", "time_decode", 1, 1, 131072, 4, DECODE),
                Row("B32, 8k, pages of 64", "time_decode_pages", 32, 1, 8192, 4, (), ((DENSE, "time_decode"),)),

@@ -247,13 +247,15 @@ def _by_name(parameters):
 
 
 #: What is asked for by name, on sm_90a: two blocks that bring tiles for each other, exponentials beside products of the same warpgroup,
-#: persistent blocks, of wide heads and of narrow ones, and a block for each tile of queries, of narrow heads and of those with one K.
+#: persistent blocks, of wide heads and of narrow ones, with one map a warpgroup too, and a block for each tile of queries, of narrow heads
+#: and of those with one K.
 CLUSTER = _by_name("placement = apart, kv_block_size = 96, stages = 2, cluster = 2")
 OVERLAP = _by_name("placement = both, kv_block_size = 48, stages = 8, overlap = true")
 PERSISTENT_WIDE = _by_name("placement = apart, kv_block_size = 80, stages = 2, persistent_blocks = 132")
 PERSISTENT = _by_name("placement = both, kv_block_size = 64, stages = 6, persistent_blocks = 132")
+ONE_MAP = _by_name("placement = apart, kv_block_size = 192, stages = 2, persistent_blocks = 132")
 A_BLOCK_A_TILE = {"v1": _by_name("placement = both, kv_block_size = 64, stages = 6"),
-                  "v2": _by_name("placement = apart, kv_block_size = 128, stages = 3")}
+                  "v2": _by_name("placement = apart, kv_block_size = 192, stages = 2")}
 #: Each with the least and the greatest width of values that it is for.
 BY_NAME = [(CLUSTER, 129, 256), (OVERLAP, 128, 128), (PERSISTENT_WIDE, 129, 256)]
 

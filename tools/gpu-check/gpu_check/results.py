@@ -7,6 +7,8 @@ OURS, PLAIN = "diffattn", "diffattn, mma.sync"
 #: that take several tiles of queries, and with a block for each.
 DENSE, CLUSTERS, OVERLAPPED = "diffattn, dense", "diffattn, clusters of two", "diffattn, overlapped"
 PERSISTENT, BLOCKS = "diffattn, persistent blocks", "diffattn, a block a tile"
+# Of (64,128): a warpgroup has both maps of its rows, with persistent blocks or a block for each tile, or one map.
+BOTH_PERSISTENT, BOTH_BLOCKS, ONE_MAP = "diffattn, both maps, persistent", "diffattn, both maps, a block a tile", "diffattn, one map"
 # Seconds of each part. With what a process may take beyond them (check.py), all parts take less than 10 minutes.
 BUDGETS = {"probe": 15, "kernels": 150, "sanitizer": 50, "forward": 180, "decode": 25, "module": 25, "models": 60}
 
