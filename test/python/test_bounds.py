@@ -226,6 +226,47 @@ def test_rows_written_by_data(compiled):
         assert (around[[0, 1, 5, 6]] == -7).all()
 
 
+UPDATE = """
+func.func @update(%new: tensor<?x4xf32>, %k: tensor<?x?x4xf32> {bufferization.writable = true},
+    %v: tensor<?x?x4xf32> {bufferization.writable = true}, %at: tensor<?xi64>) -> (tensor<?x?x4xf32>, tensor<?x?x4xf32>) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %batch = tensor.dim %new, %c0 : tensor<?x4xf32>
+  %k1, %v1 = scf.for %b = %c0 to %batch step %c1 iter_args(%kb = %k, %vb = %v) -> (tensor<?x?x4xf32>, tensor<?x?x4xf32>) {
+    %p = tensor.extract %at[%b] : tensor<?xi64>
+    %i = arith.index_cast %p : i64 to index
+    %row = tensor.extract_slice %new[%b, 0] [1, 4] [1, 1] : tensor<?x4xf32> to tensor<4xf32>
+    %kn = tensor.insert_slice %row into %kb[%b, %i, 0] [1, 1, 4] [1, 1, 1] : tensor<4xf32> into tensor<?x?x4xf32>
+    %vn = tensor.insert_slice %row into %vb[%b, %i, 0] [1, 1, 4] [1, 1, 1] : tensor<4xf32> into tensor<?x?x4xf32>
+    scf.yield %kn, %vn : tensor<?x?x4xf32>, tensor<?x?x4xf32>
+  }
+  return %k1, %v1 : tensor<?x?x4xf32>, tensor<?x?x4xf32>
+}"""
+
+
+@pytest.mark.parametrize("batch", [1, 3, 200])
+def test_caches_written_by_data(compiled, batch):
+    """Each row of a batch goes where its number says, in both caches; one that lies outside of either ends the call."""
+    executable = compiled(UPDATE)
+    rng = np.random.default_rng(batch)
+    rows = rng.standard_normal((batch, 4)).astype(np.float32)
+    around = np.full((2, batch + 4, 6, 4), -7, np.float32)
+    k, v = around[0, 2:-2], around[1, 2:-2]
+    at = rng.integers(0, 6, batch)
+    executable.call("update", rows, k, v, at)
+    for cache in (k, v):
+        expected = np.full(cache.shape, -7, np.float32)
+        expected[np.arange(batch), at] = rows
+        np.testing.assert_array_equal(cache, expected)
+    for wrong in (6, -1, I64_MIN, I64_MAX):
+        at[batch // 2] = wrong
+        expect_error(lambda: executable.call("update", rows, k, v, at), "expected a slice that begins", around[:, :2], around[:, -2:])
+    at[:] = 0
+    expect_error(lambda: executable.call("update", rows, k, v[:, :0].copy(), at), "expected a slice of 0 to", around[:, :2])
+    if batch > 1:
+        expect_error(lambda: executable.call("update", rows, k[:-1].copy(), v, at), "expected a slice that begins", around[:, :2])
+
+
 LOOPS = """
 #half = affine_map<(i) -> (i * 2 + 1)>
 #id = affine_map<(i) -> (i)>
