@@ -223,7 +223,7 @@ func.func @update_both(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new: mem
 
 // -----
 
-// A caller that passes one cache twice: the order of the turns is what they say.
+// A caller's caller that passes one cache twice: the order of the turns is what they say.
 // CHECK-LABEL: func.func private @updates
 // CHECK: scf.for
 // CHECK: gpu.launch_func
@@ -243,8 +243,12 @@ func.func private @updates(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new:
   return
 }
 func.func @update_one_twice(%k: memref<?x?x64xf16>, %v: memref<?x?x64xf16>, %new: memref<64xf16>, %at: index, %batch: index) {
-  call @updates(%k, %v, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
-  call @updates(%k, %k, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
+  call @between(%k, %v, %k, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
+  return
+}
+func.func private @between(%a: memref<?x?x64xf16>, %b: memref<?x?x64xf16>, %c: memref<?x?x64xf16>, %new: memref<64xf16>, %at: index, %batch: index) {
+  call @updates(%a, %b, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
+  call @updates(%a, %c, %new, %at, %batch) : (memref<?x?x64xf16>, memref<?x?x64xf16>, memref<64xf16>, index, index) -> ()
   return
 }
 

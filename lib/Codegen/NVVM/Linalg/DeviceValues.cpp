@@ -128,7 +128,7 @@ bool mlir::diffattn::linalggpu::mayAlias(Value a, Value b) {
 }
 
 static bool areSeparate(Value a, Value b,
-                        llvm::SmallPtrSetImpl<Operation *> &seen) {
+                        DenseSet<std::pair<Value, Value>> &seen) {
   auto first = dyn_cast<BlockArgument>(rootOf(a)),
        second = dyn_cast<BlockArgument>(rootOf(b));
   if (!first || !second || first == second ||
@@ -137,8 +137,8 @@ static bool areSeparate(Value a, Value b,
   auto function = dyn_cast<func::FuncOp>(first.getOwner()->getParentOp());
   if (!function)
     return false;
-  // A caller that is met again is one that was looked at.
-  if (function.isPublic() || !seen.insert(function).second)
+  // Where calls lead back here, what is passed was looked at.
+  if (function.isPublic() || !seen.insert({first, second}).second)
     return true;
   std::optional<SymbolTable::UseRange> uses =
       SymbolTable::getSymbolUses(function, function->getParentOp());
@@ -153,6 +153,6 @@ static bool areSeparate(Value a, Value b,
 }
 
 bool mlir::diffattn::linalggpu::areSeparateArguments(Value a, Value b) {
-  llvm::SmallPtrSet<Operation *, 4> seen;
+  DenseSet<std::pair<Value, Value>> seen;
   return areSeparate(a, b, seen);
 }
