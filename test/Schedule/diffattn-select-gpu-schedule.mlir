@@ -24,6 +24,17 @@ func.func @v1(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
   return
 }
 
+!w128 = memref<?x8x64x128xbf16>
+
+// Blocks of few warps hide one another's waits, where shared memory holds two of them.
+// CHECK-LABEL: func.func @two_keys_of_128
+// SM80: #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]
+// SM86: #diffattn.gpu_forward<placement = pair, warps = 8, kv_block_size = 32>]
+func.func @two_keys_of_128(%q: !w128, %k: !w128, %l: memref<f32>, %o: !w128) {
+  diffattn.attention ins(%q, %q, %q, %k, %q : !w128, !w128, !w128, !w128, !w128) lambda(%l : memref<f32>) outs(%o : !w128) {scale = 0.125 : f32}
+  return
+}
+
 // A bias needs registers beside the tiles: Q stays in shared memory. Another schedule for what cannot be copied by 16 bytes.
 // CHECK-LABEL: func.func @bias
 // CHECK: >>, #diffattn.gpu_forward<placement = both, warps = 4, kv_block_size = 32>]
