@@ -18,6 +18,8 @@
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 #include <functional>
@@ -32,257 +34,380 @@ using namespace mlir::diffattn;
 using namespace mlir::diffattn::raise;
 
 namespace {
+remark::RemarkOpts options(StringRef name) {
+  return remark::RemarkOpts::name(name).category("diffattn-fuse");
+}
+
+/// A candidate that became an op.
+struct Raised {
+  /// The place of its root in the function, counted in candidates.
+  unsigned place;
+  Location loc;
+  bool droppedNanToNum, droppedNanGuard;
+  std::string whyF32;
+
+  void tell() const {
+    if (droppedNanToNum)
+      remark::passed(loc, options("DroppedNanToNum"))
+          << remark::add("nan_to_num on the scores is gone: it changes "
+                         "nothing for finite scores");
+    if (droppedNanGuard)
+      remark::passed(loc, options("DroppedNanGuard"))
+          << remark::add("nan_to_num on a map is gone: a row that sees no key "
+                         "is zero");
+    if (!whyF32.empty())
+      remark::missed(loc, options("ComputedInF32"))
+          << remark::reason("{0}", whyF32)
+          << remark::metric("Summary", "16-bit attention is computed in f32");
+    remark::passed(loc, options("Raised"))
+        << remark::add("two maps became one diffattn.attention");
+  }
+};
+
 /// A candidate that stays, to be told once nothing more can be raised.
 struct Unraised {
+  unsigned place;
   Operation *op;
   std::string reason;
+
+  void tell() const {
+    remark::missed(op->getLoc(), options("NotRaised"))
+        << remark::add("{0} stays", op->getName().getStringRef())
+        << remark::reason("{0}", reason)
+        << remark::metric("Summary", "attention is not fused");
+  }
 };
+
+/// Raises what one analysis of a function allows. What is known of a value
+/// comes from the ops that it is computed from, so candidates are raised from
+/// the last one to the first one, and what depends on a raised one is left to
+/// the next round. Analyzing anew after each would take a time that grows with
+/// the square of their number.
+class Round {
+public:
+  Round(Operation *function, bool rescaleQueries)
+      : function(function), rescaleQueries(rescaleQueries), graph(function),
+        maps(graph, function) {}
+  ~Round() {
+    for (Operation *op : removed)
+      op->destroy();
+  }
+
+  /// True if ops changed, of which what was raised is told. What stays is told
+  /// otherwise.
+  bool run();
+
+private:
+  struct Candidate {
+    unsigned place;
+    Value root;
+  };
+  SmallVector<SmallVector<Candidate>> findCandidates();
+  bool isStale(Value root) const {
+    Operation *op = root.getDefiningOp();
+    return removed.contains(op) || changed.contains(op);
+  }
+  bool tryRaise(const Candidate &candidate, std::string &reason);
+  void addNearMisses(SmallVectorImpl<Unraised> &unraised);
+  void resolveSizes(const llvm::SetVector<Operation *> &dying);
+  void eraseDead(Operation *last, const llvm::SetVector<Operation *> &dying);
+  void markChanged(Value value);
+
+  /// Takes an op that nothing uses out of the function. It lives until the
+  /// analysis goes, which knows values by their addresses.
+  void erase(Operation *op) {
+    op->remove();
+    op->dropAllReferences();
+    removed.insert(op);
+  }
+
+  Operation *function;
+  bool rescaleQueries;
+  ExprGraph graph;
+  Maps maps;
+  /// The maps that a refusal was told of.
+  llvm::DenseSet<Value> told;
+  SmallVector<Raised> raised;
+  llvm::SetVector<Operation *> removed;
+  /// Ops of which the analysis is no longer true.
+  llvm::DenseSet<Operation *> changed;
+};
+
+/// True for a concatenation, also as a body that chooses what it reads.
+bool isConcat(Operation *op) {
+  auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
+  return isa<tensor::ConcatOp>(op) ||
+         (linalgOp && isElementwise(linalgOp) &&
+          !linalgOp.getBlock()->getOps<scf::IfOp>().empty());
+}
+
+/// Candidates in groups of those whose maps are connected; the groups by their
+/// last candidates, the last one first. In a group they are in program order,
+/// but a concatenation of two halves of the values comes before the halves.
+SmallVector<SmallVector<Round::Candidate>> Round::findCandidates() {
+  llvm::EquivalenceClasses<Value> connected;
+  SmallVector<Candidate> candidates;
+  function->walk<WalkOrder::PreOrder>([&](Operation *op) {
+    for (Value result : op->getResults()) {
+      Maps::Role role = maps.roleOf(result);
+      if (role == Maps::Role::None)
+        continue;
+      connected.insert(result);
+      op->walk([&](Operation *inner) {
+        for (Value operand : inner->getOperands())
+          if (maps.roleOf(operand) != Maps::Role::None)
+            connected.unionSets(result, operand);
+      });
+      if (role == Maps::Role::Attention)
+        candidates.push_back({unsigned(candidates.size()), result});
+    }
+  });
+  llvm::MapVector<Value, SmallVector<Candidate>> groups;
+  for (const Candidate &candidate : llvm::reverse(candidates))
+    groups[connected.getLeaderValue(candidate.root)].push_back(candidate);
+  SmallVector<SmallVector<Candidate>> result;
+  for (auto &[leader, group] : groups) {
+    llvm::sort(group, [](const Candidate &a, const Candidate &b) {
+      bool concatA = isConcat(a.root.getDefiningOp()),
+           concatB = isConcat(b.root.getDefiningOp());
+      return concatA != concatB ? concatA : a.place < b.place;
+    });
+    result.push_back(std::move(group));
+  }
+  return result;
+}
+
+bool Round::run() {
+  SmallVector<Unraised> unraised;
+  for (const SmallVector<Candidate> &group : findCandidates())
+    for (const Candidate &candidate : group) {
+      std::string reason;
+      if (isStale(candidate.root) || tryRaise(candidate, reason))
+        continue;
+      // What follows a refused difference would be refused again.
+      bool news = llvm::any_of(maps.used,
+                               [&](Value map) { return !told.contains(map); });
+      if (!reason.empty() && news) {
+        unraised.push_back(
+            {candidate.place, candidate.root.getDefiningOp(), reason});
+        told.insert(maps.used.begin(), maps.used.end());
+      }
+    }
+  auto inOrder = [](const auto &a, const auto &b) { return a.place < b.place; };
+  llvm::sort(raised, inOrder);
+  for (const Raised &attention : raised)
+    attention.tell();
+  if (!removed.empty())
+    return true;
+  llvm::sort(unraised, inOrder);
+  addNearMisses(unraised);
+  for (const Unraised &difference : unraised)
+    difference.tell();
+  return false;
+}
+
+/// Whatever else keeps a difference of softmaxes is told too.
+void Round::addNearMisses(SmallVectorImpl<Unraised> &unraised) {
+  for (const NearMiss &miss : findNearMisses(graph, maps, function)) {
+    if (llvm::any_of(miss.softmaxes,
+                     [&](Value map) { return told.contains(map); }))
+      continue;
+    unraised.push_back({0, miss.op,
+                        miss.recognized
+                            ? "what lies between two softmaxes and their "
+                              "difference is not understood"
+                            : "a difference of softmaxes, one of which is not "
+                              "understood"});
+    told.insert(miss.softmaxes.begin(), miss.softmaxes.end());
+  }
+}
+
+/// Marks what is computed from `value`.
+void Round::markChanged(Value value) {
+  SmallVector<Operation *> work(value.getUsers());
+  while (!work.empty()) {
+    Operation *op = work.pop_back_val();
+    if (op == function || !changed.insert(op).second)
+      continue;
+    work.push_back(op->getParentOp());
+    llvm::append_range(work, op->getUsers());
+    // What a loop hands to its body is no result.
+    for (Region &region : op->getRegions())
+      for (Operation &inner : region.getOps())
+        work.push_back(&inner);
+  }
+}
+
+/// A product of values with what two maps make together is a near miss.
+std::string whyNotLinear(Maps &maps, Value root) {
+  auto product = root.getDefiningOp<linalg::LinalgOp>();
+  if (!product || product.getNumReductionLoops() == 0)
+    return "";
+  // One softmax may hold both maps.
+  bool combined = false;
+  llvm::SetVector<Value> behind = maps.mapsBehind(root, combined);
+  if (behind.size() < 2 && !(combined && maps.runsAlongKeys(root)))
+    return "";
+  maps.used.insert(behind.begin(), behind.end());
+  return "the result is not a sum of products of one map with the values";
+}
+
+/// True if an operand of the op would be computed from what it replaces.
+bool readsReplaced(Differential &found, const Epilogue &epilogue) {
+  llvm::SetVector<Operation *> work;
+  auto add = [&](Value value) {
+    if (Operation *op = value.getDefiningOp())
+      work.insert(op);
+  };
+  std::function<void(Expr)> read = [&](Expr expr) {
+    if (expr->value)
+      add(expr->value);
+    llvm::for_each(expr->operands, read);
+  };
+  forEachExpr(found, [&](Expr &expr) { read(expr); });
+  llvm::for_each(epilogue.weights, read);
+  if (epilogue.gate)
+    read(epilogue.gate);
+  for (unsigned next = 0; next < work.size(); ++next)
+    work[next]->walk(
+        [&](Operation *op) { llvm::for_each(op->getOperands(), add); });
+  return llvm::any_of(found.replaced, [&](Value value) {
+    return work.contains(value.getDefiningOp());
+  });
+}
+
+std::string usedElsewhere(Value value,
+                          const llvm::SetVector<Operation *> &dying) {
+  // Follow what only moves elements to the op that needs the map.
+  SmallVector<Value> work{value};
+  while (!work.empty()) {
+    Value next = work.pop_back_val();
+    for (Operation *user : next.getUsers()) {
+      if (dying.contains(user) || isa<tensor::DimOp>(user))
+        continue;
+      if (user->getDialect() &&
+          isa<tensor::TensorDialect>(user->getDialect()) &&
+          !user->use_empty() && user->getNumResults() == 1) {
+        work.push_back(user->getResult(0));
+        continue;
+      }
+      return "a map or its scores are also used by " +
+             user->getName().getStringRef().str();
+    }
+  }
+  return "a map or its scores are also used elsewhere";
+}
+
+/// True if `op`, or an op that it is inside of, is in `dying`.
+bool diesWith(Operation *op, const llvm::SetVector<Operation *> &dying) {
+  while (op && !dying.contains(op))
+    op = op->getParentOp();
+  return op;
+}
+
+bool Round::tryRaise(const Candidate &candidate, std::string &reason) {
+  Value root = candidate.root;
+  RecognizerOptions recognizer;
+  recognizer.rescaleQueries = rescaleQueries;
+  std::optional<Differential> found =
+      recognize(graph, maps, root, recognizer, reason);
+  if (!found) {
+    if (reason.empty())
+      reason = whyNotLinear(maps, root);
+    // Loops of one key tell nothing of what runs along keys.
+    else if (maps.sharedKey &&
+             graph.space.extent(*maps.sharedKey) == IndexPoly(1))
+      reason = "there is one key, whose weight is 1 in both maps";
+    return false;
+  }
+  if (StringRef wide = findDouble(graph, *found); !wide.empty()) {
+    reason = (wide + " is computed in f64, of which the op's f32 would lose "
+                     "digits")
+                 .str();
+    return false;
+  }
+  Epilogue epilogue = findEpilogue(graph, *found);
+  if (readsReplaced(*found, epilogue)) {
+    reason = "what the maps are multiplied by is computed from a map or from "
+             "its scores";
+    return false;
+  }
+  auto dying = onlyFor(epilogue.result);
+  for (Value value : found->replaced)
+    if (!dying.contains(value.getDefiningOp())) {
+      reason = usedElsewhere(value, dying);
+      return false;
+    }
+  resolveSizes(dying);
+  AttentionOp attention;
+  Location loc = root.getLoc();
+  Precision precision = choosePrecision(graph, *found, epilogue);
+  Value result = build(graph, *found, epilogue, precision.elements, dying,
+                       attention, reason);
+  if (!result)
+    return false;
+  markChanged(epilogue.result);
+  epilogue.result.replaceAllUsesWith(result);
+  eraseDead(epilogue.result.getDefiningOp(), dying);
+
+  raised.push_back(
+      {candidate.place, loc,
+       found->first.droppedNanToNum || found->second.droppedNanToNum,
+       found->droppedNanGuard, precision.whyF32});
+  return true;
+}
+
+/// Sizes that are read from tensors that will be gone are read elsewhere.
+void Round::resolveSizes(const llvm::SetVector<Operation *> &dying) {
+  SmallVector<tensor::DimOp> dims;
+  for (Operation *op : dying)
+    for (Operation *user : op->getUsers()) {
+      auto dim = dyn_cast<tensor::DimOp>(user);
+      // An op in front of this may be the constant that names its axis.
+      if (dim && dim.getSource().getDefiningOp() == op && knownAxis(dim) &&
+          !diesWith(dim, dying))
+        dims.push_back(dim);
+    }
+  for (tensor::DimOp dim : dims) {
+    OpBuilder builder(dim);
+    Materializer sizes(graph, builder, dim.getLoc());
+    sizes.dying.insert(dying.begin(), dying.end());
+    Value size = sizes.index(graph.sizeOf(dim.getSource(), *knownAxis(dim)));
+    auto same = size.getDefiningOp<tensor::DimOp>();
+    if (same && same.getSource() == dim.getSource()) {
+      erase(same);
+      continue;
+    }
+    markChanged(dim);
+    dim.getResult().replaceAllUsesWith(size);
+    erase(dim);
+  }
+}
+
+void Round::eraseDead(Operation *last,
+                      const llvm::SetVector<Operation *> &dying) {
+  Block *block = last->getBlock();
+  SmallVector<Operation *> ops;
+  for (Operation &op : *block) {
+    ops.push_back(&op);
+    if (&op == last)
+      break;
+  }
+  for (Operation *op : llvm::reverse(ops)) {
+    if (!op->use_empty())
+      continue;
+    // Checks inside of bodies that are replaced go with them.
+    if (isOpTriviallyDead(op) || dying.contains(op))
+      erase(op);
+  }
+}
 
 struct FuseDifferentialPass final
     : diffattn::impl::FuseDifferentialPassBase<FuseDifferentialPass> {
   using FuseDifferentialPassBase::FuseDifferentialPassBase;
 
   void runOnOperation() override {
-    while (true) {
-      SmallVector<Unraised> unraised;
-      if (raiseOne(unraised))
-        continue;
-      for (const Unraised &difference : unraised)
-        remark::missed(difference.op->getLoc(), options("NotRaised"))
-            << remark::add("{0} stays", difference.op->getName().getStringRef())
-            << remark::reason("{0}", difference.reason)
-            << remark::metric("Summary", "attention is not fused");
-      return;
-    }
-  }
-
-private:
-  static remark::RemarkOpts options(StringRef name) {
-    return remark::RemarkOpts::name(name).category("diffattn-fuse");
-  }
-
-  /// True for a concatenation, also as a body that chooses what it reads.
-  static bool isConcat(Operation *op) {
-    auto linalgOp = dyn_cast<linalg::LinalgOp>(op);
-    return isa<tensor::ConcatOp>(op) ||
-           (linalgOp && isElementwise(linalgOp) &&
-            !linalgOp.getBlock()->getOps<scf::IfOp>().empty());
-  }
-
-  /// Raises the first candidate that can be raised.
-  bool raiseOne(SmallVectorImpl<Unraised> &unraised) {
-    Operation *function = getOperation();
-    ExprGraph graph(function);
-    Maps maps(graph, function);
-    // A concatenation of two halves of the values comes before the halves.
-    SmallVector<Value> roots;
-    for (bool concats : {true, false})
-      function->walk([&](Operation *op) {
-        if (isConcat(op) == concats)
-          for (Value result : op->getResults())
-            if (maps.roleOf(result) == Maps::Role::Attention)
-              roots.push_back(result);
-      });
-    llvm::DenseSet<Value> told;
-    for (Value root : roots) {
-      std::string reason;
-      if (tryRaise(graph, maps, root, reason))
-        return true;
-      // What follows a refused difference would be refused again.
-      bool news = llvm::any_of(maps.used,
-                               [&](Value map) { return !told.contains(map); });
-      if (!reason.empty() && news) {
-        unraised.push_back({root.getDefiningOp(), reason});
-        told.insert(maps.used.begin(), maps.used.end());
-      }
-    }
-    // Whatever else keeps a difference of softmaxes is told too.
-    for (const NearMiss &miss : findNearMisses(graph, maps, function)) {
-      if (llvm::any_of(miss.softmaxes,
-                       [&](Value map) { return told.contains(map); }))
-        continue;
-      unraised.push_back(
-          {miss.op,
-           miss.recognized
-               ? "what lies between two softmaxes and their difference "
-                 "is not understood"
-               : "a difference of softmaxes, one of which is not "
-                 "understood"});
-      told.insert(miss.softmaxes.begin(), miss.softmaxes.end());
-    }
-    return false;
-  }
-
-  bool tryRaise(ExprGraph &graph, Maps &maps, Value root, std::string &reason) {
-    RecognizerOptions recognizer;
-    recognizer.rescaleQueries = rescaleQueries;
-    std::optional<Differential> found =
-        recognize(graph, maps, root, recognizer, reason);
-    if (!found) {
-      if (reason.empty())
-        reason = whyNotLinear(maps, root);
-      // Loops of one key tell nothing of what runs along keys.
-      else if (maps.sharedKey &&
-               graph.space.extent(*maps.sharedKey) == IndexPoly(1))
-        reason = "there is one key, whose weight is 1 in both maps";
-      return false;
-    }
-    if (StringRef wide = findDouble(graph, *found); !wide.empty()) {
-      reason = (wide + " is computed in f64, of which the op's f32 would lose "
-                       "digits")
-                   .str();
-      return false;
-    }
-    Epilogue epilogue = findEpilogue(graph, *found);
-    if (readsReplaced(*found, epilogue)) {
-      reason = "what the maps are multiplied by is computed from a map or from "
-               "its scores";
-      return false;
-    }
-    auto dying = onlyFor(epilogue.result);
-    for (Value value : found->replaced)
-      if (!dying.contains(value.getDefiningOp())) {
-        reason = usedElsewhere(value, dying);
-        return false;
-      }
-    resolveSizes(graph, dying);
-    AttentionOp attention;
-    Location loc = root.getLoc();
-    Precision precision = choosePrecision(graph, *found, epilogue);
-    Value result = build(graph, *found, epilogue, precision.elements, dying,
-                         attention, reason);
-    if (!result)
-      return false;
-    epilogue.result.replaceAllUsesWith(result);
-    eraseDead(epilogue.result.getDefiningOp(), dying);
-
-    if (found->first.droppedNanToNum || found->second.droppedNanToNum)
-      remark::passed(loc, options("DroppedNanToNum"))
-          << remark::add("nan_to_num on the scores is gone: it changes "
-                         "nothing for finite scores");
-    if (found->droppedNanGuard)
-      remark::passed(loc, options("DroppedNanGuard"))
-          << remark::add("nan_to_num on a map is gone: a row that sees no key "
-                         "is zero");
-    if (!precision.whyF32.empty())
-      remark::missed(loc, options("ComputedInF32"))
-          << remark::reason("{0}", precision.whyF32)
-          << remark::metric("Summary", "16-bit attention is computed in f32");
-    remark::passed(loc, options("Raised"))
-        << remark::add("two maps became one diffattn.attention");
-    return true;
-  }
-
-  /// A product of values with what two maps make together is a near miss.
-  static std::string whyNotLinear(Maps &maps, Value root) {
-    auto product = root.getDefiningOp<linalg::LinalgOp>();
-    if (!product || product.getNumReductionLoops() == 0)
-      return "";
-    // One softmax may hold both maps.
-    bool combined = false;
-    llvm::SetVector<Value> behind = maps.mapsBehind(root, combined);
-    if (behind.size() < 2 && !(combined && maps.runsAlongKeys(root)))
-      return "";
-    maps.used.insert(behind.begin(), behind.end());
-    return "the result is not a sum of products of one map with the values";
-  }
-
-  /// True if an operand of the op would be computed from what it replaces.
-  static bool readsReplaced(Differential &found, const Epilogue &epilogue) {
-    llvm::SetVector<Operation *> work;
-    auto add = [&](Value value) {
-      if (Operation *op = value.getDefiningOp())
-        work.insert(op);
-    };
-    std::function<void(Expr)> read = [&](Expr expr) {
-      if (expr->value)
-        add(expr->value);
-      llvm::for_each(expr->operands, read);
-    };
-    forEachExpr(found, [&](Expr &expr) { read(expr); });
-    llvm::for_each(epilogue.weights, read);
-    if (epilogue.gate)
-      read(epilogue.gate);
-    for (unsigned next = 0; next < work.size(); ++next)
-      work[next]->walk(
-          [&](Operation *op) { llvm::for_each(op->getOperands(), add); });
-    return llvm::any_of(found.replaced, [&](Value value) {
-      return work.contains(value.getDefiningOp());
-    });
-  }
-
-  static std::string usedElsewhere(Value value,
-                                   const llvm::SetVector<Operation *> &dying) {
-    // Follow what only moves elements to the op that needs the map.
-    SmallVector<Value> work{value};
-    while (!work.empty()) {
-      Value next = work.pop_back_val();
-      for (Operation *user : next.getUsers()) {
-        if (dying.contains(user) || isa<tensor::DimOp>(user))
-          continue;
-        if (user->getDialect() &&
-            isa<tensor::TensorDialect>(user->getDialect()) &&
-            !user->use_empty() && user->getNumResults() == 1) {
-          work.push_back(user->getResult(0));
-          continue;
-        }
-        return "a map or its scores are also used by " +
-               user->getName().getStringRef().str();
-      }
-    }
-    return "a map or its scores are also used elsewhere";
-  }
-
-  /// Sizes that are read from tensors that will be gone are read elsewhere.
-  static void resolveSizes(ExprGraph &graph,
-                           const llvm::SetVector<Operation *> &dying) {
-    SmallVector<tensor::DimOp> dims;
-    for (Operation *op : dying)
-      for (Operation *user : op->getUsers()) {
-        auto dim = dyn_cast<tensor::DimOp>(user);
-        // An op in front of this may be the constant that names its axis.
-        if (dim && dim.getSource().getDefiningOp() == op && knownAxis(dim) &&
-            !diesWith(dim, dying))
-          dims.push_back(dim);
-      }
-    for (tensor::DimOp dim : dims) {
-      OpBuilder builder(dim);
-      Materializer sizes(graph, builder, dim.getLoc());
-      sizes.dying.insert(dying.begin(), dying.end());
-      Value size = sizes.index(graph.sizeOf(dim.getSource(), *knownAxis(dim)));
-      auto same = size.getDefiningOp<tensor::DimOp>();
-      if (same && same.getSource() == dim.getSource()) {
-        same.erase();
-        continue;
-      }
-      dim.getResult().replaceAllUsesWith(size);
-      dim.erase();
-    }
-  }
-
-  /// True if `op`, or an op that it is inside of, is in `dying`.
-  static bool diesWith(Operation *op,
-                       const llvm::SetVector<Operation *> &dying) {
-    while (op && !dying.contains(op))
-      op = op->getParentOp();
-    return op;
-  }
-
-  static void eraseDead(Operation *last,
-                        const llvm::SetVector<Operation *> &dying) {
-    Block *block = last->getBlock();
-    SmallVector<Operation *> ops;
-    for (Operation &op : *block) {
-      ops.push_back(&op);
-      if (&op == last)
-        break;
-    }
-    for (Operation *op : llvm::reverse(ops)) {
-      if (!op->use_empty())
-        continue;
-      // Checks inside of bodies that are replaced go with them.
-      if (isOpTriviallyDead(op) || dying.contains(op))
-        op->erase();
+    while (Round(getOperation(), rescaleQueries).run()) {
     }
   }
 };
