@@ -14,10 +14,14 @@ esac
 
 start=$SECONDS
 setup_packages
-setup_python "$root/python/requirements.txt"
+# Beside the build, since pip waits and works on one core. It ends with this script, however that ends.
+setup_python "$root/python/requirements.txt" &
+python_setup=$!
+trap wait EXIT
 # The tests are the other script's, and half of what there is to build. A build that has them keeps them.
 if [ -f "$build/build.ninja" ]; then configure; else configure DIFFATTN_TESTS=OFF; fi
 build_targets
+wait $python_setup || exit 1
 say "ready after $((SECONDS - start)) s"
 
 model=$root/examples/tiny-lm

@@ -16,9 +16,13 @@ for arg in "$@"; do
 done
 
 setup_test_packages clang-format-22:clang-format-22
-setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt"
+# Beside the build, since pip waits and works on one core. It ends with this script, however that ends.
+setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt" &
+python_setup=$!
+trap wait EXIT
 configure DIFFATTN_TESTS=ON
 build_targets
+wait $python_setup || exit 1
 failed=() options=()
 if [ -z "${MLIR_DIR:-}" ]; then
   # Before pytest, whose processes use what is built.

@@ -3,11 +3,14 @@
 # Fails if there is a finding. DIFFATTN_TIDY_JOBS: processes at a time, all cores by default.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
+# A build folder of its own, whose list of commands has each file alone.
+build=$build/tidy
+mkdir -p "$build"
 setup_test_packages run-clang-tidy-22:clang-tidy-22
-configure DIFFATTN_TESTS=ON
+configure DIFFATTN_TESTS=ON CMAKE_UNITY_BUILD=OFF
 # Generated headers and the list of commands must be there.
 build_targets DiffAttnHeaders
-commands=$build/tidy
+commands=$build/commands
 mkdir -p "$commands"
 # A precompiled header is the compiler's own, and clang-tidy reads the headers as they stand.
 python3 - "$build/compile_commands.json" "$commands/compile_commands.json" "$root" "$@" <<'PYTHON' || die "the list of commands could not be made"

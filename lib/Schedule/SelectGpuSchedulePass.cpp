@@ -112,7 +112,7 @@ std::string mlir::diffattn::getGpuUnsupportedReason(OnlineAttentionOp op) {
   return getSoftcapReason(op);
 }
 
-static constexpr auto kRemark =
+static constexpr auto kGpuRemark =
     remark::RemarkOpts::name("SelectGpuSchedule").category("diffattn-gpu");
 
 namespace {
@@ -157,19 +157,19 @@ struct SelectGpuSchedulePass final
         return op.emitOpError()
                << "expected a kernel for cu_seqlens_q on a GPU, but got none: "
                << reason;
-      remark::missed(op.getLoc(), kRemark)
+      remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention has no GPU kernel");
       return success();
     }
     if (!target.tuned)
-      remark::analysis(op.getLoc(), kRemark)
+      remark::analysis(op.getLoc(), kGpuRemark)
           << ("untuned: " + chip + " gets the code and the schedules of " +
               target.chip);
     if (target.hasWgmma && isa<GpuForwardAttr>(schedules.back()) &&
         selectGpuWgmma(&getContext(), getGpuAttentionShape(op), target, reason)
             .empty())
-      remark::missed(op.getLoc(), kRemark)
+      remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "attention does not use wgmma");
     saySplits(op, schedules);
@@ -185,7 +185,7 @@ struct SelectGpuSchedulePass final
     const bool maySplit =
         ShapedType::isDynamic(shape.queries) || shape.queries <= kGpuDecodeRows;
     if (maySplit && !shape.knowsHeads && isa<GpuForwardAttr>(schedules.back()))
-      remark::missed(op.getLoc(), kRemark)
+      remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("expected numbers of heads that are known when "
                             "compiling, but got ?")
           << remark::metric("Summary", "keys are not split between blocks");
@@ -201,7 +201,7 @@ struct SelectGpuSchedulePass final
       if (!split || !target.hasWgmma ||
           selectGpuBulkCopies(split, getGpuAttentionShape(op), target, reason))
         continue;
-      remark::missed(op.getLoc(), kRemark)
+      remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)
           << remark::metric("Summary", "decode does not use tensor maps");
       return;
@@ -232,7 +232,7 @@ struct SelectGpuSchedulePass final
                                     .total);
     }
     if (isKernel)
-      remark::passed(op.getLoc(), kRemark)
+      remark::passed(op.getLoc(), kGpuRemark)
           << remark::metric("Schedules", schedules)
           << remark::metric("SharedMemory",
                             std::to_string(bytes) +

@@ -38,7 +38,7 @@ static constexpr int64_t kPrefetchBytes = 4096;
 
 /// Best first. `paysHere` says which of them is not the best on every CPU that
 /// has its features.
-static const CpuTarget kTargets[] = {
+static const CpuTarget kCpuTargets[] = {
     {"amx", "x86-64-v4", kWideVectors, kAmxFeatures, 64, 32,
      /*emulatesTiles=*/false, kPrefetchBytes},
     {"avx512bf16", "x86-64-v4", kWideVectors, kAvx512Bf16Features, 64, 32},
@@ -61,12 +61,12 @@ bool CpuTarget::has(StringRef feature) const {
   });
 }
 
-ArrayRef<CpuTarget> mlir::diffattn::getCpuTargets() { return kTargets; }
+ArrayRef<CpuTarget> mlir::diffattn::getCpuTargets() { return kCpuTargets; }
 
 ArrayRef<StringRef> mlir::diffattn::getCpuIsaNames() {
   static const SmallVector<StringRef> names = [] {
     SmallVector<StringRef> result{"native"};
-    for (const CpuTarget &target : kTargets)
+    for (const CpuTarget &target : kCpuTargets)
       result.push_back(target.name);
     return result;
   }();
@@ -91,7 +91,7 @@ std::string mlir::diffattn::getTileRefusal() {
 }
 
 std::string mlir::diffattn::getNativeRefusal() {
-  for (const CpuTarget &target : kTargets)
+  for (const CpuTarget &target : kCpuTargets)
     if (hostHasFeatures(target) && !hostSupports(target))
       return "this CPU has what " + target.name.str() +
              " needs, but of tiles the system says: " + getTileRefusal();
@@ -126,7 +126,7 @@ int64_t CpuTarget::getBusyPrefetchBytes() const {
 
 std::optional<CpuTarget> mlir::diffattn::getCpuTarget(StringRef name) {
   const bool native = name == "native";
-  for (const CpuTarget &row : kTargets) {
+  for (const CpuTarget &row : kCpuTargets) {
     if (native ? !hostSupports(row) || !paysHere(row) : row.name != name)
       continue;
     CpuTarget target = row;

@@ -18,7 +18,7 @@ using namespace mlir::diffattn;
 // Capability". Rates of the tensor cores: data sheets; of sm_90, 62 % of it,
 // which is what mma.sync is known to reach of wgmma's. Of the L2: two thirds of
 // what it can give, shared by all multiprocessors.
-static const GpuTarget kTargets[] = {
+static const GpuTarget kGpuTargets[] = {
     {"sm_80", "sm_80", 80, 164 << 10, 163 << 10, 2048, 32, 2, 0.5, 32, true},
     {"sm_86", "sm_86", 80, 100 << 10, 99 << 10, 1536, 16, 4, 0.25, 14, true},
     {"sm_89", "sm_89", 80, 100 << 10, 99 << 10, 1536, 24, 4, 0.25, 14, true},
@@ -47,7 +47,7 @@ ArrayRef<StringRef> mlir::diffattn::getGpuChipNames() {
 
 std::optional<GpuTarget> mlir::diffattn::getGpuTarget(StringRef chip,
                                                       std::string &error) {
-  for (const GpuTarget &target : kTargets)
+  for (const GpuTarget &target : kGpuTargets)
     if (chip == target.chip)
       return target;
   StringRef name = chip;
@@ -58,10 +58,10 @@ std::optional<GpuTarget> mlir::diffattn::getGpuTarget(StringRef chip,
         letter.size() > 1 || !known.letters.contains(letter))
       continue;
     std::string number = "sm_" + known.number.str();
-    for (const GpuTarget &target : kTargets)
+    for (const GpuTarget &target : kGpuTargets)
       if (number == target.chip)
         return target;
-    GpuTarget target = kTargets[0];
+    GpuTarget target = kGpuTargets[0];
     target.tuned = false;
     target.binaryChip = number;
     return target;
@@ -75,7 +75,7 @@ std::optional<GpuTarget> mlir::diffattn::getGpuTarget(StringRef chip,
 }
 
 StringRef mlir::diffattn::getNativeGpuChip(StringRef chip) {
-  for (const GpuTarget &target : kTargets) {
+  for (const GpuTarget &target : kGpuTargets) {
     StringRef letter = target.chip;
     if (letter.consume_front(chip) && letter == "a")
       return target.chip;

@@ -11,14 +11,13 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/Support/ErrorHandling.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <algorithm>
 #include <limits>
 
 using namespace mlir;
 using namespace mlir::diffattn;
-
-static constexpr double kLog2E = 1.44269504088896340736;
 
 Value LaunchBuilder::f32(double value) {
   constexpr double highest = std::numeric_limits<float>::max();
@@ -213,16 +212,17 @@ void LaunchBuilder::fillScores(const ScoreRules &scores, bool scaled) {
   argument(P::WindowRight) = i32(near(right));
 
   double scale = scores.scale, cap = scores.softcap.value_or(0.0f);
-  double factor = scores.softcap ? 2.0 * kLog2E * scale / cap
+  double factor = scores.softcap ? 2.0 * llvm::numbers::log2e * scale / cap
                   : scaled       ? scale
-                                 : scale * kLog2E;
+                                 : scale * llvm::numbers::log2e;
   // A cap near 0 makes the factor infinite, and 0 * inf NaN: the largest number
   // takes every score but 0 to the cap as well.
   argument(P::ScoreScale) = f32(factor);
   // 8 units of log2, in the unit of the scores whose maximum is taken; finite,
   // so that a first maximum of minus infinity stays that.
-  argument(P::RescaleMargin) = f32(scaled ? 8.0 / kLog2E : 8.0 / factor);
-  argument(P::ExponentScale) = f32(scaled ? kLog2E : factor);
+  argument(P::RescaleMargin) =
+      f32(scaled ? 8.0 / llvm::numbers::log2e : 8.0 / factor);
+  argument(P::ExponentScale) = f32(scaled ? llvm::numbers::log2e : factor);
   argument(P::StateScale) = f32(scaled ? 1.0 : scale);
   argument(P::Softcap) = f32(cap);
 }

@@ -29,8 +29,6 @@ struct Registers {
   int64_t bringing, multiplying;
 };
 static constexpr Registers kOfOneTile{24, 240}, kOfMore{40, 232};
-/// Elements that one instruction contracts.
-static constexpr int64_t kStep = 16;
 
 namespace {
 class WgmmaKernel {
@@ -96,7 +94,7 @@ WgmmaKernel::WgmmaKernel(AttentionKernel &kernel)
       placement(cast<GpuWgmmaAttr>(spec.schedule).getPlacement()),
       keys(cast<GpuWgmmaAttr>(spec.schedule).getKvBlockSize()), softmax(kernel),
       maps(b, numMaps(), numMaps(), /*rowTiles=*/1,
-           llvm::alignTo(spec.valueDim, kStep) / 8) {}
+           llvm::alignTo(spec.valueDim, kWgmmaDepth) / 8) {}
 
 void WgmmaKernel::locateGroup() {
   group = b.add(

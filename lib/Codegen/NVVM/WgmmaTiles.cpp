@@ -14,9 +14,6 @@ using namespace mlir::diffattn::gpucode;
 
 using Barriers = WgmmaBarriers;
 
-/// Elements that one instruction contracts.
-static constexpr int64_t kStep = 16;
-
 WgmmaTiles::WgmmaTiles(AttentionKernel &kernel, const QueryBlock &place,
                        TensorRing &ring, OnlineSoftmax &softmax, MapSums &maps)
     : kernel(kernel), b(kernel.b), hopper(kernel.b), place(place), ring(ring),
@@ -69,10 +66,10 @@ void WgmmaTiles::startKeys(int64_t map, Sums &scores,
   }
   Value described = hopper.describe(base, /*panelBytes=*/16);
   Value ofQueries = hopper.renewDescription(queries[map]);
-  const int64_t steps = llvm::divideCeil(kernel.spec.headDim, kStep);
+  const int64_t steps = llvm::divideCeil(kernel.spec.headDim, kWgmmaDepth);
   for (int64_t step = 0; step < steps; ++step) {
-    const int64_t panel = step * kStep / kGpuPanelWidth,
-                  column = step * kStep % kGpuPanelWidth * 2;
+    const int64_t panel = step * kWgmmaDepth / kGpuPanelWidth,
+                  column = step * kWgmmaDepth % kGpuPanelWidth * 2;
     hopper.multiply(
         scores,
         hopper.advance(ofQueries, panel * layout.queryPanelBytes + column),
@@ -87,9 +84,10 @@ void WgmmaTiles::startValues(int64_t map, ArrayRef<Fragment> probabilities,
   Value values =
       hopper.describe(ring.values(position), kernel.layout.keyPanelBytes);
   for (auto [block, fragment] : llvm::enumerate(probabilities))
-    hopper.multiply(sums(map), fragment,
-                    hopper.advance(values, block * kStep * kGpuPanelPitch),
-                    kernel.element);
+    hopper.multiply(
+        sums(map), fragment,
+        hopper.advance(values, block * kWgmmaDepth * kGpuPanelPitch),
+        kernel.element);
 }
 
 void WgmmaTiles::enterValues(Value firstKey, TensorRing::Position position) {
@@ -139,7 +137,7 @@ void WgmmaTiles::computeTile(const Tile &tile) {
   // What was written to these registers lies before the fence.
   hopper.tie(pending, probabilities);
   hopper.fence();
-  const int64_t blocks = keys / kStep;
+  const int64_t blocks = keys / kWgmmaDepth;
   for (int64_t map = 0; map < numMaps(); ++map)
     startValues(map, ArrayRef(probabilities).slice(map * blocks, blocks),
                 tile.position);

@@ -12,6 +12,9 @@
 
 namespace mlir::diffattn::gpucode {
 
+/// Elements that one wgmma instruction contracts.
+inline constexpr int64_t kWgmmaDepth = 16;
+
 /// The named barriers of a kernel by warpgroups, but 0: where both warpgroups
 /// that multiply meet, and from a number on one for each of them, where it
 /// waits for its turn, and where its own threads meet.

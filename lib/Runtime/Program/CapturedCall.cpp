@@ -10,15 +10,8 @@
 
 using namespace diffattn_rt;
 
-/// What memory of the device is aligned to; kernels choose by it whether to
-/// copy 16 bytes at a time.
-static constexpr int64_t kAlign = 256;
 /// Functions with assertions that one call may go through.
 static constexpr int32_t kMaxChecks = 16;
-
-static int64_t aligned(int64_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
 
 static Failure cannotCapture(const FunctionSignature &function,
                              const std::string &what, const char *expected) {
@@ -119,7 +112,7 @@ Failure CapturedCall::takeInputs() {
     for (int64_t size : view.shape)
       bytes *= size;
     inputs.push_back({view.data, bytes, inputBytes});
-    inputBytes += aligned(bytes);
+    inputBytes += DeviceProgram::aligned(bytes);
     views.push_back(&view);
   }
   if (inputs.empty())
@@ -162,7 +155,7 @@ Failure CapturedCall::placeOutputs() {
     auto [low, high] = getElementSpan(placed.shape, placed.strides);
     outputs.push_back(
         {std::move(placed), i, low * size, (high - low) * size, room});
-    room += aligned(outputs.back().bytes);
+    room += DeviceProgram::aligned(outputs.back().bytes);
   }
   if (room <= outputBytes)
     return {};

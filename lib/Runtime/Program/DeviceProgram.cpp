@@ -11,18 +11,12 @@
 
 using namespace diffattn_rt;
 
-/// What the runtime's workspace is aligned to, and buffers here are too.
-static constexpr int64_t kAlign = 256;
 /// The bits of a host address that a strided argument keeps: kernels choose by
 /// them whether to copy 16 bytes at a time.
 static constexpr int64_t kKept = 16;
 /// A view of which less than one in so many bytes belongs to it is copied row
 /// by row.
 static constexpr int64_t kSparse = 4;
-
-static int64_t aligned(int64_t bytes) {
-  return (bytes + kAlign - 1) / kAlign * kAlign;
-}
 
 Failure diffattn_rt::deviceFailure(diffattn_device &device, int32_t status) {
   if (!status)

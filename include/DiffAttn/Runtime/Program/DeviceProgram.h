@@ -67,6 +67,11 @@ public:
   /// than what its stream is given.
   bool hasHostAccess() const { return hostAccess; }
 
+  /// `bytes` up to what memory of the device is aligned to; kernels choose by
+  /// it whether to copy 16 bytes at a time.
+  static constexpr int64_t aligned(int64_t bytes) {
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+  }
   /// Memory for an array that stays on the device between calls; its contents
   /// are undefined. Released by its owner, before the program goes.
   Failure allocate(int64_t bytes, diffattn_address &address);
@@ -93,6 +98,9 @@ public:
   Failure leave() override;
 
 private:
+  /// What the runtime's workspace is aligned to, and buffers here are too.
+  static constexpr int64_t kAlign = 256;
+
   explicit DeviceProgram(DeviceHandle device) : device(std::move(device)) {}
 
   /// Memory that is kept for the next call.
