@@ -187,8 +187,7 @@ Value GpuBuilder::widen(Value loaded) {
   return type.isF32() ? loaded
                       : LLVM::FPExtOp::create(*this, f32(), loaded).getResult();
 }
-/// The type of `type` in memory: an i1 takes a byte.
-static Type inMemory(Type type) {
+Type GpuBuilder::inMemory(Type type) {
   return type.isInteger(1) ? IntegerType::get(type.getContext(), 8) : type;
 }
 Value GpuBuilder::loadAsF32(Type type, Value pointer) {

@@ -85,6 +85,8 @@ public:
   /// A load that nothing in the kernel writes.
   Value loadConstant(Type type, Value pointer, int64_t align = 0);
   void store(Value value, Value pointer, int64_t align = 0);
+  /// The type of `type` in memory: an i1 takes a byte.
+  static Type inMemory(Type type);
   /// Loads a float or an i1 as f32 or i1.
   Value loadAsF32(Type type, Value pointer);
   /// The same for two neighbours in one load, which must be aligned to both.

@@ -212,14 +212,9 @@ MaskValue GpuMasks::isWithinRight(const MaskPoint &point, int64_t right) {
 // Elements
 //===----------------------------------------------------------------------===//
 
-/// The type of `type` in memory: an i1 takes a byte.
-static Type inMemory(Type type) {
-  return type.isInteger(1) ? IntegerType::get(type.getContext(), 8) : type;
-}
-
 Value GpuMasks::advance(const Elements &of, Value pointer, Value index,
                         std::optional<GpuParam> stride) {
-  return stride ? kernel.stridePointer(inMemory(of.type), pointer,
+  return stride ? kernel.stridePointer(GpuBuilder::inMemory(of.type), pointer,
                                        b.toI64(index), kernel.param(*stride))
                 : pointer;
 }
@@ -270,9 +265,9 @@ Value GpuMasks::loadElement(ScoreElements &from, const Term &key) {
   // Both of a pair, before anything is computed with the first.
   std::array<Value, 2> pair;
   if (lanes == ScoreLanes::AlignedPairs)
-    pair =
-        b.loadPairAsF32(from.type, b.element(inMemory(from.type), from.ofQuery,
-                                             b.toI64(at(key.constant))));
+    pair = b.loadPairAsF32(from.type,
+                           b.element(GpuBuilder::inMemory(from.type),
+                                     from.ofQuery, b.toI64(at(key.constant))));
   else
     for (int64_t i = 0; i < 2; ++i)
       pair[i] = loadOne(at(key.constant + i));

@@ -28,8 +28,7 @@ static Failure argumentFailure(std::string_view entry, size_t i,
                                  std::string(entry) + "': " + message};
 }
 
-/// No stride leads anywhere in an empty array; NumPy sets them to 0.
-static bool isEmpty(const ArrayView &array) {
+bool diffattn_rt::isEmpty(const ArrayView &array) {
   return std::find(array.shape.begin(), array.shape.end(), 0) !=
          array.shape.end();
 }

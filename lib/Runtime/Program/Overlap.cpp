@@ -80,11 +80,6 @@ private:
 };
 } // namespace
 
-static bool isEmpty(const ArrayView &array) {
-  return std::any_of(array.shape.begin(), array.shape.end(),
-                     [](int64_t size) { return size == 0; });
-}
-
 static Bytes bytesOf(const ArrayView &array) {
   Bytes bytes{static_cast<Wide>(reinterpret_cast<uintptr_t>(array.data)), {}};
   const int64_t element = getDTypeBytes(array.dtype);

@@ -86,6 +86,9 @@ private:
   std::optional<int64_t> before;
 };
 
+/// Whether an array has no elements. No stride of one leads anywhere; NumPy
+/// sets them to 0.
+bool isEmpty(const ArrayView &array);
 /// Whether elements lie side by side in row-major order.
 bool isDense(const ArrayView &array);
 
