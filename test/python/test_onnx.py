@@ -132,6 +132,21 @@ def test_rms_normalization(load, kind, tolerance):
     np.testing.assert_allclose(load(made)(x, w).astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("kind, tolerance", [(T.FLOAT, 1e-5), (T.FLOAT16, 3e-3), (T.DOUBLE, 1e-12)])
+@pytest.mark.parametrize("sizes", [[2, 3, 5], ["n", 3, 5], [2, 3, "t"], [2, 3, "h", "w"], ["n", 3, "h", 7]])
+def test_instance_normalization(load, sizes, kind, tolerance):
+    made = model([node("InstanceNormalization", ["x", "scale", "bias"], ["y"], epsilon=0.1)],
+                 [("x", kind, sizes), ("scale", kind, [3]), ("bias", kind, [3])], [("y", kind, sizes)])
+    dtype, random = helper.tensor_dtype_to_np_dtype(kind), np.random.default_rng(0)
+    x, scale, bias = (random.standard_normal(shape).astype(dtype) for shape in ((2, 3, 5, 7)[:len(sizes)], 3, 3))
+    wide, axes = x.astype(np.float64), tuple(range(2, x.ndim))
+    normed = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + np.float32(0.1))
+    want = normed * scale.reshape(3, *[1] * len(axes)) + bias.reshape(3, *[1] * len(axes))
+    got = load(made)(x, scale, bias)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
+
+
 def test_functions_of_the_model(load):
     function = helper.make_function("own", "Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 20)])
     loaded = load(model([node("Twice", ["x"], ["y"], domain="own")], functions=[function]))

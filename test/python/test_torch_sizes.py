@@ -47,6 +47,53 @@ def test_views(name):
         torch.testing.assert_close(compiled(x), VIEWS[name](x), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("function", [
+    lambda x: torch.cat(x.chunk(2), 1) if x.shape[0] % 2 == 0 else x,
+    lambda x: x.chunk(3, 1)[1] * 2,
+    lambda x: x.split(x.shape[1] // 2, 1)[0] - x.split([1, x.shape[1] - 1], 1)[0]])
+def test_pieces_of_an_axis(function):
+    compiled = torch.compile(function, backend="diffattn", dynamic=True)
+    for shape in ((4, 6), (6, 5), (5, 7)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0)
+    torch._dynamo.reset()
+
+
+def test_halves_of_a_batch_compiled_ahead():
+    compiled = compiled_for_any(lambda x: x.chunk(2)[1] * 2, (6, 4))
+    for batch in (4, 5, 8):
+        x = torch.randn(batch, 4)
+        torch.testing.assert_close(compiled(x), x.chunk(2)[1] * 2, rtol=0, atol=0)
+
+
+def test_a_number_that_symbols_hide():
+    """`8` of the view is a quotient of two batches to PyTorch, which has a symbol for each."""
+    def rotated(q, k):
+        x = k.view(k.shape[0], q.shape[1] * 8, 8)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat((-b, a), -1)
+
+    compiled = torch.compile(rotated, backend="diffattn")
+    for batch, length in ((1, 37), (3, 37), (3, 130)):
+        q, k = torch.randn(length, batch, 64), torch.randn(length + 4, batch, 64)
+        torch.testing.assert_close(compiled(q, k), rotated(q, k), rtol=0, atol=0)
+    torch._dynamo.reset()
+
+
+def test_sizes_of_another_tensor():
+    """The sizes of a view are another tensor's, of which PyTorch knows no more than that the product is the same."""
+    def viewed(x, y):
+        return y.view(x.shape[0], x.shape[1], 2, 16) * 2
+
+    compiled = torch.compile(viewed, backend="diffattn", dynamic=True)
+    for batch, length in ((1, 40), (3, 130), (5, 7)):
+        x, y = torch.randn(batch, length, 64), torch.randn(batch, length, 32)
+        torch.testing.assert_close(compiled(x, y), viewed(x, y), rtol=0, atol=0)
+    x, y = torch.randn(6, 10, 64), torch.randn(4, 15, 32)
+    torch.testing.assert_close(compiled(x, y), viewed(x, y), rtol=0, atol=0)
+    torch._dynamo.reset()
+
+
 def test_groups_of_axes():
     """The smallest ranges of axes that hold the same elements, or none."""
     numbers = views._Numbers()

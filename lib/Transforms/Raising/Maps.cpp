@@ -226,8 +226,17 @@ std::optional<Terms> Maps::linearizeSelect(Expr select) {
   Expr map = terms->front().map;
   Expr scores =
       graph.substitute(map->operands[0], {{map->bound[0], map->index}});
-  if (areHiddenUnless(graph, scores, graph.notOf(guard)))
+  Expr visible = graph.notOf(guard);
+  if (areHiddenUnless(graph, scores, visible))
     return terms;
+  if (std::optional<AtomId> at = map->index.asAtom())
+    if (Expr hidden = withoutZeroedKeys(graph, scores, visible)) {
+      AtomId key = map->bound[0];
+      terms->front().map =
+          graph.softmax(graph.substitute(hidden, {{*at, IndexPoly::atom(key)}}),
+                        key, map->index);
+      return terms;
+    }
   if (!isEmptyRowGuard(guard, map)) {
     reason = "a map is set to zero under a condition that is not an empty row";
     return fail();

@@ -437,6 +437,46 @@ bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {
   return false;
 }
 
+/// True if a finite number that hides keys goes into `score`. Sums of products
+/// and arguments of the graph are taken for numbers of ordinary size.
+static bool hidesKeys(ExprGraph &graph, Expr score) {
+  llvm::SetVector<Expr> seen;
+  seen.insert(score);
+  for (unsigned next = 0; next < seen.size(); ++next) {
+    Expr expr = graph.open(seen[next]);
+    if (expr->kind == Kind::Const && isa<FloatType>(expr->type) &&
+        std::fabs(expr->number) >= kFarNumber && !std::isinf(expr->number))
+      return true;
+    if (expr->kind == Kind::Reduce)
+      continue;
+    if (Expr opened = expr->kind == Kind::Load ? graph.expand(expr) : nullptr)
+      seen.insert(opened);
+    seen.insert(expr->operands.begin(), expr->operands.end());
+  }
+  return false;
+}
+
+Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible) {
+  Expr select = graph.open(graph.stripCasts(scores));
+  for (unsigned i : {1, 2}) {
+    if (select->kind != Kind::Select)
+      return nullptr;
+    Expr condition = select->operands[0], score = select->operands[i];
+    std::optional<double> fill = graph.constantValue(select->operands[3 - i]);
+    if (!fill || *fill > -kFarNumber ||
+        !graph.equal(i == 1 ? condition : graph.notOf(condition), visible) ||
+        hidesKeys(graph, score))
+      continue;
+    Expr hidden =
+        graph.make(Kind::Select, score->type,
+                   {visible, score, graph.constant(-INFINITY, score->type)});
+    return score->type == scores->type
+               ? hidden
+               : graph.make(Kind::Cast, scores->type, {hidden});
+  }
+  return nullptr;
+}
+
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Expr element,
                                     ArrayRef<IndexPoly> loops) {
   Softmax found;

@@ -31,6 +31,13 @@ bool hidesRows(ExprGraph &graph, Expr term);
 /// True if `scores` are -inf, shifted or not, wherever `visible` is false.
 bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
 
+/// `scores` with -inf in the place of the large negative number that they are
+/// wherever `visible` is false, of a map that is zero there; null where they
+/// are no such number. The number hides these keys in a row that has others. In
+/// a row that has none it would weigh them, but there the map is zero. So no
+/// other number may be as large, lest it were what hides those others.
+Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible);
+
 /// Reads `value` as exp(x) / sum(exp(x)), exp(x) * (1 / sum(exp(x))) or
 /// exp(x - log(sum(exp(x)))), each with any shift of the rows.
 std::optional<Softmax> matchSoftmax(ExprGraph &graph, Value value);

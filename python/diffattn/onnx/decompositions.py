@@ -112,6 +112,23 @@ def _rms_normalization(builder: Builder) -> bool:
     return builder.finish("Mul", builder.op("CastLike", normed, x), builder.input(1))
 
 
+def _instance_normalization(builder: Builder) -> bool:
+    """Over all axes behind the channels, in f32 where `x` is narrower. torch-mlir divides by a product of sizes in which those it does
+    not know are -1."""
+    x, rank = builder.input(0), len(builder.sizes(builder.input(0)) or ())
+    if rank < 3:
+        return False
+    axes, channels = builder.constant(list(range(2, rank))), builder.constant(list(range(1, rank - 1)))
+    narrow = builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if narrow else x
+    centred = builder.op("Sub", wide, builder.op("ReduceMean", wide, axes, keepdims=1))
+    variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), axes, keepdims=1)
+    root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
+    normed = builder.op("Mul", centred, builder.op("Reciprocal", root))
+    scale, bias = (builder.op("Unsqueeze", builder.op("CastLike", builder.input(number), wide), channels) for number in (1, 2))
+    return builder.finish("CastLike", builder.op("Add", builder.op("Mul", normed, scale), bias), x)
+
+
 def _attention(builder: Builder) -> bool:
     """Softmax of scaled scores times V, of heads [batch, heads, length, width] or side by side in rows. What needs more is expanded as
     ONNX says, which raising does not read: caches, soft caps, lengths, maps as results."""
@@ -179,4 +196,5 @@ def _rotary_embedding(builder: Builder) -> bool:
     return builder.finish("Concat", *turned, axis=3)
 
 
-_DECOMPOSITIONS = {"Attention": _attention, "CumSum": _cumsum, "RMSNormalization": _rms_normalization, "RotaryEmbedding": _rotary_embedding}
+_DECOMPOSITIONS = {"Attention": _attention, "CumSum": _cumsum, "InstanceNormalization": _instance_normalization,
+                   "RMSNormalization": _rms_normalization, "RotaryEmbedding": _rotary_embedding}

@@ -35,7 +35,8 @@ def table(exported: bool = False) -> dict:
                    aten.index_put.default: index_put,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.repeat.default: repeat,
-                   aten.scatter.src: scatter, aten.scatter.value: scatter_number})
+                   aten.scatter.src: scatter, aten.scatter.value: scatter_number,
+                   aten.split_with_sizes.default: split_with_sizes})
     return result
 
 
@@ -155,6 +156,17 @@ def repeat(x, repeats):
         x = x.unsqueeze(dim).expand([-1] * dim + [times] + [-1] * (len(sizes) - dim))
         x = x.reshape(sizes[:dim] + [times * sizes[dim]] + sizes[dim + 1:])
     return x.clone()
+
+
+def split_with_sizes(x, sizes, dim=0):
+    """Slices, where a size is symbolic: torch-mlir splits by known sizes alone."""
+    if all(isinstance(size, int) for size in (x.size(dim), *sizes)):
+        return NotImplemented
+    parts, begin = [], 0
+    for size in sizes:
+        parts.append(aten.slice.Tensor(x, dim, begin, begin + size))
+        begin = begin + size
+    return parts
 
 
 def scatter(x, dim, index, src):
