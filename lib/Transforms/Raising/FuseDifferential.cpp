@@ -93,7 +93,7 @@ public:
       op->destroy();
   }
 
-  /// True if ops changed, of which what was raised is told. What stays is told
+  /// True if anything was raised, which is told then. What stays is told
   /// otherwise.
   bool run();
 
@@ -197,7 +197,7 @@ bool Round::run() {
   llvm::sort(raised, inOrder);
   for (const Raised &attention : raised)
     attention.tell();
-  if (!removed.empty())
+  if (!raised.empty())
     return true;
   llvm::sort(unraised, inOrder);
   addNearMisses(unraised);
@@ -338,7 +338,6 @@ bool Round::tryRaise(const Candidate &candidate, std::string &reason) {
       reason = usedElsewhere(value, dying);
       return false;
     }
-  resolveSizes(dying);
   AttentionOp attention;
   Location loc = root.getLoc();
   Precision precision = choosePrecision(graph, *found, epilogue);
@@ -346,6 +345,8 @@ bool Round::tryRaise(const Candidate &candidate, std::string &reason) {
                        attention, reason);
   if (!result)
     return false;
+  // From here on nothing is refused: a round that raises nothing changes none.
+  resolveSizes(dying);
   markChanged(epilogue.result);
   epilogue.result.replaceAllUsesWith(result);
   eraseDead(epilogue.result.getDefiningOp(), dying);

@@ -14,6 +14,7 @@ class Family:
         self.seed = seed
         self.rng = rng = random.Random(f"graph {seed}")
         self.seconds = random.Random(f"mask 13 {seed}")
+        self.zeros = random.Random(f"zeroed {seed}")
         self.graph = g = Graph(rng)
         self.half = rng.choice(["f16", "bf16"]) if rng.random() < 0.12 else None
         dynamic = rng.random() < 0.2
@@ -345,6 +346,8 @@ class Family:
                 a1, a2 = (w.maybe_cut(select(empty, number(0.0, a.dtype), a)) for a in (a1, a2))
             else:
                 a1, a2 = self.without_nan(a1), self.without_nan(a2)
+        if seen is not None and self.zeros.random() < 0.15:  # what is hidden is zero in the maps, too
+            a1, a2 = (w.maybe_cut(select(mask, a, number(0.0, a.dtype))) for mask, a in ((seen, a1), (other, a2)))
         if self.near("softmax twice"):
             a2 = self.softmax(a2, self.k, None, None)
         if self.near("squared"):
