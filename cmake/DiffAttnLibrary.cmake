@@ -36,7 +36,8 @@ function(diffattn_library name)
   set_property(GLOBAL APPEND PROPERTY DIFFATTN_LIBRARIES ${name})
 endfunction()
 
-# diffattn_alone(FILES...): these name things of their own as their neighbours do, so a unity build compiles each by itself.
+# diffattn_alone(FILES...): a unity build compiles each of these by itself: they name things of their own as their neighbours do, or
+# are left out of what is linked elsewhere.
 function(diffattn_alone)
   set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 endfunction()
@@ -44,6 +45,7 @@ endfunction()
 # diffattn_main(NAME FUNCTION): the program NAME is this function of tools/EntryPoints.h.
 function(diffattn_main name function)
   target_sources(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tools/Main.cpp)
+  diffattn_alone(${CMAKE_SOURCE_DIR}/tools/Main.cpp)
   target_compile_definitions(${name} PRIVATE DIFFATTN_MAIN=${function})
 endfunction()
 
