@@ -130,7 +130,7 @@ warn_large() {
 }
 
 # configure [NAME=VALUE...]: configures the build where it is not there yet or has other values of these options. A new one compiles
-# several files at a time, which takes half of the time: most of it goes into headers and templates.
+# several files at a time, which takes about half of the time: most of it goes into headers and templates.
 configure() {
   local options=(-G Ninja -S "$root" -B "$build" -DCMAKE_BUILD_TYPE=Release) option changed=0
   [ -z "${MLIR_DIR:-}" ] || options+=(-DMLIR_DIR="$MLIR_DIR")

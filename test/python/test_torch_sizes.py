@@ -77,6 +77,9 @@ def test_a_number_that_symbols_hide():
     for batch, length in ((1, 37), (3, 37), (3, 130)):
         q, k = torch.randn(length, batch, 64), torch.randn(length + 4, batch, 64)
         torch.testing.assert_close(compiled(q, k), rotated(q, k), rtol=0, atol=0)
+    # Batches of which it would be 16: PyTorch has no such view.
+    with pytest.raises(torch._dynamo.exc.TorchRuntimeError):
+        compiled(torch.randn(9, 3, 64), torch.randn(9, 6, 64))
     torch._dynamo.reset()
 
 
