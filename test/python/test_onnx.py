@@ -147,6 +147,34 @@ def test_instance_normalization(load, sizes, kind, tolerance):
     np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("kind, tolerance", [(T.FLOAT, 1e-5), (T.FLOAT16, 3e-3)])
+@pytest.mark.parametrize("sizes", [[2, 6, 5], ["n", 6, "t"], ["n", "c", 5], [2, 6, "h", "w"], ["n", 6]])
+def test_group_normalization(load, sizes, kind, tolerance):
+    """The model does not say the result's sizes."""
+    made = model([node("GroupNormalization", ["x", "scale", "bias"], ["y"], num_groups=2, epsilon=0.1)],
+                 [("x", kind, sizes), ("scale", kind, [6]), ("bias", kind, [6])], [("y", kind, [None] * len(sizes))], opset=21)
+    dtype, random = helper.tensor_dtype_to_np_dtype(kind), np.random.default_rng(0)
+    x, scale, bias = (random.standard_normal(shape).astype(dtype) for shape in ((2, 6, 5, 7)[:len(sizes)], 6, 6))
+    groups, behind = x.astype(np.float64).reshape(2, 2, -1), [1] * (x.ndim - 2)
+    normed = (groups - groups.mean(2, keepdims=True)) / np.sqrt(groups.var(2, keepdims=True) + 0.1)
+    want = normed.reshape(x.shape) * scale.reshape(6, *behind) + bias.reshape(6, *behind)
+    got = load(made)(x, scale, bias)
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got.astype(np.float64), want, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("op", ["Softplus", "Softsign"])
+@pytest.mark.parametrize("constant", [False, True])
+def test_softplus_and_softsign(load, op, constant):
+    """Of arguments and of a learned number, which is a constant of the graph."""
+    values = np.array([-50, -1, 0, 2, 90], np.float32)
+    nodes, weights = [node(op, ["w"], ["s"]), node("Mul", ["x", "s"], ["y"])], {"w": values} if constant else {}
+    inputs = [("x", T.FLOAT, ["n", 5]), *([] if constant else [("w", T.FLOAT, [5])])]
+    given = {"x": np.ones((3, 5), np.float32), **({} if constant else {"w": values})}
+    want = np.logaddexp(values, 0) if op == "Softplus" else values / (1 + abs(values))
+    np.testing.assert_allclose(load(model(nodes, inputs, [("y", T.FLOAT, ["n", 5])], weights))(**given), [want] * 3, rtol=1e-6)
+
+
 def test_functions_of_the_model(load):
     function = helper.make_function("own", "Twice", ["a"], ["b"], [node("Add", ["a", "a"], ["b"])], [helper.make_opsetid("", 20)])
     loaded = load(model([node("Twice", ["x"], ["y"], domain="own")], functions=[function]))

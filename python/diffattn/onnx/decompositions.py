@@ -18,16 +18,19 @@ def decompose(proto: onnx.ModelProto) -> bool:
     constants = {tensor.name: tensor for tensor in graph.initializer}
     constants.update({node.output[0]: attribute.t for node in graph.node if node.op_type == "Constant" and node.domain in ONNX
                       for attribute in node.attribute if attribute.name == "value"})
-    nodes: list = []
+    nodes, changes = [], False
     for number, node in enumerate(graph.node):
         function = _DECOMPOSITIONS.get(node.op_type) if node.domain in ONNX else None
         builder = Builder(node, known, constants, f"{node.op_type}:{number}:")
-        nodes += builder.nodes if function is not None and function(builder) else [node]
-    if len(nodes) == len(graph.node):
-        return False
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return True
+        if function is not None and function(builder):
+            nodes.extend(builder.nodes)
+            changes = True
+        else:
+            nodes.append(node)
+    if changes:
+        del graph.node[:]
+        graph.node.extend(nodes)
+    return changes
 
 
 class Builder:
@@ -69,10 +72,15 @@ class Builder:
         kind = self._known.get(name)
         return onnx.TensorProto.UNDEFINED if kind is None else kind.elem_type
 
-    def integer(self, name: str) -> int | None:
+    def array(self, name: str) -> np.ndarray | None:
         """Of a constant."""
         tensor = self._constants.get(name)
-        return None if tensor is None else int(numpy_helper.to_array(tensor).reshape(-1)[0])
+        return None if tensor is None else numpy_helper.to_array(tensor)
+
+    def integer(self, name: str) -> int | None:
+        """Of a constant."""
+        value = self.array(name)
+        return None if value is None else int(value.reshape(-1)[0])
 
     def places(self, name: str, axis: int) -> str:
         """0, 1, ... up to the size of an axis."""
@@ -118,15 +126,51 @@ def _instance_normalization(builder: Builder) -> bool:
     x, rank = builder.input(0), len(builder.sizes(builder.input(0)) or ())
     if rank < 3:
         return False
-    axes, channels = builder.constant(list(range(2, rank))), builder.constant(list(range(1, rank - 1)))
+    channels = builder.constant(list(range(1, rank - 1)))
     narrow = builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if narrow else x
-    centred = builder.op("Sub", wide, builder.op("ReduceMean", wide, axes, keepdims=1))
-    variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), axes, keepdims=1)
-    root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
-    normed = builder.op("Mul", centred, builder.op("Reciprocal", root))
+    normed = _centred_and_scaled(builder, wide, list(range(2, rank)))
     scale, bias = (builder.op("Unsqueeze", builder.op("CastLike", builder.input(number), wide), channels) for number in (1, 2))
     return builder.finish("CastLike", builder.op("Add", builder.op("Mul", normed, scale), bias), x)
+
+
+def _group_normalization(builder: Builder) -> bool:
+    """Over the channels of a group and all axes behind them, in f32, unless `stash_type` says otherwise. onnx infers no sizes of it."""
+    x, groups = builder.input(0), builder.options.get("num_groups")
+    rank = len(builder.sizes(x) or ())
+    if rank < 2 or not groups:
+        return False
+    wide = builder.op("Cast", x, to=builder.options.get("stash_type", onnx.TensorProto.FLOAT))
+    normed = _centred_and_scaled(builder, builder.op("Reshape", wide, builder.constant([0, groups, -1])), [2])
+    normed = builder.op("Reshape", builder.op("CastLike", normed, x), builder.op("Shape", x))
+    scale, bias = builder.input(1), builder.input(2)
+    if rank > 2:
+        behind = builder.constant(list(range(1, rank - 1)))
+        scale, bias = (builder.op("Unsqueeze", one, behind) for one in (scale, bias))
+    return builder.finish("Add", builder.op("Mul", normed, scale), bias)
+
+
+def _centred_and_scaled(builder: Builder, x: str, axes: list[int]) -> str:
+    """To a mean of 0 and a variance of 1 over `axes`, but for `epsilon`."""
+    over = builder.constant(axes)
+    centred = builder.op("Sub", x, builder.op("ReduceMean", x, over, keepdims=1))
+    variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), over, keepdims=1)
+    root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
+    return builder.op("Mul", centred, builder.op("Reciprocal", root))
+
+
+def _softplus(builder: Builder) -> bool:
+    """Of a constant, a learned number say, the constant: torch-mlir's program crashes there."""
+    value = builder.array(builder.input(0))
+    if value is None:
+        return False
+    made = np.logaddexp(value.astype(np.float64), 0).astype(value.dtype)
+    return builder.finish("Constant", value=numpy_helper.from_array(made))
+
+
+def _softsign(builder: Builder) -> bool:
+    x = builder.input(0)
+    return builder.finish("Div", x, builder.op("Add", builder.op("Abs", x), builder.number(1, x)))
 
 
 def _attention(builder: Builder) -> bool:
@@ -196,5 +240,6 @@ def _rotary_embedding(builder: Builder) -> bool:
     return builder.finish("Concat", *turned, axis=3)
 
 
-_DECOMPOSITIONS = {"Attention": _attention, "CumSum": _cumsum, "InstanceNormalization": _instance_normalization,
-                   "RMSNormalization": _rms_normalization, "RotaryEmbedding": _rotary_embedding}
+_DECOMPOSITIONS = {"Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
+                   "InstanceNormalization": _instance_normalization, "RMSNormalization": _rms_normalization,
+                   "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}

@@ -20,6 +20,7 @@ from ..importing.weight_globals import with_weights
 from ..text import shown
 from .decompositions import decompose
 from .files import DTYPES, ModelFile, said, type_name, type_names
+from .reshapes import spell_reshapes
 
 _PIPELINE = ("builtin.module(torch-onnx-to-torch-backend-pipeline,"
              "torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
@@ -74,6 +75,7 @@ def _linalg(file: ModelFile, proto) -> str:
         info = onnx_importer.ModelInfo(proto, config=config)
         operation = info.create_module(context=context).operation
         onnx_importer.NodeImporter.define_function(info.main_graph, operation).import_all()
+        spell_reshapes(operation, graph)
         text = operation.get_asm(enable_debug_info=True)
     except Exception as error:  # the importer raises many classes
         raise _refused(file, nodes, str(error)) from None

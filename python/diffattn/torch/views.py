@@ -11,6 +11,8 @@ import random
 import sympy
 import torch
 
+from ..importing.axis_groups import axis_groups
+
 aten, prims = torch.ops.aten, torch.ops.prims
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 
@@ -98,26 +100,9 @@ def _product(sizes):
 
 
 def _groups(before, after, numbers):
-    """Ranges of axes that hold the same elements, before and after, as small as they can be; None: they are not to be told."""
-    groups, i, j = [], 0, 0
-    while i < len(before) and j < len(after):
-        begin, into = i, j
-        first, second = numbers.of(before[i]), numbers.of(after[j])
-        i, j = i + 1, j + 1
-        while first != second:
-            if first < second and i < len(before):
-                first, i = first * numbers.of(before[i]), i + 1
-            elif second < first and j < len(after):
-                second, j = second * numbers.of(after[j]), j + 1
-            else:
-                return None
-        groups.append(((begin, i), (into, j)))
-    if not groups:
-        return None  # without axes on one side
-    # Axes of one element are left at the end.
-    (begin, _), (into, _) = groups[-1]
-    groups[-1] = (begin, len(before)), (into, len(after))
-    return groups if all(_is_same(before[a:b], after[c:d]) for (a, b), (c, d) in groups) else None
+    """As of `axis_groups`; None as well if the sizes of a group are not certainly the same."""
+    groups = axis_groups(*([numbers.of(size) for size in shape] for shape in (before, after)))
+    return groups if groups and all(_is_same(before[a:b], after[c:d]) for (a, b), (c, d) in groups) else None
 
 
 def _is_same(before, after) -> bool:
