@@ -91,7 +91,7 @@ def imported(monkeypatch):
     return texts
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_compiled(case, exported, imported):
     module = module_of(case)

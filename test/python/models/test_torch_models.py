@@ -40,6 +40,7 @@ def assert_raised(compiled, count=LAYERS):
     assert sum(d.name == "Raised" for d in compiled.applied) == count, [str(d) for d in compiled.applied]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("attention, dtype, dynamic", [
     ("eager", torch.float32, True), ("sdpa", torch.float32, True), ("eager", torch.bfloat16, False), ("sdpa", torch.bfloat16, True),
     ("sdpa", torch.float16, False),
