@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "MaskClassifier.h"
 
-#include "Softmax.h"
+#include "FarNumbers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -17,10 +17,11 @@ namespace mlir::diffattn::raise {
 
 /// Finite numbers at or below this hide a key: no score comes near, so the
 /// key's weight is exactly zero in f32 if the row has any other key.
-static constexpr double hidden = -1e4;
+static constexpr double hidden = -kFarNumber;
 /// Adding a score to these gives the number back, give or take its last bits,
 /// so that replacing a score and adding to it hide a key alike.
 static constexpr double swallows = -1e8;
+
 /// Opens element-wise ops until a conjunction is on top, and turns negated
 /// disjunctions into conjunctions.
 Expr MaskClassifier::openCondition(Expr condition) {
@@ -218,29 +219,16 @@ void MaskClassifier::readBias(Expr bias) {
   steps.push_back({nullptr, 0, false, bias});
 }
 
-/// Whether a constant goes into `expr` that a mask may hide keys with.
-/// Arguments of the graph are taken for numbers of ordinary size.
-static bool hasFill(ExprGraph &graph, Expr expr, SmallPtrSetImpl<Expr> &known) {
-  expr = openLoads(graph, expr);
-  if (!known.insert(expr).second)
-    return false;
-  if (expr->kind == Kind::Const && isa_and_nonnull<FloatType>(expr->type) &&
-      std::fabs(expr->number) >= -hidden)
-    return true;
-  return llvm::any_of(expr->operands, [&](Expr operand) {
-    return hasFill(graph, operand, known);
-  });
-}
-
 /// Takes finite fills for infinite ones where each row provably sees a key
 /// through all masks together: the hidden keys' weights are 0 in f32 then. A
 /// number that is added may be a mask too, in a form that is not read.
 void MaskClassifier::proveFinite() {
   Band joined;
   SmallVector<Segments> segments;
-  SmallPtrSet<Expr, 16> known;
   for (const Step &step : steps)
-    if (step.bias && hasFill(graph, step.bias, known))
+    if (step.bias &&
+        readsFarNumber(graph, step.bias,
+                       {/*infinite=*/true, /*insideReductions=*/true}))
       return;
   for (const Step &step : steps)
     if (step.visible && !readTogether(step.visible, joined, segments))

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Scores.h"
 
+#include "FarNumbers.h"
 #include "HalfFloats.h"
-
 #include "Softmax.h"
 
 #include "DiffAttn/Analysis/TensorExpr/Conditions.h"

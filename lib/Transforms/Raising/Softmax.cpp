@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "Softmax.h"
 
+#include "FarNumbers.h"
 #include "HalfFloats.h"
 
 #include "DiffAttn/Analysis/TensorExpr/Conditions.h"
@@ -15,9 +16,6 @@
 #include <cmath>
 
 namespace mlir::diffattn::raise {
-
-/// Numbers of this size and more are fills of masks.
-static constexpr double kFarNumber = 1e4;
 
 namespace {
 /// A term of a sum and its sign.
@@ -400,28 +398,6 @@ bool SoftmaxMatcher::match(Expr element) {
   }
 }
 
-bool hidesRows(ExprGraph &graph, Expr term) {
-  llvm::SetVector<Expr> seen;
-  seen.insert(term);
-  bool isFar = false;
-  for (unsigned next = 0; next < seen.size(); ++next) {
-    Expr expr = seen[next];
-    if (expr->kind == Kind::Load) {
-      if (Expr opened = graph.expand(expr))
-        seen.insert(opened);
-      continue;
-    }
-    if (expr->kind == Kind::Reduce)
-      return false;
-    isFar |= expr->kind == Kind::Const && isa<FloatType>(expr->type) &&
-             std::fabs(expr->number) >= kFarNumber;
-    for (Expr operand : expr->operands)
-      if (operand->type && isa<FloatType>(operand->type))
-        seen.insert(operand);
-  }
-  return isFar;
-}
-
 bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {
   Expr opened = graph.open(scores);
   if (opened->kind == Kind::Sub)
@@ -437,25 +413,6 @@ bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {
   return false;
 }
 
-/// True if a finite number that hides keys goes into `score`. Sums of products
-/// and arguments of the graph are taken for numbers of ordinary size.
-static bool hidesKeys(ExprGraph &graph, Expr score) {
-  llvm::SetVector<Expr> seen;
-  seen.insert(score);
-  for (unsigned next = 0; next < seen.size(); ++next) {
-    Expr expr = graph.open(seen[next]);
-    if (expr->kind == Kind::Const && isa<FloatType>(expr->type) &&
-        std::fabs(expr->number) >= kFarNumber && !std::isinf(expr->number))
-      return true;
-    if (expr->kind == Kind::Reduce)
-      continue;
-    if (Expr opened = expr->kind == Kind::Load ? graph.expand(expr) : nullptr)
-      seen.insert(opened);
-    seen.insert(expr->operands.begin(), expr->operands.end());
-  }
-  return false;
-}
-
 Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible) {
   Expr select = graph.open(graph.stripCasts(scores));
   for (unsigned i : {1, 2}) {
@@ -465,7 +422,8 @@ Expr withoutZeroedKeys(ExprGraph &graph, Expr scores, Expr visible) {
     std::optional<double> fill = graph.constantValue(select->operands[3 - i]);
     if (!fill || *fill > -kFarNumber ||
         !graph.equal(i == 1 ? condition : graph.notOf(condition), visible) ||
-        hidesKeys(graph, score))
+        readsFarNumber(graph, score,
+                       {/*infinite=*/false, /*insideReductions=*/false}))
       continue;
     Expr hidden =
         graph.make(Kind::Select, score->type,

@@ -23,11 +23,6 @@ struct Softmax {
   llvm::StringRef flaw;
 };
 
-/// True if `term`, which is one for all keys, may be so far from zero that it
-/// hides a row or drowns its scores. What is computed from the scores, as their
-/// maximum is, is near them.
-bool hidesRows(ExprGraph &graph, Expr term);
-
 /// True if `scores` are -inf, shifted or not, wherever `visible` is false.
 bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible);
 
