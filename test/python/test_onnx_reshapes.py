@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 from onnx import TensorProto as T
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_cases import load, model, node  # noqa: F401
 
@@ -84,3 +85,68 @@ def test_chains(load, seed):
     for sizes in CALLS:
         x = np.arange(sizes["b"] * sizes["t"] * 24, dtype=np.float32).reshape(sizes["b"], sizes["t"], 24)
         np.testing.assert_array_equal(loaded(x), reference.run(None, {"x": x})[0])
+
+
+def is_right(load, made, *shapes):
+    loaded, reference, random = load(made), ReferenceEvaluator(made), np.random.default_rng(0)
+    for given in shapes:
+        arrays = {value.name: random.standard_normal(shape).astype(np.float32) for value, shape in zip(loaded.inputs, given)}
+        np.testing.assert_allclose(loaded(**arrays), reference.run(None, arrays)[0], rtol=1e-5, atol=1e-6)
+    return loaded
+
+
+def test_windows(load):
+    """Of 7 rows: their number is that of the rows divided by 7, and what -1 leaves."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["h"]), node("Div", ["h", "seven"], ["n"]),
+             node("Concat", ["zero", "n", "seven", "five"], ["apart"], axis=0), node("Reshape", ["x", "apart"], ["w"]), node("Neg", ["w"], ["v"]),
+             node("Reshape", ["v", "windows"], ["u"]), node("Relu", ["u"], ["r"]), node("Reshape", ["r", "s"], ["y"])]
+    constants = {"one": [1], "seven": [7], "zero": [0], "five": [5], "windows": [-1, 7, 5]}
+    made = model(nodes, [("x", T.FLOAT, ["b", "h", 5])], [("y", T.FLOAT, ["b", "h", 5])], {name: np.array(value) for name, value in constants.items()})
+    is_right(load, made, [(1, 7, 5)], [(3, 21, 5)], [(2, 7, 5)])
+
+
+@pytest.mark.parametrize("asked", [[0, -1, 3], [-1, 2, 3], [-1, 5], [0, -1, 3, 1]])
+def test_what_is_left_is_a_quotient(load, asked):
+    """Of symbols, of which a number of any value may stand for the size that is left."""
+    inputs = [(name, T.FLOAT, [symbol]) for name, symbol in zip("def", "uvw")]
+    nodes = [node("Reshape", ["x", "asked"], ["r"]), node("Neg", ["r"], ["n"]), node("Shape", ["x"], ["s"]), node("Reshape", ["n", "s"], ["z"]),
+             *[node("ReduceSum", [name], [f"{name}s"], keepdims=0) for name in "def"], node("Sum", ["z", "ds", "es", "fs"], ["y"])]
+    made = model(nodes, [*inputs, ("x", T.FLOAT, ["b", "m"])], [("y", T.FLOAT, ["b", "m"])], {"asked": np.array(asked)})
+    is_right(load, made, [(1,), (2,), (3,), (2, 30)], [(3,), (1,), (2,), (4, 60)])
+
+
+def test_known_sizes_are_constants(load):
+    """Half of the last axis is a computed size, 4, and so the axes of the pieces are known, too."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "last"], ["c"]), node("Add", ["c", "one"], ["d"]), node("Div", ["d", "two"], ["half"]),
+             node("Slice", ["x", "zero", "half", "last"], ["a"]), node("Slice", ["s", "zero", "two"], ["bt"]), node("Concat", ["bt", "heads"], ["apart"], axis=0),
+             node("Reshape", ["a", "apart"], ["h"]), node("Relu", ["h"], ["g"]), node("Reshape", ["g", "rows"], ["r"]), node("Neg", ["r"], ["n"]),
+             node("Concat", ["bt", "four"], ["back"], axis=0), node("Reshape", ["n", "back"], ["y"])]
+    constants = {"last": [-1], "one": [1], "two": [2], "zero": [0], "four": [4], "heads": [2, -1], "rows": [-1, 4]}
+    made = model(nodes, [("x", T.FLOAT, ["b", "t", 8])], [("y", T.FLOAT, ["b", "t", 4])], {name: np.array(value) for name, value in constants.items()})
+    is_right(load, made, [(1, 1, 8)], [(2, 5, 8)], [(3, 1, 8)])
+
+
+def test_sizes_of_expand(load):
+    """As PyTorch's older exporter asks for them: by a comparison with -1. A number of each head times heads that lie with the batch."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Slice", ["s", "zero", "one"], ["b"]), node("Concat", ["b", "three", "minus", "minus"], ["e"], axis=0),
+             node("Shape", ["e"], ["es"]), node("ConstantOfShape", ["es"], ["ones"], value=helper.make_tensor("v", T.INT64, [1], [1])),
+             node("Mul", ["ones", "minus"], ["all"]), node("Equal", ["e", "all"], ["asks"]), node("Where", ["asks", "ones", "e"], ["wide"]),
+             node("Expand", ["l", "wide"], ["le"]), node("Mul", ["b", "three"], ["n"]), node("Concat", ["n", "one", "one"], ["flat"], axis=0),
+             node("Reshape", ["le", "flat"], ["lf"]), node("Slice", ["s", "two", "three"], ["t"]), node("Concat", ["n", "t", "four"], ["heads"], axis=0),
+             node("Reshape", ["x", "heads"], ["h"]), node("Mul", ["h", "lf"], ["m"]), node("Reshape", ["m", "rows"], ["r"]), node("Neg", ["r"], ["g"]),
+             node("Reshape", ["g", "s"], ["y"])]
+    constants = {"zero": [0], "one": [1], "two": [2], "three": [3], "four": [4], "minus": [-1], "rows": [-1, 4]}
+    weights = {**{name: np.array(value) for name, value in constants.items()}, "l": np.arange(1, 4, dtype=np.float32).reshape(1, 3, 1, 1)}
+    made = model(nodes, [("x", T.FLOAT, ["b", 3, "t", 4])], [("y", T.FLOAT, ["b", 3, "t", 4])], weights)
+    is_right(load, made, [(1, 3, 1, 4)], [(2, 3, 5, 4)], [(1, 3, 6, 4)], [(2, 3, 1, 4)])
+
+
+def test_sizes_of_one_name_are_equal_where_raising_reads_it(load):
+    """Cross attention: the batch is an axis of five arguments."""
+    nodes = [node("Transpose", ["k1"], ["t1"], perm=[0, 1, 3, 2]), node("MatMul", ["q1", "t1"], ["s1"]), node("Softmax", ["s1"], ["a1"], axis=-1),
+             node("Transpose", ["k2"], ["t2"], perm=[0, 1, 3, 2]), node("MatMul", ["q2", "t2"], ["s2"]), node("Softmax", ["s2"], ["a2"], axis=-1),
+             node("Mul", ["a2", "lambda"], ["n"]), node("Sub", ["a1", "n"], ["a"]), node("MatMul", ["a", "v"], ["y"])]
+    inputs = [(name, T.FLOAT, ["b", 4, "t" if name[0] == "q" else "n", 16 if name == "v" else 8]) for name in ("q1", "k1", "q2", "k2", "v")]
+    made = model(nodes, inputs, [("y", T.FLOAT, ["b", 4, "t", 16])], {"lambda": np.float32(0.3).reshape(())})
+    loaded = is_right(load, made, *([(b, 4, t, 8), (b, 4, n, 8), (b, 4, t, 8), (b, 4, n, 8), (b, 4, n, 16)] for b, t, n in ((1, 1, 5), (2, 3, 1), (3, 7, 9))))
+    assert not loaded.diagnostics and sum(d.name == "Raised" for d in loaded.applied) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import tempfile
 
 import onnx
 import onnx.inliner
@@ -18,9 +19,12 @@ from ..importing.mlir_text import left_over, readable_constants
 from ..importing.names import symbol
 from ..importing.weight_globals import with_weights
 from ..text import shown
+from .builder import Refused
 from .decompositions import decompose
+from .equal_sizes import assert_equal_sizes
 from .files import DTYPES, ModelFile, said, type_name, type_names
 from .reshapes import spell_reshapes
+from .sizes import fold_sizes, settle_sizes
 
 _PIPELINE = ("builtin.module(torch-onnx-to-torch-backend-pipeline,"
              "torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
@@ -36,15 +40,28 @@ def lower(file: ModelFile) -> Imported:
     try:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto)
-        proto = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
-        if decompose(proto):
-            proto = onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+        proto = _with_sizes(proto)
+        for change in (decompose, lambda proto: fold_sizes(proto.graph)):
+            if change(proto):
+                proto = _with_sizes(proto, [*file.proto.graph.value_info], [*file.proto.graph.output])
+    except Refused as error:
+        raise CompileError(f"{file.path}: {error}") from None
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
         raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got: {said(error)}") from None
+    settle_sizes(proto.graph)
     results = [_value(file, "output", value) for value in proto.graph.output]
-    text = readable_constants(_linalg(file, proto))
+    text = assert_equal_sizes(readable_constants(_linalg(file, proto)), given)
     weights = {file.count + number: symbol(name) for number, name in enumerate(file.weights)}
     return Imported(with_weights(text, weights), given, results, file.weights)
+
+
+def _with_sizes(proto: onnx.ModelProto, declared=(), results=()) -> onnx.ModelProto:
+    """With the sizes that onnx infers from what the model declares: names that it gave sizes before would stay."""
+    if results:
+        del proto.graph.value_info[:], proto.graph.output[:]
+        proto.graph.value_info.extend(declared)
+        proto.graph.output.extend(results)
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
 
 
 def _value(file: ModelFile, what: str, value) -> Value:
@@ -93,13 +110,23 @@ def _run_passes(text: str, *options: str) -> tuple[int, str, str]:
     """Status, output and messages of torch-mlir's own program: a crash of its passes, which some graphs cause, ends that alone. The
     status of a crash is negative."""
     program = os.path.join(os.path.dirname(_mlir_libs.__file__), "torch-mlir-opt")
-    try:
-        done = subprocess.run([program, "-", f"--pass-pipeline={_PIPELINE}", *options], input=text, capture_output=True, text=True)
-    except OSError as error:
-        raise LibraryError(f"{program}: expected torch-mlir's program, but running it gave: {error.strerror}; pip install 'diffattn[onnx]'") from None
-    # It reports a crash by a stack trace.
-    crashed = done.returncode < 0 or "PLEASE submit a bug report" in done.stderr
-    return -1 if crashed else done.returncode, done.stdout, done.stderr
+    messages, crashed = [], False
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as given, tempfile.TemporaryFile("w+", encoding="utf-8") as made:
+        given.write(text)
+        given.seek(0)
+        try:
+            process = subprocess.Popen([program, "-", f"--pass-pipeline={_PIPELINE}", *options], stdin=given, stdout=made, stderr=subprocess.PIPE,
+                                       encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise LibraryError(f"{program}: expected torch-mlir's program, but running it gave: {error.strerror}; pip install 'diffattn[onnx]'") from None
+        with process:
+            for line in process.stderr:
+                messages.append(line)
+                if "PLEASE submit a bug report" in line:
+                    crashed = True
+                    process.kill()  # its report of a crash may wait for ever for what the crash has locked
+        made.seek(0)
+        return -1 if crashed or process.returncode < 0 else process.returncode, made.read(), "".join(messages)
 
 
 def _refused(file: ModelFile, nodes, message: str) -> CompileError:

@@ -1,0 +1,110 @@
+"""ONNX ops that move elements, and products of axes by name, which torch-mlir lowers to views that it guesses, or to wrong numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from .builder import Builder, Refused
+
+
+def constant_of_floats(builder: Builder) -> bool:
+    """torch-mlir takes all forms but `value_floats`."""
+    values = builder.options.get("value_floats")
+    return values is not None and builder.finish("Constant", value=numpy_helper.from_array(np.array(values, np.float32)))
+
+
+def depth_to_space(builder: Builder) -> bool:
+    """Mode CRD, whose channels are [channel, row of the block, column], to [batch, channel, row, column]. torch-mlir takes them for
+    [row, column, channel] where these sizes differ."""
+    x, block = builder.input(0), builder.options["blocksize"]
+    sizes = builder.sizes(x) or ()
+    if builder.options.get("mode", b"DCR") != b"CRD" or len(sizes) != 4 or not sizes[1]:
+        return False
+    channels = sizes[1] // block**2
+    height, width = builder.size(x, 2), builder.size(x, 3)
+    blocks = builder.op("Concat", builder.constant([0, channels, block, block]), height, width, axis=0)
+    moved = builder.op("Transpose", builder.op("Reshape", x, blocks), perm=[0, 1, 4, 2, 5, 3])
+    wide = [builder.op("Mul", size, builder.constant([block])) for size in (height, width)]
+    return builder.finish("Reshape", moved, builder.op("Concat", builder.constant([0, channels]), *wide, axis=0))
+
+
+def gather_nd(builder: Builder) -> bool:
+    """Rows of a table, which is Gather: torch-mlir's views of the indices are guessed."""
+    data, indices = builder.input(0), builder.input(1)
+    if builder.options.get("batch_dims") or (builder.sizes(indices) or [None])[-1] != 1:
+        return False
+    return builder.finish("Gather", data, builder.op("Squeeze", indices, builder.constant([-1])), axis=0)
+
+
+def last_extreme(builder: Builder) -> bool:
+    """ArgMax and ArgMin with the last of equal elements: the first one from the end. torch-mlir takes symbolic sizes for -1."""
+    if not builder.options.get("select_last_index"):
+        return False
+    x, axis = builder.input(0), builder.options.get("axis", 0)
+    turned = builder.op("Slice", x, builder.constant([-1]), builder.constant([np.iinfo(np.int64).min]), builder.constant([axis]), builder.constant([-1]))
+    first = builder.op(builder.node.op_type, turned, axis=axis, keepdims=builder.options.get("keepdims", 1))
+    return builder.finish("Sub", builder.op("Sub", builder.size(x, axis), builder.constant([1])), first)
+
+
+def pool(builder: Builder) -> bool:
+    """Refused where torch-mlir's numbers, or the sizes that it writes, are wrong."""
+    options, sizes, kind = builder.options, builder.sizes(builder.input(0)) or (), builder.node.op_type
+    same, pads = options.get("auto_pad", b"NOTSET").startswith(b"SAME"), options.get("pads", [])
+    moves = any(step != 1 for step in options.get("strides", ()))
+    uneven = pads[:len(pads) // 2] != pads[len(pads) // 2:]
+    if None in sizes[2:] and ((same and moves) or (kind == "MaxPool" and (same or uneven))):
+        raise Refused(f"expected {kind} of known sizes, or with the same pads on both sides, but got sizes "
+                      f"[{', '.join('?' if size is None else str(size) for size in sizes)}] and "
+                      f"{'auto_pad ' + options['auto_pad'].decode() if same else f'pads {list(pads)}'}")
+    if kind == "AveragePool" and options.get("ceil_mode") and options.get("count_include_pad"):
+        raise Refused("expected AveragePool without ceil_mode or without count_include_pad, but got both")
+    return False
+
+
+def einsum(builder: Builder) -> bool:
+    """Of two operands, one of them of known sizes as a weight is, and the other not: a product of matrices [in both and the result,
+    in the first alone, summed] and [in both and the result, summed, in the second alone]."""
+    equation = builder.options["equation"].decode().replace(" ", "")
+    labels, arrow, made = equation.partition("->")
+    labels = labels.split(",")
+    shapes = [builder.sizes(name) for name in builder.node.input]
+    if not arrow or "." in equation or len(shapes) != 2 or any(shape is None or len(shape) != len(names) for shape, names in zip(shapes, labels)):
+        return False
+    if sum(None in shape for shape in shapes) != 1 or any(len(set(names)) < len(names) for names in [*labels, made]):
+        return False
+    a, b = labels
+    batch, summed = [n for n in a if n in b and n in made], [n for n in a if n in b and n not in made]
+    rows, columns = [n for n in a if n not in b], [n for n in b if n not in a]
+    if any(n not in made for n in [*rows, *columns]):
+        return False
+    axes = {name: (builder.input(number), axis) for number, names in enumerate(labels) for axis, name in enumerate(names)}
+    known = {name: size for shape, names in zip(shapes, labels) for size, name in zip(shape, names) if size is not None}
+
+    def size_of(names: list[str]) -> str:
+        if all(name in known for name in names):
+            return builder.constant([math.prod(known[name] for name in names)])
+        product = builder.size(*axes[names[0]])
+        for name in names[1:]:
+            product = builder.op("Mul", product, builder.size(*axes[name]))
+        return product
+
+    def matrix(number: int, *groups: list[str]) -> str:
+        order = [labels[number].index(name) for group in groups for name in group]
+        moved = builder.op("Transpose", builder.input(number), perm=order)
+        sizes = [size_of([name]) for name in groups[0]] + [size_of(group) for group in groups[1:]]
+        return builder.op("Reshape", moved, builder.op("Concat", *sizes, axis=0))
+
+    product = builder.op("MatMul", matrix(0, batch, rows, summed), matrix(1, batch, summed, columns))
+    order = [*batch, *rows, *columns]
+    if not order:
+        return builder.finish("Squeeze", product)
+    apart = builder.op("Reshape", product, builder.op("Concat", *(size_of([name]) for name in order), axis=0))
+    return builder.finish("Transpose", apart, perm=[order.index(name) for name in made])
+
+
+REARRANGING = {"ArgMax": last_extreme, "ArgMin": last_extreme, "AveragePool": pool, "Constant": constant_of_floats, "DepthToSpace": depth_to_space,
+               "Einsum": einsum, "GatherND": gather_nd, "MaxPool": pool}

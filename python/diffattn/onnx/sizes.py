@@ -1,0 +1,244 @@
+"""Sizes of an ONNX model as numbers that stand for them, which tell which sizes are equal, products of others, or known."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from .builder import ONNX
+
+#: Symbols stand for larger numbers, so that they do not become known sizes when they are divided.
+_LEAST_SYMBOL = 1 << 80
+
+
+def fold_sizes(graph: onnx.GraphProto) -> bool:
+    """Makes sizes that are computed, but known, constants, which onnx infers more of. Gives whether there were any."""
+    sizes, folds = Sizes(graph), False
+    for node in graph.node:
+        sizes.follow(node)
+        known = sizes.known(node)
+        if known is not None:
+            node.CopyFrom(helper.make_node("Constant", [], node.output, name=node.name, value=numpy_helper.from_array(known)))
+            folds = True
+    return folds
+
+
+def settle_sizes(graph: onnx.GraphProto) -> None:
+    """Writes sizes that onnx has a name for, but that are known, as numbers."""
+    sizes = Sizes(graph)
+    for node in graph.node:
+        sizes.follow(node)
+    for value in [*graph.value_info, *graph.output]:
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param and is_known(size := sizes.of(dim)):
+                dim.dim_value = int(size)
+
+
+@dataclass
+class Reshape:
+    """Numbers that stand for the sizes of what goes in and comes out, and for what is asked for: 0 is the size of the same axis before,
+    unless zeros count, -1 what the others leave."""
+
+    before: list[Fraction]
+    after: list[Fraction]
+    asked: list[Fraction]
+
+
+class Sizes:
+    """Numbers that stand for sizes: large random ones for symbols, and what nodes compute of these. Divisions are taken to leave
+    nothing: where they do, the elements of a Reshape do not fit, which a call finds."""
+
+    def __init__(self, graph: onnx.GraphProto):
+        self._random, self._symbols = random.Random(0), {}
+        self._shapes = {value.name: value.type.tensor_type.shape.dim for value in [*graph.input, *graph.value_info, *graph.output]
+                        if value.type.tensor_type.HasField("shape")}
+        self._types = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
+        self._shapes.update({tensor.name: tensor.dims for tensor in graph.initializer})
+        #: What values of up to one axis hold.
+        self._integers = {tensor.name: _listed(tensor) for tensor in graph.initializer if _is_list(tensor)}
+        for value in graph.input:
+            self._of(value.name)
+
+    def follow(self, node: onnx.NodeProto) -> Reshape | None:
+        """Of a Reshape with symbols among its sizes."""
+        if node.domain not in ONNX:
+            return None
+        if node.op_type in _COMPUTED:
+            integers = _COMPUTED[node.op_type](self, node, {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute})
+            if integers is not None and len(self._shapes.get(node.output[0], ())) <= 1:
+                self._integers[node.output[0]] = integers
+        dims = self._shapes.get(node.output[0]) if node.output else None
+        if dims is None:
+            return None
+        if node.op_type in _BROADCAST:
+            self._name(dims, self._broadcast([self._of(name) for name in node.input], len(dims)))
+        elif node.op_type == "MatMul":
+            self._name(dims, self._product(*(self._of(name) for name in node.input)))
+        asked = self._integers.get(node.input[1]) if node.op_type in ("Expand", "Reshape") else None
+        before = self._of(node.input[0]) if asked is not None else None
+        if before is None or len(asked) != len(dims):
+            return None
+        if node.op_type == "Expand":
+            self._name(dims, self._broadcast([before, asked], len(dims)))
+            return None
+        if _counts_zeros(node) and 0 in asked:
+            return None
+        after = self._name(dims, self._sizes_after(before, asked))
+        return Reshape(before, after, asked) if any(map(_symbol, [*self._shapes[node.input[0]], *dims])) else None
+
+    def _name(self, dims, sizes: list[Fraction | None]) -> list[Fraction]:
+        """The sizes of `dims`; where these are symbols that were not met before, they stand for the `sizes` that are known."""
+        made = []
+        for dim, size in zip(dims, sizes):
+            symbol = _symbol(dim)
+            if symbol and size is not None:
+                self._symbols.setdefault(symbol, size)
+            made.append(self.of(dim) if symbol or symbol is None or size is None else size)
+        return made
+
+    def _broadcast(self, shapes: list[list[Fraction] | None], rank: int) -> list[Fraction | None]:
+        """None is a size that is not known: of inputs of which one may be 1."""
+        sizes = []
+        for axis in range(-rank, 0):
+            met = {shape[axis] for shape in shapes if shape is not None and len(shape) >= -axis} - {1}
+            sizes.append(met.pop() if len(met) == 1 else Fraction(1) if not met else None)
+        return [None] * rank if None in shapes else sizes
+
+    def _product(self, a: list[Fraction] | None, b: list[Fraction] | None) -> list[Fraction | None]:
+        if a is None or b is None or len(a) < 2 or len(b) < 2:
+            return []
+        return [*self._broadcast([a[:-2], b[:-2]], max(len(a), len(b)) - 2), a[-2], b[-1]]
+
+    def known(self, node: onnx.NodeProto) -> np.ndarray | None:
+        """What a node computes, where that is constants of the type of sizes."""
+        if node.op_type not in _COMPUTED or node.op_type == "Constant" or node.domain not in ONNX:
+            return None
+        integers, name = self._integers.get(node.output[0]), node.output[0]
+        if integers is None or not all(map(is_known, integers)) or self._types.get(name) != onnx.TensorProto.INT64 or name not in self._shapes:
+            return None
+        made = np.array([int(size) for size in integers], np.int64)
+        return made if self._shapes[name] else made.reshape(())
+
+    def _sizes_after(self, before: list[Fraction], asked: list[Fraction]) -> list[Fraction]:
+        sizes = [before[axis] if size == 0 and axis < len(before) else size for axis, size in enumerate(asked)]
+        rest = math.prod(size for size in sizes if size != -1)
+        left = math.prod(before) / rest if rest else self._unlike_others()
+        return [left if size == -1 else size for size in sizes]
+
+    def shape(self, node, options):
+        shape = self._of(node.input[0])
+        return None if shape is None else shape[options.get("start", 0):options.get("end", len(shape))]
+
+    def same(self, node, options):
+        return self._integers.get(node.input[0])
+
+    def constant(self, node, options):
+        (kind, value), = options.items()
+        return _listed(value) if kind in ("value_int", "value_ints") or kind == "value" and _is_list(value) else None
+
+    def gather(self, node, options):
+        integers, places = (self._integers.get(name) for name in node.input)
+        return None if integers is None or places is None or any(place not in range(-len(integers), len(integers)) for place in places) else [
+            integers[int(place)] for place in places]
+
+    def slice(self, node, options):
+        given = [self._integers.get(name) for name in node.input]
+        if None in given or len(given) < 3 or any(len(one) != 1 for one in given[1:]) or given[4:] not in ([], [[1]]):
+            return None
+        return given[0][int(given[1][0]):int(given[2][0])]
+
+    def filled(self, node, options):
+        (count,) = self._integers.get(node.input[0]) or (None,)
+        (value,) = _listed(options["value"]) if "value" in options else (0,)
+        return None if count is None or not is_known(count) else [Fraction(value)] * int(count)
+
+    def equal(self, node, options):
+        return self._elementwise(node, lambda a, b: Fraction(a == b))
+
+    def where(self, node, options):
+        return self._elementwise(node, lambda condition, a, b: a if condition else b)
+
+    def concat(self, node, options):
+        parts = [self._integers.get(name) for name in node.input]
+        return None if None in parts else [size for part in parts for size in part]
+
+    def product(self, node, options):
+        return self._elementwise(node, lambda a, b: a * b)
+
+    def sum(self, node, options):
+        return self._elementwise(node, lambda a, b: a + b)
+
+    def difference(self, node, options):
+        return self._elementwise(node, lambda a, b: a - b)
+
+    def remainder(self, node, options):
+        return self._elementwise(node, lambda a, b: a % b if b and is_known(a) and is_known(b) else self._unlike_others())
+
+    def quotient(self, node, options):
+        return self._elementwise(node, lambda a, b: self._quotient(a, b))
+
+    def _quotient(self, a: Fraction, b: Fraction) -> Fraction:
+        if not b:
+            return self._unlike_others()
+        return Fraction(int(a / b)) if is_known(a) and is_known(b) else a / b
+
+    def _elementwise(self, node, function):
+        parts = [self._integers.get(name) for name in node.input]
+        if None in parts or len({len(part) for part in parts} - {1}) > 1:
+            return None
+        count = max(map(len, parts)) if all(parts) else 0
+        return [function(*pair) for pair in zip(*(part * count if len(part) == 1 else part for part in parts))]
+
+    def _of(self, name: str) -> list[Fraction] | None:
+        return [self.of(dim) for dim in self._shapes[name]] if name in self._shapes else None
+
+    def of(self, dim) -> Fraction:
+        symbol = _symbol(dim)
+        if symbol is None:
+            return Fraction(dim if isinstance(dim, int) else dim.dim_value)
+        if not symbol:
+            return self._unlike_others()
+        if symbol not in self._symbols:
+            self._symbols[symbol] = self._unlike_others()
+        return self._symbols[symbol]
+
+    def _unlike_others(self) -> Fraction:
+        return Fraction(self._random.randrange(_LEAST_SYMBOL, 2 * _LEAST_SYMBOL))
+
+
+#: What computes sizes of sizes.
+_COMPUTED = {"Add": Sizes.sum, "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled,
+             "Div": Sizes.quotient, "Equal": Sizes.equal, "Gather": Sizes.gather,
+             "Identity": Sizes.same, "Mod": Sizes.remainder, "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice,
+             "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
+#: Element by element, where sizes of 1 are those of the others.
+_BROADCAST = {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where"}
+
+
+def _symbol(dim) -> str | None:
+    """None: it is a number. Empty: nothing is known of it."""
+    return None if isinstance(dim, int) or dim.HasField("dim_value") else dim.dim_param
+
+
+def is_known(size: Fraction) -> bool:
+    """What is left of a product of symbols and numbers may be known too."""
+    return size.denominator == 1 and abs(size) < 1 << 50
+
+
+def _counts_zeros(node: onnx.NodeProto) -> bool:
+    return any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute)
+
+
+def _is_list(tensor: onnx.TensorProto) -> bool:
+    return tensor.data_type == onnx.TensorProto.INT64 and len(tensor.dims) <= 1
+
+
+def _listed(value) -> list[Fraction]:
+    array = numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else np.array(value)
+    return [Fraction(number) for number in array.reshape(-1).tolist()]
