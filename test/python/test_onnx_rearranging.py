@@ -84,6 +84,13 @@ def test_pools(load, op, sizes, options):
     np.testing.assert_allclose(load(made)(x), ReferenceEvaluator(made).run(None, {"x": x})[0], rtol=1e-5, atol=1e-6)
 
 
+def test_padding_that_wraps_around_is_refused(load):
+    """torch-mlir's passes would not end."""
+    made = model([node("Pad", ["x", "p"], ["y"], mode="wrap")], [("x", T.FLOAT, [2, 3])], [("y", T.FLOAT, [4, 5])], {"p": np.array([1, 1, 1, 1])})
+    with pytest.raises(errors.CompileError, match="Pad of mode constant, reflect or edge, but got wrap"):
+        load(made)
+
+
 def test_a_crash_that_waits_for_ever_ends(load):
     """torch-mlir's program writes over its heap, and its report of the crash waits for the lock of the heap."""
     made = model([node("LogSoftmax", ["x"], ["y"], axis=0)], [("x", T.FLOAT, ["b", "t", 6])], [("y", T.FLOAT, ["b", "t", 6])], opset=11)

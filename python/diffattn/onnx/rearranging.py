@@ -65,6 +65,13 @@ def pool(builder: Builder) -> bool:
     return False
 
 
+def pad(builder: Builder) -> bool:
+    """torch-mlir's passes do not end for those that wrap around."""
+    if builder.options.get("mode") == b"wrap":
+        raise Refused("expected Pad of mode constant, reflect or edge, but got wrap")
+    return False
+
+
 def einsum(builder: Builder) -> bool:
     """Of two operands, one of them of known sizes as a weight is, and the other not: a product of matrices [in both and the result,
     in the first alone, summed] and [in both and the result, summed, in the second alone]."""
@@ -107,4 +114,4 @@ def einsum(builder: Builder) -> bool:
 
 
 REARRANGING = {"ArgMax": last_extreme, "ArgMin": last_extreme, "AveragePool": pool, "Constant": constant_of_floats, "DepthToSpace": depth_to_space,
-               "Einsum": einsum, "GatherND": gather_nd, "MaxPool": pool}
+               "Einsum": einsum, "GatherND": gather_nd, "MaxPool": pool, "Pad": pad}
