@@ -126,6 +126,25 @@ def test_known_sizes_are_constants(load):
     is_right(load, made, [(1, 1, 8)], [(2, 5, 8)], [(3, 1, 8)])
 
 
+def test_what_a_division_leaves_is_no_constant(load):
+    """Rows up to the next window of 7: 7 * (t / 7) - t is 0 only where nothing is left."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "one"], ["t"]), node("Div", ["t", "seven"], ["n"]), node("Mul", ["n", "seven"], ["whole"]),
+             node("Sub", ["t", "whole"], ["left"]), node("Equal", ["t", "five"], ["is_five"]), node("Where", ["is_five", "one", "seven"], ["chosen"]),
+             node("Cast", ["left"], ["f"], to=T.FLOAT), node("Cast", ["chosen"], ["g"], to=T.FLOAT), node("Add", ["x", "f"], ["h"]), node("Mul", ["h", "g"], ["y"])]
+    constants = {"one": [1], "five": [5], "seven": [7]}
+    made = model(nodes, [("x", T.FLOAT, ["b", "t"])], [("y", T.FLOAT, ["b", "t"])], {name: np.array(value) for name, value in constants.items()})
+    is_right(load, made, ((2, 5),), ((1, 7),), ((2, 10),))
+
+
+def test_sizes_in_floats_and_of_several_axes(load):
+    """Half of 7 in floats is 3.5; what is filled may have any axes."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Gather", ["s", "last"], ["c"]), node("Cast", ["c"], ["f"], to=T.FLOAT), node("Cast", ["two"], ["g"], to=T.FLOAT),
+             node("Div", ["f", "g"], ["half"]), node("Mul", ["half", "g"], ["again"]), node("Cast", ["again"], ["i"], to=T.INT64),
+             node("Cast", ["i"], ["j"], to=T.FLOAT), node("ConstantOfShape", ["known"], ["zeros"]), node("Add", ["x", "zeros"], ["z"]), node("Add", ["z", "j"], ["y"])]
+    made = model(nodes, [("x", T.FLOAT, ["b", 7])], [("y", T.FLOAT, ["b", 7])], {"last": np.array([-1]), "two": np.array([2]), "known": np.array([1, 7])})
+    is_right(load, made, ((2, 7),))
+
+
 def test_sizes_of_expand(load):
     """As PyTorch's older exporter asks for them: by a comparison with -1. A number of each head times heads that lie with the batch."""
     nodes = [node("Shape", ["x"], ["s"]), node("Slice", ["s", "zero", "one"], ["b"]), node("Concat", ["b", "three", "minus", "minus"], ["e"], axis=0),

@@ -22,7 +22,7 @@ def depth_to_space(builder: Builder) -> bool:
     [row, column, channel] where these sizes differ."""
     x, block = builder.input(0), builder.options["blocksize"]
     sizes = builder.sizes(x) or ()
-    if builder.options.get("mode", b"DCR") != b"CRD" or len(sizes) != 4 or not sizes[1]:
+    if builder.options.get("mode", b"DCR") != b"CRD" or len(sizes) != 4 or not sizes[1] or block < 1:
         return False
     channels = sizes[1] // block**2
     height, width = builder.size(x, 2), builder.size(x, 3)

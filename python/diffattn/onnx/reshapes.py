@@ -24,7 +24,7 @@ def spell_reshapes(module: ir.Operation, graph: onnx.GraphProto) -> None:
     """Replaces, in place, each Reshape of `module` in which sizes are symbols and whose axes can be told. `module` is what torch-mlir's
     importer makes of `graph`, the function of its name; its nodes are named by their numbers, `node:0:`, and its values have the sizes
     that onnx infers."""
-    sizes = Sizes(graph)
+    sizes = Sizes(graph, divides=True)
     reshapes = {number: reshape for number, node in enumerate(graph.node) if (reshape := sizes.follow(node))}
     if not reshapes:
         return

@@ -15,11 +15,14 @@ from .builder import ONNX
 
 #: Symbols stand for larger numbers, so that they do not become known sizes when they are divided.
 _LEAST_SYMBOL = 1 << 80
+#: Lists that are longer are no sizes.
+_MOST = 64
+_INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
 def fold_sizes(graph: onnx.GraphProto) -> bool:
     """Makes sizes that are computed, but known, constants, which onnx infers more of. Gives whether there were any."""
-    sizes, folds = Sizes(graph), False
+    sizes, folds = Sizes(graph, divides=False), False
     for node in graph.node:
         sizes.follow(node)
         known = sizes.known(node)
@@ -31,7 +34,7 @@ def fold_sizes(graph: onnx.GraphProto) -> bool:
 
 def settle_sizes(graph: onnx.GraphProto) -> None:
     """Writes sizes that onnx has a name for, but that are known, as numbers."""
-    sizes = Sizes(graph)
+    sizes = Sizes(graph, divides=False)
     for node in graph.node:
         sizes.follow(node)
     for value in [*graph.value_info, *graph.output]:
@@ -51,11 +54,11 @@ class Reshape:
 
 
 class Sizes:
-    """Numbers that stand for sizes: large random ones for symbols, and what nodes compute of these. Divisions are taken to leave
-    nothing: where they do, the elements of a Reshape do not fit, which a call finds."""
+    """Numbers that stand for sizes: large random ones for symbols, and what nodes compute of these. With `divides`, divisions of symbols
+    are taken to leave nothing: where they do, the elements of a Reshape do not fit, which a call finds. Else they are of any value."""
 
-    def __init__(self, graph: onnx.GraphProto):
-        self._random, self._symbols = random.Random(0), {}
+    def __init__(self, graph: onnx.GraphProto, divides: bool):
+        self._random, self._symbols, self._divides = random.Random(0), {}, divides
         self._shapes = {value.name: value.type.tensor_type.shape.dim for value in [*graph.input, *graph.value_info, *graph.output]
                         if value.type.tensor_type.HasField("shape")}
         self._types = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
@@ -71,7 +74,7 @@ class Sizes:
             return None
         if node.op_type in _COMPUTED:
             integers = _COMPUTED[node.op_type](self, node, {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute})
-            if integers is not None and len(self._shapes.get(node.output[0], ())) <= 1:
+            if integers is not None and len(integers) <= _MOST and len(self._shapes.get(node.output[0], (0, 0))) <= 1:
                 self._integers[node.output[0]] = integers
         dims = self._shapes.get(node.output[0]) if node.output else None
         if dims is None:
@@ -136,7 +139,7 @@ class Sizes:
         return None if shape is None else shape[options.get("start", 0):options.get("end", len(shape))]
 
     def same(self, node, options):
-        return self._integers.get(node.input[0])
+        return self._integers.get(node.input[0]) if options.get("to", onnx.TensorProto.INT64) in _INTEGERS else None
 
     def constant(self, node, options):
         (kind, value), = options.items()
@@ -154,12 +157,15 @@ class Sizes:
         return given[0][int(given[1][0]):int(given[2][0])]
 
     def filled(self, node, options):
-        (count,) = self._integers.get(node.input[0]) or (None,)
-        (value,) = _listed(options["value"]) if "value" in options else (0,)
-        return None if count is None or not is_known(count) else [Fraction(value)] * int(count)
+        counts, value = self._integers.get(node.input[0]), options.get("value")
+        if counts is None or len(counts) != 1 or counts[0] not in range(_MOST) or value is None or not _is_list(value):
+            return None
+        return _listed(value) * int(counts[0])
 
     def equal(self, node, options):
-        return self._elementwise(node, lambda a, b: Fraction(a == b))
+        """Sizes are not negative; symbols may be any that is not."""
+        told = self._elementwise(node, lambda a, b: Fraction(1) if a == b else Fraction(0) if (is_known(a) and is_known(b)) or a < 0 or b < 0 else None)
+        return None if told is None or None in told else told
 
     def where(self, node, options):
         return self._elementwise(node, lambda condition, a, b: a if condition else b)
@@ -184,9 +190,9 @@ class Sizes:
         return self._elementwise(node, lambda a, b: self._quotient(a, b))
 
     def _quotient(self, a: Fraction, b: Fraction) -> Fraction:
-        if not b:
-            return self._unlike_others()
-        return Fraction(int(a / b)) if is_known(a) and is_known(b) else a / b
+        if b and is_known(a) and is_known(b):
+            return Fraction(int(a / b))
+        return a / b if b and self._divides else self._unlike_others()
 
     def _elementwise(self, node, function):
         parts = [self._integers.get(name) for name in node.input]
@@ -214,9 +220,8 @@ class Sizes:
 
 #: What computes sizes of sizes.
 _COMPUTED = {"Add": Sizes.sum, "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled,
-             "Div": Sizes.quotient, "Equal": Sizes.equal, "Gather": Sizes.gather,
-             "Identity": Sizes.same, "Mod": Sizes.remainder, "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice,
-             "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
+             "Div": Sizes.quotient, "Equal": Sizes.equal, "Gather": Sizes.gather, "Identity": Sizes.same, "Mod": Sizes.remainder,
+             "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice, "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
 #: Element by element, where sizes of 1 are those of the others.
 _BROADCAST = {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where"}
 
@@ -236,7 +241,7 @@ def _counts_zeros(node: onnx.NodeProto) -> bool:
 
 
 def _is_list(tensor: onnx.TensorProto) -> bool:
-    return tensor.data_type == onnx.TensorProto.INT64 and len(tensor.dims) <= 1
+    return tensor.data_type == onnx.TensorProto.INT64 and len(tensor.dims) <= 1 and math.prod(tensor.dims) <= _MOST
 
 
 def _listed(value) -> list[Fraction]:
