@@ -45,7 +45,7 @@ run_unit_tests
 say "pytest"
 [ $full = 1 ] && options+=(--full)
 # Each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as in run_unit_tests; those of NumPy's
-# library would in any case.
+# OpenBLAS would all the same, so it has one.
 # A process that crashes is not started anew: with whole files pytest-xdist then waits for ever.
 (cd "$root" && OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
   "${options[@]}" test/python) ||

@@ -12,7 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "attack"))
 
 import driver  # noqa: E402
 
-#: Cases of each kind in the quick suite, half a minute in all.
+#: Cases of each kind in the quick suite, about a minute in all.
 CASES = dict(attention=16, sizes=30, states=44, tensors=60, interface=60, options=12, models=12)
 #: What once failed: the case is repeated for ever.
 KEPT = []

@@ -102,7 +102,7 @@ class Sizes:
             symbol = _symbol(dim)
             if symbol and size is not None:
                 self._symbols.setdefault(symbol, size)
-            made.append(self.of(dim) if symbol or symbol is None or size is None else size)
+            made.append(size if symbol == "" and size is not None else self.of(dim))
         return made
 
     def _broadcast(self, shapes: list[list[Fraction] | None], rank: int) -> list[Fraction | None]:
