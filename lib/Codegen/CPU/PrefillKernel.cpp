@@ -7,6 +7,7 @@
 #include "PrefillKernel.h"
 
 #include "TileBuilder.h"
+#include "Transpose.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -200,18 +201,43 @@ void PrefillKernel::copyPagedValues(Value first, Value n) {
 /// never stored.
 void PrefillKernel::packQueries() {
   Value last = b.sub(rows, b.index(1));
+  const int64_t stride = schedule.getQBlockSize();
+  const float scale =
+      spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
   for (int map : {0, 1}) {
     const SpecOperand &operand = map ? spec.q2 : spec.q1;
     Value base = v.head(operand, batch, map ? heads.noise : heads.signal);
     Value rowStride = v.stride(operand, 2), columnStride = v.stride(operand, 3);
+    // Whole vectors of columns are transposed in registers.
+    Value done = b.index(0);
+    if (operand.hasUnitColumns()) {
+      const int64_t width = b.lanes * atom.pack;
+      done = b.mul(b.div(headDim, width), width);
+      auto kernel =
+          getPackQueriesKernel(b, module, operand.element, stride, atom);
+      forEachVector([&](Value lane) {
+        Value row = b.add(firstRow, lane);
+        LLVM::CallOp::create(
+            b, kernel,
+            ValueRange{b.at(base, operand.element, b.mul(row, rowStride)),
+                       rowStride, b.sub(last, lane), done,
+                       emitConstant(b, b.f32, scale),
+                       b.at(s.queries[map], atom.getPacked(b), lane)});
+      });
+    }
+    Value rest = b.sub(headDim, done);
+    if (KernelBuilder::known(rest) == 0)
+      continue;
+    Value donePacks = b.mul(b.div(done, atom.pack), stride);
     b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
       Value row = b.add(firstRow, b.min(lane, last));
-      Value from = b.at(base, operand.element, b.mul(row, rowStride));
-      float scale =
-          spec.foldsLog2E() ? spec.scores.scale * kLog2E : spec.scores.scale;
-      Value to = b.at(s.queries[map], atom.getPacked(b), lane);
-      atom.packQuery(b, {from, operand.element, columnStride, headDim, to,
-                         schedule.getQBlockSize(), scale});
+      Value from =
+          b.at(base, operand.element,
+               b.add(b.mul(row, rowStride), b.mul(done, columnStride)));
+      Value to =
+          b.at(s.queries[map], atom.getPacked(b), b.add(donePacks, lane));
+      atom.packQuery(
+          b, {from, operand.element, columnStride, rest, to, stride, scale});
     });
   }
 }

@@ -74,6 +74,7 @@ private:
   /// Runs `body` over the KV blocks of which a query may see a key.
   void forKvBlocks(function_ref<void(Value kvBlock)> body);
   void scoreKvBlock(Value kvBlock);
+  void packBias(Value n, Value first);
   void editScores(int map, Value n, Value first, Value scores);
   /// `weights`: where exponentials go; `scores` but by tiles.
   void exponentiate(int map, Value n, Value scores, Value weights,

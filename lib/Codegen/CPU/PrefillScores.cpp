@@ -7,6 +7,7 @@
 #include "PackedValues.h"
 #include "PrefillKernel.h"
 #include "TileKernels.h"
+#include "Transpose.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -119,36 +120,54 @@ Value PrefillKernel::loadMaskLanes(MaskOperand operand, Value key, Value lane,
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias, lowest);
 }
 
-/// Softcap, bias and mask over raw scores, and the maximum of what is left.
-void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
-  if (spec.bias().present() && map == 0) {
-    // Transposed once for both maps; a boolean mask becomes 0 and -inf.
-    Value base = v.head(spec.bias(), batch, heads.noise);
-    Type element =
-        spec.bias().element.isInteger(1) ? b.i8 : spec.bias().element;
-    Value last = b.sub(rows, b.index(1));
-    Value visible = emitConstant(b, b.f32, 0.0f);
-    Value hidden =
-        emitConstant(b, b.f32, -std::numeric_limits<float>::infinity());
-    b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
-      Value row = b.add(firstRow, b.min(lane, last));
-      Value from = b.at(base, element,
-                        b.add(b.mul(row, v.stride(spec.bias(), 2)),
-                              b.mul(first, v.stride(spec.bias(), 3))));
-      Value to = b.at(s.bias, b.f32, lane);
-      b.loop(n, [&](Value key) {
-        Value position = b.mul(key, v.stride(spec.bias(), 3)), value;
-        if (element == b.i8) {
-          Value flag = b.load(b.i8, from, b.i8, position);
-          Value zero = arith::ConstantOp::create(b, b.getI8IntegerAttr(0));
-          value = b.select(b.equal(flag, zero), hidden, visible);
-        } else {
-          value = b.loadWideScalar(from, element, position);
-        }
-        b.store(value, to, b.mul(key, schedule.getQBlockSize()));
-      });
+/// The bias of `n` keys, transposed once for both maps; a boolean mask becomes
+/// 0 and -inf.
+void PrefillKernel::packBias(Value n, Value first) {
+  const SpecOperand &operand = spec.bias();
+  const int64_t stride = schedule.getQBlockSize();
+  const bool isFlag = operand.element.isInteger(1);
+  Type element = isFlag ? b.i8 : operand.element;
+  Value last = b.sub(rows, b.index(1));
+  Value rowStride = v.stride(operand, 2), keyStride = v.stride(operand, 3);
+  Value base = b.at(v.head(operand, batch, heads.noise), element,
+                    b.mul(first, keyStride));
+  Value done = b.index(0);
+  if (operand.hasUnitColumns()) {
+    done = b.mul(b.div(n, b.lanes), b.lanes);
+    auto kernel = getPackBiasKernel(b, module, operand.element, stride);
+    forEachVector([&](Value lane) {
+      Value row = b.add(firstRow, lane);
+      LLVM::CallOp::create(
+          b, kernel,
+          ValueRange{b.at(base, element, b.mul(row, rowStride)), rowStride,
+                     b.sub(last, lane), done, b.at(s.bias, b.f32, lane)});
     });
   }
+  Value visible = emitConstant(b, b.f32, 0.0f);
+  Value hidden =
+      emitConstant(b, b.f32, -std::numeric_limits<float>::infinity());
+  b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
+    Value row = b.add(firstRow, b.min(lane, last));
+    Value from = b.at(base, element, b.mul(row, rowStride));
+    Value to = b.at(s.bias, b.f32, lane);
+    b.loop(done, n, 1, [&](Value key) {
+      Value position = b.mul(key, keyStride), value;
+      if (isFlag) {
+        Value flag = b.load(b.i8, from, b.i8, position);
+        Value zero = arith::ConstantOp::create(b, b.getI8IntegerAttr(0));
+        value = b.select(b.equal(flag, zero), hidden, visible);
+      } else {
+        value = b.loadWideScalar(from, element, position);
+      }
+      b.store(value, to, b.mul(key, stride));
+    });
+  });
+}
+
+/// Softcap, bias and mask over raw scores, and the maximum of what is left.
+void PrefillKernel::editScores(int map, Value n, Value first, Value scores) {
+  if (spec.bias().present() && map == 0)
+    packBias(n, first);
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   forEachVector([&](Value lane) {
     Value low, high;

@@ -8,7 +8,6 @@
 
 #include "mlir/Dialect/AMX/AMXDialect.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -99,51 +98,6 @@ std::pair<Value, Value> TileBuilder::splitPairs(Value pairs) {
   Value high = arith::AndIOp::create(b, pairs, integer(0xFFFF0000));
   return {arith::BitcastOp::create(b, b.vector, low),
           arith::BitcastOp::create(b, b.vector, high)};
-}
-
-SmallVector<Value> mlir::diffattn::emitTranspose16x16(KernelBuilder &b,
-                                                      ArrayRef<Value> rows) {
-  // Blocks of 1, 2, 4, 8 lanes change places between rows as far apart.
-  SmallVector<Value> values(rows);
-  for (int64_t size = 1; size < 16; size *= 2) {
-    SmallVector<int64_t> low, high;
-    for (int64_t lane = 0; lane < 16; ++lane) {
-      bool second = lane / size % 2;
-      low.push_back(second ? 16 + lane - size : lane);
-      high.push_back(second ? 16 + lane : lane + size);
-    }
-    for (int64_t row = 0; row < 16; ++row) {
-      if (row / size % 2)
-        continue;
-      Value x = values[row], y = values[row + size];
-      values[row] = vector::ShuffleOp::create(b, x, y, low);
-      values[row + size] = vector::ShuffleOp::create(b, x, y, high);
-    }
-  }
-  return values;
-}
-
-SmallVector<Value> mlir::diffattn::emitTransposeRows(KernelBuilder &b,
-                                                     ArrayRef<Value> vectors) {
-  // The lowest bit of a number's place becomes the highest, once for each bit
-  // of a column.
-  SmallVector<int64_t> even, odd;
-  for (int64_t lane = 0; lane < kTileLanes; ++lane) {
-    even.push_back(2 * lane);
-    odd.push_back(2 * lane + 1);
-  }
-  SmallVector<Value> values(vectors);
-  const size_t half = vectors.size() / 2;
-  for (size_t width = vectors.size(); width > 1; width /= 2) {
-    SmallVector<Value> next(values.size());
-    for (size_t i = 0; i < half; ++i) {
-      Value x = values[2 * i], y = values[2 * i + 1];
-      next[i] = vector::ShuffleOp::create(b, x, y, even);
-      next[half + i] = vector::ShuffleOp::create(b, x, y, odd);
-    }
-    values = next;
-  }
-  return values;
 }
 
 void mlir::diffattn::packTileRows(KernelBuilder &b, const TileSource &source,

@@ -48,13 +48,6 @@ private:
   const Type number;
 };
 
-/// 16 vectors of 16 lanes of 32 bits, as rows: their columns.
-SmallVector<Value> emitTranspose16x16(KernelBuilder &b, ArrayRef<Value> rows);
-
-/// 16 rows of as many numbers as there are vectors, a power of two, one row
-/// after the other: their columns.
-SmallVector<Value> emitTransposeRows(KernelBuilder &b, ArrayRef<Value> vectors);
-
 /// Rows of numbers of 16 bits, of which `rowOf` gives the addresses. Columns
 /// lie `columnStride` apart, or side by side where it is null.
 struct TileSource {

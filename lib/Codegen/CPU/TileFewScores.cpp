@@ -7,6 +7,7 @@
 #include "TileKernels.h"
 
 #include "TileBuilder.h"
+#include "Transpose.h"
 
 #include "llvm/Support/MathExtras.h"
 

@@ -7,6 +7,7 @@
 #include "TileKernels.h"
 
 #include "TileBuilder.h"
+#include "Transpose.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -192,7 +193,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileCombineKernel(KernelBuilder &b,
           for (int64_t key = 0; key < kTileDepth; key += 2)
             pairs.push_back(weigh(key));
           Value tile = b.at(out, atom.getNumber(b), b.mul(first, kTileRows));
-          for (auto [row, keys] : llvm::enumerate(emitTranspose16x16(b, pairs)))
+          for (auto [row, keys] : llvm::enumerate(emitTranspose(b, pairs)))
             b.store(keys, tile, b.i32, b.index(row * kTileLanes));
         };
         Value whole = b.mul(b.div(n, kTileDepth), kTileDepth);

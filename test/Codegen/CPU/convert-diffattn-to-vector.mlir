@@ -32,10 +32,19 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 
 // The item calls each phase, and multiplies with V once for both maps.
 // CHECK-LABEL: llvm.func private @diffattn_attention_0(
+// CHECK-COUNT-2:     llvm.call @diffattn_pack_queries_f32_r48_16_avx512
 // CHECK:         llvm.call @diffattn_scores_8x3
 // CHECK:         llvm.call @diffattn_combine_3
 // CHECK:         llvm.call @diffattn_product_6x4
 // CHECK-NOT:     llvm.call @diffattn_product_6x4
+
+// Queries are turned in registers: four rounds of 16 shuffles for 16 rows.
+// CHECK-LABEL: llvm.func private @diffattn_pack_queries_f32_r48_16_avx512(
+// CHECK-SAME:    no_inline
+// CHECK:         scf.for
+// CHECK-COUNT-64:  vector.shuffle
+// CHECK-NOT:       vector.shuffle
+// CHECK:         llvm.return
 
 // Register blocks: 24 accumulators are carried, and no vector is reduced.
 // CHECK-LABEL: llvm.func private @diffattn_scores_8x3_u8_r48_16_avx512(
@@ -50,3 +59,16 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK-LABEL: llvm.func private @diffattn_combine_3_r48_16_avx512(
 // CHECK-LABEL: llvm.func private @diffattn_product_6x4_u4_r48_16_avx512(
 // CHECK:           scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, )+}}vector<16xf32>)
+
+// A mask is turned as bytes are read, and only what fills no vector of keys goes
+// one by one.
+// CHECK-LABEL: llvm.func private @diffattn_pack_bias_i1_r48_16_avx512(
+// CHECK:         llvm.load {{.*}} -> vector<16xi8>
+// CHECK-COUNT-64: vector.shuffle
+// CHECK-NOT:      vector.shuffle
+// CHECK:         llvm.return
+func.func @masked(%q: !q, %k: !q, %v: !v, %l: memref<f32>, %m: memref<1x1x512x512xi1>, %o: !v) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
+      bias(%m : memref<1x1x512x512xi1>) outs(%o : !v) {scale = 0.125 : f32}
+  return
+}

@@ -1,0 +1,39 @@
+//===- Transpose.h - rows of memory as columns, in registers ----*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_CODEGEN_CPU_TRANSPOSE_H
+#define DIFFATTN_LIB_CODEGEN_CPU_TRANSPOSE_H
+
+#include "ProductAtom.h"
+
+namespace mlir::diffattn {
+
+/// As many vectors as each has lanes, a power of two, as rows: their columns.
+SmallVector<Value> emitTranspose(KernelBuilder &b, ArrayRef<Value> rows);
+
+/// 16 rows of as many numbers as there are vectors, a power of two, one row
+/// after the other: their columns.
+SmallVector<Value> emitTransposeRows(KernelBuilder &b, ArrayRef<Value> vectors);
+
+/// One vector of queries as `packQuery` leaves each of them, `stride` packs
+/// between columns: the first `columns`, a multiple of a vector of packs, of
+/// rows that are `rowStride` apart and have their columns side by side. Lanes
+/// above `last` repeat row `last`.
+///   (from: ptr, rowStride, last, columns, factor: f32, to: ptr)
+LLVM::LLVMFuncOp getPackQueriesKernel(KernelBuilder &b, ModuleOp module,
+                                      Type element, int64_t stride,
+                                      const ProductAtom &atom);
+
+/// The same for rows of a bias, whose columns are keys: to[key][lane], widened
+/// to f32. Of type i1 (bytes), false becomes -inf and true 0. `keys` is a
+/// multiple of a vector.
+///   (from: ptr, rowStride, last, keys, to: ptr)
+LLVM::LLVMFuncOp getPackBiasKernel(KernelBuilder &b, ModuleOp module,
+                                   Type element, int64_t stride);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_LIB_CODEGEN_CPU_TRANSPOSE_H
