@@ -160,6 +160,20 @@ def test_sizes_of_expand(load):
     is_right(load, made, [(1, 3, 1, 4)], [(2, 3, 5, 4)], [(1, 3, 6, 4)], [(2, 3, 1, 4)])
 
 
+@pytest.mark.parametrize("between", [[], [2, 3, 2]], ids=["result", "between"])
+def test_sizes_of_the_traced_call_are_forgotten(load, between):
+    """PyTorch's older exporter declares what it traced, [2, 3, 2], and asks by Slices whose bounds are reshaped constants."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Reshape", ["zero", "flat"], ["first"]), node("Slice", ["s", "first", "two"], ["bt"]),
+             node("Concat", ["bt", "halves"], ["apart"], axis=0), node("Reshape", ["x", "apart"], ["h"]), node("Transpose", ["h"], ["g"], perm=[2, 0, 1, 3]),
+             node("Concat", ["minus", "two", "three"], ["asked"], axis=0), node("Reshape", ["g", "asked"], ["r"]), node("Neg", ["r"], ["y"])]
+    constants = {"zero": [0], "flat": [-1], "two": [2], "three": [3], "minus": [-1], "halves": [2, -1]}
+    made = model(nodes, [("x", T.FLOAT, ["b", "t", 4])], [("y", T.FLOAT, [4, 2, 3])], {name: np.array(value) for name, value in constants.items()})
+    if between:
+        made.graph.value_info.append(helper.make_tensor_value_info("h", T.FLOAT, [*between, 2]))
+    loaded = is_right(load, made, [(2, 3, 4)], [(1, 6, 4)], [(3, 2, 4)], [(3, 4, 4)])
+    assert loaded.outputs[0].sizes[0] != 4
+
+
 def test_sizes_of_one_name_are_equal_where_raising_reads_it(load):
     """Cross attention: the batch is an axis of five arguments."""
     nodes = [node("Transpose", ["k1"], ["t1"], perm=[0, 1, 3, 2]), node("MatMul", ["q1", "t1"], ["s1"]), node("Softmax", ["s1"], ["a1"], axis=-1),

@@ -24,7 +24,7 @@ from .decompositions import decompose
 from .equal_sizes import assert_equal_sizes
 from .files import DTYPES, ModelFile, said, type_name, type_names
 from .reshapes import spell_reshapes
-from .sizes import fold_sizes, settle_sizes
+from .sizes import fold_sizes, forget_traced_sizes, settle_sizes
 
 _PIPELINE = ("builtin.module(torch-onnx-to-torch-backend-pipeline,"
              "torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
@@ -40,10 +40,12 @@ def lower(file: ModelFile) -> Imported:
     try:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto)
+        proto = forget_traced_sizes(proto)
+        declared, results = [*proto.graph.value_info], [*proto.graph.output]
         proto = _with_sizes(proto)
         for change in (decompose, lambda proto: fold_sizes(proto.graph)):
             if change(proto):
-                proto = _with_sizes(proto, [*file.proto.graph.value_info], [*file.proto.graph.output])
+                proto = _with_sizes(proto, declared, results)
     except Refused as error:
         raise CompileError(f"{file.path}: {error}") from None
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:

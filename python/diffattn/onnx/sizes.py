@@ -38,9 +38,37 @@ def settle_sizes(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         sizes.follow(node)
     for value in [*graph.value_info, *graph.output]:
-        for dim in value.type.tensor_type.shape.dim:
+        for dim in _dims(value):
             if dim.dim_param and is_known(size := sizes.of(dim)):
                 dim.dim_value = int(size)
+
+
+def forget_traced_sizes(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Without the numbers that a model declares for sizes that it computes of symbols: exporters leave those of the call that they traced,
+    which hold for no other."""
+    if not any(_symbol(dim) is not None for value in proto.graph.input for dim in _dims(value)):
+        return proto
+    made, computed = onnx.ModelProto(), onnx.ModelProto()
+    made.CopyFrom(proto)
+    computed.CopyFrom(proto)
+    for value in _declared(computed):
+        for dim in _dims(value):
+            dim.Clear()
+    results = [*computed.graph.output]
+    computed = onnx.shape_inference.infer_shapes(computed, strict_mode=True, data_prop=True)
+    if fold_sizes(computed.graph):
+        del computed.graph.value_info[:], computed.graph.output[:]
+        computed.graph.output.extend(results)
+        computed = onnx.shape_inference.infer_shapes(computed, strict_mode=True, data_prop=True)
+    sizes = Sizes(computed.graph, divides=False)
+    for node in computed.graph.node:
+        sizes.follow(node)
+    dims = {value.name: _dims(value) for value in _declared(computed)}
+    for value in _declared(made):
+        for dim, told in zip(_dims(value), dims.get(value.name, ())):
+            if dim.HasField("dim_value") and sizes.varies(told):
+                dim.Clear()
+    return made
 
 
 @dataclass
@@ -59,6 +87,8 @@ class Sizes:
 
     def __init__(self, graph: onnx.GraphProto, divides: bool):
         self._random, self._symbols, self._divides = random.Random(0), {}, divides
+        #: Symbols of inputs, and those that were computed of others.
+        self._followed = {_symbol(dim) for value in graph.input for dim in _dims(value)} - {None, ""}
         self._shapes = {value.name: value.type.tensor_type.shape.dim for value in [*graph.input, *graph.value_info, *graph.output]
                         if value.type.tensor_type.HasField("shape")}
         self._types = {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
@@ -102,6 +132,7 @@ class Sizes:
             symbol = _symbol(dim)
             if symbol and size is not None:
                 self._symbols.setdefault(symbol, size)
+                self._followed.add(symbol)
             made.append(size if symbol == "" and size is not None else self.of(dim))
         return made
 
@@ -214,6 +245,10 @@ class Sizes:
             self._symbols[symbol] = self._unlike_others()
         return self._symbols[symbol]
 
+    def varies(self, dim) -> bool:
+        """Whether it is known to follow from symbols of inputs."""
+        return _symbol(dim) in self._followed and not is_known(self.of(dim))
+
     def _unlike_others(self) -> Fraction:
         return Fraction(self._random.randrange(_LEAST_SYMBOL, 2 * _LEAST_SYMBOL))
 
@@ -224,6 +259,14 @@ _COMPUTED = {"Add": Sizes.sum, "Cast": Sizes.same, "Concat": Sizes.concat, "Cons
              "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice, "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
 #: Element by element, where sizes of 1 are those of the others.
 _BROADCAST = {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where"}
+
+
+def _declared(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    return [*proto.graph.value_info, *proto.graph.output]
+
+
+def _dims(value: onnx.ValueInfoProto):
+    return value.type.tensor_type.shape.dim
 
 
 def _symbol(dim) -> str | None:
