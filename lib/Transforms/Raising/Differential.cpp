@@ -326,12 +326,16 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
              "rescale-queries raises them by scaling the second query)";
     return std::nullopt;
   }
-  // The op's scale is positive; a sign goes to the queries.
-  double sign = found.first.scale < 0 ? -1 : 1;
-  found.first.scale *= sign;
-  scaleQuery(graph, found.first, sign);
-  scaleQuery(graph, found.second, sameNumber(ratio, 1) ? sign : sign * ratio);
-  found.second.scale = found.first.scale;
+  // The op's scale is positive; a sign goes to the queries, and so does a scale
+  // that is nothing, or so small that the ratio to it leaves f32.
+  constexpr double kLeastScale = 0x1p-64;
+  const bool isTiny = std::fabs(found.first.scale) < kLeastScale;
+  const double scale = isTiny ? 1 : std::fabs(found.first.scale);
+  const double factor = found.first.scale / scale;
+  scaleQuery(graph, found.first, factor);
+  scaleQuery(graph, found.second,
+             sameNumber(ratio, 1) ? factor : found.second.scale / scale);
+  found.first.scale = found.second.scale = scale;
   if (!(found.first.scale <= kMaxScale)) {
     reason = "the scores are scaled by more than 2^64";
     return std::nullopt;

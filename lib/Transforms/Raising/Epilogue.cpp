@@ -213,6 +213,10 @@ std::optional<double> EpilogueReader::readMeanSquare(Expr expr) {
   std::optional<int64_t> width = graph.space.extent(expr->bound[0]).constant();
   if (!width || std::fabs(*divisor - *width) > allowed * *width)
     return std::nullopt;
+  // Of part of a head it is another norm.
+  if (graph.space.extent(expr->bound[0]) !=
+      graph.space.extent(found.roles.valueWidth))
+    return std::nullopt;
   Expr square = open(expr->operands[0]);
   if (square->kind != Kind::Mul)
     return std::nullopt;

@@ -167,6 +167,8 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
     if (!test->operands[i]->isConst(-INFINITY))
       continue;
     AtomId key = map->bound[0];
+    if (graph.space.extent(all->bound[0]) != graph.space.extent(key))
+      return false;
     Expr scores = graph.substitute(graph.stripCasts(test->operands[1 - i]),
                                    {{all->bound[0], IndexPoly::atom(key)}});
     return graph.equal(scores, graph.stripCasts(map->operands[0]));
@@ -294,6 +296,10 @@ std::optional<Terms> Maps::linearizeProduct(Expr reduce) {
         graph.mentions(term.map->operands[0], loop)) {
       if (used.size() > 1)
         reason = "a softmax does not run along the axis that is summed";
+      return fail();
+    }
+    if (graph.space.extent(term.map->bound[0]) != graph.space.extent(loop)) {
+      reason = "a softmax is over more keys than have values";
       return fail();
     }
     SmallVector<Expr, 2> outside;
