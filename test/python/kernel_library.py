@@ -64,7 +64,7 @@ def function_text(number, sig, isa):
     lam = "memref<f32>" if sig["lam"] == 0 else memref("f32", 1 if sig["lam"] == 1 else 3)
     text = f"ins(%q1, %k1, %q2, %k2, %v : {wide}, {wide}, {wide}, {wide}, {value}) lambda(%lam : {lam})"
     args.append(("lam", lam))
-    optional = [("bias", sig["bias"] and memref(sig["bias"], 4)), ("norm_weight", sig["weight"] and memref("f32", 1)),
+    optional = [("bias", sig["bias"] and memref(sig["bias"], 4, unit=sig["unit"])), ("norm_weight", sig["weight"] and memref("f32", 1)),
                 ("gate", sig["gate"] and value), ("kv_len", sig["kv_len"] and memref("i64", 1)),
                 ("q_offset", sig["q_offset"] and memref("i64", 1)),
                 *((name, sig["segments"] and memref(sig["segments"], 2, unit=sig["unit"])) for name in ("q_segments", "kv_segments"))]

@@ -72,38 +72,36 @@ template <typename Op>
 static OperandView getView(Op op, OpOperand &operand) {
   OperandView view;
   view.value = operand.get();
-  bool hasRows = false;
-  for (auto [i, axis] :
-       llvm::enumerate(op.getAxisRoles(operand.getOperandNumber()))) {
-    view.mayBroadcast |= axis.mayBroadcast;
-    switch (axis.kind) {
+  bool hasRows = false, hasBatches = false;
+  auto roleOf = [&](AxisRole::Kind kind) -> std::optional<OperandView::Role> {
+    switch (kind) {
     case AxisRole::Batch:
-      view.axes[OperandView::Batch] = i;
-      break;
+      hasBatches = true;
+      return OperandView::Batch;
     case AxisRole::Head:
-      view.axes[OperandView::Head] = i;
-      break;
+      return OperandView::Head;
     case AxisRole::Query:
-      view.axes[OperandView::Row] = i;
       hasRows = true;
-      break;
+      return OperandView::Row;
     case AxisRole::Key:
-      view.axes[hasRows ? OperandView::Column : OperandView::Row] = i;
-      break;
+      return hasRows ? OperandView::Column : OperandView::Row;
     case AxisRole::Width:
-      view.axes[OperandView::Column] = i;
-      break;
+      return OperandView::Column;
     case AxisRole::Page:
-      view.axes[view.axes[OperandView::Batch] < 0 ? OperandView::Batch
-                                                  : OperandView::Row] = i;
-      break;
+      return hasBatches ? OperandView::Row : OperandView::Batch;
     case AxisRole::Sequence:
-      view.axes[OperandView::Row] = i;
-      break;
+      return OperandView::Row;
     case AxisRole::Range: // of states, which have no view
-      break;
+      return std::nullopt;
     }
-  }
+    llvm_unreachable("unknown kind of axis");
+  };
+  for (auto [i, axis] :
+       llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
+    if (std::optional<OperandView::Role> role = roleOf(axis.kind)) {
+      view.axes[*role] = i;
+      view.mayBroadcast[*role] = axis.mayBroadcast;
+    }
   return view;
 }
 

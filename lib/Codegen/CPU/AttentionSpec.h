@@ -84,15 +84,18 @@ struct AttentionSpec {
   }
   /// Whether which keys a query sees depends on its position.
   bool hasPositionMask() const { return static_cast<bool>(scores.reach); }
+  /// Whether the bias is added to scores; one of truth values only hides keys.
+  bool addsBias() const {
+    return bias().present() && !bias().element.isInteger(1);
+  }
   /// Whether masks hide some scores of some tiles and leave whole tiles as they
   /// are.
   bool hasPartialTiles() const {
-    return hasPositionMask() || scores.hasTileMasks();
+    return hasPositionMask() || scores.hasTileMasks() ||
+           (bias().present() && !addsBias());
   }
-  /// Whether a score changes between the product and the softmax.
-  bool editsEveryScore() const {
-    return scores.softcap || scores.hasElementMasks();
-  }
+  /// Whether every score changes between the product and the softmax.
+  bool editsEveryScore() const { return scores.softcap || addsBias(); }
   /// How products are made: as the schedule says, or from f32 where the
   /// operands do not suit that.
   const ProductAtom &getAtom() const;

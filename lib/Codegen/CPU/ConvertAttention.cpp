@@ -80,7 +80,6 @@ SpecSize SpecBuilder::bindDim(const OperandView &view, OperandView::Role role) {
 LogicalResult SpecBuilder::bindOperand(const OperandView &view,
                                        SpecOperand &operand) {
   Value memref = view.value;
-  bool broadcasts = view.mayBroadcast;
   auto type = cast<MemRefType>(memref.getType());
   SmallVector<int64_t> strides;
   int64_t offset;
@@ -102,6 +101,7 @@ LogicalResult SpecBuilder::bindOperand(const OperandView &view,
   operand.slot = context.size();
   context.push_back(LLVM::IntToPtrOp::create(b, b.pointer, address));
   for (auto [i, axis] : llvm::enumerate(view.axes)) {
+    const bool broadcasts = view.mayBroadcast[i];
     if (axis < 0 || (broadcasts && type.getDimSize(axis) == 1)) {
       operand.strides[i] = bind(0, Value());
       continue;

@@ -85,7 +85,7 @@ PrefillScratch PrefillKernel::layOut(KernelBuilder &b,
   for (auto [which, part] : llvm::zip_equal(kMaskOperands, s.integers))
     if (spec.hasIntegers(which, AxisRole::Query))
       part = take(b.index(2 * rows));
-  if (spec.scores.hasTileMasks())
+  if (spec.scores.hasTileMasks() || spec.bias().present())
     s.relations = take(kvBlocks);
   Value planeKeys = keys;
   if (!paths.shared)
@@ -290,84 +290,6 @@ void PrefillKernel::cutKeys() {
   Value blocksAfter =
       b.ceilDiv(b.sub(seen.high, wholeEnd), schedule.getKvBlockSize());
   kvBlocks = b.add(blocksBefore, b.add(blocksWhole, blocksAfter));
-}
-
-/// How a KV block stands to the block of queries by the masks that know it.
-enum BlockRelation : int64_t { kNone, kAll, kSome };
-
-void PrefillKernel::packIntegers() {
-  Value last = b.sub(rows, b.index(1));
-  for (MaskOperand which : kMaskOperands) {
-    Value part = s.integers[static_cast<size_t>(which)];
-    if (!part)
-      continue;
-    b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
-      Value row = b.add(firstRow, b.min(lane, last));
-      b.store(v.integer(spec.mask(which), batch, row), part, b.i64, lane);
-    });
-  }
-}
-
-void PrefillKernel::relateKvBlocks() {
-  if (!s.relations)
-    return;
-  packIntegers();
-  masks->beginRows(firstRow, b.add(firstRow, b.sub(rows, b.index(1))));
-  b.loop(kvBlocks, [&](Value number) {
-    KvBlock kvBlock = cutKvBlock(number);
-    TileRelation relation = masks->getTileRelation(
-        kvBlock.first, b.add(kvBlock.first, b.add(kvBlock.n, -1)));
-    Value code = b.select(KernelMasks::unwrap(relation.all), b.index(kAll),
-                          b.index(kSome));
-    code = b.select(KernelMasks::unwrap(relation.none), b.index(kNone), code);
-    b.store(b.narrow(code), s.relations, b.i32, number);
-  });
-}
-
-void PrefillKernel::forKvBlocks(function_ref<void(Value)> body) {
-  b.loop(kvBlocks, [&](Value kvBlock) {
-    if (!s.relations)
-      return body(kvBlock);
-    Value relation = b.load(b.i32, s.relations, b.i32, kvBlock);
-    b.ifElse(
-        b.equal(relation, b.narrow(b.index(kNone))), [] {},
-        [&] { body(kvBlock); });
-  });
-}
-
-PrefillKernel::KvBlock PrefillKernel::getKvBlock(Value kvBlock) {
-  KvBlock result = cutKvBlock(kvBlock);
-  if (!s.relations)
-    return result;
-  Value relation = b.load(b.i32, s.relations, b.i32, kvBlock);
-  Value some = b.equal(relation, b.narrow(b.index(kSome)));
-  result.partial =
-      result.partial ? arith::OrIOp::create(b, result.partial, some).getResult()
-                     : some;
-  return result;
-}
-
-PrefillKernel::KvBlock PrefillKernel::cutKvBlock(Value kvBlock) {
-  Value inBefore = b.less(kvBlock, blocksBefore);
-  Value upToWhole = b.add(blocksBefore, blocksWhole);
-  Value inWhole = b.less(kvBlock, upToWhole);
-  auto pick = [&](Value before, Value whole, Value after) {
-    return b.select(inBefore, before, b.select(inWhole, whole, after));
-  };
-  Value number =
-      pick(kvBlock, b.sub(kvBlock, blocksBefore), b.sub(kvBlock, upToWhole));
-  Value begin = pick(seen.low, wholeBegin, wholeEnd);
-  Value end = pick(wholeBegin, wholeEnd, seen.high);
-  KvBlock result;
-  result.first = b.add(begin, b.mul(number, schedule.getKvBlockSize()));
-  result.n =
-      b.min(b.sub(end, result.first), b.index(schedule.getKvBlockSize()));
-  if (spec.hasPositionMask()) {
-    Value always = arith::ConstantOp::create(b, b.getBoolAttr(true));
-    Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
-    result.partial = pick(always, never, always);
-  }
-  return result;
 }
 
 void PrefillKernel::clear() {

@@ -107,6 +107,12 @@ private:
   /// `partial`, where masks leave some blocks whole: whether they do not leave
   /// this one.
   KvBlock getKvBlock(Value kvBlock);
+  /// What a bias does to a KV block by what it holds for the block of queries:
+  /// it may hide each key from each row, or none and add nothing.
+  struct BiasScan {
+    Value hidesAll, hidesNone;
+  };
+  BiasScan scanBias(const KvBlock &kvBlock);
   KvBlock cutKvBlock(Value kvBlock);
   /// Row r of the block takes keys from low + r * lowSlope up to high + r *
   /// highSlope, of those from `first` on.

@@ -7,7 +7,6 @@
 #include "PackedValues.h"
 #include "PrefillKernel.h"
 #include "TileKernels.h"
-#include "Transpose.h"
 
 #include "DiffAttn/Codegen/Attention/Activations.h"
 
@@ -118,50 +117,6 @@ Value PrefillKernel::loadMaskLanes(MaskOperand operand, Value key, Value lane,
     return bias;
   Value lowest = b.splat(-std::numeric_limits<float>::infinity());
   return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, bias, lowest);
-}
-
-/// The bias of `n` keys, transposed once for both maps; a boolean mask becomes
-/// 0 and -inf.
-void PrefillKernel::packBias(Value n, Value first) {
-  const SpecOperand &operand = spec.bias();
-  const int64_t stride = schedule.getQBlockSize();
-  const bool isFlag = operand.element.isInteger(1);
-  Type element = isFlag ? b.i8 : operand.element;
-  Value last = b.sub(rows, b.index(1));
-  Value rowStride = v.stride(operand, 2), keyStride = v.stride(operand, 3);
-  Value base = b.at(v.head(operand, batch, heads.noise), element,
-                    b.mul(first, keyStride));
-  Value done = b.index(0);
-  if (operand.hasUnitColumns()) {
-    done = b.mul(b.div(n, b.lanes), b.lanes);
-    auto kernel = getPackBiasKernel(b, module, operand.element, stride);
-    forEachVector([&](Value lane) {
-      Value row = b.add(firstRow, lane);
-      LLVM::CallOp::create(
-          b, kernel,
-          ValueRange{b.at(base, element, b.mul(row, rowStride)), rowStride,
-                     b.sub(last, lane), done, b.at(s.bias, b.f32, lane)});
-    });
-  }
-  Value visible = emitConstant(b, b.f32, 0.0f);
-  Value hidden =
-      emitConstant(b, b.f32, -std::numeric_limits<float>::infinity());
-  b.loop(b.mul(vectors, b.lanes), [&](Value lane) {
-    Value row = b.add(firstRow, b.min(lane, last));
-    Value from = b.at(base, element, b.mul(row, rowStride));
-    Value to = b.at(s.bias, b.f32, lane);
-    b.loop(done, n, 1, [&](Value key) {
-      Value position = b.mul(key, keyStride), value;
-      if (isFlag) {
-        Value flag = b.load(b.i8, from, b.i8, position);
-        Value zero = arith::ConstantOp::create(b, b.getI8IntegerAttr(0));
-        value = b.select(b.equal(flag, zero), hidden, visible);
-      } else {
-        value = b.loadWideScalar(from, element, position);
-      }
-      b.store(value, to, b.mul(key, stride));
-    });
-  });
 }
 
 /// Softcap, bias and mask over raw scores, and the maximum of what is left.

@@ -148,10 +148,10 @@ void PrefillKernel::multiply(Value p, Value n, Value first, Value partial,
     else
       multiplyTiles(p, n, first, out);
   };
-  if (!spec.hasPartialTiles() && !spec.scores.hasElementMasks())
+  if (!spec.hasPartialTiles() && !spec.addsBias())
     return tiles();
   Value suspects = n;
-  if (!spec.scores.hasElementMasks())
+  if (!spec.addsBias())
     suspects = b.select(partial, n, b.index(0));
   Value suspect = hasNonFinite(suspects, first);
   auto carefully = [&] {

@@ -371,7 +371,7 @@ SmallVector<Value> SplitKVKernel::editScores(Map &map,
             b.select(b.firstLanes(b.sub(row.seen.low, key)), never, visible);
       score = b.select(visible, score, lowest);
     }
-    if (masked || spec.editsEveryScore())
+    if (masked || spec.editsEveryScore() || spec.bias().present())
       b.store(score, row.scores, position);
     return emitMaximum(b, maximum, score);
   };

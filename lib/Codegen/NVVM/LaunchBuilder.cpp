@@ -50,7 +50,7 @@ Value LaunchBuilder::stride(const OperandView &view, OperandView::Role role) {
 Value LaunchBuilder::usedStride(const OperandView &view,
                                 OperandView::Role role) {
   Value step = stride(view, role);
-  if (!view.mayBroadcast || view.axes[role] < 0)
+  if (!view.mayBroadcast[role] || view.axes[role] < 0)
     return step;
   return b.createOrFold<arith::SelectOp>(
       compare(arith::CmpIPredicate::eq, size(view, role), 1), index(0), step);

@@ -60,6 +60,17 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK-LABEL: llvm.func private @diffattn_product_6x4_u4_r48_16_avx512(
 // CHECK:           scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, )+}}vector<16xf32>)
 
+// A block of keys that the mask hides from a block of queries is passed over, and
+// one that it leaves as it is not edited: by the greatest and least byte.
+// CHECK-LABEL: llvm.func private @diffattn_attention_1(
+// CHECK:         arith.minui
+// CHECK:         vector.reduction <or>
+// CHECK:         vector.reduction <minui>
+// CHECK:         scf.if
+// CHECK:           llvm.call @diffattn_scores
+// CHECK:           scf.if
+// CHECK:             llvm.call @diffattn_pack_bias_i1
+
 // A mask is turned as bytes are read, and only what fills no vector of keys goes
 // one by one.
 // CHECK-LABEL: llvm.func private @diffattn_pack_bias_i1_r48_16_avx512(
@@ -67,8 +78,19 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK-COUNT-64: vector.shuffle
 // CHECK-NOT:      vector.shuffle
 // CHECK:         llvm.return
+
+// Of numbers -inf alone hides, and the others are added.
+// CHECK-LABEL: llvm.func private @diffattn_attention_2(
+// CHECK:         arith.constant dense<-8388608> : vector<16xi32>
+// CHECK-NEXT:    arith.xori
+// CHECK:         vector.reduction <or>
 func.func @masked(%q: !q, %k: !q, %v: !v, %l: memref<f32>, %m: memref<1x1x512x512xi1>, %o: !v) {
   diffattn.attention ins(%q, %k, %q, %k, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
       bias(%m : memref<1x1x512x512xi1>) outs(%o : !v) {scale = 0.125 : f32}
+  return
+}
+func.func @biased(%q: !q, %k: !q, %v: !v, %l: memref<f32>, %m: memref<1x1x512x512xf32>, %o: !v) {
+  diffattn.attention ins(%q, %k, %q, %k, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>)
+      bias(%m : memref<1x1x512x512xf32>) outs(%o : !v) {scale = 0.125 : f32}
   return
 }

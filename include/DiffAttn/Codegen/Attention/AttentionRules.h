@@ -58,8 +58,8 @@ struct OperandView {
   enum Role { Batch, Head, Row, Column };
   Value value;
   std::array<int64_t, 4> axes = {-1, -1, -1, -1};
-  /// An axis of size 1 is used for every place.
-  bool mayBroadcast = false;
+  /// Whether one of size 1 is used for every place.
+  std::array<bool, 4> mayBroadcast = {};
 
   explicit operator bool() const { return static_cast<bool>(value); }
   ShapedType getType() const { return cast<ShapedType>(value.getType()); }
