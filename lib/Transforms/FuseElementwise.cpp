@@ -88,6 +88,22 @@ struct DropUnreadInit final : OpRewritePattern<linalg::GenericOp> {
   }
 };
 
+/// What fusion leaves of an op on single elements that asserts something: no
+/// operand says what it runs over.
+struct InlineWithoutOperands final : OpRewritePattern<linalg::GenericOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::GenericOp op,
+                                PatternRewriter &rewriter) const override {
+    if (op->getNumOperands() != 0 || op.getNumLoops() != 0)
+      return rewriter.notifyMatchFailure(op, "it has operands");
+    Block *body = op.getBody();
+    rewriter.eraseOp(body->getTerminator());
+    rewriter.inlineBlockBefore(body, op);
+    rewriter.eraseOp(op);
+    return success();
+  }
+};
+
 struct FuseElementwisePass final
     : diffattn::impl::FuseElementwisePassBase<FuseElementwisePass> {
   void runOnOperation() override {
@@ -97,7 +113,7 @@ struct FuseElementwisePass final
       RewritePatternSet patterns(&getContext());
       linalg::populateElementwiseOpsFusionPatterns(patterns, shouldFuse);
       linalg::populateInlineConstantOperandsPatterns(patterns);
-      patterns.add<DropUnreadInit>(&getContext());
+      patterns.add<DropUnreadInit, InlineWithoutOperands>(&getContext());
       if (split)
         diffattn::populateSplitAtConcatenationsPatterns(patterns);
       FrozenRewritePatternSet chosen(

@@ -70,3 +70,28 @@ func.func @keep(%x: tensor<4x8xf32>, %cache: tensor<2x4x8xf32>) -> (tensor<4x8xf
   %c = tensor.insert_slice %b into %cache[1, 0, 0] [1, 4, 8] [1, 1, 1] : tensor<4x8xf32> into tensor<2x4x8xf32>
   return %a, %c : tensor<4x8xf32>, tensor<2x4x8xf32>
 }
+
+// What is left of a fused op on one element is its assertion, which needs no op around it.
+// CHECK-LABEL: func.func @assertion_of_one_element(
+// CHECK:         tensor.extract
+// CHECK:         cf.assert
+// CHECK:         linalg.generic {indexing_maps = [#{{.+}}], iterator_types = []} outs(
+// CHECK-NOT:     linalg.generic
+// CHECK:         return
+func.func @assertion_of_one_element(%x: tensor<i64>) -> tensor<f32> {
+  %zero = arith.constant 0 : i64
+  %e = tensor.empty() : tensor<f32>
+  %a = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%x : tensor<i64>) outs(%e : tensor<f32>) {
+  ^bb0(%p: i64, %o: f32):
+    %some = arith.cmpi ne, %p, %zero : i64
+    cf.assert %some, "expected no zero"
+    %v = arith.sitofp %p : i64 to f32
+    linalg.yield %v : f32
+  } -> tensor<f32>
+  %b = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%a : tensor<f32>) outs(%e : tensor<f32>) {
+  ^bb0(%p: f32, %o: f32):
+    %v = arith.mulf %p, %p : f32
+    linalg.yield %v : f32
+  } -> tensor<f32>
+  return %b : tensor<f32>
+}

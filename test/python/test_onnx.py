@@ -122,6 +122,11 @@ def test_rotary_embedding(load, ids):
     np.testing.assert_allclose(load(made)(**given), ReferenceEvaluator(made).run(None, given)[0], rtol=1e-5, atol=1e-6)
 
 
+def test_reciprocal_of_zero(load):
+    made = model([node("Reciprocal", ["x"], ["y"])], [("x", T.FLOAT, ["n"])], [("y", T.FLOAT, ["n"])])
+    np.testing.assert_array_equal(load(made)(np.array([0, 2, -0.0, np.inf], np.float32)), np.array([np.inf, 0.5, -np.inf, 0], np.float32))
+
+
 @pytest.mark.parametrize("kind, tolerance", [(T.FLOAT, 1e-5), (T.FLOAT16, 2e-3)])
 def test_rms_normalization(load, kind, tolerance):
     made = model([node("RMSNormalization", ["x", "w"], ["y"], axis=1, epsilon=0.1)], [("x", kind, ["n", 3, 4]), ("w", kind, [3, 4])], [("y", kind, ["n", 3, 4])], opset=23)

@@ -1,6 +1,9 @@
 """What diffattn.compile refuses, each by one error of the package; and what it makes of texts of torch-mlir."""
+import copy
+import pickle
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -68,6 +71,18 @@ def test_dropout():
     diffattn.compile(nn.Dropout(0.5).eval(), (torch.rand(3),))
 
 
+def nested(tensors):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a prototype
+        return torch.nested.nested_tensor(tensors)
+
+
+def quantized(tensor):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # will be removed
+        return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
+
+
 class Branches(nn.Module):
     def forward(self, x):
         return x if x.sum() > 0 else -x
@@ -78,6 +93,7 @@ class Branches(nn.Module):
     (nn.Linear(3, 3), (torch.rand(4),), errors.CompileError, "expected a module that torch.export exports, but it gave "),
     (nn.Linear(3, 3, device="meta"), (torch.rand(3),), errors.InputError, "weight: expected a tensor in memory of the host, but got one on meta"),
     (nn.ReLU(), (torch.eye(3).to_sparse(),), errors.InputError, r"args\[0\]: expected a dense tensor, but got one with layout torch.sparse_coo"),
+    (nn.ReLU(), (nested([torch.rand(3)]),), errors.InputError, r"args\[0\]: expected a dense tensor, but got a nested one"),
     (nn.ReLU(), (torch.rand(3, device="meta"),), errors.InputError, r"args\[0\]: expected a tensor in memory of the host, but got one on meta"),
     (nn.Identity(), "x", errors.UsageError, "args: expected a tuple of example arguments, but got 'x'"),
     (len, (torch.rand(3),), errors.UsageError, "module: expected a torch.nn.Module, but got"),
@@ -104,6 +120,10 @@ def test_a_tensor_of_another_device():
     (lambda f: f(np.ones((2, 3), np.float32)), "input: expected a tensor, but got a ndarray"),
     (lambda f: f(torch.rand(2, 3, device="meta")), "input: expected a tensor in memory of the host, but got one on meta"),
     (lambda f: f(torch.rand(2, 3).to_sparse()), "input: expected a dense tensor"),
+    (lambda f: f(quantized(torch.rand(2, 3))), r"input: expected a dense tensor, but got a quantized one; dequantize\(\) makes one"),
+    (lambda f: f(nested([torch.rand(3), torch.rand(2)])), r"input: expected a dense tensor, but got a nested one; to_padded_tensor\(\) makes one"),
+    (lambda f: f(torch._subclasses.FakeTensorMode().from_tensor(torch.rand(2, 3))), "input: expected a tensor in memory of the host, but got a FakeTensor"),
+    (lambda f: torch.vmap(f)(torch.rand(4, 2, 3)), "input: expected a tensor, but got one inside of torch.vmap"),
     (lambda f: f(torch.imag(torch.rand(2, 3, dtype=torch.complex64).conj())), "input: expected a tensor whose memory holds its values"),
     (lambda f: f(), r"expected arguments of the structure that the module was compiled for, \(\*\), but got \(\)"),
     (lambda f: f(torch.rand(2, 3), 1), r"but got \(\*, \*\)"),
@@ -114,6 +134,12 @@ def test_calls(call, message):
     with pytest.raises(errors.InputError, match=message):
         call(compiled)
     compiled(torch.rand(2, 3))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies(copied):
+    with pytest.raises(TypeError, match="expected what can be copied, but got a compiled module; copy the module, and compile the copy"):
+        copied(diffattn.compile(nn.ReLU(), (torch.rand(3),)))
 
 
 def test_a_weight_of_another_shape():

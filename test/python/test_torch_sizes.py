@@ -128,6 +128,28 @@ def test_functions_of_sizes(function):
             torch.testing.assert_close(got, want)
 
 
+@pytest.mark.parametrize("function", [lambda s, n: s - n, torch.rsub, lambda s, n: s - n.float(), lambda s, n: s / n, lambda s, n: s // n,
+                                      lambda s, n: torch.sub(s, n, alpha=2), lambda s, n: s - n.int(), lambda s, n: 5 / n])
+def test_a_size_and_a_tensor(function):
+    call = function if function is not torch.rsub else lambda s, n: torch.rsub(n, s)
+    module = Function(lambda x, n: (x, call(x.shape[0], n), call(x.shape[0], n[0])))
+    compiled = diffattn.compile(module, (torch.ones(5), torch.tensor([3, 4])), dynamic_shapes=({0: Dim.DYNAMIC}, None))
+    for size, numbers in ((2, torch.tensor([3, 4])), (9, torch.tensor([1, 7]))):
+        for got, wanted in zip(compiled(torch.ones(size), numbers), module(torch.ones(size), numbers), strict=True):
+            assert got.dtype == wanted.dtype and torch.allclose(got, wanted)
+
+
+def test_reciprocals_of_integers():
+    numbers = torch.tensor([0, 2, -4])
+    assert torch.equal(diffattn.compile(Function(lambda n: 3 / n), (numbers,))(numbers), 3 / numbers)
+
+
+@pytest.mark.parametrize("shapes", [((2, 3, 5, 4), (4,)), ((4,), (2, 3, 4, 5)), ((3, 5, 4), (4,)), ((4,), (3, 4, 5)), ((5, 4), (4,)), ((4,), (4,))])
+def test_products_with_vectors(shapes):
+    compiled, arguments = compiled_for_any(torch.matmul, *shapes), [torch.randn([3 * size if size != 4 else 4 for size in shape]) for shape in shapes]
+    assert torch.allclose(compiled(*arguments), torch.matmul(*arguments), atol=1e-5)
+
+
 @pytest.mark.parametrize("function, name", [(lambda n: int(n ** 0.5), "torch.sym_float"), (lambda n: int(n * 0.1), "torch.sym_float"),
                                             (lambda n: round(n / 4), "round"), (lambda n: n & 3, r"operator.and_")])
 def test_functions_of_sizes_that_are_refused(function, name):

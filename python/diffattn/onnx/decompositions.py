@@ -61,8 +61,13 @@ def _rms_normalization(builder: Builder) -> bool:
     wide = builder.op("Cast", x, to=inner)
     mean = builder.op("ReduceMean", builder.op("Mul", wide, wide), builder.constant(list(range(axis % rank, rank))), keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", mean, builder.number(builder.options.get("epsilon", 1e-5), mean)))
-    normed = builder.op("Mul", wide, builder.op("Reciprocal", root))
+    normed = builder.op("Mul", wide, builder.op("Div", builder.number(1, root), root))
     return builder.finish("Mul", builder.op("CastLike", normed, x), builder.input(1))
+
+
+def _reciprocal(builder: Builder) -> bool:
+    """torch-mlir refuses an element of 0."""
+    return builder.finish("Div", builder.number(1, builder.input(0)), builder.input(0))
 
 
 def _instance_normalization(builder: Builder) -> bool:
@@ -101,7 +106,7 @@ def _centred_and_scaled(builder: Builder, x: str, axes: list[int]) -> str:
     centred = builder.op("Sub", x, builder.op("ReduceMean", x, over, keepdims=1))
     variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), over, keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
-    return builder.op("Mul", centred, builder.op("Reciprocal", root))
+    return builder.op("Mul", centred, builder.op("Div", builder.number(1, root), root))
 
 
 def _softplus(builder: Builder) -> bool:
@@ -187,4 +192,4 @@ def _rotary_embedding(builder: Builder) -> bool:
 
 _DECOMPOSITIONS = {**REARRANGING, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
                    "InstanceNormalization": _instance_normalization, "RMSNormalization": _rms_normalization,
-                   "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}
+                   "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}

@@ -32,9 +32,11 @@ def table(exported: bool = False) -> dict:
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
                    aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_copy.default: index_copy,
-                   aten.index_put.default: index_put,
+                   aten.index_put.default: index_put, aten.matmul.default: matmul,
+                   aten.sub.Tensor: sub, aten.div.Tensor: div, aten.div.Tensor_mode: div,
                    torch.ops.diffattn.attention.default: attention(exported),
-                   aten.native_group_norm.default: group_norm, aten.neg.default: neg, aten.repeat.default: repeat,
+                   aten.native_group_norm.default: group_norm, aten.neg.default: neg,
+                   aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
                    aten.scatter.src: scatter, aten.scatter.value: scatter_number,
                    aten.split_with_sizes.default: split_with_sizes})
     return result
@@ -126,9 +128,37 @@ def index_put(x, indices, values, accumulate=False):
     return write_rows(x, dim, index, source)
 
 
+def matmul(x, y):
+    """torch-mlir multiplies vectors with vectors and matrices alone."""
+    if min(x.dim(), y.dim()) != 1 or max(x.dim(), y.dim()) < 3:
+        return NotImplemented
+    return torch.matmul(x, y.unsqueeze(-1)).squeeze(-1) if y.dim() == 1 else torch.matmul(x.unsqueeze(0), y).squeeze(-2)
+
+
+def sub(x, y, *, alpha=1):
+    """A size minus a tensor: torch-mlir takes tensors for the first operand alone."""
+    return torch.sub(_size(x, y), y, alpha=alpha) if isinstance(x, torch.SymInt) else NotImplemented
+
+
+def div(x, y, *, rounding_mode=None):
+    """As `sub`."""
+    return torch.div(_size(x, y), y, rounding_mode=rounding_mode) if isinstance(x, torch.SymInt) else NotImplemented
+
+
+def _size(x, like):
+    """As a tensor of the type that a number has beside `like`."""
+    return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
+
+
 def neg(x):
     """torch-mlir takes integers through f32, which holds no more than 24 bits."""
     return NotImplemented if x.is_floating_point() or x.is_complex() else 0 - x
+
+
+def reciprocal(x):
+    """torch-mlir refuses an element of 0."""
+    x = x if x.is_floating_point() or x.is_complex() else x.to(torch.get_default_dtype())
+    return torch.div(torch.ones((), dtype=x.dtype, device=x.device), x)
 
 
 def group_norm(x, weight, bias, batch, channels, inner, groups, eps):

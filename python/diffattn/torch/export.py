@@ -46,6 +46,7 @@ def _check_devices(module, args, kwargs) -> None:
         named += [(what + pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(given)[0]]
     for name, value in named:
         if isinstance(value, torch.Tensor):
+            tensors.check_dense(name, value)
             tensors.check(name, value, value.dtype, value.shape)
 
 
@@ -95,6 +96,9 @@ class CompiledModule:
         """Reads all weights anew at the next call. Needed only for weights that are tensors of inference mode, or that were written to
         behind PyTorch's back (by NumPy, or through `.data`): they have no version that would tell."""
         self._program.refresh()
+
+    def __reduce__(self):
+        raise TypeError("expected what can be copied, but got a compiled module; copy the module, and compile the copy")
 
     def __call__(self, *args, **kwargs):
         outputs = self._program(self._held.values(self._flatten(args, kwargs)))

@@ -92,7 +92,7 @@ def _refuse_random(graph) -> None:
     for node in graph.nodes:
         if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and node.users:
             raise CompileError(f"{describe(node)}expected a graph without random numbers, but got {node.target}; call eval() on the "
-                               "module first, so that its dropout does nothing")
+                               "module first, so that its dropout does nothing, and pass no dropout_p")
 
 
 def _lift_constants(module, after) -> dict:

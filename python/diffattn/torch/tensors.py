@@ -6,6 +6,7 @@ import ctypes
 
 import numpy as np
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ..arrays import BFLOAT16, DTYPES, Array, owned
 from ..errors import InputError
@@ -20,11 +21,12 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
     """Raises InputError for what is no tensor of `dtype` in memory of the host with these sizes (None: any)."""
     if not isinstance(tensor, torch.Tensor):
         raise InputError(f"{name}: expected a tensor, but got a {type(tensor).__name__}")
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise InputError(f"{name}: expected a dense tensor, but got one with layout {tensor.layout}; to_dense() makes one")
+    check_dense(name, tensor)
     if tensor.device.type != "cpu":
         hint = "it has no elements" if tensor.device.type == "meta" else "copy it there, with cpu(), and move the module too"
         raise InputError(f"{name}: expected a tensor in memory of the host, but got one on {tensor.device}; {hint}")
+    if isinstance(tensor, FakeTensor):
+        raise InputError(f"{name}: expected a tensor in memory of the host, but got a FakeTensor, which has no elements")
     if tensor.dtype != dtype:
         raise InputError(f"{name}: expected elements of {dtype}, but got {tensor.dtype}")
     if len(tensor.shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, tensor.shape)):
@@ -33,6 +35,17 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
     if tensor.is_conj() or tensor.is_neg():
         raise InputError(f"{name}: expected a tensor whose memory holds its values, but got a lazy view; call resolve_neg() or "
                          "resolve_conj() first")
+
+
+def check_dense(name: str, tensor: torch.Tensor) -> None:
+    """Raises InputError for a tensor whose elements do not lie in memory, at known places."""
+    if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        raise InputError(f"{name}: expected a tensor, but got one inside of torch.vmap or another transform, which cannot see into compiled "
+                         "code; compile a module that calls it")
+    what = ("a nested one; to_padded_tensor() makes one" if tensor.is_nested else "a quantized one; dequantize() makes one" if tensor.is_quantized
+            else f"one with layout {tensor.layout}; to_dense() makes one" if tensor.layout != torch.strided else "")
+    if what:
+        raise InputError(f"{name}: expected a dense tensor, but got {what}")
 
 
 def fill(slot: Array, tensor: torch.Tensor, code: int) -> None:
