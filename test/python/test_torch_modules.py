@@ -247,3 +247,34 @@ def test_nothing_to_compute():
 @pytest.mark.parametrize("target", ["cpu:generic", "cuda-sim:sm_80"])
 def test_targets(target):
     check(nn.Linear(8, 8), (torch.randn(3, 8),), target=target)
+
+
+GUARDS = {  # of rows without keys by the mask `m`, and whether they are zero in the op, too
+    "any": (lambda a, m, n: a.masked_fill(~m.any(-1, True), 0), True),
+    "all": (lambda a, m, n: a.masked_fill((~m).all(-1, keepdim=True), 0), True),
+    "where": (lambda a, m, n: torch.where(m.any(-1, True), a, 0.0), True),
+    "any_of_another_mask": (lambda a, m, n: a.masked_fill(~n.any(-1, True), 0), False),
+    "all_of_what_is_seen": (lambda a, m, n: a.masked_fill(m.all(-1, keepdim=True), 0), False),
+    "of_part_of_the_keys": (lambda a, m, n: a.masked_fill(~m[..., :5].any(-1, True), 0), False),
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+@pytest.mark.parametrize("causal", [False, True])
+def test_guards_of_rows_without_keys(name, causal):
+    guard, fused = GUARDS[name]
+
+    def attention(q1, k1, q2, k2, v, m, n):
+        def weights(q, k):
+            scores = (q @ k.mT * 0.25).masked_fill(~m, float("-inf"))
+            scores = scores.masked_fill(torch.ones(9, 9, dtype=torch.bool).triu(1), float("-inf")) if causal else scores
+            return guard(scores.softmax(-1), m, n)
+        return (weights(q1, k1) - 0.3 * weights(q2, k2)) @ v
+
+    seen, other = torch.rand(2, 1, 9, 9) < 0.4, torch.rand(2, 1, 9, 9) < 0.2
+    seen[0, 0, 3], seen[:, :, :, 0] = False, torch.arange(9) != 3  # a row without keys, and others with the first one
+    arguments = (*(torch.randn(2, 3, 9, 16) for _ in range(4)), torch.randn(2, 3, 9, 32), seen, other)
+    compiled, want = diffattn.compile(Function(attention), arguments), attention(*arguments)
+    got = compiled(*arguments)
+    empty = want.isnan()
+    assert torch.allclose(got[~empty], want[~empty], atol=1e-5) and bool(compiled.applied) == fused

@@ -153,7 +153,15 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
   if (all->kind != Kind::Reduce || all->combiner() != wanted ||
       all->bound.size() != 1 || all->type != boolean)
     return false;
-  Expr test = graph.open(all->operands[0]);
+  AtomId key = map->bound[0];
+  if (graph.space.extent(all->bound[0]) != graph.space.extent(key))
+    return false;
+  Expr test = graph.open(graph.substitute(
+      all->operands[0], {{all->bound[0], IndexPoly::atom(key)}}));
+  // By the mask that hides the keys, or by what it leaves of the scores.
+  if (areHiddenUnless(graph, map->operands[0],
+                      negated ? test : graph.notOf(test)))
+    return true;
   if (negated) {
     if (test->kind != Kind::Xor || !(test->operands[1]->kind == Kind::Const))
       return false;
@@ -163,16 +171,10 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
       static_cast<arith::CmpFPredicate>(test->predicate) !=
           arith::CmpFPredicate::OEQ)
     return false;
-  for (unsigned i : {0, 1}) {
-    if (!test->operands[i]->isConst(-INFINITY))
-      continue;
-    AtomId key = map->bound[0];
-    if (graph.space.extent(all->bound[0]) != graph.space.extent(key))
-      return false;
-    Expr scores = graph.substitute(graph.stripCasts(test->operands[1 - i]),
-                                   {{all->bound[0], IndexPoly::atom(key)}});
-    return graph.equal(scores, graph.stripCasts(map->operands[0]));
-  }
+  for (unsigned i : {0, 1})
+    if (test->operands[i]->isConst(-INFINITY))
+      return graph.equal(graph.stripCasts(test->operands[1 - i]),
+                         graph.stripCasts(map->operands[0]));
   return false;
 }
 

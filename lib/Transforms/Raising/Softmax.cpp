@@ -407,7 +407,9 @@ bool areHiddenUnless(ExprGraph &graph, Expr scores, Expr visible) {
         graph.constantValue(opened->operands[3 - i]) != -INFINITY)
       continue;
     Expr condition = opened->operands[0];
-    if (graph.equal(i == 1 ? condition : graph.notOf(condition), visible))
+    if (graph.equal(i == 1 ? condition : graph.notOf(graph.open(condition)),
+                    visible) ||
+        areHiddenUnless(graph, opened->operands[i], visible))
       return true;
   }
   return false;

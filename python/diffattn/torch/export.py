@@ -86,7 +86,11 @@ class CompiledModule:
         changes = _changes(signature)
         weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(changes)
         inline_numbers(graph, places, specs, constants)
-        self._program = GraphProgram(prepare(graph, changes), weights, name=type(module).__name__, **options.of_code)
+        prepared = prepare(graph, changes)
+        for one in prepared.inputs:
+            if one.place in weights and specs[one.place].kind != InputKind.CONSTANT_TENSOR:
+                one.name = specs[one.place].target  # as the module calls it
+        self._program = GraphProgram(prepared, weights, name=type(module).__name__, **options.of_code)
         #: Why attention was not fused or is no kernel, and what was: as of `diffattn.runtime.Executable`.
         self.diagnostics, self.applied = self._program.diagnostics, self._program.applied
         #: The module that was compiled, as text of MLIR.
