@@ -31,7 +31,7 @@ def table(exported: bool = False) -> dict:
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
-                   aten.cumsum.default: cumsum, aten.expand.default: expand, aten.index_copy.default: index_copy,
+                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.expand.default: expand, aten.index_copy.default: index_copy,
                    aten.index_put.default: index_put, aten.matmul.default: matmul,
                    aten.sub.Tensor: sub, aten.div.Tensor: div, aten.div.Tensor_mode: div,
                    torch.ops.diffattn.attention.default: attention(exported),
@@ -95,6 +95,19 @@ def cumsum(x, dim, *, dtype=None):
     return terms.sum(dim + 1, dtype=x.dtype)
 
 
+def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
+    """The element of `src` that each row has on the diagonal, if it has one, and there alone."""
+    if statically_known_true(src.size(-1) == 0):
+        return x.clone()
+    dim1, dim2 = dim1 % x.dim(), dim2 % x.dim()
+    rows, columns = (torch.arange(x.size(dim), device=x.device) for dim in (dim1, dim2))
+    on_diagonal = rows.unsqueeze(1) + offset == columns.unsqueeze(0)
+    moved = x.movedim((dim1, dim2), (-2, -1))
+    first = max(-offset, 0)
+    place = (rows - first).clamp(0, src.size(-1) - 1)
+    return torch.where(on_diagonal, src.index_select(-1, place).unsqueeze(-1), moved).movedim((-2, -1), (dim1, dim2))
+
+
 def expand(x, size, *, implicit=False):
     """Says which sizes stay as they are: torch-mlir asks of all others at run time whether they were 1."""
     added = len(size) - x.dim()
@@ -117,9 +130,9 @@ def index_put(x, indices, values, accumulate=False):
         return NotImplemented
     dim, index = given[0], indices[given[0]]
     if index.dtype == torch.bool:
-        if dim != 0 or values.dim() != 0:
+        if values.dim() != 0:
             return NotImplemented  # as many values as the mask has true elements: a size that data decides
-        return torch.where(index.reshape(list(index.shape) + [1] * (x.dim() - index.dim())), values.to(x.dtype), x)
+        return torch.where(_along(index, x.dim(), dim), values.to(x.dtype), x)
     if index.dim() > 1:
         return NotImplemented
     index = index.reshape(-1)
