@@ -1,5 +1,5 @@
-"""Blocks of keys that a bias hides from a block of queries are passed over, and those that truth values leave as they are are not edited: by
-what the bias holds, on every instruction set. A row's bits do not tell which of it happened."""
+"""Biases that hide every key of a block from a block of queries, or none: the kernel passes over the one, and does not edit the other where
+the bias is of truth values. Against f64 on every instruction set; a row's bits must not depend on which of it happened."""
 import numpy as np
 import pytest
 

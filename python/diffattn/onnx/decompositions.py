@@ -61,13 +61,12 @@ def _rms_normalization(builder: Builder) -> bool:
     wide = builder.op("Cast", x, to=inner)
     mean = builder.op("ReduceMean", builder.op("Mul", wide, wide), builder.constant(list(range(axis % rank, rank))), keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", mean, builder.number(builder.options.get("epsilon", 1e-5), mean)))
-    normed = builder.op("Mul", wide, builder.op("Div", builder.number(1, root), root))
+    normed = builder.op("Mul", wide, _inverse(builder, root))
     return builder.finish("Mul", builder.op("CastLike", normed, x), builder.input(1))
 
 
 def _reciprocal(builder: Builder) -> bool:
-    """torch-mlir refuses an element of 0."""
-    return builder.finish("Div", builder.number(1, builder.input(0)), builder.input(0))
+    return builder.finish("Identity", _inverse(builder, builder.input(0)))
 
 
 def _instance_normalization(builder: Builder) -> bool:
@@ -106,7 +105,12 @@ def _centred_and_scaled(builder: Builder, x: str, axes: list[int]) -> str:
     centred = builder.op("Sub", x, builder.op("ReduceMean", x, over, keepdims=1))
     variance = builder.op("ReduceMean", builder.op("Mul", centred, centred), over, keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", variance, builder.number(builder.options.get("epsilon", 1e-5), variance)))
-    return builder.op("Mul", centred, builder.op("Div", builder.number(1, root), root))
+    return builder.op("Mul", centred, _inverse(builder, root))
+
+
+def _inverse(builder: Builder, x: str) -> str:
+    """1 / x: torch-mlir refuses an element of 0 in `Reciprocal`."""
+    return builder.op("Div", builder.number(1, x), x)
 
 
 def _softplus(builder: Builder) -> bool:

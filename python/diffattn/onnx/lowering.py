@@ -24,7 +24,7 @@ from .decompositions import decompose
 from .equal_sizes import assert_equal_sizes
 from .files import DTYPES, ModelFile, said, type_name, type_names
 from .reshapes import spell_reshapes
-from .sizes import fold_sizes, forget_traced_sizes, settle_sizes
+from .sizes import fold_sizes, forget_traced_sizes, infer_sizes, settle_sizes
 
 _PIPELINE = ("builtin.module(torch-onnx-to-torch-backend-pipeline,"
              "torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
@@ -42,10 +42,10 @@ def lower(file: ModelFile) -> Imported:
             proto = onnx.inliner.inline_local_functions(proto)
         proto = forget_traced_sizes(proto)
         declared, results = [*proto.graph.value_info], [*proto.graph.output]
-        proto = _with_sizes(proto)
+        proto = infer_sizes(proto)
         for change in (decompose, lambda proto: fold_sizes(proto.graph)):
             if change(proto):
-                proto = _with_sizes(proto, declared, results)
+                proto = infer_sizes(proto, declared, results)
     except Refused as error:
         raise CompileError(f"{file.path}: {error}") from None
     except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
@@ -55,15 +55,6 @@ def lower(file: ModelFile) -> Imported:
     text = assert_equal_sizes(readable_constants(_linalg(file, proto)), given)
     weights = {file.count + number: symbol(name) for number, name in enumerate(file.weights)}
     return Imported(with_weights(text, weights), given, results, file.weights)
-
-
-def _with_sizes(proto: onnx.ModelProto, declared=(), results=()) -> onnx.ModelProto:
-    """With the sizes that onnx infers from what the model declares: names that it gave sizes before would stay."""
-    if results:
-        del proto.graph.value_info[:], proto.graph.output[:]
-        proto.graph.value_info.extend(declared)
-        proto.graph.output.extend(results)
-    return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
 
 
 def _value(file: ModelFile, what: str, value) -> Value:

@@ -20,6 +20,15 @@ _MOST = 64
 _INTEGERS = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
 
 
+def infer_sizes(proto: onnx.ModelProto, declared=(), results=()) -> onnx.ModelProto:
+    """With the sizes that onnx infers from what the model declares: names that it gave sizes before would stay."""
+    if results:
+        del proto.graph.value_info[:], proto.graph.output[:]
+        proto.graph.value_info.extend(declared)
+        proto.graph.output.extend(results)
+    return onnx.shape_inference.infer_shapes(proto, strict_mode=True, data_prop=True)
+
+
 def fold_sizes(graph: onnx.GraphProto) -> bool:
     """Makes sizes that are computed, but known, constants, which onnx infers more of. Gives whether there were any."""
     sizes, folds = Sizes(graph, divides=False), False
@@ -55,11 +64,9 @@ def forget_traced_sizes(proto: onnx.ModelProto) -> onnx.ModelProto:
         for dim in _dims(value):
             dim.Clear()
     results = [*computed.graph.output]
-    computed = onnx.shape_inference.infer_shapes(computed, strict_mode=True, data_prop=True)
+    computed = infer_sizes(computed)
     if fold_sizes(computed.graph):
-        del computed.graph.value_info[:], computed.graph.output[:]
-        computed.graph.output.extend(results)
-        computed = onnx.shape_inference.infer_shapes(computed, strict_mode=True, data_prop=True)
+        computed = infer_sizes(computed, results=results)
     sizes = Sizes(computed.graph, divides=False)
     for node in computed.graph.node:
         sizes.follow(node)

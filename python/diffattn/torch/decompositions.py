@@ -1,7 +1,7 @@
 """What ATen ops are taken apart into before torch-mlir lowers them.
 
-torch-mlir's own table, with three changes. `aten.linear` and `aten.matmul` stay: taken apart they have wrong shapes once two
-sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
+torch-mlir's own table, with three changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have
+wrong shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
 not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
 (write_node.py). What it lowers for known sizes alone, or without saying which sizes
 stay as they are, is written so that it does. The operator of diffattn becomes one node (attention_node.py).
@@ -31,14 +31,14 @@ def table(exported: bool = False) -> dict:
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
-                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.expand.default: expand, aten.index_copy.default: index_copy,
+                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
+                   aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: index_copy,
                    aten.index_put.default: index_put, aten.matmul.default: matmul,
-                   aten.sub.Tensor: sub, aten.div.Tensor: div, aten.div.Tensor_mode: div,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg,
                    aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
                    aten.scatter.src: scatter, aten.scatter.value: scatter_number,
-                   aten.split_with_sizes.default: split_with_sizes})
+                   aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub})
     return result
 
 
@@ -159,7 +159,7 @@ def div(x, y, *, rounding_mode=None):
 
 
 def _size(x, like):
-    """As a tensor of the type that a number has beside `like`."""
+    """The size `x` as a tensor of the type that a number has beside `like`."""
     return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
 
 

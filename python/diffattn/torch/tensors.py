@@ -18,10 +18,10 @@ CODE_OF = {dtype: code for code, dtype in enumerate(TORCH_DTYPES)}
 
 
 def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
-    """Raises InputError for what is no tensor of `dtype` in memory of the host with these sizes (None: any)."""
+    """Raises InputError for what is no tensor of `dtype` in memory of the host with these sizes. None: of any size, or of any shape."""
     if not isinstance(tensor, torch.Tensor):
         raise InputError(f"{name}: expected a tensor, but got a {type(tensor).__name__}")
-    check_dense(name, tensor)
+    _check_dense(name, tensor)
     if tensor.device.type != "cpu":
         hint = "it has no elements" if tensor.device.type == "meta" else "copy it there, with cpu(), and move the module too"
         raise InputError(f"{name}: expected a tensor in memory of the host, but got one on {tensor.device}; {hint}")
@@ -29,7 +29,7 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
         raise InputError(f"{name}: expected a tensor in memory of the host, but got a FakeTensor, which has no elements")
     if tensor.dtype != dtype:
         raise InputError(f"{name}: expected elements of {dtype}, but got {tensor.dtype}")
-    if len(tensor.shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, tensor.shape)):
+    if sizes is not None and (len(tensor.shape) != len(sizes) or any(want is not None and want != got for want, got in zip(sizes, tensor.shape))):
         shape = ", ".join("any" if size is None else str(size) for size in sizes)
         raise InputError(f"{name}: expected shape [{shape}], but got {list(tensor.shape)}")
     if tensor.is_conj() or tensor.is_neg():
@@ -37,7 +37,7 @@ def check(name: str, tensor, dtype: torch.dtype, sizes) -> None:
                          "resolve_conj() first")
 
 
-def check_dense(name: str, tensor: torch.Tensor) -> None:
+def _check_dense(name: str, tensor: torch.Tensor) -> None:
     """Raises InputError for a tensor whose elements do not lie in memory, at known places."""
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         raise InputError(f"{name}: expected a tensor, but got one inside of torch.vmap or another transform, which cannot see into compiled "

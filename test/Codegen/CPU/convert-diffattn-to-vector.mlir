@@ -32,7 +32,7 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 
 // The item calls each phase, and multiplies with V once for both maps.
 // CHECK-LABEL: llvm.func private @diffattn_attention_0(
-// CHECK-COUNT-2:     llvm.call @diffattn_pack_queries_f32_r48_16_avx512
+// CHECK-COUNT-2: llvm.call @diffattn_pack_queries_f32_r48_16_avx512
 // CHECK:         llvm.call @diffattn_scores_8x3
 // CHECK:         llvm.call @diffattn_combine_3
 // CHECK:         llvm.call @diffattn_product_6x4
