@@ -12,6 +12,7 @@ Rates are nominal: the operations of two separate attentions (6 units, where our
     python benchmarks/attention_cpu.py --threads 2 --output benchmarks/results/attention.json
     python benchmarks/attention_cpu.py --clock cpu                 # a machine that others use: time on the CPU, not on the wall
     python benchmarks/attention_cpu.py --v2 --d 128 --key-heads 2 --dtypes f16
+    python benchmarks/attention_cpu.py --masks causal window room  # masks that are arrays, by what they hold
     python benchmarks/attention_cpu.py --avx2                      # PyTorch without AVX-512, beside our code for AVX2
     python benchmarks/attention_cpu.py --isa amx avx512 --dtypes bf16    # decoding: scores by tiles beside those by f32 FMA
 """
@@ -39,6 +40,15 @@ NO_AVX512 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_E
 
 #: More than the last cache of a core holds.
 OTHER_BYTES = 128 << 20
+
+
+#: Which keys a query sees, of as many queries as keys or of the last ones: those up to its own; the last eighth of them; a quarter of a
+#: cache's room.
+MASKS = {
+    "causal": lambda i, j, keys: j <= i,
+    "window": lambda i, j, keys: (j <= i) & (j > i - keys // 8),
+    "room": lambda i, j, keys: (j < keys // 4) & (i >= 0),
+}
 
 
 def targets(args, dtype):
@@ -128,6 +138,28 @@ def measure_segments(args, probe, dtype, count, each):
     return {"kind": "segments", "dtype": dtype, "count": count, "each": each, "times": times, "of boolean mask": part}
 
 
+def measure_mask(args, probe, dtype, name, queries, keys):
+    """A mask that is an array, of truth values and of 0 and -inf, beside the same call without one and PyTorch's calls with it."""
+    import torch
+
+    operands = Operands(args.shape, dtype, queries, keys)
+    seen = MASKS[name](np.arange(keys - queries, keys)[:, None], np.arange(keys)[None], keys)
+    added = np.where(seen, 0, -np.inf).astype(TYPES[dtype])
+    target = next(iter(targets(args, dtype).values()))
+    ours = {"boolean mask": lambda: operands.ours(target, attn_mask=seen), "mask of -inf": lambda: operands.ours(target, attn_mask=added)}
+    theirs = operands.peers(causal=False, compiled=False, seen=seen)
+    with torch.no_grad():
+        checked(operands, ours, theirs["naive"])
+        times = sample(probe, {**ours, "no mask": lambda: operands.ours(target), **theirs}, args.turns)
+    best = min(theirs, key=lambda n: times[n]["seconds"])
+    row = {"kind": "mask", "dtype": dtype, "mask": name, "queries": queries, "keys": keys, "times": times, "fastest peer": best}
+    for n in ours:
+        row[n] = {"ratio": times[best]["seconds"] / times[n]["seconds"], "of no mask": times[n]["seconds"] / times["no mask"]["seconds"]}
+        print(f"{dtype} {queries} queries, {keys} keys, {name}: {n} {times[n]['seconds'] * 1e3:.2f} ms, {row[n]['of no mask']:.2f} of no mask, "
+              f"{row[n]['ratio']:.2f}x of {best} {noise(times)}", flush=True)
+    return row
+
+
 def plot(result, path):
     import matplotlib
 
@@ -164,6 +196,8 @@ def parse():
     parser.add_argument("--decode-keys", type=at_least(0), default=32768, help="0: no decoding")
     parser.add_argument("--segments", type=at_least(0), nargs=2, default=[8, 512], metavar=("COUNT", "EACH"),
                         help="packed sequences and the tokens of each; 0 0: none")
+    parser.add_argument("--masks", nargs="+", choices=list(MASKS), default=[],
+                        help="masks that are arrays: of as many queries as keys, and of one query where there is decoding")
     parser.add_argument("--avx2", action="store_true", help="everybody without AVX-512: our code for AVX2, PyTorch as its variables say")
     parser.add_argument("--isa", nargs="+", metavar="ISA", help="our code for these instruction sets, one beside the other (default: native)")
     parser.add_argument("--no-compile", dest="compile", action="store_false", help="without the naive peer under torch.compile")
@@ -209,6 +243,8 @@ def main():
             rows += [measure_decode(args, probe, t, args.decode_keys, heads) for t in args.dtypes for heads in args.decode_heads]
         if args.segments[0]:
             rows += [measure_segments(args, probe, t, *args.segments) for t in args.dtypes]
+        sizes = [(n, n) for n in args.lengths] + [(1, args.decode_keys)] * (args.decode_keys > 0)
+        rows += [measure_mask(args, probe, t, name, *size) for t in args.dtypes for name in args.masks for size in sizes]
     peaks["fma f32"] = probe.best
     result = {"machine": cpu_name(), "date": datetime.date.today().isoformat(), "threads": args.threads, "clock": args.clock,
               "shape": dataclasses.asdict(args.shape), "torch": torch.__version__, "torch capability": torch.backends.cpu.get_cpu_capability(),

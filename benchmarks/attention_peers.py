@@ -72,13 +72,16 @@ class Operands:
         ends = {"lam_activation": "sigmoid"} if self.shape.v2 else {"norm": "rms", "out_scale": OUT_SCALE}
         return diffattn.attention(*self.arrays, self.lam, scale=self.shape.scale, target=target, **ends, **options)
 
-    def peers(self, causal, compiled=True):
-        """The compositions that PyTorch offers, each a function without arguments."""
+    def peers(self, causal, compiled=True, seen=None):
+        """The compositions that PyTorch offers, each a function without arguments; `seen`: which keys [queries, keys] a query sees."""
         import torch
 
         shape, (q1, k1, q2, k2, v) = self.shape, self.tensors
         group, sdpa = shape.heads // shape.key_heads, torch.nn.functional.scaled_dot_product_attention
         mask = torch.full((q1.shape[2], k1.shape[2]), float("-inf"), dtype=v.dtype).triu(1) if causal else None
+        if seen is not None:
+            seen = torch.from_numpy(seen)
+            mask = torch.zeros(seen.shape, dtype=v.dtype).masked_fill(~seen, float("-inf"))
         lam = torch.from_numpy(self.lam).sigmoid().transpose(1, 2)[..., None].to(v.dtype) if shape.v2 else LAMBDA
 
         def end(x):
@@ -97,7 +100,7 @@ class Operands:
             return end((one_map(q1, k1) - lam * one_map(q2, k2)) @ wide(v))
 
         def one(q, k, v):
-            return sdpa(q, k, v, is_causal=causal, scale=shape.scale, enable_gqa=group > 1)
+            return sdpa(q, k, v, seen, is_causal=causal, scale=shape.scale, enable_gqa=group > 1)
 
         calls = {"naive": lambda: naive(q1, k1, q2, k2, v)}
         if compiled:

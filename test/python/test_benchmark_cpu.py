@@ -91,14 +91,18 @@ def run(root, *options):
 
 def test_smallest_run(root, tmp_path):
     done = run(root, "--turns", 1, "--lengths", 40, "--dtypes", "f16", "--decode-keys", 64, "--segments", 0, 0, "--no-compile", "--avx2",
-               "--d", 16, "--heads", 4, "--key-heads", 2, "--batch", 2, "--output", tmp_path / "o.json")
+               "--d", 16, "--heads", 4, "--key-heads", 2, "--batch", 2, "--masks", "window", "room", "--output", tmp_path / "o.json")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "o.json").read_text())
     assert (tmp_path / "o.png").exists() and result["torch capability"] == "AVX2"
     assert result["shape"] == {"batch": 2, "heads": 4, "key_heads": 2, "d": 16, "dv": 32, "v2": False}
     assert set(result["peaks"]) == {"fma f32", "vdpbf16ps", "amx bf16"} and result["peaks"]["fma f32"] > 0
-    assert [(row["kind"], row["dtype"]) for row in result["rows"]] == [("prefill", "f16"), ("prefill", "f16"), ("decode", "f16")]
-    for row in result["rows"]:
+    assert [(row["kind"], row["dtype"]) for row in result["rows"]] == [(kind, "f16") for kind in ["prefill"] * 2 + ["decode"] + ["mask"] * 4]
+    masks = result["rows"][3:]
+    assert [(row["mask"], row["queries"], row["keys"]) for row in masks] == [(m, *n) for m in ("window", "room") for n in ((40, 40), (1, 64))]
+    for row in masks:
+        assert set(row["times"]) == {"naive", "sdpa x2", "sdpa x4", "boolean mask", "mask of -inf", "no mask"} and row["boolean mask"]["ratio"] > 0
+    for row in result["rows"][:3]:
         peers = {"naive", "sdpa x2", "sdpa x4"}
         assert set(row["times"]) == peers | {"diffattn 256-bit"} | ({"read loop"} if row["kind"] == "decode" else set())
         assert row["fastest peer"] in peers and row["diffattn 256-bit"]["ratio"] > 0

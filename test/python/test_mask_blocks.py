@@ -7,6 +7,8 @@ from kernel_library import TYPES, compile_library, runnable_isas, signature
 from test_attention_random import BOUNDS, Inputs, check, run
 
 LENGTHS = [dict(tq=97, tk=300), dict(tq=49, tk=31), dict(tq=60, tk=130), dict(tq=16, tk=7)]
+#: Few queries: blocks of 512 keys.
+LENGTHS += [dict(tq=1, tk=1100), dict(tq=3, tk=1537), dict(tq=8, tk=520)]
 SIGNATURES = [
     dict(type="f32", bias="i1"), dict(type="f32", bias="f32"), dict(type="bf16", bias="i1"), dict(type="bf16", bias="bf16"),
     dict(type="f16", bias="i1", causal=True, kv_len=True, result="f32"), dict(type="f16", bias="f16", softcap=5.0, result="f32"), dict(type="bf16", bias="i1", segments="i64"),

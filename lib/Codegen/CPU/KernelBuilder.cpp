@@ -31,6 +31,9 @@ KernelBuilder::KernelBuilder(Location loc, const CpuTarget &target,
 // Integers
 //===----------------------------------------------------------------------===//
 
+Value KernelBuilder::boolean(bool value) {
+  return arith::ConstantOp::create(*this, getBoolAttr(value));
+}
 Value KernelBuilder::index(int64_t value) {
   return arith::ConstantOp::create(*this, getI64IntegerAttr(value));
 }

@@ -29,6 +29,8 @@ public:
   /// `lanes` x f32, i32, i1.
   VectorType vector, integers, mask;
 
+  Value boolean(bool value);
+
   // Integers of 64 bits; they fold when constant.
   Value index(int64_t value);
   /// The number that `value` always has, if it is a constant.

@@ -15,6 +15,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_PREFILLKERNEL_H
 #define DIFFATTN_LIB_CODEGEN_CPU_PREFILLKERNEL_H
 
+#include "BiasScan.h"
 #include "KernelValues.h"
 #include "MicroKernels.h"
 
@@ -107,11 +108,7 @@ private:
   /// `partial`, where masks leave some blocks whole: whether they do not leave
   /// this one.
   KvBlock getKvBlock(Value kvBlock);
-  /// What a bias does to a KV block by what it holds for the block of queries:
-  /// it may hide each key from each row, or none and add nothing.
-  struct BiasScan {
-    Value hidesAll, hidesNone;
-  };
+  /// What a bias hides of a KV block from the block of queries.
   BiasScan scanBias(const KvBlock &kvBlock);
   KvBlock cutKvBlock(Value kvBlock);
   /// Row r of the block takes keys from low + r * lowSlope up to high + r *

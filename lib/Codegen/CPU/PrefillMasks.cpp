@@ -29,94 +29,15 @@ void PrefillKernel::packIntegers() {
   }
 }
 
-PrefillKernel::BiasScan PrefillKernel::scanBias(const KvBlock &kvBlock) {
+BiasScan PrefillKernel::scanBias(const KvBlock &kvBlock) {
   const SpecOperand &operand = spec.bias();
-  auto constant = [&](bool value) -> Value {
-    return arith::ConstantOp::create(b, b.getBoolAttr(value));
-  };
-  if (!operand.hasUnitColumns())
-    return {constant(false), constant(false)};
-  // As bits, which differ from those of what hides a key.
-  const bool isFlag = !spec.addsBias();
-  const int64_t width = isFlag ? 8 : operand.element.getIntOrFloatBitWidth();
-  auto element = IntegerType::get(b.getContext(), width);
-  APInt hides(width, 0);
-  if (!isFlag)
-    hides = llvm::APFloat::getInf(
-                cast<FloatType>(operand.element).getFloatSemantics(),
-                /*Negative=*/true)
-                .bitcastToAPInt();
-  const int64_t lanes = 32 * b.lanes / width;
-  auto type = VectorType::get({lanes}, element);
-  auto splat = [&](Type type, const APInt &bits) -> Value {
-    if (auto vector = dyn_cast<VectorType>(type))
-      return arith::ConstantOp::create(b, DenseElementsAttr::get(vector, bits));
-    return arith::ConstantOp::create(b, IntegerAttr::get(type, bits));
-  };
+  Type element = operand.element.isInteger(1) ? b.i8 : operand.element;
   Value rowStride = v.stride(operand, 2);
   Value base = b.at(v.head(operand, batch, heads.noise), element,
                     b.add(b.mul(firstRow, rowStride), kvBlock.first));
-  // Bits of any key that do not hide it, and the least flag of all keys.
-  auto scan = [&](Type type, Value from, Value key, ValueRange carried) {
-    Value bits = b.load(type, from, element, key);
-    Value differs = arith::XOrIOp::create(b, bits, splat(type, hides));
-    SmallVector<Value> next = {arith::OrIOp::create(b, carried[0], differs)};
-    if (isFlag)
-      next.push_back(arith::MinUIOp::create(b, carried[1], bits));
-    return next;
-  };
-  auto begin = [&](Type type) {
-    SmallVector<Value> inits = {splat(type, APInt::getZero(width))};
-    if (isFlag)
-      inits.push_back(splat(type, APInt::getAllOnes(width)));
-    return inits;
-  };
-  auto forRows = [&](ArrayRef<Value> inits,
-                     function_ref<SmallVector<Value>(Value, ValueRange)> body) {
-    bool isShared = KernelBuilder::known(rowStride) == 0;
-    return b.loop(b.index(0), isShared ? b.index(1) : rows, 1, inits,
-                  [&](Value row, ValueRange carried) {
-                    return body(b.at(base, element, b.mul(row, rowStride)),
-                                carried);
-                  });
-  };
-  // The last vector ends with the last key; fewer keys than a vector go one by
-  // one.
-  Value isShort = b.less(kvBlock.n, b.index(lanes));
-  SmallVector<Value> inits = begin(element);
-  SmallVector<Value> found = b.choose(
-      isShort, ValueRange(inits).getTypes(),
-      [&] {
-        return forRows(inits, [&](Value row, ValueRange carried) {
-          return b.loop(b.index(0), kvBlock.n, 1, carried,
-                        [&](Value key, ValueRange carried) {
-                          return scan(element, row, key, carried);
-                        });
-        });
-      },
-      [&] {
-        Value last = b.sub(kvBlock.n, b.index(lanes));
-        SmallVector<Value> all =
-            forRows(begin(type), [&](Value row, ValueRange carried) {
-              return b.loop(b.index(0), kvBlock.n, lanes, carried,
-                            [&](Value key, ValueRange carried) {
-                              return scan(type, row, b.min(key, last), carried);
-                            });
-            });
-        all[0] =
-            vector::ReductionOp::create(b, vector::CombiningKind::OR, all[0]);
-        if (isFlag)
-          all[1] = vector::ReductionOp::create(b, vector::CombiningKind::MINUI,
-                                               all[1]);
-        return all;
-      });
-  auto compare = [&](arith::CmpIPredicate predicate, Value value) -> Value {
-    return arith::CmpIOp::create(b, predicate, value,
-                                 splat(element, APInt::getZero(width)));
-  };
-  return {compare(arith::CmpIPredicate::eq, found[0]),
-          isFlag ? compare(arith::CmpIPredicate::ne, found[1])
-                 : constant(false)};
+  // What is added to scores is added where it hides none, too.
+  return emitBiasScan(b, operand, {base, rowStride, rows, kvBlock.n},
+                      /*wantsNone=*/!spec.addsBias());
 }
 
 void PrefillKernel::relateKvBlocks() {
@@ -129,8 +50,7 @@ void PrefillKernel::relateKvBlocks() {
   }
   b.loop(kvBlocks, [&](Value number) {
     KvBlock kvBlock = cutKvBlock(number);
-    Value none = arith::ConstantOp::create(b, b.getBoolAttr(false));
-    Value all = arith::ConstantOp::create(b, b.getBoolAttr(true));
+    Value none = b.boolean(false), all = b.boolean(true);
     auto restrict = [&](Value byNone, Value byAll) {
       none = arith::OrIOp::create(b, none, byNone);
       all = arith::AndIOp::create(b, all, byAll);
@@ -190,9 +110,7 @@ PrefillKernel::KvBlock PrefillKernel::cutKvBlock(Value kvBlock) {
   result.n =
       b.min(b.sub(end, result.first), b.index(schedule.getKvBlockSize()));
   if (spec.hasPositionMask()) {
-    Value always = arith::ConstantOp::create(b, b.getBoolAttr(true));
-    Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
-    result.partial = pick(always, never, always);
+    result.partial = pick(b.boolean(true), b.boolean(false), b.boolean(true));
   }
   return result;
 }

@@ -65,10 +65,10 @@ Value PrefillKernel::weightsAt(int map, Value position) {
 void PrefillKernel::scoreKvBlock(Value number) {
   KvBlock kvBlock = getKvBlock(number);
   KeyPaths paths = getKeyPaths(spec);
-  Value never = arith::ConstantOp::create(b, b.getBoolAttr(false));
+  Value never = b.boolean(false);
   Value edited = kvBlock.partial ? kvBlock.partial : never;
   if (spec.editsEveryScore())
-    edited = arith::ConstantOp::create(b, b.getBoolAttr(true));
+    edited = b.boolean(true);
   // In the shared way every KV block has its place; in the online way all use
   // the first.
   Value position = b.sub(kvBlock.first, seen.low);

@@ -285,7 +285,7 @@ PolynomialMath SplitKVKernel::lanes(int degree) {
                         factor ? b.splat(*factor) : Value());
 }
 
-void SplitKVKernel::beginItem(Value index) {
+void SplitKVKernel::beginItem(Value index, bool isOfValues) {
   item = index;
   block = b.rem(index, blocks);
   Value rest = b.div(index, blocks);
@@ -308,12 +308,49 @@ void SplitKVKernel::beginItem(Value index) {
   Value end = b.min(seen.high, b.mul(b.add(block, 1), size));
   n = b.sub(end, begin);
   seenFromBegin = b.sub(seen.high, begin);
-  if (!spec.scores.hasTileMasks())
+  if (spec.scores.hasTileMasks()) {
+    masks->beginRows(b.index(0), lastQuery);
+    TileRelation relation = masks->getTileRelation(begin, b.add(end, -1));
+    n = b.select(KernelMasks::unwrap(relation.none), b.index(0), n);
+    seesAll = KernelMasks::unwrap(relation.all);
+  }
+  if (!spec.bias().present())
     return;
-  masks->beginRows(b.index(0), lastQuery);
-  TileRelation relation = masks->getTileRelation(begin, b.add(end, -1));
-  n = b.select(KernelMasks::unwrap(relation.none), b.index(0), n);
-  seesAll = KernelMasks::unwrap(relation.all);
+  const bool wantsNone = isOfValues || !spec.addsBias();
+  BiasScan scan = scanBias(wantsNone);
+  n = b.select(scan.hidesAll, b.index(0), n);
+  if (wantsNone)
+    seesAll = seesAll ? b.both(seesAll, scan.hidesNone) : scan.hidesNone;
+}
+
+BiasScan SplitKVKernel::scanBias(bool wantsNone) {
+  Value headStride = v.stride(spec.bias(), 1);
+  const bool isShared = KernelBuilder::known(headStride) == 0;
+  Value hidesAll = b.boolean(true), hidesNone = b.boolean(wantsNone);
+  // Without keys, none is read.
+  Value heads = b.select(b.less(b.index(0), n),
+                         isShared ? b.index(1) : groups.noise, b.index(0));
+  SmallVector<Value> found =
+      b.loop(b.index(0), heads, 1, {hidesAll, hidesNone},
+             [&](Value head, ValueRange carried) {
+               BiasScan scan =
+                   emitBiasScan(b, spec.bias(),
+                                {getBias(head, b.index(0)),
+                                 v.stride(spec.bias(), 2), sizes.queries, n},
+                                wantsNone);
+               return SmallVector<Value>{b.both(carried[0], scan.hidesAll),
+                                         b.both(carried[1], scan.hidesNone)};
+             });
+  return {found[0], found[1]};
+}
+
+Value SplitKVKernel::getBias(Value noiseHead, Value query) {
+  const SpecOperand &bias = spec.bias();
+  Type element = bias.element.isInteger(1) ? b.i8 : bias.element;
+  Value head = b.add(b.mul(group, groups.noise), noiseHead);
+  return b.at(
+      v.head(bias, batch, head), element,
+      b.add(b.mul(query, v.stride(bias, 2)), b.mul(begin, v.stride(bias, 3))));
 }
 
 /// All items of the first map, then those of the second one.
@@ -323,11 +360,12 @@ void SplitKVKernel::emitScores(std::optional<int> number, Value index,
   Value items = getItems();
   auto begin = [&] {
     if (number) {
-      beginItem(*number ? b.sub(index, items) : index);
+      beginItem(*number ? b.sub(index, items) : index, /*isOfValues=*/false);
       return getMap(*number);
     }
     Value isSecond = b.less(b.add(items, -1), index);
-    beginItem(b.sub(index, b.select(isSecond, items, b.index(0))));
+    beginItem(b.sub(index, b.select(isSecond, items, b.index(0))),
+              /*isOfValues=*/false);
     return getEitherMap(isSecond);
   };
   Map map = begin();
@@ -348,14 +386,16 @@ void SplitKVKernel::emitScores(std::optional<int> number, Value index,
 
 void SplitKVKernel::emitValues(Value index, Value scratch) {
   s = layOutScratch(scratch);
-  beginItem(index);
+  beginItem(index, /*isOfValues=*/true);
   auto multiply = [&](bool careful) {
     isCareful = careful;
     multiplyValues();
   };
   b.ifThen(b.less(b.index(0), n), [&] {
-    if (spec.scores.hasElementMasks() || !seesAll)
-      return multiply(spec.scores.hasElementMasks());
+    if (!seesAll)
+      return multiply(/*careful=*/false);
+    if (KernelBuilder::known(seesAll) == 0)
+      return multiply(/*careful=*/true);
     b.ifElse(
         seesAll, [&] { multiply(/*careful=*/false); },
         [&] { multiply(/*careful=*/true); });

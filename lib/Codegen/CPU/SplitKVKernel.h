@@ -26,6 +26,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_SPLITKVKERNEL_H
 #define DIFFATTN_LIB_CODEGEN_CPU_SPLITKVKERNEL_H
 
+#include "BiasScan.h"
 #include "KernelValues.h"
 #include "MicroKernels.h"
 
@@ -149,7 +150,12 @@ private:
     KeyRange seen;
   };
 
-  void beginItem(Value index);
+  /// Sets what is of an item; of the item's scores or of its values.
+  void beginItem(Value index, bool isOfValues);
+  /// What the bias hides of the item's keys from all rows of its group.
+  BiasScan scanBias(bool wantsNone);
+  /// The bias of a query of a noise head of the group for the item's keys.
+  Value getBias(Value noiseHead, Value query);
   SplitKVMemory layOutMemory(Value base);
   SplitKVScratch layOutScratch(Value base);
 
@@ -215,6 +221,7 @@ private:
   }
   void emitOutputs(const Rows &rows, const ProductAtom &of, Value first,
                    Value end, const Outputs &outputs);
+  Value isSeen(const Outputs &outputs, Value key);
   void emitColumns(const Rows &rows, const ProductAtom &of, Value first,
                    Value end, const Outputs &outputs, Value column,
                    int64_t vectors, bool masked);
@@ -269,8 +276,9 @@ private:
   // Of the item: `n` keys from `begin` on, and how many there are that a query
   // sees.
   Value item, batch, group, block, begin, n, seenFromBegin;
-  /// By the masks that know tiles, each query sees each key of the item; null
-  /// without such masks.
+  /// By the masks that know tiles and by what the bias holds, each query sees
+  /// each key of the item; null without such masks. For scores, a bias that is
+  /// added does not count.
   Value seesAll;
   /// Whether values are multiplied as if some of the item's keys were hidden,
   /// apart from ranges of keys.

@@ -363,7 +363,8 @@ SmallVector<Value> SplitKVKernel::editScores(Map &map,
         return b.loadFlags(row.bias, at, stride, count);
       return b.loadStrided(row.bias, spec.bias().element, at, stride, count);
     };
-    score = masks->maskElements(score, /*inPartialTile=*/masked);
+    if (masked || spec.addsBias())
+      score = masks->maskElements(score, /*inPartialTile=*/masked);
     if (masked) {
       Value visible = b.firstLanes(b.sub(row.seen.high, key));
       if (KernelBuilder::known(row.seen.low) != 0)
@@ -371,7 +372,7 @@ SmallVector<Value> SplitKVKernel::editScores(Map &map,
             b.select(b.firstLanes(b.sub(row.seen.low, key)), never, visible);
       score = b.select(visible, score, lowest);
     }
-    if (masked || spec.editsEveryScore() || spec.bias().present())
+    if (masked || spec.editsEveryScore())
       b.store(score, row.scores, position);
     return emitMaximum(b, maximum, score);
   };
@@ -407,14 +408,8 @@ void SplitKVKernel::emitSoftmax(Map &map, Value first, int64_t count) {
     row.query = b.rem(number, sizes.queries);
     row.scores = getScores(map, number);
     row.seen = getSeenKeys(row.query);
-    if (!spec.bias().present())
-      continue;
-    Type element =
-        spec.bias().element.isInteger(1) ? b.i8 : spec.bias().element;
-    Value noise = b.add(b.mul(group, groups.noise), b.div(row.head, perNoise));
-    row.bias = b.at(v.head(spec.bias(), batch, noise), element,
-                    b.add(b.mul(row.query, v.stride(spec.bias(), 2)),
-                          b.mul(begin, v.stride(spec.bias(), 3))));
+    if (spec.bias().present())
+      row.bias = getBias(b.div(row.head, perNoise), row.query);
   }
   SmallVector<Value> maxima = editScores(map, rows);
   PolynomialMath math = lanes(valueAtom.exponentDegree);

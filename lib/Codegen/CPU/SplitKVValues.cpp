@@ -52,6 +52,19 @@ Value SplitKVKernel::getWeights(Value row, Value first, int64_t span) {
               b.sub(b.mul(row, span), first));
 }
 
+/// Whether one of the maps gives a key weight.
+Value SplitKVKernel::isSeen(const Outputs &outputs, Value key) {
+  Value seen;
+  for (int map : {0, 1}) {
+    Value e = b.load(b.f32, outputs.exponentials[map],
+                     getPosition(getMap(map), key, /*step=*/1));
+    Value some = arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
+                                       emitConstant(b, b.f32, 0.0f));
+    seen = seen ? arith::OrIOp::create(b, seen, some).getResult() : some;
+  }
+  return seen;
+}
+
 /// outputs += weights * values, for `vectors` vectors from `column` on and the
 /// keys [first, end); both are multiples of the packs of `of`.
 void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
@@ -69,7 +82,8 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
         return b.load(of.getPacked(b), weights, element, key);
       return b.loadWideScalar(weights, element, key);
     };
-    auto add = [&] {
+    // With `kept`, of the values of a pack only those bits.
+    auto add = [&](Value kept) {
       SmallVector<Value> next(carried);
       Value from = b.at(rows.base, rows.element, b.mul(key, rows.stride));
       prefetchNext(rows, column, b.sub(key, first), vectors * b.lanes);
@@ -86,6 +100,9 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
       else
         values = of.loadColumns(b, from, rows.element, rows.stride, column,
                                 vectors, mask);
+      if (kept)
+        for (Value &value : values)
+          value = arith::AndIOp::create(b, value, b.splat(kept));
       for (auto [row, weights] : llvm::enumerate(outputs.weights)) {
         Value scale = b.splat(weight(weights));
         for (auto [i, value] : llvm::enumerate(values)) {
@@ -96,18 +113,24 @@ void SplitKVKernel::emitColumns(const Rows &rows, const ProductAtom &of,
       return next;
     };
     if (!isCareful)
-      return add();
+      return add(Value());
     // A hidden key's value may be Inf or NaN, which 0 does not silence. Weights
-    // do not tell: those of a visible key may cancel.
-    auto isSeen = [&](int map) {
-      Value e = b.load(b.f32, outputs.exponentials[map],
-                       getPosition(getMap(map), key, /*step=*/1));
-      return arith::CmpFOp::create(b, arith::CmpFPredicate::UNE, e,
-                                   emitConstant(b, b.f32, 0.0f));
-    };
-    Value visible = arith::OrIOp::create(b, isSeen(0), isSeen(1));
-    return b.choose(visible, carried.getTypes(), add,
-                    [&] { return SmallVector<Value>(carried); });
+    // do not tell: those of a visible key may cancel. The sum of a pack is that
+    // of its visible keys to the last bit, so that a row which sees all of them
+    // need not be careful.
+    Value kept = b.index(0);
+    const int64_t bits = 32 / of.pack;
+    for (int64_t packed = 0; packed < of.pack; ++packed) {
+      Value isVisible = isSeen(outputs, b.add(key, packed));
+      Value ones =
+          b.index(llvm::maskTrailingOnes<uint64_t>(bits) << bits * packed);
+      kept =
+          arith::OrIOp::create(b, kept, b.select(isVisible, ones, b.index(0)));
+    }
+    return b.choose(
+        b.less(b.index(0), kept), carried.getTypes(),
+        [&] { return add(of.pack > 1 ? b.narrow(kept) : Value()); },
+        [&] { return SmallVector<Value>(carried); });
   });
   for (auto [row, output] : llvm::enumerate(outputs.outputs))
     for (int64_t i = 0; i < vectors; ++i)
@@ -147,7 +170,7 @@ void SplitKVKernel::multiplyTile(const Rows &values, Value first, Value end,
   KeyRange seen = getSeenKeys(query);
   first = b.max(first, seen.low);
   end = b.min(end, seen.high);
-  if (valueAtom.pack == 1 || isCareful)
+  if (valueAtom.pack == 1)
     return emitOutputs(values, getFmaF32(), first, end, outputs);
   // Whole packs, before and after them keys that have no partner.
   Value firstPack = b.min(b.roundUp(first, valueAtom.pack), end);
