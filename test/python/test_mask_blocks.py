@@ -33,9 +33,10 @@ def masks(rng, tq, tk):
 
 
 def as_bias(rng, sig, seen, heads):
-    """`seen`, of one head or with others of `heads`, in an array whose rows have room behind them."""
+    """`seen`, of one head or of `heads` of which every second one reads it from its end, in an array whose rows have room behind them."""
     shape = (1, heads, *seen.shape)
-    memory = np.zeros((*shape[:3], (1 if sig["unit"] else 2) * seen.shape[1] + 3), TYPES[sig["bias"]])
+    seen = np.stack([seen[:, ::-1] if head % 2 else seen for head in range(heads)])
+    memory = np.zeros((*shape[:3], (1 if sig["unit"] else 2) * shape[3] + 3), TYPES[sig["bias"]])
     bias = memory[..., : memory.shape[-1] - 3: 1 if sig["unit"] else 2]
     bias[...] = seen if sig["bias"] == "i1" else np.where(seen, rng.standard_normal(shape), -np.inf)
     return bias
@@ -70,7 +71,7 @@ def test_blocks_by_what_a_bias_holds(library, lengths, full):
                 assert np.array_equal(got[:, :, row], clean[:, :, row]), f"{isa} {sig} {name}: a row's bits depend on what others see"
             arrays["bias"][...] = kept
             # Keys that no row sees may hold anything.
-            hidden = ~np.broadcast_to(seen, (lengths["tq"], lengths["tk"])).any(0)
+            hidden = ~(seen | seen[:, ::-1] if arrays["bias"].shape[1] > 1 else seen).any(0)
             kept = {operand: arrays[operand].copy() for operand in ("k1", "k2", "v")}
             for operand in kept:
                 arrays[operand][:, :, hidden] = np.nan
