@@ -1,4 +1,7 @@
 """diffattn.compile on small modules: what goes in and out, what a module changes, and weights that change later."""
+import math
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -259,6 +262,12 @@ GUARDS = {  # of rows without keys by the mask `m`, and whether they are zero in
     "any": (lambda a, m, n: a.masked_fill(~m.any(-1, True), 0), True),
     "all": (lambda a, m, n: a.masked_fill((~m).all(-1, keepdim=True), 0), True),
     "where": (lambda a, m, n: torch.where(m.any(-1, True), a, 0.0), True),
+    "count": (lambda a, m, n: torch.where(m.sum(-1, keepdim=True) > 0, a, 0.0), True),
+    "count_is_0": (lambda a, m, n: a.masked_fill(m.sum(-1, keepdim=True) == 0, 0), True),
+    "count_in_floats": (lambda a, m, n: a.masked_fill(m.float().sum(-1, keepdim=True) < 1, 0), True),
+    "more_than_one": (lambda a, m, n: torch.where(m.sum(-1, keepdim=True) > 1, a, 0.0), False),
+    "count_is_1": (lambda a, m, n: a.masked_fill(m.sum(-1, keepdim=True) == 1, 0), False),
+    "count_of_hidden": (lambda a, m, n: a.masked_fill((~m).sum(-1, keepdim=True) == 0, 0), False),
     "any_of_another_mask": (lambda a, m, n: a.masked_fill(~n.any(-1, True), 0), False),
     "all_of_what_is_seen": (lambda a, m, n: a.masked_fill(m.all(-1, keepdim=True), 0), False),
     "of_part_of_the_keys": (lambda a, m, n: a.masked_fill(~m[..., :5].any(-1, True), 0), False),
@@ -284,3 +293,36 @@ def test_guards_of_rows_without_keys(name, causal):
     got = compiled(*arguments)
     empty = want.isnan()
     assert torch.allclose(got[~empty], want[~empty], atol=1e-5) and bool(compiled.applied) == fused
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_one_key_head_with_a_bias_of_each_head(dynamic):
+    """Heads and queries look alike to the products; the mask of positions says which are queries."""
+    def attention(q1, k1, q2, k2, v):
+        at = torch.arange(q1.shape[2])
+        slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625])[:, None, None]
+        bias, hidden = slopes * (at[None] - at[:, None]), at[None] > at[:, None]
+        a1, a2 = ((q @ k.mT * 0.25 + bias).masked_fill(hidden, float("-inf")).softmax(-1) for q, k in ((q1, k1), (q2, k2)))
+        return (a1 - 0.3 * a2) @ v
+
+    def arguments(batch, length):
+        return tuple(torch.randn(batch, heads, length, 16) for heads in (4, 1, 4, 1, 1))
+
+    sizes = {0: torch.export.Dim("batch", max=64), 2: torch.export.Dim("length", min=2, max=4096)}
+    first, other = arguments(2, 12), arguments(3, 40) if dynamic else arguments(2, 12)
+    compiled = check(Function(attention), first, calls=[(other, {})], dynamic_shapes=(sizes,) * 5 if dynamic else None)
+    assert compiled.applied and not compiled.diagnostics
+    raised, = [line for line in runtime.emit(compiled.mlir, "raised").decode().splitlines() if " diffattn.attention " in line]
+    assert re.search(r"tensor<\S+x4x\S+x16xf32>", raised) and "causal" in raised, raised
+
+
+@pytest.mark.parametrize("base", [math.e, 2.0])
+def test_softmax_by_powers(base):
+    def attention(q1, k1, q2, k2, v):
+        def weights(q, k):
+            scores = q @ k.mT * 0.25
+            powers = torch.pow(base, scores - scores.amax(-1, keepdim=True))
+            return powers / powers.sum(-1, keepdim=True)
+        return (weights(q1, k1) - 0.3 * weights(q2, k2)) @ v
+
+    assert check(Function(attention), tuple(torch.randn(2, 3, 9, 16) for _ in range(5))).applied

@@ -96,6 +96,10 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
           return make(Kind::Div, type, {constant(1, type), o[0]});
         if (o[0]->isConst(2))
           return make(Kind::Exp2, type, {o[1]});
+        // In 16 bits, the number next to e is another base.
+        if (type.getIntOrFloatBitWidth() >= 32 &&
+            (o[0]->isConst(M_E) || o[0]->isConst(static_cast<float>(M_E))))
+          return make(Kind::Exp, type, {o[1]});
         return opaque();
       })
       .Case<arith::ExtFOp>([&](auto) { return unary(Kind::Cast); })

@@ -133,6 +133,50 @@ Expr multiply(ExprGraph &graph, Expr a, Expr b) {
       {graph.make(Kind::Cast, wide, {a}), graph.make(Kind::Cast, wide, {b})});
 }
 
+/// A comparison that tells whether a number of truth values is 0: their sum, as
+/// that over the truth values, and whether it holds for 0 or for all others.
+struct CountTest {
+  Expr anyOf;
+  bool holdsForNone;
+};
+
+static std::optional<CountTest> asCountTest(ExprGraph &graph, Expr compare) {
+  if (compare->kind != Kind::CmpI && compare->kind != Kind::CmpF)
+    return std::nullopt;
+  for (unsigned side : {0, 1}) {
+    Expr sum = graph.open(compare->operands[side]);
+    if (sum->kind != Kind::Reduce || sum->combiner() != Combiner::Sum)
+      continue;
+    // Narrow integers count only so far.
+    Type type = sum->type;
+    if (type.isInteger() && type.getIntOrFloatBitWidth() < 32)
+      continue;
+    auto number = [&](int64_t n) {
+      return compare->kind == Kind::CmpI
+                 ? graph.index(IndexPoly(n))
+                 : graph.constant(static_cast<double>(n), type);
+    };
+    Expr one = graph.open(sum->operands[0]);
+    if (one->kind != Kind::Select ||
+        !graph.equal(one->operands[1], number(1)) ||
+        !graph.equal(one->operands[2], number(0)))
+      continue;
+    auto holdsFor = [&](int64_t n) {
+      SmallVector<Expr, 3> operands(compare->operands);
+      operands[side] = number(n);
+      return graph.constantValue(graph.make(compare->kind, compare->type,
+                                            operands, compare->predicate));
+    };
+    // A comparison that is the same for 1, 2 and many is so in between.
+    std::optional<double> none = holdsFor(0), some = holdsFor(1);
+    if (!none || !some || *none == *some || holdsFor(2) != some ||
+        holdsFor(int64_t(1) << 30) != some)
+      return std::nullopt;
+    return CountTest{graph.withBody(sum, one->operands[0]), *none != 0};
+  }
+  return std::nullopt;
+}
+
 /// True if `condition` says that no key of the map's row has a finite score:
 /// the guard of a safe softmax. The op gives zeros for such a row by itself.
 bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
@@ -149,9 +193,16 @@ bool Maps::isEmptyRowGuard(Expr condition, Expr map) {
         break;
       }
   }
-  Combiner wanted = negated ? Combiner::Or : Combiner::And;
-  if (all->kind != Kind::Reduce || all->combiner() != wanted ||
-      all->bound.size() != 1 || all->type != boolean)
+  if (std::optional<CountTest> count = asCountTest(graph, all)) {
+    if (count->holdsForNone == negated)
+      return false;
+    all = count->anyOf;
+    negated = true;
+  } else if (all->kind != Kind::Reduce || all->type != boolean ||
+             all->combiner() != (negated ? Combiner::Or : Combiner::And)) {
+    return false;
+  }
+  if (all->bound.size() != 1)
     return false;
   AtomId key = map->bound[0];
   if (graph.space.extent(all->bound[0]) != graph.space.extent(key))

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "Differential.h"
 
+#include <tuple>
+
 namespace mlir::diffattn::raise {
 
 namespace {
@@ -25,6 +27,24 @@ struct RoleSolver {
     for (Scores *scores : {&found.first, &found.second})
       for (MaskPart &part : scores->mask)
         if (in(part.visible ? part.visible : part.bias, loop))
+          return true;
+    return false;
+  }
+  /// True if a mask has the loop and that of keys in one comparison, or in one
+  /// number.
+  bool isComparedWithKey(AtomId loop) {
+    AtomId key = found.roles.key;
+    std::function<bool(Expr)> walk = [&](Expr expr) {
+      if (expr->kind == Kind::CmpI && in(expr, loop) && in(expr, key))
+        return true;
+      if (expr->kind == Kind::Index)
+        return graph.space.mentions(expr->index, loop) &&
+               graph.space.mentions(expr->index, key);
+      return llvm::any_of(expr->operands, walk);
+    };
+    for (Scores *scores : {&found.first, &found.second})
+      for (MaskPart &part : scores->mask)
+        if (walk(part.visible ? part.visible : part.bias))
           return true;
     return false;
   }
@@ -101,19 +121,16 @@ bool RoleSolver::solve() {
   }
   found.roles.valueWidth = widths.empty() ? unit() : widths[0];
   // With one key head for all, heads and queries look alike. A mask tells them
-  // apart; without one either reading is right.
+  // apart, one of positions best; without one either reading is right.
   if (queries.size() > 1) {
-    auto *chosen = llvm::find_if(queries, [&](AtomId l) { return inMask(l); });
-    if (chosen == queries.end())
-      chosen = llvm::find_if(queries, [&](AtomId loop) {
-        return !graph.space.extent(loop).constant();
-      });
-    if (chosen == queries.end())
-      chosen = std::max_element(queries.begin(), queries.end(),
-                                [&](AtomId a, AtomId b) {
-                                  return *graph.space.extent(a).constant() <
-                                         *graph.space.extent(b).constant();
-                                });
+    auto rank = [&](AtomId loop) {
+      std::optional<int64_t> extent = graph.space.extent(loop).constant();
+      return std::make_tuple(isComparedWithKey(loop), inMask(loop), !extent,
+                             extent.value_or(0));
+    };
+    auto *chosen =
+        std::max_element(queries.begin(), queries.end(),
+                         [&](AtomId a, AtomId b) { return rank(a) < rank(b); });
     found.roles.query = *chosen;
     for (AtomId loop : loops)
       if (loop != *chosen && llvm::is_contained(queries, loop))
