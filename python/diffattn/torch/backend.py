@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import OutputType
 
 from ..errors import CompileError, DiffAttnError, IRError
 from .decompositions import kept_whole, table
@@ -39,7 +40,7 @@ def _compile(module, example_inputs, options: Options):
         metadata = torch._guards.TracingContext.get().fw_metadata
         mutated = {i for i, info in enumerate(metadata.input_info) if info.mutates_data or info.mutates_metadata}
         weights = [i for i in metadata.static_input_indices if i not in mutated]
-        program = GraphProgram(prepare(graph), weights, **options.of_code)
+        program = GraphProgram(prepare(graph, views=_views(metadata)), weights, **options.of_code)
 
         def run(arguments):
             values = list(arguments)
@@ -56,6 +57,17 @@ def _compile(module, example_inputs, options: Options):
     with kept_whole():
         return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(),
                             keep_inference_input_mutations=True)(module, example_inputs)
+
+
+def _views(metadata) -> dict[int, int]:
+    """The numbers of the graph's outputs that show elements of an input, with its number: where they lie is what AOTAutograd makes views
+    of that input by, and all that it takes of them."""
+    changed = metadata.mutated_inp_runtime_indices
+    views = {number: i for number, i in enumerate(changed)
+             if metadata.input_info[i].mutates_metadata and not metadata.input_info[i].mutates_data}
+    views.update((number, info.base_idx) for number, info in enumerate(metadata.output_info, len(changed))
+                 if info.output_type == OutputType.alias_of_input)
+    return views
 
 
 def _refuse_devices(example_inputs) -> None:

@@ -6,8 +6,6 @@ those that have none, and an output that has none is made when the graph is call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
@@ -17,35 +15,6 @@ aten = torch.ops.aten
 def is_empty(value) -> bool:
     """Whether `value` is a tensor that never has elements: one of its sizes is known to be 0."""
     return isinstance(value, torch.Tensor) and any(isinstance(size, int) and size == 0 for size in value.shape)
-
-
-@dataclass
-class EmptyResult:
-    """A result without elements. Sizes and strides are integers, or expressions of the symbols in `symbols`, each with the number of the
-    graph's input that it is, or (with an axis) is a size of."""
-
-    sizes: list
-    strides: list
-    dtype: torch.dtype
-    symbols: dict
-
-    @classmethod
-    def of(cls, value: torch.Tensor, places) -> EmptyResult | None:
-        """As the fake tensor `value`, in a graph with the inputs `places`; None: its sizes are not among theirs."""
-        sizes, strides = ([n if isinstance(n, int) else n.node.expr for n in numbers] for numbers in (value.shape, value.stride()))
-        wanted = {symbol for n in (*sizes, *strides) if not isinstance(n, int) for symbol in n.free_symbols}
-        known: dict = {}
-        for number, node in enumerate(places):
-            given = node.meta.get("val")
-            for axis, size in enumerate(given.shape) if isinstance(given, torch.Tensor) else [(None, given)]:
-                if isinstance(size, torch.SymInt) and size.node.expr in wanted:
-                    known.setdefault(size.node.expr, (number, axis))
-        return cls(sizes, strides, value.dtype, known) if len(known) == len(wanted) else None
-
-    def new(self, inputs) -> torch.Tensor:
-        known = {symbol: inputs[number] if axis is None else inputs[number].shape[axis] for symbol, (number, axis) in self.symbols.items()}
-        sizes, strides = ([n if isinstance(n, int) else int(n.subs(known)) for n in numbers] for numbers in (self.sizes, self.strides))
-        return torch.empty_strided(sizes, strides, dtype=self.dtype)
 
 
 def leave_out(graph: torch.fx.Graph, add_constant) -> dict:

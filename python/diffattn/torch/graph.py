@@ -6,14 +6,16 @@ beside it, as a recipe for its results.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from ..errors import CompileError
-from .empty import EmptyResult, is_empty, leave_out
+from .empty import is_empty, leave_out
+from .layouts import Empty, View
 from .source import describe
 from .symbols import simplify
 from .views import spell_views
@@ -24,8 +26,8 @@ aten = torch.ops.aten
 
 @dataclass
 class Result:
-    """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "empty" `value` makes
-    it, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` whose axes are then put into
+    """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "made" `value` makes
+    it of the inputs, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` whose axes are then put into
     `order`."""
 
     kind: str
@@ -57,13 +59,16 @@ class Prepared:
     changes: list[tuple[int, Result]] = field(default_factory=list)
 
 
-def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, empty_apart: bool = True) -> Prepared:
+def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views: Mapping[int, int] = MappingProxyType({}),
+            empty_apart: bool = True) -> Prepared:
     """Changes the graph of `module` in place. Its first outputs are what its inputs with the numbers `changed` become; others are changed by
-    `copy_` in the graph. Outputs without elements are left out of it if `empty_apart`. Raises CompileError for ops that draw random numbers
-    and for types of elements that compiled code does not have."""
+    `copy_` in the graph. Outputs without elements are left out of it if `empty_apart`, and so are `views`: numbers of outputs that must
+    show the elements of an input, with its number. Raises CompileError for ops that draw random numbers and for types of elements that
+    compiled code does not have."""
     graph = module.graph
     places = [node for node in graph.nodes if node.op == "placeholder"]
     prepared = Prepared(module, len(places))
+    made = _views(graph, places, views)
     _refuse_random(graph)
     simplify(graph)
     spell_views(graph)
@@ -71,7 +76,7 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, empty_
     changes = _changes(graph, places, changed)
     replaced = leave_out(graph, lambda node, value: _placeholder(graph, node, value, places[-1] if places else None, constants))
     changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
-    prepared.results, prepared.changes = _results(graph, places, changes, empty_apart)
+    prepared.results, prepared.changes = _results(graph, places, changes, made, empty_apart)
     # What is also given back, or to another input, as it was: that would be read when it is written.
     kept = {one.value for one in [*prepared.results, *(new for _, new in prepared.changes)] if one.kind == "input"}
     written = {number for number, node in changes if number not in kept and is_written_part(node, places[number])}
@@ -148,8 +153,23 @@ def _changes(graph, places, changed) -> list:
     return changes
 
 
-def _results(graph, places, changes, empty_apart) -> tuple:
-    """How the outputs are made, and the new contents of inputs."""
+def _views(graph, places, views) -> dict[int, Result]:
+    """Those outputs among `views` that are made of the inputs alone; PyTorch makes the others of what it knows of them."""
+    output = next(node for node in reversed(graph.nodes) if node.op == "output")
+    made = {}
+    for number, base in views.items():
+        node = output.args[0][number]
+        value, view = node.meta["val"], View.of(node, base, places)
+        if view is not None:
+            made[number] = Result("made", view)
+        elif any(isinstance(n, torch.SymInt) for n in (*value.shape, *value.stride(), value.storage_offset())):
+            raise CompileError(f"{describe(node)}expected a result of sizes {tuple(value.shape)} that is a view of an input to be made by "
+                               "views alone, of sizes that follow from the inputs; return a copy, or fallback='eager' runs this graph in PyTorch")
+    return made
+
+
+def _results(graph, places, changes, made, empty_apart) -> tuple:
+    """How the outputs are made, those apart that are in `made`, and the new contents of inputs."""
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     results: list = []
 
@@ -159,9 +179,9 @@ def _results(graph, places, changes, empty_apart) -> tuple:
         if node in places:
             return Result("input", places.index(node))
         value = node.meta["val"]
-        empty = EmptyResult.of(value, places) if empty_apart and is_empty(value) else None
+        empty = Empty.of(value, places) if empty_apart and is_empty(value) else None
         if empty is not None:
-            return Result("empty", empty)
+            return Result("made", empty)
         order = physical_order(value) if strided and isinstance(value, torch.Tensor) else None
         if order is not None:
             node = _permuted(graph, output, node, order)
@@ -170,7 +190,7 @@ def _results(graph, places, changes, empty_apart) -> tuple:
         back = None if order is None else tuple(order.index(axis) for axis in range(len(order)))
         return Result("result", results.index(node), value.dtype if isinstance(value, torch.Tensor) else None, back)
 
-    recipes = [recipe(node, strided=True) for node in output.args[0]]
+    recipes = [made.get(number) or recipe(node, strided=True) for number, node in enumerate(output.args[0])]
     new = [(number, recipe(node, strided=False)) for number, node in changes]
     output.args = (tuple(results),)
     return recipes, new

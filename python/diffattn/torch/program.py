@@ -36,7 +36,7 @@ class Given:
 
     def new(self, result):
         """What `result` describes: an argument itself where compiled code has made it in the argument's memory."""
-        if result.kind == "empty":
+        if result.kind == "made":
             return result.value.new(self.values)
         if result.kind != "result":
             return self.values[result.value] if result.kind == "input" else result.value
