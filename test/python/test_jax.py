@@ -58,6 +58,29 @@ def test_arrays_of_others():
         assert isinstance(got, jax.Array) and got.tolist() == [3, 0]
 
 
+@pytest.mark.parametrize("source", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32"])
+def test_floats_that_an_integer_does_not_hold(dtype, source):
+    x = jnp.asarray([0.5, -0.5, 127.6, 128, -129, 255.5, 256, -1, 32768, -4e4, 3e9, -3e9, jnp.inf, -jnp.inf, jnp.nan], source)
+    compiled = diffattn.jax.compile(lambda x: x.astype(dtype), x)
+    assert np.array_equal(compiled(x), jax.jit(lambda x: x.astype(dtype))(x))
+
+
+def test_products_that_say_how_they_are_computed():
+    q, k, v = (jax.random.normal(jax.random.key(i), (2, 12, 4, 8), jnp.bfloat16) for i in range(3))
+
+    def attention(q, k, v):
+        return jax.nn.dot_product_attention(q, k, v) - 0.3 * jax.nn.dot_product_attention(k, q, v)
+
+    compiled = diffattn.jax.compile(attention, q, k, v)
+    assert compiled.applied and np.allclose(*(np.asarray(f(q, k, v), np.float32) for f in (compiled, attention)), atol=0.03)
+    x = jnp.asarray([[1 + 2.0 ** -12, 3], [5, 1 / 3]])
+    for precision in ("BF16_BF16_F32", "BF16_BF16_F32_X3", "F32_F32_F32"):
+        product = lambda x: jnp.dot(x, x, precision=precision)
+        rounded = x.astype(jnp.bfloat16) if precision == "BF16_BF16_F32" else x
+        assert np.allclose(diffattn.jax.compile(product, x)(x), np.matmul(*[np.asarray(rounded, np.float64)] * 2), rtol=1e-6)
+
+
 def test_what_is_closed_over_is_a_weight():
     for function in (linear, jax.jit(linear), jax.jit(lambda x: jax.jit(linear)(x))):
         compiled = diffattn.jax.compile(function, ones(2, 6))

@@ -326,3 +326,19 @@ def test_softmax_by_powers(base):
         return (weights(q1, k1) - 0.3 * weights(q2, k2)) @ v
 
     assert check(Function(attention), tuple(torch.randn(2, 3, 9, 16) for _ in range(5))).applied
+
+
+@pytest.mark.parametrize("shifted", [False, True])
+def test_a_guard_of_rows_of_large_numbers(shifted):
+    """Without its maximum a softmax of them is 0 / 0, which the guard makes zero; with it, it is the mean."""
+    def attention(q1, k1, q2, k2, v, seen):
+        def weights(q, k):
+            scores = q @ k.mT * 0.25 + (1 - seen.float()) * -1e5
+            powers = (scores - scores.amax(-1, keepdim=True) if shifted else scores).exp()
+            return torch.nan_to_num(powers / powers.sum(-1, keepdim=True))
+        return (weights(q1, k1) - 0.3 * weights(q2, k2)) @ v
+
+    seen = torch.rand(2, 1, 9, 9) < 0.5
+    seen[0, 0, 3], seen[:, :, :, 0] = False, torch.arange(9) != 3
+    compiled = check(Function(attention), (*(torch.randn(2, 3, 9, 16) for _ in range(5)), seen))
+    assert bool(compiled.applied) == shifted

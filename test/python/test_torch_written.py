@@ -231,3 +231,25 @@ def test_what_was_there_is_kept_elsewhere(door):
     torch._dynamo.reset()
     given = [*arguments([5, 0]), torch.ones(3), torch.zeros(2, 16, 4), torch.zeros(3)]
     check(Kept(), compiled_by(door, Kept(), given), given)
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+@pytest.mark.parametrize("read", [lambda c: c.transpose(1, 2).clone(), lambda c: (c.mT * 1, c * 1), lambda c: (c.permute(2, 1, 0), c.sum(1)),
+                                  lambda c: (c.transpose(0, 1), c.mT)], ids=["clone", "both", "permuted", "two orders"])
+def test_a_written_cache_in_another_order(read, dynamo):
+    """Its rows are written where they lie, and a result of other axes is of that memory."""
+    def function(cache, rows, places):
+        cache.index_copy_(1, places, rows)
+        return read(cache)
+
+    class Module(torch.nn.Module):
+        forward = staticmethod(function)
+
+    cache, rows, places = torch.randn(2, 16, 2), torch.randn(2, 3, 2), torch.tensor([3, 4, 9])
+    given, kept = cache.clone(), cache.clone()
+    with torch.no_grad():
+        compiled = torch.compile(function, backend="diffattn") if dynamo else diffattn.compile(Module(), (cache, rows, places))
+        got, want = compiled(given, rows, places), function(kept, rows, places)
+    for one, other in zip(*(x if isinstance(x, tuple) else (x,) for x in (got, want))):
+        torch.testing.assert_close(one, other)
+    assert torch.equal(given, kept)

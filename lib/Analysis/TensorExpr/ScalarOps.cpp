@@ -104,10 +104,12 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
       })
       .Case<arith::ExtFOp>([&](auto) { return unary(Kind::Cast); })
       .Case([&](arith::TruncFOp cast) {
-        // A cast is one to the nearest number.
+        // A cast is one to the nearest number, and of no great weight: who
+        // rounds to 8 bits or less means it.
         return cast.getRoundingmode().value_or(
                    arith::RoundingMode::to_nearest_even) ==
-                       arith::RoundingMode::to_nearest_even
+                           arith::RoundingMode::to_nearest_even &&
+                       type.getIntOrFloatBitWidth() >= 16
                    ? unary(Kind::Cast)
                    : opaque();
       })

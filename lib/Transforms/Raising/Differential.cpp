@@ -231,6 +231,11 @@ std::optional<Differential> recognize(ExprGraph &graph, Maps &maps, Value root,
     reason = maps.flaw;
     return std::nullopt;
   }
+  if (maps.droppedNanGuard && maps.losesFarRows) {
+    reason = "a guard makes rows zero in which a softmax without its maximum "
+             "has finite scores alone";
+    return std::nullopt;
+  }
   found.droppedNanGuard = maps.droppedNanGuard;
   for (const Term &term : *terms)
     found.replaced.append(term.sources);

@@ -33,6 +33,7 @@ Expr Maps::withSoftmaxes(Expr expr, ArrayRef<IndexPoly> loops, Body &body) {
         body.role = Role::Attention;
       if (!found->flaw.empty())
         body.flaw = found->flaw;
+      body.losesFarRows |= found->losesFarRows;
       return graph.softmax(graph.substitute(found->scores, {{key, bound}}),
                            *bound.asAtom(), IndexPoly::atom(key));
     }

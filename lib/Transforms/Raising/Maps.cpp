@@ -425,8 +425,11 @@ std::optional<Terms> Maps::linearizeNode(Expr expr) {
     auto it = softmaxes.find(expr->value);
     if (it == softmaxes.end()) {
       auto body = bodies.find(expr->value);
-      if (body != bodies.end() && !body->second.flaw.empty())
-        flaw = body->second.flaw;
+      if (body != bodies.end()) {
+        if (!body->second.flaw.empty())
+          flaw = body->second.flaw;
+        losesFarRows |= body->second.losesFarRows;
+      }
       Expr opened = open(expr);
       Value outer = std::exchange(source, expr->value);
       std::optional<Terms> terms = opened ? linearize(opened) : fail();
@@ -440,6 +443,7 @@ std::optional<Terms> Maps::linearizeNode(Expr expr) {
     used.insert(expr->value);
     if (!softmax.flaw.empty())
       flaw = softmax.flaw;
+    losesFarRows |= softmax.losesFarRows;
     IndexSpace::Substitution at;
     for (auto [axis, loop] : llvm::enumerate(softmax.loops))
       if (axis != softmax.keyAxis)

@@ -67,7 +67,7 @@ public:
     reason.clear();
     flaw = "";
     used.clear();
-    droppedNanGuard = false;
+    droppedNanGuard = losesFarRows = false;
   }
 
   std::optional<AtomId> sharedKey;
@@ -76,6 +76,8 @@ public:
   /// What keeps one of these from being a softmax, empty where nothing does.
   llvm::StringRef flaw;
   bool droppedNanGuard = false;
+  /// Whether one of these `losesFarRows` (Softmax).
+  bool losesFarRows = false;
   /// The maps that `linearize` has met.
   llvm::SetVector<Value> used;
 
@@ -90,6 +92,7 @@ private:
     std::optional<AtomId> summed;
     Role role = Role::Map;
     llvm::StringRef flaw;
+    bool losesFarRows = false;
   };
   std::optional<Body> readBody(Value value);
   Expr withSoftmaxes(Expr expr, ArrayRef<IndexPoly> loops, Body &body);

@@ -260,7 +260,12 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
     Expr visible = nullptr, power = takeMask(numerator, visible);
     if (power->kind != Kind::Exp && power->kind != Kind::Exp2)
       return false;
-    take(axis, power->operands[0], *key, power->kind == Kind::Exp2);
+    Expr exponent = power->operands[0];
+    take(axis, exponent, *key, power->kind == Kind::Exp2);
+    found.losesFarRows =
+        withoutKeyFreeTerms(exponent, *key) == exponent &&
+        readsFarNumber(graph, exponent,
+                       {/*infinite=*/false, /*insideReductions=*/false});
     if (visible)
       found.scores =
           graph.make(Kind::Select, found.scores->type,
@@ -268,7 +273,7 @@ bool SoftmaxMatcher::matchQuotient(Expr numerator, Expr divisor) {
                       graph.constant(-INFINITY, found.scores->type)});
     // A sum of at least 1 is its own maximum with 1, and does not change when
     // less than half of its last bit is added.
-    bool atLeastOne = !visible && isShiftedByMaximum(power->operands[0], *key);
+    bool atLeastOne = !visible && isShiftedByMaximum(exponent, *key);
     double halfBit = std::ldexp(
         0.5, 1 - static_cast<int>(
                      cast<FloatType>(total->type).getFPMantissaWidth()));

@@ -21,6 +21,9 @@ struct Softmax {
   Expr scores;
   /// Why this is not quite a softmax, with an article; empty where it is one.
   llvm::StringRef flaw;
+  /// Whether a row of large negative numbers alone is 0 / 0, since no maximum
+  /// is taken away from the scores.
+  bool losesFarRows = false;
 };
 
 /// True if `scores` are -inf, shifted or not, wherever `visible` is false.

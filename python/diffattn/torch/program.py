@@ -50,9 +50,8 @@ class Given:
                 made = owned(made, self._free).item()
             else:
                 made = tensors.taken(made, self._free, result.dtype)
-                made = made if result.order is None else made.permute(result.order)
             self._results[result.value] = made
-        return made
+        return made if result.order is None else made.permute(result.order)
 
     def output(self, result):
         """As `new`, but no argument that compiled code has changed: a tensor with its elements."""
