@@ -342,3 +342,20 @@ def test_a_guard_of_rows_of_large_numbers(shifted):
     seen[0, 0, 3], seen[:, :, :, 0] = False, torch.arange(9) != 3
     compiled = check(Function(attention), (*(torch.randn(2, 3, 9, 16) for _ in range(5)), seen))
     assert bool(compiled.applied) == shifted
+
+
+def test_a_cache_that_is_cut_at_a_number(programs):
+    """The number of keys is what is cut off, a number of the graph; what lies behind it may be anything."""
+    def attention(q1, q2, k1, k2, v, length):
+        k1, k2, v = (cache[:, :, :length + 1] for cache in (k1, k2, v))
+        a1, a2 = ((q @ k.mT * 0.25).softmax(-1) for q, k in ((q1, k1), (q2, k2)))
+        return (a1 - 0.3 * a2) @ v
+
+    compiled = torch.compile(attention, backend="diffattn")
+    operands = [torch.randn(2, 3, length, 16) for length in (1, 1, 20, 20, 20)]
+    for cache in operands[2:]:
+        cache[:, :, 12:] = torch.nan
+    with torch.no_grad():
+        for length in (3, 5, 11):
+            same(compiled(*operands, length), attention(*operands, length))
+    assert len(programs) == 2 and all(one.applied and not one.diagnostics for one in programs)

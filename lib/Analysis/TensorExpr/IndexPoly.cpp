@@ -120,10 +120,11 @@ IndexPoly IndexSpace::resolve(const IndexPoly &poly) const {
 std::pair<Value, int64_t>
 IndexSpace::sizeSource(AtomId size,
                        llvm::function_ref<bool(Value)> preferred) const {
-  for (auto [id, atom] : llvm::enumerate(atoms))
-    if (atom.kind == Atom::Size && preferred(atom.value) &&
-        resolve(id) == IndexPoly::atom(size))
-      return {atom.value, atom.axis};
+  for (Atom::Kind kind : {Atom::Size, Atom::Opaque})
+    for (auto [id, atom] : llvm::enumerate(atoms))
+      if (atom.kind == kind && preferred(atom.value) &&
+          resolve(id) == IndexPoly::atom(size))
+        return {atom.value, kind == Atom::Size ? atom.axis : kNoAxis};
   return {atoms[size].value, atoms[size].axis};
 }
 

@@ -73,7 +73,10 @@ Value Materializer::asIndex(OpBuilder &body, const IndexPoly &poly,
       case IndexSpace::Atom::Size: {
         auto [tensor, axis] = graph.space.sizeSource(
             id, [&](Value value) { return isReadable(value); });
-        if (isa<MemRefType>(tensor.getType()))
+        if (axis == IndexSpace::kNoAxis)
+          multiply(getValueOrCreateCastToIndexLike(
+              body, loc, body.getIndexType(), tensor));
+        else if (isa<MemRefType>(tensor.getType()))
           multiply(memref::DimOp::create(body, loc, tensor, axis));
         else
           multiply(tensor::DimOp::create(body, loc, tensor, axis));

@@ -132,8 +132,10 @@ public:
   /// The same, where sizes that both products have in common are left out.
   void joinProducts(const IndexPoly &a, const IndexPoly &b);
 
-  /// A tensor and axis whose size `size` is: one that `preferred` likes, if
-  /// there is one, else the one that the atom was made for.
+  /// A tensor and axis whose size `size` is, or an integer that it is and
+  /// `kNoAxis`: one that `preferred` likes, if there is one, else the tensor
+  /// that the atom was made for.
+  static constexpr int64_t kNoAxis = -1;
   std::pair<Value, int64_t>
   sizeSource(AtomId size, llvm::function_ref<bool(Value)> preferred) const;
 
