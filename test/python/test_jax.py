@@ -81,6 +81,36 @@ def test_products_that_say_how_they_are_computed():
         assert np.allclose(diffattn.jax.compile(product, x)(x), np.matmul(*[np.asarray(rounded, np.float64)] * 2), rtol=1e-6)
 
 
+@pytest.mark.parametrize("array, example, numbers", [
+    (jnp.ones(3, jnp.int8), 3, [3, np.int32(300), jnp.int32(300), 5]), (jnp.ones(3, jnp.bfloat16), 2.0, [2.0, np.float32(2), jnp.float32(2)]),
+    (jnp.ones(3, jnp.bfloat16), jnp.float32(2), [2.0, np.float32(3), jnp.asarray(2.0)]), (ones(3), np.float64(2), [np.float64(2), 2.0]),
+])
+def test_numbers_that_give_way_to_the_type_of_an_array(array, example, numbers):
+    """Types are those that JAX would give each call, whatever the example was."""
+    compiled, function = (make(lambda x, y: (x * y, y + 1)) for make in (lambda f: diffattn.jax.compile(f, array, example), jax.jit))
+    for number in numbers:
+        for got, want in zip(compiled(array, number), function(array, number)):
+            assert got.dtype == want.dtype and np.array_equal(got, want)
+
+
+def test_sizes_that_are_expressions():
+    def struct(*sizes):
+        return jax.ShapeDtypeStruct(sizes, jnp.float32)
+
+    a, b = export.symbolic_shape("a, b", constraints=["a >= b", "mod(b, 4) == 0"])
+    compiled = diffattn.jax.compile(lambda x, y: (x.sum() + y.sum(), x[: y.shape[0]] + y), struct(a), struct(b))
+    assert compiled(ones(9), ones(8))[0] == 17
+    for sizes, message in (((3, 4), "constraint a >= b"), ((9, 6), "constraint 4.floordiv.*equal to 0, but found -2")):
+        with pytest.raises(errors.InputError, match=f"expected sizes that fit those that it was compiled for, but got .*{message}"):
+            compiled(*map(ones, sizes))
+    n, = export.symbolic_shape("n")
+    compiled = diffattn.jax.compile(lambda x: x.sum(), struct(2 * n, n))
+    assert compiled(ones(8, 4)) == 32
+    for sizes in ((8, 3), (7, 3)):
+        with pytest.raises(errors.InputError, match="expected sizes that fit those that it was compiled for, but got .*polymorphic shapes"):
+            compiled(ones(*sizes))
+
+
 def test_what_is_closed_over_is_a_weight():
     for function in (linear, jax.jit(linear), jax.jit(lambda x: jax.jit(linear)(x))):
         compiled = diffattn.jax.compile(function, ones(2, 6))
@@ -134,7 +164,7 @@ def test_sets_of_sizes_that_are_kept(monkeypatch):
 
     made, make = [], function.import_with
     monkeypatch.setattr(function, "MOST_SETS", 2)
-    monkeypatch.setattr(function, "import_with", lambda source, shapes: (made.append(shapes[0][0]), make(source, shapes))[1])
+    monkeypatch.setattr(function, "import_with", lambda source, shapes, *weak: (made.append(shapes[0][0]), make(source, shapes, *weak))[1])
     compiled = diffattn.jax.compile(linear, jax.ShapeDtypeStruct((export.symbolic_shape("a")[0], 6), jnp.float32))
     with pytest.warns(RuntimeWarning, match="called with more than 2 sets of sizes") as said:
         for rows in (1, 2, 1, 3, 1, 3, 2, 3):

@@ -25,7 +25,7 @@ class CompiledFunction:
         self._functions: dict[tuple, ImportedFunction] = {}
         self._text, self._warned = "", False
         if not self.symbols:
-            self._function(tuple(value.sizes for value in self.inputs))
+            self._function(tuple(value.sizes for value in self.inputs), source.own_weak_types)
 
     @property
     def symbols(self) -> list[str]:
@@ -51,15 +51,15 @@ class CompiledFunction:
         given = self._source.flatten(args, kwargs)
         views = views_of(self.inputs, given)
         sizes_of(self.inputs, views)
-        function = self._function(tuple(view.shape for view in views))
+        function = self._function(tuple(view.shape for view in views), self._source.weak_types(given))
         return self._source.unflatten(function.call(views), given)
 
-    def _function(self, shapes: tuple) -> ImportedFunction:
-        function = self._functions.get(shapes)
+    def _function(self, shapes: tuple, weak_types: tuple | None) -> ImportedFunction:
+        function = self._functions.get((shapes, weak_types))
         if function is None:
-            function = ImportedFunction(import_with(self._source, shapes), self._options, self._source.name)
+            function = ImportedFunction(import_with(self._source, shapes, weak_types), self._options, self._source.name)
             self._text = function.mlir
-        self._functions[shapes] = self._functions.pop(shapes, function)
+        self._functions[shapes, weak_types] = self._functions.pop((shapes, weak_types), function)
         if len(self._functions) > MOST_SETS:
             del self._functions[next(iter(self._functions))]
             if not self._warned:
@@ -69,6 +69,6 @@ class CompiledFunction:
         return function
 
 
-def import_with(source, shapes) -> Imported:
-    """What comes from `source`, for arguments of these shapes, in upstream dialects."""
-    return lower(source.module(shapes), source.name, source.arguments, shapes)
+def import_with(source, shapes, weak_types) -> Imported:
+    """What comes from `source`, for arguments of these shapes and weak types, in upstream dialects."""
+    return lower(source.module(shapes, weak_types), source.name, source.arguments, shapes)

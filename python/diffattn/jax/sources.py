@@ -23,14 +23,19 @@ MOST_BYTES = 1 << 31
 
 
 class Traced:
-    """A function, traced once for each set of sizes."""
+    """A function, traced once for each set of sizes and of weak types."""
 
     def __init__(self, fn, args, kwargs):
         self._fn, self.name = fn, getattr(fn, "__name__", type(fn).__name__)
         paths, self._tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
         self._leaves = [_abstract(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
         self.arguments = [Value(_leaf_name(path), np.dtype(leaf.dtype), _sizes(leaf.shape)) for (path, _), leaf in zip(paths, self._leaves)]
-        self._out_tree = None
+        self.own_weak_types: tuple[bool, ...] | None = tuple(getattr(leaf, "weak_type", False) for leaf in self._leaves)
+        self._out_tree = self._symbolic = None
+
+    def weak_types(self, given: Sequence) -> tuple[bool, ...]:
+        """Of each argument, whether it gives way to the type of what it meets, as Python's numbers do."""
+        return tuple(getattr(leaf, "weak_type", isinstance(leaf, (int, float)) and not isinstance(leaf, np.generic)) for leaf in given)
 
     def flatten(self, args, kwargs) -> list:
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
@@ -44,16 +49,34 @@ class Traced:
     def unflatten(self, results, _):
         return jax.tree_util.tree_unflatten(self._out_tree, [arrays.of_array(result) for result in results])
 
-    def module(self, shapes: Sequence[tuple[int, ...]]) -> ir.Module:
-        leaves = [jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=leaf.weak_type) for leaf, shape in zip(self._leaves, shapes)]
+    def module(self, shapes: Sequence[tuple[int, ...]], weak_types: Sequence[bool]) -> ir.Module:
+        leaves = [jax.ShapeDtypeStruct(shape, leaf.dtype, weak_type=weak) for leaf, shape, weak in zip(self._leaves, shapes, weak_types)]
         args, kwargs = jax.tree_util.tree_unflatten(self._tree, leaves)
         try:
+            self._check_sizes(leaves)
             lowered = jax.jit(self._fn, keep_unused=True).trace(*args, **kwargs).lower(lowering_platforms=("cpu",))
+        except DiffAttnError:
+            raise
         except Exception as error:  # of the function, and of many classes
             raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: "
                                f"{shown(' '.join(str(error).split()), 600)}") from error
         self._out_tree = lowered.out_tree
         return parse(make_context(), _bytecode(lowered.compiler_ir("stablehlo")))
+
+
+    def _check_sizes(self, leaves) -> None:
+        """Sizes that are expressions of symbols, and what the caller says of these, as JAX checks them for an export. That has no symbols
+        that are 0."""
+        shapes = [leaf.shape for leaf in self._leaves]
+        if all(isinstance(size, int) for shape in shapes for size in shape) or any(0 in leaf.shape for leaf in leaves):
+            return
+        if self._symbolic is None:
+            self._symbolic = jax.export.export(jax.jit(lambda *_: ()))(*self._leaves)
+        try:
+            jax.eval_shape(self._symbolic.call, *leaves)
+        except ValueError as error:
+            said = " ".join(str(error).split()).split(" Please see ")[0].rstrip(" ,.")
+            raise InputError(f"{self.name}: expected sizes that fit those that it was compiled for, but got {shown(said, 600)}") from None
 
 
 def _bytecode(module: ir.Module) -> bytes:
@@ -96,6 +119,7 @@ class Stored:
         except DiffAttnError as error:
             raise type(error)(f"{name}: {error}") from None
         self.arguments = own if arguments is None else arguments
+        self.own_weak_types = None
         if len(self.arguments) != len(own):
             raise CompileError(f"{name}: expected {len(self.arguments)} arguments of its main function, but got {len(own)}")
 
@@ -115,7 +139,10 @@ class Stored:
             return jax.tree_util.tree_unflatten(self._out_tree, results)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def module(self, _) -> ir.Module:
+    def weak_types(self, _) -> None:
+        return None
+
+    def module(self, *_) -> ir.Module:
         return parse(make_context(), self._source)
 
 
