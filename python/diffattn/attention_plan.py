@@ -182,7 +182,8 @@ def _check_type(given, name, dtypes, shape) -> None:
 
 def _mask(array, dtype, sizes):
     if array.dtype not in (np.dtype(np.bool_), F32, dtype):
-        raise InputError(f"attn_mask: expected bool, float32 or {dtype}, but got {array.dtype}")
+        types = "bool or float32" if dtype == np.float32 else f"bool, float32 or {dtype}"
+        raise InputError(f"attn_mask: expected {types}, but got {array.dtype}")
     full = tuple(sizes[axis] for axis in ("B", "Hn", "Tq", "Tk"))
     if array.ndim < 2 or array.ndim > 4:
         raise InputError(f"attn_mask: expected rank 2 to 4, but got shape {list(array.shape)}")

@@ -316,7 +316,9 @@ def test_exports_for_others(tmp_path):
     (lambda x: jax.pure_callback(np.sin, x, x), (ones(3),), "CompileError", "expected ops alone, but got a custom call of 'xla_"),
     (lambda x: jnp.fft.fft(x).real, (ones(4),), "CompileError", "fft"),
     (lambda x: x, (ones(2).astype(jnp.complex64),), "CompileError", "expected elements of f32, .*, but got complex<f32>"),
-    (lambda x: x, ("text",), "InputError", "expected an array, a number or a jax.ShapeDtypeStruct, but got 'text'"),
+    (lambda x: x, ("text",), "InputError", "expected an array of numbers, a number or a jax.ShapeDtypeStruct, but got 'text'"),
+    (lambda x: x, (jax.random.key(0),), "InputError", r"\[0\]\[0\]: expected an array of numbers, a number or .*, but got .*key"),
+    (lambda x: x, (2 ** 40,), "InputError", "expected an array of numbers, a number or a jax.ShapeDtypeStruct, but got 1099511627776"),
     (3, (ones(2),), "UsageError", "fn: expected a function, but got 3"),
 ])
 def test_functions_that_are_refused(function, args, error, message):

@@ -88,10 +88,12 @@ def _bytecode(module: ir.Module) -> bytes:
 
 def _abstract(name: str, leaf):
     try:
-        return jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) \
+        abstract = jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) \
             else jax.typeof(leaf)
-    except TypeError:
-        raise InputError(f"{name}: expected an array, a number or a jax.ShapeDtypeStruct, but got {shown(leaf)}") from None
+        np.dtype(abstract.dtype)  # keys of random numbers have a type that NumPy does not know
+    except (TypeError, OverflowError):
+        raise InputError(f"{name}: expected an array of numbers, a number or a jax.ShapeDtypeStruct, but got {shown(leaf)}") from None
+    return abstract
 
 
 def _leaf_name(path) -> str:

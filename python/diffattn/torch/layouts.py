@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 
@@ -77,11 +76,16 @@ def _shown(node: torch.fx.Node, base: torch.fx.Node) -> torch.Tensor | None:
     if node.op != "call_function" or not node.args or not isinstance(node.args[0], torch.fx.Node):
         return None
     inner = _shown(node.args[0], base)
-    if inner is None or node.target is operator.getitem:
-        return inner and inner[node.args[1]]
+    if inner is None:
+        return None
+    if node.target is operator.getitem:
+        return inner[node.args[1]]
     if getattr(node.target, "is_view", False):
         args, kwargs = torch.fx.node.map_arg((node.args[1:], node.kwargs), lambda one: one.meta["val"])
-        return node.target(inner, *args, **kwargs)
+        try:
+            return node.target(inner, *args, **kwargs)
+        except RuntimeError:  # a view of a dense tensor alone
+            return None
     # What an op in place became, which changed what its first operand shows.
     value = node.meta["val"]
     same = isinstance(value, torch.Tensor) and isinstance(inner, torch.Tensor) and _numbers(value.shape) == _numbers(inner.shape)
