@@ -66,6 +66,23 @@ def test_floats_that_an_integer_does_not_hold(dtype, source):
     assert np.array_equal(compiled(x), jax.jit(lambda x: x.astype(dtype))(x))
 
 
+@pytest.mark.parametrize("function, sizes", [
+    (lambda x: (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5), [(0, 4, 8)]), (lambda x: x.sum(0), [(0, 3)]),
+    (lambda x: jnp.max(x, 1, initial=-1.0), [(3, 0)]), (lambda x: (jnp.argmax(x, 1), (x > 0).any(0), x.prod(0)), [(0, 4)]),
+    (lambda q, k, v: jax.nn.softmax(q @ k.mT) @ v, [(2, 0, 8), (2, 4, 8), (2, 4, 8)]), (lambda q, k, v: jax.nn.softmax(q @ k.mT) @ v, [(2, 4, 8), (2, 0, 8), (2, 0, 8)]),
+])
+def test_what_is_reduced_of_no_elements(function, sizes):
+    arrays = [ones(*size) for size in sizes]
+    for got, want in zip(*map(jax.tree_util.tree_leaves, (diffattn.jax.compile(function, *arrays)(*arrays), function(*arrays)))):
+        assert got.dtype == want.dtype and got.shape == want.shape and np.array_equal(got, want)
+
+
+def test_arguments_that_are_missing_are_named():
+    compiled = diffattn.jax.compile(lambda x, p, *, s: x * p["a"] * p["b"] * s, ones(2), {"a": ones(2), "b": 2.0}, kwargs={"s": 1.0})
+    with pytest.raises(errors.InputError, match=r"but got PyTreeDef.*, .without args\[1\]\['b'\], kwargs\['s'\] and with kwargs\['t'\]"):
+        compiled(ones(2), {"a": ones(2)}, t=1.0)
+
+
 def test_products_that_say_how_they_are_computed():
     q, k, v = (jax.random.normal(jax.random.key(i), (2, 12, 4, 8), jnp.bfloat16) for i in range(3))
 

@@ -51,5 +51,18 @@ def saturate_conversions(ops: Iterable[ir.Operation]) -> None:
             use.owner.operands[use.operand_number] = result
 
 
+def write_out_empty_reductions(ops: Iterable[ir.Operation]) -> None:
+    """What is reduced of no elements is what a reduction begins with."""
+    for op in ops:
+        if op.name != "stablehlo.reduce" or 0 not in ir.RankedTensorType(op.operands[0].type).shape:
+            continue
+        for result, init in zip(list(op.results), list(op.operands)[len(op.results):]):
+            with ir.InsertionPoint(op), op.location:
+                made = ir.Operation.create("stablehlo.broadcast_in_dim", [result.type], [init],
+                                           attributes={"broadcast_dimensions": ir.DenseI64ArrayAttr.get([])}).results[0]
+            result.replace_all_uses_with(made)
+        op.erase()
+
+
 def _splat(kind: ir.RankedTensorType, number: ir.Attribute) -> ir.Value:
     return ir.Operation.create("stablehlo.constant", [kind], attributes={"value": ir.DenseElementsAttr.get_splat(kind, number)}).results[0]

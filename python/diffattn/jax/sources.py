@@ -40,7 +40,7 @@ class Traced:
     def flatten(self, args, kwargs) -> list:
         leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
         if tree != self._tree:
-            raise InputError(f"expected arguments of the structure {_structure(self._tree)}, but got {_structure(tree)}")
+            raise _other_structure(self._tree, tree)
         # As JAX takes NumPy's wider types where it has them switched off.
         return [leaf if not isinstance(leaf, (np.ndarray, np.generic)) or leaf.dtype == value.dtype
                 or jax.dtypes.canonicalize_dtype(leaf.dtype) != value.dtype else leaf.astype(value.dtype)
@@ -105,6 +105,16 @@ def _sizes(shape) -> tuple[int | str, ...]:
     return tuple(size if isinstance(size, int) else str(size) for size in shape)
 
 
+def _other_structure(wanted, given) -> InputError:
+    """Names what is missing and what is not expected; what differs otherwise (a list for a tuple) the structures tell."""
+    names, others = ([_leaf_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(
+        jax.tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0]] for tree in (wanted, given))
+    told = [f"without {', '.join(missing)}"] if (missing := [name for name in names if name not in others]) else []
+    told += [f"with {', '.join(more)}"] if (more := [name for name in others if name not in names]) else []
+    return InputError(f"expected arguments of the structure {_structure(wanted)}, but got {_structure(given)}"
+                      + (f", {shown(' and '.join(told), 300)}" if told else ""))
+
+
 def _structure(tree) -> str:
     return " ".join(str(tree).split())[:300]
 
@@ -129,7 +139,7 @@ class Stored:
         if self._tree is not None:
             leaves, tree = jax.tree_util.tree_flatten((args, kwargs))
             if tree != self._tree:
-                raise InputError(f"expected arguments of the structure {_structure(self._tree)}, but got {_structure(tree)}")
+                raise _other_structure(self._tree, tree)
             return [leaves[number] for number in self._kept]
         if kwargs or len(args) != len(self.arguments):
             raise InputError(f"expected {len(self.arguments)} arguments by place, but got {len(args)}" + (f" and {', '.join(kwargs)}" if kwargs else ""))

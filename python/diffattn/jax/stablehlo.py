@@ -21,7 +21,7 @@ from ..importing.weight_globals import with_weights
 from ..text import shown
 from .control_flow import lower_control_flow
 from .inline import inline
-from .rewrites import saturate_conversions, write_out_algorithms
+from .rewrites import saturate_conversions, write_out_algorithms, write_out_empty_reductions
 
 _LOWERING = "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-legalize-to-linalg,canonicalize,cse))"
 _SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refine-shapes,"
@@ -95,6 +95,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             lower_control_flow(function)
             saturate_conversions(_walk(function))
             write_out_algorithms(_walk(function))
+            write_out_empty_reductions(list(_walk(function)))
             _make_signless(function)
             PassManager.parse(_LOWERING).run(module.operation)
             _refuse_left_over(function)
