@@ -83,6 +83,14 @@ def test_arguments_that_are_missing_are_named():
         compiled(ones(2), {"a": ones(2)}, t=1.0)
 
 
+def test_hints_of_shardings_and_order():
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+    sharding, x = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data")), jnp.arange(12.0).reshape(4, 3)
+    for function in (lambda x: jax.lax.with_sharding_constraint(x * 2, sharding), jax.jit(lambda x: x * 2, in_shardings=sharding),
+                     lambda x: jax.lax.optimization_barrier(x) * 2):
+        assert np.array_equal(diffattn.jax.compile(function, x)(x), x * 2)
+
+
 def test_products_that_say_how_they_are_computed():
     q, k, v = (jax.random.normal(jax.random.key(i), (2, 12, 4, 8), jnp.bfloat16) for i in range(3))
 

@@ -8,6 +8,15 @@ from collections.abc import Iterable
 from jaxlib.mlir import ir
 
 
+def drop_hints(ops: Iterable[ir.Operation]) -> None:
+    """What says where a value lies, or when it is computed, and not what it is."""
+    for op in ops:
+        if op.name in ("sdy.sharding_constraint", "stablehlo.optimization_barrier"):
+            for result, operand in zip(list(op.results), list(op.operands)):
+                result.replace_all_uses_with(operand)
+            op.erase()
+
+
 def write_out_algorithms(ops: Iterable[ir.Operation]) -> None:
     """Products that say how they are computed become products of what they round their operands to. One that adds up several products of
     parts of its operands is that of the operands, but for its own error."""

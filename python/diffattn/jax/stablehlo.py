@@ -21,7 +21,7 @@ from ..importing.weight_globals import with_weights
 from ..text import shown
 from .control_flow import lower_control_flow
 from .inline import inline
-from .rewrites import saturate_conversions, write_out_algorithms, write_out_empty_reductions
+from .rewrites import drop_hints, saturate_conversions, write_out_algorithms, write_out_empty_reductions
 
 _LOWERING = "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-legalize-to-linalg,canonicalize,cse))"
 _SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refine-shapes,"
@@ -87,6 +87,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             if any(isinstance(size, str) for value in own for size in value.sizes):
                 types = ",".join(f"tensor<{''.join(f'{n}x' for n in shape)}{_element(value.dtype)}>" for value, shape in zip(own, shapes))
                 PassManager.parse(_SIZES.format(types)).run(module.operation)
+            drop_hints(list(_walk(module.operation)))
             function = inline(module)
             _resolve_custom_calls(function)
             _, results = signature(module)
