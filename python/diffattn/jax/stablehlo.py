@@ -22,6 +22,7 @@ from ..text import shown
 from .control_flow import lower_control_flow
 from .inline import inline
 from .rewrites import drop_hints, saturate_conversions, write_out_algorithms, write_out_empty_reductions
+from .scatter import lower_scatter
 
 _LOWERING = "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-legalize-to-linalg,canonicalize,cse))"
 _SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refine-shapes,"
@@ -98,6 +99,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             write_out_algorithms(_walk(function))
             write_out_empty_reductions(list(_walk(function)))
             _make_signless(function)
+            lower_scatter(list(_walk(function)))
             PassManager.parse(_LOWERING).run(module.operation)
             _refuse_left_over(function)
             text = readable_constants(str(module))
