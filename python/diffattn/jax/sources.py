@@ -107,8 +107,11 @@ def _sizes(shape) -> tuple[int | str, ...]:
 
 def _other_structure(wanted, given) -> InputError:
     """Names what is missing and what is not expected; what differs otherwise (a list for a tuple) the structures tell."""
-    names, others = ([_leaf_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(
-        jax.tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0]] for tree in (wanted, given))
+    try:
+        names, others = ([_leaf_name(path) for path, _ in jax.tree_util.tree_flatten_with_path(
+            jax.tree_util.tree_unflatten(tree, range(tree.num_leaves)))[0]] for tree in (wanted, given))
+    except Exception:  # of a caller's class, which does not take numbers for what it holds
+        names = others = []
     told = [f"without {', '.join(missing)}"] if (missing := [name for name in names if name not in others]) else []
     told += [f"with {', '.join(more)}"] if (more := [name for name in others if name not in names]) else []
     return InputError(f"expected arguments of the structure {_structure(wanted)}, but got {_structure(given)}"
