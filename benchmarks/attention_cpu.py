@@ -41,7 +41,6 @@ NO_AVX512 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_E
 #: More than the last cache of a core holds.
 OTHER_BYTES = 128 << 20
 
-
 #: Which keys a query sees, of as many queries as keys or of the last ones: those up to its own; the last eighth of them; a quarter of a
 #: cache's room.
 MASKS = {
@@ -67,6 +66,13 @@ def checked(operands, ours, naive):
         error = np.abs(call().astype(np.float32) - expected).max()
         if not error < TOLERANCE[operands.dtype]:
             raise SystemExit(f"expected {name} to give what PyTorch gives, but got an error of {error:.2g}")
+
+
+def emptied_caches(probe):
+    """What runs before each sample of decoding: what one contestant leaves in the last cache would be a gift to the next, largest where
+    they read the same one after the other."""
+    other = np.ones(OTHER_BYTES, np.uint8)
+    return lambda: probe.read([other], 1)
 
 
 def measure_prefill(args, probe, dtype, length, causal):
@@ -102,10 +108,8 @@ def measure_decode(args, probe, dtype, length, key_heads):
     theirs = operands.peers(causal=False, compiled=False)
     with torch.no_grad():
         checked(operands, ours, theirs["naive"])
-        # What one leaves in the last cache would be a gift to the next, largest where they read the same one after the other.
-        other = np.ones(OTHER_BYTES, np.uint8)
         times = sample(probe, {**ours, "read loop": lambda: probe.read(operands.read, args.threads), **theirs}, 3 * args.turns,
-                       prepare=lambda: probe.read([other], 1))
+                       prepare=emptied_caches(probe))
     for entry in times.values():
         entry["gb_per_s"] = operands.bytes_read / entry["seconds"] / 1e9
     best = min(theirs, key=lambda n: times[n]["seconds"])
@@ -148,9 +152,10 @@ def measure_mask(args, probe, dtype, name, queries, keys):
     target = next(iter(targets(args, dtype).values()))
     ours = {"boolean mask": lambda: operands.ours(target, attn_mask=seen), "mask of -inf": lambda: operands.ours(target, attn_mask=added)}
     theirs = operands.peers(causal=False, compiled=False, seen=seen)
+    prepare = emptied_caches(probe) if queries == 1 else lambda: None
     with torch.no_grad():
         checked(operands, ours, theirs["naive"])
-        times = sample(probe, {**ours, "no mask": lambda: operands.ours(target), **theirs}, args.turns)
+        times = sample(probe, {**ours, "no mask": lambda: operands.ours(target), **theirs}, args.turns, prepare=prepare)
     best = min(theirs, key=lambda n: times[n]["seconds"])
     row = {"kind": "mask", "dtype": dtype, "mask": name, "queries": queries, "keys": keys, "times": times, "fastest peer": best}
     for n in ours:

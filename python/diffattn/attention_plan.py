@@ -182,7 +182,7 @@ def _check_type(given, name, dtypes, shape) -> None:
 
 def _mask(array, dtype, sizes):
     if array.dtype not in (np.dtype(np.bool_), F32, dtype):
-        types = "bool or float32" if dtype == np.float32 else f"bool, float32 or {dtype}"
+        types = " or ".join(dict.fromkeys(["bool", "float32", str(dtype)]))
         raise InputError(f"attn_mask: expected {types}, but got {array.dtype}")
     full = tuple(sizes[axis] for axis in ("B", "Hn", "Tq", "Tk"))
     if array.ndim < 2 or array.ndim > 4:

@@ -104,8 +104,8 @@ Expr ExprGraph::exprOf(Operation *op, ArrayRef<Expr> o) {
       })
       .Case<arith::ExtFOp>([&](auto) { return unary(Kind::Cast); })
       .Case([&](arith::TruncFOp cast) {
-        // A cast is one to the nearest number, and of no great weight: who
-        // rounds to 8 bits or less means it.
+        // A cast is one to the nearest number. Raising looks through casts, but
+        // rounding to 8 bits or less is quantization, which must stay.
         return cast.getRoundingmode().value_or(
                    arith::RoundingMode::to_nearest_even) ==
                            arith::RoundingMode::to_nearest_even &&
