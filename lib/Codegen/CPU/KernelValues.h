@@ -44,6 +44,15 @@ public:
                          b.mul(head, stride(operand, 1)));
     return b.at(address(operand), operand.element, offset);
   }
+  /// The address of the bias of a row of a noise head for a key; one of truth
+  /// values has a byte for each.
+  Value bias(Value batch, Value noiseHead, Value row, Value key) {
+    const SpecOperand &operand = spec.bias();
+    Type element = operand.element.isInteger(1) ? b.i8 : operand.element;
+    Value offset =
+        b.add(b.mul(row, stride(operand, 2)), b.mul(key, stride(operand, 3)));
+    return b.at(head(operand, batch, noiseHead), element, offset);
+  }
   /// The integer of a mask's operand at one row, or those at `count` rows from
   /// there on as lanes (0 in the others); i64.
   Value integer(const SpecOperand &operand, Value batch, Value row);

@@ -30,13 +30,10 @@ void PrefillKernel::packIntegers() {
 }
 
 BiasScan PrefillKernel::scanBias(const KvBlock &kvBlock) {
-  const SpecOperand &operand = spec.bias();
-  Type element = operand.element.isInteger(1) ? b.i8 : operand.element;
-  Value rowStride = v.stride(operand, 2);
-  Value base = b.at(v.head(operand, batch, heads.noise), element,
-                    b.add(b.mul(firstRow, rowStride), kvBlock.first));
+  Value base = v.bias(batch, heads.noise, firstRow, kvBlock.first);
   // What is added to scores is added where it hides none, too.
-  return emitBiasScan(b, operand, {base, rowStride, rows, kvBlock.n},
+  return emitBiasScan(b, spec.bias(),
+                      {base, v.stride(spec.bias(), 2), rows, kvBlock.n},
                       /*wantsNone=*/!spec.addsBias());
 }
 
@@ -109,9 +106,8 @@ PrefillKernel::KvBlock PrefillKernel::cutKvBlock(Value kvBlock) {
   result.first = b.add(begin, b.mul(number, schedule.getKvBlockSize()));
   result.n =
       b.min(b.sub(end, result.first), b.index(schedule.getKvBlockSize()));
-  if (spec.hasPositionMask()) {
+  if (spec.hasPositionMask())
     result.partial = pick(b.boolean(true), b.boolean(false), b.boolean(true));
-  }
   return result;
 }
 
@@ -124,8 +120,7 @@ void PrefillKernel::packBias(Value n, Value first) {
   Type element = isFlag ? b.i8 : operand.element;
   Value last = b.sub(rows, b.index(1));
   Value rowStride = v.stride(operand, 2), keyStride = v.stride(operand, 3);
-  Value base = b.at(v.head(operand, batch, heads.noise), element,
-                    b.mul(first, keyStride));
+  Value base = v.bias(batch, heads.noise, b.index(0), first);
   Value done = b.index(0);
   if (operand.hasUnitColumns()) {
     done = b.mul(b.div(n, b.lanes), b.lanes);

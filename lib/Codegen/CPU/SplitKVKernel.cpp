@@ -345,12 +345,8 @@ BiasScan SplitKVKernel::scanBias(bool wantsNone) {
 }
 
 Value SplitKVKernel::getBias(Value noiseHead, Value query) {
-  const SpecOperand &bias = spec.bias();
-  Type element = bias.element.isInteger(1) ? b.i8 : bias.element;
   Value head = b.add(b.mul(group, groups.noise), noiseHead);
-  return b.at(
-      v.head(bias, batch, head), element,
-      b.add(b.mul(query, v.stride(bias, 2)), b.mul(begin, v.stride(bias, 3))));
+  return v.bias(batch, head, query, begin);
 }
 
 /// All items of the first map, then those of the second one.
