@@ -166,7 +166,8 @@ class _DLTensor(ctypes.Structure):
 
 
 _DL_DTYPES = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): BFLOAT16, (2, 64): np.float64,
-              (0, 64): np.int64, (0, 32): np.int32, (6, 8): np.bool_, (0, 8): np.int8, (1, 8): np.uint8, (0, 16): np.int16}
+              (0, 64): np.int64, (0, 32): np.int32, (6, 8): np.bool_, (0, 8): np.int8, (1, 8): np.uint8, (0, 16): np.int16,
+              (1, 16): np.uint16, (1, 32): np.uint32, (1, 64): np.uint64}
 
 
 def _from_dlpack(value, name: str) -> np.ndarray:

@@ -282,8 +282,8 @@ def doubling(depth):
     (CALL, "CompileError", "expected ops alone, but got a custom call of 'evil', which is code outside of the module"),
     (SELF, "IRError", "expected functions that do not call themselves, but 'f' does"),
     (SELF.replace(SELF[SELF.index("func.func private"):], "func.func private @f(tensor<3xf32>) -> tensor<3xf32>"), "CompileError",
-     "expected functions of one block, but 'f' has 0"),
-    (BLOCKS, "CompileError", "expected functions of one block, but 'f' has 3"),
+     "expected functions of one block that ends with func.return, but 'f' has 0"),
+    (BLOCKS, "CompileError", "expected functions of one block that ends with func.return, but 'f' has 3"),
     (doubling(30), "CompileError", "expected at most 1048576 ops once every function is inlined"),
 ])
 def test_files_that_are_refused(text, error, message, tmp_path, monkeypatch):

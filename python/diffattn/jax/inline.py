@@ -17,15 +17,19 @@ def inline(module: ir.Module, entry: str = "main") -> ir.Operation:
                  if op.operation.name == "func.func"}
     if entry not in functions:
         raise IRError(f"expected a function {entry!r}, but got {', '.join(map(shown, functions)) or 'none'}")
-    for name, function in functions.items():
-        blocks = list(function.regions[0].blocks)
-        if len(blocks) != 1 or list(blocks[0].operations)[-1].operation.name != "func.return":
-            raise CompileError(f"expected functions of one block, but {name!r} has {len(blocks)}")
+    _one_block(functions, entry)
     _Inliner(functions).visit(functions[entry], (entry,))
     for op in list(module.body.operations):
         if op.operation != functions[entry]:
             op.operation.erase()
     return functions[entry]
+
+
+def _one_block(functions, name: str) -> ir.Block:
+    blocks = list(functions[name].regions[0].blocks)
+    if len(blocks) != 1 or list(blocks[0].operations)[-1].operation.name != "func.return":
+        raise CompileError(f"expected functions of one block that ends with func.return, but {name!r} has {len(blocks)}")
+    return blocks[0]
 
 
 class _Inliner:
@@ -52,9 +56,9 @@ class _Inliner:
         name = ir.FlatSymbolRefAttr(call.attributes["callee"]).value
         if name in within:
             raise IRError(f"expected functions that do not call themselves, but {name!r} does")
-        callee = self._functions[name]
-        values, copies = dict(zip(callee.regions[0].blocks[0].arguments, call.operands)), []
-        for op in callee.regions[0].blocks[0].operations:
+        block = _one_block(self._functions, name)
+        values, copies = dict(zip(block.arguments, call.operands)), []
+        for op in block.operations:
             op = op.operation
             if op.name == "func.return":
                 for result, value in zip(call.results, op.operands):

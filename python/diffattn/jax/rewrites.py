@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 from jaxlib.mlir import ir
 
+from . import building
+from .building import cast, signless
+
 
 def drop_hints(ops: Iterable[ir.Operation]) -> None:
     """What says where a value lies, or when it is computed, and not what it is."""
@@ -60,16 +63,21 @@ def saturate_conversions(ops: Iterable[ir.Operation]) -> None:
             use.owner.operands[use.operand_number] = result
 
 
-def write_out_empty_reductions(ops: Iterable[ir.Operation]) -> None:
-    """What is reduced of no elements is what a reduction begins with."""
+def write_out_empty(ops: Iterable[ir.Operation]) -> None:
+    """What is reduced of no elements is what a reduction begins with; a slice of none may begin where its operand ends."""
     for op in ops:
-        if op.name != "stablehlo.reduce" or 0 not in ir.RankedTensorType(op.operands[0].type).shape:
-            continue
-        for result, init in zip(list(op.results), list(op.operands)[len(op.results):]):
+        if op.name == "stablehlo.slice" and 0 in ir.RankedTensorType(op.results[0].type).shape:
             with ir.InsertionPoint(op), op.location:
-                made = ir.Operation.create("stablehlo.broadcast_in_dim", [result.type], [init],
-                                           attributes={"broadcast_dimensions": ir.DenseI64ArrayAttr.get([])}).results[0]
-            result.replace_all_uses_with(made)
+                kind = op.results[0].type
+                op.results[0].replace_all_uses_with(cast(building.op("tensor.empty", signless(kind)), kind))
+        elif op.name == "stablehlo.reduce" and 0 in ir.RankedTensorType(op.operands[0].type).shape:
+            for result, init in zip(list(op.results), list(op.operands)[len(op.results):]):
+                with ir.InsertionPoint(op), op.location:
+                    made = ir.Operation.create("stablehlo.broadcast_in_dim", [result.type], [init],
+                                               attributes={"broadcast_dimensions": ir.DenseI64ArrayAttr.get([])}).results[0]
+                result.replace_all_uses_with(made)
+        else:
+            continue
         op.erase()
 
 

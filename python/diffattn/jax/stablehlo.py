@@ -11,7 +11,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 
-from ..arrays import BFLOAT16, DTYPES
+from ..arrays import BFLOAT16, CODES, DTYPES
 from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..importing.constants import is_weight
 from ..importing.function import Imported, Value
@@ -19,16 +19,20 @@ from ..importing.mlir_text import readable_constants
 from ..importing.names import symbol
 from ..importing.weight_globals import with_weights
 from ..text import shown
+from .building import cast, drop_signs, signless
 from .control_flow import lower_control_flow
 from .inline import inline
-from .rewrites import drop_hints, saturate_conversions, write_out_algorithms, write_out_empty_reductions
+from .rewrites import drop_hints, saturate_conversions, write_out_algorithms, write_out_empty
 from .scatter import lower_scatter
+from .sort import lower_sort
 
-_LOWERING = "builtin.module(func.func(chlo-legalize-to-stablehlo,stablehlo-legalize-to-linalg,canonicalize,cse))"
+_TO_STABLEHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
+_LOWERING = "builtin.module(func.func(stablehlo-legalize-to-linalg,canonicalize,cse))"
 _SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refine-shapes,"
           "func.func(stablehlo-canonicalize-dynamism,canonicalize),stablehlo-refine-shapes)")
 _ELEMENTS = {"f32": DTYPES[0], "f16": DTYPES[1], "bf16": DTYPES[2], "f64": DTYPES[3], "i64": DTYPES[4], "i32": DTYPES[5], "i1": DTYPES[6],
-             "i8": DTYPES[7], "ui8": DTYPES[8], "i16": DTYPES[9]}
+             "i8": DTYPES[7], "ui8": DTYPES[8], "i16": DTYPES[9],
+             "ui16": np.dtype(np.uint16), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)}
 _LEFT_OVER = ("stablehlo.", "chlo.", "mhlo.", "vhlo.", "sdy.", "mpmd.", "shape.")
 
 
@@ -95,11 +99,13 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             _strip(module.operation, function)
             weights = _take_weights(function)
             lower_control_flow(function)
+            PassManager.parse(_TO_STABLEHLO).run(module.operation)
             saturate_conversions(_walk(function))
             write_out_algorithms(_walk(function))
-            write_out_empty_reductions(list(_walk(function)))
+            write_out_empty(list(_walk(function)))
             _make_signless(function)
             lower_scatter(list(_walk(function)))
+            lower_sort(list(_walk(function)))
             PassManager.parse(_LOWERING).run(module.operation)
             _refuse_left_over(function)
             text = readable_constants(str(module))
@@ -181,26 +187,11 @@ def _make_signless(function) -> None:
     """Arguments and results without signs, as functions of linalg have them: the ops between still see which integers have none."""
     block, kind = function.regions[0].blocks[0], ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
     last = list(block.operations)[-1].operation
-    for argument in block.arguments:
-        bare, signed = _signless(argument.type), argument.type
-        if bare != signed:
-            with ir.InsertionPoint.at_block_begin(block):
-                cast = ir.Operation.create(_CAST, [signed], [argument])
-            argument.replace_all_uses_except(cast.results[0], cast)
-            argument.set_type(bare)
-    for number, value in enumerate(last.operands):
-        if _signless(value.type) != value.type:
-            with ir.InsertionPoint(last):
-                last.operands[number] = ir.Operation.create(_CAST, [_signless(value.type)], [value]).results[0]
-    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*(list(map(_signless, part)) for part in (kind.inputs, kind.results))))
-
-
-_CAST = "builtin.unrealized_conversion_cast"
-
-
-def _signless(kind: ir.Type) -> ir.Type:
-    tensor = ir.RankedTensorType(kind)
-    return ir.RankedTensorType.get(tensor.shape, ir.IntegerType.get_signless(8)) if str(tensor.element_type) == "ui8" else kind
+    drop_signs(block)
+    with ir.InsertionPoint(last):
+        for number, value in enumerate(last.operands):
+            last.operands[number] = cast(value, signless(value.type))
+    function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*(list(map(signless, part)) for part in (kind.inputs, kind.results))))
 
 
 def _elements(attribute) -> np.ndarray | None:
@@ -210,7 +201,7 @@ def _elements(attribute) -> np.ndarray | None:
         return None
     kind = ir.RankedTensorType(dense.type)
     dtype = _ELEMENTS.get(str(kind.element_type))
-    if dtype is None or dtype.kind == "b":
+    if dtype not in CODES or dtype.kind == "b":
         return None
     if dtype == BFLOAT16:  # Python's buffers have no such type; text has its bytes
         found = re.match(r'dense<"0x([0-9A-Fa-f]+)">', str(attribute))

@@ -53,10 +53,12 @@ class Builder:
         kind = self._known.get(name)
         return onnx.TensorProto.UNDEFINED if kind is None else kind.elem_type
 
+    def is_constant(self, name: str) -> bool:
+        return name in self._constants
+
     def array(self, name: str) -> np.ndarray | None:
         """Of a constant."""
-        tensor = self._constants.get(name)
-        return None if tensor is None else numpy_helper.to_array(tensor)
+        return numpy_helper.to_array(self._constants[name]) if self.is_constant(name) else None
 
     def integer(self, name: str) -> int | None:
         """Of a constant."""

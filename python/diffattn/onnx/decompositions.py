@@ -1,4 +1,5 @@
-"""ONNX ops that torch-mlir does not lower, or to ops which MLIR 22 does not parse, or as raising does not read them, as ops that serve."""
+"""ONNX ops that torch-mlir does not lower, or to ops which MLIR 22 does not parse, or with other numbers, or as raising does not read them,
+as ops that serve."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from .builder import ONNX, Builder, Refused
+from .elementwise import ELEMENTWISE
 from .rearranging import REARRANGING
 
 
@@ -194,6 +196,6 @@ def _rotary_embedding(builder: Builder) -> bool:
     return builder.finish("Concat", *turned, axis=3)
 
 
-_DECOMPOSITIONS = {**REARRANGING, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
+_DECOMPOSITIONS = {**ELEMENTWISE, **REARRANGING, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
                    "InstanceNormalization": _instance_normalization, "RMSNormalization": _rms_normalization,
                    "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}

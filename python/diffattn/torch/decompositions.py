@@ -3,7 +3,7 @@
 torch-mlir's own table, with three changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have
 wrong shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
 not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
-(write_node.py). What it lowers for known sizes alone, or without saying which sizes
+(write_node.py), and sorting counts (sorting.py); elementwise.py has what it computes otherwise than PyTorch. What it lowers for known sizes alone, or without saying which sizes
 stay as they are, is written so that it does. The operator of diffattn becomes one node (attention_node.py).
 """
 
@@ -15,8 +15,10 @@ import warnings
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
+from . import elementwise
 from .attention_node import attention
 from .graph import physical_order
+from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
 from .write_node import write_rows
 
 aten = torch.ops.aten
@@ -30,15 +32,24 @@ def table(exported: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
-                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
-                   aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: index_copy,
-                   aten.index_put.default: index_put, aten.matmul.default: matmul,
+    result.update({aten.argmax.default: argmax, aten.argmin.default: argmin,
+                   aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
+                   aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor,
+                   aten.clamp_max.default: elementwise.clamp_max, aten.clamp_min.default: elementwise.clamp_min,
+                   aten.clamp_min.Tensor: elementwise.clamp_tensor, aten.cumsum.default: cumsum,
+                   aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div, aten.div.Tensor_mode: div,
+                   aten.eq.Tensor: elementwise.equal, aten.expand.default: expand, aten.fmod.Tensor: elementwise.fmod,
+                   aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
+                   aten.hardtanh.default: elementwise.hardtanh, aten.index_copy.default: index_copy,
+                   aten.index_put.default: index_put, aten.isclose.default: elementwise.isclose, aten.matmul.default: matmul,
+                   aten.max.dim: max_dim, aten.maximum.default: elementwise.maximum,
+                   aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg,
                    aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
                    aten.scatter.src: scatter, aten.scatter.value: scatter_number,
-                   aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub})
+                   aten.sort.default: sort, aten.sort.stable: sort_stable,
+                   aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk})
     return result
 
 

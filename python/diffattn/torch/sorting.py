@@ -1,0 +1,87 @@
+"""Places of elements by their order. Sorting is counting: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22 does not parse. Every element is compared with
+every other along the axis, which suits routers of experts and samplers of small vocabularies, and takes seconds for 100k elements."""
+
+from __future__ import annotations
+
+import torch
+
+
+def sort(x, dim=-1, descending=False):
+    return sort_stable(x, stable=True, dim=dim, descending=descending)
+
+
+def sort_stable(x, *, stable=None, dim=-1, descending=False):
+    """Stable whether that is asked for or not."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    return _ranked(x, dim % x.dim(), x.size(dim), descending)
+
+
+def topk(x, k, dim=-1, largest=True, sorted=True):
+    """Of equal elements the first ones, in their order; always sorted."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    return _ranked(x, dim % x.dim(), k, largest)
+
+
+def argmax(x, dim=None, keepdim=False):
+    return _place(x, dim, keepdim, torch.amax)
+
+
+def argmin(x, dim=None, keepdim=False):
+    return _place(x, dim, keepdim, torch.amin)
+
+
+def max_dim(x, dim, keepdim=False):
+    return _with_place(x, dim, keepdim, torch.amax)
+
+
+def min_dim(x, dim, keepdim=False):
+    return _with_place(x, dim, keepdim, torch.amin)
+
+
+def _with_place(x, dim, keepdim, extreme):
+    place = _place(x, dim, keepdim, extreme)
+    return place if place is NotImplemented else (extreme(x, dim, keepdim), place)
+
+
+def _place(x, dim, keepdim, extreme):
+    """The first NaN's, if there is one, which torch-mlir does not see, or else that of the first of the largest."""
+    if x.dim() == 0 or not x.is_floating_point():
+        return NotImplemented
+    flat = x.reshape(-1) if dim is None else x
+    axis = 0 if dim is None else dim % x.dim()
+    places = _at(torch.arange(flat.size(axis), device=x.device), flat.dim(), axis)
+    found = (flat == extreme(flat, axis, keepdim=True)) | (flat != flat)
+    first = torch.where(found, places, torch.full((), torch.iinfo(torch.int64).max, dtype=torch.int64, device=x.device)).amin(axis, keepdim)
+    return first.reshape([1] * x.dim()) if dim is None and keepdim else first
+
+
+def _ranked(x, dim, count, descending):
+    """The `count` elements that come first, and their places."""
+    ranks = _ranks(x, dim, descending)
+    numbers, places = (_at(torch.arange(size, device=x.device), x.dim() + 1, axis) for size, axis in ((count, dim), (x.size(dim), dim + 1)))
+    nothing = torch.zeros((), dtype=torch.int64, device=x.device)
+    order = torch.where(ranks.unsqueeze(dim) == numbers, places, nothing).sum(dim + 1)
+    return x.gather(dim, order), order
+
+
+def _ranks(x, dim, descending):
+    """How many elements come before each one."""
+    if x.dtype == torch.bool:
+        x = x.to(torch.int64)
+    one, other = x.unsqueeze(dim + 1), x.unsqueeze(dim)
+    precedes, follows = (_exceeds(other, one), _exceeds(one, other)) if descending else (_exceeds(one, other), _exceeds(other, one))
+    places = torch.arange(x.size(dim), device=x.device)
+    earlier = _at(places, x.dim() + 1, dim + 1) < _at(places, x.dim() + 1, dim)
+    return (precedes | ~follows & earlier).to(torch.int64).sum(dim + 1)
+
+
+def _exceeds(x, y):
+    """NaN is greater than all others."""
+    return x > y if not x.is_floating_point() else (x > y) | (x != x) & (y == y)
+
+
+def _at(x, rank, axis):
+    """A vector along one of `rank` axes."""
+    return x.reshape([-1 if number == axis else 1 for number in range(rank)])

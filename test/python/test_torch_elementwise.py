@@ -1,0 +1,104 @@
+"""Element-wise ops on NaN, infinities and zeros of both signs, and sorting, against PyTorch."""
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+import diffattn
+
+pytestmark = pytest.mark.oracle
+
+ODD = torch.tensor([1.0, float("nan"), 2, float("inf"), -float("inf"), 0.0, -0.0, -1.5, 3e38, -3e38, 0.5, 2.5, -2.5, 7])
+PAIRS = [part.reshape(14, 14) for part in torch.meshgrid(ODD, ODD, indexing="ij")]
+F = nn.functional
+
+
+class Each(nn.Module):
+    def __init__(self, functions):
+        super().__init__()
+        self.functions = functions
+
+    def forward(self, *args):
+        return {name: function(*args) for name, function in self.functions.items()}
+
+
+def check(functions, *args, rtol=1e-5, atol=0):
+    compiled = diffattn.compile(Each(functions), args)(*args)
+    for name, function in functions.items():
+        want = function(*args)
+        for got, expected in zip(*((compiled[name], want) if isinstance(want, tuple) else ([compiled[name]], [want]))):
+            torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=True, msg=lambda said, name=name: f"{name}: {said}")
+
+
+UNARY = {
+    **{name: getattr(torch, name) for name in ("abs", "neg", "sign", "floor", "ceil", "round", "trunc", "sqrt", "rsqrt", "exp", "expm1", "log", "log1p", "sin", "tanh", "erf", "sigmoid",
+                                               "reciprocal", "square", "relu", "isnan", "isinf", "isposinf", "logical_not", "nan_to_num")},
+    **{name: getattr(F, name) for name in ("silu", "elu", "leaky_relu", "hardtanh", "relu6", "hardswish", "hardsigmoid", "softsign", "softplus")},
+    "clamp": lambda x: x.clamp(-1, 1), "clamp_min": lambda x: x.clamp(min=0.0), "clamp_max": lambda x: x.clamp_max(1), "zero": lambda x: x * 0, "difference": lambda x: x - x, "quotient": lambda x: x / x,
+    "itself": lambda x: x == x, "less than itself": lambda x: x < x, "gelu, tanh": lambda x: F.gelu(x, approximate="tanh"), "where": lambda x: torch.where(x == x, x, 0.0),
+    "close to itself": lambda x: torch.isclose(x, x), "NaN close to itself": lambda x: torch.isclose(x, x + 0, equal_nan=True), "greatest": lambda x: x.amax(1), "place of the greatest": lambda x: (x.argmax(0), x.argmax(1, keepdim=True), x.argmax(), x.mT.argmin(-1), *x.max(0), *x.mT.min(-1, keepdim=True)), "softmax": lambda x: x.softmax(0),
+}
+BINARY = {
+    **{name: getattr(torch, name) for name in ("add", "sub", "mul", "div", "maximum", "minimum", "pow", "atan2", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_xor", "isclose")},
+    "limits": lambda a, b: a.clamp(min=b), "both limits": lambda a, b: a.clamp(b, b + 1), "upper limit": lambda a, b: a.clamp_max(b), "larger than a number": lambda a, b: torch.maximum(a, b[0, 0]),
+    "fmod": lambda a, b: torch.where(a.abs() < 1e9, torch.fmod(a, b), 0.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("functions, count", [(UNARY, 1), (BINARY, 2)], ids=["unary", "binary"])
+def test_odd_numbers(functions, count, dtype):
+    args = [part.to(dtype) for part in PAIRS[:count]]
+    check({name: function for name, function in functions.items() if dtype == torch.float32 or name != "pow"}, *args, rtol={torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype],
+          atol=1e-37 * (dtype == torch.bfloat16))  # an instruction that rounds to bfloat16 makes subnormal numbers 0
+
+
+def test_integers_keep_their_own_lowerings():
+    x = torch.arange(-4, 5)
+    check({"clamp": lambda x: x.clamp(-1, 2), "maximum": lambda x: torch.maximum(x, -x), "fmod": lambda x: torch.fmod(x, torch.full_like(x, 3)), "eq": lambda x: x == -x, "limits": lambda x: x.clamp(min=-x),
+           "isclose": lambda x: torch.isclose(x, x + 1)}, x)
+
+
+def test_gelu_is_exact_to_its_own_type():
+    x = torch.linspace(-6, 6, 1001)
+    check({"tanh": lambda x: F.gelu(x, approximate="tanh"), "erf": F.gelu}, x, atol=1e-6)
+    wide = x.double()
+    got = diffattn.compile(Each({"tanh": lambda x: F.gelu(x, approximate="tanh")}), (x,))(x)["tanh"]
+    assert (got.double() - F.gelu(wide, approximate="tanh")).abs().max() < 1e-6
+
+
+def sorts(**options):
+    return lambda x: tuple(torch.sort(x, stable=True, **options))
+
+
+SORTS = {"rows": sorts(), "columns": sorts(dim=0), "falling": sorts(descending=True), "places": lambda x: torch.argsort(x, dim=0, stable=True), "greatest": lambda x: x.topk(3, 0).values,
+         "least": lambda x: x.topk(3, largest=False).values, "all": lambda x: x.topk(14).values}
+
+
+@pytest.mark.parametrize("x", [PAIRS[1] * PAIRS[0].sign(), PAIRS[1].nan_to_num(0, 9, -9).long(), PAIRS[1] > 0, PAIRS[1].bfloat16()], ids=["float32", "int64", "bool", "bfloat16"])
+def test_sorting(x):
+    check({name: function for name, function in SORTS.items() if x.dtype != torch.bool or name not in ("greatest", "least", "all")}, x)
+
+
+def test_sorting_small_things():
+    check({"number": lambda x: tuple(x[0].sort()), "one": lambda x: tuple(x[:1].sort()), "none": lambda x: x[:0].sort().values, "none of some": lambda x: x.topk(0).values}, torch.tensor([3.0, 1, 2]))
+
+
+def test_a_router_of_experts_with_any_number_of_tokens():
+    class Experts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router, self.experts = nn.Linear(8, 6, bias=False), nn.Parameter(torch.randn(6, 8, 8))
+
+        def forward(self, x):
+            weights, chosen = self.router(x).softmax(-1).topk(2)
+            each = torch.zeros(x.size(0), 6).scatter(1, chosen, weights / weights.sum(-1, keepdim=True))
+            return torch.einsum("te,teo->to", each, torch.einsum("ti,eio->teo", x, self.experts))
+
+    module, tokens = Experts(), torch.export.Dim("tokens", min=1, max=4096)
+    compiled = diffattn.compile(module, (torch.randn(5, 8),), dynamic_shapes=({0: tokens},))
+    for count, _ in itertools.product((5, 1, 33), range(2)):
+        x = torch.randn(count, 8)
+        with torch.no_grad():
+            torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
