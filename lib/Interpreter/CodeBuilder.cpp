@@ -156,8 +156,12 @@ void CodeBuilder::emitMoves(ValueRange from, ArrayRef<Register> to,
                       llvm::all_of(value.getUsers(), [&](Operation *user) {
                         return user == op || !op->isProperAncestor(user);
                       });
-    if (ends)
-      ended.push_back(get(value).number);
+    const Register ending = get(value);
+    // What is moved to is overwritten, and then lives.
+    if (ends && llvm::none_of(to, [&](Register other) {
+          return other.isTensor && other.number == ending.number;
+        }))
+      ended.push_back(ending.number);
     return ends;
   });
   inst.dying = keepList(std::move(ended));

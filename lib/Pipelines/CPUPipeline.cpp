@@ -81,6 +81,7 @@ void mlir::diffattn::buildLLVMPasses(OpPassManager &pm,
   pm.addPass(createConvertBufferizationToMemRefPass());
   {
     OpPassManager &functions = pm.nest<func::FuncOp>();
+    functions.addPass(createConvertSubviewToStridedPass());
     functions.addPass(memref::createFoldMemRefAliasOpsPass());
     functions.addPass(createConvertReshapeToStridedPass());
     functions.addPass(memref::createExpandStridedMetadataPass());

@@ -69,9 +69,13 @@ void mlir::diffattn::buildBufferizePasses(OpPassManager &pm,
   if (device)
     pm.addPass(createMergeGemmsPass());
   pm.addPass(createMarkReadOnlyArgumentsPass());
+  {
+    OpPassManager &functions = pm.nest<func::FuncOp>();
+    functions.addPass(memref::createResolveShapedTypeResultDimsPass());
+    functions.addPass(createCanonicalizerPass());
+  }
+  pm.addPass(createSeparateResultsPass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
-  functions.addPass(memref::createResolveShapedTypeResultDimsPass());
-  functions.addPass(createCanonicalizerPass());
   functions.addPass(createSplitDestinationsPass());
   functions.addPass(bufferization::createEmptyTensorEliminationPass());
   functions.addPass(bufferization::createEmptyTensorToAllocTensorPass());

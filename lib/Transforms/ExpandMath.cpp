@@ -114,6 +114,35 @@ struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
   }
 };
 
+/// On a logarithm whose operand is normal, zero or no number.
+constexpr StringLiteral kOfNormal = "diffattn.of_normal";
+
+/// Upstream's approximation takes subnormal numbers for the smallest normal
+/// one. `log2` is what the logarithm of 2 is.
+template <typename Op>
+struct ScaleSubnormal final : OpRewritePattern<Op> {
+  ScaleSubnormal(MLIRContext *context, float log2)
+      : OpRewritePattern<Op>(context), log2(log2) {}
+  LogicalResult matchAndRewrite(Op op,
+                                PatternRewriter &rewriter) const override {
+    if (!isF32(op.getOperand()) || op->hasAttr(kOfNormal))
+      return rewriter.notifyMatchFailure(op, "not f32, or scaled");
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    Arithmetic f{b, op.getType()};
+    Value x = op.getOperand();
+    Value isSmall = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x,
+                                          f.constant(0x1p-126f));
+    Value scaled = arith::MulFOp::create(b, x, f.constant(0x1p24f));
+    Value normal = arith::SelectOp::create(b, isSmall, scaled, x);
+    auto log = Op::create(b, normal);
+    log->setAttr(kOfNormal, b.getUnitAttr());
+    Value below = f.subtractAlone(log, f.constant(24.0f * log2));
+    rewriter.replaceOpWithNewOp<arith::SelectOp>(op, isSmall, below, log);
+    return success();
+  }
+  float log2;
+};
+
 /// `arith.maxnumf` and `arith.minnumf` as comparisons: LLVM 22 vectorizes
 /// reductions by them, and for 5 or 6 elements forgets those behind the fourth.
 template <typename Op, arith::CmpFPredicate Wins>
@@ -179,6 +208,9 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
                ExpandNumber<arith::MaxNumFOp, arith::CmpFPredicate::OGT>,
                ExpandNumber<arith::MinNumFOp, arith::CmpFPredicate::OLT>>(
       patterns.getContext());
+  patterns.add<ScaleSubnormal<math::LogOp>>(patterns.getContext(),
+                                            0.69314718055994531f);
+  patterns.add<ScaleSubnormal<math::Log2Op>>(patterns.getContext(), 1.0f);
   SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
   if (all) {
     llvm::append_range(inOtherTerms,

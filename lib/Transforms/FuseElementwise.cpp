@@ -34,11 +34,19 @@ bool isCheap(linalg::GenericOp op) {
   });
 }
 
+bool readsInit(linalg::GenericOp op) {
+  return llvm::any_of(op.getDpsInitsMutable(), [&](OpOperand &init) {
+    return op.payloadUsesValueFromOperand(&init);
+  });
+}
+
 bool shouldFuse(OpOperand *operand) {
   auto producer = operand->get().getDefiningOp<linalg::GenericOp>();
   auto consumer = dyn_cast<linalg::GenericOp>(operand->getOwner());
   if (!producer || !consumer)
     return true; // a fill or a constant: always a gain
+  if (readsInit(producer))
+    return false; // until it is an input
   if (!producer->hasOneUse() && !onlyMoves(producer))
     return false;
   bool isBroadcast = !consumer.getMatchingIndexingMap(operand).isPermutation();
@@ -88,6 +96,55 @@ struct DropUnreadInit final : OpRewritePattern<linalg::GenericOp> {
   }
 };
 
+/// An element-wise op takes what it reads of its inits as inputs, where it may
+/// be fused with what reads its result: upstream's fusion keeps such an init as
+/// one, and a consumer that runs over more than the producer would add to it
+/// again and again.
+struct ReadInitsAsInputs final : OpRewritePattern<linalg::GenericOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::GenericOp op,
+                                PatternRewriter &rewriter) const override {
+    if (!op.hasPureTensorSemantics() ||
+        op.getNumParallelLoops() != op.getNumLoops() ||
+        llvm::none_of(op->getUsers(), llvm::IsaPred<linalg::GenericOp>))
+      return rewriter.notifyMatchFailure(op, "nothing to be fused with");
+    SmallVector<OpOperand *> read;
+    for (OpOperand &init : op.getDpsInitsMutable())
+      if (op.payloadUsesValueFromOperand(&init))
+        read.push_back(&init);
+    if (read.empty())
+      return rewriter.notifyMatchFailure(op, "no init is read");
+    const unsigned inputs = op.getNumDpsInputs();
+    SmallVector<Value> ins(op.getInputs()), outs(op.getOutputs());
+    SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+    for (auto [number, init] : llvm::enumerate(read)) {
+      ins.push_back(init->get());
+      maps.insert(maps.begin() + inputs + number,
+                  op.getMatchingIndexingMap(init));
+      outs[init->getOperandNumber() - inputs] = tensor::EmptyOp::create(
+          rewriter, op.getLoc(),
+          tensor::getMixedSizes(rewriter, op.getLoc(), init->get()),
+          getElementTypeOrSelf(init->get()));
+    }
+    auto made = linalg::GenericOp::create(
+        rewriter, op.getLoc(), op->getResultTypes(), ins, outs, maps,
+        op.getIteratorTypesArray(), /*bodyBuild=*/nullptr,
+        linalg::getPrunedAttributeList(op));
+    Block *body = op.getBody();
+    rewriter.inlineRegionBefore(op.getRegion(), made.getRegion(),
+                                made.getRegion().end());
+    for (auto [number, init] : llvm::enumerate(read)) {
+      BlockArgument old = body->getArgument(init->getOperandNumber() + number);
+      BlockArgument value =
+          body->insertArgument(inputs + number, old.getType(), old.getLoc());
+      rewriter.replaceAllUsesWith(
+          body->getArgument(init->getOperandNumber() + number + 1), value);
+    }
+    rewriter.replaceOp(op, made.getResults());
+    return success();
+  }
+};
+
 /// What fusion leaves of an op on single elements that asserts something: no
 /// operand says what it runs over.
 struct InlineWithoutOperands final : OpRewritePattern<linalg::GenericOp> {
@@ -113,7 +170,8 @@ struct FuseElementwisePass final
       RewritePatternSet patterns(&getContext());
       linalg::populateElementwiseOpsFusionPatterns(patterns, shouldFuse);
       linalg::populateInlineConstantOperandsPatterns(patterns);
-      patterns.add<DropUnreadInit, InlineWithoutOperands>(&getContext());
+      patterns.add<DropUnreadInit, InlineWithoutOperands, ReadInitsAsInputs>(
+          &getContext());
       if (split)
         diffattn::populateSplitAtConcatenationsPatterns(patterns);
       FrozenRewritePatternSet chosen(

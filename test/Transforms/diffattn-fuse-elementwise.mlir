@@ -95,3 +95,36 @@ func.func @assertion_of_one_element(%x: tensor<i64>) -> tensor<f32> {
   } -> tensor<f32>
   return %b : tensor<f32>
 }
+
+// What an op reads of its init is an input of the fused one: as an init it would be added to in every row.
+// CHECK-LABEL: func.func @accumulated(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<8xf32>, %[[ACC:[^:]+]]: tensor<8xf32>
+// CHECK:         %[[EMPTY:.+]] = tensor.empty() : tensor<4x8xf32>
+// CHECK:         linalg.generic {{.*}} ins(%[[X]], %[[ACC]] : {{.*}}) outs(%[[EMPTY]] :
+// CHECK-NOT:     linalg.generic
+func.func @accumulated(%x: tensor<8xf32>, %acc: tensor<8xf32>) -> tensor<4x8xf32> {
+  %y = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%x : tensor<8xf32>) outs(%acc : tensor<8xf32>) {
+  ^bb0(%p: f32, %o: f32):
+    %v = arith.addf %p, %o : f32
+    linalg.yield %v : f32
+  } -> tensor<8xf32>
+  %e = tensor.empty() : tensor<4x8xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (j)>, #id], iterator_types = ["parallel", "parallel"]} ins(%y : tensor<8xf32>) outs(%e : tensor<4x8xf32>) {
+  ^bb0(%p: f32, %o: f32):
+    linalg.yield %p : f32
+  } -> tensor<4x8xf32>
+  return %r : tensor<4x8xf32>
+}
+
+// Nothing reads the sum here, so it stays where it is.
+// CHECK-LABEL: func.func @in_place(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<8xf32>, %[[ACC:[^:]+]]: tensor<8xf32>
+// CHECK:         linalg.generic {{.*}} ins(%[[X]] : tensor<8xf32>) outs(%[[ACC]] :
+func.func @in_place(%x: tensor<8xf32>, %acc: tensor<8xf32>) -> tensor<8xf32> {
+  %y = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]} ins(%x : tensor<8xf32>) outs(%acc : tensor<8xf32>) {
+  ^bb0(%p: f32, %o: f32):
+    %v = arith.addf %p, %o : f32
+    linalg.yield %v : f32
+  } -> tensor<8xf32>
+  return %y : tensor<8xf32>
+}

@@ -129,6 +129,17 @@ def SplitDestinationsPass
   }];
 }
 
+def SeparateResultsPass : Pass<"diffattn-separate-results", "ModuleOp"> {
+  let summary = "Copy what a loop, a branch or a function gives twice";
+  let description = [{
+    One-shot bufferization takes the results of `scf.for`, of `scf.index_switch` and
+    of a function that is called for different buffers, also where two of them are
+    one value or views of one, and may then write to both. The later ones are
+    copied.
+  }];
+  let dependentDialects = ["bufferization::BufferizationDialect"];
+}
+
 def MarkReadOnlyArgumentsPass
     : Pass<"diffattn-mark-read-only-arguments", "ModuleOp"> {
   let summary = "Keep bufferization from writing to a caller's inputs";
@@ -261,6 +272,17 @@ def ConvertReshapeToStridedPass
     Rewrites `memref.expand_shape` with two or more dynamic sizes in a group,
     which `expand-strided-metadata` cannot take, to `memref.reinterpret_cast`
     with the offset and strides of its source.
+  }];
+  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "memref::MemRefDialect"];
+}
+
+def ConvertSubviewToStridedPass
+    : InterfacePass<"convert-diffattn-subview-to-strided", "FunctionOpInterface"> {
+  let summary = "Rewrite memref slices that leave out one of several axes of 1";
+  let description = [{
+    Rewrites `memref.subview` with steps that leaves out some of its axes of size 1
+    and keeps others, on which `fold-memref-alias-ops` and `expand-strided-metadata`
+    crash, to `memref.reinterpret_cast` with the offset and strides of its source.
   }];
   let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "memref::MemRefDialect"];
 }

@@ -94,6 +94,12 @@ Value build(ExprGraph &graph, const Differential &found,
     return Value();
   }
 
+  if (b.extent(r.width).constant() == 0 ||
+      b.extent(r.valueWidth).constant() == 0) {
+    reason = "its queries or values have a width of 0";
+    return Value();
+  }
+
   SmallVector<IndexPoly> needed;
   for (AtomId loop : {r.batch, r.head, r.query, r.key, r.width, r.valueWidth})
     needed.push_back(b.extent(loop));
