@@ -123,8 +123,8 @@ struct UsedWeightFile {
   std::string headerSha256;
 };
 
-/// A bundle on its way to the disk: a folder beside its place, removed if it
-/// does not get there.
+/// A bundle on its way to the disk: a folder beside its place, or in it if that
+/// is an empty folder, removed if it does not get there.
 class BundleWriter {
 public:
   BundleWriter(llvm::ArrayRef<CompiledModule> modules,
@@ -150,6 +150,7 @@ public:
 
 private:
   llvm::Error makeFolder();
+  llvm::Error takePlace();
   llvm::Error addFile(StringRef name, StringRef contents);
   llvm::Error addCode(const CompiledModule &module,
                       const ExecutionTarget &target);
@@ -168,6 +169,8 @@ private:
   const WeightFiles &files;
   const BundleOptions &options;
   std::string directory;
+  /// Whether the place is a folder already, which stays the same one.
+  bool fillsFolder = false;
   std::string part;
   /// The folder of the bundle, those in it and their files.
   std::deque<UnfinishedFile> unfinished;
@@ -190,7 +193,9 @@ llvm::Error BundleWriter::makeFolder() {
     return makeError(ErrorClass::Output,
                      directory + ": expected a folder that is not there yet, "
                                  "or an empty one");
-  StringRef parent = path::parent_path(directory);
+  fillsFolder = isEmpty;
+  StringRef parent =
+      fillsFolder ? StringRef(directory) : path::parent_path(directory);
   llvm::SmallString<128> unique;
   fs::createUniquePath(
       pathTo(parent, "." + path::filename(directory).str() + ".%%%%%%%%"),
@@ -201,6 +206,35 @@ llvm::Error BundleWriter::makeFolder() {
                                  fs::perms::all_all)))
     return outputError(directory, ec);
   part = unique.str().str();
+  return llvm::Error::success();
+}
+
+llvm::Error BundleWriter::takePlace() {
+  auto rename = [&](const llvm::Twine &from, const llvm::Twine &to) {
+    std::error_code ec = fs::rename(from, to);
+    return ec ? outputError(directory, ec) : llvm::Error::success();
+  };
+  if (!fillsFolder) {
+    if (llvm::Error error = rename(part, directory))
+      return error;
+    part.clear();
+    return llvm::Error::success();
+  }
+  std::vector<std::string> names;
+  std::error_code ec;
+  for (fs::directory_iterator it(part, ec), end; it != end && !ec;
+       it.increment(ec))
+    names.push_back(path::filename(it->path()).str());
+  if (ec)
+    return outputError(directory, ec);
+  // It is a bundle once it has a manifest.
+  llvm::sort(names, [](const std::string &a, const std::string &b) {
+    return std::pair(a == bundle::kManifest, a) <
+           std::pair(b == bundle::kManifest, b);
+  });
+  for (const std::string &name : names)
+    if (llvm::Error error = rename(pathTo(part, name), pathTo(directory, name)))
+      return error;
   return llvm::Error::success();
 }
 
@@ -466,10 +500,7 @@ llvm::Error BundleWriter::write() {
   if (llvm::Error error =
           writeFile(pathTo(part, bundle::kManifest), {makeManifest()}))
     return error;
-  if (std::error_code ec = fs::rename(part, directory))
-    return outputError(directory, ec);
-  part.clear();
-  return llvm::Error::success();
+  return takePlace();
 }
 
 llvm::Error mlir::diffattn::writeBundle(llvm::ArrayRef<CompiledModule> modules,

@@ -11,6 +11,7 @@ import math
 import os
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,8 @@ def read_json(path: Path, limit: int = files.MOST_CONFIG_BYTES) -> Any:
 def parse_json(text: bytes, source: str, hook=None) -> Any:
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=hook)
+    except CheckpointError:  # of the hook
+        raise
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of thousands of digits, too deep
         raise CheckpointError(f"{source}: expected JSON, but got: {error}") from None
 
@@ -260,4 +263,28 @@ def open_checkpoint(directory: str | Path, *, without_weights: bool = False) -> 
                 raise CheckpointError(f"{file}: expected every tensor once, but got {shown(name)} also in "
                                       f"{tensors[name].file.name}")
             tensors[name] = tensor
+    if config.get("tie_word_embeddings") is not False and _has_head_of_its_own(tensors):
+        config = {**config, "tie_word_embeddings": False}
     return Checkpoint(directory, config, found, tensors)
+
+
+def _has_head_of_its_own(tensors: dict[str, Tensor]) -> bool:
+    """Whether there is a matrix for the logits with other numbers than the embedding: it is used whatever the config says, as
+    transformers 5 does."""
+    head, embedding = (tensors.get(name) for name in ("lm_head.weight", "model.embed_tokens.weight"))
+    if head is None or embedding is None:
+        return False
+    if (head.dtype, head.shape, head.end - head.begin) != (embedding.dtype, embedding.shape, embedding.end - embedding.begin):
+        return True
+    return any(one != other for one, other in zip(_read_tensor(head), _read_tensor(embedding)))
+
+
+def _read_tensor(tensor: Tensor) -> Iterator[bytes]:
+    """Its bytes, piece by piece; fewer if the file is too short, which the loader says."""
+    descriptor, _ = files.open_regular(tensor.file, CheckpointError)
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(tensor.begin)
+        left = tensor.end - tensor.begin
+        while left > 0 and (piece := file.read(min(left, 1 << 20))):
+            left -= len(piece)
+            yield piece

@@ -372,12 +372,12 @@ def bench(args) -> int:
     prefill, decode = (sorted(column)[len(results) // 2] for column in zip(*results))
     report = {"model": model.kind, "dtype": model.dtype, "batch": args.batch, "prompt_tokens": args.prompt_tokens,
               "new_tokens": args.max_new_tokens, "prefill_tokens_per_second": round(prefill, 1),
-              "decode_tokens_per_second": round(decode, 1)}
+              "decode_tokens_per_second": round(decode, 1) or None}
     if args.json:
         say(json.dumps(report, indent=2))
     else:
         say(f"{args.runs} runs, batch {args.batch}, {args.prompt_tokens} tokens and {args.max_new_tokens} new ones; "
-            f"medians: prefill {prefill:.1f} tokens/s, decode {decode:.1f} tokens/s")
+            f"medians: prefill {prefill:.1f} tokens/s" + (f", decode {decode:.1f} tokens/s" if decode else ""))
     return 0
 
 

@@ -99,6 +99,8 @@ def _split_prompts(prompts) -> tuple[bool, list]:
         array = as_array(prompts, "prompts")
         if array.ndim not in (1, 2) or array.dtype.kind not in "iu":
             raise InputError(f"prompts: expected texts, or lists of token ids, but got {checks.shown(prompts)}")
+        if not len(array):
+            raise InputError("prompts: expected token ids, but got an array of none")
         return array.ndim == 1, [array] if array.ndim == 1 else list(array)
     several = any(isinstance(p, (str, list, tuple)) or getattr(p, "ndim", 0) for p in prompts)
     return not several, list(prompts) if several else [list(prompts)]
@@ -215,8 +217,10 @@ class CompiledModel:
         sampler = self.defaults.sampler(temperature, top_k, top_p, seed, repetition_penalty)
         if max_new_tokens is not None:
             max_new_tokens = checks.integer("max_new_tokens", max_new_tokens, 1, MOST_TOKENS)
-        stop = self.defaults.stop if stop is None else checks.texts("stop", stop)
         single, batch = _split_prompts(prompts)
+        if stop and not any(isinstance(prompt, str) for prompt in batch):
+            raise InputError("stop: expected None for prompts that are token ids, which give no text that could end with one")
+        stop = self.defaults.stop if stop is None else checks.texts("stop", stop)
         ids = [self._prompt_ids("prompts" if single else f"prompts[{i}]", prompt) for i, prompt in enumerate(batch)]
         streams = [TextStream(self.tokenizer, i, stop) if isinstance(p, str) else None for p, i in zip(batch, ids)]
         if max_new_tokens is None:
@@ -294,6 +298,8 @@ class CompiledModel:
         if not tokens:
             raise InputError("text: expected at least one token, but got none")
         start = [] if self.bos is None else [self.bos]
+        if window is not None and self.context and window > self.context:
+            warnings.warn(f"{window} tokens are more than the {self.context} that the model was made for")
         window = window or min(self.context or 512, 1024)
         half = window // 2
         pieces: dict[tuple[int, int], list[list[int]]] = {}

@@ -70,15 +70,19 @@ def quantize(directory: FilePath, output: FilePath, weights: str = "int8", group
     module, how = build_graph(checkpoint), Quantization(BITS[weights], group, checkpoint.dtype)
     _check_groups(checkpoint, module, group)
     place = Path(checks.path("output", output))
-    _check_empty(place)
+    fills = _check_empty(place)
     part = None
     try:
-        part = Path(tempfile.mkdtemp(prefix=".diffattn-", suffix=".part", dir=place.parent))
+        part = Path(tempfile.mkdtemp(prefix=".diffattn-", suffix=".part", dir=place if fills else place.parent))
         _write_folder(checkpoint, module, how, part)
-        umask = os.umask(0)
-        os.umask(umask)
-        part.chmod(0o777 & ~umask)
-        part.replace(place)
+        if fills:
+            for name in sorted(os.listdir(part), key=lambda name: (name == "config.json", name)):  # it is a model once it has that
+                (part / name).replace(place / name)
+        else:
+            umask = os.umask(0)
+            os.umask(umask)
+            part.chmod(0o777 & ~umask)
+            part.replace(place)
     except OSError as error:
         if isinstance(error, OutputError):
             raise
@@ -95,14 +99,16 @@ def _check_groups(checkpoint: Checkpoint, module: models.Module, group: int) -> 
             raise UsageError(f"group: expected a divisor of the {columns} columns of {shown(name)}, but got {group}")
 
 
-def _check_empty(place: Path) -> None:
+def _check_empty(place: Path) -> bool:
+    """Whether it is there, an empty folder, which stays the same one."""
     expected = f"{place}: expected a folder that is not there yet, or an empty one"
     if not files.exists(place):
-        return
-    if place.is_symlink() or not place.is_dir():
-        raise OutputError(f"{expected}, but got a file")
+        return False
+    if not place.is_dir():
+        raise OutputError(f"{expected}, but got {'a link that leads nowhere' if place.is_symlink() and not place.exists() else 'a file'}")
     if any(place.iterdir()):
         raise OutputError(f"{expected}, but it has files")
+    return True
 
 
 def _write_folder(checkpoint: Checkpoint, module: models.Module, how: Quantization, folder: Path) -> None:

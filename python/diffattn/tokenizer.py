@@ -66,9 +66,23 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, context: Sequence[int], stop: Sequence[str] = ()) -> None:
         self.tokenizer, self.stop = tokenizer, [s for s in stop if s]
         # Decoding a token alone may lose the space before it, so some of what came before is decoded with it.
-        self.ids = list(context[-_CONTEXT:])
-        self.before = tokenizer.decode(self.ids)
+        ids = list(context)
+        whole = len(ids)  # the context may end within a character
+        while whole > max(len(ids) - 4, 0) and tokenizer.decode(ids[:whole]).endswith("\ufffd"):
+            whole -= 1
+        self.ids, self.before = self._last(ids[:whole])
+        self.ids += ids[whole:]
         self.held, self.stopped = "", False
+
+    def _last(self, ids: list[int]) -> tuple[list[int], str]:
+        """The last ids that decode to what the text of all ends with, and that end: others begin within a character, whose bytes may be
+        tokens of their own."""
+        text = self.tokenizer.decode(ids)
+        for count in range(_CONTEXT, len(ids)):
+            end = self.tokenizer.decode(ids[-count:])
+            if text.endswith(end):
+                return ids[-count:], end
+        return ids, text
 
     def push(self, token: int) -> str:
         """The text that is now certain."""
@@ -79,8 +93,7 @@ class TextStream:
         self.held += text[len(self.before):]
         self.before = text
         if len(self.ids) >= 2 * _CONTEXT:  # not at each token, as it is decoded once more
-            self.ids = self.ids[-_CONTEXT:]
-            self.before = self.tokenizer.decode(self.ids)
+            self.ids, self.before = self._last(self.ids)
         return self._release()
 
     def _release(self) -> str:

@@ -1,6 +1,7 @@
 """What tools write: whole files or none, through links, into pipes and devices, and an error where there is no room."""
 import os
 import resource
+import shutil
 import signal
 import stat
 import subprocess
@@ -221,6 +222,10 @@ def test_a_bundle_goes_where_a_link_leads(write, tmp_path):
     (tmp_path / "link").symlink_to("real")
     assert write("bundle", tmp_path / "link").returncode == 0
     assert (tmp_path / "link").is_symlink() and "manifest.json" in names(tmp_path / "real")
+    (tmp_path / "private").mkdir(mode=0o700)
+    assert write("bundle", tmp_path / "private").returncode == 0
+    assert (tmp_path / "private").stat().st_mode & 0o777 == 0o700 and names(tmp_path / "private") == names(tmp_path / "real")
+    shutil.rmtree(tmp_path / "private")
     os.mkfifo(tmp_path / "pipe")
     done = write("bundle", tmp_path / "pipe")
     assert done.returncode == 8 and b"expected a folder" in done.stderr and names(tmp_path) == ["link", "pipe", "real"]

@@ -103,6 +103,15 @@ llvm::Expected<Comparison> mlir::diffattn::compareArrays(llvm::StringRef name,
   return result;
 }
 
+/// Integers as they are, which a double may not hold.
+static void writeElement(llvm::raw_ostream &os, DenseView array, int64_t i) {
+  if (array.dtype == DIFFATTN_I64)
+    os << static_cast<const int64_t *>(array.data)[i];
+  else
+    os << llvm::format(isFloatDType(array.dtype) ? "%.6g" : "%.0f",
+                       readElement(array.data, array.dtype, i));
+}
+
 std::string mlir::diffattn::summarizeArray(DenseView array) {
   std::string text;
   llvm::raw_string_ostream os(text);
@@ -120,17 +129,17 @@ std::string mlir::diffattn::summarizeArray(DenseView array) {
     sum += value;
     ++numbers;
   }
+  const char *format = isFloatDType(array.dtype) ? "%.6g" : "%.0f";
   if (numbers > 1)
-    os << ", " << llvm::format("%.6g", low) << " to "
-       << llvm::format("%.6g", high) << ", mean "
+    os << ", " << llvm::format(format, low) << " to "
+       << llvm::format(format, high) << ", mean "
        << llvm::format("%.6g", sum / static_cast<double>(numbers));
   if (nans)
     os << ", " << nans << " NaN";
   os << ": [";
   constexpr int64_t kShown = 8;
   for (int64_t i = 0; i < std::min(count, kShown); ++i)
-    os << (i ? ", " : "")
-       << llvm::format("%.6g", readElement(array.data, array.dtype, i));
+    writeElement(os << (i ? ", " : ""), array, i);
   os << (count > kShown ? ", ...]" : "]");
   return text;
 }

@@ -119,9 +119,11 @@ static llvm::Expected<HostArray> parseElements(StringRef text, StringRef type,
           given = static_cast<int64_t>(elements.size());
   const bool oneForAll = given == 1 && count > 0;
   if (given != count && !oneForAll)
-    return inputError(text, "expected " + Twine(count) +
-                                " elements, or one for all, but got " +
-                                Twine(given));
+    return inputError(text,
+                      "expected " +
+                          (count ? Twine(count) + " elements, or one for all"
+                                 : Twine("no elements")) +
+                          ", but got " + Twine(given));
   for (int64_t i = 0; i < count; ++i) {
     StringRef element = elements[given == 1 ? 0 : i];
     if (!parseElement(element, *array, i))
@@ -189,7 +191,8 @@ static llvm::Expected<HostArray> parseRandom(StringRef text, StringRef rest,
        !fitsInteger(type.dtype, static_cast<int64_t>(low)) ||
        !fitsInteger(type.dtype, static_cast<int64_t>(high))))
     return inputError(text, "expected bounds that " +
-                                stringifyDType(type.dtype) + " holds");
+                                stringifyDType(type.dtype) +
+                                " holds, of at most 2^52 in magnitude");
   if (isFloatDType(type.dtype) &&
       !(fitsFloat(type.dtype, low) && fitsFloat(type.dtype, high)))
     return inputError(text, "expected bounds that " +

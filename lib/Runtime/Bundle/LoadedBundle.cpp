@@ -7,6 +7,7 @@
 #include "LoadedBundle.h"
 #include "CpuFeatures.h"
 #include "Sha256.h"
+#include "WeightHeader.h"
 
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 #include "DiffAttn/Runtime/Bundle/BundleFormat.h"
@@ -253,18 +254,21 @@ Failure LoadedBundle::loadCode() {
 
 /// Maps a weight file and checks that it is the one that the bundle was made
 /// with.
-static Failure mapWeights(const std::string &path, const WeightFile &expected,
-                          FileMapping &file) {
+static Failure mapWeights(const std::string &path, const Manifest &manifest,
+                          size_t number, FileMapping &file) {
+  const WeightFile &expected = manifest.weightFiles[number];
   if (Failure failure = file.map(path, ErrorClass::Weights))
     return failure;
   if (Failure failure =
           checkSize(path, file.bytes(), expected.bytes, ErrorClass::Weights))
     return failure;
-  if (sha256(file.bytes().substr(0, expected.headerBytes)) !=
-      expected.headerSha256)
+  std::string_view header = file.bytes().substr(0, expected.headerBytes);
+  if (sha256(header) != expected.headerSha256)
     return {ErrorClass::Weights,
             path + ": expected the header that the bundle was made with, but "
                    "got another (the file has been changed)"};
+  if (Failure failure = checkWeightHeader(header, manifest, number))
+    return in(path, failure);
   return {};
 }
 
@@ -281,13 +285,14 @@ static Failure adviseOnMovedWeights(const std::string &path,
 
 Failure LoadedBundle::bindWeights(const std::string &weightsFolder,
                                   const DeviceProgram::Progress &progress) {
-  for (const WeightFile &expected : manifest.weightFiles) {
-    std::string path = expected.path;
+  for (size_t number = 0; number < manifest.weightFiles.size(); ++number) {
+    std::string path = manifest.weightFiles[number].path;
     if (!weightsFolder.empty())
       path = weightsFolder + "/" + path.substr(path.rfind('/') + 1);
     else if (path[0] != '/')
       path = directory + "/" + path;
-    if (Failure failure = mapWeights(path, expected, mappings.emplace_back()))
+    if (Failure failure =
+            mapWeights(path, manifest, number, mappings.emplace_back()))
       return adviseOnMovedWeights(path, failure);
   }
   if (manifest.places.empty())

@@ -40,11 +40,25 @@ def read_factor(parameters: Config, **default) -> float:
     return parameters.number("factor", **default, above=1 / LARGEST, at_most=LARGEST)
 
 
-def _llama3(parameters: Config, plain: np.ndarray) -> np.ndarray:
+def _section(config: Config) -> Config:
+    """As transformers 5 reads them: the older section first, and one without keys is none."""
+    for key in ("rope_scaling", "rope_parameters"):
+        section = config.section(key)
+        if section is not None and section.values:
+            return section
+    return Config({}, config.source)
+
+
+def _original(config: Config, parameters: Config, longest: int) -> int:
+    """For how many positions the model was made. What stands beside the section wins, as in transformers."""
+    outer = config.values.get("original_max_position_embeddings")
+    return (parameters if outer is None else config).integer("original_max_position_embeddings", longest)
+
+
+def _llama3(parameters: Config, plain: np.ndarray, original: int) -> np.ndarray:
     """Long waves are slowed by `factor`, short ones kept, those between interpolated."""
     factor = read_factor(parameters)
     low, high = (parameters.number(key, above=0, at_most=LARGEST) for key in ("low_freq_factor", "high_freq_factor"))
-    original = parameters.number("original_max_position_embeddings", above=0, at_most=LARGEST)
     if not high > low:
         raise parameters.fail("high_freq_factor", f"above low_freq_factor = {low:g}", high)
     waves = 2 * np.pi / plain
@@ -55,9 +69,8 @@ def _llama3(parameters: Config, plain: np.ndarray) -> np.ndarray:
     return np.where(waves < original / high, plain, slowed).astype(np.float32)
 
 
-def _yarn(parameters: Config, theta: float, width: int, longest: int) -> tuple[np.ndarray, float]:
+def _yarn(parameters: Config, theta: float, width: int, longest: int, original: int) -> tuple[np.ndarray, float]:
     """Dimensions that turn often keep their frequency, those that turn seldom are slowed, with a ramp between."""
-    original = parameters.integer("original_max_position_embeddings", longest)
     factor = read_factor(parameters, default=longest / original)
     plain = plain_frequencies(theta, width)
 
@@ -66,7 +79,7 @@ def _yarn(parameters: Config, theta: float, width: int, longest: int) -> tuple[n
 
     low = dimension(parameters.number("beta_fast", 32.0, above=0, at_most=LARGEST))
     high = dimension(parameters.number("beta_slow", 1.0, above=0, at_most=LARGEST))
-    if parameters.flag("truncate", True):
+    if parameters.flag("truncate", default="truncate" not in parameters.values):  # null is false
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, width - 1)
     ramp = np.clip((np.arange(width // 2, dtype=np.float32) - low) / ((high - low) or 0.001), 0, 1)
@@ -88,7 +101,7 @@ def read_rope(config: Config, width: int, *, interleaved: bool, longest: int, th
     (rope_parameters). `theta` is the default of rope_theta; None: it must be there."""
     if width % 2:
         raise config.fail("head_dim", "even, as rotary positions need pairs", width)
-    parameters = config.section("rope_parameters") or config.section("rope_scaling") or Config({}, config.source)
+    parameters = _section(config)
     theta = parameters.number("rope_theta", config.number("rope_theta", theta, above=1), above=1)
     if theta is None:
         theta = config.number("rope_theta", above=1)  # an error, which says that it is missing
@@ -100,9 +113,9 @@ def read_rope(config: Config, width: int, *, interleaved: bool, longest: int, th
         factor = read_factor(parameters)
         return Rope(width, interleaved, theta, (plain / np.float32(factor)).astype(np.float32))
     if kind == "llama3":
-        return Rope(width, interleaved, theta, _llama3(parameters, plain))
+        return Rope(width, interleaved, theta, _llama3(parameters, plain, _original(config, parameters, longest)))
     if kind == "yarn":
-        frequencies, scale = _yarn(parameters, theta, width, longest)
+        frequencies, scale = _yarn(parameters, theta, width, longest, _original(config, parameters, longest))
         return Rope(width, interleaved, theta, frequencies, scale)
     if kind == "dynamic":
         if width < 4:

@@ -38,7 +38,8 @@ def test_reads_names_types_and_sizes(good):
 def test_bad_config(config, message, good, capsys):
     (good / "config.json").write_bytes(config)
     assert cli.main(["info", str(good)]) == 5
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said and said.count("config.json: ") == 1
 
 
 @pytest.mark.parametrize("content, message", [

@@ -1,6 +1,10 @@
 """DiffLlama against transformers' own model, on random checkpoints that it saved."""
+import json
+import warnings
+
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import transformers
 from conftest import assert_near, cached_logits
@@ -80,6 +84,47 @@ def test_sharded(tmp_path):
     with torch.no_grad():
         expected = oracle(torch.tensor(ids)).logits.numpy()
     assert_near(diffattn.load(tmp_path).forward(ids), expected, 2e-5)
+
+
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0}
+ROPE_KEYS = {
+    "older beside newer": {"rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "newer without keys": {"rope_parameters": {}, "rope_scaling": {"rope_type": "linear", "factor": 4.0}},
+    "original length at the top": {"rope_parameters": YARN, "original_max_position_embeddings": 8},
+    "original length at both": {"rope_parameters": LLAMA3 | {"original_max_position_embeddings": 32}, "original_max_position_embeddings": 8},
+    "no original length": {"rope_parameters": LLAMA3, "max_position_embeddings": 16},
+    "truncate is null": {"rope_parameters": YARN | {"original_max_position_embeddings": 64, "truncate": None}},
+}
+
+
+@pytest.mark.parametrize("case", ROPE_KEYS)
+def test_rope_keys_as_transformers_reads_them(case, tmp_path):
+    random_model(tmp_path)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | ROPE_KEYS[case]))
+    ids = np.random.default_rng(0).integers(0, 96, (1, 30))
+    with torch.no_grad():
+        expected = transformers.DiffLlamaForCausalLM.from_pretrained(tmp_path).eval()(torch.tensor(ids)).logits.numpy()
+    assert_near(diffattn.load(tmp_path).forward(ids), expected, 2e-5)
+
+
+@pytest.mark.parametrize("differs", [True, False])
+def test_a_head_beside_an_embedding_that_it_is_tied_to(differs, tmp_path):
+    """As in transformers 5 the file's head counts if its numbers are others."""
+    random_model(tmp_path)
+    file, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"tie_word_embeddings": True}))
+    if not differs:
+        tensors = safetensors.torch.load_file(file)
+        tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()
+        safetensors.torch.save_file(tensors, file, {"format": "pt"})
+    ids = np.arange(9)[None]
+    with torch.no_grad():
+        expected = transformers.DiffLlamaForCausalLM.from_pretrained(tmp_path).eval()(torch.tensor(ids)).logits.numpy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_near(diffattn.load(tmp_path).forward(ids), expected, 2e-5)
 
 
 @pytest.mark.parametrize("dtype, bound", [("bf16", 4e-2), ("f16", 5e-3)])

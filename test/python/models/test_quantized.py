@@ -1,5 +1,6 @@
 """Folders with matrices of integers: what is in them, what every family makes of them, and what is refused."""
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -229,8 +230,24 @@ def test_what_is_not_quantized(tmp_path):
     refused(source, out, errors.OutputError, "expected a folder that is not there yet, or an empty one, but it has files")
     refused(source, out / "mine", errors.OutputError, "expected a folder that is not there yet, or an empty one, but got a file")
     (out / "mine").unlink()
+    (tmp_path / "link").symlink_to("nowhere")
+    refused(source, tmp_path / "link", errors.OutputError, "but got a link that leads nowhere")
+    out.chmod(0o700)
     diffattn.quantize(source, out, "int8", 8)
+    assert out.stat().st_mode & 0o777 == 0o700 and not [path for path in out.iterdir() if path.name.startswith(".")]
     refused(out, tmp_path / "again", errors.CheckpointError, "expected weights that are not quantized yet, but its config.json has a quantization_config")
+
+
+@pytest.mark.parametrize("place", ["here", "link"])
+def test_an_empty_folder_stays_the_same_one(place, tmp_path, monkeypatch):
+    config = family("diff_v1")
+    source, real = write_checkpoint(tmp_path / "plain", config, random_state(config)), tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "link").symlink_to("real")
+    before = real.stat().st_ino
+    monkeypatch.chdir(real)
+    diffattn.quantize(source, "." if place == "here" else tmp_path / "link", "int8", 8)
+    assert real.stat().st_ino == before and sorted(os.listdir(real)) == ["config.json", "model.safetensors"]
 
 
 @pytest.fixture

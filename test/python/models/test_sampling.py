@@ -72,6 +72,43 @@ def test_characters_come_whole():
     assert [p for p in pieces if p] == ["a", "é", "€", "😀", "b"]
 
 
+class Fallback:
+    """As Llama's: what is no word of the vocabulary, here the letters, is bytes, and a run of these that is no UTF-8 as a whole is lost."""
+
+    def encode(self, text):
+        return [number for letter in text for number in ([256 + ord(letter)] if letter.isascii() else letter.encode())]
+
+    def decode(self, ids):
+        text, run = "", b""
+        for number in [*ids, 256]:
+            if number < 256:
+                run += bytes([number])
+                continue
+            try:
+                text += run.decode()
+            except UnicodeDecodeError:
+                text += "\ufffd" * len(run)
+            text, run = text + chr(number - 256), b""
+        return text[:-1]
+
+
+@pytest.mark.parametrize("prompt", ["", "a", "漢字漢", "a" * 20 + "漢字漢字漢字漢"])
+@pytest.mark.parametrize("text", ["字", "漢字漢字漢字漢字漢字漢字", "é漢😀" * 9 + "b", "word after word after word é"])
+def test_characters_that_are_bytes_come_whole(prompt, text):
+    tokenizer = Fallback()
+    stream = TextStream(tokenizer, tokenizer.encode(prompt))
+    pieces = [stream.push(number) for number in tokenizer.encode(text)]
+    assert [piece for piece in pieces if piece] == list(text) and stream.finish() == ""
+
+
+def test_a_prompt_may_end_within_a_character():
+    tokenizer = Fallback()
+    ids = tokenizer.encode("a漢字b")
+    for cut in (2, 3, 5, 6):
+        stream = TextStream(tokenizer, ids[:cut])
+        assert "".join(map(stream.push, ids[cut:])) == ("漢字b" if cut < 4 else "字b")
+
+
 def test_stop_strings_never_come_out():
     stream = TextStream(Bytes(), b"so ", ["END", "\n\n"])
     out = ""

@@ -86,7 +86,7 @@ def test_stop_ends_before_the_text(model):
 
 
 def test_refuses_what_it_cannot_do(model):
-    for ids, message in (([5000], "below 2048, but got 5000"), ([-1], "but got -1"), ([], "at least one token")):
+    for ids, message in (([5000], "below 2048, but got 5000"), ([-1], "but got -1"), ([], "at least one token"), (np.zeros((0, 3), int), "expected token ids, but got an array of none")):
         with pytest.raises(ValueError, match=message):
             list(model.generate(ids, 4))
     with pytest.raises(ValueError, match="max_new_tokens: expected an integer from 1"):
@@ -97,6 +97,10 @@ def test_refuses_what_it_cannot_do(model):
         warnings.simplefilter("always")
         next(iter(model.generate("And", 400)))
     assert "more than the 256 that the model was made for" in str(caught[0].message)
+    with pytest.raises(ValueError, match="stop: expected None for prompts that are token ids"):
+        model.generate([1, 2], 4, stop=["x"])
+    with pytest.warns(UserWarning, match="300 tokens are more than the 256 that the model was made for"):
+        model.bits_per_character("And", window=300)
 
 
 def test_caches_begin_with_a_line(model):

@@ -1,0 +1,23 @@
+//===- WeightHeader.h - what a weight file says of its tensors --*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_LIB_RUNTIME_BUNDLE_WEIGHTHEADER_H
+#define DIFFATTN_LIB_RUNTIME_BUNDLE_WEIGHTHEADER_H
+
+#include "Manifest.h"
+
+namespace diffattn_rt {
+
+/// Whether a safetensors file says of each tensor that the manifest takes from
+/// its weight file `number` what the manifest says: its type, and where its
+/// data begins. `header` is the beginning of the file, as long as the manifest
+/// says. Failures are of class Weights and do not name the file.
+Failure checkWeightHeader(std::string_view header, const Manifest &manifest,
+                          size_t number);
+
+} // namespace diffattn_rt
+
+#endif // DIFFATTN_LIB_RUNTIME_BUNDLE_WEIGHTHEADER_H
