@@ -205,6 +205,7 @@ def CheckSizesPass
     stand for the sides of the comparison that is asserted. What cu_seqlens_q,
     cu_seqlens_k and block_table of attention hold is asserted too, unless the
     tensors are in device memory (`device`), which the host does not read.
+    Tensors with an encoding, as sparse ones have, are an error.
   }];
   let options = [Option<"device", "device", "bool", /*default=*/"false",
                         "Assert nothing of what tensors hold">];

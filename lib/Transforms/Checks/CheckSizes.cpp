@@ -262,9 +262,29 @@ struct CheckSizesPass final
                  ? WalkResult::skip()
                  : WalkResult::advance();
     });
+    if (llvm::any_of(ops, hasEncodedTensor))
+      return signalPassFailure();
     SizeChecker checker(function, device);
     for (Operation *op : ops)
       checker.check(op);
+  }
+
+private:
+  /// Whether the op takes or gives a tensor whose layout its type says, which
+  /// is an error: whatever comes later takes all elements to lie side by side.
+  static bool hasEncodedTensor(Operation *op) {
+    SmallVector<Type> types(op->getOperandTypes());
+    llvm::append_range(types, op->getResultTypes());
+    if (auto function = dyn_cast<FunctionOpInterface>(op))
+      llvm::append_range(types, function.getArgumentTypes());
+    for (Type type : types)
+      if (auto tensor = dyn_cast<RankedTensorType>(type);
+          tensor && tensor.getEncoding()) {
+        op->emitError("expected tensors without an encoding, but got ")
+            << tensor;
+        return true;
+      }
+    return false;
   }
 };
 } // namespace
