@@ -92,9 +92,10 @@ inline double roundRandomly(double value, Random &random) {
     return std::copysign(rounded, value);
   }
   uint64_t bits = bitsOf(value);
-  if (!(bits & mask) || !std::isfinite(value))
+  if (!std::isfinite(value))
     return value;
-  bits += random.next() & mask;
+  if (bits & mask)
+    bits += random.next() & mask;
   const double rounded = doubleOf(bits & ~mask);
   const double end = doubleOf(uint64_t(1023 + maxExponent + 1) << 52);
   return std::fabs(rounded) < end

@@ -57,6 +57,7 @@ void mlir::diffattn::buildTensorPasses(OpPassManager &pm) {
   functions.addPass(createCSEPass());
   // Before fusion, which would pull reshapes through products.
   functions.addPass(createConvertLinalgToGemmPass());
+  functions.addPass(createWidenReductionsPass());
   functions.addPass(createFuseElementwisePass());
   functions.addPass(createRelaxReductionsPass());
   functions.addPass(createCanonicalizerPass());

@@ -143,6 +143,56 @@ struct ScaleSubnormal final : OpRewritePattern<Op> {
   float log2;
 };
 
+bool isF64(Value value) { return getElementTypeOrSelf(value).isF64(); }
+
+/// Arithmetic on f64, where upstream's lowering of e^x - 1 and log(1 + x)
+/// cancels: the rounding of u = e^x, or of u = 1 + x, is taken back by how far
+/// u is from 1 and what leads there (Kahan).
+template <typename Op>
+struct ExpandNearOne final : OpRewritePattern<Op> {
+  using OpRewritePattern<Op>::OpRewritePattern;
+  LogicalResult matchAndRewrite(Op op,
+                                PatternRewriter &rewriter) const override {
+    Value x = op.getOperand();
+    if (!isF64(x))
+      return rewriter.notifyMatchFailure(op, "not f64");
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    auto constant = [&](double value) -> Value {
+      TypedAttr attr = b.getF64FloatAttr(value);
+      if (auto vector = dyn_cast<VectorType>(x.getType()))
+        attr = DenseElementsAttr::get(vector, Attribute(attr));
+      return arith::ConstantOp::create(b, attr);
+    };
+    auto isEqual = [&](Value left, Value right) -> Value {
+      return arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, left, right);
+    };
+    constexpr bool isExp = std::is_same_v<Op, math::ExpM1Op>;
+    Value one = constant(1.0);
+    Value u = isExp ? math::ExpOp::create(b, x).getResult()
+                    : arith::AddFOp::create(b, one, x).getResult();
+    Value far = arith::SubFOp::create(b, u, one);
+    Value log = math::LogOp::create(b, u);
+    Value quotient =
+        isExp ? arith::DivFOp::create(b, arith::MulFOp::create(b, far, x), log)
+              : arith::DivFOp::create(b, arith::MulFOp::create(b, log, x), far);
+    // Beyond, u says all: it is 0, infinite or NaN, or x is.
+    Value plain = isExp ? far : log;
+    Value size = math::AbsFOp::create(b, x);
+    Value isNear = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, size,
+                                         constant(isExp ? 36.0 : 0x1p52));
+    Value isInside = isNear;
+    if (!isExp) // log(0) times 0 elsewhere
+      isInside = arith::AndIOp::create(
+          b, isNear,
+          arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, u,
+                                constant(0.0)));
+    Value result = arith::SelectOp::create(b, isInside, quotient, plain);
+    rewriter.replaceOpWithNewOp<arith::SelectOp>(op, isEqual(u, one), x,
+                                                 result);
+    return success();
+  }
+};
+
 /// `arith.maxnumf` and `arith.minnumf` as comparisons: LLVM 22 vectorizes
 /// reductions by them, and for 5 or 6 elements forgets those behind the fourth.
 template <typename Op, arith::CmpFPredicate Wins>
@@ -211,6 +261,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   patterns.add<ScaleSubnormal<math::LogOp>>(patterns.getContext(),
                                             0.69314718055994531f);
   patterns.add<ScaleSubnormal<math::Log2Op>>(patterns.getContext(), 1.0f);
+  patterns.add<ExpandNearOne<math::ExpM1Op>, ExpandNearOne<math::Log1pOp>>(
+      patterns.getContext());
   SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
   if (all) {
     llvm::append_range(inOtherTerms,

@@ -47,6 +47,14 @@ bool shouldFuse(OpOperand *operand) {
     return true; // a fill or a constant: always a gain
   if (readsInit(producer))
     return false; // until it is an input
+  // Of i floordiv 2 read at 2 i would be left that the loop is as long as the
+  // operand, which it is not.
+  auto isProjected = [](AffineMap map) {
+    return map.isProjectedPermutation(/*allowZeroInResults=*/true);
+  };
+  if (!isProjected(consumer.getMatchingIndexingMap(operand)) &&
+      !llvm::all_of(producer.getIndexingMapsArray(), isProjected))
+    return false;
   if (!producer->hasOneUse() && !onlyMoves(producer))
     return false;
   bool isBroadcast = !consumer.getMatchingIndexingMap(operand).isPermutation();
@@ -65,6 +73,11 @@ bool isPartOfTensor(Value value) {
   return false;
 }
 
+/// Whether an element-wise op writes every element of the init, and each once.
+bool isOverwritten(linalg::GenericOp op, OpOperand &init) {
+  return op.getMatchingIndexingMap(&init).isPermutation();
+}
+
 /// Frees an element-wise op from an init that it does not read. Upstream's
 /// pattern does so for every init; one that is a part of a larger tensor says
 /// where the result goes, and without it a copy would bring it there.
@@ -72,12 +85,13 @@ struct DropUnreadInit final : OpRewritePattern<linalg::GenericOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(linalg::GenericOp op,
                                 PatternRewriter &rewriter) const override {
-    if (!op.hasPureTensorSemantics())
-      return rewriter.notifyMatchFailure(op, "not on tensors");
+    if (!op.hasPureTensorSemantics() ||
+        op.getNumParallelLoops() != op.getNumLoops())
+      return rewriter.notifyMatchFailure(op, "not element by element");
     SmallVector<std::pair<OpOperand *, Value>> replaced;
     for (OpOperand &init : op.getDpsInitsMutable()) {
       Value value = init.get();
-      if (op.payloadUsesValueFromOperand(&init) ||
+      if (op.payloadUsesValueFromOperand(&init) || !isOverwritten(op, init) ||
           value.getDefiningOp<tensor::EmptyOp>() || isPartOfTensor(value) ||
           !isa<RankedTensorType>(value.getType()))
         continue;
@@ -110,7 +124,7 @@ struct ReadInitsAsInputs final : OpRewritePattern<linalg::GenericOp> {
       return rewriter.notifyMatchFailure(op, "nothing to be fused with");
     SmallVector<OpOperand *> read;
     for (OpOperand &init : op.getDpsInitsMutable())
-      if (op.payloadUsesValueFromOperand(&init))
+      if (op.payloadUsesValueFromOperand(&init) && isOverwritten(op, init))
         read.push_back(&init);
     if (read.empty())
       return rewriter.notifyMatchFailure(op, "no init is read");

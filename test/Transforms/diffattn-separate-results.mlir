@@ -37,17 +37,90 @@ func.func @loop(%x: tensor<?xf32>, %e: tensor<2x?xf32>, %n: index, %half: index)
   return %r#1 : tensor<2x?xf32>
 }
 
+// Of a switch bufferization does not know whose buffers its results are; of branches it does.
 // CHECK-LABEL: func.func @switch(
-// CHECK:         scf.yield %[[X:.+]], %[[Y:.+]] :
-// CHECK:         %[[COPY:.+]] = bufferization.alloc_tensor() copy(%[[X]])
-// CHECK:         scf.yield %[[X]], %[[COPY]]
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<4xf32>, %[[Y:[^:]+]]: tensor<4xf32>, %[[K:[^:]+]]: index
+// CHECK:         %[[THREE:.+]] = arith.constant 3 : index
+// CHECK:         %[[IS_THREE:.+]] = arith.cmpi eq, %[[K]], %[[THREE]]
+// CHECK:         %[[R:.+]]:2 = scf.if %[[IS_THREE]] -> (tensor<4xf32>, tensor<4xf32>) {
+// CHECK:           scf.yield %[[X]], %[[Y]]
+// CHECK:         } else {
+// CHECK:           %[[IS_FIVE:.+]] = arith.cmpi eq, %[[K]], %{{.+}}
+// CHECK:           %[[S:.+]]:2 = scf.if %[[IS_FIVE]]
+// CHECK:             scf.yield %[[Y]], %[[X]]
+// CHECK:           } else {
+// CHECK:             scf.yield %[[X]], %[[X]]
+// CHECK:           }
+// CHECK:           scf.yield %[[S]]#0, %[[S]]#1
+// CHECK:         }
+// CHECK:         return %[[R]]#0, %[[R]]#1
 func.func @switch(%x: tensor<4xf32>, %y: tensor<4xf32>, %k: index) -> (tensor<4xf32>, tensor<4xf32>) {
   %r:2 = scf.index_switch %k -> tensor<4xf32>, tensor<4xf32>
-  case 0 {
+  case 3 {
     scf.yield %x, %y : tensor<4xf32>, tensor<4xf32>
+  }
+  case 5 {
+    scf.yield %y, %x : tensor<4xf32>, tensor<4xf32>
   }
   default {
     scf.yield %x, %x : tensor<4xf32>, tensor<4xf32>
   }
   return %r#0, %r#1 : tensor<4xf32>, tensor<4xf32>
+}
+
+// CHECK-LABEL: func.func @default_alone(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<4xf32>
+// CHECK-NEXT:    %[[Y:.+]] = math.exp %[[X]]
+// CHECK-NEXT:    return %[[Y]]
+func.func @default_alone(%x: tensor<4xf32>, %k: index) -> tensor<4xf32> {
+  %r = scf.index_switch %k -> tensor<4xf32>
+  default {
+    %y = math.exp %x : tensor<4xf32>
+    scf.yield %y : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
+
+// A switch of numbers stays.
+// CHECK-LABEL: func.func @numbers(
+// CHECK:         scf.index_switch
+func.func @numbers(%a: f32, %b: f32, %k: index) -> f32 {
+  %r = scf.index_switch %k -> f32
+  case 0 {
+    scf.yield %a : f32
+  }
+  default {
+    scf.yield %b : f32
+  }
+  return %r : f32
+}
+
+// What may be the same value, by a choice, a loop or a call.
+// CHECK-LABEL: func.func private @may_be(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<4xf32>
+// CHECK:         %[[CHOICE:.+]] = arith.select
+// CHECK:         %[[BRANCH:.+]] = scf.if
+// CHECK:         %[[OTHER:.+]] = scf.if
+// CHECK:         %[[COPY1:.+]] = bufferization.alloc_tensor() copy(%[[CHOICE]])
+// CHECK:         %[[COPY2:.+]] = bufferization.alloc_tensor() copy(%[[BRANCH]])
+// CHECK:         return %[[X]], %[[COPY1]], %[[COPY2]], %[[OTHER]]
+func.func private @may_be(%x: tensor<4xf32>, %y: tensor<4xf32>, %b: i1) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
+  %choice = arith.select %b, %x, %y : tensor<4xf32>
+  %branch = scf.if %b -> tensor<4xf32> {
+    scf.yield %y : tensor<4xf32>
+  } else {
+    scf.yield %x : tensor<4xf32>
+  }
+  %other = scf.if %b -> tensor<4xf32> {
+    %z = math.exp %x : tensor<4xf32>
+    scf.yield %z : tensor<4xf32>
+  } else {
+    %z = math.sqrt %x : tensor<4xf32>
+    scf.yield %z : tensor<4xf32>
+  }
+  return %x, %choice, %branch, %other : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
+}
+func.func @calls(%x: tensor<4xf32>, %y: tensor<4xf32>, %b: i1) -> tensor<4xf32> {
+  %r:4 = call @may_be(%x, %y, %b) : (tensor<4xf32>, tensor<4xf32>, i1) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
+  return %r#0 : tensor<4xf32>
 }

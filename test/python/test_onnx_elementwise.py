@@ -50,3 +50,25 @@ def test_integers_and_limits_as_attributes(load):
     np.testing.assert_array_equal(got[1], ints == 0)
     made = model([node("Clip", ["x"], ["y"], min=-1.0, max=1.0)], [("x", T.FLOAT, [14, 14])], [("y", T.FLOAT, [14, 14])], opset=10)
     close(load(made)(X), np.clip(X, -1, 1), "Clip")
+
+
+def test_bytes_have_no_sign(load):
+    u, v = np.array([0, 1, 127, 128, 200, 255], np.uint8), np.array([7, 3, 7, 7, 7, 7], np.uint8)
+    nodes = [node("Div", ["u", "v"], ["div"]), node("Mod", ["u", "v"], ["mod"]), node("Abs", ["u"], ["abs"]), node("Clip", ["u", "low", "high"], ["clip"]), node("Max", ["u", "v"], ["max"]), node("Add", ["u", "v"], ["add"])]
+    made = model(nodes, [("u", T.UINT8, [6]), ("v", T.UINT8, [6])], [(one.output[0], T.UINT8, [6]) for one in nodes], {"low": np.array(10, np.uint8), "high": np.array(220, np.uint8)})
+    for one, got, want in zip(nodes, load(made)(u, v), ReferenceEvaluator(made).run(None, {"u": u, "v": v}), strict=True):
+        np.testing.assert_array_equal(got, want, err_msg=one.op_type)
+
+
+def test_integers_are_negated_as_integers(load):
+    n = np.array([-16777217, 2**31 - 1, 5], np.int32)
+    made = model([node("Neg", ["n"], ["y"])], [("n", T.INT32, [3])], [("y", T.INT32, [3])])
+    np.testing.assert_array_equal(load(made)(n), -n)
+
+
+@pytest.mark.parametrize("options", [{"alpha": 0.5}, {"alpha": 0.5, "transA": 1, "transB": 1}, {}, {"transB": 1}])
+def test_gemm_without_c(options, load):
+    a, b = np.ones((2, 3), np.float32), np.arange(12, dtype=np.float32).reshape(3, 4)
+    a, b = a.T if options.get("transA") else a, b.T if options.get("transB") else b
+    made = model([node("Gemm", ["a", "b"], ["y"], **options)], [("a", T.FLOAT, list(a.shape)), ("b", T.FLOAT, list(b.shape))], [("y", T.FLOAT, [2, 4])])
+    np.testing.assert_allclose(load(made)(a.copy(), b.copy()), ReferenceEvaluator(made).run(None, {"a": a, "b": b})[0], rtol=1e-6)

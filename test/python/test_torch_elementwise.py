@@ -68,6 +68,47 @@ def test_gelu_is_exact_to_its_own_type():
     assert (got.double() - F.gelu(wide, approximate="tanh")).abs().max() < 1e-6
 
 
+BYTES = torch.tensor([0, 1, 127, 128, 200, 255], dtype=torch.uint8)
+LONGS = torch.tensor([0, 1, 2, 3, 4, 5])
+OF_BYTES = {
+    "image": lambda u, n: u / 255, "half": lambda u, n: u * 0.5, "less": lambda u, n: u - 0.5, "float": lambda u, n: u * n.float(), "sum": lambda u, n: u + n, "product": lambda u, n: u * n, "compared": lambda u, n: u < n * 50,
+    "number": lambda u, n: u > 150, "where": lambda u, n: torch.where(n > 2, u, n), "joined": lambda u, n: torch.cat([u, n]), "magnitude": lambda u, n: u.abs(), "rest": lambda u, n: u % 7, "whole": lambda u, n: u // 7,
+    "truncated": lambda u, n: torch.div(u, 7, rounding_mode="trunc"), "itself": lambda u, n: u < u.flip(0), "largest": lambda u, n: torch.maximum(u, n.to(torch.int8)), "limits": lambda u, n: u.clamp(10, 220), "wraps": lambda u, n: u + u,
+    "root": lambda u, n: u**0.5, "signed root": lambda u, n: n.to(torch.int8) ** 0.5, "counted": lambda u, n: torch.arange(0, 250, 50, dtype=torch.uint8),
+}
+
+
+def test_bytes_have_no_sign():
+    check(OF_BYTES, BYTES, LONGS)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_numbers_that_a_type_does_not_hold(dtype):
+    """As in PyTorch it is the nearest that the type does hold that a tensor is compared with."""
+    check({"eq": lambda x: x == 0.1, "ne": lambda x: x != 0.1, "gt": lambda x: x > 0.1, "le": lambda x: x <= 0.1, "ge": lambda x: x >= 0.7, "lt": lambda x: x < 0.7, "masked_fill": lambda x: x.masked_fill(x == 0.1, 0), "clamp": lambda x: x.clamp(0.1, 0.7),
+           "threshold": lambda x: F.threshold(x, 0.1, 20), "hardshrink": lambda x: F.hardshrink(x, 0.1), "held": lambda x: x > 0.5, "beyond": lambda x: x < 1e300}, torch.tensor([0.1, 0.3, 0.7, 5, 0.5], dtype=dtype), rtol=1e-2)
+
+
+def test_division_to_whole_numbers():
+    x = torch.tensor([0.5, 1, 7, -7, float("inf"), 0, 1e30])
+    check({"fmod": lambda x, y: torch.fmod(x, y), "remainder": lambda x, y: x % y}, x, torch.full_like(x, 0.1))
+    n = torch.tensor([2**53 + 1, 2**63 - 1, 2**60 + 1, -7, 7])
+    check({"one": lambda n: n // 1, "three": lambda n: n // 3, "negative": lambda n: n // -2, "mode": lambda n: torch.div(n, 5, rounding_mode="floor"), "small": lambda n: n.to(torch.int8) // 2}, n)
+
+
+def test_rolls_by_more_than_a_size():
+    x = torch.arange(15.0).reshape(3, 5)
+    check({**{f"by {shift}": lambda x, shift=shift: x.roll(shift, 1) for shift in (-7, -6, -5, 0, 4, 5, 6, 12)}, "two": lambda x: x.roll((4, -9), (0, 1)), "all": lambda x: x.roll(17)}, x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sums_of_16_bits_do_not_stall(dtype):
+    """They are f32 and rounded once: a sum of ones in bfloat16 would stay at 256."""
+    ones, x = torch.ones(4096, 8, dtype=dtype), torch.randn(1024, 4, generator=torch.Generator().manual_seed(0)).to(dtype)
+    check({"rows": lambda a, x: a.mean(0), "all": lambda a, x: a.mean(), "sum": lambda a, x: a.sum(0), "places": lambda a, x: a.reshape(64, 64, 8).sum((0, 1)), "running": lambda a, x: a[:, 0].cumsum(0)[-1], "pool": lambda a, x: F.adaptive_avg_pool2d(a.reshape(1, 8, 64, 64), 1),
+           "root": lambda a, x: x * torch.rsqrt((x * x).mean(0)), "norm": lambda a, x: x.norm(dim=0)}, ones, x, rtol=1e-2 if dtype == torch.bfloat16 else 2e-3)
+
+
 def sorts(**options):
     return lambda x: tuple(torch.sort(x, stable=True, **options))
 

@@ -108,6 +108,18 @@ def MergeGemmsPass : Pass<"diffattn-merge-gemms", "ModuleOp"> {
                            "tensor::TensorDialect"];
 }
 
+def WidenReductionsPass
+    : InterfacePass<"diffattn-widen-reductions", "FunctionOpInterface"> {
+  let summary = "Sum and multiply up 16-bit numbers in f32";
+  let description = [{
+    Importers add numbers of f16 and bf16 to a tensor of their type, where 256 and 1
+    are 256. Sums and products over the reduction dimensions of a `linalg.generic` on
+    tensors become ones of f32, which are rounded once, at their end, and so do the
+    products that are summed.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect", "tensor::TensorDialect"];
+}
+
 def RelaxReductionsPass
     : InterfacePass<"diffattn-relax-reductions", "FunctionOpInterface"> {
   let summary = "Let sums over a reduction dimension be computed in any order";
@@ -132,12 +144,15 @@ def SplitDestinationsPass
 def SeparateResultsPass : Pass<"diffattn-separate-results", "ModuleOp"> {
   let summary = "Copy what a loop, a branch or a function gives twice";
   let description = [{
-    One-shot bufferization takes the results of `scf.for`, of `scf.index_switch` and
-    of a function that is called for different buffers, also where two of them are
-    one value or views of one, and may then write to both. The later ones are
-    copied.
+    One-shot bufferization takes the results of `scf.for` and of a function that is
+    called for different buffers, also where two of them are one value or views of
+    one, and may then write to both. The later ones are copied. So are values from
+    outside that `scf.while` goes on with, which it would write to. Of
+    `scf.index_switch` it does not know whose buffers its results are: those with
+    tensors become `scf.if`.
   }];
-  let dependentDialects = ["bufferization::BufferizationDialect"];
+  let dependentDialects = ["arith::ArithDialect", "bufferization::BufferizationDialect",
+                           "scf::SCFDialect"];
 }
 
 def MarkReadOnlyArgumentsPass

@@ -16,6 +16,12 @@ namespace mlir::diffattn {
 struct ContractionOperand {
   Value value;
   SmallVector<unsigned> loops;
+
+  /// Whether two of its axes have one loop, which reads a diagonal.
+  bool hasLoopTwice() const {
+    llvm::SmallDenseSet<unsigned> different(loops.begin(), loops.end());
+    return different.size() < loops.size();
+  }
 };
 
 /// What `operand` can be read from, itself first: transpositions, broadcasts,
@@ -35,6 +41,10 @@ struct MatrixRoles {
   bool transposeB = false;
   /// One A for all batches.
   bool sharedA = false;
+
+  size_t getNumLoops() const {
+    return batches.size() + rows.size() + columns.size() + inner.size();
+  }
 };
 
 /// The roles by which c = a * b is a product whose rows lie as rows.

@@ -32,7 +32,8 @@ BlockArgument getWidenedArgument(Value value) {
   return dyn_cast<BlockArgument>(value);
 }
 
-/// The two factors of `yield out + x * y`, as arguments of the body.
+/// The two factors of `yield out + x * y`, as arguments of the body, one for
+/// each input.
 FailureOr<std::pair<BlockArgument, BlockArgument>>
 matchMultiplyAdd(linalg::LinalgOp op) {
   Block *body = op.getBlock();
@@ -50,7 +51,7 @@ matchMultiplyAdd(linalg::LinalgOp op) {
     return failure();
   BlockArgument x = getWidenedArgument(multiply.getLhs());
   BlockArgument y = getWidenedArgument(multiply.getRhs());
-  if (!x || !y || x == out || y == out)
+  if (!x || !y || x == y || x == out || y == out)
     return failure();
   // Nothing else may happen in the body.
   int64_t extensions =
@@ -164,7 +165,14 @@ std::optional<MatchedProduct> matchProduct(linalg::LinalgOp op) {
           isF64(b.value) != isF64(cs.front().value))
         continue;
       std::optional<MatrixRoles> roles = matchMatrixRoles(a, b, cs.front());
-      if (!roles)
+      // A loop of a broadcast alone, which is summed over, would be lost, and a
+      // diagonal is no matrix.
+      if (!roles || roles->getNumLoops() != op.getNumLoops() ||
+          llvm::any_of(
+              std::array<const ContractionOperand *, 3>{&a, &b, &cs.front()},
+              [](const ContractionOperand *operand) {
+                return operand->hasLoopTwice();
+              }))
         continue;
       Value left = roles->swapped ? b.value : a.value,
             right = roles->swapped ? a.value : b.value;

@@ -230,18 +230,21 @@ void SizeChecker::check(Operation *op) {
         if (!isa<tensor::CastOp, memref::CastOp>(op) &&
             !op->hasTrait<OpTrait::Elementwise>())
           return;
-        Value to = op->getResult(0);
-        ShapedType type = shapeOf(to);
-        for (Value from : op->getOperands())
-          for (int64_t axis = 0; type && shapeOf(from) && axis < type.getRank();
-               ++axis)
+        ShapedType type = shapeOf(op->getResult(0));
+        if (!type)
+          return;
+        // The condition of a selection may be a number.
+        SmallVector<Value> shaped = llvm::to_vector(
+            llvm::make_filter_range(op->getOperands(), shapeOf));
+        for (Value from : shaped)
+          for (int64_t axis = 0; axis < type.getRank(); ++axis)
             if (!type.isDynamicDim(axis))
               assertions.requireEqual(
                   op, Size::of(from, axis),
                   Size::of(OpBuilder(op).getIndexAttr(type.getDimSize(axis))));
-            else if (from != op->getOperand(0))
+            else if (from != shaped.front())
               assertions.requireEqual(op, Size::of(from, axis),
-                                      Size::of(op->getOperand(0), axis));
+                                      Size::of(shaped.front(), axis));
       });
 }
 

@@ -76,6 +76,9 @@ def write_out_empty(ops: Iterable[ir.Operation]) -> None:
                     made = ir.Operation.create("stablehlo.broadcast_in_dim", [result.type], [init],
                                                attributes={"broadcast_dimensions": ir.DenseI64ArrayAttr.get([])}).results[0]
                 result.replace_all_uses_with(made)
+        elif op.name == "stablehlo.reduce" and not len(ir.DenseI64ArrayAttr(op.attributes["dimensions"])):
+            for result, operand in zip(list(op.results), list(op.operands)):  # over no axis
+                result.replace_all_uses_with(operand)
         else:
             continue
         op.erase()

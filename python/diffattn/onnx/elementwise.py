@@ -1,5 +1,6 @@
 """Element-wise ops of ONNX that torch-mlir computes otherwise: it loses NaN in the larger of two numbers, between limits and in signs, takes
-a value for equal to itself, has the constants of GELU's tanh with four digits, and knows no infinity in `Mod`."""
+a value for equal to itself and uint8 for signed, has the constants of GELU's tanh with four digits, negates integers in f32, forgets `Gemm`'s
+alpha without C, and knows no infinity in `Mod`."""
 
 from __future__ import annotations
 
@@ -17,9 +18,17 @@ def _is_float(builder: Builder) -> bool:
     return builder.type(builder.input(0)) in _FLOATS
 
 
+def _of_uint8(builder: Builder) -> bool:
+    """torch-mlir takes uint8 for signed."""
+    if builder.type(builder.input(0)) != onnx.TensorProto.UINT8:
+        return False
+    wide = [builder.op("Cast", one, to=onnx.TensorProto.INT32) if one else "" for one in builder.node.input]
+    return builder.finish("Cast", builder.op(builder.node.op_type, *wide, **builder.options), to=onnx.TensorProto.UINT8)
+
+
 def _keeping_nan(builder: Builder) -> bool:
     if not _is_float(builder):
-        return False
+        return _of_uint8(builder)
     x = builder.input(0)
     return builder.finish("Where", builder.op("IsNaN", x), x, builder.op(builder.node.op_type, *builder.node.input, **builder.options))
 
@@ -60,10 +69,28 @@ def _gelu(builder: Builder) -> bool:
 
 def _mod(builder: Builder) -> bool:
     if not _is_float(builder):
-        return False
+        return _of_uint8(builder)
     x, y = builder.input(0), builder.input(1)
     stays = builder.op("And", builder.op("IsInf", y), builder.op("Not", builder.op("IsInf", x)))
     return builder.finish("Where", stays, x, builder.op("Mod", x, y, **builder.options))
 
 
-ELEMENTWISE = {"Clip": _keeping_nan, "Equal": _equal, "Gelu": _gelu, "Max": _of_several, "Min": _of_several, "Mod": _mod, "Sign": _keeping_nan}
+def _neg(builder: Builder) -> bool:
+    """torch-mlir takes integers through f32."""
+    if _is_float(builder):
+        return False
+    x = builder.input(0)
+    return builder.finish("Sub", builder.op("Sub", x, x), x)
+
+
+def _gemm(builder: Builder) -> bool:
+    """Without C torch-mlir forgets alpha."""
+    if builder.input(2) or builder.options.get("alpha", 1.0) == 1.0:
+        return False
+    sides = [builder.op("Transpose", builder.input(number), perm=[1, 0]) if builder.options.get(name) else builder.input(number)
+             for number, name in enumerate(("transA", "transB"))]
+    product = builder.op("MatMul", *sides)
+    return builder.finish("Mul", product, builder.op("CastLike", builder.constant(builder.options["alpha"], np.float32), product))
+
+
+ELEMENTWISE = {"Abs": _of_uint8, "Clip": _keeping_nan, "Div": _of_uint8, "Equal": _equal, "Gelu": _gelu, "Gemm": _gemm, "Max": _of_several, "Min": _of_several, "Mod": _mod, "Neg": _neg, "Sign": _keeping_nan}

@@ -32,13 +32,14 @@ def table(exported: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.argmax.default: argmax, aten.argmin.default: argmin,
+    result.update({aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
                    aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
                    aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor,
                    aten.clamp_max.default: elementwise.clamp_max, aten.clamp_min.default: elementwise.clamp_min,
                    aten.clamp_min.Tensor: elementwise.clamp_tensor, aten.cumsum.default: cumsum,
                    aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div, aten.div.Tensor_mode: div,
-                   aten.eq.Tensor: elementwise.equal, aten.expand.default: expand, aten.fmod.Tensor: elementwise.fmod,
+                   aten.eq.Tensor: elementwise.equal, aten.expand.default: expand,
+                   aten.floor_divide.default: elementwise.floor_divide, aten.fmod.Tensor: elementwise.fmod,
                    aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
                    aten.hardtanh.default: elementwise.hardtanh, aten.index_copy.default: index_copy,
                    aten.index_put.default: index_put, aten.isclose.default: elementwise.isclose, aten.matmul.default: matmul,
@@ -46,11 +47,37 @@ def table(exported: bool = False) -> dict:
                    aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg,
-                   aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
+                   aten.pow.Tensor_Scalar: elementwise.power,
+                   aten.reciprocal.default: reciprocal, aten.repeat.default: repeat, aten.roll.default: roll,
                    aten.scatter.src: scatter, aten.scatter.value: scatter_number,
                    aten.sort.default: sort, aten.sort.stable: sort_stable,
                    aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk})
+    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
+        result[packet.Scalar] = elementwise.compared(packet.Scalar)
+    for op in _OF_UINT8:
+        result[op] = _first(elementwise.with_signs(op), result.get(op))
     return result
+
+
+#: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
+_OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.atan2.default, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
+             aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.div.Scalar, aten.div.Tensor, aten.div.Tensor_mode,
+             aten.floor_divide.default, aten.fmod.Tensor, aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor,
+             aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
+             aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
+             *(getattr(packet, kind) for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge) for kind in ("Tensor", "Scalar"))]
+
+
+def _first(decomposition, other):
+    """The decomposition, and where it gives nothing the other, if there is one."""
+    if other is None:
+        return decomposition
+
+    def either(*args, **kwargs):
+        made = decomposition(*args, **kwargs)
+        return other(*args, **kwargs) if made is NotImplemented else made
+
+    return either
 
 
 @contextlib.contextmanager
@@ -166,7 +193,29 @@ def sub(x, y, *, alpha=1):
 
 def div(x, y, *, rounding_mode=None):
     """As `sub`."""
-    return torch.div(_size(x, y), y, rounding_mode=rounding_mode) if isinstance(x, torch.SymInt) else NotImplemented
+    if isinstance(x, torch.SymInt):
+        return torch.div(_size(x, y), y, rounding_mode=rounding_mode)
+    return elementwise.floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
+
+
+def roll(x, shifts, dims=()):
+    """By less than the size: torch-mlir leaves a tensor as it is where it is to be moved further."""
+    if not dims:
+        return roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
+    for shift, dim in zip(shifts, dims):
+        size = x.size(dim)
+        if not isinstance(size, int):
+            return NotImplemented
+        if size and shift % size:
+            x = torch.cat([x.narrow(dim, size - shift % size, shift % size), x.narrow(dim, 0, size - shift % size)], dim)
+    return x.clone()
+
+
+def arange(start, end, step=1, *, dtype=None, layout=None, device=None, pin_memory=None):
+    """torch-mlir's program would end where it counts in 8 bits."""
+    if dtype not in (torch.uint8, torch.int8):
+        return NotImplemented
+    return torch.arange(start, end, step, dtype=torch.int64, device=device).to(dtype)
 
 
 def _size(x, like):

@@ -1,10 +1,12 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
-value for equal to itself, has the constants of GELU's tanh with four digits, and knows no infinity in `fmod` and `isclose`."""
+value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, divides integers in f64,
+knows no infinity in `isclose`, and takes uint8 for signed."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 
@@ -13,8 +15,8 @@ def clamp(x, min=None, max=None):
         return NotImplemented
     for limit, below in ((min, True), (max, False)):
         if limit is not None:
-            beyond = x < limit if below else x > limit
-            x = torch.where(beyond, torch.full((), limit, dtype=x.dtype, device=x.device), x)
+            limit = _nearest(x.dtype, limit)
+            x = torch.where(x < limit if below else x > limit, torch.full((), limit, dtype=x.dtype, device=x.device), x)
     return x
 
 
@@ -56,7 +58,56 @@ def _larger(x, y, exceeds):
 
 
 def equal(x, y):
-    return torch.logical_not(x != y) if x.is_floating_point() and isinstance(y, torch.Tensor) else NotImplemented
+    return torch.logical_not(x != y) if x.is_floating_point() and y.dim() else NotImplemented
+
+
+def compared(op):
+    """A float tensor with a number that its type does not hold: the nearest that it does hold stands for it."""
+
+    def compare(x, number):
+        if not x.is_floating_point() or isinstance(number, (torch.SymInt, torch.SymFloat)):
+            return NotImplemented
+        nearest = _nearest(x.dtype, number)
+        return NotImplemented if nearest == number or nearest != nearest else op(x, nearest)
+
+    return compare
+
+
+def _nearest(dtype, number):
+    """What the type holds of a number, without ops of PyTorch, which would be traced; a number beyond all of the type as it is."""
+    number = float(number)
+    if dtype == torch.float64 or not abs(number) <= torch.finfo(dtype).max:
+        return number
+    if dtype == torch.bfloat16:
+        bits = int(np.float32(number).view(np.uint32))
+        return float(np.uint32((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).view(np.float32))
+    return float((np.float16 if dtype == torch.float16 else np.float32)(number))
+
+
+def with_signs(op):
+    """An op on tensors of uint8, among others, on such of a type that holds their numbers and has signs."""
+
+    def decomposed(*args, **kwargs):
+        tensors = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,)) if isinstance(one, torch.Tensor)]
+        if all(one.dtype != torch.uint8 for one in tensors):
+            return NotImplemented
+        numbers = [one for one in args if isinstance(one, (int, float, torch.SymInt, torch.SymFloat)) and not isinstance(one, bool)]
+        promoted = tensors[0].dtype
+        for one in tensors[1:]:
+            promoted = torch.promote_types(promoted, one.dtype)
+        if any(isinstance(one, (float, torch.SymFloat)) for one in numbers) and not promoted.is_floating_point:
+            promoted = torch.get_default_dtype()
+        wide = torch.int32 if promoted == torch.uint8 else promoted
+
+        def widen(one):
+            if isinstance(one, (list, tuple)):
+                return type(one)(map(widen, one))
+            return one.to(wide) if isinstance(one, torch.Tensor) and one.dtype == torch.uint8 else one
+
+        made = op(*map(widen, args), **kwargs)
+        return made.to(torch.uint8) if made.dtype == torch.int32 and promoted == torch.uint8 else made
+
+    return decomposed
 
 
 def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
@@ -68,10 +119,31 @@ def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
 
 
 def fmod(x, y):
-    if not x.is_floating_point():
+    """By torch-mlir's remainder, which is exact."""
+    if not (x.is_floating_point() or y.is_floating_point()):
         return NotImplemented
-    rest = x - torch.trunc(x / y) * y
-    return torch.where((y.abs() == math.inf) & (x.abs() != math.inf), x, rest)
+    dtype = torch.result_type(x, y)
+    x, y = x.to(dtype), y.to(dtype)
+    rest = torch.remainder(x.abs(), y.abs())
+    return torch.where(x < 0, -rest, rest)
+
+
+def floor_divide(x, y):
+    """Of integers."""
+    number = not isinstance(y, torch.Tensor)
+    if not isinstance(x, torch.Tensor) or x.is_floating_point() or (isinstance(y, (float, torch.SymFloat)) if number else y.is_floating_point()):
+        return NotImplemented
+    dtype = x.dtype if number else torch.result_type(x, y)
+    wide = torch.promote_types(dtype, torch.int32)
+    x, y = x.to(wide), torch.full((), y, dtype=wide, device=x.device) if number else y.to(wide)
+    return torch.div(x - torch.remainder(x, y), y, rounding_mode="trunc").to(dtype)
+
+
+def power(x, exponent):
+    """Of integers to a float: torch-mlir's program would end."""
+    if x.is_floating_point() or x.is_complex() or not isinstance(exponent, float):
+        return NotImplemented
+    return torch.pow(x.to(torch.get_default_dtype()), exponent)
 
 
 def gelu(x, approximate="none"):

@@ -1,0 +1,165 @@
+//===- WidenReductions.cpp - sums of 16-bit numbers in f32 -===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#include "DiffAttn/Transforms/Passes.h"
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Linalg/Utils/Utils.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
+
+namespace mlir::diffattn {
+#define GEN_PASS_DEF_WIDENREDUCTIONSPASS
+#include "DiffAttn/Transforms/Passes.h.inc"
+} // namespace mlir::diffattn
+
+using namespace mlir;
+
+/// How a reduction adds to a result, or multiplies it.
+namespace {
+struct Accumulation {
+  unsigned number;       // of the result
+  Operation *combine;    // addf or mulf
+  arith::ExtFOp before;  // of what there is so far, or null: it is 16-bit
+  arith::TruncFOp after; // of what there is then, likewise
+};
+} // namespace
+
+static bool isNarrow(Type type) {
+  return getElementTypeOrSelf(type).isF16() ||
+         getElementTypeOrSelf(type).isBF16();
+}
+
+static std::optional<Accumulation> matchAccumulation(linalg::GenericOp op,
+                                                     unsigned number) {
+  BlockArgument out = op.getRegionOutputArgs()[number];
+  OpOperand &yielded = op.getBody()->getTerminator()->getOpOperand(number);
+  if (!isNarrow(out.getType()) || !out.hasOneUse() ||
+      !yielded.get().hasOneUse())
+    return std::nullopt;
+  Operation *combine = yielded.get().getDefiningOp(), *user = *out.user_begin();
+  auto after = dyn_cast_if_present<arith::TruncFOp>(combine);
+  auto before = dyn_cast<arith::ExtFOp>(user);
+  if (static_cast<bool>(after) != static_cast<bool>(before))
+    return std::nullopt;
+  if (after) {
+    if (!before->hasOneUse() || !after.getIn().hasOneUse() ||
+        !before.getType().isF32())
+      return std::nullopt;
+    combine = after.getIn().getDefiningOp();
+    user = *before->user_begin();
+  }
+  if (!combine || combine != user || !isa<arith::AddFOp, arith::MulFOp>(user))
+    return std::nullopt;
+  return Accumulation{number, combine, before, after};
+}
+
+/// `tensor`, element by element, by an op that widens or narrows.
+template <typename Cast>
+static Value castElements(ImplicitLocOpBuilder &b, Value tensor, Type element) {
+  auto type = cast<RankedTensorType>(tensor.getType());
+  Value empty = tensor::EmptyOp::create(
+      b, tensor::getMixedSizes(b, b.getLoc(), tensor), element);
+  AffineMap map = b.getMultiDimIdentityMap(type.getRank());
+  SmallVector<utils::IteratorType> loops(type.getRank(),
+                                         utils::IteratorType::parallel);
+  auto body = [&](OpBuilder &inner, Location loc, ValueRange args) {
+    Value result = Cast::create(inner, loc, element, args[0]);
+    linalg::YieldOp::create(inner, loc, result);
+  };
+  return linalg::GenericOp::create(b, empty.getType(), tensor, empty,
+                                   ArrayRef<AffineMap>{map, map}, loops, body)
+      .getResult(0);
+}
+
+/// What a reduction begins with, in f32.
+static Value widen(ImplicitLocOpBuilder &b, Value init) {
+  auto fill = init.getDefiningOp<linalg::FillOp>();
+  if (!fill || !isNarrow(fill.getInputs()[0].getType()))
+    return castElements<arith::ExtFOp>(b, init, b.getF32Type());
+  Value number = arith::ExtFOp::create(b, b.getF32Type(), fill.getInputs()[0]);
+  Value empty = tensor::EmptyOp::create(
+      b, tensor::getMixedSizes(b, b.getLoc(), init), b.getF32Type());
+  return linalg::FillOp::create(b, number, empty).getResult(0);
+}
+
+/// A value of the body in f32: of products the factors, which are exact.
+static Value widenInBody(ImplicitLocOpBuilder &b, Value value) {
+  if (!isNarrow(value.getType()))
+    return value;
+  auto product = value.getDefiningOp<arith::MulFOp>();
+  if (!product || !product->hasOneUse())
+    return arith::ExtFOp::create(b, b.getF32Type(), value);
+  Value left = arith::ExtFOp::create(b, b.getF32Type(), product.getLhs());
+  Value right = product.getLhs() == product.getRhs()
+                    ? left
+                    : arith::ExtFOp::create(b, b.getF32Type(), product.getRhs())
+                          .getResult();
+  return arith::MulFOp::create(b, left, right);
+}
+
+static void widenReduction(linalg::GenericOp op,
+                           ArrayRef<Accumulation> accumulations) {
+  ImplicitLocOpBuilder b(op.getLoc(), op);
+  SmallVector<Value> outs(op.getOutputs());
+  SmallVector<Type> types(op->getResultTypes());
+  for (Accumulation one : accumulations) {
+    outs[one.number] = widen(b, outs[one.number]);
+    types[one.number] = outs[one.number].getType();
+  }
+  auto made = linalg::GenericOp::create(
+      b, types, op.getInputs(), outs, op.getIndexingMapsArray(),
+      op.getIteratorTypesArray(), /*bodyBuild=*/nullptr,
+      linalg::getPrunedAttributeList(op));
+  made.getRegion().takeBody(op.getRegion());
+  for (Accumulation one : accumulations) {
+    BlockArgument out = made.getRegionOutputArgs()[one.number];
+    ImplicitLocOpBuilder inner(one.combine->getLoc(), one.combine);
+    Value soFar = out;
+    if (one.before)
+      soFar = one.before.getResult();
+    for (OpOperand &operand : one.combine->getOpOperands())
+      operand.set(operand.get() == soFar ? out
+                                         : widenInBody(inner, operand.get()));
+    out.setType(b.getF32Type());
+    one.combine->getResult(0).setType(b.getF32Type());
+    made.getBody()->getTerminator()->setOperand(one.number,
+                                                one.combine->getResult(0));
+    if (one.after)
+      one.after->erase();
+    if (one.before)
+      one.before->erase();
+  }
+  b.setInsertionPointAfter(made);
+  SmallVector<Value> results(made.getResults());
+  for (Accumulation one : accumulations)
+    results[one.number] = castElements<arith::TruncFOp>(
+        b, results[one.number],
+        getElementTypeOrSelf(op->getResult(one.number).getType()));
+  op->replaceAllUsesWith(results);
+  op->erase();
+}
+
+namespace {
+struct WidenReductionsPass final
+    : diffattn::impl::WidenReductionsPassBase<WidenReductionsPass> {
+  void runOnOperation() override {
+    SmallVector<linalg::GenericOp> reductions;
+    getOperation()->walk([&](linalg::GenericOp op) {
+      if (op.getNumReductionLoops() && op.hasPureTensorSemantics())
+        reductions.push_back(op);
+    });
+    for (linalg::GenericOp op : reductions) {
+      SmallVector<Accumulation> accumulations;
+      for (unsigned i = 0, e = op.getNumDpsInits(); i < e; ++i)
+        if (auto one = matchAccumulation(op, i))
+          accumulations.push_back(*one);
+      if (!accumulations.empty())
+        widenReduction(op, accumulations);
+    }
+  }
+};
+} // namespace

@@ -1,0 +1,60 @@
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(func.func(diffattn-widen-reductions),canonicalize)" | FileCheck %s
+#id = affine_map<(i, j) -> (i, j)>
+#row = affine_map<(i, j) -> (i)>
+
+// What a sum begins with, its terms and their factors are f32; it is rounded once.
+// CHECK-LABEL: func.func @squares(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<4x?xbf16>
+// CHECK:         %[[ZERO:.+]] = arith.constant 0.000000e+00 : f32
+// CHECK:         %[[INIT:.+]] = linalg.fill ins(%[[ZERO]] : f32) outs(%{{.+}} : tensor<4xf32>)
+// CHECK:         %[[SUM:.+]] = linalg.generic {{.*}} ins(%[[X]] : tensor<4x?xbf16>) outs(%[[INIT]] : tensor<4xf32>)
+// CHECK:         ^bb0(%[[A:.+]]: bf16, %[[OUT:.+]]: f32):
+// CHECK-NEXT:      %[[WIDE:.+]] = arith.extf %[[A]]
+// CHECK-NEXT:      %[[SQUARE:.+]] = arith.mulf %[[WIDE]], %[[WIDE]] : f32
+// CHECK-NEXT:      arith.addf %[[SQUARE]], %[[OUT]] : f32
+// CHECK:         linalg.generic {{.*}} ins(%[[SUM]] : tensor<4xf32>)
+// CHECK:           arith.truncf
+func.func @squares(%x: tensor<4x?xbf16>) -> tensor<4xbf16> {
+  %zero = arith.constant 0.0 : bf16
+  %e = tensor.empty() : tensor<4xbf16>
+  %f = linalg.fill ins(%zero : bf16) outs(%e : tensor<4xbf16>) -> tensor<4xbf16>
+  %r = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<4x?xbf16>) outs(%f : tensor<4xbf16>) {
+  ^bb0(%a: bf16, %o: bf16):
+    %s = arith.mulf %a, %a : bf16
+    %t = arith.addf %s, %o : bf16
+    linalg.yield %t : bf16
+  } -> tensor<4xbf16>
+  return %r : tensor<4xbf16>
+}
+
+// A sum that goes on from a tensor, rounded after each term; the other result is none.
+// CHECK-LABEL: func.func @both(
+// CHECK:         %[[R:.+]]:2 = linalg.generic {{.*}} outs(%{{.+}}, %{{.+}} : tensor<4xf32>, tensor<4xf16>)
+// CHECK:           %[[SUM:.+]] = arith.addf %{{.+}}, %{{.+}} : f32
+// CHECK:           %[[MOST:.+]] = arith.maximumf %{{.+}}, %{{.+}} : f16
+// CHECK:           linalg.yield %[[SUM]], %[[MOST]]
+func.func @both(%x: tensor<4x8xf32>, %h: tensor<4x8xf16>, %init: tensor<4xf16>, %least: tensor<4xf16>) -> (tensor<4xf16>, tensor<4xf16>) {
+  %r:2 = linalg.generic {indexing_maps = [#id, #id, #row, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x, %h : tensor<4x8xf32>, tensor<4x8xf16>) outs(%init, %least : tensor<4xf16>, tensor<4xf16>) {
+  ^bb0(%a: f32, %b: f16, %o: f16, %p: f16):
+    %w = arith.extf %o : f16 to f32
+    %t = arith.addf %w, %a : f32
+    %n = arith.truncf %t : f32 to f16
+    %m = arith.maximumf %b, %p : f16
+    linalg.yield %n, %m : f16, f16
+  } -> (tensor<4xf16>, tensor<4xf16>)
+  return %r#0, %r#1 : tensor<4xf16>, tensor<4xf16>
+}
+
+// What uses a sum so far for more stays.
+// CHECK-LABEL: func.func @running(
+// CHECK:         arith.addf %{{.+}}, %{{.+}} : bf16
+func.func @running(%x: tensor<4x8xbf16>, %init: tensor<4xbf16>) -> tensor<4xbf16> {
+  %r = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<4x8xbf16>) outs(%init : tensor<4xbf16>) {
+  ^bb0(%a: bf16, %o: bf16):
+    %s = arith.mulf %a, %o : bf16
+    %t = arith.addf %s, %o : bf16
+    linalg.yield %t : bf16
+  } -> tensor<4xbf16>
+  return %r : tensor<4xbf16>
+}
