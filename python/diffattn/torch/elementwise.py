@@ -136,7 +136,9 @@ def floor_divide(x, y):
     dtype = x.dtype if number else torch.result_type(x, y)
     wide = torch.promote_types(dtype, torch.int32)
     x, y = x.to(wide), torch.full((), y, dtype=wide, device=x.device) if number else y.to(wide)
-    return torch.div(x - torch.remainder(x, y), y, rounding_mode="trunc").to(dtype)
+    quotient = torch.div(x, y, rounding_mode="trunc")
+    rest = x - quotient * y
+    return (quotient - ((rest != 0) & ((rest < 0) != (y < 0))).to(wide)).to(dtype)
 
 
 def power(x, exponent):
