@@ -37,6 +37,8 @@ CASES = {
     "equal ones keep their order": (lambda x: jnp.argsort(x // 4), jnp.arange(40)[::-1]), "of three": (lambda x: jnp.lexsort((x[0], x[1].round())), X),
     "one": (jnp.sort, X[:1, 0]), "none": (jnp.sort, X[:0, 0]), "two": (jnp.sort, X[:2, 0]), "power of two": (jnp.sort, X.reshape(-1)[:64]), "one more": (jnp.sort, X.reshape(-1)),
     "bfloat16": (jnp.sort, X.astype(jnp.bfloat16)), "int8": (jnp.argsort, (X * 9).astype(jnp.int8)), "uint8": (jnp.sort, jnp.asarray([200, 3, 127, 128], jnp.uint8)), "truth values": (jnp.sort, X > 0),
+    **{f"shifted by {by}": (lambda a, n, by=by: (a << by, a >> by, n << by, n >> by, lax.shift_right_logical(n, by)), U32, jnp.asarray([1, -1, 2**31 - 1, -2**31], jnp.int32)) for by in (31, 32, 40)},
+    "shifted by each": (lambda n, by: (n << by, n >> by, lax.shift_right_logical(n, by)), jnp.asarray([1, -1, 5, -2**31], jnp.int32), jnp.asarray([-1, 32, 3, 100], jnp.int32)),
     "over no axis": (lambda x: x.sum(axis=()), X), "greatest": (greatest, X), "median": (lambda x: jnp.median(x, 1), X), "place in a sorted row": (lambda x, y: jnp.searchsorted(jnp.sort(x), y), X[0], X[1]),
     "sampler": (among_best, KEY, X * 3), "permutation": (jax.random.permutation, KEY, X), "in a loop": (lambda x: lax.fori_loop(0, 3, lambda i, y: jnp.sort(y * (-1.5) ** i), x), X),
     **{f"scan of {n}": (lambda x: lax.associative_scan(lambda a, b: (a[0] * b[0], a[1] * b[0] + b[1]), (x, x), axis=1), X[:, :n]) for n in (2, 3, 5, 13)},

@@ -73,7 +73,7 @@ LONGS = torch.tensor([0, 1, 2, 3, 4, 5])
 OF_BYTES = {
     "image": lambda u, n: u / 255, "half": lambda u, n: u * 0.5, "less": lambda u, n: u - 0.5, "float": lambda u, n: u * n.float(), "sum": lambda u, n: u + n, "product": lambda u, n: u * n, "compared": lambda u, n: u < n * 50,
     "number": lambda u, n: u > 150, "where": lambda u, n: torch.where(n > 2, u, n), "joined": lambda u, n: torch.cat([u, n]), "magnitude": lambda u, n: u.abs(), "rest": lambda u, n: u % 7, "whole": lambda u, n: u // 7,
-    "truncated": lambda u, n: torch.div(u, 7, rounding_mode="trunc"), "itself": lambda u, n: u < u.flip(0), "largest": lambda u, n: torch.maximum(u, n.to(torch.int8)), "limits": lambda u, n: u.clamp(10, 220), "wraps": lambda u, n: u + u,
+    "truncated": lambda u, n: torch.div(u, 7, rounding_mode="trunc"), "itself": lambda u, n: u < u.flip(0), "largest": lambda u, n: torch.maximum(u, n.to(torch.int8)), "limits": lambda u, n: u.clamp(10, 220), "wraps": lambda u, n: u + u, "long number": lambda u, n: u * n[3], "byte number": lambda u, n: n * u[4], "float number": lambda u, n: u * n[3].float(),
     "root": lambda u, n: u**0.5, "signed root": lambda u, n: n.to(torch.int8) ** 0.5, "counted": lambda u, n: torch.arange(0, 250, 50, dtype=torch.uint8),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import numpy as np
 from jaxlib.mlir import ir
 
 from . import building
@@ -61,6 +62,46 @@ def saturate_conversions(ops: Iterable[ir.Operation]) -> None:
                 result = ir.Operation.create("stablehlo.select", [made], [holds, constant, result]).results[0]
         for use in users:
             use.owner.operands[use.operand_number] = result
+
+
+def limit_shifts(ops: Iterable[ir.Operation]) -> None:
+    """By as many bits as a number has, or by fewer than none, everything is shifted out; ops of arith do not define that."""
+    for op in ops:
+        if not op.name.startswith("stablehlo.shift_") or _is_within(op):
+            continue
+        kind = ir.RankedTensorType(op.results[0].type)
+        bits = int(re.search(r"\d+", str(kind.element_type))[0])
+        users = list(op.results[0].uses)
+        with ir.InsertionPoint(op), op.location:
+            x, by = op.operands
+            constants = {number: _splat(kind, ir.IntegerAttr.get(kind.element_type, number)) for number in (0, bits, bits - 1)}
+            truth = ir.RankedTensorType.get(kind.shape, ir.IntegerType.get_signless(1))
+
+            def compared(direction, number):
+                return ir.Operation.create("stablehlo.compare", [truth], [by, constants[number]], attributes={
+                    "comparison_direction": ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>")}).results[0]
+
+            isWithin = ir.Operation.create("stablehlo.and", [truth], [compared("GE", 0), compared("LT", bits)]).results[0]
+            isArithmetic = op.name == "stablehlo.shift_right_arithmetic"
+            op.operands[1] = ir.Operation.create("stablehlo.select", [kind], [isWithin, by, constants[bits - 1 if isArithmetic else 0]]).results[0]
+        if isArithmetic:
+            continue
+        with ir.InsertionPoint.after(op), op.location:
+            made = ir.Operation.create("stablehlo.select", [kind], [isWithin, op.results[0], constants[0]]).results[0]
+        for use in users:
+            use.owner.operands[use.operand_number] = made
+
+
+def _is_within(shift: ir.Operation) -> bool:
+    """Whether it is by a constant that the type has bits for."""
+    by = shift.operands[1].owner
+    while not isinstance(by, ir.Block) and by.name == "stablehlo.broadcast_in_dim":
+        by = by.operands[0].owner
+    if isinstance(by, ir.Block) or by.name != "stablehlo.constant":
+        return False
+    bits = int(re.search(r"\d+", str(ir.RankedTensorType(shift.results[0].type).element_type))[0])
+    numbers = np.array(ir.DenseElementsAttr(by.attributes["value"])).astype(np.int64)
+    return bool(((numbers >= 0) & (numbers < bits)).all())
 
 
 def write_out_empty(ops: Iterable[ir.Operation]) -> None:

@@ -4,6 +4,7 @@ knows no infinity in `isclose`, and takes uint8 for signed."""
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -91,12 +92,7 @@ def with_signs(op):
         tensors = [one for arg in args for one in (arg if isinstance(arg, (list, tuple)) else (arg,)) if isinstance(one, torch.Tensor)]
         if all(one.dtype != torch.uint8 for one in tensors):
             return NotImplemented
-        numbers = [one for one in args if isinstance(one, (int, float, torch.SymInt, torch.SymFloat)) and not isinstance(one, bool)]
-        promoted = tensors[0].dtype
-        for one in tensors[1:]:
-            promoted = torch.promote_types(promoted, one.dtype)
-        if any(isinstance(one, (float, torch.SymFloat)) for one in numbers) and not promoted.is_floating_point:
-            promoted = torch.get_default_dtype()
+        promoted = _promoted(op, tensors, [arg for arg in args if isinstance(arg, (int, float, torch.SymInt, torch.SymFloat))])
         wide = torch.int32 if promoted == torch.uint8 else promoted
 
         def widen(one):
@@ -105,9 +101,18 @@ def with_signs(op):
             return one.to(wide) if isinstance(one, torch.Tensor) and one.dtype == torch.uint8 else one
 
         made = op(*map(widen, args), **kwargs)
-        return made.to(torch.uint8) if made.dtype == torch.int32 and promoted == torch.uint8 else made
+        return made.to(torch.uint8) if promoted == torch.uint8 and made.dtype == wide else made
 
     return decomposed
+
+
+def _promoted(op, tensors, numbers):
+    """The type that the op computes in."""
+    aten = torch.ops.aten
+    if op == aten.cat.default:
+        return functools.reduce(torch.promote_types, (one.dtype for one in tensors))
+    first, *others = [*(tensors[1:] if op == aten.where.self else tensors), *numbers]
+    return functools.reduce(torch.promote_types, [torch.result_type(first, one) for one in others] or [first.dtype])
 
 
 def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
