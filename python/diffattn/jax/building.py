@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxlib.mlir import ir
 
 #: Of an element: where it is along each axis.
 Place = Mapping[int, ir.Value]
+
+
+def replace_each(ops: Iterable[ir.Operation], name: str, lowering: Callable[[ir.Operation], list[ir.Value]]) -> None:
+    """The ops called `name` by what `lowering` makes of them, whose values may be without signs."""
+    for one in ops:
+        if one.name == name:
+            with ir.InsertionPoint(one), one.location:
+                for result, made in zip(list(one.results), lowering(one)):
+                    result.replace_all_uses_with(cast(made, result.type))
+            one.erase()
 
 
 def for_each(sizes: Mapping[int, int], carried: list[ir.Value], body: Callable[[Place, list[ir.Value]], list[ir.Value]]) -> list[ir.Value]:

@@ -7,18 +7,13 @@ from collections.abc import Iterable
 
 from jaxlib.mlir import ir
 
-from .building import branch, cast, extract, for_each, index, insert, is_less, of_scalars, on_indices, op, signless, truth
+from .building import branch, cast, extract, for_each, index, insert, is_less, of_scalars, on_indices, op, replace_each, signless, truth
 
 
 def lower_scatter(ops: Iterable[ir.Operation]) -> None:
     """In the order of the updates, each element of an update is combined with what lies at its place. A window that is not within the
     operand is left out as a whole, as XLA does."""
-    for one in ops:
-        if one.name == "stablehlo.scatter":
-            with ir.InsertionPoint(one), one.location:
-                for result, made in zip(list(one.results), _loops(one)):
-                    result.replace_all_uses_with(cast(made, result.type))
-            one.erase()
+    replace_each(ops, "stablehlo.scatter", _loops)
 
 
 class _Numbers:

@@ -6,17 +6,12 @@ from collections.abc import Callable, Iterable
 
 from jaxlib.mlir import ir
 
-from .building import branch, cast, extract, for_each, index, insert, is_less, loop, of_scalars, on_indices, op, signless, truth
+from .building import branch, cast, extract, for_each, index, insert, is_less, loop, of_scalars, on_indices, op, replace_each, signless, truth
 
 
 def lower_sort(ops: Iterable[ir.Operation]) -> None:
     """A merge sort of places along the axis, which keeps the order of equal ones, and then of what lies there."""
-    for one in ops:
-        if one.name == "stablehlo.sort":
-            with ir.InsertionPoint(one), one.location:
-                for result, made in zip(list(one.results), _sorted(one)):
-                    result.replace_all_uses_with(cast(made, result.type))
-            one.erase()
+    replace_each(ops, "stablehlo.sort", _sorted)
 
 
 def _sorted(sort) -> list[ir.Value]:

@@ -1,10 +1,11 @@
 """What ATen ops are taken apart into before torch-mlir lowers them.
 
-torch-mlir's own table, with three changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have
-wrong shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which MLIR 22 does
-not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
-(write_node.py), and sorting counts (sorting.py); elementwise.py has what it computes otherwise than PyTorch. What it lowers for known sizes alone, or without saying which sizes
-stay as they are, is written so that it does. The operator of diffattn becomes one node (attention_node.py).
+torch-mlir's own table, with these changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have wrong
+shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which
+MLIR 22 does not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
+(write_node.py); sorting is counting (sorting.py). What it computes otherwise than PyTorch is written with ops that it computes alike
+(elementwise.py). What it lowers for known sizes alone, or without saying which sizes stay as they are, is written so that it does. The
+operator of diffattn becomes one node (attention_node.py).
 """
 
 from __future__ import annotations
