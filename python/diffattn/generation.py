@@ -209,7 +209,7 @@ class CompiledModel:
         """Streams what follows a prompt: pieces of text for text, ids for ids.
 
         A list of prompts (or a 2-D array of ids) gives pairs of the prompt's number and a piece. Generation ends at the
-        model's end token, at a `stop` string, or after `max_new_tokens`. What is None is as generation_config.json says, else
+        model's end token, at a `stop` string, which prompts of ids do not look for, or after `max_new_tokens`. What is None is as generation_config.json says, else
         greedy and 128 tokens. `timing` then says how fast it was.
         """
         if not self.is_decoder:
@@ -218,8 +218,6 @@ class CompiledModel:
         if max_new_tokens is not None:
             max_new_tokens = checks.integer("max_new_tokens", max_new_tokens, 1, MOST_TOKENS)
         single, batch = _split_prompts(prompts)
-        if stop and not any(isinstance(prompt, str) for prompt in batch):
-            raise InputError("stop: expected None for prompts that are token ids, which give no text that could end with one")
         stop = self.defaults.stop if stop is None else checks.texts("stop", stop)
         ids = [self._prompt_ids("prompts" if single else f"prompts[{i}]", prompt) for i, prompt in enumerate(batch)]
         streams = [TextStream(self.tokenizer, i, stop) if isinstance(p, str) else None for p, i in zip(batch, ids)]

@@ -33,40 +33,41 @@ def table(exported: bool = False) -> dict:
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
-    result.update({aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
-                   aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
-                   aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor,
-                   aten.clamp_max.default: elementwise.clamp_max, aten.clamp_min.default: elementwise.clamp_min,
-                   aten.clamp_min.Tensor: elementwise.clamp_tensor, aten.cumsum.default: cumsum,
-                   aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div, aten.div.Tensor_mode: div,
-                   aten.eq.Tensor: elementwise.equal, aten.expand.default: expand,
-                   aten.floor_divide.default: elementwise.floor_divide, aten.fmod.Tensor: elementwise.fmod,
-                   aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
-                   aten.hardtanh.default: elementwise.hardtanh, aten.index_copy.default: index_copy,
-                   aten.index_put.default: index_put, aten.isclose.default: elementwise.isclose, aten.matmul.default: matmul,
-                   aten.max.dim: max_dim, aten.maximum.default: elementwise.maximum,
-                   aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
+    result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
+                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
+                   aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: index_copy,
+                   aten.index_put.default: index_put, aten.matmul.default: matmul,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg,
-                   aten.pow.Tensor_Scalar: elementwise.power,
-                   aten.reciprocal.default: reciprocal, aten.repeat.default: repeat, aten.roll.default: roll,
+                   aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
                    aten.scatter.src: scatter, aten.scatter.value: scatter_number,
                    aten.sort.default: sort, aten.sort.stable: sort_stable,
                    aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk})
-    for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge):
-        result[packet.Scalar] = elementwise.compared(packet.Scalar)
+    otherwise = {
+        aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
+        aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
+        aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
+        aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: elementwise.floor_divide, aten.fmod.Tensor: elementwise.fmod,
+        aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
+        aten.hardtanh.default: elementwise.hardtanh, aten.isclose.default: elementwise.isclose, aten.max.dim: max_dim,
+        aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
+        aten.pow.Tensor_Scalar: elementwise.power, aten.roll.default: roll,
+        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS}}
+    for op, function in otherwise.items():
+        result[op] = _first(function, result.get(op))
     for op in _OF_UINT8:
         result[op] = _first(elementwise.with_signs(op), result.get(op))
     return result
 
 
+_COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 #: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
 _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.atan2.default, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
              aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.div.Scalar, aten.div.Tensor, aten.div.Tensor_mode,
              aten.floor_divide.default, aten.fmod.Tensor, aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor,
              aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
              aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
-             *(getattr(packet, kind) for packet in (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge) for kind in ("Tensor", "Scalar"))]
+             *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 
 
 def _first(decomposition, other):
