@@ -17,9 +17,9 @@ using namespace mlir::diffattn;
 // Of tiles, four of sums, so that one does not wait for itself; and as many
 // keys as leave the f32 scores of one map, 32 KB, in the first level of the
 // cache.
-// Cores with AMX reach a block's values and weights, 44 KB of 64 keys, in their
-// first level, and are held up by the second: one gave 102 % of its peak of FMA
-// at 1024 keys, where 256 keys a block gave 78 %. Zen 4 is not.
+// Cores with AMX have the values and weights of 64 keys, 44 KB, in their first
+// level, and longer blocks wait for the second, as on Zen 4 they do not. The
+// project's benchmarks have not timed it on one yet.
 static constexpr CpuMicroKernel kMicroKernels[] = {
     {"bf16 tiles",
      "amx-bf16",

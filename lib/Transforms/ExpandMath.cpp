@@ -163,9 +163,6 @@ struct ExpandNearOne final : OpRewritePattern<Op> {
         attr = DenseElementsAttr::get(vector, Attribute(attr));
       return arith::ConstantOp::create(b, attr);
     };
-    auto isEqual = [&](Value left, Value right) -> Value {
-      return arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, left, right);
-    };
     constexpr bool isExp = std::is_same_v<Op, math::ExpM1Op>;
     Value one = constant(1.0);
     Value u = isExp ? math::ExpOp::create(b, x).getResult()
@@ -187,8 +184,8 @@ struct ExpandNearOne final : OpRewritePattern<Op> {
           arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, u,
                                 constant(0.0)));
     Value result = arith::SelectOp::create(b, isInside, quotient, plain);
-    rewriter.replaceOpWithNewOp<arith::SelectOp>(op, isEqual(u, one), x,
-                                                 result);
+    Value isOne = arith::CmpFOp::create(b, arith::CmpFPredicate::OEQ, u, one);
+    rewriter.replaceOpWithNewOp<arith::SelectOp>(op, isOne, x, result);
     return success();
   }
 };

@@ -18,8 +18,8 @@ namespace mlir::diffattn {
 
 using namespace mlir;
 
-/// How a reduction adds to a result, or multiplies it.
 namespace {
+/// How a reduction adds to a result, or multiplies it.
 struct Accumulation {
   unsigned number;       // of the result
   Operation *combine;    // addf or mulf
@@ -40,7 +40,8 @@ static std::optional<Accumulation> matchAccumulation(linalg::GenericOp op,
   if (!isNarrow(out.getType()) || !out.hasOneUse() ||
       !yielded.get().hasOneUse())
     return std::nullopt;
-  Operation *combine = yielded.get().getDefiningOp(), *user = *out.user_begin();
+  Operation *combine = yielded.get().getDefiningOp();
+  Operation *user = *out.user_begin();
   auto after = dyn_cast_if_present<arith::TruncFOp>(combine);
   auto before = dyn_cast<arith::ExtFOp>(user);
   if (static_cast<bool>(after) != static_cast<bool>(before))

@@ -140,7 +140,6 @@ def check(library, number, case):
         pytest.fail(f"s{number}: {wrong.sum()} of {wrong.size} wrong, first at {at}: {got[at]}, expected {case.expected[at]}; {case.sig} {shapes}")
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", range(len(SIGNATURES)))
 def test_exact_around_edges(library, number, full):
     rng = np.random.default_rng(number)

@@ -49,7 +49,6 @@ def library(request, build_dir, tmp_path_factory):
     return isa, compile_library(signatures, isa, build_dir, tmp_path_factory.mktemp(isa)), signatures
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lambda lengths: "x".join(map(str, lengths.values())))
 def test_blocks_by_what_a_bias_holds(library, lengths, full):
     isa, code, signatures = library

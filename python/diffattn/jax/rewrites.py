@@ -81,13 +81,13 @@ def limit_shifts(ops: Iterable[ir.Operation]) -> None:
                 return ir.Operation.create("stablehlo.compare", [truth], [by, constants[number]], attributes={
                     "comparison_direction": ir.Attribute.parse(f"#stablehlo<comparison_direction {direction}>")}).results[0]
 
-            isWithin = ir.Operation.create("stablehlo.and", [truth], [compared("GE", 0), compared("LT", bits)]).results[0]
-            isArithmetic = op.name == "stablehlo.shift_right_arithmetic"
-            op.operands[1] = ir.Operation.create("stablehlo.select", [kind], [isWithin, by, constants[bits - 1 if isArithmetic else 0]]).results[0]
-        if isArithmetic:
+            is_within = ir.Operation.create("stablehlo.and", [truth], [compared("GE", 0), compared("LT", bits)]).results[0]
+            is_arithmetic = op.name == "stablehlo.shift_right_arithmetic"
+            op.operands[1] = ir.Operation.create("stablehlo.select", [kind], [is_within, by, constants[bits - 1 if is_arithmetic else 0]]).results[0]
+        if is_arithmetic:
             continue
         with ir.InsertionPoint.after(op), op.location:
-            made = ir.Operation.create("stablehlo.select", [kind], [isWithin, op.results[0], constants[0]]).results[0]
+            made = ir.Operation.create("stablehlo.select", [kind], [is_within, op.results[0], constants[0]]).results[0]
         for use in users:
             use.owner.operands[use.operand_number] = made
 

@@ -60,12 +60,12 @@ def _order(size: int, precedes: Callable[[ir.Value, ir.Value], ir.Value]) -> tup
             def take(k: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
                 left, right, order = carried
                 a, b = (extract(order, source, on_indices("minsi", place, last)) for place in (left, right))
-                isBehind = op("arith.andi", truth(), is_less(left, middle), is_less(right, high))
+                is_behind = op("arith.andi", truth(), is_less(left, middle), is_less(right, high))
                 # One run has ended, or both have elements.
-                isRight = branch(isBehind, [truth()], lambda: [precedes(b, a)], lambda: [is_less(right, high)])[0]
-                step = op("arith.index_castui", ir.IndexType.get(), isRight)
+                is_right = branch(is_behind, [truth()], lambda: [precedes(b, a)], lambda: [is_less(right, high)])[0]
+                step = op("arith.index_castui", ir.IndexType.get(), is_right)
                 return [on_indices("addi", left, on_indices("subi", one, step)), on_indices("addi", right, step),
-                        insert(op("arith.select", ir.IndexType.get(), isRight, b, a), order, target, k)]
+                        insert(op("arith.select", ir.IndexType.get(), is_right, b, a), order, target, k)]
 
             return loop(low, high, one, [low, middle, *orders], take)[2:]
 

@@ -79,7 +79,7 @@ def _neg(builder: Builder) -> bool:
     """torch-mlir takes integers through f32."""
     if _is_float(builder):
         return False
-    x = builder.input(0)
+    x = builder.input(0)  # x - x is 0 of its type in opsets that have no CastLike
     return builder.finish("Sub", builder.op("Sub", x, x), x)
 
 
