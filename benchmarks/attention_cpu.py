@@ -152,7 +152,7 @@ def measure_mask(args, probe, dtype, name, queries, keys):
     target = next(iter(targets(args, dtype).values()))
     ours = {"boolean mask": lambda: operands.ours(target, attn_mask=seen), "mask of -inf": lambda: operands.ours(target, attn_mask=added)}
     theirs = operands.peers(causal=False, compiled=False, seen=seen)
-    prepare = emptied_caches(probe) if queries == 1 else lambda: None
+    prepare = emptied_caches(probe) if queries == 1 else None
     with torch.no_grad():
         checked(operands, ours, theirs["naive"])
         times = sample(probe, {**ours, "no mask": lambda: operands.ours(target), **theirs}, args.turns, prepare=prepare)

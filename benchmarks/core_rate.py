@@ -5,6 +5,7 @@ rate that the probe reaches on a quiet core: what a neighbour disturbed is throw
 """
 
 import ctypes
+import math
 import platform
 import statistics
 import subprocess
@@ -14,6 +15,8 @@ from pathlib import Path
 #: A sample counts if the probes around it came this near to a quiet core; so many samples at least, of so many turns at most
 #: for each that was asked for.
 GATE, LEAST_KEPT, MOST_TURNS = 0.93, 3, 4
+#: Seconds: a call that takes less is repeated until a sample takes as long.
+SHORT = 0.004
 
 PROBE = r"""
 typedef float v __attribute__((vector_size(BYTES)));
@@ -177,10 +180,25 @@ def quartiles(values):
     return {"median": median, "quartiles": [low, high]}
 
 
-def sample(probe, calls, turns, prepare=lambda: None):
+def timed(clock, call, repeat):
+    """Seconds of one call: of several, one after the other, where `repeat` and a single one would mostly pay for what the contestant before
+    it left in the caches."""
+    begin = clock()
+    call()
+    seconds = clock() - begin
+    if not repeat or seconds >= SHORT:
+        return seconds
+    count = math.ceil(SHORT / max(seconds, SHORT / 1000))
+    begin = clock()
+    for _ in range(count):
+        call()
+    return (clock() - begin) / count
+
+
+def sample(probe, calls, turns, prepare=None):
     """For each call the least time of the samples that count, their median and quartiles, their number, that of all, and the gate.
 
-    `prepare` is called before each sample, outside of its time."""
+    `prepare` is called before each sample, outside of its time, which is then that of one call."""
     samples = {name: [] for name in calls}
     for turn in range(turns * MOST_TURNS):
         # Judged anew each time: what a quiet core reaches is known better and better.
@@ -189,10 +207,9 @@ def sample(probe, calls, turns, prepare=lambda: None):
             break
         for name, call in calls.items():
             before = probe.rate()
-            prepare()
-            begin = probe.clock()
-            call()
-            seconds = probe.clock() - begin
+            if prepare:
+                prepare()
+            seconds = timed(probe.clock, call, repeat=prepare is None)
             samples[name].append((seconds, min(before, probe.rate())))
     result = {}
     for name in calls:
