@@ -55,6 +55,20 @@ def test_what_prepares_a_sample_is_not_timed(bench):
     assert len(seen) == times["x"]["of"] + times["y"]["of"] and len(set(seen)) == len(seen)
 
 
+def test_the_first_of_short_calls_is_not_timed(bench):
+    """It finds cold caches."""
+    probe = FakeProbe([100] * 200)
+    in_a_row = {"short": 0, "long": 0}
+
+    def call(name, seconds):
+        in_a_row.update({other: 0 for other in in_a_row if other != name})
+        in_a_row[name] += 1
+        probe.now += seconds * (3 if in_a_row[name] == 1 else 1)
+
+    times = bench.sample(probe, {"short": lambda: call("short", 1e-4), "long": lambda: call("long", 0.5)}, 4)
+    assert times["short"]["seconds"] == pytest.approx(1e-4) and times["long"]["seconds"] == pytest.approx(1.5)
+
+
 def test_more_samples_are_taken_where_too_few_count(bench):
     probe = FakeProbe([60] * 16 + [100] * 100)
     times = bench.sample(probe, {"x": probe.call}, 8)["x"]
