@@ -19,7 +19,7 @@
 // BF16-NOT:    bf16_pairs
 // AMX:         isa = "amx", lanes = 16
 // AMX:         #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 64, two_pass_keys = 16384>]
-// AVX2:        #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 2, o_vectors = 8, o_row_vectors = 8>
+// AVX2:        #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 16, o_row_vectors = 16>
 // AVX2-SAME:   #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48
 // AVX2-SAME:   qk_tile = [4, 3, 4], pv_tile = [6, 2, 4]
 // GENERIC:     isa = "generic", lanes = 4
@@ -51,9 +51,9 @@ func.func @by_hand(%q: !h, %l: tensor<f32>, %o: !h) -> !h {
   return %0 : !h
 }
 
-// One query, and a width of values that takes two passes.
+// One query, and values wider than the registers.
 // CHECK-LABEL: func.func @decode(
-// AVX2:        schedules = [#diffattn.cpu_split_kv<isa = "avx2", {{.*}}pv_keys = 2, {{.*}}>]
+// AVX2:        schedules = [#diffattn.cpu_split_kv<isa = "avx2", {{.*}}pv_keys = 8, o_vectors = 16, o_row_vectors = 16>]
 !d = tensor<1x2x1x128xf32>
 !c = tensor<1x2x?x128xf32>
 func.func @decode(%q: !d, %k: !c, %l: tensor<f32>, %o: !d) -> !d {

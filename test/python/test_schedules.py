@@ -28,7 +28,7 @@ def draw_cpu_schedules(rng, isa):
     outputs = pick(1, 2, 8, 16, 32)
     split = (f"#diffattn.cpu_split_kv<{made_for}{split_product}, kv_split_size = {lanes * pick(1, 2, 7, 64)}, qk_rows = {pick(1, 2, 4, 8, lanes)}, "
              f"q_vectors = {pick(0, 3, 8, 16)}, pv_rows = {pick(1, outputs, 2)}, pv_keys = {pick(2, 6, 8, 100)}, "
-             f"o_vectors = {outputs}, o_row_vectors = {pick(1, 2, 4, 8, 16)}, prefetch_rows = {pick(0, 1, 64)}>")
+             f"o_vectors = {outputs}, o_row_vectors = {pick(1, 2, 4, 8, 16, 32)}, prefetch_rows = {pick(0, 1, 64)}>")
     few = pick(0, 2, 8, 100)
     if pick(0, 0, 1):
         return split if few else prefill

@@ -40,26 +40,54 @@ TEST_F(SplitKVSchedule, TilesFitTheRegisters) {
         // Queries, sums of each row, and the key.
         EXPECT_LE(tiles.getQVectors() + tiles.getQkRows() + 1,
                   target.vectorRegisters);
-        // Sums, a weight of each row and the value.
-        EXPECT_LE(tiles.getOVectors() + tiles.getPvRows() + 1,
-                  target.vectorRegisters);
+        // Sums, a weight of each row and the value, but for one row that is
+        // read to its end.
+        if (tiles.getOVectors() > target.vectorRegisters / 2)
+          EXPECT_EQ(tiles.getPvRows(), 1);
+        else
+          EXPECT_LE(tiles.getOVectors() + tiles.getPvRows() + 1,
+                    target.vectorRegisters);
         EXPECT_EQ(tiles.getLanes() * 4, target.vectorBytes);
         EXPECT_EQ(tiles.getIsa(), target.name);
       }
 }
 
-TEST_F(SplitKVSchedule, WideRowsTakePasses) {
+TEST_F(SplitKVSchedule, WideRowsAreReadToTheirEnds) {
   for (const CpuTarget &target : getCpuTargets()) {
     constexpr int64_t unknown = ShapedType::kDynamic;
     CpuSplitKVAttr any = select(target, f16, unknown);
-    int64_t whole = any.getORowVectors() * any.getLanes();
+    const int64_t usual = any.getORowVectors() * any.getLanes();
     // A width that is not known takes what most have.
-    EXPECT_EQ(select(target, f16, whole), any);
-    EXPECT_LT(select(target, f16, whole + 1).getPvKeys(), any.getPvKeys());
+    EXPECT_EQ(select(target, f16, usual), any);
+    for (int64_t columns : {usual + 1, 2 * usual, 4 * usual}) {
+      CpuSplitKVAttr wide = select(target, f16, columns);
+      EXPECT_GE(wide.getORowVectors() * any.getLanes(), columns);
+      EXPECT_GE(wide.getOVectors(), wide.getORowVectors());
+      EXPECT_EQ(wide.getPvKeys(), any.getPvKeys());
+    }
+    // Beyond that in passes, over few keys.
+    CpuSplitKVAttr widest = select(target, f16, 4 * usual + 1);
+    EXPECT_EQ(widest.getORowVectors(), any.getORowVectors());
+    EXPECT_LT(widest.getPvKeys(), any.getPvKeys());
     // As many bytes of values for every type, whatever multiplies them.
     EXPECT_EQ(select(target, bf16, unknown).getPvKeys(), any.getPvKeys());
     EXPECT_EQ(select(target, f32, unknown).getPvKeys(), any.getPvKeys() / 2);
   }
+}
+
+/// Whole rows, unless heads that share values had to widen them once each.
+TEST_F(SplitKVSchedule, WideRowsOfHeadsThatShareValues) {
+  for (const CpuTarget &target : getCpuTargets())
+    for (Type type : {f16, bf16, f32}) {
+      AttentionShape shape;
+      shape.elementType = type;
+      shape.group = 4;
+      shape.valueDim = 16 * target.vectorBytes / 4;
+      CpuSplitKVAttr tiles = selectCpuSplitKV(shape, target);
+      const bool isWhole =
+          type.isF32() || tiles.getProduct() == CpuProduct::Bf16Pairs;
+      EXPECT_EQ(tiles.getORowVectors(), isWhole ? 16 : 8) << target.name.str();
+    }
 }
 
 TEST(SmallGemmSchedule, RowsDivideTheMost) {

@@ -140,11 +140,12 @@ SmallVector<Value> PairedNumbers::loadColumns(KernelBuilder &b, Value row,
                                               Value mask) const {
   // Two vectors of columns side by side, where there are two, fill one of
   // numbers.
-  int64_t wide = vectors > 1 ? 2 : 1;
-  VectorType halves = VectorType::get({wide * b.lanes}, b.getI16Type());
+  auto getWide = [&](int64_t i) { return i + 1 < vectors ? 2 : 1; };
   SmallVector<Value> loaded[2], values;
   for (int64_t which : {0, 1}) {
-    for (int64_t i = 0; i < vectors; i += wide) {
+    for (int64_t i = 0; i < vectors; i += 2) {
+      VectorType halves =
+          VectorType::get({getWide(i) * b.lanes}, b.getI16Type());
       Value c = b.add(column, i * b.lanes);
       loaded[which].push_back(mask ? b.loadMasked(halves, row, c, mask)
                                    : b.load(halves, row, element, c));
@@ -152,13 +153,16 @@ SmallVector<Value> PairedNumbers::loadColumns(KernelBuilder &b, Value row,
     row = b.at(row, element, stride);
     b.keepOrder();
   }
-  for (auto [first, second] : llvm::zip_equal(loaded[0], loaded[1]))
+  for (auto [step, first] : llvm::enumerate(loaded[0])) {
+    const int64_t wide = getWide(2 * step);
     for (int64_t part = 0; part < wide; ++part) {
       SmallVector<int64_t> order;
       for (int64_t i = part * b.lanes; i < (part + 1) * b.lanes; ++i)
         order.append({i, wide * b.lanes + i});
       values.push_back(vector::BitCastOp::create(
-          b, b.integers, vector::ShuffleOp::create(b, first, second, order)));
+          b, b.integers,
+          vector::ShuffleOp::create(b, first, loaded[1][step], order)));
     }
+  }
   return values;
 }

@@ -141,12 +141,22 @@ void SplitKVKernel::emitOutputs(const Rows &rows, const ProductAtom &of,
                                 Value first, Value end,
                                 const Outputs &outputs) {
   Value whole = b.div(rows.columns, b.lanes);
-  int64_t count = outputs.outputs.size();
-  int64_t widest = getOutputVectors(count);
-  forBlocks(whole, widest, [&](Value column, int64_t vectors) {
+  int64_t widest = getOutputVectors(outputs.outputs.size());
+  auto emit = [&](Value column, int64_t vectors) {
     emitColumns(rows, of, first, end, outputs, b.mul(column, b.lanes), vectors,
                 /*masked=*/false);
-  });
+  };
+  // Memory is fastest where a row is read to its end before the next one.
+  std::optional<int64_t> vectors = KernelBuilder::known(whole);
+  if (vectors && *vectors <= widest) {
+    const int64_t together = pairsValues ? *vectors / 2 * 2 : *vectors;
+    if (together)
+      emit(b.index(0), together);
+    if (together < *vectors)
+      emit(b.index(together), 1);
+  } else {
+    forBlocks(whole, widest, emit);
+  }
   std::optional<int64_t> known = KernelBuilder::known(rows.columns);
   Value done = b.mul(whole, b.lanes);
   if (!rows.padded && (!known || *known % b.lanes))
