@@ -401,6 +401,12 @@ Value KernelWriter::combine(Operation *op, Value x, Value y) {
   return result->getResult(0);
 }
 
+Value KernelWriter::loadInBody(memref::LoadOp load, ValueRange indices) {
+  if (Value known = indices.empty() ? getRegister(load.getMemRef()) : Value())
+    return known;
+  return this->load(view(load.getMemRef()), indices);
+}
+
 void KernelWriter::replaceNested(Operation *op, ValueRange loops,
                                  unsigned first) {
   OpBuilder::InsertionGuard guard(b);
@@ -412,7 +418,7 @@ void KernelWriter::replaceNested(Operation *op, ValueRange loops,
     } else if (auto load = dyn_cast<memref::LoadOp>(inner)) {
       // A view made here is not known elsewhere.
       DenseMap<Value, View> outer = views;
-      value = this->load(view(load.getMemRef()), load.getIndices());
+      value = loadInBody(load, load.getIndices());
       views = std::move(outer);
     }
     if (!value)
@@ -446,8 +452,7 @@ SmallVector<Value> KernelWriter::computeBody(const Phase &phase,
       SmallVector<Value> indices;
       for (Value i : load.getIndices())
         indices.push_back(mapping.lookup(i));
-      mapping.map(load.getResult(),
-                  this->load(view(load.getMemRef()), indices));
+      mapping.map(load.getResult(), loadInBody(load, indices));
     } else if (Type type = typeOf(&op)) {
       Value x = convertTo(type, mapping.lookup(op.getOperand(0)));
       Value y = convertTo(type, mapping.lookup(op.getOperand(1)));

@@ -127,6 +127,9 @@ private:
   bool isHostMemRef(Value memref);
   View derivedView(Value memref);
   void replaceNested(Operation *op, ValueRange loops, unsigned first);
+  /// What a body reads at `indices`: a number that another phase of this kernel
+  /// computed is not in memory for all threads yet.
+  Value loadInBody(memref::LoadOp load, ValueRange indices);
 
   static LLVM::LLVMFuncOp createKernel(KernelModule &kernels, Location loc,
                                        int64_t threads);

@@ -1,0 +1,39 @@
+"""Tensor programs as importers write them on a simulated GPU: exact, or as NumPy says in f64."""
+import numpy as np
+
+from diffattn.runtime import Executable
+
+SM_80 = "cuda-sim:sm_80"
+
+
+def call(module, *arguments, target=SM_80):
+    return Executable(module, target=target, cache=False, threads=1).call("f", *arguments)
+
+
+def test_a_body_reads_what_the_op_before_it_computed():
+    # One kernel: the sum that the second op's body reads is another phase's, and no barrier is between.
+    x = np.random.default_rng(0).standard_normal((4, 77)).astype(np.float32)
+    (got,) = call("""
+func.func @f(%x: tensor<4x77xf32>) -> tensor<f32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %init = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %sum = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> ()>],
+      iterator_types = ["reduction", "reduction"]} ins(%x : tensor<4x77xf32>) outs(%init : tensor<f32>) {
+    ^bb0(%a: f32, %s: f32):
+      %t = arith.addf %s, %a : f32
+      linalg.yield %t : f32
+  } -> tensor<f32>
+  %squares = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> ()>],
+      iterator_types = ["reduction", "reduction"]} ins(%x : tensor<4x77xf32>) outs(%init : tensor<f32>) {
+    ^bb0(%a: f32, %s: f32):
+      %m = tensor.extract %sum[] : tensor<f32>
+      %d = arith.subf %a, %m : f32
+      %q = arith.mulf %d, %d : f32
+      %t = arith.addf %s, %q : f32
+      linalg.yield %t : f32
+  } -> tensor<f32>
+  return %squares : tensor<f32>
+}""", x)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(got, ((wide - wide.sum()) ** 2).sum(), rtol=1e-5)
