@@ -1,5 +1,6 @@
 """Tensor programs as importers write them on a simulated GPU: exact, or as NumPy says in f64."""
 import numpy as np
+import pytest
 
 from diffattn.runtime import Executable
 
@@ -37,3 +38,25 @@ func.func @f(%x: tensor<4x77xf32>) -> tensor<f32> {
 }""", x)
     wide = x.astype(np.float64)
     np.testing.assert_allclose(got, ((wide - wide.sum()) ** 2).sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("op, of", [("maxsi", np.max), ("minsi", np.min), ("addi", np.sum), ("andi", np.bitwise_and.reduce),
+                                    ("maxui", lambda x, axis: x.view(np.uint64).max(axis).view(np.int64)),
+                                    ("minui", lambda x, axis: x.view(np.uint64).min(axis).view(np.int64))])
+def test_reductions_of_indices(op, of):
+    x = np.random.default_rng(1).integers(-(2**40), 2**40, (3, 50))
+    start = {"maxsi": -(2**63), "minsi": 2**63 - 1, "minui": -1, "andi": -1}.get(op, 0)
+    (got,) = call(f"""
+func.func @f(%x: tensor<3x50xindex>) -> tensor<3xindex> {{
+  %start = arith.constant {start} : index
+  %e = tensor.empty() : tensor<3xindex>
+  %init = linalg.fill ins(%start : index) outs(%e : tensor<3xindex>) -> tensor<3xindex>
+  %r = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i)>],
+      iterator_types = ["parallel", "reduction"]}} ins(%x : tensor<3x50xindex>) outs(%init : tensor<3xindex>) {{
+    ^bb0(%a: index, %s: index):
+      %t = arith.{op} %s, %a : index
+      linalg.yield %t : index
+  }} -> tensor<3xindex>
+  return %r : tensor<3xindex>
+}}""", x)
+    assert (got == of(x, axis=1)).all()

@@ -11,6 +11,7 @@
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SetVector.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 using namespace mlir::diffattn::linalggpu;
@@ -122,6 +123,28 @@ std::optional<std::pair<Value, int64_t>> Phase::findSize(unsigned loop) const {
   return found;
 }
 
+/// What changes nothing when `op` is applied to it. Upstream's answer counts
+/// the bits of the type, which an index has none of: it is an i64 here.
+static std::optional<TypedAttr> getNeutralElement(Operation *op) {
+  if (!isa<IndexType>(op->getResult(0).getType()))
+    return arith::getNeutralElement(op);
+  auto number = [&](int64_t value) -> TypedAttr {
+    return Builder(op->getContext()).getIndexAttr(value);
+  };
+  return llvm::TypeSwitch<Operation *, std::optional<TypedAttr>>(op)
+      .Case<arith::AddIOp, arith::OrIOp, arith::XOrIOp, arith::MaxUIOp>(
+          [&](auto) { return number(0); })
+      .Case([&](arith::MulIOp) { return number(1); })
+      .Case<arith::AndIOp, arith::MinUIOp>([&](auto) { return number(-1); })
+      .Case([&](arith::MaxSIOp) {
+        return number(std::numeric_limits<int64_t>::min());
+      })
+      .Case([&](arith::MinSIOp) {
+        return number(std::numeric_limits<int64_t>::max());
+      })
+      .Default([](Operation *) { return std::nullopt; });
+}
+
 std::optional<Combiner> Phase::matchCombiner(unsigned number) const {
   linalg::GenericOp generic = getGeneric();
   Block *body = generic.getBody();
@@ -150,7 +173,7 @@ std::optional<Combiner> Phase::matchCombiner(unsigned number) const {
   if (combiner.chain.empty() || !carried.hasOneUse())
     return std::nullopt;
   std::optional<TypedAttr> neutral =
-      arith::getNeutralElement(combiner.chain.front());
+      ::getNeutralElement(combiner.chain.front());
   if (!neutral)
     return std::nullopt;
   combiner.neutral = *neutral;
