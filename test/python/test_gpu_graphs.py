@@ -60,3 +60,40 @@ func.func @f(%x: tensor<3x50xindex>) -> tensor<3xindex> {{
   return %r : tensor<3xindex>
 }}""", x)
     assert (got == of(x, axis=1)).all()
+
+
+def test_slices_of_any_size_begin_where_data_says():
+    # Axes of one element and of a size that only the call knows are joined, and the place comes from memory of the device.
+    module = """
+func.func @f(%x: tensor<1x5x?xf32>, %at: tensor<i32>, %n: index) -> (tensor<1x5xf32>, tensor<1x?xf32>) {
+  %p = tensor.extract %at[] : tensor<i32>
+  %i = arith.index_cast %p : i32 to index
+  %column = tensor.extract_slice %x[0, 0, %i] [1, 5, 1] [1, 1, 1] : tensor<1x5x?xf32> to tensor<1x5xf32>
+  %row = tensor.extract_slice %x[0, %i, 0] [1, 1, %n] [1, 1, 2] : tensor<1x5x?xf32> to tensor<1x?xf32>
+  return %column, %row : tensor<1x5xf32>, tensor<1x?xf32>
+}"""
+    x = np.arange(1 * 5 * 12, dtype=np.float32).reshape(1, 5, 12)
+    for at in (0, 3):
+        column, row = call(module, x, np.array(at, np.int32), 6)
+        assert (column == x[:, :, at]).all() and (row == x[:, at, ::2]).all()
+
+
+def test_rows_at_places_of_data_may_be_any_steps_apart():
+    # Steps that are no multiple of 16 bytes, of an axis along which the slice begins at 0: read by elements.
+    module = """
+!x = memref<?x?x8xf32, strided<[?, ?, 1]>>
+func.func @f(%x: !x, %at: memref<i64>, %y: memref<?x8xf32>) {
+  %c0 = arith.constant 0 : index
+  %n = memref.dim %x, %c0 : !x
+  %p = memref.load %at[] : memref<i64>
+  %i = arith.index_cast %p : i64 to index
+  %part = memref.subview %x[0, %i, 0] [%n, 1, 8] [1, 1, 1] : !x to memref<?x8xf32, strided<[?, 1], offset: ?>>
+  memref.copy %part, %y : memref<?x8xf32, strided<[?, 1], offset: ?>> to memref<?x8xf32>
+  return
+}"""
+    flat = np.arange(3 * 33, dtype=np.float32)
+    for step in (32, 33):
+        x = np.lib.stride_tricks.as_strided(flat, (3, 4, 8), (4 * step, 32, 4))
+        y = np.zeros((3, 8), np.float32)
+        call(module, x, np.array(2), y)
+        assert (y == x[:, 2]).all()

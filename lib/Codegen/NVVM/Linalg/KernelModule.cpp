@@ -113,11 +113,12 @@ static std::string findUnsupported(Value memref, ArrayRef<scf::ForOp> loops) {
       for (Value operand : op->getOperands().drop_front())
         if (!DeviceValues::canCompute(operand, loops))
           return "expected an offset that a kernel can compute";
-    } else if (!isa<memref::CastOp>(op)) {
+    } else if (isa<memref::ExpandShapeOp>(op)) {
       for (int64_t stride :
            cast<MemRefType>(view.getType()).getStridesAndOffset().first)
         if (ShapedType::isDynamic(stride))
-          return "expected static strides of a reshape where an offset is data";
+          return "expected static strides of memref.expand_shape where an "
+                 "offset is data";
     }
     view = op->getOperand(0);
   }

@@ -206,6 +206,19 @@ View KernelWriter::derivedView(Value memref) {
     result.strides = source.strides;
     return result;
   }
+  if (auto collapse = dyn_cast<memref::CollapseShapeOp>(op)) {
+    // What is joined runs by the steps of its last axis that has any.
+    MemRefType from = collapse.getSrcType();
+    for (const ReassociationIndices &group :
+         collapse.getReassociationIndices()) {
+      int64_t axis = group.back();
+      for (int64_t i : group)
+        if (from.getDimSize(i) != 1)
+          axis = i;
+      result.strides.push_back(source.strides[axis]);
+    }
+    return result;
+  }
   if (!part) {
     staticStrides();
     return result;

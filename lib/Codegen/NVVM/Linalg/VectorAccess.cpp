@@ -68,6 +68,8 @@ public:
       if (part)
         addSteps(part, chunk, result);
     }
+    if (base != access.memref)
+      addStrides(base, /*axis=*/std::nullopt, chunk, result);
     if (memref::GetGlobalOp constant = constantOf(base)) {
       if (base != constant.getResult())
         result.possible = false;
@@ -78,12 +80,16 @@ public:
   }
 
 private:
-  void addStrides(Value memref, int64_t axis, int64_t chunk, Alignment &to) {
+  /// Those of all axes but `axis`, or but the one along which elements lie side
+  /// by side.
+  void addStrides(Value memref, std::optional<int64_t> axis, int64_t chunk,
+                  Alignment &to) {
     auto type = cast<MemRefType>(memref.getType());
     bool own = !DeviceValues::contains(memref) &&
                !DeviceValues::dependsOn(memref, loops) && !constantOf(memref);
     for (auto [i, stride] : llvm::enumerate(type.getStridesAndOffset().first)) {
-      if (static_cast<int64_t>(i) == axis || type.getDimSize(i) == 1)
+      if ((axis ? static_cast<int64_t>(i) == *axis : stride == 1) ||
+          type.getDimSize(i) == 1)
         continue;
       // Dynamic strides of a view that the device makes are its source's.
       if (ShapedType::isDynamic(stride) && !own)
