@@ -18,7 +18,9 @@
 #include "llvm/IR/Instructions.h"
 #include "llvm/IR/IntrinsicInst.h"
 #include "llvm/IR/Module.h"
+#include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/MathExtras.h"
+#include "llvm/Transforms/Scalar/ScalarizeMaskedMemIntrin.h"
 
 using namespace llvm;
 using namespace mlir::diffattn::sim;
@@ -96,7 +98,8 @@ Error Lowering::lowerFunction(Function &function) {
       accesses.push_back(&instruction);
     else if (isa<CallInst>(instruction))
       calls.push_back(&instruction);
-    else if (isa<InvokeInst, CallBrInst>(instruction))
+    else if (isa<InvokeInst, CallBrInst>(instruction) ||
+             instruction.getOpcode() == Instruction::FRem)
       return unsupported(instruction, instruction.getOpcodeName());
   }
   SmallVector<std::pair<const BasicBlock *, const BasicBlock *>> backEdges;
@@ -317,52 +320,81 @@ static void addEntry(Module &module, const LoweredKernel &kernel) {
   builder.CreateRetVoid();
 }
 
-/// What x86 calls to round to bf16: neither libgcc nor the instructions of
-/// every CPU do it with subnormals kept.
-static void addBfloatRounding(Module &module) {
+/// f64 as f32 rounded to odd: a second rounding then sees whether anything was
+/// cut off.
+static Value *roundToOdd(IRBuilder<> &builder, Value *wide) {
+  Type *single = builder.getFloatTy(), *i32 = builder.getInt32Ty();
+  Value *near = builder.CreateFPTrunc(wide, single);
+  Value *bits = builder.CreateBitCast(near, i32);
+  Value *back = builder.CreateFPExt(near, wide->getType());
+  Value *inexact = builder.CreateFCmpONE(back, wide);
+  Value *away = builder.CreateFCmpOGT(
+      builder.CreateUnaryIntrinsic(Intrinsic::fabs, back),
+      builder.CreateUnaryIntrinsic(Intrinsic::fabs, wide));
+  Value *cut = builder.CreateSub(bits, builder.CreateZExt(away, i32));
+  return builder.CreateBitCast(
+      builder.CreateSelect(inexact, builder.CreateOr(cut, 1), bits), single);
+}
+
+static Value *roundToBfloat(IRBuilder<> &builder, Value *single) {
+  Type *i32 = builder.getInt32Ty();
+  Value *bits = builder.CreateBitCast(single, i32);
+  Value *odd = builder.CreateAnd(builder.CreateLShr(bits, 16), 1);
+  Value *rounded = builder.CreateLShr(
+      builder.CreateAdd(builder.CreateAdd(bits, ConstantInt::get(i32, 0x7fff)),
+                        odd),
+      16);
+  Value *isNan = builder.CreateFCmpUNO(single, single);
+  Value *half = builder.CreateTrunc(
+      builder.CreateSelect(isNan, ConstantInt::get(i32, 0x7fff), rounded),
+      builder.getInt16Ty());
+  return builder.CreateBitCast(half, builder.getBFloatTy());
+}
+
+/// What x86 calls to round to 16 bits: neither libgcc nor the instructions of
+/// every CPU round to bf16 with subnormals kept, and none rounds f64 to f16.
+static void addRounding(Module &module) {
   LLVMContext &context = module.getContext();
-  Type *i32 = Type::getInt32Ty(context), *i16 = Type::getInt16Ty(context),
-       *bfloat = Type::getBFloatTy(context);
-  for (auto [name, source] :
-       {std::pair<StringRef, Type *>{"__truncsfbf2", Type::getFloatTy(context)},
-        std::pair<StringRef, Type *>{"__truncdfbf2",
-                                     Type::getDoubleTy(context)}}) {
+  Type *f32 = Type::getFloatTy(context), *f64 = Type::getDoubleTy(context),
+       *bfloat = Type::getBFloatTy(context), *half = Type::getHalfTy(context);
+  const std::tuple<StringRef, Type *, Type *> functions[] = {
+      {"__truncsfbf2", f32, bfloat},
+      {"__truncdfbf2", f64, bfloat},
+      {"__truncdfhf2", f64, half}};
+  for (auto [name, source, target] : functions) {
     Function *function =
-        Function::Create(FunctionType::get(bfloat, {source}, false),
+        Function::Create(FunctionType::get(target, {source}, false),
                          GlobalValue::ExternalLinkage, name, module);
     IRBuilder<> builder(BasicBlock::Create(context, "", function));
     Value *single = function->getArg(0);
-    if (source->isDoubleTy()) {
-      // Round to odd first, so that the second rounding sees whether anything
-      // was cut off.
-      Value *near = builder.CreateFPTrunc(single, Type::getFloatTy(context));
-      Value *bits = builder.CreateBitCast(near, i32);
-      Value *back = builder.CreateFPExt(near, source);
-      Value *inexact = builder.CreateFCmpONE(back, single);
-      Value *away = builder.CreateFCmpOGT(
-          builder.CreateUnaryIntrinsic(Intrinsic::fabs, back),
-          builder.CreateUnaryIntrinsic(Intrinsic::fabs, single));
-      Value *cut = builder.CreateSub(bits, builder.CreateZExt(away, i32));
-      single = builder.CreateBitCast(
-          builder.CreateSelect(inexact, builder.CreateOr(cut, 1), bits),
-          Type::getFloatTy(context));
-    }
-    Value *bits = builder.CreateBitCast(single, i32);
-    Value *odd = builder.CreateAnd(builder.CreateLShr(bits, 16), 1);
-    Value *rounded = builder.CreateLShr(
-        builder.CreateAdd(
-            builder.CreateAdd(bits, ConstantInt::get(i32, 0x7fff)), odd),
-        16);
-    Value *isNan = builder.CreateFCmpUNO(single, single);
-    Value *half = builder.CreateTrunc(
-        builder.CreateSelect(isNan, ConstantInt::get(i32, 0x7fff), rounded),
-        i16);
-    builder.CreateRet(builder.CreateBitCast(half, bfloat));
+    if (source == f64)
+      single = roundToOdd(builder, single);
+    builder.CreateRet(target == bfloat ? roundToBfloat(builder, single)
+                                       : builder.CreateFPTrunc(single, half));
   }
+}
+
+/// Loads and stores of some of the elements of a vector become branches, as
+/// NVPTX makes of them.
+static void scalarizeMaskedAccesses(Module &module) {
+  LoopAnalysisManager loops;
+  FunctionAnalysisManager functions;
+  CGSCCAnalysisManager components;
+  ModuleAnalysisManager modules;
+  PassBuilder builder;
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+  for (Function &function : module)
+    if (!function.isDeclaration())
+      ScalarizeMaskedMemIntrinPass().run(function, functions);
 }
 
 Expected<Lowered> mlir::diffattn::sim::lowerKernels(Module &module,
                                                     unsigned capability) {
+  scalarizeMaskedAccesses(module);
   Lowered result;
   // Number 0 is no instruction.
   result.sites.emplace_back();
@@ -408,7 +440,7 @@ Expected<Lowered> mlir::diffattn::sim::lowerKernels(Module &module,
   }
   for (const LoweredKernel &kernel : result.kernels)
     addEntry(module, kernel);
-  addBfloatRounding(module);
+  addRounding(module);
   StripDebugInfo(module);
   return result;
 }

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "ExpandRounding.h"
 #include "ExpandTrigonometry.h"
 
 #include "DiffAttn/Transforms/Passes.h"
@@ -264,7 +265,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   if (all) {
     llvm::append_range(inOtherTerms,
                        ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh",
-                                           "powf", "round", "sinh", "tan"});
+                                           "powf", "sinh", "tan"});
+    populateRoundingPatterns(patterns);
     populateTrigonometryPatterns(patterns);
   }
   math::populateExpansionPatterns(patterns, inOtherTerms);

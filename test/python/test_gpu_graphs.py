@@ -1,4 +1,5 @@
 """Tensor programs as importers write them on a simulated GPU: exact, or as NumPy says in f64."""
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -97,3 +98,61 @@ func.func @f(%x: !x, %at: memref<i64>, %y: memref<?x8xf32>) {
         y = np.zeros((3, 8), np.float32)
         call(module, x, np.array(2), y)
         assert (y == x[:, 2]).all()
+
+
+@pytest.mark.parametrize("name, dtype", [("f32", np.float32), ("f64", np.float64), ("f16", np.float16), ("bf16", ml_dtypes.bfloat16)])
+def test_remainders_and_rounding_are_exact(name, dtype):
+    limits = ml_dtypes.finfo(dtype)
+    special = np.array([0, -0.0, 1, -0.5, 2.5, -2.5, 3, 1e4, 1.49999, np.inf, -np.inf, np.nan, float(limits.max), float(limits.smallest_subnormal),
+                        3 * float(limits.smallest_subnormal), float(limits.tiny)]).astype(dtype)
+    rng = np.random.default_rng(2)
+    drawn = (rng.standard_normal((2, 200)) * 10.0 ** rng.uniform(-4, 4.4, (2, 200))).astype(dtype)
+    pairs = np.stack([one.ravel() for one in np.meshgrid(special, special)])
+    x, y = np.concatenate([pairs, drawn], axis=1)
+    rest, rounded = call(f"""
+func.func @f(%x: tensor<?x{name}>, %y: tensor<?x{name}>) -> (tensor<?x{name}>, tensor<?x{name}>) {{
+  %r = arith.remf %x, %y : tensor<?x{name}>
+  %q = math.round %x : tensor<?x{name}>
+  return %r, %q : tensor<?x{name}>, tensor<?x{name}>
+}}""", x, y)
+    wide, by = x.astype(np.float64), y.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        whole = np.trunc(wide)
+        away = np.copysign(whole + (np.abs(wide - whole) >= 0.5) * np.sign(wide), wide)
+        np.testing.assert_array_equal(rest.astype(np.float64), np.fmod(wide, by))
+    assert (np.signbit(rest) == np.signbit(x))[~np.isnan(rest)].all()
+    np.testing.assert_array_equal(rounded.astype(np.float64), away.astype(dtype).astype(np.float64))
+
+
+def test_64_bits_are_rounded_once_to_16():
+    x = np.array([1 + 2.0**-11 + 2.0**-40, 65519.99, 65520.0, 2.0**-25, 2.0**-25 * 1.0001, -1e300, np.inf, 0.1])
+    (got,) = call("""
+func.func @f(%x: tensor<?xf64>) -> tensor<?xf16> {
+  %r = arith.truncf %x : tensor<?xf64> to tensor<?xf16>
+  return %r : tensor<?xf16>
+}""", x)
+    with np.errstate(over="ignore"):
+        assert (got == x.astype(np.float16)).all()
+
+
+@pytest.mark.parametrize("op", ["maxsi", "minui", "xori", "muli"])
+def test_reductions_of_bytes_across_rows(op):
+    # LLVM makes vectors of the elements that a thread combines.
+    x = np.random.default_rng(3).integers(-128, 128, (4, 33, 3)).astype(np.int8)
+    (got,) = call(f"""
+func.func @f(%x: tensor<4x33x3xi8>) -> tensor<33x3xi8> {{
+  %init = arith.constant dense<7> : tensor<33x3xi8>
+  %r = linalg.generic {{indexing_maps = [affine_map<(i, j, k) -> (k, i, j)>, affine_map<(i, j, k) -> (i, j)>],
+      iterator_types = ["parallel", "parallel", "reduction"]}} ins(%x : tensor<4x33x3xi8>) outs(%init : tensor<33x3xi8>) {{
+    ^bb0(%a: i8, %s: i8):
+      %t = arith.{op} %s, %a : i8
+      linalg.yield %t : i8
+  }} -> tensor<33x3xi8>
+  return %r : tensor<33x3xi8>
+}}""", x)
+    of = {"maxsi": np.maximum, "minui": lambda a, b: np.minimum(a.view(np.uint8), b.view(np.uint8)).view(np.int8),
+          "xori": np.bitwise_xor, "muli": np.multiply}[op]
+    want = np.full((33, 3), 7, np.int8)
+    for one in x:
+        want = of(want, one)
+    assert (got == want).all()

@@ -40,6 +40,14 @@ TEST_F(LoweringTest, UnknownIntrinsic) {
       std::string::npos);
 }
 
+TEST_F(LoweringTest, RemaindersOfFloats) {
+  // What NVPTX makes of it rounds the quotient, which no CPU does.
+  EXPECT_NE(body("  %x = sitofp i32 %n to float\n"
+                 "  %y = frem float %x, 3.0\n")
+                .find("does not know frem"),
+            std::string::npos);
+}
+
 TEST_F(LoweringTest, FunctionWithoutABody) {
   EXPECT_NE(
       compile(

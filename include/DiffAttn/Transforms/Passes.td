@@ -349,11 +349,12 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
     `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all`
     is set: then `sin` and `cos` on f32 are polynomials too, right to a few units
     in the last place up to 2^50, and so are the rest on f32 by what they are in
-    terms of the others.
+    terms of the others. Then `round` and `arith.remf` are arithmetic on every
+    type of float, and exact.
   }];
   let options = [Option<"all", "all", "bool", /*default=*/"false",
                         "Leave no function of f32 to a library">];
-  let dependentDialects = ["arith::ArithDialect", "math::MathDialect", "vector::VectorDialect"];
+  let dependentDialects = ["arith::ArithDialect", "math::MathDialect", "scf::SCFDialect", "vector::VectorDialect"];
 }
 
 #endif // DIFFATTN_TRANSFORMS_PASSES_TD
