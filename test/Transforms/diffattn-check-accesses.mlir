@@ -284,3 +284,57 @@ func.func @chain(%c: memref<?xf32>, %i: index) -> f32 {
   %x = memref.load %c[%39] : memref<?xf32>
   return %x : f32
 }
+
+// -----
+
+// Where a branch is taken its condition holds, and in the other one it does not.
+
+// CHECK-LABEL: func.func @branches(
+// CHECK-NOT:     cf.assert
+// CHECK:         return
+func.func @branches(%a: memref<4xf32>, %b: memref<?xf32>, %out: memref<?xf32>, %n: index) {
+  %c0 = arith.constant 0 : index
+  %c4 = arith.constant 4 : index
+  %m = memref.dim %b, %c0 : memref<?xf32>
+  %end = arith.addi %m, %c4 : index
+  scf.for %i = %c0 to %end step %c4 {
+    %first = arith.cmpi ult, %i, %c4 : index
+    %v = scf.if %first -> f32 {
+      %x = memref.load %a[%i] : memref<4xf32>
+      scf.yield %x : f32
+    } else {
+      %j = arith.subi %i, %c4 : index
+      %x = memref.load %b[%j] : memref<?xf32>
+      scf.yield %x : f32
+    }
+    %late = arith.cmpi sge, %i, %m : index
+    scf.if %late {
+    } else {
+      memref.store %v, %b[%i] : memref<?xf32>
+    }
+  }
+  return
+}
+
+// -----
+
+// A sum with a number that may be any wraps around: its comparison says nothing of the number.
+
+// CHECK-LABEL: func.func @wraps(
+// CHECK:         cf.assert
+// CHECK:         memref.load
+func.func @wraps(%a: memref<4xf32>, %i: index) -> f32 {
+  %c1 = arith.constant 1 : index
+  %c4 = arith.constant 4 : index
+  %zero = arith.constant 0.0 : f32
+  %low = arith.maxsi %i, %c1 : index
+  %next = arith.addi %low, %c1 : index
+  %small = arith.cmpi slt, %next, %c4 : index
+  %v = scf.if %small -> f32 {
+    %x = memref.load %a[%low] : memref<4xf32>
+    scf.yield %x : f32
+  } else {
+    scf.yield %zero : f32
+  }
+  return %v : f32
+}

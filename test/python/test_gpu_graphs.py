@@ -3,6 +3,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from diffattn import runtime
 from diffattn.runtime import Executable
 
 SM_80 = "cuda-sim:sm_80"
@@ -156,3 +157,65 @@ func.func @f(%x: tensor<4x33x3xi8>) -> tensor<33x3xi8> {{
     for one in x:
         want = of(want, one)
     assert (got == want).all()
+
+
+def test_assertions_in_branches_of_bodies():
+    module = """
+func.func @f(%table: tensor<6xf32>, %ids: tensor<?xi64>) -> tensor<?xf32> {
+  %c0 = arith.constant 0 : index
+  %none = arith.constant -1 : i64
+  %zero = arith.constant 0.0 : f32
+  %n = tensor.dim %ids, %c0 : tensor<?xi64>
+  %e = tensor.empty(%n) : tensor<?xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> (i)>], iterator_types = ["parallel"]}
+      ins(%ids : tensor<?xi64>) outs(%e : tensor<?xf32>) {
+    ^bb0(%id: i64, %o: f32):
+      %some = arith.cmpi ne, %id, %none : i64
+      %v = scf.if %some -> f32 {
+        %i = arith.index_cast %id : i64 to index
+        %x = tensor.extract %table[%i] : tensor<6xf32>
+        scf.yield %x : f32
+      } else {
+        scf.yield %zero : f32
+      }
+      linalg.yield %v : f32
+  } -> tensor<?xf32>
+  return %r : tensor<?xf32>
+}"""
+    executable = Executable(module, target=SM_80, cache=False)
+    table = np.arange(1, 7, dtype=np.float32)
+    ids = np.array([5, -1, 0, -1, 2])
+    assert executable.call("f", table, ids)[0].tolist() == [6, 0, 1, 0, 3]
+    for wrong in (6, -2):
+        ids[3] = wrong
+        with pytest.raises(runtime.RunError, match=f"expected an index from 0 and below 6 on axis 0"):
+            executable.call("f", table, ids)
+
+
+def test_concatenation_by_branches():
+    # As StableHLO's passes write it; that no place is outside is proved, so nothing is asserted.
+    module = """
+func.func @f(%x: tensor<4x7xf32>, %y: tensor<2x7xf32>) -> tensor<6x7xf32> {
+  %c4 = arith.constant 4 : index
+  %e = tensor.empty() : tensor<6x7xf32>
+  %r = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+      outs(%e : tensor<6x7xf32>) {
+    ^bb0(%o: f32):
+      %i = linalg.index 0 : index
+      %j = linalg.index 1 : index
+      %first = arith.cmpi ult, %i, %c4 : index
+      %v = scf.if %first -> f32 {
+        %a = tensor.extract %x[%i, %j] : tensor<4x7xf32>
+        scf.yield %a : f32
+      } else {
+        %k = arith.subi %i, %c4 : index
+        %a = tensor.extract %y[%k, %j] : tensor<2x7xf32>
+        scf.yield %a : f32
+      }
+      linalg.yield %v : f32
+  } -> tensor<6x7xf32>
+  return %r : tensor<6x7xf32>
+}"""
+    x, y = np.arange(28, dtype=np.float32).reshape(4, 7), -np.arange(14, dtype=np.float32).reshape(2, 7)
+    assert (call(module, x, y)[0] == np.concatenate([x, y])).all()
+    assert b"cf.assert" not in runtime.emit(module, "bufferized")

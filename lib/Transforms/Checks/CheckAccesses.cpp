@@ -344,6 +344,7 @@ void AccessChecker::check(Operation *op) {
       .Case<scf::ForOp, scf::ParallelOp, scf::ForallOp>([&](auto loop) {
         checkSteps(cast<LoopLikeOpInterface>(loop.getOperation()));
       })
+      .Case([&](scf::IfOp branch) { facts.learn(branch); })
       .Case([&](cf::AssertOp assertion) { dropIfTrue(assertion); });
 }
 

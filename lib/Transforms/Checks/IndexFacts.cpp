@@ -212,8 +212,15 @@ bool IndexFacts::isNotNegative(const IndexPoly &poly, Operation *user) {
         learnExtent(polyOf(loop.getUpperBound()));
     }
   }
-  return space.provablyNonNegative(
-      poly, [&](AtomId id) { return llvm::is_contained(positive, id); });
+  auto isProvable = [&](const IndexPoly &number) {
+    return space.provablyNonNegative(
+        number, [&](AtomId id) { return llvm::is_contained(positive, id); });
+  };
+  return isProvable(poly) ||
+         llvm::any_of(branches, [&](const BranchFact &fact) {
+           return fact.region->isAncestor(user->getParentRegion()) &&
+                  isProvable(poly - fact.number);
+         });
 }
 
 /// The operand of a cast between integers that keeps the number.
@@ -388,4 +395,60 @@ void IndexFacts::learn(cf::AssertOp assertion, bool isUnconditional) {
     else if (isUnconditional && isWide(a.getType()))
       space.join(polyOf(a), polyOf(b));
   }
+}
+
+/// Whether `number` is a sum of sizes, counters up to sizes and a constant:
+/// code that computes it does not wrap around, so it is what the polynomial
+/// says.
+bool IndexFacts::isFarFromOverflow(const IndexPoly &number) {
+  constexpr int64_t kFar = int64_t(1) << 48;
+  for (const auto &[monomial, coefficient] : number.terms) {
+    if (coefficient < -kFar || coefficient > kFar)
+      return false;
+    if (monomial.empty())
+      continue;
+    if (monomial.size() > 1 || coefficient < -1 || coefficient > 1)
+      return false;
+    const IndexSpace::Atom &atom = space[monomial.front()];
+    if (atom.kind == IndexSpace::Atom::Loop
+            ? !isFarFromOverflow(IndexPoly(atom.first))
+            : atom.kind != IndexSpace::Atom::Size)
+      return false;
+  }
+  return true;
+}
+
+void IndexFacts::learn(scf::IfOp branch) {
+  using Predicate = arith::CmpIPredicate;
+  auto compare = branch.getCondition().getDefiningOp<arith::CmpIOp>();
+  if (!compare || !isWide(compare.getLhs().getType()))
+    return;
+  IndexPoly left = polyOf(compare.getLhs()), right = polyOf(compare.getRhs());
+  if (!isFarFromOverflow(left) || !isFarFromOverflow(right))
+    return;
+  auto learnIn = [&](Region &region, Predicate predicate) {
+    IndexPoly a = left, b = right;
+    if (predicate == Predicate::ugt || predicate == Predicate::uge ||
+        predicate == Predicate::sgt || predicate == Predicate::sge) {
+      std::swap(a, b);
+      predicate = predicate == Predicate::ugt   ? Predicate::ult
+                  : predicate == Predicate::uge ? Predicate::ule
+                  : predicate == Predicate::sgt ? Predicate::slt
+                                                : Predicate::sle;
+    }
+    // Of numbers that are not negative both orders are one.
+    const bool isUnsigned =
+        predicate == Predicate::ult || predicate == Predicate::ule;
+    if (isUnsigned && !isNotNegative(b, branch))
+      return;
+    if (isUnsigned)
+      branches.push_back({&region, a});
+    if (predicate == Predicate::ult || predicate == Predicate::slt)
+      branches.push_back({&region, b - a - 1});
+    else if (predicate == Predicate::ule || predicate == Predicate::sle)
+      branches.push_back({&region, b - a});
+  };
+  learnIn(branch.getThenRegion(), compare.getPredicate());
+  learnIn(branch.getElseRegion(),
+          arith::invertPredicate(compare.getPredicate()));
 }

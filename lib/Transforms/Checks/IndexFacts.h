@@ -41,6 +41,9 @@ public:
   /// Takes it that `assertion` holds behind it, and everywhere if
   /// `isUnconditional`.
   void learn(cf::AssertOp assertion, bool isUnconditional);
+  /// Takes it that the condition of `branch` holds in its first region, and
+  /// does not hold in its second one.
+  void learn(scf::IfOp branch);
 
   tensorexpr::IndexSpace space;
 
@@ -52,11 +55,19 @@ private:
     std::optional<tensorexpr::IndexPoly> limit; // the integer is below
   };
 
+  /// What is at least 0 wherever a region runs.
+  struct BranchFact {
+    Region *region;
+    tensorexpr::IndexPoly number;
+  };
+
   tensorexpr::IndexPoly readPoly(Value integer);
+  bool isFarFromOverflow(const tensorexpr::IndexPoly &number);
   void learnComparison(arith::CmpIPredicate predicate, Value a, Value b,
                        Operation *assertion);
 
   DenseMap<Value, SmallVector<Fact>> asserted;
+  SmallVector<BranchFact> branches;
   DenseMap<Value, tensorexpr::IndexPoly> counters;
   DenseMap<std::pair<Operation *, unsigned>, tensorexpr::IndexPoly> indices;
   unsigned depth = 0;

@@ -13,6 +13,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
@@ -30,6 +31,39 @@ int64_t linalggpu::getStatusCode(cf::AssertOp check) {
 }
 
 bool linalggpu::clearsStatus(Operation *op) { return op->hasAttr(kClears); }
+
+/// What `check`, which is in `block` or in a branch of an `scf.if` there,
+/// asserts: true where the branch is not taken. Clones what it is computed
+/// from.
+static Value cloneCondition(OpBuilder &body, Block &block, cf::AssertOp check,
+                            IRMapping &mapping) {
+  for (Operation &op : block.without_terminator()) {
+    if (&op == check)
+      return mapping.lookupOrDefault(check.getArg());
+    if (!op.isAncestor(check)) {
+      if (isa<cf::AssertOp>(op))
+        continue;
+      body.clone(op, mapping)->walk([](cf::AssertOp other) { other.erase(); });
+      continue;
+    }
+    auto branch = cast<scf::IfOp>(op);
+    auto made =
+        scf::IfOp::create(body, op.getLoc(), body.getI1Type(),
+                          mapping.lookupOrDefault(branch.getCondition()),
+                          /*withElseRegion=*/true);
+    for (auto [from, into] : llvm::zip_equal(branch->getRegions().take_front(2),
+                                             made->getRegions())) {
+      OpBuilder inside = OpBuilder::atBlockEnd(&into.front());
+      Value holds =
+          from.isAncestor(check->getParentRegion())
+              ? cloneCondition(inside, from.front(), check, mapping)
+              : arith::ConstantIntOp::create(inside, op.getLoc(), 1, 1);
+      scf::YieldOp::create(inside, op.getLoc(), holds);
+    }
+    return made.getResult(0);
+  }
+  llvm_unreachable("the assertion is in the block");
+}
 
 /// Asserts of all turns of `generic` what `check` in its body asserts of one:
 /// the conditions are joined by a reduction before the op.
@@ -49,29 +83,30 @@ static void liftAssertion(linalg::GenericOp generic, cf::AssertOp check) {
       [&](OpBuilder &body, Location loc, ValueRange arguments) {
         IRMapping mapping;
         mapping.map(generic.getBody()->getArguments(), arguments.drop_back());
-        for (Operation &op : generic.getBody()->without_terminator()) {
-          if (&op == check)
-            break;
-          if (!isa<cf::AssertOp>(op))
-            body.clone(op, mapping);
-        }
-        Value both =
-            arith::AndIOp::create(body, loc, arguments.back(),
-                                  mapping.lookupOrDefault(check.getArg()));
+        Value holds = cloneCondition(body, *generic.getBody(), check, mapping);
+        Value both = arith::AndIOp::create(body, loc, arguments.back(), holds);
         linalg::YieldOp::create(body, loc, both);
       });
   cf::AssertOp::create(b, memref::LoadOp::create(b, all), check.getMsg());
   check.erase();
 }
 
+/// The op in whose body `check` stands, if nothing but branches is between.
+static linalg::GenericOp findBody(cf::AssertOp check) {
+  Operation *parent = check->getParentOp();
+  while (isa<scf::IfOp>(parent))
+    parent = parent->getParentOp();
+  return dyn_cast<linalg::GenericOp>(parent);
+}
+
 void linalggpu::liftAssertions(func::FuncOp function) {
   SmallVector<cf::AssertOp> checks;
   function.walk([&](cf::AssertOp check) {
-    if (isa<linalg::GenericOp>(check->getParentOp()))
+    if (findBody(check))
       checks.push_back(check);
   });
   for (cf::AssertOp check : checks)
-    liftAssertion(cast<linalg::GenericOp>(check->getParentOp()), check);
+    liftAssertion(findBody(check), check);
 }
 
 /// What stands after `check` and depends on its condition is as if it held.
