@@ -42,6 +42,62 @@ func.func @f(%x: tensor<4x77xf32>) -> tensor<f32> {
     np.testing.assert_allclose(got, ((wide - wide.sum()) ** 2).sum(), rtol=1e-5)
 
 
+def test_a_choice_of_buffers_may_be_either():
+    # Two arrays are computed, one of them is taken by a condition and read across: not in the kernel that wrote it.
+    x, y = np.random.default_rng(4).standard_normal((40, 40)).astype(np.float32), np.arange(40, dtype=np.float32)
+    executable = Executable("""
+#ij = affine_map<(i, j) -> (i, j)>
+#ji = affine_map<(i, j) -> (j, i)>
+#i = affine_map<(i, j) -> (i)>
+!t = tensor<40x40xf32>
+func.func @f(%p: i1, %x: !t, %y: tensor<40xf32>) -> (!t, tensor<40xf32>, !t) {
+  %one = arith.constant 1.0 : f32
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : !t
+  %a = linalg.generic {indexing_maps = [#ij, #ij], iterator_types = ["parallel", "parallel"]} ins(%x : !t) outs(%e : !t) {
+    ^bb0(%u: f32, %o: f32):
+      %v = arith.addf %u, %one : f32
+      linalg.yield %v : f32
+  } -> !t
+  %b = linalg.generic {indexing_maps = [#ij, #ij], iterator_types = ["parallel", "parallel"]} ins(%x : !t) outs(%e : !t) {
+    ^bb0(%u: f32, %o: f32):
+      %v = arith.mulf %u, %u : f32
+      linalg.yield %v : f32
+  } -> !t
+  %either = scf.if %p -> !t {
+    scf.yield %a : !t
+  } else {
+    scf.yield %b : !t
+  }
+  %across = linalg.generic {indexing_maps = [#ji, #i, #ij], iterator_types = ["parallel", "parallel"]}
+      ins(%either, %y : !t, tensor<40xf32>) outs(%e : !t) {
+    ^bb0(%u: f32, %w: f32, %o: f32):
+      %v = arith.addf %u, %w : f32
+      linalg.yield %v : f32
+  } -> !t
+  %scaled = linalg.generic {indexing_maps = [#i, #ij], iterator_types = ["parallel", "parallel"]}
+      ins(%y : tensor<40xf32>) outs(%a : !t) {
+    ^bb0(%w: f32, %o: f32):
+      %v = arith.mulf %o, %w : f32
+      linalg.yield %v : f32
+  } -> !t
+  %er = tensor.empty() : tensor<40xf32>
+  %init = linalg.fill ins(%zero : f32) outs(%er : tensor<40xf32>) -> tensor<40xf32>
+  %sums = linalg.generic {indexing_maps = [#ij, #i], iterator_types = ["parallel", "reduction"]}
+      ins(%scaled : !t) outs(%init : tensor<40xf32>) {
+    ^bb0(%u: f32, %o: f32):
+      %v = arith.addf %u, %o : f32
+      linalg.yield %v : f32
+  } -> tensor<40xf32>
+  return %scaled, %sums, %across : !t, tensor<40xf32>, !t
+}""", target=SM_80, cache=False)
+    for first in (True, False):
+        scaled, sums, across = executable.call("f", first, x, y)
+        want = (x + 1) * y[:, None]
+        assert (scaled == want).all() and (across == (x + 1 if first else x * x).T + y[:, None]).all()
+        np.testing.assert_allclose(sums, want.astype(np.float64).sum(1), rtol=1e-5, atol=1e-3)
+
+
 @pytest.mark.parametrize("op, of", [("maxsi", np.max), ("minsi", np.min), ("addi", np.sum), ("andi", np.bitwise_and.reduce),
                                     ("maxui", lambda x, axis: x.view(np.uint64).max(axis).view(np.int64)),
                                     ("minui", lambda x, axis: x.view(np.uint64).min(axis).view(np.int64))])

@@ -8,6 +8,7 @@
 
 #include "DiffAttn/IR/DiffAttn.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/DenseMap.h"
@@ -109,22 +110,92 @@ memref::GetGlobalOp mlir::diffattn::linalggpu::constantOf(Value memref) {
              : memref::GetGlobalOp();
 }
 
-bool mlir::diffattn::linalggpu::mayAlias(Value a, Value b) {
-  Value rootA = rootOf(a), rootB = rootOf(b);
-  if (rootA == rootB)
+namespace {
+/// The buffers that a memref may be one of, seen through views, choices and
+/// loops that carry it.
+class Roots {
+public:
+  explicit Roots(Value memref) { add(memref); }
+  ArrayRef<Value> get() const { return found.getArrayRef(); }
+
+private:
+  void add(Value memref) {
+    Value root = rootOf(memref);
+    if (!visited.insert(root).second)
+      return;
+    auto argument = dyn_cast<BlockArgument>(root);
+    Operation *op =
+        argument ? argument.getOwner()->getParentOp() : root.getDefiningOp();
+    auto loop = dyn_cast<scf::ForOp>(op);
+    auto open = dyn_cast<scf::WhileOp>(op);
+    if (argument && loop)
+      return addCarried(loop, argument.getArgNumber() - 1);
+    if (argument && open) {
+      const unsigned number = argument.getArgNumber();
+      if (argument.getOwner() != open.getBeforeBody())
+        return add(open.getConditionOp().getArgs()[number]);
+      add(open.getInits()[number]);
+      return add(open.getYieldOp().getOperand(number));
+    }
+    if (argument) {
+      found.insert(root);
+      return;
+    }
+    const unsigned number = cast<OpResult>(root).getResultNumber();
+    if (loop)
+      return addCarried(loop, number);
+    if (open)
+      return add(open.getConditionOp().getArgs()[number]);
+    if (auto choice = dyn_cast<arith::SelectOp>(op)) {
+      add(choice.getTrueValue());
+      return add(choice.getFalseValue());
+    }
+    if (auto branch = dyn_cast<scf::IfOp>(op)) {
+      add(branch.thenYield().getOperand(number));
+      return add(branch.elseYield().getOperand(number));
+    }
+    found.insert(root);
+  }
+  void addCarried(scf::ForOp loop, unsigned number) {
+    add(loop.getInitArgs()[number]);
+    add(loop.getYieldedValues()[number]);
+  }
+
+  llvm::SmallDenseSet<Value> visited;
+  llvm::SmallSetVector<Value, 4> found;
+};
+} // namespace
+
+/// Whether two buffers may be one, given by what they begin as.
+static bool mayBeOne(Value a, Value b) {
+  if (a == b)
     return true;
   auto typeOf = [](Value root) {
     return cast<BaseMemRefType>(root.getType()).getElementType();
   };
-  if (typeOf(rootA) != typeOf(rootB))
+  if (typeOf(a) != typeOf(b))
     return false;
   auto isOwn = [](Value root) {
-    return root.getDefiningOp<memref::AllocOp>() ||
-           root.getDefiningOp<memref::AllocaOp>() ||
-           root.getDefiningOp<memref::GetGlobalOp>() ||
-           root.getDefiningOp<WeightOp>();
+    return isa_and_nonnull<memref::AllocOp, memref::AllocaOp,
+                           memref::GetGlobalOp, WeightOp>(root.getDefiningOp());
   };
-  return !isOwn(rootA) && !isOwn(rootB);
+  auto isArgument = [](Value root) {
+    auto argument = dyn_cast<BlockArgument>(root);
+    return argument && argument.getOwner()->isEntryBlock() &&
+           isa<func::FuncOp>(argument.getOwner()->getParentOp());
+  };
+  // Anything else, as what a call gives, may be any of them.
+  if (isOwn(a))
+    return !isOwn(b) && !isArgument(b);
+  return !isOwn(b) || !isArgument(a);
+}
+
+bool mlir::diffattn::linalggpu::mayAlias(Value a, Value b) {
+  Roots ofA(a), ofB(b);
+  return llvm::any_of(ofA.get(), [&](Value rootA) {
+    return llvm::any_of(ofB.get(),
+                        [&](Value rootB) { return mayBeOne(rootA, rootB); });
+  });
 }
 
 static bool areSeparate(Value a, Value b,
