@@ -421,7 +421,7 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
                                                           : KernelForm::Cubin);
     if (kernels && kernels->empty())
       return makeError(ErrorClass::Compile,
-                       "expected attention that has a kernel, but found none "
+                       "expected an op that becomes a kernel, but found none "
                        "in the module\n" +
                            printDiagnostics(compilation.takeDiagnostics()));
     return kernels;

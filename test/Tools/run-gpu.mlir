@@ -36,7 +36,7 @@
 // PATH: error (compile): expected ptxas of CUDA 12 or 13, but found none; tried /none/ptxas.
 // RUN: echo "func.func @none() { return }" > %t.none.mlir
 // RUN: not diffattn-run %t.none.mlir --target=cuda --emit=ptx 2>&1 | FileCheck %s --check-prefix=EMPTY
-// EMPTY: error (compile): expected attention that has a kernel, but found none in the module
+// EMPTY: error (compile): expected an op that becomes a kernel, but found none in the module
 
 !q = tensor<1x2x?x32xbf16>
 !v = tensor<1x2x?x64xbf16>
