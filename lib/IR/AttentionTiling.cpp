@@ -18,23 +18,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Groups of heads that share no key, value or noise head; one group where a
-/// number of heads is dynamic.
-static int64_t headGroups(AttentionOp op) {
-  int64_t groups = countHeadGroups({op.getSignalHeads(), op.getNoiseHeads(),
-                                    op.getKey1Heads(), op.getKey2Heads(),
-                                    op.getValueHeads()});
-  // An operand whose heads are not known cannot be cut along them.
-  for (OpOperand &operand : op->getOpOperands()) {
-    auto type = cast<ShapedType>(operand.get().getType());
-    for (auto [i, axis] :
-         llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
-      if (axis.kind == AxisRole::Head && type.isDynamicDim(i))
-        groups = 1;
-  }
-  return groups;
-}
-
 SmallVector<utils::IteratorType> AttentionOp::getLoopIteratorTypes() {
   SmallVector<utils::IteratorType> types(3, utils::IteratorType::parallel);
   // A mean over all queries is in each row.
@@ -46,7 +29,7 @@ SmallVector<utils::IteratorType> AttentionOp::getLoopIteratorTypes() {
 SmallVector<Range> AttentionOp::getIterationDomain(OpBuilder &b) {
   OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
   return {{zero, sizeOf(b, getLoc(), getQ1(), 0), one},
-          {zero, b.getIndexAttr(headGroups(*this)), one},
+          {zero, b.getIndexAttr(countHeadGroups(*this)), one},
           {zero, sizeOf(b, getLoc(), getQ1(), lengthAxis(getQLayout())), one}};
 }
 
@@ -55,7 +38,7 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
                                     ArrayRef<OpFoldResult> offsets,
                                     ArrayRef<OpFoldResult> sizes) {
   // Tiles of memrefs are made before bufferization; head counts are static.
-  if (!getResult() || !getConstantIntValue(sizes[1]))
+  if (!getResult() || !hasStaticHeads(*this, sizes[1]))
     return failure();
   // Bounds of sequences count from the first query and key.
   if (isPacked())
@@ -69,7 +52,7 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
       {offsets[1], sizes[1]},
       {offsets[2], sizes[2]},
       {b.getIndexAttr(0), sizeOf(b, loc, getK1(), lengthAxis(getKLayout()))}};
-  TileSlicer slicer(b, loc, tile, headGroups(*this));
+  TileSlicer slicer(b, loc, tile, countHeadGroups(*this));
 
   // A tile need not start at query 0: masks by position are told where it
   // stands.
@@ -97,7 +80,7 @@ LogicalResult AttentionOp::getResultTilePosition(
                      {offsets[1], sizes[1]},
                      {offsets[2], sizes[2]},
                      {}};
-  TileSlicer slicer(b, getLoc(), tile, headGroups(*this));
+  TileSlicer slicer(b, getLoc(), tile, countHeadGroups(*this));
   TileRange heads = slicer.heads(getInit(), headAxis(getOLayout()));
   TileRange width = slicer.whole(getInit(), 3);
   resultOffsets.assign(4, width.offset);
@@ -118,7 +101,7 @@ LogicalResult AttentionOp::getIterationDomainTileFromResultTile(
   int64_t heads = headAxis(getOLayout()), length = lengthAxis(getOLayout());
   if (ShapedType::isDynamic(getSignalHeads()))
     return failure();
-  int64_t perGroup = getSignalHeads() / headGroups(*this);
+  int64_t perGroup = getSignalHeads() / countHeadGroups(*this);
   std::optional<int64_t> headSize = getConstantIntValue(sizes[heads]);
   std::optional<int64_t> headOffset = getConstantIntValue(offsets[heads]);
   // A row is computed as a whole, and a group of heads too.

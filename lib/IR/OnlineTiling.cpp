@@ -23,13 +23,6 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// Groups of heads that share no key, value or noise head.
-static int64_t headGroups(OnlineAttentionOp op) {
-  return countHeadGroups({op.getSignalHeads(), op.getNoiseHeads(),
-                          op.getKey1Heads(), op.getKey2Heads(),
-                          op.getValueHeads()});
-}
-
 /// Where the tile's part of a state lies, in the axes of layout bhtd; a max or
 /// sum has no width. Not read off the state itself: while keys are split, an op
 /// stands on partial states, which have an axis more.
@@ -72,7 +65,7 @@ SmallVector<Range> OnlineAttentionOp::getIterationDomain(OpBuilder &b) {
   OpFoldResult zero = b.getIndexAttr(0), one = b.getIndexAttr(1);
   Location loc = getLoc();
   return {{zero, sizeOf(b, loc, getQ1(), 0), one},
-          {zero, b.getIndexAttr(headGroups(*this)), one},
+          {zero, b.getIndexAttr(countHeadGroups(*this)), one},
           {zero, sizeOf(b, loc, getQ1(), AttentionOp::lengthAxis(getQLayout())),
            one},
           {zero, sizeOf(b, loc, getK1(), AttentionOp::lengthAxis(getKLayout())),
@@ -125,11 +118,11 @@ OnlineAttentionOp::getTiledImplementation(OpBuilder &b,
                                           ArrayRef<OpFoldResult> sizes) {
   // Tiles of memrefs are made before bufferization; head counts are static;
   // ranges of keys are tiles already.
-  if (getResults().empty() || !getConstantIntValue(sizes[1]) ||
+  if (getResults().empty() || !hasStaticHeads(*this, sizes[1]) ||
       getKvSplitSize())
     return failure();
   AttentionTile tile = makeTile(offsets, sizes);
-  TileSlicer slicer(b, getLoc(), tile, headGroups(*this));
+  TileSlicer slicer(b, getLoc(), tile, countHeadGroups(*this));
   SmallVector<Value> states;
   for (auto [i, init] : llvm::enumerate(getDpsInits()))
     states.push_back(slicer.slice(init, stateRanges(*this, slicer, i)));
@@ -145,7 +138,7 @@ LogicalResult OnlineAttentionOp::getResultTilePosition(
                      {offsets[1], sizes[1]},
                      {offsets[2], sizes[2]},
                      {}};
-  TileSlicer slicer(b, getLoc(), tile, headGroups(*this));
+  TileSlicer slicer(b, getLoc(), tile, countHeadGroups(*this));
   for (TileRange range : stateRanges(*this, slicer, resultNumber)) {
     resultOffsets.push_back(range.offset);
     resultSizes.push_back(range.size);
@@ -256,10 +249,10 @@ FailureOr<TilingResult> OnlineAttentionOp::tileToPartialReduction(
     ArrayRef<OpFoldResult> sizes,
     const llvm::SetVector<unsigned> &reductionDims,
     ArrayRef<OpFoldResult> splitReductionIvs) {
-  if (getResults().empty() || !getConstantIntValue(sizes[1]))
+  if (getResults().empty() || !hasStaticHeads(*this, sizes[1]))
     return failure();
   AttentionTile tile = makeTile(offsets, sizes);
-  TileSlicer slicer(b, loc, tile, headGroups(*this));
+  TileSlicer slicer(b, loc, tile, countHeadGroups(*this));
   SmallVector<Value> states;
   for (auto [i, partial] : llvm::enumerate(init)) {
     SmallVector<OpFoldResult> partialOffsets, partialSizes;
@@ -321,7 +314,7 @@ FailureOr<RangeLoop> diffattn::expandRanges(RewriterBase &rewriter,
                            {domain[1].offset, domain[1].size},
                            {domain[2].offset, domain[2].size},
                            {offset, count}};
-        TileSlicer slicer(b, loc, tile, headGroups(op));
+        TileSlicer slicer(b, loc, tile, countHeadGroups(op));
         SmallVector<Value> states;
         for (Value value : partial)
           states.push_back(sliceRange(b, loc, value, range));

@@ -10,8 +10,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-
-#include <numeric>
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
@@ -19,13 +18,6 @@ using namespace mlir::diffattn;
 OpFoldResult diffattn::sizeOf(OpBuilder &builder, Location loc, Value value,
                               int64_t axis) {
   return tensor::getMixedSize(builder, loc, value, axis);
-}
-
-int64_t diffattn::countHeadGroups(ArrayRef<int64_t> heads) {
-  int64_t groups = 0;
-  for (int64_t count : heads)
-    groups = ShapedType::isDynamic(count) ? 1 : std::gcd(groups, count);
-  return groups;
 }
 
 TilingResult diffattn::makeTilingResult(Operation *tiled) {
@@ -52,6 +44,28 @@ TileRange TileSlicer::whole(Value value, int64_t axis) {
   return {builder.getIndexAttr(0), sizeOf(builder, loc, value, axis)};
 }
 
+TileRange TileSlicer::unlessBroadcast(Value value, int64_t axis,
+                                      TileRange range) {
+  auto type = cast<ShapedType>(value.getType());
+  if (type.getDimSize(axis) == 1)
+    return whole(value, axis);
+  if (!type.isDynamicDim(axis))
+    return range;
+  Value one = arith::ConstantIndexOp::create(builder, loc, 1);
+  Value size = getValueOrCreateConstantIndexOp(
+      builder, loc, sizeOf(builder, loc, value, axis));
+  Value isOne =
+      arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::eq, size, one);
+  auto choose = [&](int64_t ifOne, OpFoldResult otherwise) -> OpFoldResult {
+    if (isConstantIntValue(otherwise, ifOne))
+      return otherwise;
+    return builder.createOrFold<arith::SelectOp>(
+        loc, isOne, arith::ConstantIndexOp::create(builder, loc, ifOne),
+        getValueOrCreateConstantIndexOp(builder, loc, otherwise));
+  };
+  return {choose(0, range.offset), choose(1, range.size)};
+}
+
 Value TileSlicer::slice(Value value, ArrayRef<TileRange> ranges) {
   SmallVector<OpFoldResult> offsets, sizes;
   for (TileRange range : ranges) {
@@ -63,6 +77,25 @@ Value TileSlicer::slice(Value value, ArrayRef<TileRange> ranges) {
                                         strides);
 }
 
+TileRange TileSlicer::getRange(Value value, int64_t axis, AxisRole::Kind kind) {
+  switch (kind) {
+  case AxisRole::Batch:
+    return tile.batch;
+  case AxisRole::Head:
+    return heads(value, axis);
+  case AxisRole::Query:
+    return tile.query;
+  case AxisRole::Key:
+    return tile.key;
+  case AxisRole::Width:
+  case AxisRole::Range:
+  case AxisRole::Page:
+  case AxisRole::Sequence:
+    return whole(value, axis);
+  }
+  llvm_unreachable("unknown axis");
+}
+
 Value TileSlicer::slice(Value value, ArrayRef<AxisRole> axes) {
   if (llvm::all_of(axes, [](const AxisRole &axis) {
         return axis.kind == AxisRole::Width;
@@ -70,31 +103,11 @@ Value TileSlicer::slice(Value value, ArrayRef<AxisRole> axes) {
     return value;
   SmallVector<TileRange> ranges;
   for (auto [i, axis] : llvm::enumerate(axes)) {
-    if (axis.mayBroadcast &&
-        cast<ShapedType>(value.getType()).getDimSize(i) == 1) {
-      ranges.push_back(whole(value, i));
-      continue;
-    }
-    switch (axis.kind) {
-    case AxisRole::Batch:
-      ranges.push_back(tile.batch);
-      break;
-    case AxisRole::Head:
-      ranges.push_back(heads(value, i));
-      break;
-    case AxisRole::Query:
-      ranges.push_back(tile.query);
-      break;
-    case AxisRole::Key:
-      ranges.push_back(tile.key);
-      break;
-    case AxisRole::Width:
-    case AxisRole::Range:
-    case AxisRole::Page:
-    case AxisRole::Sequence:
-      ranges.push_back(whole(value, i));
-      break;
-    }
+    TileRange range = getRange(value, i, axis.kind);
+    const bool isWhole = axis.kind == AxisRole::Head && groups == 1;
+    ranges.push_back(axis.mayBroadcast && !isWhole
+                         ? unlessBroadcast(value, i, range)
+                         : range);
   }
   return slice(value, ranges);
 }

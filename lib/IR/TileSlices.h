@@ -9,7 +9,10 @@
 
 #include "DiffAttn/IR/DiffAttn.h"
 
+#include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "mlir/Interfaces/TilingInterface.h"
+
+#include <numeric>
 
 namespace mlir::diffattn {
 
@@ -37,6 +40,9 @@ public:
   TileRange heads(Value value, int64_t axis);
   /// The whole of an axis.
   TileRange whole(Value value, int64_t axis);
+  /// `range` of an axis that is broadcast where its size, which may be known
+  /// only at run time, is 1: then the whole of it.
+  TileRange unlessBroadcast(Value value, int64_t axis, TileRange range);
   /// `value` restricted along each axis.
   Value slice(Value value, ArrayRef<TileRange> ranges);
 
@@ -64,11 +70,36 @@ public:
   Location loc;
   const AttentionTile &tile;
   int64_t groups;
+
+private:
+  /// The tile's part of an axis of `value`.
+  TileRange getRange(Value value, int64_t axis, AxisRole::Kind kind);
 };
 
-/// Groups of heads that share no head of any operand, given each operand's
-/// number of heads; one group where a number is dynamic.
-int64_t countHeadGroups(ArrayRef<int64_t> heads);
+/// Groups of heads that share no key, value or noise head; one group where the
+/// heads of an operand are not known, which cannot be cut along them.
+template <typename Op>
+int64_t countHeadGroups(Op op) {
+  for (OpOperand &operand : op->getOpOperands())
+    for (auto [i, axis] :
+         llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
+      if (axis.kind == AxisRole::Head &&
+          cast<ShapedType>(operand.get().getType()).isDynamicDim(i))
+        return 1;
+  int64_t groups = 0;
+  for (int64_t heads :
+       {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
+        op.getKey2Heads(), op.getValueHeads()})
+    groups = std::gcd(groups, heads);
+  return groups;
+}
+
+/// Whether a tile of so many groups has heads whose number is known. One group
+/// is all of them, whatever a loop over it computes its size as.
+template <typename Op>
+bool hasStaticHeads(Op op, OpFoldResult groups) {
+  return getConstantIntValue(groups) || countHeadGroups(op) == 1;
+}
 
 /// What tiling gives: the tiled op, its results and the slices that it reads.
 TilingResult makeTilingResult(Operation *tiled);

@@ -24,4 +24,18 @@ module attributes {transform.with_named_sequence} {
                                   !transform.any_op, !transform.any_op)
     transform.yield
   }
+  transform.named_sequence @tile_groups(%root: !transform.any_op {transform.readonly}) {
+    %op = transform.structured.match ops{["diffattn.attention"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %t, %loops:3 = transform.structured.tile_using_for %op tile_sizes [1, 2, 2]
+        : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)
+    transform.yield
+  }
+  transform.named_sequence @tile_heads_and_keys(%root: !transform.any_op {transform.readonly}) {
+    %op = transform.structured.match ops{["diffattn.online_attention"]} in %root
+        : (!transform.any_op) -> !transform.any_op
+    %t, %loops:4 = transform.structured.tile_using_for %op tile_sizes [1, 1, 3, 2]
+        : (!transform.any_op) -> (!transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op, !transform.any_op)
+    transform.yield
+  }
 }
