@@ -238,14 +238,26 @@ struct ExpandMathPass final
   void runOnOperation() override {
     // Powers to small constants first, then what is left of `fpowi`, `rsqrt`
     // and the like in terms of other ops, then those ops.
-    RewritePatternSet algebra(&getContext());
+    RewritePatternSet algebra(&getContext()), patterns(&getContext());
     populateMathAlgebraicSimplificationPatterns(algebra);
-    if (failed(applyPatternsGreedily(getOperation(), std::move(algebra))))
-      return signalPassFailure();
-    RewritePatternSet patterns(&getContext());
     mlir::diffattn::populateExpandMathPatterns(patterns, all);
-    if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
+    if (failed(apply(std::move(algebra))) || failed(apply(std::move(patterns))))
       signalPassFailure();
+  }
+
+private:
+  /// On scalars and vectors, which is what the patterns make constants of.
+  LogicalResult apply(RewritePatternSet &&patterns) {
+    SmallVector<Operation *> ops;
+    getOperation()->walk([&](Operation *op) {
+      if (op != getOperation() &&
+          llvm::none_of(op->getOperandTypes(), llvm::IsaPred<TensorType>))
+        ops.push_back(op);
+    });
+    return applyOpPatternsGreedily(
+        ops, std::move(patterns),
+        GreedyRewriteConfig().setStrictness(
+            GreedyRewriteStrictness::ExistingAndNewOps));
   }
 };
 } // namespace

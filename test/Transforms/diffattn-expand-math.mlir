@@ -14,6 +14,21 @@ func.func @f32(%x: f32) -> (f32, f32, f32) {
   return %a, %b, %c : f32, f32, f32
 }
 
+// Constants are made for scalars and vectors: ops on tensors stay.
+// CHECK-LABEL: func.func @tensors(
+// CHECK-NEXT:    math.exp %{{.+}} : tensor<4xf32>
+// CHECK-NEXT:    math.log %{{.+}} : tensor<4xf32>
+// CHECK-NEXT:    math.tanh %{{.+}} : tensor<?xf16>
+// CHECK-NEXT:    arith.maxnumf %{{.+}} : tensor<4xf32>
+// CHECK-NEXT:    return
+func.func @tensors(%x: tensor<4xf32>, %y: tensor<?xf16>) -> (tensor<4xf32>, tensor<?xf16>) {
+  %a = math.exp %x : tensor<4xf32>
+  %b = math.log %a : tensor<4xf32>
+  %c = math.tanh %y : tensor<?xf16>
+  %d = arith.maxnumf %a, %b : tensor<4xf32>
+  return %d, %c : tensor<4xf32>, tensor<?xf16>
+}
+
 // Half precision goes through single precision.
 // CHECK-LABEL: func.func @half(
 // CHECK:         arith.extf

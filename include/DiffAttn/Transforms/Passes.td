@@ -346,7 +346,7 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
     that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
     `erf`, `rsqrt`, and powers to a small constant integer. Each is good to a few
     units in the last place of f32; infinities and NaN come out as from a library.
-    `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all`
+    Ops on tensors stay: `diffattn-decompose-tensor-ops` makes loops of them. `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all`
     is set: then `sin` and `cos` on f32 are polynomials too, right to a few units
     in the last place up to 2^50, and so are the rest on f32 by what they are in
     terms of the others. Then `round` and `arith.remf` are arithmetic on every
