@@ -28,8 +28,10 @@ struct DecomposeAggregate final
   using OpInterfaceRewritePattern::OpInterfaceRewritePattern;
   LogicalResult matchAndRewrite(linalg::AggregatedOpInterface op,
                                 PatternRewriter &rewriter) const override {
-    if (!isa<linalg::SoftmaxOp>(op))
-      return rewriter.notifyMatchFailure(op, "not linalg.softmax");
+    auto softmax = dyn_cast<linalg::SoftmaxOp>(op.getOperation());
+    if (!softmax || !softmax.hasPureTensorSemantics())
+      return rewriter.notifyMatchFailure(op, "not linalg.softmax of tensors");
+    joinSizes(softmax, rewriter);
     Operation *before = op->getPrevNode();
     FailureOr<SmallVector<Value>> values = op.decomposeOperation(rewriter);
     if (failed(values))
@@ -44,6 +46,35 @@ struct DecomposeAggregate final
   }
 
 private:
+  /// Upstream takes what is read and what is written for one type: each gets
+  /// the sizes that the other one knows.
+  static void joinSizes(linalg::SoftmaxOp op, PatternRewriter &rewriter) {
+    auto source = cast<RankedTensorType>(op.getInput().getType());
+    auto target = cast<RankedTensorType>(op.getOutput().getType());
+    SmallVector<int64_t> shape(source.getShape());
+    for (auto [size, other] : llvm::zip_equal(shape, target.getShape()))
+      size = ShapedType::isDynamic(size) ? other : size;
+    auto castTo = [&](Value value, Type type) -> Value {
+      if (value.getType() == type)
+        return value;
+      return tensor::CastOp::create(rewriter, op.getLoc(), type, value);
+    };
+    Value input = castTo(op.getInput(), source.clone(shape));
+    Value output = castTo(op.getOutput(), target.clone(shape));
+    rewriter.modifyOpInPlace(op, [&] {
+      op.getInputMutable().assign(input);
+      op.getOutputMutable().assign(output);
+      op->getResult(0).setType(output.getType());
+    });
+    if (output.getType() == target)
+      return;
+    rewriter.setInsertionPointAfter(op);
+    Value result = castTo(op->getResult(0), target);
+    rewriter.replaceAllUsesExcept(op->getResult(0), result,
+                                  result.getDefiningOp());
+    rewriter.setInsertionPoint(op);
+  }
+
   /// Upstream's maximum of a row skips NaN and starts from it; the result is
   /// the same, since a NaN reaches its row by the sum, but only the maximum
   /// that starts from a number is computed in vectors.
@@ -67,6 +98,87 @@ private:
     rewriter.setInsertionPoint(maximum);
     rewriter.replaceOpWithNewOp<arith::MaximumFOp>(maximum, maximum.getLhs(),
                                                    maximum.getRhs());
+  }
+};
+
+/// `linalg.softmax` of buffers, which may be one, in f32 or wider:
+/// e^(x - maximum) / sum, the power computed for the sum and for the result.
+struct DecomposeSoftmaxOfBuffers final : OpRewritePattern<linalg::SoftmaxOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(linalg::SoftmaxOp op,
+                                PatternRewriter &rewriter) const override {
+    Value x = op.getInput(), y = op.getOutput();
+    auto type = dyn_cast<MemRefType>(x.getType());
+    auto number = type ? dyn_cast<FloatType>(type.getElementType()) : nullptr;
+    if (!number)
+      return rewriter.notifyMatchFailure(op, "not of buffers of floats");
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    if (number.getWidth() < 32)
+      number = b.getF32Type();
+    const unsigned rank = type.getRank(), along = op.getDimension();
+    const AffineMap all = b.getMultiDimIdentityMap(rank);
+    const AffineMap row = all.dropResult(along);
+    using Iterator = utils::IteratorType;
+    SmallVector<Iterator> parallel(rank, Iterator::parallel),
+        reducing(parallel);
+    reducing[along] = Iterator::reduction;
+
+    SmallVector<OpFoldResult> sizes;
+    for (unsigned axis = 0; axis < rank; ++axis)
+      if (axis != along)
+        sizes.push_back(memref::getMixedSize(b, b.getLoc(), x, axis));
+    SmallVector<int64_t> shape;
+    SmallVector<Value> dynamic;
+    std::tie(shape, dynamic) = decomposeMixedValues(sizes);
+    auto makeRows = [&](double start) {
+      Value rows = memref::AllocOp::create(b, MemRefType::get(shape, number),
+                                           dynamic, b.getI64IntegerAttr(64));
+      Value value = arith::ConstantOp::create(b, b.getFloatAttr(number, start));
+      linalg::FillOp::create(b, value, rows);
+      return rows;
+    };
+    auto compute =
+        [&](ValueRange reads, Value writes, ArrayRef<AffineMap> maps,
+            ArrayRef<Iterator> loops,
+            llvm::function_ref<Value(ImplicitLocOpBuilder &, ValueRange)>
+                element) {
+          linalg::GenericOp::create(
+              b, reads, writes, maps, loops,
+              [&](OpBuilder &nested, Location loc, ValueRange given) {
+                ImplicitLocOpBuilder body(loc, nested);
+                SmallVector<Value> args(given);
+                if (args[0].getType() != number)
+                  args[0] = arith::ExtFOp::create(body, number, args[0]);
+                linalg::YieldOp::create(body, element(body, args));
+              });
+        };
+    auto power = [](ImplicitLocOpBuilder &body, ValueRange args) -> Value {
+      Value below = arith::SubFOp::create(body, args[0], args[1]);
+      return math::ExpOp::create(body, below);
+    };
+    Value maximum = makeRows(-std::numeric_limits<double>::infinity());
+    compute(x, maximum, {all, row}, reducing,
+            [](ImplicitLocOpBuilder &body, ValueRange args) -> Value {
+              return arith::MaximumFOp::create(body, args[0], args[1]);
+            });
+    Value sum = makeRows(0.0);
+    compute({x, maximum}, sum, {all, row, row}, reducing,
+            [&](ImplicitLocOpBuilder &body, ValueRange args) -> Value {
+              return arith::AddFOp::create(body, args[2], power(body, args));
+            });
+    compute({x, maximum, sum}, y, {all, row, row, all}, parallel,
+            [&](ImplicitLocOpBuilder &body, ValueRange args) -> Value {
+              Value result =
+                  arith::DivFOp::create(body, power(body, args), args[2]);
+              if (args[3].getType() != number)
+                result =
+                    arith::TruncFOp::create(body, args[3].getType(), result);
+              return result;
+            });
+    memref::DeallocOp::create(b, maximum);
+    memref::DeallocOp::create(b, sum);
+    rewriter.eraseOp(op);
+    return success();
   }
 };
 
@@ -272,9 +384,11 @@ struct DecomposeTensorOpsPass final
 
 void mlir::diffattn::populateDecomposeTensorOpsPatterns(
     RewritePatternSet &patterns) {
-  patterns.add<DecomposeAggregate, GeneralizeNamedOp, LowerPack, LowerUnpack,
-               LowerGather, LowerScatter, CompareMagnitude<math::IsInfOp>,
-               CompareMagnitude<math::IsNormalOp>>(patterns.getContext());
+  patterns
+      .add<DecomposeAggregate, DecomposeSoftmaxOfBuffers, GeneralizeNamedOp,
+           LowerPack, LowerUnpack, LowerGather, LowerScatter,
+           CompareMagnitude<math::IsInfOp>, CompareMagnitude<math::IsNormalOp>>(
+          patterns.getContext());
   linalg::populateElementwiseToLinalgConversionPatterns(patterns);
   linalg::populateDecomposePadPatterns(patterns);
   tensor::populateDecomposeTensorConcatPatterns(patterns);

@@ -9,6 +9,29 @@ func.func @softmax(%x: tensor<4x8xf32>, %init: tensor<4x8xf32>) -> tensor<4x8xf3
   return %y : tensor<4x8xf32>
 }
 
+// What is read and what is written have one type, with the sizes that either knows.
+// CHECK-LABEL: func.func @softmax_of_other_sizes(
+// CHECK-SAME:    %[[X:[^:]+]]: tensor<4x?xf32>, %[[INIT:[^:]+]]: tensor<?x8xf32>
+// CHECK-DAG:     tensor.cast %[[X]] : tensor<4x?xf32> to tensor<4x8xf32>
+// CHECK-DAG:     tensor.cast %[[INIT]] : tensor<?x8xf32> to tensor<4x8xf32>
+// CHECK-NOT:     linalg.softmax
+// CHECK:         %[[Y:.+]] = tensor.cast %{{.+}} : tensor<4x8xf32> to tensor<?x8xf32>
+// CHECK:         return %[[Y]]
+func.func @softmax_of_other_sizes(%x: tensor<4x?xf32>, %init: tensor<?x8xf32>) -> tensor<?x8xf32> {
+  %y = linalg.softmax dimension(1) ins(%x : tensor<4x?xf32>) outs(%init : tensor<?x8xf32>) -> tensor<?x8xf32>
+  return %y : tensor<?x8xf32>
+}
+
+// CHECK-LABEL: func.func @softmax_of_buffers(
+// CHECK-NOT:     linalg.softmax
+// CHECK:         arith.maximumf
+// CHECK:         arith.divf
+// CHECK-COUNT-2: memref.dealloc
+func.func @softmax_of_buffers(%x: memref<4x?xf16, strided<[?, 1]>>) {
+  linalg.softmax dimension(1) ins(%x : memref<4x?xf16, strided<[?, 1]>>) outs(%x : memref<4x?xf16, strided<[?, 1]>>)
+  return
+}
+
 // CHECK-LABEL: func.func @concat(
 // CHECK-NOT:     tensor.concat
 // CHECK-COUNT-2: tensor.insert_slice

@@ -256,6 +256,24 @@ def test_softmax_of_rows_with_infinite_scores(length):
   %r = linalg.softmax dimension(1) ins(%a0 : {tensor(x)}) outs(%e : {tensor(x)}) -> {tensor(x)}""", [x], [("%r", powers / powers.sum(1, keepdims=True))])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+@pytest.mark.parametrize("along", [0, 1])
+def test_softmax_of_buffers(dtype, along):
+    """In place, too; 16-bit numbers are summed up in f32."""
+    x = RNG.standard_normal((4, 700)).astype(dtype)
+    view = f"memref<?x?x{TYPES[x.dtype.name]}, strided<[?, 1]>>"
+    code = Executable(f"""func.func @f(%x: {view}, %y: {view}) {{
+  linalg.softmax dimension({along}) ins(%x : {view}) outs(%y : {view})
+  linalg.softmax dimension({along}) ins(%x : {view}) outs(%x : {view})
+  return
+}}""", cache=False)
+    powers = np.exp(x.astype(np.float64) - x.max(along, keepdims=True))
+    y = np.zeros_like(x)
+    code.call("f", x, y)
+    for got in (x, y):
+        np.testing.assert_allclose(got, powers / powers.sum(along, keepdims=True), rtol=4 * np.finfo(dtype).eps, atol=1e-7)
+
+
 def test_op_without_a_lowering_is_named():
     with pytest.raises(CompileError, match="math.ipowi"):
         elementwise("math.ipowi", [I, J], I)

@@ -18,9 +18,12 @@ def DecomposeTensorOpsPass
     `linalg.pack`, `linalg.unpack` and elementwise `arith` and `math` ops on
     tensors to loops' worth of `linalg`, and named `linalg` ops that are not
     contractions or convolutions to `linalg.generic`. Exact: no value changes.
+    `linalg.softmax` on memrefs, too, with its sums in f32 where they were in
+    16 bits.
   }];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect",
-                           "tensor::TensorDialect", "scf::SCFDialect"];
+                           "math::MathDialect", "memref::MemRefDialect",
+                           "scf::SCFDialect", "tensor::TensorDialect"];
 }
 
 def InlineResourcesPass : Pass<"diffattn-inline-resources", "ModuleOp"> {
