@@ -45,8 +45,11 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
 void mlir::diffattn::buildLoopPasses(OpPassManager &pm,
                                      const CPUPipelineOptions &options) {
   const bool device = !options.gpuChip.empty();
-  if (!device)
+  if (!device) {
+    // Clones first: they become copies, which may be strided.
+    pm.addPass(createConvertBufferizationToMemRefPass());
     pm.addNestedPass<func::FuncOp>(createReuseBuffersPass());
+  }
   if (device) {
     pm.addPass(createConvertGpuLaunchToRuntimePass());
     pm.addPass(createConvertConstantToWeightPass());

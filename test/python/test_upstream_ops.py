@@ -274,6 +274,17 @@ def test_softmax_of_buffers(dtype, along):
         np.testing.assert_allclose(got, powers / powers.sum(along, keepdims=True), rtol=4 * np.finfo(dtype).eps, atol=1e-7)
 
 
+def test_clones_of_strided_buffers():
+    """What upstream's deallocation of buffers makes."""
+    code = Executable("""func.func @f(%x: memref<?x4xf32, strided<[?, ?], offset: ?>>) -> memref<?x4xf32> {
+  %c = bufferization.clone %x : memref<?x4xf32, strided<[?, ?], offset: ?>> to memref<?x4xf32>
+  return %c : memref<?x4xf32>
+}""", cache=False)
+    x = RNG.standard_normal((6, 12)).astype(np.float32)[::2, ::3]
+    got, = code.call("f", x)
+    np.testing.assert_array_equal(got, x)
+
+
 def test_op_without_a_lowering_is_named():
     with pytest.raises(CompileError, match="math.ipowi"):
         elementwise("math.ipowi", [I, J], I)
