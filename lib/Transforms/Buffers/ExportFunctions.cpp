@@ -4,8 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Runtime/ABI/Table.h"
 #include "DiffAttn/Transforms/Passes.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 
@@ -37,28 +39,51 @@ struct ExportFunctionsPass final
   }
 
 private:
-  /// A function called as one of the C library's that an op of the dialect math
-  /// becomes a call of would be called in its place.
+  /// A function called as one that compiled code calls would be called in its
+  /// place.
   LogicalResult checkNames() {
     SymbolTable symbols(getOperation());
+    auto refuse = [&](StringRef name, const Twine &why) {
+      auto function = symbols.lookup<func::FuncOp>(name);
+      if (!function || function.isDeclaration())
+        return false;
+      function.emitError("expected another name: ") << why;
+      return true;
+    };
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      StringRef name = function.getName();
+      const bool isRuntime = name.starts_with("diffattn_rt_") ||
+                             name == DIFFATTN_WEIGHTS_SYMBOL ||
+                             name == DIFFATTN_RELEASE_SYMBOL;
+      if (isRuntime && refuse(name, "'" + name + "' is the runtime's"))
+        return failure();
+    }
+    // LLVM makes calls of these out of loads, stores and loops.
+    for (StringRef name : {"memcpy", "memmove", "memset", "memcmp", "bcmp"})
+      if (refuse(name,
+                 "the C library's '" + name + "' is what any code may call"))
+        return failure();
     WalkResult result = getOperation()->walk([&](Operation *op) {
-      if (!isa_and_nonnull<math::MathDialect>(op->getDialect()))
+      StringRef routine = getRoutine(op);
+      if (routine.empty())
         return WalkResult::advance();
-      StringRef mnemonic = op->getName().stripDialect();
-      StringRef routine = mnemonic == "powf"   ? "pow"
-                          : mnemonic == "absf" ? "fabs"
-                                               : mnemonic;
-      for (const std::string &name : {routine.str(), (routine + "f").str()}) {
-        auto function = symbols.lookup<func::FuncOp>(name);
-        if (function && !function.isDeclaration()) {
-          function.emitError("expected another name: the C library's '")
-              << name << "' is what " << op->getName() << " may call";
+      for (const std::string &name : {routine.str(), (routine + "f").str()})
+        if (refuse(name, "the C library's '" + name + "' is what " +
+                             op->getName().getStringRef() + " may call"))
           return WalkResult::interrupt();
-        }
-      }
       return WalkResult::advance();
     });
     return failure(result.wasInterrupted());
+  }
+
+  /// The C library's function of f64 that `op` may become a call of, or none.
+  static StringRef getRoutine(Operation *op) {
+    if (isa<arith::RemFOp>(op))
+      return "fmod";
+    if (!isa_and_nonnull<math::MathDialect>(op->getDialect()))
+      return {};
+    StringRef mnemonic = op->getName().stripDialect();
+    return mnemonic == "powf" ? "pow" : mnemonic == "absf" ? "fabs" : mnemonic;
   }
 };
 } // namespace
