@@ -38,6 +38,10 @@ struct CompiledProgram::Impl {
   /// Frees what constants were packed into; null if none can be.
   void (*releaseConstants)() = nullptr;
 
+  /// What the linker says of symbols that failed, beside the error of a lookup,
+  /// which names those that needed them.
+  std::string missing;
+
   void releasePacked() {
     for (diffattn_weight &weight : table)
       diffattn_rt_weight_release(&weight);
@@ -62,17 +66,31 @@ bool CompiledProgram::hasWeights() const {
 
 DeviceProgram *CompiledProgram::getDevice() const { return impl->device.get(); }
 
-/// Folds LLVM's errors into ours: they are faults of the object or the system.
 /// What the system says of tiles that it does not let this process use.
 static std::string getTileNote(const CpuTarget &cpu) {
   std::string refusal = cpu.has("amx-tile") ? getTileRefusal() : "";
   return refusal.empty() ? "" : "; of tiles the system says: " + refusal;
 }
 
+/// Folds LLVM's errors into ours: they are faults of the object or the system.
 static llvm::Error linkError(llvm::Error error) {
   return makeError(ErrorClass::Compile,
                    "expected the compiled code to link, but got: " +
                        llvm::toString(std::move(error)));
+}
+
+/// The names that a linker's error is about; empty for others.
+static std::string getMissing(llvm::Error error) {
+  std::string names;
+  llvm::handleAllErrors(
+      std::move(error),
+      [&](const orc::SymbolsNotFound &found) {
+        llvm::ListSeparator comma;
+        for (const orc::SymbolStringPtr &symbol : found.getSymbols())
+          names += (llvm::StringRef(comma) + "'" + *symbol + "'").str();
+      },
+      [](const llvm::ErrorInfoBase &) {});
+  return names;
 }
 
 /// The file that the runtime was loaded from: compiled code must use the very
@@ -141,6 +159,10 @@ CompiledProgram::load(CompiledModule module, llvm::StringRef target,
   if (!jit)
     return linkError(jit.takeError());
   impl->jit = std::move(*jit);
+  impl->jit->getExecutionSession().setErrorReporter(
+      [&missing = impl->missing](llvm::Error error) {
+        missing += getMissing(std::move(error));
+      });
   orc::JITDylib &library = impl->jit->getMainJITDylib();
   char prefix = impl->jit->getDataLayout().getGlobalPrefix();
   for (const std::string &path : {getRuntimePath(), std::string("libm.so.6")}) {
@@ -167,6 +189,13 @@ CompiledProgram::load(CompiledModule module, llvm::StringRef target,
     return linkError(std::move(error));
   for (const FunctionSignature &function : impl->signature.functions) {
     auto symbol = impl->jit->lookup(getEntryPointName(function.name));
+    if (!symbol && !impl->missing.empty()) {
+      llvm::consumeError(symbol.takeError());
+      return makeError(ErrorClass::Compile,
+                       "expected functions that the module, the runtime or the "
+                       "C library has, but the code calls " +
+                           impl->missing);
+    }
     if (!symbol)
       return linkError(symbol.takeError());
     impl->entries[function.name] = symbol->toPtr<EntryPoint>();

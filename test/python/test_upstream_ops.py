@@ -285,6 +285,12 @@ def test_clones_of_strided_buffers():
     np.testing.assert_array_equal(got, x)
 
 
+def test_functions_that_are_nowhere_are_named():
+    with pytest.raises(CompileError, match="that the module, the runtime or the C library has, but the code calls '(printF32|printNewline)', '") as error:
+        Executable("func.func @f(%x: f32) {\n  vector.print %x : f32\n  return\n}", cache=False)
+    assert "'printF32'" in str(error.value) and "'printNewline'" in str(error.value)
+
+
 def test_op_without_a_lowering_is_named():
     with pytest.raises(CompileError, match="math.ipowi"):
         elementwise("math.ipowi", [I, J], I)
