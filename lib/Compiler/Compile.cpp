@@ -163,7 +163,7 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
     return llvm::Error::success();
   text = printable(clipLines(text), Lines::Keep);
   if (std::string advice =
-          errorClass == ErrorClass::IR ? adviseOnDialects(text) : "";
+          adviseOnDialects(text, /*wasRead=*/errorClass != ErrorClass::IR);
       !advice.empty())
     text += (text.empty() || text.back() == '\n' ? "" : "\n") + advice;
   return makeError(errorClass, what + (text.empty() ? "" : "\n" + text));

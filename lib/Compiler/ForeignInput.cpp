@@ -36,6 +36,8 @@ enum class Format {
 
 struct DialectAdvice {
   StringRef dialect, advice;
+  /// MLIR's own: it is read, and found where nothing lowers it.
+  bool isUpstream = false;
 };
 } // namespace
 
@@ -67,6 +69,10 @@ static constexpr DialectAdvice kDialects[] = {
      "torch-mlir makes it of cumsum, sort, scatter and the like; export the "
      "model with what it computes by them (positions, masks) as arguments, or "
      "with a decomposition_table for them (docs/pipelines.md)"},
+    {"tosa",
+     "lower it with diffattn-opt --tosa-to-linalg-pipeline --tosa-to-tensor "
+     "--tosa-to-arith --tosa-to-scf --canonicalize",
+     /*isUpstream=*/true},
 };
 
 static constexpr StringRef kOpenBundle =
@@ -207,7 +213,7 @@ std::string mlir::diffattn::adviseOnWeightFolder(StringRef folder) {
   return {};
 }
 
-std::string mlir::diffattn::adviseOnDialects(StringRef said) {
+std::string mlir::diffattn::adviseOnDialects(StringRef said, bool wasRead) {
   // Names of ops, types and dialects as messages and quoted lines have them:
   // `torch', 'torch', "torch.aten.mm", !torch.vtensor.
   auto isPart = [](char c) { return llvm::isAlnum(c) || c == '_'; };
@@ -224,7 +230,7 @@ std::string mlir::diffattn::adviseOnDialects(StringRef said) {
     at = end + 1;
   }
   for (const DialectAdvice &entry : kDialects)
-    if (names.contains(entry.dialect))
+    if (entry.isUpstream == wasRead && names.contains(entry.dialect))
       return ("the module holds " + entry.dialect + ": " + entry.advice).str();
   return {};
 }

@@ -28,9 +28,10 @@ std::string adviseOnWeightFile(llvm::StringRef bytes);
 /// format.
 std::string adviseOnWeightFolder(llvm::StringRef folder);
 
-/// What lowers a module to dialects that are known here, if MLIR's parser
-/// `said` that it lacks a known importer's; else empty.
-std::string adviseOnDialects(llvm::StringRef said);
+/// What lowers a module to dialects that are taken here, if MLIR's parser
+/// `said` that it lacks a known importer's, or a pass of a module that
+/// `wasRead` speaks of one of MLIR's own that importers make; else empty.
+std::string adviseOnDialects(llvm::StringRef said, bool wasRead);
 
 } // namespace mlir::diffattn
 

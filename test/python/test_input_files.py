@@ -465,6 +465,22 @@ def test_modules_of_other_dialects(tool, name):
     assert done.returncode == 3 and f"the module holds {advice}" in done.stderr or name == "onnx in torch" and advice in done.stderr, done.stderr
 
 
+def test_a_module_of_tosa(tool, build_dir):
+    """MLIR reads it; what nothing lowers is its ops. The passes that are named make a module that runs."""
+    text = ("func.func @f(%a: tensor<1x2x3xf32>, %b: tensor<1x3x2xf32>) -> tensor<1x2x2xf32> {\n"
+            '  %z = "tosa.const"() <{values = dense<0.0> : tensor<1xf32>}> : () -> tensor<1xf32>\n'
+            "  %c = tosa.matmul %a, %b, %z, %z : (tensor<1x2x3xf32>, tensor<1x3x2xf32>, tensor<1xf32>, tensor<1xf32>) -> tensor<1x2x2xf32>\n"
+            "  %s = tosa.const_shape {values = dense<[1, 2, 2]> : tensor<3xindex>} : () -> !tosa.shape<3>\n"
+            "  %d = tosa.reshape %c, %s : (tensor<1x2x2xf32>, !tosa.shape<3>) -> tensor<1x2x2xf32>\n"
+            "  return %d : tensor<1x2x2xf32>\n}\n")
+    done = tool("-", input=text)
+    advice = re.search("the module holds tosa: lower it with diffattn-opt (.*)", done.stderr)
+    assert done.returncode == 4 and advice, done.stderr
+    lowered = subprocess.run([build_dir / "bin" / "diffattn-opt", *advice[1].split()], input=text, capture_output=True, text=True, check=True)
+    done = tool("-", "--check=oracle", input=lowered.stdout)
+    assert done.returncode == 0 and "matches" in done.stdout, done.stderr
+
+
 def test_other_faults_get_no_advice(tool):
     for text in ("func.func @f(%torch: tensor<2xf32>) {\n  retrun\n}\n", "func.func @stablehlo() {\n  oops.op\n}\n"):
         done = tool("-", input=text)
