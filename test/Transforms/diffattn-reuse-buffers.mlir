@@ -115,3 +115,14 @@ func.func @loop(%n: index) {
   }
   return
 }
+
+// Who has the address of a buffer may use it at any time.
+// CHECK-LABEL: func.func @address(
+// CHECK-COUNT-2: memref.alloc
+func.func @address() -> index {
+  %a = memref.alloc() : memref<4xf32>
+  %at = memref.extract_aligned_pointer_as_index %a : memref<4xf32> -> index
+  %b = memref.alloc() : memref<4xf32>
+  call @use(%b) : (memref<4xf32>) -> ()
+  return %at : index
+}

@@ -25,7 +25,8 @@ struct Life {
   Operation *first, *last;
 };
 
-/// None if the buffer outlives its block, is freed there, or is not used.
+/// None if the buffer outlives its block, is freed there, or is not used, or if
+/// its address is taken, which no one can follow.
 std::optional<Life> getLife(memref::AllocOp buffer) {
   Block *block = buffer->getBlock();
   Life life{buffer, nullptr, nullptr};
@@ -36,7 +37,7 @@ std::optional<Life> getLife(memref::AllocOp buffer) {
       // What happens in regions of an op happens in that op.
       Operation *op = block->findAncestorOpInBlock(*user);
       if (!op || op->hasTrait<OpTrait::IsTerminator>() ||
-          isa<memref::DeallocOp>(user))
+          isa<memref::DeallocOp, memref::ExtractAlignedPointerAsIndexOp>(user))
         return std::nullopt;
       // A view is no use: what reads or writes it is.
       if (op != user || !isa<ViewLikeOpInterface>(op)) {
