@@ -158,6 +158,14 @@ def test_pkg_config(package, program, prefix, bundle, tmp_path):
     assert out == ANSWER if program == "attention" else "first element 0.800" in out
 
 
+def test_components_that_there_are_none_of_are_named(prefix, tmp_path):
+    (tmp_path / "CMakeLists.txt").write_text("cmake_minimum_required(VERSION 3.25)\nproject(Consumer LANGUAGES NONE)\n"
+                                             "find_package(DiffAttn REQUIRED CONFIG COMPONENTS C Python)\n")
+    done = subprocess.run(["cmake", "-S", tmp_path, "-B", tmp_path / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}"],
+                          env=ENVIRONMENT, capture_output=True, text=True, timeout=300)
+    assert done.returncode != 0 and "expected components C and Cpp, but got Python" in done.stderr, done.stderr
+
+
 def test_the_loader_alone(build_dir, bundle, tmp_path):
     run("cmake", "--install", build_dir, "--component", "loader", "--prefix", tmp_path / "first")
     prefix = (tmp_path / "first").rename(tmp_path / "moved")
