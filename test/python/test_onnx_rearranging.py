@@ -91,8 +91,10 @@ def test_padding_that_wraps_around_is_refused(load):
         load(made)
 
 
-def test_a_crash_that_waits_for_ever_ends(load):
-    """torch-mlir's program writes over its heap, and its report of the crash waits for the lock of the heap."""
+def test_a_crash_that_waits_for_ever_ends(load, monkeypatch):
+    """torch-mlir's program writes over its heap, and its report of the crash waits for the lock of the heap: at the time of writing, for a
+    form of the op that no longer reaches it."""
+    monkeypatch.setattr("diffattn.onnx.lowering.upgrade", lambda proto, infer: proto)
     made = model([node("LogSoftmax", ["x"], ["y"], axis=0)], [("x", T.FLOAT, ["b", "t", 6])], [("y", T.FLOAT, ["b", "t", 6])], opset=11)
     with pytest.raises(errors.CompileError, match="its program crashed"):
         load(made)

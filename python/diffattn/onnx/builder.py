@@ -8,6 +8,9 @@ from onnx import helper, numpy_helper
 
 #: ONNX's own domain, as files name it.
 ONNX = ("", "ai.onnx")
+#: What gives places or sizes, and what truth values, whatever it takes.
+_PLACES = {"ArgMax", "ArgMin", "Range", "Shape", "Size"}
+_TRUTHS = {"And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or"}
 
 
 class Refused(Exception):
@@ -19,11 +22,16 @@ class Builder:
 
     def __init__(self, node, known, constants, prefix: str):
         self.node, self.nodes, self._known, self._constants, self._prefix = node, [], known, constants, prefix
+        #: Of elements that ops made here have.
+        self._types: dict[str, int] = {}
         self.options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
     def op(self, kind: str, *inputs: str, **attributes) -> str:
         name = f"{self._prefix}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        self._types[name] = (attributes["to"] if kind == "Cast" else attributes["value"].data_type if kind == "Constant" else
+                             onnx.TensorProto.INT64 if kind in _PLACES else onnx.TensorProto.BOOL if kind in _TRUTHS else
+                             self.type(inputs[kind == "Where"]))
         return name
 
     def constant(self, value, dtype=np.int64) -> str:
@@ -31,7 +39,21 @@ class Builder:
 
     def number(self, value: float, like: str) -> str:
         """Of the type of `like`."""
-        return self.op("CastLike", self.constant(value, np.float32), like)
+        return self.constant(value, helper.tensor_dtype_to_np_dtype(self._known_type(like)))
+
+    def cast(self, x: str, like: str) -> str:
+        """To the type of `like`."""
+        kind = self._known_type(like)
+        return x if self.type(x) == kind else self.op("Cast", x, to=kind)
+
+    def finish_as(self, x: str, like: str) -> bool:
+        """The last op, of the type of `like`."""
+        return self.finish("Cast", x, to=self._known_type(like))
+
+    def _known_type(self, name: str) -> int:
+        if self.type(name) == onnx.TensorProto.UNDEFINED:
+            raise Refused(f"expected {self.node.op_type} of elements whose type onnx infers, but got {name!r} without one")
+        return self.type(name)
 
     def finish(self, kind: str, *inputs: str, **attributes) -> bool:
         """The last op, which makes what `node` makes."""
@@ -50,8 +72,10 @@ class Builder:
         return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
 
     def type(self, name: str) -> int:
-        kind = self._known.get(name)
-        return onnx.TensorProto.UNDEFINED if kind is None else kind.elem_type
+        """`UNDEFINED`: it is not known."""
+        if name in self._types:
+            return self._types[name]
+        return self._known[name].elem_type if name in self._known else onnx.TensorProto.UNDEFINED
 
     def is_constant(self, name: str) -> bool:
         return name in self._constants
@@ -73,3 +97,35 @@ class Builder:
         """0, 1, ... up to the size of an axis."""
         size = self.op("Gather", self.op("Shape", name), self.constant(axis), axis=0)
         return self.op("Range", self.constant(0), size, self.constant(1))
+
+
+def own_marker(graph: onnx.GraphProto) -> str:
+    """What no name of the graph, nor of one within, has in it."""
+    marker, names = ":", set()
+
+    def collect(graph: onnx.GraphProto) -> None:
+        names.update(value.name for value in [*graph.input, *graph.output, *graph.value_info, *graph.initializer])
+        for node in graph.node:
+            names.update([*node.input, *node.output])
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    collect(attribute.g)
+
+    collect(graph)
+    while any(marker in name for name in names):
+        marker += ":"
+    return marker
+
+
+def types_of(graph: onnx.GraphProto) -> dict:
+    """Types and sizes of values, by their names."""
+    known = {value.name: value.type.tensor_type for value in [*graph.input, *graph.value_info, *graph.output]}
+    known.update({tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type for tensor in graph.initializer})
+    return known
+
+
+def constants_of(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    constants.update({node.output[0]: attribute.t for node in graph.node if node.op_type == "Constant" and node.domain in ONNX
+                      for attribute in node.attribute if attribute.name == "value"})
+    return constants

@@ -5,25 +5,30 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from .builder import ONNX, Builder, Refused
+from .builder import ONNX, Builder, constants_of, own_marker, types_of
 from .elementwise import ELEMENTWISE
 from .rearranging import REARRANGING
 
 
 def decompose(proto: onnx.ModelProto) -> bool:
-    """Changes the graph; gives whether there was anything to do. The sizes of every value must have been inferred. Raises Refused."""
-    graph = proto.graph
-    known = {value.name: value.type.tensor_type for value in [*graph.input, *graph.value_info, *graph.output]}
-    known.update({tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type for tensor in graph.initializer})
-    constants = {tensor.name: tensor for tensor in graph.initializer}
-    constants.update({node.output[0]: attribute.t for node in graph.node if node.op_type == "Constant" and node.domain in ONNX
-                      for attribute in node.attribute if attribute.name == "value"})
+    """Changes the graph, and those within; gives whether there was anything to do. The sizes of every value must have been inferred.
+    Raises Refused."""
+    return _decompose(proto.graph, {}, {}, own_marker(proto.graph))
+
+
+def _decompose(graph: onnx.GraphProto, known: dict, constants: dict, marker: str) -> bool:
+    """`known` and `constants`: types, and tensors of numbers, of values outside of the graph."""
+    known = {**known, **types_of(graph)}
+    constants = {**constants, **constants_of(graph)}
     nodes, changes = [], False
     for number, node in enumerate(graph.node):
         function = _DECOMPOSITIONS.get(node.op_type) if node.domain in ONNX else None
-        builder = Builder(node, known, constants, f"{node.op_type}:{number}:")
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                changes |= _decompose(attribute.g, known, constants, f"{marker}{number}{marker}")
+        builder = Builder(node, known, constants, f"{node.op_type}{marker}{number}{marker}")
         if function is not None and function(builder):
             nodes.extend(builder.nodes)
             changes = True
@@ -64,7 +69,7 @@ def _rms_normalization(builder: Builder) -> bool:
     mean = builder.op("ReduceMean", builder.op("Mul", wide, wide), builder.constant(list(range(axis % rank, rank))), keepdims=1)
     root = builder.op("Sqrt", builder.op("Add", mean, builder.number(builder.options.get("epsilon", 1e-5), mean)))
     normed = builder.op("Mul", wide, _inverse(builder, root))
-    return builder.finish("Mul", builder.op("CastLike", normed, x), builder.input(1))
+    return builder.finish("Mul", builder.cast(normed, x), builder.input(1))
 
 
 def _reciprocal(builder: Builder) -> bool:
@@ -81,8 +86,8 @@ def _instance_normalization(builder: Builder) -> bool:
     narrow = builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if narrow else x
     normed = _centred_and_scaled(builder, wide, list(range(2, rank)))
-    scale, bias = (builder.op("Unsqueeze", builder.op("CastLike", builder.input(number), wide), channels) for number in (1, 2))
-    return builder.finish("CastLike", builder.op("Add", builder.op("Mul", normed, scale), bias), x)
+    scale, bias = (builder.op("Unsqueeze", builder.cast(builder.input(number), wide), channels) for number in (1, 2))
+    return builder.finish_as(builder.op("Add", builder.op("Mul", normed, scale), bias), x)
 
 
 def _group_normalization(builder: Builder) -> bool:
@@ -93,7 +98,7 @@ def _group_normalization(builder: Builder) -> bool:
         return False
     wide = builder.op("Cast", x, to=builder.options.get("stash_type", onnx.TensorProto.FLOAT))
     normed = _centred_and_scaled(builder, builder.op("Reshape", wide, builder.constant([0, groups, -1])), [2])
-    normed = builder.op("Reshape", builder.op("CastLike", normed, x), builder.op("Shape", x))
+    normed = builder.op("Reshape", builder.cast(normed, x), builder.op("Shape", x))
     scale, bias = builder.input(1), builder.input(2)
     if rank > 2:
         behind = builder.constant(list(range(1, rank - 1)))

@@ -23,6 +23,7 @@ from .builder import Refused
 from .decompositions import decompose
 from .equal_sizes import assert_equal_sizes
 from .files import DTYPES, ModelFile, said, type_name, type_names
+from .opsets import upgrade
 from .reshapes import spell_reshapes
 from .sizes import fold_sizes, forget_traced_sizes, infer_sizes, settle_sizes
 
@@ -40,7 +41,7 @@ def lower(file: ModelFile) -> Imported:
     try:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto)
-        proto = forget_traced_sizes(proto)
+        proto = forget_traced_sizes(upgrade(proto, infer_sizes))
         declared, results = [*proto.graph.value_info], [*proto.graph.output]
         proto = infer_sizes(proto)
         for change in (decompose, lambda proto: fold_sizes(proto.graph)):

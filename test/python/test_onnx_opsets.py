@@ -1,0 +1,86 @@
+"""Models of older opsets: forms that changed, each against what it means in NumPy."""
+import numpy as np
+import pytest
+from onnx import TensorProto as T
+from onnx import helper
+from onnx_cases import load, node  # noqa: F401
+
+from diffattn import errors
+
+pytestmark = pytest.mark.oracle
+
+X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
+IMAGE = np.random.default_rng(1).standard_normal((1, 2, 4, 6)).astype(np.float32)
+
+
+def model_of(opset, nodes, sizes, outputs, inputs=(), weights=()):
+    graph = helper.make_graph(nodes, "graph", [helper.make_tensor_value_info("x", T.FLOAT, sizes), *inputs],
+                              [helper.make_tensor_value_info(name, T.FLOAT, [None] * rank) for name, rank in outputs], list(weights))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def softmax(x, axes):
+    powers = np.exp(x - x.max(axes, keepdims=True))
+    return powers / powers.sum(axes, keepdims=True)
+
+
+def hardmax(x, axis):
+    rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
+    return np.eye(rows.shape[1], dtype=x.dtype)[rows.argmax(1)].reshape(x.shape)
+
+
+#: Node and value of `x`, for opsets 7 and 11.
+FORMS = [
+    *((node(op, ["x"], [f"{op} {axis}"], **({} if axis is None else {"axis": axis})), function)
+      for axis, axes in ((None, (1, 2)), (0, (0, 1, 2)), (2, (2,)), (-2, (1, 2)))
+      for op, function in (("Softmax", lambda x, axes=axes: softmax(x, axes)), ("LogSoftmax", lambda x, axes=axes: np.log(softmax(x, axes))),
+                           ("Hardmax", lambda x, axes=axes: hardmax(x, axes[0])))),
+    *((node(f"Reduce{op}", ["x"], [f"{op} {axes} {keep}"], keepdims=keep, **({} if axes is None else {"axes": axes})),
+       lambda x, function=function, axes=axes, keep=keep: function(x, None if axes is None else tuple(axes), bool(keep)))
+      for axes in (None, [-1, 0]) for keep in (0, 1)
+      for op, function in (("Sum", lambda x, a, k: x.sum(a, keepdims=k)), ("Mean", lambda x, a, k: x.mean(a, keepdims=k)), ("Max", lambda x, a, k: x.max(a, keepdims=k)),
+                           ("Min", lambda x, a, k: x.min(a, keepdims=k)), ("L1", lambda x, a, k: abs(x).sum(a, keepdims=k)),
+                           ("SumSquare", lambda x, a, k: (x * x).sum(a, keepdims=k)))),
+    (node("Squeeze", ["unsqueezed"], ["squeezed"], axes=[0, 2]), lambda x: x), (node("Unsqueeze", ["x"], ["unsqueezed"], axes=[0, 2]), lambda x: x[None, :, None]),
+    (node("Split", ["x"], ["a", "b"], axis=2, split=[1, 3]), lambda x: x[..., :1]), (node("Split", ["x"], ["c", "d"], axis=-1), lambda x: x[..., :2]),
+    (node("Dropout", ["x"], ["dropped"]), lambda x: x), (node("Reciprocal", ["x"], ["reciprocal"]), lambda x: 1 / x), (node("Softsign", ["x"], ["softsign"]), lambda x: x / (1 + abs(x))),
+    (node("Max", ["x", "softsign"], ["max"]), lambda x: np.maximum(x, x / (1 + abs(x)))), (node("Min", ["x", "softsign"], ["min"]), lambda x: np.minimum(x, x / (1 + abs(x)))),
+]
+OLD = [(node("Clip", ["x"], ["clipped"], min=-0.5, max=0.25), lambda x: np.clip(x, -0.5, 0.25)), (node("Slice", ["x"], ["sliced"], starts=[1, -3], ends=[9, -1], axes=[0, 2]), lambda x: x[1:, :, 1:3]),
+       (node("Slice", ["x"], ["first"], starts=[0], ends=[1]), lambda x: x[:1]), (node("Pad", ["x"], ["padded"], pads=[0, 1, 0, 0, 0, 2], value=1.5), lambda x: np.pad(x, [(0, 0), (1, 0), (0, 2)], constant_values=1.5))]
+
+
+@pytest.mark.parametrize("opset, sizes", [(7, ["b", 3, 4]), (11, [2, "t", 4])])
+def test_forms_of_old_opsets(load, opset, sizes):
+    forms = sorted([*FORMS, *(OLD if opset < 10 else ())], key=lambda one: one[0].op_type == "Squeeze")
+    made = model_of(opset, [one for one, _ in forms], sizes, [(one.output[0], np.ndim(function(X))) for one, function in forms])
+    for (one, function), got in zip(forms, load(made)(X), strict=True):
+        np.testing.assert_allclose(got, function(X), rtol=1e-5, atol=1e-6, err_msg=str(one))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10])
+def test_images_that_are_resized(load, opset):
+    """A place is that in the result divided by the scale; no place is behind the last."""
+    kind, scales = ("Upsample" if opset < 10 else "Resize"), [1.0, 1.0, 2.0, 3.0]
+    given, options = (["x"], {"scales": scales}) if opset == 7 else (["x", "s"], {})
+    weights = [] if opset == 7 else [helper.make_tensor("s", T.FLOAT, [4], scales)]
+    made = model_of(opset, [node(kind, given, [mode], mode=mode, **options) for mode in ("nearest", "linear")], ["b", 2, 4, 6], [("nearest", 4), ("linear", 4)], weights=weights)
+    nearest, linear = load(made)(IMAGE)
+    np.testing.assert_array_equal(nearest, IMAGE.repeat(2, 2).repeat(3, 3))
+    want = IMAGE
+    for axis, scale in ((2, 2), (3, 3)):
+        places = np.minimum(np.arange(want.shape[axis] * scale) / scale, want.shape[axis] - 1)
+        low = places.astype(int)
+        high, part = np.minimum(low + 1, want.shape[axis] - 1), (places - low).reshape([-1 if a == axis else 1 for a in range(4)])
+        want = want.take(low, axis) * (1 - part) + want.take(high, axis) * part
+    np.testing.assert_allclose(linear, want, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_refused_of_old_opsets(load):
+    norm = [helper.make_tensor_value_info(name, T.FLOAT, [3]) for name in "sbmv"]
+    for opset, one, rank, message in ((6, node("Relu", ["x"], ["y"]), 3, "expected a model of opset 7 or later, but got one of opset 6"),
+                                      (7, node("BatchNormalization", ["x", *"sbmv"], ["y"], spatial=0), 3, "over all places of a channel, but got spatial = 0"),
+                                      (10, node("Dropout", ["x"], ["y", "mask"]), 3, "Dropout without a mask, .* but got one of opset 10"),
+                                      (9, node("Upsample", ["x", "x"], ["y"]), 3, "by constant scales")):
+        with pytest.raises((errors.CompileError, errors.IRError), match=message):
+            load(model_of(opset, [one], [2, 3, 4], [("y", rank)], norm))
