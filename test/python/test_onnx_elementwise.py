@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 from onnx import TensorProto as T
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx_cases import load, model, node  # noqa: F401
 
@@ -33,12 +34,49 @@ def test_odd_numbers(load):
         close(one, other, name)
 
 
-def test_rests_of_divisions(load):
-    x, z = np.clip(X, -9, 9), Z.copy()
-    z[np.abs(z) > 9] = np.inf
-    made = model([node("Mod", ["x", "z"], ["y"], fmod=1)], [("x", T.FLOAT, [14, 14]), ("z", T.FLOAT, [14, 14])], [("y", T.FLOAT, [14, 14])])
+@pytest.mark.parametrize("kind", ["float32", "float64", "float16"])
+def test_rests_of_divisions(load, kind):
+    """Exact, as C has them, also of quotients with more digits than the type has, with the sign of the dividend."""
+    random = np.random.default_rng(0)
+    x, y = (np.concatenate([odd.ravel(), random.standard_normal(60) * size]).astype(kind) for odd, size in zip(np.meshgrid(ODD, ODD), (6e4, 3)))
+    made = model([node("Mod", ["x", "z"], ["y"], fmod=1)], [(name, helper.np_dtype_to_tensor_dtype(x.dtype), ["n"]) for name in "xz"],
+                 [("y", helper.np_dtype_to_tensor_dtype(x.dtype), ["n"])])
     with np.errstate(all="ignore"):
-        close(load(made)(x, z), np.fmod(x, z), "Mod")
+        want = np.fmod(x, y)
+    got = load(made)(x, y)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want) & ~np.isnan(want) | np.signbit(got) & np.isnan(want))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.int8])
+@pytest.mark.parametrize("constant", [False, True])
+def test_powers_of_integers(load, kind, constant):
+    """All bits: f64 holds no more than 53."""
+    x, y = np.array([3, 10, -7, 2, 5, 0, 0, 1, -1, -1, 2, -3], kind), np.array([39, 18, 21, 62, 0, 0, 80, -3, -3, 99, -1, 1], kind)
+    exact = [int(a) ** abs(int(b)) if b >= 0 or abs(a) == 1 else 0 for a, b in zip(x, y)]
+    want = np.array([(one + 2**63) % 2**64 - 2**63 for one in exact]).astype(kind)
+    code = helper.np_dtype_to_tensor_dtype(x.dtype)
+    made = model([node("Pow", ["x", "p"], ["y"])], [("x", code, [12]), *([] if constant else [("p", code, [12])])], [("y", code, [12])], {"p": y} if constant else {})
+    np.testing.assert_array_equal(load(made)(x, *([] if constant else [y])), want)
+
+
+def test_selu_has_the_constants_of_onnx(load):
+    x = np.linspace(-5, 5, 40, dtype=np.float32)
+    made = model([node("Selu", ["x"], ["y"]), node("Selu", ["x"], ["z"], alpha=2.0)], [("x", T.FLOAT, [40])], [("y", T.FLOAT, [40]), ("z", T.FLOAT, [40])])
+    for got, alpha in zip(load(made)(x), (1.67326319217681884765625, 2.0)):
+        np.testing.assert_allclose(got, 1.05070102214813232421875 * np.where(x > 0, x, alpha * np.expm1(x.astype(np.float64))), rtol=4e-7)
+
+
+def test_ops_within_branches(load):
+    """As outside of them, also of values that are made outside."""
+    branches = {f"{name}_branch": helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(made, T.FLOAT, ["n"])]) for name, made, nodes in (
+        ("then", "a", [node("Mod", ["x", "z"], ["rest"], fmod=1), node("Selu", ["rest"], ["a"])]), ("else", "b", [node("Max", ["x", "z"], ["b"])]))}
+    made = model([node("Add", ["x", "x"], ["z"]), node("If", ["c"], ["y"], **branches)], [("x", T.FLOAT, ["n"]), ("c", T.BOOL, [])], [("y", T.FLOAT, ["n"])])
+    loaded, x = load(made), np.array([1, np.nan, -2.5, np.inf, 3e7], np.float32)
+    with np.errstate(all="ignore"):
+        rest = np.fmod(x, x + x)
+    np.testing.assert_array_equal(loaded(x, np.array(False)), np.maximum(x, x + x))
+    np.testing.assert_allclose(loaded(x, np.array(True)), 1.05070102214813232421875 * np.where(rest > 0, rest, 1.67326319217681884765625 * np.expm1(rest)), rtol=4e-7)
 
 
 def test_integers_and_limits_as_attributes(load):
