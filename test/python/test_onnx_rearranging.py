@@ -64,17 +64,6 @@ def test_constants_of_floats(load):
     assert load(made)(np.ones((2, 3), np.float32)).tolist() == [[1, 2.5, -3]] * 2
 
 
-@pytest.mark.parametrize("op, sizes, options, message", [
-    ("MaxPool", ["b", 4, "h", 6], dict(auto_pad="SAME_UPPER", strides=[2, 2]), r"of known sizes, .*, but got sizes \[\?, 4, \?, 6\] and auto_pad SAME_UPPER"),
-    ("AveragePool", ["b", 4, "h", "w"], dict(auto_pad="SAME_LOWER", strides=[2, 2]), "and auto_pad SAME_LOWER"),
-    ("MaxPool", ["b", 4, "h", "w"], dict(pads=[0, 0, 1, 1]), r"and pads \[0, 0, 1, 1\]"),
-    ("AveragePool", [1, 4, 6, 6], dict(ceil_mode=1, count_include_pad=1, strides=[2, 2]), "without ceil_mode or without count_include_pad")])
-def test_pools_whose_numbers_would_be_wrong_are_refused(load, op, sizes, options, message):
-    made = model([node(op, ["x"], ["y"], kernel_shape=[3, 3], **options)], [("x", T.FLOAT, sizes)], [("y", T.FLOAT, [None] * 4)])
-    with pytest.raises(errors.CompileError, match=message):
-        load(made)
-
-
 @pytest.mark.parametrize("op, sizes, options", [
     ("MaxPool", [2, 4, 6, 7], dict(auto_pad="SAME_UPPER", strides=[2, 2])), ("MaxPool", ["b", 4, "h", "w"], dict(pads=[1, 1, 1, 1], strides=[2, 2])),
     ("AveragePool", ["b", 4, "h", "w"], dict(pads=[1, 1, 1, 1])), ("AveragePool", ["b", 4, "h", "w"], dict(auto_pad="SAME_UPPER"))])

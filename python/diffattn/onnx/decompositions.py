@@ -9,7 +9,10 @@ from onnx import numpy_helper
 
 from .builder import ONNX, Builder, constants_of, own_marker, types_of
 from .elementwise import ELEMENTWISE
+from .quantized import QUANTIZED
 from .rearranging import REARRANGING
+from .reductions import REDUCTIONS
+from .windows import WINDOWS
 
 
 def decompose(proto: onnx.ModelProto) -> bool:
@@ -201,6 +204,6 @@ def _rotary_embedding(builder: Builder) -> bool:
     return builder.finish("Concat", *turned, axis=3)
 
 
-_DECOMPOSITIONS = {**ELEMENTWISE, **REARRANGING, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
+_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **REDUCTIONS, **WINDOWS, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
                    "InstanceNormalization": _instance_normalization, "RMSNormalization": _rms_normalization,
                    "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}

@@ -64,6 +64,7 @@ def read_model(path: str) -> ModelFile:
                                  if tensor.name in weights])
     graph.initializer.extend(_inline(tensor, arrays[tensor.name]) for tensor in held if tensor.name not in weights)
     proto.ir_version = max(proto.ir_version, 4)  # the first in which initialisers are no inputs
+    _normalise(proto)
     try:
         onnx.checker.check_model(proto)
     except (onnx.checker.ValidationError, ValueError, RuntimeError) as error:
@@ -76,6 +77,24 @@ def _inline(tensor, array: np.ndarray | None):
     if array is not None:
         return _KIND(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=array.tobytes())
     return tensor
+
+
+def _normalise(proto) -> None:
+    """One spelling of what has several: ONNX's own domain, inputs that are left out at the end, sizes that may be any."""
+    graphs = [proto.graph, *proto.functions]
+    for imported in [*proto.opset_import, *(one for function in proto.functions for one in function.opset_import)]:
+        imported.domain = "" if imported.domain == "ai.onnx" else imported.domain
+    while graphs:
+        graph = graphs.pop()
+        for value in [*getattr(graph, "input", ()), *getattr(graph, "output", ()), *graph.value_info]:
+            for dim in [] if isinstance(value, str) else value.type.tensor_type.shape.dim:
+                if dim.HasField("dim_value") and dim.dim_value < 0:
+                    dim.Clear()
+        for node in graph.node:
+            node.domain = "" if node.domain == "ai.onnx" else node.domain
+            while node.input and not node.input[-1]:
+                del node.input[-1]
+            graphs += [inner for attribute in node.attribute for inner in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]]
 
 
 def _check_texts(path: str, proto) -> None:

@@ -40,31 +40,6 @@ def gather_nd(builder: Builder) -> bool:
     return builder.finish("Gather", data, builder.op("Squeeze", indices, builder.constant([-1])), axis=0)
 
 
-def last_extreme(builder: Builder) -> bool:
-    """ArgMax and ArgMin with the last of equal elements: the first one from the end. torch-mlir takes symbolic sizes for -1."""
-    if not builder.options.get("select_last_index"):
-        return False
-    x, axis = builder.input(0), builder.options.get("axis", 0)
-    turned = builder.op("Slice", x, builder.constant([-1]), builder.constant([np.iinfo(np.int64).min]), builder.constant([axis]), builder.constant([-1]))
-    first = builder.op(builder.node.op_type, turned, axis=axis, keepdims=builder.options.get("keepdims", 1))
-    return builder.finish("Sub", builder.op("Sub", builder.size(x, axis), builder.constant([1])), first)
-
-
-def pool(builder: Builder) -> bool:
-    """Refused where torch-mlir's numbers, or the sizes that it writes, are wrong."""
-    options, sizes, kind = builder.options, builder.sizes(builder.input(0)) or (), builder.node.op_type
-    same, pads = options.get("auto_pad", b"NOTSET").startswith(b"SAME"), options.get("pads", [])
-    moves = any(step != 1 for step in options.get("strides", ()))
-    uneven = pads[:len(pads) // 2] != pads[len(pads) // 2:]
-    if None in sizes[2:] and ((same and moves) or (kind == "MaxPool" and (same or uneven))):
-        raise Refused(f"expected {kind} of known sizes, or with the same pads on both sides, but got sizes "
-                      f"[{', '.join('?' if size is None else str(size) for size in sizes)}] and "
-                      f"{'auto_pad ' + options['auto_pad'].decode() if same else f'pads {list(pads)}'}")
-    if kind == "AveragePool" and options.get("ceil_mode") and options.get("count_include_pad"):
-        raise Refused("expected AveragePool without ceil_mode or without count_include_pad, but got both")
-    return False
-
-
 def pad(builder: Builder) -> bool:
     """torch-mlir's passes do not end for those that wrap around."""
     if builder.options.get("mode") == b"wrap":
@@ -113,5 +88,5 @@ def einsum(builder: Builder) -> bool:
     return builder.finish("Transpose", apart, perm=[order.index(name) for name in made])
 
 
-REARRANGING = {"ArgMax": last_extreme, "ArgMin": last_extreme, "AveragePool": pool, "Constant": constant_of_floats, "DepthToSpace": depth_to_space,
-               "Einsum": einsum, "GatherND": gather_nd, "MaxPool": pool, "Pad": pad}
+REARRANGING = {"Constant": constant_of_floats, "DepthToSpace": depth_to_space,
+               "Einsum": einsum, "GatherND": gather_nd, "Pad": pad}
