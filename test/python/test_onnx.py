@@ -122,6 +122,44 @@ def test_rotary_embedding(load, ids):
     np.testing.assert_allclose(load(made)(**given), ReferenceEvaluator(made).run(None, given)[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{"interleaved": 1}, {"rotary_embedding_dim": 4}, {"interleaved": 1, "rotary_embedding_dim": 4, "num_heads": 2}, {"num_heads": 2}])
+def test_forms_of_rotary_embeddings(load, options):
+    """Neighbours in pairs, the first elements of a head alone, heads side by side in rows."""
+    random, rows, turned = np.random.default_rng(0), "num_heads" in options, options.get("rotary_embedding_dim", 8)
+    given = {"x": random.standard_normal((2, 5, 16) if rows else (2, 2, 5, 8)), "cos": random.random((2, 5, turned // 2)), "sin": random.random((2, 5, turned // 2))}
+    given = {name: array.astype(np.float32) for name, array in given.items()}
+    sizes = {"x": ["b", "t", 16] if rows else ["b", 2, "t", 8], "cos": ["b", "t", turned // 2], "sin": ["b", "t", turned // 2]}
+    made = model([node("RotaryEmbedding", [*given], ["y"], **options)], [(name, T.FLOAT, one) for name, one in sizes.items()], [("y", T.FLOAT, sizes["x"])], opset=23)
+    np.testing.assert_allclose(load(made)(**given), ReferenceEvaluator(made).run(None, given)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("left, right", [(2, 0), (1, 2), (-1, 1)])
+def test_attention_in_windows(load, left, right):
+    """Each query sees the keys from `left` before it to `right` behind it."""
+    random = np.random.default_rng(0)
+    q, k, v = (random.standard_normal((1, 2, 6, 4)).astype(np.float32) for _ in range(3))
+    made = model([node("Attention", ["q", "k", "v"], ["y"], left_window_size=left, right_window_size=right)], [(name, T.FLOAT, [1, 2, 6, 4]) for name in "qkv"], [("y", T.FLOAT, [1, 2, 6, 4])], opset=25)
+    away = np.arange(6)[None] - np.arange(6)[:, None]
+    scores = np.where((left < 0) | (away >= -left) & (away <= right) if left >= 0 else away <= right, q @ k.swapaxes(2, 3) / 2, -np.inf)
+    powers = np.exp(scores - scores.max(-1, keepdims=True))
+    np.testing.assert_allclose(load(made)(q, k, v), powers / powers.sum(-1, keepdims=True) @ v, rtol=1e-4, atol=1e-5)
+
+
+def test_normalization_to_norms_and_variances(load):
+    """A norm of 0 gives 0; onnx infers no sizes of `MeanVarianceNormalization`."""
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    x[0, 1] = 0
+    nodes = [node("LpNormalization", ["x"], ["l1"], p=1, axis=-1), node("LpNormalization", ["x"], ["l2"], axis=1), node("MeanVarianceNormalization", ["x"], ["mvn"]), node("Relu", ["mvn"], ["y"])]
+    made = model(nodes, [("x", T.FLOAT, ["n", 3, "h", 5])], [(one.output[0], T.FLOAT, [None] * 4) for one in nodes])
+    l1, l2, mvn, y = load(made)(x)
+    norms = abs(x).sum(-1, keepdims=True), np.sqrt((x * x).sum(1, keepdims=True))
+    for got, norm in zip((l1, l2), norms):
+        np.testing.assert_allclose(got, x / np.where(norm, norm, 1), rtol=1e-5, atol=1e-7)
+    want = (x - x.mean((0, 2, 3), keepdims=True)) / (x.std((0, 2, 3), keepdims=True) + 1e-9)
+    np.testing.assert_allclose(mvn, want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(y, np.maximum(mvn, 0))
+
+
 def test_reciprocal_of_zero(load):
     made = model([node("Reciprocal", ["x"], ["y"])], [("x", T.FLOAT, ["n"])], [("y", T.FLOAT, ["n"])])
     np.testing.assert_array_equal(load(made)(np.array([0, 2, -0.0, np.inf], np.float32)), np.array([np.inf, 0.5, -np.inf, 0], np.float32))

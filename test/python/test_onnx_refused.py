@@ -139,7 +139,39 @@ def test_options(load):
 
 
 def test_a_crash_of_torch_mlir(load):
-    """Of this form of the op, at the time of writing, its passes make an access to no memory; another process ends by that."""
-    inputs = [("x", T.FLOAT, ["b", 2, "t", 8]), *[(name, T.FLOAT, ["b", "t", 4]) for name in ("cos", "sin")]]
+    """Of this op, at the time of writing, its passes make an access to no memory; another process ends by that."""
     with pytest.raises(errors.CompileError, match="model.onnx: expected a model that torch-mlir lowers, but got: 'its program crashed'"):
-        load(model([node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], interleaved=1)], inputs, [("y", T.FLOAT, ["b", 2, "t", 8])], opset=23))
+        load(model([node("Unique", ["x"], ["y"])], [("x", T.INT64, [5])], [("y", T.INT64, ["n"])]))
+
+
+def loop(last, first=True):
+    """Three times, if its body does not say otherwise."""
+    body = helper.make_graph([node("Add", ["a", "x"], ["b"]), *last], "body", [helper.make_tensor_value_info("i", T.INT64, []), helper.make_tensor_value_info("go", T.BOOL, []), helper.make_tensor_value_info("a", T.FLOAT, [2])],
+                             [helper.make_tensor_value_info("on", T.BOOL, []), helper.make_tensor_value_info("b", T.FLOAT, [2])])
+    weights = {"n": np.array(3), "limit": np.array(1), **({"first": np.array(True)} if first else {})}
+    return model([node("Loop", ["n", "first", "x"], ["y"], body=body)], [("x", T.FLOAT, [2]), *([] if first else [("first", T.BOOL, [])])], [("y", T.FLOAT, [2])], weights)
+
+
+def test_loops(load):
+    """Those that end by a condition are refused: torch-mlir would run every iteration."""
+    for last in ([node("Identity", ["go"], ["on"])], [node("Constant", [], ["on"], value=helper.make_tensor("t", T.BOOL, [], [True]))]):
+        assert load(loop(last))(np.array([1, 2], np.float32)).tolist() == [4, 8]
+    for made, who in ((loop([node("Less", ["i", "limit"], ["on"])]), "its body"), (loop([node("Identity", ["go"], ["on"])], first=False), "the graph")):
+        with pytest.raises(errors.CompileError, match=f"expected Loop that ends by its number of iterations alone, but got one with a condition that {who} decides, which makes y"):
+            load(made)
+
+
+@pytest.mark.parametrize("options, inputs, message", [({}, {4: np.array([3, 2], np.int32)}, "lengths of sequences that differ"), ({}, {7: np.ones((1, 12), np.float32)}, "peepholes"), ({"clip": 0.5}, {}, "clip"),
+                                                      ({"activations": ["HardSigmoid", "Tanh", "Tanh"]}, {}, "activations HardSigmoid, Tanh, Tanh"), ({"layout": 1, "input_forget": 1}, {}, "input_forget and layout")])
+def test_recurrent_ops(load, options, inputs, message):
+    """What torch-mlir forgets of them; lengths that are all those of the sequences are none."""
+    def made(inputs, **options):
+        given = {1: np.ones((1, 16, 3), np.float32), 2: np.ones((1, 16, 4), np.float32), **inputs}
+        return model([node("LSTM", [f"i{n}" if n in given else "x" if not n else "" for n in range(8)], ["y"], hidden_size=4, **options)], [("x", T.FLOAT, [2 if options.get("layout") else 3, 2, 3])],
+                     [("y", T.FLOAT, [None] * 4)], {f"i{n}": array for n, array in given.items()})
+
+    with pytest.raises(errors.CompileError, match=f"expected LSTM of whole sequences with its usual activations, but got {message}"):
+        load(made(inputs, **options))
+    x = np.random.default_rng(0).standard_normal((3, 2, 3)).astype(np.float32)
+    plain, full = (load(made(lengths))(x) for lengths in ({}, {4: np.array([3, 3], np.int32)}))
+    np.testing.assert_array_equal(plain, full)

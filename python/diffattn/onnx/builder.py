@@ -46,6 +46,11 @@ class Builder:
         kind = self._known_type(like)
         return x if self.type(x) == kind else self.op("Cast", x, to=kind)
 
+    def finish_all(self, kind: str, *inputs: str, **attributes) -> bool:
+        """The last op, which makes all that `node` makes."""
+        self.nodes.append(helper.make_node(kind, inputs, self.node.output, **attributes))
+        return True
+
     def finish_as(self, x: str, like: str) -> bool:
         """The last op, of the type of `like`."""
         return self.finish("Cast", x, to=self._known_type(like))
@@ -122,6 +127,14 @@ def types_of(graph: onnx.GraphProto) -> dict:
     known = {value.name: value.type.tensor_type for value in [*graph.input, *graph.value_info, *graph.output]}
     known.update({tensor.name: helper.make_tensor_type_proto(tensor.data_type, tensor.dims).tensor_type for tensor in graph.initializer})
     return known
+
+
+def numbers_of(node: onnx.NodeProto) -> np.ndarray | None:
+    """What a Constant holds as a tensor."""
+    for attribute in node.attribute if node.op_type == "Constant" and node.domain in ONNX else ():
+        if attribute.name == "value":
+            return numpy_helper.to_array(attribute.t)
+    return None
 
 
 def constants_of(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:

@@ -7,11 +7,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .builder import ONNX, Builder, constants_of, own_marker, types_of
+from .builder import ONNX, Builder, Refused, constants_of, numbers_of, own_marker, types_of
 from .elementwise import ELEMENTWISE
 from .quantized import QUANTIZED
 from .rearranging import REARRANGING
+from .recurrent import RECURRENT
 from .reductions import REDUCTIONS
+from .sampling import SAMPLING
 from .windows import WINDOWS
 
 
@@ -139,10 +141,11 @@ def _softsign(builder: Builder) -> bool:
 
 def _attention(builder: Builder) -> bool:
     """Softmax of scaled scores times V, of heads [batch, heads, length, width] or side by side in rows. What needs more is expanded as
-    ONNX says, which raising does not read: caches, soft caps, lengths, maps as results."""
+    ONNX says, which raising does not read: caches, soft caps, lengths, windows, maps as results."""
     q, k, v, mask = (builder.input(number) for number in range(4))
     options, ranks = builder.options, {len(builder.sizes(one) or ()) for one in (q, k, v)}
-    if options.get("softcap") or len(builder.node.output) > 1 or any(builder.input(number) for number in (4, 5, 6)) or ranks not in ({3}, {4}):
+    windows = [options.get(f"{side}_window_size", -1) for side in ("left", "right")]
+    if options.get("softcap") or len(builder.node.output) > 1 or max(windows) >= 0 or any(builder.input(number) for number in (4, 5, 6)) or ranks not in ({3}, {4}):
         return False
     rows = ranks == {3}
     heads = [options.get("q_num_heads"), options.get("kv_num_heads")] if rows else [builder.sizes(one)[1] for one in (q, k)]
@@ -188,22 +191,73 @@ def _repeat(builder: Builder, x: str, heads: list[int], width: int) -> str:
 
 
 def _rotary_embedding(builder: Builder) -> bool:
-    """Of heads [batch, heads, length, width], whose halves are turned by cosines and sines [batch, length, width / 2], or by rows of
-    tables. Other forms are expanded as ONNX says."""
+    """Of heads [batch, heads, length, width], or side by side in rows, whose first elements are turned in pairs by cosines and sines [batch,
+    length, pairs], or by rows of tables: one of each half, or neighbours."""
     x, cos, sin, ids = (builder.input(number) for number in range(4))
-    if len(builder.sizes(x) or ()) != 4 or builder.options.get("interleaved") or builder.options.get("rotary_embedding_dim"):
-        return False
+    options, sizes = builder.options, builder.sizes(x) or ()
+    heads = options.get("num_heads", 0)
+    rows = len(sizes) == 3
+    if len(sizes) not in (3, 4) or not sizes[-1] or rows and (not heads or sizes[-1] % heads):
+        raise Refused(f"expected RotaryEmbedding of [batch, heads, length, width], or of rows and num_heads, but got sizes {list(sizes)} and num_heads {heads}")
+    width = sizes[-1] // heads if rows else sizes[-1]
+    turned, whole = options.get("rotary_embedding_dim", 0) or width, x
+    if turned % 2 or turned > width:
+        raise Refused(f"expected RotaryEmbedding of an even number of up to {width} elements, but got {turned}")
+    if rows:
+        whole = _split(builder, x, heads)
     tables = [builder.op("Gather", table, ids, axis=0) for table in (cos, sin)] if ids else [cos, sin]
     cos, sin = (builder.op("Unsqueeze", table, builder.constant([1])) for table in tables)
-    width = builder.sizes(x)[3]
-    if not width or width % 2:
-        return False
-    a, b = (builder.op("Slice", x, builder.constant([begin]), builder.constant([begin + width // 2]), builder.constant([3])) for begin in (0, width // 2))
-    turned = [builder.op("Sub", builder.op("Mul", cos, a), builder.op("Mul", sin, b)),
-              builder.op("Add", builder.op("Mul", sin, a), builder.op("Mul", cos, b))]
-    return builder.finish("Concat", *turned, axis=3)
+
+    def part(begin: int, end: int, step: int = 1) -> str:
+        return builder.op("Slice", whole, *(builder.constant([number]) for number in (begin, end, 3, step)))
+
+    a, b = (part(n, turned, 2) for n in (0, 1)) if options.get("interleaved") else (part(n, n + turned // 2) for n in (0, turned // 2))
+    pair = [builder.op("Sub", builder.op("Mul", cos, a), builder.op("Mul", sin, b)), builder.op("Add", builder.op("Mul", sin, a), builder.op("Mul", cos, b))]
+    if options.get("interleaved"):
+        joined = builder.op("Concat", *(builder.op("Unsqueeze", one, builder.constant([4])) for one in pair), axis=4)
+        pair = [builder.op("Reshape", joined, builder.constant([0, 0, 0, turned]))]
+    parts = [*pair, *([part(turned, width)] if turned < width else [])]
+    if not rows:
+        return builder.finish("Concat", *parts, axis=3)
+    made = builder.op("Transpose", builder.op("Concat", *parts, axis=3), perm=[0, 2, 1, 3])
+    return builder.finish("Reshape", made, builder.constant([0, 0, heads * width]))
 
 
-_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **REDUCTIONS, **WINDOWS, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
-                   "InstanceNormalization": _instance_normalization, "RMSNormalization": _rms_normalization,
+def _mean_variance_normalization(builder: Builder) -> bool:
+    """onnx infers no sizes of it."""
+    x, axes = builder.input(0), builder.constant(builder.options.get("axes", [0, 2, 3]))
+    wide = builder.op("Cast", x, to=onnx.TensorProto.FLOAT) if builder.type(x) in (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16) else x
+    centred = builder.op("Sub", wide, builder.op("ReduceMean", wide, axes, keepdims=1))
+    deviation = builder.op("Sqrt", builder.op("ReduceMean", builder.op("Mul", centred, centred), axes, keepdims=1))
+    return builder.finish_as(builder.op("Div", centred, builder.op("Add", deviation, builder.number(1e-9, wide))), x)
+
+
+def _lp_normalization(builder: Builder) -> bool:
+    """What has a norm of 0 is 0."""
+    x, axis = builder.input(0), builder.constant([builder.options.get("axis", -1)])
+    norm = builder.op("ReduceL1" if builder.options.get("p", 2) == 1 else "ReduceL2", x, axis, keepdims=1)
+    zero = builder.number(0, x)
+    return builder.finish("Where", builder.op("Equal", norm, zero), zero, builder.op("Div", x, norm))
+
+
+def _loop(builder: Builder) -> bool:
+    """torch-mlir runs every iteration, whatever the body says."""
+    body, names = builder.options["body"], set()
+    made = {name: node for node in body.node for name in node.output}
+    name = body.output[0].name
+    while name in made and made[name].op_type in ("Identity", "Cast"):
+        name = made[name].input[0]
+    names.update(value.name for value in body.input[1:2])
+    value = numbers_of(made[name]) if name in made else builder.array(name)
+    goes_on = name in names or value is not None and bool(value.all())
+    first = builder.array(builder.input(1)) if builder.input(1) else np.array(True)
+    if not goes_on or first is None or not first.all() or not builder.input(0):
+        raise Refused("expected Loop that ends by its number of iterations alone, but got one with a condition that "
+                      f"{'its body' if not goes_on else 'the graph'} decides, which makes {', '.join(builder.node.output)}")
+    return False
+
+
+_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **RECURRENT, **REDUCTIONS, **SAMPLING, **WINDOWS, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
+                   "InstanceNormalization": _instance_normalization, "Loop": _loop, "LpNormalization": _lp_normalization,
+                   "MeanVarianceNormalization": _mean_variance_normalization, "RMSNormalization": _rms_normalization,
                    "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}

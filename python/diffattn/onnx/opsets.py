@@ -60,8 +60,7 @@ def _split(builder: Builder, opset: int) -> bool:
         return False
     given = [builder.input(0)] if sizes is None else [builder.input(0), builder.constant(sizes)]
     options = _without(builder, "split") | ({"num_outputs": len(node.output)} if sizes is None else {})
-    builder.nodes.append(helper.make_node("Split", given, node.output, **options))
-    return True
+    return builder.finish_all("Split", *given, **options)
 
 
 def _softmax(builder: Builder, opset: int) -> bool:
