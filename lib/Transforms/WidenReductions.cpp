@@ -7,6 +7,7 @@
 #include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/Dialect/Linalg/Utils/Utils.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
@@ -31,6 +32,17 @@ struct Accumulation {
 static bool isNarrow(Type type) {
   return getElementTypeOrSelf(type).isF16() ||
          getElementTypeOrSelf(type).isBF16();
+}
+
+/// Whether `op` is a convolution or a pool by its name, which adds up numbers
+/// of 16 bits.
+static bool isNamedSum(linalg::LinalgOp op) {
+  if (isa<linalg::GenericOp>(op) || !isa<linalg::ConvolutionOpInterface>(*op) ||
+      !op.hasPureTensorSemantics() || op->getNumResults() != 1 ||
+      !isNarrow(op->getResult(0).getType()))
+    return false;
+  Value yielded = op.getBlock()->getTerminator()->getOperand(0);
+  return yielded.getDefiningOp<arith::AddFOp>() != nullptr;
 }
 
 static std::optional<Accumulation> matchAccumulation(linalg::GenericOp op,
@@ -148,6 +160,17 @@ namespace {
 struct WidenReductionsPass final
     : diffattn::impl::WidenReductionsPassBase<WidenReductionsPass> {
   void runOnOperation() override {
+    SmallVector<linalg::LinalgOp> sums;
+    getOperation()->walk([&](linalg::LinalgOp op) {
+      if (isNamedSum(op))
+        sums.push_back(op);
+    });
+    IRRewriter rewriter(&getContext());
+    for (linalg::LinalgOp op : sums) {
+      rewriter.setInsertionPoint(op);
+      if (failed(linalg::generalizeNamedOp(rewriter, op)))
+        return signalPassFailure();
+    }
     SmallVector<linalg::GenericOp> reductions;
     getOperation()->walk([&](linalg::GenericOp op) {
       if (op.getNumReductionLoops() && op.hasPureTensorSemantics())

@@ -58,3 +58,17 @@ func.func @running(%x: tensor<4x8xbf16>, %init: tensor<4xbf16>) -> tensor<4xbf16
   } -> tensor<4xbf16>
   return %r : tensor<4xbf16>
 }
+
+// Ops by their names are convolutions and pools that add up; the largest of a window has no sum.
+// CHECK-LABEL: func.func @windows(
+// CHECK:         %[[WIDE:.+]] = linalg.generic {{.*}} ins(%{{.+}}, %{{.+}} : tensor<1x4x4x8xf16>, tensor<3x3x8x2xf16>) outs(%{{.+}} : tensor<1x2x2x2xf32>)
+// CHECK:         arith.truncf %{{.+}} : f32 to f16
+// CHECK:         linalg.generic {{.*}} outs(%{{.+}} : tensor<1x3x3x8xf32>)
+// CHECK:         linalg.pooling_nhwc_max
+func.func @windows(%x: tensor<1x4x4x8xf16>, %w: tensor<3x3x8x2xf16>, %size: tensor<2x2xf16>, %a: tensor<1x2x2x2xf16>, %b: tensor<1x3x3x8xf16>)
+    -> (tensor<1x2x2x2xf16>, tensor<1x3x3x8xf16>, tensor<1x3x3x8xf16>) {
+  %y = linalg.conv_2d_nhwc_hwcf ins(%x, %w : tensor<1x4x4x8xf16>, tensor<3x3x8x2xf16>) outs(%a : tensor<1x2x2x2xf16>) -> tensor<1x2x2x2xf16>
+  %s = linalg.pooling_nhwc_sum ins(%x, %size : tensor<1x4x4x8xf16>, tensor<2x2xf16>) outs(%b : tensor<1x3x3x8xf16>) -> tensor<1x3x3x8xf16>
+  %m = linalg.pooling_nhwc_max ins(%x, %size : tensor<1x4x4x8xf16>, tensor<2x2xf16>) outs(%b : tensor<1x3x3x8xf16>) -> tensor<1x3x3x8xf16>
+  return %y, %s, %m : tensor<1x2x2x2xf16>, tensor<1x3x3x8xf16>, tensor<1x3x3x8xf16>
+}

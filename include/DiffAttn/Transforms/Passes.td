@@ -117,8 +117,8 @@ def WidenReductionsPass
   let description = [{
     Importers add numbers of f16 and bf16 to a tensor of their type, where 256 and 1
     are 256. Sums and products over the reduction dimensions of a `linalg.generic` on
-    tensors become ones of f32, which are rounded once, at their end, and so do the
-    products that are summed.
+    tensors, and the sums of convolutions and pools, become ones of f32, which are
+    rounded once, at their end, and so do the products that are summed.
   }];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect", "tensor::TensorDialect"];
 }
