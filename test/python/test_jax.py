@@ -106,6 +106,28 @@ def test_products_that_say_how_they_are_computed():
         assert np.allclose(diffattn.jax.compile(product, x)(x), np.matmul(*[np.asarray(rounded, np.float64)] * 2), rtol=1e-6)
 
 
+@pytest.mark.parametrize("wide", [jnp.int32, jnp.float32, jnp.uint32])
+def test_products_of_bytes_without_sign(wide):
+    u, i = (jnp.asarray(np.random.default_rng(n).integers(128 if n else -128, 255 if n else 127, (4, 4)), jnp.uint8 if n else jnp.int8) for n in (1, 0))
+    image, window = u.reshape(1, 4, 4, 1), u[:2, :2].reshape(2, 2, 1, 1)
+
+    def products(u, i, image, window):
+        numbers = ("NHWC", "HWIO", "NHWC")
+        return [jax.lax.dot(a, b, preferred_element_type=wide) for a, b in ((u, u), (u, i), (i, u))] + [
+            jax.lax.conv_general_dilated(image, window, (1, 1), "SAME", dimension_numbers=numbers, preferred_element_type=wide)]
+
+    for got, want in zip(*(f(u, i, image, window) for f in (diffattn.jax.compile(products, u, i, image, window), jax.jit(products)))):
+        assert got.dtype == wide and np.array_equal(got, want)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [(jnp.float16, 1e-3), (jnp.bfloat16, 8e-3)])
+def test_convolutions_add_up_in_f32(dtype, tolerance):
+    x, w = (jax.random.normal(jax.random.key(n), shape, dtype) for n, shape in enumerate(((1, 8, 8, 32), (3, 3, 32, 4))))
+    convolve = lambda x, w: jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    want = convolve(*(one.astype(jnp.float32) for one in (x, w)))
+    np.testing.assert_allclose(np.asarray(diffattn.jax.compile(convolve, x, w)(x, w), np.float32), want, rtol=tolerance, atol=tolerance)
+
+
 @pytest.mark.parametrize("array, example, numbers", [
     (jnp.ones(3, jnp.int8), 3, [3, np.int32(300), jnp.int32(300), 5]), (jnp.ones(3, jnp.bfloat16), 2.0, [2.0, np.float32(2), jnp.float32(2)]),
     (jnp.ones(3, jnp.bfloat16), jnp.float32(2), [2.0, np.float32(3), jnp.asarray(2.0)]), (ones(3), np.float64(2), [np.float64(2), 2.0]),

@@ -40,6 +40,19 @@ def write_out_algorithms(ops: Iterable[ir.Operation]) -> None:
         del op.attributes["algorithm"]
 
 
+def widen_bytes(ops: Iterable[ir.Operation]) -> None:
+    """Factors without sign of products and convolutions that have a wider result are of its type: linalg's ops take all for signed."""
+    for op in ops:
+        if op.name not in ("stablehlo.dot_general", "stablehlo.convolution"):
+            continue
+        made = ir.RankedTensorType(op.results[0].type).element_type
+        for number, operand in enumerate(op.operands):
+            tensor = ir.RankedTensorType(operand.type)
+            if str(tensor.element_type).startswith("ui") and tensor.element_type != made:
+                with ir.InsertionPoint(op), op.location:
+                    op.operands[number] = building.op("stablehlo.convert", ir.RankedTensorType.get(tensor.shape, made), operand)
+
+
 def saturate_conversions(ops: Iterable[ir.Operation]) -> None:
     """Floats that an integer type does not hold become its nearest number, and NaN 0, as XLA makes them; before types lose their signs."""
     for op in ops:

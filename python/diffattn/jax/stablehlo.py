@@ -22,7 +22,7 @@ from ..text import shown
 from .building import cast, drop_signs, signless
 from .control_flow import lower_control_flow
 from .inline import inline
-from .rewrites import drop_hints, limit_shifts, saturate_conversions, write_out_algorithms, write_out_empty
+from .rewrites import drop_hints, limit_shifts, saturate_conversions, widen_bytes, write_out_algorithms, write_out_empty
 from .scatter import lower_scatter
 from .sort import lower_sort
 
@@ -101,6 +101,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             lower_control_flow(function)
             PassManager.parse(_TO_STABLEHLO).run(module.operation)
             saturate_conversions(_walk(function))
+            widen_bytes(list(_walk(function)))
             write_out_algorithms(_walk(function))
             limit_shifts(list(_walk(function)))
             write_out_empty(list(_walk(function)))
