@@ -170,7 +170,19 @@ _DL_DTYPES = {(2, 32): np.float32, (2, 16): np.float16, (4, 16): BFLOAT16, (2, 6
               (1, 16): np.uint16, (1, 32): np.uint32, (1, 64): np.uint64}
 
 
+def _refuse_without_values(value, name: str) -> None:
+    """Arrays of JAX whose memory is gone, and what it traces functions with."""
+    is_deleted = getattr(value, "is_deleted", None)
+    tracer = getattr(getattr(sys.modules.get("jax"), "core", None), "Tracer", None)
+    if isinstance(tracer, type) and isinstance(value, tracer):
+        raise InputError(f"{name}: expected an array that has values, but got one that JAX traces a function with; compiled code is called "
+                         "outside of jax.jit, jax.grad and jax.vmap")
+    if callable(is_deleted) and is_deleted():
+        raise InputError(f"{name}: expected an array that has its memory, but got one that was deleted, as JAX deletes what is donated to a call")
+
+
 def _from_dlpack(value, name: str) -> np.ndarray:
+    _refuse_without_values(value, name)
     # numpy.from_dlpack refuses bfloat16, so the capsule is read here. It stays alive as long as the array does.
     try:
         on_host = not hasattr(value, "__dlpack_device__") or int(value.__dlpack_device__()[0]) == 1

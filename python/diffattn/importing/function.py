@@ -96,7 +96,8 @@ def _view(value: Value, given) -> np.ndarray:
     if isinstance(view, OnDevice):
         raise InputError(f"{value.name}: expected an array in memory of the host, but got one on a device")
     if view.dtype != value.dtype:
-        raise InputError(f"{value.name}: expected elements of {value.dtype}, but got {view.dtype}")
+        order = "" if view.dtype.isnative else ", whose bytes are in another order"
+        raise InputError(f"{value.name}: expected elements of {value.dtype}, but got {view.dtype}{order}")
     if len(view.shape) != len(value.sizes) or any(isinstance(n, int) and n != got for n, got in zip(value.sizes, view.shape)):
         expected = ", ".join("any" if n is None else str(n) for n in value.sizes)
         raise InputError(f"{value.name}: expected shape [{expected}], but got {list(view.shape)}")

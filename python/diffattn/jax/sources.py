@@ -28,7 +28,7 @@ class Traced:
     def __init__(self, fn, args, kwargs):
         self._fn, self.name = fn, getattr(fn, "__name__", type(fn).__name__)
         paths, self._tree = jax.tree_util.tree_flatten_with_path((args, kwargs))
-        self._leaves = [_abstract(jax.tree_util.keystr(path), leaf) for path, leaf in paths]
+        self._leaves = [_abstract(_leaf_name(path), leaf) for path, leaf in paths]
         self.arguments = [Value(_leaf_name(path), np.dtype(leaf.dtype), _sizes(leaf.shape)) for (path, _), leaf in zip(paths, self._leaves)]
         self.own_weak_types: tuple[bool, ...] | None = tuple(getattr(leaf, "weak_type", False) for leaf in self._leaves)
         self._out_tree = self._symbolic = None
@@ -58,11 +58,11 @@ class Traced:
         except DiffAttnError:
             raise
         except Exception as error:  # of the function, and of many classes
-            raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: "
-                               f"{shown(' '.join(str(error).split()), 600)}") from error
+            said = " ".join(str(error).split())
+            raise CompileError(f"{self.name}: expected a function that JAX traces, but it gave {type(error).__name__}: {shown(said, 600)}"
+                               + (f"; {_STATIC}" if "static argument" in said else "")) from error
         self._out_tree = lowered.out_tree
         return parse(make_context(), _bytecode(lowered.compiler_ir("stablehlo")))
-
 
     def _check_sizes(self, leaves) -> None:
         """Sizes that are expressions of symbols, and what the caller says of these, as JAX checks them for an export. That has no symbols
@@ -86,13 +86,20 @@ def _bytecode(module: ir.Module) -> bytes:
     return memory.getvalue()
 
 
+#: Of arguments that JAX would not trace.
+_STATIC = "what is no array, as a static argument, is bound to the function before: functools.partial(fn, ...)"
+
+
 def _abstract(name: str, leaf):
+    if isinstance(leaf, (np.ndarray, np.generic)) and not leaf.dtype.isnative:
+        raise InputError(f"{name}: expected elements in this machine's order of bytes, but got {leaf.dtype}")
     try:
         abstract = jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) if isinstance(leaf, jax.ShapeDtypeStruct) \
             else jax.typeof(leaf)
         np.dtype(abstract.dtype)  # keys of random numbers have a type that NumPy does not know
     except (TypeError, OverflowError):
-        raise InputError(f"{name}: expected an array of numbers, a number or a jax.ShapeDtypeStruct, but got {shown(leaf)}") from None
+        hint = "" if hasattr(leaf, "dtype") or isinstance(leaf, (int, float)) else f"; {_STATIC}"
+        raise InputError(f"{name}: expected an array of numbers, a number or a jax.ShapeDtypeStruct, but got {shown(leaf)}{hint}") from None
     return abstract
 
 

@@ -33,6 +33,7 @@ _SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refin
 _ELEMENTS = {"f32": DTYPES[0], "f16": DTYPES[1], "bf16": DTYPES[2], "f64": DTYPES[3], "i64": DTYPES[4], "i32": DTYPES[5], "i1": DTYPES[6],
              "i8": DTYPES[7], "ui8": DTYPES[8], "i16": DTYPES[9],
              "ui16": np.dtype(np.uint16), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)}
+_SPREAD = ("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.convert", "stablehlo.reshape")
 _LEFT_OVER = ("stablehlo.", "chlo.", "mhlo.", "vhlo.", "sdy.", "mpmd.", "shape.")
 
 
@@ -95,6 +96,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             drop_hints(list(_walk(module.operation)))
             function = inline(module)
             _resolve_custom_calls(function)
+            _refuse_elements(function)
             _, results = signature(module)
             _strip(module.operation, function)
             weights = _take_weights(function)
@@ -151,6 +153,14 @@ def _resolve_custom_calls(function) -> None:
                 message = message.replace(f"{{{place}}}", str(number))
             raise InputError(shown(message, 400))
         op.erase()
+
+
+def _refuse_elements(function) -> None:
+    """Types that numbers in the middle of a function may have, and compiled code has not."""
+    made = [(op, str(tensor.element_type)) for op in _walk(function) for value in op.results
+            if (tensor := _as(ir.RankedTensorType, value.type)) is not None and re.match(r"complex|f[468]E", str(tensor.element_type))]
+    for op, element in [one for one in made if one[0].name not in _SPREAD] or made:  # what computes with them says more
+        raise CompileError(f"{_line(str(op.location))}expected elements of {', '.join(_ELEMENTS)}, but got {element}, which {op.name} makes")
 
 
 def _number(value) -> int | None:
