@@ -65,7 +65,7 @@ class _Inliner:
                     result.replace_all_uses_with(values[value])
                 break
             copy = op.clone(ir.InsertionPoint(call))
-            _use(copy, values)
+            use(copy, values)
             values.update(zip(op.results, copy.results))
             copies.append(copy)
         call.erase()
@@ -74,7 +74,7 @@ class _Inliner:
             self._visit_one(copy, (*within, name))
 
 
-def _use(op, values) -> None:
+def use(op, values) -> None:
     """Operands, also of ops within, as what stands for them."""
     for number, operand in enumerate(op.operands):
         if operand in values:
@@ -82,4 +82,4 @@ def _use(op, values) -> None:
     for region in op.regions:
         for block in region.blocks:
             for inner in block.operations:
-                _use(inner.operation, values)
+                use(inner.operation, values)

@@ -25,6 +25,7 @@ from .inline import inline
 from .rewrites import drop_hints, limit_shifts, saturate_conversions, widen_bytes, write_out_algorithms, write_out_empty
 from .scatter import lower_scatter
 from .sort import lower_sort
+from .unroll import unroll
 
 _TO_STABLEHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _LOWERING = "builtin.module(func.func(stablehlo-legalize-to-linalg,canonicalize,cse))"
@@ -100,6 +101,7 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             _, results = signature(module)
             _strip(module.operation, function)
             weights = _take_weights(function)
+            unroll(list(_walk(function)))
             lower_control_flow(function)
             PassManager.parse(_TO_STABLEHLO).run(module.operation)
             saturate_conversions(_walk(function))
