@@ -109,6 +109,45 @@ func.func @stacked(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v) -> !v {
   return %o : !v
 }
 
+// Products with the values that are stacked and summed by factors.
+
+// CHECK-LABEL: func.func @stacked_products(
+// CHECK-SAME:      %[[LAMBDA:[^:]+]]: tensor<f32>)
+// CHECK:         diffattn.attention
+// CHECK-NOT:     linalg.softmax
+func.func @stacked_products(%q1: !q, %k1: !kt, %q2: !q, %k2: !kt, %v: !v, %lam: tensor<f32>) -> !v {
+  %zero = arith.constant 0.0 : f32
+  %scale = arith.constant dense<0.25> : !s
+  %one = arith.constant dense<1.0> : tensor<1xf32>
+  %es = tensor.empty() : !s
+  %zs = linalg.fill ins(%zero : f32) outs(%es : !s) -> !s
+  %ev = tensor.empty() : !v
+  %zv = linalg.fill ins(%zero : f32) outs(%ev : !v) -> !v
+  %p1 = linalg.batch_matmul ins(%q1, %k1 : !q, !kt) outs(%zs : !s) -> !s
+  %s1 = arith.mulf %p1, %scale : !s
+  %a1 = linalg.softmax dimension(2) ins(%s1 : !s) outs(%es : !s) -> !s
+  %o1 = linalg.batch_matmul ins(%a1, %v : !s, !v) outs(%zv : !v) -> !v
+  %p2 = linalg.batch_matmul ins(%q2, %k2 : !q, !kt) outs(%zs : !s) -> !s
+  %s2 = arith.mulf %p2, %scale : !s
+  %a2 = linalg.softmax dimension(2) ins(%s2 : !s) outs(%es : !s) -> !s
+  %o2 = linalg.batch_matmul ins(%a2, %v : !s, !v) outs(%zv : !v) -> !v
+  %minus = arith.negf %lam : tensor<f32>
+  %second = tensor.expand_shape %minus [] output_shape [1] : tensor<f32> into tensor<1xf32>
+  %factors = tensor.concat dim(0) %one, %second : (tensor<1xf32>, tensor<1xf32>) -> tensor<2xf32>
+  %x1 = tensor.expand_shape %o1 [[0, 1], [2], [3]] output_shape [1, 6, 20, 32] : !v into tensor<1x6x20x32xf32>
+  %x2 = tensor.expand_shape %o2 [[0, 1], [2], [3]] output_shape [1, 6, 20, 32] : !v into tensor<1x6x20x32xf32>
+  %x = tensor.concat dim(0) %x1, %x2 : (tensor<1x6x20x32xf32>, tensor<1x6x20x32xf32>) -> tensor<2x6x20x32xf32>
+  // expected-remark @below {{two maps became one diffattn.attention}}
+  %o = linalg.generic {indexing_maps = [affine_map<(b, q, d, m) -> (m)>, affine_map<(b, q, d, m) -> (m, b, q, d)>, affine_map<(b, q, d, m) -> (b, q, d)>],
+      iterator_types = ["parallel", "parallel", "parallel", "reduction"]} ins(%factors, %x : tensor<2xf32>, tensor<2x6x20x32xf32>) outs(%zv : !v) {
+  ^bb0(%f: f32, %e: f32, %sum: f32):
+    %t = arith.mulf %f, %e : f32
+    %n = arith.addf %sum, %t : f32
+    linalg.yield %n : f32
+  } -> !v
+  return %o : !v
+}
+
 // Lambda is on the values.
 
 // CHECK-LABEL: func.func @scaled_values(

@@ -94,12 +94,16 @@ bool Maps::combinesFewMaps(linalg::LinalgOp op) const {
   return false;
 }
 
-/// Only the product with values leads on from maps to attention.
+/// Only the product with values leads on from maps to attention, and from
+/// attention to itself a sum of a few that were stacked.
 Maps::Role Maps::roleOfReduction(linalg::LinalgOp op, Value result) {
   Role strongest = Role::None;
   SmallVector<Value> inputs = readBy(op);
   for (Value input : inputs)
     strongest = std::max(strongest, roleOf(input));
+  if (strongest == Role::Attention)
+    return combinesFewMaps(op) && numberOfSums(op) == 1 ? Role::Attention
+                                                        : Role::None;
   if (strongest != Role::Map)
     return Role::None;
   // A window over maps: no map any more, but worth a remark.
