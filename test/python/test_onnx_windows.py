@@ -63,8 +63,9 @@ def pooled(x, kernel, strides, dilations, begin, end, more, kind, counts):
 
 @pytest.mark.parametrize("kind", ["MaxPool", "AveragePool"])
 def test_pools_of_uneven_pads(load, kind):
-    """Also by dilated windows, and where sizes are rounded up or follow from the strides."""
-    pads, cases = {"pads": [1, 0, 1, 1]}, []
+    """Also by dilated windows, and where sizes are rounded up or follow from the strides. A NaN is in the windows that have it."""
+    pads, cases, x = {"pads": [1, 0, 1, 1]}, [], X.copy()
+    x[0, 0, 4, 4] = np.nan
     for counts in (0, 1) if kind == "AveragePool" else (0,):
         cases += [(pads, [3, 2], [2, 2], [1, 1], (1, 0), (1, 1), (0, 0), counts), (pads, [2, 2], [1, 1], [2, 3], (1, 0), (1, 1), (0, 0), counts),
                   ({"pads": [1, 0, 1, 1], "ceil_mode": 1}, [3, 2], [3, 3], [1, 1], (1, 0), (1, 1), (1, 0), counts), ({"pads": [0, 0, 0, 0], "ceil_mode": 1}, [2, 3], [2, 2], [1, 1], (0, 0), (0, 0), (1, 1), counts),
@@ -74,8 +75,8 @@ def test_pools_of_uneven_pads(load, kind):
         nodes = [node(kind, ["x"], [f"y{n}"], kernel_shape=kernel, strides=strides, dilations=dilations, **options, **({"count_include_pad": counts} if kind == "AveragePool" else {}))
                  for n, (options, kernel, strides, dilations, *_, counts) in enumerate(known)]
         made = model(nodes, [("x", T.FLOAT, sizes)], [(one.output[0], T.FLOAT, [None] * 4) for one in nodes])
-        for (options, *case, counts), got in zip(known, load(made)(X), strict=True):
-            np.testing.assert_allclose(got, pooled(X, *case, kind, counts), rtol=1e-5, atol=1e-6, err_msg=f"{options} {case} {counts}")
+        for (options, *case, counts), got in zip(known, load(made)(x), strict=True):
+            np.testing.assert_allclose(got, pooled(x, *case, kind, counts), rtol=1e-5, atol=1e-6, err_msg=f"{options} {case} {counts}")
 
 
 def test_pools_of_bytes(load):
