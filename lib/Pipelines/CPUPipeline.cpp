@@ -34,7 +34,7 @@ void mlir::diffattn::buildSchedulePasses(OpPassManager &pm,
   select.isa = options.isa;
   select.prefetchBytes = options.prefetchBytes;
   pm.addPass(createSelectSchedulePass(select));
-  buildTensorPasses(pm);
+  buildTensorPasses(pm, /*device=*/false);
   FuseGatedGemmsPassOptions gates;
   gates.isa = options.isa;
   gates.batchInvariant =

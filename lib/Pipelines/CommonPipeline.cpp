@@ -49,12 +49,16 @@ void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
     pm.addNestedPass<func::FuncOp>(createFuseDifferentialPass());
 }
 
-void mlir::diffattn::buildTensorPasses(OpPassManager &pm) {
+void mlir::diffattn::buildTensorPasses(OpPassManager &pm, bool device) {
   pm.addPass(createDecomposePass());
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createDecomposeTensorOpsPass());
   functions.addPass(createCanonicalizerPass());
   functions.addPass(createCSEPass());
+  if (device) {
+    functions.addPass(createScalarCountersPass());
+    functions.addPass(createCanonicalizerPass());
+  }
   // Before fusion, which would pull reshapes through products.
   functions.addPass(createConvertLinalgToGemmPass());
   functions.addPass(createWidenReductionsPass());

@@ -22,7 +22,7 @@ void mlir::diffattn::buildGpuSchedulePasses(OpPassManager &pm, StringRef chip) {
   SelectGpuSchedulePassOptions select;
   select.chip = chip.str();
   pm.addPass(createSelectGpuSchedulePass(select));
-  buildTensorPasses(pm);
+  buildTensorPasses(pm, /*device=*/true);
 }
 
 void mlir::diffattn::buildGpuPasses(OpPassManager &pm, StringRef chip) {

@@ -275,3 +275,66 @@ func.func @f(%x: tensor<4x7xf32>, %y: tensor<2x7xf32>) -> tensor<6x7xf32> {
     x, y = np.arange(28, dtype=np.float32).reshape(4, 7), -np.arange(14, dtype=np.float32).reshape(2, 7)
     assert (call(module, x, y)[0] == np.concatenate([x, y])).all()
     assert b"cf.assert" not in runtime.emit(module, "bufferized")
+
+
+def test_loops_whose_counters_are_tensors():
+    # As JAX's scan is written: the host counts, kernels compute what is carried. The last number comes from data.
+    module = """
+#none = affine_map<() -> ()>
+#i = affine_map<(i) -> (i)>
+func.func @f(%x: tensor<5x40xf32>, %seed: tensor<i64>, %n: i32) -> (tensor<40xf32>, tensor<i64>, tensor<i32>) {
+  %zero = arith.constant dense<0> : tensor<i32>
+  %one = arith.constant 1 : i32
+  %fzero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<40xf32>
+  %start = linalg.fill ins(%fzero : f32) outs(%e : tensor<40xf32>) -> tensor<40xf32>
+  %r:3 = scf.while (%i = %zero, %sum = %start, %s = %seed) : (tensor<i32>, tensor<40xf32>, tensor<i64>)
+      -> (tensor<i32>, tensor<40xf32>, tensor<i64>) {
+    %ec = tensor.empty() : tensor<i1>
+    %c = linalg.generic {indexing_maps = [#none, #none], iterator_types = []} ins(%i : tensor<i32>) outs(%ec : tensor<i1>) {
+      ^bb0(%a: i32, %o: i1):
+        %less = arith.cmpi slt, %a, %n : i32
+        linalg.yield %less : i1
+    } -> tensor<i1>
+    %more = tensor.extract %c[] : tensor<i1>
+    scf.condition(%more) %i, %sum, %s : tensor<i32>, tensor<40xf32>, tensor<i64>
+  } do {
+  ^bb0(%i: tensor<i32>, %sum: tensor<40xf32>, %s: tensor<i64>):
+    %p = tensor.extract %i[] : tensor<i32>
+    %at = arith.index_cast %p : i32 to index
+    %row = tensor.extract_slice %x[%at, 0] [1, 40] [1, 1] : tensor<5x40xf32> to tensor<40xf32>
+    %new = linalg.generic {indexing_maps = [#i, #i, #i], iterator_types = ["parallel"]}
+        ins(%sum, %row : tensor<40xf32>, tensor<40xf32>) outs(%e : tensor<40xf32>) {
+      ^bb0(%a: f32, %b: f32, %o: f32):
+        %t = arith.addf %a, %b : f32
+        linalg.yield %t : f32
+    } -> tensor<40xf32>
+    %ei = tensor.empty() : tensor<i32>
+    %next = linalg.generic {indexing_maps = [#none, #none], iterator_types = []} ins(%i : tensor<i32>) outs(%ei : tensor<i32>) {
+      ^bb0(%a: i32, %o: i32):
+        %b = arith.addi %a, %one : i32
+        linalg.yield %b : i32
+    } -> tensor<i32>
+    %es = tensor.empty() : tensor<i64>
+    %mixed = linalg.generic {indexing_maps = [#none, #none, #none], iterator_types = []} ins(%i, %s : tensor<i32>, tensor<i64>)
+        outs(%es : tensor<i64>) {
+      ^bb0(%a: i32, %b: i64, %o: i64):
+        %w = arith.extsi %a : i32 to i64
+        %t = arith.muli %b, %b : i64
+        %u = arith.addi %t, %w : i64
+        linalg.yield %u : i64
+    } -> tensor<i64>
+    scf.yield %next, %new, %mixed : tensor<i32>, tensor<40xf32>, tensor<i64>
+  }
+  return %r#1, %r#2, %r#0 : tensor<40xf32>, tensor<i64>, tensor<i32>
+}"""
+    executable = Executable(module, target=SM_80, cache=False)
+    x = np.arange(200, dtype=np.float32).reshape(5, 40)
+    for n in (0, 1, 5):
+        total, mixed, count = executable.call("f", x, np.array(3), n)
+        want = 3
+        for i in range(n):
+            want = want * want + i
+        assert (total == x[:n].sum(0)).all() and mixed == want and count == n
+    with pytest.raises(runtime.RunError, match="expected a slice that begins from 0 to 4 on axis 0, but got 5"):
+        executable.call("f", x, np.array(3), 6)

@@ -40,7 +40,7 @@ void buildRaisePasses(OpPassManager &pm, const CommonPipelineOptions &options,
                       bool device);
 /// The rest of `scheduled`, after a pass that chose schedules: what has none
 /// becomes linalg, products are formed, element-wise ops fused.
-void buildTensorPasses(OpPassManager &pm);
+void buildTensorPasses(OpPassManager &pm, bool device);
 /// From `scheduled` to `bufferized`. `device` as above: products that read the
 /// same rows become one.
 void buildBufferizePasses(OpPassManager &pm,

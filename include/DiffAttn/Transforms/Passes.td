@@ -111,6 +111,18 @@ def MergeGemmsPass : Pass<"diffattn-merge-gemms", "ModuleOp"> {
                            "tensor::TensorDialect"];
 }
 
+def ScalarCountersPass
+    : Pass<"diffattn-scalar-counters", "::mlir::func::FuncOp"> {
+  let summary = "Make counters of loops that are tensors scalars";
+  let description = [{
+    Importers carry the counter of a loop as a tensor of one integer. Where what
+    `scf.while` carries so follows from constants, sizes and scalar arguments alone,
+    it becomes a scalar, and with it the condition and the places that are computed
+    from it. A GPU's host code then knows them: it reads no tensor.
+  }];
+  let dependentDialects = ["arith::ArithDialect", "tensor::TensorDialect"];
+}
+
 def WidenReductionsPass
     : InterfacePass<"diffattn-widen-reductions", "FunctionOpInterface"> {
   let summary = "Sum and multiply up 16-bit numbers in f32";
