@@ -50,7 +50,9 @@ void mlir::diffattn::buildRaisePasses(OpPassManager &pm,
 }
 
 void mlir::diffattn::buildTensorPasses(OpPassManager &pm, bool device) {
-  pm.addPass(createDecomposePass());
+  DecomposePassOptions decompose;
+  decompose.target = device ? "gpu" : "cpu";
+  pm.addPass(createDecomposePass(decompose));
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createDecomposeTensorOpsPass());
   functions.addPass(createCanonicalizerPass());

@@ -1,5 +1,7 @@
 // RUN: diffattn-opt %s --diffattn-decompose | FileCheck %s --check-prefixes=CHECK,SOME
 // RUN: diffattn-opt %s --diffattn-decompose=all | FileCheck %s --check-prefixes=CHECK,ALL
+// RUN: not diffattn-opt %s --diffattn-decompose=target=tpu 2>&1 | FileCheck %s --check-prefix=TARGET
+// TARGET: error: expected target to be cpu, gpu or any, but got tpu
 !q = tensor<?x2x?x4xf32>
 !s = tensor<f32>
 

@@ -10,3 +10,13 @@ func.func @told(%q: !t, %k: !t, %v: !t, %l: tensor<f32>) -> !t {
          outs(%init : !t) {scale = 0.5 : f32, schedules = [#diffattn.linalg]} -> !t
   return %o : !t
 }
+
+// Kernels for another target are none.
+// CHECK-LABEL: llvm.func @scheduled_for_a_gpu(
+// CHECK:         llvm.call @diffattn_rt_batch_gemm
+func.func @scheduled_for_a_gpu(%q: !t, %k: !t, %v: !t, %l: tensor<f32>) -> !t {
+  %init = tensor.empty() : !t
+  %o = diffattn.attention ins(%q, %k, %q, %k, %v : !t, !t, !t, !t, !t) lambda(%l : tensor<f32>)
+         outs(%init : !t) {scale = 0.5 : f32, schedules = [#diffattn.gpu_plain<warps = 4>, #diffattn.linalg]} -> !t
+  return %o : !t
+}

@@ -41,14 +41,18 @@ struct LimitWindowPass : PassWrapper<LimitWindowPass, OperationPass<ModuleOp>> {
 
 int main(int argc, char **argv) {
   PassRegistration<LimitWindowPass>();
-  // Our pass, then theirs: a pipeline of one's own out of public stages.
+  // Our pass between theirs: a pipeline of one's own out of public stages.
   PassPipelineRegistration<>("consumer-pipeline",
-                             "Limit windows, then compile for the CPU",
+                             "Limit windows and compile for the CPU",
                              [](OpPassManager &pm) {
-                               pm.addPass(std::make_unique<LimitWindowPass>());
                                diffattn::CPUPipelineOptions options;
                                options.threads = 1;
-                               diffattn::buildCPUPipeline(pm, options);
+                               diffattn::buildRaisePasses(pm, options);
+                               pm.addPass(std::make_unique<LimitWindowPass>());
+                               diffattn::buildSchedulePasses(pm, options);
+                               diffattn::buildBufferizePasses(pm, options);
+                               diffattn::buildLoopPasses(pm, options);
+                               diffattn::buildLLVMPasses(pm, options);
                              });
   DialectRegistry registry;
   registerAllDialects(registry);

@@ -21,10 +21,14 @@ def DecomposePass : Pass<"diffattn-decompose"> {
     Packed sequences become a loop, and pages are copied, before.
 
     By default an op of which some call takes a schedule with a kernel of its own is
-    kept; with `all` none is.
+    kept; with `all` none is. With `target`, `cpu` or `gpu`, kernels for the other
+    one do not count.
   }];
-  let options = [Option<"all", "all", "bool", /*default=*/"false",
-                        "Decompose also the ops whose schedule has a lowering of its own">];
+  let options = [
+    Option<"all", "all", "bool", /*default=*/"false",
+           "Decompose also the ops whose schedule has a lowering of its own">,
+    Option<"target", "target", "std::string", /*default=*/"\"any\"",
+           "Whose schedules count: cpu, gpu or any">];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect", "math::MathDialect",
                            "memref::MemRefDialect", "scf::SCFDialect", "tensor::TensorDialect"];
 }

@@ -37,10 +37,11 @@ std::optional<Stage> parseStage(StringRef name);
 /// To `raised`: sizes are checked, attention is found in unfused graphs.
 /// `device`: tensors lie in a device's memory.
 void buildRaisePasses(OpPassManager &pm, const CommonPipelineOptions &options,
-                      bool device);
+                      bool device = false);
 /// The rest of `scheduled`, after a pass that chose schedules: what has none
-/// becomes linalg, products are formed, element-wise ops fused.
-void buildTensorPasses(OpPassManager &pm, bool device);
+/// becomes linalg, products are formed, element-wise ops fused. `device` as
+/// above: schedules for GPUs count, else those for CPUs.
+void buildTensorPasses(OpPassManager &pm, bool device = false);
 /// From `scheduled` to `bufferized`. `device` as above: products that read the
 /// same rows become one.
 void buildBufferizePasses(OpPassManager &pm,

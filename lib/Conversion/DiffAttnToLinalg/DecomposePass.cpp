@@ -16,6 +16,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
+#include "llvm/ADT/StringSwitch.h"
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_DECOMPOSEPASS
@@ -120,15 +121,25 @@ struct DecomposePass final : diffattn::impl::DecomposePassBase<DecomposePass> {
   using DecomposePassBase::DecomposePassBase;
 
   void runOnOperation() override {
-    auto shouldDecompose = [this](Operation *op) -> bool {
+    std::optional<ScheduleTarget> counted =
+        llvm::StringSwitch<std::optional<ScheduleTarget>>(target)
+            .Case("any", ScheduleTarget::Any)
+            .Case("cpu", ScheduleTarget::CPU)
+            .Case("gpu", ScheduleTarget::GPU)
+            .Default(std::nullopt);
+    if (!counted) {
+      getOperation()->emitError()
+          << "expected target to be cpu, gpu or any, but got " << target;
+      return signalPassFailure();
+    }
+    auto shouldDecompose = [&](Operation *op) -> bool {
       // CPUs have a lowering of its own for it, and GPUs refuse it.
       if (isa<QuantizedGemmOp>(op))
         return all;
       auto attention = dyn_cast<AttentionOp>(op);
       if (all || !attention)
         return true;
-      SmallVector<ScheduleCase> cases =
-          getScheduleCases(attention, ScheduleTarget::Any);
+      SmallVector<ScheduleCase> cases = getScheduleCases(attention, *counted);
       return cases.empty() || (isa<LinalgAttr>(cases.front().schedule) &&
                                cases.front().isAlways());
     };
