@@ -147,6 +147,21 @@ Value StructuredBuilder::load(ImplicitLocOpBuilder &b,
   return memref::LoadOp::create(b, input.value, places);
 }
 
+/// Makes what `op` reads of its destination an input. Upstream's fusion keeps a
+/// destination that is read, and a consumer with more loops than the op would
+/// update it again and again.
+static void readDestinationAsInput(linalg::GenericOp op) {
+  const unsigned number = op.getNumDpsInputs();
+  Block &body = *op.getBody();
+  BlockArgument destination = body.getArgument(number);
+  destination.replaceAllUsesWith(
+      body.insertArgument(number, destination.getType(), op.getLoc()));
+  SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+  maps.insert(maps.end() - 1, maps.back());
+  op.getInputsMutable().append(op.getOutputs()[0]);
+  op.setIndexingMapsAttr(OpBuilder(op).getAffineMapArrayAttr(maps));
+}
+
 Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out,
                                  ArrayRef<Axis> outAxes,
                                  ArrayRef<utils::IteratorType> loops,
@@ -180,6 +195,9 @@ Value StructuredBuilder::generic(ArrayRef<StructuredInput> inputs, Value out,
     results.push_back(out.getType());
   auto op = linalg::GenericOp::create(builder, loc, results, operands,
                                       ValueRange{out}, maps, loops, build);
+  if (onTensors && op.getNumParallelLoops() == op.getNumLoops() &&
+      op.payloadUsesValueFromOperand(op.getDpsInitOperand(0)))
+    readDestinationAsInput(op);
   return onTensors ? op.getResult(0) : out;
 }
 
