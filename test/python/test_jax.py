@@ -273,6 +273,23 @@ WIDE = ADD.replace("-> tensor<3xf32>", "-> tensor<3xi64>").replace("f32", "i32")
     "stablehlo.add %x, %x : tensor<3xi32>", "stablehlo.convert %x : (tensor<3xi32>) -> tensor<3xi64>")
 
 
+def test_exported_functions_that_are_called_with_several_sizes(tmp_path):
+    """As `where` and `//`, which JAX exports as functions; `top_k` is a composite of its own."""
+    a, b = export.symbolic_shape("a, b")
+
+    def function(x, y):
+        part = x[: x.shape[0] // 2]
+        return jnp.where(x > 0, x, 0)[: part.shape[0]] + jnp.where(part > 0, 1.0, 0.0), jnp.roll(y, 1, 0), jax.lax.top_k(x, 2)
+
+    exported = export.export(jax.jit(function))(*(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((2 * a, 3), (b, a))))
+    (tmp_path / "m").write_bytes(exported.serialize())
+    loaded = diffattn.jax.load(tmp_path / "m")
+    for sizes in (((4, 3), (5, 2)), ((6, 3), (1, 3))):
+        x, y = (jax.random.normal(jax.random.key(n), size) for n, size in enumerate(sizes))
+        for got, want in zip(*map(jax.tree_util.tree_leaves, (loaded(x, y), function(x, y))), strict=True):
+            assert np.array_equal(got, want)
+
+
 def test_wide_results_are_not_cut(tmp_path):
     """Where JAX has no 64-bit types."""
     (tmp_path / "m.mlir").write_text(WIDE.replace("return %0 : tensor<3xi32>", "%1 = stablehlo.constant dense<1099511627776> : tensor<3xi64>\n"

@@ -29,8 +29,8 @@ from .unroll import unroll
 
 _TO_STABLEHLO = "builtin.module(func.func(chlo-legalize-to-stablehlo))"
 _LOWERING = "builtin.module(func.func(stablehlo-legalize-to-linalg,canonicalize,cse))"
-_SIZES = ("builtin.module(stablehlo-refine-arguments{{types={}}},stablehlo-refine-shapes,"
-          "func.func(stablehlo-canonicalize-dynamism,canonicalize),stablehlo-refine-shapes)")
+_ARGUMENTS = "builtin.module(func.func(stablehlo-legalize-composite-to-call),stablehlo-refine-arguments{{types={}}})"
+_SIZES = ("builtin.module(stablehlo-refine-shapes,func.func(stablehlo-canonicalize-dynamism,canonicalize),stablehlo-refine-shapes)")
 _ELEMENTS = {"f32": DTYPES[0], "f16": DTYPES[1], "bf16": DTYPES[2], "f64": DTYPES[3], "i64": DTYPES[4], "i32": DTYPES[5], "i1": DTYPES[6],
              "i8": DTYPES[7], "ui8": DTYPES[8], "i16": DTYPES[9],
              "ui16": np.dtype(np.uint16), "ui32": np.dtype(np.uint32), "ui64": np.dtype(np.uint64)}
@@ -93,7 +93,9 @@ def lower(module: ir.Module, name: str, arguments: Sequence[Value], shapes: Sequ
             own, _ = signature(module)
             if any(isinstance(size, str) for value in own for size in value.sizes):
                 types = ",".join(f"tensor<{''.join(f'{n}x' for n in shape)}{_element(value.dtype)}>" for value, shape in zip(own, shapes))
-                PassManager.parse(_SIZES.format(types)).run(module.operation)
+                PassManager.parse(_ARGUMENTS.format(types)).run(module.operation)
+                inline(module)  # a function that is called with several sizes has no one set of them
+                PassManager.parse(_SIZES).run(module.operation)
             drop_hints(list(_walk(module.operation)))
             function = inline(module)
             _resolve_custom_calls(function)
