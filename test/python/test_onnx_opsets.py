@@ -76,6 +76,14 @@ def test_images_that_are_resized(load, opset):
     np.testing.assert_allclose(linear, want, rtol=1e-5, atol=1e-6)
 
 
+def test_softmax_of_a_rank_that_onnx_does_not_infer(load):
+    """As behind a Resize by scales that are computed."""
+    nodes = [node("Shape", ["x"], ["s"]), node("Cast", ["s"], ["f"], to=T.FLOAT), node("Div", ["f", "f"], ["ones"]), node("Mul", ["ones", "twice"], ["scales"]),
+             node("Resize", ["x", "roi", "scales"], ["r"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor"), node("Flatten", ["r"], ["rows"]), node("Softmax", ["rows"], ["y"], axis=1)]
+    made = model_of(11, nodes, [1, 2, 4, 6], [("y", 2)], weights=[helper.make_tensor("twice", T.FLOAT, [4], [1, 1, 2, 2]), helper.make_tensor("roi", T.FLOAT, [0], [])])
+    np.testing.assert_allclose(load(made)(IMAGE), softmax(IMAGE.repeat(2, 2).repeat(2, 3).reshape(1, -1), (1,)), rtol=1e-5)
+
+
 def test_what_is_refused_of_old_opsets(load):
     norm = [helper.make_tensor_value_info(name, T.FLOAT, [3]) for name in "sbmv"]
     for opset, one, rank, message in ((6, node("Relu", ["x"], ["y"]), 3, "expected a model of opset 7 or later, but got one of opset 6"),

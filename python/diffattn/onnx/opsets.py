@@ -67,15 +67,15 @@ def _softmax(builder: Builder, opset: int) -> bool:
     """Over all axes from `axis` on, as one."""
     x, rank, kind = builder.input(0), len(builder.sizes(builder.input(0)) or ()), builder.node.op_type
     axis = builder.options.get("axis", 1)
-    if not -rank <= axis <= rank or not rank:
-        raise Refused(f"expected {kind} along an axis of a tensor of known rank, but got axis {axis} of rank {rank or 'unknown'}")
+    if rank and not -rank <= axis <= rank:
+        raise Refused(f"expected {kind} along an axis of a tensor of {rank} axes, but got axis {axis}")
     axis += rank * (axis < 0)
-    if axis >= rank - 1:
+    if rank and axis >= rank - 1:
         x = x if axis < rank else builder.op("Unsqueeze", x, builder.constant([rank]))
         made = builder.op(kind, x, axis=-1)
         return builder.finish("Identity", made) if axis < rank else builder.finish("Squeeze", made, builder.constant([rank]))
-    if kind == "Hardmax":
-        flat = builder.op("Hardmax", builder.op("Flatten", x, axis=axis), axis=-1)
+    if kind == "Hardmax" or not rank:
+        flat = builder.op(kind, builder.op("Flatten", x, axis=axis), axis=-1)
         return builder.finish("Reshape", flat, builder.op("Shape", x))
     axes = builder.constant(list(range(axis, rank)))
     shifted = builder.op("Sub", x, builder.op("ReduceMax", x, axes, keepdims=1))
