@@ -81,6 +81,14 @@ REFUSED = {
 }
 
 
+REFUSED |= {
+    "rows": (dict(nodes=[node("Attention", ["x", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2)], inputs=[("x", T.FLOAT, [1, 3, "w"])], outputs=[("y", T.FLOAT, [1, 3, "w"])], opset=23), "CompileError",
+             r"expected Attention of rows of known sizes, but got \[\[1, 3, None\]"),
+    "weighted": (dict(nodes=[node("SoftmaxCrossEntropyLoss", ["x", "l", "w"], ["y"])], inputs=[("x", T.FLOAT, [2, 3]), ("l", T.INT64, [2])], outputs=[("y", T.FLOAT, [])], weights={"w": np.ones(3, np.float32)}), "CompileError",
+                 "expected SoftmaxCrossEntropyLoss without weights, or another reduction, but got reduction mean and the weights 'w'"),
+}
+
+
 @pytest.mark.parametrize("name", REFUSED)
 def test_models_that_are_refused(load, name):
     made, error, message = REFUSED[name]

@@ -70,7 +70,7 @@ def test_pools_of_uneven_pads(load, kind):
         cases += [(pads, [3, 2], [2, 2], [1, 1], (1, 0), (1, 1), (0, 0), counts), (pads, [2, 2], [1, 1], [2, 3], (1, 0), (1, 1), (0, 0), counts),
                   ({"pads": [1, 0, 1, 1], "ceil_mode": 1}, [3, 2], [3, 3], [1, 1], (1, 0), (1, 1), (1, 0), counts), ({"pads": [0, 0, 0, 0], "ceil_mode": 1}, [2, 3], [2, 2], [1, 1], (0, 0), (0, 0), (1, 1), counts),
                   ({"auto_pad": "SAME_UPPER"}, [3, 3], [2, 2], [1, 1], (1, 0), (1, 1), (0, 0), counts), ({"auto_pad": "SAME_LOWER"}, [2, 3], [1, 2], [1, 1], (1, 1), (0, 0), (0, 0), counts)]
-    for sizes in (["b", 4, 9, 8], ["b", 4, "h", "w"]):
+    for sizes in (["b", 4, 9, 8], ["b", "c", "h", "w"]):
         known = [one for one in cases if "h" not in sizes or "pads" in one[0] and "ceil_mode" not in one[0]]
         nodes = [node(kind, ["x"], [f"y{n}"], kernel_shape=kernel, strides=strides, dilations=dilations, **options, **({"count_include_pad": counts} if kind == "AveragePool" else {}))
                  for n, (options, kernel, strides, dilations, *_, counts) in enumerate(known)]

@@ -150,6 +150,8 @@ def _attention(builder: Builder) -> bool:
     rows = ranks == {3}
     heads = [options.get("q_num_heads"), options.get("kv_num_heads")] if rows else [builder.sizes(one)[1] for one in (q, k)]
     widths = [builder.sizes(one)[-1] for one in (q, k, v)]
+    if rows and None in widths:
+        raise Refused(f"expected Attention of rows of known sizes, but got {[builder.sizes(one) for one in (q, k, v)]}")
     if not all(heads) or not all(widths) or heads[0] % heads[1]:
         return False
     if rows:
@@ -240,6 +242,14 @@ def _lp_normalization(builder: Builder) -> bool:
     return builder.finish("Where", builder.op("Equal", norm, zero), zero, builder.op("Div", x, norm))
 
 
+def _cross_entropy(builder: Builder) -> bool:
+    """torch-mlir divides by the sum of none of the weights."""
+    if builder.input(2) and builder.options.get("reduction", b"mean") == b"mean":
+        raise Refused("expected SoftmaxCrossEntropyLoss without weights, or another reduction, but got reduction mean and the weights "
+                      f"{builder.input(2)!r}")
+    return False
+
+
 def _loop(builder: Builder) -> bool:
     """torch-mlir runs every iteration, whatever the body says."""
     body, names = builder.options["body"], set()
@@ -257,7 +267,9 @@ def _loop(builder: Builder) -> bool:
     return False
 
 
-_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **RECURRENT, **REDUCTIONS, **SAMPLING, **WINDOWS, "Attention": _attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
+_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **RECURRENT, **REDUCTIONS, **SAMPLING, **WINDOWS, "Attention": _attention,
+                   "CumSum": _cumsum, "GroupNormalization": _group_normalization,
                    "InstanceNormalization": _instance_normalization, "Loop": _loop, "LpNormalization": _lp_normalization,
                    "MeanVarianceNormalization": _mean_variance_normalization, "RMSNormalization": _rms_normalization,
-                   "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding, "Softplus": _softplus, "Softsign": _softsign}
+                   "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding,
+                   "SoftmaxCrossEntropyLoss": _cross_entropy, "Softplus": _softplus, "Softsign": _softsign}

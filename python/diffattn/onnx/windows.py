@@ -136,7 +136,8 @@ def pool(builder: Builder) -> bool:
     made = builder.op("AveragePool", padded(x, begins, every, 0), **windows)
     if options.get("count_include_pad") and not any(more):
         return builder.finish("Identity", made)
-    one = builder.op("Slice", x, builder.constant([0]), builder.constant([1]), builder.constant([1]))
+    channels = (builder.sizes(x) or [None, None])[1]
+    one = x if channels is None else builder.op("Slice", x, builder.constant([0]), builder.constant([1]), builder.constant([1]))
     ones = builder.op("Cast", builder.op("Not", builder.op("Less", one, one)), to=builder.type(x))  # also where there is NaN
     counted = padded(padded(ones, begins, ends, 1.0), [0] * len(kernel), more, 0) if options.get("count_include_pad") else padded(ones, begins, every, 0)
     return builder.finish("Div", made, builder.op("AveragePool", counted, **windows))
