@@ -273,6 +273,16 @@ WIDE = ADD.replace("-> tensor<3xf32>", "-> tensor<3xi64>").replace("f32", "i32")
     "stablehlo.add %x, %x : tensor<3xi32>", "stablehlo.convert %x : (tensor<3xi32>) -> tensor<3xi64>")
 
 
+def test_windows_of_an_export_along_symbols(tmp_path):
+    """JAX exports them as a call by name; a function that is compiled has its sizes when it is traced."""
+    struct = jax.ShapeDtypeStruct(export.symbolic_shape("a, b"), jnp.float32)
+    function = lambda x: jnp.cumsum(x, 0)
+    (tmp_path / "m").write_bytes(export.export(jax.jit(function))(struct).serialize())
+    with pytest.raises(errors.CompileError, match=r"^m: expected ops that StableHLO's passes give their sizes, but got stablehlo.dynamic_reduce_window, as an export"):
+        diffattn.jax.load(tmp_path / "m")(ones(3, 2))
+    assert np.array_equal(diffattn.jax.compile(function, struct)(ones(3, 2)), function(ones(3, 2)))
+
+
 def test_exported_functions_that_are_called_with_several_sizes(tmp_path):
     """As `where` and `//`, which JAX exports as functions; `top_k` is a composite of its own."""
     a, b = export.symbolic_shape("a, b")

@@ -38,7 +38,8 @@ def test_odd_numbers(load):
 def test_rests_of_divisions(load, kind):
     """Exact, as C has them, also of quotients with more digits than the type has, with the sign of the dividend."""
     random = np.random.default_rng(0)
-    x, y = (np.concatenate([odd.ravel(), random.standard_normal(60) * size]).astype(kind) for odd, size in zip(np.meshgrid(ODD, ODD), (6e4, 3)))
+    with np.errstate(over="ignore"):
+        x, y = (np.concatenate([odd.ravel(), random.standard_normal(60) * size]).astype(kind) for odd, size in zip(np.meshgrid(ODD, ODD), (6e4, 3)))
     made = model([node("Mod", ["x", "z"], ["y"], fmod=1)], [(name, helper.np_dtype_to_tensor_dtype(x.dtype), ["n"]) for name in "xz"],
                  [("y", helper.np_dtype_to_tensor_dtype(x.dtype), ["n"])])
     with np.errstate(all="ignore"):
@@ -75,8 +76,9 @@ def test_ops_within_branches(load):
     loaded, x = load(made), np.array([1, np.nan, -2.5, np.inf, 3e7], np.float32)
     with np.errstate(all="ignore"):
         rest = np.fmod(x, x + x)
+        want = 1.05070102214813232421875 * np.where(rest > 0, rest, 1.67326319217681884765625 * np.expm1(rest))
     np.testing.assert_array_equal(loaded(x, np.array(False)), np.maximum(x, x + x))
-    np.testing.assert_allclose(loaded(x, np.array(True)), 1.05070102214813232421875 * np.where(rest > 0, rest, 1.67326319217681884765625 * np.expm1(rest)), rtol=4e-7)
+    np.testing.assert_allclose(loaded(x, np.array(True)), want, rtol=4e-7)
 
 
 def test_integers_and_limits_as_attributes(load):

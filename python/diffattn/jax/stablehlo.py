@@ -146,6 +146,9 @@ def _resolve_custom_calls(function) -> None:
         if op.name != "stablehlo.custom_call":
             continue
         target = ir.StringAttr(op.attributes["call_target_name"]).value
+        if target.startswith("stablehlo."):  # what has no op of StableHLO while sizes are symbols
+            raise CompileError(f"{_line(str(op.location))}expected ops that StableHLO's passes give their sizes, but got {target}, as an export has "
+                               "it; diffattn.jax.compile takes such a function")
         if target != "shape_assertion":
             raise CompileError(f"expected ops alone, but got a custom call of {shown(target)}, which is code outside of the module")
         numbers = [_number(operand) for operand in op.operands]
@@ -242,7 +245,7 @@ def _refuse_left_over(function) -> None:
 
 def _line(text: str) -> str:
     """"file.py:12: " of the innermost line that a location, or a message with one, names; empty: it names none."""
-    found = re.search(r'"([^"]+)":(\d+)', text)
+    found = re.search(r'"((?!-")[^"]+)":(\d+)', text)  # "-" is a module that has no file
     return f"{found[1]}:{found[2]}: " if found else ""
 
 
