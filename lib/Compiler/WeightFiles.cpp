@@ -16,6 +16,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
+#include <limits>
 #include <map>
 
 using namespace mlir;
@@ -36,7 +37,7 @@ static llvm::Error weightError(const Twine &message) {
 namespace {
 struct FileType {
   StringRef name;
-  int64_t bytes;
+  int64_t bits;
   std::optional<DType> dtype; // none: may lie in a file, cannot be bound
 };
 
@@ -49,14 +50,17 @@ struct RawTensor {
 
 static const FileType *findType(StringRef name) {
   static const FileType types[] = {
-      {"F32", 4, DIFFATTN_F32},     {"F16", 2, DIFFATTN_F16},
-      {"BF16", 2, DIFFATTN_BF16},   {"F64", 8, DIFFATTN_F64},
-      {"I64", 8, DIFFATTN_I64},     {"I32", 4, DIFFATTN_I32},
-      {"I16", 2, DIFFATTN_I16},     {"I8", 1, DIFFATTN_I8},
-      {"U8", 1, DIFFATTN_U8},       {"BOOL", 1, DIFFATTN_BOOL},
-      {"U16", 2, std::nullopt},     {"U32", 4, std::nullopt},
-      {"U64", 8, std::nullopt},     {"F8_E4M3", 1, std::nullopt},
-      {"F8_E5M2", 1, std::nullopt}, {"F8_E8M0", 1, std::nullopt},
+      {"F32", 32, DIFFATTN_F32},    {"F16", 16, DIFFATTN_F16},
+      {"BF16", 16, DIFFATTN_BF16},  {"F64", 64, DIFFATTN_F64},
+      {"I64", 64, DIFFATTN_I64},    {"I32", 32, DIFFATTN_I32},
+      {"I16", 16, DIFFATTN_I16},    {"I8", 8, DIFFATTN_I8},
+      {"U8", 8, DIFFATTN_U8},       {"BOOL", 8, DIFFATTN_BOOL},
+      {"U16", 16, std::nullopt},    {"U32", 32, std::nullopt},
+      {"U64", 64, std::nullopt},    {"C64", 64, std::nullopt},
+      {"F8_E4M3", 8, std::nullopt}, {"F8_E4M3FNUZ", 8, std::nullopt},
+      {"F8_E5M2", 8, std::nullopt}, {"F8_E5M2FNUZ", 8, std::nullopt},
+      {"F8_E8M0", 8, std::nullopt}, {"F6_E2M3", 6, std::nullopt},
+      {"F6_E3M2", 6, std::nullopt}, {"F4", 4, std::nullopt},
   };
   for (const FileType &type : types)
     if (type.name == name)
@@ -121,16 +125,18 @@ static llvm::Error checkTensor(StringRef name, const RawTensor &tensor,
     return weightError(
         "tensor '" + name + "': expected data within the " + Twine(dataBytes) +
         " bytes of the file, but it ends at " + Twine(tensor.end));
-  DType sizedAs = type->bytes == 8   ? DIFFATTN_F64
-                  : type->bytes == 4 ? DIFFATTN_F32
-                  : type->bytes == 2 ? DIFFATTN_F16
-                                     : DIFFATTN_U8;
-  std::optional<int64_t> bytes = getByteSize(tensor.shape, sizedAs);
-  if (!bytes)
+  std::optional<int64_t> elements = getByteSize(tensor.shape, DIFFATTN_U8);
+  if (!elements || *elements > std::numeric_limits<int64_t>::max() / type->bits)
     return weightError("tensor '" + name +
                        "': expected a shape that memory can hold");
-  if (static_cast<uint64_t>(*bytes) != tensor.end - tensor.begin)
-    return weightError("tensor '" + name + "': expected " + Twine(*bytes) +
+  int64_t bits = *elements * type->bits;
+  if (bits % 8)
+    return weightError("tensor '" + name + "': expected whole bytes, but got " +
+                       Twine(*elements) + " elements of " + Twine(type->bits) +
+                       " bits");
+  int64_t bytes = bits / 8;
+  if (static_cast<uint64_t>(bytes) != tensor.end - tensor.begin)
+    return weightError("tensor '" + name + "': expected " + Twine(bytes) +
                        " bytes for its shape and type, but data_offsets span " +
                        Twine(tensor.end - tensor.begin));
   return llvm::Error::success();

@@ -129,6 +129,8 @@ WEIGHT_FILES = {
     "tensor-is-null": (safetensors(changed(w=None)), "expected '{'"),
     "tensor-is-list": (safetensors(changed(w=[])), "expected '{'"),
     "unknown-dtype": (safetensors(changed(w=entry("F31", [3, 4], 0, 48))), "known element type, but got 'F31'"),
+    "half-a-byte": (safetensors(changed(w=entry("F4", [3, 3], 0, 4))), "expected whole bytes, but got 9 elements of 4 bits"),
+    "size-of-four-bits": (safetensors(changed(w=entry("F4", [3, 4], 0, 12))), "expected 6 bytes for its shape and type"),
     "lower-case-dtype": (safetensors(changed(w=entry("f32", [3, 4], 0, 48))), "known element type"),
     "dtype-number": (safetensors(raw('{"dtype":32,"shape":[3,4],"data_offsets":[0,48]}')), "expected a string"),
     "negative-size": (safetensors(raw(W % ("[-3,4]", "[0,48]"))), "plain non-negative integer"),
