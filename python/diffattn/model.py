@@ -16,6 +16,9 @@ from .text import printable_name, shown
 __all__ = ["Model", "Timing", "build_graph", "load"]
 
 
+_EMBEDDING = "model.embed_tokens.weight"
+
+
 def load(directory: FilePath, target: str = "cpu", dtype: str | None = None, *, threads: int | None = None,
          progress: Progress | None = None, cuda_driver: FilePath | None = None, batch_invariant: bool | None = None) -> Model:
     """The model in a directory, compiled; `dtype` (f32, bf16, f16) is that of the weights unless given. `progress(done, total)`
@@ -50,7 +53,7 @@ def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> 
 def _leftover(checkpoint: Checkpoint, module: models.Module) -> list[str]:
     """Tensors that the model does not use. Those that follow from the config, or from others, are none."""
     used = set(module.file_names())
-    tied = "lm_head.weight" not in used and "model.embed_tokens.weight" in used
+    tied = "lm_head.weight" not in used and _EMBEDDING in used
     return [name for name in checkpoint.tensors
             if name not in used and not name.endswith("rotary_emb.inv_freq") and not (tied and name == "lm_head.weight")]
 
@@ -61,6 +64,8 @@ def build_graph(checkpoint: Checkpoint, dtype: str | None = None) -> models.Modu
     config_file = str(checkpoint.directory / "config.json")
     dtype = checks.choice("dtype", dtype, (None, *models.FLOATS))
     module = models.build(checkpoint.config, dtype or checkpoint.dtype, config_file)
+    if "lm_head.weight" not in module.file_names() and _EMBEDDING not in checkpoint.tensors and "lm_head.weight" in checkpoint.tensors:
+        module.read_from(_EMBEDDING, "lm_head.weight")  # of a tied pair the file has this one
     _check_weights(checkpoint, module, models.model_type(models.Config(checkpoint.config, config_file)))
     leftover = _leftover(checkpoint, module)
     if leftover:

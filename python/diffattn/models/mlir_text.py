@@ -154,6 +154,16 @@ class Module:
         self._files |= {file: (stored, elem) for file in _numbered(source or name, numbers)}
         return name
 
+    def read_from(self, name: str, source: str) -> None:
+        """Has every weight that the file was to have as `name` read from `source`."""
+        kept = self._files.pop(name)
+        self._files[source] = kept
+        for weight, text in self.weights.items():
+            if f'diffattn.source = "{name}"' in text:
+                self.weights[weight] = text.replace(f'diffattn.source = "{name}"', f'diffattn.source = "{source}"')
+            elif weight == name:
+                self.weights[weight] = f'{text} {{diffattn.source = "{source}"}}'
+
     def matrix(self, name: str, shape: Sequence[int], elem: str, *, source: str | None = None, transpose: bool = False, **options) -> str:
         """Declares the weight `[n, k]` of a linear layer, as `weight` does, or as integers and scales where the module is
         quantized: then the file has `[n, k]` in any case."""

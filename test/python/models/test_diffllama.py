@@ -10,6 +10,7 @@ import transformers
 from conftest import assert_near, cached_logits
 
 import diffattn
+from diffattn.errors import CheckpointError
 
 pytestmark = pytest.mark.oracle
 TINY = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -107,6 +108,22 @@ def test_rope_keys_as_transformers_reads_them(case, tmp_path):
     with torch.no_grad():
         expected = transformers.DiffLlamaForCausalLM.from_pretrained(tmp_path).eval()(torch.tensor(ids)).logits.numpy()
     assert_near(diffattn.load(tmp_path).forward(ids), expected, 2e-5)
+
+
+def test_a_tied_head_without_the_embedding(tmp_path):
+    """Of the two names of one matrix a file may have either."""
+    random_model(tmp_path, tie_word_embeddings=True)
+    file, ids = tmp_path / "model.safetensors", np.arange(9)[None]
+    before, tensors = diffattn.load(tmp_path).forward(ids), safetensors.torch.load_file(file)
+    tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    safetensors.torch.save_file(tensors, file, {"format": "pt"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(diffattn.load(tmp_path).forward(ids), before)
+    del tensors["lm_head.weight"]
+    safetensors.torch.save_file(tensors, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match="'model.embed_tokens.weight' is missing"):
+        diffattn.load(tmp_path)
 
 
 @pytest.mark.parametrize("differs", [True, False])
