@@ -11,7 +11,12 @@ from collections.abc import Sequence
 
 from .mlir_text import Dim, Function, Value, float_attr
 
-ACTIVATIONS = ("silu", "swish", "gelu", "gelu_pytorch_tanh", "gelu_new", "relu")
+#: Names of transformers, with what they are where that has another name.
+_ACTIVATIONS = {"silu": "silu", "swish": "silu", "quick_gelu": "quick_gelu", "gelu": "gelu", "gelu_python": "gelu",
+                "gelu_pytorch_tanh": "gelu_tanh", "gelu_python_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "gelu_fast": "gelu_tanh",
+                "gelu_accurate": "gelu_tanh", "relu": "relu", "relu2": "relu2", "relu6": "relu6", "leaky_relu": "leaky_relu",
+                "sigmoid": "sigmoid", "tanh": "tanh", "mish": "mish", "linear": "linear"}
+ACTIVATIONS = tuple(_ACTIVATIONS)
 
 
 def lambda_init(depth: int) -> float:
@@ -115,18 +120,44 @@ def sigmoid(f: Function, x: Value) -> Value:
 
 def activate(f: Function, kind: str, x: Value) -> Value:
     """The activation of an f32 scalar."""
-    if kind in ("silu", "swish"):
-        return f.scalar("arith.mulf", x, sigmoid(f, x))
-    if kind == "relu":
-        return f.scalar("arith.maximumf", x, f.f32(0))
-    if kind == "gelu":
-        inner = f.scalar("math.erf", f.scalar("arith.mulf", x, f.f32(math.sqrt(0.5))))
+
+    def times(a: Value, b: Value | float) -> Value:
+        return f.scalar("arith.mulf", a, f.f32(b) if isinstance(b, float) else b)
+
+    def plus(a: Value, b: Value | float) -> Value:
+        return f.scalar("arith.addf", a, f.f32(b) if isinstance(b, float) else b)
+
+    def larger(a: Value, b: Value | float) -> Value:
+        return f.scalar("arith.maximumf", a, f.f32(b) if isinstance(b, float) else b)
+
+    form = _ACTIVATIONS[kind]
+    if form == "silu":
+        return times(x, sigmoid(f, x))
+    if form == "quick_gelu":
+        return times(x, sigmoid(f, times(x, 1.702)))
+    if form == "relu":
+        return larger(x, 0.0)
+    if form == "relu2":
+        positive = larger(x, 0.0)
+        return times(positive, positive)
+    if form == "relu6":
+        return f.scalar("arith.minimumf", larger(x, 0.0), f.f32(6.0))
+    if form == "leaky_relu":
+        return larger(x, times(x, 0.01))
+    if form == "sigmoid":
+        return sigmoid(f, x)
+    if form == "tanh":
+        return f.scalar("math.tanh", x)
+    if form == "mish":
+        small = f.scalar("math.log1p", f.scalar("math.exp", f.scalar("arith.negf", f.scalar("math.absf", x))))
+        return times(x, f.scalar("math.tanh", plus(larger(x, 0.0), small)))
+    if form == "linear":
+        return x
+    if form == "gelu":
+        inner = f.scalar("math.erf", times(x, math.sqrt(0.5)))
     else:
-        cube = f.scalar("arith.mulf", f.scalar("arith.mulf", x, x), x)
-        sum_ = f.scalar("arith.addf", x, f.scalar("arith.mulf", cube, f.f32(0.044715)))
-        inner = f.scalar("math.tanh", f.scalar("arith.mulf", sum_, f.f32(math.sqrt(2 / math.pi))))
-    half = f.scalar("arith.mulf", x, f.f32(0.5))
-    return f.scalar("arith.mulf", half, f.scalar("arith.addf", inner, f.f32(1)))
+        inner = f.scalar("math.tanh", times(plus(x, times(times(times(x, x), x), 0.044715)), math.sqrt(2 / math.pi)))
+    return times(times(x, 0.5), plus(inner, 1.0))
 
 
 def gated(f: Function, kind: str, gate: Value, up: Value, elem: str) -> Value:

@@ -79,7 +79,7 @@ def test_caches_are_updated_in_place(kind, opt):
     ({"num_key_value_heads": 3}, "expected 'num_key_value_heads' to be a divisor of num_attention_heads = 4, but got 3"),
     ({"head_dim": 7}, "expected 'head_dim' to be even"),
     ({"rms_norm_eps": float("nan")}, "expected 'rms_norm_eps' to be a finite number above 0, but got nan"),
-    ({"hidden_act": "tanh"}, "expected 'hidden_act' to be one of silu"),
+    ({"hidden_act": "laplace"}, "expected 'hidden_act' to be one of silu"),
     ({"tie_word_embeddings": 1}, "expected 'tie_word_embeddings' to be true or false, but got 1"),
     ({"rope_scaling": [1]}, "rope_scaling: expected an object, but got list"),
     ({"rope_scaling": {"type": "longrope"}}, "expected 'type' to be one of default, linear"),
@@ -89,7 +89,7 @@ def test_caches_are_updated_in_place(kind, opt):
     ({"model_type": "edifice_diff_transformer", "num_heads": 5}, "expected 'num_heads' to be a divisor of hidden_size"),
     ({"model_type": "edifice_diff_transformer", "output_mode": "first"}, "expected 'output_mode' to be one of"),
     ({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": {"head_count": 3}}, "model_args' to be made of"),
-    ({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": {"patch_size": 7}}, "divisor of img_size = 256"),
+    ({"model_type": "vit_dwee_patch16_reg1_gap_256", "model_args": {"patch_size": 257}}, "at most img_size = 256"),
 ])
 def test_config_errors(change, message):
     config = {"model_type": "diff_v1"} | SMALL | change

@@ -10,7 +10,10 @@ import transformers
 from conftest import assert_near, cached_logits
 
 import diffattn
+from diffattn import models
 from diffattn.errors import CheckpointError
+from diffattn.models import layers
+from diffattn.runtime import Executable
 
 pytestmark = pytest.mark.oracle
 TINY = {"vocab_size": 96, "hidden_size": 32, "intermediate_size": 44, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -124,6 +127,18 @@ def test_a_tied_head_without_the_embedding(tmp_path):
     safetensors.torch.save_file(tensors, file, {"format": "pt"})
     with pytest.raises(CheckpointError, match="'model.embed_tokens.weight' is missing"):
         diffattn.load(tmp_path)
+
+
+def test_activations_of_transformers():
+    x, module = np.linspace(-9, 9, 301, dtype=np.float32)[None], models.Module()
+    for kind in layers.ACTIVATIONS:
+        function = module.function(kind)
+        rows = function.argument("x", "f32", [None, x.shape[1]])
+        function.ret(layers.activated(function, kind, rows, function.empty(rows.dims, "f32")))
+    compiled = Executable(str(module))
+    for kind in layers.ACTIVATIONS:
+        expected = transformers.activations.ACT2FN[kind](torch.tensor(x).double())
+        np.testing.assert_allclose(compiled.call(kind, x)[0], expected, rtol=2e-5, atol=2e-6, err_msg=kind)
 
 
 @pytest.mark.parametrize("differs", [True, False])

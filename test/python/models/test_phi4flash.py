@@ -135,7 +135,7 @@ def test_wrong_arguments_write_no_cache(entry, arguments, message, tiny):
     ({"lm_head_bias": True}, "expected 'lm_head_bias' to be false, but got True"),
     ({"mlp_bias": True}, "expected 'mlp_bias' to be false, but got True"),
     ({"attention_dropout": 0.1}, "expected 'attention_dropout' to be 0, but got 0.1"),
-    ({"hidden_act": "tanh"}, "expected 'hidden_act' to be one of silu"),
+    ({"hidden_act": "laplace"}, "expected 'hidden_act' to be one of silu"),
     ({"layer_norm_eps": -1}, "expected 'layer_norm_eps' to be a finite number above 0, but got -1"),
 ])
 def test_config_errors(change, message):
