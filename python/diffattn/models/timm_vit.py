@@ -167,6 +167,9 @@ class Vit:
         """The tokens `[B, tokens, width]`: registers, then patches with their positions."""
         batch, (down, across), (high, wide) = image.dims[0], self.grid, self.patch
         columns = self.channels * high * wide
+        whole = [down * high, across * wide]
+        if whole != list(self.size):  # the rows and columns behind the last patch are not looked at
+            image = f.slice(image, [0, 0, 0, 0], [batch, self.channels, *whole])
         cut = f.expand(f.expand(image, 3, [across, wide]), 2, [down, high])
         patches = f.generic("b c y i x j -> b y x c i j", [cut],
                             f.empty([batch, down, across, self.channels, high, wide], self.elem),
@@ -259,7 +262,8 @@ def build(config: Config, elem: str = "f32") -> Module:
         raise args.fail("num_heads", f"a divisor of half of embed_dim = {width}", heads)
     size, patch = _pair(args, "img_size", 256), _pair(args, "patch_size", 16)
     for whole, part in zip(size, patch):
-        args.divides("patch_size", part, "img_size", whole)
+        if part > whole:
+            raise args.fail("patch_size", f"at most img_size = {whole}", part)
     classes = args.integer("num_classes", config.integer("num_classes", 1000, minimum=0), minimum=0)
     pool = args.choice("global_pool", POOLS, "avg")
     inner = int(args.number("mlp_ratio", above=0, at_most=LARGEST) * width)

@@ -84,7 +84,7 @@ def check(folder, oracle, size, batches=(2, 1), tolerance=2e-5):
 
 @pytest.mark.parametrize("name", ["vit_dwee_patch16_reg1_gap_256", "vit_dpwee_patch16_reg1_gap_256", "vit_dlittle_patch16_reg1_gap_256"])
 @pytest.mark.parametrize("args", [
-    {}, {"img_size": (32, 48)}, {"img_size": (32, 48), "patch_size": (8, 16)}, {"num_classes": 0}, {"global_pool": "max"},
+    {}, {"img_size": (32, 48)}, {"img_size": (37, 44)}, {"img_size": (32, 48), "patch_size": (8, 16)}, {"num_classes": 0}, {"global_pool": "max"},
     {"global_pool": "avgmax"}, {"fc_norm": False}, {"fc_norm": False, "num_classes": 0, "global_pool": "max"}, {"in_chans": 1},
     {"reg_tokens": 3, "init_values": 0.1, "drop_path_rate": 0.1, "qkv_bias": True, "class_token": False},
 ], ids=lambda args: "-".join(args) or "plain")
@@ -117,7 +117,7 @@ def test_what_cannot_be_taken_is_named(tmp_path, checkpoint):
             diffattn.load(saved(tmp_path / f"pool{pool}", random_model(name, **ARGS, global_pool=pool)))
     for key, value, message in [("class_token", True, "'class_token' to be False, but got True"), ("attn_layer", "", "'attn_layer' to be 'diff'"),
                                 ("img_size", [32, 32, 32], "'img_size' to be an integer or a list of two"),
-                                ("img_size", [32, 36], "'patch_size' to be a divisor of img_size = 36"), ("patch_size", [8, 0], "'patch_size'"),
+                                ("img_size", [32, 7], "'patch_size' to be at most img_size = 7"), ("patch_size", [8, 0], "'patch_size'"),
                                 ("img_size", [32.0, 32], "'img_size' to be an integer"), ("qkv_bias", False, "'qkv_bias' to be True"),
                                 ("qkv_bias", 1, "'qkv_bias' to be True, but got 1"), ("init_values", None, "'init_values'"),
                                 ("rope", True, "'model_args' to be made of"), ("fc_norm", 1, "'fc_norm' to be true or false")]:
