@@ -27,7 +27,7 @@ def check(functions, *args, rtol=1e-5, atol=0):
     compiled = diffattn.compile(Each(functions), args)(*args)
     for name, function in functions.items():
         want = function(*args)
-        for got, expected in zip(*((compiled[name], want) if isinstance(want, tuple) else ([compiled[name]], [want]))):
+        for got, expected in zip(*((compiled[name], want) if isinstance(want, (tuple, list)) else ([compiled[name]], [want])), strict=True):
             torch.testing.assert_close(got, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=True, msg=lambda said, name=name: f"{name}: {said}")
 
 
@@ -94,6 +94,55 @@ def test_division_to_whole_numbers():
     check({"fmod": lambda x, y: torch.fmod(x, y), "remainder": lambda x, y: x % y}, x, torch.full_like(x, 0.1))
     n = torch.tensor([2**53 + 1, 2**63 - 1, 2**60 + 1, -7, 7])
     check({"one": lambda n: n // 1, "three": lambda n: n // 3, "negative": lambda n: n // -2, "mode": lambda n: torch.div(n, 5, rounding_mode="floor"), "small": lambda n: n.to(torch.int8) // 2}, n)
+
+
+TENTHS = torch.tensor([0.5, 1, 7, -7, -0.5, 3.25, 0, -0.0, float("inf"), float("nan")])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_whole_quotients_of_floats(dtype):
+    """0.5 holds 0.1 four times, since 0.1 is a little more than that in each of the types, though their quotient rounds to 5."""
+    x = TENTHS.to(dtype)
+    check({"tensor": lambda x, y: x // y, "number": lambda x, y: x // 0.1, "of number": lambda x, y: 7 // y, "negative": lambda x, y: x // -y, "mode": lambda x, y: torch.div(x, 0.1, rounding_mode="floor"), "zero": lambda x, y: x // torch.zeros_like(y),
+           "infinite": lambda x, y: x // (y / 0), "truncated": lambda x, y: torch.div(x, y, rounding_mode="trunc"), "rest": lambda x, y: torch.fmod(x, 0.1), "of constant": lambda x, y: torch.fmod(x, torch.full((), 0.1, dtype=x.dtype)),
+           "modulo": lambda x, y: 7 % y, "whole": lambda x, y: torch.fmod(x.nan_to_num(1, 1).long(), 3)}, x, torch.full_like(x, 0.1), rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8, torch.bool])
+def test_powers_of_integers(dtype):
+    x, n = torch.tensor([0, 1, 2, 3, 7, 5]).to(dtype), torch.tensor([0, 63, 5, 41, 100, 1])
+    functions = {"square": lambda x, n: x**2, "fifth": lambda x, n: x**5, "none": lambda x, n: x**0}
+    check({**functions, "tensor": lambda x, n: x**n, "signs": lambda x, n: (-1) ** n, "negative": lambda x, n: torch.tensor([1, -1, 2]) ** -(n[:3] + 1)} if dtype == torch.int64 else functions, x, n)
+    check({"tensor": lambda x, n: n.to(torch.int8) ** x, "of number": lambda x, n: 3 ** x.to(torch.int8)}, x, n) if dtype == torch.int8 else None
+
+
+def test_truth_values_beside_numbers():
+    check({name: lambda m, op=getattr(torch, name): tuple(op(m, number) for number in (-1, 0, 1, 2, 0.5, True)) for name in ("lt", "le", "gt", "ge", "eq", "ne")}, torch.tensor([True, False]))
+    check({"xor": lambda m: m ^ True}, torch.tensor([True, False]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_signs_and_finite_numbers(dtype):
+    x = ODD[2:].to(dtype) if dtype.is_floating_point else torch.arange(-3, 3)
+    check({"finite": torch.isfinite, "sign": torch.signbit, "copied": lambda x: torch.copysign(torch.ones_like(x), x), "onto": lambda x: torch.copysign(x, x.flip(0))}, x)
+
+
+def test_numbers_alone():
+    """What PyTorch computes of numbers, which torch-mlir's own folding takes for unsigned, or compares the wrong way."""
+    numbers = (300, -1, 0.5)
+    check({f"{op}, {kind}": lambda x, op=op, make=make: [getattr(torch, op)(make(a), b) for a, b in itertools.product(numbers, numbers)] for op in ("lt", "add", "remainder")
+           for kind, make in {"none": lambda n: torch.full((), n, dtype=torch.float32), "one": lambda n: torch.full((2,), n, dtype=torch.float32), "integer": lambda n: torch.tensor(int(n)), "view": lambda n: torch.full((2, 1), n, dtype=torch.float32).mT[0]}.items()}, torch.ones(1))
+    check({"of zeros": lambda x: (torch.zeros(()) - 3) * x, "where": lambda x: torch.where(torch.tensor(7.0) < 0, x, -x), "rest": lambda x: torch.fmod(torch.tensor(float("inf")), torch.tensor(float("nan"))), "bytes": lambda x: (torch.full((2,), 200, dtype=torch.uint8), torch.tensor(200, dtype=torch.uint8) + 100)}, torch.ones(1))
+
+
+OF_ROWS = {
+    "sum": lambda u: (u.sum(), u.sum(1), u.sum(1, dtype=torch.uint8), u.sum(dtype=torch.float32)), "product": lambda u: u.prod(1), "extremes": lambda u: (u.amax(1), u.amin(), *u.max(1), *u.min(0)), "places": lambda u: (u.argmax(1), u.argmin()),
+    "sorted": lambda u: (*u.sort(1), *u.topk(2, 1)), "shifted": lambda u: u >> 1,
+}
+
+
+def test_rows_of_bytes_have_no_sign():
+    check(OF_ROWS, torch.tensor([[1, 2, 250, 200], [3, 255, 0, 128]], dtype=torch.uint8))
 
 
 def test_rolls_by_more_than_a_size():

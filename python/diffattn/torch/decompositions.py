@@ -16,10 +16,11 @@ import warnings
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import elementwise
+from . import division, elementwise
 from .attention_node import attention
 from .graph import physical_order
 from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
+from .uniform import FILLED
 from .write_node import write_rows
 
 aten = torch.ops.aten
@@ -47,12 +48,16 @@ def table(exported: bool = False) -> dict:
         aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
         aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
-        aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: elementwise.floor_divide, aten.fmod.Tensor: elementwise.fmod,
+        aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
+        aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
         aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
         aten.hardtanh.default: elementwise.hardtanh, aten.isclose.default: elementwise.isclose, aten.max.dim: max_dim,
         aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
-        aten.pow.Tensor_Scalar: elementwise.power, aten.roll.default: roll,
-        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS}}
+        aten.pow.Tensor_Scalar: elementwise.power, aten.pow.Tensor_Tensor: elementwise.power_of, aten.pow.Scalar: elementwise.power_of,
+        aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.copysign.Tensor: elementwise.copy_sign,
+        aten.bitwise_xor.Scalar: elementwise.exclusive_or, aten.roll.default: roll,
+        **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
+        **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
     for op, function in otherwise.items():
         result[op] = _first(function, result.get(op))
     for op in _OF_UINT8:
@@ -62,7 +67,10 @@ def table(exported: bool = False) -> dict:
 
 _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 #: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
-_OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.atan2.default, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
+_OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.default, aten.amin.default, aten.argmax.default,
+             aten.argmin.default, aten.atan2.default, aten.max.default, aten.max.dim, aten.min.default, aten.min.dim, aten.prod.default,
+             aten.prod.dim_int, aten.sort.default, aten.sort.stable, aten.sum.default, aten.sum.dim_IntList, aten.topk.default,
+             aten.__rshift__.Scalar, aten.__rshift__.Tensor, aten.bitwise_right_shift.Tensor, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor,
              aten.bitwise_xor.Tensor, aten.cat.default, aten.clamp.default, aten.div.Scalar, aten.div.Tensor, aten.div.Tensor_mode,
              aten.floor_divide.default, aten.fmod.Tensor, aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor,
              aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
@@ -197,7 +205,7 @@ def div(x, y, *, rounding_mode=None):
     """As `sub`."""
     if isinstance(x, torch.SymInt):
         return torch.div(_size(x, y), y, rounding_mode=rounding_mode)
-    return elementwise.floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
+    return division.floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
 
 
 def roll(x, shifts, dims=()):

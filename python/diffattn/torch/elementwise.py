@@ -1,6 +1,7 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
-value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, divides integers in f64,
-knows no infinity in `isclose`, and takes uint8 for signed."""
+value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, takes
+numbers of tensors for f64, has no integer powers, takes numbers beside truth values for such, knows no infinity in `isclose`, and takes uint8 for signed. Division is
+in division.py."""
 
 from __future__ import annotations
 
@@ -63,9 +64,12 @@ def equal(x, y):
 
 
 def compared(op):
-    """A float tensor with a number that its type does not hold: the nearest that it does hold stands for it."""
+    """A float tensor with a number that its type does not hold: the nearest that it does hold stands for it. Truth values with a number
+    as numbers."""
 
     def compare(x, number):
+        if x.dtype == torch.bool and not isinstance(number, bool):
+            return op(x.to(torch.get_default_dtype() if isinstance(number, (float, torch.SymFloat)) else torch.int64), number)
         if not x.is_floating_point() or isinstance(number, (torch.SymInt, torch.SymFloat)):
             return NotImplemented
         nearest = _nearest(x.dtype, number)
@@ -85,6 +89,20 @@ def _nearest(dtype, number):
     return float((np.float16 if dtype == torch.float16 else np.float32)(number))
 
 
+def filled(op, place):
+    """A tensor of one number, operand number `place`, that its type does not hold: torch-mlir would go on with the number itself."""
+
+    def fill(*args, **kwargs):
+        like = args[0] if isinstance(args[0], torch.Tensor) else None
+        dtype, number = kwargs.get("dtype") or (like.dtype if like is not None else torch.get_default_dtype()), args[place]
+        if not isinstance(number, float) or not dtype.is_floating_point:
+            return NotImplemented
+        nearest = _nearest(dtype, number)
+        return NotImplemented if nearest == number or nearest != nearest else op(*args[:place], nearest, *args[place + 1:], **kwargs)
+
+    return fill
+
+
 def with_signs(op):
     """An op on tensors of uint8, among others, on such of a type that holds their numbers and has signs."""
 
@@ -100,8 +118,13 @@ def with_signs(op):
                 return type(one)(map(widen, one))
             return one.to(wide) if isinstance(one, torch.Tensor) and one.dtype == torch.uint8 else one
 
+        if kwargs.get("dtype") == torch.uint8:  # of a sum
+            return op(*map(widen, args), **{**kwargs, "dtype": torch.int64}).to(torch.uint8)
         made = op(*map(widen, args), **kwargs)
-        return made.to(torch.uint8) if promoted == torch.uint8 and made.dtype == wide else made
+        if promoted != torch.uint8:
+            return made
+        narrowed = [one.to(torch.uint8) if one.dtype == wide else one for one in (made if isinstance(made, tuple) else (made,))]
+        return tuple(narrowed) if isinstance(made, tuple) else narrowed[0]
 
     return decomposed
 
@@ -123,34 +146,59 @@ def isclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=False):
     return close | (x != x) & (y != y) if equal_nan else close
 
 
-def fmod(x, y):
-    """By torch-mlir's remainder, which is exact."""
-    if not (x.is_floating_point() or y.is_floating_point()):
-        return NotImplemented
-    dtype = torch.result_type(x, y)
-    x, y = x.to(dtype), y.to(dtype)
-    rest = torch.remainder(x.abs(), y.abs())
-    return torch.where(x < 0, -rest, rest)
-
-
-def floor_divide(x, y):
-    """Of integers."""
-    number = not isinstance(y, torch.Tensor)
-    if not isinstance(x, torch.Tensor) or x.is_floating_point() or (isinstance(y, (float, torch.SymFloat)) if number else y.is_floating_point()):
-        return NotImplemented
-    dtype = x.dtype if number else torch.result_type(x, y)
-    wide = torch.promote_types(dtype, torch.int32)
-    x, y = x.to(wide), torch.full((), y, dtype=wide, device=x.device) if number else y.to(wide)
-    quotient = torch.div(x, y, rounding_mode="trunc")
-    rest = x - quotient * y
-    return (quotient - ((rest != 0) & ((rest < 0) != (y < 0))).to(wide)).to(dtype)
-
-
 def power(x, exponent):
-    """Of integers to a float: torch-mlir's program would end."""
-    if x.is_floating_point() or x.is_complex() or not isinstance(exponent, float):
+    """Of integers: torch-mlir's program would end where the exponent is a float, and there is none where it is an integer."""
+    if x.is_floating_point() or x.is_complex():
         return NotImplemented
-    return torch.pow(x.to(torch.get_default_dtype()), exponent)
+    if isinstance(exponent, float):
+        return torch.pow(x.to(torch.get_default_dtype()), exponent)
+    if not isinstance(exponent, int) or exponent < 0 or x.dtype == torch.bool and isinstance(exponent, bool):
+        return NotImplemented
+    result, square = None, x.to(torch.int64) if x.dtype == torch.bool else x
+    for bit in range(exponent.bit_length()):
+        square = square * square if bit else square
+        if exponent >> bit & 1:
+            result = square if result is None else result * square
+    return torch.ones_like(square) if result is None else result
+
+
+def power_of(x, exponents):
+    """A number, or a tensor, to integers that are known when it is computed. Of negative ones 1 and -1 alone have a power."""
+    if not isinstance(x, (int, torch.Tensor)) or exponents.is_floating_point() or exponents.is_complex():
+        return NotImplemented
+    dtype = torch.result_type(x, exponents)
+    if dtype.is_floating_point or dtype == torch.bool:
+        return NotImplemented
+    square = x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype, device=exponents.device)
+    exponents = exponents.to(dtype)
+    base, left = square, exponents.abs()
+    one = torch.ones((), dtype=dtype, device=exponents.device)
+    result = one.expand(torch.broadcast_shapes(square.shape, exponents.shape))
+    for _ in range(torch.iinfo(dtype).bits - 1):
+        result = result * torch.where((left & 1) != 0, square, one)
+        left, square = left >> 1, square * square
+    return torch.where((exponents < 0) & (base.abs() != 1), 0 * one, result)
+
+
+def is_finite(x):
+    return x.abs() < math.inf if x.is_floating_point() else torch.ones_like(x, dtype=torch.bool)
+
+
+def sign_bit(x):
+    """That of NaN is taken for 0."""
+    if x.is_floating_point():
+        return (x < 0) | (x == 0) & (torch.div(torch.ones((), dtype=x.dtype, device=x.device), x) < 0)
+    return x < 0 if x.dtype not in (torch.bool, torch.uint8) else torch.zeros_like(x, dtype=torch.bool)
+
+
+def copy_sign(x, y):
+    dtype = torch.result_type(x, y)
+    x = x.to(dtype if dtype.is_floating_point else torch.get_default_dtype())
+    return torch.where(sign_bit(x) != sign_bit(y), -x, x)
+
+
+def exclusive_or(x, number):
+    return torch.bitwise_xor(x, torch.full((), number, dtype=torch.result_type(x, number), device=x.device))
 
 
 def gelu(x, approximate="none"):

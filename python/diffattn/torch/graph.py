@@ -18,6 +18,7 @@ from .empty import is_empty, leave_out
 from .layouts import Empty, View
 from .source import describe
 from .symbols import simplify
+from .uniform import fold
 from .views import spell_views
 from .write_node import is_written_part
 
@@ -73,8 +74,14 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
     simplify(graph)
     spell_views(graph)
     constants = _lift_constants(module, places[-1] if places else None)
+    after = places[-1] if places else None
+
+    def add_constant(node, value):
+        return _placeholder(graph, node, value, after, constants)
+
+    fold(graph, add_constant)
     changes = _changes(graph, places, changed)
-    replaced = leave_out(graph, lambda node, value: _placeholder(graph, node, value, places[-1] if places else None, constants))
+    replaced = leave_out(graph, add_constant)
     changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
     prepared.results, prepared.changes = _results(graph, places, changes, made, empty_apart)
     # What is also given back, or to another input, as it was: that would be read when it is written.

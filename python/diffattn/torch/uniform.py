@@ -1,0 +1,65 @@
+"""Tensors of one number that a graph makes of numbers alone, as PyTorch computes them: what torch-mlir folds it takes for unsigned here and
+there, or compares the wrong way round."""
+
+from __future__ import annotations
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from .empty import is_empty
+
+aten, prims = torch.ops.aten, torch.ops.prims
+#: Ops that make such a tensor, with the place of the number among their operands.
+FILLED = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2, aten.scalar_tensor.default: 0}
+#: Ops that show the elements of their first operand.
+_SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expand.default, aten.permute.default, aten.reshape.default,
+          aten.select.int, aten.slice.Tensor, aten.squeeze.dim, aten.squeeze.dims, aten.t.default, aten.transpose.int,
+          aten.unsqueeze.default, aten.view.default, aten._unsafe_view.default)
+_CONVERTED = (aten._to_copy.default, aten.to.dtype, prims.convert_element_type.default)
+
+
+def fold(graph: torch.fx.Graph, add_constant) -> None:
+    """Replaces, in place, each element-wise op on such tensors of known sizes. `add_constant(node, value)` gives a new input of the graph
+    that is always `value`."""
+    known: dict[torch.fx.Node, torch.Tensor] = {}
+    for node in list(graph.nodes):
+        value = node.meta.get("val")
+        if node.op != "call_function" or not isinstance(value, torch.Tensor) or not _is_plain(value):
+            continue
+        number = _number(node, known)
+        if number is None or number.dtype != value.dtype:
+            continue
+        known[node] = number
+        if node.target not in _SHOWN and (node.target not in FILLED or value.dtype == torch.uint8):
+            with graph.inserting_before(node), unset_fake_temporarily():
+                # Of uint8 torch-mlir makes none.
+                made = add_constant(node, number.expand(value.shape).clone()) if number.dtype == torch.uint8 else graph.call_function(
+                    aten.full.default, (list(value.shape), number.item()), {"dtype": value.dtype, "device": value.device, "pin_memory": False})
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+            graph.erase_node(node)
+            known[made] = known.pop(node)
+
+
+def _is_plain(value) -> bool:
+    return value.layout == torch.strided and not value.is_complex() and not is_empty(value) and all(isinstance(n, int) for n in value.shape)
+
+
+def _number(node, known) -> torch.Tensor | None:
+    """The number as a tensor without axes; None: there is none."""
+    if node.target in FILLED:
+        number = node.args[FILLED[node.target]]
+        with unset_fake_temporarily():
+            return torch.tensor(number, dtype=node.meta["val"].dtype) if isinstance(number, (bool, int, float)) else None
+    if node.target in _SHOWN:
+        return known.get(node.args[0])
+    is_elementwise = node.target in _CONVERTED or torch.Tag.pointwise in getattr(node.target, "tags", ())
+    operands = node.all_input_nodes
+    if not is_elementwise or not operands or any(one not in known for one in operands):
+        return None
+    with unset_fake_temporarily(), torch.no_grad():
+        # With as many axes as there are, by which types follow.
+        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda one: known[one].reshape([1] * one.meta["val"].dim()))
+        kwargs = {name: value for name, value in kwargs.items() if name not in ("layout", "pin_memory", "memory_format")}
+        made = node.target(*args, **kwargs)
+        return made.reshape([]) if isinstance(made, torch.Tensor) and made.numel() == 1 else None
