@@ -118,7 +118,7 @@ def test_powers_of_integers(dtype):
 
 def test_truth_values_beside_numbers():
     check({name: lambda m, op=getattr(torch, name): tuple(op(m, number) for number in (-1, 0, 1, 2, 0.5, True)) for name in ("lt", "le", "gt", "ge", "eq", "ne")}, torch.tensor([True, False]))
-    check({"xor": lambda m: m ^ True}, torch.tensor([True, False]))
+    check({"xor": lambda m: m ^ True, "all": lambda m: (torch.all(m, dim=(0, 1)), torch.all(m, dim=(0, 2), keepdim=True))}, torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(0)) > 0.2)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
@@ -137,7 +137,7 @@ def test_numbers_alone():
 
 OF_ROWS = {
     "sum": lambda u: (u.sum(), u.sum(1), u.sum(1, dtype=torch.uint8), u.sum(dtype=torch.float32)), "product": lambda u: u.prod(1), "extremes": lambda u: (u.amax(1), u.amin(), *u.max(1), *u.min(0)), "places": lambda u: (u.argmax(1), u.argmin()),
-    "sorted": lambda u: (*u.sort(1), *u.topk(2, 1)), "shifted": lambda u: u >> 1,
+    "sorted": lambda u: (*u.sort(1), *u.topk(2, 1)), "shifted": lambda u: u >> 1, "margin": lambda u: F.pad(u, (1, 1), value=200), "running": lambda u: (u.cumsum(1), *u.cummax(1)), "median": lambda u: tuple(u.median(1)),
 }
 
 

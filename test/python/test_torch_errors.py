@@ -36,12 +36,17 @@ class Tripled(nn.Module):
 
 
 @pytest.mark.parametrize("op, name", [(torch.lgamma, "aten.lgamma"), (torch.linalg.svdvals, "aten._linalg_svd"),
-                                      (lambda x: x.index_put((x[:, 0].long(), x[:, 0].long()), x[0]), "aten.index_put")])
+                                      (lambda x: x.scatter_reduce(0, x.long(), x, "amax"), "aten.scatter_reduce")])
 def test_an_op_that_is_not_lowered(op, name):
     module = Tripled(op)
     with pytest.raises(errors.CompileError, match=rf"^\S+\.py:\d+: expected ops that torch-mlir lowers to upstream dialects, but got "
                                                   rf"{name}\.\w+; fallback='eager'"):
         diffattn.compile(module, (torch.rand(3, 3),))
+
+
+def test_an_op_with_effects():
+    with pytest.raises(errors.CompileError, match=r"\.py:\d+: expected ops without effects, but got aten._linalg_check_errors.default"):
+        diffattn.compile(Tripled(torch.linalg.inv), (torch.rand(3, 3),))
 
 
 def test_the_line_of_an_op():

@@ -14,12 +14,15 @@ import contextlib
 import warnings
 
 import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import division, elementwise
+from . import division, elementwise, pooling, running, scattering
 from .attention_node import attention
 from .graph import physical_order
-from .sorting import argmax, argmin, max_dim, min_dim, sort, sort_stable, topk
+from .scattering import along
+from .sorting import (argmax, argmin, bucketize, kthvalue, max_dim, median, median_dim, min_dim, searchsorted, sort, sort_stable,
+                      topk)
 from .uniform import FILLED
 from .write_node import write_rows
 
@@ -35,13 +38,19 @@ def table(exported: bool = False) -> dict:
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
     result.update({aten.as_strided.default: as_strided, aten.as_strided_scatter.default: as_strided_scatter,
-                   aten.cumsum.default: cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
-                   aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: index_copy,
-                   aten.index_put.default: index_put, aten.matmul.default: matmul,
+                   aten._embedding_bag.default: pooling.embedding_bag, aten._embedding_bag_forward_only.default: pooling.embedding_bag,
+                   aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cummax.default: running.cummax,
+                   aten.cummin.default: running.cummin, aten.cumprod.default: running.cumprod,
+                   aten.kthvalue.default: kthvalue, aten.logcumsumexp.default: running.logcumsumexp, aten.median.default: median,
+                   aten.median.dim: median_dim, aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
+                   aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
+                   aten.div.Tensor_mode: div, aten.expand.default: expand, aten._unsafe_index_put.default: scattering.index_put, aten.index_copy.default: scattering.index_copy,
+                   aten.index_put.default: scattering.index_put, aten.matmul.default: matmul,
                    torch.ops.diffattn.attention.default: attention(exported),
                    aten.native_group_norm.default: group_norm, aten.neg.default: neg,
                    aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
-                   aten.scatter.src: scatter, aten.scatter.value: scatter_number,
+                   aten.scatter.src: scattering.scatter, aten.scatter.value: scattering.scatter_number,
+                   aten.scatter_add.default: scattering.scatter_add, aten.scatter_reduce.two: scattering.scatter_reduce,
                    aten.sort.default: sort, aten.sort.stable: sort_stable,
                    aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk})
     otherwise = {
@@ -50,12 +59,13 @@ def table(exported: bool = False) -> dict:
         aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
         aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
         aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
-        aten.gelu.default: elementwise.gelu, aten.hardsigmoid.default: elementwise.hardsigmoid,
+        aten.gelu.default: elementwise.gelu, aten.index.Tensor: scattering.index, aten.hardsigmoid.default: elementwise.hardsigmoid,
         aten.hardtanh.default: elementwise.hardtanh, aten.isclose.default: elementwise.isclose, aten.max.dim: max_dim,
         aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
         aten.pow.Tensor_Scalar: elementwise.power, aten.pow.Tensor_Tensor: elementwise.power_of, aten.pow.Scalar: elementwise.power_of,
         aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.copysign.Tensor: elementwise.copy_sign,
-        aten.bitwise_xor.Scalar: elementwise.exclusive_or, aten.roll.default: roll,
+        aten.bitwise_xor.Scalar: elementwise.exclusive_or, aten.constant_pad_nd.default: pooling.constant_pad_nd,
+        aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
     for op, function in otherwise.items():
@@ -118,7 +128,7 @@ def as_strided_scatter(x, src, size, stride, storage_offset=None):
         return NotImplemented
     places = torch.full([1] * len(size), storage_offset or 0, dtype=torch.int64, device=x.device)
     for axis, (count, step) in enumerate(zip(size, stride)):
-        places = places + _along(torch.arange(count, device=x.device) * step, len(size), axis)
+        places = places + along(torch.arange(count, device=x.device) * step, len(size), axis)
     order = physical_order(x) or range(x.dim())
     written = write_rows(memory, 0, places.reshape(-1), src.reshape(-1)).reshape([x.size(axis) for axis in order])
     return written.permute([list(order).index(axis) for axis in range(x.dim())])
@@ -130,17 +140,10 @@ def _memory(x):
     return None if order is None else x.permute(list(order)).reshape(-1)
 
 
-def cumsum(x, dim, *, dtype=None):
-    if dtype is None and not (x.is_floating_point() or x.is_complex()):
-        dtype = torch.int64
-    x = x if dtype is None else x.to(dtype)
-    if x.dim() == 0:
-        return x.clone()
-    dim %= x.dim()
-    places = torch.arange(x.size(dim), device=x.device)
-    counts = _along(places.unsqueeze(1) >= places.unsqueeze(0), x.dim() + 1, dim)
-    terms = torch.where(counts, x.unsqueeze(dim), torch.zeros((), dtype=x.dtype, device=x.device))
-    return terms.sum(dim + 1, dtype=x.dtype)
+def all_dims(x, dim=None, keepdim=False):
+    for axis in sorted((axis % x.dim() for axis in dim), reverse=True) if dim else range(x.dim() - 1, -1, -1):
+        x = x.all(axis, keepdim)
+    return x
 
 
 def diagonal_scatter(x, src, offset=0, dim1=0, dim2=1):
@@ -165,28 +168,15 @@ def expand(x, size, *, implicit=False):
     return x.expand([*size[:added], *(-1 if stay else new for stay, new in zip(stays, size[added:]))])
 
 
-def index_copy(x, dim, index, source):
-    if x.dim() == 0:
-        return NotImplemented
-    return write_rows(x, dim % x.dim(), index.reshape(-1), source)
-
-
-def index_put(x, indices, values, accumulate=False):
-    """Only for one index, of one axis or of truth values; others are left as they are."""
-    given = [i for i, index in enumerate(indices) if index is not None]
-    if len(given) != 1 or accumulate:
-        return NotImplemented
-    dim, index = given[0], indices[given[0]]
-    if index.dtype == torch.bool:
-        if values.dim() != 0:
-            return NotImplemented  # as many values as the mask has true elements: a size that data decides
-        return torch.where(_along(index, x.dim(), dim), values.to(x.dtype), x)
-    if index.dim() > 1:
-        return NotImplemented
-    index = index.reshape(-1)
-    index = torch.where(index < 0, index + x.size(dim), index)
-    source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
-    return write_rows(x, dim, index, source)
+def view(x, size):
+    """torch.export takes the result of attention to lie as its kernel has it; what attention is taken apart into may lie otherwise."""
+    if not x.is_contiguous():
+        try:
+            with disable_proxy_modes_tracing():
+                aten.view.default(x, size)
+        except (RuntimeError, ValueError):  # of tensors that lie otherwise
+            return x.reshape(size)
+    return NotImplemented
 
 
 def matmul(x, y):
@@ -253,9 +243,9 @@ def group_norm(x, weight, bias, batch, channels, inner, groups, eps):
     scale = torch.rsqrt((centred * centred).mean(axes, keepdim=True) + eps)
     result = (centred * scale).reshape(x.shape)
     if weight is not None:
-        result = result * _along(weight, x.dim(), 1)
+        result = result * along(weight, x.dim(), 1)
     if bias is not None:
-        result = result + _along(bias, x.dim(), 1)
+        result = result + along(bias, x.dim(), 1)
     return result.to(x.dtype), mean.reshape(x.size(0), groups).to(x.dtype), scale.reshape(x.size(0), groups).to(x.dtype)
 
 
@@ -280,43 +270,3 @@ def split_with_sizes(x, sizes, dim=0):
         parts.append(aten.slice.Tensor(x, dim, begin, begin + size))
         begin = begin + size
     return parts
-
-
-def scatter(x, dim, index, src):
-    """Only where all sizes but that of the axis are those of `x`."""
-    hits = _scatter_hits(x, dim, index)
-    if hits is None or tuple(src.shape) != tuple(index.shape):
-        return NotImplemented
-    taken = _last_hit(hits, dim % x.dim() + 1)
-    return torch.where(taken >= 0, src.gather(dim, taken.clamp(min=0)), x)
-
-
-def scatter_number(x, dim, index, value):
-    hits = _scatter_hits(x, dim, index)
-    if hits is None:
-        return NotImplemented
-    hit = _last_hit(hits, dim % x.dim() + 1) >= 0
-    return torch.where(hit, torch.full((), value, dtype=x.dtype, device=x.device), x)
-
-
-def _scatter_hits(x, dim, index):
-    """Whether [.., place, number of the index, ..] is where that index says; None: the sizes do not fit."""
-    if x.dim() == 0 or x.dim() != index.dim():
-        return None
-    dim %= x.dim()
-    if any(x.size(axis) != index.size(axis) for axis in range(x.dim()) if axis != dim):
-        return None
-    places = torch.arange(x.size(dim), device=x.device)
-    index = places.index_select(0, index.reshape(-1)).reshape(index.shape)
-    return index.unsqueeze(dim) == _along(places.unsqueeze(1), x.dim() + 1, dim)
-
-
-def _last_hit(hits, dim):
-    """The greatest position on axis `dim` at which `hits` is true; -1: none."""
-    numbers = _along(torch.arange(hits.size(dim), device=hits.device), hits.dim(), dim)
-    return torch.where(hits, numbers, torch.full((), -1, dtype=torch.int64, device=hits.device)).amax(dim)
-
-
-def _along(x, rank, dim):
-    """`x` with its axes from axis `dim` on, among `rank` axes."""
-    return x.reshape([1] * dim + list(x.shape) + [1] * (rank - dim - x.dim()))

@@ -18,7 +18,7 @@ from .held import Held, held_once
 from .options import Options, warn_of_fallback
 from .program import GraphProgram
 from .sizes import Sizes
-from .source import plain
+from .source import describe, plain
 
 
 def compile_module(module, args, kwargs, dynamic_shapes, options: Options):
@@ -71,6 +71,7 @@ class CompiledModule:
         self._module = module
         program = _export(module, args, kwargs, dynamic_shapes)
         signature, graph = program.graph_signature, program.graph_module
+        _refuse_effects(graph)
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
         places, names = self._in_spec.children()
         self._num_args, self._wanted = places.num_children, list(names.context)
@@ -165,6 +166,14 @@ def _export(module, args, kwargs, dynamic_shapes):
                      "call:", *lines]
         raise CompileError(f"expected a module that torch.export exports, but it gave {type(error).__name__}: "
                            f"{' '.join(lines)[:600]}") from error
+
+
+def _refuse_effects(graph) -> None:
+    """Of what must happen in an order, as checks of matrices that may be singular."""
+    for node in graph.graph.nodes:
+        if node.target is torch.ops.higher_order.with_effects:
+            raise CompileError(f"{describe(node)}expected ops without effects, but got {node.args[1]}; fallback='eager' runs this module in "
+                               "PyTorch")
 
 
 def inline_numbers(graph, places, specs, constants) -> None:

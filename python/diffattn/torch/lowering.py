@@ -38,6 +38,7 @@ def lower(module: torch.fx.GraphModule) -> str:
     from torch_mlir.passmanager import PassManager
 
     _refuse_empty_views(module.graph)
+    _refuse_unknown_sizes(module.graph)
     context = ir.Context()
     torch_dialect.register_dialect(context)
     importer = FxImporter(context=context)
@@ -77,6 +78,20 @@ def _refuse_empty_views(graph) -> None:
             sizes = " as ".join(str(list(one.meta["val"].shape)) for one in (node.args[0], node))
             raise CompileError(f"{describe(node)}expected a view of elements, but got {node.target} of {sizes}, without any; a size that may be "
                                "0 (torch.export.Dim(name, min=0) in dynamic_shapes) is compiled, and fallback='eager' runs this graph in PyTorch")
+
+
+def _refuse_unknown_sizes(graph) -> None:
+    """Of these torch-mlir lowers none, and does not come back of a mask as an index."""
+    for node in graph.nodes:
+        if torch.Tag.dynamic_output_shape not in getattr(node.target, "tags", ()):
+            continue
+        what, instead = str(node.target), ""
+        if node.target is torch.ops.aten.index.Tensor:
+            if all(index is None or index.meta["val"].dtype not in (torch.bool, torch.uint8) for index in node.args[1]):
+                continue
+            what, instead = "a mask as an index", "torch.where(mask, x, 0) keeps the size, and "
+        raise CompileError(f"{describe(node)}expected results whose sizes follow from those of the inputs, but got {what}, which has as many "
+                           f"elements as values say; {instead}fallback='eager' runs this graph in PyTorch")
 
 
 def _refused(graph, message: str) -> CompileError:

@@ -45,8 +45,9 @@ def _read_attention(operands) -> tuple:
 
 
 def _read_write(operands) -> tuple:
-    x, dim, index, source = operands
-    return write_op, dim.owner.attributes["value"].value, [x, index, source], (dim.owner,)
+    x, dim, index, source, adds = operands
+    numbers = [one.owner for one in (dim, adds)]
+    return write_op, tuple(one.attributes["value"].value for one in numbers), [x, index, source], dict.fromkeys(numbers)
 
 
 _READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._write_rows": _read_write}

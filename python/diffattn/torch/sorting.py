@@ -1,5 +1,6 @@
-"""Places of elements by their order. Sorting is counting: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22 does not parse. Every element is compared with
-every other along the axis, which suits routers of experts and samplers of small vocabularies, and takes seconds for 100k elements."""
+"""Places of elements by their order. Sorting is counting: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22
+does not parse. Every element is compared with every other along the axis, which suits routers of experts and samplers of small
+vocabularies, and takes seconds for 100k elements."""
 
 from __future__ import annotations
 
@@ -22,6 +23,46 @@ def topk(x, k, dim=-1, largest=True, sorted=True):
     if x.dim() == 0:
         return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
     return _ranked(x, dim % x.dim(), k, largest)
+
+
+def kthvalue(x, k, dim=-1, keepdim=False):
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    axis = dim % x.dim()
+    found = [one.narrow(axis, k - 1, 1) for one in _ranked(x, axis, k, False)]
+    return tuple(found if keepdim else (one.squeeze(axis) for one in found))
+
+
+def median_dim(x, dim, keepdim=False):
+    """The lower of two; the first NaN, if there is one."""
+    if x.dim() == 0:
+        return x.clone(), torch.zeros((), dtype=torch.int64, device=x.device)
+    axis = dim % x.dim()
+    values, places = kthvalue(x, (x.size(axis) + 1) // 2, axis, True)
+    if x.is_floating_point():
+        most, last = max_dim(x, axis, True)
+        values, places = torch.where(most != most, most, values), torch.where(most != most, last, places)
+    return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
+
+
+def median(x):
+    return median_dim(x.reshape(-1), 0)[0] if x.dim() else x.clone()
+
+
+def searchsorted(ordered, x, *, out_int32=False, right=False, side=None, sorter=None):
+    """How many come before each one; all of them before NaN."""
+    if not isinstance(x, torch.Tensor):
+        x = torch.full((), x, dtype=torch.result_type(ordered, x), device=ordered.device)
+    if sorter is not None:
+        ordered = ordered.gather(-1, sorter)
+    if ordered.dim() > 1:
+        ordered = ordered.unsqueeze(-2)
+    behind = ordered > x.unsqueeze(-1) if right or side == "right" else ordered >= x.unsqueeze(-1)
+    return torch.logical_not(behind).to(torch.int64).sum(-1).to(torch.int32 if out_int32 else torch.int64)
+
+
+def bucketize(x, limits, *, out_int32=False, right=False):
+    return searchsorted(limits, x, out_int32=out_int32, right=right)
 
 
 def argmax(x, dim=None, keepdim=False):

@@ -11,20 +11,25 @@ import torch
 from .op import add_operator
 
 #: `x` with row i of `source`, along axis `dim`, at place index[i] of that axis, which is there; the last one of several with one place.
-SCHEMA = "_write_rows(Tensor x, int dim, Tensor index, Tensor source) -> Tensor"
+#: With `adds` 1 each row is added to what is there, one after the other.
+SCHEMA = "_write_rows(Tensor x, int dim, Tensor index, Tensor source, int adds) -> Tensor"
 
 
-def _fake(x, dim, index, source):
+def _fake(x, dim, index, source, adds):
     return x.new_empty(x.shape)
 
 
 add_operator(SCHEMA, _fake)
 
 
-def write_rows(x, dim, index, source):
+def write_rows(x, dim, index, source, adds=False):
     """As the operator; an index that is not there fails at the read, before anything is written."""
-    places = torch.arange(x.size(dim), device=x.device)
-    return torch.ops.diffattn._write_rows(x, dim, places.index_select(0, index), source)
+    return torch.ops.diffattn._write_rows(x, dim, checked(index, x.size(dim), x.device), source, int(adds))
+
+
+def checked(index, size, device):
+    """A vector of places on an axis of this size, by a read of each one."""
+    return torch.arange(size, device=device).index_select(0, index)
 
 
 #: Ops whose result is their first argument with other elements in parts of it.

@@ -5,8 +5,10 @@ from __future__ import annotations
 from .attention_text import sizes_of
 
 
-def write_op(dim: int, number: str, values: list[tuple[str, str]], result: str, result_type: str) -> list[str]:
-    """The lines that make `result` of a tensor, places on its axis `dim`, and rows for them, each with its type."""
+def write_op(spec: tuple[int, int], number: str, values: list[tuple[str, str]], result: str, result_type: str) -> list[str]:
+    """The lines that make `result` of a tensor, places on one of its axes, and rows for them, each with its type. `spec`: the axis, and
+    whether rows are added to what is there."""
+    dim, adds = spec
     (x, type_), (index, index_type), (source, source_type) = values
     prefix = f"%write_{number}"
     *sizes, element = sizes_of(type_)
@@ -30,7 +32,10 @@ def write_op(dim: int, number: str, values: list[tuple[str, str]], result: str, 
               f"  {prefix}_place = tensor.extract {index}[{prefix}_i] : {index_type}",
               f"  {prefix}_at = arith.index_cast {prefix}_place : {sizes_of(index_type)[-1]} to index",
               f"  {prefix}_row = tensor.extract_slice {source}{part(f'{prefix}_i')} : {source_type} to {row}",
-              f"  {prefix}_new = tensor.insert_slice {prefix}_row into {prefix}_x{part(f'{prefix}_at')} : {row} into {type_}",
+              *([f"  {prefix}_old = tensor.extract_slice {prefix}_x{part(f'{prefix}_at')} : {type_} to {row}",
+                 f"  {prefix}_written = linalg.add ins({prefix}_old, {prefix}_row : {row}, {row}) outs({prefix}_old : {row}) -> {row}"]
+                if adds else []),
+              f"  {prefix}_new = tensor.insert_slice {prefix}_{'written' if adds else 'row'} into {prefix}_x{part(f'{prefix}_at')} : {row} into {type_}",
               f"  scf.yield {prefix}_new : {type_}", "}"]
     if made != result:
         lines.append(f"{result} = tensor.cast {made} : {type_} to {result_type}")

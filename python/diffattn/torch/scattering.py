@@ -1,0 +1,120 @@
+"""Elements and rows that are written, or added up, at places that data gives. torch-mlir's own form is an op of its dialect `tm_tensor`,
+which MLIR 22 does not parse: what fills one axis is comparisons and reads, all else one node (write_node.py)."""
+
+from __future__ import annotations
+
+import torch
+
+from .write_node import checked, write_rows
+
+
+def index(x, indices):
+    """torch-mlir reads by int64 alone."""
+    if all(one is None or one.dtype != torch.int32 for one in indices):
+        return NotImplemented
+    return torch.ops.aten.index.Tensor(x, [one if one is None or one.dtype != torch.int32 else one.to(torch.int64) for one in indices])
+
+
+def index_copy(x, dim, index, source):
+    if x.dim() == 0:
+        return NotImplemented
+    return write_rows(x, dim % x.dim(), index.reshape(-1), source)
+
+
+def index_put(x, indices, values, accumulate=False):
+    """Of truth values as an index only one, with one number; what else it writes is as much as data says."""
+    given = [i for i, index in enumerate(indices) if index is not None]
+    if any(indices[i].dtype in (torch.bool, torch.uint8) for i in given):
+        if len(given) != 1 or values.dim() or accumulate:
+            return NotImplemented
+        return torch.where(along(indices[given[0]], x.dim(), given[0]), values.to(x.dtype), x)
+    if accumulate and x.dtype == torch.bool:
+        return NotImplemented
+    places = [torch.where(index < 0, index + x.size(i), index).to(torch.int64) for i, index in enumerate(indices) if index is not None]
+    if len(given) == 1 and places[0].dim() <= 1:
+        dim, index = given[0], places[0].reshape(-1)
+        source = values.expand([index.size(0) if axis == dim else size for axis, size in enumerate(x.shape)])
+        return write_rows(x, dim, index, source, accumulate)
+    return _put_rows(x, given, places, values, accumulate)
+
+
+def _put_rows(x, given, places, values, accumulate):
+    """With the axes `given` as one, in front."""
+    shape = torch.broadcast_shapes(*(place.shape for place in places))
+    rest = [axis for axis in range(x.dim()) if axis not in given]
+    # Where the axes stand side by side, those of the places stand there too, else in front.
+    first = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
+    sizes = [x.size(axis) for axis in rest]
+    values = values.expand([*sizes[:first], *shape, *sizes[first:]])
+    values = values.permute([*range(first, first + len(shape)), *range(first), *range(first + len(shape), values.dim())])
+    row = torch.zeros((), dtype=torch.int64, device=x.device)
+    for axis, place in zip(given, places):
+        row = row * x.size(axis) + checked(place.expand(shape).reshape(-1), x.size(axis), x.device)
+    order = [*given, *rest]
+    moved = x.permute(order)
+    written = write_rows(moved.reshape([-1, *sizes]), 0, row, values.reshape([-1, *sizes]), accumulate)
+    written = written.reshape(moved.shape).permute([order.index(axis) for axis in range(x.dim())])
+    return written.contiguous() if x.is_contiguous() else written
+
+
+def scatter(x, dim, index, src):
+    hits = _scatter_hits(x, dim, index)
+    if hits is None or tuple(src.shape) != tuple(index.shape):
+        return _scatter_elements(x, dim, index, src, False)
+    taken = _last_hit(hits, dim % x.dim() + 1)
+    return torch.where(taken >= 0, src.gather(dim, taken.clamp(min=0)), x)
+
+
+def scatter_number(x, dim, index, value):
+    number = torch.full((), value, dtype=x.dtype, device=x.device)
+    hits = _scatter_hits(x, dim, index)
+    if hits is None:
+        return _scatter_elements(x, dim, index, number.expand(index.shape), False)
+    return torch.where(_last_hit(hits, dim % x.dim() + 1) >= 0, number, x)
+
+
+def scatter_add(x, dim, index, src):
+    return _scatter_elements(x, dim, index, src, True) if x.dtype != torch.bool else NotImplemented
+
+
+def scatter_reduce(x, dim, index, src, reduce, *, include_self=True):
+    return scatter_add(x, dim, index, src) if reduce == "sum" and include_self else NotImplemented
+
+
+def _scatter_elements(x, dim, index, src, adds):
+    """Each element by itself, in their order; of `src` those that have an index."""
+    if x.dim() == 0 or index.dim() != x.dim() or src.dim() != x.dim():
+        return NotImplemented
+    dim %= x.dim()
+    for axis, size in enumerate(index.shape):
+        src = src.narrow(axis, 0, size)
+    place = torch.zeros((), dtype=torch.int64, device=x.device)
+    for axis, size in enumerate(x.shape):
+        at = torch.arange(index.size(axis), device=x.device)
+        here = checked(index.reshape(-1), size, x.device).reshape(index.shape) if axis == dim else along(at, x.dim(), axis)
+        place = place * size + here
+    return write_rows(x.reshape(-1), 0, place.reshape(-1), src.reshape(-1), adds).reshape(x.shape)
+
+
+def _scatter_hits(x, dim, index):
+    """Whether [.., place, number of the index, ..] is where that index says; None: other sizes than that of the axis are not those of
+    `x`."""
+    if x.dim() == 0 or x.dim() != index.dim():
+        return None
+    dim %= x.dim()
+    if any(x.size(axis) != index.size(axis) for axis in range(x.dim()) if axis != dim):
+        return None
+    places = torch.arange(x.size(dim), device=x.device)
+    index = checked(index.reshape(-1), x.size(dim), x.device).reshape(index.shape)
+    return index.unsqueeze(dim) == along(places.unsqueeze(1), x.dim() + 1, dim)
+
+
+def _last_hit(hits, dim):
+    """The greatest position on axis `dim` at which `hits` is true; -1: none."""
+    numbers = along(torch.arange(hits.size(dim), device=hits.device), hits.dim(), dim)
+    return torch.where(hits, numbers, torch.full((), -1, dtype=torch.int64, device=hits.device)).amax(dim)
+
+
+def along(x, rank, dim):
+    """`x` with its axes from axis `dim` on, among `rank` axes."""
+    return x.reshape([1] * dim + list(x.shape) + [1] * (rank - dim - x.dim()))
