@@ -226,8 +226,8 @@ bool approximate(StringRef name) {
 bool approximateElsewhere(StringRef name) {
   return llvm::is_contained(
       {math::AsinOp::getOperationName(), math::AcosOp::getOperationName(),
-       math::AtanOp::getOperationName(), math::Atan2Op::getOperationName(),
-       math::CbrtOp::getOperationName(), math::ErfcOp::getOperationName()},
+       math::AtanOp::getOperationName(), math::CbrtOp::getOperationName(),
+       math::ErfcOp::getOperationName()},
       name);
 }
 
@@ -275,9 +275,10 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
       patterns.getContext());
   SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
   if (all) {
-    llvm::append_range(inOtherTerms,
-                       ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh",
-                                           "powf", "sinh", "tan"});
+    llvm::append_range(
+        inOtherTerms,
+        ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh", "sinh", "tan"});
+    populatePowerPatterns(patterns);
     populateRoundingPatterns(patterns);
     populateTrigonometryPatterns(patterns);
   }

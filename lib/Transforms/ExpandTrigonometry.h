@@ -15,6 +15,10 @@ namespace mlir::diffattn {
 /// a few units in the last place up to 2^50.
 void populateTrigonometryPatterns(RewritePatternSet &patterns);
 
+/// Rewrites `math.powf` and `math.atan2` on scalars of f32 to exponentials,
+/// logarithms and arc tangents, with the special values of C.
+void populatePowerPatterns(RewritePatternSet &patterns);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H

@@ -338,3 +338,18 @@ func.func @f(%x: tensor<5x40xf32>, %seed: tensor<i64>, %n: i32) -> (tensor<40xf3
         assert (total == x[:n].sum(0)).all() and mixed == want and count == n
     with pytest.raises(runtime.RunError, match="expected a slice that begins from 0 to 4 on axis 0, but got 5"):
         executable.call("f", x, np.array(3), 6)
+
+
+@pytest.mark.parametrize("op, of", [("powf", np.power), ("atan2", np.arctan2)])
+def test_powers_and_angles_have_the_special_values_of_c(op, of):
+    some = np.array([0, -0.0, 1, -1, 2, -2, 0.5, -0.5, 3, -3, 1e-40, -1e-40, 1e30, -1e30, 3.4e38, np.inf, -np.inf, np.nan, 2.5, 1e15], np.float32)
+    x, y = (one.ravel() for one in np.meshgrid(some, some))
+    (got,) = call(f"""
+func.func @f(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {{
+  %r = math.{op} %x, %y : tensor<?xf32>
+  return %r : tensor<?xf32>
+}}""", x, y)
+    with np.errstate(all="ignore"):
+        want = of(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-37)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
