@@ -275,9 +275,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
       patterns.getContext());
   SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
   if (all) {
-    llvm::append_range(
-        inOtherTerms,
-        ArrayRef<StringRef>{"acosh", "asinh", "atanh", "cosh", "sinh", "tan"});
+    inOtherTerms.push_back("tan");
+    populateHyperbolicPatterns(patterns);
     populatePowerPatterns(patterns);
     populateRoundingPatterns(patterns);
     populateTrigonometryPatterns(patterns);

@@ -19,6 +19,10 @@ void populateTrigonometryPatterns(RewritePatternSet &patterns);
 /// logarithms and arc tangents, with the special values of C.
 void populatePowerPatterns(RewritePatternSet &patterns);
 
+/// Rewrites hyperbolic functions, their inverses and `math.log10` on scalars of
+/// f32.
+void populateHyperbolicPatterns(RewritePatternSet &patterns);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H

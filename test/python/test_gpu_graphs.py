@@ -353,3 +353,19 @@ func.func @f(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {{
         want = of(x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-37)
     assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
+
+
+@pytest.mark.parametrize("op, of", [("sinh", np.sinh), ("cosh", np.cosh), ("asinh", np.arcsinh), ("acosh", np.arccosh), ("atanh", np.arctanh),
+                                    ("log10", np.log10)])
+def test_hyperbolic_functions_near_and_far(op, of):
+    x = np.array([0, -0.0, 1, -1, 2, -2, 0.5, 3, 1e-40, -1e-20, 1e-6, -1e-3, 1e5, -1e5, 88.5, 89, -89, 0.99999, 1.00001, 1e20, -1e30, np.inf, -np.inf, np.nan],
+                 np.float32)
+    (got,) = call(f"""
+func.func @f(%x: tensor<?xf32>) -> tensor<?xf32> {{
+  %r = math.{op} %x : tensor<?xf32>
+  return %r : tensor<?xf32>
+}}""", x)
+    with np.errstate(all="ignore"):
+        want = of(x.astype(np.float64)).astype(np.float32)
+    np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-44)
+    assert (np.signbit(got) == np.signbit(want))[~np.isnan(want)].all()
