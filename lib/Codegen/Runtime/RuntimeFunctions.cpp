@@ -70,6 +70,12 @@ StringRef mlir::diffattn::getRuntimeFunctionName(RuntimeFunction function) {
   return getDeclaration(function).name;
 }
 
+bool mlir::diffattn::isRuntimeFunctionName(StringRef name) {
+  return llvm::any_of(kDeclarations, [&](const Declaration &declaration) {
+    return declaration.name == name;
+  });
+}
+
 LLVM::LLVMFunctionType
 mlir::diffattn::getRuntimeFunctionType(MLIRContext *context,
                                        RuntimeFunction function) {

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Runtime/ABI/Table.h"
 #include "DiffAttn/Transforms/Passes.h"
 
@@ -17,6 +18,7 @@ namespace mlir::diffattn {
 } // namespace mlir::diffattn
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 struct ExportFunctionsPass final
@@ -52,7 +54,7 @@ private:
     };
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       StringRef name = function.getName();
-      const bool isRuntime = name.starts_with("diffattn_rt_") ||
+      const bool isRuntime = isRuntimeFunctionName(name) ||
                              name == DIFFATTN_WEIGHTS_SYMBOL ||
                              name == DIFFATTN_RELEASE_SYMBOL;
       if (isRuntime && refuse(name, "'" + name + "' is the runtime's"))

@@ -34,6 +34,9 @@ enum class RuntimeFunction {
 
 StringRef getRuntimeFunctionName(RuntimeFunction function);
 
+/// Whether a function of the runtime has that name.
+bool isRuntimeFunctionName(StringRef name);
+
 /// The type of its C declaration.
 LLVM::LLVMFunctionType getRuntimeFunctionType(MLIRContext *context,
                                               RuntimeFunction function);
