@@ -7,6 +7,7 @@ import re
 import types
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
 from ..errors import CompileError
 from ..importing.mlir_text import left_over, readable_constants
@@ -83,13 +84,10 @@ def _refuse_empty_views(graph) -> None:
 def _refuse_unknown_sizes(graph) -> None:
     """Of these torch-mlir lowers none, and does not come back of a mask as an index."""
     for node in graph.nodes:
-        if torch.Tag.dynamic_output_shape not in getattr(node.target, "tags", ()):
+        if torch.Tag.dynamic_output_shape not in getattr(node.target, "tags", ()) or not free_unbacked_symbols(node.meta["val"]):
             continue
-        what, instead = str(node.target), ""
-        if node.target is torch.ops.aten.index.Tensor:
-            if all(index is None or index.meta["val"].dtype not in (torch.bool, torch.uint8) for index in node.args[1]):
-                continue
-            what, instead = "a mask as an index", "torch.where(mask, x, 0) keeps the size, and "
+        is_mask = node.target is torch.ops.aten.index.Tensor
+        what, instead = ("a mask as an index", "torch.where(mask, x, 0) keeps the size, and ") if is_mask else (node.target, "")
         raise CompileError(f"{describe(node)}expected results whose sizes follow from those of the inputs, but got {what}, which has as many "
                            f"elements as values say; {instead}fallback='eager' runs this graph in PyTorch")
 
