@@ -43,8 +43,8 @@ struct ExpandCircular final : OpRewritePattern<OpTy> {
     Value r = math::FmaOp::create(b, minus, wide(0x1.921fb54442d18p+0), x);
     r = math::FmaOp::create(b, minus, wide(0x1.1a62633145c07p-54), r);
     Value t = arith::TruncFOp::create(b, b.getF32Type(), r);
-    // Beyond 2^50, where the result is not specified, and of NaN the quadrant is
-    // that of 0: no conversion is of a number that i64 does not hold.
+    // Beyond 2^50, where the result is not specified, and of NaN the quadrant
+    // is that of 0: no conversion is of a number that i64 does not hold.
     Value limit = wide(0x1p+50);
     Value inside = arith::CmpFOp::create(b, arith::CmpFPredicate::OLT,
                                          math::AbsFOp::create(b, x), limit);
