@@ -145,7 +145,8 @@ def _attention(builder: Builder) -> bool:
     q, k, v, mask = (builder.input(number) for number in range(4))
     options, ranks = builder.options, {len(builder.sizes(one) or ()) for one in (q, k, v)}
     windows = [options.get(f"{side}_window_size", -1) for side in ("left", "right")]
-    if options.get("softcap") or len(builder.node.output) > 1 or max(windows) >= 0 or any(builder.input(number) for number in (4, 5, 6)) or ranks not in ({3}, {4}):
+    has_more = options.get("softcap") or len(builder.node.output) > 1 or max(windows) >= 0 or any(builder.input(number) for number in (4, 5, 6))
+    if has_more or ranks not in ({3}, {4}):
         return False
     rows = ranks == {3}
     heads = [options.get("q_num_heads"), options.get("kv_num_heads")] if rows else [builder.sizes(one)[1] for one in (q, k)]

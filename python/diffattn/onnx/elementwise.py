@@ -130,4 +130,6 @@ def _gemm(builder: Builder) -> bool:
     return builder.finish("Mul", product, builder.number(builder.options["alpha"], product))
 
 
-ELEMENTWISE = {"Abs": _of_uint8, "Clip": _keeping_nan, "Div": _of_uint8, "Equal": _equal, "Gelu": _gelu, "Gemm": _gemm, "Max": _of_several, "Min": _of_several, "Mod": _mod, "Neg": _neg, "Pow": _pow, "Selu": _selu, "Sign": _keeping_nan}
+ELEMENTWISE = {"Abs": _of_uint8, "Clip": _keeping_nan, "Div": _of_uint8, "Equal": _equal, "Gelu": _gelu, "Gemm": _gemm,
+               "Max": _of_several, "Min": _of_several, "Mod": _mod, "Neg": _neg, "Pow": _pow, "Selu": _selu,
+               "Sign": _keeping_nan}

@@ -16,7 +16,8 @@ def extreme(builder: Builder) -> bool:
     x, options = builder.input(0), builder.options
     if builder.type(x) not in _FLOATS and not options.get("select_last_index"):
         return False
-    return builder.finish("Identity", _place(builder, builder.node.op_type, x, options.get("axis", 0), options.get("keepdims", 1), options.get("select_last_index", 0)))
+    place = _place(builder, builder.node.op_type, x, options.get("axis", 0), options.get("keepdims", 1), options.get("select_last_index", 0))
+    return builder.finish("Identity", place)
 
 
 def hardmax(builder: Builder) -> bool:

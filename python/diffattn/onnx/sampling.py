@@ -14,7 +14,8 @@ def grid_sample(builder: Builder) -> bool:
     mode = {b"bilinear": b"linear"}.get(options.get("mode", b"linear"), options.get("mode", b"linear"))
     padding, aligned = options.get("padding_mode", b"zeros"), options.get("align_corners", 0)
     if sizes is None or len(sizes) != 4 or None in sizes[1:] or places is None or len(places) != 4 or mode == b"cubic":
-        raise Refused(f"expected GridSample by mode linear or nearest of [batch, channels, height, width] of known sizes, but got mode {mode.decode()} and sizes {sizes}")
+        raise Refused("expected GridSample by mode linear or nearest of [batch, channels, height, width] of known sizes, but got "
+                      f"mode {mode.decode()} and sizes {sizes}")
     _, channels, height, width = sizes
     kind = builder.type(grid)
 

@@ -264,7 +264,8 @@ class Sizes:
 #: What computes sizes of sizes.
 _COMPUTED = {"Add": Sizes.sum, "Cast": Sizes.same, "Concat": Sizes.concat, "Constant": Sizes.constant, "ConstantOfShape": Sizes.filled,
              "Div": Sizes.quotient, "Equal": Sizes.equal, "Gather": Sizes.gather, "Identity": Sizes.same, "Mod": Sizes.remainder,
-             "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice, "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
+             "Mul": Sizes.product, "Reshape": Sizes.same, "Shape": Sizes.shape, "Slice": Sizes.slice,
+             "Squeeze": Sizes.same, "Sub": Sizes.difference, "Unsqueeze": Sizes.same, "Where": Sizes.where}
 #: Element by element, where sizes of 1 are those of the others.
 _BROADCAST = {"Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or", "Pow", "Sub", "Where"}
 

@@ -1,7 +1,7 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
-value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, takes
-numbers of tensors for f64, has no integer powers, takes numbers beside truth values for such, knows no infinity in `isclose`, and takes uint8 for signed. Division is
-in division.py."""
+value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, takes numbers of
+tensors for f64, has no integer powers, takes numbers beside truth values for such, knows no infinity in `isclose`, and takes uint8 for
+signed. Division is in division.py."""
 
 from __future__ import annotations
 
