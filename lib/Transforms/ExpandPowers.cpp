@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ExpandTrigonometry.h"
+#include "FloatBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -13,25 +14,10 @@
 #include <limits>
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 using Predicate = arith::CmpFPredicate;
-
-/// Numbers of f32.
-struct Floats {
-  ImplicitLocOpBuilder b;
-
-  Value constant(float value) {
-    return arith::ConstantOp::create(b, b.getF32FloatAttr(value));
-  }
-  Value compare(Predicate predicate, Value x, Value y) {
-    return arith::CmpFOp::create(b, predicate, x, y);
-  }
-  Value both(Value x, Value y) { return arith::AndIOp::create(b, x, y); }
-  Value choose(Value condition, Value x, Value y) {
-    return arith::SelectOp::create(b, condition, x, y);
-  }
-};
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -43,8 +29,8 @@ struct ExpandPower final : OpRewritePattern<math::PowFOp> {
                                 PatternRewriter &rewriter) const override {
     if (!op.getType().isF32())
       return rewriter.notifyMatchFailure(op, "not a scalar of f32");
-    Floats f{ImplicitLocOpBuilder(op.getLoc(), rewriter)};
-    ImplicitLocOpBuilder &b = f.b;
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    FloatBuilder f{b, b.getF32Type()};
     Value x = op.getLhs(), y = op.getRhs();
     Value zero = f.constant(0.0f), one = f.constant(1.0f);
     Value size = math::AbsFOp::create(b, x);
@@ -82,8 +68,8 @@ struct ExpandAngle final : OpRewritePattern<math::Atan2Op> {
                                 PatternRewriter &rewriter) const override {
     if (!op.getType().isF32())
       return rewriter.notifyMatchFailure(op, "not a scalar of f32");
-    Floats f{ImplicitLocOpBuilder(op.getLoc(), rewriter)};
-    ImplicitLocOpBuilder &b = f.b;
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    FloatBuilder f{b, b.getF32Type()};
     Value y = op.getLhs(), x = op.getRhs();
     Value zero = f.constant(0.0f), one = f.constant(1.0f);
     Value right = math::AbsFOp::create(b, x), up = math::AbsFOp::create(b, y);

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ExpandRounding.h"
+#include "FloatBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -12,31 +13,9 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
-/// Floats of one type.
-struct Floats {
-  ImplicitLocOpBuilder &b;
-  FloatType type;
-
-  Value constant(const APFloat &value) const {
-    return arith::ConstantOp::create(b, b.getFloatAttr(type, value));
-  }
-  Value constant(double value) const {
-    return arith::ConstantOp::create(b, b.getFloatAttr(type, value));
-  }
-  Value compare(arith::CmpFPredicate predicate, Value x, Value y) const {
-    return arith::CmpFOp::create(b, predicate, x, y);
-  }
-  Value add(Value x, Value y) const { return arith::AddFOp::create(b, x, y); }
-  Value subtract(Value x, Value y) const {
-    return arith::SubFOp::create(b, x, y);
-  }
-  Value choose(Value condition, Value x, Value y) const {
-    return arith::SelectOp::create(b, condition, x, y);
-  }
-};
-
 using Predicate = arith::CmpFPredicate;
 
 /// Half away from zero. Upstream's expansion is of f32 alone.
@@ -48,7 +27,7 @@ struct ExpandRound final : OpRewritePattern<math::RoundOp> {
     if (!type)
       return rewriter.notifyMatchFailure(op, "not a scalar");
     ImplicitLocOpBuilder b(op.getLoc(), rewriter);
-    Floats f{b, type};
+    FloatBuilder f{b, type};
     Value x = op.getOperand();
     Value whole = math::TruncOp::create(b, x);
     // Exact; of infinities NaN, which is not far.
@@ -64,7 +43,7 @@ struct ExpandRound final : OpRewritePattern<math::RoundOp> {
 /// What is left of `rest` when `by` is taken from it as often as it fits: by
 /// times falling powers of two. Every step is exact, also of subnormal numbers.
 /// None is done where `by` is NaN.
-Value takeAway(const Floats &f, Value rest, Value by) {
+Value takeAway(const FloatBuilder &f, Value rest, Value by) {
   ImplicitLocOpBuilder &b = f.b;
   auto highest = scf::WhileOp::create(
       b, TypeRange(f.type), ValueRange(by),
@@ -103,7 +82,7 @@ struct ExpandRemainder final : OpRewritePattern<arith::RemFOp> {
     ImplicitLocOpBuilder b(op.getLoc(), rewriter);
     // A remainder of 16-bit numbers is one too.
     const bool isNarrow = type.getWidth() < 32;
-    Floats f{b, isNarrow ? cast<FloatType>(b.getF32Type()) : type};
+    FloatBuilder f{b, isNarrow ? cast<FloatType>(b.getF32Type()) : type};
     Value x = op.getLhs(), y = op.getRhs();
     if (isNarrow) {
       x = arith::ExtFOp::create(b, f.type, x);
