@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "ExpandTrigonometry.h"
+#include "ExpandFunctions.h"
+#include "FloatBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -13,6 +14,7 @@
 #include <limits>
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 /// Functions of one f32, odd ones by their value for |x|. By expm1 and log1p,
@@ -32,59 +34,48 @@ struct ExpandHyperbolic final : OpRewritePattern<Op> {
 
 private:
   static Value expand(ImplicitLocOpBuilder &b, Value x) {
-    auto number = [&](float value) -> Value {
-      return arith::ConstantOp::create(b, b.getF32FloatAttr(value));
-    };
-    auto add = [&](Value u, Value v) -> Value {
-      return arith::AddFOp::create(b, u, v);
-    };
-    auto times = [&](Value u, Value v) -> Value {
-      return arith::MulFOp::create(b, u, v);
-    };
-    auto over = [&](Value u, Value v) -> Value {
-      return arith::DivFOp::create(b, u, v);
-    };
-    auto ifAbove = [&](Value u, float limit, Value then, Value other) -> Value {
+    const FloatBuilder f{b, b.getF32Type()};
+    auto ifAbove = [&](Value u, double limit, Value then, Value other) {
       Value isAbove =
-          arith::CmpFOp::create(b, arith::CmpFPredicate::OGT, u, number(limit));
-      return arith::SelectOp::create(b, isAbove, then, other);
+          f.compare(arith::CmpFPredicate::OGT, u, f.constant(limit));
+      return f.choose(isAbove, then, other);
     };
     auto log1p = [&](Value u) -> Value { return math::Log1pOp::create(b, u); };
-    Value size = math::AbsFOp::create(b, x), one = number(1.0f),
-          half = number(0.5f);
+    Value size = math::AbsFOp::create(b, x), one = f.constant(1.0f),
+          half = f.constant(0.5f);
     auto logOfDouble = [&](Value u) {
-      return add(math::LogOp::create(b, u), number(0.69314718055994531f));
+      return f.add(math::LogOp::create(b, u), f.constant(0.69314718055994531f));
     };
     Value result;
     if constexpr (std::is_same_v<Op, math::SinhOp> ||
                   std::is_same_v<Op, math::CoshOp>) {
       constexpr bool isSine = std::is_same_v<Op, math::SinhOp>;
-      Value root = math::ExpOp::create(b, times(size, half));
-      Value large = times(times(root, half), root);
-      Value less = math::ExpM1Op::create(b, size), whole = add(less, one);
-      Value near =
-          isSine ? add(less, over(less, whole)) : add(whole, over(one, whole));
-      result = ifAbove(size, 80.0f, large, times(near, half));
+      Value root = math::ExpOp::create(b, f.multiply(size, half));
+      Value large = f.multiply(f.multiply(root, half), root);
+      Value less = math::ExpM1Op::create(b, size), whole = f.add(less, one);
+      Value near = isSine ? f.add(less, f.divide(less, whole))
+                          : f.add(whole, f.divide(one, whole));
+      result = ifAbove(size, 80.0f, large, f.multiply(near, half));
       if (!isSine)
         return result;
     } else if constexpr (std::is_same_v<Op, math::AsinhOp>) {
-      Value square = times(size, size);
-      Value more = add(one, math::SqrtOp::create(b, add(square, one)));
+      Value square = f.multiply(size, size);
+      Value more = f.add(one, math::SqrtOp::create(b, f.add(square, one)));
       result = ifAbove(size, 0x1p+40f, logOfDouble(size),
-                       log1p(add(size, over(square, more))));
+                       log1p(f.add(size, f.divide(square, more))));
     } else if constexpr (std::is_same_v<Op, math::AcoshOp>) {
-      Value beyond = add(x, number(-1.0f));
-      Value square = times(beyond, add(beyond, number(2.0f)));
-      Value near = log1p(add(beyond, math::SqrtOp::create(b, square)));
+      Value beyond = f.add(x, f.constant(-1.0f));
+      Value square = f.multiply(beyond, f.add(beyond, f.constant(2.0f)));
+      Value near = log1p(f.add(beyond, math::SqrtOp::create(b, square)));
       Value value = ifAbove(x, 0x1p+40f, logOfDouble(size), near);
-      Value isOutside =
-          arith::CmpFOp::create(b, arith::CmpFPredicate::OLT, x, one);
-      return arith::SelectOp::create(
-          b, isOutside, number(std::numeric_limits<float>::quiet_NaN()), value);
+      Value isOutside = f.compare(arith::CmpFPredicate::OLT, x, one);
+      return f.choose(isOutside,
+                      f.constant(std::numeric_limits<double>::quiet_NaN()),
+                      value);
     } else {
-      Value twice = add(size, size);
-      Value rest = arith::SubFOp::create(b, one, size);
-      result = times(half, log1p(over(twice, rest)));
+      Value twice = f.add(size, size);
+      Value rest = f.subtract(one, size);
+      result = f.multiply(half, log1p(f.divide(twice, rest)));
     }
     return math::CopySignOp::create(b, result, x);
   }

@@ -4,8 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "ExpandRounding.h"
-#include "ExpandTrigonometry.h"
+#include "ExpandFunctions.h"
 
 #include "DiffAttn/Transforms/Passes.h"
 #include "DiffAttn/Transforms/Patterns.h"

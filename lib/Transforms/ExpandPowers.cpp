@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "ExpandTrigonometry.h"
+#include "ExpandFunctions.h"
 #include "FloatBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -34,14 +34,14 @@ struct ExpandPower final : OpRewritePattern<math::PowFOp> {
     Value x = op.getLhs(), y = op.getRhs();
     Value zero = f.constant(0.0f), one = f.constant(1.0f);
     Value size = math::AbsFOp::create(b, x);
-    Value power = math::ExpOp::create(
-        b, arith::MulFOp::create(b, y, math::LogOp::create(b, size)));
+    Value power =
+        math::ExpOp::create(b, f.multiply(y, math::LogOp::create(b, size)));
     // An infinite exponent of 1.
     Value isUnit = f.both(f.compare(Predicate::OEQ, size, one),
                           f.compare(Predicate::ORD, y, y));
     power = f.choose(isUnit, one, power);
     // Large and infinite exponents are even.
-    Value half = arith::MulFOp::create(b, y, f.constant(0.5f));
+    Value half = f.multiply(y, f.constant(0.5f));
     Value isWhole = f.compare(Predicate::OEQ, y, math::TruncOp::create(b, y));
     Value isOdd = f.both(isWhole, f.compare(Predicate::ONE, half,
                                             math::TruncOp::create(b, half)));
@@ -76,23 +76,19 @@ struct ExpandAngle final : OpRewritePattern<math::Atan2Op> {
     Value isSteep = f.compare(Predicate::OGT, up, right);
     Value less = f.choose(isSteep, right, up),
           more = f.choose(isSteep, up, right);
-    Value quotient = arith::DivFOp::create(b, less, more);
+    Value quotient = f.divide(less, more);
     Value ofEqual = f.choose(f.compare(Predicate::OEQ, more, zero), zero, one);
     quotient =
         f.choose(f.compare(Predicate::OEQ, less, more), ofEqual, quotient);
     Value angle = math::AtanOp::create(b, quotient);
     angle = f.choose(
-        isSteep,
-        arith::SubFOp::create(b, f.constant(1.57079632679489662f), angle),
-        angle);
+        isSteep, f.subtract(f.constant(1.57079632679489662f), angle), angle);
     Value isLeft =
         f.compare(Predicate::OLT, math::CopySignOp::create(b, one, x), zero);
     angle = f.choose(
-        isLeft,
-        arith::SubFOp::create(b, f.constant(3.14159265358979324f), angle),
-        angle);
+        isLeft, f.subtract(f.constant(3.14159265358979324f), angle), angle);
     angle = math::CopySignOp::create(b, angle, y);
-    Value none = arith::AddFOp::create(b, x, y);
+    Value none = f.add(x, y);
     rewriter.replaceOpWithNewOp<arith::SelectOp>(
         op, f.compare(Predicate::UNO, x, y), none, angle);
     return success();

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "ExpandRounding.h"
+#include "ExpandFunctions.h"
 #include "FloatBuilder.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -63,7 +63,7 @@ Value takeAway(const FloatBuilder &f, Value rest, Value by) {
       [&](OpBuilder &, Location, ValueRange now) {
         Value fits = f.compare(Predicate::OGE, now[0], now[1]);
         Value left = f.choose(fits, f.subtract(now[0], now[1]), now[0]);
-        Value half = arith::MulFOp::create(b, now[1], f.constant(0.5));
+        Value half = f.multiply(now[1], f.constant(0.5));
         scf::YieldOp::create(b, ValueRange{left, half});
       });
   return taken.getResult(0);
@@ -92,9 +92,8 @@ struct ExpandRemainder final : OpRewritePattern<arith::RemFOp> {
     Value nan = f.constant(APFloat::getNaN(semantics)),
           infinity = f.constant(APFloat::getInf(semantics));
     Value rest = math::AbsFOp::create(b, x), by = math::AbsFOp::create(b, y);
-    Value hasRest =
-        arith::AndIOp::create(b, f.compare(Predicate::OLT, rest, infinity),
-                              f.compare(Predicate::OGT, by, f.constant(0.0)));
+    Value hasRest = f.both(f.compare(Predicate::OLT, rest, infinity),
+                           f.compare(Predicate::OGT, by, f.constant(0.0)));
     Value divides = arith::AndIOp::create(
         b, hasRest, f.compare(Predicate::OLT, by, infinity));
     Value left = takeAway(f, rest, f.choose(divides, by, nan));

@@ -30,6 +30,12 @@ struct FloatBuilder {
   Value subtract(Value x, Value y) const {
     return arith::SubFOp::create(b, x, y);
   }
+  Value multiply(Value x, Value y) const {
+    return arith::MulFOp::create(b, x, y);
+  }
+  Value divide(Value x, Value y) const {
+    return arith::DivFOp::create(b, x, y);
+  }
   Value both(Value x, Value y) const { return arith::AndIOp::create(b, x, y); }
   Value choose(Value condition, Value x, Value y) const {
     return arith::SelectOp::create(b, condition, x, y);

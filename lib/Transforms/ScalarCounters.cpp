@@ -107,9 +107,10 @@ bool Counters::isKnown(Value value) {
   } else {
     auto argument = cast<BlockArgument>(value);
     Operation *parent = argument.getOwner()->getParentOp();
+    const bool isCounter =
+        isa<scf::ForOp>(parent) && argument.getArgNumber() == 0;
     result = value.getType().isSignlessIntOrIndex() &&
-             (parent == function || isa<scf::ForOp>(parent)) &&
-             argument.getArgNumber() < (parent == function ? ~0U : 1U);
+             (parent == function || isCounter);
   }
   return known[value] = result;
 }

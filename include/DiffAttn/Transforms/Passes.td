@@ -18,8 +18,8 @@ def DecomposeTensorOpsPass
     `linalg.pack`, `linalg.unpack` and elementwise `arith` and `math` ops on
     tensors to loops' worth of `linalg`, and named `linalg` ops that are not
     contractions or convolutions to `linalg.generic`. Exact: no value changes.
-    `linalg.softmax` on memrefs, too, with its sums in f32 where they were in
-    16 bits.
+    `linalg.softmax` on memrefs becomes loops as well, with sums in f32 where its
+    elements have 16 bits.
   }];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect",
                            "math::MathDialect", "memref::MemRefDialect",
@@ -361,11 +361,12 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
     that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
     `erf`, `rsqrt`, and powers to a small constant integer. Each is good to a few
     units in the last place of f32; infinities and NaN come out as from a library.
-    Ops on tensors stay: `diffattn-decompose-tensor-ops` makes loops of them. `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all`
-    is set: then `sin` and `cos` on f32 are polynomials too, right to a few units
-    in the last place up to 2^50, and so are the rest on f32 by what they are in
-    terms of the others. Then `round` and `arith.remf` are arithmetic on every
-    type of float, and exact.
+    Ops on tensors stay: `diffattn-decompose-tensor-ops` makes loops of them.
+
+    `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all` is
+    set: then `sin` and `cos` on f32 are polynomials too, right to a few units in the
+    last place up to 2^50; the rest on f32 is written in terms of the others; and
+    `round` and `arith.remf` are arithmetic on every type of float, and exact.
   }];
   let options = [Option<"all", "all", "bool", /*default=*/"false",
                         "Leave no function of f32 to a library">];

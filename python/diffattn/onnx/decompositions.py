@@ -244,7 +244,7 @@ def _lp_normalization(builder: Builder) -> bool:
 
 
 def _cross_entropy(builder: Builder) -> bool:
-    """torch-mlir divides by the sum of none of the weights."""
+    """torch-mlir divides a mean by weights by 0."""
     if builder.input(2) and builder.options.get("reduction", b"mean") == b"mean":
         raise Refused("expected SoftmaxCrossEntropyLoss without weights, or another reduction, but got reduction mean and the weights "
                       f"{builder.input(2)!r}")

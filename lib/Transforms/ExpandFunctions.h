@@ -1,11 +1,11 @@
-//===- ExpandTrigonometry.h - sin and cos without a library -----*- C++ -*-===//
+//===- ExpandFunctions.h - functions of floats without a library -*- C++ -*-==//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#ifndef DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H
-#define DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H
+#ifndef DIFFATTN_LIB_TRANSFORMS_EXPANDFUNCTIONS_H
+#define DIFFATTN_LIB_TRANSFORMS_EXPANDFUNCTIONS_H
 
 #include "mlir/IR/PatternMatch.h"
 
@@ -23,6 +23,10 @@ void populatePowerPatterns(RewritePatternSet &patterns);
 /// f32.
 void populateHyperbolicPatterns(RewritePatternSet &patterns);
 
+/// Rewrites `math.round` and `arith.remf` on scalars of every type of float to
+/// arithmetic, exactly.
+void populateRoundingPatterns(RewritePatternSet &patterns);
+
 } // namespace mlir::diffattn
 
-#endif // DIFFATTN_LIB_TRANSFORMS_EXPANDTRIGONOMETRY_H
+#endif // DIFFATTN_LIB_TRANSFORMS_EXPANDFUNCTIONS_H
