@@ -32,7 +32,7 @@ func.func @kernel_schedule(%q: !q, %l: !s, %init: !q) -> !q {
          outs(%init : !q)
          {scale = 0.5 : f32,
           schedules = [#diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48,
-            qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 256,
+            qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 256,
             two_pass_keys = 16384>]} -> !q
   return %o : !q
 }

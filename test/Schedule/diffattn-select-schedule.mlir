@@ -14,11 +14,11 @@
 
 // CHECK-LABEL: func.func @f32(
 // AVX512:      schedules = [#diffattn.when<max_queries = 8, min_keys = 9 : #diffattn.cpu_split_kv<isa = "avx512", lanes = 16, kv_split_size = 512, qk_rows = 4, q_vectors = 16, pv_rows = 2, pv_keys = 8, o_vectors = 16, o_row_vectors = 8, prefetch_bytes = 4096>>,
-// AVX512-SAME: #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 256, two_pass_keys = 16384>]
+// AVX512-SAME: #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 256, two_pass_keys = 16384>]
 // BF16:        isa = "avx512bf16", lanes = 16
 // BF16-NOT:    bf16_pairs
 // AMX:         isa = "amx", lanes = 16
-// AMX:         #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8], pv_tile = [6, 4, 4], kv_block_size = 64, two_pass_keys = 16384>]
+// AMX:         #diffattn.cpu_prefill<isa = "amx", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4], pv_tile = [6, 4, 2], kv_block_size = 64, two_pass_keys = 16384>]
 // AVX2:        #diffattn.cpu_split_kv<isa = "avx2", lanes = 8, kv_split_size = 512, qk_rows = 2, q_vectors = 8, pv_rows = 1, pv_keys = 8, o_vectors = 16, o_row_vectors = 16>
 // AVX2-SAME:   #diffattn.cpu_prefill<isa = "avx2", lanes = 8, q_block_size = 48
 // AVX2-SAME:   qk_tile = [4, 3, 4], pv_tile = [6, 2, 4]

@@ -45,7 +45,7 @@ def memref(name, rank, sizes=None, unit=True):
 def small_schedule(isa, bf16):
     """Schedules by hand whose blocks and limits are small, so that small inputs go past them."""
     lanes, tiles = {"avx2": (8, "[4, 3, 4], pv_tile = [6, 2, 4]"), "generic": (4, "[4, 3, 4], pv_tile = [6, 2, 4]")}.get(
-        isa, (16, "[8, 3, 8], pv_tile = [6, 4, 4]"))
+        isa, (16, "[8, 3, 4], pv_tile = [6, 4, 2]"))
     tiled = bf16 and isa in ("amx", "amx-emulated")
     if tiled:
         tiles = "[16, 3, 1], pv_tile = [48, 1, 1]"

@@ -55,7 +55,8 @@ def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
     - `isa`: the instruction set that the code is made for, and `lanes`, its f32 elements a vector;
     - `q_block_size`: queries of a block, a multiple of `lanes`;
     - `qk_tile = [keys, vectors of queries, unroll]` and `pv_tile = [queries, vectors of value
-      columns, unroll]`: the register tiles of the two products;
+      columns, unroll]`: the register tiles of the two products; narrower tiles, for what is left
+      over, have more keys or queries, and are unrolled half as often;
     - `kv_block_size`: keys between two updates of the running maximum;
     - `two_pass_keys`: up to this many keys the scores of both maps are kept, and multiplied with V
       once; with more, KV blocks are merged as online states;
@@ -68,8 +69,8 @@ def DiffAttn_CpuPrefillAttr : DiffAttn_Schedule<"CpuPrefill", "cpu_prefill"> {
     Example:
 
     ```mlir
-    #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 8],
-        pv_tile = [6, 4, 4], kv_block_size = 256, two_pass_keys = 16384>
+    #diffattn.cpu_prefill<isa = "avx512", lanes = 16, q_block_size = 48, qk_tile = [8, 3, 4],
+        pv_tile = [6, 4, 2], kv_block_size = 256, two_pass_keys = 16384>
     ```
   }];
   let parameters = (ins

@@ -26,6 +26,13 @@ int64_t mlir::diffattn::productTileHeight(CpuPrefillAttr schedule,
   return std::min(2 * tile.height, tile.height * tile.vectors / vectors);
 }
 
+/// Steps at a time of a tile that is `vectors` wide. What lies over a block of
+/// full tiles runs seldom, and code costs time to compile.
+static int64_t getUnroll(RegisterTile tile, int64_t vectors) {
+  return vectors == tile.vectors ? tile.unroll
+                                 : llvm::divideCeil(tile.unroll, 2);
+}
+
 int64_t mlir::diffattn::productPanelRows(CpuPrefillAttr schedule) {
   if (usesTiles(schedule.getProduct()))
     return schedule.getQBlockSize();
@@ -67,7 +74,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getScoresKernel(KernelBuilder &b,
                                                  int64_t vectors,
                                                  const ProductAtom &atom) {
   int64_t height = scoreTileHeight(schedule, vectors),
-          unroll = schedule.getQk().unroll;
+          unroll = getUnroll(schedule.getQk(), vectors);
   std::string name = b.kernelName(
       "scores_" + Twine(height) + "x" + Twine(vectors) + "_u" + Twine(unroll) +
       atom.suffix + "_r" + Twine(schedule.getQBlockSize()));
@@ -217,7 +224,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                                                   int64_t vectors, bool masked,
                                                   const ProductAtom &atom) {
   int64_t height = productTileHeight(schedule, vectors),
-          unroll = schedule.getPv().unroll;
+          unroll = getUnroll(schedule.getPv(), vectors);
   std::string name =
       b.kernelName("product_" + Twine(height) + "x" + Twine(vectors) + "_u" +
                    Twine(unroll) + (masked ? "_masked" : "") + atom.suffix +

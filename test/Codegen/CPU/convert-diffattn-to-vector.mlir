@@ -47,7 +47,7 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK:         llvm.return
 
 // Register blocks: 24 accumulators are carried, and no vector is reduced.
-// CHECK-LABEL: llvm.func private @diffattn_scores_8x3_u8_r48_16_avx512(
+// CHECK-LABEL: llvm.func private @diffattn_scores_8x3_u4_r48_16_avx512(
 // CHECK-SAME:    no_inline
 // CHECK-SAME:    target_features
 // CHECK:         scf.for
@@ -57,7 +57,7 @@ func.func @other_path(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
 // CHECK:         llvm.return
 // CHECK-LABEL: llvm.func private @diffattn_exp_3_d5_r48_16_avx512(
 // CHECK-LABEL: llvm.func private @diffattn_combine_3_r48_16_avx512(
-// CHECK-LABEL: llvm.func private @diffattn_product_6x4_u4_r48_16_avx512(
+// CHECK-LABEL: llvm.func private @diffattn_product_6x4_u2_r48_16_avx512(
 // CHECK:           scf.for {{.*}} iter_args({{(%arg[0-9]+ = [^ ]+ ?)+}}) -> ({{(vector<16xf32>, )+}}vector<16xf32>)
 
 // A block of keys that the mask hides from a block of queries is passed over, and
