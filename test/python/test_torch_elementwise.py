@@ -158,6 +158,14 @@ def test_sums_of_16_bits_do_not_stall(dtype):
            "root": lambda a, x: x * torch.rsqrt((x * x).mean(0)), "norm": lambda a, x: x.norm(dim=0)}, ones, x, rtol=1e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
+@pytest.mark.parametrize("length", [32, 33, 100])
+def test_sums_up_to_each_element(length):
+    x = torch.randn(2, length, 3, generator=torch.Generator().manual_seed(length))
+    x[1, length // 2, 0], x[1, length // 2 + 3, 0], x[0, 20, 1] = float("inf"), -float("inf"), float("nan")
+    check({"rows": lambda x: x.cumsum(1), "from the end": lambda x: x.flip(1).cumsum(-2), "products": lambda x: (1 + x / 8).cumprod(1), "of one": lambda x: x[:, :, :1].mT.cumsum(1),
+           "counts": lambda x: (x > 0).cumsum(1), "bytes": lambda x: (x > 0).to(torch.uint8).mul(9).cumsum(1, dtype=torch.uint8), "wide": lambda x: x.cumsum(1, dtype=torch.float64)}, x, atol=1e-5)
+
+
 def sorts(**options):
     return lambda x: tuple(torch.sort(x, stable=True, **options))
 

@@ -1,5 +1,6 @@
 """Sums, products and extremes of all elements up to each one along an axis: torch-mlir's own forms are ops of its dialect `tm_tensor`, which MLIR
-22 does not parse, or there are none. Every element is taken with all before it."""
+22 does not parse, or there are none. Along short axes, and those whose length is a symbol, every element is taken with all before it; sums
+and products along longer ones double the elements that a number stands for in each pass."""
 
 from __future__ import annotations
 
@@ -8,14 +9,30 @@ import torch
 from .scattering import along
 
 
+#: The longest axis whose elements are each taken with all before them: the fewer passes, the less memory is written.
+_SHORT = 32
+
+
 def cumsum(x, dim, *, dtype=None):
-    x = _whole(x, dtype)
-    return _terms(x, dim, 0).sum(dim % x.dim() + 1, dtype=x.dtype) if x.dim() else x.clone()
+    return _running(_whole(x, dtype), dim, torch.add, 0, torch.sum)
 
 
 def cumprod(x, dim, *, dtype=None):
-    x = _whole(x, dtype)
-    return _terms(x, dim, 1).prod(dim % x.dim() + 1, dtype=x.dtype) if x.dim() else x.clone()
+    return _running(_whole(x, dtype), dim, torch.mul, 1, torch.prod)
+
+
+def _running(x, dim, combine, neutral, reduce):
+    if x.dim() == 0:
+        return x.clone()
+    axis = dim % x.dim()
+    length = x.size(axis)
+    if not isinstance(length, int) or length <= _SHORT:
+        return reduce(_terms(x, axis, neutral), axis + 1, dtype=x.dtype)
+    whole, step = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x, 1
+    while step < length:
+        later = combine(whole.narrow(axis, 0, length - step), whole.narrow(axis, step, length - step))
+        whole, step = torch.cat([whole.narrow(axis, 0, step), later], axis), 2 * step
+    return whole.to(x.dtype)
 
 
 def cummax(x, dim):
