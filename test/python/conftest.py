@@ -1,4 +1,5 @@
 """Options, markers and paths that all Python tests share."""
+import gc
 import os
 import pathlib
 import random
@@ -13,6 +14,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A full collection goes over all of PyTorch and takes a fifth of a second; by default it comes every few compiled modules.
+    gc.set_threshold(700, 10, 200)
     config.addinivalue_line("markers", "oracle: needs PyTorch, transformers or timm as the oracle")
     config.addinivalue_line("markers", "sampled(every): without --full one in so many of the test's cases runs, always the same")
 
