@@ -196,16 +196,13 @@ llvm::Error BundleWriter::makeFolder() {
   fillsFolder = isEmpty;
   StringRef parent =
       fillsFolder ? StringRef(directory) : path::parent_path(directory);
-  llvm::SmallString<128> unique;
-  fs::createUniquePath(
-      pathTo(parent, "." + path::filename(directory).str() + ".%%%%%%%%"),
-      unique,
-      /*MakeAbsolute=*/false);
+  const std::string unique =
+      pathTo(parent, makeUniqueName("." + path::filename(directory) + ".", ""));
   unfinished.emplace_back(unique);
   if ((ec = fs::create_directory(unique, /*IgnoreExisting=*/false,
                                  fs::perms::all_all)))
     return outputError(directory, ec);
-  part = unique.str().str();
+  part = unique;
   return llvm::Error::success();
 }
 

@@ -92,15 +92,22 @@ static int writeThrough(StringRef file, ArrayRef<StringRef> contents) {
   return code;
 }
 
+std::string mlir::diffattn::makeUniqueName(const llvm::Twine &prefix,
+                                           const llvm::Twine &suffix) {
+  llvm::SmallString<8> digits;
+  fs::createUniquePath("%%%%%%%%", digits, /*MakeAbsolute=*/false);
+  return (prefix + digits + suffix).str();
+}
+
 static int replace(StringRef file, ArrayRef<StringRef> contents,
                    unsigned mode) {
   // A name of its own length, as `file` may have the longest that there is.
-  llvm::SmallString<128> model = path::parent_path(file), part;
-  path::append(model, kPartPrefix + "%%%%%%%%" + kPartSuffix);
+  llvm::SmallString<128> part;
   int out;
   std::optional<UnfinishedFile> unfinished;
   do { // named before it is there, so that no interrupt can miss it
-    fs::createUniquePath(model, part, /*MakeAbsolute=*/false);
+    part = path::parent_path(file);
+    path::append(part, makeUniqueName(kPartPrefix, kPartSuffix));
     unfinished.emplace(part);
     out = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   } while (out < 0 && errno == EEXIST);

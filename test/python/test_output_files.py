@@ -66,6 +66,15 @@ def test_a_pipe_is_written_to(tool, write, tmp_path):
     assert stat.S_ISFIFO(pipe.lstat().st_mode) and names(tmp_path) == ["pipe"]
 
 
+@pytest.mark.parametrize("tool", [*TOOLS, "bundle"])
+def test_folders_may_have_signs_of_patterns(tool, write, tmp_path):
+    folder = tmp_path / "100%% {} %d"
+    folder.mkdir()
+    done = write(tool, folder / "50%")
+    assert done.returncode == 0, done.stderr
+    assert names(folder) == ["50%"] and names(tmp_path) == [folder.name]
+
+
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_link_stays_and_its_file_is_replaced(tool, write, tmp_path):
     (tmp_path / "far").mkdir()

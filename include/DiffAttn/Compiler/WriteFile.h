@@ -42,6 +42,13 @@ llvm::Error replaceFile(llvm::StringRef path,
                         llvm::ArrayRef<llvm::StringRef> contents,
                         unsigned mode);
 
+/// `prefix`, eight random digits and `suffix`: the name of a file or folder
+/// that is not there yet. The folder that it is for is none of its parts,
+/// because llvm::sys::fs::createUniquePath takes every '%' of a path for a
+/// digit.
+std::string makeUniqueName(const llvm::Twine &prefix,
+                           const llvm::Twine &suffix);
+
 /// True for the names that `replaceFile` writes under. A killed process leaves
 /// them.
 bool isPartOfFile(llvm::StringRef name);
