@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import pwd
 import sysconfig
 import warnings
 import weakref
@@ -150,12 +151,30 @@ def reset_counters() -> None:
 
 
 def cache_folder() -> str:
-    """Where compiled code is kept: DIFFATTN_CACHE_DIR, else diffattn in the user's cache folder."""
+    """Where compiled code is kept: DIFFATTN_CACHE_DIR, else diffattn in the user's cache folder; empty if there is none.
+
+    A relative XDG_CACHE_HOME or home is none: it would be another folder wherever a program is started, with code of whoever
+    filled that place."""
     own = os.environ.get("DIFFATTN_CACHE_DIR")
     if own:
         return own
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        home = _home()
+        if not home:
+            return ""
+        base = os.path.join(home, ".cache")
     return os.path.join(base, "diffattn")
+
+
+def _home() -> str:
+    home = os.environ.get("HOME", "")
+    if not os.path.isabs(home):
+        try:
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:  # a user without a name, as in some containers
+            return ""
+    return home if os.path.isabs(home) else ""
 
 
 def cache_limit() -> str:
@@ -163,6 +182,7 @@ def cache_limit() -> str:
     return os.environ.get("DIFFATTN_CACHE_LIMIT") or "1024"
 
 
+_NO_FOLDER = "compiled code is not kept: expected DIFFATTN_CACHE_DIR, cache=, or an absolute XDG_CACHE_HOME or home directory"
 _told: set[str] = set()
 
 
@@ -302,7 +322,10 @@ def _cache(cache) -> str:
         return checks.path("cache", cache)
     if not isinstance(cache, bool):
         raise checks.wrong("cache", "True, False or a folder", cache)
-    return cache_folder() if cache else ""
+    folder = cache_folder() if cache else ""
+    if cache and not folder and tell_once(_NO_FOLDER):
+        warnings.warn(_NO_FOLDER, stacklevel=4)
+    return folder
 
 
 def cache_options(cache: bool | FilePath) -> ctypes.c_void_p:

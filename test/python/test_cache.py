@@ -1,5 +1,6 @@
 """The cache of compiled code: machine code, so it is this user's alone; bounded; never in the way."""
 import os
+import pwd
 import socket
 import stat
 import subprocess
@@ -167,6 +168,35 @@ def test_a_cache_that_cannot_be_used_is_one_warning(fault, message, folder, buil
     done = subprocess.run([build_dir / "bin" / "diffattn-run", tmp_path / "m.mlir", f"--cache-dir={folder}", "--check=unfused"],
                           capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stderr.count("warning: compiled code is not kept in") == 1, done.stderr
+
+
+def test_relative_folders_are_none(build_dir, tmp_path, monkeypatch):
+    """They would be of whoever filled the place that a program is started in."""
+    (tmp_path / "m.mlir").write_text(MODULE)
+    tool = build_dir / "bin" / "diffattn-run"
+
+    def run(*arguments):
+        return subprocess.run([tool, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+    monkeypatch.delenv("DIFFATTN_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    kept = str(tmp_path / "home" / ".cache" / "diffattn")
+    assert runtime.cache_folder() == kept and f"cache    {kept}\n" in run("--info").stdout
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    for place in ("", "relative"):
+        monkeypatch.setenv("HOME", place)
+        assert runtime.cache_folder() == f"{home}/.cache/diffattn" and f"cache    {home}/.cache/diffattn\n" in run("--info").stdout
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert runtime.cache_folder() == f"{tmp_path}/xdg/diffattn" and f"cache    {tmp_path}/xdg/diffattn\n" in run("--info").stdout
+    assert not (tmp_path / "relative").exists()
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(runtime, "_home", lambda: "")
+    runtime._told.clear()
+    with pytest.warns(UserWarning, match="compiled code is not kept: expected DIFFATTN_CACHE_DIR"):
+        assert not works(True)
+    assert not works(True)  # told once
 
 
 def test_the_limit_of_the_runner(folder, build_dir, tmp_path):

@@ -16,22 +16,39 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <cstdlib>
+#include <pwd.h>
+#include <unistd.h>
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
+
+static std::string getAbsolute(const char *path) {
+  return path && *path == '/' ? path : "";
+}
+
+/// $HOME, else that of the list of users; empty if neither is absolute.
+static std::string getHome() {
+  std::string home = getAbsolute(std::getenv("HOME"));
+  if (!home.empty())
+    return home;
+  const passwd *user = ::getpwuid(::getuid());
+  return user ? getAbsolute(user->pw_dir) : "";
+}
 
 std::string diffattn::getCacheFolder(const Options &options) {
   if (!options.cacheDir.empty())
     return options.cacheDir;
   if (const char *own = std::getenv("DIFFATTN_CACHE_DIR"); own && *own)
     return own;
-  llvm::SmallString<128> path;
-  const char *base = std::getenv("XDG_CACHE_HOME");
-  if (base && *base)
-    path = base;
-  else if (llvm::sys::path::home_directory(path))
+  const std::string base = getAbsolute(std::getenv("XDG_CACHE_HOME"));
+  llvm::SmallString<128> path(base);
+  if (base.empty()) {
+    path = getHome();
+    if (path.empty())
+      return "";
     llvm::sys::path::append(path, ".cache");
+  }
   llvm::sys::path::append(path, "diffattn");
   return path.str().str();
 }
@@ -58,6 +75,8 @@ llvm::Expected<int64_t> diffattn::getCacheLimit(const Options &options) {
 
 llvm::Error diffattn::runCacheCommand(const Options &options) {
   const std::string folder = getCacheFolder(options);
+  if (folder.empty())
+    return makeError(ErrorClass::Usage, kNoCacheFolder);
   ObjectCache cache(folder);
   if (options.positional.size() != 2 ||
       (options.positional[1] != "ls" && options.positional[1] != "clear"))

@@ -15,8 +15,15 @@
 namespace mlir::diffattn {
 
 /// Where compiled code is kept: --cache-dir, else $DIFFATTN_CACHE_DIR, else
-/// `diffattn` in $XDG_CACHE_HOME or in ~/.cache.
+/// `diffattn` in $XDG_CACHE_HOME or in ~/.cache. A relative one of these two is
+/// none: it would be another folder in each place that the tool is started in,
+/// and hold code of whoever filled that place. Empty if there is no folder.
 std::string getCacheFolder(const Options &options);
+
+/// What an empty folder is told as.
+inline constexpr llvm::StringLiteral kNoCacheFolder =
+    "expected --cache-dir, DIFFATTN_CACHE_DIR, or an absolute XDG_CACHE_HOME "
+    "or home directory";
 
 /// How many bytes of it: --cache-limit, else $DIFFATTN_CACHE_LIMIT, both in
 /// MiB, else the cache's default.

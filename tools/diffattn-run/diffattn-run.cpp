@@ -87,13 +87,21 @@ static void report(const CompileDiagnostics &diagnostics) {
   }
 }
 
+/// None with --no-cache, and where no folder is known.
+static std::optional<ObjectCache> getCache(int64_t maxBytes) {
+  std::string folder = options.noCache ? "" : getCacheFolder(options);
+  if (folder.empty())
+    return std::nullopt;
+  return ObjectCache(std::move(folder), maxBytes);
+}
+
 /// So that native is the same for what is emitted and for what runs.
 static llvm::Error recallHost() {
   auto limit = getCacheLimit(options);
   if (!limit)
     return limit.takeError();
-  if (!options.noCache)
-    ObjectCache(getCacheFolder(options), *limit).recallHost(options.target);
+  if (std::optional<ObjectCache> cache = getCache(*limit))
+    cache->recallHost(options.target);
   return llvm::Error::success();
 }
 
@@ -104,10 +112,13 @@ compileOrTake(llvm::StringRef ir, const CompileOptions &compile) {
   auto limit = getCacheLimit(options);
   if (!limit)
     return limit.takeError();
+  std::optional<ObjectCache> cache = getCache(*limit);
   auto module =
-      options.noCache
-          ? compileModule(ir, compile)
-          : ObjectCache(getCacheFolder(options), *limit).compile(ir, compile);
+      cache ? cache->compile(ir, compile) : compileModule(ir, compile);
+  if (module && !cache && !options.noCache)
+    module->diagnostics.push_back(
+        {DiagnosticKind::Warning, "diffattn-cache", "NotKept",
+         ("compiled code is not kept: " + kNoCacheFolder).str(), /*file=*/""});
   if (module)
     report(module->diagnostics);
   return module;
@@ -491,9 +502,10 @@ static llvm::Expected<bool> run() {
     search.program = options.ptxas;
     search.folders = getPtxasFolders();
     std::string error;
+    const std::string folder = getCacheFolder(options);
     llvm::outs() << getVersionText() << getMachineText() << "ptxas    "
                  << findPtxas(search, error).value_or("none") << "\ncache    "
-                 << printable(getCacheFolder(options)) << "\n";
+                 << (folder.empty() ? "none" : printable(folder)) << "\n";
     return true;
   }
   if (llvm::Error error = checkOptions(options))
