@@ -94,6 +94,34 @@ func.func @widen(%x: tensor<3xi8>) -> tensor<3xi32> {
     assert wide.tolist() == [0, 128, 255]
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:generic", "cuda-sim:sm_80"])
+def test_any_byte_but_0_is_true(target):
+    """As in NumPy, of which bytes of flags may be viewed as truth values."""
+    executable = runtime.Executable("""
+func.func @choose(%p: tensor<?x3xi1>, %q: tensor<?x3xi1>) -> (tensor<?x3xf32>, tensor<?x3xi1>) {
+  %c0 = arith.constant 0 : index
+  %yes = arith.constant 1.0 : f32
+  %no = arith.constant 0.0 : f32
+  %n = tensor.dim %p, %c0 : tensor<?x3xi1>
+  %e = tensor.empty(%n) : tensor<?x3xf32>
+  %f = tensor.empty(%n) : tensor<?x3xi1>
+  %r:2 = linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>,
+                                          affine_map<(i, j) -> (i, j)>], iterator_types = ["parallel", "parallel"]}
+         ins(%p, %q : tensor<?x3xi1>, tensor<?x3xi1>) outs(%e, %f : tensor<?x3xf32>, tensor<?x3xi1>) {
+    ^bb0(%a: i1, %b: i1, %x: f32, %y: i1):
+      %s = arith.select %a, %yes, %no : f32
+      %t = arith.andi %a, %b : i1
+      linalg.yield %s, %t : f32, i1
+  } -> (tensor<?x3xf32>, tensor<?x3xi1>)
+  return %r#0, %r#1 : tensor<?x3xf32>, tensor<?x3xi1>
+}""", target=target)
+    p = np.arange(256, dtype=np.uint8)[:255].reshape(85, 3)
+    q = np.roll(p, 100)
+    chosen, both = executable.call("choose", p.view(bool), q.view(bool))
+    np.testing.assert_array_equal(chosen, p != 0)
+    np.testing.assert_array_equal(both.view(np.uint8), (p != 0) & (q != 0))
+
+
 def test_sizes_that_do_not_fit():
     add = runtime.Executable("""
 func.func @add(%x: tensor<?xf32>, %y: tensor<?xf32>) -> tensor<?xf32> {

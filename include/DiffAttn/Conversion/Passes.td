@@ -134,6 +134,15 @@ def ConvertAssertToRuntimePass
   let dependentDialects = ["LLVM::LLVMDialect", "cf::ControlFlowDialect"];
 }
 
+def ConvertBitsToBytesPass : Pass<"convert-diffattn-bits-to-bytes", "ModuleOp"> {
+  let summary = "Load and store truth values as bytes";
+  let description = [{
+    Rewrites `llvm.load` and `llvm.store` of an i1 to those of a byte: any but 0 is true, as it is for the callers whose arrays
+    these are, and what is stored is 0 or 1. LLVM would take the lowest bit of some byte, and vectorizes no loop over an i1.
+  }];
+  let dependentDialects = ["LLVM::LLVMDialect"];
+}
+
 def VerifyLLVMPass : Pass<"diffattn-verify-llvm", "ModuleOp"> {
   let summary = "Fail where an op is left that nothing lowers";
   let description = [{
