@@ -89,7 +89,13 @@ public:
     return readWeights(*module);
   }
   llvm::Expected<std::unique_ptr<llvm::Module>>
-  translate(llvm::LLVMContext &llvmContext, const Signature &signature);
+  translate(const Signature &signature);
+  /// What `write` makes of a module of LLVM IR. LLVM ends the process where it
+  /// has no code for what a module asks for, as an intrinsic of another
+  /// machine; here that is an error.
+  llvm::Expected<std::string> generate(
+      std::unique_ptr<llvm::Module> llvmModule,
+      llvm::function_ref<llvm::Expected<std::string>(llvm::Module &)> write);
   std::string print();
   CompileDiagnostics takeDiagnostics() { return std::move(said); }
 
@@ -97,8 +103,20 @@ private:
   /// The kernels as optimized LLVM IR, out of the module; null if there are
   /// none.
   llvm::Expected<std::unique_ptr<llvm::Module>>
-  translateKernels(llvm::LLVMContext &llvmContext, const GpuTarget &target,
-                   bool locations);
+  translateKernels(const GpuTarget &target, bool locations);
+  /// PTX of what `translateKernels` gave.
+  llvm::Expected<std::string> writePtx(std::unique_ptr<llvm::Module> kernels,
+                                       const GpuTarget &target);
+  llvm::LLVMContext &makeLlvmContext() {
+    llvmContexts.push_back(std::make_unique<llvm::LLVMContext>());
+    return *llvmContexts.back();
+  }
+  /// After a crash in the middle of a change, when none can be destroyed.
+  void leakLlvmContexts() {
+    for (std::unique_ptr<llvm::LLVMContext> &llvmContext : llvmContexts)
+      (void)llvmContext.release();
+    llvmContexts.clear();
+  }
   static DialectRegistry makeRegistry() {
     DialectRegistry registry;
     mlir::registerAllDialects(registry);
@@ -122,6 +140,7 @@ private:
   llvm::StringRef ir;
   llvm::SourceMgr sources;
   OwningOpRef<ModuleOp> module;
+  std::vector<std::unique_ptr<llvm::LLVMContext>> llvmContexts;
   /// How far down the module is.
   Stage reached = Stage::Input;
 };
@@ -156,6 +175,7 @@ llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
     // In the middle of a change: neither can be destroyed.
     (void)module.release();
     (void)ownContext.release();
+    leakLlvmContexts();
     done = false;
     text += "expected MLIR to report what it cannot take, but it crashed";
   }
@@ -239,8 +259,7 @@ llvm::Error Compilation::lower(Stage stage) {
 }
 
 llvm::Expected<std::unique_ptr<llvm::Module>>
-Compilation::translateKernels(llvm::LLVMContext &llvmContext,
-                              const GpuTarget &target, bool locations) {
+Compilation::translateKernels(const GpuTarget &target, bool locations) {
   std::unique_ptr<llvm::Module> kernels;
   if (llvm::Error error =
           guarded(ErrorClass::IR,
@@ -262,7 +281,7 @@ Compilation::translateKernels(llvm::LLVMContext &llvmContext,
               manager.addPass(LLVM::createDIScopeForLLVMFuncOpPass());
             if (failed(manager.run(*module)) || failed(listGpuKernels(*module)))
               return failure();
-            auto made = translateGpuModule(found[0], target, llvmContext);
+            auto made = translateGpuModule(found[0], target, makeLlvmContext());
             if (failed(made) || failed(optimizeGpuModule(**made, target)))
               return failure();
             kernels = std::move(*made);
@@ -273,23 +292,46 @@ Compilation::translateKernels(llvm::LLVMContext &llvmContext,
   return kernels;
 }
 
+llvm::Expected<std::string> Compilation::generate(
+    std::unique_ptr<llvm::Module> llvmModule,
+    llvm::function_ref<llvm::Expected<std::string>(llvm::Module &)> write) {
+  std::optional<llvm::Expected<std::string>> written;
+  if (runGuarded([&] { written.emplace(write(*llvmModule)); }))
+    return std::move(*written);
+  (void)llvmModule.release();
+  leakLlvmContexts();
+  return makeError(ErrorClass::Compile,
+                   options.inputName + ": expected LLVM to generate code for "
+                                       "the module, but it crashed");
+}
+
+llvm::Expected<std::string>
+Compilation::writePtx(std::unique_ptr<llvm::Module> kernels,
+                      const GpuTarget &target) {
+  return generate(std::move(kernels),
+                  [&](llvm::Module &kernels) -> llvm::Expected<std::string> {
+                    FailureOr<std::string> ptx = emitPtx(kernels, target);
+                    if (failed(ptx))
+                      return makeError(ErrorClass::Compile,
+                                       "expected LLVM to write PTX for " +
+                                           Twine(target.chip));
+                    return std::move(*ptx);
+                  });
+}
+
 llvm::Expected<std::string> Compilation::takeKernels(KernelForm form) {
   std::string message;
   std::optional<GpuTarget> target = getGpuTarget(pipeline.gpuChip, message);
   if (!target)
     return std::string();
-  llvm::LLVMContext llvmContext;
-  auto kernels = translateKernels(llvmContext, *target, /*locations=*/false);
+  auto kernels = translateKernels(*target, /*locations=*/false);
   if (!kernels)
     return kernels.takeError();
   if (!*kernels || form == KernelForm::None)
     return std::string();
-  FailureOr<std::string> ptx = emitPtx(**kernels, *target);
-  if (failed(ptx))
-    return makeError(ErrorClass::Compile,
-                     "expected LLVM to write PTX for " + Twine(target->chip));
-  if (form == KernelForm::Ptx)
-    return std::move(*ptx);
+  llvm::Expected<std::string> ptx = writePtx(std::move(*kernels), *target);
+  if (!ptx || form == KernelForm::Ptx)
+    return ptx;
   std::optional<Cubin> cubin =
       assemblePtx(*ptx, *target, options.ptxas, message);
   if (!cubin)
@@ -323,9 +365,8 @@ llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
               return success();
             }))
       return error;
-  llvm::LLVMContext llvmContext;
   // A fault of the simulator names the line of the kernel that it is in.
-  auto kernels = translateKernels(llvmContext, target, simulated);
+  auto kernels = translateKernels(target, simulated);
   if (!kernels)
     return kernels.takeError();
   if (!*kernels)
@@ -338,10 +379,9 @@ llvm::Expected<DeviceCode> Compilation::takeDeviceCode(ExecutionDevice device) {
     code.images.push_back(std::move(image));
     return code;
   }
-  FailureOr<std::string> ptx = emitPtx(**kernels, target);
-  if (failed(ptx))
-    return makeError(ErrorClass::Compile,
-                     "expected LLVM to write PTX for " + Twine(target.chip));
+  llvm::Expected<std::string> ptx = writePtx(std::move(*kernels), target);
+  if (!ptx)
+    return ptx.takeError();
   // Without an assembler the driver compiles the PTX when the program is
   // loaded.
   if (auto cubin = assemblePtx(*ptx, target, options.ptxas, message))
@@ -379,14 +419,13 @@ std::string Compilation::print() {
 }
 
 llvm::Expected<std::unique_ptr<llvm::Module>>
-Compilation::translate(llvm::LLVMContext &llvmContext,
-                       const Signature &signature) {
+Compilation::translate(const Signature &signature) {
   std::unique_ptr<llvm::Module> result;
   if (llvm::Error error = guarded(
           ErrorClass::Compile,
           options.inputName + ": expected a module that translates to LLVM IR",
           [&] {
-            result = translateModuleToLLVMIR(*module, llvmContext);
+            result = translateModuleToLLVMIR(*module, makeLlvmContext());
             return success(static_cast<bool>(result));
           }))
     return error;
@@ -430,14 +469,15 @@ static llvm::Expected<std::string> emit(Compilation &compilation,
     return compilation.print();
   if (auto kernels = compilation.takeKernels(KernelForm::None); !kernels)
     return kernels.takeError();
-  llvm::LLVMContext llvmContext;
-  auto module = compilation.translate(llvmContext, *signature);
+  auto module = compilation.translate(*signature);
   if (!module)
     return module.takeError();
   CodegenOutput output = stage == "llvm-ir"    ? CodegenOutput::LLVMIR
                          : stage == "assembly" ? CodegenOutput::Assembly
                                                : CodegenOutput::Object;
-  return generateCode(**module, target.isa, output);
+  return compilation.generate(std::move(*module), [&](llvm::Module &module) {
+    return generateCode(module, target.isa, output);
+  });
 }
 
 /// The target, if the options are for it.
@@ -513,11 +553,13 @@ mlir::diffattn::compileModule(llvm::StringRef ir,
   if (device)
     if (llvm::Error error = compilation.takeConstants(*device))
       return error;
-  llvm::LLVMContext llvmContext;
-  auto module = compilation.translate(llvmContext, *signature);
+  auto module = compilation.translate(*signature);
   if (!module)
     return module.takeError();
-  auto object = generateCode(**module, target->isa, CodegenOutput::Object);
+  auto object =
+      compilation.generate(std::move(*module), [&](llvm::Module &module) {
+        return generateCode(module, target->isa, CodegenOutput::Object);
+      });
   if (!object)
     return object.takeError();
   CompiledModule result;

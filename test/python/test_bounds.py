@@ -558,3 +558,16 @@ func.func @f(%x: tensor<6x20xf32>, %z: tensor<6xf32>) -> tensor<6xf32> {
     assert signal.getsignal(signal.SIGSEGV) == before
     # The process goes on as before.
     assert Executable(NUMBERS, cache=False).call("divide", 6, 2)[0] == 3
+
+
+def test_a_crash_of_the_code_generator_is_an_error(capfd):
+    """LLVM ends the process where it has no code for something, here for a GPU's barrier on a CPU."""
+    with pytest.raises(runtime.CompileError, match="^module: expected LLVM to generate code for the module, but it crashed"):
+        Executable("""
+func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %barrier = arith.constant 0 : i32
+  llvm.call_intrinsic "llvm.nvvm.barrier.cta.sync.aligned.all"(%barrier) : (i32) -> ()
+  return %x : tensor<3xf32>
+}""", cache=False)
+    assert "Cannot select" in capfd.readouterr().err  # LLVM's own words
+    assert Executable(NUMBERS, cache=False).call("divide", 6, 2)[0] == 3
