@@ -34,6 +34,9 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Bitcode/BitcodeWriter.h"
+#include "llvm/IR/DiagnosticHandler.h"
+#include "llvm/IR/DiagnosticInfo.h"
+#include "llvm/IR/DiagnosticPrinter.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/FileSystem.h"
@@ -52,6 +55,27 @@ namespace {
 
 /// What the kernels of a GPU can be handed on as.
 enum class KernelForm { None, Ptx, Cubin };
+
+/// Keeps the first thing that LLVM says is wrong with a module, as with an
+/// assembly in it: functions that were inlined repeat it. By default it would
+/// be printed, and end the process.
+class KeepError final : public llvm::DiagnosticHandler {
+public:
+  explicit KeepError(std::string &error) : error(error) {}
+  bool handleDiagnostics(const llvm::DiagnosticInfo &info) override {
+    if (info.getSeverity() != llvm::DS_Error)
+      return false;
+    if (!error.empty())
+      return true;
+    llvm::raw_string_ostream stream(error);
+    llvm::DiagnosticPrinterRawOStream printer(stream);
+    info.print(printer);
+    return true;
+  }
+
+private:
+  std::string &error;
+};
 
 /// One module on its way down, with the text of what was said about it.
 class Compilation {
@@ -109,6 +133,8 @@ private:
                                        const GpuTarget &target);
   llvm::LLVMContext &makeLlvmContext() {
     llvmContexts.push_back(std::make_unique<llvm::LLVMContext>());
+    llvmContexts.back()->setDiagnosticHandler(
+        std::make_unique<KeepError>(llvmError));
     return *llvmContexts.back();
   }
   /// After a crash in the middle of a change, when none can be destroyed.
@@ -140,6 +166,8 @@ private:
   llvm::StringRef ir;
   llvm::SourceMgr sources;
   OwningOpRef<ModuleOp> module;
+  /// Before the contexts, which write it.
+  std::string llvmError;
   std::vector<std::unique_ptr<llvm::LLVMContext>> llvmContexts;
   /// How far down the module is.
   Stage reached = Stage::Input;
@@ -296,13 +324,21 @@ llvm::Expected<std::string> Compilation::generate(
     std::unique_ptr<llvm::Module> llvmModule,
     llvm::function_ref<llvm::Expected<std::string>(llvm::Module &)> write) {
   std::optional<llvm::Expected<std::string>> written;
-  if (runGuarded([&] { written.emplace(write(*llvmModule)); }))
+  const bool lives = runGuarded([&] { written.emplace(write(*llvmModule)); });
+  if (lives && llvmError.empty())
     return std::move(*written);
-  (void)llvmModule.release();
-  leakLlvmContexts();
+  if (!lives) {
+    (void)llvmModule.release();
+    leakLlvmContexts();
+  } else if (!*written) {
+    llvm::consumeError(written->takeError());
+  }
   return makeError(ErrorClass::Compile,
-                   options.inputName + ": expected LLVM to generate code for "
-                                       "the module, but it crashed");
+                   options.inputName +
+                       ": expected LLVM to generate code for the module, but " +
+                       (llvmError.empty()
+                            ? "it crashed"
+                            : "got: " + printable(llvmError, Lines::Keep)));
 }
 
 llvm::Expected<std::string>

@@ -560,6 +560,20 @@ func.func @f(%x: tensor<6x20xf32>, %z: tensor<6xf32>) -> tensor<6xf32> {
     assert Executable(NUMBERS, cache=False).call("divide", 6, 2)[0] == 3
 
 
+@pytest.mark.parametrize("assembly, constraints, message", [("garbage $0", "r", "invalid instruction mnemonic 'garbage'"),
+                                                            ("nop # $0", "{zork}", "couldn't allocate input reg for constraint")])
+def test_assembly_that_is_none_is_an_error(assembly, constraints, message):
+    """LLVM would tell it and end the process."""
+    with pytest.raises(runtime.CompileError, match="^module: expected LLVM to generate code for the module, but got: ") as told:
+        Executable(f"""
+func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {{
+  %number = arith.constant 0 : i32
+  llvm.inline_asm has_side_effects "{assembly}", "{constraints}" %number : (i32) -> ()
+  return %x : tensor<3xf32>
+}}""", cache=False)
+    assert message in str(told.value)
+
+
 def test_a_crash_of_the_code_generator_is_an_error(capfd):
     """LLVM ends the process where it has no code for something, here for a GPU's barrier on a CPU."""
     with pytest.raises(runtime.CompileError, match="^module: expected LLVM to generate code for the module, but it crashed"):
