@@ -10,6 +10,7 @@
 
 #include "Options.h"
 
+#include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
 
 namespace mlir::diffattn {

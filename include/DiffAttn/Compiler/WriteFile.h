@@ -11,8 +11,10 @@
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringRef.h"
+#include "llvm/ADT/Twine.h"
 
 #include <signal.h>
+#include <string>
 
 namespace mlir::diffattn {
 
