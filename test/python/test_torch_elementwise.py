@@ -145,6 +145,26 @@ def test_rows_of_bytes_have_no_sign():
     check(OF_ROWS, torch.tensor([[1, 2, 250, 200], [3, 255, 0, 128]], dtype=torch.uint8))
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16])
+def test_numbers_beyond_an_integer_type_wrap_around(dtype):
+    """What stands beside integers is of their type, also a tensor of one number that has more bits."""
+    limits = torch.iinfo(dtype)
+    x, numbers = torch.tensor([1, 5, limits.max, limits.min + 1, 100], dtype=dtype), [-1, -limits.max - 7, limits.max + 40, 2**40 + 7]
+    ops = {**{name: getattr(torch, name) for name in ("lt", "ge", "eq", "add", "mul", "maximum", "remainder", "floor_divide")}, "where": lambda x, n: torch.where(x > 3, x, n),
+           "truncated": lambda x, n: torch.div(x, n, rounding_mode="trunc"), "limit": lambda x, n: x.clamp(min=n)}
+    check({name: lambda x, *n, op=op: [op(x, one) for one in n] for name, op in ops.items()}, x, *map(torch.tensor, numbers))
+    check({name: lambda x, op=ops[name]: [op(x, n) for n in numbers[:3]] for name in ("lt", "ge", "eq", "mul", "truncated")}, x)
+
+
+def test_bytes_are_multiplied():
+    """torch-mlir ends the process at products of int8 with numbers, and at those of matrices of bytes."""
+    x = torch.arange(-15, 15, dtype=torch.int8).reshape(2, 3, 5)
+    check({"number": lambda x: (x * 3, -4 * x, x % 3, x[0, 0, 1] * 2), "scaled": lambda x: (torch.add(x, x, alpha=3), torch.sub(x, 2, alpha=3), 3 - x)}, x)
+    products = {"matmul": lambda x: x @ x.mT, "one": lambda x: x[0] @ x[1].T, "linear": lambda x: F.linear(x, x[0]), "einsum": lambda x: torch.einsum("bij,bkj->bik", x, x), "sum": lambda x: torch.addmm(x[0, :, :3], x[0], x[1].T)}
+    check(products, x)
+    check(products, x.to(torch.uint8))
+
+
 def test_rolls_by_more_than_a_size():
     x = torch.arange(15.0).reshape(3, 5)
     check({**{f"by {shift}": lambda x, shift=shift: x.roll(shift, 1) for shift in (-7, -6, -5, 0, 4, 5, 6, 12)}, "two": lambda x: x.roll((4, -9), (0, 1)), "all": lambda x: x.roll(17)}, x)

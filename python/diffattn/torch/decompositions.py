@@ -73,6 +73,10 @@ def table(exported: bool = False) -> dict:
         result[op] = _first(function, result.get(op))
     for op in _OF_UINT8:
         result[op] = _first(elementwise.with_signs(op), result.get(op))
+    for op in (aten.addmm.default, aten.baddbmm.default, aten.bmm.default, aten.linear.default, aten.matmul.default, aten.mm.default):
+        result[op] = _first(of_bytes(op), result.get(op))
+    for op in _OF_INTEGERS:
+        result[op] = _first(elementwise.of_own_type(op), result.get(op))
     return result
 
 
@@ -87,6 +91,12 @@ _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.defau
              aten.pow.Scalar, aten.pow.Tensor_Scalar, aten.pow.Tensor_Tensor, aten.remainder.Scalar, aten.remainder.Tensor, aten.rsub.Scalar,
              aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
              *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
+#: Ops of integers that compute in the type of these, whatever number stands beside them.
+_OF_INTEGERS = [aten.add.Tensor, aten.add.Scalar, aten.clamp.default, aten.clamp.Tensor, aten.clamp_max.default, aten.clamp_max.Tensor,
+                aten.clamp_min.default, aten.clamp_min.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.fmod.Scalar,
+                aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor,
+                aten.remainder.Tensor, aten.rsub.Scalar, aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
+                *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 
 
 def _first(decomposition, other):
@@ -187,6 +197,18 @@ def matmul(x, y):
     return torch.matmul(x, y.unsqueeze(-1)).squeeze(-1) if y.dim() == 1 else torch.matmul(x.unsqueeze(0), y).squeeze(-2)
 
 
+def of_bytes(op):
+    """Products of matrices of 8-bit integers, at which torch-mlir ends the process: sums wrap around in the end as well."""
+
+    def multiply(*operands, **kwargs):
+        if operands[0].dtype not in (torch.int8, torch.uint8):
+            return NotImplemented
+        wide = [one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in operands]
+        return op(*wide, **kwargs).to(operands[0].dtype)
+
+    return multiply
+
+
 def sub(x, y, *, alpha=1):
     """A size minus a tensor: torch-mlir takes tensors for the first operand alone."""
     return torch.sub(_size(x, y), y, alpha=alpha) if isinstance(x, torch.SymInt) else NotImplemented
@@ -221,6 +243,8 @@ def arange(start, end, step=1, *, dtype=None, layout=None, device=None, pin_memo
 
 def _size(x, like):
     """The size `x` as a tensor of the type that a number has beside `like`."""
+    if not isinstance(like, torch.Tensor):
+        return torch.zeros((), dtype=torch.int64) + x
     return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
 
 

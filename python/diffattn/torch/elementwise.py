@@ -1,7 +1,8 @@
 """Element-wise ops that torch-mlir computes otherwise than PyTorch: it loses NaN in the larger of two numbers and between limits, takes a
 value for equal to itself, compares floats with numbers in f64, has the constants of GELU's tanh with four digits, takes numbers of
 tensors for f64, has no integer powers, takes numbers beside truth values for such, knows no infinity in `isclose`, and takes uint8 for
-signed. Division is in division.py."""
+signed; beside integers of fewer bits than a number has it goes on with the number itself, and beside int8 it ends the process. Division is in
+division.py."""
 
 from __future__ import annotations
 
@@ -127,6 +128,39 @@ def with_signs(op):
         return tuple(narrowed) if isinstance(made, tuple) else narrowed[0]
 
     return decomposed
+
+
+def of_own_type(op):
+    """An op on integers beside numbers, and tensors of one number, that their type does not hold: these wrap around first."""
+
+    def decomposed(*args, **kwargs):
+        named = {name: kwargs[name] for name in ("min", "max") if kwargs.get(name) is not None}
+        operands = [*args, *named.values()]
+        tensors = [one for one in operands if isinstance(one, torch.Tensor)]
+        if all(one.dtype in (torch.int64, torch.bool) or one.is_floating_point() for one in tensors):
+            return NotImplemented
+        dtype = _promoted(op, tensors, [one for one in operands if isinstance(one, (int, float, torch.SymInt, torch.SymFloat))])
+        if dtype.is_floating_point or dtype == torch.bool:
+            return NotImplemented
+        wrapped = [_wrapped(one, dtype) for one in operands]
+        if dtype == torch.int8 and (len(tensors) < len(operands) or kwargs.get("alpha", 1) != 1):
+            # torch-mlir ends the process where it multiplies int8 with a number.
+            made = op(*[one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in wrapped[:len(args)]],
+                      **{**kwargs, **dict(zip(named, wrapped[len(args):]))})
+            return made.to(dtype) if made.dtype == torch.int32 else made
+        if all(one is other for one, other in zip(operands, wrapped)):
+            return NotImplemented
+        return op(*wrapped[:len(args)], **{**kwargs, **dict(zip(named, wrapped[len(args):]))})
+
+    return decomposed
+
+
+def _wrapped(one, dtype):
+    limits = torch.iinfo(dtype)
+    if type(one) is int and not limits.min <= one <= limits.max:
+        return (one - limits.min) % (1 << limits.bits) + limits.min
+    wider = isinstance(one, torch.Tensor) and one.dim() == 0 and not one.is_floating_point() and one.dtype not in (dtype, torch.bool)
+    return one.to(dtype) if wider else one
 
 
 def _promoted(op, tensors, numbers):
