@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from . import checks
+from .errors import RunError
 
 
 @dataclass
@@ -40,13 +41,19 @@ class Sampler:
             logits = logits.astype(np.float64)
             ids = np.unique(np.asarray(before, np.int64))
             logits[ids] *= np.where(logits[ids] > 0, 1 / self.repetition_penalty, self.repetition_penalty)
+        first = int(logits.argmax())  # of NaN, if there is one
+        if not np.isfinite(logits[first]):
+            raise RunError(f"expected logits of which the largest is finite, but got {logits[first]} for token {first}")
         if self.temperature == 0:
-            return int(logits.argmax())
-        scores = logits.astype(np.float64) / self.temperature
+            return first
+        scores = logits.astype(np.float64)
+        # A tiny temperature then makes -inf of all others, and no infinity that is subtracted from itself.
+        with np.errstate(over="ignore"):
+            scores = (scores - scores[first]) / self.temperature
         order = np.argsort(-scores, kind="stable")
         if self.top_k:
             order = order[: self.top_k]
-        weights = np.exp(scores[order] - scores[order[0]])
+        weights = np.exp(scores[order])
         weights /= weights.sum()
         if self.top_p < 1:
             enough = int(np.searchsorted(np.cumsum(weights), self.top_p)) + 1

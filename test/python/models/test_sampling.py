@@ -2,6 +2,7 @@
 import numpy as np
 import pytest
 
+from diffattn.errors import RunError
 from diffattn.sampling import Sampler
 from diffattn.tokenizer import TextStream
 
@@ -31,6 +32,18 @@ def test_top_k_and_top_p_keep_the_head():
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_k=2)), [2 / 3, 1 / 3, 0, 0], atol=0.03)
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_p=0.7)), [2 / 3, 1 / 3, 0, 0], atol=0.03)
     np.testing.assert_allclose(frequencies(Sampler(temperature=1.0, top_p=0.4)), [1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("temperature", [1e-300, 1e-310, 5e-324])
+def test_tiny_temperatures_take_the_likeliest(temperature):
+    assert {Sampler(temperature, seed=seed).pick(np.array([1, 5, 3, -np.inf], np.float32)) for seed in range(8)} == {1}
+
+
+@pytest.mark.parametrize("logits", [[1, np.nan, 3], [1, np.inf, 3], [-np.inf, -np.inf, -np.inf]])
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"temperature": 1.0, "top_k": 2}])
+def test_logits_that_are_no_numbers_are_an_error(logits, options):
+    with pytest.raises(RunError, match="expected logits of which the largest is finite, but got"):
+        Sampler(**options).pick(np.array(logits, np.float32))
 
 
 def test_rows_have_their_own_streams():
