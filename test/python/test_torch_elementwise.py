@@ -220,3 +220,13 @@ def test_a_router_of_experts_with_any_number_of_tokens():
         x = torch.randn(count, 8)
         with torch.no_grad():
             torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("query", [lambda x: x[0].contiguous(), lambda x: x[0].transpose(1, 2).contiguous().transpose(1, 2), lambda x: x[0]],
+                         ids=["rows", "heads last", "of a product"])
+def test_attention_lies_as_its_query(query):
+    q = query(torch.randn(2, 5, 3, 3, 4).permute(2, 0, 3, 1, 4))
+    torch._dynamo.reset()
+    with torch.no_grad():
+        want, got = (f(q, q, q) for f in (F.scaled_dot_product_attention, torch.compile(F.scaled_dot_product_attention, backend="diffattn")))
+    torch.testing.assert_close(got, want, check_stride=True)

@@ -14,6 +14,7 @@ import contextlib
 import warnings
 
 import torch
+from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_cpu as flash_attention_on_cpu
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -41,6 +42,7 @@ def table(exported: bool = False) -> dict:
                    aten._embedding_bag.default: pooling.embedding_bag, aten._embedding_bag_forward_only.default: pooling.embedding_bag,
                    aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cummax.default: running.cummax,
                    aten.cummin.default: running.cummin, aten.cumprod.default: running.cumprod,
+                   aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
                    aten.kthvalue.default: kthvalue, aten.logcumsumexp.default: running.logcumsumexp, aten.median.default: median,
                    aten.median.dim: median_dim, aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
                    aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
@@ -188,6 +190,14 @@ def view(x, size):
         except (RuntimeError, ValueError):  # of tensors that lie otherwise
             return x.reshape(size)
     return NotImplemented
+
+
+def attention_on_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
+    """The result lies in the order of axes that the query has, as eager PyTorch's, and not in that of PyTorch's own decomposition."""
+    result, sums = flash_attention_on_cpu(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
+    with disable_proxy_modes_tracing():
+        order = physical_order(torch.empty_like(query)) or range(4)  # of a query with holes, too
+    return result.permute(list(order)).contiguous().permute([list(order).index(axis) for axis in range(4)]), sums
 
 
 def matmul(x, y):
