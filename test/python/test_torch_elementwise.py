@@ -222,6 +222,31 @@ def test_a_router_of_experts_with_any_number_of_tokens():
             torch.testing.assert_close(compiled(x), module(x), rtol=1e-5, atol=1e-5)
 
 
+def test_distances():
+    x, y = (torch.randn(rows, 6, generator=torch.Generator().manual_seed(rows)) for rows in (3, 4))
+    check({f"{p}": lambda x, y, p=p: torch.cdist(x, y, p=p) for p in (0.0, 1.0, 2.0, 3.0, float("inf"))}, x, y, rtol=1e-4)
+    odd = torch.tensor([3.0, 0, float("inf"), float("nan"), 1, 3e30]), torch.tensor([-4.0, 0, float("nan"), float("-inf"), float("nan"), 4e30])
+    check({"hypot": torch.hypot}, *odd)
+
+
+def test_medians_without_nan():
+    x = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
+    x[0, 2], x[1], x[2, :3] = float("nan"), float("nan"), float("nan")
+    check({"values": lambda x: (torch.nanmedian(x, 1)[0], torch.nanmedian(x[::2], 1)[1], torch.nanmedian(x, 0, keepdim=True)[0]), "all": torch.nanmedian, "integers": lambda x: torch.nanmedian(x.nan_to_num().int(), 1)[0]}, x)
+
+
+@pytest.mark.parametrize("door", ["export", "dynamo"])
+def test_windows_of_several_sizes(door):
+    x = torch.randn(2, 3, 7, 9, generator=torch.Generator().manual_seed(0))
+    x[0, 1, 2, 3] = x[0, 1, 2, 5] = 9
+    given = Each({"two": lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), "more": lambda x: F.adaptive_max_pool2d(x[0], (8, 2)),
+                  "one": lambda x: F.adaptive_max_pool1d(x[:, 0], 4, return_indices=True), "bf16": lambda x: F.adaptive_max_pool1d(x[:, 0].bfloat16(), 5)})
+    torch._dynamo.reset()
+    with torch.no_grad():
+        got = (diffattn.compile(given, (x,)) if door == "export" else torch.compile(given, backend="diffattn", fullgraph=True))(x)
+    torch.testing.assert_close(got, given(x), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("query", [lambda x: x[0].contiguous(), lambda x: x[0].transpose(1, 2).contiguous().transpose(1, 2), lambda x: x[0]],
                          ids=["rows", "heads last", "of a product"])
 def test_attention_lies_as_its_query(query):

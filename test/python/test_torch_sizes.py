@@ -275,3 +275,11 @@ def test_prepared_graphs_have_no_views_of_symbols():
     program = torch.export.export(Function(lambda x: x.view(-1, 4) * 2), (torch.ones(2, 3, 4),), dynamic_shapes=({0: Dim.DYNAMIC, 1: Dim.DYNAMIC},))
     module = prepare(program.run_decompositions({}).graph_module).module
     assert [node.target for node in module.graph.nodes if node.target is torch.ops.aten.view.default] == []
+
+
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_a_size_divided_by_a_number_as_tensors(mode):
+    torch._dynamo.reset()
+    with torch.no_grad():
+        compiled = torch.compile(lambda x: x * torch.div(x.shape[0], 2, rounding_mode=mode), backend="diffattn", dynamic=True)
+        assert [compiled(torch.ones(n, 3)).sum().item() for n in (5, 8)] == [30, 96]

@@ -18,11 +18,11 @@ from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import division, elementwise, pooling, running, scattering
+from . import distance, division, elementwise, pooling, running, scattering
 from .attention_node import attention
 from .graph import physical_order
 from .scattering import along
-from .sorting import (argmax, argmin, bucketize, kthvalue, max_dim, median, median_dim, min_dim, searchsorted, sort, sort_stable,
+from .sorting import (argmax, argmin, bucketize, kthvalue, max_dim, median, median_dim, min_dim, nanmedian, nanmedian_dim, searchsorted, sort, sort_stable,
                       topk)
 from .uniform import FILLED
 from .write_node import write_rows
@@ -42,7 +42,10 @@ def table(exported: bool = False) -> dict:
                    aten._embedding_bag.default: pooling.embedding_bag, aten._embedding_bag_forward_only.default: pooling.embedding_bag,
                    aten.all.dims: all_dims, aten.bucketize.Tensor: bucketize, aten.cummax.default: running.cummax,
                    aten.cummin.default: running.cummin, aten.cumprod.default: running.cumprod,
-                   aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
+                   aten._cdist_forward.default: distance.cdist_forward, aten.hypot.default: distance.hypot,
+                   aten.adaptive_max_pool1d.default: pooling.adaptive_max_pool1d,
+                   aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d, aten.nanmedian.default: nanmedian,
+                   aten.nanmedian.dim: nanmedian_dim, aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
                    aten.kthvalue.default: kthvalue, aten.logcumsumexp.default: running.logcumsumexp, aten.median.default: median,
                    aten.median.dim: median_dim, aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
                    aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,

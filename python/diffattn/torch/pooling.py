@@ -38,6 +38,33 @@ def max_pool2d_with_indices(x, kernel_size, stride=(), padding=0, dilation=1, ce
     return values, place
 
 
+def adaptive_max_pool1d(x, output_size):
+    made = adaptive_max_pool2d(x.unsqueeze(-2), [1, *output_size])
+    return made if made is NotImplemented else tuple(one.squeeze(-2) for one in made)
+
+
+def adaptive_max_pool2d(x, output_size):
+    """Windows of several sizes, each with its last row and column repeated up to the largest."""
+    sizes = [*x.shape[-2:], *output_size]
+    if not all(isinstance(size, int) and size for size in sizes):
+        return NotImplemented
+    down, across = (_windows(size, count, x.device) for size, count in zip(sizes[:2], sizes[2:]))
+    parts = x.index_select(-2, down.reshape(-1)).index_select(-1, across.reshape(-1))
+    parts = parts.reshape([*x.shape[:-2], *down.shape, *across.shape]).transpose(-3, -2)
+    values, found = parts.reshape([*parts.shape[:-2], -1]).max(-1)
+    width = across.size(1)
+    rows = down[:, :1] + found // width
+    return values, torch.minimum(rows, down[:, -1:]) * sizes[1] + torch.minimum(across[:, 0] + found % width, across[:, -1])
+
+
+def _windows(size, count, device):
+    """The places in each of `count` windows that cover an axis."""
+    numbers = torch.arange(count, device=device)
+    widest = max(((n + 1) * size + count - 1) // count - n * size // count for n in range(count))
+    ends = ((numbers + 1) * size + count - 1) // count
+    return torch.minimum((numbers * size // count).unsqueeze(1) + torch.arange(widest, device=device), ends.unsqueeze(1) - 1)
+
+
 @contextlib.contextmanager
 def _as_it_is():
     """A context in which the op stays."""

@@ -49,6 +49,21 @@ def median(x):
     return median_dim(x.reshape(-1), 0)[0] if x.dim() else x.clone()
 
 
+def nanmedian_dim(x, dim, keepdim=False):
+    """Of what is no NaN, which come last in order."""
+    if x.dim() == 0 or not x.is_floating_point():
+        return median_dim(x, dim, keepdim)
+    axis = dim % x.dim()
+    values, places = sort(x, axis)
+    middle = (((x == x).to(torch.int64).sum(axis, keepdim=True) - 1) // 2).clamp(min=0)
+    values, places = values.gather(axis, middle), places.gather(axis, middle)
+    return (values, places) if keepdim else (values.squeeze(axis), places.squeeze(axis))
+
+
+def nanmedian(x):
+    return nanmedian_dim(x.reshape(-1), 0)[0] if x.dim() else x.clone()
+
+
 def searchsorted(ordered, x, *, out_int32=False, right=False, side=None, sorter=None):
     """How many come before each one; all of them before NaN."""
     if not isinstance(x, torch.Tensor):
