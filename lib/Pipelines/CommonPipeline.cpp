@@ -62,7 +62,9 @@ void mlir::diffattn::buildTensorPasses(OpPassManager &pm, bool device) {
     functions.addPass(createCanonicalizerPass());
   }
   // Before fusion, which would pull reshapes through products.
-  functions.addPass(createConvertLinalgToGemmPass());
+  ConvertLinalgToGemmPassOptions products;
+  products.convolutions = !device;
+  functions.addPass(createConvertLinalgToGemmPass(products));
   functions.addPass(createWidenReductionsPass());
   functions.addPass(createFuseElementwisePass());
   functions.addPass(createRelaxReductionsPass());

@@ -49,8 +49,13 @@ def ConvertLinalgToGemmPass
     half precision is rounded once and not at every step. Where nothing but a
     rounding to the operands' type needs a result in f32, the product stores
     that type. Other contractions stay and become loops.
+
+    A convolution of floats with one group, and with known sizes but for its batches, is such a product as well (im2col): what the filter meets
+    at each place of the result is copied side by side, a few MiB at a time, in a loop over batches and rows of the image. Where the filter has
+    one element, the input is the matrix.
   }];
-  let dependentDialects = ["diffattn::DiffAttnDialect", "tensor::TensorDialect"];
+  let options = [Option<"convolutions", "convolutions", "bool", /*default=*/"true", "Convolutions, too.">];
+  let dependentDialects = ["affine::AffineDialect", "diffattn::DiffAttnDialect", "scf::SCFDialect", "tensor::TensorDialect"];
 }
 
 def ConvertGemmToRuntimePass

@@ -12,6 +12,45 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
+bool mlir::diffattn::isGemmFloat(Type type) {
+  return type.isF32() || type.isF16() || type.isBF16() || type.isF64();
+}
+
+/// The argument of the body that `value` is, through widening.
+static BlockArgument getWidenedArgument(Value value) {
+  while (auto extend = value.getDefiningOp<arith::ExtFOp>())
+    value = extend.getIn();
+  return dyn_cast<BlockArgument>(value);
+}
+
+FailureOr<std::pair<BlockArgument, BlockArgument>>
+mlir::diffattn::matchMultiplyAdd(linalg::LinalgOp op) {
+  Block *body = op.getBlock();
+  BlockArgument out = op.getRegionOutputArgs()[0];
+  auto add =
+      body->getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
+  if (!add)
+    return failure();
+  Value product = add.getLhs() == out ? add.getRhs() : add.getLhs();
+  if (add.getLhs() != out && add.getRhs() != out)
+    return failure();
+  // A product in half precision that is widened was rounded before: not ours.
+  auto multiply = product.getDefiningOp<arith::MulFOp>();
+  if (!multiply)
+    return failure();
+  BlockArgument x = getWidenedArgument(multiply.getLhs());
+  BlockArgument y = getWidenedArgument(multiply.getRhs());
+  if (!x || !y || x == y || x == out || y == out)
+    return failure();
+  // Nothing else may happen in the body.
+  int64_t extensions =
+      llvm::count_if(body->without_terminator(),
+                     [](Operation &o) { return isa<arith::ExtFOp>(o); });
+  if (body->getOperations().size() != static_cast<size_t>(extensions) + 3)
+    return failure();
+  return std::pair(x, y);
+}
+
 namespace {
 /// The loop along an axis; none where the index is no loop's, as on an axis of
 /// one element.

@@ -11,6 +11,14 @@
 
 namespace mlir::diffattn {
 
+/// Whether the library multiplies matrices of these.
+bool isGemmFloat(Type type);
+
+/// The two factors of `yield out + x * y`, as arguments of the body, one for
+/// each input.
+FailureOr<std::pair<BlockArgument, BlockArgument>>
+matchMultiplyAdd(linalg::LinalgOp op);
+
 /// A value and, for each of its axes, the loop of a contraction that runs along
 /// it.
 struct ContractionOperand {

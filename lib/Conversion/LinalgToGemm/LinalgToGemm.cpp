@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ContractionOperands.h"
+#include "Im2Col.h"
 
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
@@ -21,47 +22,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-bool isGemmFloat(Type type) {
-  return type.isF32() || type.isF16() || type.isBF16() || type.isF64();
-}
-
-/// The argument of the body that `value` is, through widening.
-BlockArgument getWidenedArgument(Value value) {
-  while (auto extend = value.getDefiningOp<arith::ExtFOp>())
-    value = extend.getIn();
-  return dyn_cast<BlockArgument>(value);
-}
-
-/// The two factors of `yield out + x * y`, as arguments of the body, one for
-/// each input.
-FailureOr<std::pair<BlockArgument, BlockArgument>>
-matchMultiplyAdd(linalg::LinalgOp op) {
-  Block *body = op.getBlock();
-  BlockArgument out = op.getRegionOutputArgs()[0];
-  auto add =
-      body->getTerminator()->getOperand(0).getDefiningOp<arith::AddFOp>();
-  if (!add)
-    return failure();
-  Value product = add.getLhs() == out ? add.getRhs() : add.getLhs();
-  if (add.getLhs() != out && add.getRhs() != out)
-    return failure();
-  // A product in half precision that is widened was rounded before: not ours.
-  auto multiply = product.getDefiningOp<arith::MulFOp>();
-  if (!multiply)
-    return failure();
-  BlockArgument x = getWidenedArgument(multiply.getLhs());
-  BlockArgument y = getWidenedArgument(multiply.getRhs());
-  if (!x || !y || x == y || x == out || y == out)
-    return failure();
-  // Nothing else may happen in the body.
-  int64_t extensions =
-      llvm::count_if(body->without_terminator(),
-                     [](Operation &o) { return isa<arith::ExtFOp>(o); });
-  if (body->getOperations().size() != static_cast<size_t>(extensions) + 3)
-    return failure();
-  return std::pair(x, y);
-}
-
 /// A reshape between the axes of a linalg operand and those of a matrix, or of
 /// a batch of them: for each axis of the matrix, how many it is made of.
 class MatrixShape {
@@ -286,9 +246,12 @@ struct RoundInGemm final : OpRewritePattern<linalg::GenericOp> {
 
 struct ConvertLinalgToGemmPass final
     : diffattn::impl::ConvertLinalgToGemmPassBase<ConvertLinalgToGemmPass> {
+  using ConvertLinalgToGemmPassBase::ConvertLinalgToGemmPassBase;
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<ContractionToGemm, RoundInGemm>(&getContext());
+    if (convolutions)
+      populateIm2ColPatterns(patterns);
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       signalPassFailure();
   }
