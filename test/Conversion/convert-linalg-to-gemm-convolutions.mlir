@@ -67,6 +67,16 @@ func.func @tiles(%x: tensor<?x64x50x258xf32>, %w: tensor<8x64x3x3xf32>, %o: tens
 
 // -----
 
+// A row of the image with 9 x 2^20 x 64 floats of copies is too long.
+// CHECK-LABEL: @long_rows
+// CHECK:         linalg.conv_2d_nchw_fchw
+func.func @long_rows(%x: tensor<1x64x3x1048578xf32>, %w: tensor<8x64x3x3xf32>, %o: tensor<1x8x1x1048576xf32>) -> tensor<1x8x1x1048576xf32> {
+  %r = linalg.conv_2d_nchw_fchw ins(%x, %w : tensor<1x64x3x1048578xf32>, tensor<8x64x3x3xf32>) outs(%o : tensor<1x8x1x1048576xf32>) -> tensor<1x8x1x1048576xf32>
+  return %r : tensor<1x8x1x1048576xf32>
+}
+
+// -----
+
 // Groups, integers and images of unknown sizes are loops.
 // CHECK-LABEL: @others
 // CHECK:         linalg.depthwise_conv_2d_nchw_chw

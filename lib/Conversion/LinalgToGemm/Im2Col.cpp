@@ -18,12 +18,16 @@
 #include "mlir/Dialect/SCF/Transforms/TileUsingInterface.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/Support/MathExtras.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 
 /// Bytes of copies at a time: they are read again at once, from a cache.
-static constexpr int64_t kTileBytes = 4 << 20;
+static constexpr uint64_t kTileBytes = 4 << 20;
+/// Of a row of an image that has more the copies would not be worth their
+/// memory.
+static constexpr uint64_t kMostRowBytes = 256 << 20;
 
 namespace {
 /// The loops of a convolution.
@@ -35,7 +39,7 @@ struct Convolution {
   /// The result has the filter's channels before the axes of the image.
   bool filterFirst = false;
   /// Of one batch and one row of the outermost axis of the image.
-  int64_t rowBytes = 0;
+  uint64_t rowBytes = 0;
 };
 } // namespace
 
@@ -62,8 +66,10 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
       !op.hasPureTensorSemantics() || !linalg::isaConvolutionOpInterface(op) ||
       failed(matchMultiplyAdd(op)))
     return std::nullopt;
+  Type summed = getElementTypeOrSelf(op->getResult(0));
   for (Value operand : op->getOperands())
-    if (!isGemmFloat(getElementTypeOrSelf(operand)))
+    if (Type type = getElementTypeOrSelf(operand);
+        !isGemmFloat(type) || type.isF64() != summed.isF64())
       return std::nullopt;
   FailureOr<linalg::ConvolutionDimensions> dims =
       linalg::inferConvolutionDims(op);
@@ -109,7 +115,10 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
       getElementTypeOrSelf(op->getOperand(0)).getIntOrFloatBitWidth() / 8;
   for (unsigned loop : found.copied)
     if (!llvm::is_contained(batches, loop) && loop != image.front())
-      found.rowBytes *= found.sizes[loop];
+      found.rowBytes =
+          llvm::SaturatingMultiply<uint64_t>(found.rowBytes, found.sizes[loop]);
+  if (found.rowBytes > kMostRowBytes)
+    return std::nullopt;
   return found;
 }
 
@@ -121,12 +130,13 @@ static SmallVector<int64_t> getTiles(const Convolution &convolution) {
     tiles[loop] = convolution.sizes[loop] != 1;
   const unsigned rows = convolution.dims.outputImage.front();
   const int64_t size = convolution.sizes[rows];
-  int64_t count = size;
-  while (count > 1 &&
-         (size % count || count * convolution.rowBytes > kTileBytes))
-    --count;
-  if (count > 0 && count < size)
-    tiles[rows] = count;
+  const uint64_t rowBytes = std::max<uint64_t>(convolution.rowBytes, 1);
+  if (static_cast<uint64_t>(size) > kTileBytes / rowBytes) {
+    int64_t count = std::max<int64_t>(kTileBytes / rowBytes, 1);
+    while (size % count)
+      --count;
+    tiles[rows] = count == size ? 0 : count;
+  }
   if (llvm::all_of(tiles, [](int64_t tile) { return tile == 0; }))
     return {};
   return tiles;
