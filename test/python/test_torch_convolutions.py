@@ -53,7 +53,7 @@ def test_any_number_of_images():
         torch.testing.assert_close(got[-1:], compiled(x[-1:]), rtol=0, atol=0)
 
 
-def test_numbers_that_are_none_stay_where_they_are_met():
+def test_nan_and_infinity_reach_what_the_filter_reads_them_for():
     module = Convolution(3, 4, (3, 3), True, {"padding": 1}).eval()
     x = torch.randn(1, 3, 9, 9)
     x[0, 1, 2, 3], x[0, 0, 7, 7] = float("nan"), float("inf")

@@ -47,18 +47,6 @@ static bool isReduction(linalg::LinalgOp op, unsigned loop) {
   return op.getIteratorTypesArray()[loop] == utils::IteratorType::reduction;
 }
 
-/// The loops along the axes of an operand; none unless there is one for each.
-static std::optional<SmallVector<unsigned>> getLoops(AffineMap map) {
-  SmallVector<unsigned> loops;
-  for (AffineExpr expr : map.getResults()) {
-    auto dim = dyn_cast<AffineDimExpr>(expr);
-    if (!dim)
-      return std::nullopt;
-    loops.push_back(dim.getPosition());
-  }
-  return loops;
-}
-
 /// A convolution of one group whose filter and result are matrices as they
 /// lie: the result has its channels behind the batches or last of all.
 static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
@@ -73,11 +61,15 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
       return std::nullopt;
   FailureOr<linalg::ConvolutionDimensions> dims =
       linalg::inferConvolutionDims(op);
-  auto filter = getLoops(op.getMatchingIndexingMap(op.getDpsInputOperand(1))),
-       result = getLoops(op.getMatchingIndexingMap(op.getDpsInitOperand(0)));
+  SmallVector<ContractionOperand> filters =
+                                      findSources(op, op.getDpsInputOperand(1)),
+                                  results =
+                                      findSources(op, op.getDpsInitOperand(0));
   if (failed(dims) || !dims->depth.empty() || dims->outputChannel.size() != 1 ||
-      !filter || !result)
+      filters.empty() || results.empty())
     return std::nullopt;
+  ArrayRef<unsigned> filter = filters.front().loops,
+                     result = results.front().loops;
   Convolution found;
   found.dims = *dims;
   found.sizes = op.getStaticLoopRanges();
@@ -87,14 +79,14 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
       return std::nullopt;
   // Batches, the image's axes, and the channels before or behind these.
   const unsigned channel = dims->outputChannel.front();
-  const bool isLast = result->back() == channel;
+  const bool isLast = result.back() == channel;
   SmallVector<unsigned> batches, image, inner;
-  for (unsigned loop : *result)
+  for (unsigned loop : result)
     if (llvm::is_contained(dims->batch, loop))
       batches.push_back(loop);
     else if (llvm::is_contained(dims->outputImage, loop))
       image.push_back(loop);
-  for (unsigned loop : *filter)
+  for (unsigned loop : filter)
     if (isReduction(op, loop))
       inner.push_back(loop);
   SmallVector<unsigned> expected(batches);
@@ -103,8 +95,9 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
   expected.append(image);
   if (isLast)
     expected.push_back(channel);
-  if (*result != expected || inner.size() + 1 != filter->size() ||
-      (filter->front() != channel && (filter->back() != channel || !isLast)))
+  if (result != ArrayRef<unsigned>(expected) ||
+      inner.size() + 1 != filter.size() ||
+      (filter.front() != channel && (filter.back() != channel || !isLast)))
     return std::nullopt;
   found.dims.outputImage.assign(image.begin(), image.end());
   found.filterFirst = !isLast;
