@@ -53,3 +53,17 @@ int64_t diffattn::selectGpuVectorWidth(int64_t bytes,
     width /= 2;
   return width;
 }
+
+std::optional<diffattn::GpuSmallGemmSchedule>
+diffattn::selectGpuSmallGemmSchedule(int64_t k, int64_t bytes) {
+  constexpr int64_t kWarp = 32, kBlockWarps = 8, kVectors = 4;
+  const int64_t elements = kChunkBytes / bytes;
+  if (k <= 0 || k % elements)
+    return std::nullopt;
+  // All of a row is asked for at once, if a block has enough threads for that:
+  // what such a product takes is a few trips to memory, not bandwidth.
+  const auto turns = static_cast<int64_t>(
+      llvm::PowerOf2Ceil(llvm::divideCeil(k / elements, kWarp * kVectors)));
+  return GpuSmallGemmSchedule{kBlockWarps * kWarp, std::min(turns, kBlockWarps),
+                              elements, kVectors};
+}

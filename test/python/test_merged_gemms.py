@@ -13,6 +13,7 @@ from diffattn.errors import BundleError, WeightsError
 from diffattn.models.mlir_text import Module
 
 TARGET = "cuda-sim:sm_80"
+FEW = 4  # rows of a product that is a kernel
 LAYERS = 3
 #: Of each weight: its rows, and how the files have it.
 WEIGHTS = {"q": (64, {}), "k": (16, {"transpose": True}), "v": (32, {"row_blocks": [3, 0, 2, 1]})}
@@ -62,14 +63,15 @@ def files(tmp_path_factory):
 
 
 def check(call, arrays, x):
-    """All three functions, whose products are counted."""
+    """All three functions, whose products are counted where they are the library's."""
     runtime.reset_counters()
+    each = 0 if len(x) <= FEW else 2  # once by the device, and once by the CPU that simulates it
     for got, name in zip(call("sums", x), WEIGHTS):
         np.testing.assert_array_equal(got, sum(x @ arrays[f"l.{i}.{name}"].T for i in range(LAYERS)))
-    assert runtime.counters().gemm_calls == 2 * LAYERS  # once by the device, and once by the CPU that simulates it
+    assert runtime.counters().gemm_calls == each * LAYERS
     for got, name in zip(call("pair", x), ("first", "second")):
         np.testing.assert_array_equal(got, x @ arrays[name].T)
-    assert runtime.counters().gemm_calls == 2 * (LAYERS + 1)
+    assert runtime.counters().gemm_calls == each * (LAYERS + 1)
     np.testing.assert_array_equal(call("alone", x)[0], x @ arrays["l.1.k"].T)
 
 
@@ -91,7 +93,7 @@ def simulated():
 def test_bundles_lay_weights_out_so(files, simulated, tmp_path):
     folder, arrays = files
     runtime.write_bundle(model(), tmp_path / "b", weights=[folder / "model.safetensors"], target=TARGET, cache=False)
-    x = np.random.default_rng(0).integers(-4, 5, (3, 32)).astype(np.float32)
+    x = np.random.default_rng(0).integers(-4, 5, (6, 32)).astype(np.float32)
     check(bundle.BundledCode(tmp_path / "b", device=simulated).call, arrays, x)
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
     follows = {weight["name"]: weight["follows"] for weight in manifest["weights"] if "follows" in weight}
@@ -143,7 +145,7 @@ def test_one_layout_for_several_chips(files, tmp_path):
 
 def test_launches_of_a_language_model():
     """Those that docs/gpu.md tells."""
-    row = "| `examples/tiny-lm`, 4 layers | 29, {} | 50, {} | 85, {} |"
+    row = "| `examples/tiny-lm`, 4 layers | {} | {} | {} | {} |"
     lm = diffattn.load(ROOT / "examples" / "tiny-lm", target=TARGET)
     ids, lengths, counts = np.random.default_rng(1).integers(0, 60, (2, 8)), np.array([8, 5]), []
 
@@ -157,4 +159,4 @@ def test_launches_of_a_language_model():
     _, *caches = counted("prefill", ids, lengths, *lm.new_caches(2, 64))
     counted("decode", np.array([3, 4]), lengths, *caches)
     (products, prefill), (again, step) = counts
-    assert products == again and row.format(products, prefill, step) in (ROOT / "docs" / "gpu.md").read_text()
+    assert row.format(products, prefill, again, step) in (ROOT / "docs" / "gpu.md").read_text()

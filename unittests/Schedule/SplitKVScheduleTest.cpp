@@ -126,4 +126,23 @@ TEST(LinalgGpuSchedule, RowsGetTheThreadsThatTheyNeed) {
   }
 }
 
+TEST(LinalgGpuSchedule, RowsOfAWeightGetTheWarpsThatAskForThemAtOnce) {
+  auto choose = [](int64_t k, int64_t bytes) {
+    auto schedule = selectGpuSmallGemmSchedule(k, bytes);
+    return schedule ? std::pair<int, int>(schedule->warpsPerColumn,
+                                          schedule->elements)
+                    : std::pair(0, 0);
+  };
+  EXPECT_EQ(choose(8, 2), std::pair(1, 8));
+  EXPECT_EQ(choose(1024, 2), std::pair(1, 8));
+  EXPECT_EQ(choose(1032, 2), std::pair(2, 8));
+  EXPECT_EQ(choose(2944, 2), std::pair(4, 8));
+  EXPECT_EQ(choose(512, 4), std::pair(1, 4));
+  EXPECT_EQ(choose(4096, 4), std::pair(8, 4));
+  EXPECT_EQ(choose(1 << 20, 2), std::pair(8, 8)); // in several turns
+  // 16 bytes do not divide a row, or there is none.
+  EXPECT_EQ(choose(1028, 2), std::pair(0, 0));
+  EXPECT_EQ(choose(0, 2), std::pair(0, 0));
+}
+
 } // namespace

@@ -77,7 +77,7 @@ def ConvertAmxToLLVMPass : Pass<"convert-diffattn-amx-to-llvm", "ModuleOp"> {
 }
 
 def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
-  let summary = "Emit GPU kernels for everything but attention and products";
+  let summary = "Emit GPU kernels for everything but attention and large products";
   let description = [{
     Replaces what computes or moves elements in host functions on memrefs
     (`linalg` ops, `memref.copy`, `memref.load`, `memref.store`, assertions about
@@ -90,6 +90,11 @@ def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
     element-wise before and after them over the same row, in one kernel; sums in
     f32 in an order that depends on the row's length alone) and `generic` (a thread
     computes one output by loops, with a remark of category `diffattn-gpu`).
+
+    A `diffattn.gemm` with at most four rows, of which 16 bytes can be read at a
+    time, is a kernel too (`small_gemm`); the host code keeps the op for calls with
+    more. Launches that follow one another, of which none touches what another one
+    writes, become one (`horizontal`).
 
     Scalars that are read from memrefs stay on the device: they are computed in
     the kernels that use them. A size, a trip count or a result of a function

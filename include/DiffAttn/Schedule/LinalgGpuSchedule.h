@@ -46,6 +46,22 @@ LinalgGpuSchedule selectRowReductionGpuSchedule(const GpuRows &rows);
 /// bytes, and that divides `extent` where it is known.
 int64_t selectGpuVectorWidth(int64_t bytes, std::optional<int64_t> extent);
 
+/// A product with more rows than this is a library's.
+constexpr int64_t kMostRowsOfGpuSmallGemm = 4;
+
+/// The cut of a product of few rows with a matrix whose rows are columns of the
+/// result: warps that share a column read its row of `k` elements, each thread
+/// `elements` at a time, at most `vectors` such loads under way.
+struct GpuSmallGemmSchedule {
+  int64_t threads, warpsPerColumn, elements, vectors;
+};
+
+/// For rows of `k` elements of `bytes` bytes; none where 16 bytes do not divide
+/// a row. The order of a sum depends on this choice alone, so a row's result
+/// does not depend on the number of rows.
+std::optional<GpuSmallGemmSchedule> selectGpuSmallGemmSchedule(int64_t k,
+                                                               int64_t bytes);
+
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_SCHEDULE_LINALGGPUSCHEDULE_H

@@ -1,4 +1,4 @@
-//===- ConvertPass.cpp - everything but attention and products ------------===//
+//===- ConvertPass.cpp - everything but attention and large products ------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "../GpuKernelModule.h"
 #include "Grouping.h"
+#include "HorizontalFusion.h"
 #include "LowerKernels.h"
 #include "PrepareHost.h"
 #include "StatusWord.h"
@@ -89,7 +90,7 @@ class FunctionConverter {
 public:
   FunctionConverter(func::FuncOp function, KernelModule &kernels, Value status)
       : function(function), kernels(kernels), status(status),
-        rewriter(function.getContext()) {}
+        rewriter(function.getContext()), launches(kernels) {}
 
   LogicalResult convert() {
     SmallVector<Block *> blocks;
@@ -101,6 +102,7 @@ public:
     for (Block *block : blocks)
       if (!gone.contains(block) && failed(convertBlock(*block)))
         return failure();
+    launches.fuse();
     eraseUnused();
     return checkRest();
   }
@@ -129,6 +131,11 @@ private:
       if (isPure(op) || isa<memref::LoadOp, memref::AllocOp>(op))
         continue;
       emitRun(run);
+      if (auto product = dyn_cast<GemmOp>(op)) {
+        ImplicitLocOpBuilder host(product.getLoc(), product);
+        Emission emission{kernels, host, status};
+        emitSmallGemm(emission, product);
+      }
       if (auto loop = dyn_cast<scf::ForOp>(op))
         if (isIndependent(loop))
           emitLoop(loop);
@@ -160,8 +167,14 @@ private:
     ImplicitLocOpBuilder host(last->getLoc(), last);
     Emission emission{kernels, host, status};
     emitRowReduction(emission, group, kept);
+    note(host, group.phases);
     for (const Phase &phase : llvm::reverse(group.phases))
       phase.getOp()->erase();
+  }
+
+  /// Notes what was emitted last, before the op of `host`.
+  void note(ImplicitLocOpBuilder &host, ArrayRef<Phase> phases) {
+    launches.note(&*std::prev(host.getInsertionPoint()), phases, status);
   }
 
   /// Whether nothing outside of `ops` sees what is in `value`.
@@ -196,6 +209,7 @@ private:
     ImplicitLocOpBuilder host(op.getLoc(), op);
     Emission emission{kernels, host, status};
     emitElementwise(emission, phase);
+    note(host, phase);
     op.erase();
   }
 
@@ -220,12 +234,15 @@ private:
       ImplicitLocOpBuilder host(loop.getLoc(), loop);
       Emission emission{kernels, host, status};
       emitRowReduction(emission, checks, llvm::SmallPtrSet<Operation *, 1>());
+      note(host, checks.phases);
     }
     for (linalg::GenericOp op : ops) {
       op = collapseLoops(rewriter, op);
       ImplicitLocOpBuilder host(op.getLoc(), loop);
       Emission emission{kernels, host, status};
-      emitElementwise(emission, Phase(op, loop));
+      Phase phase(op, loop);
+      emitElementwise(emission, phase);
+      note(host, phase);
       op.erase();
     }
     if (ofHost) {
@@ -303,6 +320,7 @@ private:
   KernelModule &kernels;
   Value status;
   IRRewriter rewriter;
+  LaunchSequence launches;
   llvm::SmallPtrSet<Block *, 8> gone;
 };
 

@@ -10,6 +10,8 @@
 #include "KernelWriter.h"
 #include "VectorAccess.h"
 
+#include "DiffAttn/IR/DiffAttn.h"
+
 namespace mlir::diffattn::linalggpu {
 
 /// What the forms share.
@@ -47,6 +49,12 @@ void emitElementwise(Emission &emission, const Phase &phase);
 /// `kept`, memrefs with one element a row, need not be written.
 void emitRowReduction(Emission &emission, const RowGroup &group,
                       const llvm::SmallPtrSetImpl<Operation *> &kept);
+
+/// Emits, for calls with few rows whose operands can be read 16 bytes at a
+/// time, a kernel of `op`, on memrefs; other calls keep `op`. Returns whether
+/// there is such a kernel, and what is left of `op` is erased then if nobody
+/// needs it.
+bool emitSmallGemm(Emission &emission, GemmOp op);
 
 /// Sizes of the loops of `phase` as the host knows them.
 SmallVector<OpFoldResult> getLoopSizes(ImplicitLocOpBuilder &host,

@@ -7,10 +7,27 @@
 #include "KernelWriter.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
+#include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::linalggpu;
+
+LLVM::LLVMFuncOp KernelModule::create(Location loc, int64_t threads) {
+  auto builder = OpBuilder::atBlockEnd(module.getBody());
+  auto type = LLVM::LLVMFunctionType::get(
+      LLVM::LLVMVoidType::get(builder.getContext()), {});
+  auto kernel = LLVM::LLVMFuncOp::create(builder, loc, "unnamed", type);
+  kernel->setAttr(gpu::GPUDialect::getKernelFuncAttrName(),
+                  builder.getUnitAttr());
+  kernel->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(),
+                  builder.getUnitAttr());
+  kernel->setAttr(
+      NVVM::NVVMDialect::getReqntidAttrName(),
+      builder.getDenseI32ArrayAttr({static_cast<int32_t>(threads), 1, 1}));
+  kernel->setAttr("diffattn.shared_bytes", builder.getI64IntegerAttr(0));
+  return kernel;
+}
 
 LLVM::LLVMFuncOp KernelModule::intern(LLVM::LLVMFuncOp kernel, StringRef form) {
   kernel.setName("unnamed");

@@ -26,28 +26,11 @@ void Launch::emit(ImplicitLocOpBuilder &host) const {
                             arguments);
 }
 
-LLVM::LLVMFuncOp KernelWriter::createKernel(KernelModule &kernels, Location loc,
-                                            int64_t threads) {
-  auto builder = OpBuilder::atBlockEnd(kernels.getModule().getBody());
-  auto type = LLVM::LLVMFunctionType::get(
-      LLVM::LLVMVoidType::get(builder.getContext()), {});
-  auto kernel = LLVM::LLVMFuncOp::create(builder, loc, "unnamed", type);
-  kernel->setAttr(gpu::GPUDialect::getKernelFuncAttrName(),
-                  builder.getUnitAttr());
-  kernel->setAttr(NVVM::NVVMDialect::getKernelFuncAttrName(),
-                  builder.getUnitAttr());
-  kernel->setAttr(
-      NVVM::NVVMDialect::getReqntidAttrName(),
-      builder.getDenseI32ArrayAttr({static_cast<int32_t>(threads), 1, 1}));
-  kernel->setAttr("diffattn.shared_bytes", builder.getI64IntegerAttr(0));
-  return kernel;
-}
-
 KernelWriter::KernelWriter(KernelModule &kernels, ImplicitLocOpBuilder &host,
                            ArrayRef<scf::ForOp> enclosing, int64_t threads)
     : kernels(kernels), host(host), enclosing(enclosing), threads(threads),
-      kernel(createKernel(kernels, host.getLoc(), threads)),
-      b(host.getLoc(), kernel) {}
+      kernel(kernels.create(host.getLoc(), threads)), b(host.getLoc(), kernel) {
+}
 
 // Values.
 

@@ -22,6 +22,8 @@ class KernelModule {
 public:
   explicit KernelModule(gpu::GPUModuleOp module) : module(module) {}
   gpu::GPUModuleOp getModule() { return module; }
+  /// An empty kernel with blocks of `threads`.
+  LLVM::LLVMFuncOp create(Location loc, int64_t threads);
   /// Names `kernel` by its form, or erases it and returns an equal one.
   LLVM::LLVMFuncOp intern(LLVM::LLVMFuncOp kernel, StringRef form);
   /// The constant of `get` in the memory of the device.
@@ -130,9 +132,6 @@ private:
   /// What a body reads at `indices`: a number that another phase of this kernel
   /// computed is not in memory for all threads yet.
   Value loadInBody(memref::LoadOp load, ValueRange indices);
-
-  static LLVM::LLVMFuncOp createKernel(KernelModule &kernels, Location loc,
-                                       int64_t threads);
 
   KernelModule &kernels;
   ImplicitLocOpBuilder &host;
