@@ -84,6 +84,7 @@ const Expected kExpected[] = {
     {HopperInjection::DropTurn, {FaultKind::Deadlock}},
     {HopperInjection::WrongTurn,
      {FaultKind::Deadlock, FaultKind::BarrierMismatch}},
+    {HopperInjection::LateWait, {FaultKind::Early}},
     {HopperInjection::VoteAll, {}, true, /*growing=*/true},
 };
 

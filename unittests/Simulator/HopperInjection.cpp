@@ -64,6 +64,7 @@ static constexpr Row kRows[] = {
      "cp.async.bulk.wait.group"},
     {HopperInjection::DropClusterWait, "DropClusterWait",
      "barrier.cluster.wait"},
+    {HopperInjection::LateWait, "LateWait", ""},
     {HopperInjection::VoteAll, "VoteAll", "vote.any.sync"},
 };
 
@@ -118,6 +119,8 @@ static bool applies(const CallInst &call, HopperInjection injection) {
              !findPacks(call).empty();
     case HopperInjection::WrongStride:
       return assembly->wgmma.has_value();
+    case HopperInjection::LateWait:
+      return assembly->gridWait.has_value();
     default:
       return false;
     }
@@ -169,6 +172,23 @@ static void packBefore(CallInst &wait, ArrayRef<CallInst *> packs) {
         half = wait.getArgOperand(result->getIndices().front());
     pack->moveBefore(wait.getIterator());
   }
+}
+
+/// Moves `wait` to the end of the kernel; what is reached through it is reached
+/// as it came.
+static void waitAtEnd(CallInst &wait) {
+  for (User *user : make_early_inc_range(wait.users()))
+    if (auto *result = dyn_cast<ExtractValueInst>(user))
+      result->replaceAllUsesWith(
+          wait.getArgOperand(result->getIndices().front()));
+  if (!wait.getType()->isStructTy())
+    wait.replaceAllUsesWith(wait.getArgOperand(0));
+  for (BasicBlock &block : *wait.getFunction())
+    if (auto *end = dyn_cast<ReturnInst>(block.getTerminator()))
+      wait.clone()->insertBefore(end->getIterator());
+  for (User *user : make_early_inc_range(wait.users()))
+    cast<Instruction>(user)->eraseFromParent();
+  wait.eraseFromParent();
 }
 
 void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
@@ -225,6 +245,8 @@ void mlir::diffattn::sim::inject(Module &module, StringRef kernel,
   }
   case HopperInjection::PackEarly:
     return packBefore(call, findPacks(call));
+  case HopperInjection::LateWait:
+    return waitAtEnd(call);
   case HopperInjection::VoteAll:
     call.setCalledFunction(Intrinsic::getOrInsertDeclaration(
         &module, Intrinsic::nvvm_vote_all_sync));

@@ -58,6 +58,8 @@ enum class HopperInjection : uint8_t {
   /// Who passes a turn at a named barrier does not, or passes its own.
   DropTurn,
   WrongTurn,
+  /// The kernels ahead are waited for when all is done.
+  LateWait,
   /// A vote asks whether all lanes agree, not whether any does.
   VoteAll,
 };

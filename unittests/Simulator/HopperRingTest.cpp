@@ -214,8 +214,9 @@ TEST_F(HopperRingTest, EveryInjectionIsFound) {
           << stringifyInjection(injection).str() << " " << index;
     }
   }
-  // All but masks, packs, proxy fences, stores, clusters, turns and votes.
-  EXPECT_EQ(kinds, getHopperInjections().size() - 11);
+  // All but masks, packs, proxy fences, stores, clusters, turns, votes and
+  // waits for kernels.
+  EXPECT_EQ(kinds, getHopperInjections().size() - 12);
 }
 
 TEST_F(HopperRingTest, BreaksAsItShould) {

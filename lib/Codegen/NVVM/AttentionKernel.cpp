@@ -118,24 +118,6 @@ Value AttentionKernel::loadLambda(Value batch, Value row, Value head) {
   return b.select(isSigmoid, emitSigmoid(math, lambda), lambda);
 }
 
-void AttentionKernel::overlapDecode(bool dependent) {
-  if (!dependent)
-    return;
-  HopperBuilder hopper(b);
-  if (spec.kind == GpuKernelKind::Decode)
-    hopper.startDependents();
-  if (spec.kind != GpuKernelKind::Merge)
-    return;
-  SmallVector<Value *> pointers;
-  for (Value &argument : arguments)
-    if (argument && isa<LLVM::LLVMPointerType>(argument.getType()))
-      pointers.push_back(&argument);
-  auto values = llvm::map_to_vector(pointers, [](Value *p) { return *p; });
-  hopper.waitForKernels(values);
-  for (auto [pointer, value] : llvm::zip_equal(pointers, values))
-    *pointer = value;
-}
-
 LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
                                                     const GpuKernelSpec &spec) {
   std::string name = spec.getName();
@@ -203,7 +185,6 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     argument.setLoc(
         NameLoc::get(builder.getStringAttr(getGpuParam(param).name), loc));
   AttentionKernel state(b, spec);
-  state.overlapDecode(hasDependentLaunch(module));
   if (spec.kind == GpuKernelKind::Merge)
     emitMergeKernel(state);
   else if (spec.kind == GpuKernelKind::Decode)
@@ -214,6 +195,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getOrEmitGpuKernel(gpu::GPUModuleOp module,
     emitWgmmaKernel(state);
   else
     emitForwardKernel(state);
+  if (hasDependentLaunch(module))
+    HopperBuilder(b).startEarly();
   b.finish();
   return kernel;
 }

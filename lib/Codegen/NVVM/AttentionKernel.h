@@ -85,9 +85,6 @@ struct AttentionKernel {
   Value isSeenInPart(Value row, int64_t rows, Value key, int64_t keys);
   /// lambda of signal head `head` at row `row`, after its activation.
   Value loadLambda(Value batch, Value row, Value head);
-  /// Where the merge of decode may start before decode has ended (`dependent`):
-  /// says so in the one, and waits for it in the other, before memory is read.
-  void overlapDecode(bool dependent);
   /// Makes `number` the thread's, and what follows from it.
   void setThread(Value number);
 

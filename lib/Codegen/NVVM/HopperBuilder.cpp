@@ -100,13 +100,32 @@ void HopperBuilder::setRegisters(int64_t count, bool more) {
        {b.i32(count)});
 }
 
-void HopperBuilder::startDependents() {
+void HopperBuilder::startEarly() {
+  Block &entry = b.getKernel().getBody().front();
+  SmallVector<Value> pointers;
+  for (Value argument : entry.getArguments()) {
+    auto type = dyn_cast<LLVM::LLVMPointerType>(argument.getType());
+    // The others are tensor maps, which came with the launch.
+    if (type && type.getAddressSpace() == 1)
+      pointers.push_back(argument);
+  }
+  // It has no memory to share with another kernel.
+  if (pointers.empty())
+    return;
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(&entry);
+  // Ahead of the wait, where it hides the most: the next kernel waits for the
+  // end of this one all the same. Every block waits, also one without work:
+  // kernels further on know of those ahead through this one alone.
   call("griddepcontrol.launch.dependents", {});
-}
-void HopperBuilder::waitForKernels(MutableArrayRef<Value> pointers) {
   const auto count = static_cast<unsigned>(pointers.size());
-  llvm::copy(assemble(getPtxAsm(GridWait{count}), pointers, {}),
-             pointers.begin());
+  SmallVector<Value> behind =
+      assemble(getPtxAsm(GridWait{count}), pointers, {});
+  Operation *wait = behind.front().getDefiningOp();
+  if (auto extract = dyn_cast<LLVM::ExtractValueOp>(wait))
+    wait = extract.getContainer().getDefiningOp();
+  for (auto [pointer, value] : llvm::zip_equal(pointers, behind))
+    pointer.replaceAllUsesExcept(value, wait);
 }
 
 void HopperBuilder::fence() { call("wgmma.fence.sync.aligned", {}); }

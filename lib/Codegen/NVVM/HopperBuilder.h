@@ -60,11 +60,11 @@ public:
   /// What a thread of this warpgroup may have from here on, a multiple of 8.
   void setRegisters(int64_t count, bool more);
 
-  /// Lets the next kernel start that waits for this one, once all blocks have.
-  void startDependents();
-  /// Until the kernels ahead have ended; whatever is reached through
-  /// `pointers` is reached after that.
-  void waitForKernels(MutableArrayRef<Value> pointers);
+  /// Of a kernel that is written but for its return: its launch may begin while
+  /// the kernels ahead still run. All blocks let the next kernel do the same,
+  /// and then wait until those ahead have ended. Whatever is reached through a
+  /// parameter that points to global memory is reached after that.
+  void startEarly();
 
   // Products by a warpgroup, in this order: `fence` after the last write to
   // registers that they take, products, `commit`, `wait` with all registers of

@@ -42,15 +42,20 @@
 !v = memref<?x8x?x128xbf16, strided<[?, ?, ?, 1], offset: ?>>
 !w = memref<128xbf16>
 
-// From sm_90 on the merge may start while decode runs, and waits for it before it touches memory; sm_80 has no such launches.
+// From sm_90 on a kernel may start while those ahead run: first of all it lets the next one do so, and then it waits, before it touches
+// memory; sm_80 has no such launches.
+// EARLY-LABEL: llvm.func @diffattn_forward_64x128_bf16
+// EARLY-NEXT:  llvm.call_intrinsic "llvm.nvvm.griddepcontrol.launch.dependents"
+// EARLY-NEXT:  llvm.inline_asm has_side_effects asm_dialect = att "griddepcontrol.wait;", "=l,
 // EARLY-LABEL: llvm.func @diffattn_decode_64x128_bf16
-// EARLY:       llvm.call_intrinsic "llvm.nvvm.griddepcontrol.launch.dependents"
+// EARLY-NEXT:  llvm.call_intrinsic "llvm.nvvm.griddepcontrol.launch.dependents"
+// EARLY-NEXT:  llvm.inline_asm has_side_effects asm_dialect = att "griddepcontrol.wait;", "=l,
 // EARLY-LABEL: llvm.func @diffattn_merge_128_bf16_weightbf16(
-// EARLY-NOT:   llvm.load
-// EARLY:       llvm.inline_asm has_side_effects asm_dialect = att "griddepcontrol.wait;", "=l,
-// LIST-NOT:    diffattn_{{forward|decode}}{{[^}]*}}starts_early
-// LIST:        name = "diffattn_merge_128_bf16_weightbf16"
-// LIST-SAME:   starts_early
+// EARLY-NEXT:  llvm.call_intrinsic "llvm.nvvm.griddepcontrol.launch.dependents"
+// EARLY-NEXT:  llvm.inline_asm has_side_effects asm_dialect = att "griddepcontrol.wait;", "=l,
+// LIST:        name = "diffattn_forward_64x128_bf16{{[^}]*}}starts_early
+// LIST-SAME:   name = "diffattn_decode_64x128_bf16{{[^}]*}}starts_early
+// LIST-SAME:   name = "diffattn_merge_128_bf16_weightbf16"{{[^}]*}}starts_early
 // CHECK-NOT:   griddepcontrol
 
 // Nothing is launched without queries. Up to 8 of them decode, a group of heads in as large parts as fit, with as many

@@ -6,6 +6,9 @@
 //===----------------------------------------------------------------------===//
 #include "KernelWriter.h"
 
+#include "../GpuKernelModule.h"
+#include "../HopperBuilder.h"
+
 #include "mlir/Dialect/Affine/Utils.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Matchers.h"
@@ -479,6 +482,8 @@ SmallVector<Value> KernelWriter::delinearize(Value linear,
 }
 
 Launch KernelWriter::finish(StringRef form, Value blocks) {
+  if (hasDependentLaunch(kernels.getModule()))
+    gpucode::HopperBuilder(b).startEarly();
   b.finish();
   kernel.setType(LLVM::LLVMFunctionType::get(
       LLVM::LLVMVoidType::get(b.getContext()),
