@@ -41,7 +41,7 @@ CASES = ["v1_bf16", "v1_packed_i64_f16", "v1_packed_i64_bf16_decode", "v1_length
 HOPPER_CASES = ["v1_bf16", "v1_lengths_bf16", "v1_wide_f16", "v2_bf16", "v1_lengths_bf16_decode", "v1_pages_bf16", "v1_sequences_bf16",
                 "motif_gda_pages_bf16", "time_one_k_causal", "time_decode_wide", "time_wide",
                 "time_wide_clusters", "time_wide_persistent", "time_causal", "time_causal_blocks"]
-GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "angles") for kind in ("bf16_64", "f16_4096")]
+GENERATED = [f"{op}_{kind}" for op in ("row_norm", "gate", "turn", "project", "angles") for kind in ("bf16_64", "f16_4096")]
 
 
 @pytest.fixture(scope="module")

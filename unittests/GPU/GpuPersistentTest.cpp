@@ -163,13 +163,12 @@ TEST_P(EveryPersistentRow, SequencesAndPages) {
 INSTANTIATE_TEST_SUITE_P(GpuPersistent, EveryPersistentRow,
                          ::testing::ValuesIn(getRows()));
 
-/// The tiles of queries (of `rows` rows, by head) that a launch leaves out
-/// which begins with number `first`.
+/// The tiles of queries (of `rows` rows, by head) that a launch of one block
+/// leaves out which goes on with number `next` behind its first tile.
 std::set<std::pair<int64_t, int64_t>> findOmitted(CompiledCase &compiled,
                                                   const Shape &shape,
-                                                  int64_t rows,
-                                                  uint32_t first) {
-  compiled.beginAt(first);
+                                                  int64_t rows, uint32_t next) {
+  compiled.beginAt(next - 1);
   Outcome outcome = compiled.run(shape, 1);
   EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
   const int64_t dv = compiled.getSignature().dv;
@@ -185,7 +184,7 @@ std::set<std::pair<int64_t, int64_t>> findOmitted(CompiledCase &compiled,
 /// The last tiles, which see most keys, come first, of all heads of all
 /// batches.
 TEST(GpuPersistent, LongestRowsFirst) {
-  Signature s = ofPersistent(getNarrowRow(), /*blocks=*/3);
+  Signature s = ofPersistent(getNarrowRow(), /*blocks=*/1);
   s.causal = true;
   s.signal = 2;
   const Shape shape{2, 300, 40};
@@ -194,9 +193,11 @@ TEST(GpuPersistent, LongestRowsFirst) {
   uint32_t number = 0;
   for (int64_t tile : {2, 1, 0})
     for (int64_t head = 0; head < 4; ++head) {
-      if (number % 3 == 0)
+      if (number % 3 == 1)
         EXPECT_EQ(findOmitted(compiled, shape, 128, number), expected);
-      expected.insert({head, tile});
+      // The first one is the block's own.
+      if (number > 0)
+        expected.insert({head, tile});
       ++number;
     }
   // As a counter that was not reset: nothing is left to do.
@@ -206,7 +207,7 @@ TEST(GpuPersistent, LongestRowsFirst) {
 /// Heads whose keys and values do not fit the L2 together come in sections, of
 /// whole groups that share values.
 TEST(GpuPersistent, SectionsOfHeads) {
-  Signature s = ofPersistent(getNarrowRow(), /*blocks=*/3);
+  Signature s = ofPersistent(getNarrowRow(), /*blocks=*/1);
   s.signal = 6;
   s.noise = s.key1 = s.key2 = s.value = 3;
   s.kvLen = true;
@@ -215,7 +216,7 @@ TEST(GpuPersistent, SectionsOfHeads) {
   shape.length = 5;
   CompiledCase compiled(s);
   const std::set<std::pair<int64_t, int64_t>> first{
-      {0, 1}, {1, 1}, {2, 1}, {3, 1}, {0, 0}, {1, 0}, {2, 0}, {3, 0}};
+      {1, 1}, {2, 1}, {3, 1}, {0, 0}, {1, 0}, {2, 0}, {3, 0}};
   EXPECT_EQ(findOmitted(compiled, shape, 128, 8), first);
 }
 
@@ -223,13 +224,25 @@ TEST(GpuPersistent, SectionsOfHeads) {
 /// launch before.
 TEST(GpuPersistent, CountersThatAreNotReset) {
   CompiledCase compiled(ofPersistent(getNarrowRow(), /*blocks=*/2));
-  const Shape shape{1, 140, 64};
+  const Shape shape{1, 300, 64};
   EXPECT_TRUE(compiled.run(shape, 1).report.clean());
   compiled.beginAt(4);
   EXPECT_EQ(compiled.run(shape, 1).worst(),
             std::numeric_limits<double>::infinity());
   compiled.dropFills();
   EXPECT_TRUE(compiled.run(shape, 1).report.has(sim::FaultKind::Uninitialized));
+}
+
+/// Where every tile has a block there is no counter, so nothing must be set.
+TEST(GpuPersistent, AsManyBlocksAsTilesNeedNoCounter) {
+  for (int64_t blocks : {2, 3}) {
+    CompiledCase compiled(ofPersistent(getNarrowRow(), blocks));
+    compiled.dropFills();
+    Outcome outcome = compiled.run({1, 140, 64}, 1);
+    EXPECT_TRUE(outcome.report.clean()) << outcome.report.str();
+    EXPECT_LE(outcome.worst(), 1.0);
+    EXPECT_EQ(outcome.stats.at(0).blocks, 2u);
+  }
 }
 
 } // namespace

@@ -132,13 +132,22 @@ void AttentionLaunch::launchPersistent(const GpuKernelSpec &spec, Value tiles) {
   host.argument(P::AllHeads) = host.i32(heads);
   host.argument(P::SectionHeads) =
       host.i32(host.countSectionHeads(spec, heads));
-  Value counter = host.allocateCounter();
-  host.setPointer(P::Counter, counter);
-  host.launch(spec, {host.compute<arith::MinUIOp>(
-                         host.compute<arith::MulIOp>(tiles, heads),
-                         host.index(spec.getPersistentBlocks())),
-                     one, one});
-  gpu::DeallocOp::create(host.b, TypeRange(), ValueRange(), counter);
+  Value all = host.compute<arith::MulIOp>(tiles, heads);
+  const int64_t blocks = spec.getPersistentBlocks();
+  // A counter must be set first, which takes about as long as a launch does.
+  host.choose(
+      host.compare(arith::CmpIPredicate::ule, all, blocks),
+      [&] {
+        host.argument(P::Counter) = LLVM::ZeroOp::create(
+            host.b, LLVM::LLVMPointerType::get(host.b.getContext(), 1));
+        host.launch(spec, {all, one, one});
+      },
+      [&] {
+        Value counter = host.allocateCounter();
+        host.setPointer(P::Counter, counter);
+        host.launch(spec, {host.index(blocks), one, one});
+        gpu::DeallocOp::create(host.b, TypeRange(), ValueRange(), counter);
+      });
 }
 
 void AttentionLaunch::launchSchedule(ScheduleAttrInterface schedule,

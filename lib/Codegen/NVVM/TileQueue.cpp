@@ -22,16 +22,23 @@ using Values = GpuBuilder::Values;
 static constexpr int64_t kBounds = 3;
 static_assert(kBounds + 4 == GpuSharedLayout::kTicketWords);
 
-Value TileQueue::take() {
-  Value isFirst = b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0));
+Value TileQueue::first() { return b.blockId(0); }
+
+Value TileQueue::next() {
+  Value counter = kernel.param(GpuParam::Counter);
+  Value none = LLVM::ZeroOp::create(b, counter.getType());
+  Value asks =
+      b.andI(b.compare(LLVM::ICmpPredicate::eq, kernel.lane, b.i32(0)),
+             LLVM::ICmpOp::create(b, LLVM::ICmpPredicate::ne, counter, none));
   Values taken = b.branch(
-      isFirst,
+      asks,
       [&]() -> Values {
-        return {LLVM::AtomicRMWOp::create(
-            b, LLVM::AtomicBinOp::add, kernel.param(GpuParam::Counter),
-            b.i32(1), LLVM::AtomicOrdering::monotonic, "device")};
+        Value more = LLVM::AtomicRMWOp::create(
+            b, LLVM::AtomicBinOp::add, counter, b.i32(1),
+            LLVM::AtomicOrdering::monotonic, "device");
+        return {b.add(b.gridSize(0), more)};
       },
-      ValueRange{b.i32(0)});
+      ValueRange{b.i32(-1)});
   return taken[0];
 }
 

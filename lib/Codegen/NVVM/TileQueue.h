@@ -11,11 +11,11 @@
 
 namespace mlir::diffattn::gpucode {
 
-/// The tiles of queries of a launch, which persistent blocks share out. The
-/// warp of a block that brings takes the next number from a counter in global
-/// memory, finds the tile, and leaves a ticket in shared memory, by which the
-/// warps that multiply find it too. Nothing that a tile computes depends on who
-/// takes it.
+/// The tiles of queries of a launch, which persistent blocks share out. A block
+/// has that of its own number first; the warp that brings takes the next ones
+/// from a counter in global memory, finds the tile, and leaves a ticket in
+/// shared memory, by which the warps that multiply find it too. Nothing that a
+/// tile computes depends on who takes it.
 ///
 /// Heads are cut in sections whose keys and values fit the L2
 /// (kGpuSectionBytes), and the numbers go through one section after the other:
@@ -25,9 +25,11 @@ class TileQueue {
 public:
   explicit TileQueue(AttentionKernel &kernel) : kernel(kernel), b(kernel.b) {}
 
-  /// By all lanes of the warp that brings: the next number, in lane 0. The
-  /// others' is 0.
-  Value take();
+  /// By all lanes of the warp that brings: the number of the block's first
+  /// tile, and then the next one, in lane 0. Without a counter there is none:
+  /// every tile has a block.
+  Value first();
+  Value next();
   /// Whether there is a tile of that number.
   Value exists(Value number);
   /// The tile of that number, by the same warp. Of packed sequences it may have

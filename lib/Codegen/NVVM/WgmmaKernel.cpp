@@ -242,7 +242,7 @@ void WgmmaKernel::bringAll() {
     return layout.combinesInStage ? ring->lend(position) : position;
   };
   Values end = b.loopUntil(
-      {queue.take(), start.stage, start.parity, start.parity},
+      {queue.first(), start.stage, start.parity, start.parity},
       [&](ValueRange carried) -> Values {
         Value number = b.shuffle(carried[0], b.i32(0));
         Value exists = queue.exists(number);
@@ -250,7 +250,7 @@ void WgmmaKernel::bringAll() {
             exists,
             [&]() -> Values {
               // Asked for a tile ahead, as the answer takes its time.
-              Value following = queue.take();
+              Value following = queue.next();
               place = queue.locate(number);
               kernel.enterSequence(place.sequence);
               std::tie(firstTile, endTile) = kernel.findTiles(place, keys);

@@ -10,17 +10,22 @@
 !v = memref<2x4x?x128xbf16>
 !o = memref<2x8x?x128xbf16>
 
-// Tiles of all heads, and at most a block a multiprocessor. A section has whole
+// Tiles of all heads, and at most a block a multiprocessor: where each tile has one, there is no counter to set. A section has whole
 // groups of heads with one V: 4 * (64 + 64 + 128) columns of 2 bytes a key.
 // CHECK-LABEL: func.func @both
 // CHECK-DAG:     %[[ALL:.+]] = arith.addi %{{.+}}, %c127
 // CHECK-DAG:     %[[TILES:.+]] = arith.divui %[[ALL]], %c128
 // CHECK-DAG:     %[[SECTION:.+]] = arith.minui %{{.+}}, %c16
+// CHECK:         %[[WORK:.+]] = arith.muli %[[TILES]], %c16
+// CHECK:         %[[FEW:.+]] = arith.cmpi ule, %[[WORK]], %c132
+// CHECK:         scf.if %[[FEW]]
+// CHECK:         %[[NONE:.+]] = llvm.mlir.zero : !llvm.ptr<1>
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6p blocks in (%[[WORK]], %c1{{[^,]*}}, %c1{{[^)]*}})
+// CHECK-SAME:      %[[NONE]] : !llvm.ptr<1>
+// CHECK:         else
 // CHECK:         %[[COUNTER:.+]] = gpu.alloc () : memref<4xi8>
 // CHECK:         gpu.memset  %[[COUNTER]], %{{.+}} : memref<4xi8>, i8
-// CHECK:         %[[WORK:.+]] = arith.muli %[[TILES]], %c16
-// CHECK:         %[[BLOCKS:.+]] = arith.minui %[[WORK]], %c132
-// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6p blocks in (%[[BLOCKS]], %c1{{[^,]*}}, %c1{{[^)]*}})
+// CHECK:         gpu.launch_func @diffattn_kernels::@diffattn_forward_64x128_bf16_wgmma_both_k64s6p blocks in (%c132{{[^,]*}}, %c1{{[^,]*}}, %c1{{[^)]*}})
 // CHECK:         gpu.dealloc  %[[COUNTER]]
 func.func @both(%q1: !q, %k1: !k, %q2: !q, %k2: !k, %v: !v, %l: memref<f32>, %o: !o) {
   diffattn.attention ins(%q1, %k1, %q2, %k2, %v : !q, !k, !q, !k, !v) lambda(%l : memref<f32>)
@@ -44,7 +49,7 @@ func.func @blocks(%q1: !q, %k1: !k, %q2: !q, %k2: !k, %v: !v, %l: memref<f32>, %
 }
 
 // KERNEL-LABEL: llvm.func @diffattn_forward_64x128_bf16_wgmma_both_k64s6p
-// KERNEL-NOT:     nvvm.read.ptx.sreg.ctaid
+// KERNEL:         nvvm.read.ptx.sreg.ctaid.x
 // KERNEL:         llvm.atomicrmw add %{{.+}}, %{{.+}} syncscope("device") monotonic : !llvm.ptr<1>, i32
 
 // PTXAS-DAG: diffattn_forward_64x128_bf16_wgmma_both_k64s6 = {registers = 168 : i64, spill_loads = 0 : i64, spill_stores = 0 : i64}

@@ -118,3 +118,23 @@ func.func @blocks(%n: index) -> (memref<?xf32>, memref<f32>, memref<?xf32>) {
   }
   return %s, %t, %u : memref<?xf32>, memref<f32>, memref<?xf32>
 }
+
+// -----
+
+// The only condition is known not to hold where the launches are apart: what reads 16 bytes at a time is part of the joined kernel alone.
+// CHECK-NOT: llvm.func @diffattn_elementwise_0(
+// CHECK-LABEL: llvm.func @diffattn_horizontal_0(
+// CHECK-LABEL: func.func @asked_of_one
+// CHECK: scf.if
+// CHECK-NEXT: gpu.launch_func @diffattn_kernels::@diffattn_horizontal_0
+// CHECK-NEXT: else
+// CHECK-NOT: scf.if
+// CHECK-COUNT-2: gpu.launch_func @diffattn_kernels::@diffattn_elementwise
+func.func @asked_of_one(%x: memref<8xf32>) -> (memref<8xf32>, memref<8xi32>) {
+  %k = memref.alloc() {alignment = 64 : i64} : memref<8xi32>
+  %y = memref.alloc() {alignment = 64 : i64} : memref<8xf32>
+  %l = memref.alloc() {alignment = 64 : i64} : memref<8xi32>
+  memref.copy %x, %y : memref<8xf32> to memref<8xf32>
+  memref.copy %k, %l : memref<8xi32> to memref<8xi32>
+  return %y, %l : memref<8xf32>, memref<8xi32>
+}

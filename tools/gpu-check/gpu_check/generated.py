@@ -36,7 +36,8 @@ def make(item, rows, aligned, seed, device):
     from .operands import TYPES
     generator = torch.Generator(device=device).manual_seed(seed)
     element, width, unit = TYPES[item.element], item.width, ROUNDOFF[item.element]
-    skip = 0 if aligned else 1
+    # A product whose rows are not aligned is the library's.
+    skip = 0 if aligned or item.op == "project" else 1
 
     def place(values):
         """The values in memory that begins at, or one element behind, a multiple of 16 bytes."""
@@ -69,6 +70,11 @@ def make(item, rows, aligned, seed, device):
         want = torch.stack([first * c - second * s, second * c + first * s], 2)
         terms = torch.stack([(first * c).abs() + (second * s).abs(), (second * c).abs() + (first * s).abs()], 2)
         return [x, cos, sin, poison(rows, 8, 2, width)], [(3, want, rounded(want, terms))]
+    if item.op == "project":
+        x, w, before = normal(3, width, dtype=element), normal(321, width, dtype=element), normal(3, 321)
+        want = before.double() + x.double() @ w.double().T
+        terms = before.double().abs() + x.double().abs() @ w.double().abs().T
+        return [x, w, before], [(2, want, SMALL * terms)]
     if item.op == "angles":
         at, f = place(torch.randint(0, 200, (rows,), generator=generator, device=device)), normal(width)
         angle = at.double()[:, None] * f.double()

@@ -180,6 +180,10 @@ func.func @turn_ELEMENT_N(%x: memref<?x8x2xNxf32>, %cos: memref<?xNxf32>, %sin: 
   }
   return
 }
+func.func @project_ELEMENT_N(%x: memref<3xNxELEMENT>, %w: memref<321xNxELEMENT>, %o: memref<3x321xf32>) {
+  diffattn.gemm ins(%x, %w : memref<3xNxELEMENT>, memref<321xNxELEMENT>) outs(%o : memref<3x321xf32>) {transpose_b, accumulate}
+  return
+}
 func.func @angles_ELEMENT_N(%at: memref<?xi64>, %f: memref<Nxf32>, %cos: memref<?xNxf32>, %x: memref<?x?xELEMENT>, %s: memref<?xELEMENT>) {
   linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],
       iterator_types = ["parallel", "parallel"]} ins(%at, %f : memref<?xi64>, memref<Nxf32>) outs(%cos : memref<?xNxf32>) {

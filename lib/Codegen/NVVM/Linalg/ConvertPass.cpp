@@ -361,6 +361,7 @@ struct ConvertLinalgToGpuPass final
       if (failed(converter.convert()))
         return signalPassFailure();
     }
+    kernels.eraseUnused(module);
     OpPassManager pm(gpu::GPUModuleOp::getOperationName());
     buildKernelLowering(pm);
     if (failed(runPipeline(pm, kernels.getModule())))

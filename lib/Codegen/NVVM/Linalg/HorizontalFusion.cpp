@@ -236,8 +236,18 @@ void LaunchSequence::fuse(ArrayRef<Step *> group) {
     return;
   }
   auto choice = scf::IfOp::create(host, condition, /*withElseRegion=*/true);
-  for (Step *step : group)
-    step->op->moveBefore(choice.elseBlock()->getTerminator());
+  Operation *end = choice.elseBlock()->getTerminator();
+  for (Step *step : group) {
+    step->op->moveBefore(end);
+    // A condition that stands alone is known not to hold here.
+    if (step->getCondition() != condition)
+      continue;
+    auto own = cast<scf::IfOp>(step->op);
+    for (Operation &op :
+         llvm::make_early_inc_range(own.elseBlock()->without_terminator()))
+      op.moveBefore(end);
+    own.erase();
+  }
   host.setInsertionPointToStart(choice.thenBlock());
   all.emit(host);
 }

@@ -47,6 +47,18 @@ LLVM::LLVMFuncOp KernelModule::intern(LLVM::LLVMFuncOp kernel, StringRef form) {
   return kernel;
 }
 
+void KernelModule::eraseUnused(ModuleOp host) {
+  llvm::StringSet<> launched;
+  host.walk([&](gpu::LaunchFuncOp launch) {
+    launched.insert(launch.getKernelName().getValue());
+  });
+  // any order: each goes or stays by itself
+  for (auto &entry : kernels)
+    if (!launched.contains(entry.second.getName()))
+      entry.second.erase();
+  kernels.clear();
+}
+
 LLVM::GlobalOp KernelModule::getConstant(memref::GetGlobalOp get) {
   std::string name = get.getName().str();
   if (auto known = module.lookupSymbol<LLVM::GlobalOp>(name))

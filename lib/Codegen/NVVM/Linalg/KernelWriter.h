@@ -26,6 +26,9 @@ public:
   LLVM::LLVMFuncOp create(Location loc, int64_t threads);
   /// Names `kernel` by its form, or erases it and returns an equal one.
   LLVM::LLVMFuncOp intern(LLVM::LLVMFuncOp kernel, StringRef form);
+  /// Erases the kernels that no launch in `host` names: those that are part of
+  /// another one.
+  void eraseUnused(ModuleOp host);
   /// The constant of `get` in the memory of the device.
   LLVM::GlobalOp getConstant(memref::GetGlobalOp get);
   /// Static shared memory of `count` elements.
