@@ -7,6 +7,7 @@ from . import cases
 
 # |error| / M of docs/numerics.md, by the type of the result.
 GATES = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
+SMALLEST = {torch.float32: 2.0 ** -149, torch.float16: 2.0 ** -24, torch.bfloat16: 2.0 ** -133}
 
 
 def visible(case, tensors, rows):
@@ -123,7 +124,8 @@ def relative(got, want):
 
 
 def measured(got, want, m):
-    """The largest |error| / M; infinite where something is not finite, or M is 0 and the error is not."""
-    error = (got.double() - want).abs()
+    """The largest |error| / M, beside half of the type's smallest number, by which a rounded result may be off however small M is;
+    infinite where something is not finite, or M is 0 and the error is not."""
+    error = ((got.double() - want).abs() - SMALLEST[got.dtype] / 2).clamp_min(0)
     ratio = torch.where(error == 0, 0.0, error / m)
     return math.inf if not bool(torch.isfinite(got).all()) else float(torch.nan_to_num(ratio, nan=math.inf).max())
