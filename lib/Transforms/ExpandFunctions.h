@@ -12,7 +12,7 @@
 namespace mlir::diffattn {
 
 /// Rewrites `math.sin` and `math.cos` on scalars of f32 to arithmetic, right to
-/// a few units in the last place up to 2^50.
+/// a few units in the last place for every finite number.
 void populateTrigonometryPatterns(RewritePatternSet &patterns);
 
 /// Rewrites `math.powf` and `math.atan2` on scalars of f32 to exponentials,

@@ -365,8 +365,9 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
 
     `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all` is
     set: then `sin` and `cos` on f32 are polynomials too, right to a few units in the
-    last place up to 2^50; the rest on f32 is written in terms of the others; and
-    `round` and `arith.remf` are arithmetic on every type of float, and exact.
+    last place for every finite number; the rest on f32 is arithmetic or written in
+    terms of the others; and `round` and `arith.remf` are arithmetic on every type of
+    float, and exact.
   }];
   let options = [Option<"all", "all", "bool", /*default=*/"false",
                         "Leave no function of f32 to a library">];

@@ -1,0 +1,56 @@
+"""Functions of floats over all of their ranges, on a CPU and on a simulated GPU, against NumPy in f64."""
+import ml_dtypes
+import numpy as np
+import pytest
+
+from diffattn.runtime import Executable
+
+TARGETS = ["cpu", "cuda-sim:sm_80"]
+UNARY = {"cos": np.cos, "sin": np.sin, "tan": np.tan}
+TYPES = {np.float32: "f32", np.float16: "f16", ml_dtypes.bfloat16: "bf16"}
+#: Both sides of where functions change how they are computed, and of what they give.
+EDGES = [0.0, 1e-45, 1e-40, 2.0**-126, 1e-20, 1e-4, 0.4142, 0.5, 0.66, 0.7071, 1.0, 1.5707964, 2.0, 2.4142, 3.0, 10.06, 44.0, 80.0,
+         88.72283, 104.0, 126.0, 128.0, 149.0, 2.0**23, 2.0**24, 2.0**30, 2.0**31, 2.0**40, 2.0**50, 2.0**63, 1e30,
+         16367173 * 2.0**72, 3.4028235e38, np.inf]
+
+
+def numbers():
+    edges = np.array(EDGES, np.float32)
+    with np.errstate(over="ignore"):
+        edges = np.concatenate([np.nextafter(edges, np.float32(0)), edges, np.nextafter(edges, np.float32(np.inf)), [np.nan]])
+    return np.concatenate([edges, -edges]).astype(np.float32)
+
+
+def functions(dtype):
+    t = f"tensor<?x{TYPES[dtype]}>"
+    text = "".join(f"func.func @f_{op}(%x: {t}) -> {t} {{\n  %r = math.{op} %x : {t}\n  return %r : {t}\n}}\n" for op in UNARY)
+    return text
+
+
+def check(got, want, limit, *operands):
+    """`want` in f64. Zeros and infinities have signs."""
+    with np.errstate(all="ignore"):
+        rounded = want.astype(np.float32).astype(got.dtype).astype(np.float64)
+        value = got.astype(np.float64)
+        isNumber = ~np.isnan(want)
+        wrong = np.isnan(value) == isNumber
+        wrong |= isNumber & (np.signbit(value) != np.signbit(want))
+        finite = isNumber & np.isfinite(rounded)
+        wrong |= isNumber & ~finite & (value != rounded)
+        # Half of the smallest number is what rounding may take from any.
+        wrong |= finite & ~(np.abs(value - want) <= limit * np.abs(want) + 2.0**-149)
+    assert not wrong.any(), [(*(x[k] for x in operands), got[k], rounded[k]) for k in np.flatnonzero(wrong)[:5]]
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def singles(request):
+    return Executable(functions(np.float32), target=request.param, threads=1)
+
+
+def test_f32(singles):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([numbers(), rng.integers(0, 2**32, 3000, dtype=np.uint32).view(np.float32),
+                        rng.uniform(-4, 4, 1000).astype(np.float32)])
+    with np.errstate(all="ignore"):
+        for op, f in UNARY.items():
+            check(singles.call(f"f_{op}", x)[0], f(x.astype(np.float64)), 6e-7, x)
