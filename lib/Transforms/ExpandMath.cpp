@@ -117,6 +117,23 @@ struct ExpandExp2 final : OpRewritePattern<math::Exp2Op> {
 /// On a logarithm whose operand is normal, zero or no number.
 constexpr StringLiteral kOfNormal = "diffattn.of_normal";
 
+/// On an error function whose sign is not asked for.
+constexpr StringLiteral kWithoutSign = "diffattn.without_sign";
+
+/// Upstream's approximation of erf(-0) is 0.
+struct KeepSignOfZero final : OpRewritePattern<math::ErfOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(math::ErfOp op,
+                                PatternRewriter &rewriter) const override {
+    if (!isF32(op.getOperand()) || op->hasAttr(kWithoutSign))
+      return rewriter.notifyMatchFailure(op, "not f32, or has no sign");
+    auto erf = math::ErfOp::create(rewriter, op.getLoc(), op.getOperand());
+    erf->setAttr(kWithoutSign, rewriter.getUnitAttr());
+    rewriter.replaceOpWithNewOp<math::CopySignOp>(op, erf, op.getOperand());
+    return success();
+  }
+};
+
 /// Upstream's approximation takes subnormal numbers for the smallest normal
 /// one. `log2` is what the logarithm of 2 is.
 template <typename Op>
@@ -263,7 +280,7 @@ private:
 
 void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
                                                 bool all) {
-  patterns.add<ExpandExp, ExpandExp2,
+  patterns.add<ExpandExp, ExpandExp2, KeepSignOfZero,
                ExpandNumber<arith::MaxNumFOp, arith::CmpFPredicate::OGT>,
                ExpandNumber<arith::MinNumFOp, arith::CmpFPredicate::OLT>>(
       patterns.getContext());

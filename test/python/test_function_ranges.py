@@ -1,4 +1,6 @@
 """Functions of floats over all of their ranges, on a CPU and on a simulated GPU, against NumPy in f64."""
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -6,7 +8,13 @@ import pytest
 from diffattn.runtime import Executable
 
 TARGETS = ["cpu", "cuda-sim:sm_80"]
-UNARY = {"cos": np.cos, "sin": np.sin, "tan": np.tan}
+UNARY = {
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atanh": np.arctanh,
+    "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf, otypes=[float]),
+    "erfc": np.vectorize(math.erfc, otypes=[float]), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log,
+    "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "rsqrt": lambda x: np.copysign(1 / np.sqrt(np.where(x == 0, 0, x)), x),
+    "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh,
+}
 TYPES = {np.float32: "f32", np.float16: "f16", ml_dtypes.bfloat16: "bf16"}
 #: Both sides of where functions change how they are computed, and of what they give.
 EDGES = [0.0, 1e-45, 1e-40, 2.0**-126, 1e-20, 1e-4, 0.4142, 0.5, 0.66, 0.7071, 1.0, 1.5707964, 2.0, 2.4142, 3.0, 10.06, 44.0, 80.0,
