@@ -7,6 +7,7 @@
 #ifndef DIFFATTN_LIB_TRANSFORMS_EXPANDFUNCTIONS_H
 #define DIFFATTN_LIB_TRANSFORMS_EXPANDFUNCTIONS_H
 
+#include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "mlir/IR/PatternMatch.h"
 
 namespace mlir::diffattn {
@@ -15,8 +16,11 @@ namespace mlir::diffattn {
 /// a few units in the last place for every finite number.
 void populateTrigonometryPatterns(RewritePatternSet &patterns);
 
-/// Rewrites `math.powf` and `math.atan2` on scalars of f32 to exponentials,
-/// logarithms and arc tangents, with the special values of C.
+/// 2^exponent in f32, for a scalar of f64; of NaN, NaN.
+Value powerOfTwo(ImplicitLocOpBuilder &b, Value exponent);
+
+/// Rewrites `math.powf`, `math.cbrt`, `math.atan` and `math.atan2` on scalars
+/// of f32 to arithmetic, with the special values of C.
 void populatePowerPatterns(RewritePatternSet &patterns);
 
 /// Rewrites hyperbolic functions, their inverses and `math.log10` on scalars of

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ExpandFunctions.h"
+#include "FloatBuilder.h"
 
 #include "DiffAttn/Transforms/Passes.h"
 #include "DiffAttn/Transforms/Patterns.h"
@@ -240,11 +241,10 @@ bool approximate(StringRef name) {
 
 /// Those that a library knows better, where there is one.
 bool approximateElsewhere(StringRef name) {
-  return llvm::is_contained(
-      {math::AsinOp::getOperationName(), math::AcosOp::getOperationName(),
-       math::AtanOp::getOperationName(), math::CbrtOp::getOperationName(),
-       math::ErfcOp::getOperationName()},
-      name);
+  return llvm::is_contained({math::AsinOp::getOperationName(),
+                             math::AcosOp::getOperationName(),
+                             math::ErfcOp::getOperationName()},
+                            name);
 }
 
 struct ExpandMathPass final
@@ -277,6 +277,23 @@ private:
   }
 };
 } // namespace
+
+Value mlir::diffattn::powerOfTwo(ImplicitLocOpBuilder &b, Value exponent) {
+  FloatBuilder d{b, b.getF64Type()};
+  Arithmetic f{b, b.getF32Type()};
+  auto clampBy = [&](arith::CmpFPredicate beyond, double limit) {
+    Value end = d.constant(limit);
+    exponent = d.choose(d.compare(beyond, exponent, end), end, exponent);
+  };
+  clampBy(arith::CmpFPredicate::OLT, -151.0);
+  clampBy(arith::CmpFPredicate::OGT, 129.0);
+  auto [whole, n] = roundToInteger(
+      f, Value(arith::TruncFOp::create(b, b.getF32Type(), exponent)));
+  Value rest = d.subtract(exponent, arith::ExtFOp::create(b, d.type, whole));
+  Value r = arith::TruncFOp::create(
+      b, b.getF32Type(), d.multiply(rest, d.constant(0.69314718055994531)));
+  return expOfReduced(f, r, n);
+}
 
 void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
                                                 bool all) {

@@ -9,12 +9,13 @@ from diffattn.runtime import Executable
 
 TARGETS = ["cpu", "cuda-sim:sm_80"]
 UNARY = {
-    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atanh": np.arctanh,
-    "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf, otypes=[float]),
+    "acos": np.arccos, "acosh": np.arccosh, "asin": np.arcsin, "asinh": np.arcsinh, "atan": np.arctan, "atanh": np.arctanh,
+    "cbrt": np.cbrt, "cos": np.cos, "cosh": np.cosh, "erf": np.vectorize(math.erf, otypes=[float]),
     "erfc": np.vectorize(math.erfc, otypes=[float]), "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log,
     "log10": np.log10, "log1p": np.log1p, "log2": np.log2, "rsqrt": lambda x: np.copysign(1 / np.sqrt(np.where(x == 0, 0, x)), x),
     "sin": np.sin, "sinh": np.sinh, "sqrt": np.sqrt, "tan": np.tan, "tanh": np.tanh,
 }
+BINARY = {"atan2": np.arctan2, "powf": np.power}
 TYPES = {np.float32: "f32", np.float16: "f16", ml_dtypes.bfloat16: "bf16"}
 #: Both sides of where functions change how they are computed, and of what they give.
 EDGES = [0.0, 1e-45, 1e-40, 2.0**-126, 1e-20, 1e-4, 0.4142, 0.5, 0.66, 0.7071, 1.0, 1.5707964, 2.0, 2.4142, 3.0, 10.06, 44.0, 80.0,
@@ -32,6 +33,7 @@ def numbers():
 def functions(dtype):
     t = f"tensor<?x{TYPES[dtype]}>"
     text = "".join(f"func.func @f_{op}(%x: {t}) -> {t} {{\n  %r = math.{op} %x : {t}\n  return %r : {t}\n}}\n" for op in UNARY)
+    text += "".join(f"func.func @f_{op}(%x: {t}, %y: {t}) -> {t} {{\n  %r = math.{op} %x, %y : {t}\n  return %r : {t}\n}}\n" for op in BINARY)
     return text
 
 
@@ -62,3 +64,18 @@ def test_f32(singles):
     with np.errstate(all="ignore"):
         for op, f in UNARY.items():
             check(singles.call(f"f_{op}", x)[0], f(x.astype(np.float64)), 6e-7, x)
+
+
+def test_f32_of_two(singles):
+    rng = np.random.default_rng(1)
+    x, y = (v.ravel() for v in np.meshgrid(numbers(), numbers()))
+    # Powers of every size, where a logarithm in f32 is off by the most.
+    base = np.exp(rng.uniform(-80, 80, 3000)).astype(np.float32)
+    x = np.concatenate([x, base])
+    with np.errstate(all="ignore"):
+        y = np.concatenate([y, (rng.uniform(-103, 88, 3000) / np.log(base.astype(np.float64))).astype(np.float32)])
+        for op, f in BINARY.items():
+            want = f(x.astype(np.float64), y.astype(np.float64))
+            # What rounds to infinity is large by any measure.
+            kept = ~(np.abs(want / 3.4028235e38 - 1) < 1e-6)
+            check(singles.call(f"f_{op}", x, y)[0][kept], want[kept], 2e-7, x[kept], y[kept])
