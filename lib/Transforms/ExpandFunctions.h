@@ -23,6 +23,10 @@ Value powerOfTwo(ImplicitLocOpBuilder &b, Value exponent);
 /// of f32 to arithmetic, with the special values of C.
 void populatePowerPatterns(RewritePatternSet &patterns);
 
+/// Rewrites `math.fpowi` to powers in f64; with `all`, on scalars of f32 to
+/// arithmetic.
+void populateIntegerPowerPatterns(RewritePatternSet &patterns, bool all);
+
 /// Rewrites hyperbolic functions, their inverses and `math.log10` on scalars of
 /// f32.
 void populateHyperbolicPatterns(RewritePatternSet &patterns);

@@ -306,7 +306,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   patterns.add<ScaleSubnormal<math::Log2Op>>(patterns.getContext(), 1.0f);
   patterns.add<ExpandNearOne<math::ExpM1Op>, ExpandNearOne<math::Log1pOp>>(
       patterns.getContext());
-  SmallVector<StringRef> inOtherTerms = {"fpowi", "rsqrt", "clampf"};
+  populateIntegerPowerPatterns(patterns, all);
+  SmallVector<StringRef> inOtherTerms = {"rsqrt", "clampf"};
   if (all) {
     inOtherTerms.push_back("tan");
     populateHyperbolicPatterns(patterns);

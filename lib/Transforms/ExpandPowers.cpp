@@ -101,6 +101,58 @@ struct ExpandPower final : OpRewritePattern<math::PowFOp> {
   }
 };
 
+/// Upstream's expansion rounds the exponent to the base's type, and with it
+/// whether it is odd.
+struct ExpandIntegerPower final : OpRewritePattern<math::FPowIOp> {
+  ExpandIntegerPower(MLIRContext *context, bool all)
+      : OpRewritePattern(context), all(all) {}
+  LogicalResult matchAndRewrite(math::FPowIOp op,
+                                PatternRewriter &rewriter) const override {
+    Value x = op.getLhs(), y = op.getRhs();
+    Type type = x.getType(), element = getElementTypeOrSelf(type);
+    if (element.getIntOrFloatBitWidth() > 64)
+      return rewriter.notifyMatchFailure(op, "wider than f64");
+    ImplicitLocOpBuilder b(op.getLoc(), rewriter);
+    auto shaped = [&](Type scalar) -> Type {
+      auto vector = dyn_cast<VectorType>(type);
+      return vector ? Type(vector.clone(scalar)) : scalar;
+    };
+    if (element.getIntOrFloatBitWidth() < 32) {
+      x = arith::ExtFOp::create(b, shaped(b.getF32Type()), x);
+      Value power = math::FPowIOp::create(b, x, y);
+      rewriter.replaceOpWithNewOp<arith::TruncFOp>(op, type, power);
+      return success();
+    }
+    if (getElementTypeOrSelf(y).isIndex())
+      y = arith::IndexCastOp::create(b, shaped(b.getI64Type()), y);
+    Value exponent = arith::SIToFPOp::create(b, shaped(b.getF64Type()), y);
+    Value power = powerOf(b, math::AbsFOp::create(b, x), exponent);
+    Value odd = y;
+    if (!getElementTypeOrSelf(y).isInteger(1))
+      odd = arith::TruncIOp::create(b, shaped(b.getI1Type()), y);
+    Value withSign = math::CopySignOp::create(b, power, x);
+    rewriter.replaceOpWithNewOp<arith::SelectOp>(op, odd, withSign, power);
+    return success();
+  }
+
+private:
+  Value powerOf(ImplicitLocOpBuilder &b, Value size, Value exponent) const {
+    Type type = size.getType();
+    if (all && type.isF32()) {
+      FloatBuilder f{b, b.getF32Type()}, d{b, b.getF64Type()};
+      Value isZero = d.compare(Predicate::OEQ, exponent, d.constant(0.0));
+      return f.choose(isZero, f.constant(1.0), powerOfSize(b, size, exponent));
+    }
+    if (!getElementTypeOrSelf(type).isF32())
+      return math::PowFOp::create(b, size, exponent);
+    Value wide = arith::ExtFOp::create(b, exponent.getType(), size);
+    return arith::TruncFOp::create(b, type,
+                                   math::PowFOp::create(b, wide, exponent));
+  }
+
+  bool all;
+};
+
 /// By a first guess from the bits, which is right to 4 in 100, and two steps
 /// that each leave the cube of an error (Halley).
 struct ExpandCubeRoot final : OpRewritePattern<math::CbrtOp> {
@@ -220,4 +272,9 @@ struct ExpandAngle final : OpRewritePattern<math::Atan2Op> {
 void mlir::diffattn::populatePowerPatterns(RewritePatternSet &patterns) {
   patterns.add<ExpandPower, ExpandCubeRoot, ExpandArcTangent, ExpandAngle>(
       patterns.getContext());
+}
+
+void mlir::diffattn::populateIntegerPowerPatterns(RewritePatternSet &patterns,
+                                                  bool all) {
+  patterns.add<ExpandIntegerPower>(patterns.getContext(), all);
 }

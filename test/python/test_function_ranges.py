@@ -34,7 +34,8 @@ def functions(dtype):
     t = f"tensor<?x{TYPES[dtype]}>"
     text = "".join(f"func.func @f_{op}(%x: {t}) -> {t} {{\n  %r = math.{op} %x : {t}\n  return %r : {t}\n}}\n" for op in UNARY)
     text += "".join(f"func.func @f_{op}(%x: {t}, %y: {t}) -> {t} {{\n  %r = math.{op} %x, %y : {t}\n  return %r : {t}\n}}\n" for op in BINARY)
-    return text
+    return text + "".join(f"func.func @f_fpowi_{i}(%x: {t}, %y: tensor<?x{i}>) -> {t} {{\n  %r = math.fpowi %x, %y : {t}, tensor<?x{i}>\n"
+                          f"  return %r : {t}\n}}\n" for i in ("i8", "i32", "i64"))
 
 
 def check(got, want, limit, *operands):
@@ -79,3 +80,16 @@ def test_f32_of_two(singles):
             # What rounds to infinity is large by any measure.
             kept = ~(np.abs(want / 3.4028235e38 - 1) < 1e-6)
             check(singles.call(f"f_{op}", x, y)[0][kept], want[kept], 2e-7, x[kept], y[kept])
+
+
+def test_integer_powers(singles):
+    exponents = np.array([0, 1, -1, 2, 3, -3, 31, -104, 149, 2**24 + 1, -(2**24) - 1, 2**31 - 1, -(2**31), 2**62, 2**53 + 1, -(2**53) - 1])
+    bases = np.concatenate([numbers(), np.array([1 + 2.0**-23, 1 - 2.0**-24, -1 - 2.0**-23, 0.1], np.float32)])
+    for kind in (np.int8, np.int32, np.int64):
+        k = exponents[(exponents >= np.iinfo(kind).min) & (exponents <= np.iinfo(kind).max)].astype(kind)
+        x, y = (v.ravel() for v in np.meshgrid(bases, k))
+        with np.errstate(all="ignore"):
+            size = np.power(np.abs(x.astype(np.float64)), y.astype(np.float64))
+        want = np.where(y % 2 == 1, np.copysign(size, x), size)
+        kept = ~(np.abs(size / 3.4028235e38 - 1) < 1e-6)
+        check(singles.call(f"f_fpowi_i{8 * y.itemsize}", x, y)[0][kept], want[kept], 2e-7, x[kept], y[kept])
