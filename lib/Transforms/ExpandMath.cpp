@@ -317,7 +317,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   }
   math::populateExpansionPatterns(patterns, inOtherTerms);
   arith::populateCeilFloorDivExpandOpsPatterns(patterns);
-  populateMathF32ExpansionPatterns(patterns, throughF32);
+  // Before ops in half precision are written as several, each of which rounds.
+  populateMathF32ExpansionPatterns(patterns, throughF32, PatternBenefit(2));
   populateMathPolynomialApproximationPatterns(patterns, [=](StringRef name) {
     return approximate(name) || (all && approximateElsewhere(name));
   });

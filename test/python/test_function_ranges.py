@@ -93,3 +93,22 @@ def test_integer_powers(singles):
         want = np.where(y % 2 == 1, np.copysign(size, x), size)
         kept = ~(np.abs(size / 3.4028235e38 - 1) < 1e-6)
         check(singles.call(f"f_fpowi_i{8 * y.itemsize}", x, y)[0][kept], want[kept], 2e-7, x[kept], y[kept])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("target", TARGETS)
+def test_half_precision_is_rounded_once(target, dtype):
+    executable = Executable(functions(dtype), target=target, threads=1)
+    x = np.arange(0, 2**16, 7, dtype=np.uint16).view(dtype)
+    # CPUs may convert to subnormal numbers of bf16 as to 0.
+    least = 2.0**-126 if dtype is ml_dtypes.bfloat16 else 0
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.float64)
+        cases = {op: (f(wide), (x,)) for op, f in UNARY.items()}
+        cases["fpowi_i32"] = wide**3, (x, np.full(x.shape, 3, np.int32))
+        for op, (want, operands) in cases.items():
+            got, rounded = executable.call(f"f_{op}", *operands)[0], want.astype(np.float32).astype(dtype)
+            assert (np.isnan(got) == np.isnan(rounded)).all(), op
+            differs = (got != rounded) & ~np.isnan(rounded) & (np.abs(want) >= least)
+            # Results of f32 that are a tie but for an ulp.
+            assert differs.sum() <= 5, (op, x[differs][:5], got[differs][:5], rounded[differs][:5])
