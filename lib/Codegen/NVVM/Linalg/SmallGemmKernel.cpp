@@ -35,13 +35,19 @@ public:
 private:
   /// One kernel as it is written: what all its parts need.
   struct Kernel {
+    Kernel(KernelWriter &w, View a, View b, View c)
+        : w(w), a(std::move(a)), b(std::move(b)), c(std::move(c)) {}
     KernelWriter &w;
     View a, b, c;
     /// Of each row that the kernel has room for, the one that is read: the last
     /// one there is for those that are not there.
     SmallVector<Value> rows;
-    /// The number in the column's threads; the column that is read.
-    Value lane, column;
+    /// The number in the column's threads, and in the warp; the column that is
+    /// read.
+    Value lane, inWarp, column;
+    /// Lanes of a warp that have the sum of one row, and the row.
+    int64_t lanesPerRow = kWarp;
+    Value row;
   };
 
   /// For up to `rows` rows.
@@ -54,7 +60,13 @@ private:
   /// 16 bytes as f32, or zeros if `inside` is there and false.
   SmallVector<Value> load(Kernel &kernel, const View &view, Value row,
                           Value vector, Value inside);
-  Value combineWarps(Kernel &kernel, MutableArrayRef<Value> sums);
+  /// What all lanes of a warp have of each row, added up: lanes share the rows
+  /// out, in equal parts, and each has the sum of its own.
+  Value addLanes(Kernel &kernel, SmallVector<Value> sums);
+  /// The same of all warps of the column, in the lanes that begin a part.
+  Value addWarps(Kernel &kernel, Value sum);
+  /// Whether the lane is the first one that has the sum of its row.
+  static Value beginsPart(Kernel &kernel);
   Value canRun();
 
   int64_t getThreadsPerColumn() const {
@@ -148,64 +160,84 @@ SmallVector<Value> SmallGemmEmitter::sumUp(Kernel &kernel) {
     for (size_t half = of.size() / 2; half > 0; half /= 2)
       for (size_t i = 0; i < half; ++i)
         of[i] = b.addF(of[i], of[i + half]);
-    Value total = of.front();
-    for (int64_t lanes = kWarp / 2; lanes > 0; lanes /= 2)
-      total = b.addF(total, b.shuffleXor(total, lanes));
-    totals.push_back(total);
+    totals.push_back(of.front());
   }
   return totals;
 }
 
-/// Sums of one warp to those of all warps of the column. Returns whether the
-/// thread has them.
-Value SmallGemmEmitter::combineWarps(Kernel &kernel,
-                                     MutableArrayRef<Value> sums) {
+Value SmallGemmEmitter::addLanes(Kernel &kernel, SmallVector<Value> sums) {
+  gpucode::GpuBuilder &b = kernel.w.getBuilder();
+  sums.resize(kWarp / kernel.lanesPerRow, b.f32(0.0));
+  int64_t lanes = kWarp / 2;
+  // Each half of the lanes gives away the rows that the other half keeps. Every
+  // row is added up in one order, however many there are.
+  for (; sums.size() > 1; lanes /= 2) {
+    const size_t half = sums.size() / 2;
+    Value isUpper = arith::CmpIOp::create(
+        b, arith::CmpIPredicate::ne,
+        arith::AndIOp::create(b, kernel.inWarp, kernel.w.index(lanes)),
+        kernel.w.index(0));
+    for (size_t i = 0; i < half; ++i) {
+      Value given = b.select(isUpper, sums[i], sums[i + half]);
+      Value kept = b.select(isUpper, sums[i + half], sums[i]);
+      sums[i] = b.addF(kept, b.shuffleXor(given, lanes));
+    }
+    sums.resize(half);
+  }
+  for (; lanes > 0; lanes /= 2)
+    sums[0] = b.addF(sums[0], b.shuffleXor(sums[0], lanes));
+  return sums[0];
+}
+
+Value SmallGemmEmitter::beginsPart(Kernel &kernel) {
+  gpucode::GpuBuilder &b = kernel.w.getBuilder();
+  Value inPart = arith::RemUIOp::create(b, kernel.inWarp,
+                                        kernel.w.index(kernel.lanesPerRow));
+  return arith::CmpIOp::create(b, arith::CmpIPredicate::eq, inPart,
+                               kernel.w.index(0));
+}
+
+Value SmallGemmEmitter::addWarps(Kernel &kernel, Value sum) {
+  if (schedule.warpsPerColumn == 1)
+    return sum;
   KernelWriter &w = kernel.w;
   gpucode::GpuBuilder &b = w.getBuilder();
-  auto isZero = [&](Value value) -> Value {
-    return arith::CmpIOp::create(b, arith::CmpIPredicate::eq, value,
-                                 w.index(0));
-  };
-  Value isFirst = isZero(kernel.lane);
-  if (schedule.warpsPerColumn == 1)
-    return isFirst;
-  const int64_t warps = schedule.threads / kWarp, rows = sums.size();
+  const int64_t warps = schedule.threads / kWarp,
+                rows = kWarp / kernel.lanesPerRow;
   View shared;
   shared.element = b.f32();
   shared.pointer = LLVM::AddressOfOp::create(
       b, emission.kernels.getShared(b.f32(), warps * rows));
   shared.strides = {w.index(rows), w.index(1)};
   Value warp = arith::DivUIOp::create(b, w.thread(), w.index(kWarp));
-  Value inWarp = arith::RemUIOp::create(b, w.thread(), w.index(kWarp));
-  w.branch(isZero(inWarp), [&] {
-    for (int64_t row = 0; row < rows; ++row)
-      w.store(sums[row], shared, {warp, w.index(row)});
-  });
+  w.branch(beginsPart(kernel),
+           [&] { w.store(sum, shared, {warp, kernel.row}); });
   b.barrier();
-  for (int64_t row = 0; row < rows; ++row) {
-    // The first thread of a column is the first one of its first warp.
-    SmallVector<Value> parts;
-    for (int64_t i = 0; i < schedule.warpsPerColumn; ++i)
-      parts.push_back(w.load(
-          shared,
-          {arith::RemUIOp::create(b, w.add(warp, w.index(i)), w.index(warps)),
-           w.index(row)}));
-    sums[row] = parts.front();
-    for (Value part : ArrayRef(parts).drop_front())
-      sums[row] = b.addF(sums[row], part);
-  }
-  return isFirst;
+  // The column's first warp is asked; others read some place that is there.
+  SmallVector<Value> parts;
+  for (int64_t i = 0; i < schedule.warpsPerColumn; ++i)
+    parts.push_back(w.load(
+        shared,
+        {arith::RemUIOp::create(b, w.add(warp, w.index(i)), w.index(warps)),
+         kernel.row}));
+  sum = parts.front();
+  for (Value part : ArrayRef(parts).drop_front())
+    sum = b.addF(sum, part);
+  return sum;
 }
 
 Launch SmallGemmEmitter::write(int64_t rows) {
   KernelWriter w(emission.kernels, emission.host, {}, schedule.threads);
   gpucode::GpuBuilder &b = w.getBuilder();
   const int64_t columnsPerBlock = schedule.threads / getThreadsPerColumn();
-  Kernel kernel{
-      w, w.view(op.getA()), w.view(op.getB()), w.view(op.getC()), {}, {}, {}};
-  Value thread = w.thread(), columns = w.size(columnCount), count;
+  Kernel kernel{w, w.view(op.getA()), w.view(op.getB()), w.view(op.getC())};
+  Value thread = w.thread(), columns = w.size(columnCount);
   kernel.lane =
       arith::RemUIOp::create(b, thread, w.index(getThreadsPerColumn()));
+  kernel.inWarp = arith::RemUIOp::create(b, thread, w.index(kWarp));
+  kernel.lanesPerRow = kWarp / static_cast<int64_t>(llvm::PowerOf2Ceil(rows));
+  kernel.row =
+      arith::DivUIOp::create(b, kernel.inWarp, w.index(kernel.lanesPerRow));
   Value column =
       w.add(w.mul(w.block(), w.index(columnsPerBlock)),
             arith::DivUIOp::create(b, thread, w.index(getThreadsPerColumn())));
@@ -215,28 +247,24 @@ Launch SmallGemmEmitter::write(int64_t rows) {
       arith::MinUIOp::create(b, column, arith::SubIOp::create(b, columns, one));
   kernel.rows.push_back(w.index(0));
   if (rows > 1) {
-    count = w.size(rowCount);
-    Value last = arith::SubIOp::create(b, count, one);
+    Value last = arith::SubIOp::create(b, w.size(rowCount), one);
     for (int64_t row = 1; row < rows; ++row)
       kernel.rows.push_back(arith::MinUIOp::create(b, w.index(row), last));
   }
-  SmallVector<Value> sums = sumUp(kernel);
-  Value mine = combineWarps(kernel, sums);
-  Value isColumn =
-      arith::CmpIOp::create(b, arith::CmpIPredicate::ult, column, columns);
-  auto write = [&](int64_t row) {
-    SmallVector<Value> at = {w.index(row), column};
-    Value sum = sums[row];
+  Value sum = addWarps(kernel, addLanes(kernel, sumUp(kernel)));
+  auto isBelow = [&](Value x, Value y) -> Value {
+    return arith::CmpIOp::create(b, arith::CmpIPredicate::ult, x, y);
+  };
+  Value writes = beginsPart(kernel);
+  for (Value more :
+       {isBelow(kernel.lane, w.index(kWarp)), isBelow(column, columns),
+        isBelow(kernel.row, w.size(rowCount))})
+    writes = arith::AndIOp::create(b, writes, more);
+  w.branch(writes, [&] {
+    SmallVector<Value> at = {kernel.row, column};
     if (op.getAccumulate())
       sum = b.addF(w.convertTo(b.f32(), w.load(kernel.c, at)), sum);
     w.store(sum, kernel.c, at);
-  };
-  w.branch(arith::AndIOp::create(b, mine, isColumn), [&] {
-    write(0);
-    for (int64_t row = 1; row < rows; ++row)
-      w.branch(arith::CmpIOp::create(b, arith::CmpIPredicate::ult, w.index(row),
-                                     count),
-               [&] { write(row); });
   });
   return w.finish("small_gemm",
                   countBlocks(emission.host, columnCount, columnsPerBlock,
