@@ -14,6 +14,9 @@
 
 namespace mlir::diffattn::linalggpu {
 
+/// Threads of a warp.
+constexpr int64_t kWarp = 32;
+
 /// What the forms share.
 struct Emission {
   KernelModule &kernels;
@@ -51,10 +54,9 @@ void emitRowReduction(Emission &emission, const RowGroup &group,
                       const llvm::SmallPtrSetImpl<Operation *> &kept);
 
 /// Emits, for calls with few rows whose operands can be read 16 bytes at a
-/// time, a kernel of `op`, on memrefs; other calls keep `op`. Returns whether
-/// there is such a kernel, and what is left of `op` is erased then if nobody
-/// needs it.
-bool emitSmallGemm(Emission &emission, GemmOp op);
+/// time, a kernel of `op`, on memrefs, if there can be one; other calls keep
+/// `op`, which is gone if there are none.
+void emitSmallGemm(Emission &emission, GemmOp op);
 
 /// Sizes of the loops of `phase` as the host knows them.
 SmallVector<OpFoldResult> getLoopSizes(ImplicitLocOpBuilder &host,

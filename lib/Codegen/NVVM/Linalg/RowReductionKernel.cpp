@@ -16,8 +16,6 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::linalggpu;
 
-static constexpr int64_t kWarp = 32;
-
 std::optional<RowGroup::Place> RowGroup::getPlace(const Phase &phase,
                                                   unsigned rowLoops,
                                                   unsigned columnLoops) {

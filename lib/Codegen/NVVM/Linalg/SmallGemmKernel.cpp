@@ -18,7 +18,7 @@ using namespace mlir;
 using namespace mlir::diffattn;
 using namespace mlir::diffattn::linalggpu;
 
-static constexpr int64_t kWarp = 32, kChunkBytes = 16;
+static constexpr int64_t kChunkBytes = 16;
 
 namespace {
 class SmallGemmEmitter {
@@ -334,17 +334,17 @@ void SmallGemmEmitter::emit() {
     op.erase();
 }
 
-bool linalggpu::emitSmallGemm(Emission &emission, GemmOp op) {
+void linalggpu::emitSmallGemm(Emission &emission, GemmOp op) {
   auto a = dyn_cast<MemRefType>(op.getA().getType());
   auto b = dyn_cast<MemRefType>(op.getB().getType());
   auto c = dyn_cast<MemRefType>(op.getC().getType());
   if (!a || !b || !c || a.getRank() != 2 || b.getRank() != 2 ||
       c.getRank() != 2 || !op.getTransposeB())
-    return false;
+    return;
   Type element = b.getElementType();
   const bool isKnown = element.isF32() || element.isF16() || element.isBF16();
   if (!isKnown || a.getElementType() != element || c.getElementType().isF64())
-    return false;
+    return;
   auto isContiguous = [](MemRefType type) {
     return type.getStridesAndOffset().first.back() == 1;
   };
@@ -352,11 +352,9 @@ bool linalggpu::emitSmallGemm(Emission &emission, GemmOp op) {
   if (!isContiguous(a) || !isContiguous(b) || b.isDynamicDim(1) ||
       (!c.isDynamicDim(0) && (rows < 1 || rows > kMostRowsOfGpuSmallGemm)) ||
       columns == 0)
-    return false;
+    return;
   std::optional<GpuSmallGemmSchedule> schedule =
       selectGpuSmallGemmSchedule(b.getDimSize(1), bytesOf(element));
-  if (!schedule)
-    return false;
-  SmallGemmEmitter(emission, op, *schedule).emit();
-  return true;
+  if (schedule)
+    SmallGemmEmitter(emission, op, *schedule).emit();
 }
