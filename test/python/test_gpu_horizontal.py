@@ -12,9 +12,7 @@ WIDTHS = (8, 40, 300)  # a part of a warp, a warp, and a block to a row
 BUFFERS = 3            # of each width
 
 MAPS = {"whole": "affine_map<(i, j) -> (i, j)>", "row": "affine_map<(i, j) -> (i)>"}
-HEAD = """func.func @main(%n: index, {arguments}) {{
-  %c0 = arith.constant 0 : index
-"""
+HEAD = "func.func @main(%n: index, {arguments}) {{\n"
 ELEMENTS = """  linalg.generic {{indexing_maps = [{whole}, {whole}, {whole}], iterator_types = ["parallel", "parallel"]}}
       ins({a}, {b} : {type}, {type}) outs({c} : {type}) {{
   ^bb0(%x: f32, %y: f32, %o: f32):
@@ -38,7 +36,7 @@ SPREAD = """  linalg.generic {{indexing_maps = [{row}, {whole}], iterator_types 
 
 
 def program(rng, steps):
-    """(text, initial buffers' names and widths): ops that read and write buffers that the function allocates and fills."""
+    """(text, width of each buffer by name, names of those with a number a row): ops that read and write buffers that the function allocates and fills."""
     widths = {f"%b{w}_{i}": w for w in WIDTHS for i in range(BUFFERS)}
     sums = [f"%s{i}" for i in range(3)]
     arguments = {name: f"memref<?x{w}xf32>" for name, w in widths.items()} | {name: "memref<?xf32>" for name in sums}

@@ -38,7 +38,7 @@ func.func @independent(%n: index) -> (memref<?x64xf32>, memref<?xf32>) {
 
 // -----
 
-// Written and read, read and written, written twice: launches in order. So are those around a product.
+// Each reads what the one before it wrote, or stands behind a product: launches in order.
 // CHECK-LABEL: func.func @in_order
 // CHECK-COUNT-3: gpu.launch_func @diffattn_kernels::@diffattn_elementwise
 // CHECK: diffattn.gemm

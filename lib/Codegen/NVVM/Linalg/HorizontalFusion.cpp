@@ -201,9 +201,6 @@ LLVM::LLVMFuncOp LaunchSequence::writeKernel(ArrayRef<Step *> group) {
     }
   }
   b.finish();
-  kernel.setType(
-      LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(b.getContext()),
-                                  SmallVector<Type>(entry.getArgumentTypes())));
   return kernels.intern(kernel, "horizontal");
 }
 

@@ -31,6 +31,9 @@ LLVM::LLVMFuncOp KernelModule::create(Location loc, int64_t threads) {
 
 LLVM::LLVMFuncOp KernelModule::intern(LLVM::LLVMFuncOp kernel, StringRef form) {
   kernel.setName("unnamed");
+  kernel.setType(LLVM::LLVMFunctionType::get(
+      LLVM::LLVMVoidType::get(kernel.getContext()),
+      SmallVector<Type>(kernel.getBody().front().getArgumentTypes())));
   std::string text = form.str();
   llvm::raw_string_ostream stream(text);
   kernel->print(stream, OpPrintingFlags().useLocalScope());

@@ -485,8 +485,5 @@ Launch KernelWriter::finish(StringRef form, Value blocks) {
   if (hasDependentLaunch(kernels.getModule()))
     gpucode::HopperBuilder(b).startEarly();
   b.finish();
-  kernel.setType(LLVM::LLVMFunctionType::get(
-      LLVM::LLVMVoidType::get(b.getContext()),
-      SmallVector<Type>(kernel.getBody().front().getArgumentTypes())));
   return {kernels.intern(kernel, form), arguments, blocks, threads};
 }

@@ -24,7 +24,8 @@ public:
   gpu::GPUModuleOp getModule() { return module; }
   /// An empty kernel with blocks of `threads`.
   LLVM::LLVMFuncOp create(Location loc, int64_t threads);
-  /// Names `kernel` by its form, or erases it and returns an equal one.
+  /// Gives `kernel`, written to its end, the type of its block's arguments and
+  /// a name by its form, or erases it and returns an equal one.
   LLVM::LLVMFuncOp intern(LLVM::LLVMFuncOp kernel, StringRef form);
   /// Erases the kernels that no launch in `host` names: those that are part of
   /// another one.
