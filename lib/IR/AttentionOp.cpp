@@ -85,6 +85,27 @@ static LogicalResult verifyIntegral(AttentionOp op, ShapeRules rules,
   return verifyStatic(rules, "width", inputs.v, 3);
 }
 
+/// What the caller promised about sizes. Of packed sequences and of pages no
+/// axis says them.
+static LogicalResult verifySizeBounds(AttentionOp op, ShapeRules rules,
+                                      const MapInputs &inputs) {
+  SizeBoundsAttr bounds = op.getSizeBoundsAttr();
+  if (!bounds)
+    return success();
+  // attention_c31
+  if (op.isPacked() || op.isPaged())
+    return rules.error() << "expected no size_bounds with "
+                         << (op.isPacked() ? "cu_seqlens_q" : "block_table");
+  // attention_c32
+  if (failed(verifyWithin(rules, "queries", inputs.q1,
+                          AttentionOp::lengthAxis(inputs.qLayout),
+                          bounds.getMinQueries(), bounds.getMaxQueries())))
+    return failure();
+  return verifyWithin(rules, "keys", inputs.k1,
+                      AttentionOp::lengthAxis(inputs.kLayout),
+                      bounds.getMinKeys(), bounds.getMaxKeys());
+}
+
 LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
   // attention_c1
   auto dps = cast<DestinationStyleOpInterface>(op.getOperation());
@@ -152,7 +173,8 @@ LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
           verifyNumber(rules, "softcap", op.getSoftcap(), Least::AboveZero)) ||
       failed(verifyNumber(rules, "norm_eps", op.getNormEps(), Least::Zero)) ||
       failed(verifyNumber(rules, "out_scale", op.getOutScale())) ||
-      failed(verifyIntegral(op, rules, inputs)))
+      failed(verifyIntegral(op, rules, inputs)) ||
+      failed(verifySizeBounds(op, rules, inputs)))
     return failure();
   // attention_c28 to attention_c30
   return verifySequences(op, rules, inputs);

@@ -67,6 +67,7 @@ AttentionOp::getTiledImplementation(OpBuilder &b,
                             getAxisRoles(getInitMutable().getOperandNumber()));
   auto tiled = mlir::clone(b, *this, TypeRange{init.getType()},
                            slicer.operands(*this, init, qOffset));
+  tiled.removeSizeBoundsAttr(); // a tile has fewer queries
   if (qOffset)
     tiled.getQOffsetMutable().assign(qOffset);
   return makeTilingResult(tiled);

@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/ScheduleCases.h"
 
+#include <limits>
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -41,6 +43,22 @@ LogicalResult WhenAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                           "other schedule, but got "
                        << interface.getFamily()
                        << (tensorMaps ? " with it" : " without it");
+  return success();
+}
+
+LogicalResult
+SizeBoundsAttr::verify(function_ref<InFlightDiagnostic()> emitError,
+                       int64_t minQueries, int64_t maxQueries, int64_t minKeys,
+                       int64_t maxKeys) {
+  // size_bounds_c1
+  if (int64_t least = std::min({minQueries, maxQueries, minKeys, maxKeys});
+      least < 0)
+    return emitError() << "expected bounds of 0 or more, but got " << least;
+  // size_bounds_c2
+  if ((maxQueries && minQueries > maxQueries) || (maxKeys && minKeys > maxKeys))
+    return emitError() << "expected no lower bound above the upper one, but got"
+                       << " queries from " << minQueries << " to " << maxQueries
+                       << " and keys from " << minKeys << " to " << maxKeys;
   return success();
 }
 
@@ -86,6 +104,42 @@ static bool isUnaligned(AttentionOp op) {
   return hasParts(op.getHeadDim()) || hasParts(op.getValueDim());
 }
 
+namespace {
+/// What a size may be.
+struct SizeRange {
+  explicit SizeRange(int64_t size)
+      : low(ShapedType::isDynamic(size) ? 0 : size),
+        high(ShapedType::isDynamic(size) ? std::numeric_limits<int64_t>::max()
+                                         : size) {}
+
+  /// By bounds of which an upper one of 0 says nothing.
+  void narrow(int64_t least, int64_t most) {
+    low = std::max(low, least);
+    high = most ? std::min(high, most) : high;
+  }
+
+  int64_t low, high;
+};
+} // namespace
+
+static SizeRange getQueries(AttentionOp op) {
+  SizeRange result(op.getShaped(op.getQ1())
+                       .getDimSize(AttentionOp::lengthAxis(op.getQLayout())));
+  // The mean of packed sequences counts, which may be less than one.
+  if (op.isPacked())
+    result.low = 0;
+  if (SizeBoundsAttr bounds = op.getSizeBoundsAttr())
+    result.narrow(bounds.getMinQueries(), bounds.getMaxQueries());
+  return result;
+}
+
+static SizeRange getKeys(AttentionOp op) {
+  SizeRange result(op.getKeyCount());
+  if (SizeBoundsAttr bounds = op.getSizeBoundsAttr())
+    result.narrow(bounds.getMinKeys(), bounds.getMaxKeys());
+  return result;
+}
+
 /// The case of `entry`; nothing if no call takes it.
 static std::optional<ScheduleCase> getCase(AttentionOp op, Attribute entry) {
   auto when = dyn_cast<WhenAttr>(entry);
@@ -98,23 +152,18 @@ static std::optional<ScheduleCase> getCase(AttentionOp op, Attribute entry) {
                       when.getTensorMaps()};
   if (result.tensorMaps && isUnaligned(op))
     return std::nullopt;
-  // Of packed sequences the mean counts.
-  int64_t queries =
-      op.isPacked() ? ShapedType::kDynamic
-                    : op.getShaped(op.getQ1())
-                          .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
-  int64_t keys = op.getKeyCount();
+  const SizeRange queries = getQueries(op), keys = getKeys(op);
   if (int64_t most = when.getMaxQueries()) {
-    if (ShapedType::isDynamic(queries))
-      result.maxQueries = most;
-    else if (queries > most)
+    if (queries.low > most)
       return std::nullopt;
+    if (queries.high > most)
+      result.maxQueries = most;
   }
   if (int64_t least = when.getMinKeys()) {
-    if (ShapedType::isDynamic(keys))
-      result.minKeys = least;
-    else if (keys < least)
+    if (keys.high < least)
       return std::nullopt;
+    if (keys.low < least)
+      result.minKeys = least;
   }
   return result;
 }
@@ -169,8 +218,7 @@ LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
   if (!takeEveryCall(cases))
     return op.emitOpError() << "expected schedules for every call, but got "
                             << op.getSchedulesAttr();
-  int64_t queries = op.getShaped(op.getQ1())
-                        .getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
+  const int64_t queries = getQueries(op).high;
   for (const ScheduleCase &choice : cases) {
     StringRef family = choice.schedule.getFamily();
     if (cases.size() > 1 && isa<LinalgAttr>(choice.schedule))
@@ -182,7 +230,7 @@ LogicalResult diffattn::verifyScheduleCases(AttentionOp op,
     if (!most)
       continue;
     int64_t asked = choice.maxQueries.value_or(queries);
-    if (ShapedType::isDynamic(asked))
+    if (asked == std::numeric_limits<int64_t>::max())
       return op.emitOpError() << "expected at most " << *most << " queries for "
                               << family << ", but got any number";
     if (asked > *most)

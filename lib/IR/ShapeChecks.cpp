@@ -38,11 +38,11 @@ static bool isDynamic(NamedAxis axis) {
 
 void ShapeRules::leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
                            ArrayRef<NamedAxis> others, bool orOne,
-                           int64_t rangeSize) const {
+                           int64_t number) const {
   if (!open)
     return;
   SizeRelation relation{
-      kind, {subject.operand.value, subject.axis}, {}, orOne, rangeSize};
+      kind, {subject.operand.value, subject.axis}, {}, orOne, number};
   for (NamedAxis other : others)
     relation.others.push_back({other.operand.value, other.axis});
   open->push_back(std::move(relation));
@@ -91,8 +91,28 @@ LogicalResult diffattn::verifyPositive(ShapeRules rules, StringRef what,
     return rules.error() << "expected a positive " << what << " of "
                          << operand.name << ", but got 0";
   if (isDynamic({operand, axis}))
-    rules.leaveOpen(SizeRelation::Kind::Positive, {operand, axis});
+    rules.leaveOpen(SizeRelation::Kind::AtLeast, {operand, axis});
   return success();
+}
+
+LogicalResult diffattn::verifyWithin(ShapeRules rules, StringRef what,
+                                     NamedOperand operand, int64_t axis,
+                                     int64_t least, int64_t most) {
+  using Kind = SizeRelation::Kind;
+  const int64_t size = operand.size(axis);
+  auto verify = [&](Kind kind, int64_t bound, bool holds) -> LogicalResult {
+    if (bound == 0 || (!isDynamic({operand, axis}) && holds))
+      return success();
+    if (!isDynamic({operand, axis}))
+      return rules.error() << "expected at "
+                           << (kind == Kind::AtMost ? "most " : "least ")
+                           << bound << " " << what << ", but got " << size;
+    rules.leaveOpen(kind, {operand, axis}, {}, /*orOne=*/false, bound);
+    return success();
+  };
+  if (failed(verify(Kind::AtLeast, least, size >= least)))
+    return failure();
+  return verify(Kind::AtMost, most, size <= most);
 }
 
 LogicalResult diffattn::verifyStatic(ShapeRules rules, StringRef what,

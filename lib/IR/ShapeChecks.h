@@ -42,7 +42,7 @@ struct ShapeRules {
   /// Notes a rule that only the run can decide.
   void leaveOpen(SizeRelation::Kind kind, NamedAxis subject,
                  ArrayRef<NamedAxis> others = {}, bool orOne = false,
-                 int64_t rangeSize = 1) const;
+                 int64_t number = 1) const;
 
   Operation *op;
   SmallVectorImpl<SizeRelation> *open;
@@ -69,6 +69,12 @@ LogicalResult verifyPositive(ShapeRules rules, StringRef what,
                              NamedOperand operand, int64_t axis);
 LogicalResult verifyStatic(ShapeRules rules, StringRef what,
                            NamedOperand operand, int64_t axis);
+
+/// Axis `axis` of `operand`, its number of `what`, is from `least` to `most`;
+/// 0: no bound.
+LogicalResult verifyWithin(ShapeRules rules, StringRef what,
+                           NamedOperand operand, int64_t axis, int64_t least,
+                           int64_t most);
 
 /// Size `i` of `a` and size `j` of `b`, the `what` of both, agree.
 LogicalResult verifySame(ShapeRules rules, StringRef what, NamedOperand a,

@@ -211,7 +211,7 @@ struct Rules : Details {
     Axis subject;
     SmallVector<Axis, 2> others;
     bool orOne;
-    int64_t rangeSize;
+    int64_t number;
   };
   SmallVector<Rule> rules;
 };
@@ -223,9 +223,12 @@ static bool runSizeRules(Machine &m, const Inst &inst) {
   };
   for (const Rules::Rule &rule : inst.as<Rules>().rules) {
     const int64_t size = sizeOf(rule.subject);
-    bool holds = size > 0;
-    std::string wanted = "a size of at least 1";
-    if (rule.kind == diffattn::SizeRelation::Kind::Equal) {
+    bool holds = size >= rule.number;
+    std::string wanted = "a size of at least " + std::to_string(rule.number);
+    if (rule.kind == diffattn::SizeRelation::Kind::AtMost) {
+      holds = size <= rule.number;
+      wanted = "a size of at most " + std::to_string(rule.number);
+    } else if (rule.kind == diffattn::SizeRelation::Kind::Equal) {
       holds = rule.orOne && size == 1;
       wanted = rule.orOne ? "size 1" : "";
       for (const Rules::Axis &other : rule.others) {
@@ -238,7 +241,7 @@ static bool runSizeRules(Machine &m, const Inst &inst) {
       wanted = "a divisor of " + std::to_string(sizeOf(rule.others[0]));
     } else if (rule.kind == diffattn::SizeRelation::Kind::Covers) {
       const int64_t least =
-          llvm::divideCeil(sizeOf(rule.others[0]), rule.rangeSize);
+          llvm::divideCeil(sizeOf(rule.others[0]), rule.number);
       holds = size >= least;
       wanted = "a size of at least " + std::to_string(least);
     }
@@ -262,7 +265,7 @@ void mlir::diffattn::interpreter::emitSizeRules(CodeBuilder &b, Operation *op) {
        diffattn::getDynamicSizeRelations(op))
     rules->rules.push_back({relation.kind, read(relation.subject),
                             llvm::map_to_vector<2>(relation.others, read),
-                            relation.orOne, relation.rangeSize});
+                            relation.orOne, relation.number});
   if (!rules->rules.empty())
     b.keepDetails(b.emit(runSizeRules, op), std::move(rules));
 }

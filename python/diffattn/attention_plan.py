@@ -14,7 +14,7 @@ import numpy as np
 
 from .array_facts import IN_ELEMENTS, ArrayType
 from .arrays import CODES, ON_DEVICE, Array, dense_steps
-from .attention_module import attributes_of, memref, module
+from .attention_module import attributes_of, memref, module, size_bounds
 from .attention_operands import AS_Q1, F32, FLOATS, I32, I64, KEYS, NAMES, OPERAND, OPERANDS, POSITIONS, TABLES
 from .errors import InputError, UsageError
 
@@ -52,7 +52,8 @@ class Plan:
         self.q1_on_device, self.any_on_device = given["q1"].on_device, any(array.on_device for array in self.arrays)
         tables = tuple(name for name in TABLES if name in given)
         types = tuple((NAMES[slot], memref(NAMES[slot], array, tables)) for slot, array in zip(self.slots, self.arrays))
-        self.module, self.target = module(types, attributes_of(sizes["d"], options), shared), target
+        attributes = attributes_of(sizes["d"], options) + ("" if tables else size_bounds(sizes["Tq"], sizes["Tk"]))
+        self.module, self.target = module(types, attributes, shared), target
         # The sizes and strides of all arrays, one after the other.
         numbers = [number for array in self.arrays for sizes in (array.shape, array.steps) for number in sizes]
         self._numbers = (ctypes.c_int64 * len(numbers))(*numbers)

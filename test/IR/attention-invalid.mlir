@@ -670,3 +670,24 @@ func.func @attention_c25_schedules(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x
          -> tensor<2x4x8x32xf32>
   return
 }
+
+// -----
+
+func.func @attention_c32_queries(%q: tensor<1x2x8x16xf32>, %k: tensor<1x2x?x16xf32>, %l: tensor<f32>) {
+  // expected-error @below {{'diffattn.attention' op expected at least 9 queries, but got 8}}
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x2x8x16xf32>, tensor<1x2x?x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x?x16xf32>, tensor<1x2x?x16xf32>) lambda(%l : tensor<f32>) outs(%q : tensor<1x2x8x16xf32>)
+         {scale = 1.0 : f32, size_bounds = #diffattn.size_bounds<min_queries = 9>} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c32_keys(%q: tensor<1x2x?x16xf32>, %k: tensor<1x6x2x16xf32>, %l: tensor<f32>) {
+  // expected-error @below {{'diffattn.attention' op expected at most 5 keys, but got 6}}
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x2x?x16xf32>, tensor<1x6x2x16xf32>, tensor<1x2x?x16xf32>,
+         tensor<1x6x2x16xf32>, tensor<1x6x2x16xf32>) lambda(%l : tensor<f32>) outs(%q : tensor<1x2x?x16xf32>)
+         {scale = 1.0 : f32, k_layout = #diffattn.layout<bthd>, v_layout = #diffattn.layout<bthd>,
+          size_bounds = #diffattn.size_bounds<max_queries = 8, min_keys = 1, max_keys = 5>} -> tensor<1x2x?x16xf32>
+  return
+}

@@ -195,3 +195,25 @@ func.func @attention_c30_pages(%q: tensor<1x2x6x8xf32>, %k: tensor<0x2x4x8xf32>,
          outs(%init : tensor<1x2x6x8xf32>) {scale = 1.0 : f32} -> tensor<1x2x6x8xf32>
   return
 }
+
+// -----
+
+func.func @attention_c31_packed(%q: tensor<1x2x6x8xf32>, %k: tensor<1x2x7x8xf32>, %l: tensor<f32>, %bq: tensor<3xi32>, %bk: tensor<3xi32>, %init: tensor<1x2x6x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no size_bounds with cu_seqlens_q}}
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x2x6x8xf32>, tensor<1x2x7x8xf32>, tensor<1x2x6x8xf32>,
+         tensor<1x2x7x8xf32>, tensor<1x2x7x8xf32>) lambda(%l : tensor<f32>)
+         cu_seqlens_q(%bq : tensor<3xi32>) cu_seqlens_k(%bk : tensor<3xi32>)
+         outs(%init : tensor<1x2x6x8xf32>) {scale = 1.0 : f32, size_bounds = #diffattn.size_bounds<max_keys = 9>} -> tensor<1x2x6x8xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c31_pages(%q: tensor<1x2x6x8xf32>, %k: tensor<5x2x7x8xf32>, %l: tensor<f32>, %len: tensor<1xi64>, %table: tensor<1x4xi32>, %init: tensor<1x2x6x8xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected no size_bounds with block_table}}
+  %o = diffattn.attention ins(%q, %k, %q, %k, %k : tensor<1x2x6x8xf32>, tensor<5x2x7x8xf32>, tensor<1x2x6x8xf32>,
+         tensor<5x2x7x8xf32>, tensor<5x2x7x8xf32>) lambda(%l : tensor<f32>)
+         kv_len(%len : tensor<1xi64>) block_table(%table : tensor<1x4xi32>)
+         outs(%init : tensor<1x2x6x8xf32>) {scale = 1.0 : f32, size_bounds = #diffattn.size_bounds<max_queries = 9>} -> tensor<1x2x6x8xf32>
+  return
+}

@@ -230,6 +230,21 @@ func.func private @gpu_plain_c1_plain_warps() attributes {s = #diffattn.gpu_plai
 func.func private @gpu_plain_c1_odd_plain_warps() attributes {s = #diffattn.gpu_plain<warps = 6>}
 
 // -----
+// size_bounds_c1
+// expected-error @below {{expected bounds of 0 or more, but got -1}}
+func.func private @size_bounds_c1_negative() attributes {s = #diffattn.size_bounds<min_queries = 1, max_keys = -1>}
+
+// -----
+// size_bounds_c2
+// expected-error @below {{expected no lower bound above the upper one, but got queries from 9 to 8 and keys from 0 to 0}}
+func.func private @size_bounds_c2_queries() attributes {s = #diffattn.size_bounds<min_queries = 9, max_queries = 8>}
+
+// -----
+// size_bounds_c2
+// expected-error @below {{expected no lower bound above the upper one, but got queries from 1 to 0 and keys from 2 to 1}}
+func.func private @size_bounds_c2_keys() attributes {s = #diffattn.size_bounds<min_queries = 1, min_keys = 2, max_keys = 1>}
+
+// -----
 // when_c1
 // expected-error @below {{expected a schedule, but got 1 : i64}}
 func.func private @when_c1_when_number() attributes {s = #diffattn.when<max_queries = 8 : 1 : i64>}

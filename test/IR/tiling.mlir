@@ -66,15 +66,16 @@ func.func @attention(%q1: !q, %q2: !n, %k: !k, %v: !v, %l: tensor<?x?x2xf32>, %g
   return %o : !o
 }
 
-// One value may be two operands of which a tile changes one.
+// One value may be two operands of which a tile changes one. What is promised of all queries does not hold for those of a tile.
 // TILES-LABEL: func.func @one_value_twice(
 // TILES:       %[[P:.+]] = tensor.generate
 // TILES:       %[[N:.+]] = tensor.extract_slice %[[ALL:.+]][{{.*}}] [1] [1] : tensor<?xi64> to tensor<1xi64>
 // TILES:       diffattn.attention {{.*}} kv_len(%[[N]] : tensor<1xi64>) q_offset(%[[P]] : tensor<1xi64>)
+// TILES-NOT:   size_bounds
 func.func @one_value_twice(%q: !q, %k: !k, %v: !v, %l: tensor<f32>, %n: tensor<?xi64>, %init: !o) -> !o {
   %o = diffattn.attention ins(%q, %k, %q, %k, %v : !q, !k, !q, !k, !v) lambda(%l : tensor<f32>)
          kv_len(%n : tensor<?xi64>) q_offset(%n : tensor<?xi64>) outs(%init : !o)
-         {scale = 0.5 : f32, is_causal} -> !o
+         {scale = 0.5 : f32, is_causal, size_bounds = #diffattn.size_bounds<min_queries = 3>} -> !o
   return %o : !o
 }
 

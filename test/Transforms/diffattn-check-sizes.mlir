@@ -192,6 +192,20 @@ func.func @attention(%q1: tensor<1x2x?x16xf32>, %k1: tensor<1x2x?x16xf32>, %q2: 
   return %o : tensor<1x2x?x32xf32>
 }
 
+// What a caller promised is checked where types leave it open.
+
+// CHECK-LABEL: func.func @bounds(
+// CHECK:         "argument 0 of 'bounds': expected size 3 or more on axis 2, but got {0}"
+// CHECK:         "argument 0 of 'bounds': expected size 8 or less on axis 2, but got {1}"
+// CHECK-NOT:     cf.assert
+// CHECK:         diffattn.attention
+func.func @bounds(%q: memref<1x2x?x16xf32>, %k: memref<1x2x40x16xf32>, %l: memref<f32>) {
+  diffattn.attention ins(%q, %k, %q, %k, %k : memref<1x2x?x16xf32>, memref<1x2x40x16xf32>, memref<1x2x?x16xf32>, memref<1x2x40x16xf32>, memref<1x2x40x16xf32>)
+    lambda(%l : memref<f32>) outs(%q : memref<1x2x?x16xf32>)
+    {scale = 0.25 : f32, size_bounds = #diffattn.size_bounds<min_queries = 3, max_queries = 8, min_keys = 9>}
+  return
+}
+
 // Every rule of the verifier, on memrefs too: heads are there before they divide others, sizes may be 1, or one of two.
 
 // CHECK-LABEL: func.func @heads(

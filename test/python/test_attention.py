@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import diffattn
-from diffattn import _attention, runtime
+from attention_cases import module_of
+from diffattn import _attention, attention_module, runtime
+from diffattn.errors import RunError
 
 BF16 = ml_dtypes.bfloat16
 #: Error over sum (A1 + |lam| A2) |v|: the two maps cancel by design, so relative error would judge the cancellation.
@@ -185,7 +187,7 @@ def test_new_lengths_do_not_compile(monkeypatch):
     check(inputs(9, batch=1, queries=5, keys=9, width=24), 0.2, is_causal=True)
     for batch, queries, keys in [(3, 5, 9), (1, 70, 70), (2, 1, 200)]:
         check(inputs(9, batch=batch, queries=queries, keys=keys, width=24), 0.2, is_causal=True)
-    assert len(_attention._compiled) == 1
+    assert len(_attention._compiled) == 2  # for up to eight queries, and for more
 
 
 def test_nan_stays_with_those_who_see_it():
@@ -275,3 +277,21 @@ def test_errors(message):
     with pytest.raises(runtime.DiffAttnError) as raised:
         wrong(**ERRORS[message])
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize("queries, keys, bounds", [
+    (1, 9, "max_queries = 8, min_keys = 9"), (8, 8, "max_queries = 8, max_keys = 8"), (8, 0, "max_queries = 8, max_keys = 8"),
+    (9, 1, "min_queries = 9"), (2**40, 2**40, "min_queries = 9"),
+])
+def test_code_is_for_few_queries_or_for_many(queries, keys, bounds):
+    assert attention_module.size_bounds(queries, keys) == f", size_bounds = #diffattn.size_bounds<{bounds}>"
+
+
+@pytest.mark.parametrize("promised, came, told", [(9, 8, "expected size 9 or more on axis 2, but got 8"), (8, 9, "expected size 8 or less on axis 2, but got 9")])
+def test_code_for_other_sizes_is_not_run(promised, came, told):
+    q, k = np.ones((1, 1, came, 16), np.float32), np.ones((1, 1, 40, 16), np.float32)
+    arrays = {"q1": q, "k1": k, "q2": q, "k2": k, "v": k, "lambda": np.float32(0.5).reshape(()), "init": np.zeros_like(q)}
+    executable = runtime.Executable(module_of(arrays, "scale = 0.25 : f32" + attention_module.size_bounds(promised, 40)), name="attention")
+    with pytest.raises(RunError, match=told):
+        executable.call("attention", *arrays.values())
+    assert not arrays["init"].any()

@@ -86,7 +86,7 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     sequenceOperands, (ins DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
-         OptionalAttr<ArrayAttr>:$schedules));
+         OptionalAttr<ArrayAttr>:$schedules, OptionalAttr<DiffAttn_SizeBoundsAttr>:$size_bounds));
   let results = (outs Optional<AnyRankedTensor>:$result);
   let assemblyFormat = [{
     `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`

@@ -281,4 +281,22 @@ def DiffAttn_WhenAttr : AttrDef<DiffAttn_Dialect, "When"> {
   let genVerifyDecl = 1;
 }
 
+def DiffAttn_SizeBoundsAttr : AttrDef<DiffAttn_Dialect, "SizeBounds"> {
+  let mnemonic = "size_bounds";
+  let summary = "what a caller promises about sizes that types leave open";
+  let description = [{
+    Numbers of queries and of keys of every call lie within these bounds; 0: no bound. Schedules
+    that no such call takes are left out, and so is their code.
+
+    Example: `#diffattn.size_bounds<max_queries = 8, min_keys = 9>`
+  }];
+  let parameters = (ins
+    DefaultValuedParameter<"int64_t", "0">:$min_queries,
+    DefaultValuedParameter<"int64_t", "0">:$max_queries,
+    DefaultValuedParameter<"int64_t", "0">:$min_keys,
+    DefaultValuedParameter<"int64_t", "0">:$max_keys);
+  let assemblyFormat = "`<` struct(params) `>`";
+  let genVerifyDecl = 1;
+}
+
 #endif // DIFFATTN_IR_DIFFATTNSCHEDULES_TD

@@ -20,16 +20,17 @@ struct OperandAxis {
 /// A rule of an op's verifier about sizes of which some are dynamic.
 struct SizeRelation {
   enum class Kind {
-    Positive, ///< `subject` is at least 1
-    Equal,    ///< `subject` is one of `others`, or 1 if `orOne`
-    Divides,  ///< `subject` divides `others[0]`
-    Covers,   ///< `subject` times `rangeSize` is at least `others[0]`
+    AtLeast, ///< `subject` is at least `number`
+    AtMost,  ///< `subject` is at most `number`
+    Equal,   ///< `subject` is one of `others`, or 1 if `orOne`
+    Divides, ///< `subject` divides `others[0]`
+    Covers,  ///< `subject` times `number` is at least `others[0]`
   };
   Kind kind;
   OperandAxis subject;
   SmallVector<OperandAxis, 2> others;
   bool orOne = false;
-  int64_t rangeSize = 1;
+  int64_t number = 1;
 };
 
 /// The rules about sizes of `op`, an op of ours, that its verifier could not

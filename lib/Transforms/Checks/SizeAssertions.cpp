@@ -259,10 +259,18 @@ void SizeAssertions::require(Operation *op, const SizeRelation &relation) {
   // The side that is expected is the size itself where that is fine, so that
   // a message can tell it otherwise.
   switch (relation.kind) {
-  case Kind::Positive:
+  case Kind::AtLeast:
     return check(builder, loc, arith::CmpIPredicate::sge, size,
-                 constant(builder, loc, 1),
-                 message + "size 1 or more" + where + ", but got {0}", early);
+                 constant(builder, loc, relation.number),
+                 message + "size " + Twine(relation.number).str() + " or more" +
+                     where + ", but got {0}",
+                 early);
+  case Kind::AtMost:
+    return check(builder, loc, arith::CmpIPredicate::sge,
+                 constant(builder, loc, relation.number), size,
+                 message + "size " + Twine(relation.number).str() + " or less" +
+                     where + ", but got {1}",
+                 early);
   case Kind::Divides: {
     Value rest = arith::RemUIOp::create(builder, loc, others[0], size);
     Value fits = equal(rest, constant(builder, loc, 0));
@@ -275,10 +283,10 @@ void SizeAssertions::require(Operation *op, const SizeRelation &relation) {
   }
   case Kind::Covers: {
     Value ranges = arith::CeilDivUIOp::create(
-        builder, loc, others[0], constant(builder, loc, relation.rangeSize));
+        builder, loc, others[0], constant(builder, loc, relation.number));
     return check(builder, loc, arith::CmpIPredicate::sge, size, ranges,
                  message + "size {1} or more" + where + ", as many ranges of " +
-                     Twine(relation.rangeSize).str() +
+                     Twine(relation.number).str() +
                      " as there are keys for, but got {0}",
                  early);
   }
