@@ -48,6 +48,10 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: places.get(item.path.name, len(LONGEST)))
 
 
+def pytest_collection_finish():
+    gc.freeze()  # of what is imported by now nothing becomes garbage
+
+
 def pytest_terminal_summary(terminalreporter):
     """The files that took longest, over all processes: what --durations says of tests alone."""
     seconds = {}
