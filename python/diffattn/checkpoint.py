@@ -144,14 +144,14 @@ def read_header(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _shards(index: Path) -> list[Path]:
-    """The files that an index names, which must lie beside it."""
+def _shards(index: Path) -> dict[Path, list[str]]:
+    """The files that an index names, which must lie beside it, and the tensors that it puts into each."""
     content = read_json(index, files.MOST_INDEX_BYTES)
     names = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(names, dict) or not names:
         got = "an empty one" if names == {} else "none" if names is None else type(names).__name__
         raise CheckpointError(f"{index}: expected a weight_map with names of files, but got {got}")
-    found = []
+    found: dict[Path, list[str]] = {}
     for name, shard in names.items():
         if not isinstance(shard, str):
             raise CheckpointError(f"{index}: expected the name of a file for {shown(name)}, but got {shown(shard)}")
@@ -160,8 +160,22 @@ def _shards(index: Path) -> list[Path]:
             raise CheckpointError(f"{index}: expected names of files beside it, but got {shown(shard)}")
         if not files.exists(index.parent / shard):
             raise CheckpointError(f"{index}: expected the file {shown(shard)} beside it, but it is missing")
-        found.append(index.parent / shard)
+        found[index.parent / shard] = []
+    for name, shard in names.items():
+        found[index.parent / shard].append(name)
     return found
+
+
+def _check_shards(index: Path, shards: dict[Path, list[str]], tensors: dict[str, Tensor]) -> None:
+    """The index and its shards agree on the place of each tensor, as the loader wants it too."""
+    for file, names in shards.items():
+        for name in names:
+            if name not in tensors or tensors[name].file != file:
+                raise CheckpointError(f"{index}: expected tensor {shown(name)} in {shown(file.name)}, but that file lacks it")
+    listed = {name for names in shards.values() for name in names}
+    for name, tensor in tensors.items():
+        if name not in listed:
+            raise CheckpointError(f"{index}: expected every tensor of {shown(tensor.file.name)} in the index, but it lacks {shown(name)}")
 
 
 #: Weights in formats that are not read.
@@ -248,10 +262,12 @@ def open_checkpoint(directory: str | Path, *, without_weights: bool = False) -> 
                               "or --bundle in the command's arguments")
     config = read_config(directory)
     single, index = directory / "model.safetensors", directory / "model.safetensors.index.json"
+    shards: dict[Path, list[str]] = {}
     if files.exists(single):
         found = [single]
     elif files.exists(index):
-        found = _shards(index)
+        shards = _shards(index)
+        found = list(shards)
     elif without_weights and _other_weights(directory) is None:
         found = []
     else:
@@ -263,6 +279,8 @@ def open_checkpoint(directory: str | Path, *, without_weights: bool = False) -> 
                 raise CheckpointError(f"{file}: expected every tensor once, but got {shown(name)} also in "
                                       f"{tensors[name].file.name}")
             tensors[name] = tensor
+    if shards:
+        _check_shards(index, shards, tensors)
     if config.get("tie_word_embeddings") is not False and _has_head_of_its_own(tensors):
         config = {**config, "tie_word_embeddings": False}
     return Checkpoint(directory, config, found, tensors)

@@ -78,6 +78,33 @@ def test_bad_index(index, message, good):
         open_checkpoint(good)
 
 
+def shard(*names):
+    header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * i, 4 * i + 4]}
+                         for i, name in enumerate(names)}).encode()
+    return struct.pack("<Q", len(header)) + header + bytes(4 * len(names))
+
+
+@pytest.mark.parametrize("places, message", [
+    ({"a": "one", "b": "two"}, None),
+    ({"a": "two", "b": "one"}, "expected tensor 'a' in 'two.safetensors', but that file lacks it"),
+    ({"a": "one", "b": "two", "c": "two"}, "expected tensor 'c' in 'two.safetensors', but that file lacks it"),
+    ({"a": "one", "d": "two"}, "expected tensor 'd' in 'two.safetensors', but that file lacks it"),
+    ({"b": "two", "a": "one", "e": "three"}, "expected every tensor of 'three.safetensors' in the index, but it lacks 'f'"),
+])
+def test_an_index_agrees_with_its_shards(places, message, good):
+    """What the loader of diffattn-run refuses is refused here, where shards are named one by one."""
+    (good / "model.safetensors").unlink()
+    for name, content in (("one", shard("a")), ("two", shard("b")), ("three", shard("e", "f"))):
+        (good / f"{name}.safetensors").write_bytes(content)
+    places = {name: f"{place}.safetensors" for name, place in places.items()}
+    (good / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    if message is None:
+        assert {name: tensor.file.name for name, tensor in open_checkpoint(good).tensors.items()} == places
+        return
+    with pytest.raises(CheckpointError, match=f"index.json: {message}"):
+        open_checkpoint(good)
+
+
 def test_missing_parts(tmp_path, capsys):
     assert cli.main(["info", str(tmp_path / "nowhere")]) == 5
     assert "expected a directory with config.json and safetensors" in capsys.readouterr().err
