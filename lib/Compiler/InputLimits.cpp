@@ -52,12 +52,13 @@ private:
   void step() {
     char c = text[at];
     if (llvm::isSpace(c)) {
-      lineStarts |= c == '\n';
+      lineStarts |= c == '\n' || c == '\r';
       ++at;
       return;
     }
     if (text.substr(at).starts_with("//")) {
-      at = std::min(text.find('\n', at), text.size());
+      // As for MLIR's lexer, either character ends a line.
+      at = std::min(text.find_first_of("\n\r", at), text.size());
       return;
     }
     // An op starts a line, and so ends the value of the alias above it; what

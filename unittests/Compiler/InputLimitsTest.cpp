@@ -65,6 +65,7 @@ TEST(InputLimits, TextBeyondThem) {
       {repeat("tuple<", 257), "256 levels of brackets"},
       {"#s = " + set + "\n" + repeat("[", 257), "256 levels of brackets"},
       {repeat("]", 1000) + repeat("[", 257), "256 levels of brackets"},
+      {"// a comment\r" + repeat("[", 257), "256 levels of brackets"},
       {"(" + repeat("- ", 256), "256 levels of minus signs"},
       {repeat("-", 257), "256 levels of minus signs"},
       {aliases('#', "1 : i32", "[{}]", 200), "256 levels of aliases"},
