@@ -12,6 +12,7 @@
 #include "SerializeDeviceCode.h"
 
 #include "DiffAttn/Analysis/HostAccess.h"
+#include "DiffAttn/Codegen/LlvmErrors.h"
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
@@ -34,9 +35,6 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Bitcode/BitcodeWriter.h"
-#include "llvm/IR/DiagnosticHandler.h"
-#include "llvm/IR/DiagnosticInfo.h"
-#include "llvm/IR/DiagnosticPrinter.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/FileSystem.h"
@@ -55,27 +53,6 @@ namespace {
 
 /// What the kernels of a GPU can be handed on as.
 enum class KernelForm { None, Ptx, Cubin };
-
-/// Keeps the first thing that LLVM says is wrong with a module, as with an
-/// assembly in it: functions that were inlined repeat it. By default it would
-/// be printed, and end the process.
-class KeepError final : public llvm::DiagnosticHandler {
-public:
-  explicit KeepError(std::string &error) : error(error) {}
-  bool handleDiagnostics(const llvm::DiagnosticInfo &info) override {
-    if (info.getSeverity() != llvm::DS_Error)
-      return false;
-    if (!error.empty())
-      return true;
-    llvm::raw_string_ostream stream(error);
-    llvm::DiagnosticPrinterRawOStream printer(stream);
-    info.print(printer);
-    return true;
-  }
-
-private:
-  std::string &error;
-};
 
 /// One module on its way down, with the text of what was said about it.
 class Compilation {
@@ -134,7 +111,7 @@ private:
   llvm::LLVMContext &makeLlvmContext() {
     llvmContexts.push_back(std::make_unique<llvm::LLVMContext>());
     llvmContexts.back()->setDiagnosticHandler(
-        std::make_unique<KeepError>(llvmError));
+        std::make_unique<KeepLlvmError>(llvmError));
     return *llvmContexts.back();
   }
   /// After a crash in the middle of a change, when none can be destroyed.

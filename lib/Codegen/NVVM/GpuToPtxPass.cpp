@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/LlvmErrors.h"
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
 #include "DiffAttn/Codegen/Passes.h"
 
@@ -67,7 +68,9 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
     if (!target)
       return module.emitError() << error;
 
+    std::string llvmError;
     llvm::LLVMContext context;
+    context.setDiagnosticHandler(std::make_unique<KeepLlvmError>(llvmError));
     FailureOr<std::unique_ptr<llvm::Module>> translated =
         translateGpuModule(module, *target, context);
     if (failed(translated))
@@ -83,6 +86,10 @@ struct GpuToPtxPass final : diffattn::impl::GpuToPtxPassBase<GpuToPtxPass> {
         return failure();
     }
     FailureOr<std::string> ptx = emitPtx(**translated, *target);
+    if (!llvmError.empty())
+      return module.emitError() << "expected LLVM to generate code for the "
+                                   "module, but got: "
+                                << llvmError;
     if (failed(ptx))
       return module.emitError()
              << "expected LLVM to write PTX for " << target->chip;
