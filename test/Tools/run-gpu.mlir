@@ -13,6 +13,13 @@
 // RUN: llvm-readelf -h %t.cubin | FileCheck %s --check-prefix=CUBIN
 // CUBIN: Machine: {{.*}}NVIDIA CUDA
 
+// An assembler that says that all went well is not believed where it left nothing, or half an object.
+// RUN: not diffattn-run %s --target=cuda:sm_90 --emit=cubin --ptxas=/bin/true -o %t.none 2>&1 | FileCheck %s --check-prefix=NOTHING
+// RUN: not diffattn-run %s --target=cuda:sm_90 --emit=cubin --ptxas=%S/Inputs/ptxas-half.sh -o %t.none 2>&1 | FileCheck %s --check-prefix=HALF
+// RUN: not ls %t.none
+// NOTHING: error (compile): expected an object for NVIDIA's GPUs (ELF) of /bin/true, but got 0 bytes that are none
+// HALF: error (compile): expected an object for NVIDIA's GPUs (ELF) of {{.*}}ptxas-half.sh, but got {{[1-9][0-9]*}} bytes that are none
+
 // What was written with --emit=gpu is taken up again, also for a chip that is newer than the tables: its cubin is its own.
 // RUN: diffattn-run %s --target=cuda:sm_120 --emit=gpu -o %t.mlir 2>&1 | FileCheck %s --check-prefix=UNTUNED
 // RUN: diffattn-run %t.mlir --from=gpu --target=cuda:sm_120 --emit=ptx | FileCheck %s --check-prefix=PTX

@@ -7,6 +7,7 @@
 #include "DiffAttn/Codegen/NVVM/Ptxas.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Object/ELF.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -87,6 +88,23 @@ std::optional<std::string> mlir::diffattn::findPtxas(const PtxasSearch &search,
   return std::nullopt;
 }
 
+/// Whether `bytes` are an object for NVIDIA's GPUs as far as its header says,
+/// with its table of sections: an assembler that was cut short leaves less.
+static bool isCubin(StringRef bytes) {
+  auto file = llvm::object::ELF64LEFile::create(bytes);
+  if (!file) {
+    llvm::consumeError(file.takeError());
+    return false;
+  }
+  auto sections = file->sections();
+  if (!sections) {
+    llvm::consumeError(sections.takeError());
+    return false;
+  }
+  return file->getHeader().e_machine == llvm::ELF::EM_CUDA &&
+         !sections->empty();
+}
+
 std::optional<Cubin> mlir::diffattn::assemblePtx(StringRef ptx,
                                                  const GpuTarget &target,
                                                  const PtxasSearch &search,
@@ -132,6 +150,12 @@ std::optional<Cubin> mlir::diffattn::assemblePtx(StringRef ptx,
   auto cubin = llvm::MemoryBuffer::getFile(output);
   if (!cubin) {
     error = "expected a cubin of ptxas, but got " + cubin.getError().message();
+    return std::nullopt;
+  }
+  if (!isCubin((*cubin)->getBuffer())) {
+    error = "expected an object for NVIDIA's GPUs (ELF) of " + *program +
+            ", but got " + std::to_string((*cubin)->getBufferSize()) +
+            " bytes that are none";
     return std::nullopt;
   }
   return Cubin{(*cubin)->getBuffer().str(), parseReport(text),
