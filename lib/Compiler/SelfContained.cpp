@@ -33,6 +33,11 @@ static llvm::Error checkVersion(StringRef library, StringRef version) {
                Twine(kGlibcMinor) + ", but got " + version + " of " + library);
 }
 
+static llvm::Error noSharedObject(llvm::Error error) {
+  return wrong("expected the linker to write a shared object, but got: " +
+               llvm::toString(std::move(error)));
+}
+
 namespace {
 /// The entries of a dynamic section that say what an object needs.
 struct Dynamic {
@@ -86,14 +91,14 @@ static llvm::Error checkVersions(const uint8_t *first, const char *strings) {
 llvm::Error mlir::diffattn::checkSelfContained(StringRef bytes) {
   auto file = object::ELFFile<ELF>::create(bytes);
   if (!file)
-    return file.takeError();
+    return noSharedObject(file.takeError());
   auto entries = file->dynamicEntries();
   if (!entries)
-    return entries.takeError();
+    return noSharedObject(entries.takeError());
   Dynamic dynamic = readDynamic(*entries);
   auto strings = file->toMappedAddr(dynamic.strings);
   if (!strings)
-    return strings.takeError();
+    return noSharedObject(strings.takeError());
   const char *text = reinterpret_cast<const char *>(*strings);
   for (uint64_t at : dynamic.needed) {
     StringRef name = text + at;
@@ -108,6 +113,6 @@ llvm::Error mlir::diffattn::checkSelfContained(StringRef bytes) {
     return llvm::Error::success();
   auto versions = file->toMappedAddr(dynamic.versions);
   if (!versions)
-    return versions.takeError();
+    return noSharedObject(versions.takeError());
   return checkVersions(*versions, text);
 }

@@ -402,6 +402,9 @@ def test_what_cannot_be_written(sources, run, tmp_path):
     model, weight = sources / "model.mlir", f"--weights={sources / 'model.safetensors'}"
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
+    empty = tmp_path / "full" / "linker"  # says that all went well
+    empty.write_text('#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n: > "$2"\n')
+    empty.chmod(0o755)
     (tmp_path / "calls.mlir").write_text("func.func private @elsewhere(f32) -> f32\n"
                                          "func.func @f(%x: f32) -> f32 { %y = call @elsewhere(%x) : (f32) -> f32 return %y : f32 }")
     for arguments, status, message in [
@@ -409,6 +412,8 @@ def test_what_cannot_be_written(sources, run, tmp_path):
         ([model, weight, "--emit=bundle", "-o", tmp_path / "full"], 8, "expected a folder that is not there yet"),
         ([model, weight, "--emit=bundle", "-o", tmp_path / "no" / "where"], 8, "No such file or directory"),
         ([model, weight, "--emit=bundle", "-o", tmp_path / "b", "--lld=no-such-linker"], 4, "expected LLVM's linker as"),
+        ([model, weight, "--emit=bundle", "-o", tmp_path / "b", f"--lld={empty}"], 4,
+         "expected the linker to write a shared object, but got: invalid buffer: the size (0)"),
         ([model, weight, "--emit=bundle", "-o", tmp_path / "b", "--target=cuda:sm_80@1"], 2,
          "expected a target without the number of a GPU"),
         ([model, weight, "--emit=bundle", "-o", tmp_path / "b", "--target=cuda:sm_80,sm_80"], 2, "expected each chip once"),
