@@ -31,6 +31,7 @@ public:
 private:
   bool digest(std::string &value);
   bool machine();
+  bool batchInvariant();
   bool devicePart();
   bool image(DevicePart::Image &image);
   bool checkDevices();
@@ -58,6 +59,17 @@ bool ManifestReader::digest(std::string &value) {
       value.find_first_not_of("0123456789abcdef") == std::string::npos;
   return hexadecimal ||
          json.fail("expected 64 hexadecimal digits, but got '" + value + "'");
+}
+
+/// Nothing here asks for it; `diffattn info` shows it.
+bool ManifestReader::batchInvariant() {
+  std::string chosen;
+  if (!text(chosen))
+    return false;
+  return chosen == "true" || chosen == "false" || chosen == "auto" ||
+         json.fail("expected 'batch_invariant' to be true, false or auto, but "
+                   "got '" +
+                   chosen + "'");
 }
 
 bool ManifestReader::machine() {
@@ -349,6 +361,8 @@ bool ManifestReader::root() {
           return text(manifest.tool);
         if (key == "cpu")
           return machine();
+        if (key == "batch_invariant")
+          return batchInvariant();
         if (key == "devices")
           return json.array([&] { return devicePart(); });
         if (key == "files")
