@@ -1,5 +1,12 @@
 // The reducer keeps the op that matters and drops the function beside it.
 // RUN: diffattn-reduce %s --reduction-tree="traversal-mode=0 test=%S/Inputs/has-attention.sh" | FileCheck %s
+// What the test does not find interesting, and where the result cannot go, is said.
+// RUN: not diffattn-reduce %s --reduction-tree="traversal-mode=0 test=/bin/true" 2>&1 | FileCheck %s --check-prefix=BORING
+// RUN: not diffattn-reduce %s --reduction-tree="traversal-mode=0 test=%S/Inputs/has-attention.sh" -o %S 2>&1 | FileCheck %s --check-prefix=FOLDER
+// RUN: not diffattn-reduce %s --reduction-tree="traversal-mode=0 test=%S/Inputs/has-attention.sh" -o %t.no/where 2>&1 | FileCheck %s --check-prefix=NOWHERE
+// BORING: reduce.mlir{{.*}}: warning: {{.*}} will not be reduced
+// FOLDER: diffattn-reduce: error: {{.*}}Tools: expected to write the file, but got: Is a directory
+// NOWHERE: diffattn-reduce: error: {{.*}}.no/where: expected to write the file, but got: No such file or directory
 // CHECK-NOT: @beside
 // CHECK:     diffattn.attention
 // CHECK-NOT: @beside

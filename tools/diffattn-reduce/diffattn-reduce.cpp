@@ -8,10 +8,44 @@
 
 #include "DiffAttn/InitAll.h"
 
+#include "mlir/IR/Diagnostics.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
 #include "mlir/InitAllPasses.h"
 #include "mlir/Tools/mlir-reduce/MlirReduceMain.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
+
+/// What `-o` names, an option that MLIR keeps to itself.
+static llvm::StringRef findOutput(llvm::ArrayRef<char *> arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    llvm::StringRef text = arguments[i];
+    if (!text.consume_front("-"))
+      continue;
+    text.consume_front("-");
+    if (text == "o" && i + 1 < arguments.size())
+      return arguments[i + 1];
+    if (text.consume_front("o="))
+      return text;
+  }
+  return "-";
+}
+
+/// Why a file cannot be written, of which MLIR says nothing.
+static std::error_code findFault(llvm::StringRef path) {
+  namespace fs = llvm::sys::fs;
+  if (path == "-")
+    return {};
+  if (fs::is_directory(path))
+    return std::make_error_code(std::errc::is_a_directory);
+  llvm::StringRef folder = llvm::sys::path::parent_path(path);
+  return fs::access(fs::exists(path) ? path
+                    : folder.empty() ? "."
+                                     : folder,
+                    fs::AccessMode::Write);
+}
 
 int main(int argc, char **argv) {
   mlir::diffattn::tellOfCrashes(argv[0]);
@@ -22,5 +56,21 @@ int main(int argc, char **argv) {
   mlir::registerAllExtensions(registry);
   mlir::diffattn::registerAllDialects(registry);
   mlir::MLIRContext context(registry);
-  return mlir::failed(mlir::mlirReduceMain(argc, argv, context));
+  // Where nobody asks, errors alone are printed; that the test does not find
+  // the module interesting is a warning.
+  context.getDiagEngine().registerHandler([](mlir::Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() != mlir::DiagnosticSeverity::Warning)
+      return mlir::failure();
+    llvm::errs() << diagnostic.getLocation() << ": warning: " << diagnostic
+                 << "\n";
+    return mlir::success();
+  });
+  if (mlir::succeeded(mlir::mlirReduceMain(argc, argv, context)))
+    return 0;
+  const llvm::StringRef output = findOutput(llvm::ArrayRef(argv, argc));
+  if (std::error_code fault = findFault(output))
+    llvm::errs() << "diffattn-reduce: error: " << output
+                 << ": expected to write the file, but got: " << fault.message()
+                 << "\n";
+  return 1;
 }
