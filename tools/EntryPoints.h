@@ -5,8 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// Each is the main() of a program. In a wheel they lie in libDiffAttnC, so that
-// one copy of MLIR and LLVM serves Python and every program.
+// Each is the main() of a program. In a wheel those of its programs lie in
+// libDiffAttnC, so that one copy of MLIR and LLVM serves Python and all of
+// them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_TOOLS_ENTRYPOINTS_H
@@ -16,7 +17,9 @@
 extern "C" {
 #endif
 
+int diffattn_lsp_server_main(int argc, char **argv);
 int diffattn_opt_main(int argc, char **argv);
+int diffattn_reduce_main(int argc, char **argv);
 int diffattn_run_main(int argc, char **argv);
 // LLVM's linker for ELF files; in a wheel alone.
 int diffattn_ld_main(int argc, char **argv);

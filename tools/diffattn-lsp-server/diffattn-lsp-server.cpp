@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../CrashMessage.h"
+#include "../EntryPoints.h"
 
 #include "DiffAttn/InitAll.h"
 
@@ -12,7 +13,7 @@
 #include "mlir/InitAllExtensions.h"
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 
-int main(int argc, char **argv) {
+int diffattn_lsp_server_main(int argc, char **argv) {
   mlir::diffattn::tellOfCrashes(argv[0]);
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);

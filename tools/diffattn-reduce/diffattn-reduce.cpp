@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../CrashMessage.h"
+#include "../EntryPoints.h"
 
 #include "DiffAttn/InitAll.h"
 
@@ -47,7 +48,7 @@ static std::error_code findFault(llvm::StringRef path) {
                     fs::AccessMode::Write);
 }
 
-int main(int argc, char **argv) {
+int diffattn_reduce_main(int argc, char **argv) {
   mlir::diffattn::tellOfCrashes(argv[0]);
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();
