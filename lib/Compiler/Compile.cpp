@@ -7,9 +7,8 @@
 #include "DiffAttn/Compiler/Compile.h"
 #include "Codegen.h"
 #include "CrashGuard.h"
-#include "ForeignInput.h"
-#include "InputLimits.h"
 #include "SerializeDeviceCode.h"
+#include "SourceModule.h"
 
 #include "DiffAttn/Analysis/HostAccess.h"
 #include "DiffAttn/Codegen/LlvmErrors.h"
@@ -19,17 +18,14 @@
 #include "DiffAttn/Pipelines/CPUPipeline.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
-#include "mlir/Bytecode/BytecodeReader.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/Transforms/Passes.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/Remarks.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
-#include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/All.h"
 #include "mlir/Target/LLVMIR/Export.h"
@@ -38,9 +34,7 @@
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
-#include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
 
 #include <chrono>
@@ -59,12 +53,9 @@ class Compilation {
 public:
   Compilation(llvm::StringRef ir, const CompileOptions &options,
               const ExecutionTarget &target)
-      : options(options),
-        ownContext(std::make_unique<MLIRContext>(
-            makeRegistry(), MLIRContext::Threading::DISABLED)),
-        context(*ownContext), ir(ir) {
-    // A kernel is thousands of ops, and messages have lines.
-    context.printOpOnDiagnostic(false);
+      : options(options), source(makeRegistry(), ir, options.inputName),
+        context(source.getContext()), module(source.getModule()),
+        said(source.getSaid()) {
     pipeline.isa = target.isa;
     pipeline.prefetchBytes = options.prefetchBytes;
     pipeline.threads = options.threads;
@@ -129,20 +120,19 @@ private:
     return registry;
   }
 
-  /// Runs `action`; on failure or a crash, an error with what was said
-  /// meanwhile.
   llvm::Error guarded(ErrorClass errorClass, const Twine &what,
-                      llvm::function_ref<LogicalResult()> action);
+                      llvm::function_ref<LogicalResult()> action) {
+    return source.guarded(errorClass, what, action,
+                          [&] { leakLlvmContexts(); });
+  }
 
   const CompileOptions &options;
   CPUPipelineOptions pipeline;
-  /// Before the context, which adds remarks to it as long as it lives.
-  CompileDiagnostics said;
-  std::unique_ptr<MLIRContext> ownContext;
+  NoForks noForks;
+  SourceModule source;
   MLIRContext &context;
-  llvm::StringRef ir;
-  llvm::SourceMgr sources;
-  OwningOpRef<ModuleOp> module;
+  OwningOpRef<ModuleOp> &module;
+  CompileDiagnostics &said;
   /// Before the contexts, which write it.
   std::string llvmError;
   std::vector<std::unique_ptr<llvm::LLVMContext>> llvmContexts;
@@ -152,60 +142,7 @@ private:
 
 } // namespace
 
-/// What MLIR says shows the line that it speaks of, however long that is.
-static std::string clipLines(llvm::StringRef text) {
-  constexpr size_t kMaxColumns = 1000;
-  std::string clipped;
-  for (llvm::StringRef line : llvm::split(text, '\n')) {
-    clipped += line.take_front(kMaxColumns);
-    clipped += line.size() > kMaxColumns ? " ...\n" : "\n";
-  }
-  clipped.pop_back();
-  return clipped;
-}
-
-llvm::Error Compilation::guarded(ErrorClass errorClass, const Twine &what,
-                                 llvm::function_ref<LogicalResult()> action) {
-  std::string text;
-  llvm::raw_string_ostream os(text);
-  SourceMgrDiagnosticHandler handler(sources, &context, os);
-  // Asked before the other one, which writes what an error is to show.
-  ScopedDiagnosticHandler keep(&context, [&](mlir::Diagnostic &diagnostic) {
-    if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
-      said.push_back(describeDiagnostic(diagnostic));
-    return failure();
-  });
-  bool done = false;
-  if (!runGuarded([&] { done = succeeded(action()); })) {
-    // In the middle of a change: neither can be destroyed.
-    (void)module.release();
-    (void)ownContext.release();
-    leakLlvmContexts();
-    done = false;
-    text += "expected MLIR to report what it cannot take, but it crashed";
-  }
-  if (done)
-    return llvm::Error::success();
-  text = printable(clipLines(text), Lines::Keep);
-  if (std::string advice =
-          adviseOnDialects(text, /*wasRead=*/errorClass != ErrorClass::IR);
-      !advice.empty())
-    text += (text.empty() || text.back() == '\n' ? "" : "\n") + advice;
-  return makeError(errorClass, what + (text.empty() ? "" : "\n" + text));
-}
-
 llvm::Error Compilation::parse() {
-  if (std::string advice = adviseOnModuleFile(ir); !advice.empty())
-    return makeError(ErrorClass::IR, options.inputName +
-                                         ": expected a module of MLIR, but "
-                                         "got " +
-                                         advice);
-  bool isText = !isBytecode(llvm::MemoryBufferRef(ir, options.inputName));
-  if (std::string fault = isText ? findTextBeyondLimits(ir) : "";
-      !fault.empty())
-    return makeError(ErrorClass::IR, options.inputName + ": " + fault);
-  sources.AddNewSourceBuffer(
-      llvm::MemoryBuffer::getMemBufferCopy(ir, options.inputName), {});
   if (options.from != "input" && options.from != "gpu")
     return makeError(ErrorClass::Usage, "expected input or gpu as the stage "
                                         "that the module is in, but got '" +
@@ -220,12 +157,7 @@ llvm::Error Compilation::parse() {
                      "module in stage gpu, but got '" +
                          options.target + "'");
   reached = *parseStage(options.from);
-  return guarded(
-      ErrorClass::IR, options.inputName + ": expected a module of MLIR", [&] {
-        module = parseSourceFile<ModuleOp>(sources, ParserConfig(&context));
-        return success(module && succeeded(checkSizeLimits(*module)) &&
-                       succeeded(checkCalls(*module)));
-      });
+  return source.parse(noForks);
 }
 
 llvm::Error Compilation::lower(Stage stage) {

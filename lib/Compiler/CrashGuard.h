@@ -8,8 +8,13 @@
 #define DIFFATTN_LIB_COMPILER_CRASHGUARD_H
 
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/StringRef.h"
 
 namespace mlir::diffattn {
+
+/// What is said of a crash.
+inline constexpr llvm::StringLiteral kCrashed =
+    "expected MLIR to report what it cannot take, but it crashed";
 
 /// Runs `action`; false if it crashed. MLIR's parser and passes do so on some
 /// modules that their verifiers let pass, and a process that compiles what

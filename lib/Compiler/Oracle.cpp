@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/Oracle.h"
+#include "SourceModule.h"
 
 #include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/IR/DiffAttn.h"
@@ -12,12 +13,9 @@
 #include "DiffAttn/Runtime/ABI/Runtime.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/IR/MLIRContext.h"
 #include "mlir/InitAllDialects.h"
-#include "mlir/Parser/Parser.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/Format.h"
-#include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
@@ -36,9 +34,8 @@ struct Expectation {
 } // namespace
 
 struct Oracle::Impl {
-  // Types of arrays live in it.
-  std::unique_ptr<MLIRContext> context;
-  OwningOpRef<ModuleOp> module;
+  // Types of arrays live in its context.
+  std::unique_ptr<SourceModule> source;
   std::vector<Expectation> results;
   std::string undefined;
 };
@@ -227,19 +224,13 @@ llvm::Expected<Oracle> Oracle::create(llvm::StringRef ir, llvm::StringRef entry,
   DialectRegistry registry;
   mlir::registerAllDialects(registry);
   registry.insert<DiffAttnDialect>();
-  impl->context =
-      std::make_unique<MLIRContext>(registry, MLIRContext::Threading::DISABLED);
-  llvm::SourceMgr sources;
-  sources.AddNewSourceBuffer(
-      llvm::MemoryBuffer::getMemBufferCopy(ir, options.inputName), {});
-  std::string said;
-  llvm::raw_string_ostream os(said);
-  SourceMgrDiagnosticHandler handler(sources, impl->context.get(), os);
-  impl->module =
-      parseSourceFile<ModuleOp>(sources, ParserConfig(impl->context.get()));
-  if (!impl->module)
-    return makeError(ErrorClass::IR, said);
-  auto function = impl->module->lookupSymbol<func::FuncOp>(entry);
+  NoForks noForks;
+  impl->source =
+      std::make_unique<SourceModule>(registry, ir, options.inputName);
+  if (llvm::Error error = impl->source->parse(noForks))
+    return std::move(error);
+  ModuleOp module = *impl->source->getModule();
+  auto function = module.lookupSymbol<func::FuncOp>(entry);
   if (!function)
     return makeError(ErrorClass::Usage, "expected a function '" + entry +
                                             "', but the module has none");
@@ -247,7 +238,7 @@ llvm::Expected<Oracle> Oracle::create(llvm::StringRef ir, llvm::StringRef entry,
   if (!arrays)
     return arrays.takeError();
   BoundWeights weights;
-  if (llvm::Error error = weights.bind(*impl->module, files))
+  if (llvm::Error error = weights.bind(module, files))
     return std::move(error);
   interpreter::Options run;
   run.maxSteps = options.maxSteps;

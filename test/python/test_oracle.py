@@ -176,6 +176,8 @@ def test_errors():
         executable.judge(text, "nothing", inputs, results)
     with pytest.raises(runtime.IRError):
         executable.judge("no module", entry, inputs, results)
+    with pytest.raises(runtime.IRError, match="256 levels of brackets"):  # deeper ones crash MLIR's parser
+        executable.judge("#a = " + "[" * 100000, entry, inputs, results)
     with pytest.raises(runtime.UsageError, match="expected a function 'main', but the module has none"):
         executable.judge("module {}", entry, inputs, results)
     with pytest.raises(runtime.InputError, match="oracle: .*argument 0 of 'main': expected tensor<2xi64>, but got"):
