@@ -11,6 +11,7 @@ import math
 import os
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,20 +81,20 @@ class Checkpoint:
 def read_json(path: Path, limit: int = files.MOST_CONFIG_BYTES) -> Any:
     """The value in a JSON file of at most `limit` bytes; a name given twice in one object is an error, not the last one's win."""
 
+    return parse_json(files.read_regular(path, limit, CheckpointError), str(path))
+
+
+def parse_json(text: bytes, source: str) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise CheckpointError(f"{path}: expected every name once, but got {shown(twice)} twice")
+            counts = Counter(name for name, _ in pairs)
+            twice = next(name for name, count in counts.items() if count > 1)
+            raise CheckpointError(f"{source}: expected every name once, but got {shown(twice)} twice")
         return result
 
-    return parse_json(files.read_regular(path, limit, CheckpointError), str(path), unique)
-
-
-def parse_json(text: bytes, source: str, hook=None) -> Any:
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=hook)
+        return json.loads(text.decode("utf-8"), object_pairs_hook=unique)
     except CheckpointError:  # of the hook
         raise
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of thousands of digits, too deep
@@ -142,6 +143,21 @@ def read_header(path: Path) -> dict[str, Tensor]:
         begin, end = offsets if isinstance(offsets, list) and len(offsets) == 2 and all(type(n) is int and n >= 0 for n in offsets) else (0, 0)
         tensors[name] = Tensor(entry["dtype"], tuple(shape), path, 8 + length + begin, 8 + length + end)
     return tensors
+
+
+def check_layout(checkpoint: Checkpoint) -> None:
+    """Every byte behind a header is of one tensor, as the loader wants it, for those who read the files without it."""
+    for file in checkpoint.files:
+        descriptor, size = files.open_regular(file, CheckpointError)
+        with os.fdopen(descriptor, "rb") as opened:
+            position = 8 + struct.unpack("<Q", opened.read(8))[0]
+        tensors = sorted((tensor.begin, tensor.end, name) for name, tensor in checkpoint.tensors.items() if tensor.file == file)
+        for begin, end, name in tensors:
+            if begin != position or end < begin:
+                raise CheckpointError(f"{file}: tensor {shown(name)}: expected its data at byte {position}, but got bytes {begin} to {end}")
+            position = end
+        if position != size:
+            raise CheckpointError(f"{file}: expected the tensors to end with the file at byte {size}, but they end at {position}")
 
 
 def _shards(index: Path) -> dict[Path, list[str]]:

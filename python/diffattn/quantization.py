@@ -16,7 +16,7 @@ import numpy as np
 from . import checks, files, hints, models
 from .arguments import FilePath
 from .arrays import BFLOAT16
-from .checkpoint import Checkpoint, Tensor, open_checkpoint
+from .checkpoint import Checkpoint, Tensor, check_layout, open_checkpoint
 from .errors import CheckpointError, OutputError, UsageError
 from .importing.safetensors import Part, bytes_of, parts_of_file
 from .model import build_graph
@@ -67,6 +67,7 @@ def quantize(directory: FilePath, output: FilePath, weights: str = "int8", group
     if checkpoint.quantization is not None:
         raise CheckpointError(f"{checkpoint.directory}: expected weights that are not quantized yet, but its config.json has a "
                               "quantization_config")
+    check_layout(checkpoint)
     module, how = build_graph(checkpoint), Quantization(BITS[weights], group, checkpoint.dtype)
     _check_groups(checkpoint, module, group)
     place = Path(checks.path("output", output))

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -236,6 +237,32 @@ def test_what_is_not_quantized(tmp_path):
     diffattn.quantize(source, out, "int8", 8)
     assert out.stat().st_mode & 0o777 == 0o700 and not [path for path in out.iterdir() if path.name.startswith(".")]
     refused(out, tmp_path / "again", errors.CheckpointError, "expected weights that are not quantized yet, but its config.json has a quantization_config")
+
+
+def damaged(source, folder, change):
+    """A copy of the folder whose header of weights is changed: `change` gives its entries, or its text."""
+    shutil.copytree(source, folder)
+    path = folder / "model.safetensors"
+    content = path.read_bytes()
+    behind = 8 + struct.unpack("<Q", content[:8])[0]
+    header = change(json.loads(content[8:behind]))
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[behind:])
+    return folder
+
+
+DOWN = [f"model.layers.{layer}.mlp.down_proj.weight" for layer in (0, 1)]
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda h: h | {DOWN[0]: h[DOWN[0]] | {"data_offsets": h[DOWN[1]]["data_offsets"]}}, "expected its data at byte [0-9]+, but got bytes"),
+    (lambda h: json.dumps(h).encode().replace(DOWN[1].encode(), DOWN[0].encode()), f"expected every name once, but got '{DOWN[0]}' twice"),
+])
+def test_files_are_whole_as_the_loader_wants_them(change, message, tmp_path):
+    config = family("diff_v1")
+    source = write_checkpoint(tmp_path / "plain", config, random_state(config))
+    diffattn.quantize(damaged(source, tmp_path / "same", lambda header: header), tmp_path / "out", "int8", 8)
+    refused(damaged(source, tmp_path / "damaged", change), tmp_path / "wrong", errors.CheckpointError, message)
 
 
 @pytest.mark.parametrize("place", ["here", "link"])
