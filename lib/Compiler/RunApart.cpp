@@ -13,11 +13,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
 #include <mutex>
 #include <optional>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,10 +89,20 @@ static void confine(const ApartLimits &limits) {
   ::_exit(0);
 }
 
-static std::string readAll(int pipe) {
+/// What comes until the other end is closed; nothing if that takes longer.
+static std::optional<std::string> readAll(int pipe,
+                                          std::chrono::seconds longest) {
+  const auto end = std::chrono::steady_clock::now() + longest;
   std::string text;
   char buffer[4096];
   while (true) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        end - std::chrono::steady_clock::now());
+    pollfd waited{pipe, POLLIN, 0};
+    if (left.count() <= 0)
+      return std::nullopt;
+    if (::poll(&waited, 1, static_cast<int>(left.count())) <= 0)
+      continue;
     const ssize_t count = ::read(pipe, buffer, sizeof(buffer));
     if (count > 0)
       text.append(buffer, static_cast<size_t>(count));
@@ -132,12 +144,16 @@ mlir::diffattn::runApart(const ApartLimits &limits,
     ::close(ends[0]);
     return std::move(error);
   }
-  std::string text = readAll(ends[0]);
+  // Where it waits for what another thread held, it takes no time of a CPU.
+  std::optional<std::string> text =
+      readAll(ends[0], std::chrono::seconds(limits.elapsed));
   ::close(ends[0]);
+  if (!text)
+    ::kill(process, SIGKILL);
   const int status = waitFor(process);
-  if (!text.empty())
-    return text.substr(1);
-  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+  if (text && !text->empty())
+    return text->substr(1);
+  if (!text || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
     return makeError(ErrorClass::IR, "expected MLIR to take at most " +
                                          std::to_string(limits.seconds) +
                                          " seconds, but it took more");

@@ -26,8 +26,9 @@ using namespace diffattn_rt;
 /// Far more than sound bytecode was seen to take.
 static ApartLimits getReadLimits(size_t bytes) {
   const auto size = static_cast<int64_t>(bytes);
-  return {/*seconds=*/10 + size / 1'000'000,
-          /*bytes=*/(int64_t(1) << 30) + 256 * size};
+  const int64_t seconds = 10 + size / 1'000'000;
+  return {seconds, /*bytes=*/(int64_t(1) << 30) + 256 * size,
+          /*elapsed=*/60 * seconds};
 }
 
 SourceModule::SourceModule(const DialectRegistry &registry, llvm::StringRef ir,

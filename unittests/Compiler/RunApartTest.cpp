@@ -16,13 +16,15 @@
 #include <cstdlib>
 #include <sys/mman.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
 
 namespace {
 
-constexpr ApartLimits kLimits = {/*seconds=*/1, /*bytes=*/int64_t(64) << 20};
+constexpr ApartLimits kLimits = {/*seconds=*/1, /*bytes=*/int64_t(64) << 20,
+                                 /*elapsed=*/60};
 
 std::string getFault(llvm::function_ref<std::string()> action) {
   auto result = runApart(kLimits, action);
@@ -61,6 +63,18 @@ TEST(RunApart, TimeIsLimited) {
               for (volatile uint64_t i = 0;; i = i + 1) {
               }
             }),
+            "expected MLIR to take at most 1 seconds, but it took more");
+}
+
+TEST(RunApart, WaitingIsLimited) {
+  ApartLimits limits = kLimits;
+  limits.elapsed = 1;
+  auto result = runApart(limits, []() -> std::string {
+    while (true)
+      ::pause();
+  });
+  ASSERT_FALSE(static_cast<bool>(result));
+  EXPECT_EQ(describeError(result.takeError()).second,
             "expected MLIR to take at most 1 seconds, but it took more");
 }
 
