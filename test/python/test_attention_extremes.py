@@ -96,7 +96,7 @@ def sizes_of(lowering):
     return SIZES[:2] if lowering.startswith("cuda") else SIZES
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 @pytest.mark.parametrize("causal", [False, True])
@@ -220,7 +220,7 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lowering", LOWERINGS)
 @pytest.mark.parametrize("number", range(len(NUMBERS)), ids=lambda i: str(NUMBERS[i]))
 def test_numbers_at_the_ends_of_f32(lowering, number):

@@ -50,6 +50,7 @@ def same(got, want, tolerance=1e-5):
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # integral
 @pytest.mark.parametrize("name", NAMES)
 def test_every_option_exported(name):

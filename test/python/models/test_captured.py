@@ -13,7 +13,7 @@ from diffattn.prefill import Prefills
 DYNAMIC = {"model_type": "diffllama", "max_position_embeddings": 8, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [*({"model_type": kind} for kind in models.DECODERS), DYNAMIC],
                          ids=lambda c: c["model_type"] + ("-dynamic" if "rope_scaling" in c else ""))
 def test_decode_steps(config, both, monkeypatch):  # noqa: F811

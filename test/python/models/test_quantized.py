@@ -68,7 +68,7 @@ def quantized_folder(tmp_path, config, state, kind, group):
     return tmp_path / "narrow"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name, kind, matrices", [
     ("diff_v1", "int4", 15), ("diff_v2", "int8", 15), ("diffllama", "int4", 15), ("motif", "int8", 15), ("phi4flash", "int4", 32),
     ("edifice_diff_transformer", "int8", 13), ("edifice_diff_attention", "int4", 4), ("diff_multihead", "int4", 4),
