@@ -8,6 +8,7 @@ from torch._functorch._aot_autograd.schemas import OutputType
 
 from ..errors import CompileError, DiffAttnError, IRError
 from .decompositions import kept_whole, table
+from .flex import spell_flex
 from .graph import prepare
 from .options import Options, warn_of_fallback
 from .program import GraphProgram
@@ -54,6 +55,7 @@ def _compile(module, example_inputs, options: Options):
         raise CompileError("expected a graph without gradients, because no gradient flows back through compiled code, but an input or a "
                            "parameter requires one; call under torch.no_grad(), and eval() the module")
 
+    spell_flex(module)
     with kept_whole():
         return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(),
                             keep_inference_input_mutations=True)(module, example_inputs)

@@ -20,7 +20,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from . import distance, division, elementwise, pooling, running, scattering
 from .attention_node import attention
-from .graph import physical_order
+from .graph import in_order_of, physical_order
 from .scattering import along
 from .sorting import (argmax, argmin, bucketize, kthvalue, max_dim, median, median_dim, min_dim, nanmedian, nanmedian_dim, searchsorted, sort, sort_stable,
                       topk)
@@ -198,9 +198,7 @@ def view(x, size):
 def attention_on_cpu(query, key, value, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=None):
     """The result lies in the order of axes that the query has, as eager PyTorch's, and not in that of PyTorch's own decomposition."""
     result, sums = flash_attention_on_cpu(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)
-    with disable_proxy_modes_tracing():
-        order = physical_order(torch.empty_like(query)) or range(4)  # of a query with holes, too
-    return result.permute(list(order)).contiguous().permute([list(order).index(axis) for axis in range(4)]), sums
+    return in_order_of(result, query), sums
 
 
 def matmul(x, y):

@@ -13,6 +13,7 @@ from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..text import shown
 from . import tensors
 from .decompositions import exporting, table
+from .flex import spell_flex
 from .graph import number_node, prepare
 from .held import Held, held_once
 from .options import Options, warn_of_fallback
@@ -156,6 +157,7 @@ def _export(module, args, kwargs, dynamic_shapes):
         with exporting():
             program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             held_once(module, program)
+            spell_flex(program.graph_module)
             return program.run_decompositions(table(exported=True))
     except DiffAttnError as error:  # of a decomposition
         raise plain(error) from None

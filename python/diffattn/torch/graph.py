@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from ..errors import CompileError
 from .empty import is_empty, leave_out
@@ -223,6 +224,13 @@ def physical_order(value: torch.Tensor) -> tuple[int, ...] | None:
             return None
         expected *= sizes[axis]
     return None if _is_row_major(order, sizes) else order
+
+
+def in_order_of(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """`x` with its elements in the order of axes that a copy of `like` has, by ops."""
+    with disable_proxy_modes_tracing():
+        order = list(physical_order(torch.empty_like(like)) or range(x.dim()))  # of one with holes, too
+    return x.permute(order).contiguous().permute([order.index(axis) for axis in range(len(order))])
 
 
 def _is_row_major(order, sizes) -> bool:
