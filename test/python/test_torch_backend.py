@@ -213,6 +213,8 @@ def test_tensors_that_are_elsewhere():
     compiled = torch.compile(lambda x: x * 2, backend="diffattn")
     with pytest.raises(diffattn.errors.CompileError, match="input 0 of the graph: expected a tensor in memory of the host, but got one on meta"):
         compiled(torch.empty(3, device="meta"))
+    with pytest.raises(diffattn.errors.CompileError, match=r"input 0 of the graph: expected a tensor whose memory holds its values, but got a lazy view"):
+        compiled(torch._neg_view(torch.ones(3)))
 
 
 def test_graph_breaks():

@@ -26,7 +26,7 @@ def backend(module: torch.fx.GraphModule, example_inputs, *, options=None, mode=
     try:
         chosen = Options.of(options)
         require()
-        _refuse_devices(example_inputs)
+        _refuse_inputs(example_inputs)
         return _compile(module, example_inputs, chosen)
     except DiffAttnError as raised:
         error = plain(raised)
@@ -72,11 +72,15 @@ def _views(metadata) -> dict[int, int]:
     return views
 
 
-def _refuse_devices(example_inputs) -> None:
+def _refuse_inputs(example_inputs) -> None:
+    """Of tensors whose memory does not hold what they show, or is elsewhere."""
     for number, value in enumerate(example_inputs):
         if isinstance(value, torch.Tensor) and value.device.type != "cpu":
             raise CompileError(f"input {number} of the graph: expected a tensor in memory of the host, but got one on {value.device}; "
                                "copy it there, with cpu(), and move the module too")
+        if isinstance(value, torch.Tensor) and (value.is_neg() or value.is_conj()):
+            raise CompileError(f"input {number} of the graph: expected a tensor whose memory holds its values, but got a lazy view; call "
+                               "resolve_neg() or resolve_conj() first")
 
 
 def _raising(error: DiffAttnError):
