@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch.export.graph_signature import InputKind
 
+from ..errors import InputError
+
 
 class Held:
     """`specs`: the inputs of the graph; `constants` by their names."""
@@ -27,11 +29,14 @@ class Held:
         for path, names in self._by_owner.items():
             owner = self._module
             for part in path:
-                owner = owner._modules[part]
-            parameters, buffers = owner._parameters, owner._buffers
+                owner = owner._modules.get(part) if owner is not None else None
+            parameters, buffers = (owner._parameters, owner._buffers) if owner is not None else ({}, {})
             for name, i in names:
                 tensor = parameters.get(name)
-                result[i] = buffers[name] if tensor is None else tensor
+                result[i] = buffers.get(name) if tensor is None else tensor
+                if result[i] is None:
+                    raise InputError(f"{'.'.join((*path, name))}: expected the tensor that the module had when it was compiled, but it has "
+                                     "none of that name; compile it anew")
         return result
 
 
