@@ -155,6 +155,39 @@ def test_a_weight_of_another_shape():
             compiled(torch.rand(2, 3))
 
 
+def test_a_weight_that_is_gone():
+    module = nn.Sequential(nn.Linear(3, 4))
+    compiled = diffattn.compile(module, (torch.rand(2, 3),))
+    for gone in ("0.bias", "0"):
+        owner, _, name = gone.rpartition(".")
+        delattr(module.get_submodule(owner), name)
+        with pytest.raises(errors.InputError, match=r"^0\.(bias|weight): expected the tensor that the module had when it was compiled, but it has none"):
+            compiled(torch.rand(2, 3))
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.used, self.calls = 0, 2.5
+
+    def forward(self, x):
+        self.used += x.shape[0]
+        return x * self.used
+
+
+def test_a_count_that_calls_do_not_go_on_with():
+    module = nn.Sequential(Counting())
+    with pytest.warns(RuntimeWarning, match=r"^0\.used of the module is 0 in each call, as when it was compiled: .* \(3\)") as said:
+        compiled = diffattn.compile(module, (torch.ones(3),))
+    assert said[0].filename == __file__ and not module._forward_hooks
+    assert compiled(torch.ones(3)).tolist() == compiled(torch.ones(3)).tolist() == [3, 3, 3]
+
+
+def test_complex_numbers_as_operands():
+    with pytest.raises(errors.CompileError, match="expected elements of torch.float32, .*, but got torch.complex64; fallback='eager'"):
+        diffattn.compile(Tripled(torch.view_as_complex), (torch.rand(3, 2),))
+
+
 def test_an_index_that_is_outside():
     compiled = diffattn.compile(nn.Embedding(5, 2), (torch.tensor([1, 2]),))
     with pytest.raises(errors.RunError):
