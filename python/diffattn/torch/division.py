@@ -24,7 +24,7 @@ def remainder_of_number(number, x):
 
 
 def floor_divide(x, y):
-    if isinstance(x, (torch.SymInt, torch.SymFloat)) or isinstance(y, (torch.SymInt, torch.SymFloat)):
+    if isinstance(x, torch.SymFloat) or isinstance(y, torch.SymFloat):
         return NotImplemented
     dtype = torch.result_type(x, y)
     if dtype.is_floating_point:
@@ -50,4 +50,6 @@ def _float_floor_divide(x, y, dtype):
 
 
 def _tensor(x, dtype, like):
+    if isinstance(x, torch.SymInt):  # of which torch-mlir fills no tensor
+        return torch.zeros((), dtype=dtype, device=like.device) + x
     return x.to(dtype) if isinstance(x, torch.Tensor) else torch.full((), x, dtype=dtype, device=like.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 
@@ -12,7 +13,10 @@ aten = torch.ops.aten
 
 #: PyTorch's own functions of sizes, beside those of sympy and of `math`.
 _FUNCTIONS = {"FloorDiv": operator.floordiv, "CleanDiv": operator.floordiv, "Mod": operator.mod, "PythonMod": operator.mod, "Max": max,
-              "Min": min}
+              "Min": min, "TruncToInt": math.trunc, "FloorToInt": math.floor, "CeilToInt": math.ceil, "RoundToInt": round, "ToFloat": float,
+              "FloatTrueDiv": operator.truediv, "IntTrueDiv": operator.truediv, "FloatPow": operator.pow, "PowByNatural": operator.pow,
+              "LShift": operator.lshift, "RShift": operator.rshift, "OpaqueUnaryFn_sqrt": math.sqrt,
+              "ModularIndexing": lambda n, by, modulus: n // by % modulus}
 
 
 class Numbers:

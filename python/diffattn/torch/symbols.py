@@ -18,8 +18,11 @@ _MAX_FACTOR = 2**16
 
 def simplify(graph: torch.fx.Graph) -> None:
     """Replaces, in place, what gives integers: powers by products, remainders by what is left beside a multiple, sums of many by sums of
-    two, and quotients that are rounded (as of `math.ceil(n / 4)`) by divisions of integers."""
+    two, and quotients that are rounded (as of `math.ceil(n / 4)`) by divisions of integers. A quotient of tensors is one op: AOTAutograd
+    makes another of floats that follow from sizes, behind all decompositions."""
     for node in list(graph.nodes):
+        if node.target is torch.ops.aten.true_divide.Tensor:
+            node.target = torch.ops.aten.div.Tensor
         if node.op != "call_function" or not isinstance(node.meta.get("val"), torch.SymInt) or node.target not in _REWRITES:
             continue
         with graph.inserting_before(node):
