@@ -255,3 +255,15 @@ def test_attention_lies_as_its_query(query):
     with torch.no_grad():
         want, got = (f(q, q, q) for f in (F.scaled_dot_product_attention, torch.compile(F.scaled_dot_product_attention, backend="diffattn")))
     torch.testing.assert_close(got, want, check_stride=True)
+
+
+def test_bytes_beside_truth_values_and_wider_numbers():
+    """torch-mlir ends the process where int8 meets them inside of an op."""
+    x, one = torch.arange(-4, 5, dtype=torch.int8), torch.tensor(1)
+    check({"product": lambda x, n: x * (x > 0), "outer": lambda x, n: torch.outer(x, x > 0), "joined": lambda x, n: torch.cat([x > 0, x]), "chosen": lambda x, n: torch.where(x > 0, x, x > -2),
+           "bits": lambda x, n: (x & n, x | n, x ^ n, x | 64, x << n, x >> n), "words": lambda x, n: (x.long() | 8, x.int() | -3, x.long() << x.abs(), (x > 0) | True)}, x, one)
+
+
+def test_integers_between_numbers_with_a_point():
+    for dtype in (torch.int64, torch.int32, torch.uint8):
+        check({"both": lambda x: x.clamp(1.5, 2.5), "one": lambda x: (x.clamp(min=0.5), x.clamp_max(2.5), x.clamp(max=float("inf")))}, torch.arange(5).to(dtype))

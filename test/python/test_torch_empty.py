@@ -89,3 +89,13 @@ def test_sizes_that_are_symbols():
     for batch, length in ((2, 3), (4, 5), (0, 7), (0, 6), (3, 6)):
         x = torch.randn(batch, length, 8)
         torch.testing.assert_close(compiled(x), view(x))
+
+
+@pytest.mark.parametrize("door", ["export", "dynamo"])
+def test_variances_beside_means(door):
+    check(door, lambda x: (*torch.var_mean(x), *torch.std_mean(x, 1, keepdim=True), x.var(), x.std(1)), torch.empty(3, 0, 4))
+
+
+def test_variances_of_one_number():
+    """Along an axis that a number does not have torch-mlir ends the process."""
+    check("export", lambda x: (x.var(0), x.std(-1, keepdim=True), *torch.var_mean(x, 0, correction=0)), torch.tensor(1.5))

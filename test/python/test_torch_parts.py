@@ -7,7 +7,7 @@ from torch import nn
 
 import diffattn
 from diffattn import errors
-from test_torch_elementwise import check
+from test_torch_elementwise import Each, check
 
 pytestmark = pytest.mark.oracle
 F = nn.functional
@@ -37,6 +37,11 @@ def test_places_of_the_greatest_in_windows():
     image[0, 0, 2, 3], image[1, 1], image[1, 2] = NAN, -INF, (image[1, 2] > 0).float()
     kinds = [{"kernel_size": 2, "dilation": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}, {"kernel_size": (2, 3), "ceil_mode": True}]
     check({str(kind): lambda x, kind=kind: (*F.max_pool2d(x, return_indices=True, **kind), F.max_pool2d(x[0], **kind)) for kind in kinds}, image)
+
+
+def test_means_over_windows_of_one_image():
+    check({"image": lambda x: F.avg_pool2d(x, 2), "margins": lambda x: F.avg_pool2d(x, 3, 2, 1, True, False), "norms": lambda x: F.lp_pool1d(x[0], 2.0, 2)},
+          torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(3)), atol=1e-6)
 
 
 def test_margins_below_zero():
@@ -100,3 +105,17 @@ def test_a_mask_as_an_index():
 def test_attention_whose_result_is_viewed():
     """As GPT-2 does: torch.export takes it to lie as PyTorch's kernel has it."""
     check({"rows": lambda q, k, v: F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 5, 32).view(-1, 32)}, *torch.randn(3, 2, 4, 5, 8, generator=torch.Generator().manual_seed(5)), atol=1e-6)
+
+
+def test_places_of_a_mask_are_filled_in_order():
+    """As images are put between the tokens of a text."""
+    mask, source = torch.tensor([[True, False, True, True, False], [False] * 5, [False, True, False, False, True]]), torch.arange(1.0, 17)
+    functions = {"elements": lambda x, m, s: x.masked_scatter(m, s), "rows": lambda x, m, s: x.masked_scatter(m[:, :1], s), "wider": lambda x, m, s: x[:1].expand(3, 5).masked_scatter(m, s)}
+    check(functions, X, mask, source)
+    compiled = diffattn.compile(Each({"elements": functions["elements"]}), (X, mask, source[:3]))
+    with pytest.raises(errors.RunError, match="expected an index from 0 and below 3"):
+        compiled(X, mask, source[:3])
+
+
+def test_rows_that_are_repeated():
+    check({"rows": lambda x, n: (x.repeat_interleave(n, 0, output_size=6), x.T.repeat_interleave(n, -1, output_size=6))}, X, torch.tensor([1, 0, 5]))

@@ -47,7 +47,7 @@ def table(exported: bool = False) -> dict:
                    aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d, aten.nanmedian.default: nanmedian,
                    aten.nanmedian.dim: nanmedian_dim, aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
                    aten.kthvalue.default: kthvalue, aten.logcumsumexp.default: running.logcumsumexp, aten.median.default: median,
-                   aten.median.dim: median_dim, aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
+                   aten.median.dim: median_dim, aten.masked_scatter.default: scattering.masked_scatter, aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
                    aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
                    aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: scattering.index_copy,
                    aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
@@ -58,7 +58,8 @@ def table(exported: bool = False) -> dict:
                    aten.scatter.src: scattering.scatter, aten.scatter.value: scattering.scatter_number,
                    aten.scatter_add.default: scattering.scatter_add, aten.scatter_reduce.two: scattering.scatter_reduce,
                    aten.sort.default: sort, aten.sort.stable: sort_stable,
-                   aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk})
+                   aten.split_with_sizes.default: split_with_sizes, aten.sub.Tensor: sub, aten.topk.default: topk,
+                   aten.var_mean.correction: var_mean})
     otherwise = {
         aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
@@ -70,8 +71,10 @@ def table(exported: bool = False) -> dict:
         aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
         aten.pow.Tensor_Scalar: elementwise.power, aten.pow.Tensor_Tensor: elementwise.power_of, aten.pow.Scalar: elementwise.power_of,
         aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.copysign.Tensor: elementwise.copy_sign,
-        aten.bitwise_xor.Scalar: elementwise.exclusive_or, aten.constant_pad_nd.default: pooling.constant_pad_nd,
-        aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
+        aten.__lshift__.Tensor: torch.bitwise_left_shift,
+        aten.__rshift__.Tensor: torch.bitwise_right_shift, aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or),
+        aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor), aten.repeat_interleave.Tensor: scattering.repeat_interleave, aten.cat.default: elementwise.joined, aten.constant_pad_nd.default: pooling.constant_pad_nd,
+        aten.var.correction: var, aten.avg_pool2d.default: pooling.avg_pool2d, aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
     for op, function in otherwise.items():
@@ -97,7 +100,8 @@ _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.defau
              aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
              *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 #: Ops of integers that compute in the type of these, whatever number stands beside them.
-_OF_INTEGERS = [aten.add.Tensor, aten.add.Scalar, aten.clamp.default, aten.clamp.Tensor, aten.clamp_max.default, aten.clamp_max.Tensor,
+_OF_INTEGERS = [aten.add.Tensor, aten.add.Scalar, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor,
+                aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor, aten.clamp.default, aten.clamp.Tensor, aten.clamp_max.default, aten.clamp_max.Tensor,
                 aten.clamp_min.default, aten.clamp_min.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.fmod.Scalar,
                 aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor,
                 aten.remainder.Tensor, aten.rsub.Scalar, aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
@@ -229,6 +233,8 @@ def div(x, y, *, rounding_mode=None):
     """As `sub`."""
     if isinstance(x, torch.SymInt):
         return torch.div(_size(x, y), y, rounding_mode=rounding_mode)
+    if isinstance(y, torch.SymInt) and rounding_mode == "trunc":
+        return torch.div(x, _size(y, x), rounding_mode=rounding_mode)
     return division.floor_divide(x, y) if rounding_mode == "floor" else NotImplemented
 
 
@@ -257,6 +263,16 @@ def _size(x, like):
     if not isinstance(like, torch.Tensor):
         return torch.zeros((), dtype=torch.int64) + x
     return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
+
+
+def var(x, dim=None, *, correction=None, keepdim=False):
+    """Of one number along an axis, for which torch-mlir ends the process."""
+    return torch.var(x.reshape(1), 0, correction=correction) if x.dim() == 0 and dim is not None else NotImplemented
+
+
+def var_mean(x, dim=None, *, correction=None, keepdim=False):
+    """Both by themselves: without elements they are no number, which torch-mlir's own form does not give."""
+    return torch.var(x, dim, correction=correction, keepdim=keepdim), torch.mean(x, dim, keepdim=keepdim)
 
 
 def neg(x):

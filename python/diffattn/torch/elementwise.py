@@ -14,6 +14,8 @@ import torch
 
 
 def clamp(x, min=None, max=None):
+    if not x.is_floating_point() and any(isinstance(limit, float) for limit in (min, max)):
+        return torch.clamp(x.to(torch.get_default_dtype()), min, max)
     if not x.is_floating_point() or isinstance(min, torch.SymFloat) or isinstance(max, torch.SymFloat):
         return NotImplemented
     for limit, below in ((min, True), (max, False)):
@@ -137,12 +139,13 @@ def of_own_type(op):
         named = {name: kwargs[name] for name in ("min", "max") if kwargs.get(name) is not None}
         operands = [*args, *named.values()]
         tensors = [one for one in operands if isinstance(one, torch.Tensor)]
-        if all(one.dtype in (torch.int64, torch.bool) or one.is_floating_point() for one in tensors):
+        if any(one.is_complex() for one in tensors) or all(one.dtype in (torch.int64, torch.bool) or one.is_floating_point() for one in tensors):
             return NotImplemented
         dtype = _promoted(op, tensors, [one for one in operands if isinstance(one, (int, float, torch.SymInt, torch.SymFloat))])
         if dtype.is_floating_point or dtype == torch.bool:
             return NotImplemented
-        wrapped = [_wrapped(one, dtype) for one in operands]
+        chooses = op == torch.ops.aten.where.self  # by its first operand
+        wrapped = [one if chooses and place == 0 else _wrapped(one, dtype) for place, one in enumerate(operands)]
         if dtype == torch.int8 and (len(tensors) < len(operands) or kwargs.get("alpha", 1) != 1):
             # torch-mlir ends the process where it multiplies int8 with a number.
             made = op(*[one.to(torch.int32) if isinstance(one, torch.Tensor) else one for one in wrapped[:len(args)]],
@@ -155,8 +158,17 @@ def of_own_type(op):
     return decomposed
 
 
+def joined(tensors, dim=0):
+    """Truth values beside int8, as in `_wrapped`."""
+    if functools.reduce(torch.promote_types, (one.dtype for one in tensors)) != torch.int8 or all(one.dtype == torch.int8 for one in tensors):
+        return NotImplemented
+    return torch.cat([one.to(torch.int8) for one in tensors], dim)
+
+
 def _wrapped(one, dtype):
     limits = torch.iinfo(dtype)
+    if dtype == torch.int8 and isinstance(one, torch.Tensor) and one.dtype == torch.bool:
+        return one.to(torch.int8)  # which torch-mlir ends the process for, inside of an op
     if type(one) is int and not limits.min <= one <= limits.max:
         return (one - limits.min) % (1 << limits.bits) + limits.min
     wider = isinstance(one, torch.Tensor) and one.dim() == 0 and not one.is_floating_point() and one.dtype not in (dtype, torch.bool)
@@ -231,8 +243,9 @@ def copy_sign(x, y):
     return torch.where(sign_bit(x) != sign_bit(y), -x, x)
 
 
-def exclusive_or(x, number):
-    return torch.bitwise_xor(x, torch.full((), number, dtype=torch.result_type(x, number), device=x.device))
+def bitwise(op):
+    """A tensor with a number, by the op of two tensors: torch-mlir has that alone."""
+    return lambda x, number: op(x, torch.full((), number, dtype=torch.result_type(x, number), device=x.device))
 
 
 def gelu(x, approximate="none"):

@@ -38,6 +38,11 @@ def max_pool2d_with_indices(x, kernel_size, stride=(), padding=0, dilation=1, ce
     return values, place
 
 
+def avg_pool2d(x, *options):
+    """Of one image: torch-mlir knows batches alone."""
+    return aten.avg_pool2d.default(x.unsqueeze(0), *options).squeeze(0) if x.dim() == 3 else NotImplemented
+
+
 def adaptive_max_pool1d(x, output_size):
     made = adaptive_max_pool2d(x.unsqueeze(-2), [1, *output_size])
     return made if made is NotImplemented else tuple(one.squeeze(-2) for one in made)

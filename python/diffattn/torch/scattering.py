@@ -9,10 +9,14 @@ from .write_node import checked, write_rows
 
 
 def index(x, indices):
-    """torch-mlir reads by int64 alone."""
-    if all(one is None or one.dtype != torch.int32 for one in indices):
+    """torch-mlir reads by int64 alone, and along several axes by places of known sizes."""
+    if any(one is not None and one.dtype == torch.int32 for one in indices):
+        return torch.ops.aten.index.Tensor(x, [one if one is None or one.dtype != torch.int32 else one.to(torch.int64) for one in indices])
+    given = [axis for axis, one in enumerate(indices) if one is not None]
+    places = [indices[axis] for axis in given]
+    if len(given) < 2 or any(one.dtype != torch.int64 for one in places) or all(isinstance(n, int) for one in (x, *places) for n in one.shape):
         return NotImplemented
-    return torch.ops.aten.index.Tensor(x, [one if one is None or one.dtype != torch.int32 else one.to(torch.int64) for one in indices])
+    return _read_rows(x, given, [torch.where(one < 0, one + x.size(axis), one) for axis, one in zip(given, places)])
 
 
 def index_copy(x, dim, index, source):
@@ -38,23 +42,62 @@ def index_put(x, indices, values, accumulate=False):
     return _put_rows(x, given, places, values, accumulate)
 
 
-def _put_rows(x, given, places, values, accumulate):
-    """With the axes `given` as one, in front."""
-    shape = torch.broadcast_shapes(*(place.shape for place in places))
+def _read_rows(x, given, places):
+    """As `_put_rows` writes."""
+    shape, rest, first = _parts(x, given, places)
+    sizes = [x.size(axis) for axis in rest]
+    rows = x.permute([*given, *rest]).reshape([-1, *sizes]).index_select(0, _rows(x, given, places, shape)).reshape([*shape, *sizes])
+    count = len(shape)
+    return rows.permute([*range(count, count + first), *range(count), *range(count + first, rows.dim())])
+
+
+def _parts(x, given, places) -> tuple:
+    """The sizes of what the places give together, the other axes, and before which of these the places stand."""
     rest = [axis for axis in range(x.dim()) if axis not in given]
     # Where the axes stand side by side, those of the places stand there too, else in front.
     first = given[0] if given == list(range(given[0], given[-1] + 1)) else 0
-    sizes = [x.size(axis) for axis in rest]
-    values = values.expand([*sizes[:first], *shape, *sizes[first:]])
-    values = values.permute([*range(first, first + len(shape)), *range(first), *range(first + len(shape), values.dim())])
+    return torch.broadcast_shapes(*(place.shape for place in places)), rest, first
+
+
+def _rows(x, given, places, shape):
+    """The places on the axes `given` as one."""
     row = torch.zeros((), dtype=torch.int64, device=x.device)
     for axis, place in zip(given, places):
         row = row * x.size(axis) + checked(place.expand(shape).reshape(-1), x.size(axis), x.device)
+    return row
+
+
+def _put_rows(x, given, places, values, accumulate):
+    """With the axes `given` as one, in front."""
+    shape, rest, first = _parts(x, given, places)
+    sizes = [x.size(axis) for axis in rest]
+    values = values.expand([*sizes[:first], *shape, *sizes[first:]])
+    values = values.permute([*range(first, first + len(shape)), *range(first), *range(first + len(shape), values.dim())])
+    row = _rows(x, given, places, shape)
     order = [*given, *rest]
     moved = x.permute(order)
     written = write_rows(moved.reshape([-1, *sizes]), 0, row, values.reshape([-1, *sizes]), accumulate)
     written = written.reshape(moved.shape).permute([order.index(axis) for axis in range(x.dim())])
     return written.contiguous() if x.is_contiguous() else written
+
+
+def masked_scatter(x, mask, source):
+    """The next element of `source` at each place of the mask, in row-major order; too few of them fail at the read. Of sizes that are
+    symbols the running sum would take every two elements."""
+    shape = torch.broadcast_shapes(x.shape, mask.shape)
+    if not all(isinstance(size, int) for size in shape):
+        return NotImplemented
+    x, mask = x.expand(shape), mask.expand(shape).reshape(-1)
+    place = torch.where(mask, mask.to(torch.int64).cumsum(0) - 1, torch.zeros((), dtype=torch.int64, device=x.device))
+    return torch.where(mask.reshape(shape), source.reshape(-1).index_select(0, place).reshape(shape), x)
+
+
+def repeat_interleave(repeats, *, output_size=None):
+    """Which number each of `output_size` repeats; without that, there are as many as values say."""
+    if output_size is None:
+        return NotImplemented
+    ends, places = repeats.to(torch.int64).cumsum(0), torch.arange(output_size, device=repeats.device)
+    return torch.logical_not(ends > places.unsqueeze(1)).to(torch.int64).sum(1).to(repeats.dtype)
 
 
 def scatter(x, dim, index, src):
