@@ -96,6 +96,6 @@ def test_variances_beside_means(door):
     check(door, lambda x: (*torch.var_mean(x), *torch.std_mean(x, 1, keepdim=True), x.var(), x.std(1)), torch.empty(3, 0, 4))
 
 
-def test_variances_of_one_number():
-    """Along an axis that a number does not have torch-mlir ends the process."""
-    check("export", lambda x: (x.var(0), x.std(-1, keepdim=True), *torch.var_mean(x, 0, correction=0)), torch.tensor(1.5))
+def test_one_number_along_an_axis():
+    """That it does not have: of variances torch-mlir ends the process, of a softmax it does not come back."""
+    check("export", lambda x: (x.softmax(0), x.log_softmax(-1), x.logsumexp(0), x.var(0), x.std(-1, keepdim=True), *torch.var_mean(x, 0, correction=0)), torch.tensor(1.5))

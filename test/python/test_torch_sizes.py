@@ -264,11 +264,8 @@ def test_one_tensor_met_in_two_places():
 
 
 def test_functions_of_functions_are_refused():
-    from torch.nn.attention.flex_attention import flex_attention
-
-    x = torch.randn(1, 2, 8, 16)
-    with pytest.raises(diffattn.errors.CompileError, match="expected ATen ops alone, but got flex_attention"):
-        diffattn.compile(Function(lambda x: flex_attention(x, x, x, score_mod=lambda score, *_: torch.tanh(score))), (x,))
+    with pytest.raises(diffattn.errors.CompileError, match="expected ATen ops alone, but got cond, which calls a function of the module"):
+        diffattn.compile(Function(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))), (torch.ones(3),))
 
 
 def test_prepared_graphs_have_no_views_of_symbols():

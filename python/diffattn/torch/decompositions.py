@@ -74,6 +74,7 @@ def table(exported: bool = False) -> dict:
         aten.__lshift__.Tensor: torch.bitwise_left_shift,
         aten.__rshift__.Tensor: torch.bitwise_right_shift, aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or),
         aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor), aten.repeat_interleave.Tensor: scattering.repeat_interleave, aten.cat.default: elementwise.joined, aten.constant_pad_nd.default: pooling.constant_pad_nd,
+        **{op: of_one_number(op) for op in (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default)},
         aten.var.correction: var, aten.avg_pool2d.default: pooling.avg_pool2d, aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
@@ -263,6 +264,11 @@ def _size(x, like):
     if not isinstance(like, torch.Tensor):
         return torch.zeros((), dtype=torch.int64) + x
     return torch.zeros((), dtype=torch.int64 if like.dtype == torch.bool else like.dtype, device=like.device) + x
+
+
+def of_one_number(op):
+    """An op along an axis on one number, which has none: torch-mlir does not come back of it."""
+    return lambda x, dim, *options: op(x.reshape(1), *([[0]] if isinstance(dim, (list, tuple)) else [0]), *options).reshape([]) if x.dim() == 0 else NotImplemented
 
 
 def var(x, dim=None, *, correction=None, keepdim=False):
