@@ -47,7 +47,8 @@ def table(exported: bool = False) -> dict:
                    aten.adaptive_max_pool2d.default: pooling.adaptive_max_pool2d, aten.nanmedian.default: nanmedian,
                    aten.nanmedian.dim: nanmedian_dim, aten._scaled_dot_product_flash_attention_for_cpu.default: attention_on_cpu,
                    aten.kthvalue.default: kthvalue, aten.logcumsumexp.default: running.logcumsumexp, aten.median.default: median,
-                   aten.median.dim: median_dim, aten.masked_scatter.default: scattering.masked_scatter, aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
+                   aten.median.dim: median_dim, aten.masked_scatter.default: scattering.masked_scatter,
+                   aten.searchsorted.Scalar: searchsorted, aten.searchsorted.Tensor: searchsorted,
                    aten.cumsum.default: running.cumsum, aten.diagonal_scatter.default: diagonal_scatter, aten.div.Tensor: div,
                    aten.div.Tensor_mode: div, aten.expand.default: expand, aten.index_copy.default: scattering.index_copy,
                    aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
@@ -73,9 +74,11 @@ def table(exported: bool = False) -> dict:
         aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.copysign.Tensor: elementwise.copy_sign,
         aten.__lshift__.Tensor: torch.bitwise_left_shift,
         aten.__rshift__.Tensor: torch.bitwise_right_shift, aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or),
-        aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor), aten.repeat_interleave.Tensor: scattering.repeat_interleave, aten.cat.default: elementwise.joined, aten.constant_pad_nd.default: pooling.constant_pad_nd,
+        aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor), aten.repeat_interleave.Tensor: scattering.repeat_interleave,
+        aten.cat.default: elementwise.joined, aten.constant_pad_nd.default: pooling.constant_pad_nd,
         **{op: of_one_number(op) for op in (aten._softmax.default, aten._log_softmax.default, aten.logsumexp.default)},
-        aten.var.correction: var, aten.avg_pool2d.default: pooling.avg_pool2d, aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
+        aten.var.correction: var, aten.avg_pool2d.default: pooling.avg_pool2d,
+        aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
     for op, function in otherwise.items():
@@ -102,7 +105,8 @@ _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.defau
              *(getattr(packet, kind) for packet in _COMPARISONS for kind in ("Tensor", "Scalar"))]
 #: Ops of integers that compute in the type of these, whatever number stands beside them.
 _OF_INTEGERS = [aten.add.Tensor, aten.add.Scalar, aten.bitwise_and.Tensor, aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor,
-                aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor, aten.clamp.default, aten.clamp.Tensor, aten.clamp_max.default, aten.clamp_max.Tensor,
+                aten.bitwise_left_shift.Tensor, aten.bitwise_right_shift.Tensor, aten.clamp.default, aten.clamp.Tensor,
+                aten.clamp_max.default, aten.clamp_max.Tensor,
                 aten.clamp_min.default, aten.clamp_min.Tensor, aten.div.Tensor_mode, aten.floor_divide.default, aten.fmod.Tensor, aten.fmod.Scalar,
                 aten.maximum.default, aten.minimum.default, aten.mul.Scalar, aten.mul.Tensor, aten.remainder.Scalar, aten.remainder.Scalar_Tensor,
                 aten.remainder.Tensor, aten.rsub.Scalar, aten.sub.Scalar, aten.sub.Tensor, aten.where.self,
@@ -268,7 +272,13 @@ def _size(x, like):
 
 def of_one_number(op):
     """An op along an axis on one number, which has none: torch-mlir does not come back of it."""
-    return lambda x, dim, *options: op(x.reshape(1), *([[0]] if isinstance(dim, (list, tuple)) else [0]), *options).reshape([]) if x.dim() == 0 else NotImplemented
+
+    def decomposed(x, dim, *options):
+        if x.dim():
+            return NotImplemented
+        return op(x.reshape(1), [0] if isinstance(dim, (list, tuple)) else 0, *options).reshape([])
+
+    return decomposed
 
 
 def var(x, dim=None, *, correction=None, keepdim=False):
