@@ -31,6 +31,11 @@ static constexpr StringRef kSuffix = ".diffattn";
 static constexpr size_t kKeyDigits = 64;
 /// No writer takes so long.
 static constexpr int64_t kStaleSeconds = 3600;
+/// The file that says how many bytes the records have, and how many were
+/// written since they were counted.
+static constexpr StringRef kTotalName = "total";
+/// So many records are written at most before all are counted again.
+static constexpr int64_t kWritesBetweenCounts = 1024;
 
 static std::error_code lastError() {
   return std::error_code(errno, std::generic_category());
@@ -146,6 +151,19 @@ mlir::diffattn::listCacheFiles(StringRef directory) {
   return files;
 }
 
+static std::string getTotalPath(StringRef directory) {
+  llvm::SmallString<128> path(directory);
+  llvm::sys::path::append(path, kTotalName);
+  return path.str().str();
+}
+
+/// Where it cannot be written the next process counts.
+static void writeTotal(StringRef directory, int64_t bytes, int64_t writes) {
+  llvm::consumeError(
+      writeCacheFile(getTotalPath(directory),
+                     llvm::Twine(bytes).str() + " " + std::to_string(writes)));
+}
+
 llvm::Error mlir::diffattn::trimCacheFolder(StringRef directory,
                                             int64_t maxBytes) {
   const int64_t now = ::time(nullptr);
@@ -159,13 +177,36 @@ llvm::Error mlir::diffattn::trimCacheFolder(StringRef directory,
   auto files = listCacheFiles(directory);
   if (!files)
     return files.takeError();
-  int64_t bytes = 0;
+  int64_t all = 0, kept = 0;
+  for (const CacheFile &file : *files)
+    all += file.bytes;
+  const int64_t most = all > maxBytes ? maxBytes - maxBytes / 8 : maxBytes;
+  bool isFull = false;
   for (const CacheFile &file : *files) {
-    bytes += file.bytes;
-    if (bytes > maxBytes && ::unlink(file.path.c_str()) && errno != ENOENT)
+    // The last one may be larger than what is left of the others.
+    isFull |= kept + file.bytes > (kept ? most : maxBytes);
+    if (!isFull)
+      kept += file.bytes;
+    else if (::unlink(file.path.c_str()) && errno != ENOENT)
       return makeError(ErrorClass::Output,
                        file.path + ": expected to remove the file, but got: " +
                            lastError().message());
   }
+  writeTotal(directory, kept, /*writes=*/0);
+  return llvm::Error::success();
+}
+
+llvm::Error mlir::diffattn::makeRoomAfter(StringRef directory, int64_t bytes,
+                                          int64_t maxBytes) {
+  int64_t all = 0, writes = 0;
+  auto total = readCacheFile(getTotalPath(directory));
+  StringRef text = total ? total->getBuffer() : "";
+  const bool isKnown = !text.consumeInteger(10, all) &&
+                       text.consume_front(" ") &&
+                       !text.consumeInteger(10, writes) && text.empty() &&
+                       all >= 0 && writes >= 0;
+  if (!isKnown || all > maxBytes - bytes || writes >= kWritesBetweenCounts)
+    return trimCacheFolder(directory, maxBytes);
+  writeTotal(directory, all + bytes, writes + 1);
   return llvm::Error::success();
 }

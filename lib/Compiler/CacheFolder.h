@@ -47,9 +47,17 @@ llvm::Error writeCacheFile(llvm::StringRef path, llvm::StringRef contents);
 llvm::Expected<std::vector<CacheFile>>
 listCacheFiles(llvm::StringRef directory);
 
-/// Removes the records that were not used for longest until no more than
-/// `maxBytes` are left, and what processes that were killed have left.
+/// Counts the records. Of more than `maxBytes` those that were not used for
+/// longest are removed, until an eighth of that is free; and so is what
+/// processes that were killed have left.
 llvm::Error trimCacheFolder(llvm::StringRef directory, int64_t maxBytes);
+
+/// To be called once a record of `bytes` was written: trims the folder where it
+/// may hold more than `maxBytes`. To look at every record after each one would
+/// take longer than to compile it, so a file beside them says how much there
+/// is; it is not exact where processes write at once, and made anew in time.
+llvm::Error makeRoomAfter(llvm::StringRef directory, int64_t bytes,
+                          int64_t maxBytes);
 
 } // namespace mlir::diffattn
 

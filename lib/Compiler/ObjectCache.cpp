@@ -209,7 +209,8 @@ llvm::Error ObjectCache::keep(StringRef key, StringRef record) {
     llvm::Error error =
         writeCacheFile(getCacheFilePath(directory, key), record);
     if (!error)
-      error = trimCacheFolder(directory, maxBytes);
+      error = makeRoomAfter(directory, static_cast<int64_t>(record.size()),
+                            maxBytes);
     if (error)
       problem = describeError(std::move(error)).second;
   }

@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from diffattn import runtime
+from diffattn import runtime, text_cache
 
 MODULE = """
 func.func @add(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -65,12 +65,34 @@ def test_what_was_not_used_for_longest_makes_room(folder, monkeypatch):
         path.chmod(0o600)
         os.utime(path, (1000 + number, 1000 + number))
     os.utime(folder / first, (999, 999))
+    (folder / "total").unlink()  # what says how much there is
     assert works(folder, 0), "it is read, and so counts as used now"
     assert not works(folder, 1)
     left = records(folder)
     assert first in left and f"{0:064x}.diffattn" not in left and f"{kept - 2:064x}.diffattn" in left
-    assert sum((folder / name).stat().st_size for name in left) <= 1 << 20
+    # An eighth is free again, and no more than needed.
+    assert 7 << 17 >= sum((folder / name).stat().st_size for name in left) > (7 << 17) - size
+    assert (folder / "total").read_text() == f"{sum((folder / name).stat().st_size for name in left)} 0"
     assert works(folder, 0) and works(folder, 1)
+
+
+def test_a_record_of_nearly_the_limit_stays(folder, monkeypatch):
+    monkeypatch.setenv("DIFFATTN_CACHE_LIMIT", "1")
+    for name, size in (("a", 300_000), ("b", 1_000_000)):
+        text_cache.keep(name, name, name * size, folder)
+    assert text_cache.read("a", folder) is None and text_cache.read("b", folder) == "b" * 1_000_000
+
+
+@pytest.mark.parametrize("text", ["", "many 3", "-5 2", "5", "5 1 x", "99999999999999999999 1", "7 1024"])
+def test_records_are_counted_where_it_is_not_known_how_much_there_is(text, folder):
+    assert not works(folder, 0)
+    (folder / "total").write_text(text)
+    assert not works(folder, 1)
+    sizes = [(folder / name).stat().st_size for name in records(folder)]
+    assert (folder / "total").read_text() == f"{sum(sizes)} 0"
+    assert not works(folder, 2)
+    sizes = [(folder / name).stat().st_size for name in records(folder)]
+    assert (folder / "total").read_text() == f"{sum(sizes)} 1"
 
 
 def test_a_limit_of_nothing_keeps_nothing(folder, monkeypatch):
@@ -89,6 +111,7 @@ def test_what_a_killed_process_left_goes(folder):
         path.write_bytes(b"half")
         path.chmod(0o600)
         os.utime(path, (time.time() - age,) * 2)
+    (folder / "total").unlink()
     works(folder, 1)
     assert not old.exists() and new.exists()
 
