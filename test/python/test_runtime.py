@@ -270,7 +270,7 @@ def test_cache(tmp_path):
         assert not runtime.Executable(MODULE, cache=folder, **changed).from_cache
     assert not runtime.Executable(MODULE + "\n", cache=folder).from_cache
     # A damaged record is compiled again.
-    for record in folder.iterdir():
+    for record in folder.glob("*.diffattn"):
         data = bytearray(record.read_bytes())
         data[-100] ^= 1
         record.write_bytes(data)
