@@ -48,7 +48,7 @@ llvm::Expected<std::vector<CacheFile>>
 listCacheFiles(llvm::StringRef directory);
 
 /// Counts the records. Of more than `maxBytes` those that were not used for
-/// longest are removed, until an eighth of that is free; and so is what
+/// longest are removed, until an eighth of `maxBytes` is free; and so is what
 /// processes that were killed have left.
 llvm::Error trimCacheFolder(llvm::StringRef directory, int64_t maxBytes);
 

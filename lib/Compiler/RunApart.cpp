@@ -153,9 +153,15 @@ mlir::diffattn::runApart(const ApartLimits &limits,
   const int status = waitFor(process);
   if (text && !text->empty())
     return text->substr(1);
-  if (!text || (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU))
+  auto tookMore = [](int64_t seconds, const char *of) {
     return makeError(ErrorClass::IR, "expected MLIR to take at most " +
-                                         std::to_string(limits.seconds) +
-                                         " seconds, but it took more");
+                                         std::to_string(seconds) +
+                                         " seconds of " + of +
+                                         ", but it took more");
+  };
+  if (!text)
+    return tookMore(limits.elapsed, "the clock");
+  if (WIFSIGNALED(status) && WTERMSIG(status) == SIGXCPU)
+    return tookMore(limits.seconds, "a CPU");
   return makeError(ErrorClass::IR, kCrashed);
 }

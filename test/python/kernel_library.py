@@ -92,7 +92,7 @@ def function_text(number, sig, isa):
             f"  diffattn.attention {text} outs(%out : {result}) {{{', '.join(attrs)}}}\n  return\n}}\n"), [n for n, _ in args]
 
 
-def compile_library(signatures, isa, build_dir, folder):
+def compile_library(signatures, isa, build_dir, folder, optimize=True):
     """The library of all `signatures` (functions s0, s1, ...) for one ISA. The IR is verified at the end alone, by LLVM: each pass is, in lit's tests."""
     texts = [function_text(i, s, isa)[0] for i, s in enumerate(signatures)]
     source, shared = "\n".join(texts), folder / "kernels.so"
@@ -102,9 +102,9 @@ def compile_library(signatures, isa, build_dir, folder):
     assert mlir.returncode == 0, mlir.stderr[:4000]
     assert "diffattn." not in re.sub(r'"[^"]*"', "", mlir.stdout)
     code = subprocess.run([str(LLVM / "mlir-translate"), "--mlir-to-llvmir"], input=mlir.stdout, capture_output=True, text=True, check=True).stdout
-    # The base of x86-64: what more a kernel needs, its own features must say. Optimizing takes seven times as long as the rest, and the
-    # product's own passes are run by the tests of `diffattn.attention`; tiles stay in registers only where it is done.
-    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1" if isa == "amx" else "-O0", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared)],
+    # The base of x86-64: what more a kernel needs, its own features must say. With optimizations clang takes seven times as long; tiles stay
+    # in registers with them alone.
+    subprocess.run([str(LLVM / "clang"), "-x", "ir", "-", "-O1" if optimize or isa == "amx" else "-O0", "-Wno-override-module", "-fPIC", "-shared", "-o", str(shared)],
                    input=code, text=True, check=True)
     return ctypes.CDLL(str(shared))
 

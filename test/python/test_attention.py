@@ -1,4 +1,6 @@
 """diffattn.attention against docs/spec.md written out in f64."""
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -279,12 +281,15 @@ def test_errors(message):
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("queries, keys, bounds", [
-    (1, 9, "max_queries = 8, min_keys = 9"), (8, 8, "max_queries = 8, max_keys = 8"), (8, 0, "max_queries = 8, max_keys = 8"),
-    (9, 1, "min_queries = 9"), (2**40, 2**40, "min_queries = 9"),
-])
-def test_code_is_for_few_queries_or_for_many(queries, keys, bounds):
-    assert attention_module.size_bounds(queries, keys) == f", size_bounds = #diffattn.size_bounds<{bounds}>"
+@pytest.mark.parametrize("queries, keys, is_few", [(1, 9, True), (8, 40, True), (8, 8, False), (9, 40, False), (70, 3, False)])
+def test_kernels_that_a_call_does_not_take_are_not_compiled(queries, keys, is_few, monkeypatch):
+    compiled = {}
+    monkeypatch.setattr(_attention, "_compiled", compiled)
+    q, k = (np.ones((1, 1, length, 16), np.float32) for length in (queries, keys))
+    diffattn.attention(q, k, q, k, k, 0.3)
+    ((_, module),) = compiled
+    functions = set(re.findall(r"llvm\.func (?:internal |private )?@(diffattn_attention_0\w*)", runtime.emit(module, "llvm").decode()))
+    assert ("diffattn_attention_0_merge" in functions) == is_few and ("diffattn_attention_0" in functions) != is_few, functions
 
 
 @pytest.mark.parametrize("promised, came, told", [(9, 8, "expected size 9 or more on axis 2, but got 8"), (8, 9, "expected size 8 or less on axis 2, but got 9")])

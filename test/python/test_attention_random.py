@@ -64,9 +64,9 @@ def signatures(isa, full):
 
 
 @pytest.fixture(scope="module")
-def library(isa, signatures, build_dir, tmp_path_factory):
+def library(isa, signatures, build_dir, tmp_path_factory, full):
     """All signatures compiled for one ISA, and that ISA's name."""
-    return isa, compile_library(signatures, isa, build_dir, tmp_path_factory.mktemp(isa))
+    return isa, compile_library(signatures, isa, build_dir, tmp_path_factory.mktemp(isa), optimize=full)
 
 
 class Inputs:

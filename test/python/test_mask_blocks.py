@@ -43,10 +43,10 @@ def as_bias(rng, sig, seen, heads):
 
 
 @pytest.fixture(scope="module", params=runnable_isas())
-def library(request, build_dir, tmp_path_factory):
+def library(request, build_dir, tmp_path_factory, full):
     isa = request.param
     signatures = [signature(**{"small": True, **changes}) for changes in SIGNATURES if isa != "amx-emulated" or changes["type"] == "bf16"]
-    return isa, compile_library(signatures, isa, build_dir, tmp_path_factory.mktemp(isa)), signatures
+    return isa, compile_library(signatures, isa, build_dir, tmp_path_factory.mktemp(isa), optimize=full), signatures
 
 
 @pytest.mark.parametrize("lengths", LENGTHS, ids=lambda lengths: "x".join(map(str, lengths.values())))
