@@ -1,6 +1,7 @@
 """What the op says at the ends of its ranges, on every lowering, against docs/spec.md in f64: positions and windows at which
 sums in 32 or 64 bits wrap, kv_len beyond the keys, rows without keys, and numbers near the ends of f32."""
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -244,3 +245,20 @@ def test_lambda_at_the_ends_of_f32(lowering):
             got = problem.run(lowering, lam, lam_activation="sigmoid").astype(np.float64)
             expected = problem.run(lowering, 1.0 if lam > 0 else 0.0).astype(np.float64)
             np.testing.assert_allclose(got, expected, rtol=0, atol={"f16": 2e-3, "bf16": 2e-2, "f32": 1e-6}[problem.dtype])
+
+
+@pytest.mark.parametrize("lowering", [lowering for lowering in LOWERINGS if dtype_of(lowering) == "f32"])
+@pytest.mark.parametrize("queries", [3, 20])
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_equal_weights_keep_their_digits(lowering, queries, share):
+    """All keys but one have this part of its weight. One chain of additions would round them all alike: the bound counts roundings that differ."""
+    for keys in (700, 2000) if lowering.startswith("cuda") else (700, 4000, 16384, 20000):
+        problem = Problem("f32", queries, keys)
+        (q1, k1, q2, k2, v), score = problem.arrays, -math.log(share)
+        q1[...], q2[...], k1[...], k2[...], v[...] = 1, 1, 0, 0, 1
+        k1[:, :, 0, 0] = k2[:, :, 0, 0] = 4 * score
+        v[:, :, 0] = 0
+        with np.errstate(all="raise"):
+            expected, magnitude = reference(*problem.arrays, np.float32(0.25), scale=0.25)
+        allowed = 2.0**-24 * (2 + 4 * 4 * max(score, 1) + 2 * math.sqrt(keys) + 16)  # docs/numerics.md
+        assert (np.abs(problem.run(lowering, 0.25) - expected) <= allowed * magnitude).all(), f"{keys} keys"

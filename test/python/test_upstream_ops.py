@@ -247,6 +247,41 @@ def test_reductions_to_an_extreme(op, reduce, target):
                 np.testing.assert_array_equal(got, reduce(np.concatenate([first, x], 1), axis=1), f"{length} {odd}")
 
 
+@pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic", "cuda-sim:sm_80"])
+@pytest.mark.parametrize("shape, axes", [((70001,), (0,)), ((3, 9000), (1,)), ((300, 70), (0, 1)), ((70001, 3), (0,)), ((600, 4100), (0,)), ((2, 5000, 7), (1,)),
+                                         ((40, 9, 65, 6), (0, 1)), ((2, 600, 5, 6), (1,)), ((513, 2, 2100), (0,))], ids=str)
+def test_long_sums_keep_their_digits(shape, axes, target):
+    """Equal terms, which one chain of additions would all round alike; and small integers, whose sum is exact."""
+    if target.startswith("cuda") and np.prod(shape) > 1e6:
+        shape = tuple(min(n, 601) for n in shape)
+    loops = [f"d{i}" for i in range(len(shape))]
+    kept = [n for i, n in enumerate(loops) if i not in axes]
+    result = "".join(f"{n}x" for i, n in enumerate(shape) if i not in axes) + "f32"
+    kinds = ", ".join('"reduction"' if i in axes else '"parallel"' for i in range(len(shape)))
+    for size in (str, lambda n: "?"):  # known and not
+        given = f"tensor<{'x'.join(map(size, shape))}xf32>"
+        code = Executable(f"""func.func @f(%x: {given}, %i: tensor<{result}>) -> (tensor<{result}>, tensor<{result}>) {{
+  %r:2 = linalg.generic {{indexing_maps = [affine_map<({", ".join(loops)}) -> ({", ".join(loops)})>, affine_map<({", ".join(loops)}) -> ({", ".join(kept)})>,
+                          affine_map<({", ".join(loops)}) -> ({", ".join(kept)})>], iterator_types = [{kinds}]}}
+      ins(%x : {given}) outs(%i, %i : tensor<{result}>, tensor<{result}>) {{
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %s = arith.addf %a, %b : f32
+    %p = arith.mulf %a, %a : f32
+    %t = arith.addf %c, %p : f32
+    linalg.yield %s, %t : f32, f32
+  }} -> (tensor<{result}>, tensor<{result}>)
+  return %r#0, %r#1 : tensor<{result}>, tensor<{result}>
+}}""", target=target, cache=False)
+        start = np.zeros([n for i, n in enumerate(shape) if i not in axes], np.float32)
+        x = np.full(shape, 0.7, np.float32)
+        for got, want in zip(code.call("f", x, start), (x.astype(np.float64), x.astype(np.float64) ** 2)):
+            np.testing.assert_allclose(got, want.sum(axes), rtol=4e-5)
+        x = RNG.integers(-3, 4, shape).astype(np.float32)
+        for got, want in zip(code.call("f", x, start + 1), (x, x * x)):
+            np.testing.assert_array_equal(got, want.sum(axes) + 1)
+        assert np.signbit(code.call("f", -np.zeros(shape, np.float32), -start)[0]).all()
+
+
 @pytest.mark.parametrize("length", [1, 3, 5, 6, 33])
 def test_softmax_of_rows_with_infinite_scores(length):
     x = RNG.standard_normal((4, length, 1, 1)).astype(np.float32)

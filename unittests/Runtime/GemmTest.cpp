@@ -356,8 +356,8 @@ std::vector<OrderCase> orderCases() {
 
 INSTANTIATE_TEST_SUITE_P(All, InOrder, testing::ValuesIn(orderCases()));
 
-TEST(Gemm, InOrderIsOneChainOfMultiplyAdds) {
-  const int64_t M = 9, N = 101, K = 600;
+TEST(Gemm, InOrderIsChainsOfMultiplyAdds) {
+  const int64_t M = 9, N = 101, K = 1300, depth = 512;
   auto a = randomMatrix(DIFFATTN_F32, M * K, 1);
   auto b = randomMatrix(DIFFATTN_F32, N * K, 2);
   auto *af = reinterpret_cast<float *>(a.data()),
@@ -369,15 +369,34 @@ TEST(Gemm, InOrderIsOneChainOfMultiplyAdds) {
   const bool fused = __builtin_cpu_supports("fma");
   for (int64_t i = 0; i < M; ++i)
     for (int64_t j = 0; j < N; ++j) {
-      float sum = 0;
+      float total = 0, sum = 0;
       for (int64_t k = 0; k < K; ++k) {
         // The product is rounded where the CPU cannot fuse.
         volatile float product = af[i * K + k] * bf[j * K + k];
         sum =
             fused ? std::fma(af[i * K + k], bf[j * K + k], sum) : sum + product;
+        if ((k + 1) % depth && k + 1 < K)
+          continue;
+        total = k < depth ? sum : total + sum;
+        sum = 0;
       }
-      ASSERT_EQ(c[i * N + j], sum) << i << ", " << j;
+      ASSERT_EQ(c[i * N + j], total) << i << ", " << j;
     }
+}
+
+// Terms that are all equal are all rounded alike where they are added to a sum
+// that is large beside them.
+TEST(Gemm, EqualTermsKeepTheirDigits) {
+  const int64_t N = 33, K = 1 << 16;
+  for (int64_t M : {1, 40}) {
+    std::vector<float> a(M * K, 0.7f), b(N * K, 0.3f), c(M * N);
+    diffattn_rt_gemm(0, 0, 0, M, N, K, a.data(), K, b.data(), K,
+                     DIFFATTN_GEMM_TRANSPOSE_B | DIFFATTN_GEMM_IN_ORDER,
+                     c.data(), N, 0.0f, nullptr, 0);
+    const double expected = double(0.7f) * double(0.3f) * K;
+    for (float element : c)
+      ASSERT_NEAR(element / expected, 1, 2e-5) << M << " rows";
+  }
 }
 
 TEST(Gemm, InOrderPacksAWeightOnceForAnyNumberOfRows) {

@@ -83,6 +83,11 @@ public:
     store(value, base, f32, index);
   }
 
+  /// Adds a vector of f32 to the one at `index`.
+  void addTo(Value base, Value index, Value vector) {
+    store(addf(load(this->vector, base, index), vector), base, index);
+  }
+
   /// Keeps the compiler from moving accesses over this point; no instruction.
   void keepOrder();
 

@@ -4,10 +4,11 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "LinalgBody.h"
+
 #include "DiffAttn/Codegen/Passes.h"
 
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
-#include "mlir/IR/IRMapping.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 
 namespace mlir::diffattn {
@@ -16,6 +17,7 @@ namespace mlir::diffattn {
 } // namespace mlir::diffattn
 
 using namespace mlir;
+using namespace mlir::diffattn;
 
 namespace {
 /// Number of leading parallel loops if every loop after them is a reduction and
@@ -38,18 +40,9 @@ std::optional<unsigned> getParallelPrefix(linalg::LinalgOp op) {
   return parallel;
 }
 
-/// The element of `operand` that the loops `ivs` touch.
-SmallVector<Value> getPosition(OpBuilder &b, Location loc, linalg::LinalgOp op,
-                               OpOperand *operand, ArrayRef<Value> ivs) {
-  AffineMap map = op.getMatchingIndexingMap(operand);
-  SmallVector<Value> position;
-  for (AffineExpr expr : map.getResults())
-    position.push_back(affine::makeComposedAffineApply(
-        b, loc, AffineMap::get(map.getNumDims(), 0, expr),
-        SmallVector<OpFoldResult>(ivs)));
-  return position;
-}
-
+/// Loops whose sums lie in registers. Where they are long, a sum has parts with
+/// sums of their own: in one chain over a million terms equal ones would all be
+/// rounded alike, and the result be off in its third digit.
 class RegisterLoops {
 public:
   RegisterLoops(RewriterBase &rewriter, linalg::LinalgOp op, unsigned parallel)
@@ -59,6 +52,8 @@ public:
     for (Range range : op.createLoopRanges(rewriter, loc))
       sizes.push_back(
           getValueOrCreateConstantIndexOp(rewriter, loc, range.size));
+    for (int64_t i = 0; i < op.getNumDpsInits(); ++i)
+      isSum.push_back(isRelaxedSum(op, i));
     zero = arith::ConstantIndexOp::create(rewriter, loc, 0);
     one = arith::ConstantIndexOp::create(rewriter, loc, 1);
     emitParallel(0);
@@ -83,7 +78,7 @@ private:
     SmallVector<Value> initial;
     SmallVector<SmallVector<Value>> positions;
     for (OpOperand &init : op.getDpsInitsMutable()) {
-      positions.push_back(getPosition(rewriter, loc, op, &init, padded));
+      positions.push_back(getPosition(rewriter, op, &init, padded));
       initial.push_back(
           memref::LoadOp::create(rewriter, loc, init.get(), positions.back()));
     }
@@ -93,41 +88,86 @@ private:
       memref::StoreOp::create(rewriter, loc, sum, init, position);
   }
 
+  /// Iterations of the parts of a long loop, and of the parts of those. LLVM
+  /// keeps up to 64 sums of a loop: the least part has chains of 128 terms
+  /// then, few enough to keep the digits, and is long enough to be as fast as
+  /// one loop.
+  static constexpr int64_t kParts[] = {1 << 19, 1 << 13};
+  /// A loop inside of another one is a part from this many iterations on.
+  static constexpr int64_t kLeastPart = 64;
+
   SmallVector<Value> emitReduction(unsigned depth, ValueRange carried) {
     if (depth == sizes.size())
-      return emitBody(carried);
-    auto loop =
-        scf::ForOp::create(rewriter, loc, zero, sizes[depth], one, carried);
-    OpBuilder::InsertionGuard guard(rewriter);
-    rewriter.setInsertionPointToStart(loop.getBody());
-    ivs.push_back(loop.getInductionVar());
-    SmallVector<Value> next =
-        emitReduction(depth + 1, loop.getRegionIterArgs());
-    ivs.pop_back();
-    scf::YieldOp::create(rewriter, loc, next);
-    return loop.getResults();
+      return emitBody(rewriter, op, ivs, carried);
+    return emitLoops(depth, zero, sizes[depth], kParts, carried);
   }
 
-  SmallVector<Value> emitBody(ValueRange carried) {
-    IRMapping mapping;
-    for (OpOperand *input : op.getDpsInputOperands()) {
-      Value value = input->get();
-      if (isa<MemRefType>(value.getType()))
-        value = memref::LoadOp::create(
-            rewriter, loc, value, getPosition(rewriter, loc, op, input, ivs));
-      mapping.map(op.getMatchingBlockArgument(input), value);
-    }
-    mapping.map(op.getRegionOutputArgs(), carried);
-    Block *body = op.getBlock();
-    for (Operation &inner : body->without_terminator()) {
-      if (auto index = dyn_cast<linalg::IndexOp>(inner))
-        mapping.map(index.getResult(), ivs[index.getDim()]);
-      else
-        rewriter.clone(inner, mapping);
-    }
-    return llvm::map_to_vector(
-        body->getTerminator()->getOperands(),
-        [&](Value value) { return mapping.lookupOrDefault(value); });
+  /// The iterations [lower, upper) of loop `depth`, in parts of at most
+  /// `parts.front()`, and so on.
+  SmallVector<Value> emitLoops(unsigned depth, Value lower, Value upper,
+                               ArrayRef<int64_t> parts, ValueRange carried) {
+    std::optional<int64_t> size = getConstantIntValue(sizes[depth]);
+    while (!parts.empty() && size && parts.front() >= *size)
+      parts = parts.drop_front();
+    if (!llvm::is_contained(isSum, true))
+      parts = {};
+    if (parts.empty())
+      return emitLoop(
+          lower, upper, one, carried, [&](Value i, ValueRange carried) {
+            ivs.push_back(i);
+            SmallVector<Value> next = emitInside(depth + 1, carried);
+            ivs.pop_back();
+            return next;
+          });
+    auto length = arith::ConstantIndexOp::create(rewriter, loc, parts.front());
+    return emitLoop(
+        lower, upper, length, carried, [&](Value first, ValueRange carried) {
+          Value last = arith::AddIOp::create(rewriter, loc, first, length);
+          if (!size || *size % parts.front())
+            last = arith::MinSIOp::create(rewriter, loc, last, upper);
+          return emitPart(carried, [&](ValueRange initial) {
+            return emitLoops(depth, first, last, parts.drop_front(), initial);
+          });
+        });
+  }
+
+  /// Loop `depth` inside of another one.
+  SmallVector<Value> emitInside(unsigned depth, ValueRange carried) {
+    auto whole = [&](ValueRange initial) {
+      return emitReduction(depth, initial);
+    };
+    if (depth == sizes.size() || !llvm::is_contained(isSum, true) ||
+        getConstantIntValue(sizes[depth]).value_or(kLeastPart) < kLeastPart)
+      return whole(carried);
+    return emitPart(carried, whole);
+  }
+
+  /// Sums of what `part` adds up, added to what is carried.
+  SmallVector<Value>
+  emitPart(ValueRange carried,
+           function_ref<SmallVector<Value>(ValueRange)> part) {
+    SmallVector<Value> initial(carried);
+    for (auto [sums, value] : llvm::zip_equal(isSum, initial))
+      if (sums)
+        value = emitNeutral(rewriter, loc, value.getType());
+    SmallVector<Value> results = part(initial);
+    for (auto [i, result] : llvm::enumerate(results))
+      if (isSum[i])
+        result = arith::AddFOp::create(rewriter, loc, carried[i], result,
+                                       arith::FastMathFlags::none);
+    return results;
+  }
+
+  SmallVector<Value>
+  emitLoop(Value lower, Value upper, Value step, ValueRange carried,
+           function_ref<SmallVector<Value>(Value, ValueRange)> body) {
+    auto loop = scf::ForOp::create(rewriter, loc, lower, upper, step, carried);
+    OpBuilder::InsertionGuard guard(rewriter);
+    rewriter.setInsertionPointToStart(loop.getBody());
+    SmallVector<Value> next =
+        body(loop.getInductionVar(), loop.getRegionIterArgs());
+    scf::YieldOp::create(rewriter, loc, next);
+    return loop.getResults();
   }
 
   RewriterBase &rewriter;
@@ -135,6 +175,8 @@ private:
   Location loc;
   unsigned parallel;
   SmallVector<Value> sizes, ivs;
+  /// For each output, isRelaxedSum.
+  SmallVector<bool> isSum;
   Value zero, one;
 };
 
@@ -145,6 +187,7 @@ struct ConvertLinalgToRegisterLoopsPass final
     SmallVector<linalg::LinalgOp> ops;
     getOperation()->walk([&](linalg::LinalgOp op) { ops.push_back(op); });
     IRRewriter rewriter(&getContext());
+    SmallVector<Value> buffers;
     for (linalg::LinalgOp op : ops) {
       if (!op.hasPureBufferSemantics()) {
         op->emitOpError("expected operands that are buffers, but got tensors");
@@ -155,6 +198,8 @@ struct ConvertLinalgToRegisterLoopsPass final
         RegisterLoops(rewriter, op, *parallel).emit();
         continue;
       }
+      if (emitColumnSums(rewriter, op, buffers))
+        continue;
       if (failed(linalg::linalgOpToLoops(rewriter, op))) {
         op->emitOpError("expected an op that can be lowered to loops");
         return signalPassFailure();

@@ -154,11 +154,9 @@ mlir::diffattn::getExponentialKernel(KernelBuilder &b, ModuleOp module,
         PolynomialMath lanes(b, b.vector, degree,
                              scaled ? b.splat(args[4]) : Value());
         Value scores = args[0], n = args[1], maxima = args[2], sums = args[3];
-        SmallVector<Value> maximum, sum;
-        for (int64_t v = 0; v < vectors; ++v) {
+        SmallVector<Value> maximum, sum(vectors, b.zero());
+        for (int64_t v = 0; v < vectors; ++v)
           maximum.push_back(b.load(b.vector, maxima, b.index(v * b.lanes)));
-          sum.push_back(b.load(b.vector, sums, b.index(v * b.lanes)));
-        }
         sum = b.loop(b.index(0), n, 1, sum, [&](Value key, ValueRange carried) {
           SmallVector<Value> next;
           Value row = b.at(scores, b.f32, b.mul(key, schedule.getQBlockSize()));
@@ -171,7 +169,7 @@ mlir::diffattn::getExponentialKernel(KernelBuilder &b, ModuleOp module,
           return next;
         });
         for (int64_t v = 0; v < vectors; ++v)
-          b.store(sum[v], sums, b.index(v * b.lanes));
+          b.addTo(sums, b.index(v * b.lanes), sum[v]);
       });
 }
 
@@ -249,11 +247,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
             Value panel = b.at(values, b.f32, column),
                   lanes = b.at(probabilities, b.f32, row);
             Value tile = b.at(out, b.f32, b.add(b.mul(row, outStride), column));
-            SmallVector<Value> accumulators;
-            for (int64_t r = 0; r < height; ++r)
-              for (int64_t v = 0; v < vectors; ++v)
-                accumulators.push_back(b.load(
-                    b.vector, tile, b.add(b.mul(outStride, r), v * b.lanes)));
+            SmallVector<Value> accumulators(height * vectors, b.zero());
             accumulators = unrolledLoop(
                 b, first, last, unroll, accumulators,
                 [&](Value key, ArrayRef<Value> carried) {
@@ -276,8 +270,8 @@ LLVM::LLVMFuncOp mlir::diffattn::getProductKernel(KernelBuilder &b,
                 });
             for (int64_t r = 0; r < height; ++r)
               for (int64_t v = 0; v < vectors; ++v)
-                b.store(accumulators[r * vectors + v], tile,
-                        b.add(b.mul(outStride, r), v * b.lanes));
+                b.addTo(tile, b.add(b.mul(outStride, r), v * b.lanes),
+                        accumulators[r * vectors + v]);
           });
         });
       });

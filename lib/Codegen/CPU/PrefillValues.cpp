@@ -223,8 +223,9 @@ Value PrefillKernel::isVisible(ArrayRef<Value> evidence, Value row, Value key) {
 }
 
 /// Adds only keys that a row sees: those of which an exponential is not 0. Each
-/// pack of keys is one multiply-add, as in the tiles, so that a row that sees
-/// no such value is the same number for number.
+/// pack of keys is one multiply-add, and the sum of the KV block is added to
+/// the output, as in the tiles, so that a row that sees no such value is the
+/// same number for number.
 void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
                                       ArrayRef<Value> evidence) {
   Value whole = b.mul(b.div(valueDim, b.lanes), b.lanes);
@@ -233,43 +234,39 @@ void PrefillKernel::multiplyCarefully(Value p, Value n, Value first, Value out,
   const int64_t rowsOfBlock = schedule.getQBlockSize();
   b.loop(rows, [&](Value row) {
     Value to = b.at(out, b.f32, b.mul(row, s.valuePanelStride));
-    b.loop(b.index(0), n, atom.pack, [&](Value key) {
-      SmallVector<Value> keys{key}, visible{isVisible(evidence, row, key)};
-      for (int64_t i = 1; i < atom.pack; ++i) {
+    auto addPack = [&](Value key, Value c, Value mask, Value count, Value sum) {
+      SmallVector<Value> visible, parts;
+      Value any;
+      for (int64_t i = 0; i < atom.pack; ++i) {
         // What lies beyond the last key is that one again, hidden.
-        Value next = b.add(key, i), exists = b.less(next, n);
-        keys.push_back(b.min(next, b.add(n, -1)));
-        visible.push_back(
-            b.both(exists, isVisible(evidence, row, keys.back())));
+        Value at = i ? b.min(b.add(key, i), b.add(n, -1)) : key;
+        Value sees = isVisible(evidence, row, at);
+        if (i)
+          sees = b.both(b.less(b.add(key, i), n), sees);
+        any = any ? Value(arith::OrIOp::create(b, any, sees)) : sees;
+        Value from = b.at(valueBase, spec.v.element,
+                          b.mul(b.add(first, at), v.stride(spec.v, 2)));
+        parts.push_back(
+            b.select(sees, loadValues(from, c, mask, count), b.zero()));
       }
-      Value any = visible.front();
-      for (Value other : ArrayRef(visible).drop_front())
-        any = arith::OrIOp::create(b, any, other);
-      b.ifThen(any, [&] {
-        Value pack = b.div(key, atom.pack);
-        Value weight = b.splat(
-            atom.loadScalar(b, p, b.add(b.mul(pack, rowsOfBlock), row)));
-        auto load = [&](int64_t i, Value c, Value mask, Value count) -> Value {
-          Value from = b.at(valueBase, spec.v.element,
-                            b.mul(b.add(first, keys[i]), v.stride(spec.v, 2)));
-          Value values = loadValues(from, c, mask, count);
-          return atom.pack == 1 ? values
-                                : b.select(visible[i], values, b.zero());
-        };
-        auto add = [&](Value c, Value mask, Value count) {
-          SmallVector<Value> parts;
-          for (int64_t i = 0; i < atom.pack; ++i)
-            parts.push_back(load(i, c, mask, count));
-          Value sum = atom.multiplyAdd(b, weight, atom.makePack(b, parts),
-                                       b.load(b.vector, to, c));
-          b.store(sum, to, c);
-        };
-        b.loop(b.index(0), whole, b.lanes,
-               [&](Value c) { add(c, Value(), b.index(b.lanes)); });
-        if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes)
-          b.ifThen(b.less(b.index(0), rest), [&] { add(whole, mask, rest); });
-      });
-    });
+      Value pack = b.div(key, atom.pack);
+      Value weight =
+          b.splat(atom.loadScalar(b, p, b.add(b.mul(pack, rowsOfBlock), row)));
+      return b.select(
+          any, atom.multiplyAdd(b, weight, atom.makePack(b, parts), sum), sum);
+    };
+    auto add = [&](Value c, Value mask, Value count) {
+      Value sum = b.loop(b.index(0), n, atom.pack, b.zero(),
+                         [&](Value key, ValueRange carried) {
+                           return SmallVector<Value>{
+                               addPack(key, c, mask, count, carried[0])};
+                         })[0];
+      b.addTo(to, c, sum);
+    };
+    b.loop(b.index(0), whole, b.lanes,
+           [&](Value c) { add(c, Value(), b.index(b.lanes)); });
+    if (!spec.valueDim.isStatic() || spec.valueDim.value % b.lanes)
+      b.ifThen(b.less(b.index(0), rest), [&] { add(whole, mask, rest); });
   });
 }
 

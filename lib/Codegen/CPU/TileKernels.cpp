@@ -107,11 +107,9 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileExponentialKernel(
         TileBuilder tiles(b, atom.getNumber(b));
         Value scores = args[0], n = args[1], maxima = args[2], sums = args[3],
               e = args[5];
-        SmallVector<Value> maximum, sum;
-        for (int64_t v = 0; v < vectors; ++v) {
+        SmallVector<Value> maximum, sum(vectors, b.zero());
+        for (int64_t v = 0; v < vectors; ++v)
           maximum.push_back(b.load(b.vector, maxima, b.index(v * kTileLanes)));
-          sum.push_back(b.load(b.vector, sums, b.index(v * kTileLanes)));
-        }
         auto computePair = [&](Value pair, bool hasSecond, ValueRange carried) {
           SmallVector<Value> next;
           Value row = b.at(scores, b.f32, b.mul(pair, 2 * stride));
@@ -143,7 +141,7 @@ LLVM::LLVMFuncOp mlir::diffattn::getTileExponentialKernel(
                        return computePair(pair, /*hasSecond=*/false, carried);
                      });
         for (int64_t v = 0; v < vectors; ++v)
-          b.store(sum[v], sums, b.index(v * kTileLanes));
+          b.addTo(sums, b.index(v * kTileLanes), sum[v]);
       });
 }
 

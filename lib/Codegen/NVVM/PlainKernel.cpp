@@ -125,7 +125,7 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
   // Scores in the unit of exp2 unless a bias or a cap wants them plain.
   GpuMath math(b, spec.scaledScores() ? b.f32(kLog2E) : b.f32(1.0));
   Values next(carried.begin(), carried.end());
-  std::array<Value, 2> probability;
+  std::array<Value, 2> probability, decay;
   const P queryStrides[] = {P::Q1W, P::Q2W}, keys[] = {P::K1, P::K2};
   PageTable::Place place{{}, at, {}};
   if (kernel.pages)
@@ -147,14 +147,12 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
     probability[map] = math.exponential(b.subF(s, subtract));
     next[2 * map] = max;
     next[2 * map + 1] = b.fma(oldSum, alpha, probability[map]);
-    for (int64_t i = 0; i < columns; ++i) {
-      Value &sum = next[4 + map * columns + i];
-      sum = b.mulF(sum, alpha);
-    }
+    decay[map] = alpha;
   }
-  // Every key of the block in turn, by all lanes.
+  // Every key of the block in turn, by all lanes. The block has sums of its
+  // own: in one chain over all keys equal terms would be rounded alike.
   Value count = b.minS(b.sub(kernel.masks->keyLimit, first), b.i32(kKeys));
-  Values sums(next.begin() + 4, next.end());
+  Values sums(2 * columns, b.f32(0.0));
   sums = b.loop(
       b.i32(0), count, 1, sums, [&](Value j, ValueRange state) -> Values {
         std::array<Value, 2> p{b.shuffle(probability[0], j),
@@ -183,7 +181,9 @@ Values PlainKernel::keyBlock(Value block, ValueRange carried) {
         }
         return result;
       });
-  llvm::copy(sums, next.begin() + 4);
+  for (int64_t map = 0; map < 2; ++map)
+    for (int64_t i = map * columns; i < (map + 1) * columns; ++i)
+      next[4 + i] = b.fma(carried[4 + i], decay[map], sums[i]);
   return next;
 }
 

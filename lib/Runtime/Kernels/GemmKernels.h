@@ -172,8 +172,8 @@ struct Kernels {
   void (*widenPanel)(long, const Stored *, X *);
   void (*multiply)(PanelProduct<Acc, X, X>);
   void (*multiplyStored)(PanelProduct<Acc, X, Stored>);
-  void (*multiplyRowsOfB)(long, long, long, const X *, long, const Stored *,
-                          long, Acc *, long);
+  void (*multiplyRowsOfB)(long, long, long, long, const X *, long,
+                          const Stored *, long, Acc *, long);
   void (*storeRow)(long, const Acc *, float, TC *);
 };
 

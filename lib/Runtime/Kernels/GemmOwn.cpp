@@ -5,11 +5,14 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// An element of C is one chain of fused multiply-adds in the order of k, in f32
-// (f64 for f64), rounded once. So it depends on its row of A and its column of
-// B alone: not on the number of rows, the threads or how either is stored. With
-// pairs, a step of the chain adds two products of bf16 in one instruction;
-// where a matrix unit has tiles, GemmTiles.h says what a step is.
+// k is cut into blocks of a fixed size. The sum of a block is one chain of
+// fused multiply-adds in the order of k, in f32 (f64 for f64); the blocks are
+// added up in their order, and an element of C is rounded once. (One chain over
+// all of a long k would round equal terms alike, and be off by their number.)
+// So it depends on its row of A and its column of B alone: not on the number of
+// rows, the threads or how either is stored. With pairs, a step of the chain
+// adds two products of bf16 in one instruction; where a matrix unit has tiles,
+// GemmTiles.h says what a step is.
 //
 // C is cut into tiles, B into panels. A panel is widened, or transposed, a
 // block of k at a time, unless it can be read where it lies; a weight's panels
@@ -148,7 +151,7 @@ struct OwnProduct {
     Sums sums{nullptr, ldsums - done};
     if (done < tile.n)
       sums.data = allocate<Acc>(tile.m * sums.ld);
-    if (readsRowsOfB(tile, packed) || p.K <= 0)
+    if (p.K <= 0)
       memset(sums.data, 0, sizeof(Acc) * tile.m * sums.ld);
     if (readsRowsOfB(tile, packed))
       addRowsOfB(tile, sums.data, sums.ld);
@@ -170,8 +173,8 @@ struct OwnProduct {
     kernels.copyRows(tile.m, p.K, startOfA(tile), p.lda, rows, lda);
     auto *B =
         reinterpret_cast<const Stored *>(startOfB(tile.batch) + tile.j * p.ldb);
-    kernels.multiplyRowsOfB(tile.m, steps(p.K), tile.n, rows, lda, B,
-                            p.ldb / kStep, sums, ldsums);
+    kernels.multiplyRowsOfB(tile.m, steps(p.K), steps(kDepth), tile.n, rows,
+                            lda, B, p.ldb / kStep, sums, ldsums);
   }
 
   /// `sumsAt` says where the sums from column j on lie, of a whole panel.

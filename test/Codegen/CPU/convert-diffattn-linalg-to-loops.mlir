@@ -51,3 +51,125 @@ func.func @argmax(%x: memref<?x8xf32>, %m: memref<?xf32>, %at: memref<?xi64>) {
   }
   return
 }
+
+// A long sum whose terms may come in any order has parts of 8192 terms, with sums of their own; a
+// maximum beside it is carried through them.
+// CHECK-LABEL: func.func @long(
+// CHECK-SAME:    %[[X:.+]]: memref<10000xf32>
+// CHECK:         %[[PART:.+]] = arith.constant 8192 : index
+// CHECK:         scf.for %[[FIRST:.+]] = %{{.+}} to %[[N:.+]] step %[[PART]] iter_args(%[[SUM:.+]] = %{{.+}}, %[[MAX:.+]] = %{{.+}})
+// CHECK:           %[[NEXT:.+]] = arith.addi %[[FIRST]], %[[PART]] : index
+// CHECK:           %[[LAST:.+]] = arith.minsi %[[NEXT]], %[[N]] : index
+// CHECK:           %[[ZERO:.+]] = arith.constant -0.000000e+00 : f32
+// CHECK:           %[[OF_PART:.+]]:2 = scf.for %{{.+}} = %[[FIRST]] to %[[LAST]] {{.*}} iter_args(%{{.+}} = %[[ZERO]], %{{.+}} = %[[MAX]])
+// CHECK:           %[[ADDED:.+]] = arith.addf %[[SUM]], %[[OF_PART]]#0 : f32
+// CHECK:           scf.yield %[[ADDED]], %[[OF_PART]]#1
+func.func @long(%x: memref<10000xf32>, %s: memref<f32>, %m: memref<f32>) {
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>, affine_map<(i) -> ()>], iterator_types = ["reduction"]}
+      ins(%x : memref<10000xf32>) outs(%s, %m : memref<f32>, memref<f32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %r = arith.addf %b, %a fastmath<reassoc> : f32
+    %g = arith.maximumf %c, %a : f32
+    linalg.yield %r, %g : f32, f32
+  }
+  return
+}
+
+// The parts of a very long loop have parts; of loops in one another each is a part where it has 64
+// iterations or more.
+// CHECK-LABEL: func.func @very_long(
+// CHECK:         scf.for {{.*}} step %{{.+}} iter_args
+// CHECK:           scf.for {{.*}} step %{{.+}} iter_args
+// CHECK:             scf.for {{.*}} iter_args
+// CHECK:               %[[ROW:.+]] = scf.for {{.*}} iter_args(%{{.+}} = %{{cst.*}})
+// CHECK:               arith.addf %{{.+}}, %[[ROW]] : f32
+func.func @very_long(%x: memref<?x64xf32>, %s: memref<f32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> ()>], iterator_types = ["reduction", "reduction"]}
+      ins(%x : memref<?x64xf32>) outs(%s : memref<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %b, %a fastmath<reassoc> : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// The order that is written is kept where no flag gives it up, and where a term is made of the sum
+// so far.
+// CHECK-LABEL: func.func @ordered(
+// CHECK-COUNT-1: scf.for
+// CHECK-NOT:     scf.for
+// CHECK-LABEL: func.func @of_itself(
+// CHECK-COUNT-1: scf.for
+// CHECK-NOT:     scf.for
+// CHECK:         return
+func.func @ordered(%x: memref<?xf32>, %s: memref<f32>) {
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>], iterator_types = ["reduction"]}
+      ins(%x : memref<?xf32>) outs(%s : memref<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %b, %a : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+func.func @of_itself(%x: memref<?xf32>, %s: memref<f32>) {
+  linalg.generic {indexing_maps = [affine_map<(i) -> (i)>, affine_map<(i) -> ()>], iterator_types = ["reduction"]}
+      ins(%x : memref<?xf32>) outs(%s : memref<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %p = arith.mulf %b, %a : f32
+    %r = arith.addf %b, %p fastmath<reassoc> : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// Some rows have sums of their own, in a buffer of the stack that is then added to the columns; of
+// the terms a condition chooses.
+// CHECK-LABEL: func.func @rows_in_parts(
+// CHECK-SAME:    %[[X:.+]]: memref<1000x20x30xf32>, %[[S:.+]]: memref<20x30xf32>
+// CHECK:         %[[PART:.+]] = memref.alloca() {{.*}} : memref<4096xf32>
+// CHECK:         scf.for %[[FIRST:.+]] = %{{.+}} to %{{.+}} step %[[ROWS:.+]] {
+// CHECK:           memref.store %{{cst.*}}, %[[PART]]
+// CHECK:           %[[LAST:.+]] = arith.minsi
+// CHECK:           scf.for %{{.+}} = %[[FIRST]] to %[[LAST]]
+// CHECK:             %[[OLD:.+]] = memref.load %[[PART]]
+// CHECK:             %[[SUM:.+]] = arith.addf %{{.+}}, %[[OLD]] fastmath<reassoc> : f32
+// CHECK:             %[[NEW:.+]] = arith.select %{{.+}}, %[[SUM]], %[[OLD]] : f32
+// CHECK:             memref.store %[[NEW]], %[[PART]]
+// CHECK:           %[[BEFORE:.+]] = memref.load %[[S]]
+// CHECK:           %[[OF_PART:.+]] = memref.load %[[PART]]
+// CHECK:           %[[ADDED:.+]] = arith.addf %[[BEFORE]], %[[OF_PART]] : f32
+// CHECK:           memref.store %[[ADDED]], %[[S]]
+func.func @rows_in_parts(%x: memref<1000x20x30xf32>, %s: memref<20x30xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j, k) -> (i, j, k)>, affine_map<(i, j, k) -> (j, k)>], iterator_types = ["reduction", "parallel", "parallel"]}
+      ins(%x : memref<1000x20x30xf32>) outs(%s : memref<20x30xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %g = arith.cmpf ord, %a, %a : f32
+    %r = arith.addf %a, %b fastmath<reassoc> : f32
+    %t = arith.select %g, %r, %b : f32
+    linalg.yield %t : f32
+  }
+  return
+}
+
+// Long columns are cut too, and every op of a function uses one buffer.
+// CHECK-LABEL: func.func @wide(
+// CHECK-COUNT-1: memref.alloca
+// CHECK-NOT:     memref.alloca
+// CHECK:         scf.for %[[CHUNK:.+]] = %{{.+}} to %{{.+}} step %{{.+}} {
+// CHECK:           scf.for %{{.+}} = %{{.+}} to %{{.+}} step %{{.+}} {
+// CHECK:             arith.subi %{{.+}}, %[[CHUNK]] : index
+func.func @wide(%x: memref<1024x?xf32>, %s: memref<?xf32>, %t: memref<?xf32>) {
+  linalg.generic {indexing_maps = [#id, affine_map<(i, j) -> (j)>], iterator_types = ["reduction", "parallel"]}
+      ins(%x : memref<1024x?xf32>) outs(%s : memref<?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %b, %a fastmath<reassoc> : f32
+    linalg.yield %r : f32
+  }
+  linalg.generic {indexing_maps = [#id, affine_map<(i, j) -> (j)>], iterator_types = ["reduction", "parallel"]}
+      ins(%x : memref<1024x?xf32>) outs(%t : memref<?xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %b, %a fastmath<reassoc> : f32
+    linalg.yield %r : f32
+  }
+  return
+}

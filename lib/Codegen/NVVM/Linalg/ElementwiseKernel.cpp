@@ -251,6 +251,9 @@ void ElementwiseEmitter::writeReduction(KernelWriter &w,
       combiners.push_back(*found);
   if (combiners.size() != outputs)
     combiners.clear();
+  // A long loop has parts with sums of their own: in one chain of many equal
+  // terms all would be rounded alike.
+  constexpr int64_t kPart = 256;
   Value zero = w.index(0), one = w.index(1);
   auto body = [&](ArrayRef<Value> sums) {
     SmallVector<Value> arguments;
@@ -275,11 +278,29 @@ void ElementwiseEmitter::writeReduction(KernelWriter &w,
         w.store(value, w.view(init.memref), w.evaluate(init.map, loops));
       return {};
     }
-    return w.loop(zero, w.size(sizes[inner[depth]]), one, sums,
-                  [&](Value i, ValueRange now) {
-                    loops[inner[depth]] = i;
-                    return nest(depth + 1, SmallVector<Value>(now));
-                  });
+    auto run = [&](Value lower, Value upper, ValueRange initial) {
+      return w.loop(lower, upper, one, initial, [&](Value i, ValueRange now) {
+        loops[inner[depth]] = i;
+        return nest(depth + 1, SmallVector<Value>(now));
+      });
+    };
+    Value size = w.size(sizes[inner[depth]]);
+    if (combiners.empty() ||
+        getConstantIntValue(size).value_or(2 * kPart) < 2 * kPart)
+      return run(zero, size, sums);
+    return w.loop(
+        zero, size, w.index(kPart), sums, [&](Value first, ValueRange before) {
+          auto &b = w.getBuilder();
+          SmallVector<Value> part;
+          for (const Combiner &combiner : combiners)
+            part.push_back(arith::ConstantOp::create(b, combiner.neutral));
+          Value last = arith::MinSIOp::create(
+              b, arith::AddIOp::create(b, first, w.index(kPart)), size);
+          part = run(first, last, part);
+          for (auto [n, sum] : llvm::enumerate(part))
+            sum = w.combine(combiners[n].chain.front(), before[n], sum);
+          return part;
+        });
   };
   SmallVector<Value> sums;
   if (carried)

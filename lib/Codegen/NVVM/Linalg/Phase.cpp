@@ -176,6 +176,9 @@ std::optional<Combiner> Phase::matchCombiner(unsigned number) const {
       ::getNeutralElement(combiner.chain.front());
   if (!neutral)
     return std::nullopt;
+  // Unlike 0 this leaves a sum of negative zeros as it is.
+  if (isa<arith::AddFOp>(combiner.chain.front()))
+    neutral = FloatAttr::get(carried.getType(), -0.0);
   combiner.neutral = *neutral;
   combiner.type = carried.getType();
   // Sums of half precision are kept in single precision and rounded once.
