@@ -176,14 +176,15 @@ run_unit_tests() {
   done
   rm -rf "$logs"
   mkdir -p "$logs"
-  # The longest one begins, so that all processes end together.
+  # The longest one begins, in more parts, since some of its tests take seconds: so all processes end together.
+  parts_of() { [ "$1" = GpuTests ] && echo $((4 * processes)) || echo "$processes"; }
   for name in GpuTests "${names[@]/#GpuTests/}"; do
-    for ((part = 0; part < processes; ++part)); do [ -z "$name" ] || echo "$name $part"; done
-  done | OMP_WAIT_POLICY=passive GTEST_TOTAL_SHARDS=$processes UNITTESTS=$build/unittests LOGS=$logs xargs -P "$processes" -n 2 bash -c '
-      GTEST_SHARD_INDEX=$1 "$UNITTESTS/$0" --gtest_brief=1 >"$LOGS/$0-$1.log" 2>&1 && : >"$LOGS/$0-$1.passed"' || true
+    for ((part = 0; part < $(parts_of "$name"); ++part)); do [ -z "$name" ] || echo "$name $part $(parts_of "$name")"; done
+  done | OMP_WAIT_POLICY=passive UNITTESTS=$build/unittests LOGS=$logs xargs -P "$processes" -n 3 bash -c '
+      GTEST_SHARD_INDEX=$1 GTEST_TOTAL_SHARDS=$2 "$UNITTESTS/$0" --gtest_brief=1 >"$LOGS/$0-$1.log" 2>&1 && : >"$LOGS/$0-$1.passed"' || true
   for name in "${names[@]}"; do
     echo "$name:"
-    for ((part = 0; part < processes; ++part)); do
+    for ((part = 0; part < $(parts_of "$name"); ++part)); do
       log=$logs/$name-$part
       cat "$log.log" || true
       [ -e "$log.passed" ] || failed+=("$name")
