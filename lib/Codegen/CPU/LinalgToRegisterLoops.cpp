@@ -20,24 +20,39 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
-/// Number of leading parallel loops if every loop after them is a reduction and
-/// no output is indexed by one.
-std::optional<unsigned> getParallelPrefix(linalg::LinalgOp op) {
-  SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
-  unsigned parallel = 0;
-  while (parallel < iterators.size() &&
-         linalg::isParallelIterator(iterators[parallel]))
-    ++parallel;
-  if (parallel == iterators.size())
-    return std::nullopt;
-  for (unsigned i = parallel; i < iterators.size(); ++i) {
-    if (!linalg::isReductionIterator(iterators[i]))
+/// The loops of `op`, with those first that are parallel, if sums may lie in
+/// registers then: no output is indexed by the others. None if memory would be
+/// read in pieces that are short.
+std::optional<SmallVector<unsigned>> getLoopOrder(linalg::LinalgOp op) {
+  SmallVector<unsigned> order, reductions;
+  for (auto [loop, iterator] : llvm::enumerate(op.getIteratorTypesArray())) {
+    if (linalg::isParallelIterator(iterator)) {
+      order.push_back(loop);
+      continue;
+    }
+    if (!linalg::isReductionIterator(iterator))
       return std::nullopt;
+    reductions.push_back(loop);
     for (OpOperand &init : op.getDpsInitsMutable())
-      if (op.getMatchingIndexingMap(&init).isFunctionOfDim(i))
+      if (op.getMatchingIndexingMap(&init).isFunctionOfDim(loop))
         return std::nullopt;
   }
-  return parallel;
+  if (reductions.empty())
+    return std::nullopt;
+  const bool moves = !order.empty() && order.back() > reductions.front();
+  order.append(reductions);
+  if (!moves)
+    return order;
+  // What the innermost loops read stays together.
+  constexpr int64_t leastRun = 16;
+  SmallVector<int64_t> sizes = op.getStaticLoopRanges();
+  int64_t run = 1;
+  for (int64_t loop = sizes.size(); loop-- > 0 && run < leastRun;) {
+    if (!llvm::is_contained(reductions, loop))
+      return std::nullopt;
+    run *= ShapedType::isDynamic(sizes[loop]) ? leastRun : sizes[loop];
+  }
+  return order;
 }
 
 /// Loops whose sums lie in registers. Where they are long, a sum has parts with
@@ -45,8 +60,9 @@ std::optional<unsigned> getParallelPrefix(linalg::LinalgOp op) {
 /// rounded alike, and the result be off in its third digit.
 class RegisterLoops {
 public:
-  RegisterLoops(RewriterBase &rewriter, linalg::LinalgOp op, unsigned parallel)
-      : rewriter(rewriter), op(op), loc(op.getLoc()), parallel(parallel) {}
+  RegisterLoops(RewriterBase &rewriter, linalg::LinalgOp op,
+                ArrayRef<unsigned> order)
+      : rewriter(rewriter), op(op), loc(op.getLoc()), order(order) {}
 
   void emit() {
     for (Range range : op.createLoopRanges(rewriter, loc))
@@ -56,29 +72,26 @@ public:
       isSum.push_back(isRelaxedSum(op, i));
     zero = arith::ConstantIndexOp::create(rewriter, loc, 0);
     one = arith::ConstantIndexOp::create(rewriter, loc, 1);
+    // Any value stands in for the loops that outputs do not depend on.
+    ivs.assign(sizes.size(), zero);
     emitParallel(0);
     rewriter.eraseOp(op);
   }
 
 private:
   void emitParallel(unsigned depth) {
-    if (depth < parallel) {
-      auto loop = scf::ForOp::create(rewriter, loc, zero, sizes[depth], one);
+    if (linalg::isParallelIterator(op.getIteratorTypesArray()[order[depth]])) {
+      auto loop =
+          scf::ForOp::create(rewriter, loc, zero, sizes[order[depth]], one);
       OpBuilder::InsertionGuard guard(rewriter);
       rewriter.setInsertionPoint(loop.getBody()->getTerminator());
-      ivs.push_back(loop.getInductionVar());
-      emitParallel(depth + 1);
-      ivs.pop_back();
-      return;
+      ivs[order[depth]] = loop.getInductionVar();
+      return emitParallel(depth + 1);
     }
-    // Outputs depend on the parallel loops alone; any value stands in for the
-    // rest.
-    SmallVector<Value> padded(ivs);
-    padded.resize(sizes.size(), zero);
     SmallVector<Value> initial;
     SmallVector<SmallVector<Value>> positions;
     for (OpOperand &init : op.getDpsInitsMutable()) {
-      positions.push_back(getPosition(rewriter, op, &init, padded));
+      positions.push_back(getPosition(rewriter, op, &init, ivs));
       initial.push_back(
           memref::LoadOp::create(rewriter, loc, init.get(), positions.back()));
     }
@@ -93,32 +106,30 @@ private:
   /// then, few enough to keep the digits, and is long enough to be as fast as
   /// one loop.
   static constexpr int64_t kParts[] = {1 << 19, 1 << 13};
-  /// A loop inside of another one is a part from this many iterations on.
+  /// The loops inside of another one are a part from this many iterations on.
   static constexpr int64_t kLeastPart = 64;
 
   SmallVector<Value> emitReduction(unsigned depth, ValueRange carried) {
-    if (depth == sizes.size())
+    if (depth == order.size())
       return emitBody(rewriter, op, ivs, carried);
-    return emitLoops(depth, zero, sizes[depth], kParts, carried);
+    return emitLoops(depth, zero, sizes[order[depth]], kParts, carried);
   }
 
-  /// The iterations [lower, upper) of loop `depth`, in parts of at most
-  /// `parts.front()`, and so on.
+  /// The iterations [lower, upper) of loop `depth` of the order, in parts of at
+  /// most `parts.front()`, and so on.
   SmallVector<Value> emitLoops(unsigned depth, Value lower, Value upper,
                                ArrayRef<int64_t> parts, ValueRange carried) {
-    std::optional<int64_t> size = getConstantIntValue(sizes[depth]);
+    std::optional<int64_t> size = getConstantIntValue(sizes[order[depth]]);
     while (!parts.empty() && size && parts.front() >= *size)
       parts = parts.drop_front();
     if (!llvm::is_contained(isSum, true))
       parts = {};
     if (parts.empty())
-      return emitLoop(
-          lower, upper, one, carried, [&](Value i, ValueRange carried) {
-            ivs.push_back(i);
-            SmallVector<Value> next = emitInside(depth + 1, carried);
-            ivs.pop_back();
-            return next;
-          });
+      return emitLoop(lower, upper, one, carried,
+                      [&](Value i, ValueRange carried) {
+                        ivs[order[depth]] = i;
+                        return emitInside(depth + 1, carried);
+                      });
     auto length = arith::ConstantIndexOp::create(rewriter, loc, parts.front());
     return emitLoop(
         lower, upper, length, carried, [&](Value first, ValueRange carried) {
@@ -131,13 +142,18 @@ private:
         });
   }
 
-  /// Loop `depth` inside of another one.
+  /// Loop `depth` of the order, inside of another one.
   SmallVector<Value> emitInside(unsigned depth, ValueRange carried) {
     auto whole = [&](ValueRange initial) {
       return emitReduction(depth, initial);
     };
-    if (depth == sizes.size() || !llvm::is_contained(isSum, true) ||
-        getConstantIntValue(sizes[depth]).value_or(kLeastPart) < kLeastPart)
+    int64_t iterations = 1;
+    for (unsigned loop : order.drop_front(depth))
+      iterations = std::min(
+          kLeastPart,
+          iterations * getConstantIntValue(sizes[loop]).value_or(kLeastPart));
+    if (depth == order.size() || !llvm::is_contained(isSum, true) ||
+        iterations < kLeastPart)
       return whole(carried);
     return emitPart(carried, whole);
   }
@@ -173,7 +189,7 @@ private:
   RewriterBase &rewriter;
   linalg::LinalgOp op;
   Location loc;
-  unsigned parallel;
+  ArrayRef<unsigned> order;
   SmallVector<Value> sizes, ivs;
   /// For each output, isRelaxedSum.
   SmallVector<bool> isSum;
@@ -194,8 +210,8 @@ struct ConvertLinalgToRegisterLoopsPass final
         return signalPassFailure();
       }
       rewriter.setInsertionPoint(op);
-      if (std::optional<unsigned> parallel = getParallelPrefix(op)) {
-        RegisterLoops(rewriter, op, *parallel).emit();
+      if (std::optional<SmallVector<unsigned>> order = getLoopOrder(op)) {
+        RegisterLoops(rewriter, op, *order).emit();
         continue;
       }
       if (emitColumnSums(rewriter, op, buffers))
