@@ -17,21 +17,31 @@ namespace {
 struct SplitDestinationsPass final
     : diffattn::impl::SplitDestinationsPassBase<SplitDestinationsPass> {
   void runOnOperation() override {
-    // Fills first: their copies share one empty tensor, which is then split.
-    SmallVector<Operation *> fills, empties;
+    // Whoever reads another one comes first: the copies share what they are
+    // of, which is then split.
+    SmallVector<Operation *> ops;
     getOperation()->walk([&](Operation *op) {
-      if (isa<linalg::FillOp>(op) && op->getNumResults() == 1)
-        fills.push_back(op);
-      else if (isa<tensor::EmptyOp>(op))
-        empties.push_back(op);
+      if (isDestination(op))
+        ops.push_back(op);
     });
-    for (Operation *op : fills)
-      split(op);
-    for (Operation *op : empties)
+    for (Operation *op : llvm::reverse(ops))
       split(op);
   }
 
 private:
+  /// An empty or filled tensor, or one under another type.
+  static bool isDestination(Operation *op) {
+    if (isa<tensor::EmptyOp>(op))
+      return true;
+    if (isa<linalg::FillOp>(op))
+      return op->getNumResults() == 1;
+    if (!isa<tensor::CastOp, tensor::ExpandShapeOp, tensor::CollapseShapeOp>(
+            op))
+      return false;
+    Operation *source = op->getOperand(0).getDefiningOp();
+    return source && isDestination(source);
+  }
+
   /// A part that is cut out to be written and put back, or that comes from
   /// elsewhere: all parts belong to one tensor.
   static bool isPart(OpOperand &use) {

@@ -31,3 +31,24 @@ func.func @slices(%x: f32) -> tensor<4x8xf32> {
   %r = tensor.insert_slice %f into %e[0, 0] [4, 4] [1, 1] : tensor<4x4xf32> into tensor<4x8xf32>
   return %r : tensor<4x8xf32>
 }
+
+// A loop that carries two tensors which begin as one gets two, also where the
+// size is hidden from the type.
+// CHECK-LABEL: func.func @carried(
+// CHECK-DAG:     %[[A:.+]] = tensor.empty
+// CHECK-DAG:     %[[B:.+]] = tensor.empty
+// CHECK-DAG:     %[[P:.+]] = tensor.cast %[[A]]
+// CHECK-DAG:     %[[Q:.+]] = tensor.cast %[[B]]
+// CHECK:         scf.for {{.*}} iter_args(%{{.+}} = %[[P]], %{{.+}} = %[[Q]])
+func.func @carried(%n: index, %x: f32, %y: f32) -> (tensor<?xf32>, tensor<?xf32>) {
+  %zero = arith.constant 0 : index
+  %one = arith.constant 1 : index
+  %e = tensor.empty() : tensor<8xf32>
+  %c = tensor.cast %e : tensor<8xf32> to tensor<?xf32>
+  %r:2 = scf.for %i = %zero to %n step %one iter_args(%p = %c, %q = %c) -> (tensor<?xf32>, tensor<?xf32>) {
+    %s = tensor.insert %x into %p[%i] : tensor<?xf32>
+    %t = tensor.insert %y into %q[%i] : tensor<?xf32>
+    scf.yield %s, %t : tensor<?xf32>, tensor<?xf32>
+  }
+  return %r#0, %r#1 : tensor<?xf32>, tensor<?xf32>
+}

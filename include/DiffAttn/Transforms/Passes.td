@@ -150,9 +150,10 @@ def SplitDestinationsPass
     : InterfacePass<"diffattn-split-destinations", "FunctionOpInterface"> {
   let summary = "Give each use of an empty or filled tensor its own";
   let description = [{
-    Clones `tensor.empty` and `linalg.fill` for each op that writes to it. CSE
-    merges them, and a merged destination that is written twice costs a buffer
-    and a copy. Slices of one tensor go on sharing it.
+    Clones `tensor.empty` and `linalg.fill`, and casts and reshapes of them, for
+    each op that writes to it. CSE merges them, and a merged destination that is
+    written twice costs a buffer and a copy, or is written by two as their own
+    where a loop carries it twice. Slices of one tensor go on sharing it.
   }];
 }
 
