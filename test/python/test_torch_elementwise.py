@@ -199,6 +199,37 @@ def test_sorting(x):
     check({name: function for name, function in SORTS.items() if x.dtype != torch.bool or name not in ("greatest", "least", "all")}, x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool], ids=str)
+def test_sorting_long_axes(dtype):
+    """Which are sorted by loops, and of which few elements that come first are kept in order while the others are read."""
+    x = (torch.randn(3, 100, generator=torch.Generator().manual_seed(3)) * 4).round()
+    if dtype.is_floating_point:
+        x[0, ::7], x[1] = float("nan"), x[1].sort(descending=True).values
+    x = (x.abs() if dtype == torch.uint8 else x).to(dtype)
+    functions = {"rows": sorts(), "falling": sorts(descending=True), "columns": lambda x: tuple(x.reshape(50, 6).sort(dim=0, stable=True))}
+    if dtype != torch.bool:
+        functions |= {"few": lambda x: x.topk(5).values, "more": lambda x: x.topk(65, largest=False).values, "one": lambda x: x.topk(1).values}
+    if dtype in (torch.float32, torch.int64):
+        functions["middle"] = lambda x: (x.median(1).values, x.kthvalue(3, 1).values, x.kthvalue(99, 1).values)
+    check(functions, x)
+
+
+def test_sorting_axes_whose_length_is_a_symbol():
+    rows, length = torch.export.Dim("rows", min=1, max=64), torch.export.Dim("length", min=4, max=4096)
+    functions = {"rows": lambda x: torch.cat([x.sort(dim=1, stable=True).values, x.topk(4).values], 1), "places": lambda x: x.sort(dim=1, stable=True).indices}
+    compiled = diffattn.compile(Each(functions), (torch.randn(3, 50),), dynamic_shapes=(({0: rows, 1: length},),))
+    for sizes in ((1, 4), (5, 9), (2, 64), (3, 1000)):
+        x = torch.randn(sizes, generator=torch.Generator().manual_seed(sizes[1])).mul(3).round()
+        got = compiled(x)
+        assert all(torch.equal(got[name], function(x)) for name, function in functions.items())
+
+
+def test_sorting_on_a_gpu_is_counting():
+    x = torch.randn(2, 40, generator=torch.Generator().manual_seed(5))
+    got = diffattn.compile(Each({"few": lambda x: x.topk(3)}), (x,), target="cuda-sim:sm_80")(x)["few"]
+    assert all(torch.equal(one, other) for one, other in zip(got, x.topk(3)))
+
+
 def test_sorting_small_things():
     check({"number": lambda x: tuple(x[0].sort()), "one": lambda x: tuple(x[:1].sort()), "none": lambda x: x[:0].sort().values, "none of some": lambda x: x.topk(0).values}, torch.tensor([3.0, 1, 2]))
 

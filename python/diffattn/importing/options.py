@@ -32,3 +32,7 @@ class CodeOptions:
     @property
     def of_code(self) -> dict:
         return {"target": self.target, "threads": self.threads, "cache": self.cache, "batch_invariant": self.batch_invariant}
+
+    @property
+    def on_device(self) -> bool:
+        return not self.target.startswith("cpu")

@@ -57,7 +57,7 @@ def _compile(module, example_inputs, options: Options):
 
     spell_flex(module)
     with kept_whole():
-        return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(),
+        return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(device=options.on_device),
                             keep_inference_input_mutations=True)(module, example_inputs)
 
 

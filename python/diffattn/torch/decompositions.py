@@ -3,7 +3,7 @@
 torch-mlir's own table, with these changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have wrong
 shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which
 MLIR 22 does not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
-(write_node.py); sorting is counting (sorting.py). What it computes otherwise than PyTorch is written with ops that it computes alike
+(write_node.py), as is the order of elements (order_node.py). What it computes otherwise than PyTorch is written with ops that it computes alike
 (elementwise.py). What it lowers for known sizes alone, or without saying which sizes stay as they are, is written so that it does. The
 operator of diffattn becomes one node (attention_node.py).
 """
@@ -22,8 +22,8 @@ from . import distance, division, elementwise, pooling, running, scattering
 from .attention_node import attention
 from .graph import in_order_of, physical_order
 from .scattering import along
-from .sorting import (argmax, argmin, bucketize, kthvalue, max_dim, median, median_dim, min_dim, nanmedian, nanmedian_dim, searchsorted, sort, sort_stable,
-                      topk)
+from .sorting import (argmax, argmin, bucketize, by_comparing, kthvalue, max_dim, median, median_dim, min_dim, nanmedian, nanmedian_dim, searchsorted,
+                      sort, sort_stable, topk)
 from .uniform import FILLED
 from .write_node import write_rows
 
@@ -33,8 +33,9 @@ aten = torch.ops.aten
 WHOLE = (aten.linear, aten.matmul)
 
 
-def table(exported: bool = False) -> dict:
-    """The decompositions by op, for AOTAutograd and (`exported`) `ExportedProgram.run_decompositions`."""
+def table(exported: bool = False, device: bool = False) -> dict:
+    """The decompositions by op, for AOTAutograd and (`exported`) `ExportedProgram.run_decompositions`. `device`: what they make may run on a
+    GPU."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     result = {op: function for op, function in get_decomposition_table().items() if op.overloadpacket not in WHOLE}
@@ -81,6 +82,8 @@ def table(exported: bool = False) -> dict:
         aten.max_pool2d_with_indices.default: pooling.max_pool2d_with_indices, aten.view.default: view, aten.roll.default: roll,
         **{packet.Scalar: elementwise.compared(packet.Scalar) for packet in _COMPARISONS},
         **{op: elementwise.filled(op, place) for op, place in FILLED.items()}}
+    if device:
+        result.update({op: by_comparing(result[op]) for op in _SORTS})
     for op, function in otherwise.items():
         result[op] = _first(function, result.get(op))
     for op in _OF_UINT8:
@@ -92,6 +95,8 @@ def table(exported: bool = False) -> dict:
     return result
 
 
+_SORTS = (aten.sort.default, aten.sort.stable, aten.topk.default, aten.kthvalue.default, aten.median.default, aten.median.dim,
+          aten.nanmedian.default, aten.nanmedian.dim)
 _COMPARISONS = (aten.eq, aten.ne, aten.lt, aten.le, aten.gt, aten.ge)
 #: Ops that torch-mlir computes as of signed numbers if an operand is uint8.
 _OF_UINT8 = [aten.abs.default, aten.add.Tensor, aten.add.Scalar, aten.amax.default, aten.amin.default, aten.argmax.default,

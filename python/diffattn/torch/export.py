@@ -72,7 +72,7 @@ class CompiledModule:
 
     def __init__(self, module, args, kwargs, dynamic_shapes, options: Options):
         self._module = module
-        program = _export(module, args, kwargs, dynamic_shapes)
+        program = _export(module, args, kwargs, dynamic_shapes, options.on_device)
         signature, graph = program.graph_signature, program.graph_module
         _refuse_effects(graph)
         self._in_spec, self._out_spec = program.call_spec.in_spec, program.call_spec.out_spec
@@ -154,14 +154,14 @@ def _changes(signature) -> list[int]:
             if spec.kind != OutputKind.USER_OUTPUT]
 
 
-def _export(module, args, kwargs, dynamic_shapes):
+def _export(module, args, kwargs, dynamic_shapes, device):
     try:
         with exporting():
             with _counts_seen(module):
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             held_once(module, program)
             spell_flex(program.graph_module)
-            return program.run_decompositions(table(exported=True))
+            return program.run_decompositions(table(exported=True, device=device))
     except DiffAttnError as error:  # of a decomposition
         raise plain(error) from None
     except Exception as error:  # of many classes, most of them private

@@ -6,6 +6,7 @@ import json
 import re
 
 from .attention_text import attention_op
+from .order_text import order_op
 from .write_text import write_op
 
 _CALL = re.compile(r"^ *(%\w+) = (?:func\.)?call @diffattn_node_(\d+)\((.*?)\) : \((.*)\) -> (\S+)\n", re.M)
@@ -50,7 +51,13 @@ def _read_write(operands) -> tuple:
     return write_op, tuple(one.attributes["value"].value for one in numbers), [x, index, source], dict.fromkeys(numbers)
 
 
-_READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._write_rows": _read_write}
+def _read_order(operands) -> tuple:
+    x, *numbers = operands
+    numbers = [one.owner for one in numbers]
+    return order_op, tuple(one.attributes["value"].value for one in numbers), [x], dict.fromkeys(numbers)
+
+
+_READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._order": _read_order, "torch.diffattn._write_rows": _read_write}
 
 
 def with_ops(text: str, nodes: list[tuple]) -> str:

@@ -35,7 +35,7 @@ def read(path: str) -> Imported:
 def _import(program: torch.export.ExportedProgram) -> Imported:
     try:
         with exporting():
-            program = program.run_decompositions(table())
+            program = program.run_decompositions(table(device=True))
     except Exception as error:  # of many classes, most of them private
         raise CompileError(f"expected a program that torch takes apart, but it gave {type(error).__name__}: "
                            f"{shown(' '.join(str(error).split()), 400)}") from None

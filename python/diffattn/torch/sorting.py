@@ -1,10 +1,35 @@
-"""Places of elements by their order. Sorting is counting: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22
-does not parse. Every element is compared with every other along the axis, which suits routers of experts and samplers of small
-vocabularies, and takes seconds for 100k elements."""
+"""Places of elements by their order: torch-mlir's own form is an op of its dialect `tm_tensor`, which MLIR 22 does not parse. Along a short
+axis, as a router's of experts, every element is compared with every other, which are ops on tensors alone; along longer ones, and those
+whose length is a symbol, loops of the host sort (order_text.py), but for code that runs on a GPU, which has no such loops."""
 
 from __future__ import annotations
 
+import contextvars
+import functools
+
 import torch
+
+from .order_node import places_in_order
+
+#: The longest axis along which every two elements are compared.
+_SHORT = 32
+#: Of so many elements that come first no more are kept in order.
+_FEW = 64
+_compares_all = contextvars.ContextVar("compares_all", default=False)
+
+
+def by_comparing(decomposition):
+    """The decomposition without loops of the host, for axes of any length."""
+
+    @functools.wraps(decomposition)
+    def decomposed(*args, **kwargs):
+        token = _compares_all.set(True)
+        try:
+            return decomposition(*args, **kwargs)
+        finally:
+            _compares_all.reset(token)
+
+    return decomposed
 
 
 def sort(x, dim=-1, descending=False):
@@ -115,6 +140,11 @@ def _place(x, dim, keepdim, extreme):
 
 def _ranked(x, dim, count, descending):
     """The `count` elements that come first, and their places."""
+    size = x.size(dim)
+    if not (_compares_all.get() or (isinstance(size, int) and size <= _SHORT)):
+        keys, first = x.to(torch.int64) if x.dtype == torch.bool else x, count if isinstance(count, int) and 0 < count <= _FEW else 0
+        places = places_in_order(keys, dim, first, descending).narrow(dim, 0, count).contiguous()
+        return x.gather(dim, places), places
     ranks = _ranks(x, dim, descending)
     numbers, places = (_at(torch.arange(size, device=x.device), x.dim() + 1, axis) for size, axis in ((count, dim), (x.size(dim), dim + 1)))
     nothing = torch.zeros((), dtype=torch.int64, device=x.device)
