@@ -22,6 +22,15 @@ def ConvertLinalgToRegisterLoopsPass
     parts with sums of their own, so that equal terms are not all rounded alike: of
     8192 iterations where they lie in registers, of 256 rows in a buffer on the
     stack where the columns are the innermost loops.
+
+    Where neighbours in a parallel loop read elements that lie side by side, as
+    those of a convolution of each channel by itself, that loop is the innermost
+    one and its vectors hold neighbours: small windows are unrolled in it, and
+    larger sums are added to rows in memory. Either way each element adds up in
+    the order of the loops, wherever it lies.
+
+    Of ops without reductions, what depends on outer loops alone is computed and
+    asserted there, and transpositions go by tiles.
   }];
   let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
                            "memref::MemRefDialect", "scf::SCFDialect"];

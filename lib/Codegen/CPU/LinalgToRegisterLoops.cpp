@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "LinalgBody.h"
+#include "ParallelLoops.h"
 
 #include "DiffAttn/Codegen/Passes.h"
 
@@ -210,12 +211,16 @@ struct ConvertLinalgToRegisterLoopsPass final
         return signalPassFailure();
       }
       rewriter.setInsertionPoint(op);
+      if (emitColumnSums(rewriter, op, buffers))
+        continue;
+      if (std::optional<ParallelLoops> loops = planParallelLoops(op)) {
+        emitParallelLoops(rewriter, op, *loops);
+        continue;
+      }
       if (std::optional<SmallVector<unsigned>> order = getLoopOrder(op)) {
         RegisterLoops(rewriter, op, *order).emit();
         continue;
       }
-      if (emitColumnSums(rewriter, op, buffers))
-        continue;
       if (failed(linalg::linalgOpToLoops(rewriter, op))) {
         op->emitOpError("expected an op that can be lowered to loops");
         return signalPassFailure();

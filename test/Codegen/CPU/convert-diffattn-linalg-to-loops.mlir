@@ -173,3 +173,104 @@ func.func @wide(%x: memref<1024x?xf32>, %s: memref<?xf32>, %t: memref<?xf32>) {
   }
   return
 }
+
+// Rows of a table at given places: the place is read, and asserted about, once
+// for each row.
+// CHECK-LABEL: func.func @gather(
+// CHECK-SAME:    %[[AT:[^:]+]]: memref<?xi64>, %[[T:[^:]+]]: memref<100x8xf32>
+// CHECK:         scf.for %[[I:.+]] =
+// CHECK:           %[[N:.+]] = memref.load %[[AT]][%[[I]]]
+// CHECK:           cf.assert
+// CHECK:           scf.for %[[J:.+]] =
+// CHECK-NOT:         cf.assert
+// CHECK:             memref.load %[[T]][%{{.+}}, %[[J]]]
+func.func @gather(%at: memref<?xi64>, %t: memref<100x8xf32>, %r: memref<?x8xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%at : memref<?xi64>) outs(%r : memref<?x8xf32>) {
+  ^bb0(%a: i64, %b: f32):
+    %n = arith.index_cast %a : i64 to index
+    %j = linalg.index 1 : index
+    %c100 = arith.constant 100 : index
+    %fits = arith.cmpi ult, %n, %c100 : index
+    cf.assert %fits, "index must be smaller than dim size"
+    %v = memref.load %t[%n, %j] : memref<100x8xf32>
+    linalg.yield %v : f32
+  }
+  return
+}
+
+// Where there may be no columns, nothing is asserted about the rows; nor is
+// read before what the op itself writes.
+// CHECK-LABEL: func.func @kept_inside(
+// CHECK:         %[[FIRST:.+]] = memref.subview
+// CHECK:         scf.for
+// CHECK-NOT:       memref.load %[[FIRST]]
+// CHECK-NOT:       cf.assert
+// CHECK:           scf.for
+// CHECK:             memref.load %[[FIRST]]
+// CHECK:             cf.assert
+func.func @kept_inside(%x: memref<4x?xf32>, %at: memref<4xi1>) {
+  %first = memref.subview %x[0, 0] [4, 1] [1, 1] : memref<4x?xf32> to memref<4xf32, strided<[?]>>
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (i)>, affine_map<(i, j) -> (i)>, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%first, %at : memref<4xf32, strided<[?]>>, memref<4xi1>) outs(%x : memref<4x?xf32>) {
+  ^bb0(%a: f32, %t: i1, %b: f32):
+    cf.assert %t, "expected true"
+    %v = arith.addf %a, %b : f32
+    linalg.yield %v : f32
+  }
+  return
+}
+
+// A transposition goes by tiles, whose last ones may be smaller.
+// CHECK-LABEL: func.func @transpose(
+// CHECK:         scf.for %[[I:.+]] = %{{.+}} to %{{.+}} step %c32
+// CHECK:           scf.for %[[J:.+]] = %{{.+}} to %{{.+}} step %c8
+// CHECK:             scf.for %{{.+}} = %[[I]]
+// CHECK:               arith.minsi
+// CHECK:               scf.for %{{.+}} = %[[J]]
+func.func @transpose(%x: memref<100x64xf32>, %r: memref<64x100xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j) -> (j, i)>, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : memref<100x64xf32>) outs(%r : memref<64x100xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    linalg.yield %a : f32
+  }
+  return
+}
+
+// A window that neighbours read side by side: each element adds up its three in
+// their order, and is written once.
+// CHECK-LABEL: func.func @window(
+// CHECK-SAME:    %[[X:[^:]+]]: memref<4x66xf32>
+// CHECK:         scf.for
+// CHECK:           scf.for %[[J:.+]] =
+// CHECK-NOT:         scf.for
+// CHECK:             %[[A:.+]] = arith.addf %{{.+}}, %{{.+}} : f32
+// CHECK:             memref.load %[[X]]
+// CHECK:             %[[B:.+]] = arith.addf %{{.+}}, %[[A]] : f32
+// CHECK:             memref.load %[[X]]
+// CHECK:             %[[C:.+]] = arith.addf %{{.+}}, %[[B]] : f32
+// CHECK:             memref.store %[[C]]
+func.func @window(%x: memref<4x66xf32>, %x3: memref<3xf32>, %s: memref<4x64xf32>) {
+  linalg.generic {indexing_maps = [affine_map<(i, j, k) -> (i, j + k)>, affine_map<(i, j, k) -> (k)>, affine_map<(i, j, k) -> (i, j)>],
+                  iterator_types = ["parallel", "parallel", "reduction"]}
+      ins(%x, %x3 : memref<4x66xf32>, memref<3xf32>) outs(%s : memref<4x64xf32>) {
+  ^bb0(%a: f32, %w: f32, %b: f32):
+    %r = arith.addf %a, %b fastmath<reassoc> : f32
+    linalg.yield %r : f32
+  }
+  return
+}
+
+// A product of integers: rows of the second matrix are added to a row.
+// CHECK-LABEL: func.func @product(
+// CHECK-SAME:    %[[A:[^:]+]]: memref<4x100xi32>, %[[B:[^:]+]]: memref<100x8xi32>
+// CHECK:         scf.for %[[I:.+]] =
+// CHECK:           scf.for %[[K:.+]] =
+// CHECK:             memref.load %[[A]][%[[I]], %[[K]]]
+// CHECK:             scf.for %[[J:.+]] =
+// CHECK:               memref.load %[[B]][%[[K]], %[[J]]]
+// CHECK:               memref.store
+func.func @product(%a: memref<4x100xi32>, %b: memref<100x8xi32>, %c: memref<4x8xi32>) {
+  linalg.matmul ins(%a, %b : memref<4x100xi32>, memref<100x8xi32>) outs(%c : memref<4x8xi32>)
+  return
+}
