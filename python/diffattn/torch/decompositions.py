@@ -4,8 +4,8 @@ torch-mlir's own table, with these changes. `aten.linear` and `aten.matmul` stay
 shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which
 MLIR 22 does not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
 (write_node.py), as is the order of elements (order_node.py). What it computes otherwise than PyTorch is written with ops that it computes alike
-(elementwise.py). What it lowers for known sizes alone, or without saying which sizes stay as they are, is written so that it does. The
-operator of diffattn becomes one node (attention_node.py).
+(elementwise.py). What it lowers for known sizes alone, or without saying which sizes stay as they are, is written so that it does. Complex
+numbers are computed by their parts (complex_numbers.py). The operator of diffattn becomes one node (attention_node.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import distance, division, elementwise, pooling, running, scattering
+from . import complex_numbers, distance, division, elementwise, pooling, running, scattering
 from .attention_node import attention
 from .graph import in_order_of, physical_order
 from .scattering import along
@@ -92,6 +92,8 @@ def table(exported: bool = False, device: bool = False) -> dict:
         result[op] = _first(of_bytes(op), result.get(op))
     for op in _OF_INTEGERS:
         result[op] = _first(elementwise.of_own_type(op), result.get(op))
+    for op, function in complex_numbers.rules().items():
+        result[op] = _first(function, result.get(op))
     return result
 
 
@@ -251,7 +253,7 @@ def div(x, y, *, rounding_mode=None):
 def roll(x, shifts, dims=()):
     """By less than the size: torch-mlir leaves a tensor as it is where it is to be moved further."""
     if not dims:
-        return roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
+        return torch.roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
     for shift, dim in zip(shifts, dims):
         size = x.size(dim)
         if not isinstance(size, int):

@@ -59,6 +59,8 @@ def _apart(module, args, kwargs) -> tuple:
     for i, leaf in enumerate(leaves):
         if isinstance(leaf, torch.Tensor) and id(leaf) in seen:
             leaves[i] = leaf.detach()
+        if isinstance(leaf, torch.Tensor) and leaf.is_complex():
+            leaves[i] = leaves[i].resolve_conj().resolve_neg()
         seen.add(id(leaf))
     return pytree.tree_unflatten(leaves, spec)
 
@@ -207,7 +209,7 @@ def inline_numbers(graph, places, specs, constants) -> None:
     """Constants of one number stay in the graph, where raising can read them."""
     for node, spec in zip(places, specs):
         value = constants.get(spec.target)
-        if spec.kind == InputKind.CONSTANT_TENSOR and value is not None and value.dim() == 0 and node.users:
+        if spec.kind == InputKind.CONSTANT_TENSOR and value is not None and value.dim() == 0 and not value.is_complex() and node.users:
             following = next(n for n in graph.graph.nodes if n.op not in ("placeholder", "get_attr"))
             made = number_node(graph.graph, following, value)
             made.meta = dict(node.meta)

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 
 from ..errors import CompileError
+from .complex_graph import as_pairs, give_pairs, is_complex, take_out
 from .empty import is_empty, leave_out
 from .layouts import Empty, View
 from .source import describe
@@ -29,8 +30,8 @@ aten = torch.ops.aten
 @dataclass
 class Result:
     """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "made" `value` makes
-    it of the inputs, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` whose axes are then put into
-    `order`."""
+    it of the inputs, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` (of a complex one pairs of real numbers)
+    whose axes are then put into `order`."""
 
     kind: str
     value: object
@@ -40,14 +41,16 @@ class Result:
 
 @dataclass
 class Input:
-    """An input of the compiled function. `place` is the number of the graph's input; None: `constant` is what goes in. `written`: parts of
-    it are changed, where it lies."""
+    """An input of the compiled function, which is like `value`. `place` is the number of the graph's input; None: `constant` is what goes
+    in. `written`: parts of it are changed, where it lies. `given`: what a call gives, which may be complex, where `value` is pairs of real
+    numbers."""
 
     place: int | None
     name: str
     value: object
     constant: torch.Tensor | None = None
     written: bool = False
+    given: object = None
 
 
 @dataclass
@@ -72,6 +75,7 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
     prepared = Prepared(module, len(places))
     made = _views(graph, places, views)
     _refuse_random(graph)
+    take_out(graph)
     simplify(graph)
     spell_views(graph)
     constants = _lift_constants(module, places[-1] if places else None)
@@ -85,18 +89,23 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
     replaced = leave_out(graph, add_constant)
     changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
     prepared.results, prepared.changes = _results(graph, places, changes, made, empty_apart)
+    changes = [(number, as_pairs(graph, node) if node not in places else node) for number, node in changes]
     # What is also given back, or to another input, as it was: that would be read when it is written.
     kept = {one.value for one in [*prepared.results, *(new for _, new in prepared.changes)] if one.kind == "input"}
-    written = {number for number, node in changes if number not in kept and is_written_part(node, places[number])}
     graph.eliminate_dead_code()
-    for node in [node for node in graph.nodes if node.op == "placeholder"]:
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    given = {node: node.meta.get("val") for node in inputs}
+    for node in filter(is_complex, inputs):
+        give_pairs(graph, node)
+    written = {number for number, node in changes if number not in kept and is_written_part(node, places[number])}
+    for node in inputs:
         value, place = node.meta.get("val"), places.index(node) if node in places else None
         if not node.users:
             graph.erase_node(node)
             continue
         if not isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, bool, int, float)):
             raise CompileError(f"{describe(node)}expected tensors and numbers as inputs of the graph, but got {value!r} for {node.name}")
-        prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written))
+        prepared.inputs.append(Input(place, node.name, value, constants.get(node), place in written, given[node]))
     module.recompile()
     return prepared
 
@@ -122,7 +131,7 @@ def _lift_constants(module, after) -> dict:
         if not isinstance(value, torch.Tensor):
             raise CompileError(f"{describe(node)}expected tensors as constants, but got a {type(value).__name__} for {node.target}")
         node.meta.setdefault("val", value)
-        node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 else
+        node.replace_all_uses_with(number_node(graph, node, value) if value.dim() == 0 and not value.is_complex() else
                                    _placeholder(graph, node, value, after, constants))
         graph.erase_node(node)
     return constants
@@ -190,7 +199,8 @@ def _results(graph, places, changes, made, empty_apart) -> tuple:
         empty = Empty.of(value, places) if empty_apart and is_empty(value) else None
         if empty is not None:
             return Result("made", empty)
-        order = physical_order(value) if strided and isinstance(value, torch.Tensor) else None
+        node = as_pairs(graph, node)
+        order = physical_order(node.meta["val"]) if strided and isinstance(value, torch.Tensor) else None
         if order is not None:
             node = _permuted(graph, output, node, order)
         if node not in results:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import sympy
 import torch
 
+from .tensors import part_type
+
 aten = torch.ops.aten
 
 #: PyTorch's own functions of sizes, beside those of sympy and of `math`.
@@ -97,24 +99,29 @@ def _shown(node: torch.fx.Node, base: torch.fx.Node) -> torch.Tensor | None:
 
 
 class View:
-    """An output that shows elements of input number `base`, wherever that lies."""
+    """An output that shows elements of input number `base`, wherever that lies, or (`parts`) parts of its complex elements."""
 
-    def __init__(self, base: int, dim: int, numbers: Numbers):
-        self._base, self._dim, self._numbers = base, dim, numbers
+    def __init__(self, base: int, dim: int, numbers: Numbers, parts: bool = False):
+        self._base, self._dim, self._numbers, self._parts = base, dim, numbers, parts
 
     @classmethod
     def of(cls, node: torch.fx.Node, base: int, places) -> View | None:
         """`node` as a view of input `base` of the graph with the inputs `places`; None: where it lies does not follow from them."""
         whole = places[base].meta["val"]
         value = _shown(node, places[base])
-        if value is None or value.dtype != whole.dtype:
+        if value is None:
             return None
-        start = value.storage_offset() - whole.storage_offset()
+        parts = whole.is_complex() and value.dtype == part_type(whole.dtype)
+        if value.dtype != whole.dtype and not parts:
+            return None
+        start = value.storage_offset() - (2 if parts else 1) * whole.storage_offset()
         numbers = Numbers.of([*value.shape, *value.stride(), start], places)
-        return None if numbers is None else cls(base, value.dim(), numbers)
+        return None if numbers is None else cls(base, value.dim(), numbers, parts)
 
     def new(self, inputs: Sequence) -> torch.Tensor:
         base, numbers = inputs[self._base], self._numbers.get(inputs)
+        if self._parts:
+            base = torch.view_as_real(base)
         sizes, strides, start = numbers[:self._dim], numbers[self._dim:-1], numbers[-1]
         # No view to PyTorch, whose autograd would look for what made it.
         return base.new_empty(0).set_(base.untyped_storage(), base.storage_offset() + start, sizes, strides)

@@ -49,9 +49,10 @@ class Given:
             elif result.dtype is None:
                 made = owned(made, self._free).item()
             else:
-                made = tensors.taken(made, self._free, result.dtype)
+                made = tensors.taken(made, self._free, tensors.part_type(result.dtype))
             self._results[result.value] = made
-        return made if result.order is None else made.permute(result.order)
+        made = made if result.order is None else made.permute(result.order)
+        return torch.view_as_complex(made) if result.dtype is not None and result.dtype.is_complex and not made.is_complex() else made
 
     def output(self, result):
         """As `new`, but no argument that compiled code has changed: a tensor with its elements."""
@@ -89,10 +90,12 @@ class GraphProgram:
         types, gives = self._programs.signature
         self._of_weights, self._of_arguments = _gather(self._weight_places), _gather(self._places)
         codes = [CODES[type_.dtype] for type_ in types]
-        is_tensor = [isinstance(one.value, torch.Tensor) for number, one in enumerate(prepared.inputs) if number not in names]
+        arguments = [one for number, one in enumerate(prepared.inputs) if number not in names]
+        is_tensor = [isinstance(one.value, torch.Tensor) for one in arguments]
         self._codes = (ctypes.c_int32 * len(codes))(*(code if tensor else -1 for code, tensor in zip(codes, is_tensor)))
         self._numbers = [(number, code) for number, code in enumerate(codes) if not is_tensor[number]]
         self._count = len(gives)
+        self._complex = {number for number, one in enumerate(arguments) if isinstance(one.given, torch.Tensor) and one.given.is_complex()}
         self._written = [place for place, type_ in zip(self._places, types) if type_.in_place]
 
     @property
@@ -122,7 +125,7 @@ class GraphProgram:
         if not self._written:
             return self._outputs(self._call(bound, values, arguments))
         written = [values[place] for place in self._written]
-        if not any(bound.shares_memory(tensor) for tensor in written):
+        if not any(bound.shares_memory(tensor) or tensor.is_conj() or tensor.is_neg() for tensor in written):
             try:
                 outputs = self._outputs(self._call(bound, values, arguments))
                 torch.autograd.graph.increment_version(written)
@@ -135,11 +138,16 @@ class GraphProgram:
         return self._outputs(self._call(bound, values, self._of_arguments(apart)))
 
     def _call(self, bound, values: Sequence, arguments: tuple) -> Given:
-        packed = as_arguments(arguments, self._codes)
+        real = self._real(arguments) if self._complex else arguments
+        packed = as_arguments(real, self._codes)
         alive = [tensors.fill_number(packed[number], arguments[number], code) for number, code in self._numbers]
         results = bound.executable.call_packed("main", packed, len(arguments), self._count)
-        del alive  # not before the call
+        del alive, real  # not before the call
         return Given(values, results, bound.executable.free, arguments)
+
+    def _real(self, arguments: tuple) -> tuple:
+        """The arguments with pairs of real numbers in place of complex ones."""
+        return tuple(tensors.as_pairs(one) if number in self._complex else one for number, one in enumerate(arguments))
 
     def _outputs(self, given: Given) -> list:
         outputs = [given.output(result) for result in self._results]

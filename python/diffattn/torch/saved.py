@@ -17,7 +17,7 @@ from .decompositions import exporting, table
 from .export import inline_numbers
 from .graph import prepare
 from .lowering import lower
-from .tensors import CODE_OF
+from .tensors import CODE_OF, as_pairs
 
 
 def read(path: str) -> Imported:
@@ -77,6 +77,7 @@ def _value(one) -> Value:
 
 
 def _array(name: str, tensor: torch.Tensor) -> np.ndarray:
+    tensor = as_pairs(tensor)
     if tensor.dtype not in CODE_OF:
         raise CompileError(f"{name}: expected elements of {', '.join(map(str, CODE_OF))}, but got {tensor.dtype}")
     dense = tensor.detach().contiguous()

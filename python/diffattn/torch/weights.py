@@ -18,7 +18,7 @@ from ..arrays import Array
 from ..runtime import Executable
 from .facts import Facts, identity
 from .graph import Input
-from .tensors import CODE_OF, check, fill
+from .tensors import CODE_OF, as_pairs, check, fill
 
 
 def global_name(number: int) -> str:
@@ -44,8 +44,8 @@ class Bound:
             return
         self._facts = None
         for weight, tensor in zip(self._weights, tensors):
-            check(weight.name, tensor, weight.value.dtype, weight.value.shape)
-        facts, dense = Facts(tensors), [tensor.detach().contiguous() for tensor in tensors]
+            check(weight.name, tensor, weight.given.dtype, weight.given.shape)
+        facts, dense = Facts(tensors), [as_pairs(tensor.detach()).contiguous() for tensor in tensors]
         arrays = (Array * len(dense))()
         for slot, tensor in zip(arrays, dense):
             fill(slot, tensor, CODE_OF[tensor.dtype])

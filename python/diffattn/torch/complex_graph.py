@@ -1,0 +1,87 @@
+"""A graph without complex numbers: the pairs of real ones that decompositions made of them (complex_numbers.py) are all that is left of
+complex tensors, and what comes in or goes out as such is a pair at this boundary."""
+
+from __future__ import annotations
+
+import torch
+
+from ..errors import CompileError
+from .source import describe
+
+aten = torch.ops.aten
+AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
+_ASSERTS = (aten._assert_tensor_metadata.default,)
+
+
+def take_out(graph: torch.fx.Graph) -> None:
+    """Leaves, in place, complex tensors as inputs, outputs, what inputs become, and as views between these and pairs alone. Raises
+    CompileError for an op on complex tensors that has no decomposition."""
+    if not any(is_complex(node) for node in graph.nodes):
+        return
+    for node in list(graph.nodes):
+        if node.target in _ASSERTS and any(map(is_complex, node.all_input_nodes)):
+            graph.erase_node(node)
+        elif node.target is aten.lift_fresh_copy.default and is_complex(node):  # of a constant, which nothing changes
+            _replace(graph, node, node.args[0])
+        elif node.target is aten.sym_size.int and node.args[0].target is AS_COMPLEX:
+            node.replace_input_with(node.args[0], node.args[0].args[0])
+        elif node.target is AS_REAL and node.args[0].target is AS_COMPLEX:
+            _replace(graph, node, node.args[0].args[0])
+        elif node.target is aten.select.int:
+            part = _part(node)
+            if part is not None:
+                _replace(graph, node, part)
+    graph.eliminate_dead_code()
+    for node in graph.nodes:
+        complex_ones = [one for one in (node, *node.all_input_nodes) if is_complex(one)]
+        if complex_ones and node.op == "call_function" and node.target not in (AS_REAL, AS_COMPLEX, aten.copy_.default, aten.sym_size.int):
+            raise CompileError(f"{describe(node)}expected an op that is compiled for complex numbers, but got {node.target} of "
+                               f"{complex_ones[-1].meta['val'].dtype}; write it with real ones, or fallback='eager' runs this graph in PyTorch")
+
+
+def as_pairs(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
+    """The pairs that a complex node shows; another node itself."""
+    if not is_complex(node):
+        return node
+    if node.target is AS_COMPLEX:
+        return node.args[0]
+    with graph.inserting_after(node):
+        made = graph.call_function(AS_REAL, (node,))
+    made.meta = {"val": torch.view_as_real(node.meta["val"]), "stack_trace": node.meta.get("stack_trace")}
+    return made
+
+
+def give_pairs(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
+    """Makes a complex input, of which nothing but its pairs is used, one of pairs."""
+    for user in [user for user in node.users if user.target is AS_REAL]:
+        if any(one.op == "output" for one in user.users):
+            with graph.inserting_before(user):  # results are tensors of their own
+                copy = graph.call_function(aten.clone.default, (node,))
+            copy.meta = dict(user.meta)
+            user.replace_all_uses_with(copy, delete_user_cb=lambda one: one.op == "output")
+        _replace(graph, user, node)
+    node.meta["val"] = torch.view_as_real(node.meta["val"])
+    node.meta.pop("tensor_meta", None)
+
+
+def is_complex(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    return any(isinstance(one, torch.Tensor) and one.is_complex() for one in (value if isinstance(value, (tuple, list)) else (value,)))
+
+
+def _part(node):
+    """What `node` selects of two parts that were joined before; None: it is something else."""
+    source, axis, number = node.args[:3]
+    rank = source.meta["val"].dim()
+    if source.target is not aten.cat.default or axis % rank != rank - 1 or number not in (0, 1):
+        return None
+    parts, along = source.args[0], source.args[1] if len(source.args) > 1 else 0
+    if len(parts) != 2 or along % rank != rank - 1 or any(part.target is not aten.unsqueeze.default or part.args[1] % rank != rank - 1
+                                                          for part in parts):
+        return None
+    return parts[number].args[0]
+
+
+def _replace(graph, node, by) -> None:
+    node.replace_all_uses_with(by)
+    graph.erase_node(node)
