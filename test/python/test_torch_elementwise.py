@@ -298,3 +298,14 @@ def test_bytes_beside_truth_values_and_wider_numbers():
 def test_integers_between_numbers_with_a_point():
     for dtype in (torch.int64, torch.int32, torch.uint8):
         check({"both": lambda x: x.clamp(1.5, 2.5), "one": lambda x: (x.clamp(min=0.5), x.clamp_max(2.5), x.clamp(max=float("inf")))}, torch.arange(5).to(dtype))
+
+
+def test_digits_where_a_formula_would_cancel():
+    """exp(x) - 1 near 0, and 1 + tanh(x) near -1, against f64."""
+    functions = {"elu": F.elu, "alpha": lambda x: F.elu(x, 0.3), "selu": F.selu, "celu": lambda x: F.celu(x, 1.5), "gelu": lambda x: F.gelu(x, approximate="tanh")}
+    x = torch.cat([torch.linspace(-4, 4, 41), *(torch.tensor([1.0, -1.0]) * 10.0**-n for n in range(2, 12))])
+    for name, got in diffattn.compile(Each(functions), (x,))(x).items():
+        torch.testing.assert_close(got.double(), functions[name](x.double()), rtol=1e-6, atol=0, msg=lambda said, name=name: f"{name}: {said}")
+    low = x.bfloat16()
+    for name, got in diffattn.compile(Each(functions), (low,))(low).items():
+        torch.testing.assert_close(got.double(), functions[name](low.double()), rtol=2.0**-8, atol=0, msg=lambda said, name=name: f"{name}: {said}")

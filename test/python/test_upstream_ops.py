@@ -249,7 +249,7 @@ def test_reductions_to_an_extreme(op, reduce, target):
 
 @pytest.mark.parametrize("target", ["cpu", "cpu:avx2", "cpu:generic", "cuda-sim:sm_80"])
 @pytest.mark.parametrize("shape, axes", [((70001,), (0,)), ((3, 9000), (1,)), ((300, 70), (0, 1)), ((70001, 3), (0,)), ((600, 4100), (0,)), ((2, 5000, 7), (1,)),
-                                         ((40, 9, 65, 6), (0, 1)), ((2, 600, 5, 6), (1,)), ((513, 2, 2100), (0,))], ids=str)
+                                         ((40, 9, 65, 6), (0, 1)), ((2, 600, 5, 6), (1,)), ((513, 2, 2100), (0,)), ((8, 4, 16, 16), (0, 2, 3)), ((3, 600, 40), (0, 2))], ids=str)
 def test_long_sums_keep_their_digits(shape, axes, target):
     """Equal terms, which one chain of additions would all round alike; and small integers, whose sum is exact."""
     if target.startswith("cuda") and np.prod(shape) > 1e6:

@@ -66,7 +66,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
         aten.arange.start_step: arange, aten.argmax.default: argmax, aten.argmin.default: argmin,
         aten.clamp.default: elementwise.clamp, aten.clamp.Tensor: elementwise.clamp_tensor, aten.clamp_max.default: elementwise.clamp_max,
         aten.clamp_min.default: elementwise.clamp_min, aten.clamp_min.Tensor: elementwise.clamp_tensor,
-        aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
+        aten.elu.default: elementwise.elu, aten.eq.Tensor: elementwise.equal, aten.floor_divide.default: division.floor_divide, aten.fmod.Tensor: division.fmod,
         aten.fmod.Scalar: division.fmod, aten.remainder.Scalar_Tensor: division.remainder_of_number,
         aten.gelu.default: elementwise.gelu, aten.index.Tensor: scattering.index, aten.hardsigmoid.default: elementwise.hardsigmoid,
         aten.hardtanh.default: elementwise.hardtanh, aten.isclose.default: elementwise.isclose, aten.max.dim: max_dim,

@@ -253,4 +253,13 @@ def gelu(x, approximate="none"):
         return NotImplemented
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * (wide * wide * wide))
-    return (0.5 * wide * (1 + torch.tanh(inner))).to(x.dtype)
+    # (1 + tanh t) / 2, without the digits that the sum loses where tanh t is near -1.
+    return (wide * torch.sigmoid(2 * inner)).to(x.dtype)
+
+
+def elu(x, alpha=1, scale=1, input_scale=1):
+    """Also SELU and CELU. By `expm1`: torch-mlir's `exp(x) - 1` loses all digits of a small negative x."""
+    if not x.is_floating_point():
+        return NotImplemented
+    wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    return torch.where(wide > 0, wide * scale, torch.expm1(wide * input_scale) * (alpha * scale)).to(x.dtype)
