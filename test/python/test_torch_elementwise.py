@@ -186,6 +186,24 @@ def test_sums_up_to_each_element(length):
            "counts": lambda x: (x > 0).cumsum(1), "bytes": lambda x: (x > 0).to(torch.uint8).mul(9).cumsum(1, dtype=torch.uint8), "wide": lambda x: x.cumsum(1, dtype=torch.float64)}, x, atol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool], ids=str)
+def test_extremes_up_to_each_element_of_long_axes(dtype):
+    x = (torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(1)) * 3).round()
+    if dtype.is_floating_point:
+        x[0, 20, 1], x[0, 30, 1], x[1, :5, 0], x[1, 25, 2], x[1, :, 1] = float("nan"), float("nan"), -float("inf"), float("inf"), -float("inf")
+    x = x.to(dtype)
+    check({"greatest": lambda x: x.cummax(1), "least": lambda x: x.mT.cummin(-1)}, x)
+    if dtype.is_floating_point:
+        near = {"rtol": 1e-2, "atol": 1e-2} if dtype == torch.bfloat16 else {"atol": 1e-5}
+        check({"logarithms": lambda x: x.logcumsumexp(1), "far apart": lambda x: (x * 100 - 500).logcumsumexp(1)}, x, **near)
+
+
+def test_scatter_along_long_axes():
+    x, source = (torch.randn(3, size, generator=torch.Generator().manual_seed(size)) for size in (40, 30))
+    places = torch.stack([torch.randperm(40, generator=torch.Generator().manual_seed(row))[:30] for row in range(3)])
+    check({"rows": lambda x, at, s: x.scatter(1, at, s), "columns": lambda x, at, s: x.mT.scatter(0, at.mT, s.mT), "number": lambda x, at, s: x.scatter(1, at, 7.0)}, x, places, source)
+
+
 def sorts(**options):
     return lambda x: tuple(torch.sort(x, stable=True, **options))
 

@@ -139,12 +139,18 @@ def _scatter_elements(x, dim, index, src, adds):
     return write_rows(x.reshape(-1), 0, place.reshape(-1), src.reshape(-1), adds).reshape(x.shape)
 
 
+#: So many places along an axis are compared with each one that is written to.
+_FEW = 16
+
+
 def _scatter_hits(x, dim, index):
-    """Whether [.., place, number of the index, ..] is where that index says; None: other sizes than that of the axis are not those of
-    `x`."""
+    """Whether [.., place, number of the index, ..] is where that index says; None: there are many of them, or other sizes than that of the
+    axis are not those of `x`."""
     if x.dim() == 0 or x.dim() != index.dim():
         return None
     dim %= x.dim()
+    if isinstance(index.size(dim), int) and index.size(dim) > _FEW:
+        return None
     if any(x.size(axis) != index.size(axis) for axis in range(x.dim()) if axis != dim):
         return None
     places = torch.arange(x.size(dim), device=x.device)
