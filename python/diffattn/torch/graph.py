@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from ..errors import CompileError
 from .complex_graph import as_pairs, give_pairs, is_complex, take_out
 from .empty import is_empty, leave_out
+from .fourier_matrix import make_matrices
 from .layouts import Empty, View
 from .source import describe
 from .symbols import simplify
@@ -84,6 +85,7 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
     def add_constant(node, value):
         return _placeholder(graph, node, value, after, constants)
 
+    make_matrices(graph, add_constant)
     fold(graph, add_constant)
     changes = _changes(graph, places, changed)
     replaced = leave_out(graph, add_constant)
