@@ -1,4 +1,4 @@
-//===- RelaxReductions.cpp - sums in any order -===//
+//===- RelaxReductions.cpp - sums and products in any order -===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,6 +7,7 @@
 #include "DiffAttn/Transforms/Passes.h"
 
 #include "mlir/Dialect/Linalg/IR/LinalgInterfaces.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 namespace mlir::diffattn {
 #define GEN_PASS_DEF_RELAXREDUCTIONSPASS
@@ -24,8 +25,11 @@ struct RelaxReductionsPass final
         return;
       for (BlockArgument out : op.getRegionOutputArgs())
         for (Operation *user : out.getUsers())
-          if (auto add = dyn_cast<arith::AddFOp>(user))
-            add.setFastmath(add.getFastmath() | arith::FastMathFlags::reassoc);
+          llvm::TypeSwitch<Operation *>(user)
+              .Case<arith::AddFOp, arith::MulFOp>([](auto joins) {
+                joins.setFastmath(joins.getFastmath() |
+                                  arith::FastMathFlags::reassoc);
+              });
     });
   }
 };

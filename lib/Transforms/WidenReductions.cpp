@@ -20,10 +20,10 @@ namespace mlir::diffattn {
 using namespace mlir;
 
 namespace {
-/// How a reduction adds to a result, or multiplies it.
+/// How a reduction adds to a result, multiplies it or compares it.
 struct Accumulation {
   unsigned number;       // of the result
-  Operation *combine;    // addf or mulf
+  Operation *combine;    // addf, mulf or an extreme
   arith::ExtFOp before;  // of what there is so far, or null: it is 16-bit
   arith::TruncFOp after; // of what there is then, likewise
 };
@@ -34,23 +34,35 @@ static bool isNarrow(Type type) {
          getElementTypeOrSelf(type).isBF16();
 }
 
-/// Whether `op` is a convolution or a pool by its name, which adds up numbers
-/// of 16 bits.
-static bool isNamedSum(linalg::LinalgOp op) {
+/// Of two numbers one.
+static bool isExtreme(Operation *op) {
+  return isa_and_nonnull<arith::MaximumFOp, arith::MinimumFOp, arith::MaxNumFOp,
+                         arith::MinNumFOp>(op);
+}
+
+/// Whether `op` is a convolution or a pool by its name, which adds up or
+/// compares numbers of 16 bits.
+static bool isNamedReduction(linalg::LinalgOp op) {
   if (isa<linalg::GenericOp>(op) || !isa<linalg::ConvolutionOpInterface>(*op) ||
       !op.hasPureTensorSemantics() || op->getNumResults() != 1 ||
       !isNarrow(op->getResult(0).getType()))
     return false;
-  Value yielded = op.getBlock()->getTerminator()->getOperand(0);
-  return yielded.getDefiningOp<arith::AddFOp>() != nullptr;
+  Operation *last =
+      op.getBlock()->getTerminator()->getOperand(0).getDefiningOp();
+  return isa_and_nonnull<arith::AddFOp>(last) || isExtreme(last);
 }
 
 static std::optional<Accumulation> matchAccumulation(linalg::GenericOp op,
                                                      unsigned number) {
   BlockArgument out = op.getRegionOutputArgs()[number];
   OpOperand &yielded = op.getBody()->getTerminator()->getOpOperand(number);
-  if (!isNarrow(out.getType()) || !out.hasOneUse() ||
-      !yielded.get().hasOneUse())
+  if (!isNarrow(out.getType()) || !yielded.get().hasOneUse())
+    return std::nullopt;
+  // What else looks at an extreme sees the same number.
+  if (Operation *extreme = yielded.get().getDefiningOp();
+      isExtreme(extreme) && llvm::is_contained(extreme->getOperands(), out))
+    return Accumulation{number, extreme, nullptr, nullptr};
+  if (!out.hasOneUse())
     return std::nullopt;
   Operation *combine = yielded.get().getDefiningOp();
   Operation *user = *out.user_begin();
@@ -70,29 +82,50 @@ static std::optional<Accumulation> matchAccumulation(linalg::GenericOp op,
   return Accumulation{number, combine, before, after};
 }
 
-/// `tensor`, element by element, by an op that widens or narrows.
-template <typename Cast>
-static Value castElements(ImplicitLocOpBuilder &b, Value tensor, Type element) {
-  auto type = cast<RankedTensorType>(tensor.getType());
+/// `tensor`, element by element, with elements of another type.
+static Value
+castElements(ImplicitLocOpBuilder &b, Value tensor, Type element,
+             function_ref<Value(ImplicitLocOpBuilder &, Type, Value)> cast) {
+  auto type = ::cast<RankedTensorType>(tensor.getType());
   Value empty = tensor::EmptyOp::create(
       b, tensor::getMixedSizes(b, b.getLoc(), tensor), element);
   AffineMap map = b.getMultiDimIdentityMap(type.getRank());
   SmallVector<utils::IteratorType> loops(type.getRank(),
                                          utils::IteratorType::parallel);
   auto body = [&](OpBuilder &inner, Location loc, ValueRange args) {
-    Value result = Cast::create(inner, loc, element, args[0]);
-    linalg::YieldOp::create(inner, loc, result);
+    ImplicitLocOpBuilder builder(loc, inner);
+    linalg::YieldOp::create(inner, loc, cast(builder, element, args[0]));
   };
   return linalg::GenericOp::create(b, empty.getType(), tensor, empty,
                                    ArrayRef<AffineMap>{map, map}, loops, body)
       .getResult(0);
 }
 
+static Value extendTo(ImplicitLocOpBuilder &b, Type type, Value value) {
+  return arith::ExtFOp::create(b, type, value);
+}
+
+static Value roundTo(ImplicitLocOpBuilder &b, Type type, Value value) {
+  return arith::TruncFOp::create(b, type, value);
+}
+
+/// Of an f32 that came from `type`: instructions that round to bf16 may take
+/// subnormal numbers for 0.
+static Value narrowAsItIs(ImplicitLocOpBuilder &b, Type type, Value value) {
+  if (!type.isBF16())
+    return roundTo(b, type, value);
+  Value bits = arith::BitcastOp::create(b, b.getI32Type(), value);
+  Value half = arith::ConstantIntOp::create(b, 16, 32);
+  Value upper = arith::ShRUIOp::create(b, bits, half);
+  return arith::BitcastOp::create(
+      b, type, arith::TruncIOp::create(b, b.getI16Type(), upper));
+}
+
 /// What a reduction begins with, in f32.
 static Value widen(ImplicitLocOpBuilder &b, Value init) {
   auto fill = init.getDefiningOp<linalg::FillOp>();
   if (!fill || !isNarrow(fill.getInputs()[0].getType()))
-    return castElements<arith::ExtFOp>(b, init, b.getF32Type());
+    return castElements(b, init, b.getF32Type(), extendTo);
   Value number = arith::ExtFOp::create(b, b.getF32Type(), fill.getInputs()[0]);
   Value empty = tensor::EmptyOp::create(
       b, tensor::getMixedSizes(b, b.getLoc(), init), b.getF32Type());
@@ -138,6 +171,18 @@ static void widenReduction(linalg::GenericOp op,
       operand.set(operand.get() == soFar ? out
                                          : widenInBody(inner, operand.get()));
     out.setType(b.getF32Type());
+    SmallVector<OpOperand *> others;
+    for (OpOperand &use : out.getUses())
+      if (isExtreme(one.combine) && use.getOwner() != one.combine)
+        others.push_back(&use);
+    if (!others.empty()) {
+      ImplicitLocOpBuilder begin(op.getLoc(), made.getBody(),
+                                 made.getBody()->begin());
+      Value narrow = narrowAsItIs(
+          begin, getElementTypeOrSelf(op->getResult(one.number)), out);
+      for (OpOperand *use : others)
+        use->set(narrow);
+    }
     one.combine->getResult(0).setType(b.getF32Type());
     made.getBody()->getTerminator()->setOperand(one.number,
                                                 one.combine->getResult(0));
@@ -149,9 +194,10 @@ static void widenReduction(linalg::GenericOp op,
   b.setInsertionPointAfter(made);
   SmallVector<Value> results(made.getResults());
   for (Accumulation one : accumulations)
-    results[one.number] = castElements<arith::TruncFOp>(
-        b, results[one.number],
-        getElementTypeOrSelf(op->getResult(one.number).getType()));
+    results[one.number] =
+        castElements(b, results[one.number],
+                     getElementTypeOrSelf(op->getResult(one.number).getType()),
+                     isExtreme(one.combine) ? narrowAsItIs : roundTo);
   op->replaceAllUsesWith(results);
   op->erase();
 }
@@ -160,13 +206,13 @@ namespace {
 struct WidenReductionsPass final
     : diffattn::impl::WidenReductionsPassBase<WidenReductionsPass> {
   void runOnOperation() override {
-    SmallVector<linalg::LinalgOp> sums;
+    SmallVector<linalg::LinalgOp> named;
     getOperation()->walk([&](linalg::LinalgOp op) {
-      if (isNamedSum(op))
-        sums.push_back(op);
+      if (isNamedReduction(op))
+        named.push_back(op);
     });
     IRRewriter rewriter(&getContext());
-    for (linalg::LinalgOp op : sums) {
+    for (linalg::LinalgOp op : named) {
       rewriter.setInsertionPoint(op);
       if (failed(linalg::generalizeNamedOp(rewriter, op)))
         return signalPassFailure();

@@ -178,6 +178,14 @@ def test_sums_of_16_bits_do_not_stall(dtype):
            "root": lambda a, x: x * torch.rsqrt((x * x).mean(0)), "norm": lambda a, x: x.norm(dim=0)}, ones, x, rtol=1e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_extremes_are_elements_also_where_these_are_subnormal(dtype):
+    least = torch.finfo(dtype).smallest_normal / 64
+    x = torch.randint(1, 32, (3, 40), generator=torch.Generator().manual_seed(2)).mul(least).to(dtype)
+    x[1] = -x[1]
+    check({"rows": lambda x: (x.amax(1), x.amin(1), x.argmax(1), *x.max(1)), "columns": lambda x: (x.amax(0), *x.min(0)), "pool": lambda x: F.max_pool1d(x.reshape(1, 3, 40), 3)}, x, rtol=0)
+
+
 @pytest.mark.parametrize("length", [32, 33, 100])
 def test_sums_up_to_each_element(length):
     x = torch.randn(2, length, 3, generator=torch.Generator().manual_seed(length))

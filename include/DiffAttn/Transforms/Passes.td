@@ -130,18 +130,19 @@ def WidenReductionsPass
     Importers add numbers of f16 and bf16 to a tensor of their type, where 256 and 1
     are 256. Sums and products over the reduction dimensions of a `linalg.generic` on
     tensors, and the sums of convolutions and pools, become ones of f32, which are
-    rounded once, at their end, and so do the products that are summed.
+    rounded once, at their end, and so do the products that are summed. So do the
+    greatest and least ones, which are exact in any type: CPUs compare no f16 or bf16.
   }];
   let dependentDialects = ["arith::ArithDialect", "linalg::LinalgDialect", "tensor::TensorDialect"];
 }
 
 def RelaxReductionsPass
     : InterfacePass<"diffattn-relax-reductions", "FunctionOpInterface"> {
-  let summary = "Let sums over a reduction dimension be computed in any order";
+  let summary = "Let sums and products over a reduction dimension be computed in any order";
   let description = [{
     Puts `fastmath<reassoc>` on the `arith.addf` that joins a floating-point sum
-    in a `linalg` op with reduction dimensions, so that LLVM may keep one partial
-    sum per lane. Changes rounding within the bounds of docs/numerics.md. No
+    in a `linalg` op with reduction dimensions, and on the `arith.mulf` of a
+    product, so that LLVM may keep a partial one per lane. Changes rounding within the bounds of docs/numerics.md. No
     other flag is set: NaN and infinity keep their meaning.
   }];
 }
