@@ -77,7 +77,31 @@ func.func @long_rows(%x: tensor<1x64x3x1048578xf32>, %w: tensor<8x64x3x3xf32>, %
 
 // -----
 
-// Groups, integers and images of unknown sizes are loops.
+// One product for each group, of its matrix of the filter.
+// CHECK-LABEL: @groups
+// CHECK:         scf.for %[[N:[^ ]+]] =
+// CHECK:           scf.for %[[G:[^ ]+]] =
+// CHECK:             %[[W:.+]] = tensor.extract_slice %{{.+}}[%[[G]], 0, 0, 0, 0]
+// CHECK:             tensor.empty() : tensor<1x4x3x3x5x5xf32>
+// CHECK:             diffattn.gemm ins(%{{.*}}, %{{.*}} : tensor<8x36xf32>, tensor<1x36x25xf32>) outs(%{{.*}} : tensor<1x8x25xf32>) {accumulate}
+func.func @groups(%x: tensor<2x3x4x7x7xf32>, %w: tensor<3x8x4x3x3xf32>, %o: tensor<2x3x8x5x5xf32>) -> tensor<2x3x8x5x5xf32> {
+  %r = linalg.conv_2d_ngchw_gfchw ins(%x, %w : tensor<2x3x4x7x7xf32>, tensor<3x8x4x3x3xf32>) outs(%o : tensor<2x3x8x5x5xf32>) -> tensor<2x3x8x5x5xf32>
+  return %r : tensor<2x3x8x5x5xf32>
+}
+
+// -----
+
+// Groups of few channels are windows.
+// CHECK-LABEL: @small_groups
+// CHECK:         linalg.conv_2d_ngchw_gfchw
+func.func @small_groups(%x: tensor<2x3x4x7x7xf32>, %w: tensor<3x4x4x3x3xf32>, %o: tensor<2x3x4x5x5xf32>) -> tensor<2x3x4x5x5xf32> {
+  %r = linalg.conv_2d_ngchw_gfchw ins(%x, %w : tensor<2x3x4x7x7xf32>, tensor<3x4x4x3x3xf32>) outs(%o : tensor<2x3x4x5x5xf32>) -> tensor<2x3x4x5x5xf32>
+  return %r : tensor<2x3x4x5x5xf32>
+}
+
+// -----
+
+// Channels by themselves, integers and images of unknown sizes are loops.
 // CHECK-LABEL: @others
 // CHECK:         linalg.depthwise_conv_2d_nchw_chw
 // CHECK:         linalg.conv_2d_nchw_fchw

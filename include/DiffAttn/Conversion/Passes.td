@@ -50,9 +50,9 @@ def ConvertLinalgToGemmPass
     rounding to the operands' type needs a result in f32, the product stores
     that type. Other contractions stay and become loops.
 
-    A convolution of floats with one group, and with known sizes but for its batches, is such a product as well (im2col): what the filter meets
-    at each place of the result is copied side by side, a few MiB at a time, in a loop over batches and rows of the image. Where the filter has
-    one element, the input is the matrix. With more than 256 MiB of copies for a row of the image it stays a loop.
+    A convolution of floats with known sizes but for its batches is such a product as well (im2col): what the filter meets
+    at each place of the result is copied side by side, a few MiB at a time, in a loop over batches, groups and rows of the image. Where the filter has
+    one element, the input is the matrix. Groups with fewer than eight channels each that meet at most 64 elements stay loops. With more than 256 MiB of copies for a row of the image it stays a loop.
   }];
   let options = [Option<"convolutions", "convolutions", "bool", /*default=*/"true", "Convolutions, too.">];
   let dependentDialects = ["affine::AffineDialect", "diffattn::DiffAttnDialect", "scf::SCFDialect", "tensor::TensorDialect"];

@@ -47,8 +47,23 @@ static bool isReduction(linalg::LinalgOp op, unsigned loop) {
   return op.getIteratorTypesArray()[loop] == utils::IteratorType::reduction;
 }
 
-/// A convolution of one group whose filter and result are matrices as they
-/// lie: the result has its channels behind the batches or last of all.
+/// Whether a convolution in groups is one product for each of them: of few
+/// channels, those of the filter would be rows that are too few for a product.
+static bool isWorthProducts(linalg::LinalgOp op,
+                            const linalg::ConvolutionDimensions &dims) {
+  constexpr int64_t kFewRows = 8, kSmallWindow = 64;
+  SmallVector<int64_t> sizes = op.getStaticLoopRanges();
+  int64_t window = 1;
+  for (ArrayRef<unsigned> loops :
+       {ArrayRef(dims.inputChannel), ArrayRef(dims.filterLoop)})
+    for (unsigned loop : loops)
+      window = llvm::SaturatingMultiply<uint64_t>(window, sizes[loop]);
+  return sizes[dims.outputChannel.front()] >= kFewRows || window > kSmallWindow;
+}
+
+/// A convolution whose filter and result are matrices as they lie: the result
+/// has its channels behind the batches or last of all. In groups it is one for
+/// each of them, whose channels lie behind the batches.
 static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
   if (op.getNumDpsInputs() != 2 || op.getNumDpsInits() != 1 ||
       !op.hasPureTensorSemantics() || !linalg::isaConvolutionOpInterface(op) ||
@@ -65,11 +80,18 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
                                       findSources(op, op.getDpsInputOperand(1)),
                                   results =
                                       findSources(op, op.getDpsInitOperand(0));
-  if (failed(dims) || !dims->depth.empty() || dims->outputChannel.size() != 1 ||
-      filters.empty() || results.empty())
+  if (failed(dims) || dims->depth.size() > 1 ||
+      dims->outputChannel.size() != 1 || filters.empty() || results.empty())
     return std::nullopt;
   ArrayRef<unsigned> filter = filters.front().loops,
                      result = results.front().loops;
+  const bool hasGroups = !dims->depth.empty();
+  if (hasGroups) {
+    // A group's is the next matrix of the filter.
+    if (filter.front() != dims->depth.front())
+      return std::nullopt;
+    filter = filter.drop_front();
+  }
   Convolution found;
   found.dims = *dims;
   found.sizes = op.getStaticLoopRanges();
@@ -90,6 +112,7 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
     if (isReduction(op, loop))
       inner.push_back(loop);
   SmallVector<unsigned> expected(batches);
+  expected.append(dims->depth);
   if (!isLast)
     expected.push_back(channel);
   expected.append(image);
@@ -97,7 +120,8 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
     expected.push_back(channel);
   if (result != ArrayRef<unsigned>(expected) ||
       inner.size() + 1 != filter.size() ||
-      (filter.front() != channel && (filter.back() != channel || !isLast)))
+      (filter.front() != channel && (filter.back() != channel || !isLast)) ||
+      (hasGroups && (isLast || !isWorthProducts(op, *dims))))
     return std::nullopt;
   found.dims.outputImage.assign(image.begin(), image.end());
   found.filterFirst = !isLast;
@@ -115,12 +139,14 @@ static std::optional<Convolution> matchConvolution(linalg::LinalgOp op) {
   return found;
 }
 
-/// The loops of tiles of which each has few copies: one batch, and as many rows
-/// of its image as divide it. Empty if there is but one.
+/// The loops of tiles of which each has few copies: one batch, one group, and
+/// as many rows of its image as divide it. Empty if there is but one.
 static SmallVector<int64_t> getTiles(const Convolution &convolution) {
   SmallVector<int64_t> tiles(convolution.sizes.size(), 0);
-  for (unsigned loop : convolution.dims.batch)
-    tiles[loop] = convolution.sizes[loop] != 1;
+  for (ArrayRef<unsigned> loops :
+       {ArrayRef(convolution.dims.batch), ArrayRef(convolution.dims.depth)})
+    for (unsigned loop : loops)
+      tiles[loop] = convolution.sizes[loop] != 1;
   const unsigned rows = convolution.dims.outputImage.front();
   const int64_t size = convolution.sizes[rows];
   const uint64_t rowBytes = std::max<uint64_t>(convolution.rowBytes, 1);
@@ -228,8 +254,34 @@ struct ConvolutionToContraction final
     AffineMap ofCopies =
         AffineMap::get(op.getNumLoops(), 0, loops, op.getContext());
     SmallVector<AffineMap> maps = op.getIndexingMapsArray();
+    SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
     SmallVector<Value> factors{copies, op.getDpsInputs()[1]};
+    Value init = op.getDpsInits()[0];
     maps[0] = ofCopies;
+    // The axis of a group has one element.
+    SmallVector<ReassociationIndices> ofInit;
+    if (!convolution->dims.depth.empty()) {
+      const unsigned group = convolution->dims.depth.front();
+      auto merge = [&](Value value, AffineMap &map) {
+        SmallVector<ReassociationIndices> axes;
+        for (auto [axis, expr] : llvm::enumerate(map.getResults())) {
+          if (axis == 0 ||
+              map.getResult(axis - 1) != rewriter.getAffineDimExpr(group))
+            axes.emplace_back();
+          axes.back().push_back(axis);
+        }
+        map = map.dropResult(
+            *map.getResultPosition(rewriter.getAffineDimExpr(group)));
+        ofInit = axes;
+        return tensor::CollapseShapeOp::create(rewriter, op.getLoc(), value,
+                                               axes)
+            .getResult();
+      };
+      factors[1] = merge(factors[1], maps[1]);
+      init = merge(init, maps[2]);
+      maps = compressUnusedDims(maps);
+      iterators.erase(iterators.begin() + group);
+    }
     // Rows of the product are those of its first factor.
     if (convolution->filterFirst) {
       std::swap(factors[0], factors[1]);
@@ -245,10 +297,15 @@ struct ConvolutionToContraction final
       for (Operation &inner : *op.getBlock())
         b.clone(inner, mapping);
     };
-    auto contraction = linalg::GenericOp::create(
-        rewriter, op.getLoc(), op->getResultTypes(), factors, op.getDpsInits(),
-        maps, op.getIteratorTypesArray(), body);
-    rewriter.replaceOp(op, contraction.getResults());
+    Value result =
+        linalg::GenericOp::create(rewriter, op.getLoc(), init.getType(),
+                                  factors, init, maps, iterators, body)
+            .getResult(0);
+    if (!ofInit.empty())
+      result = tensor::ExpandShapeOp::create(
+          rewriter, op.getLoc(), op->getResultTypes()[0], result, ofInit,
+          tensor::getMixedSizes(rewriter, op.getLoc(), op.getDpsInits()[0]));
+    rewriter.replaceOp(op, result);
     return success();
   }
 };
