@@ -97,3 +97,15 @@ func.func @rounded_and_kept(%x: tensor<4x8xbf16>, %y: tensor<8x6xbf16>, %narrow:
   } -> tensor<4x6xbf16>
   return %r, %z : tensor<4x6xbf16>, tensor<4x6xf32>
 }
+
+// A row times a column for each of a batch is a sum over the rows of both, which
+// needs no call; one alone is a product, whose operands may be weights.
+// CHECK-LABEL: func.func @dots(
+// CHECK:         linalg.batch_matmul
+// CHECK:         diffattn.gemm
+func.func @dots(%a: tensor<8x1x64xf32>, %b: tensor<8x64x1xf32>, %c: tensor<8x1x1xf32>, %p: tensor<1x64xf32>, %q: tensor<64x1xf32>, %r: tensor<1x1xf32>)
+    -> (tensor<8x1x1xf32>, tensor<1x1xf32>) {
+  %x = linalg.batch_matmul ins(%a, %b : tensor<8x1x64xf32>, tensor<8x64x1xf32>) outs(%c : tensor<8x1x1xf32>) -> tensor<8x1x1xf32>
+  %y = linalg.matmul ins(%p, %q : tensor<1x64xf32>, tensor<64x1xf32>) outs(%r : tensor<1x1xf32>) -> tensor<1x1xf32>
+  return %x, %y : tensor<8x1x1xf32>, tensor<1x1xf32>
+}

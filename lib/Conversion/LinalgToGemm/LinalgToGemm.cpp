@@ -159,6 +159,12 @@ struct ContractionToGemm final : OpInterfaceRewritePattern<linalg::LinalgOp> {
       return rewriter.notifyMatchFailure(op, "no matrices of one float type "
                                              "whose rows are rows");
     const MatrixRoles &roles = product->roles;
+    SmallVector<int64_t> sizes = op.getStaticLoopRanges();
+    auto isOne = [&](unsigned loop) { return sizes[loop] == 1; };
+    if (!roles.batches.empty() && llvm::all_of(roles.rows, isOne) &&
+        llvm::all_of(roles.columns, isOne) &&
+        !llvm::all_of(roles.batches, isOne))
+      return rewriter.notifyMatchFailure(op, "a sum for each batch");
     const int64_t batches = roles.batches.size();
     MatrixShape shapeA(roles.sharedA ? 0 : batches, roles.rows, roles.inner);
     MatrixShape shapeB = roles.transposeB
