@@ -29,7 +29,7 @@ void populateIntegerPowerPatterns(RewritePatternSet &patterns, bool all);
 
 /// Rewrites hyperbolic functions, their inverses and `math.log10` on scalars of
 /// f32.
-void populateHyperbolicPatterns(RewritePatternSet &patterns);
+void populateHyperbolicPatterns(RewritePatternSet &patterns, bool all);
 
 /// Rewrites `math.round` and `arith.remf` on scalars of every type of float to
 /// arithmetic, exactly.

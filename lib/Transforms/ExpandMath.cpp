@@ -307,15 +307,13 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   patterns.add<ExpandNearOne<math::ExpM1Op>, ExpandNearOne<math::Log1pOp>>(
       patterns.getContext());
   populateIntegerPowerPatterns(patterns, all);
-  SmallVector<StringRef> inOtherTerms = {"rsqrt", "clampf"};
+  populateHyperbolicPatterns(patterns, all);
+  populateTrigonometryPatterns(patterns);
   if (all) {
-    inOtherTerms.push_back("tan");
-    populateHyperbolicPatterns(patterns);
     populatePowerPatterns(patterns);
     populateRoundingPatterns(patterns);
-    populateTrigonometryPatterns(patterns);
   }
-  math::populateExpansionPatterns(patterns, inOtherTerms);
+  math::populateExpansionPatterns(patterns, {"rsqrt", "clampf", "tan"});
   arith::populateCeilFloorDivExpandOpsPatterns(patterns);
   // Before ops in half precision are written as several, each of which rounds.
   populateMathF32ExpansionPatterns(patterns, throughF32, PatternBenefit(2));

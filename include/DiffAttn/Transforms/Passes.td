@@ -361,15 +361,15 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
   let description = [{
     Rewrites `math` ops on f32, and on f16 and bf16 through f32, to arithmetic
     that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
-    `erf`, `rsqrt`, and powers to a small constant integer. Each is good to a few
-    units in the last place of f32; infinities and NaN come out as from a library.
-    Ops on tensors stay: `diffattn-decompose-tensor-ops` makes loops of them.
+    `erf`, `rsqrt`, `sin`, `cos`, `tan`, the hyperbolic functions and their inverses,
+    and powers to a small constant integer. Each is good to a few units in the last
+    place of f32, for every finite number; infinities and NaN come out as from a
+    library. Ops on tensors stay: `diffattn-decompose-tensor-ops` makes loops of them.
 
-    `sin`, `cos`, `pow` and all of f64 stay calls of the C library, unless `all` is
-    set: then `sin` and `cos` on f32 are polynomials too, right to a few units in the
-    last place for every finite number; the rest on f32 is arithmetic or written in
-    terms of the others; and `round` and `arith.remf` are arithmetic on every type of
-    float, and exact.
+    `pow`, `atan` and all of f64 stay calls of the C library, among others, unless
+    `all` is set: then the rest on f32 is arithmetic or written in terms of the
+    others; and `round` and `arith.remf` are arithmetic on every type of float, and
+    exact.
   }];
   let options = [Option<"all", "all", "bool", /*default=*/"false",
                         "Leave no function of f32 to a library">];
