@@ -1,4 +1,5 @@
 """torch.compile(backend="diffattn"): one graph for several weights, weights that change, sizes, changes in place, and its errors."""
+import contextlib
 import gc
 
 import numpy as np
@@ -226,3 +227,35 @@ def test_graph_breaks():
     counters.clear()
     x = torch.randn(3)
     same(torch.compile(f, backend="diffattn")(x), f(x))
+
+
+class Inference(nn.Module):
+    """Like Llama's own code: what is decorated reads parts of buffers that were made outside of it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.randn(8, 3))
+        self.weight = nn.Parameter(torch.randn(3))
+
+    @torch.inference_mode()
+    def forward(self, x, at):
+        return x * self.table[at:at + 2] * self.weight, self.table[at:at + 2]
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.no_grad, torch.inference_mode])
+def test_a_function_in_inference_mode(mode):
+    torch._dynamo.reset()
+    module, x = Inference(), torch.randn(2, 3)
+    compiled = torch.compile(module, backend="diffattn")
+    with mode():
+        enabled = torch.is_grad_enabled()
+        for at in (0, 1, 2):
+            for got, want in zip(compiled(x, at), module(x, at), strict=True):
+                torch.testing.assert_close(got, want)
+        assert torch.is_grad_enabled() == enabled
+
+
+def test_a_gradient_behind_inference_mode():
+    compiled = torch.compile(lambda x: torch.inference_mode()(lambda y: y * 2)(x) * x, backend="diffattn")
+    with pytest.raises(diffattn.errors.CompileError, match="expected a graph without gradients"):
+        compiled(torch.ones(3, requires_grad=True))

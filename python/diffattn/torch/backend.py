@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.schemas import OutputType
+from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from ..errors import CompileError, DiffAttnError, IRError
 from .decompositions import kept_whole, table
@@ -56,9 +57,30 @@ def _compile(module, example_inputs, options: Options):
                            "parameter requires one; call under torch.no_grad(), and eval() the module")
 
     spell_flex(module)
+    _without_inference_mode(module)
     with kept_whole():
         return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(device=options.on_device),
                             keep_inference_input_mutations=True)(module, example_inputs)
+
+
+def _without_inference_mode(module: torch.fx.GraphModule) -> None:
+    """What a function does under torch.inference_mode() it does without gradients: AOTAutograd fails at views, in that mode, of tensors
+    that were made outside of it."""
+    graph, switches, modes = module.graph, (_enter_inference_mode, _exit_inference_mode), [torch.is_grad_enabled()]
+    for node in list(graph.nodes):
+        if node.target is torch._C._set_grad_enabled:
+            modes[-1] = node.args[0]
+        elif node.target is _enter_inference_mode:
+            modes.append(not node.args[0])
+        elif node.target is _exit_inference_mode:
+            modes.pop()
+        if node.target in switches:
+            with graph.inserting_before(node):
+                graph.call_function(torch._C._set_grad_enabled, (modes[-1],))
+    for node in reversed(list(graph.nodes)):  # what leaves a mode names the node that entered it
+        if node.target in switches:
+            graph.erase_node(node)
+    module.recompile()
 
 
 def _views(metadata) -> dict[int, int]:
