@@ -17,7 +17,7 @@ import math
 import torch
 
 from . import complex_functions as functions
-from .complex_parts import as_complex, as_parts, is_complex, join, number_parts, pair
+from .complex_parts import as_complex, as_parts, is_complex, join, number_parts, pair, taken_apart
 from .tensors import part_type
 
 aten, prims = torch.ops.aten, torch.ops.prims
@@ -28,6 +28,7 @@ def rules() -> dict:
     result = {op: _rule(function) for op, function in {**_FORMULAS, **_ON_PAIRS, **_MADE, **_PRODUCTS}.items()}
     result.update({op: _rule(_on_parts(op)) for op in _ON_PARTS})
     result.update({op: _rule(_on_truths(op)) for op in _ON_TRUTHS})
+    result.update({op: _rule(taken_apart(op)) for op in _TAKEN_APART})
     result.update({aten.complex.default: joined, aten.polar.default: polar, aten._neg_view.default: torch.neg})
     return result
 
@@ -438,6 +439,11 @@ _MADE = {
     aten.eye.default: lambda n, *, dtype=None, **options: converted(torch.eye(n, dtype=part_type(dtype)), dtype),
     aten.eye.m: lambda n, m, *, dtype=None, **options: converted(torch.eye(n, m, dtype=part_type(dtype)), dtype),
     aten.constant_pad_nd.default: pad, aten.scatter.value: scatter_number}
+
+
+#: What torch.export keeps whole.
+_TAKEN_APART = (aten.linalg_norm.default, aten.linalg_norm.ord_str, aten.linalg_matrix_norm.default, aten.linalg_matrix_norm.str_ord, aten.inner.default,
+                aten.linalg_matmul.default, aten.frobenius_norm.dim)
 
 
 def _on_truths(op):

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from ..errors import CompileError
 from .graph import physical_order
 from .tensors import part_type
+
+
+def taken_apart(op):
+    """The decomposition of an op that PyTorch itself takes apart into others, which torch.export may keep whole."""
+    return functools.partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
 
 
 def is_complex(value) -> bool:

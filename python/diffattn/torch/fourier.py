@@ -3,12 +3,10 @@ that holds the cosines and sines. PyTorch writes its transforms by the three ops
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from ..errors import CompileError
-from .complex_parts import as_complex, pair
+from .complex_parts import as_complex, pair, taken_apart
 from .fourier_matrix import MOST_ELEMENTS
 
 aten = torch.ops.aten
@@ -19,8 +17,7 @@ def rules() -> dict:
     composed = (aten.fft_fft, aten.fft_ifft, aten.fft_rfft, aten.fft_irfft, aten.fft_hfft, aten.fft_ihfft, aten.fft_fft2, aten.fft_ifft2, aten.fft_rfft2,
                 aten.fft_irfft2, aten.fft_hfft2, aten.fft_ihfft2, aten.fft_fftn, aten.fft_ifftn, aten.fft_rfftn, aten.fft_irfftn, aten.fft_hfftn,
                 aten.fft_ihfftn, aten.fft_fftshift, aten.fft_ifftshift, aten.stft)
-    result = {op: functools.partial(op._op_dk, torch._C.DispatchKey.CompositeImplicitAutograd)
-              for packet in composed for op in (getattr(packet, name) for name in packet.overloads() if name != "out")}
+    result = {op: taken_apart(op) for packet in composed for op in (getattr(packet, name) for name in packet.overloads() if name != "out")}
     result.update({aten._fft_r2c.default: r2c, aten._fft_c2r.default: c2r, aten._fft_c2c.default: c2c})
     return result
 
@@ -35,7 +32,8 @@ def r2c(x, dim, normalization, onesided):
 def c2r(x, dim, normalization, last_dim_size):
     *others, last = dim
     x = c2c(x, others, normalization, False)
-    return _times(pair(x), last, _known(last_dim_size), last_dim_size, 1, normalization, 1).squeeze(-1)
+    size = _known(last_dim_size)
+    return _times(pair(x), last, size, size, 1, normalization, 1).squeeze(-1)
 
 
 def c2c(x, dim, normalization, forward):
@@ -54,9 +52,10 @@ def _times(pairs, axis, size, columns, sign, normalization, gives):
 
 
 def _known(size) -> int:
-    if not isinstance(size, int):
+    number = size if isinstance(size, int) else size.node.maybe_as_int()  # of a symbol that turned out to be one
+    if number is None:
         raise CompileError(f"expected sizes that are known along the axes of a Fourier transform, but got {size}")
-    if size > MOST_ELEMENTS:
+    if number > MOST_ELEMENTS:
         raise CompileError(f"expected at most {MOST_ELEMENTS} elements along an axis of a Fourier transform, which is a product with a matrix, "
-                           f"but got {size}")
-    return size
+                           f"but got {number}")
+    return number

@@ -98,11 +98,16 @@ def _shown(node: torch.fx.Node, base: torch.fx.Node) -> torch.Tensor | None:
     return inner if same and value.dtype == inner.dtype else None
 
 
-class View:
-    """An output that shows elements of input number `base`, wherever that lies, or (`parts`) parts of its complex elements."""
+def _offset(tensor):
+    """Of its first element, in real numbers."""
+    return tensor.storage_offset() * (2 if tensor.is_complex() else 1)
 
-    def __init__(self, base: int, dim: int, numbers: Numbers, parts: bool = False):
-        self._base, self._dim, self._numbers, self._parts = base, dim, numbers, parts
+
+class View:
+    """An output of `dtype` that shows elements of input number `base`, wherever that lies, or parts of complex ones."""
+
+    def __init__(self, base: int, dim: int, numbers: Numbers, dtype: torch.dtype):
+        self._base, self._dim, self._numbers, self._dtype = base, dim, numbers, dtype
 
     @classmethod
     def of(cls, node: torch.fx.Node, base: int, places) -> View | None:
@@ -111,20 +116,19 @@ class View:
         value = _shown(node, places[base])
         if value is None:
             return None
-        parts = whole.is_complex() and value.dtype == part_type(whole.dtype)
-        if value.dtype != whole.dtype and not parts:
+        if value.dtype != whole.dtype and part_type(value.dtype) != part_type(whole.dtype):
             return None
-        start = value.storage_offset() - (2 if parts else 1) * whole.storage_offset()
+        # In parts of elements, of which a complex one has two.
+        start = _offset(value) - _offset(whole)
         numbers = Numbers.of([*value.shape, *value.stride(), start], places)
-        return None if numbers is None else cls(base, value.dim(), numbers, parts)
+        return None if numbers is None else cls(base, value.dim(), numbers, value.dtype)
 
     def new(self, inputs: Sequence) -> torch.Tensor:
         base, numbers = inputs[self._base], self._numbers.get(inputs)
-        if self._parts:
-            base = torch.view_as_real(base)
         sizes, strides, start = numbers[:self._dim], numbers[self._dim:-1], numbers[-1]
+        place = (_offset(base) + start) // (2 if self._dtype.is_complex else 1)
         # No view to PyTorch, whose autograd would look for what made it.
-        return base.new_empty(0).set_(base.untyped_storage(), base.storage_offset() + start, sizes, strides)
+        return base.new_empty(0, dtype=self._dtype).set_(base.untyped_storage(), place, sizes, strides)
 
 
 class Empty:
