@@ -10,6 +10,8 @@ from .source import describe
 
 aten = torch.ops.aten
 AS_REAL, AS_COMPLEX = aten.view_as_real.default, aten.view_as_complex.default
+#: What is left of complex tensors.
+_KEPT = (AS_REAL, AS_COMPLEX, aten.copy_.default, aten.sym_size.int)
 _ASSERTS = (aten._assert_tensor_metadata.default,)
 
 
@@ -33,10 +35,9 @@ def take_out(graph: torch.fx.Graph) -> None:
                 _replace(graph, node, part)
     graph.eliminate_dead_code()
     for node in graph.nodes:
-        complex_ones = [one for one in (node, *node.all_input_nodes) if is_complex(one)]
-        if complex_ones and node.op == "call_function" and node.target not in (AS_REAL, AS_COMPLEX, aten.copy_.default, aten.sym_size.int):
-            raise CompileError(f"{describe(node)}expected an op that is compiled for complex numbers, but got {node.target} of "
-                               f"{complex_ones[-1].meta['val'].dtype}; write it with real ones, or fallback='eager' runs this graph in PyTorch")
+        if node.op == "call_function" and node.target not in _KEPT and any(map(is_complex, (node, *node.all_input_nodes))):
+            raise CompileError(f"{describe(node)}expected an op that is compiled for complex numbers, but got {node.target}; write it with "
+                               "real ones, or fallback='eager' runs this graph in PyTorch")
 
 
 def as_pairs(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:

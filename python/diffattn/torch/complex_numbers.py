@@ -29,7 +29,7 @@ def rules() -> dict:
     result.update({op: _rule(_on_parts(op)) for op in _ON_PARTS})
     result.update({op: _rule(_on_truths(op)) for op in _ON_TRUTHS})
     result.update({op: _rule(taken_apart(op)) for op in _TAKEN_APART})
-    result.update({aten.complex.default: joined, aten.polar.default: polar, aten._neg_view.default: torch.neg})
+    result.update({aten.angle.default: angle, aten.complex.default: joined, aten.polar.default: polar, aten._neg_view.default: torch.neg})
     return result
 
 
@@ -112,6 +112,14 @@ def polar(length, angle):
     return join(*torch.broadcast_tensors(length * torch.cos(angle), length * torch.sin(angle)))
 
 
+def angle(x):
+    """Of real numbers, too, for which torch-mlir has no lowering."""
+    if x.is_complex():
+        return torch.atan2(*reversed(as_parts(x)))
+    x = x if x.is_floating_point() else x.to(torch.get_default_dtype())
+    return torch.where(x != x, x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)))
+
+
 def equal(x, y):
     dtype = torch.result_type(x, y)
     (a, b), (c, d) = as_parts(x, dtype), as_parts(y, dtype)
@@ -169,15 +177,16 @@ _FORMULAS = {
     aten.sub.Scalar: lambda x, y, alpha=1: sub(x, y, alpha=alpha), aten.rsub.Tensor: rsub, aten.rsub.Scalar: rsub, aten.mul.Tensor: mul,
     aten.mul.Scalar: mul, aten.div.Tensor: div, aten.div.Scalar: div, aten.div.Tensor_mode: div, aten.pow.Tensor_Tensor: power,
     aten.pow.Tensor_Scalar: power, aten.pow.Scalar: power, aten.addcmul.default: addcmul, aten.addcdiv.default: addcdiv,
-    aten.lerp.Tensor: lerp, aten.lerp.Scalar: lerp, aten.eq.Tensor: equal,
-    aten.eq.Scalar: equal, aten.ne.Tensor: different, aten.ne.Scalar: different, aten.linalg_vector_norm.default: vector_norm,
+    aten.lerp.Tensor: lerp, aten.lerp.Scalar: lerp, aten.eq.Tensor: equal, aten.eq.Scalar: equal, aten.ne.Tensor: different,
+    aten.ne.Scalar: different, aten.linalg_vector_norm.default: vector_norm,
     aten.var.correction: var, aten.prod.dim_int: product_along, aten.prod.default: product_of_all, aten.cumprod.default: products_before,
     **{op: _unary(function) for op, function in {
         aten.neg.default: lambda a, b: (-a, -b), aten._conj.default: lambda a, b: (a, -b), aten._conj_physical.default: lambda a, b: (a, -b),
-        aten.conj_physical.default: lambda a, b: (a, -b), aten.abs.default: torch.hypot, aten.angle.default: lambda a, b: torch.atan2(b, a),
+        aten.conj_physical.default: lambda a, b: (a, -b), aten.abs.default: torch.hypot,
         aten.sgn.default: functions.sign, aten.square.default: lambda a, b: functions.product((a, b), (a, b)),
         aten.reciprocal.default: lambda a, b: functions.quotient((1, None), (a, b)), aten.exp.default: functions.exp,
-        aten.exp2.default: lambda a, b: functions.exp(*functions.scaled((a, b), math.log(2))), aten.log.default: functions.log, aten.log2.default: lambda a, b: functions.scaled(functions.log(a, b), 1 / math.log(2)),
+        aten.exp2.default: lambda a, b: functions.exp(*functions.scaled((a, b), math.log(2))), aten.log.default: functions.log,
+        aten.log2.default: lambda a, b: functions.scaled(functions.log(a, b), 1 / math.log(2)),
         aten.log10.default: lambda a, b: functions.scaled(functions.log(a, b), 1 / math.log(10)), aten.sqrt.default: functions.sqrt,
         aten.rsqrt.default: lambda a, b: functions.quotient((1, None), functions.sqrt(a, b)), aten.sin.default: functions.sin,
         aten.cos.default: functions.cos, aten.tan.default: functions.tan, aten.sinh.default: functions.sinh, aten.cosh.default: functions.cosh,
@@ -186,7 +195,7 @@ _FORMULAS = {
         aten.isfinite.default: lambda a, b: torch.isfinite(a) & torch.isfinite(b)}.items()}}
 
 
-# Products of matrices: four real ones, or two where an operand is real.
+# Products of matrices: four real ones.
 
 
 def _product(op):
@@ -199,8 +208,8 @@ def _product(op):
 
 def _added(op):
     def multiply(z, x, y, *, beta=1, alpha=1):
-        made = op(x, y)
-        return add(z * beta if beta != 1 else z, made * alpha if alpha != 1 else made)
+        made = op(x, y) * alpha if alpha != 1 else op(x, y)
+        return made if beta == 0 else made + z * beta if beta != 1 else made + z
 
     return multiply
 
@@ -358,12 +367,13 @@ def _on_parts(op):
     """An op that does the same with the real parts as with the imaginary ones."""
 
     def decomposed(*args, **kwargs):
+        dtype = kwargs.get("dtype")
+        if dtype is not None:
+            if not dtype.is_complex:
+                return NotImplemented
+            args = converted(args[0], dtype), *args[1:]
         tensors = [one for one in args if isinstance(one, torch.Tensor) and (one.is_complex() or one.is_floating_point())]
         dtype = functools.reduce(torch.promote_types, (one.dtype for one in tensors))
-        if isinstance(kwargs.get("dtype"), torch.dtype):
-            if not kwargs["dtype"].is_complex:
-                return NotImplemented
-            dtype = kwargs["dtype"]
         parts = [op(*(_part(one, dtype, number) for one in args),
                     **{name: part_type(dtype) if name == "dtype" and one is not None else _part(one, dtype, number) for name, one in kwargs.items()})
                  for number in range(2)]

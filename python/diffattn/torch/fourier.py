@@ -18,8 +18,17 @@ def rules() -> dict:
                 aten.fft_irfft2, aten.fft_hfft2, aten.fft_ihfft2, aten.fft_fftn, aten.fft_ifftn, aten.fft_rfftn, aten.fft_irfftn, aten.fft_hfftn,
                 aten.fft_ihfftn, aten.fft_fftshift, aten.fft_ifftshift, aten.stft)
     result = {op: taken_apart(op) for packet in composed for op in (getattr(packet, name) for name in packet.overloads() if name != "out")}
+    result.update({aten.fft_fftfreq.default: fftfreq, aten.fft_rfftfreq.default: rfftfreq})
     result.update({aten._fft_r2c.default: r2c, aten._fft_c2r.default: c2r, aten._fft_c2c.default: c2c})
     return result
+
+
+def fftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None):
+    return ((torch.arange(n, device=device) + n // 2) % n - n // 2).to(dtype or torch.get_default_dtype()) * (1.0 / (n * d))
+
+
+def rfftfreq(n, d=1.0, *, dtype=None, layout=None, device=None, pin_memory=None):
+    return torch.arange(n // 2 + 1, device=device).to(dtype or torch.get_default_dtype()) * (1.0 / (n * d))
 
 
 def r2c(x, dim, normalization, onesided):

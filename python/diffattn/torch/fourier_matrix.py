@@ -32,8 +32,10 @@ def make_matrices(graph: torch.fx.Graph, add_constant) -> None:
     made: dict = {}
     for node in [node for node in graph.nodes if node.target is torch.ops.diffattn._fourier_matrix.default]:
         numbers, dtype = node.args[1:], node.meta["val"].dtype
-        if max(numbers[:3]) > MOST_ELEMENTS or numbers[4] not in range(len(_SCALES)):  # of a file
-            raise CompileError(f"{describe(node)}expected a Fourier transform of at most {MOST_ELEMENTS} elements, but got {numbers}")
+        *sizes, sign, norm, takes, gives = numbers
+        # Files may hold such an op, too.
+        if not (all(0 < size <= MOST_ELEMENTS for size in sizes) and abs(sign) == 1 and norm in range(3) and {takes, gives} <= {1, 2}):
+            raise CompileError(f"{describe(node)}expected a matrix of a Fourier transform of 1 to {MOST_ELEMENTS} elements, but got {numbers}")
         if (numbers, dtype) not in made:
             with unset_fake_temporarily():
                 made[numbers, dtype] = add_constant(node, torch.from_numpy(matrix(*numbers)).to(dtype))
