@@ -19,16 +19,16 @@ void populateTrigonometryPatterns(RewritePatternSet &patterns);
 /// 2^exponent in f32, for a scalar of f64; of NaN, NaN.
 Value powerOfTwo(ImplicitLocOpBuilder &b, Value exponent);
 
-/// Rewrites `math.powf`, `math.cbrt`, `math.atan` and `math.atan2` on scalars
-/// of f32 to arithmetic, with the special values of C.
-void populatePowerPatterns(RewritePatternSet &patterns);
+/// Rewrites `math.atan` and `math.atan2`, and with `all` `math.powf` and
+/// `math.cbrt`, on scalars of f32 to arithmetic, with the special values of C.
+void populatePowerPatterns(RewritePatternSet &patterns, bool all);
 
 /// Rewrites `math.fpowi` to powers in f64; with `all`, on scalars of f32 to
 /// arithmetic.
 void populateIntegerPowerPatterns(RewritePatternSet &patterns, bool all);
 
-/// Rewrites hyperbolic functions, their inverses and `math.log10` on scalars of
-/// f32.
+/// Rewrites hyperbolic functions and their inverses, and with `all`
+/// `math.log10`, on scalars of f32.
 void populateHyperbolicPatterns(RewritePatternSet &patterns, bool all);
 
 /// Rewrites `math.round` and `arith.remf` on scalars of every type of float to

@@ -309,8 +309,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   populateIntegerPowerPatterns(patterns, all);
   populateHyperbolicPatterns(patterns, all);
   populateTrigonometryPatterns(patterns);
+  populatePowerPatterns(patterns, all);
   if (all) {
-    populatePowerPatterns(patterns);
     populateRoundingPatterns(patterns);
   }
   math::populateExpansionPatterns(patterns, {"rsqrt", "clampf", "tan"});

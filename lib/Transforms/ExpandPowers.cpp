@@ -269,9 +269,11 @@ struct ExpandAngle final : OpRewritePattern<math::Atan2Op> {
 };
 } // namespace
 
-void mlir::diffattn::populatePowerPatterns(RewritePatternSet &patterns) {
-  patterns.add<ExpandPower, ExpandCubeRoot, ExpandArcTangent, ExpandAngle>(
-      patterns.getContext());
+void mlir::diffattn::populatePowerPatterns(RewritePatternSet &patterns,
+                                           bool all) {
+  patterns.add<ExpandArcTangent, ExpandAngle>(patterns.getContext());
+  if (all)
+    patterns.add<ExpandPower, ExpandCubeRoot>(patterns.getContext());
 }
 
 void mlir::diffattn::populateIntegerPowerPatterns(RewritePatternSet &patterns,

@@ -42,27 +42,30 @@ func.func @half(%x: bf16) -> bf16 {
 // CHECK-LABEL: func.func @library(
 // CHECK:         math.exp %{{.+}} : f64
 // CHECK:         math.sin %{{.+}} : f64
-// CHECK:         math.atan
+// CHECK:         math.powf
 // CHECK:         math.log10
 func.func @library(%x: f64, %y: f32) -> (f64, f64, f32, f32) {
   %a = math.exp %x : f64
   %b = math.sin %x : f64
-  %c = math.atan %y : f32
+  %c = math.powf %y, %y : f32
   %d = math.log10 %y : f32
   return %a, %b, %c, %d : f64, f64, f32, f32
 }
 
 // Angles are reduced by f64, and large ones by integers.
 // CHECK-LABEL: func.func @angles(
-// CHECK-NOT:     math.{{sin|cos|tan|cosh}} %
+// CHECK-NOT:     math.{{sin|cos|tan|cosh|atan2|atan}} %
 // CHECK:         math.roundeven %{{.+}} : f64
 // CHECK:         scf.if
-func.func @angles(%x: f32, %h: f16) -> (f32, f32, f32, f16) {
+// CHECK-NOT:     math.{{sin|cos|tan|cosh|atan2|atan}} %
+// CHECK:         return
+func.func @angles(%x: f32, %h: f16) -> (f32, f32, f32, f16, f32) {
   %a = math.sin %x : f32
   %b = math.tan %x : f32
   %c = math.cosh %x : f32
   %d = math.cos %h : f16
-  return %a, %b, %c, %d : f32, f32, f32, f16
+  %e = math.atan2 %x, %a : f32
+  return %a, %b, %c, %d, %e : f32, f32, f32, f16, f32
 }
 
 func.func private @show(%x: f32) {

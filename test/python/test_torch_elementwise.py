@@ -178,6 +178,22 @@ def test_sums_of_16_bits_do_not_stall(dtype):
            "root": lambda a, x: x * torch.rsqrt((x * x).mean(0)), "norm": lambda a, x: x.norm(dim=0)}, ones, x, rtol=1e-2 if dtype == torch.bfloat16 else 2e-3)
 
 
+def test_angles_of_any_size():
+    """Beside f64, within two units in the last place; numbers of every exponent, and halves, quarters and multiples of a turn as near as f32 has them."""
+    bits = torch.randint(-2**31, 2**31, (40000,), generator=torch.Generator().manual_seed(0), dtype=torch.int64).to(torch.int32).view(torch.float32)
+    x = torch.cat([bits, torch.linspace(-20, 20, 8001), torch.arange(-400, 400) * (torch.pi / 4), torch.tensor([0.0, -0.0, 1e-45, 89.0, -89.0])])
+    names = ("sin", "cos", "tan", "sinh", "cosh", "asinh", "acosh", "atanh", "atan")
+    functions = {name: lambda x, y, function=getattr(torch, name): function(x) for name in names} | {"atan2": torch.atan2}
+    got = diffattn.compile(Each(functions), (x, x.flip(0)))(x, x.flip(0))
+    for name, value in got.items():
+        exact = torch.atan2(x.double(), x.flip(0).double()) if name == "atan2" else getattr(torch, name)(x.double())
+        want = exact.float()
+        assert torch.equal(value.isnan(), want.isnan()) and torch.equal(value.isinf(), want.isinf()), name
+        assert torch.equal(value.signbit()[want == 0], want.signbit()[want == 0]), name
+        is_plain = want.isfinite() & (want.abs() >= 2.0**-126)
+        assert ((value.double() - exact).abs() <= 2 * 2.0**-23 * exact.abs())[is_plain].all(), name
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_extremes_are_elements_also_where_these_are_subnormal(dtype):
     least = torch.finfo(dtype).smallest_normal / 64

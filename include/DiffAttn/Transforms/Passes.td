@@ -361,12 +361,12 @@ def ExpandMathPass : InterfacePass<"diffattn-expand-math", "FunctionOpInterface"
   let description = [{
     Rewrites `math` ops on f32, and on f16 and bf16 through f32, to arithmetic
     that LLVM vectorizes: `exp`, `exp2`, `expm1`, `log`, `log2`, `log1p`, `tanh`,
-    `erf`, `rsqrt`, `sin`, `cos`, `tan`, the hyperbolic functions and their inverses,
-    and powers to a small constant integer. Each is good to a few units in the last
+    `erf`, `rsqrt`, `sin`, `cos`, `tan`, `atan`, `atan2`, the hyperbolic functions and
+    their inverses, and powers to a small constant integer. Each is good to a few units in the last
     place of f32, for every finite number; infinities and NaN come out as from a
     library. Ops on tensors stay: `diffattn-decompose-tensor-ops` makes loops of them.
 
-    `pow`, `atan` and all of f64 stay calls of the C library, among others, unless
+    `pow`, `log10` and all of f64 stay calls of the C library, among others, unless
     `all` is set: then the rest on f32 is arithmetic or written in terms of the
     others; and `round` and `arith.remf` are arithmetic on every type of float, and
     exact.
