@@ -254,6 +254,14 @@ def test_complex_views_of_a_real_argument(dynamic, programs):
             close(got, want)
 
 
+def test_parts_are_tensors_of_their_own():
+    function = lambda x, y: (torch.complex(y, x[:, 0]).real, torch.cat([y[..., None], y.double()[..., None]], -1)[..., 0], torch.view_as_real(torch.view_as_complex(x)))
+    args = torch.randn(3, 2), torch.randn(3)
+    compiled = diffattn.compile(Each({"": function}), args)(*args)[""]
+    close(compiled, function(*args))
+    assert all(made.data_ptr() != given.data_ptr() for made in compiled for given in args) and compiled[1].dtype == torch.float64
+
+
 def place(cache, key, at):
     cache.index_copy_(1, at, key * 1j)
     return cache.sum(1)

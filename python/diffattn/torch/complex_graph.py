@@ -31,8 +31,8 @@ def take_out(graph: torch.fx.Graph) -> None:
             _replace(graph, node, node.args[0].args[0])
         elif node.target is aten.select.int:
             part = _part(node)
-            if part is not None:
-                _replace(graph, node, part)
+            if part is not None:  # but for outputs, which are tensors of their own
+                node.replace_all_uses_with(part, delete_user_cb=lambda user: user.op != "output")
     graph.eliminate_dead_code()
     for node in graph.nodes:
         if node.op == "call_function" and node.target not in _KEPT and any(map(is_complex, (node, *node.all_input_nodes))):
@@ -55,11 +55,6 @@ def as_pairs(graph: torch.fx.Graph, node: torch.fx.Node) -> torch.fx.Node:
 def give_pairs(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     """Makes a complex input, of which nothing but its pairs is used, one of pairs."""
     for user in [user for user in node.users if user.target is AS_REAL]:
-        if any(one.op == "output" for one in user.users):
-            with graph.inserting_before(user):  # results are tensors of their own
-                copy = graph.call_function(aten.clone.default, (node,))
-            copy.meta = dict(user.meta)
-            user.replace_all_uses_with(copy, delete_user_cb=lambda one: one.op == "output")
         _replace(graph, user, node)
     node.meta["val"] = torch.view_as_real(node.meta["val"])
     node.meta.pop("tensor_meta", None)
@@ -77,12 +72,19 @@ def _part(node):
     if source.target is not aten.cat.default or axis % rank != rank - 1 or number not in (0, 1):
         return None
     parts, along = source.args[0], source.args[1] if len(source.args) > 1 else 0
-    if len(parts) != 2 or along % rank != rank - 1 or any(part.target is not aten.unsqueeze.default or part.args[1] % rank != rank - 1
-                                                          for part in parts):
+    if len(parts) != 2 or along % rank != rank - 1 or not all(part.target is aten.unsqueeze.default and part.args[1] % rank == rank - 1
+                                                              for part in parts):
         return None
-    return parts[number].args[0]
+    part = parts[number].args[0]
+    return part if part.meta["val"].dtype == source.meta["val"].dtype else None
 
 
 def _replace(graph, node, by) -> None:
+    """Outputs are tensors of their own."""
+    if by.op == "placeholder" and any(user.op == "output" for user in node.users):
+        with graph.inserting_before(node):
+            copy = graph.call_function(aten.clone.default, (by,))
+        copy.meta = dict(node.meta)
+        node.replace_all_uses_with(copy, delete_user_cb=lambda user: user.op == "output")
     node.replace_all_uses_with(by)
     graph.erase_node(node)

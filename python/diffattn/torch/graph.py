@@ -31,8 +31,8 @@ aten = torch.ops.aten
 @dataclass
 class Result:
     """How a result of the graph is made: by `kind` "input" it is input number `value`, by "constant" it is `value`, by "made" `value` makes
-    it of the inputs, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` (of a complex one pairs of real numbers)
-    whose axes are then put into `order`."""
+    it of the inputs, by "result" it is result number `value` of the compiled function: a number, or a tensor of `dtype` (of a complex one
+    pairs of real numbers) whose axes are then put into `order`."""
 
     kind: str
     value: object
