@@ -99,3 +99,10 @@ def test_variances_beside_means(door):
 def test_one_number_along_an_axis():
     """That it does not have: of variances torch-mlir ends the process, of a softmax it does not come back."""
     check("export", lambda x: (x.softmax(0), x.log_softmax(-1), x.logsumexp(0), x.var(0), x.std(-1, keepdim=True), *torch.var_mean(x, 0, correction=0)), torch.tensor(1.5))
+
+
+@pytest.mark.parametrize("door", ["export", "dynamo"])
+def test_one_number_that_is_padded_for_nothing(door):
+    """torch-mlir ends the process where it compares such a number while it lowers, and takes its angle for NaN."""
+    pad = lambda x: torch.nn.functional.pad(x, (1, 0))  # noqa: E731
+    check(door, lambda x: (pad(x) < 0, pad(x) == 0, torch.atan2(pad(x), pad(x)), torch.signbit(pad(x)), pad(x) * 2), torch.empty(4, 4, 0))

@@ -88,8 +88,9 @@ def prepare(module: torch.fx.GraphModule, changed: Sequence[int] = (), *, views:
     make_matrices(graph, add_constant)
     fold(graph, add_constant)
     changes = _changes(graph, places, changed)
-    replaced = leave_out(graph, add_constant)
-    changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
+    # What is made without elements, as by padding, may be one number, too.
+    for replaced in (leave_out(graph, add_constant), fold(graph, add_constant)):
+        changes = [(number, replaced.get(node, node)) for number, node in changes if not is_empty(node.meta["val"])]
     prepared.results, prepared.changes = _results(graph, places, changes, made, empty_apart)
     changes = [(number, as_pairs(graph, node) if node not in places else node) for number, node in changes]
     # What is also given back, or to another input, as it was: that would be read when it is written.

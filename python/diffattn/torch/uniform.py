@@ -18,9 +18,10 @@ _SHOWN = (aten.alias.default, aten.clone.default, aten.detach.default, aten.expa
 _CONVERTED = (aten._to_copy.default, aten.to.dtype, prims.convert_element_type.default)
 
 
-def fold(graph: torch.fx.Graph, add_constant) -> None:
+def fold(graph: torch.fx.Graph, add_constant) -> dict:
     """Replaces, in place, each element-wise op on such tensors of known sizes. `add_constant(node, value)` gives a new input of the graph
-    that is always `value`."""
+    that is always `value`. The result: which nodes were replaced, with what stands for them."""
+    replaced: dict[torch.fx.Node, torch.fx.Node] = {}
     known: dict[torch.fx.Node, torch.Tensor] = {}
     for node in list(graph.nodes):
         value = node.meta.get("val")
@@ -39,6 +40,8 @@ def fold(graph: torch.fx.Graph, add_constant) -> None:
             node.replace_all_uses_with(made)
             graph.erase_node(node)
             known[made] = known.pop(node)
+            replaced[node] = made
+    return replaced
 
 
 def _is_plain(value) -> bool:
