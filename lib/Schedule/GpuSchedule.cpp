@@ -91,13 +91,14 @@ int64_t mlir::diffattn::getGpuSharedBytes(const GpuScheduleRow &row,
 int32_t mlir::diffattn::getGpuPlainBlocksPerSM(int64_t headDim,
                                                int64_t valueDim, bool segments,
                                                bool sequences) {
-  // Each column of a lane takes about 8 registers more. The products of widths
-  // that are not multiples of 4 take a second loop, segments another about the
-  // first, and sequences and pages keep where they begin.
-  constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 6};
-  constexpr std::array<int32_t, 8> split{10, 10, 9, 8, 7, 6, 5, 5};
-  constexpr std::array<int32_t, 8> withSegments{8, 8, 7, 7, 6, 6, 5, 5};
-  constexpr std::array<int32_t, 8> withSequences{6, 5, 5, 4, 4, 4, 4, 4};
+  // Each column of a lane takes about 8 registers more, half of them for sums
+  // of all keys and of some. The products of widths that are not multiples of 4
+  // take a second loop, segments another about the first, and sequences and
+  // pages keep where they begin.
+  constexpr std::array<int32_t, 8> whole{12, 12, 10, 9, 8, 7, 6, 4};
+  constexpr std::array<int32_t, 8> split{10, 10, 9, 8, 7, 6, 5, 4};
+  constexpr std::array<int32_t, 8> withSegments{8, 8, 7, 7, 6, 5, 5, 4};
+  constexpr std::array<int32_t, 8> withSequences{6, 5, 5, 4, 4, 4, 4, 3};
   const auto &blocks = sequences     ? withSequences
                        : segments    ? withSegments
                        : headDim % 4 ? split

@@ -1,4 +1,4 @@
-//===- ParallelLoops.h - loops over elements -------------------*- C++ -*-===//
+//===- ParallelLoops.h - loops over elements --------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -35,4 +35,4 @@ void emitParallelLoops(RewriterBase &rewriter, linalg::LinalgOp op,
 
 } // namespace mlir::diffattn
 
-#endif
+#endif // DIFFATTN_LIB_CODEGEN_CPU_PARALLELLOOPS_H

@@ -5,7 +5,7 @@
 // CHECK: llvm.func @diffattn_forward_64x64_f32_plain{{.*}}(
 // CHECK-SAME: nvvm.minctasm = 12 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
 // CHECK: llvm.func @diffattn_forward_64x256_f32_plain{{.*}}(
-// CHECK-SAME: nvvm.minctasm = 6 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
+// CHECK-SAME: nvvm.minctasm = 4 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
 // CHECK: llvm.func @diffattn_forward_23x64_f32_plain{{.*}}(
 // CHECK-SAME: nvvm.minctasm = 10 : i32, nvvm.reqntid = array<i32: 128, 1, 1>
 // Segments: the least and the greatest number of a query and of each 32 keys, and room for them. Half a number of 64 bits at a time.
