@@ -351,3 +351,12 @@ def test_digits_where_a_formula_would_cancel():
     low = x.bfloat16()
     for name, got in diffattn.compile(Each(functions), (low,))(low).items():
         torch.testing.assert_close(got.double(), functions[name](low.double()), rtol=2.0**-8, atol=0, msg=lambda said, name=name: f"{name}: {said}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_whole_numbers_keep_the_sign_of_zero(dtype):
+    x = torch.tensor([-0.5, -0.0, 0.0, 0.5, -1.5, 2.5, float("-inf"), float("nan")], dtype=dtype)
+    functions = {name: getattr(torch, name) for name in ("trunc", "round", "ceil", "floor", "fix")}
+    for name, got in diffattn.compile(Each(functions), (x,))(x).items():
+        torch.testing.assert_close(got, functions[name](x), rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(torch.signbit(got[:-1]), torch.signbit(functions[name](x[:-1]))), name

@@ -72,7 +72,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
         aten.hardtanh.default: elementwise.hardtanh, aten.isclose.default: elementwise.isclose, aten.max.dim: max_dim,
         aten.maximum.default: elementwise.maximum, aten.min.dim: min_dim, aten.minimum.default: elementwise.minimum,
         aten.pow.Tensor_Scalar: elementwise.power, aten.pow.Tensor_Tensor: elementwise.power_of, aten.pow.Scalar: elementwise.power_of,
-        aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.copysign.Tensor: elementwise.copy_sign,
+        aten.isfinite.default: elementwise.is_finite, aten.signbit.default: elementwise.sign_bit, aten.trunc.default: elementwise.trunc, aten.copysign.Tensor: elementwise.copy_sign,
         aten.__lshift__.Tensor: torch.bitwise_left_shift,
         aten.__rshift__.Tensor: torch.bitwise_right_shift, aten.bitwise_or.Scalar: elementwise.bitwise(torch.bitwise_or),
         aten.bitwise_xor.Scalar: elementwise.bitwise(torch.bitwise_xor), aten.repeat_interleave.Tensor: scattering.repeat_interleave,

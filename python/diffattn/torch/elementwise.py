@@ -257,6 +257,11 @@ def gelu(x, approximate="none"):
     return (wide * torch.sigmoid(2 * inner)).to(x.dtype)
 
 
+def trunc(x):
+    """With the sign of -0, which torch-mlir loses."""
+    return torch.where(x < 0, torch.ceil(x), torch.floor(x)) if x.is_floating_point() else NotImplemented
+
+
 def elu(x, alpha=1, scale=1, input_scale=1):
     """Also SELU and CELU. By `expm1`: torch-mlir's `exp(x) - 1` loses all digits of a small negative x."""
     if not x.is_floating_point():
