@@ -310,9 +310,8 @@ void mlir::diffattn::populateExpandMathPatterns(RewritePatternSet &patterns,
   populateHyperbolicPatterns(patterns, all);
   populateTrigonometryPatterns(patterns);
   populatePowerPatterns(patterns, all);
-  if (all) {
+  if (all)
     populateRoundingPatterns(patterns);
-  }
   math::populateExpansionPatterns(patterns, {"rsqrt", "clampf", "tan"});
   arith::populateCeilFloorDivExpandOpsPatterns(patterns);
   // Before ops in half precision are written as several, each of which rounds.

@@ -12,18 +12,10 @@ from torch.utils import _pytree as pytree
 import diffattn
 from diffattn import cli, errors
 from diffattn.runtime import Executable
+from each import Each
 
 pytestmark = pytest.mark.oracle
 F = nn.functional
-
-
-class Each(nn.Module):
-    def __init__(self, functions):
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *args):
-        return {name: function(*args) for name, function in self.functions.items()}
 
 
 def close(got, want, rtol=1e-5, atol=1e-5, of=""):

@@ -6,21 +6,13 @@ import torch
 from torch import nn
 
 import diffattn
+from each import Each
 
 pytestmark = pytest.mark.oracle
 
 ODD = torch.tensor([1.0, float("nan"), 2, float("inf"), -float("inf"), 0.0, -0.0, -1.5, 3e38, -3e38, 0.5, 2.5, -2.5, 7])
 PAIRS = [part.reshape(14, 14) for part in torch.meshgrid(ODD, ODD, indexing="ij")]
 F = nn.functional
-
-
-class Each(nn.Module):
-    def __init__(self, functions):
-        super().__init__()
-        self.functions = functions
-
-    def forward(self, *args):
-        return {name: function(*args) for name, function in self.functions.items()}
 
 
 def check(functions, *args, rtol=1e-5, atol=0):

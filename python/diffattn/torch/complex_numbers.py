@@ -44,20 +44,17 @@ def _rule(function):
 # What mixes the parts.
 
 
-def add(x, y, *, alpha=1):
-    if alpha != 1:
-        y = y * alpha
-    dtype = torch.result_type(x, y)
-    (a, b), (c, d) = as_parts(x, dtype), as_parts(y, dtype)
-    return join(functions.plus(a, c), functions.plus(b, d))
+def _of_each_part(join_parts):
+    def decomposed(x, y, *, alpha=1):
+        if alpha != 1:
+            y = y * alpha
+        dtype = torch.result_type(x, y)
+        return join(*(join_parts(*parts) for parts in zip(as_parts(x, dtype), as_parts(y, dtype))))
+
+    return decomposed
 
 
-def sub(x, y, *, alpha=1):
-    if alpha != 1:
-        y = y * alpha
-    dtype = torch.result_type(x, y)
-    (a, b), (c, d) = as_parts(x, dtype), as_parts(y, dtype)
-    return join(functions.minus(a, c), functions.minus(b, d))
+add, sub = _of_each_part(functions.plus), _of_each_part(functions.minus)
 
 
 def rsub(x, y, alpha=1):
