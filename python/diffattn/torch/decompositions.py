@@ -3,9 +3,10 @@
 torch-mlir's own table, with these changes. `aten.linear` and `aten.matmul` stay, but for products of a vector: taken apart they have wrong
 shapes once two sizes are dynamic, and raising reads them better whole. What torch-mlir lowers to ops of its dialect `tm_tensor`, which
 MLIR 22 does not parse, is written as comparisons, sums and reads along one axis, and rows that are written at given places are one node
-(write_node.py), as is the order of elements (order_node.py). What it computes otherwise than PyTorch is written with ops that it computes alike
-(elementwise.py). What it lowers for known sizes alone, or without saying which sizes stay as they are, is written so that it does. Complex
-numbers are computed by their parts (complex_numbers.py). The operator of diffattn becomes one node (attention_node.py).
+(write_node.py), as are the order of elements (order_node.py) and products of groups of rows (grouped_node.py). What it computes otherwise
+than PyTorch is written with ops that it computes alike (elementwise.py). What it lowers for known sizes alone, or without saying which sizes
+stay as they are, is written so that it does. Complex numbers are computed by their parts (complex_numbers.py). The operator of diffattn
+becomes one node (attention_node.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import complex_numbers, distance, division, elementwise, fourier, pooling, running, scattering
+from . import complex_numbers, distance, division, elementwise, fourier, grouped_node, pooling, running, scattering
 from .attention_node import attention
 from .graph import in_order_of, physical_order
 from .scattering import along
@@ -95,6 +96,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
     for op, function in complex_numbers.rules().items():
         result[op] = _first(function, result.get(op))
     result.update(fourier.rules())
+    result.update(grouped_node.rules())
     return result
 
 

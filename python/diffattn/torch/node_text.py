@@ -6,6 +6,7 @@ import json
 import re
 
 from .attention_text import attention_op
+from .grouped_text import grouped_op
 from .order_text import order_op
 from .write_text import write_op
 
@@ -57,7 +58,13 @@ def _read_order(operands) -> tuple:
     return order_op, tuple(one.attributes["value"].value for one in numbers), [x], dict.fromkeys(numbers)
 
 
-_READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._order": _read_order, "torch.diffattn._write_rows": _read_write}
+def _read_grouped(operands) -> tuple:
+    *tensors, turned = operands
+    return grouped_op, turned.owner.attributes["value"].value, tensors, (turned.owner,)
+
+
+_READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._grouped_mm": _read_grouped, "torch.diffattn._order": _read_order,
+         "torch.diffattn._write_rows": _read_write}
 
 
 def with_ops(text: str, nodes: list[tuple]) -> str:
