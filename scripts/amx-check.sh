@@ -96,13 +96,14 @@ fi
 whole_cylinders() { truncate -s $((($1 + 516095) / 516096 * 516096)) "$2"; }
 
 say "a disk with what this machine runs and what was built"
-prefix=$("$venv/bin/python" -c 'import sys; print(sys.base_prefix)')
+prefix=$("$venv/bin/python" -c 'import sys; print(sys.base_prefix)') python=()
+[ "$prefix" = /usr ] || python=("${prefix#/}/bin" "${prefix#/}/lib")
 rm -rf "$work/disk"
 mkdir -p "$work"/disk/{proc,sys,dev,tmp,run}
 tar -C / --exclude='*.a' --exclude=__pycache__ --exclude='site-packages/torch*' --exclude='site-packages/jax*' --exclude='site-packages/nvidia' \
   --exclude='site-packages/transformers' --exclude='site-packages/triton*' --exclude='site-packages/tensorstore*' --exclude='python3*/test' \
   --exclude="${build#/}/amx-check" --exclude="${build#/}/CMakeFiles" --exclude='*.o' -cf - bin sbin lib lib64 usr/bin usr/sbin usr/lib64 usr/lib/x86_64-linux-gnu etc/ld.so.cache \
-  etc/ld.so.conf etc/ld.so.conf.d $(cd / && ls -d usr/lib/llvm-22/lib/*.so* usr/lib/python3*) "${prefix#/}/bin" "${prefix#/}/lib" "${venv#/}" \
+  etc/ld.so.conf etc/ld.so.conf.d $(cd / && ls -d usr/lib/llvm-22/lib/*.so* usr/lib/python3*) "${python[@]}" "${venv#/}" \
   "${build#/}/bin" "${build#/}/lib" "${build#/}/unittests" "${root#/}"/{python,test,examples,benchmarks,CMakeLists.txt} | tar -C "$work/disk" -xf -
 install -m755 "$work/linux/bin/busybox" "$work/disk/bin/busybox"
 install -m755 "$root/test/amx/job.sh" "$work/disk/sbin/amx-check-job"

@@ -23,6 +23,7 @@ from . import complex_numbers, distance, division, elementwise, fourier, grouped
 from .attention_node import attention
 from .graph import in_order_of, physical_order
 from .scattering import along
+from .solve_node import solve_triangular
 from .sorting import (argmax, argmin, bucketize, by_comparing, kthvalue, max_dim, median, median_dim, min_dim, nanmedian, nanmedian_dim, searchsorted,
                       sort, sort_stable, topk)
 from .uniform import FILLED
@@ -56,7 +57,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
                    aten.index_put.default: scattering.index_put, aten._unsafe_index_put.default: scattering.index_put,
                    aten.matmul.default: matmul,
                    torch.ops.diffattn.attention.default: attention(exported),
-                   aten.native_group_norm.default: group_norm, aten.neg.default: neg,
+                   aten.linalg_solve_triangular.default: solve_triangular, aten.native_group_norm.default: group_norm, aten.neg.default: neg,
                    aten.reciprocal.default: reciprocal, aten.repeat.default: repeat,
                    aten.scatter.src: scattering.scatter, aten.scatter.value: scattering.scatter_number,
                    aten.scatter_add.default: scattering.scatter_add, aten.scatter_reduce.two: scattering.scatter_reduce,

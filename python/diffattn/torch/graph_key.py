@@ -12,7 +12,7 @@ import types
 import torch
 
 from ..importing import mlir_text, weight_globals
-from . import attention_text, equal_sizes, grouped_text, lowering, node_text, order_text, write_text
+from . import attention_text, equal_sizes, grouped_text, lowering, node_text, order_text, solve_text, write_text
 
 
 class _Unknown(Exception):
@@ -51,7 +51,8 @@ def _lowered_by() -> list[str] | None:
     if not files:
         return None  # a build that is worked on
     sources = [pathlib.Path(module.__file__).read_bytes()
-               for module in (attention_text, equal_sizes, grouped_text, lowering, mlir_text, node_text, order_text, weight_globals, write_text)]
+               for module in (attention_text, equal_sizes, grouped_text, lowering, mlir_text, node_text, order_text, solve_text, weight_globals,
+                              write_text)]
     return [torch.__version__, str(torch.version.git_version), *(hashlib.sha256(data).hexdigest() for data in (files.encode(), *sources))]
 
 

@@ -8,6 +8,7 @@ import re
 from .attention_text import attention_op
 from .grouped_text import grouped_op
 from .order_text import order_op
+from .solve_text import solve_op
 from .write_text import write_op
 
 _CALL = re.compile(r"^ *(%\w+) = (?:func\.)?call @diffattn_node_(\d+)\((.*?)\) : \((.*)\) -> (\S+)\n", re.M)
@@ -63,8 +64,14 @@ def _read_grouped(operands) -> tuple:
     return grouped_op, turned.owner.attributes["value"].value, tensors, (turned.owner,)
 
 
+def _read_solve(operands) -> tuple:
+    a, b, *numbers = operands
+    numbers = [one.owner for one in numbers]
+    return solve_op, tuple(one.attributes["value"].value for one in numbers), [a, b], dict.fromkeys(numbers)
+
+
 _READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._grouped_mm": _read_grouped, "torch.diffattn._order": _read_order,
-         "torch.diffattn._write_rows": _read_write}
+         "torch.diffattn._solve_triangular": _read_solve, "torch.diffattn._write_rows": _read_write}
 
 
 def with_ops(text: str, nodes: list[tuple]) -> str:
