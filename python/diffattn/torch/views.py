@@ -6,6 +6,7 @@ torch-mlir guesses which axes of an `aten.view` belong together. Where several s
 
 from __future__ import annotations
 
+import operator
 import random
 
 import sympy
@@ -28,8 +29,9 @@ def spell_views(graph: torch.fx.Graph) -> None:
         before, after = source.meta["val"].shape, node.meta["val"].shape
         if not any(isinstance(size, torch.SymInt) for size in (*before, *after)):
             continue
-        groups = _groups(list(before), list(after), numbers)
-        if groups is None or len(groups) == len(before) == len(after):
+        # Of sizes that PyTorch found to fit at run time alone nothing else is known than that all of them do.
+        groups = _groups(list(before), list(after), numbers) or [((0, len(before)), (0, len(after)))]
+        if len(groups) == len(before) == len(after):
             continue
         with graph.inserting_before(node):
             made = _taken_apart(graph, source, sizes, after, groups)
@@ -71,10 +73,28 @@ def _taken_apart(graph, node, sizes, after, groups):
             node = _call(graph, prims.collapse.default, (node, begin, end - 1), node, merged)
         if any(isinstance(size, torch.SymInt) for size in after[into:to]) and to - into > 1:
             shape = node.meta["val"].shape
-            node = _call(graph, aten.unflatten.int, (node, begin, sizes[into:to]), node, [*shape[:begin], *after[into:to], *shape[begin + 1:]])
+            parts = _without_unknown(graph, node, begin, sizes[into:to], after[into:to])
+            node = _call(graph, aten.unflatten.int, (node, begin, parts), node, [*shape[:begin], *after[into:to], *shape[begin + 1:]])
         else:
             node = _split(graph, node, begin, after[into:to])
     return node
+
+
+def _without_unknown(graph, node, axis, sizes, made):
+    """The sizes that `axis` is taken apart into, with what -1 among them stands for: torch-mlir hands it on as a size."""
+    if -1 not in sizes:
+        return sizes
+    at = sizes.index(-1)
+    unknown = made[at]
+    if isinstance(unknown, torch.SymInt):
+        others, (size, number) = [*sizes[:at], *sizes[at + 1:]], (node.meta["val"].shape[axis], aten.sym_size.int)
+        unknown = graph.call_function(number, (node, axis))
+        unknown.meta["val"] = size
+        for other in others:
+            size = size // (other.meta["val"] if isinstance(other, torch.fx.Node) else other)
+            unknown = graph.call_function(operator.floordiv, (unknown, other))
+            unknown.meta["val"] = size
+    return [*sizes[:at], unknown, *sizes[at + 1:]]
 
 
 def _split(graph, node, axis, sizes):
@@ -117,18 +137,19 @@ def _expression(size):
 
 
 class _Numbers:
-    """A number for each size, made of large random numbers for the symbols in it: sizes of different numbers differ."""
+    """A number for each size, made of large random numbers for the symbols in it: sizes of different numbers differ. A quotient is one of
+    them: that of its symbols' numbers would be 0 now and then."""
 
     def __init__(self):
-        self._random, self._symbols, self._known = random.Random(0), {}, {}
+        self._random, self._atoms, self._known = random.Random(0), {}, {}
 
     def of(self, size) -> int:
         if not isinstance(size, torch.SymInt):
             return size
         expression = size.node.expr
         if expression not in self._known:
-            for symbol in sorted(expression.free_symbols, key=str):
-                self._symbols.setdefault(symbol, self._random.randrange(10**6, 10**9))
-            number = expression.subs(self._symbols)
+            for atom in sorted(expression.free_symbols | expression.atoms(sympy.Function), key=str):
+                self._atoms.setdefault(atom, sympy.Integer(self._random.randrange(10**6, 10**9)))
+            number = expression.xreplace(self._atoms)
             self._known[expression] = int(number) if number.is_Integer else self._random.randrange(10**6, 10**9)
         return self._known[expression]
