@@ -155,8 +155,9 @@ info: action=report
 RC
 rm -f "$work"/*.lock "$work"/*.redolog*
 : >"$work/console"
-tail -f "$work/console" --pid=$$ | sed -n '/^== /,$p' &
-BXSHARE=$work/bochs/bios "$work/bochs/bochs" -q -f "$work/bochsrc" </dev/null >"$work/bochs.out" 2>&1 || true
-sleep 1
-kill %1 2>/dev/null || true
+BXSHARE=$work/bochs/bios "$work/bochs/bochs" -q -f "$work/bochsrc" </dev/null >"$work/bochs.out" 2>&1 &
+emulator=$!
+trap 'kill $emulator 2>/dev/null' EXIT
+tail -f "$work/console" --pid=$emulator | sed -un '/^== /,$p'
+wait $emulator || true
 grep -q "amx-check: the job ended with 0" "$work/console" || die "a part failed, or the emulated machine did not end; its console is $work/console"
