@@ -115,14 +115,14 @@ rm -rf "$work/disk"
 say "compiling here what runs there"
 rm -rf "$job" "$work/job.img"
 mkdir -p "$job"
-environment="AMX_CHECK_JOB=. PYTHONPATH=$root/test/amx:$root/test/python OMP_NUM_THREADS=1 DIFFATTN_CACHE_DIR=/tmp/cache PYTHONDONTWRITEBYTECODE=1"
+environment() { echo "AMX_CHECK_JOB=$1 DIFFATTN_CACHE_DIR=$2 PYTHONPATH=$root/test/amx:$root/test/python OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1"; }
 {
   echo 'job=$PWD failed=0'
-  echo "cd $root && export ${environment/=./=\$job}"
+  echo "cd $root && export $(environment '$job' /tmp/cache)"
   for part in "${parts[@]}"; do
     command=$(here "$part")
     if [ -n "$command" ]; then
-      (cd "$root" && eval "env ${environment/=./=$job} DIFFATTN_CACHE_DIR=$work/cache AMX_CHECK_COMPILES=1 $command") >"$work/compile-$part.log" 2>&1 ||
+      (cd "$root" && eval "env $(environment "$job" "$work/cache") AMX_CHECK_COMPILES=1 $command") >"$work/compile-$part.log" 2>&1 ||
         { tail -20 "$work/compile-$part.log" >&2 && die "could not compile what part $part runs"; }
     fi
     echo "echo '== $part'; $(there "$part") || failed=1"
