@@ -87,10 +87,10 @@ def _without_unknown(graph, node, axis, sizes, made):
     at = sizes.index(-1)
     unknown = made[at]
     if isinstance(unknown, torch.SymInt):
-        others, (size, number) = [*sizes[:at], *sizes[at + 1:]], (node.meta["val"].shape[axis], aten.sym_size.int)
-        unknown = graph.call_function(number, (node, axis))
+        size = node.meta["val"].shape[axis]
+        unknown = graph.call_function(aten.sym_size.int, (node, axis))
         unknown.meta["val"] = size
-        for other in others:
+        for other in (*sizes[:at], *sizes[at + 1:]):
             size = size // (other.meta["val"] if isinstance(other, torch.fx.Node) else other)
             unknown = graph.call_function(operator.floordiv, (unknown, other))
             unknown.meta["val"] = size
