@@ -21,7 +21,7 @@ work=$build/amx-check job=$build/amx-check/job
 mkdir -p "$work"
 
 # The command of a part, there (on the emulated machine) or here, where it compiles what runs there. What is not compiled here compiles
-# there, a hundred times as slowly.
+# there, many times as slowly.
 there() {
   local pytest="$venv/bin/python -m pytest -p no:cacheprovider -p prebuilt -v --color=no" native="-k 'amx and not emulated'"
   case $1 in
@@ -54,7 +54,7 @@ if [ ! -x "$work/bochs/bochs" ]; then
   (
     cd "$work/bochs"
     patch -p1 -s <"$root/test/amx/bochs.patch"
-    # Without its optimizations, which chain instructions and then lose one.
+    # Without its optimizations: with them the first program that Linux starts fails.
     ./configure --enable-x86-64 --enable-cpu-level=6 --enable-avx --enable-evex --enable-amx --enable-pci --with-nogui --disable-docbook \
       CFLAGS="-O2 -march=native" CXXFLAGS="-O2 -march=native"
     make -j "$jobs"
@@ -81,7 +81,7 @@ if [ ! -f "$work/boot.iso" ]; then
   install -m755 "$root/test/amx/init.sh" "$work/initrd/init"
   (cd "$work/initrd" && find . | cpio --quiet -o -H newc | gzip -1 >"$work/iso/boot/initrd")
   cp "$work/linux/boot/vmlinuz-$version" "$work/iso/boot/vmlinuz"
-  # Without the feature 580, short moves by `rep movsb`: Bochs says that long ones are slow, and Linux then copies short strings wrong.
+  # Feature 580 is FSRM, fast short `rep movsb`. Bochs offers it without fast long ones, and Linux's memmove is wrong for just this pair.
   cat >"$work/iso/boot/grub/grub.cfg" <<GRUB
 set timeout=0
 menuentry linux {
@@ -157,7 +157,7 @@ rm -f "$work"/*.lock "$work"/*.redolog*
 : >"$work/console"
 BXSHARE=$work/bochs/bios "$work/bochs/bochs" -q -f "$work/bochsrc" </dev/null >"$work/bochs.out" 2>&1 &
 emulator=$!
-trap 'kill $emulator 2>/dev/null' EXIT
+trap 'kill $emulator 2>/dev/null || true' EXIT
 tail -f "$work/console" --pid=$emulator | sed -un '/^== /,$p'
 wait $emulator || true
 grep -q "amx-check: the job ended with 0" "$work/console" || die "a part failed, or the emulated machine did not end; its console is $work/console"

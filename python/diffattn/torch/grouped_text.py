@@ -34,8 +34,9 @@ $result = tensor.cast %all : $made to $result_type
 _TURNED = "indexing_maps = [affine_map<(m, n, k) -> (m, k)>, affine_map<(m, n, k) -> (n, k)>, affine_map<(m, n, k) -> (m, n)>]"
 
 
-def grouped_op(turned: int, number: str, values: list[tuple[str, str]], result: str, result_type: str) -> list[str]:
-    """The lines that make `result` of rows, matrices and the ends of groups, each with its type. `turned`: whether a matrix is [n, k]."""
+def grouped_op(spec: tuple[int], number: str, values: list[tuple[str, str]], result: str, result_type: str) -> list[str]:
+    """The lines that make `result` of rows, matrices and the ends of groups, each with its type. `spec`: whether a matrix is [n, k]."""
+    [turned] = spec
     (x, x_type), (matrices, matrices_type), (ends, ends_type) = values
     element, sums = sizes_of(x_type)[-1], sizes_of(result_type)[-1]
     depth, columns = sizes_of(x_type)[1], sizes_of(matrices_type)[1 if turned else 2]

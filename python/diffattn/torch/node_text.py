@@ -53,25 +53,19 @@ def _read_write(operands) -> tuple:
     return write_op, tuple(one.attributes["value"].value for one in numbers), [x, index, source], dict.fromkeys(numbers)
 
 
-def _read_order(operands) -> tuple:
-    x, *numbers = operands
-    numbers = [one.owner for one in numbers]
-    return order_op, tuple(one.attributes["value"].value for one in numbers), [x], dict.fromkeys(numbers)
+def _reader(write, tensors: int):
+    """What reads a node that `write` writes, of so many tensors and numbers behind them."""
+
+    def read(operands) -> tuple:
+        numbers = [one.owner for one in operands[tensors:]]
+        return write, tuple(one.attributes["value"].value for one in numbers), operands[:tensors], dict.fromkeys(numbers)
+
+    return read
 
 
-def _read_grouped(operands) -> tuple:
-    *tensors, turned = operands
-    return grouped_op, turned.owner.attributes["value"].value, tensors, (turned.owner,)
-
-
-def _read_solve(operands) -> tuple:
-    a, b, *numbers = operands
-    numbers = [one.owner for one in numbers]
-    return solve_op, tuple(one.attributes["value"].value for one in numbers), [a, b], dict.fromkeys(numbers)
-
-
-_READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._grouped_mm": _read_grouped, "torch.diffattn._order": _read_order,
-         "torch.diffattn._solve_triangular": _read_solve, "torch.diffattn._write_rows": _read_write}
+_READ = {"torch.diffattn._attention": _read_attention, "torch.diffattn._grouped_mm": _reader(grouped_op, 3),
+         "torch.diffattn._order": _reader(order_op, 1), "torch.diffattn._solve_triangular": _reader(solve_op, 2),
+         "torch.diffattn._write_rows": _read_write}
 
 
 def with_ops(text: str, nodes: list[tuple]) -> str:
