@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/Codegen/AssertMessage.h"
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
@@ -21,12 +22,50 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
+/// The messages of one module: a constant for each text.
+class MessageTable {
+public:
+  explicit MessageTable(ModuleOp module) : module(module) {}
+
+  LLVM::GlobalOp getOrCreate(StringRef text) {
+    LLVM::GlobalOp &message = messages[text];
+    if (!message) {
+      OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
+      std::string zeroEnded = (text + Twine('\0')).str();
+      auto type =
+          LLVM::LLVMArrayType::get(builder.getI8Type(), zeroEnded.size());
+      message = LLVM::GlobalOp::create(builder, module.getLoc(), type,
+                                       /*isConstant=*/true,
+                                       LLVM::Linkage::Internal, getFreeName(),
+                                       builder.getStringAttr(zeroEnded));
+    }
+    return message;
+  }
+
+private:
+  /// The module may have been converted before, and got more assertions since.
+  std::string getFreeName() {
+    std::string name;
+    do
+      name = "diffattn_message_" + std::to_string(nextNumber++);
+    while (module.lookupSymbol(name));
+    return name;
+  }
+
+  ModuleOp module;
+  llvm::StringMap<LLVM::GlobalOp> messages;
+  int64_t nextNumber = 0;
+};
+
 struct ConvertAssertToRuntimePass final
     : diffattn::impl::ConvertAssertToRuntimePassBase<
           ConvertAssertToRuntimePass> {
   void runOnOperation() override {
     SmallVector<cf::AssertOp> asserts;
-    WalkResult walked = getOperation().walk([&](cf::AssertOp op) {
+    auto collect = [&](Operation *inner) {
+      auto op = dyn_cast<cf::AssertOp>(inner);
+      if (!op)
+        return WalkResult::advance();
       if (!isa<func::FuncOp>(op->getParentOp())) {
         op.emitOpError(
             "expected to stand in the body of a function, but it is inside ")
@@ -35,14 +74,15 @@ struct ConvertAssertToRuntimePass final
       }
       asserts.push_back(op);
       return WalkResult::advance();
-    });
-    if (walked.wasInterrupted())
+    };
+    if (walkOwnOps(getOperation(), collect).wasInterrupted())
       return signalPassFailure();
     if (asserts.empty())
       return;
     OpBuilder builder(&getContext());
+    MessageTable messages(getOperation());
     for (cf::AssertOp op : asserts)
-      if (failed(lower(builder, op)))
+      if (failed(lower(builder, op, messages)))
         return signalPassFailure();
   }
 
@@ -67,7 +107,8 @@ private:
   }
 
   /// ... assert(c); rest  ->  ... cond_br c, ^rest, ^fail
-  LogicalResult lower(OpBuilder &builder, cf::AssertOp op) {
+  LogicalResult lower(OpBuilder &builder, cf::AssertOp op,
+                      MessageTable &messages) {
     Location loc = op.getLoc();
     auto sides = findSides(op.getArg());
     const bool tellsSides =
@@ -84,7 +125,7 @@ private:
     std::string message =
         tellsSides ? op.getMsg().str() : withoutSides(op.getMsg());
     SmallVector<Value> arguments = {
-        LLVM::AddressOfOp::create(builder, loc, getMessage(message))};
+        LLVM::AddressOfOp::create(builder, loc, messages.getOrCreate(message))};
     if (tellsSides)
       for (Value side : {sides->first, sides->second})
         arguments.push_back(side.getType().isIndex()
@@ -100,23 +141,5 @@ private:
     op.erase();
     return success();
   }
-
-  LLVM::GlobalOp getMessage(StringRef text) {
-    auto [entry, isNew] = messages.try_emplace(text);
-    if (isNew) {
-      OpBuilder builder = OpBuilder::atBlockBegin(getOperation().getBody());
-      std::string zeroEnded = (text + Twine('\0')).str();
-      auto type =
-          LLVM::LLVMArrayType::get(builder.getI8Type(), zeroEnded.size());
-      entry->second = LLVM::GlobalOp::create(
-          builder, getOperation().getLoc(), type, /*isConstant=*/true,
-          LLVM::Linkage::Internal,
-          "diffattn_message_" + std::to_string(messages.size() - 1),
-          builder.getStringAttr(zeroEnded));
-    }
-    return entry->second;
-  }
-
-  llvm::StringMap<LLVM::GlobalOp> messages;
 };
 } // namespace

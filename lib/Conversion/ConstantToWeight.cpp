@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "WeightTable.h"
 
+#include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
 
@@ -26,7 +27,11 @@ struct ConvertConstantToWeightPass final
   void runOnOperation() override {
     ModuleOp module = getOperation();
     SmallVector<memref::GetGlobalOp> uses;
-    module.walk([&](memref::GetGlobalOp use) { uses.push_back(use); });
+    walkOwnOps(module, [&](Operation *op) {
+      if (auto use = dyn_cast<memref::GetGlobalOp>(op))
+        uses.push_back(use);
+      return WalkResult::advance();
+    });
     SmallVector<Attribute> values;
     if (auto known = module->getAttrOfType<ArrayAttr>(kConstants))
       llvm::append_range(values, known);

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Analysis/HostAccess.h"
+#include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/Conversion/Passes.h"
@@ -113,6 +114,9 @@ FailureOr<ArrayAttr> mlir::diffattn::listGpuKernels(ModuleOp module) {
 }
 
 namespace {
+/// The numbers of one module's kernels, by name.
+using KernelNumbers = llvm::StringMap<int64_t>;
+
 struct ConvertGpuLaunchToRuntimePass final
     : diffattn::impl::ConvertGpuLaunchToRuntimePassBase<
           ConvertGpuLaunchToRuntimePass> {
@@ -121,7 +125,7 @@ struct ConvertGpuLaunchToRuntimePass final
     SmallVector<gpu::AllocOp> allocs;
     SmallVector<gpu::DeallocOp> deallocs;
     SmallVector<gpu::MemsetOp> memsets;
-    WalkResult walk = getOperation().walk([&](Operation *op) {
+    auto collect = [&](Operation *op) {
       if (isa<gpu::GPUModuleOp>(op))
         return WalkResult::skip();
       if (auto launch = dyn_cast<gpu::LaunchFuncOp>(op)) {
@@ -143,12 +147,13 @@ struct ConvertGpuLaunchToRuntimePass final
         memsets.push_back(memset);
       }
       return WalkResult::advance();
-    });
-    if (walk.wasInterrupted())
+    };
+    if (walkOwnOps(getOperation(), collect).wasInterrupted())
       return signalPassFailure();
     FailureOr<ArrayAttr> kernels = listGpuKernels(getOperation());
     if (failed(kernels))
       return signalPassFailure();
+    KernelNumbers numbers;
     for (auto [i, kernel] :
          llvm::enumerate(kernels->getAsRange<DictionaryAttr>()))
       if (auto name = kernel.getAs<StringAttr>("name"))
@@ -158,7 +163,7 @@ struct ConvertGpuLaunchToRuntimePass final
     if (!findHostAccess(getOperation()) && failed(convertCopies(b)))
       return signalPassFailure();
     for (gpu::LaunchFuncOp launch : launches)
-      if (failed(convert(b, launch)))
+      if (failed(convert(b, launch, numbers)))
         return signalPassFailure();
     for (gpu::MemsetOp memset : memsets)
       if (failed(convert(b, memset)))
@@ -257,7 +262,8 @@ struct ConvertGpuLaunchToRuntimePass final
     return success();
   }
 
-  LogicalResult convert(OpBuilder &b, gpu::LaunchFuncOp launch) {
+  LogicalResult convert(OpBuilder &b, gpu::LaunchFuncOp launch,
+                        const KernelNumbers &numbers) {
     ModuleOp module = getOperation();
     Location loc = launch.getLoc();
     Type pointer = LLVM::LLVMPointerType::get(&getContext());
@@ -315,7 +321,5 @@ struct ConvertGpuLaunchToRuntimePass final
     launch.erase();
     return success();
   }
-
-  llvm::StringMap<int64_t> numbers;
 };
 } // namespace

@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Transforms/Passes.h"
 
@@ -19,12 +20,20 @@ using namespace mlir;
 using namespace mlir::diffattn;
 
 namespace {
+/// The slots of an extern global: one, or one for each layer.
+struct SlotRange {
+  int64_t first = 0, count = 0;
+};
+/// Those of one module, by the global's name.
+using SlotTable = llvm::StringMap<SlotRange>;
+
 struct BindWeightsPass final
     : diffattn::impl::BindWeightsPassBase<BindWeightsPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     Builder builder(&getContext());
     SmallVector<Attribute> list;
+    SlotTable slots;
     int64_t slot = 0;
     SmallVector<ml_program::GlobalOp> globals;
     for (auto global : module.getOps<ml_program::GlobalOp>()) {
@@ -42,13 +51,12 @@ struct BindWeightsPass final
       if (failed(weight))
         return signalPassFailure();
       list.push_back(*weight);
-      slots[global.getSymName()] = slot;
-      layerCounts[global.getSymName()] = weight->getNumSlots();
+      slots[global.getSymName()] = {slot, weight->getNumSlots()};
       slot += weight->getNumSlots();
     }
     if (globals.empty())
       return;
-    if (failed(rewriteUses()))
+    if (failed(rewriteUses(slots)))
       return signalPassFailure();
     for (ml_program::GlobalOp global : globals)
       global.erase();
@@ -57,9 +65,9 @@ struct BindWeightsPass final
   }
 
 private:
-  LogicalResult rewriteUses() {
+  LogicalResult rewriteUses(const SlotTable &slots) {
     SymbolTable symbols(getOperation());
-    WalkResult walked = getOperation().walk([&](Operation *op) {
+    auto rewrite = [&](Operation *op) {
       OpBuilder builder(op);
       if (isa<ml_program::GlobalLoadOp, ml_program::GlobalStoreOp>(op)) {
         op->emitOpError("expected weights to be read by "
@@ -75,28 +83,32 @@ private:
               arith::ConstantOp::create(builder, load.getLoc(), value)
                   .getResult());
           load.erase();
-          return WalkResult::advance();
+          return WalkResult::skip();
         }
         replace(builder, load,
                 arith::ConstantIndexOp::create(builder, load.getLoc(),
-                                               slots.lookup(name)));
-      } else if (auto weight = dyn_cast<LayerWeightOp>(op)) {
-        if (failed(checkLayer(builder, weight)))
+                                               slots.lookup(name).first));
+        return WalkResult::skip();
+      }
+      if (auto weight = dyn_cast<LayerWeightOp>(op)) {
+        const SlotRange range = slots.lookup(weight.getPattern());
+        if (failed(checkLayer(builder, weight, range.count)))
           return WalkResult::interrupt();
-        Value first = arith::ConstantIndexOp::create(
-            builder, op->getLoc(), slots.lookup(weight.getPattern()));
+        Value first =
+            arith::ConstantIndexOp::create(builder, op->getLoc(), range.first);
         replace(builder, weight,
                 arith::AddIOp::create(builder, op->getLoc(), weight.getLayer(),
                                       first));
+        return WalkResult::skip();
       }
       return WalkResult::advance();
-    });
-    return failure(walked.wasInterrupted());
+    };
+    return failure(walkOwnOps(getOperation(), rewrite).wasInterrupted());
   }
 
   /// The table has a slot for each layer, and no more.
-  LogicalResult checkLayer(OpBuilder &builder, LayerWeightOp op) {
-    const int64_t count = layerCounts.lookup(op.getPattern());
+  static LogicalResult checkLayer(OpBuilder &builder, LayerWeightOp op,
+                                  int64_t count) {
     if (std::optional<int64_t> layer = getConstantIntValue(op.getLayer())) {
       if (*layer >= 0 && *layer < count)
         return success();
@@ -114,7 +126,7 @@ private:
   }
 
   /// A tensor that bufferization may alias and must not write.
-  void replace(OpBuilder &builder, Operation *op, Value slot) {
+  static void replace(OpBuilder &builder, Operation *op, Value slot) {
     auto type = cast<RankedTensorType>(op->getResult(0).getType());
     auto memref = MemRefType::get(type.getShape(), type.getElementType());
     Value buffer = WeightOp::create(builder, op->getLoc(), memref, slot);
@@ -122,7 +134,5 @@ private:
         builder, op->getLoc(), type, buffer, /*restrict=*/true));
     op->erase();
   }
-
-  llvm::StringMap<int64_t> slots, layerCounts;
 };
 } // namespace

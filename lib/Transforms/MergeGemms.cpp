@@ -4,6 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/Schedule/MergedGemm.h"
 #include "DiffAttn/Transforms/Passes.h"
@@ -246,9 +247,11 @@ struct MergeGemmsPass final
     WeightList weights(getOperation());
     using Key = std::pair<Value, Block *>;
     llvm::MapVector<Key, SmallVector<Part>> groups;
-    getOperation().walk([&](GemmOp gemm) {
-      if (std::optional<Part> part = matchPart(gemm, weights))
-        groups[{gemm.getA(), gemm->getBlock()}].push_back(*part);
+    walkOwnOps(getOperation(), [&](Operation *op) {
+      if (auto gemm = dyn_cast<GemmOp>(op))
+        if (std::optional<Part> part = matchPart(gemm, weights))
+          groups[{gemm.getA(), gemm->getBlock()}].push_back(*part);
+      return WalkResult::advance();
     });
     if (groups.empty())
       return;

@@ -1,4 +1,4 @@
-// RUN: diffattn-opt %s --pass-pipeline="builtin.module(convert-diffattn-assert-to-runtime)" | FileCheck %s
+// RUN: diffattn-opt %s --pass-pipeline="builtin.module(convert-diffattn-assert-to-runtime)" --split-input-file | FileCheck %s
 
 // CHECK-DAG: llvm.mlir.global internal constant @[[$TEXT:.+]]("expected more\00")
 // CHECK-DAG: llvm.func @diffattn_rt_fail(!llvm.ptr)
@@ -13,5 +13,18 @@ func.func @assert(%ok: i1) {
   // CHECK:     %[[M:.+]] = llvm.mlir.addressof @[[$TEXT]]
   // CHECK:     llvm.call @diffattn_rt_fail(%[[M]])
   // CHECK:     llvm.unreachable
+  return
+}
+
+// -----
+
+// A message of an earlier run, or of somebody else, keeps its name.
+// CHECK:     llvm.mlir.global internal constant @diffattn_message_1("expected less\00")
+// CHECK:     llvm.mlir.global internal constant @diffattn_message_0("taken\00")
+llvm.mlir.global internal constant @diffattn_message_0("taken\00")
+// CHECK-LABEL: func.func @taken(
+func.func @taken(%ok: i1) {
+  // CHECK:   llvm.mlir.addressof @diffattn_message_1 :
+  cf.assert %ok, "expected less"
   return
 }

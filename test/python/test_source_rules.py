@@ -93,6 +93,50 @@ def test_libraries_read_no_environment_and_own_no_options(root):
     assert not hits
 
 
+def members_of_passes(text):
+    """The fields that classes derived from a pass declare: each statement of their bodies that is no function, alias or macro."""
+    for found in re.finditer(r"\b(?:struct|class) (\w+)[^;{}]*\b(?:\w+PassBase|PassWrapper)<[^;{}]*\{", text):
+        body, depth, position = [], 1, found.end()
+        while depth:
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
+            if depth == 1:
+                body.append(";" if text[position] == "}" else text[position])
+            position += 1
+        for statement in re.sub(r"//.*|\b(?:public|private|protected):", "", "".join(body)).split(";"):
+            statement = " ".join(statement.split())
+            plain = statement
+            while plain != (plain := re.sub(r"<[^<>]*>", "", plain)):
+                pass
+            if plain and "(" not in plain.split("=")[0] and not re.match(r"(using|static const\w*|Option|ListOption) ", plain):
+                yield f"{found[1]}: {statement}"
+
+
+def test_passes_keep_nothing_between_runs(root):
+    """One pass visits many modules in turns or, as a clone with copies of its fields, in threads: what belongs to a run is local to it."""
+    hits = [f"{name}: {member}" for name in tracked(root, "lib/*.cpp", "lib/*.h") for member in members_of_passes((root / name).read_text())]
+    assert not hits
+
+
+@pytest.mark.parametrize("member, breach", [
+    ("llvm::StringMap<int64_t> numbers;", True),
+    ("private:\n  /// A comment (with words).\n  int64_t counter = 0;", True),
+    ("std::function<std::vector<int>()> told = nothing();", True),
+    ("int64_t counter{0};", True),
+    ("static int64_t counter;", True),
+    ("using BadPassBase::BadPassBase;", False),
+    ("LogicalResult convert(Op op, size_t number = 0) { int64_t local = 1; return success(); }", False),
+    ("static constexpr auto kNames = getNames();", False),
+])
+def test_a_field_of_a_pass_is_seen(member, breach):
+    text = f"""struct Bad final
+    : diffattn::impl::BadPassBase<Bad> {{
+  void runOnOperation() override {{ if (true) {{ int n; }} }}
+  {member}
+}};
+"""
+    assert bool(list(members_of_passes(text))) == breach
+
+
 def test_nothing_depends_on_the_order_of_addresses(root):
     """Sets and maps of pointers are visited in another order in every process."""
     done = subprocess.run([sys.executable, "scripts/check_address_order.py"], cwd=root, capture_output=True, text=True)

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "PackedValues.h"
 
+#include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/IR/ScheduleCases.h"
@@ -200,6 +201,44 @@ static std::string getSignature(AttentionOp op) {
 }
 
 namespace {
+/// The names of the kernels that are emitted into one module: ops of one
+/// signature share theirs.
+class KernelNames {
+public:
+  explicit KernelNames(ModuleOp module) : module(module) {}
+
+  StringRef get(AttentionOp op) {
+    std::string &name = names[getSignature(op)];
+    if (name.empty())
+      name = getFreeName();
+    return name;
+  }
+
+private:
+  std::string getFreeName() {
+    std::string name;
+    do
+      name = "diffattn_attention_" + std::to_string(nextNumber++);
+    while (isTaken(name));
+    return name;
+  }
+
+  /// Kernels of a family are several functions, and their names go on with what
+  /// each is for: one that is there is another op's.
+  bool isTaken(StringRef name) {
+    return llvm::any_of(module.getOps<SymbolOpInterface>(),
+                        [&](SymbolOpInterface op) {
+                          StringRef symbol = op.getName();
+                          return symbol.consume_front(name) &&
+                                 (symbol.empty() || symbol.front() == '_');
+                        });
+  }
+
+  ModuleOp module;
+  llvm::StringMap<std::string> names;
+  int64_t nextNumber = 0;
+};
+
 struct ConvertDiffAttnToVectorPass final
     : diffattn::impl::ConvertDiffAttnToVectorPassBase<
           ConvertDiffAttnToVectorPass> {
@@ -209,19 +248,25 @@ struct ConvertDiffAttnToVectorPass final
     if (failed(verifyThreads(getOperation(), threads)))
       return signalPassFailure();
     SmallVector<std::pair<AttentionOp, SmallVector<ScheduleCase>>> ops;
-    getOperation()->walk([&](AttentionOp op) {
+    walkOwnOps(getOperation(), [&](Operation *inner) {
+      auto op = dyn_cast<AttentionOp>(inner);
+      if (!op)
+        return WalkResult::advance();
       SmallVector<ScheduleCase> cases =
           getScheduleCases(op, ScheduleTarget::CPU);
       if (!cases.empty() && !isa<LinalgAttr>(cases.front().schedule) &&
           isa<MemRefType>(op.getInit().getType()))
         ops.push_back({op, cases});
+      return WalkResult::advance();
     });
+    KernelNames names(getOperation());
     for (auto &[op, cases] : ops)
-      if (failed(convert(op, cases)))
+      if (failed(convert(op, cases, names)))
         return signalPassFailure();
   }
 
-  LogicalResult convert(AttentionOp op, ArrayRef<ScheduleCase> cases) {
+  LogicalResult convert(AttentionOp op, ArrayRef<ScheduleCase> cases,
+                        KernelNames &names) {
     if (failed(verifyScheduleCases(op, cases)))
       return failure();
     for (const ScheduleCase &choice : cases)
@@ -236,10 +281,7 @@ struct ConvertDiffAttnToVectorPass final
     if (failed(spec.build()))
       return failure();
     Value context = packContext(b, op, spec.context);
-    std::string &name = names[getSignature(op)];
-    if (name.empty())
-      name = freshName();
-    callCases(b, context, spec, name, cases);
+    callCases(b, context, spec, names.get(op), cases);
     op.erase();
     return success();
   }
@@ -395,16 +437,5 @@ struct ConvertDiffAttnToVectorPass final
         b.getRuntimeFunction(getOperation(), RuntimeFunction::parallel_for);
     LLVM::CallOp::create(b, function, arguments);
   }
-
-  std::string freshName() {
-    std::string name;
-    do
-      name = "diffattn_attention_" + std::to_string(counter++);
-    while (getOperation().lookupSymbol(name));
-    return name;
-  }
-
-  llvm::StringMap<std::string> names;
-  int64_t counter = 0;
 };
 } // namespace
