@@ -6,6 +6,7 @@ A module is replaced by its class alone: it stays the same object, with its weig
 from __future__ import annotations
 
 import importlib
+import warnings
 
 import torch
 
@@ -26,7 +27,10 @@ def patch(model: torch.nn.Module) -> list[str]:
     `model.named_modules()`. Attention weights are not computed; a call that would need a gradient or dropout is refused.
     `unpatch(model)` undoes it.
 
-    Raises UsageError, before anything is replaced, if there is none, or if one does what the op does not.
+    Warns once where a library's release was not tried (docs/custom-op.md).
+
+    Raises UsageError, before anything is replaced, if there is none, if one does what the op does not, or if its forward has
+    parameters that no tried release has.
     """
     found = {}
     for name, module in _modules(model).items():
@@ -36,11 +40,15 @@ def patch(model: torch.nn.Module) -> list[str]:
             if "forward" in vars(module):
                 raise UsageError(f"model: expected modules with their class's forward, but {name or 'the model'!r} has one of its own, "
                                  "as hooks of other libraries set it; patch before they do")
+            releases = importlib.import_module(".fused.releases", __package__)
+            releases.check_forward(fused, name or "the model")
             fused.check(module, name or "the model")
             found[name] = module, fused
     if not found:
-        names = " or ".join(f"{name} of {place.split('.')[0]}" for place, name in _CLASSES)
-        raise UsageError(f"model: expected a module with {names} that is not patched yet, but {type(model).__name__} has none")
+        raise _none_found(model)
+    untried = {releases.library_of(fused): fused for _, fused in found.values() if not releases.is_tried(fused)}
+    for fused in untried.values():
+        warnings.warn(releases.untried_warning(fused), stacklevel=2)
     for module, fused in found.values():
         module.__class__ = fused
     return list(found)
@@ -57,6 +65,16 @@ def unpatch(model: torch.nn.Module) -> list[str]:
     for module in found.values():
         module.__class__ = type(module).unfused
     return list(found)
+
+
+def _none_found(model: torch.nn.Module) -> UsageError:
+    names = " or ".join(f"{name} of {place.split('.')[0]}" for place, name in _CLASSES)
+    message = f"model: expected a module with {names} that is not patched yet, but {type(model).__name__} has none"
+    for name, module in model.named_modules():
+        bases = [base for base in type(module).__mro__[1:] if (base.__module__, base.__name__) in _CLASSES]
+        if bases and not hasattr(type(module), "unfused"):
+            return UsageError(f"{message}: {name or 'the model'!r} is a {type(module).__name__}, a subclass of {bases[0].__name__}")
+    return UsageError(message)
 
 
 def _modules(model) -> dict[str, torch.nn.Module]:

@@ -1,5 +1,7 @@
 """diffattn.patch: models of transformers and timm whose attention is torch.ops.diffattn.attention, against themselves."""
 import copy
+import re
+import warnings
 
 import pytest
 import timm
@@ -143,6 +145,92 @@ def test_timm_module(options, arguments):
     assert_near(module(x, **options), expected, 2e-5)
 
 
+def tensors_of_a_call(model, count=4):
+    """What a layer hands to its attention module: hidden states, and cosines and sines."""
+    hidden = torch.randn(1, count, model.config.hidden_size, generator=torch.Generator().manual_seed(3))
+    return hidden, model.model.rotary_emb(hidden, torch.arange(count)[None])
+
+
+@torch.no_grad()
+def test_both_names_of_the_cache():
+    """Releases before 5.24 hand over `past_key_values`, later ones `cache`: each is the cache, in whatever release."""
+    model = diffllama()
+    results = []
+    for name in ("cache", "past_key_values", None):
+        cache, (hidden, positions) = transformers.DynamicCache(config=model.config), tensors_of_a_call(model)
+        if not results:  # the module itself, by the name that its release has
+            results.append(model.model.layers[0].self_attn(hidden, positions, None, cache)[0])
+            diffattn.patch(model)
+            cache = transformers.DynamicCache(config=model.config)
+        attention = model.model.layers[0].self_attn
+        first = (cache,) if name is None else ()
+        keywords = {} if name is None else {name: cache}
+        results.append(attention(hidden, positions, None, *first, **keywords)[0])
+        step = [tensor[:, -1:] for tensor in (hidden, *positions)]
+        attention(step[0], tuple(step[1:]), None, *first, **keywords)
+        assert cache.get_seq_length() == 5
+    for result in results[1:]:
+        assert_near(result, results[0], 2e-5)
+    with pytest.raises(UsageError, match="cache: expected one cache, but got cache and past_key_values"):
+        attention(hidden, positions, None, cache=cache, past_key_values=transformers.DynamicCache(config=model.config))
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@torch.no_grad()
+def test_keywords(implementation):
+    """Neutral ones pass, with the result of the replaced class; those that would change it are named, with the release."""
+    model = diffllama(attn_implementation=implementation)
+    (hidden, positions), bias = tensors_of_a_call(model), torch.randn(1, 8, 4, 4)
+    neutral = dict(position_ids=torch.arange(4)[None], cache_position=torch.arange(4), use_cache=True, num_items_in_batch=4,
+                   position_bias=None, cu_seq_lens_q=torch.tensor([0, 4]), nothing_knows_this=3, output_attentions=False)
+    cases = [{}, neutral, {"is_causal": False}, {"is_causal": True}]
+    expected = [model.model.layers[0].self_attn(hidden, positions, **case)[0] for case in cases]
+    diffattn.patch(model)
+    attention = model.model.layers[0].self_attn
+    for case, result in zip(cases, expected):
+        assert_near(attention(hidden, positions, **case)[0], result, 2e-5)
+    assert torch.equal(expected[2], expected[3]) == (implementation == "eager")
+    if implementation == "sdpa":
+        for name, value in (("position_bias", bias), ("softcap", 5.0)):
+            with pytest.raises(UsageError, match=f"{name}: expected none in a patched model, because it changes .* in transformers {transformers.__version__}"):
+                attention(hidden, positions, **{name: value})
+    else:
+        assert_near(attention(hidden, positions, position_bias=bias)[0], expected[0], 2e-5)  # ignored by what was replaced, too
+
+
+@pytest.mark.parametrize("make, library", [(diffllama, transformers), (vit, timm)], ids=["transformers", "timm"])
+@torch.no_grad()
+def test_releases_that_were_not_tried(make, library, monkeypatch):
+    """One warning; and what a layer hands over that no tried release knows is refused."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        diffattn.patch(make())
+    model = make()
+    for name in diffattn.patch(model):
+        monkeypatch.setattr(type(model.get_submodule(name)), "version", "99.1.0")
+    diffattn.unpatch(model)
+    with pytest.warns(UserWarning) as warned:
+        names = diffattn.patch(model)
+    assert len(names) == 2 and len(warned) == 1
+    assert re.match(rf"{library.__name__} 99.1.0 was not tried with diffattn.patch, as {library.__name__} \S+ to \S+ were", str(warned[0].message))
+    if library is transformers:
+        hidden, positions = tensors_of_a_call(model)
+        attention = model.model.layers[0].self_attn
+        attention(hidden, positions, position_ids=None, use_cache=True, nothing_knows_this=None)
+        with pytest.raises(UsageError, match="nothing_knows_this: expected none in a patched model, because it may change .* in transformers 99.1.0"):
+            attention(hidden, positions, nothing_knows_this=3)
+
+
+@pytest.mark.parametrize("make, replaced", [(diffllama, DiffLlamaAttention), (vit, DiffAttention)], ids=["transformers", "timm"])
+def test_forwards_that_are_unknown(make, replaced, monkeypatch):
+    """A parameter by a new name, or one more, could mean anything: nothing is replaced."""
+    model = make()
+    monkeypatch.setattr(replaced, "forward", lambda self, hidden_states, new_name=None: None)
+    with pytest.raises(UsageError, match=rf"to take \(.*as {replaced.__name__} does in .* takes \(hidden_states, new_name\)"):
+        diffattn.patch(model)
+    assert not any(hasattr(type(module), "unfused") for module in model.modules())
+
+
 def test_errors():
     with pytest.raises(UsageError, match="model: expected a torch.nn.Module, but got 3"):
         diffattn.patch(3)
@@ -165,6 +253,9 @@ def test_errors():
     diffattn.patch(model)
     with pytest.raises(UsageError, match="that is not patched yet"):
         diffattn.patch(model)
+    subclass = type("Special", (DiffAttention,), {})
+    with pytest.raises(UsageError, match="has none: 'the model' is a Special, a subclass of DiffAttention"):
+        diffattn.patch(subclass(24, num_heads=3))
 
 
 def test_calls_that_are_refused():

@@ -3,42 +3,52 @@
 from __future__ import annotations
 
 import torch
+import transformers
 from transformers.models.diffllama.modeling_diffllama import DiffLlamaAttention, apply_rotary_pos_emb
 
 from ...errors import UsageError
+from . import releases
 
-#: Those whose masks are tensors that the op takes, and no other kernels' own.
-_IMPLEMENTATIONS = ("eager", "sdpa")
+#: Implementations whose masks are tensors that the op takes, not other kernels' own; and the keywords by which a layer changes what
+#: they compute, beside `is_causal` of sdpa. Both ignore all others, in the tried releases.
+_CHANGING = {"eager": (), "sdpa": ("position_bias", "softcap")}
+#: Keywords without effect that trainers and layers hand over. In a release that was not tried, others are refused.
+_NEUTRAL = frozenset(("position_ids", "use_cache", "cache_position", "num_items_in_batch", "return_dict", "output_attentions",
+                      "output_hidden_states", "output_router_logits", "logits_to_keep", "labels", "cu_seq_lens_q", "cu_seq_lens_k",
+                      "max_length_q", "max_length_k"))
+#: Since 5.24 a cache is told what the attention's callers said.
+_TELLS_CACHE = "cache" in releases.parameters(DiffLlamaAttention.forward)
 
 
 class FusedDiffLlamaAttention(DiffLlamaAttention):
     """The module as the op computes it: the first half of the heads is map 1, the second map 2; a value is two of its."""
 
-    unfused = DiffLlamaAttention
+    unfused, version = DiffLlamaAttention, transformers.__version__
+    forms = tuple(("hidden_states", "position_embeddings", "attention_mask", cache, "**kwargs") for cache in ("past_key_values", "cache"))
 
     @staticmethod
     def check(module: DiffLlamaAttention, name: str) -> None:
         if not isinstance(module.groupnorm, torch.nn.RMSNorm) or module.groupnorm.eps is None:
             raise UsageError(f"model: expected {name!r} to have a groupnorm of torch.nn.RMSNorm with eps, but got {module.groupnorm}")
 
-    def forward(self, hidden_states, position_embeddings, attention_mask=None, past_key_values=None, **kwargs):
-        """As the class that it replaces, but None for the weights."""
+    def forward(self, hidden_states, position_embeddings, attention_mask=None, cache=None, **kwargs):
+        """As the class that it replaces, but None for the weights. `cache` is also taken by its name before 5.24, past_key_values."""
         implementation = self.config._attn_implementation
-        if implementation not in _IMPLEMENTATIONS:
-            raise UsageError(f"attn_implementation: expected {' or '.join(_IMPLEMENTATIONS)} in a patched model, but got "
-                             f"{implementation!r}")
-        if kwargs.get("output_attentions"):
-            raise UsageError("output_attentions: expected False in a patched model, because the op keeps no attention weights")
+        if implementation not in _CHANGING:
+            raise UsageError(f"attn_implementation: expected {' or '.join(_CHANGING)} in a patched model, but got {implementation!r}")
+        cache = _one_cache(cache, kwargs.pop("past_key_values", None))
+        causal = kwargs.pop("is_causal", None)
+        self._check_keywords(kwargs, _CHANGING[implementation])
         shape = hidden_states.shape[:-1]
         q, k, v = (projection(hidden_states).view(*shape, -1, self.head_dim).transpose(1, 2)
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
         q, k = apply_rotary_pos_emb(q, k, *position_embeddings)
-        if past_key_values is not None:
-            k, v = past_key_values.update(k, v, self.layer_idx)
+        if cache is not None:
+            k, v = cache.update(k, v, self.layer_idx, **({"kwargs": kwargs} if _TELLS_CACHE else {}))
         # Under autocast, projections are rounded to another type than the rotary embedding.
         (q1, q2), (k1, k2) = q.to(v.dtype).chunk(2, dim=1), k.to(v.dtype).chunk(2, dim=1)
         # Without a mask, the first query is at the first key, and a single one sees all keys: as transformers calls SDPA.
-        is_causal = attention_mask is None and implementation == "sdpa" and q.shape[2] > 1
+        is_causal = attention_mask is None and implementation == "sdpa" and q.shape[2] > 1 and (self.is_causal if causal is None else causal)
         out = torch.ops.diffattn.attention(
             q1, k1, q2, k2, torch.cat(v.chunk(2, dim=1), dim=-1), self._lambda(q.dtype), scale=self.scaling, attn_mask=attention_mask,
             is_causal=is_causal, q_offset=torch.zeros((), dtype=torch.int64, device="cpu") if is_causal else None, norm="rms",
@@ -49,3 +59,19 @@ class FusedDiffLlamaAttention(DiffLlamaAttention):
         one, two = (torch.exp((q * k).sum(-1, dtype=torch.float32)).to(dtype)
                     for q, k in ((self.lambda_q1, self.lambda_k1), (self.lambda_q2, self.lambda_k2)))
         return one - two + self.lambda_init
+
+    def _check_keywords(self, keywords: dict, changing: tuple[str, ...]) -> None:
+        """Refuses what would change the result of the replaced forward, and in a release that was not tried what may."""
+        if keywords.get("output_attentions"):
+            raise UsageError("output_attentions: expected False in a patched model, because the op keeps no attention weights")
+        tried = self.version in releases.TRIED["transformers"]
+        for name, value in keywords.items():
+            if value is not None and (name in changing or not (tried or name in _NEUTRAL)):
+                raise UsageError(f"{name}: expected none in a patched model, because it {'changes' if tried else 'may change'} what "
+                                 f"DiffLlamaAttention computes in transformers {self.version}, and the op has no such argument")
+
+
+def _one_cache(cache, past_key_values):
+    if cache is not None and past_key_values is not None and cache is not past_key_values:
+        raise UsageError("cache: expected one cache, but got cache and past_key_values")
+    return past_key_values if cache is None else cache

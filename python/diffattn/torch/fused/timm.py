@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import timm
 import torch
 from timm.layers import RmsNorm
 from timm.layers.diff_attention import DiffAttention
 from timm.models.vision_transformer import DiffParallelScalingBlock
 
 from ...errors import UsageError
+
+
+#: The parameters of both classes' forwards.
+_FORMS = (("x", "attn_mask", "is_causal"),)
 
 
 def _check(module: torch.nn.Module, name: str) -> None:
@@ -34,7 +39,7 @@ def _attend(module, q, k, v, attn_mask, is_causal) -> torch.Tensor:
 class FusedDiffAttention(DiffAttention):
     """`DiffAttention`, computed by the op."""
 
-    unfused, check = DiffAttention, staticmethod(_check)
+    unfused, version, forms, check = DiffAttention, timm.__version__, _FORMS, staticmethod(_check)
 
     def forward(self, x, attn_mask=None, is_causal=False):
         """As the class that it replaces."""
@@ -45,7 +50,7 @@ class FusedDiffAttention(DiffAttention):
 class FusedDiffParallelScalingBlock(DiffParallelScalingBlock):
     """`DiffParallelScalingBlock`, its attention computed by the op."""
 
-    unfused, check = DiffParallelScalingBlock, staticmethod(_check)
+    unfused, version, forms, check = DiffParallelScalingBlock, timm.__version__, _FORMS, staticmethod(_check)
 
     def forward(self, x, attn_mask=None, is_causal=False):
         """As the class that it replaces."""
