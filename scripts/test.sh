@@ -1,29 +1,54 @@
 #!/usr/bin/env bash
-# Sets up, builds and runs every test: lit, GoogleTest, pytest. Each runner ends with its own summary.
+# Sets up, builds and runs every test: lit, GoogleTest, pytest. Each runner ends with its own summary. Or, with --newest, the tests of
+# what comes from other frameworks, against their newest releases.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup.sh"
 
-full=0
+full=0 newest=0
 for arg in "$@"; do
   case $arg in
     --full) full=1 ;;
+    --newest) newest=1 ;;
     *)
-      echo "usage: scripts/test.sh [--full]"
-      echo "  --full  more random configurations and the long tests"
+      echo "usage: scripts/test.sh [--full] [--newest]"
+      echo "  --full    more random configurations and the long tests"
+      echo "  --newest  only the tests of other frameworks' models, with the releases of python/requirements-newest.txt (7 GB in .venv-newest)"
       [ "$arg" = --help ] && exit 0 || exit 2
       ;;
   esac
 done
 
+requirements=("$root/python/requirements.txt" "$root/python/requirements-test.txt")
+if [ $newest = 1 ]; then
+  venv=${DIFFATTN_NEWEST_VENV:-$root/.venv-newest} requirements=("$root/python/requirements-newest.txt")
+fi
 setup_test_packages clang-format-22:clang-format-22
 # Beside the build, since pip waits and works on one core. It ends with this script, however that ends.
-setup_python "$root/python/requirements.txt" "$root/python/requirements-test.txt" &
+setup_python "${requirements[@]}" &
 python_setup=$!
 trap wait EXIT
 configure DIFFATTN_TESTS=ON
 build_targets
 wait $python_setup || exit 1
 failed=() options=()
+[ $full = 0 ] || options+=(--full)
+
+# run_pytest FILE-OR-FOLDER...: each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as in
+# run_unit_tests; those of NumPy's OpenBLAS would all the same, so it has one. A process that crashes is not started anew: with whole
+# files pytest-xdist then waits for ever.
+run_pytest() {
+  (cd "$root" && OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
+    "${options[@]}" "$@") ||
+    failed+=(pytest)
+}
+
+if [ $newest = 1 ]; then
+  say "pytest, with $(cd "$root" && grep -Eo '^(torch|transformers|timm|torch-mlir|onnx|jax)==[^ ]+' "${requirements[0]}" | tr '\n' ' ')"
+  cd "$root"
+  run_pytest test/python/models test/python/test_{torch,onnx,jax}*.py test/python/test_import.py
+  [ ${#failed[@]} -eq 0 ] || die "failed: ${failed[*]}"
+  exit 0
+fi
 if [ -z "${MLIR_DIR:-}" ]; then
   # Before pytest, whose processes use what is built.
   rm -rf "$build/wheel/tested"
@@ -43,13 +68,7 @@ say "GoogleTest"
 run_unit_tests
 
 say "pytest"
-[ $full = 1 ] && options+=(--full)
-# Each process runs whole files, in the order of conftest.py. Threads that wait do not spin, as in run_unit_tests; those of NumPy's
-# OpenBLAS would all the same, so it has one.
-# A process that crashes is not started anew: with whole files pytest-xdist then waits for ever.
-(cd "$root" && OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1 "$venv/bin/python" -m pytest -q -n "$processes" --dist loadfile --no-loadscope-reorder --max-worker-restart=0 --durations=25 --durations-min=5 \
-  "${options[@]}" test/python) ||
-  failed+=(pytest)
+run_pytest test/python
 
 if [ ${#failed[@]} -gt 0 ]; then
   die "failed: ${failed[*]}"
