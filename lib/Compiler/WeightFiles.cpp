@@ -269,6 +269,7 @@ llvm::Error WeightFiles::addIndex(StringRef path) {
   if (!buffer)
     return buffer.takeError();
   StringRef text = (*buffer)->getBuffer();
+  text.consume_front("\xef\xbb\xbf"); // a byte order mark is no text
   if (!llvm::json::isUTF8(text))
     return weightError(path + ": expected UTF-8");
   // File -> the tensors that the index puts there.

@@ -81,7 +81,7 @@ class Checkpoint:
 def read_json(path: Path, limit: int = files.MOST_CONFIG_BYTES) -> Any:
     """The value in a JSON file of at most `limit` bytes; a name given twice in one object is an error, not the last one's win."""
 
-    return parse_json(files.read_regular(path, limit, CheckpointError), str(path))
+    return parse_json(files.read_marked(path, limit, CheckpointError), str(path))
 
 
 def parse_json(text: bytes, source: str) -> Any:
@@ -98,7 +98,8 @@ def parse_json(text: bytes, source: str) -> Any:
     except CheckpointError:  # of the hook
         raise
     except (ValueError, RecursionError) as error:  # no UTF-8, no JSON, a number of thousands of digits, too deep
-        raise CheckpointError(f"{source}: expected JSON, but got: {error}") from None
+        kind = files.mistaken(text[:64], is_text=True)
+        raise CheckpointError(f"{source}: expected JSON, but got{f' {kind}' if kind else f': {error}'}") from None
 
 
 def read_config(directory: Path) -> dict[str, Any]:
@@ -124,6 +125,8 @@ def read_header(path: Path) -> dict[str, Tensor]:
                 raise CheckpointError(f"{path}: expected a safetensors file, but got {size} bytes")
             (length,) = struct.unpack("<Q", prefix)
             if length > min(size - 8, LARGEST_HEADER):
+                if kind := files.mistaken(prefix + file.read(56)):
+                    raise CheckpointError(f"{path}: expected a safetensors file, but got {kind}")
                 raise CheckpointError(f"{path}: expected a header of at most {min(size - 8, LARGEST_HEADER)} bytes, "
                                       f"but got {length}")
             header = parse_json(file.read(length), f"{path}: header")
@@ -226,12 +229,7 @@ def kind_of_file(path: str | Path) -> str:
     suffix = Path(path).suffix
     if suffix == ".onnx":
         return ONNX
-    try:
-        descriptor, _ = files.open_regular(path, CheckpointError)
-        with os.fdopen(descriptor, "rb") as file:
-            head = file.read(4)
-    except (OSError, CheckpointError):
-        head = b""
+    head = files.read_head(path)[:4]
     if head == b"\x7fELF":
         return CODE
     if head == b"GGUF":

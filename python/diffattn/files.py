@@ -18,6 +18,9 @@ MOST_INDEX_BYTES = 100_000_000
 #: Texts for `eval`, and files of prompts.
 MOST_TEXT_BYTES = 4096 * MEBIBYTE
 
+#: The byte order mark that some editors write before UTF-8. It is no part of the text.
+_MARK = b"\xef\xbb\xbf"
+
 _KINDS = [(stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISCHR, "a device"),
           (stat.S_ISBLK, "a device")]
 
@@ -28,6 +31,38 @@ def _kind(mode: int) -> str:
 
 def _too_large(path, limit: int, got: str, error) -> Exception:
     return error(f"{path}: expected at most {limit} bytes, but got {got}")
+
+
+#: How files begin that are often saved under another file's name, and what they are.
+_BEGINNINGS = ((b"version https://git-lfs", "a pointer of Git LFS, which stands for the file; fetch the file with: git lfs pull"),
+               (b"<!doctype html", "a page of HTML, as a download that failed leaves; download the file again"),
+               (b"<html", "a page of HTML, as a download that failed leaves; download the file again"),
+               (b"<?xml", "XML, as a download that failed leaves; download the file again"),
+               (b"pk\x03\x04", "a zip archive, as torch.save writes it"), (b"\x80\x02", "a pickle of Python"),
+               (b"\x1f\x8b", "data compressed by gzip; unpack it first"), (b"gguf", "a GGUF file"))
+
+
+def mistaken(head: bytes, *, is_text: bool = False) -> str | None:
+    """What a file is that begins with `head` (64 bytes are enough) and cannot be read as what its name says; None: nobody knows.
+    `is_text`: it should be text, so that being text explains nothing."""
+    plain = head.removeprefix(_MARK).lstrip().lower()
+    for beginning, kind in _BEGINNINGS:
+        if plain.startswith(beginning):
+            return kind
+    text = head[:60].decode("utf-8", "replace")
+    if is_text or not text.strip() or not " ".join(text.split()).isprintable() or "\ufffd" in text[:-3]:
+        return None
+    return f"text that begins with {text.strip()[:40]!r}"
+
+
+def read_head(path: str | Path) -> bytes:
+    """The first bytes of a regular file for `mistaken`; none where it cannot be read."""
+    try:
+        descriptor, _ = open_regular(path, InputError)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(64)
+    except (OSError, InputError):
+        return b""
 
 
 def open_regular(path: str | Path, error: type[Exception], limit: int | None = None) -> tuple[int, int]:
@@ -56,6 +91,11 @@ def read_regular(path: str | Path, limit: int, error: type[Exception]) -> bytes:
         return _read(file, path, limit, error)
 
 
+def read_marked(path: str | Path, limit: int, error: type[Exception]) -> bytes:
+    """The same for UTF-8 text, without a byte order mark before it."""
+    return read_regular(path, limit, error).removeprefix(_MARK)
+
+
 def _read(file, path, limit: int, error: type[Exception]) -> bytes:
     """What a file that may be growing, or a pipe, gives until its end."""
     try:
@@ -76,7 +116,8 @@ def exists(path: Path) -> bool:
 
 
 def read_text(path: str | Path, limit: int = MOST_TEXT_BYTES) -> str:
-    """The UTF-8 text of a file or a pipe; "-" is standard input. A device is an error, except a terminal."""
+    """The UTF-8 text of a file or a pipe, without a byte order mark before it; "-" is standard input. A device is an error, except a
+    terminal."""
     if str(path) == "-":
         data = _read_text_bytes(0, "standard input", limit, close=False)
         path = "standard input"
@@ -87,9 +128,12 @@ def read_text(path: str | Path, limit: int = MOST_TEXT_BYTES) -> str:
             raise InputError(f"{path}: expected a readable text file, but got: {failure.strerror}") from None
         data = _read_text_bytes(descriptor, path, limit, close=True)
     try:
-        return data.decode("utf-8")
+        return data.removeprefix(_MARK).decode("utf-8")
     except UnicodeDecodeError as failure:
-        raise InputError(f"{path}: expected UTF-8 text, but got: {failure.reason} at byte {failure.start}") from None
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise InputError(f"{path}: expected UTF-8 text, but got the byte order mark of UTF-16; save it as UTF-8") from None
+        start = failure.start + len(data) - len(failure.object)
+        raise InputError(f"{path}: expected UTF-8 text, but got: {failure.reason} at byte {start}") from None
 
 
 def _read_text_bytes(descriptor: int, path, limit: int, close: bool) -> bytes:

@@ -32,13 +32,40 @@ def _shown(names: list[str]) -> str:
     return ", ".join(map(printable_name, names[:4])) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
+#: Parts of names that belong to what a model was wrapped in, and what wraps it so.
+_WRAPPERS = {"_orig_mod": "torch.compile", "module": "DataParallel or DistributedDataParallel", "_fsdp_wrapped_module": "FSDP",
+             "_checkpoint_wrapped_module": "checkpoint_wrapper"}
+
+
+def _other_name(missing: list[str], names: list[str]) -> str:
+    """How a file names one of the missing weights: with parts of a wrapper, with another prefix, or without the first part. Empty: none
+    is like them."""
+    unwrapped = {".".join(part for part in name.split(".") if part not in _WRAPPERS): name for name in names}
+    for name in missing:
+        if name in unwrapped:
+            part = next(part for part in unwrapped[name].split(".") if part in _WRAPPERS)
+            return (f"; the file has {shown(unwrapped[name])}, with the '{part}.' of {_WRAPPERS[part]}: save the state_dict of the model "
+                    "inside, or its tensors without that part of their names")
+    for name in missing:
+        first, _, rest = name.partition(".")
+        # Whole parts of a name alone, and enough of them that no other weight is meant.
+        for ending, lacks in ((name, ""), (rest, f"{first}.")):
+            for other in names if "." in ending else ():
+                if other == ending or other.endswith(f".{ending}"):
+                    prefix = other[: len(other) - len(ending)]
+                    said = " and ".join([f"with the prefix {shown(prefix)}"] * bool(prefix) + [f"without {lacks!r}"] * bool(lacks))
+                    return f"; the file has {shown(other)}, {said}: save its tensors under the names that are expected"
+    return ""
+
+
 def _check_weights(checkpoint: Checkpoint, module: models.Module, kind: str) -> None:
     """Says what the loader would say of names, shapes and types, without the wait for the compiler."""
     wanted = module.file_types()
     missing = [name for name in wanted if name not in checkpoint.tensors]
     if missing:
         more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
-        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {shown(missing[0])}{more} missing")
+        raise CheckpointError(f"{checkpoint.directory}: expected the weights of {kind}, but {shown(missing[0])}{more} missing"
+                              f"{_other_name(missing, list(checkpoint.tensors))}")
     for name, (shape, elem) in wanted.items():
         tensor = checkpoint.tensors[name]
         if tensor.shape != tuple(shape):

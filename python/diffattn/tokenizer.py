@@ -22,7 +22,9 @@ class Tokenizer:
         except ImportError:
             raise CheckpointError("expected the Python package 'tokenizers', but it is not installed") from None
         self.path = path
-        content = files.read_regular(path, files.MOST_TOKENIZER_BYTES, CheckpointError)
+        content = files.read_marked(path, files.MOST_TOKENIZER_BYTES, CheckpointError)
+        if kind := files.mistaken(content[:64], is_text=True):
+            raise CheckpointError(f"{path}: expected a tokenizer of Hugging Face's tokenizers, but got {kind}")
         with self._blaming_the_file("a tokenizer of Hugging Face's tokenizers"):
             self.inner = tokenizers.Tokenizer.from_buffer(content)
             # A file may ask for padding or cutting to a fixed length; a model here takes any.

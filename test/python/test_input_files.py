@@ -104,6 +104,83 @@ def test_large_inline_constants_are_read(tool, tmp_path):
         assert tool("-", "--emit=input", "-o", os.devnull, stdin=pipe.stdout).returncode == 0
 
 
+# ---- byte order marks, and files that are others ------------------------------------------------------------------------
+
+MARK = b"\xef\xbb\xbf"
+
+
+def texts_with_a_mark(folder, tmp_path):
+    """The same text with and without a mark, as a file of prompts and for `eval`."""
+    for name, mark in (("plain", b""), ("marked", MARK)):
+        (tmp_path / name).write_bytes(mark + b"In the beginning\r\nAnd the king said\r\n")
+    return tmp_path / "plain", tmp_path / "marked"
+
+
+def test_a_byte_order_mark_is_no_text(command, folder, tmp_path):
+    plain, marked = texts_with_a_mark(folder, tmp_path)
+    generate = ("generate", folder, "--max-new-tokens", 4, "--prompt-file")
+    expected, scored = command(*generate, plain).stdout, command("eval", folder, plain).stdout
+    assert "\n---\n" in expected and "bits per character" in scored
+    for name in ("config.json", "tokenizer.json"):
+        (folder / name).write_bytes(MARK + (folder / name).read_bytes())
+    (folder / "generation_config.json").write_bytes(MARK + b"{}")
+    assert command(*generate, marked).stdout == expected and command("eval", folder, marked).stdout == scored
+    assert command(*generate, "-", input=marked.read_bytes().decode()).stdout == expected
+    assert command("eval", folder, "-", input=marked.read_bytes().decode()).stdout == scored
+    inner = tmp_path / "inner"
+    inner.write_bytes(b"In the " + MARK + b"beginning\n")  # elsewhere it is a character
+    assert command(*generate, inner).stdout.startswith("In the \ufeffbeginning")
+    marked.write_bytes(MARK)
+    assert "marked: expected a text, but got an empty file" in command("eval", folder, marked).stderr
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_an_error(command, tmp_path, encoding):
+    (tmp_path / "text").write_bytes("\ufeffIn the beginning".encode(encoding))
+    for arguments in (("eval", TINY, tmp_path / "text"), ("generate", TINY, "--prompt-file", tmp_path / "text")):
+        done = command(*arguments)
+        assert done.returncode == 6 and "expected UTF-8 text, but got the byte order mark of UTF-16" in done.stderr
+
+
+def test_an_index_may_have_a_mark(command, tool, folder, tmp_path):
+    names = list(diffattn_names(folder))
+    (folder / "model.safetensors").rename(folder / "part.safetensors")
+    (folder / "model.safetensors.index.json").write_bytes(MARK + json.dumps({"weight_map": dict.fromkeys(names, "part.safetensors")}).encode())
+    assert command("info", folder).returncode == 0
+    assert command("build", folder, "-o", tmp_path / "m.mlir").returncode == 0
+    assert tool("m.mlir", "--entry=forward", f"--weights={folder}", "--input=1x2xi64=0,40").returncode == 0
+
+
+def diffattn_names(folder):
+    from safetensors import safe_open
+
+    with safe_open(folder / "model.safetensors", "np") as file:
+        return list(file.keys())
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 1234\n"
+PAGE = b"<!DOCTYPE html>\n<html><body>404</body></html>"
+
+
+@pytest.mark.parametrize("content, kind", [(POINTER, "a pointer of Git LFS, which stands for the file"), (PAGE, "a page of HTML"),
+                                           (MARK + b"\n" + PAGE, "a page of HTML"), (b"<?xml version='1.0'?><Error/>", "XML")])
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_files_that_stand_for_others(command, folder, name, content, kind):
+    (folder / name).write_bytes(content)
+    done = command("generate", folder, "--prompt", "And")
+    assert done.returncode != 0 and f"{name}: expected " in done.stderr and f"but got {kind}" in done.stderr
+
+
+@pytest.mark.parametrize("content, kind", [(b"Not Found, and why it is not: read the page", "text that begins with 'Not Found"),
+                                           (b"PK\x03\x04" + b"\1" * 60, "a zip archive, as torch.save writes it"),
+                                           (b"\x1f\x8b" + b"\x91" * 60, "data compressed by gzip"), (b"\xff" * 60, "")])
+def test_weights_that_are_something_else(command, folder, content, kind):
+    (folder / "model.safetensors").write_bytes(content)
+    done = command("generate", folder, "--prompt", "And")
+    expected = f"expected a safetensors file, but got {kind}" if kind else "expected a header of at most"
+    assert done.returncode == 5 and f"model.safetensors: {expected}" in done.stderr
+
+
 # ---- pipes ------------------------------------------------------------------------------------------------------------
 
 

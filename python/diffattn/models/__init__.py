@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UsageError
+from ..text import shown
 from . import diff_v1, diff_v2, diffllama, edifice, motif, multihead, phi4flash, timm_vit
 from .config import Config, ConfigError
 from .mlir_text import FLOATS, Module
@@ -38,7 +39,20 @@ def build(config: Mapping[str, Any], dtype: str = "f32", source: str = "config.j
 def model_type(config: Config) -> str:
     """The kind of model that a config names; timm's own files say `architecture`."""
     key = "architecture" if "model_type" not in config.values and "architecture" in config.values else "model_type"
+    _check_nested(config, key)
     return config.choice(key, tuple(BUILDERS))
+
+
+def _check_nested(config: Config, key: str) -> None:
+    """Models of several parts have a config for each of them, and their weights under names for each: only texts' own are read."""
+    nested = config.values.get("text_config")
+    if not isinstance(nested, Mapping):
+        return
+    differ = [name for name, value in nested.items() if config.values.get(name) != value]
+    if differ:
+        kind = nested.get("model_type", config.values.get(key))
+        raise ConfigError(f"{config.source}: expected the keys of one model, but got a 'text_config' of {shown(kind)} too, "
+                          f"which has another {shown(differ[0])}; save that part alone, its text_config as config.json beside its weights")
 
 
 __all__ = ["BUILDERS", "DECODERS", "Config", "ConfigError", "Module", "Quantization", "build", "model_type", "read_quantization"]

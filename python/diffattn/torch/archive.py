@@ -20,7 +20,7 @@ from torch._export.serde import schema
 from torch._export.serde.serialize import ExportedProgramDeserializer, _bytes_to_dataclass, deserialize_scalar_type
 
 from ..errors import CompileError, DiffAttnError, InputError, IRError, WeightsError
-from ..files import open_regular
+from ..files import mistaken, open_regular, read_head
 from ..text import shown
 
 #: Of the text of a graph, of which real ones have some megabytes.
@@ -47,6 +47,9 @@ def load(path: str) -> torch.export.ExportedProgram:
             return _load(_Archive(path, file, archive))
     except DiffAttnError as error:
         raise type(error)(f"{path}: {error}") from None
+    except zipfile.BadZipFile as error:
+        kind = mistaken(read_head(path)) or f"BadZipFile: {error}"
+        raise IRError(f"{path}: expected a program that torch.export has saved, but got {kind}") from None
     except Exception as error:  # of many classes: torch trusts its files
         raise IRError(f"{path}: expected a program that torch.export has saved, but got {type(error).__name__}: "
                       f"{shown(' '.join(str(error).split()), 400)}") from None

@@ -4,10 +4,12 @@ import struct
 
 import numpy as np
 import pytest
-from conftest import write_checkpoint
+from conftest import ROOT, write_checkpoint
 
-from diffattn import cli
+from diffattn import cli, models
 from diffattn.checkpoint import CheckpointError, open_checkpoint
+from diffattn.errors import ConfigError
+from diffattn.model import build_graph
 
 CONFIG = {"model_type": "edifice_diff_attention", "hidden_size": 4, "num_heads": 2}
 
@@ -119,6 +121,45 @@ def test_missing_weights_are_counted(good, capsys):
     assert cli.main(["generate", str(good)]) == 5
     assert "expected the weights of edifice_diff_attention, but 'diff_attn_q_proj.kernel' and 9 more are missing" in \
         capsys.readouterr().err
+
+
+ATTENTION = ["diff_attn_q_proj.kernel", "diff_attn_compute.diff_attn_lambda"]
+
+
+@pytest.mark.parametrize("name, message", [
+    ("_orig_mod.{}", "the file has '_orig_mod.diff_attn_q_proj.kernel', with the '_orig_mod.' of torch.compile"),
+    ("module.{}", "the file has 'module.diff_attn_q_proj.kernel', with the 'module.' of DataParallel"),
+    ("_fsdp_wrapped_module._orig_mod.{}", "with the '_fsdp_wrapped_module.' of FSDP"),
+    ("encoder.{}", "the file has 'encoder.diff_attn_q_proj.kernel', with the prefix 'encoder.': save"),
+    ("encoder_{}", None), ("{}x", None)])
+def test_names_with_another_prefix(tmp_path, name, message):
+    state = {name.format(weight): np.zeros((4, 4), np.float32) for weight in ATTENTION}
+    with pytest.raises(CheckpointError, match="expected the weights of edifice_diff_attention") as raised:
+        build_graph(open_checkpoint(write_checkpoint(tmp_path / "m", CONFIG, state)))
+    assert message in str(raised.value) if message else str(raised.value).endswith("missing")
+
+
+def test_names_without_a_prefix(tmp_path):
+    tiny = json.loads((ROOT / "examples" / "tiny-lm" / "config.json").read_text())
+    for prefix, said in (("", "the file has 'embed_tokens.weight', without 'model.'"),
+                         ("transformer.", "with the prefix 'transformer.' and without 'model.'")):
+        folder = write_checkpoint(tmp_path / f"m{prefix}", tiny, {f"{prefix}embed_tokens.weight": np.zeros((4, 4), np.float32)})
+        with pytest.raises(CheckpointError, match="expected the weights of diff_v1") as raised:
+            build_graph(open_checkpoint(folder))
+        assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("config, message", [
+    ({"model_type": "llava", "text_config": CONFIG}, "got a 'text_config' of 'edifice_diff_attention' too, which has another 'model_type'"),
+    ({**CONFIG, "text_config": {"hidden_size": 8}}, "which has another 'hidden_size'"),
+    ({**CONFIG, "text_config": CONFIG}, None), ({**CONFIG, "text_config": None}, None), ({**CONFIG, "text_config": {}}, None)])
+def test_a_nested_config_is_not_passed_over(config, message):
+    if message is None:
+        models.build(config)
+        return
+    with pytest.raises(ConfigError, match="config.json: expected the keys of one model, but ") as raised:
+        models.build(config)
+    assert message in str(raised.value)
 
 
 def test_build_writes_all_or_nothing(good, tmp_path, capsys):
