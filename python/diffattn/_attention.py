@@ -53,7 +53,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
               norm_eps: float = 1e-5, norm_eps_mode: str = "inside", out_scale: float = 1.0, gate: ArrayLike = None,
               kv_len: ArrayLike = None, q_offset: ArrayLike = None, segment_ids: tuple[ArrayLike, ArrayLike] | None = None,
               cu_seqlens_q: ArrayLike = None, cu_seqlens_k: ArrayLike = None, block_table: ArrayLike = None, integral: bool = False,
-              target: str = "cpu", out: ArrayLike = None, stream: Any = None) -> Any:
+              target: str = "cpu", threads: int | None = None, out: ArrayLike = None, stream: Any = None) -> Any:
     """(softmax(scale q1 k1^T) - lam softmax(scale q2 k2^T)) v for each head, as an array [B, Hs, Tq, dv].
 
     q1 [B, Hs, Tq, d], q2 [B, Hn, Tq, d], k1 [B, Hk1, Tk, d], k2 [B, Hk2, Tk, d], v [B, Hv, Tk, dv]: all float32, float16 or
@@ -87,6 +87,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                     Without is_causal, window and segment_ids. No kernel computes it: slow, with a warning that says so
     target          "cpu", "cpu:<isa>", "cuda[:<chip>][@<n>]": a GPU, or "cuda-sim:<chip>": GPU kernels on a simulator, slow and
                     with every access checked
+    threads         on a CPU: how many to use, at most 4096; None or 0: the default (docs/threads.md). The result does not depend on it
     out             where the result is written, and what is returned: [B, Hs, Tq, dv] with any strides, sharing no element with
                     another argument. Of q1's type, or float32: then the result of 16-bit operands is not rounded
     stream          with arrays on a device: the CUDA stream to launch on, a number or an object with `cuda_stream`; by default
@@ -105,6 +106,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
                                     q_offset=q_offset, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k,
                                     block_table=block_table), stream, ordinal)
     # Before anything is read or converted.
+    count = checks.threads(threads)
     options = options_of(scale, is_causal, window, softcap, lam_activation, norm, norm_eps, norm_eps_mode, out_scale, integral)
     if integral and segment_ids is not None:
         raise UsageError("integral: expected no segment_ids with it, because its mean is over all queries")
@@ -135,7 +137,7 @@ def attention(q1: ArrayLike, k1: ArrayLike, q2: ArrayLike, k2: ArrayLike, v: Arr
     executable = _executable(plan)
     if plan.any_on_device:
         executable.check_device([found[slot][2] for slot in plan.slots], "attention")
-    executable.call_packed("attention", plan.packed([found[slot][1] for slot in plan.slots]), len(plan.slots), 0, native)
+    executable.call_packed("attention", plan.packed([found[slot][1] for slot in plan.slots]), len(plan.slots), 0, native, count)
     return out
 
 

@@ -152,10 +152,9 @@ def _check_operands(given) -> dict[str, int]:
 
 def _check_others(given, sizes, options) -> None:
     dtype, lam, batch, heads, queries = given["q1"].dtype, given["lambda"], sizes["B"], sizes["Hs"], sizes["Tq"]
-    forms = [(), (heads,), (batch, queries, heads), (batch, queries, sizes["Hn"])]
-    if lam.shape not in forms:
-        raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms[1:])}, but got "
-                         f"{list(lam.shape)}")
+    forms = dict.fromkeys([(heads,), (batch, queries, heads), (batch, queries, sizes["Hn"])])
+    if lam.shape and lam.shape not in forms:
+        raise InputError(f"lam: expected a number or shape {' or '.join(str(list(f)) for f in forms)}, but got {list(lam.shape)}")
     _check_type(given, "lambda", (F32,), lam.shape)
     if "bias" in given:
         given["bias"] = _mask(given["bias"], dtype, sizes)

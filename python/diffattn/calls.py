@@ -191,14 +191,16 @@ class CompiledCode:
         out = self.call_packed(entry, packed, len(views), len(self.signature(entry)[1]), native)
         return [owned(r, self.free) if r.argument < 0 else arrays[r.argument] for r in out]
 
-    def call_packed(self, entry: str, arguments: Any, count: int, num_results: int, native: int | None = None) -> list[Result]:
+    def call_packed(self, entry: str, arguments: Any, count: int, num_results: int, native: int | None = None,
+                    threads: int | None = None) -> list[Result]:
         """Calls a function with arguments as the C interface takes them. Memory of the results, but of those that are arguments
-        updated in place, is the caller's, for `free`."""
+        updated in place, is the caller's, for `free`. `threads`: other than the program's, checked by the caller."""
         out = array_type(Result, max(num_results, 1))()
         with self._one_call:
             if self.has_device:
                 self._lib.check(self._lib.memory_stream(self._handle, native))
-            self._lib.check(self._lib.call(self._handle, entry.encode(), arguments, count, self._threads, out, num_results))
+            threads = self._threads if threads is None else threads
+            self._lib.check(self._lib.call(self._handle, entry.encode(), arguments, count, threads, out, num_results))
         return out[:num_results]
 
     @property

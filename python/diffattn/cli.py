@@ -18,8 +18,8 @@ from pathlib import Path
 from . import __version__, checks, files, hints, import_command, library, models, quantization
 from .checkpoint import MLIR, has_weights, is_bundle, kind_of_file, open_checkpoint, read_config, read_json
 from .errors import BundleError, CheckpointError, DiffAttnError, InputError, RunError, UsageError
-from .generation_config import MOST_TOKENS, read_defaults
-from .output import prepare_streams, say, tell, write_file
+from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
+from .output import ReaderGoneError, prepare_streams, say, tell, write_file
 from .text import printable_generated, printable_name, shown
 from .tokenizer import Tokenizer
 
@@ -149,6 +149,13 @@ def _prompts(args) -> list[str]:
     return [line[:-1] if line.endswith("\r") else line for line in lines]
 
 
+def _ids(text: str) -> list[int]:
+    """Token ids of the command line, as 1,2,3."""
+    if not re.fullmatch("[0-9]{1,10}(,[0-9]{1,10})*", text):
+        raise argparse.ArgumentTypeError(f"expected token ids as 1,2,3, but got {text!r}")
+    return [int(word) for word in text.split(",")]
+
+
 def _decoder_config(args) -> dict:
     """The config of a model that can generate; of a bundle without one: nothing."""
     from .model import build_graph
@@ -170,10 +177,11 @@ def _decoder_config(args) -> dict:
     return config
 
 
-def _tokenizer(directory) -> Tokenizer:
+def _tokenizer(directory, for_prompts: bool = False) -> Tokenizer:
     path = Path(directory) / "tokenizer.json"
     if not files.exists(path):
-        raise CheckpointError(f"{directory}: expected a tokenizer.json, because the command works on text")
+        raise CheckpointError(f"{directory}: expected a tokenizer.json, because the command works on text"
+                              + ("; --ids takes and gives token ids without one" if for_prompts else ""))
     return Tokenizer(path)
 
 
@@ -192,14 +200,49 @@ def _shown_text(text: str) -> str:
     return printable_generated(text) if sys.stdout.isatty() else text
 
 
-def generate(args) -> int:
-    # What is wrong is said before anything is compiled.
-    prompts = _prompts(args)
-    config, tokenizer = _decoder_config(args), _tokenizer(args.directory)
-    options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p, "seed": args.seed,
+def _sampling(args, config: dict, count: int) -> tuple[GenerationDefaults, dict]:
+    """What the model's makers say, and the checked options of the command line for so many prompts."""
+    options = {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p,
                "repetition_penalty": args.repetition_penalty}
     defaults = read_defaults(Path(args.directory), config)
     defaults.sampler(**options)
+    seeds = args.seed or [0]
+    if len(seeds) not in (1, count):
+        raise UsageError(f"--seed: expected one for all prompts or {count}, one for each, but got {len(seeds)}")
+    options["seed"] = seeds[0] if len(seeds) == 1 else seeds
+    return defaults, options
+
+
+def _generate_ids(args) -> int:
+    """Prompts and texts as ids, for which no tokenizer is needed."""
+    for option, value in (("--prompt", args.prompt), ("--prompt-file", args.prompt_file), ("--stop", args.stop)):
+        if value is not None:
+            raise UsageError(f"--ids: expected no {option} with it, because that is text")
+    config = _decoder_config(args)
+    _, options = _sampling(args, config, len(args.ids))
+    vocabulary, largest = config.get("vocab_size"), max(map(max, args.ids))
+    if isinstance(vocabulary, int) and largest >= vocabulary:
+        raise InputError(f"--ids: expected token ids below the config's vocab_size, {vocabulary}, but got {largest}")
+    model = _load(args)
+    rows, code = [list(ids) for ids in args.ids], 0
+    try:
+        for row, token in model.generate(args.ids, args.max_new_tokens, **options):
+            rows[row].append(token)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    for row in rows:
+        say(",".join(map(str, row)))
+    tell(f"diffattn: {model.timing}")
+    return code
+
+
+def generate(args) -> int:
+    # What is wrong is said before anything is compiled.
+    if args.ids is not None:
+        return _generate_ids(args)
+    prompts = _prompts(args)
+    config, tokenizer = _decoder_config(args), _tokenizer(args.directory, for_prompts=True)
+    defaults, options = _sampling(args, config, len(prompts))
     if args.stop is not None:
         options["stop"] = [_argument("--stop", text) for text in checks.texts("--stop", args.stop)]
     _check_tokens(args.directory, [tokenizer.encode(prompt) for prompt in prompts], config.get("vocab_size"), defaults.bos)
@@ -435,12 +478,13 @@ def make_parser() -> argparse.ArgumentParser:
                   'diffattn generate examples/tiny-lm --prompt "And the king said" --temperature 0.8')
     sub.add_argument("--prompt", action="append", metavar="TEXT", help="may be repeated: a batch")
     sub.add_argument("--prompt-file", type=Path, metavar="FILE", help="a prompt a line; - reads standard input")
+    sub.add_argument("--ids", action="append", type=_ids, metavar="N,N,...", help="a prompt as token ids; gives ids too and needs no tokenizer; may be repeated")
     sub.add_argument("--max-new-tokens", type=_integer(1, MOST_TOKENS), metavar="N", help="(default: 128)")
     sub.add_argument("--temperature", type=_number, help="0 (the default) takes the likeliest token")
     sub.add_argument("--top-k", type=_integer(0), metavar="K", help="draw from the K likeliest (default: 0, all)")
     sub.add_argument("--top-p", type=_number, metavar="P", help="draw from the fewest that reach P (default: 1)")
     sub.add_argument("--repetition-penalty", type=_number, metavar="R", help="make tokens that came before less likely (default: 1)")
-    sub.add_argument("--seed", type=_integer(0), default=0)
+    sub.add_argument("--seed", type=_integer(0), action="append", metavar="N", help="of what is drawn (default: 0); repeated: one for each prompt")
     sub.add_argument("--stop", action="append", metavar="TEXT", help="end before this text; may be repeated")
     sub.description += " The model's generation_config.json may set other defaults."
 
@@ -510,6 +554,8 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         tell()
         return INTERRUPTED
+    except ReaderGoneError as error:  # as with `| head`
+        return error.code
     except DiffAttnError as error:
         tell(f"diffattn: error: {error}")
         return error.code

@@ -18,7 +18,7 @@ from .arguments import ArrayLike
 from .arrays import as_array, owned
 from .calls import CompiledCode
 from .device import DeviceArray
-from .errors import CheckpointError, InputError, RunError
+from .errors import CheckpointError, InputError, RunError, UsageError
 from .generation_config import MOST_TOKENS, GenerationDefaults, read_defaults
 from .models.config import Config
 from .prefill import Prefills
@@ -104,6 +104,15 @@ def _split_prompts(prompts) -> tuple[bool, list]:
         return array.ndim == 1, [array] if array.ndim == 1 else list(array)
     several = any(isinstance(p, (str, list, tuple)) or getattr(p, "ndim", 0) for p in prompts)
     return not several, list(prompts) if several else [list(prompts)]
+
+
+def _seeds(seed, count: int) -> list[int]:
+    """One for each of so many prompts."""
+    if not isinstance(seed, (list, tuple)):
+        return [checks.integer("seed", seed)] * count
+    if len(seed) != count:
+        raise UsageError(f"seed: expected one for all prompts or {count}, one for each, but got {len(seed)}")
+    return [checks.integer(f"seed[{number}]", value) for number, value in enumerate(seed)]
 
 
 class CompiledModel:
@@ -195,29 +204,31 @@ class CompiledModel:
 
     @overload
     def generate(self, prompts: str, max_new_tokens: int | None = None, *, temperature: float | None = None,
-                 top_k: int | None = None, top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
+                 top_k: int | None = None, top_p: float | None = None, seed: int | Sequence[int] = 0, repetition_penalty: float | None = None,
                  stop: str | Sequence[str] | None = None) -> Iterator[str]: ...
 
     @overload
     def generate(self, prompts: ArrayLike, max_new_tokens: int | None = None, *, temperature: float | None = None,
-                 top_k: int | None = None, top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
+                 top_k: int | None = None, top_p: float | None = None, seed: int | Sequence[int] = 0, repetition_penalty: float | None = None,
                  stop: str | Sequence[str] | None = None) -> Iterator[Any]: ...
 
     def generate(self, prompts: ArrayLike, max_new_tokens: int | None = None, *, temperature: float | None = None, top_k: int | None = None,
-                 top_p: float | None = None, seed: int = 0, repetition_penalty: float | None = None,
+                 top_p: float | None = None, seed: int | Sequence[int] = 0, repetition_penalty: float | None = None,
                  stop: str | Sequence[str] | None = None) -> Iterator[Any]:
         """Streams what follows a prompt: pieces of text for text, ids for ids.
 
         A list of prompts (or a 2-D array of ids) gives pairs of the prompt's number and a piece. Generation ends at the
-        model's end token, at a `stop` string, which prompts of ids do not look for, or after `max_new_tokens`. What is None is as generation_config.json says, else
-        greedy and 128 tokens. `timing` then says how fast it was.
+        model's end token, at a `stop` string, which prompts of ids do not look for, or after `max_new_tokens`. What is None is as
+        generation_config.json says, else greedy and 128 tokens. `seed` is one for all prompts, or a list of one for each: what is
+        drawn for a prompt depends on its seed, not on its place among the prompts. `timing` then says how fast it was.
         """
         if not self.is_decoder:
             raise InputError(f"expected a decoder, but got {self.kind}, which cannot generate")
-        sampler = self.defaults.sampler(temperature, top_k, top_p, seed, repetition_penalty)
+        sampler = self.defaults.sampler(temperature, top_k, top_p, repetition_penalty)
         if max_new_tokens is not None:
             max_new_tokens = checks.integer("max_new_tokens", max_new_tokens, 1, MOST_TOKENS)
         single, batch = _split_prompts(prompts)
+        seeds = _seeds(seed, len(batch))
         stop = self.defaults.stop if stop is None else checks.texts("stop", stop)
         ids = [self._prompt_ids("prompts" if single else f"prompts[{i}]", prompt) for i, prompt in enumerate(batch)]
         streams = [TextStream(self.tokenizer, i, stop) if isinstance(p, str) else None for p, i in zip(batch, ids)]
@@ -226,10 +237,10 @@ class CompiledModel:
         longest = max(map(len, ids)) + max_new_tokens
         if self.context and longest > self.context:
             warnings.warn(f"{longest} tokens are more than the {self.context} that the model was made for")
-        pieces = self._pieces(ids, streams, sampler, max_new_tokens)
+        pieces = self._pieces(ids, streams, sampler, seeds, max_new_tokens)
         return (piece for _, piece in pieces) if single else pieces
 
-    def _pieces(self, ids: list[list[int]], streams: list, sampler: Sampler, limit: int) -> Iterator:
+    def _pieces(self, ids: list[list[int]], streams: list, sampler: Sampler, seeds: list[int], limit: int) -> Iterator:
         self.timing = timing = Timing()
         lengths = np.array([len(i) for i in ids], np.int64)
         padded = np.zeros((len(ids), lengths.max()), np.int64)
@@ -242,10 +253,10 @@ class CompiledModel:
         with self._prefills.run(padded, lengths, lambda: self.new_caches(len(ids), capacity)) as (logits, caches):
             timing.prefill_seconds = time.perf_counter() - begin
             timing.prefill_tokens = int(lengths.sum())
-            yield from self._decoded(ids, streams, sampler, limit, logits, lengths, caches)
+            yield from self._decoded(ids, streams, sampler, seeds, limit, logits, lengths, caches)
 
-    def _decoded(self, ids: list[list[int]], streams: list, sampler: Sampler, limit: int, logits: np.ndarray, lengths: np.ndarray,
-                 caches: list) -> Iterator:
+    def _decoded(self, ids: list[list[int]], streams: list, sampler: Sampler, seeds: list[int], limit: int, logits: np.ndarray,
+                 lengths: np.ndarray, caches: list) -> Iterator:
         """The pieces that follow prompts of so many tokens, with the logits of their last ones."""
         timing = self.timing
         positions, tokens = lengths.copy(), np.zeros(len(ids), np.int64)
@@ -257,7 +268,7 @@ class CompiledModel:
             for row, stream in enumerate(streams):
                 if not running[row]:
                     continue
-                tokens[row] = token = sampler.pick(logits[row], row, before[row])
+                tokens[row] = token = sampler.pick(logits[row], before[row], seed=seeds[row], step=step)
                 before[row].append(token)
                 running[row] = token not in self.ends
                 if stream is None:

@@ -63,12 +63,12 @@ class GenerationDefaults:
     length: int | None = None
     stop: list[str] = field(default_factory=list)
 
-    def sampler(self, temperature=None, top_k=None, top_p=None, seed=0, repetition_penalty=None) -> Sampler:
+    def sampler(self, temperature=None, top_k=None, top_p=None, repetition_penalty=None) -> Sampler:
         """With these options; None: as the file says."""
         if temperature == 0 and (top_k or (top_p is not None and top_p != 1)):
             warnings.warn("top_k and top_p have no effect at temperature 0, where the likeliest token is taken")
         return Sampler(self.temperature if temperature is None else temperature, self.top_k if top_k is None else top_k,
-                       self.top_p if top_p is None else top_p, seed,
+                       self.top_p if top_p is None else top_p,
                        self.repetition_penalty if repetition_penalty is None else repetition_penalty)
 
     def limit(self, longest: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,32 +11,34 @@ from . import checks
 from .errors import RunError
 
 
+def uniform(seed: int, choice: int, step: int) -> float:
+    """A number of [0, 1) that depends on these three alone: Philox 4x64 with the key (seed, choice) and the counter `step`."""
+    return np.random.Generator(np.random.Philox(key=seed | choice << 64, counter=step)).random()
+
+
 @dataclass
 class Sampler:
     """Greedy at temperature 0; else draws from the softmax of the logits divided by the temperature.
 
     `top_k` keeps the k most likely tokens (0: all), `top_p` then the fewest whose probabilities reach p. Before all that, logits
-    of tokens that came before are divided by `repetition_penalty` if they are positive, else multiplied with it. Each row of a
-    batch draws from its own stream of random numbers, so a prompt's text does not depend on its neighbours.
+    of tokens that came before are divided by `repetition_penalty` if they are positive, else multiplied with it. A draw depends on
+    the logits, the seed, the number of the choice among those of one request, and the step: not on other requests.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
-    seed: int = 0
     repetition_penalty: float = 1.0
-    streams: dict[int, np.random.Generator] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.temperature = checks.number("temperature", self.temperature, "a finite number of at least 0", lambda x: x >= 0)
         self.top_k = checks.integer("top_k", self.top_k)
         self.top_p = checks.number("top_p", self.top_p, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
-        self.seed = checks.integer("seed", self.seed)
         self.repetition_penalty = checks.number("repetition_penalty", self.repetition_penalty, "a finite number above 0",
                                                 lambda x: x > 0)
 
-    def pick(self, logits: np.ndarray, row: int = 0, before: Sequence[int] = ()) -> int:
-        """A token from the logits `[V]` of one row; `before` are the tokens that came before it."""
+    def pick(self, logits: np.ndarray, before: Sequence[int] = (), *, seed: int = 0, choice: int = 0, step: int = 0) -> int:
+        """A token from the logits `[V]` of one row; `before` are the tokens that came before it. See `uniform` for the others."""
         if self.repetition_penalty != 1 and len(before):
             logits = logits.astype(np.float64)
             ids = np.unique(np.asarray(before, np.int64))
@@ -58,6 +60,5 @@ class Sampler:
         if self.top_p < 1:
             enough = int(np.searchsorted(np.cumsum(weights), self.top_p)) + 1
             order, weights = order[:enough], weights[:enough]
-        stream = self.streams.setdefault(row, np.random.default_rng([self.seed, row]))
-        drawn = np.searchsorted(np.cumsum(weights), stream.random() * weights.sum(), side="right")
+        drawn = np.searchsorted(np.cumsum(weights), uniform(seed, choice, step) * weights.sum(), side="right")
         return int(order[min(int(drawn), len(order) - 1)])

@@ -106,6 +106,7 @@ ATTENTION = {
     "block_table": [1, "a", [0], [[0.0]], [[0]], [], np.array([[0]], np.uint32), object()],
     "integral": [None, *NO_FLAGS],
     "target": [None, 1, b"cpu", ["cpu"], "tpu", "cpu:", "cpu:avx9", "cpu\0", "cuda@x", "cuda@-1", "cuda@1.5", f"cuda@{1 << 40}", "cuda-sim:sm_1"],
+    "threads": NO_THREADS,
     "out": ["a", 1.0, [[[[0.0] * 4] * 3] * 2], [[[[np.float32(0)] * 4] * 3] * 2], heads().tolist(), heads(dtype=np.float64), heads()[0],
             np.broadcast_to(np.float32(0), (1, 2, 3, 4)), object()],
     "stream": [0, 1, "x", 1.5, True, object()],
@@ -387,7 +388,6 @@ SAMPLING = {
     "temperature": [-1, -1e-9, *NO_FLOATS],
     "top_k": [-1, *NO_INTEGERS],
     "top_p": [0, -0.5, 1.0001, *NO_FLOATS[:-len(NO_NUMBERS)], "1"],
-    "seed": [-1, 1 << 63, *NO_INTEGERS],
     "repetition_penalty": [0, -1, *NO_FLOATS],
 }
 GENERATE = {
@@ -396,6 +396,7 @@ GENERATE = {
                 np.ones((1, 2, 3), np.int64), [[[1]]], [], [[]], ["And", []]],
     "max_new_tokens": [0, -1, 1 << 31, 10**30, *NO_INTEGERS],
     **SAMPLING,
+    "seed": [-1, 1 << 63, *(value for value in NO_INTEGERS if not isinstance(value, (list, tuple))), [], [1, 2], [-1], [True], ["1"]],
     "stop": [1, True, b"a", "", [""], ["a", 1], ["a", ""], {"a": 1}, object()],
 }
 

@@ -4,7 +4,7 @@ It has the names and meanings of `diffattn.attention` where operators can; what 
 
 - `lam` is a tensor, and so are kv_len and q_offset;
 - segment_ids are two arguments, q_segments and kv_segments;
-- `target` is None for the tensors' device: "cpu", or "cuda" on the current stream. There is no `out` and no `stream`.
+- `target` is None for the tensors' device: "cpu", or "cuda" on the current stream. There is no `out`, no `stream` and no `threads`.
 
 Raises what `diffattn.attention` raises.
 """

@@ -111,7 +111,7 @@ def test_repetition_penalty_is_that_of_transformers():
         for _ in range(20):
             logits, before = rng.standard_normal(50).astype(np.float32), rng.integers(0, 50, 30)
             expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor(before)[None], torch.tensor(logits)[None])[0].numpy()
-            assert Sampler(repetition_penalty=penalty).pick(logits, 0, before.tolist()) == expected.argmax()
+            assert Sampler(repetition_penalty=penalty).pick(logits, before.tolist()) == expected.argmax()
 
 
 @pytest.mark.oracle

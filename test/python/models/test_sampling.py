@@ -3,14 +3,14 @@ import numpy as np
 import pytest
 
 from diffattn.errors import RunError
-from diffattn.sampling import Sampler
+from diffattn.sampling import Sampler, uniform
 from diffattn.tokenizer import TextStream
 
 LOGITS = np.log(np.array([0.5, 0.25, 0.15, 0.1], np.float32))
 
 
 def frequencies(sampler, count=4000):
-    picks = [sampler.pick(LOGITS) for _ in range(count)]
+    picks = [sampler.pick(LOGITS, step=step) for step in range(count)]
     return np.bincount(picks, minlength=4) / count
 
 
@@ -36,7 +36,7 @@ def test_top_k_and_top_p_keep_the_head():
 
 @pytest.mark.parametrize("temperature", [1e-300, 1e-310, 5e-324])
 def test_tiny_temperatures_take_the_likeliest(temperature):
-    assert {Sampler(temperature, seed=seed).pick(np.array([1, 5, 3, -np.inf], np.float32)) for seed in range(8)} == {1}
+    assert {Sampler(temperature).pick(np.array([1, 5, 3, -np.inf], np.float32), seed=seed) for seed in range(8)} == {1}
 
 
 @pytest.mark.parametrize("logits", [[1, np.nan, 3], [1, np.inf, 3], [-np.inf, -np.inf, -np.inf]])
@@ -46,16 +46,21 @@ def test_logits_that_are_no_numbers_are_an_error(logits, options):
         Sampler(**options).pick(np.array(logits, np.float32))
 
 
-def test_rows_have_their_own_streams():
-    def picks(seed, row, count=20):
-        sampler = Sampler(temperature=1.0, seed=seed)
-        return [sampler.pick(LOGITS, row) for _ in range(count)]
+def test_a_draw_depends_on_seed_choice_and_step():
+    def picks(count=20, **request):
+        return [Sampler(temperature=1.0).pick(LOGITS, step=step, **request) for step in range(count)]
 
-    assert picks(1, 0) == picks(1, 0) != picks(2, 0)
-    assert picks(1, 0) != picks(1, 1)
-    sampler = Sampler(temperature=1.0, seed=1)
-    together = [(sampler.pick(LOGITS, 0), sampler.pick(LOGITS, 1)) for _ in range(20)]
-    assert [a for a, _ in together] == picks(1, 0) and [b for _, b in together] == picks(1, 1)
+    assert picks(seed=1) == picks(seed=1) == picks(seed=1, choice=0) == picks(seed=1)[:20]
+    assert len({tuple(picks(seed=seed, choice=choice)) for seed in range(4) for choice in range(4)}) == 16
+
+
+def test_uniform_numbers():
+    """Even over [0, 1), and without a likeness between neighbours, which are counters and keys one apart."""
+    numbers = np.array([[uniform(seed, choice, step) for step in range(400)] for seed, choice in ((0, 0), (0, 1), (1, 0), (2**63 - 1, 7))])
+    assert (numbers >= 0).all() and (numbers < 1).all() and len(np.unique(numbers)) == numbers.size
+    np.testing.assert_allclose(np.sort(numbers.ravel()), (np.arange(1600) + 0.5) / 1600, atol=0.05)
+    assert (np.abs(np.corrcoef(numbers) - np.eye(4)) < 0.2).all()
+    assert abs(np.corrcoef(numbers[0, 1:], numbers[0, :-1])[0, 1]) < 0.2
 
 
 @pytest.mark.parametrize("options, message", [
@@ -64,7 +69,6 @@ def test_rows_have_their_own_streams():
     ({"top_k": -1}, "top_k: expected an integer of at least 0"),
     ({"top_p": 0.0}, "top_p: expected a number above 0"),
     ({"top_p": 1.5}, "top_p: expected a number above 0 and at most 1, but got 1.5"),
-    ({"seed": -1}, "seed: expected an integer of at least 0"),
     ({"repetition_penalty": 0.0}, "repetition_penalty: expected a finite number above 0"),
 ])
 def test_bad_options(options, message):

@@ -79,6 +79,23 @@ def test_samples_depend_on_the_seed_alone(model):
     assert text(1) == text(1) != text(2)
 
 
+def test_samples_do_not_depend_on_the_batch():
+    """Prompts' texts, alone and in any place of a batch, with equal and with different seeds."""
+    model = diffattn.load(DIRECTORY, batch_invariant=True)
+    options = {"temperature": 0.9, "top_k": 50}
+
+    def texts(prompts, **more):
+        result = dict.fromkeys(range(len(prompts)), "")
+        for row, piece in model.generate(prompts, 12, **options, **more):
+            result[row] += piece
+        return list(result.values())
+
+    alone = {(prompt, seed): "".join(model.generate(prompt, 12, seed=seed, **options)) for prompt in ("And", "In the beginning") for seed in (3, 8)}
+    assert texts(["And"] * 4, seed=3) == [alone["And", 3]] * 4
+    assert texts(["In the beginning", "And", "And"], seed=[8, 3, 8]) == [alone["In the beginning", 8], alone["And", 3], alone["And", 8]]
+    assert len(set(alone.values())) == 4
+
+
 def test_stop_ends_before_the_text(model):
     whole = "".join(model.generate("In the beginning", 40))
     word = whole.split()[3]
@@ -144,6 +161,26 @@ def test_command_line(tmp_path):
     done = diffattn_command("generate", str(DIRECTORY), "--temperature", "-1")
     assert done.returncode == 2 and "temperature: expected" in done.stderr
     assert diffattn_command("generate").returncode == 2
+
+
+def test_ids_on_the_command_line(tmp_path, model):
+    """For a model without a tokenizer: ids in, ids out."""
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).symlink_to(DIRECTORY / name)
+    rows = [[0, 40, 41], [0, 349]]
+    expected = [row + list(model.generate(row, 5, temperature=0.8, seed=seed)) for row, seed in zip(rows, (4, 5))]
+    words = [word for row in rows for word in ("--ids", ",".join(map(str, row)))]
+    sampling = ("--max-new-tokens", "5", "--temperature", "0.8", "--seed", "4", "--seed", "5", "--batch-invariant")
+    done = diffattn_command("generate", str(tmp_path), *words, *sampling)
+    assert done.returncode == 0 and [list(map(int, line.split(","))) for line in done.stdout.splitlines()] == expected, done.stderr
+    for words, message in (((), "tokenizer.json, because the command works on text; --ids takes and gives token ids without one"),
+                           (("--ids", "0,2048"), "--ids: expected token ids below the config's vocab_size, 2048, but got 2048"),
+                           (("--ids", "0,-1"), "expected token ids as 1,2,3, but got '0,-1'"), (("--ids", ""), "expected token ids as 1,2,3"),
+                           (("--ids", "0", "--stop", "x"), "--ids: expected no --stop with it"),
+                           (("--ids", "0", "--prompt", "x"), "--ids: expected no --prompt with it"),
+                           (("--ids", "0", "--seed", "1", "--seed", "2"), "--seed: expected one for all prompts or 1, one for each, but got 2")):
+        done = diffattn_command("generate", str(tmp_path), *words)
+        assert done.returncode != 0 and message in done.stderr and "compiling" not in done.stderr
 
 
 def test_long_weights_tell_how_far_they_are(monkeypatch, capsys):
