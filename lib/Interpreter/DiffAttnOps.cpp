@@ -78,14 +78,17 @@ struct Attention : Details {
   /// What the operands are written in, if results are to be moved at random.
   std::optional<reference::Element> moved;
 
-  /// By how much of their magnitude results are moved: as much of what
-  /// docs/numerics.md allows as other ops are off by.
-  double getErrorPart(const reference::AttentionArguments &a,
-                      const reference::AttentionResult &result) const {
-    return moved ? reference::errorBound(*moved, a.q1.sizes[3], keysOf(a),
-                                         result.scoreMagnitude) /
-                       kRandomRoundingsToBound
-                 : 0.0;
+  /// By how much of their magnitudes, the usual and the flat one, results are
+  /// moved: as much of what docs/numerics.md allows as other ops are off by.
+  std::pair<double, double>
+  getErrorParts(const reference::AttentionArguments &a,
+                const reference::AttentionResult &result) const {
+    if (!moved)
+      return {0.0, 0.0};
+    return {reference::errorBound(*moved, a.q1.sizes[3], keysOf(a),
+                                  result.scoreMagnitude) /
+                kRandomRoundingsToBound,
+            reference::subnormalError(*moved) / kRandomRoundingsToBound};
   }
 };
 } // namespace
@@ -134,12 +137,12 @@ static bool runAttention(Machine &m, const Inst &inst) {
   if (m.options.onAttention)
     m.options.onAttention(cast<diffattn::AttentionOp>(inst.op), result);
   SmallVector<Slot> rounded(result.output.size());
-  const double part = details.getErrorPart(a, result);
-  for (auto [slot, value, magnitude] :
-       llvm::zip_equal(rounded, result.output, result.magnitude)) {
+  const auto [part, flatPart] = details.getErrorParts(a, result);
+  for (auto [slot, value, magnitude, flat] : llvm::zip_equal(
+           rounded, result.output, result.magnitude, result.flatMagnitude)) {
     slot.f = value;
     if (part > 0)
-      slot.f += part * magnitude * m.random.nextSigned();
+      slot.f += (part * magnitude + flatPart * flat) * m.random.nextSigned();
     slot.f = roundTo(details.kind, slot.f, m.random);
   }
   SmallVector<int64_t> strides = stridesOf(axes);

@@ -9,6 +9,7 @@
 #include "Sequences.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -102,6 +103,13 @@ struct MapRow {
   double scoreMagnitude = 0.0;
 };
 } // namespace
+
+static double largestWeight(const std::vector<double> &weights) {
+  double largest = 0.0;
+  for (double weight : weights)
+    largest = std::max(largest, weight);
+  return largest;
+}
 
 static double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
@@ -223,11 +231,14 @@ static double rootMeanSquare(const double *x, int64_t n) {
   return std::sqrt(sum / static_cast<double>(n));
 }
 
-/// Norm, weight, scale and gate of one row of width `dv`, and of its magnitude.
+/// Norm, weight, scale and gate of one row of width `dv`, and of its
+/// magnitudes.
 static void epilogue(const AttentionArguments &a, int64_t b, int64_t s,
-                     int64_t i, double *x, double *magnitude, int64_t dv) {
-  double rms = rootMeanSquare(x, dv),
-         magnitudeRms = rootMeanSquare(magnitude, dv);
+                     int64_t i, double *x,
+                     const std::array<double *, 2> &magnitudes, int64_t dv) {
+  double rms = rootMeanSquare(x, dv);
+  const double magnitudeRms[] = {rootMeanSquare(magnitudes[0], dv),
+                                 rootMeanSquare(magnitudes[1], dv)};
   double root =
       a.epsOutside ? rms + a.normEps : std::sqrt(rms * rms + a.normEps);
   for (int64_t c = 0; c < dv; ++c) {
@@ -236,28 +247,35 @@ static void epilogue(const AttentionArguments &a, int64_t b, int64_t s,
       factor *= a.normWeight.at({c});
     if (a.gate)
       factor *= sigmoid(a.gate.at({b, s, i, c}));
-    if (a.rmsNorm) {
-      // An error of the row reaches y = x / root directly and through the root.
-      double spread = rms > 0.0 ? std::fabs(x[c]) / root * magnitudeRms : 0.0;
-      magnitude[c] = magnitude[c] == 0.0 ? 0.0 : (magnitude[c] + spread) / root;
-      x[c] = x[c] == 0.0 ? 0.0 : x[c] / root;
+    for (size_t n = 0; n < magnitudes.size(); ++n) {
+      double &magnitude = magnitudes[n][c];
+      if (a.rmsNorm) {
+        // An error of the row reaches y = x / root directly and through the
+        // root.
+        double spread =
+            rms > 0.0 ? std::fabs(x[c]) / root * magnitudeRms[n] : 0.0;
+        magnitude = magnitude == 0.0 ? 0.0 : (magnitude + spread) / root;
+      }
+      magnitude *= std::fabs(factor);
     }
+    if (a.rmsNorm)
+      x[c] = x[c] == 0.0 ? 0.0 : x[c] / root;
     x[c] *= factor;
-    magnitude[c] *= std::fabs(factor);
   }
 }
 
 namespace {
 /// What the rows of map 1 see on average, and the same of magnitudes.
 struct MeanRow {
-  std::vector<double> values, magnitudes;
+  std::vector<double> values, magnitudes, flatMagnitudes;
 };
 } // namespace
 
 static MeanRow meanRow(const AttentionArguments &a, int64_t b, int64_t s) {
   int64_t hs = a.q1.sizes[1], tq = a.q1.sizes[2], hn = a.q2.sizes[1],
           tk = a.k1.sizes[2], dv = a.v.sizes[3];
-  MeanRow mean{std::vector<double>(dv, 0.0), std::vector<double>(dv, 0.0)};
+  const std::vector<double> zeros(dv, 0.0);
+  MeanRow mean{zeros, zeros, zeros};
   std::vector<bool> visible(tk);
   std::vector<double> bias(tk), values;
   for (int64_t i = 0; i < tq; ++i) {
@@ -265,6 +283,7 @@ static MeanRow meanRow(const AttentionArguments &a, int64_t b, int64_t s) {
       visible[j] = isVisible(a, b, s / (hs / hn), i, j, bias[j]);
     MapRow map =
         mapRow(a, a.q1, a.k1, b, s, s / (hs / a.k1.sizes[1]), i, visible, bias);
+    const double largest = largestWeight(map.weights) / static_cast<double>(tq);
     for (int64_t j = 0; j < tk; ++j) {
       if (!visible[j])
         continue;
@@ -273,6 +292,7 @@ static MeanRow meanRow(const AttentionArguments &a, int64_t b, int64_t s) {
         double product = map.weights[j] * values[c] / static_cast<double>(tq);
         mean.values[c] += product;
         mean.magnitudes[c] += std::fabs(product);
+        mean.flatMagnitudes[c] += largest * std::fabs(values[c]);
       }
     }
   }
@@ -289,7 +309,7 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
   int64_t perNoise = hs / hn, perValue = hs / a.v.sizes[1];
   AttentionResult result;
   result.output.assign(batch * hs * tq * dv, 0.0);
-  result.magnitude = result.output;
+  result.magnitude = result.flatMagnitude = result.output;
   std::vector<bool> visible(tk);
   std::vector<double> bias(tk), values;
 
@@ -314,8 +334,11 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
         result.scoreMagnitude = std::max(
             {result.scoreMagnitude, map1.scoreMagnitude, map2.scoreMagnitude});
         double lambda = lambdaAt(a, b, s, group, i);
-        double *x = &result.output[((b * hs + s) * tq + i) * dv];
-        double *magnitude = &result.magnitude[((b * hs + s) * tq + i) * dv];
+        const int64_t row = ((b * hs + s) * tq + i) * dv;
+        double *x = &result.output[row], *magnitude = &result.magnitude[row],
+               *flat = &result.flatMagnitude[row];
+        const double largest = largestWeight(map1.weights) +
+                               std::fabs(lambda) * largestWeight(map2.weights);
         for (int64_t j = 0; j < tk; ++j) {
           if (!visible[j])
             continue;
@@ -327,13 +350,15 @@ mlir::diffattn::reference::attention(const AttentionArguments &a) {
             double value = values[c];
             x[c] += weight * value;
             magnitude[c] += absolute * std::fabs(value);
+            flat[c] += largest * std::fabs(value);
           }
         }
         for (int64_t c = 0; a.integral && c < dv; ++c) {
           x[c] += lambda * mean.values[c];
           magnitude[c] += std::fabs(lambda) * mean.magnitudes[c];
+          flat[c] += std::fabs(lambda) * mean.flatMagnitudes[c];
         }
-        epilogue(a, b, s, i, x, magnitude, dv);
+        epilogue(a, b, s, i, x, {magnitude, flat}, dv);
       }
     }
   return result;
@@ -360,4 +385,21 @@ double mlir::diffattn::reference::errorBound(Element element, int64_t headDim,
                   std::max(scoreMagnitude, 1.0) +
               2.0 * std::sqrt(static_cast<double>(std::max<int64_t>(keys, 1))) +
               16.0);
+}
+
+double mlir::diffattn::reference::subnormalError(Element element) {
+  switch (element) {
+  case Element::F64:
+    return 0.0; // 2^-1075, which f64 does not hold
+  case Element::F32:
+    return std::ldexp(1.0, -150);
+  case Element::F16:
+    return std::ldexp(1.0, -25);
+  case Element::BF16:
+    return std::ldexp(1.0, -134);
+  case Element::I64:
+  case Element::Bool:
+    break;
+  }
+  return 0.0;
 }

@@ -167,7 +167,7 @@ mlir::diffattn::reference::attentionWithTables(const AttentionArguments &a) {
   const int64_t sequences = isPacked(a) ? a.cuSeqlensQ.sizes[0] - 1 : batches;
   AttentionResult result;
   result.output.assign(batches * hs * tq * dv, 0.0);
-  result.magnitude.assign(batches * hs * tq * dv, 0.0);
+  result.magnitude = result.flatMagnitude = result.output;
   result.largestBias.assign(batches * hs * tq, 0.0);
   DenseRows k1, k2, v;
   for (int64_t n = 0; n < sequences; ++n) {
@@ -206,6 +206,7 @@ mlir::diffattn::reference::attentionWithTables(const AttentionArguments &a) {
       };
       copy(part.output, result.output, dv);
       copy(part.magnitude, result.magnitude, dv);
+      copy(part.flatMagnitude, result.flatMagnitude, dv);
       copy(part.largestBias, result.largestBias, 1);
     }
   }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import diffattn
-from attention_cases import BOUNDS
+from attention_cases import BOUNDS, HALF_STEP
 from attention_reference import attention as reference
 from diffattn.errors import UsageError
 
@@ -41,7 +41,7 @@ def test_random_configurations(dtype, seed):
     sigmoid = pick(True, False)
     got = integral(*arrays, lam, attn_mask=bias, gate=gate, lam_activation="sigmoid" if sigmoid else None, **options)
     expected, bound = reference(*arrays, lam, bias=bias, gate=gate, lam_sigmoid=sigmoid, integral=True, **options)
-    assert (np.abs(got.astype(np.float64) - expected) <= BOUNDS[dtype] * (bound + np.abs(expected)) + 1e-30).all()
+    assert (np.abs(got.astype(np.float64) - expected) <= BOUNDS[dtype] * (bound + np.abs(expected)) + HALF_STEP[dtype] + 1e-30).all()
 
 
 def test_weights_of_a_row_sum_to_one():

@@ -8,7 +8,7 @@ import ctypes
 import numpy as np
 import pytest
 
-from attention_cases import draw_lengths, draw_offsets, draw_segments
+from attention_cases import HALF_STEP, draw_lengths, draw_offsets, draw_segments
 from attention_reference import attention, visible_keys
 from kernel_library import TYPES, call, compile_library, function_text, runnable_isas
 
@@ -147,7 +147,7 @@ def check(inputs, isa, number, bounds):
     tolerance = bounds[inputs.sig["type"]]
     # A norm divides by what may be close to nothing; there its epsilon bounds the quotient.
     error = np.abs(got - expected)
-    allowed = tolerance * (bound + np.abs(expected)) + 1e-30
+    allowed = tolerance * (bound + np.abs(expected)) + HALF_STEP[inputs.sig["type"]] + 1e-30
     shapes = {n: a.shape for n, a in inputs.arrays.items()}
     assert not np.isnan(got).any(), f"{isa} s{number}: NaN; {inputs.sig} {shapes}"
     worst = np.unravel_index(np.argmax(error / allowed), error.shape) if error.size else None

@@ -345,7 +345,14 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
   Operand &k1 = tensor(s.key1, keys, s.d, growing);
   Operand &q2 = tensor(s.noise, queries, s.d, gauss);
   Operand &k2 = tensor(s.key2, keys, s.d, growing);
-  Operand &v = tensor(s.value, keys, s.dv, gauss);
+  auto sized = [&, element = int64_t(0)]() mutable {
+    const double x = gauss();
+    return shape.valueSize ? x * shape.valueSize(element++ / s.dv % shape.keys)
+                           : x;
+  };
+  require(!shape.valueSize || (!s.bthd && !s.paged),
+          "expected bhtd without pages with sizes of values");
+  Operand &v = tensor(s.value, keys, s.dv, sized);
   if (s.paged)
     for (Operand *operand : {&k1, &k2, &v})
       fillUnused(*operand, shape, table);
@@ -537,6 +544,8 @@ Outcome CompiledCase::run(const Shape &given, unsigned seed,
   outcome.expected = expected;
   outcome.bound = reference::errorBound(elementOf(s.type), s.d, shape.keys,
                                         outcome.expected.scoreMagnitude);
+  outcome.weightStep = reference::subnormalError(elementOf(s.type));
+  outcome.resultStep = reference::subnormalError(o.view.element);
   for (int64_t b = 0; b < shape.batch; ++b)
     for (int64_t h = 0; h < s.signal; ++h)
       for (int64_t i = 0; i < queries; ++i)
@@ -549,7 +558,8 @@ double Outcome::worst() const {
   double worst = 0.0;
   for (size_t i = 0; i < output.size(); ++i) {
     double allowed =
-        bound * (expected.magnitude[i] + std::abs(expected.output[i])) + 1e-30;
+        bound * (expected.magnitude[i] + std::abs(expected.output[i])) +
+        weightStep * expected.flatMagnitude[i] + resultStep + 1e-30;
     double error = std::abs(output[i] - expected.output[i]) / allowed;
     if (!(error <= worst)) // also NaN
       worst =

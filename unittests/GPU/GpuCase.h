@@ -127,6 +127,8 @@ struct Shape {
   int64_t pageRows = 16;
   /// Entries of the table that keys need, brought out of range.
   bool wrongPages = false;
+  /// What is multiplied to each drawn element of V, by its key.
+  std::function<double(int64_t)> valueSize = {};
   /// The segment of each query and key.
   std::function<int64_t(int64_t)> ofQuery = {}, ofKey = {};
   /// Boxes of the `wrongMap`-th map that the run makes, from 0, have so many
@@ -142,7 +144,9 @@ struct Outcome {
   std::vector<sim::LaunchStats> stats;
   reference::AttentionResult expected;
   std::vector<double> output;
-  double bound = 0.0;
+  /// Of what is allowed: a part of M; of N, for weights in the operands' type;
+  /// and for the result, whatever its size.
+  double bound = 0.0, weightStep = 0.0, resultStep = 0.0;
   std::string kernels;
   /// How many tensor maps were made.
   int64_t maps = 0;

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 
+#include <algorithm>
 #include <limits>
 
 using namespace fixtures;
@@ -396,6 +397,33 @@ TEST(Property, MagnitudeBoundsTheOutput) {
   for (size_t i = 0; i < result.output.size(); ++i)
     EXPECT_LE(std::fabs(result.output[i]), result.magnitude[i]);
   EXPECT_GT(result.scoreMagnitude, 0.0);
+}
+
+TEST(Property, FlatMagnitudeIsTheMagnitudeOfEqualWeights) {
+  Pool pool;
+  for (bool isIntegral : {false, true})
+    for (bool isPacked : {false, true}) {
+      if (isIntegral && isPacked) // not combined
+        continue;
+      AttentionArguments a = v1(pool, 5, 2, 1, 2, 1);
+      a.integral = isIntegral;
+      if (isPacked)
+        a.cuSeqlensQ = a.cuSeqlensK = pool.integers({0, 2, 5});
+      ASSERT_EQ(check(a), "");
+      AttentionResult result = attention(a);
+      double largest = 0.0;
+      for (size_t i = 0; i < result.output.size(); ++i) {
+        EXPECT_GE(result.flatMagnitude[i], result.magnitude[i] * (1 - 1e-14));
+        largest =
+            std::max(largest, result.flatMagnitude[i] / result.magnitude[i]);
+      }
+      EXPECT_GT(largest, 1.01);
+      a.scale = 0.0;
+      result = attention(a);
+      for (size_t i = 0; i < result.output.size(); ++i)
+        EXPECT_NEAR(result.flatMagnitude[i], result.magnitude[i],
+                    1e-14 * result.magnitude[i]);
+    }
 }
 
 TEST(Property, LargestBiasIsOfTheKeysThatTheRowSees) {

@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 
+#include <array>
 #include <limits>
 
 using namespace mlir::diffattn::reference;
@@ -74,5 +75,19 @@ TEST(ErrorBound, GrowsWithTypeAndLength) {
   EXPECT_GT(errorBound(Element::F16, 64, 1024, 8.0), 9e-4);
   EXPECT_GT(errorBound(Element::BF16, 64, 1024, 8.0), 7e-3);
   EXPECT_GT(errorBound(Element::F32, 64, 65536, 8.0), f32);
+}
+
+/// No number of the type lies between 0 and twice of it.
+TEST(ErrorBound, SubnormalErrorIsHalfOfTheLeastNumber) {
+  for (Element element : {Element::F32, Element::F16, Element::BF16}) {
+    std::array<uint8_t, 4> bytes{};
+    const double half = subnormalError(element);
+    store(element, bytes.data(), 2 * half);
+    EXPECT_EQ(load(element, bytes.data()), 2 * half);
+    store(element, bytes.data(), half);
+    EXPECT_EQ(load(element, bytes.data()), 0.0);
+    store(element, bytes.data(), 1.5 * half);
+    EXPECT_EQ(load(element, bytes.data()), 2 * half);
+  }
 }
 } // namespace

@@ -95,6 +95,10 @@ struct AttentionResult {
   /// sum_j (A1 + |lambda| A2) |v|, carried through norm, scale and gate. The
   /// two maps cancel, so the output itself may be far smaller.
   std::vector<double> magnitude;
+  /// The same where every visible key has the largest weight of its map,
+  /// sum_j (max A1 + |lambda| max A2) |v|: for errors of weights that do not
+  /// shrink with the weight.
+  std::vector<double> flatMagnitude;
   /// [B,Hs,Tq]: the largest bias of the keys that the row sees; minus infinity
   /// if it sees none, 0 without a bias.
   std::vector<double> largestBias;
@@ -114,10 +118,17 @@ bool isVisible(const AttentionArguments &arguments, int64_t b, int64_t group,
 /// Computes attention; `check` must have found nothing.
 AttentionResult attention(const AttentionArguments &arguments);
 
-/// The bound of docs/numerics.md: |error| / magnitude for operands of `element`
-/// with sums of `headDim` products and `keys` keys, accumulated in f32.
+/// The part of the bound of docs/numerics.md that shrinks with the result:
+/// |error| / magnitude for operands of `element` with sums of `headDim`
+/// products and `keys` keys, accumulated in f32.
 double errorBound(Element element, int64_t headDim, int64_t keys,
                   double scoreMagnitude);
+
+/// The part that does not: half of the least number above 0 of `element`, a
+/// float. Rounding moves a result below the normal range of its type by up to
+/// it, and weights that are rounded to the operands' type by it times
+/// flatMagnitude.
+double subnormalError(Element element);
 
 } // namespace mlir::diffattn::reference
 

@@ -32,10 +32,10 @@ def check(launcher, case, layout, batch, tq, tk, seed):
         call.close()
     # In the usual layout, of which alone PyTorch's products are sure: with one query and odd rows, cuBLAS reads at odd addresses.
     known = {name: tensor.clone(memory_format=torch.contiguous_format) for name, tensor in operands.for_reference(case, tensors).items()}
-    want, m, composed = (operands.like_result(case, tensors, x)
-                         for x in (*exact_attention.exact(case, known), exact_attention.composition(case, known)))
-    error, ours = exact_attention.measured(got, want, m), exact_attention.relative(got, want)
-    peer = exact_attention.relative(composed, want)
+    exact = exact_attention.Exact(*(operands.like_result(case, tensors, x) for x in exact_attention.exact(case, known)))
+    composed = operands.like_result(case, tensors, exact_attention.composition(case, known))
+    error, ours = exact_attention.measured(got, exact, tensors["q1"].dtype), exact_attention.relative(got, exact.result)
+    peer = exact_attention.relative(composed, exact.result)
     gate = exact_attention.GATES[case.element]
     failures = []
     if not error <= gate:

@@ -92,7 +92,7 @@ def measure(launcher, clock, row, seed, settings, deadline=None):
     count = 2 if launcher.simulated else timing.input_sets(bytes_of_one, cache, free)
     sets = [first] + [operands.make(case, batch, tq, tk, "dense", seed + i, device) for i in range(1, count)]
     rows = torch.randperm(tq, device=device)[:ROWS].sort().values
-    want = exact_attention.exact(case, operands.for_reference(case, first), rows)[0]
+    want = exact_attention.exact(case, operands.for_reference(case, first), rows).result
     contestants, errors, refused, calls, failures = {}, {}, {}, [], []
     ours = [(OURS, launcher, case, sets), (PLAIN, launcher.plain, case, sets)]
     ours += [(name, launcher, launcher.cases[other], [operands.for_reference(case, tensors) for tensors in sets])

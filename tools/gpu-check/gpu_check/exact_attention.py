@@ -1,13 +1,26 @@
 """What a case computes: in f64, with the measure of docs/numerics.md, and as a composition of PyTorch's own attention."""
 import math
+from typing import NamedTuple
 
 import torch
 
 from . import cases
 
-# |error| / M of docs/numerics.md, by the type of the result.
+# |error| / M of docs/numerics.md, by the type of the operands.
 GATES = {"f32": 5e-5, "f16": 1.5e-3, "bf16": 1.2e-2}
-SMALLEST = {torch.float32: 2.0 ** -149, torch.float16: 2.0 ** -24, torch.bfloat16: 2.0 ** -133}
+
+
+class Exact(NamedTuple):
+    """A result in f64, M, and N, M with every weight as large as the largest of its row and map; each [B, Hs, rows, dv]."""
+    result: torch.Tensor
+    m: torch.Tensor
+    n: torch.Tensor
+
+
+def half_step(dtype):
+    """Half of the type's least number above 0: by so much rounding moves a number below the normal range, however small it is."""
+    facts = torch.finfo(dtype)
+    return facts.smallest_normal * facts.eps / 2
 
 
 def visible(case, tensors, rows):
@@ -46,7 +59,7 @@ def _lambda(case, tensors, rows, heads):
 
 
 def exact(case, tensors, rows=None):
-    """(result, M) in f64 for the queries `rows` (all by default), [B, Hs, rows, dv]. The formula is that of docs/spec.md."""
+    """The queries `rows` (all by default) by the formula of docs/spec.md."""
     device, tq = tensors["q1"].device, tensors["q1"].shape[2]
     rows = torch.arange(tq, device=device) if rows is None else rows
     heads, noise = case.heads[0], case.heads[1]
@@ -70,15 +83,18 @@ def exact(case, tensors, rows=None):
     values = _spread(tensors["v"], heads).double()
     x = (first - lam * second) @ values
     m = (first + lam.abs() * second) @ values.abs()
+    largest = first.amax(-1, keepdim=True) + lam.abs() * second.amax(-1, keepdim=True)
+    n = largest * (seen.double() @ values.abs())
     factor = torch.full((), case.out_scale, dtype=torch.float64, device=device)
     if case.norm:
         factor = factor / torch.sqrt(x.square().mean(-1, keepdim=True) + cases.EPS)
-        m = m + (x * factor / case.out_scale).abs() * m.square().mean(-1, keepdim=True).sqrt()
+        through_root = (x * factor / case.out_scale).abs()
+        m, n = (size + through_root * size.square().mean(-1, keepdim=True).sqrt() for size in (m, n))
     if "weight" in tensors:
         factor = factor * tensors["weight"].double()
     if "gate" in tensors:
         factor = factor * torch.sigmoid(tensors["gate"][:, :, rows].double())
-    return x * factor, m * factor.abs()
+    return Exact(x * factor, m * factor.abs(), n * factor.abs())
 
 
 def tail(case, tensors, x):
@@ -123,9 +139,10 @@ def relative(got, want):
     return float((got.double() - want).norm() / want.norm().clamp_min(1e-300))
 
 
-def measured(got, want, m):
-    """The largest |error| / M, beside half of the type's smallest number, by which a rounded result may be off however small M is;
-    infinite where something is not finite, or M is 0 and the error is not."""
-    error = ((got.double() - want).abs() - SMALLEST[got.dtype] / 2).clamp_min(0)
-    ratio = torch.where(error == 0, 0.0, error / m)
+def measured(got, exact, element):
+    """The largest |error| / M, beside what rounding to subnormal numbers does: of the result, and of weights in the type `element` of
+    the operands. Infinite where something is not finite, or M is 0 and the error is not."""
+    subnormal = half_step(got.dtype) + half_step(element) * exact.n
+    error = ((got.double() - exact.result).abs() - subnormal).clamp_min(0)
+    ratio = torch.where(error == 0, 0.0, error / exact.m)
     return math.inf if not bool(torch.isfinite(got).all()) else float(torch.nan_to_num(ratio, nan=math.inf).max())
