@@ -58,11 +58,17 @@ WriteErrorsScope::~WriteErrorsScope() {
   errno = error;
 }
 
+char ReaderHasGoneError::ID = 0;
+
 static llvm::Error fail(StringRef file, int code) {
-  return makeError(
-      ErrorClass::Output,
-      file + ": expected to write the file, but got: " +
-          std::error_code(code, std::generic_category()).message());
+  std::string message =
+      (file + ": expected to write the file, but got: " +
+       std::error_code(code, std::generic_category()).message())
+          .str();
+  if (code == EPIPE)
+    return llvm::make_error<ReaderHasGoneError>(
+        printableMessage(ErrorClass::Output, message));
+  return makeError(ErrorClass::Output, message);
 }
 
 /// Returns 0 or an error number.

@@ -446,8 +446,15 @@ def _no_threads(text: str) -> int:
     raise argparse.ArgumentTypeError("expected none, because the number of threads is chosen where the bundle runs")
 
 
+class _Parser(argparse.ArgumentParser):
+    def _print_message(self, message: str, file=None) -> None:
+        """Help and versions are results, and usage is a message; the base class passes over what cannot be written."""
+        if message:
+            (say if file is sys.stdout else tell)(message, end="")
+
+
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="diffattn", description=__doc__,
+    parser = _Parser(prog="diffattn", description=__doc__,
                                      epilog="diffattn COMMAND --help: the options of a command, and an example")
     parser.add_argument("--version", action="version", version=f"diffattn {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -547,10 +554,7 @@ def _run(argv: list[str] | None) -> int:
 def main(argv: list[str] | None = None) -> int:
     prepare_streams()
     try:
-        try:
-            return _run(argv)
-        finally:
-            say(end="")  # what argparse has printed, too
+        return _run(argv)
     except KeyboardInterrupt:
         tell()
         return INTERRUPTED

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 
+from . import output
 from .errors import DiffAttnError, LibraryError
 
 
@@ -61,7 +62,8 @@ def _become(name: str) -> int:
     try:
         path = program(name)
     except DiffAttnError as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
+        output.prepare_streams()
+        output.tell(f"{name}: error: {error}")
         return error.code
     # Where diffattn-run looks for packages that bring an assembler or cuBLASLt.
     os.environ.setdefault("DIFFATTN_VENV", sys.prefix)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import stat
 import sys
 import tempfile
@@ -15,6 +16,12 @@ from .errors import OutputError
 from .text import printable
 
 _PROC = "/proc/"
+
+
+class ReaderGoneError(OutputError):
+    """The pipe that results go to has no reader any more. Commands end without a message, with what a shell reports of SIGPIPE."""
+
+    code = 128 + signal.SIGPIPE
 
 
 def write_file(path: str | Path, text: str) -> None:
@@ -43,7 +50,12 @@ def _told(path: str | Path):
     try:
         yield
     except OSError as error:
-        raise OutputError(f"{path}: expected to write the file, but got: {error.strerror}") from None
+        raise _failure(error, f"{path}: expected to write the file") from None
+
+
+def _failure(error: OSError, expected: str) -> OutputError:
+    kind = ReaderGoneError if isinstance(error, BrokenPipeError) else OutputError
+    return kind(f"{expected}, but got: {error.strerror}")
 
 
 class _Part:
@@ -123,17 +135,17 @@ def say(text: str = "", end: str = "\n") -> None:
         sys.stdout.write(text + end)
         sys.stdout.flush()
     except OSError as error:
-        discard_output()
-        raise OutputError(f"standard output: expected to write to it, but got: {error.strerror}") from None
+        _discard(sys.stdout)
+        raise _failure(error, "standard output: expected to write to it") from None
 
 
-def discard_output() -> None:
-    """What a stream has kept of a failed write would fail again when Python ends."""
+def _discard(stream) -> None:
+    """Drops what a stream has kept of a failed write: it would fail again when Python ends, which changes the exit status."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, stream.fileno())
         os.close(null)
-        sys.stdout.flush()
+        stream.flush()
     except (OSError, ValueError):
         pass
 
@@ -150,5 +162,7 @@ def tell(text: str = "", end: str = "\n", fresh: bool = False) -> None:
         sys.stderr.write(("\n" if fresh and _open_line else "") + printable(text) + end)
         _open_line = end == ""
         sys.stderr.flush()
-    except (OSError, ValueError):
+    except OSError:
+        _discard(sys.stderr)
+    except ValueError:  # the stream is closed
         pass

@@ -183,14 +183,6 @@ def test_closed_streams(command):
     assert run("<&-").returncode == 0
 
 
-def test_a_reader_that_has_gone():
-    read, out = os.pipe()
-    os.close(read)
-    done = diffattn_command("info", str(TINY), stdout=out, text=True)
-    os.close(out)
-    assert done.returncode == errors.OutputError.code and "Broken pipe" in done.stderr and "Traceback" not in done.stderr
-
-
 POSIX = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 
 

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "../CrashMessage.h"
 #include "../EntryPoints.h"
+#include "../StandardStreams.h"
 
 #include "DiffAttn/InitAll.h"
 
@@ -14,7 +15,9 @@
 #include "mlir/Tools/mlir-lsp-server/MlirLspServerMain.h"
 
 int diffattn_lsp_server_main(int argc, char **argv) {
+  mlir::diffattn::guardStandardStreams({"diffattn-lsp-server: error: ", 1});
   mlir::diffattn::tellOfCrashes(argv[0]);
+  mlir::diffattn::endWithoutReader();
   mlir::DialectRegistry registry;
   mlir::registerAllDialects(registry);
   mlir::registerAllExtensions(registry);

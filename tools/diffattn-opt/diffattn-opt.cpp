@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "../CrashMessage.h"
 #include "../EntryPoints.h"
+#include "../StandardStreams.h"
 
 #include "DiffAttn/InitAll.h"
 
@@ -15,7 +16,9 @@
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
 int diffattn_opt_main(int argc, char **argv) {
+  mlir::diffattn::guardStandardStreams({"diffattn-opt: error: ", 1});
   mlir::diffattn::tellOfCrashes(argv[0]);
+  mlir::diffattn::endWithoutReader();
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();
   mlir::DialectRegistry registry;

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "../CrashMessage.h"
 #include "../EntryPoints.h"
+#include "../StandardStreams.h"
 
 #include "DiffAttn/InitAll.h"
 
@@ -49,7 +50,9 @@ static std::error_code findFault(llvm::StringRef path) {
 }
 
 int diffattn_reduce_main(int argc, char **argv) {
+  mlir::diffattn::guardStandardStreams({"diffattn-reduce: error: ", 1});
   mlir::diffattn::tellOfCrashes(argv[0]);
+  mlir::diffattn::endWithoutReader();
   mlir::registerAllPasses();
   mlir::diffattn::registerAllPasses();
   mlir::DialectRegistry registry;

@@ -36,6 +36,7 @@ EXAMPLES:
 EXIT CODES:
   0 done          1 results differ   2 usage      3 IR        4 compiler
   5 weights       6 inputs           7 run time   8 output
+  141 nobody reads the output any more
 )";
 
 std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {

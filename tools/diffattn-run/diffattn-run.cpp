@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "../EntryPoints.h"
+#include "../StandardStreams.h"
 #include "CacheCommand.h"
 #include "Compare.h"
 #include "Inputs.h"
@@ -31,10 +32,7 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
-#include <fcntl.h>
-#include <unistd.h>
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
@@ -513,17 +511,9 @@ static llvm::Expected<bool> run() {
   return runModel(options.positional[0]);
 }
 
-/// Files that are opened must not get the numbers of streams that the caller
-/// closed, else what is printed lands in them. Writes into a closed standard
-/// output fail, those into a closed standard error are lost.
-static void holdStandardStreams() {
-  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (::fcntl(stream, F_GETFD) < 0 && errno == EBADF)
-      (void)::open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
-}
-
 int diffattn_run_main(int argc, char **argv) {
-  holdStandardStreams();
+  guardStandardStreams(
+      {"error (output): ", static_cast<int>(ErrorClass::Output)});
   // A pipe without a reader, and a limit of file sizes: writing fails with an
   // error, of the linker and the assembler too, and files are cleared away.
   ::signal(SIGPIPE, SIG_IGN);
@@ -536,22 +526,16 @@ int diffattn_run_main(int argc, char **argv) {
   llvm::Expected<bool> matches = run();
   int code = 0;
   if (!matches) {
-    auto [errorClass, message] = describeError(matches.takeError());
+    llvm::Error error = matches.takeError();
+    const bool readerHasGone = error.isA<ReaderHasGoneError>();
+    auto [errorClass, message] = describeError(std::move(error));
+    if (readerHasGone)
+      return kReaderHasGone;
     llvm::errs() << "error (" << stringifyErrorClass(errorClass)
                  << "): " << message << "\n";
     code = static_cast<int>(errorClass);
   } else if (!*matches) {
     code = static_cast<int>(ErrorClass::Mismatch);
   }
-  llvm::outs().flush();
-  if (std::error_code ec = llvm::outs().error()) {
-    llvm::outs().clear_error();
-    llvm::errs() << "error (output): expected to write to standard output, but "
-                    "got: "
-                 << ec.message() << "\n";
-    code = static_cast<int>(ErrorClass::Output);
-  }
-  // What nobody can be told must not end the process in another way.
-  llvm::errs().clear_error();
   return code;
 }

@@ -18,6 +18,16 @@
 
 namespace mlir::diffattn {
 
+/// A file is a pipe that nobody reads any more, an error of class output. A
+/// program ends for it without a message.
+class ReaderHasGoneError
+    : public llvm::ErrorInfo<ReaderHasGoneError, ExecutionError> {
+public:
+  static char ID;
+  explicit ReaderHasGoneError(std::string message)
+      : ErrorInfo(diffattn_rt::ErrorClass::Output, std::move(message)) {}
+};
+
 /// While one lives, a write on this thread into a pipe without a reader or
 /// beyond a limit of file sizes fails with an error. Otherwise SIGPIPE or
 /// SIGXFSZ would end the process, unless it ignores them.
