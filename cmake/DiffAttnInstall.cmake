@@ -37,7 +37,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/include/DiffAttn/Runtime/ABI/ElementType.h DES
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/python/diffattn DESTINATION python COMPONENT loader
   FILES_MATCHING PATTERN "*.py" PATTERN "py.typed")
 # For `pip install -e PREFIX/python`, which brings the command `diffattn`.
-install(FILES ${CMAKE_SOURCE_DIR}/python/pyproject.toml DESTINATION python COMPONENT loader)
+install(FILES ${CMAKE_SOURCE_DIR}/python/pyproject.toml ${CMAKE_SOURCE_DIR}/python/README.md DESTINATION python COMPONENT loader)
 
 # ---- the compiler: find_package(DiffAttn), whose component C is the C API alone.
 get_property(libraries GLOBAL PROPERTY DIFFATTN_LIBRARIES)

@@ -29,7 +29,7 @@ build_targets DiffAttnWheel
 package=$build/wheel/package
 rm -rf "$package"
 mkdir -p "$package/licenses"
-cp -r "$root/python/diffattn" "$root/python/pyproject.toml" "$root/LICENSE" "$package"
+cp -r "$root/python/diffattn" "$root/python/pyproject.toml" "$root/python/README.md" "$root/LICENSE" "$package"
 cp "$root/scripts/wheel_setup.py" "$package/setup.py"
 find "$package" -name __pycache__ -prune -exec rm -r {} +
 cmake --install "$build" --component wheel --prefix "$package/diffattn" >"$build/wheel/install.log" || die "see $build/wheel/install.log"

@@ -88,6 +88,17 @@ def test_name_tag_and_version(wheel, package):
     assert metadata(package, "WHEEL")["Root-Is-Purelib"] == "false"
 
 
+def test_description(package, run):
+    """Its page says what it is, and the page's example runs where there is nothing but the wheel."""
+    said = metadata(package, "METADATA")
+    assert said["Summary"] and said["Description-Content-Type"] == "text/markdown"
+    assert any(url.startswith("Homepage, https://") for url in said.get_all("Project-URL"))
+    (example,) = re.findall(r"^```python\n(.*?)^```", said.get_payload(), re.M | re.S)
+    run("python", "-c", example)
+    for line in re.findall(r"^diffattn (\w+) ", said.get_payload(), re.M):
+        run("diffattn", line, "--help")
+
+
 def test_size(wheel):
     assert wheel.stat().st_size <= 80e6
 
