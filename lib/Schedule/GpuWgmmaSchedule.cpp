@@ -6,6 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Schedule/GpuSchedule.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 using namespace mlir;
 using namespace mlir::diffattn;
 
@@ -54,48 +56,59 @@ static constexpr GpuWgmmaRow kTable[] = {
 
 ArrayRef<GpuWgmmaRow> mlir::diffattn::getGpuWgmmaTable() { return kTable; }
 
-/// What of `shape` only other kernels do.
-static std::string getOther(const GpuAttentionShape &shape) {
+static std::string getWidths(const GpuAttentionShape &shape) {
+  return std::to_string(shape.headDim) + " and " +
+         std::to_string(shape.valueDim);
+}
+
+/// All that keeps kernels by warpgroups from `shape` on `target`, but for
+/// widths beyond those of the table.
+static SmallVector<std::string> getReasons(const GpuAttentionShape &shape,
+                                           const GpuTarget &target) {
+  SmallVector<std::string> reasons;
+  if (!target.hasWgmma)
+    reasons.push_back("expected chip sm_90a, which has wgmma, but got " +
+                      target.chip);
   if (shape.elementType.isF32())
-    return "f32 operands";
+    reasons.push_back("expected q1, k1, q2, k2 and v of f16 or bf16, but got "
+                      "f32");
+  if (shape.headDim % 8 || shape.valueDim % 8)
+    reasons.push_back("expected widths that are multiples of 8, but got " +
+                      getWidths(shape));
   if (shape.bias)
-    return "an additive bias";
+    reasons.push_back("expected no additive bias, but got one");
   if (shape.mask)
-    return "a mask in memory";
+    reasons.push_back("expected no mask in memory, but got one");
   if (shape.segments)
-    return "segments";
+    reasons.push_back("expected no segments, but got q_segments and "
+                      "kv_segments");
   if (shape.softcap)
-    return "a softcap";
-  return "";
+    reasons.push_back("expected no softcap, but got one");
+  return reasons;
 }
 
 SmallVector<WhenAttr>
 mlir::diffattn::selectGpuWgmma(MLIRContext *context,
                                const GpuAttentionShape &shape,
                                const GpuTarget &target, std::string &reason) {
-  if (!target.hasWgmma) {
-    reason = target.chip + " has no wgmma";
-    return {};
-  }
-  if (std::string other = getOther(shape); !other.empty()) {
-    reason = "expected none for kernels by warpgroups, but got " + other;
-    return {};
-  }
-  auto widths = [&] {
-    return std::to_string(shape.headDim) + " and " +
-           std::to_string(shape.valueDim);
+  SmallVector<std::string> reasons = getReasons(shape, target);
+  auto holds = [&](const GpuWgmmaRow &row) {
+    return !row.byName && shape.headDim <= row.headDim &&
+           shape.valueDim <= row.valueDim &&
+           (shape.sharedKeys || !row.sharedKeys);
   };
-  if (shape.headDim % 8 || shape.valueDim % 8) {
-    reason = "expected widths that are multiples of 8 for kernels by "
-             "warpgroups, but got " +
-             widths();
+  if (llvm::none_of(kTable, holds))
+    reasons.push_back("expected widths of at most 128 and 256, or 192 and 128, "
+                      "but got " +
+                      getWidths(shape));
+  if (!reasons.empty()) {
+    reason = llvm::join(reasons, "; ");
     return {};
   }
   const bool knowsKeys = !ShapedType::isDynamic(shape.keys);
   SmallVector<WhenAttr> schedules;
   for (const GpuWgmmaRow &row : kTable) {
-    if (row.byName || shape.headDim > row.headDim ||
-        shape.valueDim > row.valueDim || (row.sharedKeys && !shape.sharedKeys))
+    if (!holds(row))
       continue;
     // Of packed sequences, which may be short, the keys are those of all.
     if (row.minKeys &&
@@ -108,9 +121,5 @@ mlir::diffattn::selectGpuWgmma(MLIRContext *context,
     if (!minKeys)
       return schedules;
   }
-  reason =
-      "expected widths of at most 128 and 256, or 192 and 128, for kernels "
-      "by warpgroups, but got " +
-      widths();
-  return {};
+  return schedules;
 }

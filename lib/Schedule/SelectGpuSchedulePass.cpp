@@ -114,6 +114,8 @@ std::string mlir::diffattn::getGpuUnsupportedReason(OnlineAttentionOp op) {
 
 static constexpr auto kGpuRemark =
     remark::RemarkOpts::name("SelectGpuSchedule").category("diffattn-gpu");
+static constexpr auto kNoWgmmaRemark =
+    remark::RemarkOpts::name("NoWgmma").category("diffattn-gpu");
 
 namespace {
 struct SelectGpuSchedulePass final
@@ -166,17 +168,30 @@ struct SelectGpuSchedulePass final
       remark::analysis(op.getLoc(), kGpuRemark)
           << ("untuned: " + chip + " gets the code and the schedules of " +
               target.chip);
-    if (target.hasWgmma && isa<GpuForwardAttr>(schedules.back()) &&
-        selectGpuWgmma(&getContext(), getGpuAttentionShape(op), target, reason)
-            .empty())
-      remark::missed(op.getLoc(), kGpuRemark)
-          << remark::reason("{0}", reason)
-          << remark::metric("Summary", "attention does not use wgmma");
+    sayWgmma(op, schedules, target);
     saySplits(op, schedules);
     sayBulkCopies(op, schedules, target);
     sayChoice(op, Builder(op).getArrayAttr(schedules));
     appendSchedules(op, schedules);
     return success();
+  }
+
+  /// Why nothing is by wgmma on a chip that has it, of attention of many
+  /// queries: kernels of few are others on every chip.
+  static void sayWgmma(AttentionOp op, ArrayRef<Attribute> schedules,
+                       const GpuTarget &target) {
+    if (!runsOnWgmmaChip(target) ||
+        !isa<GpuForwardAttr, GpuPlainAttr>(schedules.back()))
+      return;
+    std::string reason;
+    if (!selectGpuWgmma(op.getContext(), getGpuAttentionShape(op), target,
+                        reason)
+             .empty())
+      reason = getTensorMapReason(op);
+    if (!reason.empty())
+      remark::missed(op.getLoc(), kNoWgmmaRemark)
+          << remark::reason("{0}", reason)
+          << remark::metric("Summary", "attention does not use wgmma");
   }
 
   /// Why keys are not split where there may be few queries.
@@ -197,9 +212,12 @@ struct SelectGpuSchedulePass final
     for (Attribute entry : schedules) {
       auto when = dyn_cast<WhenAttr>(entry);
       auto split = dyn_cast<GpuSplitKVAttr>(when ? when.getSchedule() : entry);
+      if (!split || !target.hasWgmma)
+        continue;
       std::string reason;
-      if (!split || !target.hasWgmma ||
-          selectGpuBulkCopies(split, getGpuAttentionShape(op), target, reason))
+      if (selectGpuBulkCopies(split, getGpuAttentionShape(op), target, reason))
+        reason = getTensorMapReason(op);
+      if (reason.empty())
         continue;
       remark::missed(op.getLoc(), kGpuRemark)
           << remark::reason("{0}", reason)

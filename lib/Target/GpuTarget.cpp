@@ -83,6 +83,13 @@ StringRef mlir::diffattn::getNativeGpuChip(StringRef chip) {
   return chip;
 }
 
+bool mlir::diffattn::runsOnWgmmaChip(const GpuTarget &target) {
+  const StringRef native = getNativeGpuChip(target.chip);
+  return llvm::any_of(kGpuTargets, [&](const GpuTarget &known) {
+    return known.chip == native && known.hasWgmma;
+  });
+}
+
 int64_t mlir::diffattn::getGpuOccupancy(const GpuTarget &target,
                                         int64_t threads,
                                         int64_t registersPerThread,

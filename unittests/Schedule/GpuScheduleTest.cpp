@@ -275,27 +275,39 @@ TEST_F(GpuScheduleTest, WhatWarpgroupsDoNotDo) {
     EXPECT_TRUE(selectGpuWgmma(&context, s, target(chip), reason).empty());
     return reason;
   };
-  const StringRef none = "expected none for kernels by warpgroups, but got ";
   GpuAttentionShape s = shape(64, 128);
-  EXPECT_EQ(reasonOf(s, "sm_90"), "sm_90 has no wgmma");
+  EXPECT_EQ(reasonOf(s, "sm_90"),
+            "expected chip sm_90a, which has wgmma, but got sm_90");
   GpuAttentionShape other = s;
   other.bias = true;
-  EXPECT_EQ(reasonOf(other), (none + "an additive bias").str());
+  EXPECT_EQ(reasonOf(other), "expected no additive bias, but got one");
   other = s;
   other.mask = true;
-  EXPECT_EQ(reasonOf(other), (none + "a mask in memory").str());
+  EXPECT_EQ(reasonOf(other), "expected no mask in memory, but got one");
   other = s;
   other.segments = true;
-  EXPECT_EQ(reasonOf(other), (none + "segments").str());
+  EXPECT_EQ(reasonOf(other),
+            "expected no segments, but got q_segments and kv_segments");
   other = s;
   other.softcap = true;
-  EXPECT_EQ(reasonOf(other), (none + "a softcap").str());
+  EXPECT_EQ(reasonOf(other), "expected no softcap, but got one");
   other = s;
   other.elementType = b.getF32Type();
-  EXPECT_EQ(reasonOf(other), (none + "f32 operands").str());
+  EXPECT_EQ(reasonOf(other),
+            "expected q1, k1, q2, k2 and v of f16 or bf16, but got f32");
   EXPECT_EQ(reasonOf(shape(60, 128)),
-            "expected widths that are multiples of 8 for kernels by "
-            "warpgroups, but got 60 and 128");
+            "expected widths that are multiples of 8, but got 60 and 128");
+  EXPECT_EQ(reasonOf(shape(200, 128)),
+            "expected widths of at most 128 and 256, or 192 and 128, but got "
+            "200 and 128");
+  // All of them are said.
+  other = shape(60, 128);
+  other.elementType = b.getF32Type();
+  other.softcap = true;
+  EXPECT_EQ(reasonOf(other),
+            "expected q1, k1, q2, k2 and v of f16 or bf16, but got f32; "
+            "expected widths that are multiples of 8, but got 60 and 128; "
+            "expected no softcap, but got one");
 }
 
 /// What is asked at run time: few queries where their number is not known, and

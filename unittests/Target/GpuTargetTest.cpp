@@ -54,6 +54,17 @@ TEST(GpuTarget, AGpuGetsTheFeaturesThatItsChipHasAlone) {
     EXPECT_EQ(getNativeGpuChip(chip), chip);
 }
 
+TEST(GpuTarget, CodeThatRunsWhereWgmmaIs) {
+  for (auto [chip, runs] : {std::pair<StringRef, bool>{"sm_90", true},
+                            {"sm_90a", true},
+                            {"sm_80", false},
+                            {"sm_89", false},
+                            {"sm_100", false}}) {
+    std::string error;
+    EXPECT_EQ(runsOnWgmmaChip(*getGpuTarget(chip, error)), runs) << chip.str();
+  }
+}
+
 TEST(GpuTarget, OtherNamesAreRefusedWithTheChipsThatAreKnown) {
   for (StringRef chip :
        {"", "sm_", "sm_a", "sm_75", "sm_79", "SM_80", "80", "sm_80b", "sm_8 0",

@@ -178,11 +178,19 @@ constexpr int64_t kGpuSectionBytes = int64_t(32) << 20;
 ArrayRef<GpuWgmmaRow> getGpuWgmmaTable();
 
 /// The kernels by warpgroups for `shape`, whatever the number of queries, in
-/// the order in which they are tried. None, and a reason, if there is none.
+/// the order in which they are tried. None, and all that stands against them in
+/// `reason`, if there is none.
 SmallVector<WhenAttr> selectGpuWgmma(MLIRContext *context,
                                      const GpuAttentionShape &shape,
                                      const GpuTarget &target,
                                      std::string &reason);
+
+/// Rows of a box of keys in pages: what swizzles and products take whole.
+constexpr int64_t kGpuMapBoxRows = 16;
+
+/// Why no call of `op` has operands that tensor maps can describe; empty if one
+/// may have. Layouts of tensors are not known.
+std::string getTensorMapReason(AttentionOp op);
 
 /// `split` with K and V brought by tensor maps. Nothing, and a reason, where
 /// that is not done.

@@ -47,6 +47,12 @@ struct GpuTarget {
   static constexpr int64_t kRegistersPerSM = 65536;
   static constexpr int64_t kRegistersPerThread = 255;
   static constexpr int64_t kWarpSize = 32;
+  /// Bytes that a thread copies at once by cp.async at most; strides of tensor
+  /// maps are multiples of it too.
+  static constexpr int64_t kCopiedBytes = 16;
+  /// Steps along an axis of a tensor map are shorter, in bytes
+  /// (cuTensorMapEncodeTiled).
+  static constexpr int64_t kMaxMapStride = int64_t(1) << 40;
   /// Shared memory that the driver keeps of each block.
   static constexpr int64_t kReservedSharedBytes = 1024;
 };
@@ -62,6 +68,10 @@ std::optional<GpuTarget> getGpuTarget(StringRef chip, std::string &error);
 /// What to compile for where a GPU is `chip`, a name without a letter: the same
 /// chip with the features that it has alone, if there is a table of it.
 StringRef getNativeGpuChip(StringRef chip);
+
+/// Whether code for `target` runs on a chip that has wgmma, which code for that
+/// chip alone may use.
+bool runsOnWgmmaChip(const GpuTarget &target);
 
 /// Blocks that one SM holds at a time, by threads (from 1; a part of a warp
 /// counts as a warp), registers and shared memory.

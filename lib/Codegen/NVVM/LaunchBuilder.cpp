@@ -275,7 +275,7 @@ Value LaunchBuilder::canCopyChunks() {
     for (View::Role role : {View::Batch, View::Head, View::Row})
       bits = compute<arith::OrIOp>(
           bits, compute<arith::MulIOp>(stride(*view, role), bytes));
-    bits = compute<arith::AndIOp>(bits, index(15));
+    bits = compute<arith::AndIOp>(bits, index(GpuTarget::kCopiedBytes - 1));
     // An innermost stride other than 1 counts as a bit.
     Value apart = compute<arith::SubIOp>(stride(*view, View::Column), index(1));
     all = compute<arith::OrIOp>(all, compute<arith::OrIOp>(bits, apart));

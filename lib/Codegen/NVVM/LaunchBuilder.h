@@ -17,10 +17,6 @@
 
 namespace mlir::diffattn {
 
-/// Steps along an axis of a tensor map are shorter, in bytes
-/// (cuTensorMapEncodeTiled).
-constexpr int64_t kMaxMapStride = int64_t(1) << 40;
-
 /// Builds the arguments of kernels from the operands of an op on memrefs, and
 /// the launches. What is asked for is built where the builder stands.
 class LaunchBuilder {

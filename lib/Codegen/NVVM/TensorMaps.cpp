@@ -17,13 +17,10 @@ using namespace mlir::diffattn;
 static constexpr OperandView::Role kOuterAxes[] = {
     OperandView::Row, OperandView::Head, OperandView::Batch};
 
-/// Rows of a box of keys in pages: what swizzles and products take whole.
-static constexpr int64_t kBoxRows = 16;
-
 Value LaunchBuilder::canUseMaps(bool storesResult) {
   Value all = canCopyChunks();
   if (operands.blockTable)
-    all = compute<arith::AndIOp>(all, isPageMultiple(kBoxRows));
+    all = compute<arith::AndIOp>(all, isPageMultiple(kGpuMapBoxRows));
   SmallVector<const OperandView *> views{
       &operands.q1, &operands.k1, &operands.q2, &operands.k2, &operands.v};
   if (storesResult)
@@ -39,7 +36,7 @@ Value LaunchBuilder::canUseMaps(bool storesResult) {
                                            index(elementBytes(view->value)));
       Value fits = compute<arith::AndIOp>(
           compare(arith::CmpIPredicate::sgt, bytes, 0),
-          compare(arith::CmpIPredicate::slt, bytes, kMaxMapStride));
+          compare(arith::CmpIPredicate::slt, bytes, GpuTarget::kMaxMapStride));
       fits = compute<arith::AndIOp>(
           fits, compare(arith::CmpIPredicate::ne, count, 0));
       all = compute<arith::AndIOp>(all, compute<arith::OrIOp>(isOne, fits));
@@ -95,8 +92,9 @@ void LaunchBuilder::fillMaps(const GpuKernelSpec &spec) {
   Value rows = index(spec.getRows()), keys = index(tileKeys);
   if (operands.blockTable) {
     // A box lies in one page: the largest one that divides pages and tiles.
-    keys = index(kBoxRows);
-    for (int64_t box = 2 * kBoxRows; box <= tileKeys; box += kBoxRows)
+    keys = index(kGpuMapBoxRows);
+    for (int64_t box = 2 * kGpuMapBoxRows; box <= tileKeys;
+         box += kGpuMapBoxRows)
       if (tileKeys % box == 0)
         keys = b.createOrFold<arith::SelectOp>(isPageMultiple(box), index(box),
                                                keys);

@@ -69,7 +69,7 @@ func.func @strided_result(%q1: !q, %k1: !q, %q2: !q, %k2: !q, %v: !v, %l: memref
 // PTX-DAG: wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16
 // PTX-DAG: cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group
 
-// REMARK: remark: [Missed] {{.*}}Reason="expected none for kernels by warpgroups, but got a softcap", Summary="attention does not use wgmma"
+// REMARK: remark: [Missed] {{.*}}Reason="expected no softcap, but got one", Summary="attention does not use wgmma"
 func.func @softcap(%q: !q, %v: !v, %l: memref<f32>, %o: !v) {
   diffattn.attention ins(%q, %q, %q, %q, %v : !q, !q, !q, !q, !v) lambda(%l : memref<f32>) outs(%o : !v) {scale = 0.125 : f32, softcap = 30.0 : f32}
   return
