@@ -65,6 +65,7 @@ diffattn_wheel_library(DiffAttnC
   $<FILTER:$<TARGET_OBJECTS:DiffAttnC>,EXCLUDE,Dialect.cpp>
   $<FILTER:$<TARGET_OBJECTS:diffattn-opt>,EXCLUDE,Main.cpp>
   $<FILTER:$<TARGET_OBJECTS:diffattn-run>,EXCLUDE,Main.cpp>
+  $<TARGET_OBJECTS:DiffAttnToolSupport>
   ${CMAKE_SOURCE_DIR}/tools/wheel/Linker.cpp ${CMAKE_SOURCE_DIR}/tools/wheel/OlderLibc.c ${DIFFATTN_WHEEL_DIR}/OtherTargets.c
   LINK DiffAttnRuntimeWheel -Wl,--start-group ${archives} ${upstream} -Wl,--end-group ${DIFFATTN_ZLIB_ARCHIVE} ${DIFFATTN_ZSTD_ARCHIVE})
 target_include_directories(DiffAttnCWheel SYSTEM PRIVATE ${LLD_INCLUDE_DIRS})
