@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto as T
 from onnx import helper
-from onnx_cases import LINEAR, data, external, load, model, node  # noqa: F401
+from onnx_cases import FLOAT, LINEAR, data, external, load, model, node  # noqa: F401
 
 import diffattn
 from diffattn import errors
@@ -69,12 +69,12 @@ REFUSED = {
     "negative": (dict(nodes=ADD, weights=[raw([-1])]), "IRError", r"expected sizes of at least 0, but got \[-1\]"),
     "constant": (dict(nodes=[node("Constant", [], ["w"], value=raw([2, 3])), *ADD]), "IRError", "expected 24 bytes"),
     "names": (dict(nodes=ADD, weights=[raw([1])] * 2), "IRError", "expected initialisers of different names"),
-    "shapes": (dict(nodes=ADD, weights=[raw([5], bytes(20))]), "CompileError", "expected a model whose sizes onnx infers, but got: .*Add.*Incompatible"),
+    "shapes": (dict(nodes=ADD, weights=[raw([5], bytes(20))]), "CompileError", r"expected a model whose sizes onnx infers, but got 'Add', which makes 'y' of 'x' \[2, 3\], 'w' \[5\]: 'Incompatible dimensions'"),
     "reshape": (dict(nodes=[node("Reshape", ["x", "s"], ["y"])], outputs=[("y", T.FLOAT, [4, 2])], weights={"s": np.array([4, 2])}), "CompileError", "Reshape"),
     "not lowered": (dict(nodes=[node("TopK", ["x", "k"], ["y", "i"])], outputs=[("y", T.FLOAT, [2, 2])], weights={"k": np.array([2])}), "CompileError",
                     "expected ops that torch-mlir lowers to upstream dialects, but got 'TopK', which makes 'y', 'i'"),
     "other ops": (dict(nodes=[node("Frob", ["x"], ["y"], domain="com.microsoft")]), "CompileError", "but got 'com.microsoft.Frob', which makes 'y'"),
-    "random": (dict(nodes=[node("RandomNormalLike", ["x"], ["y"])]), "CompileError", "expected a model without random numbers, but got RandomNormalLike"),
+    "random": (dict(nodes=[node("RandomNormalLike", ["x"], ["y"])]), "CompileError", "expected a model without random numbers, but got 'RandomNormalLike', which makes 'y'"),
     "texts": (dict(nodes=[node("Identity", ["x"], ["y"])], inputs=[("x", T.STRING, [2])], outputs=[("y", T.STRING, [2])]), "CompileError",
               "input 'x': expected elements of float, .*, but got string"),
     "sequence": (dict(nodes=[node("SplitToSequence", ["x"], ["s"]), node("ConcatFromSequence", ["s"], ["y"], axis=0)]), "CompileError", "'SplitToSequence'"),
@@ -82,10 +82,8 @@ REFUSED = {
 
 
 REFUSED |= {
-    "rows": (dict(nodes=[node("Attention", ["x", "x", "x"], ["y"], q_num_heads=2, kv_num_heads=2)], inputs=[("x", T.FLOAT, [1, 3, "w"])], outputs=[("y", T.FLOAT, [1, 3, "w"])], opset=23), "CompileError",
-             r"expected Attention of rows of known sizes, but got \[\[1, 3, None\]"),
     "weighted": (dict(nodes=[node("SoftmaxCrossEntropyLoss", ["x", "l", "w"], ["y"])], inputs=[("x", T.FLOAT, [2, 3]), ("l", T.INT64, [2])], outputs=[("y", T.FLOAT, [])], weights={"w": np.ones(3, np.float32)}), "CompileError",
-                 "expected SoftmaxCrossEntropyLoss without weights, or another reduction, but got reduction mean and the weights 'w'"),
+                 "'SoftmaxCrossEntropyLoss', which makes 'y': expected SoftmaxCrossEntropyLoss without weights, or another reduction, but got reduction mean and the weights 'w'"),
 }
 
 
@@ -94,6 +92,35 @@ def test_models_that_are_refused(load, name):
     made, error, message = REFUSED[name]
     with pytest.raises(getattr(errors, error), match=rf"^\S+model\.onnx: .*{message}"):
         load(model(**made))
+
+
+def within(*nodes):
+    """The branch of an If."""
+    return helper.make_graph(nodes, "branch", [], [helper.make_tensor_value_info(nodes[-1].output[0], T.FLOAT, [None, None])])
+
+
+SUM = helper.make_function("own", "Sum3", ["a", "b", "c"], ["d"], [node("Add", ["a", "b"], ["t"]), node("Add", ["t", "c"], ["d"], name="second")], [helper.make_opsetid("", 20)])
+PLACES = {
+    "named": ([node("Add", ["x", "w"], ["y"], name="sum of \x1b")], r"'Add' 'sum of \\x1b', which makes 'y' of 'x' \[2, 3\], 'w' \[n, 5\]: 'Incompatible dimensions'"),
+    "the first of them": ([node("Add", ["x", "w"], ["h"]), node("Softmax", ["h"], ["g"]), node("MatMul", ["g", "w"], ["y"])], "'Add', which makes 'h' of 'x' .*Incompatible"),
+    "in a branch": ([node("If", ["c"], ["y"], then_branch=within(node("Add", ["x", "w"], ["a"])), else_branch=within(node("Relu", ["x"], ["b"])))],
+                    "'Add', which makes 'a' of 'x'.*, 'w'.*Incompatible"),
+    "in a function": ([node("Sum3", ["x", "x", "w"], ["y"], domain="own")], "'Add' 'second' of function 'own.Sum3', which makes 'd' of 't', 'c': 'Incompatible"),
+    "taken apart": ([node("RMSNormalization", ["x", "w"], ["y"], name="norm")], r"'RMSNormalization' 'norm', which makes 'y' of 'x' \[2, 3\], 'w' \[n, 5\]: 'Incompatible"),
+    "taken apart in a branch": ([node("If", ["c"], ["y"], then_branch=within(node("LpNormalization", ["x"], ["a"], axis=7)), else_branch=within(node("Relu", ["x"], ["b"])))],
+                                "'LpNormalization', which makes 'a' of 'x'"),
+    "not lowered in a branch": ([node("If", ["c"], ["y"], then_branch=within(node("TopK", ["x", "k"], ["a", "i"])), else_branch=within(node("Relu", ["x"], ["b"])))], "'TopK', which makes 'a', 'i'"),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_which_node_of_the_model_it_is(load, name):
+    """Also of nodes that others took the place of: no others are named, nor errors that follow from the first."""
+    nodes, message = PLACES[name]
+    inputs = [*FLOAT, ("w", T.FLOAT, ["n", 5]), ("c", T.BOOL, [])]
+    with pytest.raises(errors.CompileError, match=rf"^\S+model\.onnx: expected [^:]*, but got {message}") as caught:
+        load(model(nodes, inputs, [("y", T.FLOAT, [None, None])], {"k": np.array([1])}, [SUM], opset=23))
+    assert "op_type" not in str(caught.value) and "origin:" not in str(caught.value)
 
 
 def test_files_that_are_no_models(load, tmp_path):
@@ -165,7 +192,7 @@ def test_loops(load):
     for last in ([node("Identity", ["go"], ["on"])], [node("Constant", [], ["on"], value=helper.make_tensor("t", T.BOOL, [], [True]))]):
         assert load(loop(last))(np.array([1, 2], np.float32)).tolist() == [4, 8]
     for made, who in ((loop([node("Less", ["i", "limit"], ["on"])]), "its body"), (loop([node("Identity", ["go"], ["on"])], first=False), "the graph")):
-        with pytest.raises(errors.CompileError, match=f"expected Loop that ends by its number of iterations alone, but got one with a condition that {who} decides, which makes y"):
+        with pytest.raises(errors.CompileError, match=f"'Loop', which makes 'y': expected Loop that ends by its number of iterations alone, but got one with a condition that {who} decides"):
             load(made)
 
 

@@ -183,3 +183,11 @@ def test_sizes_of_one_name_are_equal_where_raising_reads_it(load):
     made = model(nodes, inputs, [("y", T.FLOAT, ["b", 4, "t", 16])], {"lambda": np.float32(0.3).reshape(())})
     loaded = is_right(load, made, *([(b, 4, t, 8), (b, 4, n, 8), (b, 4, t, 8), (b, 4, n, 8), (b, 4, n, 16)] for b, t, n in ((1, 1, 5), (2, 3, 1), (3, 7, 9))))
     assert not loaded.diagnostics and sum(d.name == "Raised" for d in loaded.applied) == 1
+
+
+def test_sums_of_places_of_other_lengths(load):
+    """onnx would follow the elements of both, as if they were sizes, and refuses lists of 5 and of 2."""
+    nodes = [node("Range", ["zero", "five", "one"], ["places"]), node("Unsqueeze", ["places", "last"], ["column"]), node("Unsqueeze", ["x", "first"], ["row"]), node("Add", ["column", "row"], ["y"])]
+    weights = {"zero": np.array(0), "five": np.array(5), "one": np.array(1), "first": np.array([0]), "last": np.array([1])}
+    got = load(model(nodes, [("x", T.INT64, [2])], [("y", T.INT64, [5, 2])], weights))(np.array([10, 20]))
+    np.testing.assert_array_equal(got, np.arange(5)[:, None] + [10, 20])

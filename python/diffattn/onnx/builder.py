@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from ..text import printable_name
 
 #: ONNX's own domain, as files name it.
 ONNX = ("", "ai.onnx")
 #: What gives places or sizes, and what truth values, whatever it takes.
 _PLACES = {"ArgMax", "ArgMin", "Range", "Shape", "Size"}
 _TRUTHS = {"And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or"}
+#: The end of the name of a Pad that makes its input as long as another tensor, where a call says whether it is shorter.
+FITS = "fits:"
 
 
 class Refused(Exception):
     """A node that other nodes cannot stand for, and that would be lowered to wrong numbers: what was expected, and what came."""
 
+    #: The name of the node.
+    name = ""
+
+
+def replace(builder: Builder, function, *args) -> bool:
+    """Whether `function` gave nodes for that of `builder`. Raises Refused with the name of the node."""
+    try:
+        return function(builder, *args)
+    except Refused as error:
+        error.name = builder.node.name
+        raise
+
 
 class Builder:
     """Nodes in the place of one, which is `node`."""
 
-    def __init__(self, node, known, constants, prefix: str):
+    def __init__(self, node, known, constants, prefix: str, number_of=None, shared=None):
+        """`number_of`: for a dimension, the number that stands for it (`Sizes.of`). `shared`: as the attribute of this name."""
         self.node, self.nodes, self._known, self._constants, self._prefix = node, [], known, constants, prefix
+        self._number_of = number_of
+        #: Values that builders before this one made in the same graph, by what tells what they are.
+        self.shared: dict[tuple, str] = {} if shared is None else shared
         #: Of elements that ops made here have.
         self._types: dict[str, int] = {}
         self.options = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
 
     def op(self, kind: str, *inputs: str, **attributes) -> str:
         name = f"{self._prefix}{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
+        self.nodes.append(helper.make_node(kind, inputs, [name], **{"name": self.node.name, **attributes}))
         self._types[name] = (attributes["to"] if kind == "Cast" else attributes["value"].data_type if kind == "Constant" else
                              onnx.TensorProto.INT64 if kind in _PLACES else onnx.TensorProto.BOOL if kind in _TRUTHS else
                              self.type(inputs[kind == "Where"]))
@@ -48,7 +70,7 @@ class Builder:
 
     def finish_all(self, kind: str, *inputs: str, **attributes) -> bool:
         """The last op, which makes all that `node` makes."""
-        self.nodes.append(helper.make_node(kind, inputs, self.node.output, **attributes))
+        self.nodes.append(helper.make_node(kind, inputs, self.node.output, name=self.node.name, **attributes))
         return True
 
     def finish_as(self, x: str, like: str) -> bool:
@@ -62,8 +84,13 @@ class Builder:
 
     def finish(self, kind: str, *inputs: str, **attributes) -> bool:
         """The last op, which makes what `node` makes."""
-        self.nodes.append(helper.make_node(kind, inputs, self.node.output[:1], **attributes))
+        self.nodes.append(helper.make_node(kind, inputs, self.node.output[:1], name=self.node.name, **attributes))
         return True
+
+    def give(self, number: int, x: str) -> None:
+        """As that result of `node`, if it is asked for."""
+        if number < len(self.node.output) and self.node.output[number]:
+            self.nodes.append(helper.make_node("Identity", [x], [self.node.output[number]], name=self.node.name))
 
     def input(self, number: int) -> str:
         """Empty: it is not given."""
@@ -75,6 +102,20 @@ class Builder:
         if kind is None or not kind.HasField("shape"):
             return None
         return [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+
+    def told(self, name: str) -> str:
+        """The sizes, for messages."""
+        return type_text(self._known.get(name))
+
+    def numbered(self, name: str, axis: int) -> Fraction | None:
+        """A size, or the number that stands for a symbol; equal ones are equal in every call. None: it is not known."""
+        kind = self._known.get(name)
+        if kind is None or not -len(kind.shape.dim) <= axis < len(kind.shape.dim):
+            return None
+        dim = kind.shape.dim[axis]
+        if dim.HasField("dim_value"):
+            return Fraction(dim.dim_value)
+        return self._number_of(dim) if self._number_of is not None and dim.dim_param else None
 
     def type(self, name: str) -> int:
         """`UNDEFINED`: it is not known."""
@@ -102,6 +143,18 @@ class Builder:
         """0, 1, ... up to the size of an axis."""
         size = self.op("Gather", self.op("Shape", name), self.constant(axis), axis=0)
         return self.op("Range", self.constant(0), size, self.constant(1))
+
+
+def type_text(kind) -> str:
+    """The sizes of a tensor of this type, with the names of symbols but those that onnx made."""
+    if kind is None or not kind.HasField("shape"):
+        return "of unknown rank"
+    return sizes_text([dim.dim_value if dim.HasField("dim_value") else
+                       None if dim.dim_param.startswith("unk__") else printable_name(dim.dim_param) for dim in kind.shape.dim])
+
+
+def sizes_text(sizes) -> str:
+    return f"[{', '.join('?' if size in (None, '') else str(size) for size in sizes)}]"
 
 
 def own_marker(graph: onnx.GraphProto) -> str:

@@ -3,38 +3,54 @@ as ops that serve."""
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from .builder import ONNX, Builder, Refused, constants_of, numbers_of, own_marker, types_of
+from .attention import attention, split_heads
+from .builder import ONNX, Builder, Refused, constants_of, numbers_of, own_marker, replace, types_of
 from .elementwise import ELEMENTWISE
 from .quantized import QUANTIZED
 from .rearranging import REARRANGING
 from .recurrent import RECURRENT
 from .reductions import REDUCTIONS
 from .sampling import SAMPLING
+from .sizes import Sizes
 from .windows import WINDOWS
 
 
 def decompose(proto: onnx.ModelProto) -> bool:
     """Changes the graph, and those within; gives whether there was anything to do. The sizes of every value must have been inferred.
     Raises Refused."""
-    return _decompose(proto.graph, {}, {}, own_marker(proto.graph))
+    return _decompose(proto.graph, {}, {}, own_marker(proto.graph), _numbers(proto.graph))
 
 
-def _decompose(graph: onnx.GraphProto, known: dict, constants: dict, marker: str) -> bool:
-    """`known` and `constants`: types, and tensors of numbers, of values outside of the graph."""
+def _numbers(graph: onnx.GraphProto):
+    """What gives the number that stands for a size of the graph."""
+    @functools.cache
+    def sizes() -> Sizes:
+        made = Sizes(graph, divides=False)
+        for node in graph.node:
+            made.follow(node)
+        return made
+
+    return lambda dim: sizes().of(dim)
+
+
+def _decompose(graph: onnx.GraphProto, known: dict, constants: dict, marker: str, number_of) -> bool:
+    """`known` and `constants`: types, and tensors of numbers, of values outside of the graph. `number_of`: as of Builder."""
     known = {**known, **types_of(graph)}
     constants = {**constants, **constants_of(graph)}
-    nodes, changes = [], False
+    nodes, changes, shared = [], False, {}
     for number, node in enumerate(graph.node):
         function = _DECOMPOSITIONS.get(node.op_type) if node.domain in ONNX else None
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                changes |= _decompose(attribute.g, known, constants, f"{marker}{number}{marker}")
-        builder = Builder(node, known, constants, f"{node.op_type}{marker}{number}{marker}")
-        if function is not None and function(builder):
+                changes |= _decompose(attribute.g, known, constants, f"{marker}{number}{marker}", number_of)
+        builder = Builder(node, known, constants, f"{node.op_type}{marker}{number}{marker}", number_of, shared)
+        if function is not None and replace(builder, function):
             nodes.extend(builder.nodes)
             changes = True
         else:
@@ -139,60 +155,6 @@ def _softsign(builder: Builder) -> bool:
     return builder.finish("Div", x, builder.op("Add", builder.op("Abs", x), builder.number(1, x)))
 
 
-def _attention(builder: Builder) -> bool:
-    """Softmax of scaled scores times V, of heads [batch, heads, length, width] or side by side in rows. What needs more is expanded as
-    ONNX says, which raising does not read: caches, soft caps, lengths, windows, maps as results."""
-    q, k, v, mask = (builder.input(number) for number in range(4))
-    options, ranks = builder.options, {len(builder.sizes(one) or ()) for one in (q, k, v)}
-    windows = [options.get(f"{side}_window_size", -1) for side in ("left", "right")]
-    has_more = options.get("softcap") or len(builder.node.output) > 1 or max(windows) >= 0 or any(builder.input(number) for number in (4, 5, 6))
-    if has_more or ranks not in ({3}, {4}):
-        return False
-    rows = ranks == {3}
-    heads = [options.get("q_num_heads"), options.get("kv_num_heads")] if rows else [builder.sizes(one)[1] for one in (q, k)]
-    widths = [builder.sizes(one)[-1] for one in (q, k, v)]
-    if rows and None in widths:
-        raise Refused(f"expected Attention of rows of known sizes, but got {[builder.sizes(one) for one in (q, k, v)]}")
-    if not all(heads) or not all(widths) or heads[0] % heads[1]:
-        return False
-    if rows:
-        q, k, v = (_split(builder, one, count) for one, count in zip((q, k, v), (heads[0], heads[1], heads[1])))
-        widths = [widths[0] // heads[0], widths[1] // heads[1], widths[2] // heads[1]]
-    if heads[0] != heads[1]:
-        k, v = (_repeat(builder, one, heads, width) for one, width in zip((k, v), widths[1:]))
-    scale = options.get("scale") or widths[0] ** -0.5
-    scores = builder.op("MatMul", builder.op("Mul", q, builder.number(scale, q)), builder.op("Transpose", k, perm=[0, 1, 3, 2]))
-    none = builder.number(-np.inf, scores)
-    if options.get("is_causal"):
-        seen = builder.op("GreaterOrEqual", builder.op("Unsqueeze", builder.places(q, 2), builder.constant([1])),
-                          builder.op("Unsqueeze", builder.places(k, 2), builder.constant([0])))
-        scores = builder.op("Where", seen, scores, none)
-    if mask:
-        scores = builder.op("Where", mask, scores, none) if builder.type(mask) == onnx.TensorProto.BOOL else builder.op("Add", scores, mask)
-    maps = builder.op("Softmax", scores, axis=-1)
-    if mask:  # a query that sees no key gives 0
-        empty = builder.op("ReduceMin", builder.op("Equal", scores, none), builder.constant([-1]), keepdims=1)
-        maps = builder.op("Where", empty, builder.number(0, maps), maps)
-    if not rows:
-        return builder.finish("MatMul", maps, v)
-    made = builder.op("Transpose", builder.op("MatMul", maps, v), perm=[0, 2, 1, 3])
-    return builder.finish("Reshape", made, builder.constant([0, 0, heads[0] * widths[2]]))
-
-
-def _split(builder: Builder, x: str, heads: int) -> str:
-    return builder.op("Transpose", builder.op("Reshape", x, builder.constant([0, 0, heads, -1])), perm=[0, 2, 1, 3])
-
-
-def _repeat(builder: Builder, x: str, heads: list[int], width: int) -> str:
-    """Each key head for the query heads that share it."""
-    shape = builder.op("Shape", x)
-    length = builder.op("Slice", shape, builder.constant([2]), builder.constant([3]))
-    batch = builder.op("Slice", shape, builder.constant([0]), builder.constant([1]))
-    each = builder.op("Concat", batch, builder.constant([heads[1], heads[0] // heads[1]]), length, builder.constant([width]), axis=0)
-    wide = builder.op("Expand", builder.op("Unsqueeze", x, builder.constant([2])), each)
-    return builder.op("Reshape", wide, builder.op("Concat", batch, builder.constant([heads[0]]), length, builder.constant([width]), axis=0))
-
-
 def _rotary_embedding(builder: Builder) -> bool:
     """Of heads [batch, heads, length, width], or side by side in rows, whose first elements are turned in pairs by cosines and sines [batch,
     length, pairs], or by rows of tables: one of each half, or neighbours."""
@@ -207,7 +169,7 @@ def _rotary_embedding(builder: Builder) -> bool:
     if turned % 2 or turned > width:
         raise Refused(f"expected RotaryEmbedding of an even number of up to {width} elements, but got {turned}")
     if rows:
-        whole = _split(builder, x, heads)
+        whole = split_heads(builder, x, heads)
     tables = [builder.op("Gather", table, ids, axis=0) for table in (cos, sin)] if ids else [cos, sin]
     cos, sin = (builder.op("Unsqueeze", table, builder.constant([1])) for table in tables)
 
@@ -264,12 +226,12 @@ def _loop(builder: Builder) -> bool:
     first = builder.array(builder.input(1)) if builder.input(1) else np.array(True)
     if not goes_on or first is None or not first.all() or not builder.input(0):
         raise Refused("expected Loop that ends by its number of iterations alone, but got one with a condition that "
-                      f"{'its body' if not goes_on else 'the graph'} decides, which makes {', '.join(builder.node.output)}")
+                      f"{'its body' if not goes_on else 'the graph'} decides")
     return False
 
 
-_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **RECURRENT, **REDUCTIONS, **SAMPLING, **WINDOWS, "Attention": _attention,
-                   "CumSum": _cumsum, "GroupNormalization": _group_normalization,
+_DECOMPOSITIONS = {**ELEMENTWISE, **QUANTIZED, **REARRANGING, **RECURRENT, **REDUCTIONS, **SAMPLING, **WINDOWS,
+                   "Attention": attention, "CumSum": _cumsum, "GroupNormalization": _group_normalization,
                    "InstanceNormalization": _instance_normalization, "Loop": _loop, "LpNormalization": _lp_normalization,
                    "MeanVarianceNormalization": _mean_variance_normalization, "RMSNormalization": _rms_normalization,
                    "Reciprocal": _reciprocal, "RotaryEmbedding": _rotary_embedding,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import tempfile
 
@@ -19,25 +18,29 @@ from ..importing.mlir_text import left_over, readable_constants
 from ..importing.names import symbol
 from ..importing.weight_globals import with_weights
 from ..text import shown
-from .builder import Refused
+from .assertions import assert_pads
+from .builder import ONNX, Refused, type_text, types_of
 from .decompositions import decompose
 from .equal_sizes import assert_equal_sizes
 from .files import DTYPES, ModelFile, said, type_name, type_names
 from .opsets import upgrade
+from .origins import Origins
 from .reshapes import spell_reshapes
 from .sizes import fold_sizes, forget_traced_sizes, infer_sizes, settle_sizes
 
 _PIPELINE = ("builtin.module(torch-onnx-to-torch-backend-pipeline,"
              "torch-backend-to-linalg-on-tensors-backend-pipeline{allow-non-finites=true})")
 #: Ops that torch-mlir does not lower, but what ONNX says that they are made of.
-_EXPANDED = {"": {"Attention", "MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "Swish"}}
+_EXPANDED = {"": {"MeanVarianceNormalization", "RotaryEmbedding", "Shrink", "Swish"}}
+#: Raised by onnx for models whose sizes it does not infer.
+_UNSOUND = (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError)
 _RANDOM = {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 
 
 def lower(file: ModelFile) -> Imported:
-    """Raises CompileError that names the op that torch-mlir does not lower, and its node."""
+    """Raises CompileError that names the model's node that onnx, torch-mlir or we refuse."""
     given = [_value(file, "input", value) for value in file.proto.graph.input[: file.count]]
-    proto = file.proto
+    proto, origins = file.proto, Origins(file.proto)
     try:
         if proto.functions:
             proto = onnx.inliner.inline_local_functions(proto)
@@ -48,12 +51,14 @@ def lower(file: ModelFile) -> Imported:
             if change(proto):
                 proto = infer_sizes(proto, declared, results)
     except Refused as error:
-        raise CompileError(f"{file.path}: {error}") from None
-    except (onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError) as error:
-        raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got: {said(error)}") from None
+        origin = origins.of(error.name)
+        raise CompileError(f"{file.path}: {f'{origin}: ' if origin else ''}{error}") from None
+    except _UNSOUND as error:
+        told = _uninferred(proto, origins, error)
+        raise CompileError(f"{file.path}: expected a model whose sizes onnx infers, but got{told}") from None
     settle_sizes(proto.graph)
     results = [_value(file, "output", value) for value in proto.graph.output]
-    text = assert_equal_sizes(readable_constants(_linalg(file, proto)), given)
+    text = assert_equal_sizes(readable_constants(_linalg(file, proto, origins)), given)
     weights = {file.count + number: symbol(name) for number, name in enumerate(file.weights)}
     return Imported(with_weights(text, weights), given, results, file.weights)
 
@@ -71,33 +76,58 @@ def _value(file: ModelFile, what: str, value) -> Value:
     return Value(value.name, DTYPES[tensor.elem_type], tuple(sizes))
 
 
-def _linalg(file: ModelFile, proto) -> str:
-    nodes, graph = list(proto.graph.node), proto.graph
+def _uninferred(proto: onnx.ModelProto, origins: Origins, error: Exception) -> str:
+    """The node that onnx refuses, the sizes of its inputs, and what it says."""
+    origin, reason = origins.of_inference(error)
+    if origin is None:
+        return f": {said(error)}"
+    try:
+        known = types_of(onnx.shape_inference.infer_shapes(proto).graph)
+    except _UNSOUND:
+        known = {}
+    if origin.function:  # whose names are not those of the graph
+        known = {}
+    given = ", ".join(shown(name) + (f" {type_text(known[name])}" if name in known else "") for name in origin.inputs if name)
+    return f" {origin}{f' of {given}' if given else ''}: {shown(reason, 400)}"
+
+
+def _linalg(file: ModelFile, proto: onnx.ModelProto, origins: Origins) -> str:
+    graph = proto.graph
     graph.name = "main"
-    for number, node in enumerate(nodes):  # locations are the nodes' names: messages lead back by them
-        node.name = f"node:{number}:"
-        if node.op_type in _RANDOM and node.domain in ("", "ai.onnx"):
-            raise CompileError(f"{file.path}: expected a model without random numbers, but got {node.op_type}, which makes "
-                               f"{', '.join(map(shown, node.output))}")
+    for number, node in enumerate(graph.node):  # locations are the nodes' names: messages lead back by them
+        if node.op_type in _RANDOM and node.domain in ONNX:
+            raise CompileError(f"{file.path}: expected a model without random numbers, but got {origins.of(node.name)}")
+        node.name = f"node:{number}:{node.name}"
     context = ir.Context()
     torch_dialect.register_dialect(context)
+    importer = None
     try:
         config = onnx_importer.Config(function_expansion_allowlists_by_domain=_EXPANDED)
         info = onnx_importer.ModelInfo(proto, config=config)
         operation = info.create_module(context=context).operation
-        onnx_importer.NodeImporter.define_function(info.main_graph, operation).import_all()
+        importer = onnx_importer.NodeImporter.define_function(info.main_graph, operation)
+        importer.import_all()
+        assert_pads(operation, graph.name, origins)
         spell_reshapes(operation, graph)
         text = operation.get_asm(enable_debug_info=True)
     except Exception as error:  # the importer raises many classes
-        raise _refused(file, nodes, str(error)) from None
+        origin = origins.of(_unimported(graph, importer))
+        told = f" {origin}" if origin else ""
+        raise CompileError(f"{file.path}: expected a model that torch-mlir lowers, but got{told}: {said(error)}") from None
     status, lowered, messages = _run_passes(text)
     if status:
-        raise _refused(file, nodes, messages if status > 0 else "its program crashed")
+        raise _refused(file, origins, messages if status > 0 else "its program crashed")
     if "tm_tensor." in lowered:
         context.allow_unregistered_dialects = True
         placed = ir.Module.parse(_run_passes(text, "--mlir-print-debuginfo", "--mlir-print-op-generic")[1], context)
-        raise _refused(file, nodes, next(left_over(placed.operation)))
+        raise _refused(file, origins, next(left_over(placed.operation)))
     return lowered
+
+
+def _unimported(graph: onnx.GraphProto, importer) -> str:
+    """The name of the first node whose results torch-mlir's importer did not make."""
+    made = getattr(importer, "_nv_map", {})
+    return next((node.name for node in graph.node if any(name and name not in made for name in node.output)), "")
 
 
 def _run_passes(text: str, *options: str) -> tuple[int, str, str]:
@@ -123,10 +153,8 @@ def _run_passes(text: str, *options: str) -> tuple[int, str, str]:
         return -1 if crashed or process.returncode < 0 else process.returncode, made.read(), "".join(messages)
 
 
-def _refused(file: ModelFile, nodes, message: str) -> CompileError:
-    for number in re.findall(r"\bnode:(\d+):", message):
-        node = nodes[int(number)]
-        domain = f"{node.domain}." if node.domain else ""
-        return CompileError(f"{file.path}: expected ops that torch-mlir lowers to upstream dialects, but got {shown(domain + node.op_type)}, "
-                            f"which makes {', '.join(map(shown, node.output))}")
+def _refused(file: ModelFile, origins: Origins, message: str) -> CompileError:
+    origin = origins.of(message)
+    if origin:
+        return CompileError(f"{file.path}: expected ops that torch-mlir lowers to upstream dialects, but got {origin}")
     return CompileError(f"{file.path}: expected a model that torch-mlir lowers, but got: {shown(message, 400)}")

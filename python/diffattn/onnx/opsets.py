@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .builder import ONNX, Builder, Refused, constants_of, own_marker, types_of
+from .builder import ONNX, Builder, Refused, constants_of, own_marker, replace, types_of
 
 OPSET = 18
 #: The first opset in which element-wise ops broadcast as NumPy does.
@@ -37,7 +37,7 @@ def _upgrade_graph(graph: onnx.GraphProto, inferred: onnx.GraphProto, opset: int
                 _upgrade_graph(attribute.g, other.g, opset, known, f"{marker}{number}{marker}")
         builder = Builder(node, known, constants, f"{marker}{number}{marker}")
         since, form = _FORMS.get(node.op_type, (0, None)) if node.domain in ONNX else (0, None)
-        nodes += builder.nodes if opset < since and form(builder, opset) else [node]
+        nodes += builder.nodes if opset < since and replace(builder, form, opset) else [node]
     del graph.node[:]
     graph.node.extend(nodes)
 

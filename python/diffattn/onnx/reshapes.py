@@ -17,7 +17,7 @@ from torch_mlir import ir
 from ..importing.axis_groups import axis_groups
 from .sizes import Reshape, Sizes, is_known
 
-_NODE = re.compile(r'loc\("node:(\d+):"')
+_NODE = re.compile(r'loc\("node:(\d+):')
 
 
 def spell_reshapes(module: ir.Operation, graph: onnx.GraphProto) -> None:
@@ -49,18 +49,18 @@ def _spell(op: ir.Operation, reshape: Reshape) -> None:
             if end - begin > 1:
                 merged = None if None in shape[begin:end] else math.prod(shape[begin:end])
                 shape = [*shape[:begin], merged, *shape[end:]]
-                value = _make("torch.prims.collapse", value, shape, [value, _integer(begin), _integer(end - 1)])
+                value = _make("torch.prims.collapse", value, shape, [value, integer(begin), integer(end - 1)])
             if None not in final[into:to]:  # `aten.unflatten` is a view again for torch-mlir
                 for axis in range(begin, begin + to - into - 1):
                     size = final[into + axis - begin]
                     shape = [*shape[:axis], size, math.prod(final[into + axis - begin + 1:to]), *shape[axis + 1:]]
-                    value = _make("torch.prims.split_dim", value, shape, [value, _integer(axis), _integer(size)])
+                    value = _make("torch.prims.split_dim", value, shape, [value, integer(axis), integer(size)])
             elif to - into > 1:
                 shape = [*shape[:begin], *final[into:to], *shape[begin + 1:]]
-                sizes = _create("torch.prim.ListConstruct", "!torch.list<int>", _split_sizes(op, value, begin, final[into:to], reshape.asked, into))
-                value = _make("torch.aten.unflatten.int", value, shape, [value, _integer(begin), sizes])
+                sizes = create("torch.prim.ListConstruct", "!torch.list<int>", _split_sizes(op, value, begin, final[into:to], reshape.asked, into))
+                value = _make("torch.aten.unflatten.int", value, shape, [value, integer(begin), sizes])
         if value.type != op.results[0].type:
-            value = _create("torch.tensor_static_info_cast", op.results[0].type, [value])
+            value = create("torch.tensor_static_info_cast", op.results[0].type, [value])
     op.results[0].replace_all_uses_with(value)
     op.erase()
 
@@ -68,11 +68,11 @@ def _spell(op: ir.Operation, reshape: Reshape) -> None:
 def _split_sizes(op: ir.Operation, value: ir.Value, axis: int, sizes: list[int | None], asked: list[Fraction], into: int) -> list[ir.Value]:
     """`axis` of `value` as axes of these sizes, which are those from `into` on of the result of `op`."""
     if sizes.count(None) == 1:
-        return [_integer(-1 if size is None else size) for size in sizes]
-    made = [_asked(op, place, asked[place]) if size is None else _integer(size) for place, size in enumerate(sizes, into) if size or asked[place] != -1]
+        return [integer(-1 if size is None else size) for size in sizes]
+    made = [_asked(op, place, asked[place]) if size is None else integer(size) for place, size in enumerate(sizes, into) if size or asked[place] != -1]
     if len(made) < len(sizes):  # torch-mlir takes -1 only beside sizes that it knows
-        product = functools.reduce(lambda a, b: _create("torch.aten.mul.int", "!torch.int", [a, b]), made)
-        left = _create("torch.aten.floordiv.int", "!torch.int", [_size(value, axis), product])
+        product = functools.reduce(lambda a, b: create("torch.aten.mul.int", "!torch.int", [a, b]), made)
+        left = create("torch.aten.floordiv.int", "!torch.int", [size_of(value, axis), product])
         made.insert(asked.index(-1) - into, left)
     return made
 
@@ -80,13 +80,13 @@ def _split_sizes(op: ir.Operation, value: ir.Value, axis: int, sizes: list[int |
 def _asked(op: ir.Operation, axis: int, asked: Fraction) -> ir.Value:
     """The size that a Reshape asks for."""
     if asked == 0:
-        return _size(op.operands[0], axis)
-    one = _create("torch.aten.select.int", "!torch.vtensor<[1],si64>", [op.operands[1], _integer(0), _integer(axis)])
-    return _create("torch.aten.item", "!torch.int", [one])
+        return size_of(op.operands[0], axis)
+    one = create("torch.aten.select.int", "!torch.vtensor<[1],si64>", [op.operands[1], integer(0), integer(axis)])
+    return create("torch.aten.item", "!torch.int", [one])
 
 
-def _size(value: ir.Value, axis: int) -> ir.Value:
-    return _create("torch.aten.size.int", "!torch.int", [value, _integer(axis)])
+def size_of(value: ir.Value, axis: int) -> ir.Value:
+    return create("torch.aten.size.int", "!torch.int", [value, integer(axis)])
 
 
 def _shape(kind: ir.Type) -> list[int | None]:
@@ -96,13 +96,13 @@ def _shape(kind: ir.Type) -> list[int | None]:
 
 def _make(name: str, like: ir.Value, shape, operands) -> ir.Value:
     element = str(like.type).rsplit(",", 1)[1]
-    return _create(name, f"!torch.vtensor<[{','.join('?' if size is None else str(size) for size in shape)}],{element}", operands)
+    return create(name, f"!torch.vtensor<[{','.join('?' if size is None else str(size) for size in shape)}],{element}", operands)
 
 
-def _integer(number: int) -> ir.Value:
+def integer(number: int) -> ir.Value:
     value = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
     return ir.Operation.create("torch.constant.int", [ir.Type.parse("!torch.int")], [], {"value": value}).results[0]
 
 
-def _create(name: str, kind, operands) -> ir.Value:
+def create(name: str, kind, operands) -> ir.Value:
     return ir.Operation.create(name, [ir.Type.parse(kind) if isinstance(kind, str) else kind], operands).results[0]

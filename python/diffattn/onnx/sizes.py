@@ -27,7 +27,12 @@ def infer_sizes(proto: onnx.ModelProto, declared=(), results=()) -> onnx.ModelPr
         proto.graph.value_info.extend(declared)
         proto.graph.output.extend(results)
     is_strict = all(node.op_type != "MeanVarianceNormalization" for node in proto.graph.node)  # whose own body onnx refuses
-    return onnx.shape_inference.infer_shapes(proto, strict_mode=is_strict, data_prop=True)
+    try:
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=is_strict, data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        # Where onnx follows elements of integers, it takes them for lists of sizes: to add tensors of sizes [5, 1] and [2] is
+        # refused as a sum of lists of 5 and of 2.
+        return onnx.shape_inference.infer_shapes(proto, strict_mode=is_strict)
 
 
 def fold_sizes(graph: onnx.GraphProto) -> bool:
