@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from . import checks, hints
-from .errors import IRError, UsageError
+from .errors import InputError, IRError, UsageError
+from .files import MEBIBYTE, open_regular
 from .output import tell, write_files
 from .text import printable_name, shown
 
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
     from .importing.function import Imported
 
 FORMATS = ("onnx", "pt2", "stablehlo")
+#: The bytes at the beginning of a file that tell its format.
+_TELLING = 16 * MEBIBYTE
+#: The formats of files by the endings of their names.
+_ENDINGS = {".onnx": "onnx", ".pt2": "pt2", ".mlir": "stablehlo", ".mlirbc": "stablehlo", ".stablehlo": "stablehlo"}
+#: How bytecode of MLIR begins, which an export of JAX holds.
+_BYTECODE = b"ML\xefR"
+#: A function, or an operation of StableHLO, as text.
+_TEXT = re.compile(r"\bfunc\.func\b|\bfunc @|\bstablehlo\.")
 
 
 def add_to(commands, size: Callable[[str], int]) -> None:
@@ -29,7 +39,7 @@ def add_to(commands, size: Callable[[str], int]) -> None:
     sub.add_argument("file", metavar="FILE", help="the model")
     sub.add_argument("-o", "--output", required=True, metavar="OUT", help="the module, as text")
     sub.add_argument("--weights", metavar="OUT", help="the weights, as safetensors; needed if the model has any")
-    sub.add_argument("--format", choices=FORMATS, help="what FILE is (default: as its name ends; stablehlo without .onnx and .pt2)")
+    sub.add_argument("--format", choices=FORMATS, help="what FILE is (default: as its name ends, or what is in it)")
     sub.add_argument("--size", action="append", default=[], metavar="NAME=N", type=_named(size),
                      help="of StableHLO, a size that is a symbol; may be repeated")
 
@@ -65,7 +75,7 @@ def run(args) -> int:
 
 def read(path: str, format_: str | None, sizes: dict[str, int]) -> Imported:
     """Raises as `diffattn.onnx.load` and `diffattn.jax.load`; LibraryError if the packages for this format are missing."""
-    kind = format_ or {".onnx": "onnx", ".pt2": "pt2"}.get(os.path.splitext(path)[1], "stablehlo")
+    kind = format_ or _ENDINGS.get(os.path.splitext(path)[1].lower()) or _found_format(path)
     if sizes and kind != "stablehlo":
         raise UsageError(f"--size: expected it with StableHLO, whose modules are for fixed sizes, but {path} is imported as {kind}")
     if kind == "onnx":
@@ -88,6 +98,18 @@ def read(path: str, format_: str | None, sizes: dict[str, int]) -> Imported:
     from .jax.sources import import_file
 
     return import_file(path, sizes)
+
+
+def _found_format(path: str) -> str:
+    """The format that the content of a file shows. Raises IRError that lists the formats if it shows none."""
+    descriptor, _ = open_regular(path, InputError)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(_TELLING)
+    if _BYTECODE in data or _TEXT.search(data.decode("utf-8", "replace")):
+        return "stablehlo"
+    got = "a file that is none of them by its name or content" if data else "an empty file"
+    raise IRError(f"{path}: expected a model of ONNX (a file .onnx), of torch.export (.pt2), or of StableHLO (text .mlir, bytecode, "
+                  f"or what jax.export has serialized), but got {got}; --format={{{','.join(FORMATS)}}} says which it is")
 
 
 def _check_text(path: str, text: str) -> None:

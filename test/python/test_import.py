@@ -259,6 +259,50 @@ def test_packages_that_are_missing(missing, name, extra, tmp_path):
     assert f"pip install 'diffattn[{extra}]'" in done.stderr and "Traceback" not in done.stderr
 
 
+UNKNOWN = {"model.safetensors": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ", "model.tflite": b"\x1c\x00\x00\x00TFL3" + bytes(40), "config.json": b'{"module": "func"}', "notes": b"some text of a module",
+           "model.pt": b"PK\x03\x04" + bytes(40), "bytes": bytes(range(256)), "empty.bin": b""}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_files_of_no_known_kind(name, tmp_path, capsys, monkeypatch):
+    """The error lists the kinds that there are, whatever packages are installed."""
+    (tmp_path / name).write_bytes(UNKNOWN[name])
+    for package in ("jax", "onnx", "torch_mlir"):
+        monkeypatch.setitem(sys.modules, package, None)
+    out = tmp_path / "out.mlir"
+    kinds = "expected a model of ONNX (a file .onnx), of torch.export (.pt2), or of StableHLO (text .mlir, bytecode, or what jax.export has serialized), but got"
+    refused(capsys, 3, f"{name}: {kinds} {'an empty file' if not UNKNOWN[name] else 'a file that is none of them'}", tmp_path / name, "-o", out)
+    assert not out.exists()
+    for missing in ("none.bin", "."):
+        refused(capsys, 6, "expected a readable file" if missing != "." else "expected a regular file, but got a folder", tmp_path / missing, "-o", out)
+
+
+@pytest.mark.parametrize("kind, name", [("export", "m.bin"), ("bytecode", "m"), ("text", "m.txt"), ("onnx", "M.ONNX"), ("pt2", "m.PT2")])
+def test_kinds_that_the_content_tells(kind, name, tmp_path):
+    """Names that do not tell it, and names in capitals."""
+    import io
+
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        lowered = jax.jit(lambda x: x * 2).trace(X.numpy()).lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
+        memory = io.BytesIO()
+        lowered.operation.write_bytecode(memory)
+        exported = jax.export.export(jax.jit(lambda x: x * 2))(X.numpy()).serialize()
+    finally:
+        jax.config.update("jax_enable_x64", False)
+    path, wanted = tmp_path / name, [X.numpy() * 2]
+    if kind in ("onnx", "pt2"):
+        wanted = {"onnx": save_onnx, "pt2": save_pt2}[kind](path)
+    else:
+        path.write_bytes({"export": exported, "bytecode": memory.getvalue(), "text": str(lowered).encode()}[kind])
+    assert run(path, "-o", tmp_path / "o.mlir", f"--weights={tmp_path / 'w.safetensors'}") == 0
+    weights = [tmp_path / "w.safetensors"] if kind in ("onnx", "pt2") else []
+    for got, one in zip(Executable((tmp_path / "o.mlir").read_text(), weights=weights, cache=False).call("main", X.numpy()), wanted, strict=True):
+        np.testing.assert_allclose(got, one, rtol=1e-12)
+
+
 def test_names_of_weights():
     names = weight_names(["a.b", "a.b", "", "{}", 'q"', "\x00\n", "a\\b", "ä"])
     assert names == ["a.b", "a.b.2", "weight", "{ }", "q'", "/x00/n", "a/b", "ä"]
