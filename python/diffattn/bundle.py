@@ -22,7 +22,7 @@ import numpy as np
 from . import arguments, checks, files
 from .arguments import ArrayLike, FilePath
 from .arrays import BFLOAT16
-from .calls import CLibrary, CompiledCode, GoOn, Progress, ProgressCallback
+from .calls import CLibrary, CompiledCode, GoOn, Progress, ProgressCallback, load_runtime
 from .checkpoint import has_weights, is_bundle, kind_of_file, read_config
 from .errors import BundleError
 from .generation import CompiledModel
@@ -44,7 +44,9 @@ class _Library(CLibrary):
     """The loader of bundles, loaded at its first use."""
 
     def __init__(self):
-        super().__init__(library_folder("libDiffAttnBundle.so") / "libDiffAttnBundle.so", "diffattn_bundle_")
+        folder = library_folder("libDiffAttnBundle.so")
+        self.runtime = load_runtime(folder)
+        super().__init__(folder / "libDiffAttnBundle.so", "diffattn_bundle_")
         self.require(API_MAJOR, "libDiffAttnBundle.so")
         bundle = ctypes.c_void_p
         self.declare([

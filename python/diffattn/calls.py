@@ -6,6 +6,7 @@ The C interfaces of both (DiffAttn.h, Bundle.h) have the same functions under an
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Iterable
@@ -78,6 +79,19 @@ class ProgressCallback:
         finally:
             del error  # its traceback holds this frame
         library.check(status)
+
+
+def load_runtime(folder) -> ctypes.CDLL:
+    """The runtime that the libraries in `folder` use."""
+    runtime = load_library(folder / "libDiffAttnRuntime.so")
+    # A number of threads that the user gave OpenMP is taken as it is. The library sees it only if it is not that of the processors.
+    if os.environ.get("OMP_NUM_THREADS"):
+        try:
+            runtime.diffattn_rt_adapt_threads(0)
+        except AttributeError:
+            raise LibraryError(f"{runtime._name}: expected the function diffattn_rt_adapt_threads, but there is none; the library is "
+                               "older than this package: build it again") from None
+    return runtime
 
 
 class CLibrary:

@@ -476,7 +476,8 @@ def make_parser() -> argparse.ArgumentParser:
             if name == "bundle":
                 sub.add_argument("--threads", type=_no_threads, help=argparse.SUPPRESS)
             else:
-                sub.add_argument("--threads", type=_integer(1, checks.MOST_THREADS), metavar="N", help="threads to use (default: all)")
+                sub.add_argument("--threads", type=_integer(1, checks.MOST_THREADS), metavar="N",
+                                 help="threads to use (default: as many as are worth it)")
                 sub.add_argument("--weights", metavar="FOLDER", help="of a bundle: where its weight files lie now")
                 sub.add_argument("--cuda-driver", metavar="FILE", help="libcuda.so.1, where the loader finds none")
         return sub

@@ -24,11 +24,11 @@ import numpy as np
 from . import checks
 from .arguments import ArrayLike, FilePath, FilePaths, ModuleText, Progress
 from .arrays import CODES, DTYPES, MOST_RANK, Array, ValueType, as_array  # noqa: F401
-from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback
+from .calls import CLibrary, CompiledCode, GoOn, ProgressCallback, load_runtime
 from .device import DeviceArray, Traffic, ordinal_of  # noqa: F401
 from .errors import (BundleError, CompileError, DiffAttnError, InputError, IRError, LibraryError,  # noqa: F401
                      OutputError, RunError, UsageError, WeightsError)
-from .library import library_folder, load_library
+from .library import library_folder
 
 __all__ = ["BundleError", "CompileError", "CompiledCode", "Counters", "DeviceArray", "Diagnostic", "DiffAttnError", "Executable",
            "IRError", "InputError", "Judgement", "LibraryError", "OutputError", "RunError", "Traffic", "UsageError", "ValueType",
@@ -99,7 +99,7 @@ class _Library(CLibrary):
     def __init__(self):
         folder = library_folder("libDiffAttnC.so")
         # Compiled code must find the very runtime that the C API uses, so it is loaded first and by its path.
-        self.runtime = load_library(folder / "libDiffAttnRuntime.so")
+        self.runtime = load_runtime(folder)
         super().__init__(folder / "libDiffAttnC.so", "diffattn_")
         self.require(API_MAJOR, "libDiffAttnC.so")
         program, text, number = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int32

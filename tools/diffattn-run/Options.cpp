@@ -72,8 +72,11 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                "(to emit, no GPU is needed; default sm_80);\n"
                "for bundles cuda:<chip>,<chip>/<isa of the host>"),
       cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
-  cl::opt<int64_t> threads("threads", cl::desc("Threads (default 0: OpenMP's)"),
-                           cl::init(0), cl::value_desc("n"), cl::cat(compile));
+  cl::opt<int64_t> threads(
+      "threads",
+      cl::desc("Threads (default 0: OMP_NUM_THREADS, or as\nmany as are worth "
+               "it, up to one a processor)"),
+      cl::init(0), cl::value_desc("n"), cl::cat(compile));
   cl::opt<int64_t> prefetchBytes(
       "prefetch-bytes",
       cl::desc("How far ahead of weights, keys and values lines\n"

@@ -33,6 +33,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
@@ -523,6 +524,9 @@ int diffattn_run_main(int argc, char **argv) {
   if (!parsed)
     return static_cast<int>(ErrorClass::Usage);
   options = std::move(*parsed);
+  // A number that the user gave OpenMP is taken as it is.
+  if (const char *threads = std::getenv("OMP_NUM_THREADS"); threads && *threads)
+    diffattn_rt_adapt_threads(0);
   llvm::Expected<bool> matches = run();
   int code = 0;
   if (!matches) {

@@ -10,11 +10,20 @@
 #include "gtest/gtest.h"
 
 #include <atomic>
+#include <chrono>
+#include <csignal>
 #include <cstring>
+#include <pthread.h>
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+extern "C" {
+int omp_get_max_threads(void);
+int omp_get_num_procs(void);
+int omp_get_num_threads(void);
+}
 
 namespace {
 
@@ -107,6 +116,115 @@ TEST(Threads, DefaultIsTheCallersOwn) {
   std::thread([&] { seen = diffattn_rt_threads(); }).join();
   EXPECT_EQ(seen, before);
   diffattn_rt_set_threads(0);
+}
+
+/// Threads of the calling thread's next region by default.
+int64_t teamSize() {
+  std::atomic<int64_t> size{0};
+  diffattn_rt_parallel_for(
+      [](void *ctx, int64_t, void *) {
+        *static_cast<std::atomic<int64_t> *>(ctx) = omp_get_num_threads();
+      },
+      &size, DIFFATTN_RT_MAX_THREADS, 0, 0);
+  return size;
+}
+
+/// Some thread of the calling thread's pool.
+pthread_t someHelper() {
+  struct Context {
+    pthread_t caller = pthread_self();
+    std::atomic<pthread_t> helper{pthread_self()};
+  } context;
+  while (context.helper == context.caller)
+    diffattn_rt_parallel_for(
+        [](void *ctx, int64_t, void *) {
+          auto &c = *static_cast<Context *>(ctx);
+          if (!pthread_equal(pthread_self(), c.caller))
+            c.helper = pthread_self();
+          std::this_thread::yield();
+        },
+        &context, 1000, 0, omp_get_num_procs());
+  return context.helper;
+}
+
+/// Keeps the thread that is sent it from its next region for 5 ms, as another
+/// program on its core would.
+constexpr int kLate = SIGUSR1;
+void beLate(int) {
+  using Clock = std::chrono::steady_clock;
+  for (auto end = Clock::now() + std::chrono::milliseconds(5);
+       Clock::now() < end;) {
+  }
+}
+
+/// Calls `region` with a thread that is late each time, until `region` returns
+/// false or it was called `most` times. Returns how often it was.
+template <typename Region>
+int whileOneIsLate(int most, Region region) {
+  // For good: one may be under way when this returns.
+  struct sigaction act = {};
+  act.sa_handler = beLate;
+  act.sa_flags = SA_RESTART;
+  sigaction(kLate, &act, nullptr);
+  const pthread_t helper = someHelper();
+  int calls = 0;
+  bool goOn = true;
+  while (goOn && calls < most) {
+    pthread_kill(helper, kLate);
+    goOn = region();
+    ++calls;
+  }
+  return calls;
+}
+
+bool defaultAdapts() {
+  return omp_get_num_procs() > 1 &&
+         omp_get_max_threads() == omp_get_num_procs();
+}
+
+TEST(Threads, DefaultIsFewerWhileOneIsLateAndResultsStay) {
+  if (!defaultAdapts())
+    GTEST_SKIP() << "one processor, or OMP_NUM_THREADS is set";
+  std::thread([] {
+    const int64_t M = 70, N = 200, K = 90;
+    std::vector<float> a(M * K), b(K * N);
+    for (size_t i = 0; i < a.size(); ++i)
+      a[i] = static_cast<float>(i % 37) / 7;
+    for (size_t i = 0; i < b.size(); ++i)
+      b[i] = static_cast<float>(i % 41) / 9;
+    auto multiply = [&] {
+      std::vector<float> c(M * N);
+      diffattn_rt_gemm(DIFFATTN_F32, DIFFATTN_F32, DIFFATTN_F32, M, N, K,
+                       a.data(), K, b.data(), N, DIFFATTN_GEMM_IN_ORDER,
+                       c.data(), N, /*beta=*/0, nullptr, /*max_threads=*/0);
+      return c;
+    };
+    const std::vector<float> expected = multiply();
+    const int64_t all = omp_get_num_procs();
+    int64_t team = all;
+    whileOneIsLate(200, [&] {
+      EXPECT_EQ(multiply(), expected);
+      team = teamSize();
+      return team == all;
+    });
+    EXPECT_LT(team, all);
+    EXPECT_EQ(multiply(), expected);
+  }).join();
+}
+
+TEST(Threads, AChosenNumberStays) {
+  if (!defaultAdapts())
+    GTEST_SKIP() << "one processor, or OMP_NUM_THREADS is set";
+  for (bool byOpenMP : {false, true})
+    std::thread([byOpenMP] {
+      const int64_t all = omp_get_num_procs();
+      if (byOpenMP)
+        diffattn_rt_adapt_threads(0);
+      else
+        diffattn_rt_set_threads(all);
+      EXPECT_EQ(whileOneIsLate(20, [&] { return teamSize() == all; }), 20);
+      diffattn_rt_adapt_threads(1);
+    }).join();
 }
 
 TEST(Arena, MarksNestAndMemoryIsReused) {

@@ -32,7 +32,7 @@ static const GemmLibrary *openBeside() {
     return nullptr;
   auto *open = reinterpret_cast<OpenGemmLibrary *>(
       dlsym(object, DIFFATTN_NAME_OF(DIFFATTN_OPEN_GEMM_LIBRARY)));
-  static const GemmServices services{&counters, regionThreads, storeSums,
+  static const GemmServices services{&counters, fixedRegionThreads, storeSums,
                                      &packMutex};
   return open ? open(services) : nullptr;
 }

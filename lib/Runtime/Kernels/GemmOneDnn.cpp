@@ -269,7 +269,8 @@ bool product(const Product &p) {
   // A batch of 16-bit types is not worth a copy of both sides.
   if ((widens || !direct) && p.batch > 1)
     return false;
-  int64_t threads = services.regionThreads(p.maxThreads);
+  // The library sums in an order that depends on the number of threads.
+  int64_t threads = services.fixedRegionThreads(p.maxThreads);
   ArenaScope scope;
   Product wide = p;
   try {

@@ -35,9 +35,13 @@ inline void failIfUnreal(int64_t bytes) {
 void *mapPages(size_t bytes);
 void unmapPages(void *pages, size_t bytes);
 
-/// Threads that a region asked to use `maxThreads` should use here: 1 inside a
-/// parallel region.
+/// Threads that the next region asked to use `maxThreads` (0: the default) will
+/// use here, to cut work by: 1 inside a parallel region.
 int64_t regionThreads(int64_t maxThreads);
+
+/// The same where results depend on it: the default does not adapt to how busy
+/// cores are.
+int64_t fixedRegionThreads(int64_t maxThreads);
 
 /// Calls `body(index)` for each index on up to `maxThreads` threads.
 template <typename Body>
@@ -116,7 +120,7 @@ struct GemmLibrary {
 /// What that object needs of the runtime beside its public functions.
 struct GemmServices {
   Counters *counters;
-  int64_t (*regionThreads)(int64_t maxThreads);
+  int64_t (*fixedRegionThreads)(int64_t maxThreads);
   void (*storeSums)(const Product &p, const float *sums, int64_t maxThreads);
   std::mutex *packMutex;
 };

@@ -9,6 +9,10 @@
 // two OpenMP runtimes has two pools that spin against each other. Clang would
 // bring libomp, so the one entry point that is needed is declared by hand.
 //
+// By default a region gets as many threads as are worth it (AdaptiveThreads.h).
+// What is known of that belongs to the thread that starts regions, as the pool
+// does, so it needs no lock; how many threads a region has changes no result.
+//
 // A fork takes over no thread but the one that forks. A pool whose threads are
 // gone would be waited for by the child's first region, so the pool is given
 // back before every fork; the next region, of the parent or the child, starts
@@ -20,19 +24,25 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "AdaptiveThreads.h"
 #include "Internal.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <pthread.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <utility>
 
 extern "C" {
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned numThreads,
                    unsigned flags);
 int omp_get_max_threads(void);
+int omp_get_num_procs(void);
+int omp_get_thread_num(void);
 int omp_in_parallel(void);
 int omp_pause_resource_all(int kind);
 }
@@ -77,8 +87,35 @@ thread_local Scratch loopScratch;
 /// is none of another's.
 thread_local int64_t chosenThreads = 0;
 
+thread_local AdaptiveThreads adaptiveThreads;
+
+/// See diffattn_rt_adapt_threads. Beside it OpenMP's number says whether it was
+/// chosen: unasked, OpenMP takes the number of processors that it finds when it
+/// is loaded. (Asking OpenMP for that number later is a system call.)
+std::atomic<bool> mayAdapt{true};
+const int processors = omp_get_num_procs();
+
 void keepMessage(char *to, const char *from) {
   snprintf(to, kMessageBytes, "%s", from ? from : "unknown error");
+}
+
+int64_t nanoseconds() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return time.tv_sec * int64_t(1'000'000'000) + time.tv_nsec;
+}
+
+/// What the system counts of the calling thread.
+struct ThreadUse {
+  int64_t processorTime, preemptions;
+};
+ThreadUse threadUse() {
+  rusage use;
+  getrusage(RUSAGE_THREAD, &use);
+  auto ns = [](const timeval &time) {
+    return (time.tv_sec * int64_t(1'000'000) + time.tv_usec) * 1000;
+  };
+  return {ns(use.ru_utime) + ns(use.ru_stime), use.ru_nivcsw};
 }
 
 struct Loop {
@@ -86,13 +123,15 @@ struct Loop {
   void *ctx;
   int64_t count;
   int64_t scratchBytes;
+  int64_t callerWork = 0;             // if timed
+  std::atomic<int64_t> othersWork{0}; // the same
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   char message[kMessageBytes];
 };
 
 /// One thread's share of the loop.
-void runLoop(void *arg) {
+void runShare(void *arg) {
   Loop &loop = *static_cast<Loop *>(arg);
   bool nested = insideLoop;
   int64_t mark = diffattn_rt_mark();
@@ -119,6 +158,48 @@ void runLoop(void *arg) {
   diffattn_rt_release(mark);
 }
 
+/// One thread's share of a loop that is timed.
+void runTimedShare(void *arg) {
+  Loop &loop = *static_cast<Loop *>(arg);
+  const int64_t begin = nanoseconds();
+  if (omp_get_thread_num() == 0) {
+    runShare(arg);
+    // As it is: on one thread the loop would have been preempted with it.
+    loop.callerWork = nanoseconds() - begin;
+    return;
+  }
+  const ThreadUse before = threadUse();
+  runShare(arg);
+  int64_t work = nanoseconds() - begin;
+  if (work > AdaptiveThreads::kLongRegion / 2) {
+    const ThreadUse after = threadUse();
+    // To wait for a page of a file counts as work: one thread would do it too.
+    if (after.preemptions != before.preemptions)
+      work = std::min(work, after.processorTime - before.processorTime);
+  }
+  loop.othersWork.fetch_add(work, std::memory_order_relaxed);
+}
+
+/// Runs the loop on so many threads as are worth it, and learns from it. Most
+/// loops take microseconds, so only their caller reads a clock, twice.
+void runAdaptively(Loop &loop, int64_t threads) {
+  AdaptiveThreads &adaptive = adaptiveThreads;
+  RegionTimes times;
+  times.threads = threads;
+  times.begin = nanoseconds();
+  if (threads == 1) {
+    runShare(&loop);
+  } else if (adaptive.asksForWork(times.begin)) {
+    GOMP_parallel(runTimedShare, &loop, static_cast<unsigned>(threads),
+                  /*flags=*/0);
+    times.work = loop.callerWork + loop.othersWork.load();
+  } else {
+    GOMP_parallel(runShare, &loop, static_cast<unsigned>(threads), /*flags=*/0);
+  }
+  times.end = nanoseconds();
+  adaptive.record(times);
+}
+
 /// Ends the idle threads of the pool that this thread starts regions with; does
 /// nothing within a region.
 void giveBackThreads() {
@@ -134,10 +215,23 @@ __attribute__((constructor)) void watchForks() {
 
 } // namespace
 
-int64_t diffattn_rt::regionThreads(int64_t maxThreads) {
+/// True if nobody has chosen the number of threads of the caller's regions.
+static bool adapts() {
+  return chosenThreads == 0 && mayAdapt.load(std::memory_order_relaxed) &&
+         omp_get_max_threads() == processors;
+}
+
+int64_t diffattn_rt::fixedRegionThreads(int64_t maxThreads) {
   if (insideLoop || omp_in_parallel())
     return 1;
   return maxThreads > 0 ? maxThreads : diffattn_rt_threads();
+}
+
+int64_t diffattn_rt::regionThreads(int64_t maxThreads) {
+  const int64_t threads = fixedRegionThreads(maxThreads);
+  return threads > 1 && maxThreads <= 0 && adapts()
+             ? adaptiveThreads.choose(threads)
+             : threads;
 }
 
 int64_t diffattn_rt_threads(void) {
@@ -148,24 +242,26 @@ int64_t diffattn_rt_set_threads(int64_t threads) {
   return std::exchange(chosenThreads, threads > 0 ? threads : 0);
 }
 
+void diffattn_rt_adapt_threads(int32_t on) { mayAdapt.store(on != 0); }
+
 void diffattn_rt_parallel_for(void (*body)(void *, int64_t, void *), void *ctx,
                               int64_t count, int64_t scratch_bytes,
                               int64_t max_threads) {
   counters.parallelCalls.fetch_add(1, std::memory_order_relaxed);
   if (count <= 0)
     return;
-  int64_t threads = regionThreads(max_threads);
-  if (threads > count)
-    threads = count;
+  const int64_t most = std::min(fixedRegionThreads(max_threads), count);
   Loop loop;
   loop.body = body;
   loop.ctx = ctx;
   loop.count = count;
   loop.scratchBytes = scratch_bytes;
-  if (threads == 1)
-    runLoop(&loop);
+  if (most == 1)
+    runShare(&loop);
+  else if (max_threads <= 0 && adapts())
+    runAdaptively(loop, adaptiveThreads.choose(most));
   else
-    GOMP_parallel(runLoop, &loop, static_cast<unsigned>(threads), /*flags=*/0);
+    GOMP_parallel(runShare, &loop, static_cast<unsigned>(most), /*flags=*/0);
   if (loop.failed.load())
     diffattn_rt_fail(loop.message);
 }

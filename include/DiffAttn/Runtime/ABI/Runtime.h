@@ -45,12 +45,17 @@ diffattn_rt_parallel_for(void (*body)(void *ctx, int64_t index, void *scratch),
                          int64_t max_threads);
 
 /// Threads that a parallel region of the calling thread uses by default: what
-/// it has set, else what OpenMP was told (OMP_NUM_THREADS, or the number of
-/// processors).
+/// it has set, else what OpenMP was told (OMP_NUM_THREADS), else as many as are
+/// worth it, up to the number of processors, which is returned then.
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_threads(void);
 /// Sets it for the calling thread; 0 leaves it to OpenMP again. Returns what
 /// was set before.
 DIFFATTN_RT_EXPORT int64_t diffattn_rt_set_threads(int64_t threads);
+/// Whether regions get fewer threads than processors while other programs keep
+/// those busy; on at first, for the whole process. A number that OpenMP was
+/// told is recognized by not being that of the processors: whoever knows that
+/// OMP_NUM_THREADS is set turns it off.
+DIFFATTN_RT_EXPORT void diffattn_rt_adapt_threads(int32_t on);
 
 //===----------------------------------------------------------------------===//
 // Workspace
