@@ -1,15 +1,23 @@
 """torch.compile(backend="diffattn"): one graph for several weights, weights that change, sizes, changes in place, and its errors."""
 import contextlib
 import gc
+import os
+import pathlib
+import subprocess
+import sys
+import weakref
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch._dynamo.backends import registry
+from torch._dynamo.exc import InvalidBackend
 from torch._dynamo.utils import counters
 
 import diffattn
 from diffattn import runtime
+from diffattn.torch import graph_reports, registration
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("programs")]
 
@@ -24,6 +32,44 @@ def run_layer(layer, x):
 
 def test_it_is_listed():
     assert "diffattn" in torch.compiler.list_backends()
+
+
+ON_PYTHONPATH = """
+import importlib.metadata, sys
+import torch, diffattn.torch
+try:
+    importlib.metadata.version("diffattn")
+    sys.exit("metadata was found")
+except importlib.metadata.PackageNotFoundError:
+    pass
+assert "torch._dynamo" not in sys.modules
+with torch.no_grad():
+    assert torch.compile(lambda x: x + 1, backend="diffattn")(torch.ones(2)).tolist() == [2, 2]
+assert [one.metadata["Name"] for one in importlib.metadata.distributions()].count("diffattn") == 1
+"""
+
+
+def test_its_name_without_metadata_of_pip(root, build_dir, tmp_path):
+    """As where the package is on PYTHONPATH alone."""
+    for entry in pathlib.Path(torch.__file__).parents[1].iterdir():
+        if "diffattn" not in entry.name and entry.suffix != ".pth":
+            (tmp_path / entry.name).symlink_to(entry)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root / "python"), str(tmp_path)]), "DIFFATTN_BUILD_DIR": str(build_dir)}
+    done = subprocess.run([sys.executable, "-S", "-c", ON_PYTHONPATH], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_name_once_pytorch_has_asked_for_entry_points(monkeypatch):
+    registry.list_backends()
+    for names in (registry._COMPILER_FNS, registry._BACKENDS):
+        monkeypatch.delitem(names, "diffattn", raising=False)
+    with pytest.raises(InvalidBackend):
+        registry.lookup_backend("diffattn")
+    monkeypatch.setattr(registration, "_is_installed", lambda: False)
+    registration.register_name()
+    with torch.no_grad():
+        assert torch.compile(lambda x: x + 1, backend="diffattn", options={"threads": 1})(torch.ones(2)).tolist() == [2, 2]
+    registration.register_name()
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
@@ -259,3 +305,100 @@ def test_a_gradient_behind_inference_mode():
     compiled = torch.compile(lambda x: torch.inference_mode()(lambda y: y * 2)(x) * x, backend="diffattn")
     with pytest.raises(diffattn.errors.CompileError, match="expected a graph without gradients"):
         compiled(torch.ones(3, requires_grad=True))
+
+
+class Broken(nn.Module):
+    """Attention in the second of two graphs."""
+
+    def forward(self, q, k, v):
+        v = v * 2
+        torch._dynamo.graph_break()
+        a1, a2 = ((a @ b.mT / 4).softmax(-1) for a, b in zip(q.chunk(2, -1), k.chunk(2, -1)))
+        return (a1 - 0.3 * a2) @ v
+
+
+@pytest.fixture
+def no_reports():
+    graph_reports._records.clear()
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_reports_of_each_graph(programs):
+    compiled = torch.compile(Broken(), backend="diffattn")
+    for length in (6, 7, 8):  # the second makes the length a symbol
+        compiled(*(torch.randn(1, 2, length, 32) for _ in range(3)))
+    found = diffattn.torch.reports()
+    assert [one.compile_id for one in found] == ["0/0", "1/0", "0/1", "1/1"]
+    first = Broken.forward.__code__.co_firstlineno + 1
+    places = [f"{__file__}:{first}", f"{__file__}:{first + 2}-{first + 3}"]
+    assert [(one.name, one.place) for one in found] == [("Broken.forward", place) for place in 2 * places]
+    for one, program in zip(found, programs, strict=True):
+        assert one.applied == program.applied and one.diagnostics == program.diagnostics
+    assert "two maps became one" in str(found[1]) and not found[1].diagnostics
+    assert not found[0].applied and "no attention was found" in str(found[0])
+    assert all(earlier.time <= later.time for earlier, later in zip(found, found[1:]))
+    torch._dynamo.reset()
+    assert diffattn.torch.reports() == found
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_a_report_says_why_attention_was_not_fused():
+    def f(q, k, v):
+        a1, a2 = ((a @ b.mT / 4).softmax(-1) for a, b in zip(q.chunk(2, -1), k.chunk(2, -1)))
+        return a1 @ v - 0.3 * (a2 @ (v + 1))
+
+    torch.compile(f, backend="diffattn")(*(torch.randn(1, 2, 6, 32) for _ in range(3)))
+    (report,) = diffattn.torch.reports()
+    assert [one.name for one in report.diagnostics] == ["NotRaised"] and not report.applied
+    assert report.name.endswith("<locals>.f") and "attention is not fused" in str(report)
+
+
+def through_a_wrapper(function):
+    def wrapper(self, *args):
+        return function(self, *args)
+
+    wrapper.__wrapped__ = function
+    return wrapper
+
+
+class Wrapped(nn.Module):
+    @through_a_wrapper
+    def forward(self, x):
+        return x * 2
+
+
+@pytest.mark.usefixtures("no_reports")
+@pytest.mark.parametrize("module, name, in_place", [(nn.Linear(3, 3), "Linear.forward", False), (Wrapped(), "Wrapped.forward", False),
+                                                    (Wrapped(), "Wrapped.forward", True)])
+def test_a_report_names_the_module(module, name, in_place):
+    with torch.no_grad():
+        if in_place:
+            module.compile(backend="diffattn")
+        (module if in_place else torch.compile(module, backend="diffattn"))(torch.ones(3))
+    (report,) = diffattn.torch.reports()
+    code = getattr(type(module).forward, "__wrapped__", type(module).forward).__code__
+    line = code.co_firstlineno + (2 if isinstance(module, Wrapped) else 0)  # PyTorch leaves its own code out of tracebacks
+    assert (report.name, report.place) == (name, f"{code.co_filename}:{line}")
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_reports_keep_nothing_alive(programs, monkeypatch):
+    layer = nn.Linear(3, 3)
+    with torch.no_grad():
+        torch.compile(layer, backend="diffattn")(torch.ones(3))
+    alive = weakref.ref(programs.pop()), weakref.ref(layer.weight)
+    del layer
+    torch._dynamo.reset()
+    gc.collect()
+    assert [one() for one in alive] == [None, None] and len(diffattn.torch.reports()) == 1
+    for _ in range(graph_reports.LIMIT + 1):
+        graph_reports.record(torch.fx.Graph(), [], [])
+    assert len(diffattn.torch.reports()) == graph_reports.LIMIT
+
+
+@pytest.mark.usefixtures("no_reports")
+def test_what_is_not_compiled_has_no_report():
+    compiled = torch.compile(gammas, backend="diffattn", options={"fallback": "eager"})
+    with pytest.warns(RuntimeWarning, match="a graph runs in PyTorch"):
+        compiled(torch.ones(3))
+    assert diffattn.torch.reports() == []

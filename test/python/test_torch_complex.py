@@ -155,6 +155,7 @@ def places_of(b, t):
 
 
 @pytest.mark.parametrize("form, more", [("buffer", lambda b, t: ()), ("places", places_of)], ids=["buffer", "places"])
+@torch.no_grad()
 def test_rotary_embeddings(form, more):
     torch.manual_seed(0)
     module, sizes = Rotary(form).eval(), {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", max=29)}

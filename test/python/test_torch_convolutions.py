@@ -33,6 +33,7 @@ class Convolution(torch.nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("case", CASES)
+@torch.no_grad()
 def test_convolutions(case, dtype):
     (channels, *image), result, kernel, options = CASES[case]
     torch.manual_seed(0)
@@ -45,6 +46,7 @@ def test_convolutions(case, dtype):
 
 
 @pytest.mark.parametrize("groups", [1, 3, 6])
+@torch.no_grad()
 def test_any_number_of_images(groups):
     module = Convolution(6, 24 if groups == 3 else 6, (3, 3), True, {"padding": 1, "groups": groups}).eval()
     compiled = diffattn.compile(module, (torch.randn(2, 6, 8, 8),), dynamic_shapes=({0: torch.export.Dim("images")},))
@@ -56,6 +58,7 @@ def test_any_number_of_images(groups):
         torch.testing.assert_close(got[-1:], compiled(x[-1:]), rtol=0, atol=0)
 
 
+@torch.no_grad()
 def test_nan_and_infinity_reach_what_the_filter_reads_them_for():
     module = Convolution(3, 4, (3, 3), True, {"padding": 1}).eval()
     x = torch.randn(1, 3, 9, 9)

@@ -3,9 +3,20 @@ is asked for (docs/pytorch.md)."""
 
 from __future__ import annotations
 
-from . import op  # noqa: F401
+from typing import TYPE_CHECKING
 
-__all__ = ["backend", "compile", "refresh"]
+from . import op  # noqa: F401
+from .registration import register_name
+
+__all__ = ["Report", "backend", "compile", "refresh", "reports"]
+
+if TYPE_CHECKING:
+    from ..torch_front import compile
+    from .backend import backend
+    from .program import refresh
+    from .graph_reports import Report, reports
+
+register_name()
 
 
 def __getattr__(name: str) -> object:
@@ -21,4 +32,8 @@ def __getattr__(name: str) -> object:
         from .program import refresh
 
         return refresh
+    if name in ("Report", "reports"):
+        from . import graph_reports
+
+        return getattr(graph_reports, name)
     raise AttributeError(f"module 'diffattn.torch' has no attribute {name!r}")

@@ -9,10 +9,12 @@ from torch.autograd.grad_mode import _enter_inference_mode, _exit_inference_mode
 
 from ..errors import CompileError, DiffAttnError, IRError
 from .decompositions import kept_whole, table
+from .encoder import zero_padding
 from .flex import spell_flex
 from .graph import prepare
 from .options import Options, warn_of_fallback
 from .program import GraphProgram
+from .graph_reports import record
 from .requirements import require
 from .source import plain
 
@@ -43,6 +45,7 @@ def _compile(module, example_inputs, options: Options):
         mutated = {i for i, info in enumerate(metadata.input_info) if info.mutates_data or info.mutates_metadata}
         weights = [i for i in metadata.static_input_indices if i not in mutated]
         program = GraphProgram(prepare(graph, views=_views(metadata)), weights, **options.of_code)
+        record(module.graph, program.applied, program.diagnostics)
 
         def run(arguments):
             values = list(arguments)
@@ -57,6 +60,7 @@ def _compile(module, example_inputs, options: Options):
                            "parameter requires one; call under torch.no_grad(), and eval() the module")
 
     spell_flex(module)
+    zero_padding(module)
     _without_inference_mode(module)
     with kept_whole():
         return aot_autograd(fw_compiler=train, inference_compiler=infer, decompositions=table(device=options.on_device),

@@ -19,7 +19,7 @@ from torch._decomp.decompositions import scaled_dot_product_flash_attention_for_
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from . import complex_numbers, distance, division, elementwise, fourier, grouped_node, pooling, running, scattering
+from . import complex_numbers, distance, division, elementwise, encoder, fourier, grouped_node, pooling, running, scattering
 from .attention_node import attention
 from .graph import in_order_of, physical_order
 from .scattering import along
@@ -98,6 +98,7 @@ def table(exported: bool = False, device: bool = False) -> dict:
         result[op] = _first(function, result.get(op))
     result.update(fourier.rules())
     result.update(grouped_node.rules())
+    result.update(encoder.rules())
     return result
 
 

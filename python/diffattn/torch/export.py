@@ -15,6 +15,7 @@ from ..errors import CompileError, DiffAttnError, InputError, IRError
 from ..text import shown
 from . import tensors
 from .decompositions import exporting, table
+from .encoder import padding_zeroed
 from .flex import spell_flex
 from .graph import number_node, prepare
 from .held import Held, held_once
@@ -87,6 +88,9 @@ class CompiledModule:
         self._held = Held(module, specs, constants)
         given = [(spec, node) for spec, node in zip(specs, places) if spec.kind == InputKind.USER_INPUT]
         self._leaves = [(spec, node.meta.get("val")) for spec, node in given]
+        self._given = {i for i, spec in enumerate(specs) if spec.kind == InputKind.USER_INPUT}
+        self._input_names = [spec.target or spec.arg.name for spec in specs]
+        self._needs_gradient: dict[tuple[bool, ...], bool] = {}
         self._sizes = Sizes(program, [node for _, node in given])
         changes = _changes(signature)
         weights = {i for i, spec in enumerate(specs) if spec.kind != InputKind.USER_INPUT} - set(changes)
@@ -110,8 +114,23 @@ class CompiledModule:
         raise TypeError("expected what can be copied, but got a compiled module; copy the module, and compile the copy")
 
     def __call__(self, *args, **kwargs):
-        outputs = self._program(self._held.values(self._flatten(args, kwargs)))
-        return pytree.tree_unflatten(outputs, self._out_spec)
+        values = self._held.values(self._flatten(args, kwargs))
+        if torch.is_grad_enabled():
+            self._refuse_gradient(values, args, kwargs)
+        return pytree.tree_unflatten(self._program(values), self._out_spec)
+
+    def _refuse_gradient(self, values, args, kwargs) -> None:
+        """The rule of `torch.compile(backend="diffattn")`: an error where a result of the module itself would require a gradient."""
+        required = tuple(isinstance(value, torch.Tensor) and value.requires_grad for value in values)
+        if not any(required):
+            return
+        if required not in self._needs_gradient:
+            self._needs_gradient[required] = gives_gradient(self._module, args, kwargs)
+        if self._needs_gradient[required]:
+            # What a call gives is named before what the module holds.
+            number = min((i for i, requires in enumerate(required) if requires), key=lambda i: (i not in self._given, i))
+            raise InputError(f"{self._input_names[number]}: expected a tensor without gradient, because no gradient flows back "
+                             "through compiled code, but it requires one; call under torch.no_grad()")
 
     def _flatten(self, args, kwargs) -> list:
         args, kwargs = self._arranged(args, kwargs)
@@ -159,7 +178,7 @@ def _changes(signature) -> list[int]:
 def _export(module, args, kwargs, dynamic_shapes, device):
     try:
         with exporting():
-            with _counts_seen(module):
+            with _counts_seen(module), padding_zeroed(module):
                 program = torch.export.export(module, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
             held_once(module, program)
             spell_flex(program.graph_module)
@@ -173,6 +192,23 @@ def _export(module, args, kwargs, dynamic_shapes, device):
                      "call:", *lines]
         raise CompileError(f"expected a module that torch.export exports, but it gave {type(error).__name__}: "
                            f"{' '.join(lines)[:600]}") from error
+
+
+def gives_gradient(module, args, kwargs) -> bool:
+    """Whether a result of the module itself would require a gradient, in this mode: not if it is detached, or made under torch.no_grad().
+    torch.export traces the call for it, which changes nothing; a call that it does not trace is taken to give one."""
+    found: list[bool] = []
+    handle = module.register_forward_hook(lambda _, __, result: found.append(any(
+        isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytree.tree_leaves(result))))
+    try:
+        with warnings.catch_warnings():  # which were given when it was compiled
+            warnings.simplefilter("ignore")
+            torch.export.export(module, tuple(args), kwargs, strict=False)
+    except Exception:  # of many classes, most of them private
+        return True
+    finally:
+        handle.remove()
+    return any(found)
 
 
 @contextlib.contextmanager

@@ -12,10 +12,14 @@ from ..errors import DiffAttnError
 _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 
 
+def is_of_torch(file: str) -> bool:
+    return file.startswith(_TORCH)
+
+
 def line_of(trace: str) -> str:
     """"file.py:12" of the innermost line of a traceback that is outside of PyTorch; empty: it is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', trace)
-    own = [frame for frame in frames if not frame[0].startswith(_TORCH)] or frames
+    own = [frame for frame in frames if not is_of_torch(frame[0])] or frames
     return ":".join(own[-1]) if own else ""
 
 
@@ -23,6 +27,16 @@ def describe(node: torch.fx.Node) -> str:
     """The line as the beginning of a message."""
     line = line_of(node.meta.get("stack_trace") or "")
     return line and f"{line}: "
+
+
+def dynamo_frame():
+    """Dynamo's state of the outermost function that it traces in this thread; None outside of its tracing."""
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    try:
+        return InstructionTranslator.current_tx().output.root_tx
+    except AttributeError:
+        return None
 
 
 def plain(error: DiffAttnError) -> DiffAttnError:

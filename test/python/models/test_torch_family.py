@@ -94,6 +94,7 @@ def imported(monkeypatch):
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@torch.no_grad()
 def test_compiled(case, exported, imported):
     module = module_of(case)
     compiled, again = (diffattn.compile(module, arguments_of(case, case.example), dynamic_shapes=case.shapes) for _ in range(2))

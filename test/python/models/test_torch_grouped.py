@@ -34,6 +34,7 @@ def expected(x, matrices, ends):
 
 @pytest.mark.parametrize("turned", [False, True], ids=["as-they-lie", "turned"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["f32", "bf16", "f16"])
+@torch.no_grad()
 def test_groups(dtype, turned):
     torch.manual_seed(3)
     module, x = Grouped(dtype, turned).eval(), torch.randn(ROWS, DEPTH).to(dtype)
@@ -49,6 +50,7 @@ def test_groups(dtype, turned):
             torch.testing.assert_close(f(x, torch.tensor(ends, dtype=torch.int32)).double(), want, rtol=rtol, atol=1e-5)
 
 
+@torch.no_grad()
 def test_ends_that_are_none():
     """Ends behind the rows, before them, or that fall, reach nothing outside."""
     module, x = Grouped(torch.float32, True).eval(), torch.randn(ROWS, DEPTH)
@@ -57,6 +59,7 @@ def test_ends_that_are_none():
         torch.testing.assert_close(f(x, torch.tensor(ends, dtype=torch.int32)).double(), expected(x, module.matrices.mT, meant), rtol=1e-5, atol=1e-5)
 
 
+@torch.no_grad()
 def test_a_row_is_the_same_in_any_group():
     module = Grouped(torch.float32, True).eval()
     module.matrices.data[:] = module.matrices.data[0]
