@@ -217,9 +217,9 @@ def test_torch_that_is_missing():
 
 
 def test_versions_that_were_not_tried(monkeypatch):
-    monkeypatch.setitem(requirements.TRIED, "torch-mlir", "20990101")
+    monkeypatch.setitem(requirements.TRIED, "torch-mlir", ("20990101",))
     requirements.require.cache_clear()
-    with pytest.warns(RuntimeWarning, match=r"diffattn was tried with torch 2\.13, torch-mlir 20990101, but this is torch-mlir \d+"):
+    with pytest.warns(RuntimeWarning, match=r"diffattn was tried with torch 2\.13 or 2\.15, torch-mlir 20990101, but this is torch-mlir \d+"):
         requirements.require()
     requirements.require()  # said once
     monkeypatch.undo()

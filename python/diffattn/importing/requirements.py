@@ -13,7 +13,7 @@ from ..errors import LibraryError
 _LEAST_PYTHON = {"torch-mlir": (3, 10), "jax": (3, 11), "jaxlib": (3, 11)}
 
 
-def require(extra: str, tried: dict[str, str]) -> None:
+def require(extra: str, tried: dict[str, tuple[str, ...]]) -> None:
     """Raises LibraryError if a package cannot be imported, and warns of versions that were not tried.
 
     extra   what pip knows the packages by: diffattn[extra]
@@ -29,8 +29,8 @@ def require(extra: str, tried: dict[str, str]) -> None:
                 raise LibraryError(reason + f"{name} is made for Python {least[0]}.{least[1]} and later, and this is "
                                    f"{sys.version_info[0]}.{sys.version_info[1]}") from None
             raise LibraryError(reason + f"pip install 'diffattn[{extra}]'") from None
-    others = [f"{name} {importlib.metadata.version(name)}" for name, begin in tried.items()
-              if not importlib.metadata.version(name).startswith(begin)]
+    others = [f"{name} {importlib.metadata.version(name)}" for name, begins in tried.items()
+              if not importlib.metadata.version(name).startswith(begins)]
     if others:
-        known = ", ".join(f"{name} {version.rstrip('.')}" for name, version in tried.items())
+        known = ", ".join(f"{name} {' or '.join(begin.rstrip('.') for begin in begins)}" for name, begins in tried.items())
         warnings.warn(f"diffattn was tried with {known}, but this is {', '.join(others)}", RuntimeWarning, stacklevel=4)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["compile", "load"]
 
 #: What docs/jax.md lists: versions begin so.
-TRIED = {"jax": "0.10.", "jaxlib": "0.10."}
+TRIED = {"jax": ("0.10.",), "jaxlib": ("0.10.",)}
 
 
 @functools.lru_cache(maxsize=None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["load"]
 
 #: What docs/onnx.md lists: versions begin so.
-TRIED = {"onnx": "1.23.", "torch-mlir": "20261001"}
+TRIED = {"onnx": ("1.23.",), "torch-mlir": ("20261001",)}
 
 
 @functools.lru_cache(maxsize=None)
