@@ -26,6 +26,8 @@ struct DropUnusedMap final : OpRewritePattern<AttentionOp> {
                                 PatternRewriter &rewriter) const override {
     if (!op.getResult())
       return rewriter.notifyMatchFailure(op, "is on memrefs");
+    if (!op.hasSecondMap())
+      return rewriter.notifyMatchFailure(op, "has one map already");
     if (op.getLambdaAct() != Activation::Identity ||
         !matchPattern(op.getLambda(), m_AnyZeroFloat()))
       return rewriter.notifyMatchFailure(op, "lambda is no constant 0");
@@ -86,6 +88,8 @@ struct FoldScaleOfQueries final : OpRewritePattern<AttentionOp> {
 
   LogicalResult matchAndRewrite(AttentionOp op,
                                 PatternRewriter &rewriter) const override {
+    if (!op.hasSecondMap())
+      return rewriter.notifyMatchFailure(op, "has one map");
     std::optional<Product> q1 = matchProduct(op.getQ1());
     std::optional<Product> q2 = matchProduct(op.getQ2());
     if (!q1 || !q2 || !q1->factor.bitwiseIsEqual(q2->factor))

@@ -18,12 +18,17 @@ using namespace mlir::diffattn;
 
 void mlir::diffattn::addOperandSegments(OpBuilder &builder,
                                         OperationState &state,
-                                        ArrayRef<Value> operands) {
+                                        ArrayRef<Value> operands,
+                                        std::optional<ValueRange> list) {
   SmallVector<int32_t> segments;
   for (Value operand : operands) {
     segments.push_back(operand ? 1 : 0);
     if (operand)
       state.addOperands(operand);
+  }
+  if (list) {
+    segments.push_back(list->size());
+    state.addOperands(*list);
   }
   state.addAttribute("operandSegmentSizes",
                      builder.getDenseI32ArrayAttr(segments));
@@ -38,9 +43,8 @@ void AttentionOp::build(OpBuilder &builder, OperationState &state, Value q1,
   state.addTypes(results);
   // What lies between lambda and init is optional, and absent.
   SmallVector<Value> operands = {q1, k1, q2, k2, v, lambda};
-  operands.resize(Properties().getOperandSegmentSizes().size());
-  operands.back() = init;
-  addOperandSegments(builder, state, operands);
+  operands.resize(Properties().getOperandSegmentSizes().size() - 1);
+  addOperandSegments(builder, state, operands, ValueRange(init));
   state.addAttribute(getScaleAttrName(state.name),
                      builder.getF32FloatAttr(scale));
   if (isCausal)
@@ -107,9 +111,16 @@ static LogicalResult verifySizeBounds(AttentionOp op, ShapeRules rules,
 }
 
 LogicalResult diffattn::verifyRules(AttentionOp op, ShapeRules rules) {
+  // attention_c35, before anything looks at the output
+  if (failed(verifyDestinations(rules, "destination, the output", 1,
+                                op.getInits().size())))
+    return failure();
   // attention_c1
   auto dps = cast<DestinationStyleOpInterface>(op.getOperation());
   if (failed(verifyDestinationForm(dps)))
+    return failure();
+  // attention_c33, attention_c34
+  if (failed(verifyMaps(op, rules, NamedOperand{"lambda", op.getLambda()})))
     return failure();
   NamedOperand init{"init", op.getInit()}, q1{"q1", op.getQ1()},
       v{"v", op.getV()};
@@ -200,8 +211,8 @@ AttentionOp::reifyResultShapes(OpBuilder &builder,
                          builder, dims);
 }
 
-template <typename Op>
-static Value buildQOffset(Op op, OpBuilder &b) {
+Value diffattn::detail::materializeQOffset(Operation *maps, OpBuilder &b) {
+  auto op = cast<DifferentialMapsOpInterface>(maps);
   if (op.getQOffset())
     return op.getQOffset();
   Location loc = op.getLoc();
@@ -210,8 +221,8 @@ static Value buildQOffset(Op op, OpBuilder &b) {
         getValueOrCreateConstantIndexOp(b, loc, sizeOf(b, loc, value, axis));
     return arith::IndexCastOp::create(b, loc, b.getI64Type(), size);
   };
-  Value queries = asI64(op.getQ1(), Op::lengthAxis(op.getQLayout()));
-  Value keys = asI64(op.getK1(), Op::lengthAxis(op.getKLayout()));
+  Value queries = asI64(op.getQ1(), op.lengthAxis(op.getQLayout()));
+  Value keys = asI64(op.getK1(), op.lengthAxis(op.getKLayout()));
   int64_t batch = op.getShaped(op.getQ1()).getDimSize(0);
   SmallVector<Value> sizes;
   if (ShapedType::isDynamic(batch))
@@ -229,11 +240,4 @@ static Value buildQOffset(Op op, OpBuilder &b) {
         tensor::YieldOp::create(
             nested, l, arith::SubIOp::create(nested, l, length, queries));
       });
-}
-
-Value AttentionOp::materializeQOffset(OpBuilder &b) {
-  return buildQOffset(*this, b);
-}
-Value OnlineAttentionOp::materializeQOffset(OpBuilder &b) {
-  return buildQOffset(*this, b);
 }

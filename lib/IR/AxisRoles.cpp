@@ -26,17 +26,16 @@ static bool isNumber(MutableOperandRange optional, unsigned number) {
 }
 
 /// Keys or values: of each batch, or in pages, with their place in it.
-template <typename Op>
-static Axes keyAxes(Op op, Layout layout) {
+static Axes keyAxes(DifferentialMapsOpInterface op, Layout layout) {
   Axes axes = headSplit(layout, Kind::Key);
   if (op.isPaged())
     axes.front() = Kind::Page;
   return axes;
 }
 
-/// The axes of what both ops have in common; none for other operands.
-template <typename Op>
-static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
+/// The axes of what all ops with maps have in common; none for other operands.
+static std::optional<Axes> getMapsAxes(DifferentialMapsOpInterface op,
+                                       unsigned number) {
   if (isNumber(op.getQ1Mutable(), number) ||
       isNumber(op.getQ2Mutable(), number))
     return headSplit(op.getQLayout(), Kind::Query);
@@ -59,10 +58,9 @@ static std::optional<Axes> getMapsAxes(Op op, unsigned number) {
 }
 
 /// The axes of what follows the softmax.
-template <typename Op>
-static Axes getEndAxes(Op op, unsigned number) {
+static Axes getEndAxes(HeadEpilogueOpInterface op, unsigned number) {
   if (isNumber(op.getLambdaMutable(), number))
-    switch (op.getShaped(op.getLambda()).getRank()) {
+    switch (cast<ShapedType>(op.getLambda().getType()).getRank()) {
     case 0:
       return {};
     case 1:

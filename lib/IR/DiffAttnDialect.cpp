@@ -20,6 +20,7 @@ using namespace mlir::diffattn;
 
 #include "DiffAttn/IR/DiffAttnEnums.cpp.inc"
 
+#include "DiffAttn/IR/MapsInterface.cpp.inc"
 #include "DiffAttn/IR/MaskInterface.cpp.inc"
 #include "DiffAttn/IR/ScheduleInterface.cpp.inc"
 

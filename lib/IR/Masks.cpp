@@ -237,8 +237,8 @@ MaskValue SegmentMaskAttr::isVisible(MaskBuilder &b,
 // The masks of an op
 //===----------------------------------------------------------------------===//
 
-template <typename Op>
-static SmallVector<MaskAttrInterface> listMasks(Op op) {
+SmallVector<MaskAttrInterface> diffattn::detail::getMasks(Operation *maps) {
+  auto op = cast<DifferentialMapsOpInterface>(maps);
   MLIRContext *context = op.getContext();
   SmallVector<MaskAttrInterface> masks;
   if (op.getKvLen())
@@ -261,15 +261,9 @@ static SmallVector<MaskAttrInterface> listMasks(Op op) {
   return masks;
 }
 
-SmallVector<MaskAttrInterface> AttentionOp::getMasks() {
-  return listMasks(*this);
-}
-SmallVector<MaskAttrInterface> OnlineAttentionOp::getMasks() {
-  return listMasks(*this);
-}
-
-template <typename Op>
-static OpOperand *lookUpOperand(Op op, MaskOperand operand) {
+OpOperand *diffattn::detail::findMaskOperand(Operation *maps,
+                                             MaskOperand operand) {
+  auto op = cast<DifferentialMapsOpInterface>(maps);
   auto getRange = [&]() -> MutableOperandRange {
     switch (operand) {
 #define MASK_ELEMENTS(Name, text, axes, mayBroadcast)                          \
@@ -371,13 +365,6 @@ LogicalResult diffattn::verifyMaskOperands(
   return verifySameElementType(
       rules, {{getName(MaskOperand::QSegments), ofQueries->get()},
               {getName(MaskOperand::KvSegments), ofKeys->get()}});
-}
-
-OpOperand *AttentionOp::findMaskOperand(MaskOperand operand) {
-  return lookUpOperand(*this, operand);
-}
-OpOperand *OnlineAttentionOp::findMaskOperand(MaskOperand operand) {
-  return lookUpOperand(*this, operand);
 }
 
 TileRelation mlir::diffattn::getTileRelation(MaskBuilder &b,

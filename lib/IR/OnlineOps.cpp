@@ -35,8 +35,7 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
   }
   operands.append({op.getCuSeqlensQ(), op.getCuSeqlensK(), op.getBlockTable(),
                    /*k_offset=*/Value()});
-  llvm::append_range(operands, states);
-  addOperandSegments(builder, state, operands);
+  addOperandSegments(builder, state, operands, states);
   addAttributesOf(op, state, getAttributeNames());
   if (kvSplitSize)
     state.addAttribute(getKvSplitSizeAttrName(state.name),
@@ -46,9 +45,16 @@ void OnlineAttentionOp::build(OpBuilder &builder, OperationState &state,
 }
 
 LogicalResult diffattn::verifyRules(OnlineAttentionOp op, ShapeRules rules) {
+  // online_attention_c26, before anything looks at a state
+  if (failed(verifyDestinations(rules, "states, three of each map", 6,
+                                op.getStates().size())))
+    return failure();
   // online_attention_c1
   if (failed(verifyDestinationForm(
           cast<DestinationStyleOpInterface>(op.getOperation()))))
+    return failure();
+  // online_attention_c24, online_attention_c25
+  if (failed(verifyMaps(op, rules)))
     return failure();
   NamedOperand q1{"q1", op.getQ1()}, v{"v", op.getV()};
   MapInputs inputs{q1,

@@ -19,12 +19,14 @@ int64_t AttentionOp::getKeyCount() {
              : rows * pages;
 }
 
-static bool isIntegral(AttentionOp op) { return op.getIntegral(); }
-static bool isIntegral(OnlineAttentionOp) { return false; }
+static bool isIntegral(Operation *op) {
+  auto attention = dyn_cast<AttentionOp>(op);
+  return attention && attention.getIntegral();
+}
 
 /// Which of the operands come together, and what comes with none of them.
-template <typename Op>
-static LogicalResult verifyForm(Op op, ShapeRules rules) {
+static LogicalResult verifyForm(DifferentialMapsOpInterface op,
+                                ShapeRules rules) {
   // attention_c28
   if (!op.isPacked() && op.getCuSeqlensK())
     return rules.error() << "expected cu_seqlens_q with cu_seqlens_k, but got "
@@ -75,9 +77,9 @@ static LogicalResult verifyOneBatch(ShapeRules rules, NamedOperand operand) {
   return error << operand.size(0);
 }
 
-template <typename Op>
-static LogicalResult verifyTables(Op op, ShapeRules rules,
-                                  const MapInputs &inputs) {
+LogicalResult diffattn::verifySequences(DifferentialMapsOpInterface op,
+                                        ShapeRules rules,
+                                        const MapInputs &inputs) {
   if (!op.isPacked() && !op.isPaged() && !op.getCuSeqlensK())
     return success();
   if (failed(verifyForm(op, rules)))
@@ -109,13 +111,4 @@ static LogicalResult verifyTables(Op op, ShapeRules rules,
       failed(verifySame(rules, "lengths", bounds, 0, keyBounds, 0)))
     return failure();
   return verifyOneBatch(rules, inputs.k1);
-}
-
-LogicalResult diffattn::verifySequences(AttentionOp op, ShapeRules rules,
-                                        const MapInputs &inputs) {
-  return verifyTables(op, rules, inputs);
-}
-LogicalResult diffattn::verifySequences(OnlineAttentionOp op, ShapeRules rules,
-                                        const MapInputs &inputs) {
-  return verifyTables(op, rules, inputs);
 }

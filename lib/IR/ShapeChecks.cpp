@@ -176,6 +176,40 @@ LogicalResult diffattn::verifyCovers(ShapeRules rules, NamedAxis ranges,
   return success();
 }
 
+LogicalResult diffattn::verifyMaps(DifferentialMapsOpInterface op,
+                                   ShapeRules rules,
+                                   std::optional<NamedOperand> lambda) {
+  SmallVector<NamedOperand> ofMap2 = {{"q2", op.getQ2()}, {"k2", op.getK2()}};
+  if (lambda)
+    ofMap2.push_back(*lambda);
+  auto listNames = [&](bool given) {
+    SmallVector<StringRef> names;
+    for (NamedOperand operand : ofMap2)
+      if (static_cast<bool>(operand.value) == given)
+        names.push_back(operand.name);
+    return llvm::join(names, ", ");
+  };
+  const std::string given = listNames(true), absent = listNames(false);
+  if (absent.empty())
+    return success();
+  // c33, online_attention_c24
+  if (!given.empty())
+    return rules.error() << "expected all or none of the operands of map 2, "
+                            "but got "
+                         << given << " without " << absent;
+  // c34, online_attention_c25
+  return rules.error() << "expected two maps, with " << absent
+                       << ", but got one, which no lowering computes yet";
+}
+
+LogicalResult diffattn::verifyDestinations(ShapeRules rules, StringRef what,
+                                           size_t expected, size_t got) {
+  if (got == expected)
+    return success();
+  return rules.error() << "expected " << expected << " " << what << ", but got "
+                       << got;
+}
+
 LogicalResult diffattn::verifyMapInputs(ShapeRules rules, const MapInputs &in) {
   int64_t qh = AttentionOp::headAxis(in.qLayout),
           qt = AttentionOp::lengthAxis(in.qLayout);

@@ -91,6 +91,15 @@ LogicalResult verifyDivides(ShapeRules rules, NamedAxis part, NamedAxis whole);
 LogicalResult verifyCovers(ShapeRules rules, NamedAxis ranges, int64_t size,
                            NamedAxis whole);
 
+/// What belongs to map 2 is all there or not at all, and for now it must be:
+/// q2, k2 and, of an op that has it, `lambda`.
+LogicalResult verifyMaps(DifferentialMapsOpInterface op, ShapeRules rules,
+                         std::optional<NamedOperand> lambda = std::nullopt);
+
+/// The op has so many destinations, its `what`.
+LogicalResult verifyDestinations(ShapeRules rules, StringRef what,
+                                 size_t expected, size_t got);
+
 /// The five inputs of both maps with their layouts.
 struct MapInputs {
   NamedOperand q1, k1, q2, k2, v;
@@ -106,11 +115,8 @@ struct MapInputs {
 LogicalResult verifyMapInputs(ShapeRules rules, const MapInputs &inputs);
 
 /// cu_seqlens_q, cu_seqlens_k and block_table: what comes with what, and the
-/// sizes that are known: attention_c28 to attention_c30.
-LogicalResult verifySequences(AttentionOp op, ShapeRules rules,
-                              const MapInputs &inputs);
-/// The same: online_attention_c23.
-LogicalResult verifySequences(OnlineAttentionOp op, ShapeRules rules,
+/// sizes that are known: attention_c28 to attention_c30, online_attention_c23.
+LogicalResult verifySequences(DifferentialMapsOpInterface op, ShapeRules rules,
                               const MapInputs &inputs);
 
 /// `lambda` is `[]`, `[Hs]`, `[B,Tq,Hs]` or `[B,Tq,Hn]`, `b` and `t` being the

@@ -135,3 +135,35 @@ Value TileSlicer::shiftedOffset(Value base) {
                                 arith::AddIOp::create(b, l, offset, shift));
       });
 }
+
+SmallVector<Value> TileSlicer::operands(DifferentialMapsOpInterface op,
+                                        ValueRange inits, Value qOffset) {
+  SmallVector<Value> result;
+  for (OpOperand &operand : op->getOpOperands().drop_back(inits.size()))
+    result.push_back(
+        slice(operand.get(), op.getAxisRoles(operand.getOperandNumber())));
+  if (MutableOperandRange given = op.getQOffsetMutable(); !given.empty())
+    result[given[0].getOperandNumber()] = qOffset;
+  llvm::append_range(result, inits);
+  return result;
+}
+
+int64_t diffattn::countHeadGroups(DifferentialMapsOpInterface op) {
+  for (OpOperand &operand : op->getOpOperands())
+    for (auto [i, axis] :
+         llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
+      if (axis.kind == AxisRole::Head &&
+          cast<ShapedType>(operand.get().getType()).isDynamicDim(i))
+        return 1;
+  int64_t groups = 0;
+  for (int64_t heads :
+       {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
+        op.getKey2Heads(), op.getValueHeads()})
+    groups = std::gcd(groups, heads);
+  return groups;
+}
+
+bool diffattn::hasStaticHeads(DifferentialMapsOpInterface op,
+                              OpFoldResult groups) {
+  return getConstantIntValue(groups) || countHeadGroups(op) == 1;
+}

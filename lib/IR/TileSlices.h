@@ -50,17 +50,8 @@ public:
   Value slice(Value value, ArrayRef<AxisRole> axes);
   /// The operands of `op` on the tile, with `inits` for what it writes and
   /// `qOffset` for q_offset where the op has one.
-  template <typename Op>
-  SmallVector<Value> operands(Op op, ValueRange inits, Value qOffset) {
-    SmallVector<Value> result;
-    for (OpOperand &operand : op->getOpOperands().drop_back(inits.size()))
-      result.push_back(
-          slice(operand.get(), op.getAxisRoles(operand.getOperandNumber())));
-    if (MutableOperandRange given = op.getQOffsetMutable(); !given.empty())
-      result[given[0].getOperandNumber()] = qOffset;
-    llvm::append_range(result, inits);
-    return result;
-  }
+  SmallVector<Value> operands(DifferentialMapsOpInterface op, ValueRange inits,
+                              Value qOffset);
 
   /// The position of the first query of the tile, [B] of the tile, on tensors:
   /// `base[b] + queries before the tile`.
@@ -78,28 +69,11 @@ private:
 
 /// Groups of heads that share no key, value or noise head; one group where the
 /// heads of an operand are not known, which cannot be cut along them.
-template <typename Op>
-int64_t countHeadGroups(Op op) {
-  for (OpOperand &operand : op->getOpOperands())
-    for (auto [i, axis] :
-         llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
-      if (axis.kind == AxisRole::Head &&
-          cast<ShapedType>(operand.get().getType()).isDynamicDim(i))
-        return 1;
-  int64_t groups = 0;
-  for (int64_t heads :
-       {op.getSignalHeads(), op.getNoiseHeads(), op.getKey1Heads(),
-        op.getKey2Heads(), op.getValueHeads()})
-    groups = std::gcd(groups, heads);
-  return groups;
-}
+int64_t countHeadGroups(DifferentialMapsOpInterface op);
 
 /// Whether a tile of so many groups has heads whose number is known. One group
 /// is all of them, whatever a loop over it computes its size as.
-template <typename Op>
-bool hasStaticHeads(Op op, OpFoldResult groups) {
-  return getConstantIntValue(groups) || countHeadGroups(op) == 1;
-}
+bool hasStaticHeads(DifferentialMapsOpInterface op, OpFoldResult groups);
 
 /// What tiling gives: the tiled op, its results and the slices that it reads.
 TilingResult makeTilingResult(Operation *tiled);

@@ -32,8 +32,8 @@ struct MaskViews {
 };
 
 /// The attributes of masks.
-template <typename Op>
-void readMaskAttributes(reference::AttentionArguments &arguments, Op op) {
+inline void readMaskAttributes(reference::AttentionArguments &arguments,
+                               DifferentialMapsOpInterface op) {
   arguments.isCausal = op.getIsCausal();
   if (auto window = op.getWindow()) {
     arguments.left = (*window)[0];
@@ -42,9 +42,8 @@ void readMaskAttributes(reference::AttentionArguments &arguments, Op op) {
 }
 
 /// The registers of the operands that masks read; -1: absent.
-template <typename Op>
-std::array<int32_t, std::size(kMaskOperands)> registersOfMasks(CodeBuilder &b,
-                                                               Op op) {
+inline std::array<int32_t, std::size(kMaskOperands)>
+registersOfMasks(CodeBuilder &b, DifferentialMapsOpInterface op) {
   std::array<int32_t, std::size(kMaskOperands)> numbers;
   for (auto [which, number] : llvm::zip_equal(kMaskOperands, numbers)) {
     OpOperand *found = op.findMaskOperand(which);

@@ -21,14 +21,9 @@ namespace mlir::diffattn {
 using namespace mlir;
 using namespace mlir::diffattn;
 
-static int64_t countKeys(AttentionOp op) { return op.getKeyCount(); }
-/// Ranges of keys are cut already.
-static int64_t countKeys(OnlineAttentionOp) { return ShapedType::kDynamic; }
-
 /// Signal heads s of an aligned block of this size share all three heads of
 /// keys and values: 1 where numbers of heads are 0 or not known.
-template <typename Op>
-static int64_t getGroup(Op op) {
+static int64_t getGroup(DifferentialMapsOpInterface op) {
   int64_t signal = op.getSignalHeads(), group = 0;
   for (int64_t heads :
        {op.getKey1Heads(), op.getKey2Heads(), op.getValueHeads()}) {
@@ -39,8 +34,8 @@ static int64_t getGroup(Op op) {
   return std::max<int64_t>(group, 1);
 }
 
-template <typename Op>
-static GpuAttentionShape getShape(Op op) {
+GpuAttentionShape
+mlir::diffattn::getGpuAttentionShape(DifferentialMapsOpInterface op) {
   GpuAttentionShape shape;
   ShapedType q = op.getShaped(op.getQ1());
   shape.elementType = q.getElementType();
@@ -49,7 +44,9 @@ static GpuAttentionShape getShape(Op op) {
   // How many queries each sequence has is not known.
   if (!op.isPacked())
     shape.queries = q.getDimSize(AttentionOp::lengthAxis(op.getQLayout()));
-  shape.keys = countKeys(op);
+  // On states, ranges of keys are cut already.
+  auto attention = dyn_cast<AttentionOp>(op.getOperation());
+  shape.keys = attention ? attention.getKeyCount() : ShapedType::kDynamic;
   shape.group = getGroup(op);
   const int64_t heads[] = {op.getSignalHeads(), op.getNoiseHeads(),
                            op.getValueHeads()};
@@ -73,24 +70,20 @@ static GpuAttentionShape getShape(Op op) {
   shape.sharedKeys = op.getK1() == op.getK2();
   shape.packed = op.isPacked();
   shape.paged = op.isPaged();
-  if constexpr (std::is_same_v<Op, AttentionOp>)
-    shape.gate = static_cast<bool>(op.getGate());
+  auto end = dyn_cast<HeadEpilogueOpInterface>(op.getOperation());
+  shape.gate = end && end.getGate();
   return shape;
-}
-
-GpuAttentionShape mlir::diffattn::getGpuAttentionShape(AttentionOp op) {
-  return getShape(op);
-}
-GpuAttentionShape mlir::diffattn::getGpuAttentionShape(OnlineAttentionOp op) {
-  return getShape(op);
 }
 
 /// The kernels' tanh is 1 - 2 / (1 + e^2x), whose error near 0 does not shrink
 /// with the result; times a cap beyond these it would be seen in the weights.
 static constexpr float kMaxSoftcap = 1024.0f, kMaxPlainSoftcap = 64.0f;
 
-template <typename Op>
-static std::string getSoftcapReason(Op op) {
+std::string
+mlir::diffattn::getGpuUnsupportedReason(DifferentialMapsOpInterface op) {
+  if (auto attention = dyn_cast<AttentionOp>(op.getOperation());
+      attention && attention.getIntegral())
+    return "no kernel computes integral attention";
   bool plain = op.getShaped(op.getQ1()).getElementType().isF32();
   float maxCap = plain ? kMaxPlainSoftcap : kMaxSoftcap;
   if (!op.getSoftcap() || op.getSoftcap()->convertToFloat() <= maxCap)
@@ -101,15 +94,6 @@ static std::string getSoftcapReason(Op op) {
       << " for " << (plain ? "f32" : "16-bit operands") << ", but got "
       << llvm::format("%g", op.getSoftcap()->convertToDouble());
   return reason;
-}
-
-std::string mlir::diffattn::getGpuUnsupportedReason(AttentionOp op) {
-  if (op.getIntegral())
-    return "no kernel computes integral attention";
-  return getSoftcapReason(op);
-}
-std::string mlir::diffattn::getGpuUnsupportedReason(OnlineAttentionOp op) {
-  return getSoftcapReason(op);
 }
 
 static constexpr auto kGpuRemark =

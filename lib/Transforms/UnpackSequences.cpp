@@ -118,7 +118,7 @@ static Value buildSequence(ShapedBuilder &b, AttentionOp op, Value sequence,
       operand = slice->extract(b, operand);
   // Keys of both maps that are one operand are read once.
   if (op.getK1() == op.getK2())
-    operands[op.getK2Mutable().getOperandNumber()] =
+    operands[op.getK2Mutable()[0].getOperandNumber()] =
         operands[op.getK1Mutable().getOperandNumber()];
   SmallVector<Type> results;
   if (b.onTensors)

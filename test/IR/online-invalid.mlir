@@ -46,7 +46,7 @@ func.func @online_attention_c2(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf
 // -----
 
 func.func @online_attention_c2_state_type(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2x6x16xf32>, %q2: tensor<2x2x8x16xf32>, %k2: tensor<2x1x6x16xf32>, %v: tensor<2x2x6x32xf32>, %max1: tensor<2x4x8xbf16>, %sum1: tensor<2x4x8xf32>, %acc1: tensor<2x4x8x32xf32>, %max2: tensor<2x2x8xf32>, %sum2: tensor<2x2x8xf32>, %acc2: tensor<2x2x8x32xf32>) {
-  // expected-error @below {{'diffattn.online_attention' op operand #5 must be ranked tensor or memref of f32, but got 'tensor<2x4x8xbf16>'}}
+  // expected-error @below {{'diffattn.online_attention' op operand #5 must be variadic of ranked tensor or memref of f32, but got 'tensor<2x4x8xbf16>'}}
   %s:6 = diffattn.online_attention ins(%q1, %k1, %q2, %k2, %v : tensor<2x4x8x16xf32>,
          tensor<2x2x6x16xf32>, tensor<2x2x8x16xf32>, tensor<2x1x6x16xf32>, tensor<2x2x6x32xf32>)
          outs(%max1, %sum1, %acc1, %max2, %sum2, %acc2 : tensor<2x4x8xbf16>, tensor<2x4x8xf32>,
@@ -630,5 +630,36 @@ func.func @online_attention_c19_types(%q1: tensor<2x4x8x16xf32>, %k1: tensor<2x2
          -> tensor<2x4x8xf32>, tensor<2x4x8xf32>,
          tensor<2x4x8x32xf32>, tensor<2x2x8xf32>, tensor<2x2x8xf32>,
          tensor<2x2x8x32xf32>
+  return
+}
+
+// -----
+
+func.func @online_attention_c24(%q: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
+  // expected-error @below {{'diffattn.online_attention' op expected all or none of the operands of map 2, but got q2 without k2}}
+  %s:6 = "diffattn.online_attention"(%q, %q, %q, %q, %m, %m, %q, %m, %m, %q) <{scale = 1.0 : f32,
+      operandSegmentSizes = array<i32: 1, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 6>}>
+    : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>)
+    -> (tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>)
+  return
+}
+
+// -----
+
+func.func @online_attention_c25(%q: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
+  // expected-error @below {{'diffattn.online_attention' op expected two maps, with q2, k2, but got one, which no lowering computes yet}}
+  %s:6 = diffattn.online_attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%m, %m, %q, %m, %m, %q : tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>) {scale = 1.0 : f32}
+         -> tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @online_attention_c26(%q: tensor<1x2x8x16xf32>, %m: tensor<1x2x8xf32>) {
+  // expected-error @below {{'diffattn.online_attention' op expected 6 states, three of each map, but got 3}}
+  %s:3 = diffattn.online_attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>) outs(%m, %m, %q : tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>) {scale = 1.0 : f32}
+         -> tensor<1x2x8xf32>, tensor<1x2x8xf32>, tensor<1x2x8x16xf32>
   return
 }

@@ -29,6 +29,28 @@
 #include "DiffAttn/IR/ScheduleInterface.h.inc"
 
 namespace mlir::diffattn {
+/// What an axis of an operand counts.
+struct AxisRole {
+  enum Kind { Batch, Head, Query, Key, Width, Range, Page, Sequence };
+  AxisRole(Kind kind, bool mayBroadcast = false)
+      : kind(kind), mayBroadcast(mayBroadcast) {}
+
+  Kind kind;
+  /// The axis may have size 1, which is then used for every place.
+  bool mayBroadcast;
+};
+
+/// Inside of the interfaces of ops, which know the op by them alone.
+namespace detail {
+SmallVector<MaskAttrInterface> getMasks(Operation *maps);
+OpOperand *findMaskOperand(Operation *maps, MaskOperand operand);
+Value materializeQOffset(Operation *maps, OpBuilder &builder);
+} // namespace detail
+} // namespace mlir::diffattn
+
+#include "DiffAttn/IR/MapsInterface.h.inc"
+
+namespace mlir::diffattn {
 /// A register block of a matrix product: `height` scalars are broadcast against
 /// `vectors` vectors, and the loop over the contracted axis takes `unroll`
 /// steps at a time.
@@ -46,24 +68,14 @@ inline bool usesTiles(CpuProduct product) {
   return product == CpuProduct::Bf16Tiles;
 }
 
-/// What an axis of an operand counts.
-struct AxisRole {
-  enum Kind { Batch, Head, Query, Key, Width, Range, Page, Sequence };
-  AxisRole(Kind kind, bool mayBroadcast = false)
-      : kind(kind), mayBroadcast(mayBroadcast) {}
-
-  Kind kind;
-  /// The axis may have size 1, which is then used for every place.
-  bool mayBroadcast;
-};
-
 /// What the axes of an operand of masks count.
 SmallVector<AxisRole> getAxisRoles(MaskOperand operand);
 
 /// Adds operands to `state` in the order of the op's definition, of which null
-/// ones are optional and absent.
+/// ones are optional and absent; `list`: all of the last one, which is a list.
 void addOperandSegments(OpBuilder &builder, OperationState &state,
-                        ArrayRef<Value> operands);
+                        ArrayRef<Value> operands,
+                        std::optional<ValueRange> list = std::nullopt);
 
 /// Whether a mask depends on the positions of queries.
 bool readPosition(ArrayRef<MaskAttrInterface> masks);

@@ -9,17 +9,21 @@
 
 include "DiffAttn/IR/DiffAttnAttrs.td"
 include "DiffAttn/IR/DiffAttnTypes.td"
+include "DiffAttn/IR/MapsInterface.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 
 def DiffAttn_IdData : DiffAttn_Shaped<[I32, I64], "i32 or i64">;
 
-/// An op that makes the scores of two maps: its operands and attributes up to the
-/// softmax. An op lists them in the order of its generic form.
+/// An op that makes the scores of two maps, or of one, without q2 and k2: its
+/// operands and attributes up to the softmax, read by all through
+/// `DifferentialMapsOpInterface`. An op lists them in the order of its generic form.
+/// Destinations and results are lists, which the op says more of.
 class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     : DiffAttn_Op<mnemonic, [
         AttrSizedOperandSegments, DestinationStyleOpInterface,
+        DeclareOpInterfaceMethods<DiffAttn_DifferentialMapsOpInterface, ["getAxisRoles"]>,
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
         DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]
         # traits> {
@@ -34,7 +38,12 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     and kv_segments `[B,Tk]`.
   }];
   dag mapOperands = (ins
-    DiffAttn_Data:$q1, DiffAttn_Data:$k1, DiffAttn_Data:$q2, DiffAttn_Data:$k2, DiffAttn_Data:$v);
+    DiffAttn_Data:$q1, DiffAttn_Data:$k1, Optional<DiffAttn_Data>:$q2, Optional<DiffAttn_Data>:$k2,
+    DiffAttn_Data:$v);
+  string mapClause = [{
+    `ins` `(` custom<Maps>($q1, $k1, $q2, $k2, $v, type($q1), type($k1), type($q2), type($k2),
+      type($v)) `)`
+  }];
   dag biasOperand = (ins Optional<DiffAttn_BiasData>:$bias);
   dag positionOperands = (ins
     Optional<DiffAttn_I64Data>:$kv_len, Optional<DiffAttn_I64Data>:$q_offset,
@@ -61,35 +70,6 @@ class DiffAttn_MapsOp<string mnemonic, list<Trait> traits>
     DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$k_layout,
     DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$v_layout);
   let hasVerifier = 1;
-  string mapsDeclaration = [{
-    /// Axis numbers of a head-split operand in `layout`.
-    static int64_t headAxis(Layout layout) { return layout == Layout::BHTD ? 1 : 2; }
-    static int64_t lengthAxis(Layout layout) { return layout == Layout::BHTD ? 2 : 1; }
-
-    ShapedType getShaped(Value value) { return ::llvm::cast<ShapedType>(value.getType()); }
-    /// Head counts.
-    int64_t getSignalHeads() { return getShaped(getQ1()).getDimSize(headAxis(getQLayout())); }
-    int64_t getNoiseHeads() { return getShaped(getQ2()).getDimSize(headAxis(getQLayout())); }
-    int64_t getKey1Heads() { return getShaped(getK1()).getDimSize(headAxis(getKLayout())); }
-    int64_t getKey2Heads() { return getShaped(getK2()).getDimSize(headAxis(getKLayout())); }
-    int64_t getValueHeads() { return getShaped(getV()).getDimSize(headAxis(getVLayout())); }
-    int64_t getHeadDim() { return getShaped(getQ1()).getDimSize(3); }
-    int64_t getValueDim() { return getShaped(getV()).getDimSize(3); }
-
-    /// Whether sequences follow one another along the axis of queries, and whether
-    /// keys and values lie in pages.
-    bool isPacked() { return static_cast<bool>(getCuSeqlensQ()); }
-    bool isPaged() { return static_cast<bool>(getBlockTable()); }
-
-    /// The masks: a key is visible where all of them say so.
-    ::llvm::SmallVector<MaskAttrInterface> getMasks();
-    /// The operand that masks read as `operand`; null where it is absent.
-    OpOperand *findMaskOperand(MaskOperand operand);
-    /// What each axis of operand `number` counts.
-    ::llvm::SmallVector<AxisRole> getAxisRoles(unsigned number);
-    /// q_offset, or its default (kv_len or Tk) - Tq built as a tensor. On tensors.
-    Value materializeQOffset(OpBuilder &builder);
-  }];
 }
 
 /// The attributes of what follows the softmax.

@@ -20,6 +20,7 @@ include "mlir/Interfaces/TilingInterface.td"
 include "mlir/IR/SymbolInterfaces.td"
 
 def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
+    DiffAttn_HeadEpilogueOpInterface,
     DeclareOpInterfaceMethods<TilingInterface,
       ["getLoopIteratorTypes", "getIterationDomain", "getTiledImplementation",
        "getResultTilePosition", "getIterationDomainTileFromResultTile",
@@ -41,6 +42,9 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
     where `g = s/(Hs/Hn)` is the noise head of signal head `s`.
   }] # visibleKeys # [{
     A row that sees no key has a map of zeros.
+
+    q2, k2 and lambda are given together. Without them there is one map, and no
+    subtraction; no lowering computes that yet, so the verifier asks for them.
 
     With `integral` (DINT, arXiv 2501.17486) each row also takes what the rows of
     map 1 see on average, so that its weights sum to 1:
@@ -81,22 +85,20 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
            -> tensor<1x8x512x128xf32>
     ```
   }];
-  let arguments = !con(mapOperands, (ins DiffAttn_F32Data:$lambda), biasOperand,
+  let arguments = !con(mapOperands, (ins Optional<DiffAttn_F32Data>:$lambda), biasOperand,
     (ins Optional<DiffAttn_Data>:$norm_weight, Optional<DiffAttn_Data>:$gate), positionOperands,
-    sequenceOperands, (ins DiffAttn_Data:$init), scoreAttributes, (ins UnitAttr:$integral),
+    sequenceOperands, (ins Variadic<DiffAttn_Data>:$inits), scoreAttributes, (ins UnitAttr:$integral),
     DiffAttn_EpilogueAttributes.arguments, inputLayouts,
     (ins DefaultValuedAttr<DiffAttn_LayoutAttr, "Layout::BHTD">:$o_layout,
          OptionalAttr<ArrayAttr>:$schedules, OptionalAttr<DiffAttn_SizeBoundsAttr>:$size_bounds));
-  let results = (outs Optional<AnyRankedTensor>:$result);
-  let assemblyFormat = [{
-    `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
-      type($k2) `,` type($v) `)`
-    `lambda` `(` $lambda `:` type($lambda) `)`
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let assemblyFormat = mapClause # [{
+    (`lambda` `(` $lambda^ `:` type($lambda) `)`)?
     (`bias` `(` $bias^ `:` type($bias) `)`)?
     (`norm_weight` `(` $norm_weight^ `:` type($norm_weight) `)`)?
     (`gate` `(` $gate^ `:` type($gate) `)`)?
   }] # positionClauses # sequenceClauses # [{
-    `outs` `(` $init `:` type($init) `)` attr-dict (`->` type($result)^)?
+    `outs` `(` $inits `:` type($inits) `)` attr-dict (`->` type($results)^)?
   }];
   let builders = [
     /// The common form: no bias, norm or gate, every layout bhtd. On tensors the
@@ -105,8 +107,13 @@ def DiffAttn_AttentionOp : DiffAttn_MapsOp<"attention", [
                    "Value":$lambda, "Value":$init, "float":$scale,
                    CArg<"bool", "false">:$isCausal)>];
   let hasCanonicalizer = 1;
-  let extraClassDeclaration = mapsDeclaration # [{
-    MutableOperandRange getDpsInitsMutable() { return getInitMutable(); }
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getInitsMutable(); }
+    /// The destination of the output, which is the first one.
+    Value getInit() { return getInits().front(); }
+    OpOperand &getInitMutable() { return getInitsMutable()[0]; }
+    /// The output on tensors; null on memrefs.
+    Value getResult() { return getResults().empty() ? Value() : getResults().front(); }
 
     /// The number of keys of a batch: of paged ones, of all its pages.
     int64_t getKeyCount();

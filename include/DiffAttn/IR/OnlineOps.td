@@ -75,31 +75,30 @@ def DiffAttn_OnlineAttentionOp : DiffAttn_MapsOp<"online_attention", [
     ```
   }];
   let arguments = !con(mapOperands, biasOperand, positionOperands, sequenceOperands,
-    (ins Optional<Index>:$k_offset,
-         DiffAttn_F32Data:$max1, DiffAttn_F32Data:$sum1, DiffAttn_F32Data:$acc1,
-         DiffAttn_F32Data:$max2, DiffAttn_F32Data:$sum2, DiffAttn_F32Data:$acc2),
+    (ins Optional<Index>:$k_offset, Variadic<DiffAttn_F32Data>:$states),
     scoreAttributes, (ins OptionalAttr<I64Attr>:$kv_split_size,
                           OptionalAttr<DiffAttn_GpuSplitKVAttr>:$schedule), inputLayouts);
   let results = (outs Variadic<AnyRankedTensor>:$results);
-  let assemblyFormat = [{
-    `ins` `(` $q1 `,` $k1 `,` $q2 `,` $k2 `,` $v `:` type($q1) `,` type($k1) `,` type($q2) `,`
-      type($k2) `,` type($v) `)`
+  let assemblyFormat = mapClause # [{
     (`bias` `(` $bias^ `:` type($bias) `)`)?
   }] # positionClauses # sequenceClauses # [{
     (`k_offset` `(` $k_offset^ `)`)?
-    `outs` `(` $max1 `,` $sum1 `,` $acc1 `,` $max2 `,` $sum2 `,` $acc2 `:` type($max1) `,`
-      type($sum1) `,` type($acc1) `,` type($max2) `,` type($sum2) `,` type($acc2) `)`
-    attr-dict (`->` type($results)^)?
+    `outs` `(` $states `:` type($states) `)` attr-dict (`->` type($results)^)?
   }];
   let builders = [
     /// The keys of `op` added to six states, or ranges of them, each with states
     /// of its own.
     OpBuilder<(ins "AttentionOp":$op, "Value":$qOffset, "ValueRange":$states,
       CArg<"std::optional<int64_t>", "{}">:$kvSplitSize)>];
-  let extraClassDeclaration = mapsDeclaration # [{
-    MutableOperandRange getDpsInitsMutable() {
-      return MutableOperandRange(getOperation(), getMax1Mutable().getOperandNumber(), 6);
-    }
+  let extraClassDeclaration = [{
+    MutableOperandRange getDpsInitsMutable() { return getStatesMutable(); }
+    /// The states, three for each map.
+    Value getMax1() { return getStates()[0]; }
+    Value getSum1() { return getStates()[1]; }
+    Value getAcc1() { return getStates()[2]; }
+    Value getMax2() { return getStates()[3]; }
+    Value getSum2() { return getStates()[4]; }
+    Value getAcc2() { return getStates()[5]; }
     /// Heads of acc2: the noise heads, unless signal heads of one noise head
     /// read different values.
     static int64_t accumulator2Heads(int64_t signal, int64_t noise, int64_t value) {
@@ -163,6 +162,7 @@ def DiffAttn_MergeOp : DiffAttn_Op<"merge", [
 
 def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     AttrSizedOperandSegments, DestinationStyleOpInterface,
+    DeclareOpInterfaceMethods<DiffAttn_HeadEpilogueOpInterface, ["getAxisRoles"]>,
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
     DeclareOpInterfaceMethods<ReifyRankedShapedTypeOpInterface, ["reifyResultShapes"]>]> {
   let summary = "difference of two states, head norm, scale, gate and one rounding";
@@ -209,8 +209,6 @@ def DiffAttn_FinalizeOp : DiffAttn_Op<"finalize", [
     int64_t getSignalHeads() { return getShaped(getSum1()).getDimSize(1); }
     int64_t getNoiseHeads() { return getShaped(getSum2()).getDimSize(1); }
     int64_t getValueDim() { return getShaped(getAcc1()).getDimSize(3); }
-    /// What each axis of operand `number` counts, which is no state.
-    ::llvm::SmallVector<AxisRole> getAxisRoles(unsigned number);
   }];
 }
 

@@ -44,12 +44,10 @@ struct GpuAttentionShape {
 };
 
 /// What the choice of a kernel may depend on in `op`.
-GpuAttentionShape getGpuAttentionShape(AttentionOp op);
-GpuAttentionShape getGpuAttentionShape(OnlineAttentionOp op);
+GpuAttentionShape getGpuAttentionShape(DifferentialMapsOpInterface op);
 
 /// Why no kernel computes `op`, whatever its schedule; empty if one does.
-std::string getGpuUnsupportedReason(AttentionOp op);
-std::string getGpuUnsupportedReason(OnlineAttentionOp op);
+std::string getGpuUnsupportedReason(DifferentialMapsOpInterface op);
 
 /// Registers of a thread with each feature, 0 where the kernel spills: what
 /// ptxas 13.0 makes of it for bf16, the most of sm_80, sm_86 and sm_90. All but

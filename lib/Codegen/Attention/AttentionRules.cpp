@@ -28,8 +28,7 @@ static std::optional<int64_t> nearer(std::optional<int64_t> a,
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
-template <typename Op>
-static ScoreRules decodeScores(Op op) {
+ScoreRules mlir::diffattn::getScoreRules(DifferentialMapsOpInterface op) {
   ScoreRules rules;
   rules.scale = op.getScale().convertToFloat();
   if (op.getSoftcap())
@@ -43,15 +42,7 @@ static ScoreRules decodeScores(Op op) {
   return rules;
 }
 
-ScoreRules mlir::diffattn::getScoreRules(AttentionOp op) {
-  return decodeScores(op);
-}
-ScoreRules mlir::diffattn::getScoreRules(OnlineAttentionOp op) {
-  return decodeScores(op);
-}
-
-template <typename Op>
-static EpilogueRules decodeEpilogue(Op op) {
+EpilogueRules mlir::diffattn::getEpilogueRules(HeadEpilogueOpInterface op) {
   EpilogueRules rules;
   rules.lambdaSigmoid = op.getLambdaAct() == Activation::Sigmoid;
   rules.rmsNorm = op.getNorm() == Norm::RMS;
@@ -61,15 +52,8 @@ static EpilogueRules decodeEpilogue(Op op) {
   return rules;
 }
 
-EpilogueRules mlir::diffattn::getEpilogueRules(AttentionOp op) {
-  return decodeEpilogue(op);
-}
-EpilogueRules mlir::diffattn::getEpilogueRules(FinalizeOp op) {
-  return decodeEpilogue(op);
-}
-
-template <typename Op>
-static OperandView getView(Op op, OpOperand &operand) {
+/// `roles`: what the axes of the operand count.
+static OperandView getView(OpOperand &operand, ArrayRef<AxisRole> roles) {
   OperandView view;
   view.value = operand.get();
   bool hasRows = false, hasBatches = false;
@@ -96,8 +80,7 @@ static OperandView getView(Op op, OpOperand &operand) {
     }
     llvm_unreachable("unknown kind of axis");
   };
-  for (auto [i, axis] :
-       llvm::enumerate(op.getAxisRoles(operand.getOperandNumber())))
+  for (auto [i, axis] : llvm::enumerate(roles))
     if (std::optional<OperandView::Role> role = roleOf(axis.kind)) {
       view.axes[*role] = i;
       view.mayBroadcast[*role] = axis.mayBroadcast;
@@ -105,13 +88,17 @@ static OperandView getView(Op op, OpOperand &operand) {
   return view;
 }
 
-template <typename Op>
-static OperandView getView(Op op, MutableOperandRange optional) {
-  return optional.empty() ? OperandView() : getView(op, optional[0]);
+/// Null for an operand that is absent.
+template <typename Interface>
+static OperandView getView(Interface op, MutableOperandRange optional) {
+  if (optional.empty())
+    return {};
+  OpOperand &operand = optional[0];
+  return getView(operand, op.getAxisRoles(operand.getOperandNumber()));
 }
 
-template <typename Op>
-static void readMaps(Op op, AttentionOperands &operands) {
+static void readMaps(DifferentialMapsOpInterface op,
+                     AttentionOperands &operands) {
   operands.q1 = getView(op, op.getQ1Mutable());
   operands.k1 = getView(op, op.getK1Mutable());
   operands.q2 = getView(op, op.getQ2Mutable());
@@ -125,27 +112,18 @@ static void readMaps(Op op, AttentionOperands &operands) {
   operands.blockTable = getView(op, op.getBlockTableMutable());
 }
 
-template <typename Op>
-static void readEnd(Op op, AttentionOperands &operands) {
+static void readEnd(HeadEpilogueOpInterface op, AttentionOperands &operands) {
   operands.lambda = getView(op, op.getLambdaMutable());
   operands.normWeight = getView(op, op.getNormWeightMutable());
   operands.gate = getView(op, op.getGateMutable());
   operands.output = getView(op, op.getInitMutable());
 }
 
-AttentionOperands mlir::diffattn::getAttentionOperands(AttentionOp op) {
+AttentionOperands mlir::diffattn::getAttentionOperands(Operation *op) {
   AttentionOperands operands;
-  readMaps(op, operands);
-  readEnd(op, operands);
-  return operands;
-}
-AttentionOperands mlir::diffattn::getAttentionOperands(OnlineAttentionOp op) {
-  AttentionOperands operands;
-  readMaps(op, operands);
-  return operands;
-}
-AttentionOperands mlir::diffattn::getAttentionOperands(FinalizeOp op) {
-  AttentionOperands operands;
-  readEnd(op, operands);
+  if (auto maps = dyn_cast<DifferentialMapsOpInterface>(op))
+    readMaps(maps, operands);
+  if (auto end = dyn_cast<HeadEpilogueOpInterface>(op))
+    readEnd(end, operands);
   return operands;
 }

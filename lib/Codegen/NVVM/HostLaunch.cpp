@@ -12,9 +12,9 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// What kernels of all ops with two maps have in common.
-template <typename Op>
-static GpuKernelSpec getMapsSpec(Op op, ScheduleAttrInterface schedule,
+/// What kernels of all ops with maps have in common.
+static GpuKernelSpec getMapsSpec(DifferentialMapsOpInterface op,
+                                 ScheduleAttrInterface schedule,
                                  bool elementwise) {
   auto elementType = [&](Value value) {
     return cast<ShapedType>(value.getType()).getElementType();
@@ -48,8 +48,7 @@ static GpuKernelSpec getMapsSpec(Op op, ScheduleAttrInterface schedule,
 }
 
 /// What all kernels that end with an epilogue have in common.
-template <typename Op>
-static void setEpilogue(Op op, GpuKernelSpec &spec) {
+static void setEpilogue(HeadEpilogueOpInterface op, GpuKernelSpec &spec) {
   auto elementType = [&](Value value) {
     return value ? cast<ShapedType>(value.getType()).getElementType() : Type();
   };

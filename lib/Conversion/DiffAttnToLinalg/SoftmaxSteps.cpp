@@ -46,8 +46,7 @@ Value diffattn::isHidden(ImplicitLocOpBuilder &b, Value score) {
                                f32(b, -kInf));
 }
 
-template <typename Op>
-static ScoreInputs readScoreInputs(Op op) {
+ScoreInputs diffattn::getScoreInputs(DifferentialMapsOpInterface op) {
   ScoreInputs inputs;
   inputs.rules = getScoreRules(op);
   for (MaskOperand operand : kMaskOperands) {
@@ -60,13 +59,6 @@ static ScoreInputs readScoreInputs(Op op) {
   inputs.qLayout = op.getQLayout();
   inputs.kLayout = op.getKLayout();
   return inputs;
-}
-
-ScoreInputs diffattn::getScoreInputs(AttentionOp op) {
-  return readScoreInputs(op);
-}
-ScoreInputs diffattn::getScoreInputs(OnlineAttentionOp op) {
-  return readScoreInputs(op);
 }
 
 /// scale * Q * K^T, f32 [B,heads,Tq,Tk].

@@ -25,8 +25,7 @@ struct ScoreInputs {
 
 /// The inputs of an attention or an online step, all but the position of the
 /// first key.
-ScoreInputs getScoreInputs(AttentionOp op);
-ScoreInputs getScoreInputs(OnlineAttentionOp op);
+ScoreInputs getScoreInputs(DifferentialMapsOpInterface op);
 
 /// The operands of one map. Head `h` reads key head `h / keyGroup` and bias
 /// head `h / biasGroup`.

@@ -44,10 +44,8 @@ struct EpilogueRules {
   float outScale = 1.0f;
 };
 
-ScoreRules getScoreRules(AttentionOp op);
-ScoreRules getScoreRules(OnlineAttentionOp op);
-EpilogueRules getEpilogueRules(AttentionOp op);
-EpilogueRules getEpilogueRules(FinalizeOp op);
+ScoreRules getScoreRules(DifferentialMapsOpInterface op);
+EpilogueRules getEpilogueRules(HeadEpilogueOpInterface op);
 
 /// An operand, null where it is absent, and which of its axes count batches,
 /// heads, rows and columns; -1: it does not vary with them. Rows are queries,
@@ -66,7 +64,8 @@ struct OperandView {
 };
 
 /// The operands of attention. What each is per head of: q1, gate and output of
-/// signal heads, q2 and bias of noise heads, k1, k2 and v of their own.
+/// signal heads, q2 and bias of noise heads, k1, k2 and v of their own. Without
+/// a second map q2, k2 and lambda are null.
 struct AttentionOperands {
   OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, queryBounds,
       keyBounds, blockTable;
@@ -77,10 +76,9 @@ struct AttentionOperands {
   }
 };
 
-AttentionOperands getAttentionOperands(AttentionOp op);
-/// Without what only the other op has.
-AttentionOperands getAttentionOperands(OnlineAttentionOp op);
-AttentionOperands getAttentionOperands(FinalizeOp op);
+/// Those that `op` has: of the maps where it makes maps, of the end where it
+/// ends attention.
+AttentionOperands getAttentionOperands(Operation *op);
 
 } // namespace mlir::diffattn
 
