@@ -1,5 +1,4 @@
-/*===- Bundle.h - C interface to compiled models without a compiler -*- C
--*-==//
+/*===- Bundle.h - C interface to bundles, without a compiler ------*- C -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,5 +1,4 @@
-/*===- DiffAttn.h - C API of diffattn ------------------------------*- C
--*-===//
+/*===- DiffAttn.h - C API of diffattn -----------------------------*- C -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

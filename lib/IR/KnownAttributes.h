@@ -1,4 +1,4 @@
-//===- KnownAttributes.h - names of properties that ops may have -*- C++ -*-==//
+//===- KnownAttributes.h - names of properties of ops -----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

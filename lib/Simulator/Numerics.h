@@ -1,5 +1,4 @@
-//===- Numerics.h - arithmetic that x86 has not, or has otherwise -*- C++
-//-*-===//
+//===- Numerics.h - arithmetic that x86 has not -----------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

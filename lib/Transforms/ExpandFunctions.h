@@ -1,4 +1,4 @@
-//===- ExpandFunctions.h - functions of floats without a library -*- C++ -*-==//
+//===- ExpandFunctions.h - functions of floats, no library ------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

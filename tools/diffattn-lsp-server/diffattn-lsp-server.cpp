@@ -1,4 +1,4 @@
-//===- diffattn-lsp-server.cpp - language server ------------------------ ===//
+//===- diffattn-lsp-server.cpp - language server --------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- diffattn-opt.cpp - mlir-opt with our dialect and passes ----------- ===//
+//===- diffattn-opt.cpp - mlir-opt with our dialect and passes ------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- diffattn-reduce.cpp - test case reducer -------------------------- ===//
+//===- diffattn-reduce.cpp - test case reducer ----------------------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

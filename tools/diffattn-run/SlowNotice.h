@@ -1,5 +1,4 @@
-//===- SlowNotice.h - a word on stderr when something takes long -*- C++
-//-*-===//
+//===- SlowNotice.h - a word when something takes long ----------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

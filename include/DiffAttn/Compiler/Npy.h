@@ -1,4 +1,4 @@
-//===- Npy.h - arrays in .npy files ------------------------------*- C++ -*-==//
+//===- Npy.h - arrays in .npy files -----------------------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

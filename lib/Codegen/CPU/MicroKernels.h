@@ -1,5 +1,4 @@
-//===- MicroKernels.h - the register-blocked phases of a kernel ---*- C++
-//-*-===//
+//===- MicroKernels.h - the register-blocked phases of a kernel -*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

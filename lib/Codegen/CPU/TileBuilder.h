@@ -1,5 +1,4 @@
-//===- TileBuilder.h - tiles of a matrix unit in memory ----------*- C++
-//-*-===//
+//===- TileBuilder.h - tiles of a matrix unit in memory ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

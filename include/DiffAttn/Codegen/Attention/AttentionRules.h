@@ -1,4 +1,4 @@
-//===- AttentionRules.h - what an attention op computes, decoded -*- C++ -*-==//
+//===- AttentionRules.h - what an attention op means ------------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

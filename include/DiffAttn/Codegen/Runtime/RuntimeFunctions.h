@@ -1,4 +1,4 @@
-//===- RuntimeFunctions.h - the runtime as compiled code sees it -*- C++ -*-==//
+//===- RuntimeFunctions.h - the runtime that code calls ---------*- C++ -*-===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
