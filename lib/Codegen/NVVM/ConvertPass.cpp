@@ -81,7 +81,7 @@ struct ConvertDiffAttnToGpuPass final
     if (failed(verifyScheduleCases(op, cases)))
       return failure();
     for (const ScheduleCase &choice : cases) {
-      if (reason = whyNot(op, choice.schedule, target,
+      if (reason = whyNot(choice.schedule, target,
                           getGpuKernelSpec(op, choice.schedule, false));
           !reason.empty())
         return op.emitOpError() << reason;
@@ -89,8 +89,8 @@ struct ConvertDiffAttnToGpuPass final
     return success();
   }
 
-  template <typename Op>
-  static std::string whyNot(Op op, ScheduleAttrInterface schedule,
+  /// Why no kernel of `schedule` computes `spec`; empty if one does.
+  static std::string whyNot(ScheduleAttrInterface schedule,
                             const GpuTarget &target,
                             const GpuKernelSpec &spec) {
     if (isa<GpuPlainAttr>(schedule) != spec.elementType.isF32())
@@ -153,7 +153,7 @@ struct ConvertDiffAttnToGpuPass final
                                    const GpuTarget &target) {
     std::string reason = getGpuUnsupportedReason(op);
     if (reason.empty())
-      reason = whyNot(op, op.getScheduleAttr(), target,
+      reason = whyNot(op.getScheduleAttr(), target,
                       getGpuKernelSpec(op, /*elementwise=*/false));
     if (!reason.empty())
       return op.emitOpError() << reason;
