@@ -34,7 +34,7 @@ extern "C" {
 
 /* Grows with every change; the first number with changes that break callers. */
 #define DIFFATTN_API_MAJOR 1
-#define DIFFATTN_API_MINOR 12
+#define DIFFATTN_API_MINOR 13
 
 /* major * 1000 + minor of the library that was loaded. */
 DIFFATTN_EXPORT int32_t diffattn_api_version(void);
@@ -51,23 +51,18 @@ DIFFATTN_EXPORT const char *diffattn_last_error(void);
 typedef struct diffattn_options diffattn_options;
 DIFFATTN_EXPORT diffattn_options *diffattn_options_create(void);
 DIFFATTN_EXPORT void diffattn_options_destroy(diffattn_options *options);
-/* Names: target ("cpu", "cpu:<isa>", "cuda-sim:<chip>", "cuda:<chip>"),
-   threads, raise ("true", "false"), unchecked (indices and slices that are data
-   are not checked), reference, cache (a folder that nobody but this user can
-   write; empty: none), cache_limit (MiB that may be kept there), name (of the
-   module, in messages), reproducer (a file that a failing pipeline leaves),
-   from ("input", or "gpu" for what diffattn_emit gave under that name),
-   ptxas (the assembler: a path, or a name to look for in PATH),
-   ptxas_folders (where else to look, separated by colons), cuda_driver and
-   cublaslt (libcuda.so.1 and libcublasLt.so.13, where the loader finds none),
-   package_folders (Python's, in which cuBLASLt may lie, separated by colons),
-   weights (a file or folder of weights, set once for each: diffattn_compile
-   checks names, shapes and types against them before it compiles; they are
-   bound by diffattn_bind_weights).
-   A target cuda takes the GPU at hand: cuda, cuda:<chip>, cuda:<chip>@<n>. */
+/* Sets an option by name and text, as "threads" and "2"; truth values are true
+   and false. The names, with types, limits and help, are those that
+   diffattn_options_describe gives. Of weights, each call adds one. Weights that
+   are given so are only checked: diffattn_bind_weights binds them. */
 DIFFATTN_EXPORT int32_t diffattn_options_set(diffattn_options *options,
                                              const char *name,
                                              const char *value);
+/* The options as text, a line each: name, type (text, number, truth, list or
+   choice), limits ("0..4096", "auto|true|false" or none), "key" where it
+   changes the code and so the key of the cache, else "-", and help; tabs
+   between them. */
+DIFFATTN_EXPORT const char *diffattn_options_describe(void);
 
 /*===-- Programs ----------------------------------------------------------===*/
 

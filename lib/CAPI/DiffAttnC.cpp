@@ -10,6 +10,7 @@
 #include "diffattn-c/DiffAttn.h"
 
 #include "DiffAttn/Compiler/Bundle.h"
+#include "DiffAttn/Compiler/CallerOptions.h"
 #include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/Compiler/Device.h"
 #include "DiffAttn/Compiler/Oracle.h"
@@ -23,14 +24,7 @@
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
 
-struct diffattn_options {
-  CompileOptions compile;
-  CudaLibraries libraries;
-  std::string cache;
-  // Files to check a module's weights against before it is compiled.
-  std::vector<std::string> weights;
-  int64_t cacheMiB = ObjectCache::kDefaultMaxBytes >> 20;
-};
+struct diffattn_options : CallerOptions {};
 
 namespace {
 /// What the compiler said, with the texts that the C API points at.
@@ -118,100 +112,19 @@ diffattn_options *diffattn_options_create(void) {
 
 void diffattn_options_destroy(diffattn_options *options) { delete options; }
 
-/// 1 TiB.
-static constexpr int64_t kMaxCacheMiB = 1 << 20;
-
-static bool parseTruth(llvm::StringRef text, bool &value) {
-  value = text == "true" || text == "1";
-  return value || text == "false" || text == "0";
-}
-
 int32_t diffattn_options_set(diffattn_options *options, const char *name,
                              const char *value) {
   if (Failure failure = checkPointers(
           {{"options", options}, {"name", name}, {"value", value}}))
     return fail(failure);
-  llvm::StringRef key(name), text(value);
-  CompileOptions &compile = options->compile;
-  bool understood = true;
-  if (key == "target") {
-    // Several chips are for bundles; what compiles for one refuses them later.
-    if (text.contains(',')) {
-      auto targets = getBundleTargets(text);
-      if (!targets)
-        return fail(targets.takeError());
-    } else if (auto target = parseTarget(text); !target) {
-      return fail(target.takeError());
-    }
-    compile.target = text.str();
-  } else if (key == "threads") {
-    understood = !text.getAsInteger(10, compile.threads) &&
-                 compile.threads >= 0 && compile.threads <= kMaxThreads;
-  } else if (key == "prefetch_bytes") {
-    understood = !text.getAsInteger(10, compile.prefetchBytes) &&
-                 compile.prefetchBytes >= -1 &&
-                 compile.prefetchBytes <= kMaxPrefetchBytes;
-  } else if (key == "raise") {
-    understood = parseTruth(text, compile.raise);
-  } else if (key == "batch_invariant") {
-    auto choice = parseBatchInvariance(text);
-    if (!choice)
-      return fail(ErrorClass::Usage,
-                  "option batch_invariant: expected auto, true or false, but "
-                  "got '" +
-                      text + "'");
-    compile.batchInvariance = *choice;
-  } else if (key == "unchecked") {
-    understood = parseTruth(text, compile.unchecked);
-  } else if (key == "reference") {
-    understood = parseTruth(text, compile.reference);
-  } else if (key == "cache") {
-    options->cache = text.str();
-  } else if (key == "weights") {
-    options->weights.push_back(text.str());
-  } else if (key == "cache_limit") {
-    understood = !text.getAsInteger(10, options->cacheMiB) &&
-                 options->cacheMiB >= 0 && options->cacheMiB <= kMaxCacheMiB;
-  } else if (key == "name") {
-    compile.inputName = text.str();
-  } else if (key == "reproducer") {
-    compile.reproducer = text.str();
-  } else if (key == "from") {
-    if (text != "input" && text != "gpu")
-      return fail(ErrorClass::Usage,
-                  "option from: expected input or gpu, but got '" + text + "'");
-    compile.from = text.str();
-  } else if (key == "ptxas") {
-    compile.ptxas.program = text.str();
-  } else if (key == "ptxas_folders") {
-    llvm::SmallVector<llvm::StringRef> folders;
-    text.split(folders, ':', -1, /*KeepEmpty=*/false);
-    compile.ptxas.folders.assign(folders.begin(), folders.end());
-  } else if (key == "cuda_driver") {
-    options->libraries.driver = text.str();
-  } else if (key == "cublaslt") {
-    options->libraries.cublasLt = text.str();
-  } else if (key == "package_folders") {
-    llvm::SmallVector<llvm::StringRef> folders;
-    text.split(folders, ':', -1, /*KeepEmpty=*/false);
-    options->libraries.packageFolders.assign(folders.begin(), folders.end());
-  } else {
-    return fail(ErrorClass::Usage,
-                "expected an option of target, threads, prefetch_bytes, raise, "
-                "batch_invariant, unchecked, reference, cache, cache_limit, "
-                "name, reproducer, from, "
-                "ptxas, ptxas_folders, cuda_driver, cublaslt, package_folders, "
-                "weights, but got '" +
-                    key + "'");
-  }
-  if (!understood)
-    return fail(ErrorClass::Usage,
-                "option " + key + ": expected a " +
-                    (key == "threads"       ? "number from 0 to 4096"
-                     : key == "cache_limit" ? "number of MiB from 0 to 1048576"
-                                            : "truth value") +
-                    ", but got '" + text + "'");
+  if (llvm::Error error = setOption(*options, name, value))
+    return fail(std::move(error));
   return DIFFATTN_OK;
+}
+
+const char *diffattn_options_describe(void) {
+  static const std::string text = describeOptions();
+  return text.c_str();
 }
 
 /// Fails where a module of `bytes` bytes, or what is asked for, has no address.

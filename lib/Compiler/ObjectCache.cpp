@@ -12,6 +12,7 @@
 #include "CacheFolder.h"
 #include "CacheRecord.h"
 #include "Codegen.h"
+#include "DiffAttn/Compiler/CallerOptions.h"
 #include "DiffAttn/Compiler/Compile.h"
 #include "DiffAttn/Runtime/Program/SignatureReader.h"
 #include "DiffAttn/Target/CpuTarget.h"
@@ -52,14 +53,8 @@ llvm::Expected<std::string> ObjectCache::getKey(StringRef ir,
   if (!target)
     return target.takeError();
   // The assembler is not in it: a program without machine code is as good.
-  std::string choices =
-      "isa " + target->isa + "; chip " + target->chip + "; prefetch " +
-      std::to_string(options.prefetchBytes) + "; threads " +
-      std::to_string(options.threads) + "; raise " +
-      std::to_string(options.raise) + "; batch_invariant " +
-      stringifyBatchInvariance(options.batchInvariance).str() + "; unchecked " +
-      std::to_string(options.unchecked) + "; from " + options.from +
-      "; reference " + std::to_string(options.reference);
+  const std::string choices = "isa " + target->isa + "; chip " + target->chip +
+                              "; " + getKeyOfOptions(options);
   return sha256({ir, choices, getToolchainKey(target->isa)});
 }
 

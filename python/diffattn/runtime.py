@@ -18,6 +18,7 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,8 @@ from .library import library_folder
 
 __all__ = ["BundleError", "CompileError", "CompiledCode", "Counters", "DeviceArray", "Diagnostic", "DiffAttnError", "Executable",
            "IRError", "InputError", "Judgement", "LibraryError", "OutputError", "RunError", "Traffic", "UsageError", "ValueType",
-           "WeightsError", "cache_folder", "cache_limit", "counters", "emit", "library", "reset_counters", "versions", "write_bundle"]
+           "WeightsError", "cache_folder", "cache_limit", "counters", "emit", "library", "option_table", "reset_counters", "versions",
+           "write_bundle"]
 
 API_MAJOR = 1
 
@@ -109,6 +111,7 @@ class _Library(CLibrary):
             ("options_create", options, []),
             ("options_destroy", None, [options]),
             ("options_set", number, [options, text, text]),
+            ("options_describe", text, []),
             ("compile", number, [text, size, options, out(program)]),
             ("program_destroy", None, [program]),
             ("num_diagnostics", number, [program]),
@@ -138,6 +141,29 @@ def library() -> _Library:
 def versions() -> str:
     """Versions of the project, MLIR and the GEMM library."""
     return library().version_text().decode()
+
+
+class OptionRow(NamedTuple):
+    """An option of the C API that is set by name and text.
+
+    name     as `diffattn_options_set` takes it
+    kind     "text", "number", "truth", "list" or "choice"
+    limits   of numbers "0..4096", of choices "auto|true|false", else empty
+    is_key   whether it changes the code, and so the key of the cache
+    help     what it is for, in a line
+    """
+
+    name: str
+    kind: str
+    limits: str
+    is_key: bool
+    help: str
+
+
+def option_table() -> list[OptionRow]:
+    """The options of the C API, which this package sets and diffattn-run has flags for."""
+    rows = [line.split("\t") for line in library().options_describe().decode().splitlines()]
+    return [OptionRow(name, kind, limits, key == "key", text) for name, kind, limits, key, text in rows]
 
 
 def counters() -> Counters:

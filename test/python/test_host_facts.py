@@ -159,7 +159,7 @@ def test_options_win(run):
     assert "llvm.intr.prefetch" in run("--target=cpu:avx2", "--prefetch-bytes=3008")
     for wrong in ("-2", "65537"):
         process = run.start(f"--prefetch-bytes={wrong}")
-        assert f"--prefetch-bytes: expected 0 to 65536, or -1, but got {wrong}" in process.communicate()[1]
+        assert f"--prefetch-bytes: expected a number of bytes from -1 to 65536, but got '{wrong}'" in process.communicate()[1]
         assert process.returncode != 0
 
 

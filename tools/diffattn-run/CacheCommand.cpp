@@ -54,23 +54,14 @@ std::string diffattn::getCacheFolder(const Options &options) {
 }
 
 llvm::Expected<int64_t> diffattn::getCacheLimit(const Options &options) {
-  constexpr int64_t kMaxMiB = 1 << 20;
-  llvm::StringRef name = "--cache-limit";
-  std::string text = std::to_string(options.cacheMiB);
-  if (options.cacheMiB == -1) {
-    const char *own = std::getenv("DIFFATTN_CACHE_LIMIT");
-    if (!own || !*own)
-      return ObjectCache::kDefaultMaxBytes;
-    name = "DIFFATTN_CACHE_LIMIT";
-    text = own;
-  }
-  int64_t limit;
-  if (llvm::StringRef(text).getAsInteger(10, limit) || limit < 0 ||
-      limit > kMaxMiB)
-    return makeError(ErrorClass::Usage,
-                     name + ": expected a number of MiB from 0 to " +
-                         llvm::Twine(kMaxMiB) + ", but got '" + text + "'");
-  return limit << 20;
+  const char *own = std::getenv("DIFFATTN_CACHE_LIMIT");
+  if (wasGiven(options, "cache_limit") || !own || !*own)
+    return options.caller.cacheMiB << 20;
+  CallerOptions chosen;
+  if (llvm::Error error =
+          setOption(chosen, "cache_limit", own, "DIFFATTN_CACHE_LIMIT"))
+    return error;
+  return chosen.cacheMiB << 20;
 }
 
 llvm::Error diffattn::runCacheCommand(const Options &options) {

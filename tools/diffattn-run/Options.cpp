@@ -8,14 +8,18 @@
 
 #include "DiffAttn/Compiler/Error.h"
 #include "DiffAttn/Compiler/Versions.h"
-#include "DiffAttn/Runtime/Program/Call.h"
-#include "DiffAttn/Target/HostFacts.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;
@@ -39,6 +43,110 @@ EXIT CODES:
   141 nobody reads the output any more
 )";
 
+/// The flags of options that the table knows, with its help.
+namespace {
+struct TableFlag {
+  llvm::StringLiteral option, valueName, more;
+};
+} // namespace
+
+/// What is said here beside the table's words, where a flag does more or has
+/// another default than an option of the C API.
+static constexpr TableFlag kTableFlags[] = {
+    {"target", "target",
+     "; --info lists ISAs; chips: sm_80, sm_86, sm_89, sm_90, sm_90a; to emit, "
+     "no GPU is needed (default sm_80); for bundles "
+     "cuda:<chip>,<chip>/<isa of the host>"},
+    {"threads", "n", " (default 0)"},
+    {"prefetch_bytes", "n", " (default -1)"},
+    {"raise", "bool", " (default true)"},
+    {"batch_invariant", "bool", "; or auto (the default)"},
+    {"unchecked", "bool", " (default false)"},
+    {"from", "stage", ": input (the default) or gpu"},
+    {"ptxas", "path",
+     ", $CUDA_HOME/bin, /usr/local/cuda/bin or $DIFFATTN_VENV, else .venv "
+     "beside build (default ptxas)"},
+    {"cuda_driver", "path", ""},
+    {"cublaslt", "path",
+     " (default: the process's, the loader's, /usr/local/cuda/lib64's, or that "
+     "of Python packages in $DIFFATTN_VENV or .venv)"},
+    {"cache_limit", "MiB", " (default $DIFFATTN_CACHE_LIMIT, else 1024)"},
+    {"reproducer", "file", " (default diffattn-reproducer.mlir)"},
+};
+
+/// `text` in lines that fit beside the flags.
+static std::string wrap(llvm::StringRef text) {
+  constexpr size_t kColumns = 46;
+  std::string lines;
+  size_t used = 0;
+  llvm::SmallVector<llvm::StringRef> words;
+  text.split(words, ' ', -1, /*KeepEmpty=*/false);
+  for (llvm::StringRef word : words) {
+    const bool fits = used + word.size() + (used ? 1 : 0) <= kColumns;
+    if (used)
+      lines += fits ? " " : "\n";
+    used = fits ? used + word.size() + (used ? 1 : 0) : word.size();
+    lines += word;
+  }
+  return lines;
+}
+
+namespace {
+/// Flags that take texts, for the table to read.
+class TableFlags {
+public:
+  explicit TableFlags(cl::OptionCategory &category) {
+    for (const TableFlag &flag : kTableFlags) {
+      const OptionRow &row = *findOption(flag.option);
+      std::string name = flag.option.str();
+      std::replace(name.begin(), name.end(), '_', '-');
+      std::string help = wrap((row.help + flag.more).str());
+      texts.push_back({std::move(name), std::move(help)});
+      const bool isTruth = std::holds_alternative<TruthOption>(row.kind) ||
+                           row.name == "batch_invariant";
+      flags.push_back(std::make_unique<cl::opt<std::string>>(
+          llvm::StringRef(texts.back().first), cl::desc(texts.back().second),
+          cl::value_desc(flag.valueName), cl::cat(category),
+          isTruth ? cl::ValueOptional : cl::ValueRequired));
+    }
+  }
+
+  /// Names and texts of those that were given; `--unchecked` alone is true.
+  std::vector<std::pair<std::string, std::string>> getGiven() const {
+    std::vector<std::pair<std::string, std::string>> given;
+    for (auto [flag, option] : llvm::zip_equal(kTableFlags, flags))
+      if (option->getNumOccurrences()) {
+        const bool isAlone =
+            option->getValue().empty() &&
+            option->getValueExpectedFlag() == cl::ValueOptional;
+        given.push_back(
+            {flag.option.str(), isAlone ? "true" : option->getValue()});
+      }
+    return given;
+  }
+
+private:
+  // Names and helps, which flags point at.
+  std::deque<std::pair<std::string, std::string>> texts;
+  std::vector<std::unique_ptr<cl::opt<std::string>>> flags;
+};
+} // namespace
+
+llvm::Error mlir::diffattn::applyGiven(Options &options) {
+  for (const auto &[name, text] : options.given) {
+    std::string label = "--" + name;
+    std::replace(label.begin(), label.end(), '_', '-');
+    if (llvm::Error error = setOption(options.caller, name, text, label))
+      return error;
+  }
+  return llvm::Error::success();
+}
+
+bool mlir::diffattn::wasGiven(const Options &options, llvm::StringRef name) {
+  return llvm::any_of(options.given,
+                      [&](const auto &one) { return one.first == name; });
+}
+
 std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   // LLVM's libraries register hundreds of options, some under our names.
   cl::ResetCommandLineParser();
@@ -49,7 +157,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
 
   cl::list<std::string> positional(cl::Positional, cl::desc("<model.mlir>"));
   cl::opt<std::string> entry(
-      "entry", cl::desc("Function to call (default: the only one, or forward)"),
+      "entry",
+      cl::desc("Function to call (default: the only one, or\n"
+               "forward)"),
       cl::value_desc("name"), cl::cat(call));
   cl::list<std::string> inputs(
       "input",
@@ -63,38 +173,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   cl::opt<uint64_t> seed("seed", cl::desc("Seed of random arguments"),
                          cl::init(0), cl::cat(call));
 
-  cl::opt<std::string> target(
-      "target",
-      cl::desc("cpu, or cpu:<isa>, as cpu:avx512 (--info lists them);\n"
-               "cuda-sim:<chip>: GPU kernels, simulated:\n"
-               "sm_80, sm_86, sm_89, sm_90, sm_90a;\n"
-               "cuda, cuda:<chip>, cuda:<chip>@<n>: GPU number n\n"
-               "(to emit, no GPU is needed; default sm_80);\n"
-               "for bundles cuda:<chip>,<chip>/<isa of the host>"),
-      cl::init("cpu"), cl::value_desc("target"), cl::cat(compile));
-  cl::opt<int64_t> threads(
-      "threads",
-      cl::desc("Threads (default 0: OMP_NUM_THREADS, or as\nmany as are worth "
-               "it, up to one a processor)"),
-      cl::init(0), cl::value_desc("n"), cl::cat(compile));
-  cl::opt<int64_t> prefetchBytes(
-      "prefetch-bytes",
-      cl::desc("How far ahead of weights, keys and values lines\n"
-               "are asked for (0: not at all; default: as the CPU\n"
-               "was measured to gain from it)"),
-      cl::init(-1), cl::value_desc("n"), cl::cat(compile));
-  cl::opt<bool> raise(
-      "raise", cl::desc("Look for attention in unfused graphs (default on)"),
-      cl::init(true), cl::cat(compile));
-  cl::opt<cl::boolOrDefault> batchInvariant(
-      "batch-invariant",
-      cl::desc("A row of a product does not depend on the others\n"
-               "(default: products with weights, where that is\n"
-               "as fast)"),
-      cl::cat(compile));
-  cl::opt<bool> unchecked(
-      "unchecked", cl::desc("Take indices that are data without a check"),
-      cl::init(false), cl::cat(compile));
+  const TableFlags flags(compile);
   cl::opt<std::string> emit(
       "emit",
       cl::desc("Print the module after a stage, and stop: input,\n"
@@ -102,18 +181,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                "loops, llvm, llvm-ir, assembly, object; bundle:\n"
                "a folder that runs without a compiler"),
       cl::value_desc("stage"), cl::cat(compile));
-  cl::opt<std::string> from(
-      "from", cl::desc("Stage that the module is in: input, or gpu"),
-      cl::init("input"), cl::value_desc("stage"), cl::cat(compile));
   cl::opt<std::string> emitFile(
       "o", cl::desc("File for --emit (default -), or folder"), cl::init("-"),
       cl::value_desc("file"), cl::cat(compile));
-  cl::opt<std::string> ptxas(
-      "ptxas",
-      cl::desc("Assembler of kernels: a path, or a name in\n"
-               "PATH, $CUDA_HOME/bin, /usr/local/cuda/bin or\n"
-               "$DIFFATTN_VENV, else .venv beside build"),
-      cl::init("ptxas"), cl::value_desc("path"), cl::cat(compile));
   cl::opt<bool> copyWeights(
       "copy-weights",
       cl::desc("With --emit=bundle: copy the weight files into the\n"
@@ -121,18 +191,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
       cl::cat(compile));
   cl::opt<std::string> linker(
       "lld",
-      cl::desc("With --emit=bundle: LLVM's linker, a path or a name to\n"
-               "look for in PATH and LLVM's folder (default: that of\n"
-               "a wheel, else ld.lld)"),
-      cl::value_desc("path"), cl::cat(compile));
-  cl::opt<std::string> cudaDriver(
-      "cuda-driver", cl::desc("libcuda.so.1, where the loader finds none"),
-      cl::value_desc("path"), cl::cat(compile));
-  cl::opt<std::string> cublasLt(
-      "cublaslt",
-      cl::desc("libcublasLt.so.13 or .12 (default: the process's,\n"
-               "the loader's, /usr/local/cuda/lib64's, or that of\n"
-               "Python packages in $DIFFATTN_VENV or .venv)"),
+      cl::desc("With --emit=bundle: LLVM's linker, a path or a\n"
+               "name to look for in PATH and LLVM's folder\n"
+               "(default: that of a wheel, else ld.lld)"),
       cl::value_desc("path"), cl::cat(compile));
   cl::opt<bool> noCache("no-cache", cl::desc("Compile in any case"),
                         cl::cat(compile));
@@ -149,16 +210,6 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                      "Why it was not fused, or is no kernel\n(default)"),
           clEnumValN(RemarkChoice::All, "all", "Also which kernel it became")),
       cl::init(RemarkChoice::Missed), cl::cat(compile));
-  cl::opt<int64_t> cacheLimit("cache-limit",
-                              cl::desc("MiB of compiled code to keep (default\n"
-                                       "$DIFFATTN_CACHE_LIMIT, else 1024)"),
-                              cl::init(-1), cl::value_desc("MiB"),
-                              cl::cat(compile));
-  cl::opt<std::string> reproducer(
-      "reproducer", cl::desc("What a failing pipeline leaves (empty: nothing)"),
-      cl::init("diffattn-reproducer.mlir"), cl::value_desc("file"),
-      cl::cat(compile));
-
   cl::list<std::string> outputs("output",
                                 cl::desc("A .npy file for a result, in order"),
                                 cl::value_desc("file"), cl::cat(results));
@@ -171,9 +222,9 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
                        cl::cat(results));
   cl::opt<std::string> check(
       "check",
-      cl::desc("unfused: compare with the plain path, nothing fused;\n"
-               "oracle: with the module as given, interpreted in\n"
-               "f64, by docs/numerics.md's bounds"),
+      cl::desc("unfused: compare with the plain path, nothing\n"
+               "fused; oracle: with the module as given,\n"
+               "interpreted in f64, by docs/numerics.md's bounds"),
       cl::value_desc("what"), cl::cat(results));
   cl::opt<int64_t> bench("bench", cl::desc("Time n calls, after a warm-up"),
                          cl::init(0), cl::value_desc("n"), cl::cat(results));
@@ -202,28 +253,15 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.weightPaths =
       std::vector<std::string>(weights.begin(), weights.end());
   options.seed = seed;
-  options.target = target;
-  options.threads = threads;
-  options.prefetchBytes = prefetchBytes;
-  options.raise = raise;
-  if (batchInvariant != cl::BOU_UNSET)
-    options.batchInvariance = batchInvariant == cl::BOU_TRUE
-                                  ? BatchInvariance::Always
-                                  : BatchInvariance::Never;
-  options.unchecked = unchecked;
   options.emit = emit;
-  options.from = from;
+  options.given = flags.getGiven();
   options.emitFile = emitFile;
   options.noCache = noCache;
   options.copyWeights = copyWeights;
   options.linker = linker;
   options.remarks = remarks;
   options.cacheDir = cacheDir;
-  options.cacheMiB = cacheLimit;
-  options.reproducer = reproducer;
-  options.ptxas = ptxas;
-  options.cudaDriver = cudaDriver;
-  options.cublasLt = cublasLt;
+  options.caller.compile.reproducer = "diffattn-reproducer.mlir";
   options.outputs = std::vector<std::string>(outputs.begin(), outputs.end());
   options.expected = std::vector<std::string>(expected.begin(), expected.end());
   if (rtol.getNumOccurrences())
@@ -239,7 +277,7 @@ std::optional<Options> mlir::diffattn::parseOptions(int argc, char **argv) {
   options.quiet = quiet;
   llvm::SmallString<128> optTool(llvm::sys::path::parent_path(argv[0]));
   llvm::sys::path::append(optTool, "diffattn-opt");
-  options.optTool = optTool.str().str();
+  options.caller.compile.optTool = optTool.str().str();
   options.info = info;
   return options;
 }
@@ -250,18 +288,11 @@ llvm::Error mlir::diffattn::checkOptions(const Options &options) {
     return makeError(ErrorClass::Usage,
                      "--check: expected unfused or oracle, but got '" +
                          options.check + "'");
-  if (options.check == "oracle" && options.from != "input")
+  if (options.check == "oracle" && options.caller.compile.from != "input")
     return makeError(ErrorClass::Usage,
                      "--check=oracle: expected a module in stage input, which "
                      "can be interpreted, but got stage " +
-                         options.from);
-  if (Failure failure = checkThreads(options.threads))
-    return makeError(failure.getClass(), "--" + failure.getMessage());
-  if (options.prefetchBytes < -1 || options.prefetchBytes > kMaxPrefetchBytes)
-    return makeError(
-        ErrorClass::Usage,
-        "--prefetch-bytes: expected 0 to " + std::to_string(kMaxPrefetchBytes) +
-            ", or -1, but got " + std::to_string(options.prefetchBytes));
+                         options.caller.compile.from);
   for (auto [tolerance, what] :
        {std::pair(options.rtol, "--rtol"), std::pair(options.atol, "--atol")})
     if (tolerance && !(*tolerance >= 0))

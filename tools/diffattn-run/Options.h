@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 #define DIFFATTN_TOOLS_DIFFATTN_RUN_OPTIONS_H
 
-#include "DiffAttn/Schedule/BatchInvariance.h"
+#include "DiffAttn/Compiler/CallerOptions.h"
 
 #include "llvm/Support/Error.h"
 
@@ -26,18 +26,14 @@ struct Options {
   std::string entry;
   std::vector<std::string> inputs, weightPaths;
   uint64_t seed = 0;
-  std::string target;
-  int64_t threads = 0;
-  int64_t prefetchBytes = -1;
-  bool raise = true;
-  BatchInvariance batchInvariance = BatchInvariance::Auto;
-  bool unchecked = false;
-  std::string emit, emitFile, from;
+  /// What the table of options knows, and as it was given: a name and a text.
+  CallerOptions caller;
+  std::vector<std::pair<std::string, std::string>> given;
+  std::string emit, emitFile;
   bool noCache = false, copyWeights = false;
   std::string linker;
   RemarkChoice remarks = RemarkChoice::Missed;
-  int64_t cacheMiB = -1; // negative: not given
-  std::string cacheDir, reproducer, ptxas, cudaDriver, cublasLt;
+  std::string cacheDir;
   std::vector<std::string> outputs, expected;
   std::optional<double> rtol, atol; // none: by element type
   std::string check;
@@ -51,6 +47,12 @@ struct Options {
 /// Nothing if the command line is wrong, which is then said on stderr.
 /// --help and --version end the process.
 std::optional<Options> parseOptions(int argc, char **argv);
+
+/// Sets `options.caller` by what was given. An error names the flag.
+llvm::Error applyGiven(Options &options);
+
+/// Whether the table's option `name` was given.
+bool wasGiven(const Options &options, llvm::StringRef name);
 
 /// Fails if values are out of range, or do not go together.
 llvm::Error checkOptions(const Options &options);

@@ -53,18 +53,8 @@ static llvm::Expected<std::string> readModel(llvm::StringRef path) {
 }
 
 static CompileOptions getCompileOptions(llvm::StringRef name) {
-  CompileOptions compile;
-  compile.target = options.target;
-  compile.threads = options.threads;
-  compile.prefetchBytes = options.prefetchBytes;
-  compile.raise = options.raise;
-  compile.batchInvariance = options.batchInvariance;
-  compile.unchecked = options.unchecked;
-  compile.from = options.from;
+  CompileOptions compile = options.caller.compile;
   compile.inputName = name.str();
-  compile.reproducer = options.reproducer;
-  compile.optTool = options.optTool;
-  compile.ptxas.program = options.ptxas;
   compile.ptxas.folders = getPtxasFolders();
   return compile;
 }
@@ -100,7 +90,7 @@ static llvm::Error recallHost() {
   if (!limit)
     return limit.takeError();
   if (std::optional<ObjectCache> cache = getCache(*limit))
-    cache->recallHost(options.target);
+    cache->recallHost(options.caller.compile.target);
   return llvm::Error::success();
 }
 
@@ -145,7 +135,7 @@ static llvm::Error emitBundle(llvm::StringRef ir, CompileOptions compile,
   if (!options.linker.empty())
     bundle.linker.program = options.linker;
   bundle.copyWeights = options.copyWeights;
-  bundle.batchInvariance = options.batchInvariance;
+  bundle.batchInvariance = options.caller.compile.batchInvariance;
   // The first folder of weights is the model's.
   if (!options.weightPaths.empty()) {
     llvm::StringRef first = options.weightPaths[0];
@@ -167,7 +157,8 @@ static llvm::Expected<std::unique_ptr<CompiledProgram>>
 makeProgram(llvm::StringRef ir, CompileOptions compile,
             const WeightFiles &files,
             llvm::function_ref<llvm::Error(const Signature &)> check) {
-  CudaLibraries libraries{options.cudaDriver, options.cublasLt,
+  CudaLibraries libraries{options.caller.libraries.driver,
+                          options.caller.libraries.cublasLt,
                           getPackageFolders()};
   auto target = resolveTarget(compile.target, libraries);
   if (!target)
@@ -248,14 +239,15 @@ static llvm::Error timeCalls(Program &program, llvm::StringRef name,
   constexpr int kWarmUp = 3;
   std::vector<CallResult> results;
   for (int i = 0; i < kWarmUp; ++i)
-    if (Failure failure =
-            program.call(name.str(), views, options.threads, results))
+    if (Failure failure = program.call(name.str(), views,
+                                       options.caller.compile.threads, results))
       return toError(failure);
   diffattn_rt_counters_reset();
   std::vector<double> times;
   for (int64_t i = 0; i < options.bench; ++i) {
     auto start = std::chrono::steady_clock::now();
-    Failure failure = program.call(name.str(), views, options.threads, results);
+    Failure failure = program.call(name.str(), views,
+                                   options.caller.compile.threads, results);
     auto end = std::chrono::steady_clock::now();
     if (failure)
       return toError(failure);
@@ -338,8 +330,8 @@ static llvm::Expected<bool> checkUnfused(Program &plain, llvm::StringRef name,
                                          const Results &results,
                                          llvm::ArrayRef<HostArray> updated) {
   std::vector<CallResult> called;
-  if (Failure failure =
-          plain.call(name.str(), viewsOf(arguments), options.threads, called))
+  if (Failure failure = plain.call(name.str(), viewsOf(arguments),
+                                   options.caller.compile.threads, called))
     return toError(failure);
   Results reference(std::move(called), arguments);
   const Tolerance tolerance = getTolerance(before);
@@ -446,8 +438,8 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
   if (!original)
     return original.takeError();
   std::vector<CallResult> called;
-  if (Failure failure =
-          (*program)->call(name, viewsOf(arguments), options.threads, called))
+  if (Failure failure = (*program)->call(
+          name, viewsOf(arguments), options.caller.compile.threads, called))
     return toError(failure);
   Results results(std::move(called), arguments);
   for (auto [i, file] : llvm::enumerate(options.outputs))
@@ -491,6 +483,8 @@ static llvm::Expected<bool> runModel(llvm::StringRef path) {
 }
 
 static llvm::Expected<bool> run() {
+  if (llvm::Error error = applyGiven(options))
+    return error;
   if (!options.positional.empty() && options.positional[0] == "cache") {
     if (llvm::Error error = runCacheCommand(options))
       return error;
@@ -498,7 +492,7 @@ static llvm::Expected<bool> run() {
   }
   if (options.info && options.positional.empty()) {
     PtxasSearch search;
-    search.program = options.ptxas;
+    search.program = options.caller.compile.ptxas.program;
     search.folders = getPtxasFolders();
     std::string error;
     const std::string folder = getCacheFolder(options);
