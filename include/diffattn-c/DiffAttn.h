@@ -64,6 +64,12 @@ DIFFATTN_EXPORT int32_t diffattn_options_set(diffattn_options *options,
    between them. */
 DIFFATTN_EXPORT const char *diffattn_options_describe(void);
 
+/* The parameters of an op's size_bounds for a call of so many queries and keys,
+   as text: "min_queries = 9". A module with them has half of the code, and is
+   for all calls of that kind. Valid until the next call in this thread. */
+DIFFATTN_EXPORT const char *diffattn_call_size_bounds(int64_t queries,
+                                                      int64_t keys);
+
 /*===-- Programs ----------------------------------------------------------===*/
 
 typedef struct diffattn_program diffattn_program;

@@ -17,6 +17,7 @@
 #include "DiffAttn/Compiler/Versions.h"
 #include "DiffAttn/Runtime/Program/CInterface.h"
 #include "DiffAttn/Runtime/Program/Call.h"
+#include "DiffAttn/Schedule/CpuSchedule.h"
 #include "DiffAttn/Target/HostFacts.h"
 
 #include <cstring>
@@ -120,6 +121,12 @@ int32_t diffattn_options_set(diffattn_options *options, const char *name,
   if (llvm::Error error = setOption(*options, name, value))
     return fail(std::move(error));
   return DIFFATTN_OK;
+}
+
+const char *diffattn_call_size_bounds(int64_t queries, int64_t keys) {
+  static thread_local std::string text;
+  text = getCallSizeBounds(queries, keys);
+  return text.c_str();
 }
 
 const char *diffattn_options_describe(void) {

@@ -98,3 +98,13 @@ mlir::diffattn::selectCpuSchedules(const AttentionShape &shape,
                         /*tensor_maps=*/false, selectCpuSplitKV(shape, target)),
           selectCpuPrefill(shape, target)};
 }
+
+std::string mlir::diffattn::getCallSizeBounds(int64_t queries, int64_t keys) {
+  const std::string most = std::to_string(kCpuSplitKVQueries),
+                    more = std::to_string(kCpuSplitKVQueries + 1);
+  if (queries > kCpuSplitKVQueries)
+    return "min_queries = " + more;
+  return "max_queries = " + most + ", " +
+         (keys > kCpuSplitKVQueries ? "min_keys = " + more
+                                    : "max_keys = " + most);
+}

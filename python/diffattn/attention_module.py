@@ -21,9 +21,6 @@ _MLIR = {np.dtype(np.float32): "f32", np.dtype(np.float16): "f16", np.dtype(ml_d
 #: The largest scale of the op (docs/spec.md).
 _MAX_SCALE = 2.0**64
 
-#: Kernels for few queries take so many, and only with more keys than that.
-_FEW = 8
-
 #: Checked options by what they were given as, at most so many.
 _checked: dict[tuple, tuple[str | None, ...]] = {}
 _MOST_CHECKED = 1024
@@ -109,11 +106,9 @@ def attributes_of(width: int, options: tuple[str | None, ...]) -> str:
 def size_bounds(queries: int, keys: int) -> str:
     """An attribute that leaves out the code of kernels that a call of such sizes does not take: those for few queries, or those for
     many. Half of the code is left, which takes half as long to compile; calls of either kind are compiled when the first one comes."""
-    if queries > _FEW:
-        bounds = f"min_queries = {_FEW + 1}"
-    else:
-        bounds = f"max_queries = {_FEW}, " + (f"min_keys = {_FEW + 1}" if keys > _FEW else f"max_keys = {_FEW}")
-    return f", size_bounds = #diffattn.size_bounds<{bounds}>"
+    from .runtime import library
+
+    return f", size_bounds = #diffattn.size_bounds<{library().call_size_bounds(queries, keys).decode()}>"
 
 
 def memref(name: str, array: ArrayType, tables: tuple[str, ...] = ()) -> str:

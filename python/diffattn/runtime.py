@@ -112,6 +112,7 @@ class _Library(CLibrary):
             ("options_destroy", None, [options]),
             ("options_set", number, [options, text, text]),
             ("options_describe", text, []),
+            ("call_size_bounds", text, [ctypes.c_int64, ctypes.c_int64]),
             ("compile", number, [text, size, options, out(program)]),
             ("program_destroy", None, [program]),
             ("num_diagnostics", number, [program]),

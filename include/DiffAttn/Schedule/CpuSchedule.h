@@ -56,6 +56,11 @@ CpuSplitKVAttr selectCpuSplitKV(const AttentionShape &shape,
 /// as a long one is, so its rows are the same when it is padded.
 constexpr int64_t kCpuSplitKVQueries = 8;
 
+/// The parameters of `size_bounds` that leave out the kernels which a call of
+/// so many queries and keys does not take: half of the code. Calls of the other
+/// kind are compiled when the first one comes.
+std::string getCallSizeBounds(int64_t queries, int64_t keys);
+
 /// The schedules of an op, in the order in which they are tried.
 SmallVector<Attribute> selectCpuSchedules(const AttentionShape &shape,
                                           const CpuTarget &target);
