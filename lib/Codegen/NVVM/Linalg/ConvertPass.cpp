@@ -95,9 +95,12 @@ public:
   LogicalResult convert() {
     SmallVector<Block *> blocks;
     // Outer loops first: they may be loops of a kernel with all they hold.
+    // Blocks in the body of an op are erased with it.
     function.walk<WalkOrder::PreOrder>([&](Block *block) {
-      if (!isa<linalg::LinalgOp>(block->getParentOp()))
-        blocks.push_back(block);
+      if (isa<linalg::LinalgOp>(block->getParentOp()))
+        return WalkResult::skip();
+      blocks.push_back(block);
+      return WalkResult::advance();
     });
     for (Block *block : blocks)
       if (!gone.contains(block) && failed(convertBlock(*block)))
@@ -254,8 +257,7 @@ private:
         loop->moveBefore(loop->getBlock(), loop->getBlock()->begin());
       return;
     }
-    for (Block &block : loop.getRegion())
-      gone.insert(&block);
+    loop->walk([&](Block *block) { gone.insert(block); });
     loop.erase();
   }
 
