@@ -330,7 +330,7 @@ ARGUMENTS = {
     "check": (["--entry=twice", "--input=3xf32=1", "--check=nothing"], USAGE, "--check: expected unfused"),
     "target": (["--entry=twice", "--input=3xf32=1", "--target=gpu"], USAGE, "expected target cpu"),
     "isa": (["--entry=twice", "--input=3xf32=1", "--target=cpu:avx9"], USAGE, "expected target cpu"),
-    "threads": (["--entry=twice", "--input=3xf32=1", "--threads=-1"], USAGE, "--threads: expected 0 to 4096"),
+    "threads": (["--entry=twice", "--input=3xf32=1", "--threads=-1"], USAGE, "--threads: expected a number from 0 to 4096"),
     "bench": (["--entry=twice", "--input=3xf32=1", "--bench=-1"], USAGE, "--bench: expected"),
     "emit": (["--emit=nothing"], USAGE, "expected a stage of"),
     "weights-missing": (["--entry=twice", "--input=3xf32=1", "--weights=nope.safetensors"], WEIGHTS, "No such file"),

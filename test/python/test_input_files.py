@@ -320,9 +320,10 @@ def test_wrong_options(words, values, monkeypatch, capsys):
 
 @pytest.mark.parametrize("option, value, message", [
     ("--rtol", "nan", "--rtol: expected a number of at least 0"), ("--atol", "-1", "--atol: expected a number of at least 0, but got -1"),
-    ("--threads", "-1", "--threads: expected 0 to 4096, but got -1"), ("--threads", "1000000000", "--threads: expected 0 to 4096"),
-    ("--threads", "1.7", "'1.7' value invalid"), ("--bench", "1.5", "'1.5' value invalid"), ("--seed", "-1", "'-1' value invalid"),
-    ("--raise", "maybe", "'maybe' is invalid"), ("--target", "cpu:", "expected a target with a name after ':'"),
+    ("--threads", "-1", "--threads: expected a number from 0 to 4096, but got '-1'"),
+    ("--threads", "1000000000", "--threads: expected a number from 0 to 4096"), ("--threads", "1.7", "from 0 to 4096, but got '1.7'"),
+    ("--bench", "1.5", "'1.5' value invalid"), ("--seed", "-1", "'-1' value invalid"),
+    ("--raise", "maybe", "--raise: expected true or false, but got 'maybe'"), ("--target", "cpu:", "expected a target with a name after ':'"),
     ("--copy-weights", "true", "--copy-weights: expected it with --emit=bundle"), ("--from", "ptx", "expected input or gpu"),
 ])
 def test_wrong_options_of_the_runner(tool, tmp_path, option, value, message):
