@@ -46,7 +46,7 @@ def _other_name(missing: list[str], names: list[str]) -> str:
             part = next(part for part in unwrapped[name].split(".") if part in _WRAPPERS)
             return (f"; the file has {shown(unwrapped[name])}, with the '{part}.' of {_WRAPPERS[part]}: save the state_dict of the model "
                     "inside, or its tensors without that part of their names")
-    for name in missing:
+    for name in missing[:8]:  # others are named alike, and files have many tensors
         first, _, rest = name.partition(".")
         # Whole parts of a name alone, and enough of them that no other weight is meant.
         for ending, lacks in ((name, ""), (rest, f"{first}.")):
