@@ -48,8 +48,7 @@ static const OptionRow kOptions[] = {
                   kMaxThreads},
      /*isKeyed=*/true,
      "Threads that compiled code may use; 0: OMP_NUM_THREADS, or as many as "
-     "are "
-     "worth it, up to one a processor"},
+     "are worth it, up to one a processor"},
     {"prefetch_bytes",
      NumberOption{
          [](Options &o) -> int64_t & { return o.compile.prefetchBytes; }, -1,

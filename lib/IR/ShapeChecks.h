@@ -91,8 +91,8 @@ LogicalResult verifyDivides(ShapeRules rules, NamedAxis part, NamedAxis whole);
 LogicalResult verifyCovers(ShapeRules rules, NamedAxis ranges, int64_t size,
                            NamedAxis whole);
 
-/// What belongs to map 2 is all there or not at all, and for now it must be:
-/// q2, k2 and, of an op that has it, `lambda`.
+/// Checks that the operands of map 2 (q2, k2 and, of an op that has it,
+/// `lambda`) are all given or none; for now, that they are given.
 LogicalResult verifyMaps(DifferentialMapsOpInterface op, ShapeRules rules,
                          std::optional<NamedOperand> lambda = std::nullopt);
 

@@ -1,4 +1,4 @@
-//===- GpuTensorMapOperands.cpp - what no tensor map describes ------------===//
+//===- GpuTensorMapOperands.cpp - operands without tensor maps ------------===//
 //
 // Part of the diffattn project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -24,7 +24,7 @@ namespace {
 struct SlotRange {
   int64_t first = 0, count = 0;
 };
-/// Those of one module, by the global's name.
+/// Slots of one module's weights, by the global's name.
 using SlotTable = llvm::StringMap<SlotRange>;
 
 struct BindWeightsPass final

@@ -43,15 +43,15 @@ EXIT CODES:
   141 nobody reads the output any more
 )";
 
-/// The flags of options that the table knows, with its help.
 namespace {
+/// A flag of one of the compiler's options (getOptionTable).
 struct TableFlag {
+  /// The option's name, what its value is called, and what the help says after
+  /// the option's own: where a flag does more or has another default.
   llvm::StringLiteral option, valueName, more;
 };
 } // namespace
 
-/// What is said here beside the table's words, where a flag does more or has
-/// another default than an option of the C API.
 static constexpr TableFlag kTableFlags[] = {
     {"target", "target",
      "; --info lists ISAs; chips: sm_80, sm_86, sm_89, sm_90, sm_90a; to emit, "
@@ -73,6 +73,13 @@ static constexpr TableFlag kTableFlags[] = {
     {"cache_limit", "MiB", " (default $DIFFATTN_CACHE_LIMIT, else 1024)"},
     {"reproducer", "file", " (default diffattn-reproducer.mlir)"},
 };
+
+/// Name of the option's flag, without dashes before it.
+static std::string flagName(llvm::StringRef option) {
+  std::string name = option.str();
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
 
 /// `text` in lines that fit beside the flags.
 static std::string wrap(llvm::StringRef text) {
@@ -98,10 +105,8 @@ public:
   explicit TableFlags(cl::OptionCategory &category) {
     for (const TableFlag &flag : kTableFlags) {
       const OptionRow &row = *findOption(flag.option);
-      std::string name = flag.option.str();
-      std::replace(name.begin(), name.end(), '_', '-');
-      std::string help = wrap((row.help + flag.more).str());
-      texts.push_back({std::move(name), std::move(help)});
+      texts.push_back(
+          {flagName(flag.option), wrap((row.help + flag.more).str())});
       const bool isTruth = std::holds_alternative<TruthOption>(row.kind) ||
                            row.name == "batch_invariant";
       flags.push_back(std::make_unique<cl::opt<std::string>>(
@@ -134,9 +139,8 @@ private:
 
 llvm::Error mlir::diffattn::applyGiven(Options &options) {
   for (const auto &[name, text] : options.given) {
-    std::string label = "--" + name;
-    std::replace(label.begin(), label.end(), '_', '-');
-    if (llvm::Error error = setOption(options.caller, name, text, label))
+    if (llvm::Error error =
+            setOption(options.caller, name, text, "--" + flagName(name)))
       return error;
   }
   return llvm::Error::success();

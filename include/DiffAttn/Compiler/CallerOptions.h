@@ -5,11 +5,10 @@
 //
 //===----------------------------------------------------------------------===//
 //
-// What callers choose by a name and a text: the one table of these options,
-// with their types, limits and help. The C API and Python set them,
-// diffattn-run has flags for them, the key of the cache is made of those that
-// change the code, and the tests compare docs/knobs.md and Python's limits with
-// it.
+// One table of the options that callers set by a name and a text, with their
+// types, limits and help. The C API and Python set them, diffattn-run has flags
+// for them, the key of the cache is made of those that change the code, and the
+// tests compare docs/knobs.md and Python's limits with it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DIFFATTN_COMPILER_CALLEROPTIONS_H
@@ -70,7 +69,8 @@ struct OptionRow {
   bool isKeyed;
   llvm::StringLiteral help;
 
-  /// What a value must be: "a number of MiB from 0 to 1048576".
+  /// Description of a valid value, for errors: "a number of MiB from 0 to
+  /// 1048576".
   std::string getExpected() const;
 };
 

@@ -29,7 +29,7 @@
 #include "DiffAttn/IR/ScheduleInterface.h.inc"
 
 namespace mlir::diffattn {
-/// What an axis of an operand counts.
+/// Meaning of an operand's axis: batches, heads, queries and so on.
 struct AxisRole {
   enum Kind { Batch, Head, Query, Key, Width, Range, Page, Sequence };
   AxisRole(Kind kind, bool mayBroadcast = false)
@@ -40,7 +40,7 @@ struct AxisRole {
   bool mayBroadcast;
 };
 
-/// Inside of the interfaces of ops, which know the op by them alone.
+/// Bodies of methods of the ops' interfaces.
 namespace detail {
 SmallVector<MaskAttrInterface> getMasks(Operation *maps);
 OpOperand *findMaskOperand(Operation *maps, MaskOperand operand);

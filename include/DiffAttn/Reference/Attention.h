@@ -95,7 +95,7 @@ struct AttentionResult {
   /// sum_j (A1 + |lambda| A2) |v|, carried through norm, scale and gate. The
   /// two maps cancel, so the output itself may be far smaller.
   std::vector<double> magnitude;
-  /// The same where every visible key has the largest weight of its map,
+  /// Magnitude if every visible key had the largest weight of its map,
   /// sum_j (max A1 + |lambda| max A2) |v|: for errors of weights that do not
   /// shrink with the weight.
   std::vector<double> flatMagnitude;

@@ -12,7 +12,7 @@
 using namespace mlir;
 using namespace mlir::diffattn;
 
-/// What kernels of all ops with maps have in common.
+/// Kernel spec with the fields that follow from an op's maps.
 static GpuKernelSpec getMapsSpec(DifferentialMapsOpInterface op,
                                  ScheduleAttrInterface schedule,
                                  bool elementwise) {

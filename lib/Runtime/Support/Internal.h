@@ -39,8 +39,8 @@ void unmapPages(void *pages, size_t bytes);
 /// use here, to cut work by: 1 inside a parallel region.
 int64_t regionThreads(int64_t maxThreads);
 
-/// The same where results depend on it: the default does not adapt to how busy
-/// cores are.
+/// Threads as of `regionThreads`, for work whose results depend on their
+/// number: the default does not adapt to how busy cores are.
 int64_t fixedRegionThreads(int64_t maxThreads);
 
 /// Calls `body(index)` for each index on up to `maxThreads` threads.

@@ -10,8 +10,8 @@
 // bring libomp, so the one entry point that is needed is declared by hand.
 //
 // By default a region gets as many threads as are worth it (AdaptiveThreads.h).
-// What is known of that belongs to the thread that starts regions, as the pool
-// does, so it needs no lock; how many threads a region has changes no result.
+// Each thread that starts regions learns that for itself, as it has its own
+// pool, so nothing needs a lock; no result of a loop depends on the number.
 //
 // A fork takes over no thread but the one that forks. A pool whose threads are
 // gone would be waited for by the child's first region, so the pool is given
@@ -105,7 +105,8 @@ int64_t nanoseconds() {
   return time.tv_sec * int64_t(1'000'000'000) + time.tv_nsec;
 }
 
-/// What the system counts of the calling thread.
+/// Counts that the system keeps of the calling thread: processor time in ns,
+/// and how often it was preempted.
 struct ThreadUse {
   int64_t processorTime, preemptions;
 };
@@ -123,8 +124,8 @@ struct Loop {
   void *ctx;
   int64_t count;
   int64_t scratchBytes;
-  int64_t callerWork = 0;             // if timed
-  std::atomic<int64_t> othersWork{0}; // the same
+  int64_t callerWork = 0;             // ns, if timed
+  std::atomic<int64_t> othersWork{0}; // ns, if timed
   std::atomic<int64_t> next{0};
   std::atomic<bool> failed{false};
   char message[kMessageBytes];

@@ -76,8 +76,8 @@ struct AttentionOperands {
   }
 };
 
-/// Those that `op` has: of the maps where it makes maps, of the end where it
-/// ends attention.
+/// Operands of `op`: those of the maps if it has DifferentialMapsOpInterface,
+/// those of the end if it has HeadEpilogueOpInterface. Others are null.
 AttentionOperands getAttentionOperands(Operation *op);
 
 } // namespace mlir::diffattn

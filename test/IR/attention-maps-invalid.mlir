@@ -1,0 +1,81 @@
+// RUN: diffattn-opt %s --split-input-file --verify-diagnostics
+
+// The numbers of maps and of destinations, under the labels of docs/spec.md,
+// and lists of operands and types that the parser refuses.
+
+func.func @attention_c33(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected all or none of the operands of map 2, but got q2, k2 without lambda}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32}
+         -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c33_lambda_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected all or none of the operands of map 2, but got lambda without q2, k2}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         lambda(%l : tensor<f32>) outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c33_k2_alone(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected all or none of the operands of map 2, but got k2, lambda without q2}}
+  %o = "diffattn.attention"(%q, %q, %q, %q, %l, %init) <{scale = 1.0 : f32,
+         operandSegmentSizes = array<i32: 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1>}>
+       : (tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<f32>,
+          tensor<1x2x8x16xf32>) -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c34(%q: tensor<1x2x8x16xf32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected two maps, with q2, k2, lambda, but got one, which no lowering computes yet}}
+  %o = diffattn.attention ins(%q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%init : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c35(%q: tensor<1x2x8x16xf32>, %l: tensor<f32>, %init: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{'diffattn.attention' op expected 1 destination, the output, but got 2}}
+  %o:2 = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) lambda(%l : tensor<f32>)
+         outs(%init, %init : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>) {scale = 1.0 : f32}
+         -> tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @attention_c35_none(%q: memref<1x2x8x16xf32>, %l: memref<f32>) {
+  // expected-error @below {{'diffattn.attention' op expected 1 destination, the output, but got 0}}
+  "diffattn.attention"(%q, %q, %q, %q, %q, %l) <{scale = 1.0 : f32,
+      operandSegmentSizes = array<i32: 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0>}>
+    : (memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>, memref<1x2x8x16xf32>,
+       memref<f32>) -> ()
+  return
+}
+
+// -----
+
+func.func @of_four_inputs(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{expected q1, k1, q2, k2 and v, or q1, k1 and v of one map, but got 4 operands}}
+  %o = diffattn.attention ins(%q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>,
+         tensor<1x2x8x16xf32>) outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
+
+// -----
+
+func.func @of_too_few_types(%q: tensor<1x2x8x16xf32>) {
+  // expected-error @below {{expected 5 types, one of each operand, but got 3}}
+  %o = diffattn.attention ins(%q, %q, %q, %q, %q : tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>, tensor<1x2x8x16xf32>)
+         outs(%q : tensor<1x2x8x16xf32>) {scale = 1.0 : f32} -> tensor<1x2x8x16xf32>
+  return
+}
