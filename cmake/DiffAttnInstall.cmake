@@ -49,14 +49,18 @@ diffattn_install_pc(diffattn development)
 # Headers that other projects may use: what is said of them changes with a note in docs/changes.md. The others are our own.
 set(DIFFATTN_PUBLIC_HEADERS
   DiffAttn/InitAll.h
+  DiffAttn/InitCore.h
   DiffAttn/Codegen/NVVM/Ptxas.h
   DiffAttn/Codegen/Passes.h
   DiffAttn/Conversion/DiffAttnToLinalg.h
   DiffAttn/Conversion/Passes.h
-  DiffAttn/Pipelines/CPUPipeline.h
-  DiffAttn/Pipelines/CommonPipeline.h
-  DiffAttn/Pipelines/NVVMPipeline.h
-  DiffAttn/Schedule/BatchInvariance.h
+  DiffAttn/Model/Passes.h
+  DiffAttn/Model/Patterns.h
+  DiffAttn/Model/Pipelines/CPUPipeline.h
+  DiffAttn/Model/Pipelines/CommonPipeline.h
+  DiffAttn/Model/Pipelines/NVVMPipeline.h
+  DiffAttn/Model/Schedule/BatchInvariance.h
+  DiffAttn/Pipelines/AttentionPipeline.h
   DiffAttn/Schedule/Passes.h
   DiffAttn/Target/CpuTarget.h
   DiffAttn/Target/GpuTarget.h

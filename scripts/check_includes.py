@@ -1,30 +1,37 @@
 #!/usr/bin/env python3
 """Checks that every layer uses only the layers that docs/architecture.md lets it use.
 
-There are two trees. The compiler's layers and the runtime's each have an order: a file may include headers of its own layer and of
-those before it. They meet in `Runtime/ABI` alone, which both see. `Compiler` and what stands on it may use all. Some layers have rules
-of their own: the runtime knows neither MLIR nor LLVM and has a namespace of its own, the reference has no passes, only code generators
-and conversions know the dialects of one machine. Prints one line for each breach and exits with 1.
+The attention core's layers have an order: a file may include headers of its own layer and of those before it. The layers of `Model` stand
+on all of the core, in an order of their own, and on its public headers alone; the core knows neither them nor `Testing`. The runtime's
+layers have an order too. Compiler and runtime meet in `Runtime/ABI` alone, which both see. `Compiler` and what stands on it may use all.
+Some layers have rules of their own: the runtime knows neither MLIR nor LLVM and has a namespace of its own, the reference has no passes,
+only code generators and conversions know the dialects of one machine. Prints one line for each breach and exits with 1.
 """
 import pathlib
 import re
 import sys
 
-COMPILER = ["IR", "Analysis", "Target", "Schedule", "Codegen/Runtime", "Codegen/Attention", "Transforms", "Codegen", "Codegen/CPU",
-            "Codegen/NVVM", "Conversion", "Pipelines"]
+CORE = ["IR", "Analysis", "Target", "Schedule", "RuntimeCalls", "Semantics", "Transforms", "Codegen", "Codegen/CPU", "Codegen/NVVM",
+        "Conversion", "Pipelines"]
+MODEL = ["Model", *(f"Model/{name}" for name in ("Schedule", "Math", "Tensors", "Checks", "Weights", "Products", "Loops", "Buffers",
+                                                 "Conversion", "NVVM", "Pipelines"))]
+COMPILER = [*CORE, *MODEL]
 RUNTIME = ["Runtime/ABI", "Runtime/Support", "Runtime/Kernels", "Runtime/Device", "Runtime/Program", "Runtime/Bundle"]
 BOTH = ["Compiler", "CAPI", "Plugin"]
 #: What is in neither order.
-USES = {"Reference": [], "Interpreter": ["IR", "Reference"], "Simulator": ["Target", "Runtime/ABI", "Runtime/Device"]}
+USES = {"Testing/Reference": [], "Testing/Interpreter": ["IR", "Testing/Reference"],
+        "Testing/Simulator": ["Target", "Runtime/ABI", "Runtime/Device"]}
 LAYERS = [*COMPILER, *RUNTIME, *USES, *BOTH]
 FORBIDDEN = {
     "Runtime": (r'^(mlir|llvm)/', "the runtime knows neither MLIR nor LLVM"),
     "Analysis": (r'^mlir/(Pass|Transforms|Rewrite|IR/(Builders|PatternMatch))', "an analysis reads and rewrites nothing"),
-    "Reference": (r'^mlir/(Pass|Transforms|Dialect)', "the reference has no passes and no dialects"),
-    "Interpreter": (r'^mlir/(Pass|Transforms)/', "the interpreter has no passes"),
-    "Simulator": (r'^mlir/', "the simulator takes LLVM IR and knows no MLIR"),
+    "Testing/Reference": (r'^mlir/(Pass|Transforms|Dialect)', "the reference has no passes and no dialects"),
+    "Testing/Interpreter": (r'^mlir/(Pass|Transforms)/', "the interpreter has no passes"),
+    "Testing/Simulator": (r'^mlir/', "the simulator takes LLVM IR and knows no MLIR"),
     "Target": (r'^mlir/(Pass|Dialect|IR)', "a target states facts and knows no IR"),
 }
+#: Layers that know the dialects of one machine.
+MACHINES = ("Codegen", "Conversion", "Model/Products", "Model/Loops", "Model/Conversion", "Model/NVVM")
 #: A function of the runtime, spelt as a text.
 RUNTIME_NAME = re.compile(r'"diffattn_(rt_|weights"|release_constants")')
 MACHINE = re.compile(r'^mlir/Dialect/(AMX|X86Vector|NVGPU|AMDGPU|ArmSME|ArmNeon)/|^mlir/Dialect/LLVMIR/(NVVM|ROCDL)')
@@ -60,9 +67,9 @@ def main():
         if layer not in LAYERS:
             breaches.append(f"{path.relative_to(root)}: expected a layer of {LAYERS}, but got {layer}")
             continue
-        rule, reason = FORBIDDEN.get(layer.split("/")[0], (None, None))
+        rule, reason = FORBIDDEN.get(layer) or FORBIDDEN.get(layer.split("/")[0], (None, None))
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if layer in COMPILER and layer != "Codegen/Runtime" and RUNTIME_NAME.search(line):
+            if layer in COMPILER and layer != "RuntimeCalls" and RUNTIME_NAME.search(line):
                 breaches.append(f"{path.relative_to(root)}:{number}: expected the names of the runtime in Runtime/ABI alone, but got "
                                 f"{line.strip()}")
             if layer in RUNTIME and re.search(r'\bmlir::|^namespace mlir\b', line):
@@ -75,11 +82,13 @@ def main():
             other = layer_of(header.split("/")[1:-1]) if header.startswith("DiffAttn/") else None
             if header.startswith("../"):
                 other = layer_of((path.parent / header).resolve().relative_to(root.resolve()).parts[1:-1])
+                if layer in MODEL and other in CORE:
+                    breaches.append(f"{where}: expected a public header of the core, but got {header}")
             if other and other not in allowed(layer):
                 breaches.append(f"{where}: {layer} may not use {other}")
             if rule and re.match(rule, header):
                 breaches.append(f"{where}: {reason}, but got {header}")
-            if layer.split("/")[0] not in ("Codegen", "Conversion") and MACHINE.match(header):
+            if not layer.startswith(MACHINES) and MACHINE.match(header):
                 breaches.append(f"{where}: only code generators and conversions know the dialects of one machine, but got {header}")
     print("\n".join(breaches) if breaches else f"{len(files)} files keep the order of the layers")
     return 1 if breaches else 0

@@ -28,6 +28,7 @@ config.substitutions += [
     ("%build", config.diffattn_build_dir),
     ("%source", config.diffattn_source_dir),
     ("%plugin", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnPlugin.so")),
+    ("%model_plugin", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnModelPlugin.so")),
     ("%preloaded", preload + ":" if preload else ""),
     ("%runtime", os.path.join(config.diffattn_build_dir, "lib", "libDiffAttnRuntime.so")),
 ]

@@ -7,31 +7,25 @@
 #ifndef DIFFATTN_INITALL_H
 #define DIFFATTN_INITALL_H
 
-#include "DiffAttn/Codegen/Passes.h"
-#include "DiffAttn/Conversion/Passes.h"
-#include "DiffAttn/IR/DiffAttn.h"
-#include "DiffAttn/Pipelines/CPUPipeline.h"
-#include "DiffAttn/Pipelines/NVVMPipeline.h"
-#include "DiffAttn/Schedule/Passes.h"
-#include "DiffAttn/Transforms/Passes.h"
+#include "DiffAttn/InitCore.h"
+#include "DiffAttn/Model/Passes.h"
+#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Pipelines/NVVMPipeline.h"
 
 namespace mlir::diffattn {
 
-/// Adds the dialect and the interfaces that its lowering needs.
-inline void registerAllDialects(DialectRegistry &registry) {
-  registry.insert<DiffAttnDialect>();
-  registerBufferizableOpInterfaceExternalModels(registry);
-  registerGpuTranslations(registry);
+/// Registers the passes and pipelines of models by their names, which use those
+/// of the core.
+inline void registerModelPasses() {
+  registerDiffAttnModelPasses();
+  registerCPUPipeline();
+  registerNVVMPipeline();
 }
 
 /// Registers every pass and pipeline by its name.
 inline void registerAllPasses() {
-  registerDiffAttnSchedulePasses();
-  registerDiffAttnTransformsPasses();
-  registerDiffAttnCodegenPasses();
-  registerDiffAttnConversionPasses();
-  registerCPUPipeline();
-  registerNVVMPipeline();
+  registerCorePasses();
+  registerModelPasses();
 }
 
 } // namespace mlir::diffattn

@@ -10,12 +10,12 @@
 #include "SerializeDeviceCode.h"
 #include "SourceModule.h"
 
-#include "DiffAttn/Analysis/HostAccess.h"
 #include "DiffAttn/Codegen/LlvmErrors.h"
 #include "DiffAttn/Codegen/NVVM/GpuLaunch.h"
 #include "DiffAttn/Codegen/NVVM/GpuToPtx.h"
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Conversion/HostAccess.h"
+#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
 #include "DiffAttn/Runtime/Support/Printable.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/Device.h"
 
-#include "DiffAttn/Simulator/Device.h"
 #include "DiffAttn/Target/GpuTarget.h"
+#include "DiffAttn/Testing/Simulator/Device.h"
 
 using namespace mlir::diffattn;
 using namespace diffattn_rt;

@@ -9,8 +9,8 @@
 
 #include "DiffAttn/Compiler/CompiledProgram.h"
 #include "DiffAttn/IR/DiffAttn.h"
-#include "DiffAttn/Interpreter/Interpreter.h"
 #include "DiffAttn/Runtime/ABI/Runtime.h"
+#include "DiffAttn/Testing/Interpreter/Interpreter.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/InitAllDialects.h"

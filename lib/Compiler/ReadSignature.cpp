@@ -6,8 +6,8 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/Compiler/ReadSignature.h"
 
-#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/RuntimeCalls/RuntimeFunctions.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"

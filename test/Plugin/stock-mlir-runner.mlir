@@ -1,5 +1,9 @@
-// A graph through the plugin's pipeline in the stock mlir-opt runs in the stock mlir-runner.
+// A graph through either plugin's pipeline in the stock mlir-opt runs in the stock mlir-runner.
 // RUN: mlir-opt %s --load-dialect-plugin=%plugin --load-pass-plugin=%plugin \
+// RUN:   --pass-pipeline="builtin.module(func.func(llvm-request-c-wrappers),diffattn-attention-pipeline)" \
+// RUN: | mlir-runner -e main --entry-point-result=void \
+// RUN:     --shared-libs=%runtime,%mlir_lib_dir/libmlir_runner_utils.so | FileCheck %s
+// RUN: mlir-opt %s --load-dialect-plugin=%model_plugin --load-pass-plugin=%model_plugin \
 // RUN:   --pass-pipeline="builtin.module(diffattn-cpu-pipeline)" \
 // RUN: | mlir-runner -e main --entry-point-result=void \
 // RUN:     --shared-libs=%runtime,%mlir_lib_dir/libmlir_runner_utils.so | FileCheck %s

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "DiffAttn/IR/DiffAttn.h"
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
 
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"

@@ -8,8 +8,8 @@
 
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/IR/DiffAttn.h"
-#include "DiffAttn/Interpreter/Interpreter.h"
-#include "DiffAttn/Reference/Attention.h"
+#include "DiffAttn/Testing/Interpreter/Interpreter.h"
+#include "DiffAttn/Testing/Reference/Attention.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/IR/TypeUtilities.h"

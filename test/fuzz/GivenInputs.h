@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_TEST_FUZZ_GIVENINPUTS_H
 #define DIFFATTN_TEST_FUZZ_GIVENINPUTS_H
 
-#include "DiffAttn/Interpreter/Array.h"
+#include "DiffAttn/Testing/Interpreter/Array.h"
 
 #include "mlir/IR/MLIRContext.h"
 

@@ -15,7 +15,7 @@
 #include "GivenInputs.h"
 
 #include "DiffAttn/InitAll.h"
-#include "DiffAttn/Pipelines/CPUPipeline.h"
+#include "DiffAttn/Model/Pipelines/CPUPipeline.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"

@@ -10,7 +10,7 @@
 #include "DiffAttn/Codegen/Passes.h"
 #include "DiffAttn/Conversion/Passes.h"
 #include "DiffAttn/Schedule/Passes.h"
-#include "DiffAttn/Simulator/TensorMap.h"
+#include "DiffAttn/Testing/Simulator/TensorMap.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

@@ -9,10 +9,10 @@
 
 #include "HostEvaluator.h"
 
-#include "DiffAttn/Reference/Attention.h"
 #include "DiffAttn/Schedule/GpuSchedule.h"
-#include "DiffAttn/Simulator/Simulator.h"
 #include "DiffAttn/Target/GpuTarget.h"
+#include "DiffAttn/Testing/Reference/Attention.h"
+#include "DiffAttn/Testing/Simulator/Simulator.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "mlir/IR/OwningOpRef.h"

@@ -9,33 +9,6 @@
 
 include "mlir/Pass/PassBase.td"
 
-def ConvertLinalgToRegisterLoopsPass
-    : InterfacePass<"convert-diffattn-linalg-to-loops", "FunctionOpInterface"> {
-  let summary = "Lower linalg to loops that keep their sums in registers";
-  let description = [{
-    Lowers `linalg` ops on memrefs to `scf.for`. Where the reduction dimensions
-    are the innermost ones the accumulator is a value carried by the loops, read
-    before and written after them, so that LLVM can vectorize the sum without
-    proving that nothing else writes to it.
-
-    Long sums whose `arith.addf` may come in any order (`fastmath<reassoc>`) have
-    parts with sums of their own, so that equal terms are not all rounded alike: of
-    8192 iterations where they lie in registers, of 256 rows in a buffer on the
-    stack where the columns are the innermost loops.
-
-    Where neighbours in a parallel loop read elements that lie side by side, as
-    those of a convolution of each channel by itself, that loop is the innermost
-    one and its vectors hold neighbours: small windows are unrolled in it, and
-    larger sums are added to rows in memory. Either way each element adds up in
-    the order of the loops, wherever it lies.
-
-    Of ops without reductions, what depends on outer loops alone is computed and
-    asserted there, and transpositions go by tiles.
-  }];
-  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect",
-                           "memref::MemRefDialect", "scf::SCFDialect"];
-}
-
 def ConvertDiffAttnToVectorPass : Pass<"convert-diffattn-to-vector", "ModuleOp"> {
   let summary = "Emit a fused kernel for each scheduled attention on memrefs";
   let description = [{
@@ -88,41 +61,6 @@ def ConvertAmxToLLVMPass : Pass<"convert-diffattn-amx-to-llvm", "ModuleOp"> {
     dialect.)
   }];
   let dependentDialects = ["LLVM::LLVMDialect"];
-}
-
-def ConvertLinalgToGpuPass : Pass<"convert-linalg-to-gpu", "ModuleOp"> {
-  let summary = "Emit GPU kernels for everything but attention and large products";
-  let description = [{
-    Replaces what computes or moves elements in host functions on memrefs
-    (`linalg` ops, `memref.copy`, `memref.load`, `memref.store`, assertions about
-    what was loaded) by `gpu.launch_func`s of kernels in the `gpu.module`
-    `diffattn_kernels`. What is left is control flow, sizes, views, allocations,
-    products, attention and launches, so memrefs may lie in device memory.
-
-    Three kinds: `elementwise` (a thread computes up to 16 bytes of consecutive
-    outputs), `row-reduction` (a warp or a block computes a row: reductions, with what is
-    element-wise before and after them over the same row, in one kernel; sums in
-    f32 in an order that depends on the row's length alone) and `generic` (a thread
-    computes one output by loops, with a remark of category `diffattn-gpu`).
-
-    A `diffattn.gemm` with at most four rows, of which 16 bytes can be read at a
-    time, is a kernel too (`small_gemm`); the host code keeps the op for calls with
-    more. Launches that follow one another, of which none touches what another one
-    writes, become one (`horizontal`).
-
-    Scalars that are read from memrefs stay on the device: they are computed in
-    the kernels that use them. A size, a trip count or a result of a function
-    that depends on one is an error. An assertion about one sets a status word,
-    which every kernel that writes an argument or addresses memory by data
-    tests, and which is read at the end of a public function
-    (`diffattn_rt_device_check`).
-  }];
-  let options = [Option<"chip", "chip", "std::string", /*default=*/"\"sm_80\"",
-                        "Chip to emit kernels for">];
-  let dependentDialects = ["affine::AffineDialect", "arith::ArithDialect", "cf::ControlFlowDialect",
-                           "gpu::GPUDialect", "linalg::LinalgDialect", "LLVM::LLVMDialect",
-                           "math::MathDialect", "memref::MemRefDialect", "NVVM::NVVMDialect",
-                           "scf::SCFDialect", "ub::UBDialect", "vector::VectorDialect"];
 }
 
 def SplitKVPass : Pass<"diffattn-split-kv"> {

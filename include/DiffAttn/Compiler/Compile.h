@@ -11,8 +11,8 @@
 #include "DiffAttn/Compiler/Diagnostics.h"
 #include "DiffAttn/Compiler/ExecutionTarget.h"
 #include "DiffAttn/Compiler/ReadSignature.h"
+#include "DiffAttn/Model/Schedule/BatchInvariance.h"
 #include "DiffAttn/Runtime/Program/DeviceCode.h"
-#include "DiffAttn/Schedule/BatchInvariance.h"
 
 #include <functional>
 #include <optional>

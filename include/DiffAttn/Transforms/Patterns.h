@@ -31,25 +31,6 @@ void populateUnpackSequencesPatterns(
 void populateGatherPagesPatterns(RewritePatternSet &patterns,
                                  std::function<bool(AttentionOp)> shouldGather);
 
-/// diffattn-decompose-tensor-ops: pads, packs, gathers, scatters,
-/// concatenations and element-wise ops on tensors as linalg.
-void populateDecomposeTensorOpsPatterns(RewritePatternSet &patterns);
-
-/// diffattn-fuse-elementwise: element-wise ops that read a concatenation, as
-/// one for each of its parts.
-void populateSplitAtConcatenationsPatterns(RewritePatternSet &patterns);
-
-/// diffattn-expand-math: exponentials and what upstream expands or
-/// approximates. With `all`, also what a C library would be called for.
-void populateExpandMathPatterns(RewritePatternSet &patterns, bool all);
-
-/// convert-diffattn-copy-to-loops: copies between strided buffers as linalg.
-void populateCopyToLoopsPatterns(RewritePatternSet &patterns);
-
-/// convert-diffattn-reshape-to-strided: expansions of strided buffers as
-/// `memref.reinterpret_cast`.
-void populateReshapeToStridedPatterns(RewritePatternSet &patterns);
-
 } // namespace mlir::diffattn
 
 #endif // DIFFATTN_TRANSFORMS_PATTERNS_H

@@ -7,9 +7,9 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_ATTENTIONSPEC_H
 #define DIFFATTN_LIB_CODEGEN_CPU_ATTENTIONSPEC_H
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
-#include "DiffAttn/Codegen/Attention/AttentionRules.h"
 #include "DiffAttn/Schedule/CpuSchedule.h"
+#include "DiffAttn/Semantics/Activations.h"
+#include "DiffAttn/Semantics/AttentionRules.h"
 
 namespace mlir::diffattn {
 

@@ -8,7 +8,7 @@
 #define DIFFATTN_LIB_CODEGEN_CPU_BIASSCAN_H
 
 #include "AttentionSpec.h"
-#include "KernelBuilder.h"
+#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
 
 namespace mlir::diffattn {
 

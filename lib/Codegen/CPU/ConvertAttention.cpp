@@ -8,8 +8,8 @@
 
 #include "DiffAttn/Analysis/OwnOps.h"
 #include "DiffAttn/Codegen/Passes.h"
-#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
 #include "DiffAttn/IR/ScheduleCases.h"
+#include "DiffAttn/RuntimeCalls/RuntimeFunctions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -11,7 +11,7 @@
 // was compared with the instruction bit for bit.
 //
 //===----------------------------------------------------------------------===//
-#include "KernelBuilder.h"
+#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
 
 #include "DiffAttn/Codegen/Passes.h"
 

@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "ProductAtom.h"
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Semantics/Activations.h"
 
 using namespace mlir;
 using namespace mlir::diffattn;

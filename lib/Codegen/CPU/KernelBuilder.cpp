@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "KernelBuilder.h"
+#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Semantics/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -8,9 +8,9 @@
 #define DIFFATTN_LIB_CODEGEN_CPU_KERNELVALUES_H
 
 #include "AttentionSpec.h"
-#include "KernelBuilder.h"
+#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
 
-#include "DiffAttn/Codegen/Attention/EmittedMasks.h"
+#include "DiffAttn/Semantics/EmittedMasks.h"
 
 #include "llvm/ADT/DenseMap.h"
 

@@ -9,7 +9,7 @@
 #include "TileBuilder.h"
 #include "Transpose.h"
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Semantics/Activations.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"

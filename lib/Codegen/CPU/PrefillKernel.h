@@ -19,7 +19,7 @@
 #include "KernelValues.h"
 #include "MicroKernels.h"
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Semantics/Activations.h"
 
 namespace mlir::diffattn {
 

@@ -7,7 +7,7 @@
 #include "SplitKVKernel.h"
 #include "TileBuilder.h"
 
-#include "DiffAttn/Codegen/Attention/Activations.h"
+#include "DiffAttn/Semantics/Activations.h"
 
 #include <numeric>
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_CPU_TILEBUILDER_H
 #define DIFFATTN_LIB_CODEGEN_CPU_TILEBUILDER_H
 
-#include "KernelBuilder.h"
+#include "DiffAttn/Codegen/CPU/KernelBuilder.h"
 
 namespace mlir::diffattn {
 

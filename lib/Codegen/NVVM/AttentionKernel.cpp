@@ -5,9 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "AttentionKernel.h"
-#include "GpuKernelModule.h"
+#include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
+#include "DiffAttn/Codegen/NVVM/HopperBuilder.h"
 #include "GpuMath.h"
-#include "HopperBuilder.h"
 
 #include "DiffAttn/Schedule/GpuSchedule.h"
 

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
+#include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
 #include "DiffAttn/Codegen/Passes.h"
-#include "GpuKernelModule.h"
 #include "HostLaunch.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

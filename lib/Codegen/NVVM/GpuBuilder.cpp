@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "GpuBuilder.h"
+#include "DiffAttn/Codegen/NVVM/GpuBuilder.h"
 
 #include "DiffAttn/Target/PtxAsm.h"
 

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "GpuKernelModule.h"
+#include "DiffAttn/Codegen/NVVM/GpuKernelModule.h"
 
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 

@@ -14,9 +14,9 @@
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_GPUMASKS_H
 #define DIFFATTN_LIB_CODEGEN_NVVM_GPUMASKS_H
 
+#include "DiffAttn/Codegen/NVVM/GpuBuilder.h"
 #include "DiffAttn/Codegen/NVVM/KernelParams.h"
 #include "DiffAttn/IR/DiffAttn.h"
-#include "GpuBuilder.h"
 
 namespace mlir::diffattn::gpucode {
 struct AttentionKernel;

@@ -7,8 +7,8 @@
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_GPUMATH_H
 #define DIFFATTN_LIB_CODEGEN_NVVM_GPUMATH_H
 
-#include "DiffAttn/Codegen/Attention/AttentionMath.h"
-#include "GpuBuilder.h"
+#include "DiffAttn/Codegen/NVVM/GpuBuilder.h"
+#include "DiffAttn/Semantics/AttentionMath.h"
 
 namespace mlir::diffattn::gpucode {
 

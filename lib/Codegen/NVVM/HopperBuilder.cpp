@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "HopperBuilder.h"
+#include "DiffAttn/Codegen/NVVM/HopperBuilder.h"
 
 #include "DiffAttn/Schedule/GpuSharedLayout.h"
 

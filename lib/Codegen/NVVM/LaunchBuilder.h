@@ -7,9 +7,9 @@
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_LAUNCHBUILDER_H
 #define DIFFATTN_LIB_CODEGEN_NVVM_LAUNCHBUILDER_H
 
-#include "DiffAttn/Codegen/Attention/AttentionRules.h"
 #include "DiffAttn/Codegen/NVVM/GpuKernel.h"
 #include "DiffAttn/Runtime/ABI/Device.h"
+#include "DiffAttn/Semantics/AttentionRules.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_PAGETABLE_H
 #define DIFFATTN_LIB_CODEGEN_NVVM_PAGETABLE_H
 
-#include "GpuBuilder.h"
+#include "DiffAttn/Codegen/NVVM/GpuBuilder.h"
 
 namespace mlir::diffattn::gpucode {
 struct AttentionKernel;

@@ -8,7 +8,7 @@
 #define DIFFATTN_LIB_CODEGEN_NVVM_RESULTTILE_H
 
 #include "AttentionKernel.h"
-#include "HopperBuilder.h"
+#include "DiffAttn/Codegen/NVVM/HopperBuilder.h"
 
 namespace mlir::diffattn::gpucode {
 

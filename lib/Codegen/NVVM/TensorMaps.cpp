@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "LaunchBuilder.h"
 
-#include "DiffAttn/Codegen/Runtime/RuntimeFunctions.h"
+#include "DiffAttn/RuntimeCalls/RuntimeFunctions.h"
 
 #include "mlir/Interfaces/FunctionInterfaces.h"
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CODEGEN_NVVM_TILELOADER_H
 #define DIFFATTN_LIB_CODEGEN_NVVM_TILELOADER_H
 
-#include "GpuBuilder.h"
+#include "DiffAttn/Codegen/NVVM/GpuBuilder.h"
 
 #include <memory>
 

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_BODYMATH_H
 #define DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_BODYMATH_H
 
-#include "DiffAttn/Codegen/Attention/AttentionMath.h"
+#include "DiffAttn/Semantics/AttentionMath.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"

@@ -9,7 +9,7 @@
 
 #include "StructuredBuilder.h"
 
-#include "DiffAttn/Codegen/Attention/AttentionRules.h"
+#include "DiffAttn/Semantics/AttentionRules.h"
 
 namespace mlir::diffattn {
 

@@ -7,7 +7,7 @@
 #include "SoftmaxSteps.h"
 #include "BodyMath.h"
 
-#include "DiffAttn/Codegen/Attention/EmittedMasks.h"
+#include "DiffAttn/Semantics/EmittedMasks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"

@@ -7,7 +7,7 @@
 #ifndef DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
 #define DIFFATTN_LIB_CONVERSION_DIFFATTNTOLINALG_SOFTMAXSTEPS_H
 
-#include "DiffAttn/Codegen/Attention/AttentionRules.h"
+#include "DiffAttn/Semantics/AttentionRules.h"
 #include "StructuredBuilder.h"
 
 namespace mlir::diffattn {

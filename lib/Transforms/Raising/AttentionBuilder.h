@@ -8,8 +8,8 @@
 #define DIFFATTN_LIB_TRANSFORMS_RAISING_ATTENTIONBUILDER_H
 
 #include "DiffAttn/IR/DiffAttn.h"
+#include "DiffAttn/Transforms/Raising/Materialize.h"
 #include "Epilogue.h"
-#include "Materialize.h"
 
 namespace mlir::diffattn::raise {
 

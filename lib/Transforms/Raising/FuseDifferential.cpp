@@ -8,7 +8,7 @@
 
 #include "Build.h"
 #include "DiffAttn/IR/DiffAttn.h"
-#include "Materialize.h"
+#include "DiffAttn/Transforms/Raising/Materialize.h"
 #include "NearMiss.h"
 #include "Precision.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //===----------------------------------------------------------------------===//
-#include "Materialize.h"
+#include "DiffAttn/Transforms/Raising/Materialize.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 

@@ -1,0 +1,120 @@
+//===- HopperBuilder.h - instructions of sm_90a -----------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_CODEGEN_NVVM_HOPPERBUILDER_H
+#define DIFFATTN_CODEGEN_NVVM_HOPPERBUILDER_H
+
+#include "DiffAttn/Codegen/NVVM/GpuBuilder.h"
+#include "DiffAttn/Target/PtxAsm.h"
+
+namespace mlir::diffattn::gpucode {
+
+/// Short names for instructions that only sm_90a has, as PtxAsm.h spells them.
+/// Pointers are to shared memory. PTX ISA, "Asynchronous Warpgroup Level Matrix
+/// Multiply-Accumulate Operation" and "mbarrier", has their meaning.
+class HopperBuilder {
+public:
+  explicit HopperBuilder(GpuBuilder &b) : b(b) {}
+
+  // Barriers in memory, by one thread each time but for `wait`.
+  void initBarrier(Value barrier, int64_t arrivals);
+  /// After the last `initBarrier`: lets copies arrive at them.
+  void publishBarriers();
+  void arrive(Value barrier);
+  /// At the barrier of the same place in block `rank` of the cluster.
+  void arriveAtBlock(Value barrier, Value rank);
+  /// Arrives, and lets the phase end only after so many bytes of copies.
+  void arriveExpecting(Value barrier, int64_t bytes);
+  /// Until the phase of `parity`, an i32, has ended, at which with
+  /// `clusterwide` other blocks of the cluster arrive too.
+  void wait(Value barrier, Value parity, bool clusterwide = false);
+  /// A barrier of all threads of a cluster, each of which does both in turn.
+  void arriveAtCluster();
+  void waitForCluster();
+  /// Arrives at a named barrier of `threads`, and does not wait for the others.
+  void arriveAtBarrier(Value id, int64_t threads);
+
+  /// Starts the copy of the box at `at` = (column, row, head, batch) of `map`
+  /// to `target`; its bytes arrive at `barrier`. With more than one of `blocks`
+  /// to the same places in all of that many blocks of the cluster.
+  void copyBox(Value target, Value map, std::array<Value, 4> at, Value barrier,
+               int64_t blocks = 1);
+  /// Asks the L2 for such a box.
+  void prefetchBox(Value map, std::array<Value, 4> at);
+  /// Stores 16 rows of 16 columns of 16 bits, as products leave them, where the
+  /// lanes say that 8 columns of a row begin: the first 16 of these of the
+  /// first 8 columns.
+  void storeMatrices(Value row, const Fragment &words);
+  // A store by the copy engine: boxes, `commit`, and a wait of the same thread.
+  /// Starts the copy of `source` to the box at `at` of `map`.
+  void storeBox(Value map, std::array<Value, 4> at, Value source);
+  void commitStores();
+  void waitForStoresToRead();
+  /// What this thread wrote to shared memory may be read by `wgmma` and by
+  /// copies of threads that it meets next.
+  void publishToCopies();
+
+  /// What a thread of this warpgroup may have from here on, a multiple of 8.
+  void setRegisters(int64_t count, bool more);
+
+  /// Of a kernel that is written but for its return: its launch may begin while
+  /// the kernels ahead still run. All blocks let the next kernel do the same,
+  /// and then wait until those ahead have ended. Whatever is reached through a
+  /// parameter that points to global memory is reached after that.
+  void startEarly();
+
+  // Products by a warpgroup, in this order: `fence` after the last write to
+  // registers that they take, products, `commit`, `wait` with all registers of
+  // theirs. Nothing else may touch these in between.
+  void fence();
+  void commit();
+  /// Sums of a tile of 64 rows: the product is added to them, or replaces them.
+  using Sums = SmallVector<Fragment>;
+  /// Both operands as `describe` says.
+  void multiply(Sums &sums, Value a, Value by, Type type, bool add);
+  /// A in registers, 64 rows x 16; B with its columns contiguous.
+  void multiply(Sums &sums, const Fragment &a, Value by, Type type);
+  /// Until all products have ended but those of the last `pending` commits.
+  void wait(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands = {},
+            int64_t pending = 0);
+  /// Nothing is computed of these before this place that is written behind it,
+  /// and the other way round.
+  void tie(ArrayRef<Sums *> sums, MutableArrayRef<Fragment> operands);
+
+  /// The same number, an i32, of which nothing is known that was before: what
+  /// follows from it is computed behind this place, and held in no register
+  /// until then.
+  Value renew(Value number);
+
+  /// A panel of swizzled rows of 128 bytes from `pointer` on: units of 8 rows
+  /// lie 1024 bytes apart, and `panelBytes` is the way to the next 64 columns
+  /// where these are not contracted.
+  Value describe(Value pointer, int64_t panelBytes);
+  /// `bytes`, a multiple of 16, after that.
+  Value advance(Value description, int64_t bytes);
+  /// The same description. What is computed of it stays behind this place: LLVM
+  /// would move it out of a loop, into registers that the sums need.
+  Value renewDescription(Value description);
+  /// No values yet.
+  Sums undefined(int64_t fragments);
+
+private:
+  void call(StringRef name, ValueRange arguments);
+  /// The assembly, with the results of the same types as `tied`.
+  SmallVector<Value> assemble(const AsmText &text, ValueRange tied,
+                              ValueRange others);
+  template <typename Through>
+  void passThrough(Through through, ArrayRef<Sums *> sums,
+                   MutableArrayRef<Fragment> operands);
+  void multiplyBy(Sums &sums, Wgmma wgmma, ValueRange a, Value by, Type type,
+                  bool add);
+
+  GpuBuilder &b;
+};
+
+} // namespace mlir::diffattn::gpucode
+
+#endif // DIFFATTN_CODEGEN_NVVM_HOPPERBUILDER_H

@@ -1,0 +1,63 @@
+//===- AttentionPipeline.h - attention to the LLVM dialect ------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The pipeline of the attention core alone: our kernels for attention, and
+// upstream's conversions for all else. Models go through
+// DiffAttn/Model/Pipelines/Pipelines.h, which brings products, fused loops,
+// checks and weights.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_PIPELINES_ATTENTIONPIPELINE_H
+#define DIFFATTN_PIPELINES_ATTENTIONPIPELINE_H
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassOptions.h"
+
+#include <cstdint>
+#include <string>
+
+namespace mlir::diffattn {
+
+/// Options of `diffattn-attention-pipeline`, also in its textual form.
+struct AttentionPipelineOptions
+    : public PassPipelineOptions<AttentionPipelineOptions> {
+  Option<std::string> isa{
+      *this, "isa",
+      llvm::cl::desc(
+          "instruction set, as avx512; native: the best of this machine"),
+      llvm::cl::init("native")};
+  Option<int64_t> prefetchBytes{
+      *this, "prefetch-bytes",
+      llvm::cl::desc("how far ahead of keys and values that are read once "
+                     "lines are asked for; 0: not at all, -1: as the "
+                     "instruction set has it"),
+      llvm::cl::init(-1)};
+  Option<int64_t> threads{
+      *this, "threads",
+      llvm::cl::desc("most threads to use; 0 leaves it to the runtime"),
+      llvm::cl::init(0)};
+  Option<bool> raise{
+      *this, "raise",
+      llvm::cl::desc("look for differential attention in unfused graphs"),
+      llvm::cl::init(true)};
+};
+
+/// Adds the passes that take a module of tensors or buffers to the LLVM
+/// dialect: raising, schedules, `diffattn-decompose` for attention without a
+/// kernel, bufferization, kernels for CPUs, and upstream's conversions for what
+/// is left. Compiled code calls libDiffAttnRuntime.so for threads and memory of
+/// kernels, and malloc and free for other buffers. Sizes and indices are taken
+/// as they are.
+void buildAttentionPipeline(OpPassManager &pm,
+                            const AttentionPipelineOptions &options);
+
+/// Registers `diffattn-attention-pipeline`.
+void registerAttentionPipeline();
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_PIPELINES_ATTENTIONPIPELINE_H

@@ -1,0 +1,85 @@
+//===- AttentionRules.h - what an attention op means ------------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// Every code generator reads an op through these, so that each attribute and
+// operand is understood in one place.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_SEMANTICS_ATTENTIONRULES_H
+#define DIFFATTN_SEMANTICS_ATTENTIONRULES_H
+
+#include "DiffAttn/IR/DiffAttn.h"
+
+#include <array>
+
+namespace mlir::diffattn {
+
+/// How scores are made and masked: scale, softcap, bias, mask, in this order.
+/// The same for both maps.
+struct ScoreRules {
+  float scale = 1.0f;
+  std::optional<float> softcap;
+  SmallVector<MaskAttrInterface> masks;
+  /// How far a query sees by all masks together.
+  KeyReach reach;
+
+  /// Whether each score must be asked about: neither the ranges of keys nor the
+  /// relations of tiles tell all.
+  bool hasElementMasks() const;
+  /// Whether tiles of keys must be asked about.
+  bool hasTileMasks() const;
+};
+
+/// What follows the softmax.
+struct EpilogueRules {
+  bool lambdaSigmoid = false;
+  bool rmsNorm = false;
+  /// Added to the mean of squares, or to its root.
+  float eps = 0.0f;
+  bool epsOutside = false;
+  float outScale = 1.0f;
+};
+
+ScoreRules getScoreRules(DifferentialMapsOpInterface op);
+EpilogueRules getEpilogueRules(HeadEpilogueOpInterface op);
+
+/// An operand, null where it is absent, and which of its axes count batches,
+/// heads, rows and columns; -1: it does not vary with them. Rows are queries,
+/// or the keys of K and V; columns are widths, or the keys of a bias. Pages
+/// count as batches of K and V, and as rows of the table that names them;
+/// sequences as rows of their bounds.
+struct OperandView {
+  enum Role { Batch, Head, Row, Column };
+  Value value;
+  std::array<int64_t, 4> axes = {-1, -1, -1, -1};
+  /// Whether one of size 1 is used for every place.
+  std::array<bool, 4> mayBroadcast = {};
+
+  explicit operator bool() const { return static_cast<bool>(value); }
+  ShapedType getType() const { return cast<ShapedType>(value.getType()); }
+};
+
+/// The operands of attention. What each is per head of: q1, gate and output of
+/// signal heads, q2 and bias of noise heads, k1, k2 and v of their own. Without
+/// a second map q2, k2 and lambda are null.
+struct AttentionOperands {
+  OperandView q1, k1, q2, k2, v, lambda, normWeight, gate, output, queryBounds,
+      keyBounds, blockTable;
+  /// What masks read, by number of the operand.
+  std::array<OperandView, std::size(kMaskOperands)> masks;
+  const OperandView &mask(MaskOperand operand) const {
+    return masks[static_cast<size_t>(operand)];
+  }
+};
+
+/// Operands of `op`: those of the maps if it has DifferentialMapsOpInterface,
+/// those of the end if it has HeadEpilogueOpInterface. Others are null.
+AttentionOperands getAttentionOperands(Operation *op);
+
+} // namespace mlir::diffattn
+
+#endif // DIFFATTN_SEMANTICS_ATTENTIONRULES_H

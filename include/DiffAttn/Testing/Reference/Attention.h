@@ -1,0 +1,135 @@
+//===- Attention.h - the meaning of attention, in f64 -----------*- C++ -*-===//
+//
+// Part of the diffattn project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+//===----------------------------------------------------------------------===//
+//
+// The oracle that every lowering is compared with: docs/spec.md, computed on
+// the host in f64, one element after another. It knows no MLIR types.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DIFFATTN_TESTING_REFERENCE_ATTENTION_H
+#define DIFFATTN_TESTING_REFERENCE_ATTENTION_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mlir::diffattn::reference {
+
+enum class Element { F64, F32, F16, BF16, I64, Bool };
+
+/// Bytes of one element.
+int64_t byteSize(Element element);
+/// The value of the element at `data`; a Bool is 0 or 1.
+double load(Element element, const void *data);
+/// The nearest value of the type, ties to even, stored at `data`. Floats only.
+void store(Element element, void *data, double value);
+
+/// Memory seen as an array; strides count elements. A view without data stands
+/// for an absent operand.
+struct View {
+  const void *data = nullptr;
+  Element element = Element::F64;
+  std::vector<int64_t> sizes, strides;
+
+  View() = default;
+  /// A dense view in row-major order.
+  View(const void *data, Element element, std::vector<int64_t> sizes);
+
+  explicit operator bool() const { return data != nullptr || isEmpty(); }
+  bool isEmpty() const;
+  int64_t rank() const { return static_cast<int64_t>(sizes.size()); }
+  double at(const std::vector<int64_t> &index) const;
+  /// The same of an I64, exactly.
+  int64_t integerAt(const std::vector<int64_t> &index) const;
+
+  /// Views of the same memory: two axes exchanged; every `step`-th of `count`
+  /// elements from `offset` on along one axis; one axis cut in two.
+  View transposed(int64_t axis0, int64_t axis1) const;
+  View sliced(int64_t axis, int64_t offset, int64_t count,
+              int64_t step = 1) const;
+  View split(int64_t axis, int64_t inner) const;
+};
+
+/// The operands and attributes of `diffattn.attention`. All views have the axes
+/// of layout `bhtd`; another layout is a matter of strides.
+struct AttentionArguments {
+  View q1, k1, q2, k2,
+      v; ///< [B,Hs,Tq,d] [B,Hk1,Tk,d] [B,Hn,Tq,d] [B,Hk2,Tk,d] [B,Hv,Tk,dv]
+  View lambda;                ///< [], [Hs], [B,Tq,Hs] or [B,Tq,Hn]
+  View bias;                  ///< [1|B,1|Hn,1|Tq,Tk], Bool or float
+  View normWeight;            ///< [dv]
+  View gate;                  ///< [B,Hs,Tq,dv]
+  View kvLen, qOffset;        ///< [B], I64
+  View qSegments, kvSegments; ///< [B,Tq] and [B,Tk], I64; both or none
+  /// Packed sequences: [N+1], I64. q1, q2, lambda and gate have one batch, k1,
+  /// k2 and v too if there is cuSeqlensK; kvLen and qOffset are [N].
+  View cuSeqlensQ, cuSeqlensK;
+  /// [B,M] or [N,M], I64: k1, k2 and v are [P,Hk1,S,d], [P,Hk2,S,d],
+  /// [P,Hv,S,dv].
+  View blockTable;
+
+  /// The position of the first key, where the keys are a part of all.
+  int64_t keyOffset = 0;
+
+  double scale = 1.0;
+  bool isCausal = false;
+  int64_t left = -1, right = -1;
+  std::optional<double> softcap;
+  bool lambdaSigmoid = false;
+  /// DINT: each row also takes lambda times the mean over queries of A1 v.
+  bool integral = false;
+  bool rmsNorm = false;
+  double normEps = 1e-5;
+  bool epsOutside = false;
+  double outScale = 1.0;
+};
+
+struct AttentionResult {
+  /// [B,Hs,Tq,dv], dense.
+  std::vector<double> output;
+  /// For each element of the output what an error is judged against:
+  /// sum_j (A1 + |lambda| A2) |v|, carried through norm, scale and gate. The
+  /// two maps cancel, so the output itself may be far smaller.
+  std::vector<double> magnitude;
+  /// Magnitude if every visible key had the largest weight of its map,
+  /// sum_j (max A1 + |lambda| max A2) |v|: for errors of weights that do not
+  /// shrink with the weight.
+  std::vector<double> flatMagnitude;
+  /// [B,Hs,Tq]: the largest bias of the keys that the row sees; minus infinity
+  /// if it sees none, 0 without a bias.
+  std::vector<double> largestBias;
+  /// max over all scores of |scale| * sum |q| |k|.
+  double scoreMagnitude = 0.0;
+};
+
+/// What is wrong with the shapes of `arguments`, and with what tables of
+/// sequences and pages hold; empty if nothing is.
+std::string check(const AttentionArguments &arguments);
+
+/// Whether query `i` of batch `b` sees key `j`; `group` is the noise head, and
+/// `bias` becomes what is added to the score.
+bool isVisible(const AttentionArguments &arguments, int64_t b, int64_t group,
+               int64_t i, int64_t j, double &bias);
+
+/// Computes attention; `check` must have found nothing.
+AttentionResult attention(const AttentionArguments &arguments);
+
+/// The part of the bound of docs/numerics.md that shrinks with the result:
+/// |error| / magnitude for operands of `element` with sums of `headDim`
+/// products and `keys` keys, accumulated in f32.
+double errorBound(Element element, int64_t headDim, int64_t keys,
+                  double scoreMagnitude);
+
+/// The part that does not: half of the least number above 0 of `element`, a
+/// float. Rounding moves a result below the normal range of its type by up to
+/// it, and weights that are rounded to the operands' type by it times
+/// flatMagnitude.
+double subnormalError(Element element);
+
+} // namespace mlir::diffattn::reference
+
+#endif // DIFFATTN_TESTING_REFERENCE_ATTENTION_H
